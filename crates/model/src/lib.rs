@@ -1,0 +1,14 @@
+//! The words of kpat as types. Nothing here reads a file, a kernel or a clock: rooms that do
+//! (`klog`, `probe`, `capture`, `store`) speak to each other in these types and know nothing else of one another.
+
+pub mod footprint;
+pub mod ids;
+pub mod meta;
+pub mod record;
+
+pub use footprint::{Footprint, Link, Network, Transport, Wifi};
+pub use ids::{BootNs, FuncId, PacketId, WallNs};
+pub use record::{
+    Call, Context, Event, EventKind, FootprintRecord, Lineage, LineageKind, Loss, LossCause, Member, Point,
+    Process, Record,
+};

@@ -1,0 +1,152 @@
+//! What a log says of itself: written as JSON chunks, so a reader of any version can show it. Every field that a
+//! writer may not know has a default; readers ignore fields they do not know.
+
+use crate::ids::{BootNs, WallNs};
+use serde::{Deserialize, Serialize};
+
+/// First chunk of a log: fixed when recording starts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// Version of kpat that wrote it.
+    pub writer: String,
+    pub hostname: String,
+    /// `uname -r`, `-v`, `-m`.
+    pub kernel_release: String,
+    pub kernel_version: String,
+    pub arch: String,
+    /// "little" or "big".
+    pub endian: String,
+    /// /proc/sys/kernel/random/boot_id: two logs with the same one share a clock.
+    pub boot_id: String,
+    pub cpus: u32,
+    pub mechanism: String,
+    /// Why not a better one: one sentence per mechanism that was passed over.
+    pub passed_over: Vec<String>,
+    pub profile: String,
+    /// pcap-filter text, empty: all packets.
+    pub filter: String,
+    /// Inode numbers of the namespaces recorded, empty: all.
+    pub netns: Vec<u32>,
+    /// Command line that started the recording.
+    pub command: Vec<String>,
+    pub ring_bytes_per_cpu: u64,
+    pub functions: Vec<Function>,
+    /// Functions that were wanted and could not be probed, with the reason.
+    pub left_out: Vec<LeftOut>,
+    /// Number and name, from the kernel's own BTF.
+    pub drop_reasons: Vec<(u32, String)>,
+    pub started: ClockAnchor,
+}
+
+/// A probed function or tracepoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Function {
+    pub id: u16,
+    /// As in kallsyms; a tracepoint is `group:name`.
+    pub name: String,
+    /// Empty: vmlinux.
+    pub module: String,
+    /// "function" or "tracepoint".
+    pub kind: String,
+    /// Kernel address, 0: unknown.
+    pub addr: u64,
+    /// driver, link, network, transport, socket or other (by the source file's place in the tree, where known by name).
+    pub layer: String,
+    /// How the packet is reached: "arg 1", "arg 2 -> nft_pktinfo.skb", "return".
+    pub via: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftOut {
+    pub name: String,
+    pub reason: String,
+}
+
+/// The same moment by two clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClockAnchor {
+    pub boot: BootNs,
+    pub wall: WallNs,
+    /// The true offset lies within plus or minus this.
+    pub uncertainty_ns: i64,
+}
+
+/// An interface, named when first seen and at every change of name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    pub netns: u32,
+    /// Name of the namespace under /run/netns, empty: none or unknown.
+    pub netns_name: String,
+    pub ifindex: u32,
+    pub name: String,
+    /// ARPHRD_*.
+    pub link_type: u16,
+    pub mac: String,
+    pub mtu: u32,
+    /// Kernel driver, empty: unknown.
+    pub driver: String,
+}
+
+/// A symbol that a drop event's address resolves to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Symbol {
+    pub addr: u64,
+    /// `function+0x12`.
+    pub text: String,
+}
+
+/// Last chunk of a log that was closed in order; also written every few seconds, the newest counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// True only in the last one of a log that was closed in order.
+    pub complete: bool,
+    /// Why the recording ended: "stopped", "time is up", "command ended", "disk full" ...
+    pub end_reason: String,
+    pub at: ClockAnchor,
+    pub records: u64,
+    pub bytes: u64,
+    pub cost: Cost,
+    pub losses: Vec<LossTotal>,
+}
+
+/// What the measuring cost, as the kernel's own BPF statistics and `getrusage` say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    /// Runs of our programs.
+    pub probe_hits: u64,
+    /// Nanoseconds inside our programs (`run_time_ns`); 0 with `probe_hits` > 0: the kernel's statistics were not to be had.
+    pub probe_ns: u64,
+    /// CPU time of the recorder (user + system).
+    pub drain_cpu_ns: u64,
+    pub wall_ns: u64,
+    pub cpus: u32,
+    pub attach_ns: u64,
+    pub detach_ns: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LossTotal {
+    pub cause: String,
+    pub cpu: i32,
+    pub count: u64,
+}
+
+/// A JSON chunk's content.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Json {
+    Meta(Box<Meta>),
+    Anchor(ClockAnchor),
+    Devices(Vec<Device>),
+    Symbols(Vec<Symbol>),
+    Summary(Box<Summary>),
+}
