@@ -1,0 +1,97 @@
+"""Which QEMU, and with which options.
+
+Everything runs under TCG: the lab asks for no KVM, so results do not depend on the machine offering it.
+The system's QEMU is used when it boots the kernel (Debian 12's 7.2 does); otherwise QEMU 10 from
+bookworm-backports, unpacked in the cache beside it.
+"""
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from . import cache
+from .cache import Refusal, say
+from .debian import Suite
+
+NIC_MODELS = {"e100": "i82557b", "e1000e": "e1000e", "virtio": "virtio-net-pci"}
+NIC_DRIVERS = {"e100": "e100", "e1000e": "e1000e", "virtio": "virtio_net"}
+
+
+class Emulator:
+    def __init__(self, argv: list[str], env: dict[str, str], origin: str):
+        self.argv, self.env, self.origin = argv, env, origin
+
+    def version(self) -> str:
+        r = subprocess.run([*self.argv, "--version"], env={**os.environ, **self.env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
+        m = re.search(r"version (\S+)", r.stdout.decode(errors="replace"))
+        if r.returncode or not m:
+            raise Refusal(f"{self.argv[0]} does not run: {r.stdout.decode(errors='replace').strip()[-200:]}")
+        return m[1]
+
+
+def backport_dir() -> Path:
+    return cache.root() / "qemu"
+
+
+def choose() -> Emulator:
+    """$KPAT_LAB_QEMU, else QEMU 10 if it was fetched, else the system's."""
+    if e := os.environ.get("KPAT_LAB_QEMU"):
+        return Emulator([e], {}, "KPAT_LAB_QEMU")
+    tree = backport_dir()
+    if (tree / "ready").exists():
+        return unpacked(tree)
+    return Emulator([cache.tool("qemu-system-x86_64", "qemu-system-x86")], {}, "system")
+
+
+def unpacked(tree: Path) -> Emulator:
+    libs = f"{tree}/usr/lib/x86_64-linux-gnu"
+    data = [x for d in ("usr/share/qemu", "usr/share/seabios") for x in ("-L", str(tree / d))]
+    return Emulator([f"{tree}/usr/bin/qemu-system-x86_64", *data], {"LD_LIBRARY_PATH": libs, "QEMU_MODULE_DIR": f"{libs}/qemu"}, "bookworm-backports")
+
+
+def fetch() -> Emulator:
+    """QEMU 10 beside the system's, with those of its libraries that the system lacks."""
+    tree = backport_dir()
+    if (tree / "ready").exists():
+        return unpacked(tree)
+    with cache.Lock("fetch-qemu", 1800, "another fetch of QEMU is running"):
+        s, old = Suite("bookworm-backports"), Suite("bookworm")
+        s.update()
+        for p in ("qemu-system-x86", "qemu-system-data", "qemu-system-common", "seabios"):
+            if s.show(p):
+                s.unpack(p, tree)
+        e = unpacked(tree)
+        missing = re.findall(r"(\S+) => not found", subprocess.run(["ldd", e.argv[0]], env={**os.environ, **e.env}, stdout=subprocess.PIPE).stdout.decode())
+        if missing:
+            old.update()
+            for d in s.depends("qemu-system-x86"):
+                if any(d.startswith(m.split(".so")[0]) for m in missing) and old.show(d):
+                    old.unpack(d, tree)
+        say(f"QEMU {e.version()} is ready")
+        (tree / "ready").touch()
+    return e
+
+
+def machine(det: bool, smp: int, mem: int) -> list[str]:
+    """Options of the machine. Deterministic: guest time is the number of executed instructions, in ns."""
+    o = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", str(mem)]
+    if det:
+        return o + ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max,rdrand=off,rdseed=off", "-smp", "1",
+                    "-rtc", "base=2025-01-01,clock=vm", "-seed", "1"]
+    return o + ["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(smp)]
+
+
+def nics(links: list[str]) -> list[str]:
+    """One hub per entry with two cards of that model; card E of link L has the address 52:54:00:00:LL:EE."""
+    o = []
+    for link, model in enumerate(links):
+        if model not in NIC_MODELS:
+            raise Refusal(f"no card model {model!r}; there are {', '.join(NIC_MODELS)}")
+        for end in (0, 1):
+            o += ["-netdev", f"hubport,id=n{link}{end},hubid={link}", "-device",
+                  f"{NIC_MODELS[model]},netdev=n{link}{end},mac={mac(link, end)},romfile="]
+    return o
+
+
+def mac(link: int, end: int) -> str:
+    return f"52:54:00:00:{link:02x}:{end:02x}"
