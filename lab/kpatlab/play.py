@@ -1,0 +1,193 @@
+"""One scenario, where its packets run: topology, record, captures, servers, traffic, and all of it ended again.
+
+Runs in the guest (`python -m kpatlab.play SPEC.json`) or on the host with a prefix. It judges nothing: it writes
+what happened to OUT/play.json and the outputs beside it; `verdict` judges on the host. Readiness is always a
+condition that is polled for a bounded time.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import cache
+from .cache import LAB, REPO, Refusal
+from .scenario import Scenario, load
+from .topology import Network, wait_for
+
+COMMAND_SECONDS = 60
+READY_SECONDS = 120
+
+
+class Process:
+    """A background command: its output in files, ended with SIGINT, then SIGKILL after a bound."""
+
+    def __init__(self, name: str, argv: list[str], out: Path, env=None):
+        self.name, self.out = name, out
+        self.stdout, self.stderr = out / f"{name}.out", out / f"{name}.err"
+        with open(self.stdout, "wb") as o, open(self.stderr, "wb") as e:
+            self.p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=o, stderr=e, start_new_session=True, env=env)
+
+    def wait_ready(self, condition, seconds: float) -> None:
+        def ok():
+            if self.p.poll() is not None:
+                words = self.stderr.read_text(errors="replace").strip().splitlines() or self.stdout.read_text(errors="replace").strip().splitlines()
+                raise Refusal(f"{self.name} ended before it was ready (exit {self.p.returncode}): {words[-1] if words else 'it said nothing'}")
+            return condition()
+
+        wait_for(ok, seconds, f"{self.name} ready")
+
+    def stop(self, seconds: float = 20) -> int:
+        for sig, bound in ((signal.SIGINT, seconds), (signal.SIGKILL, 10)):
+            if self.p.poll() is None:
+                try:
+                    os.killpg(self.p.pid, sig)
+                    self.p.wait(bound)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    pass
+        return self.p.poll() if self.p.poll() is not None else -9
+
+
+def kpat_path() -> str:
+    named = os.environ.get("KPAT")
+    for p in [named] if named else [REPO / "target/release/kpat", REPO / "target/debug/kpat"]:
+        if os.access(p, os.X_OK):
+            return str(p)
+    raise Refusal(f"no kpat at {named or 'target/release or target/debug'}; build it (cargo build --release), set KPAT, or give --no-record")
+
+
+def fill(text: str, out: Path, prefix: str = "") -> str:
+    """Replace {out}, {lab}, {repo}, {python}, {kpat}, {prefix} in a scenario's command."""
+    words = {"out": out, "lab": LAB, "repo": REPO, "python": sys.executable, "prefix": prefix}
+    for k, v in words.items():
+        text = text.replace("{%s}" % k, str(v))
+    return text.replace("{kpat}", kpat_path()) if "{kpat}" in text else text
+
+
+def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -> dict:
+    """Run the scenario; what happened, also in OUT/play.json. Everything started is ended, even on a refusal."""
+    facts = {"scenario": s.name, "kernel": os.uname().release, "in_guest": in_guest, "recorded": False, "commands": {}, "captures": {}, "seconds": {}}
+    began = time.monotonic()
+
+    def lap(name: str) -> None:
+        facts["seconds"][name] = round(time.monotonic() - began, 2)
+
+    net, background, captures, recorder = Network(s.topology, prefix, in_guest), [], {}, None
+    try:
+        if in_guest and s.modules:
+            cache.run([cache.tool("modprobe", "kmod"), "-a", *s.modules], "loading modules")
+        net.build()
+        lap("topology")
+        for c in s.capture:
+            captures[c["name"]] = start_capture(c, net, out)
+            background.append(captures[c["name"]])
+        lap("capture")
+        for c in s.server:
+            p = Process(c["name"], [*net.enter(c["ns"]), "sh", "-c", "exec " + fill(c["run"], out, prefix)], out)
+            background.append(p)
+            probe = [*net.enter(c["ns"]), "sh", "-c", fill(c["ready"], out, prefix)]
+            p.wait_ready(lambda: subprocess.run(probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30).returncode == 0, 30)
+        lap("servers")
+        if record and s.record is not None:
+            recorder = start_record(s.record, net, out)
+            background.append(recorder)
+            facts["recorded"] = True
+            lap("record")
+        for c in s.traffic:
+            facts["commands"][c["name"]] = traffic(c, net, out, prefix)
+        lap("traffic")
+        if recorder:
+            facts["record_rc"] = recorder.stop(60)
+            lap("record_end")
+        for name, p in captures.items():
+            settle(p)
+            facts["captures"][name] = {"file": f"{name}.{p.suffix}", "rc": p.stop()}
+        for c, p in zip(s.server, [b for b in background if b.name in {x["name"] for x in s.server}]):
+            facts["commands"][c["name"]] = {"rc": p.stop(), "expected": "any"}
+        lap("ended")
+        facts["expect"] = {}
+        for i, x in enumerate(s.expect):
+            if x.get("where") == "dut" and "command" in x:
+                r = subprocess.run(["sh", "-c", fill(x["command"], out, prefix)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_SECONDS)
+                facts["expect"][str(i)] = {"rc": r.returncode, "stdout": r.stdout.decode(errors="replace")}
+    except Refusal as e:
+        facts["refused"] = str(e)
+    finally:
+        for p in reversed(background):
+            p.stop()
+        net.close()
+        lap("closed")
+        (out / "play.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return facts
+
+
+def start_capture(c: dict, net: Network, out: Path) -> Process:
+    """A sniffer with nanosecond times, ready: dumpcap says its file, tcpdump that it listens."""
+    if c.get("tool", "dumpcap") == "tcpdump":
+        suffix, ready = "pcap", b"listening on"
+        argv = [cache.tool("tcpdump", "tcpdump"), "-Z", "root", "-U", "--immediate-mode", "--time-stamp-precision=nano", "-n", "-i", c["dev"],
+                "-s", str(c.get("snaplen", 0)), "-w", str(out / f"{c['name']}.pcap"), *([c["filter"]] if "filter" in c else [])]
+    else:
+        suffix, ready = "pcapng", b"File:"
+        argv = [cache.tool("dumpcap", "wireshark-common"), "-q", "-n", "-i", c["dev"], "-s", str(c.get("snaplen", 0)), "-w", str(out / f"{c['name']}.pcapng"),
+                *(["-f", c["filter"]] if "filter" in c else [])]
+    p = Process("capture-" + c["name"], [*net.enter(c["ns"]), *argv], out)
+    p.suffix, p.file = suffix, out / f"{c['name']}.{suffix}"
+    p.wait_ready(lambda: ready in p.stderr.read_bytes(), 30)
+    return p
+
+
+def settle(p: Process) -> None:
+    """Wait until a capture has been quiet for 0.4 s: a sniffer drops what is still in its ring when it is stopped."""
+    seen, since = -1, time.monotonic()
+    end = since + 8
+    while time.monotonic() < end:
+        size = p.file.stat().st_size if p.file.exists() else 0
+        if size != seen:
+            seen, since = size, time.monotonic()
+        elif time.monotonic() - since > 0.4:
+            return
+        time.sleep(0.05)
+
+
+def start_record(r: dict, net: Network, out: Path) -> Process:
+    argv = [kpat_path(), "record", "-o", str(out / "record.kbl"), "--ready-file", str(out / "record.ready")]
+    for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism")):
+        if key in r:
+            argv += [flag, r[key]]
+    if "netns" in r:
+        argv += ["--netns", net.ns(r["netns"])]
+    (out / "record.ready").unlink(missing_ok=True)
+    p = Process("record", argv + r.get("args", []), out)
+    p.wait_ready((out / "record.ready").exists, READY_SECONDS)
+    return p
+
+
+def traffic(c: dict, net: Network, out: Path, prefix: str) -> dict:
+    seconds = c.get("timeout", COMMAND_SECONDS)
+    began = time.monotonic()
+    p = Process(c["name"], [*net.enter(c["ns"]), "sh", "-c", fill(c["run"], out, prefix)], out)
+    try:
+        rc = p.p.wait(seconds)
+    except subprocess.TimeoutExpired:
+        p.stop(2)
+        rc = "timeout"
+    return {"rc": rc, "expected": c.get("rc", 0), "seconds": round(time.monotonic() - began, 2)}
+
+
+def main(spec_file: str) -> int:
+    """In the guest: 0 when the scenario was played to its end."""
+    spec = json.loads(Path(spec_file).read_text())
+    s = load(spec["scenario"])
+    if spec.get("nic"):
+        s.use_nics(spec["nic"])
+    facts = play(s, Path(spec["out"]), prefix="", in_guest=True, record=spec["record"])
+    if "refused" in facts:
+        print(f"lab: {facts['refused']}", file=sys.stderr)
+    return 1 if "refused" in facts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
