@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Numbered UDP packets: the ground truth of what was sent and what arrived.
+
+    udpseq.py send HOST PORT COUNT [--size 64] [--pps N]     one JSON line: sent, seconds
+    udpseq.py recv PORT [--addr A] [--idle 1.5] [--expect N]  one JSON line: received, lost, duplicates, reordered, ...
+
+Payload: 8 bytes sequence number (big endian, from 0), then 0x4b to fill. The receiver ends when N different numbers have
+come, when nothing came for --idle seconds after the first packet, or on SIGINT/SIGTERM, and always prints its line.
+`missing` and `duplicated` list the numbers (the first 1000), so that a packet can be looked up in a log by its payload.
+"""
+import argparse
+import json
+import signal
+import socket
+import struct
+import sys
+import time
+
+
+def family(host: str) -> int:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def send(a) -> dict:
+    s = socket.socket(family(a.host), socket.SOCK_DGRAM)
+    s.connect((a.host, a.port))
+    fill = b"K" * max(0, a.size - 8)
+    pack, tx, now = struct.Struct(">Q").pack, s.send, time.monotonic
+    sent = errors = 0
+    start = now()
+    for i in range(a.count):
+        if a.pps:
+            ahead = start + i / a.pps - now()
+            if ahead > 0:
+                time.sleep(ahead)
+        try:
+            tx(pack(i) + fill)
+            sent += 1
+        except OSError:  # an ICMP error of an earlier packet is reported here: count it and go on
+            errors += 1
+    return {"sent": sent, "errors": errors, "size": max(8, a.size), "seconds": round(now() - start, 6)}
+
+
+def recv(a) -> dict:
+    stop = []
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sig, lambda *_: stop.append(1))
+    s = socket.socket(family(a.addr), socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    s.bind((a.addr, a.port))
+    s.settimeout(0.1)
+    seen: dict[int, int] = {}
+    received = reordered = malformed = 0
+    highest, first, last = -1, None, 0.0
+    while not stop and not (a.expect and len(seen) >= a.expect):
+        try:
+            data = s.recv(65536)
+        except TimeoutError:
+            if first is not None and time.monotonic() - last > a.idle:
+                break
+            continue
+        last = time.monotonic()
+        first = first if first is not None else last
+        if len(data) < 8:
+            malformed += 1
+            continue
+        n = int.from_bytes(data[:8], "big")
+        received += 1
+        if n in seen:
+            seen[n] += 1
+        else:
+            seen[n] = 1
+            if n < highest:
+                reordered += 1
+        highest = max(highest, n)
+    total = a.expect or highest + 1
+    missing = [n for n in range(total) if n not in seen]
+    again = [n for n, c in seen.items() if c > 1]
+    return {"received": received, "unique": len(seen), "lost": len(missing), "duplicates": received - len(seen), "reordered": reordered,
+            "malformed": malformed, "seconds": round(last - first, 6) if first is not None else 0, "missing": missing[:1000], "duplicated": again[:1000]}
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sub = p.add_subparsers(dest="verb", required=True)
+    t = sub.add_parser("send")
+    t.add_argument("host")
+    t.add_argument("port", type=int)
+    t.add_argument("count", type=int)
+    t.add_argument("--size", type=int, default=64)
+    t.add_argument("--pps", type=float, default=0)
+    r = sub.add_parser("recv")
+    r.add_argument("port", type=int)
+    r.add_argument("--addr", default="0.0.0.0")
+    r.add_argument("--idle", type=float, default=1.5)
+    r.add_argument("--expect", type=int, default=0)
+    a = p.parse_args()
+    print(json.dumps(send(a) if a.verb == "send" else recv(a)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
