@@ -1,0 +1,127 @@
+//! Header bytes in, footprint out. One decoder for wire frames and for packets as the kernel held them.
+//!
+//! It never fails: a layer whose fields are not all there is `None`, and `cut` says that bytes were missing. Lengths
+//! are what the headers say, not what was captured. Bytes behind the IP length (Ethernet padding) are no header.
+
+mod link;
+mod network;
+mod transport;
+mod wifi;
+
+use kpat_model::{Footprint, FootprintRecord};
+
+/// Tunnels within tunnels that are followed.
+const MAX_DEPTH: u8 = 4;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
+/// Decodes a captured frame. `link_type` is a LINKTYPE_* number; of an unknown one nothing is decoded.
+pub fn frame(link_type: u16, data: &[u8], len_wire: u32) -> Footprint {
+    let mut out = Footprint::default();
+    let d = Bytes { data, wire: len_wire, whole: false };
+    match link_type {
+        1 => link::ethernet(&mut out, d, 0),
+        0 | 108 => link::loopback(&mut out, d, 0),
+        12 | 14 | 101 => network::by_version(&mut out, d, 0),
+        228 => network::ipv4(&mut out, d, 0),
+        229 => network::ipv6(&mut out, d, 0),
+        113 => link::cooked_v1(&mut out, d, 0),
+        276 => link::cooked_v2(&mut out, d, 0),
+        105 => wifi::plain(&mut out, d, false),
+        119 => wifi::prism(&mut out, d),
+        127 => wifi::radiotap(&mut out, d),
+        163 => wifi::avs(&mut out, d),
+        192 => wifi::ppi(&mut out, d),
+        _ => {}
+    }
+    out
+}
+
+/// Decodes the header bytes of a packet as the kernel held it.
+///
+/// The payload length is that of the whole packet: from `len_bytes` where the packet is one for segmentation or the
+/// IP header gives no length.
+pub fn packet(r: &FootprintRecord) -> Footprint {
+    let mut out = Footprint::default();
+    let d = Bytes { data: &r.header, wire: r.len_bytes, whole: r.gso_size != 0 };
+    match r.start_layer {
+        2 => match r.link_type {
+            // ARPHRD_*: Ethernet, loopback.
+            1 | 772 => link::ethernet(&mut out, d, 0),
+            801 => wifi::plain(&mut out, d, false),
+            802 => wifi::prism_or_avs(&mut out, d),
+            803 => wifi::radiotap(&mut out, d),
+            // TUNNEL, TUNNEL6, SIT, RAWIP, NONE: no link header.
+            519 | 768 | 769 | 776 | 65534 => network::by_version(&mut out, d, 0),
+            _ if r.protocol != 0 && d.u16(12) == Some(r.protocol) => link::ethernet(&mut out, d, 0),
+            _ => {}
+        },
+        3 if r.protocol == 0 => network::by_version(&mut out, d, 0),
+        3 => network::ethertype(&mut out, r.protocol, d, 0),
+        4 => transport::decode(&mut out, r.ip_proto, d, 0),
+        _ => {}
+    }
+    out
+}
+
+/// Decodes from the network header on; `len_wire` counts from there, too.
+pub fn l3(ethertype: u16, data: &[u8], len_wire: u32) -> Footprint {
+    let mut out = Footprint::default();
+    network::ethertype(&mut out, ethertype, Bytes { data, wire: len_wire, whole: false }, 0);
+    out
+}
+
+/// What is left of a frame from some header on.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    /// What was captured of it.
+    data: &'a [u8],
+    /// Its length on the wire, or in the kernel.
+    wire: u32,
+    /// `wire` is the length of a segmentation packet and goes before what the IP header says.
+    whole: bool,
+}
+
+impl<'a> Bytes<'a> {
+    #[inline]
+    fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        self.data.get(at..)?.first_chunk().copied()
+    }
+
+    #[inline]
+    fn u8(self, at: usize) -> Option<u8> {
+        self.data.get(at).copied()
+    }
+
+    #[inline]
+    fn u16(self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_be_bytes)
+    }
+
+    /// Behind a header of `n` bytes; empty if fewer were captured.
+    #[inline]
+    fn behind(self, n: usize) -> Bytes<'a> {
+        let data = self.data.get(n..).unwrap_or(&[]);
+        Bytes { data, wire: self.wire.saturating_sub(n as u32), whole: self.whole }
+    }
+}
+
+/// Decodes what a tunnel carries. Nothing captured of it means that the outer packet is cut.
+fn carry(out: &mut Footprint, d: Bytes, depth: u8, decode: impl FnOnce(&mut Footprint, Bytes, u8)) {
+    if d.data.is_empty() {
+        out.cut |= d.wire > 0;
+        return;
+    }
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    let mut inner = Footprint::default();
+    decode(&mut inner, d, depth + 1);
+    out.cut |= inner.cut;
+    out.inner = Some(Box::new(inner));
+}
+
+#[cfg(test)]
+mod tests;
