@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cache, emulator, guest, kernel
-from .cache import REPO, Refusal, say
+from . import cache, emulator, guest, kernel, pwru, scenario, verdict
+from .cache import LAB, Refusal, say
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     e.add_argument("--kernel", required=True, metavar="SERIES")
     e.add_argument("--nic", choices=emulator.NIC_MODELS, help="four cards on two hubs (0-1 and 2-3)")
     e.add_argument("--keep", metavar="DIR", type=Path, help="the folder that is /lab in the guest (default: temporary)")
+    e.add_argument("--topology", metavar="SCENARIO", help="make that scenario's namespaces and links first")
     e.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     e.add_argument("command", nargs="+", metavar="-- CMD")
     for x in (r, e):
@@ -34,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
         x.add_argument("--det", action="store_true", help="deterministic: one CPU, guest time counts instructions")
         x.add_argument("--smp", type=int, default=2, metavar="N")
         x.add_argument("--mem", type=int, default=1024, metavar="MB")
+    b = sub.add_parser("build", help="compile a C tool of lab/tools into the cache, print its path")
+    b.add_argument("tool", metavar="pktbench")
     sub.add_parser("list", help="scenarios, kernels and QEMU that are here")
     return p
 
@@ -41,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     a = parser().parse_args(argv)
     try:
-        return {"fetch": do_fetch, "run": do_run, "exec": do_exec, "list": do_list}[a.verb](a)
+        return {"fetch": do_fetch, "run": do_run, "exec": do_exec, "build": do_build, "list": do_list}[a.verb](a)
     except Refusal as e:
         say(str(e))
         return 1
@@ -53,7 +56,6 @@ def main(argv: list[str]) -> int:
 def do_fetch(a) -> int:
     for w in a.what:
         if w == "pwru":
-            from . import pwru
             print(pwru.fetch(a.refresh))
         elif w == "qemu":
             print(emulator.fetch().version())
@@ -93,21 +95,39 @@ def do_exec(a) -> int:
         if not eq:
             raise Refusal(f"--env {x}: say NAME=VALUE")
         env[n] = v
+    argv, cards, cwd = a.command, [a.nic] * 2 if a.nic else [], os.getcwd()
+    if a.topology:
+        s = scenario.load(a.topology)
+        if a.nic:
+            s.use_nics(a.nic)
+        cards = s.nics()
+        env |= {"PYTHONPATH": str(LAB), "PYTHONDONTWRITEBYTECODE": "1"}
+        argv = [os.path.realpath(sys.executable), "-m", "kpatlab.play", "--within", str(scenario.path_of(a.topology).resolve()), a.nic or "-", *argv]
     share = a.keep or Path(tempfile.mkdtemp(prefix="kpat-lab-"))
     try:
-        return guest.run(k, a.command, share, det=a.det, smp=a.smp, mem=a.mem, nics=[a.nic] * 2 if a.nic else [], timeout=a.timeout, env=env).rc
+        return guest.run(k, argv, share, det=a.det, smp=a.smp, mem=a.mem, nics=cards, timeout=a.timeout, env=env, cwd=cwd).rc
     finally:
         if not a.keep:
             shutil.rmtree(share, ignore_errors=True)
 
 
+def do_build(a) -> int:
+    src = LAB / "tools" / f"{a.tool}.c"
+    if not src.exists():
+        raise Refusal(f"no {a.tool}.c in lab/tools; there are: {', '.join(p.stem for p in sorted(src.parent.glob('*.c')))}")
+    out = cache.root() / "bin" / a.tool
+    if not out.exists() or out.stat().st_mtime < src.stat().st_mtime:
+        out.parent.mkdir(exist_ok=True)
+        cache.run([cache.tool("cc", "gcc"), "-O2", "-Wall", "-static", "-o", str(out), str(src)], f"compiling {src.name}")
+    print(out)
+    return 0
+
+
 def do_run(a) -> int:
-    from . import verdict
     return verdict.run_scenario(a)
 
 
 def do_list(a) -> int:
-    from . import scenario
     for s in scenario.all_scenarios():
         print(f"scenario\t{s.name}\t{s.title}")
     for k in kernel.fetched():

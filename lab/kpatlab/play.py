@@ -6,6 +6,8 @@ condition that is polled for a bounded time.
 """
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,8 +104,7 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             facts["record_rc"] = recorder.stop(60)
             lap("record_end")
         for name, p in captures.items():
-            settle(p)
-            facts["captures"][name] = {"file": f"{name}.{p.suffix}", "rc": p.stop()}
+            facts["captures"][name] = end_capture(p)
         for c, p in zip(s.server, [b for b in background if b.name in {x["name"] for x in s.server}]):
             facts["commands"][c["name"]] = {"rc": p.stop(), "expected": "any"}
         lap("ended")
@@ -124,19 +125,37 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
 
 
 def start_capture(c: dict, net: Network, out: Path) -> Process:
-    """A sniffer with nanosecond times, ready: dumpcap says its file, tcpdump that it listens."""
+    """A sniffer with nanosecond times, ready: dumpcap says its file, tcpdump that it listens.
+
+    In a guest it writes to memory and the file is moved out at the end: writing each packet to a shared folder
+    would make it lose some.
+    """
+    folder = Path("/run/capture") if net.in_guest else out
+    folder.mkdir(exist_ok=True)
     if c.get("tool", "dumpcap") == "tcpdump":
         suffix, ready = "pcap", b"listening on"
-        argv = [cache.tool("tcpdump", "tcpdump"), "-Z", "root", "-U", "--immediate-mode", "--time-stamp-precision=nano", "-n", "-i", c["dev"],
-                "-s", str(c.get("snaplen", 0)), "-w", str(out / f"{c['name']}.pcap"), *([c["filter"]] if "filter" in c else [])]
+        argv = [cache.tool("tcpdump", "tcpdump"), "-Z", "root", "-U", "--immediate-mode", "--time-stamp-precision=nano", "-B", "32768", "-n",
+                "-i", c["dev"], "-s", str(c.get("snaplen", 0)), "-w", str(folder / f"{c['name']}.pcap"), *([c["filter"]] if "filter" in c else [])]
     else:
         suffix, ready = "pcapng", b"File:"
-        argv = [cache.tool("dumpcap", "wireshark-common"), "-q", "-n", "-i", c["dev"], "-s", str(c.get("snaplen", 0)), "-w", str(out / f"{c['name']}.pcapng"),
+        argv = [cache.tool("dumpcap", "wireshark-common"), "-q", "-n", "-B", "32", "-i", c["dev"], "-s", str(c.get("snaplen", 0)),
+                "-w", str(folder / f"{c['name']}.pcapng"),
                 *(["-f", c["filter"]] if "filter" in c else [])]
     p = Process("capture-" + c["name"], [*net.enter(c["ns"]), *argv], out)
-    p.suffix, p.file = suffix, out / f"{c['name']}.{suffix}"
+    p.file, p.kept = folder / f"{c['name']}.{suffix}", out / f"{c['name']}.{suffix}"
     p.wait_ready(lambda: ready in p.stderr.read_bytes(), 30)
     return p
+
+
+def end_capture(p: Process) -> dict:
+    """Stop a sniffer, keep its file; how many packets it says it lost (None: it did not say)."""
+    settle(p)
+    rc = p.stop()
+    if p.file != p.kept:
+        shutil.move(p.file, p.kept)
+    text = p.stderr.read_text(errors="replace")
+    m = re.search(r"(\d+) packets? dropped by kernel", text) or re.search(r"Packets received/dropped on interface '[^']*': \d+/(\d+)", text)
+    return {"file": p.kept.name, "rc": rc, "lost": int(m[1]) if m else None}
 
 
 def settle(p: Process) -> None:
@@ -177,8 +196,29 @@ def traffic(c: dict, net: Network, out: Path, prefix: str) -> dict:
     return {"rc": rc, "expected": c.get("rc", 0), "seconds": round(time.monotonic() - began, 2)}
 
 
-def main(spec_file: str) -> int:
-    """In the guest: 0 when the scenario was played to its end."""
+def within(name: str, nic: str | None, argv: list[str]) -> int:
+    """Build a scenario's topology, run one command beside it (in the first namespace set, not in one of them), take it down."""
+    s = load(name)
+    if nic:
+        s.use_nics(nic)
+    net = Network(s.topology, "", True)
+    try:
+        if s.modules:
+            cache.run([cache.tool("modprobe", "kmod"), "-a", *s.modules], "loading modules")
+        net.build()
+        return subprocess.run(argv, stdin=subprocess.DEVNULL).returncode
+    finally:
+        net.close()
+
+
+def main(spec_file: str, *rest: str) -> int:
+    """In the guest: 0 when the scenario was played to its end. `--within NAME NIC CMD...` runs a command in a topology."""
+    if spec_file == "--within":
+        try:
+            return within(rest[0], rest[1] if rest[1] != "-" else None, list(rest[2:]))
+        except (Refusal, OSError) as e:
+            print(f"lab: {e}", file=sys.stderr)
+            return 1
     spec = json.loads(Path(spec_file).read_text())
     s = load(spec["scenario"])
     if spec.get("nic"):
@@ -190,4 +230,4 @@ def main(spec_file: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

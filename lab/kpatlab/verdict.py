@@ -82,6 +82,8 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
     for name, c in facts["commands"].items():
         if c["expected"] != "any":
             add(f"{name} exits with {c['expected']}", c["rc"] == c["expected"], f"exit {c['rc']}: {last_words(out / (name + '.err'))}")
+    for name, c in facts["captures"].items():
+        add(f"the sniffer {name} lost nothing", c["rc"] == 0 and c["lost"] == 0, f"exit {c['rc']}, lost {c['lost']}")
     if facts["recorded"]:
         add("kpat record ends with 0", facts.get("record_rc") == 0, f"exit {facts.get('record_rc')}: {last_words(out / 'record.err')}")
         integrate(s, out, facts, add)
