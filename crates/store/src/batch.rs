@@ -1,0 +1,224 @@
+//! Rows as columns in memory: what goes into a row group and what comes out of one.
+
+use crate::tables::{ColType, Table};
+use parquet::data_type::ByteArray;
+
+/// One column of a batch. `nulls[i]` says that row `i` has no value; its place in `data` is filled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    I32 {
+        data: Vec<i32>,
+        nulls: Option<Vec<bool>>,
+    },
+    I64 {
+        data: Vec<i64>,
+        nulls: Option<Vec<bool>>,
+    },
+    /// One arena for all texts; `ends[i]` is where text `i` ends.
+    Text {
+        arena: Vec<u8>,
+        ends: Vec<u32>,
+        nulls: Option<Vec<bool>>,
+    },
+    /// Not read, or not in the file: reads as null, zero or empty.
+    Absent,
+}
+
+impl Values {
+    pub(crate) fn new(ty: ColType, nullable: bool) -> Values {
+        let nulls = nullable.then(Vec::new);
+        match ty {
+            ColType::I32 => Values::I32 { data: Vec::new(), nulls },
+            ColType::I64 => Values::I64 { data: Vec::new(), nulls },
+            ColType::Text => Values::Text { arena: Vec::new(), ends: Vec::new(), nulls },
+        }
+    }
+
+    pub(crate) fn nulls(&self) -> Option<&[bool]> {
+        match self {
+            Values::I32 { nulls, .. } | Values::I64 { nulls, .. } | Values::Text { nulls, .. } => {
+                nulls.as_deref()
+            }
+            Values::Absent => None,
+        }
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls().is_some_and(|n| n[row])
+    }
+
+    fn push_i64(&mut self, v: Option<i64>) {
+        if let Values::I64 { data, nulls } = self {
+            data.push(v.unwrap_or_default());
+            if let Some(n) = nulls {
+                n.push(v.is_none());
+            }
+        }
+    }
+
+    fn push_i32(&mut self, v: Option<i32>) {
+        if let Values::I32 { data, nulls } = self {
+            data.push(v.unwrap_or_default());
+            if let Some(n) = nulls {
+                n.push(v.is_none());
+            }
+        }
+    }
+
+    fn push_text(&mut self, v: Option<&str>) {
+        if let Values::Text { arena, ends, nulls } = self {
+            arena.extend_from_slice(v.unwrap_or_default().as_bytes());
+            ends.push(arena.len() as u32);
+            if let Some(n) = nulls {
+                n.push(v.is_none());
+            }
+        }
+    }
+
+    /// Row as text; empty when null or absent.
+    fn text(&self, row: usize) -> String {
+        match self {
+            Values::Text { arena, ends, .. } => {
+                let from = if row == 0 { 0 } else { ends[row - 1] as usize };
+                String::from_utf8_lossy(&arena[from..ends[row] as usize]).into_owned()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Values that are not null, as Parquet wants them.
+    pub(crate) fn byte_arrays(&self) -> Vec<ByteArray> {
+        let Values::Text { arena, ends, nulls } = self else { return Vec::new() };
+        let whole = ByteArray::from(arena.clone());
+        let mut from = 0;
+        let mut out = Vec::with_capacity(ends.len());
+        for (i, &end) in ends.iter().enumerate() {
+            if !nulls.as_ref().is_some_and(|n| n[i]) {
+                out.push(whole.slice(from, end as usize - from));
+            }
+            from = end as usize;
+        }
+        out
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Values::I32 { data, nulls } => {
+                data.clear();
+                nulls.iter_mut().for_each(Vec::clear);
+            }
+            Values::I64 { data, nulls } => {
+                data.clear();
+                nulls.iter_mut().for_each(Vec::clear);
+            }
+            Values::Text { arena, ends, nulls } => {
+                arena.clear();
+                ends.clear();
+                nulls.iter_mut().for_each(Vec::clear);
+            }
+            Values::Absent => {}
+        }
+    }
+}
+
+/// Some rows of one table, column by column, in the order of its declaration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    pub columns: Vec<Values>,
+    pub rows: usize,
+}
+
+impl Batch {
+    pub fn new(table: &Table) -> Batch {
+        let columns = table.columns.iter().map(|c| Values::new(c.ty, c.nullable())).collect();
+        Batch { columns, rows: 0 }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.columns.iter_mut().for_each(Values::clear);
+        self.rows = 0;
+    }
+}
+
+/// A Rust type that can be a column.
+pub trait Cell: Sized {
+    const TYPE: ColType;
+    const NULLABLE: bool;
+    fn put(&self, to: &mut Values);
+    fn get(from: &Values, row: usize) -> Self;
+}
+
+impl Cell for i64 {
+    const TYPE: ColType = ColType::I64;
+    const NULLABLE: bool = false;
+    fn put(&self, to: &mut Values) {
+        to.push_i64(Some(*self));
+    }
+    fn get(from: &Values, row: usize) -> Self {
+        if let Values::I64 { data, .. } = from { data[row] } else { 0 }
+    }
+}
+
+impl Cell for i32 {
+    const TYPE: ColType = ColType::I32;
+    const NULLABLE: bool = false;
+    fn put(&self, to: &mut Values) {
+        to.push_i32(Some(*self));
+    }
+    fn get(from: &Values, row: usize) -> Self {
+        if let Values::I32 { data, .. } = from { data[row] } else { 0 }
+    }
+}
+
+impl Cell for String {
+    const TYPE: ColType = ColType::Text;
+    const NULLABLE: bool = false;
+    fn put(&self, to: &mut Values) {
+        to.push_text(Some(self));
+    }
+    fn get(from: &Values, row: usize) -> Self {
+        from.text(row)
+    }
+}
+
+impl Cell for Option<i64> {
+    const TYPE: ColType = ColType::I64;
+    const NULLABLE: bool = true;
+    fn put(&self, to: &mut Values) {
+        to.push_i64(*self);
+    }
+    fn get(from: &Values, row: usize) -> Self {
+        match from {
+            Values::I64 { data, .. } if !from.is_null(row) => Some(data[row]),
+            _ => None,
+        }
+    }
+}
+
+impl Cell for Option<i32> {
+    const TYPE: ColType = ColType::I32;
+    const NULLABLE: bool = true;
+    fn put(&self, to: &mut Values) {
+        to.push_i32(*self);
+    }
+    fn get(from: &Values, row: usize) -> Self {
+        match from {
+            Values::I32 { data, .. } if !from.is_null(row) => Some(data[row]),
+            _ => None,
+        }
+    }
+}
+
+impl Cell for Option<String> {
+    const TYPE: ColType = ColType::Text;
+    const NULLABLE: bool = true;
+    fn put(&self, to: &mut Values) {
+        to.push_text(self.as_deref());
+    }
+    fn get(from: &Values, row: usize) -> Self {
+        match from {
+            Values::Text { .. } if !from.is_null(row) => Some(from.text(row)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `manifest.json`: what the integrated log was made from, and how much is in it. Written last, so a directory without
+//! one is an integration that did not end.
+
+use crate::error::{Error, Result};
+use crate::tables::SCHEMA_VERSION;
+use kpat_model::meta::{Meta, Summary};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+const FILE: &str = "manifest.json";
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// See [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Version of kpat that wrote it.
+    pub writer: String,
+    pub sources: Vec<SourceFile>,
+    pub tables: Vec<TableCount>,
+    /// Of the kernel behaviour log; its functions and drop reasons are tables.
+    pub log: Meta,
+    /// Of the kernel behaviour log; `None`: it was not closed in order.
+    pub summary: Option<Summary>,
+    /// First and last moment in the kernel behaviour log, boot clock; both 0: it is empty.
+    pub first_ns: i64,
+    pub last_ns: i64,
+}
+
+/// A file that went in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SourceFile {
+    /// "log" or "capture".
+    pub role: String,
+    /// -1: the log.
+    pub capture_id: i32,
+    /// File name without its folder.
+    pub name: String,
+    pub bytes: u64,
+    /// FNV-1a (64 bit, hexadecimal) of the first 64 KiB: enough to say "this is not the file I was made from".
+    pub head_fnv: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableCount {
+    pub table: String,
+    pub rows: u64,
+}
+
+impl SourceFile {
+    pub fn describe(role: &str, capture_id: i32, path: &Path) -> Result<SourceFile> {
+        let mut head = Vec::new();
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+        file.take(65536).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(SourceFile {
+            role: role.to_owned(),
+            capture_id,
+            name,
+            bytes,
+            head_fnv: format!("{:016x}", fnv(&head)),
+        })
+    }
+}
+
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+}
+
+impl Manifest {
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let path = dir.join(FILE);
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|source| Error::Manifest { path: path.clone(), source })?;
+        fs::write(&path, text).map_err(Error::io(&path, "write"))
+    }
+
+    pub fn read(dir: &Path) -> Result<Manifest> {
+        let path = dir.join(FILE);
+        if !dir.is_dir() {
+            let why = if dir.exists() { "not a directory" } else { "no such directory" };
+            return Err(Error::NotALog { path: dir.to_owned(), why: why.to_owned() });
+        }
+        if !path.exists() {
+            return Err(Error::NotALog {
+                path: dir.to_owned(),
+                why: format!("it has no {FILE}: another directory, or integrating did not end"),
+            });
+        }
+        let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
+        let manifest: Manifest =
+            serde_json::from_slice(&text).map_err(|source| Error::Manifest { path: path.clone(), source })?;
+        if manifest.schema > SCHEMA_VERSION {
+            return Err(Error::TooNew { path, found: manifest.schema, known: SCHEMA_VERSION });
+        }
+        Ok(manifest)
+    }
+}

@@ -1,0 +1,335 @@
+//! Reading one table: choose row groups by the minimum and maximum of a column, then stream batches or fetch rows.
+
+use crate::batch::{Batch, Values};
+use crate::error::{Error, Result};
+use crate::tables::{ColType, Row, Table};
+use parquet::basic::Type;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::statistics::Statistics;
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+/// Stands for null in [`TableFile::ints`].
+pub const NULL: i64 = i64::MIN;
+
+/// An open table.
+pub struct TableFile {
+    path: PathBuf,
+    table: &'static Table,
+    reader: SerializedFileReader<File>,
+    /// Place in the file of each declared column; `None`: the file does not have it.
+    places: Vec<Option<usize>>,
+}
+
+impl TableFile {
+    /// Opens `DIR/TABLE.parquet`. Columns that the file has and we do not know are ignored; missing ones read as null.
+    ///
+    /// Errors: a column that may not be null is missing, or one has another type.
+    pub fn open(dir: &Path, table: &'static Table) -> Result<TableFile> {
+        let path = dir.join(table.file_name());
+        let file = File::open(&path).map_err(Error::io(&path, "open"))?;
+        let reader = SerializedFileReader::new(file).map_err(Error::parquet(&path))?;
+        let schema = reader.metadata().file_metadata().schema_descr();
+        let mut places = Vec::with_capacity(table.columns.len());
+        for c in table.columns {
+            let place = schema.columns().iter().position(|d| d.path().parts() == [c.name]);
+            let fits = |i: usize| {
+                let d = schema.column(i);
+                let ty = match c.ty {
+                    ColType::I32 => Type::INT32,
+                    ColType::I64 => Type::INT64,
+                    ColType::Text => Type::BYTE_ARRAY,
+                };
+                d.physical_type() == ty
+                    && d.max_rep_level() == 0
+                    && d.max_def_level() <= i16::from(c.nullable())
+            };
+            if !place.map_or(c.nullable(), fits) {
+                return Err(Error::Column { path, column: c.name.to_owned() });
+            }
+            places.push(place);
+        }
+        Ok(TableFile { path, table, reader, places })
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.reader.metadata().file_metadata().num_rows().max(0) as u64
+    }
+
+    pub fn groups(&self) -> usize {
+        self.reader.num_row_groups()
+    }
+
+    pub fn group_rows(&self, group: usize) -> usize {
+        self.reader.metadata().row_group(group).num_rows().max(0) as usize
+    }
+
+    fn column(&self, name: &str) -> Result<usize> {
+        self.table
+            .column(name)
+            .ok_or_else(|| Error::Column { path: self.path.clone(), column: name.to_owned() })
+    }
+
+    /// Least and greatest value of an integer column in one row group; `None`: not known.
+    pub fn range(&self, group: usize, column: &str) -> Option<RangeInclusive<i64>> {
+        let place = self.places[self.table.column(column)?]?;
+        match self.reader.metadata().row_group(group).column(place).statistics()? {
+            Statistics::Int32(s) => Some(i64::from(*s.min_opt()?)..=i64::from(*s.max_opt()?)),
+            Statistics::Int64(s) => Some(*s.min_opt()?..=*s.max_opt()?),
+            _ => None,
+        }
+    }
+
+    /// Row groups that may hold a row whose `column` lies within `wanted`.
+    pub fn groups_where(&self, column: &str, wanted: &RangeInclusive<i64>) -> Vec<usize> {
+        (0..self.groups())
+            .filter(|&g| {
+                self.range(g, column)
+                    .is_none_or(|have| have.start() <= wanted.end() && have.end() >= wanted.start())
+            })
+            .collect()
+    }
+
+    /// One integer column of one row group, 32 bit widened, null as [`NULL`].
+    pub fn ints(&self, group: usize, column: &str) -> Result<Vec<i64>> {
+        let index = self.column(column)?;
+        let mut reader = BatchReader::open(self, vec![group], &[index])?;
+        let mut out = Vec::with_capacity(self.group_rows(group));
+        while let Some(batch) = reader.next(usize::MAX)? {
+            let values = &batch.columns[index];
+            let at = out.len();
+            match values {
+                Values::I32 { data, .. } => out.extend(data.iter().map(|&v| i64::from(v))),
+                Values::I64 { data, .. } => out.extend_from_slice(data),
+                _ => out.resize(at + batch.rows, NULL),
+            }
+            if let Some(nulls) = values.nulls() {
+                out[at..].iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(v, _)| *v = NULL);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Streams batches of the named columns (all if empty) of these row groups.
+    pub fn batches(&self, groups: Vec<usize>, columns: &[&str]) -> Result<BatchReader<'_>> {
+        let wanted = if columns.is_empty() {
+            (0..self.table.columns.len()).collect()
+        } else {
+            columns.iter().map(|c| self.column(c)).collect::<Result<Vec<_>>>()?
+        };
+        BatchReader::open(self, groups, &wanted)
+    }
+
+    /// Calls `f` with every row of these row groups.
+    pub fn each<R: Row>(&self, groups: Vec<usize>, mut f: impl FnMut(R)) -> Result<()> {
+        let mut reader = self.batches(groups, &[])?;
+        while let Some(batch) = reader.next(8192)? {
+            (0..batch.rows).for_each(|i| f(R::get(&batch, i)));
+        }
+        Ok(())
+    }
+
+    /// All rows: for tables that are known to be small.
+    pub fn all<R: Row>(&self) -> Result<Vec<R>> {
+        let mut out = Vec::new();
+        self.each((0..self.groups()).collect(), |row| out.push(row))?;
+        Ok(out)
+    }
+
+    /// The rows at these places (ascending) of one row group; pages between them are skipped, not decoded.
+    pub fn rows_at<R: Row>(&self, group: usize, places: &[u32]) -> Result<Vec<R>> {
+        let mut out = Vec::with_capacity(places.len());
+        if places.is_empty() {
+            return Ok(out);
+        }
+        let mut reader = self.batches(vec![group], &[])?;
+        let mut at = 0usize;
+        let mut i = 0;
+        while i < places.len() {
+            // Take near neighbours in one read.
+            let first = places[i] as usize;
+            let mut k = i;
+            while k + 1 < places.len() && places[k + 1] as usize - first < 4096 {
+                k += 1;
+            }
+            let count = places[k] as usize - first + 1;
+            reader.skip(first - at)?;
+            at = first;
+            while at < first + count {
+                let Some(batch) = reader.next(first + count - at)? else { return Ok(out) };
+                while i <= k && (places[i] as usize) < at + batch.rows {
+                    out.push(R::get(&batch, places[i] as usize - at));
+                    i += 1;
+                }
+                at += batch.rows;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Rows whose integer `column` equals one of `wanted` (sorted), found by statistics, then by that column alone.
+    pub fn rows_equal<R: Row>(&self, column: &str, wanted: &[i64]) -> Result<Vec<R>> {
+        let mut out = Vec::new();
+        let (Some(&low), Some(&high)) = (wanted.first(), wanted.last()) else { return Ok(out) };
+        for group in self.groups_where(column, &(low..=high)) {
+            let places: Vec<u32> = self
+                .ints(group, column)?
+                .iter()
+                .enumerate()
+                .filter(|(_, v)| wanted.binary_search(v).is_ok())
+                .map(|(i, _)| i as u32)
+                .collect();
+            out.extend(self.rows_at::<R>(group, &places)?);
+        }
+        Ok(out)
+    }
+}
+
+/// Streams batches; columns that were not asked for are [`Values::Absent`].
+pub struct BatchReader<'a> {
+    file: &'a TableFile,
+    groups: std::vec::IntoIter<usize>,
+    wanted: Vec<usize>,
+    open: Vec<(usize, ColumnReader)>,
+    left: usize,
+}
+
+impl<'a> BatchReader<'a> {
+    fn open(file: &'a TableFile, groups: Vec<usize>, wanted: &[usize]) -> Result<BatchReader<'a>> {
+        Ok(BatchReader {
+            file,
+            groups: groups.into_iter(),
+            wanted: wanted.to_vec(),
+            open: Vec::new(),
+            left: 0,
+        })
+    }
+
+    /// Moves to the next row group that has rows; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        while self.left == 0 {
+            let Some(group) = self.groups.next() else { return Ok(false) };
+            let path = &self.file.path;
+            let reader = self.file.reader.get_row_group(group).map_err(Error::parquet(path))?;
+            self.left = self.file.group_rows(group);
+            self.open.clear();
+            for &index in &self.wanted {
+                if let Some(place) = self.file.places[index] {
+                    let column = reader.get_column_reader(place).map_err(Error::parquet(path))?;
+                    self.open.push((index, column));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next rows, at most `max`, never from two row groups.
+    #[allow(clippy::should_implement_trait)] // a lending, fallible step with an argument is no iterator
+    pub fn next(&mut self, max: usize) -> Result<Option<Batch>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let rows = self.left.min(max);
+        let mut columns = vec![Values::Absent; self.file.table.columns.len()];
+        for (index, reader) in &mut self.open {
+            let nullable = self.file.table.columns[*index].nullable();
+            columns[*index] = read_column(reader, rows, nullable).map_err(Error::parquet(&self.file.path))?;
+        }
+        self.left -= rows;
+        Ok(Some(Batch { columns, rows }))
+    }
+
+    fn skip(&mut self, rows: usize) -> Result<()> {
+        if !self.advance()? {
+            return Ok(());
+        }
+        let rows = rows.min(self.left);
+        for (_, reader) in &mut self.open {
+            match reader {
+                ColumnReader::Int32ColumnReader(r) => r.skip_records(rows),
+                ColumnReader::Int64ColumnReader(r) => r.skip_records(rows),
+                ColumnReader::ByteArrayColumnReader(r) => r.skip_records(rows),
+                _ => Ok(0),
+            }
+            .map_err(Error::parquet(&self.file.path))?;
+        }
+        self.left -= rows;
+        Ok(())
+    }
+}
+
+fn read_column(reader: &mut ColumnReader, rows: usize, nullable: bool) -> parquet::errors::Result<Values> {
+    Ok(match reader {
+        ColumnReader::Int32ColumnReader(r) => {
+            let (data, nulls) = read_values(r, rows, nullable)?;
+            Values::I32 { data, nulls }
+        }
+        ColumnReader::Int64ColumnReader(r) => {
+            let (data, nulls) = read_values(r, rows, nullable)?;
+            Values::I64 { data, nulls }
+        }
+        ColumnReader::ByteArrayColumnReader(r) => {
+            let (data, nulls): (Vec<ByteArray>, _) = read_values(r, rows, nullable)?;
+            let mut arena = Vec::new();
+            let mut ends = Vec::with_capacity(data.len());
+            for text in &data {
+                // A null has no bytes behind it.
+                if !text.is_empty_or_unset() {
+                    arena.extend_from_slice(text.data());
+                }
+                ends.push(arena.len() as u32);
+            }
+            Values::Text { arena, ends, nulls }
+        }
+        _ => Values::Absent,
+    })
+}
+
+trait MaybeUnset {
+    fn is_empty_or_unset(&self) -> bool;
+}
+
+impl MaybeUnset for ByteArray {
+    fn is_empty_or_unset(&self) -> bool {
+        *self == ByteArray::new() || self.is_empty()
+    }
+}
+
+/// Values, and which of them are null.
+type Spread<T> = (Vec<T>, Option<Vec<bool>>);
+
+/// Exactly `rows` values with nulls spread to their places.
+fn read_values<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    nullable: bool,
+) -> parquet::errors::Result<Spread<T::T>> {
+    let mut data: Vec<T::T> = Vec::with_capacity(rows);
+    let mut levels: Vec<i16> = Vec::with_capacity(if nullable { rows } else { 0 });
+    let mut got = 0;
+    while got < rows {
+        let (records, _, _) = reader.read_records(rows - got, Some(&mut levels), None, &mut data)?;
+        if records == 0 {
+            return Err(parquet::errors::ParquetError::EOF(format!("{got} of {rows} rows in a column")));
+        }
+        got += records;
+    }
+    if !nullable {
+        return Ok((data, None));
+    }
+    if data.len() == rows {
+        return Ok((data, Some(vec![false; rows])));
+    }
+    let mut present = data.into_iter();
+    let mut spread = Vec::with_capacity(rows);
+    let mut nulls = Vec::with_capacity(rows);
+    for level in levels {
+        let value = if level > 0 { present.next() } else { None };
+        nulls.push(value.is_none());
+        spread.push(value.unwrap_or_default());
+    }
+    Ok((spread, Some(nulls)))
+}

@@ -1,0 +1,257 @@
+//! The declarations. One line per column: name, type, encoding, unit, clock, meaning of null, meaning.
+//!
+//! Addresses are text: engines filter and join on them without knowing how we pack bytes, and dictionary encoding makes
+//! them as small as numbers. Names that the kernel gives (drop reasons, symbols, functions) are tables of their own.
+
+use super::{Table, table};
+
+table! { PACKET, PacketRow, "packet", 65536,
+    "One protocol data unit's life in the kernel.",
+    "about `packet_id` (the order in which packets ended). Source: kernel behaviour log.", {
+    packet_id: i64, Delta, "", "", "", "Number of the packet; never repeats within a log.";
+    first_ns: i64, Delta, "ns", "boot", "", "First moment at which the log knows the packet (entry of the first call, first point or footprint).";
+    last_ns: i64, Delta, "ns", "boot", "", "Last moment (return of the last call, last point or event).";
+    path_ns: i64, Delta, "ns", "", "", "`last_ns - first_ns`.";
+    kernel_ns: i64, Delta, "ns", "", "", "Sum of the self times of its calls; a call on a list counts in full for each member.";
+    ethertype: Option<i32>, Dict, "code", "", "unknown", "EtherType of the first footprint.";
+    proto: Option<i32>, Dict, "code", "", "not IP", "IP protocol.";
+    src_addr: Option<String>, Dict, "", "", "not IP or ARP", "Network source as first seen (before NAT).";
+    dst_addr: Option<String>, Dict, "", "", "not IP or ARP", "Network destination as first seen (before NAT).";
+    sport: Option<i32>, Dict, "", "", "not TCP or UDP", "Source port as first seen.";
+    dport: Option<i32>, Dict, "", "", "not TCP or UDP", "Destination port as first seen.";
+    tcp_flags: Option<i32>, Dict, "code", "", "not TCP", "Flags, FIN = 1.";
+    tcp_seq: Option<i64>, Delta, "", "", "not TCP", "Sequence number.";
+    icmp_kind: Option<i32>, Dict, "code", "", "not ICMP", "ICMP or ICMPv6 type.";
+    icmp_id: Option<i32>, Dict, "", "", "not ICMP", "Echo identifier.";
+    icmp_seq: Option<i32>, Delta, "", "", "not ICMP", "Echo sequence.";
+    arp_op: Option<i32>, Dict, "code", "", "not ARP", "ARP operation.";
+    len_bytes: i64, Delta, "bytes", "", "", "`skb->len` at the first footprint or point, 0: never seen.";
+    frames: i32, Dict, "", "", "", "Wire frames associated with it.";
+    calls: i32, Delta, "", "", "", "Calls that touched it, list calls included.";
+    points: i32, Dict, "", "", "", "Tracepoints that it passed.";
+    verdict: i32, Dict, "code", "", "", "0 unknown, 1 delivered to this host, 2 forwarded, 3 dropped, 4 sent by this host, 5 still in flight when the log ended, 6 merged into or split up into others (see lineage).";
+    drop_reason: Option<i32>, Dict, "code", "", "no drop event", "Number of the drop reason, name in table `drop_reason`.";
+    pid: Option<i32>, Dict, "", "", "no task is known to have asked for it", "Thread that sent or received it.";
+    netns: Option<i32>, Dict, "", "", "unknown", "Inode of the network namespace first seen in (its low 31 bits are all the kernel uses).";
+    if_in: Option<i32>, Dict, "", "", "not received by a device", "ifindex of the device that it came in by.";
+    if_out: Option<i32>, Dict, "", "", "not given to a device", "ifindex of the device that it was last given to.";
+    confidence: Option<i32>, Dict, "percent", "", "no frame", "Best confidence of its associations.";
+} }
+
+table! { CALL, CallRow, "call", 131_072,
+    "One execution of one function that touched a packet, or one passing of a tracepoint.",
+    "trees in the order in which their root ended, each tree in order of entry: a packet's life is a short run of row groups. Source: kernel behaviour log.", {
+    call_id: i64, Delta, "", "", "", "Number of the call, its place in this table.";
+    packet_id: Option<i64>, Delta, "", "", "no packet known", "Packet (of a list: the first one, the others are in `call_member`).";
+    func_id: i32, Dict, "", "", "", "Function, see table `function`.";
+    entry_ns: i64, Delta, "ns", "boot", "", "Entry, or the moment of a point.";
+    dur_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Entry to return.";
+    self_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Duration less direct children less `irq_ns`.";
+    irq_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Recorded interrupt work that cut in directly into this call (not into a child) on the same CPU.";
+    parent_id: Option<i64>, Delta, "", "", "called by something that was not recorded", "Call that encloses it in the same context.";
+    depth: i32, Dict, "", "", "", "0: no recorded caller.";
+    cpu: i32, Dict, "", "", "", "CPU of the return.";
+    ctx: i32, Dict, "code", "", "", "0 task, 1 softirq, 2 hardirq, 3 NMI, 4 unknown.";
+    pid: i32, Dict, "", "", "", "Thread that was current; in interrupt context whoever happened to run.";
+    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 256 point, 512 self time clamped at 0 because the records contradict each other.";
+    skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address: tells clones apart.";
+    len_bytes: Option<i32>, Dict, "bytes", "", "not a point", "`skb->len` at a point.";
+} }
+
+table! { CALL_MEMBER, CallMemberRow, "call_member", 131_072,
+    "Further packets of calls on lists.",
+    "as `call`. Source: kernel behaviour log.", {
+    call_id: i64, Delta, "", "", "", "The call.";
+    packet_id: i64, Delta, "", "", "", "A packet on its list, the first one excepted.";
+    entry_ns: i64, Delta, "ns", "boot", "", "Entry of the call.";
+} }
+
+table! { EVENT, EventRow, "event", 65536,
+    "A point in time without duration: drop, retransmission, state change, link or route change, recorder control.",
+    "`at_ns`. Source: kernel behaviour log.", {
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 4 free, 32 link, 33 route, 34 neighbour, 35 control.";
+    packet_id: Option<i64>, Delta, "", "", "no packet concerned", "Packet.";
+    cpu: i32, Dict, "", "", "", "CPU.";
+    ctx: i32, Dict, "code", "", "", "As in `call`.";
+    pid: i32, Dict, "", "", "", "Thread that was current.";
+    netns: Option<i32>, Dict, "", "", "unknown", "Inode of the network namespace.";
+    a: i64, Delta, "", "", "", "Meaning by kind: drop: reason; retransmit, tcp-state: ports; link: ifindex; route: 1 added, 0 removed; neighbour: NUD state.";
+    b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour: ifindex.";
+    text: String, Dict, "", "", "", "Meaning by kind; empty for events of the kernel side.";
+} }
+
+table! { FOOTPRINT, FootprintRow, "footprint", 65536,
+    "Header fields of a packet as the kernel held them: when first seen and at each change.",
+    "`at_ns`. Source: kernel behaviour log.", {
+    packet_id: i64, Delta, "", "", "", "Packet.";
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    netns: Option<i32>, Dict, "", "", "unknown", "Inode of the network namespace.";
+    ifindex: Option<i32>, Dict, "", "", "no device known", "Device.";
+    len_bytes: i64, Delta, "bytes", "", "", "`skb->len`.";
+    gso_size: Option<i32>, Dict, "bytes", "", "not a segmentation packet", "Payload per segment.";
+    gso_segs: Option<i32>, Dict, "", "", "not a segmentation packet", "Number of segments.";
+    skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address.";
+    start_layer: i32, Dict, "code", "", "", "Layer at which the logged bytes began: 2, 3 or 4.";
+} layers }
+
+table! { FRAME, FrameRow, "frame", 65536,
+    "One packet on the wire.",
+    "`capture_id`, `number`. Source: captures.", {
+    capture_id: i32, Dict, "", "", "", "Capture file, in the order given; see the manifest.";
+    number: i64, Delta, "", "", "", "Number in its capture, from 1, as Wireshark counts.";
+    interface: i32, Dict, "", "", "", "Interface within the capture; see table `interface`.";
+    wall_ns: i64, Delta, "ns", "wall", "", "Time by the sniffer's clock.";
+    boot_ns: Option<i64>, Delta, "ns", "boot", "the clocks could not be related", "The same moment by the DUT's clock, as estimated (see `clock` for the bound).";
+    len_bytes: i32, Dict, "bytes", "", "", "Length on the wire.";
+    captured_bytes: i32, Dict, "bytes", "", "", "Length in the file.";
+    direction: Option<i32>, Dict, "code", "", "the capture does not say", "As the sniffer's host saw it: 1 inbound, 2 outbound.";
+} layers }
+
+table! { ASSOCIATION, AssociationRow, "association", 65536,
+    "Frame and packet are the same data.",
+    "`packet_id`. Source: matching.", {
+    packet_id: i64, Delta, "", "", "", "Packet.";
+    capture_id: i32, Dict, "", "", "", "Capture of the frame.";
+    number: i64, Delta, "", "", "", "Number of the frame in its capture.";
+    side: i32, Dict, "code", "", "", "0 cannot tell, 1 received by the DUT, 2 transmitted by the DUT.";
+    key: i32, Dict, "code", "", "", "What matched: 1 transport key and identification, 2 network addresses and identification, 3 transport key, 4 TCP sequence interval, 5 ARP, 6 802.11 sequence control, 7 tunnel payload.";
+    confidence: i32, Dict, "percent", "", "", "How sure: 90 and more: only this packet fits; 60 to 89: told apart from others by order or time; below: others fit as well.";
+    alternatives: i32, Dict, "", "", "", "Other packets' sightings that fit as well within the clock bound.";
+    kernel_ns: i64, Delta, "ns", "boot", "", "When the kernel had it at its edge: first seen (received) or handed to the device (transmitted).";
+    residual_ns: i64, Delta, "ns", "", "", "Frame time less `kernel_ns`, both by the DUT's clock: negative when the wire was first.";
+    bound_ns: i64, Delta, "ns", "", "", "The residual is uncertain by plus or minus this.";
+    seq_offset: Option<i64>, Delta, "bytes", "", "not TCP with payload", "Where the frame's payload begins within the packet's; negative: before it.";
+} }
+
+table! { LINEAGE, LineageRow, "lineage", 65536,
+    "How one packet came from another.",
+    "`at_ns`. Source: kernel behaviour log.", {
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    kind: i32, Dict, "code", "", "", "1 clone, 2 copy, 3 segment, 4 gro-merge, 5 fragment, 6 reassembly, 7 realloc.";
+    parent_id: i64, Delta, "", "", "", "Packet it came from.";
+    child_id: i64, Delta, "", "", "", "Packet that came of it; equals the parent for clone and realloc.";
+} }
+
+table! { FUNCTION, FunctionRow, "function", 65536,
+    "Probed functions and tracepoints with their statistics.",
+    "`func_id`. Source: metadata of the kernel behaviour log; statistics counted while integrating.", {
+    func_id: i32, Delta, "", "", "", "Number of the function in its log.";
+    name: String, Dict, "", "", "", "As in kallsyms; a tracepoint is `group:name`.";
+    module: String, Dict, "", "", "", "Kernel module, empty: vmlinux.";
+    kind: String, Dict, "", "", "", "`function` or `tracepoint`.";
+    layer: String, Dict, "", "", "", "driver, link, network, transport, socket or other.";
+    via: String, Dict, "", "", "", "How the packet was reached.";
+    calls: i64, Delta, "", "", "", "Calls or passings.";
+    timed: i64, Delta, "", "", "", "Calls with a known duration: what the times below are of.";
+    packets: i64, Delta, "", "", "", "Different packets that it touched.";
+    total_ns: i64, Delta, "ns", "", "", "Sum of durations.";
+    self_ns: i64, Delta, "ns", "", "", "Sum of self times.";
+    min_ns: Option<i64>, Delta, "ns", "", "no timed call", "Shortest duration, exact.";
+    median_ns: Option<i64>, Delta, "ns", "", "no timed call", "Median duration, within 1.6 %.";
+    p99_ns: Option<i64>, Delta, "ns", "", "no timed call", "99th percentile of the duration, within 1.6 %.";
+    max_ns: Option<i64>, Delta, "ns", "", "no timed call", "Longest duration, exact.";
+    max_packet_id: Option<i64>, Delta, "", "", "no timed call, or no packet known", "Packet of the longest call.";
+} }
+
+table! { PROCESS, ProcessRow, "process", 65536,
+    "A thread was seen for the first time, or took another name.",
+    "`at_ns`. Source: kernel behaviour log.", {
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    pid: i32, Delta, "", "", "", "Thread id.";
+    tgid: i32, Delta, "", "", "", "Process id.";
+    comm: String, Dict, "", "", "", "Name, at most 15 bytes.";
+} }
+
+table! { DEVICE, DeviceRow, "device", 65536,
+    "Network interfaces of the DUT, one row per name that they had.",
+    "as recorded. Source: kernel behaviour log.", {
+    netns: i32, Dict, "", "", "", "Inode of the network namespace.";
+    netns_name: String, Dict, "", "", "", "Its name under /run/netns, empty: none.";
+    ifindex: i32, Delta, "", "", "", "Interface index.";
+    name: String, Dict, "", "", "", "Name.";
+    link_type: i32, Dict, "code", "", "", "ARPHRD_*.";
+    mac: String, Dict, "", "", "", "Link address, empty: none.";
+    mtu: i64, Dict, "bytes", "", "", "MTU.";
+    driver: String, Dict, "", "", "", "Kernel driver, empty: unknown.";
+} }
+
+table! { INTERFACE, InterfaceRow, "interface", 65536,
+    "Interfaces named in the captures.",
+    "`capture_id`, `interface`. Source: captures.", {
+    capture_id: i32, Dict, "", "", "", "Capture file.";
+    interface: i32, Delta, "", "", "", "Number within the capture.";
+    name: String, Dict, "", "", "", "Name, empty: the capture does not say.";
+    link_type: i32, Dict, "code", "", "", "LINKTYPE_* of pcap.";
+    frames: i64, Delta, "", "", "", "Frames captured on it.";
+    matched: i64, Delta, "", "", "", "Of these, frames with an association.";
+} }
+
+table! { CLOCK, ClockRow, "clock", 65536,
+    "How a capture's clock relates to the DUT's: boot = wall + offset + drift * (wall - from).",
+    "`capture_id`, `from_wall_ns`. Source: matches, anchors of the kernel behaviour log.", {
+    capture_id: i32, Dict, "", "", "", "Capture file.";
+    from_wall_ns: i64, Delta, "ns", "wall", "", "The segment holds from here ...";
+    to_wall_ns: i64, Delta, "ns", "wall", "", "... to here.";
+    offset_ns: i64, Delta, "ns", "", "", "Boot time less wall time at `from_wall_ns`.";
+    drift_ppb: i64, Delta, "ppb", "", "", "The DUT's clock gains this on the sniffer's.";
+    bound_ns: i64, Delta, "ns", "", "", "A converted time is within plus or minus this, everywhere in the segment.";
+    drift_bound_ppb: i64, Delta, "ppb", "", "", "The drift is within plus or minus this.";
+    received: i64, Delta, "", "", "", "Matches of received frames used (each bounds the offset from above).";
+    transmitted: i64, Delta, "", "", "", "Matches of transmitted frames used (each bounds it from below).";
+    rejected: i64, Delta, "", "", "", "Matches left out because they contradict the rest.";
+    method: i32, Dict, "code", "", "", "1 hull of matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself: each match bounds both sides, 4 anchors of the log only (no usable match), 5 matches contradict each other: bound widened until they do not.";
+} }
+
+table! { LOSS, LossRow, "loss", 65536,
+    "What should be in the log and is not.",
+    "`from_ns`. Source: kernel behaviour log.", {
+    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault.";
+    cpu: Option<i32>, Dict, "", "", "not tied to one CPU", "CPU.";
+    from_ns: i64, Delta, "ns", "boot", "", "The loss happened after this ...";
+    to_ns: i64, Delta, "ns", "boot", "", "... and not after this.";
+    count: i64, Delta, "", "", "", "How many.";
+} }
+
+table! { DROP_REASON, DropReasonRow, "drop_reason", 65536,
+    "Names of the kernel's drop reasons.",
+    "`reason`. Source: the recorded kernel's BTF.", {
+    reason: i32, Delta, "code", "", "", "Number.";
+    name: String, Dict, "", "", "", "Name.";
+} }
+
+table! { SYMBOL, SymbolRow, "symbol", 65536,
+    "Kernel addresses that occur in events.",
+    "as recorded. Source: kernel behaviour log.", {
+    addr: i64, Delta, "", "", "", "Address (two's complement).";
+    text: String, Dict, "", "", "", "`function+0x12`.";
+} }
+
+table! { PROVENANCE, ProvenanceRow, "provenance", 65536,
+    "What was done to get here, and what was odd about it.",
+    "as it happened. Source: integration.", {
+    key: String, Dict, "", "", "", "What is said, for example `calls.crossing`.";
+    value: String, Dict, "", "", "", "The count or text.";
+    meaning: String, Dict, "", "", "", "One sentence for people.";
+} }
+
+/// Every table, in the order of the reference page.
+pub const ALL: &[&Table] = &[
+    &PACKET,
+    &CALL,
+    &CALL_MEMBER,
+    &EVENT,
+    &FOOTPRINT,
+    &FRAME,
+    &ASSOCIATION,
+    &LINEAGE,
+    &FUNCTION,
+    &PROCESS,
+    &DEVICE,
+    &INTERFACE,
+    &CLOCK,
+    &LOSS,
+    &DROP_REASON,
+    &SYMBOL,
+    &PROVENANCE,
+];
