@@ -1,9 +1,32 @@
-//! Live capture: an interface in, a pcapng file out. (skeleton)
+//! Live capture: an interface in, a pcapng file out.
+//!
+//! One thread reads a packet socket in batches and writes what it got; memory is bounded by the socket's buffer and
+//! one batch. What the kernel had to drop is in the file's interface statistics. A plain socket and not a memory-mapped ring:
+//! a ring hands over a block when it is full or old, so the last frames before `stop` would need a wait.
 
-use std::path::Path;
+mod socket;
+mod write;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Error;
+use socket::{Batch, PacketSocket, Ready, Refused};
+use write::{Description, PcapngFile};
 
+/// Interface name that means all interfaces of the namespace; frames then have a cooked header.
+pub const ANY: &str = "any";
+
+/// Kept of a frame where the caller gave no limit.
+const MAX_SNAPLEN: u32 = 256 << 10;
+
+/// What a sniffer saw; `bytes` counts whole frames as they were on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SniffStats {
     pub frames: u64,
@@ -11,20 +34,142 @@ pub struct SniffStats {
     pub kernel_drops: u64,
 }
 
-pub struct Sniffer {}
+/// A running capture. Dropping it ends it, too, but then nobody learns what it saw.
+pub struct Sniffer {
+    /// Closing it tells the thread to end.
+    running: Option<UnixStream>,
+    thread: Option<JoinHandle<Result<SniffStats, Error>>>,
+}
 
 impl Sniffer {
+    /// Starts to write all frames of `ifname` ([`ANY`]: of all interfaces) to `out`; when it returns, frames are being captured.
+    ///
+    /// `netns` is a name under `/run/netns`; only the capturing thread enters it. `snaplen` is the number of bytes
+    /// kept of each frame, 0: all. The interface is promiscuous while the sniffer runs.
+    ///
+    /// *Errors*: [`Error::Sniff`], and [`Error::Open`] if `out` cannot be created.
     pub fn start(ifname: &str, netns: Option<&str>, out: &Path, snaplen: u32) -> Result<Sniffer, Error> {
-        let _ = (netns, out, snaplen);
-        Err(Error::Sniff {
-            interface: ifname.into(),
-            doing: "opening a packet socket",
-            source: std::io::Error::from(std::io::ErrorKind::Unsupported),
-            remedy: "not built yet",
-        })
+        let job = Job {
+            ifname: ifname.to_string(),
+            netns: netns.map(str::to_string),
+            out: out.to_path_buf(),
+            snaplen: if snaplen == 0 { MAX_SNAPLEN } else { snaplen.min(MAX_SNAPLEN) },
+        };
+        let refuse = |doing| move |source| refused(ifname, Refused { doing, source });
+        let (running, stopped) = UnixStream::pair().map_err(refuse("making a pair of sockets"))?;
+        let (tell, told) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("kpat-sniff".into())
+            .spawn(move || job.run(&stopped, &tell))
+            .map_err(refuse("starting a thread"))?;
+        let sniffer = Sniffer { running: Some(running), thread: Some(thread) };
+        match told.recv() {
+            Ok(()) => Ok(sniffer),
+            // The thread ended before it was ready: its result says why.
+            Err(_) => match sniffer.stop() {
+                Err(e) => Err(e),
+                Ok(_) => unreachable!("the sniffer's thread says that it is ready before it succeeds"),
+            },
+        }
     }
 
-    pub fn stop(self) -> Result<SniffStats, Error> {
-        Ok(SniffStats::default())
+    /// Ends the capture: frames seen before the call are in the file, and so are the statistics.
+    pub fn stop(mut self) -> Result<SniffStats, Error> {
+        self.end().unwrap_or(Ok(SniffStats::default()))
     }
+
+    fn end(&mut self) -> Option<Result<SniffStats, Error>> {
+        self.running = None;
+        match self.thread.take()?.join() {
+            Ok(result) => Some(result),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Sniffer {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+struct Job {
+    ifname: String,
+    netns: Option<String>,
+    out: PathBuf,
+    snaplen: u32,
+}
+
+impl Job {
+    fn run(self, stopped: &UnixStream, ready: &mpsc::SyncSender<()>) -> Result<SniffStats, Error> {
+        let refuse = |r| refused(&self.ifname, r);
+        if let Some(name) = &self.netns {
+            socket::enter_netns(name).map_err(refuse)?;
+        }
+        let socket = PacketSocket::open(&self.ifname).map_err(refuse)?;
+        let create = |source| Error::Open { path: self.out.clone(), source };
+        let file = File::create(&self.out).map_err(create)?;
+        let comment = self.netns.as_ref().map(|name| format!("network namespace {name}"));
+        let description = Description {
+            interface: &self.ifname,
+            link_type: socket.link_type(),
+            snaplen: self.snaplen,
+            os: &socket::kernel_name(),
+            comment: comment.as_deref(),
+        };
+        let started_ns = now_ns();
+        let broken = |offset, source| Error::Io { path: self.out.clone(), offset, source };
+        let mut file = PcapngFile::begin(file, &description).map_err(|e| broken(0, e))?;
+        let _ = ready.send(());
+        let mut batch = Batch::new(self.snaplen as usize);
+        let mut stats = SniffStats::default();
+        loop {
+            let waited = socket.wait(stopped.as_fd()).map_err(refuse)?;
+            if waited == Ready::Stop {
+                socket.close_tap().map_err(refuse)?;
+            }
+            loop {
+                let got = socket.receive(&mut batch).map_err(refuse)?;
+                for seen in batch.frames(got, &socket) {
+                    stats.frames += 1;
+                    stats.bytes += u64::from(seen.len_wire);
+                    file.frame(&seen, self.snaplen).map_err(|e| broken(file.offset(), e))?;
+                }
+                // While stopping the rest of the queue is finite, for nothing more goes in.
+                if got == 0 || waited != Ready::Stop {
+                    break;
+                }
+            }
+            match waited {
+                Ready::Frames => {}
+                Ready::Idle => file.flush().map_err(|e| broken(file.offset(), e))?,
+                Ready::Stop => break,
+            }
+        }
+        stats.kernel_drops = socket.drops().map_err(refuse)?;
+        file.end(started_ns, now_ns(), stats.frames + stats.kernel_drops, stats.kernel_drops)
+            .map_err(|e| broken(file.offset(), e))?;
+        Ok(stats)
+    }
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+fn refused(interface: &str, Refused { doing, source }: Refused) -> Error {
+    let remedy = match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "run as root, or with CAP_NET_RAW (and CAP_SYS_ADMIN for a namespace)"
+        }
+        Some(libc::ENODEV | libc::ENXIO) => "name an interface that `ip link` shows in that namespace",
+        Some(libc::ENOENT) => "name a namespace that `ip netns` shows",
+        Some(libc::ENETDOWN) => "set the interface up",
+        Some(libc::EAFNOSUPPORT) => "the kernel needs CONFIG_PACKET",
+        _ if source.kind() == io::ErrorKind::InvalidInput => "give a plain name",
+        _ => "see the system's message",
+    };
+    Error::Sniff { interface: interface.into(), doing, source, remedy }
 }
