@@ -1,0 +1,513 @@
+//! Records in, chunks out: one encoder per CPU, fed in the order of the ring (calls by their return). Runs on the
+//! device under test for every event, so the call path is straight and touches few cache lines.
+
+use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN};
+use crate::state::*;
+use crate::varint::{put, zigzag};
+use kpat_model::*;
+
+/// A chunk is full when its decoded payload has reached this.
+pub const TARGET_BYTES: usize = 64 * 1024;
+
+/// Codes the records of one CPU; reused from chunk to chunk.
+pub struct Encoder {
+    cpu: u16,
+    state: State,
+    /// Always longer than `pos`, so that numbers are written as whole words.
+    buf: Vec<u8>,
+    pos: usize,
+    count: u32,
+    first: i64,
+    last: i64,
+    packet_base: Option<u64>,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+/// Coded records of one CPU, complete but for the sequence number and the checksums, which [`crate::Writer`] sets.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    pub cpu: u16,
+    pub count: u32,
+    /// Earliest moment in it: the entry of a call counts.
+    pub first: BootNs,
+    /// Latest moment in it.
+    pub last: BootNs,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Chunk {
+    /// Bytes that it takes in memory and in the file.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Encoder {
+    pub fn new(cpu: u16, codec: Codec) -> Self {
+        let zstd = match codec {
+            Codec::None => None,
+            // Without memory for a compressor the chunks are stored as they are: larger, but there.
+            Codec::Zstd => zstd::bulk::Compressor::new(1).ok(),
+        };
+        Encoder {
+            cpu,
+            state: State::new(),
+            buf: vec![0; TARGET_BYTES + 4096],
+            pos: 0,
+            count: 0,
+            first: i64::MAX,
+            last: i64::MIN,
+            packet_base: None,
+            zstd,
+        }
+    }
+
+    /// Bytes coded since the last [`Encoder::finish`].
+    pub fn raw_len(&self) -> usize {
+        self.pos
+    }
+
+    /// Records since the last [`Encoder::finish`].
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Time for [`Encoder::finish`]. Going on is allowed up to [`MAX_RAW_LEN`]; beyond it is a bug of the caller and panics.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.pos >= TARGET_BYTES
+    }
+
+    #[inline]
+    pub fn call(&mut self, c: &Call) {
+        self.reserve(CALL_SLACK);
+        let s = &mut self.state;
+        let out = self.buf[self.pos..].first_chunk_mut::<CALL_SLACK>().expect("reserved above");
+        let end = c.entry.0.wrapping_add(c.dur_ns as i64);
+        let step = end.wrapping_sub(s.time);
+        s.time = end;
+        let mut tag = tag::CALL;
+        if step < 0 {
+            tag |= tag::CALL_BACKWARDS;
+        }
+        let mut n = put(out, 1, step.unsigned_abs());
+        n = put(out, n, c.dur_ns);
+        let guess = &mut s.guess[usize::from(s.func) % GUESSES];
+        s.func = c.func.0;
+        if *guess != c.func.0 {
+            *guess = c.func.0;
+            tag |= tag::CALL_FUNC;
+            n = put(out, n, u64::from(c.func.0));
+        }
+        let key = (c.packet.0, c.skb_tag);
+        if s.recent[0] != key {
+            let mode;
+            (mode, n) = put_packet(s, &mut self.packet_base, key, out, n);
+            tag |= mode;
+        }
+        let task = task_key(c.pid, c.ctx);
+        if s.tasks[0] != task {
+            let mode;
+            (mode, n) = put_task(s, task, out, n);
+            tag |= mode << tag::CALL_TASK_SHIFT;
+        }
+        if c.flags != 0 {
+            tag |= tag::CALL_FLAGS;
+            out[n] = c.flags;
+            n += 1;
+        }
+        out[0] = tag;
+        self.pos += n;
+        self.count += 1;
+        self.first = self.first.min(c.entry.0);
+        self.last = self.last.max(end);
+    }
+
+    pub fn point(&mut self, p: &Point) {
+        self.reserve(FIXED_SLACK);
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        let mut n = put_time(s, p.at.0, out, 1);
+        n = put(out, n, u64::from(p.func.0));
+        n = put(out, n, u64::from(p.len_bytes));
+        let (packet_mode, task_mode);
+        (packet_mode, n) = put_packet(s, &mut self.packet_base, (p.packet.0, p.skb_tag), out, n);
+        (task_mode, n) = put_task(s, task_key(p.pid, p.ctx), out, n);
+        out[0] = tag::POINT | packet_mode << tag::MODE_A_SHIFT | task_mode << tag::MODE_B_SHIFT;
+        self.done(n, p.at.0, p.at.0);
+    }
+
+    pub fn member(&mut self, m: &Member) {
+        self.reserve(FIXED_SLACK);
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        let mut n = 1;
+        let same = s.member_func == m.func.0 && s.member_entry == m.entry.0;
+        if !same {
+            s.member_func = m.func.0;
+            s.member_entry = m.entry.0;
+            n = put(out, n, u64::from(m.func.0));
+            n = put(out, n, zigzag(m.entry.0.wrapping_sub(s.time)));
+        }
+        n = put_id(s, &mut self.packet_base, m.packet.0, out, n);
+        out[0] = tag::MEMBER | u8::from(!same) << tag::MODE_A_SHIFT;
+        self.done(n, m.entry.0, m.entry.0);
+    }
+
+    /// Header bytes beyond [`FootprintRecord::MAX_HEADER`] are not kept.
+    pub fn footprint(&mut self, f: &FootprintRecord) {
+        self.reserve(FIXED_SLACK);
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        let header_len = f.header.len().min(MAX_HEADER);
+        let mut print = Print {
+            ifindex: f.ifindex,
+            netns: f.netns,
+            len_bytes: f.len_bytes,
+            gso_size: f.gso_size,
+            gso_segs: f.gso_segs,
+            protocol: f.protocol,
+            start_layer: f.start_layer,
+            ip_proto: f.ip_proto,
+            link_type: f.link_type,
+            header_len: header_len as u8,
+            header: [0; MAX_HEADER],
+        };
+        print.header[..header_len].copy_from_slice(&f.header[..header_len]);
+        let base = nearest(&s.prints, &print);
+
+        let mut n = put_time(s, f.at.0, out, 1);
+        let packet_mode;
+        (packet_mode, n) = put_packet(s, &mut self.packet_base, (f.packet.0, f.skb_tag), out, n);
+        n = put_print(&s.prints[base], &print, out, n);
+        s.push_print(base, print);
+        out[0] = tag::FOOTPRINT | packet_mode << tag::MODE_A_SHIFT | (base as u8) << tag::MODE_B_SHIFT;
+        self.done(n, f.at.0, f.at.0);
+    }
+
+    pub fn lineage(&mut self, l: &Lineage) {
+        self.reserve(FIXED_SLACK);
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        let mut n = put_time(s, l.at.0, out, 1);
+        n = put_id(s, &mut self.packet_base, l.parent.0, out, n);
+        let other = l.child != l.parent;
+        if other {
+            n = put_id(s, &mut self.packet_base, l.child.0, out, n);
+        }
+        out[0] = tag::LINEAGE | (l.kind as u8) << 3 | u8::from(other) << 6;
+        self.done(n, l.at.0, l.at.0);
+    }
+
+    /// Text beyond 65,535 bytes is cut.
+    pub fn event(&mut self, e: &Event) {
+        let text = cut(&e.text);
+        self.reserve(FIXED_SLACK + text.len());
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        out[1] = e.kind as u8;
+        let mut n = put_time(s, e.at.0, out, 3);
+        let packet_mode = if e.packet == PacketId::NONE {
+            event_packet::NONE
+        } else if e.packet.0 == s.recent[0].0 {
+            event_packet::RECENT
+        } else {
+            n = put_id(s, &mut self.packet_base, e.packet.0, out, n);
+            event_packet::DELTA
+        };
+        let task_mode;
+        (task_mode, n) = put_task(s, task_key(e.pid, e.ctx), out, n);
+        let mut fields = 0;
+        if e.a != 0 {
+            if e.a == s.event_a {
+                fields |= event_field::A_SAME;
+            } else {
+                fields |= event_field::A_FOLLOWS;
+                n = put(out, n, e.a);
+            }
+        }
+        if e.b != 0 {
+            if e.b == s.event_b {
+                fields |= event_field::B_SAME;
+            } else {
+                fields |= event_field::B_FOLLOWS;
+                n = put(out, n, e.b);
+            }
+        }
+        (s.event_a, s.event_b) = (e.a, e.b);
+        if e.netns != s.event_netns {
+            s.event_netns = e.netns;
+            fields |= event_field::NETNS;
+            n = put(out, n, u64::from(e.netns));
+        }
+        if !text.is_empty() {
+            fields |= event_field::TEXT;
+            n = put_text(text, out, n);
+        }
+        out[2] = fields;
+        out[0] = tag::EVENT | packet_mode << tag::MODE_A_SHIFT | task_mode << tag::MODE_B_SHIFT;
+        self.done(n, e.at.0, e.at.0);
+    }
+
+    /// A name beyond 65,535 bytes is cut.
+    pub fn process(&mut self, p: &Process) {
+        let comm = cut(&p.comm);
+        self.reserve(FIXED_SLACK + comm.len());
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        let mut n = put_time(s, p.at.0, out, 1);
+        n = put(out, n, u64::from(p.pid));
+        let other = p.tgid != p.pid;
+        if other {
+            n = put(out, n, u64::from(p.tgid));
+        }
+        n = put_text(comm, out, n);
+        out[0] = tag::PROCESS | u8::from(other) << tag::MODE_A_SHIFT;
+        self.done(n, p.at.0, p.at.0);
+    }
+
+    pub fn loss(&mut self, l: &Loss) {
+        self.reserve(FIXED_SLACK);
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        out[0] = tag::LOSS;
+        out[1] = l.cause as u8;
+        let mut n = put_time(s, l.to.0, out, 2);
+        n = put(out, n, zigzag(l.to.0.wrapping_sub(l.from.0)));
+        n = put(out, n, zigzag(i64::from(l.cpu)));
+        n = put(out, n, l.count);
+        self.done(n, l.from.0, l.to.0);
+    }
+
+    /// Any of the above.
+    pub fn record(&mut self, record: &Record) {
+        match record {
+            Record::Call(r) => self.call(r),
+            Record::Point(r) => self.point(r),
+            Record::Member(r) => self.member(r),
+            Record::Footprint(r) => self.footprint(r),
+            Record::Lineage(r) => self.lineage(r),
+            Record::Event(r) => self.event(r),
+            Record::Process(r) => self.process(r),
+            Record::Loss(r) => self.loss(r),
+        }
+    }
+
+    /// The chunk so far, and a fresh start; `None` if there was no record.
+    pub fn finish(&mut self) -> Option<Chunk> {
+        if self.count == 0 {
+            return None;
+        }
+        let raw = &self.buf[..self.pos];
+        let mut codec = Codec::None;
+        let mut bytes;
+        let packed = self.zstd.as_mut().and_then(|z| z.compress(raw).ok());
+        match packed {
+            Some(packed) if packed.len() < raw.len() => {
+                codec = Codec::Zstd;
+                bytes = Vec::with_capacity(HEADER_LEN + packed.len());
+                bytes.resize(HEADER_LEN, 0);
+                bytes.extend_from_slice(&packed);
+            }
+            _ => {
+                bytes = Vec::with_capacity(HEADER_LEN + raw.len());
+                bytes.resize(HEADER_LEN, 0);
+                bytes.extend_from_slice(raw);
+            }
+        }
+        let header = Header {
+            kind: ChunkKind::Records,
+            codec,
+            cpu: self.cpu,
+            count: self.count,
+            payload_len: (bytes.len() - HEADER_LEN) as u32,
+            raw_len: self.pos as u32,
+            seq: 0,
+            first_ts: self.first,
+            last_ts: self.last,
+            packet_base: self.packet_base.unwrap_or(0),
+            crc: 0,
+        };
+        bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
+        let chunk = Chunk {
+            cpu: self.cpu,
+            count: self.count,
+            first: BootNs(self.first),
+            last: BootNs(self.last),
+            bytes,
+        };
+        self.state = State::new();
+        self.pos = 0;
+        self.count = 0;
+        self.first = i64::MAX;
+        self.last = i64::MIN;
+        self.packet_base = None;
+        Some(chunk)
+    }
+
+    #[inline(always)]
+    fn reserve(&mut self, room: usize) {
+        if self.buf.len() - self.pos < room {
+            self.grow(room);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, room: usize) {
+        assert!(self.pos + room <= MAX_RAW_LEN as usize, "finish() was not called on a full chunk");
+        self.buf.resize(self.pos + room + TARGET_BYTES, 0);
+    }
+
+    #[inline]
+    fn done(&mut self, len: usize, first: i64, last: i64) {
+        self.pos += len;
+        self.count += 1;
+        self.first = self.first.min(first);
+        self.last = self.last.max(last);
+    }
+}
+
+#[inline(always)]
+fn task_key(pid: u32, ctx: Context) -> u64 {
+    u64::from(pid) << 3 | ctx as u64
+}
+
+#[inline]
+fn put_time(s: &mut State, at: i64, out: &mut [u8], n: usize) -> usize {
+    let step = at.wrapping_sub(s.time);
+    s.time = at;
+    put(out, n, zigzag(step))
+}
+
+/// A packet id as step from the last one that was written out.
+fn put_id(s: &mut State, base: &mut Option<u64>, id: u64, out: &mut [u8], n: usize) -> usize {
+    if base.is_none() {
+        *base = Some(id);
+        s.newest = id;
+    }
+    let step = id.wrapping_sub(s.newest) as i64;
+    s.newest = id;
+    put(out, n, zigzag(step))
+}
+
+fn put_packet(
+    s: &mut State,
+    base: &mut Option<u64>,
+    key: (u64, u16),
+    out: &mut [u8],
+    n: usize,
+) -> (u8, usize) {
+    if let Some(mode) = s.recent.iter().position(|k| *k == key) {
+        s.use_recent(mode);
+        return (mode as u8, n);
+    }
+    let n = put_id(s, base, key.0, out, n);
+    out[n..n + 2].copy_from_slice(&key.1.to_le_bytes());
+    s.push_recent(key);
+    (PACKET_NEW, n + 2)
+}
+
+fn put_task(s: &mut State, task: u64, out: &mut [u8], n: usize) -> (u8, usize) {
+    if task == s.tasks[0] {
+        return (0, n);
+    }
+    s.tasks.swap(0, 1);
+    if task == s.tasks[0] {
+        return (1, n);
+    }
+    s.tasks[0] = task;
+    (TASK_NEW, put(out, n, task))
+}
+
+fn put_text(text: &str, out: &mut [u8], n: usize) -> usize {
+    let n = put(out, n, text.len() as u64);
+    out[n..n + text.len()].copy_from_slice(text.as_bytes());
+    n + text.len()
+}
+
+/// At most [`MAX_TEXT`] bytes, whole characters.
+fn cut(text: &str) -> &str {
+    if text.len() <= MAX_TEXT {
+        return text;
+    }
+    let end = (0..=MAX_TEXT).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    &text[..end]
+}
+
+/// The remembered footprint that needs the fewest bytes; the oldest if none is like it.
+fn nearest(prints: &[Print; PRINTS], new: &Print) -> usize {
+    let mut best = (usize::MAX, PRINTS - 1);
+    for (i, p) in prints.iter().enumerate() {
+        let differing = p.header.iter().zip(&new.header).filter(|(a, b)| a != b).count();
+        let cost = differing
+            + 4 * usize::from(p.ifindex != new.ifindex)
+            + 4 * usize::from(p.netns != new.netns)
+            + 2 * usize::from(p.start_layer != new.start_layer);
+        if cost < best.0 {
+            best = (cost, i);
+        }
+    }
+    if best.0 > usize::from(new.header_len) / 2 + 8 { PRINTS - 1 } else { best.1 }
+}
+
+fn put_print(old: &Print, new: &Print, out: &mut [u8], n: usize) -> usize {
+    let fields_at = n;
+    let mut fields = 0;
+    let mut n = n + 1;
+    if old.ifindex != new.ifindex {
+        fields |= print_field::IFINDEX;
+        n = put(out, n, u64::from(new.ifindex));
+    }
+    if old.netns != new.netns {
+        fields |= print_field::NETNS;
+        n = put(out, n, u64::from(new.netns));
+    }
+    if old.len_bytes != new.len_bytes {
+        fields |= print_field::LEN;
+        n = put(out, n, u64::from(new.len_bytes));
+    }
+    if (old.gso_size, old.gso_segs) != (new.gso_size, new.gso_segs) {
+        fields |= print_field::GSO;
+        n = put(out, n, u64::from(new.gso_size));
+        n = put(out, n, u64::from(new.gso_segs));
+    }
+    if old.protocol != new.protocol {
+        fields |= print_field::PROTOCOL;
+        n = put(out, n, u64::from(new.protocol));
+    }
+    if (old.start_layer, old.ip_proto) != (new.start_layer, new.ip_proto) {
+        fields |= print_field::LAYER;
+        out[n] = new.start_layer;
+        out[n + 1] = new.ip_proto;
+        n += 2;
+    }
+    if old.link_type != new.link_type {
+        fields |= print_field::LINK_TYPE;
+        n = put(out, n, u64::from(new.link_type));
+    }
+    if old.header_len != new.header_len {
+        fields |= print_field::HEADER_LEN;
+        out[n] = new.header_len;
+        n += 1;
+    }
+    out[fields_at] = fields;
+
+    // Which groups of eight bytes differ, then for each which bytes, then those bytes.
+    let len = usize::from(new.header_len).next_multiple_of(8);
+    let (old, new) = (&old.header[..len], &new.header[..len]);
+    let mut groups = 0u64;
+    for (i, (a, b)) in old.chunks_exact(8).zip(new.chunks_exact(8)).enumerate() {
+        groups |= u64::from(a != b) << i;
+    }
+    n = put(out, n, groups);
+    for (i, (a, b)) in old.chunks_exact(8).zip(new.chunks_exact(8)).enumerate() {
+        if groups >> i & 1 == 0 {
+            continue;
+        }
+        let mask_at = n;
+        let mut mask = 0;
+        n += 1;
+        for (bit, (x, y)) in a.iter().zip(b).enumerate() {
+            if x != y {
+                mask |= 1u8 << bit;
+                out[n] = *y;
+                n += 1;
+            }
+        }
+        out[mask_at] = mask;
+    }
+    n
+}

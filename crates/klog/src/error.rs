@@ -1,0 +1,25 @@
+//! What can stop a writer or a reader. Damage inside a log is no error: it is an [`crate::Issue`].
+
+use std::io;
+use std::path::PathBuf;
+
+/// One variant per thing a caller can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{} is not a kernel behaviour log: at offset 0 there is {found}; give a .kbl file written by `kpat record`", path.display())]
+    NotALog { path: PathBuf, found: String },
+    #[error("{} is empty (0 bytes): nothing was recorded into it; record again, or give another file", path.display())]
+    Empty { path: PathBuf },
+    #[error("cannot {doing} {} at offset {offset}: {source}", path.display())]
+    Io { path: PathBuf, doing: &'static str, offset: u64, source: io::Error },
+    #[error("{} is in version {version} of the log format (offset 7), this kpat reads up to version {}; use a newer kpat", path.display(), crate::VERSION)]
+    TooNew { path: PathBuf, version: u8 },
+    #[error("{} has no readable description of the recording (the first chunk, at offset {offset}, is {why}), so its records cannot be named; fetch the file again from where it was recorded", path.display())]
+    NoMeta { path: PathBuf, offset: u64, why: String },
+    #[error("no space left for {} at offset {offset}; everything before it is in the log: free space on that disk and recording goes on", path.display())]
+    DiskFull { path: PathBuf, offset: u64 },
+    #[error("cannot write {} at offset {offset}: {source}; everything before it is in the log", path.display())]
+    Write { path: PathBuf, offset: u64, source: io::Error },
+    #[error("a JSON chunk for {} at offset {offset} would be {len} bytes, a chunk holds at most {}; split the list", path.display(), crate::MAX_RAW_LEN)]
+    TooLarge { path: PathBuf, offset: u64, len: usize },
+}

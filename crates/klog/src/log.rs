@@ -1,0 +1,291 @@
+//! A log, opened: what it says of itself, where its chunks are, and in what state its file is. Records are read
+//! through [`crate::Records`], a chunk at a time; memory does not grow with the length of the log but for the index.
+
+use crate::error::Error;
+use crate::header::{ChunkKind, Codec, Fault, HEADER_LEN};
+use crate::records::{Merged, Records};
+use crate::walk::{ChunkInfo, Source, Walk, read_chunk, walk};
+use kpat_model::meta::{ClockAnchor, Device, Json, Meta, Summary, Symbol};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Most issues that are kept one by one.
+const MAX_ISSUES: usize = 20_000;
+
+/// How the file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndState {
+    /// Closed in order: the last summary says so.
+    Complete,
+    /// Still being written, or the recorder was killed.
+    Open {
+        /// Bytes at the end that are the beginning of a chunk; not read.
+        tail_bytes: u64,
+    },
+}
+
+/// A stretch of the file that was not understood and was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    pub offset: u64,
+    /// Bytes left out; 0: nothing is there that should be.
+    pub len: u64,
+    pub reason: String,
+}
+
+/// A kernel behaviour log, open for reading; may be shared between threads.
+pub struct Log {
+    path: PathBuf,
+    source: Source,
+    meta: Meta,
+    anchors: Vec<ClockAnchor>,
+    devices: Vec<Device>,
+    symbols: Vec<Symbol>,
+    summary: Option<Summary>,
+    end_state: EndState,
+    chunks: Vec<ChunkInfo>,
+    issues: Mutex<Vec<Issue>>,
+}
+
+impl Log {
+    /// Opens a log by reading its chunk headers and JSON chunks. What is written after that is not seen.
+    pub fn open(path: &Path) -> Result<Log, Error> {
+        let failed = |source| Error::Io { path: path.into(), doing: "open", offset: 0, source };
+        let file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(Error::NotALog { path: path.into(), found: "a directory".into() });
+        }
+        Log::from_source(Source::File(file), path)
+    }
+
+    /// A log that is already in memory.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Log, Error> {
+        Log::from_source(Source::Bytes(bytes), Path::new("(memory)"))
+    }
+
+    fn from_source(source: Source, path: &Path) -> Result<Log, Error> {
+        let failed = |source| Error::Io { path: path.into(), doing: "read", offset: 0, source };
+        let size = source.len().map_err(failed)?;
+        if size == 0 {
+            return Err(Error::Empty { path: path.into() });
+        }
+        let found = walk(&source, size).map_err(failed)?;
+        if let Some(Fault::TooNew(version)) = found.first_fault {
+            return Err(Error::TooNew { path: path.into(), version });
+        }
+        if found.chunks.is_empty() && found.tail_bytes == 0 && found.first_fault == Some(Fault::NoMagic) {
+            return Err(Error::NotALog { path: path.into(), found: kind_of_file(&source, size) });
+        }
+        Log::from_walk(source, path, found)
+    }
+
+    fn from_walk(source: Source, path: &Path, found: Walk) -> Result<Log, Error> {
+        let mut log = Log {
+            path: path.into(),
+            source,
+            meta: Meta::default(),
+            anchors: Vec::new(),
+            devices: Vec::new(),
+            symbols: Vec::new(),
+            summary: None,
+            end_state: EndState::Open { tail_bytes: found.tail_bytes },
+            chunks: found.chunks,
+            issues: Mutex::new(found.issues),
+        };
+        let mut meta = None;
+        let mut last = None;
+        let mut buf = Vec::new();
+        for i in 0..log.chunks.len() {
+            let info = log.chunks[i];
+            last = Some(info.offset);
+            if info.kind != ChunkKind::Json {
+                continue;
+            }
+            let json = match log.payload(&info, &mut buf) {
+                Ok(text) => serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is odd: {e}")),
+                Err(why) => Err(why),
+            };
+            match json {
+                Ok(Json::Meta(m)) => {
+                    log.anchors.push(m.started);
+                    meta.get_or_insert(*m);
+                }
+                Ok(Json::Anchor(a)) => log.anchors.push(a),
+                Ok(Json::Devices(d)) => log.devices.extend(d),
+                Ok(Json::Symbols(s)) => log.symbols.extend(s),
+                Ok(Json::Summary(s)) => {
+                    if s.at != ClockAnchor::default() {
+                        log.anchors.push(s.at);
+                    }
+                    if s.complete {
+                        log.end_state = EndState::Complete;
+                    }
+                    last = None;
+                    log.summary = Some(*s);
+                }
+                Err(why) => log.add_issue(&info, why),
+            }
+        }
+        let Some(meta) = meta else {
+            let first = log.issues().into_iter().next();
+            let why = match (first, found.tail_bytes) {
+                (Some(issue), _) => format!("damaged: {}", issue.reason),
+                (None, 0) => "missing".into(),
+                (None, _) => "not yet written or cut off".into(),
+            };
+            return Err(Error::NoMeta { path: log.path, offset: 0, why });
+        };
+        log.meta = meta;
+        // A summary counts as the end only if it is one.
+        if last.is_some() || !log.summary.as_ref().is_some_and(|s| s.complete) {
+            log.end_state = EndState::Open { tail_bytes: found.tail_bytes };
+        }
+        Ok(log)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Every pair of clock readings, in file order: at the start, between, and those of the summaries.
+    pub fn anchors(&self) -> &[ClockAnchor] {
+        &self.anchors
+    }
+
+    /// In file order; a device that changed its name is there more than once.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
+    /// The newest.
+    pub fn summary(&self) -> Option<&Summary> {
+        self.summary.as_ref()
+    }
+
+    pub fn end_state(&self) -> &EndState {
+        &self.end_state
+    }
+
+    /// Stretches left out so far: those met at opening, and those that reading records met since. Complete after
+    /// [`Log::verify`] or after all records were read. In the order of the file.
+    pub fn issues(&self) -> Vec<Issue> {
+        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        issues.sort_by_key(|i| i.offset);
+        issues
+    }
+
+    /// CPUs that have records, ascending.
+    pub fn cpus(&self) -> Vec<u16> {
+        let mut cpus: Vec<u16> =
+            self.chunks.iter().filter(|c| c.kind == ChunkKind::Records).map(|c| c.cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    pub fn chunk_index(&self) -> &[ChunkInfo] {
+        &self.chunks
+    }
+
+    /// The records of one CPU in the order of the file. A bad chunk is skipped and becomes an issue.
+    pub fn records(&self, cpu: u16) -> Records<'_> {
+        Records::new(self, cpu)
+    }
+
+    /// The records of all CPUs by end time (see [`crate::end_time`]); those of one CPU stay in their order.
+    pub fn all_merged(&self) -> Merged<'_> {
+        Merged::new(self)
+    }
+
+    /// Reads everything once, so that [`Log::issues`] is complete.
+    pub fn verify(&self) -> Vec<Issue> {
+        for cpu in self.cpus() {
+            self.records(cpu).for_each(drop);
+        }
+        self.issues()
+    }
+
+    pub(crate) fn add_issue(&self, info: &ChunkInfo, reason: String) {
+        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
+        let issue = Issue { offset: info.offset, len: info.end() - info.offset, reason };
+        // Records may be read more than once.
+        if issues.len() < MAX_ISSUES && !issues.contains(&issue) {
+            issues.push(issue);
+        }
+    }
+
+    /// A chunk's decoded payload, in `buf`.
+    pub(crate) fn payload<'b>(&self, info: &ChunkInfo, buf: &'b mut Vec<u8>) -> Result<&'b [u8], String> {
+        read_chunk(&self.source, info, buf)?;
+        match info.codec {
+            Codec::None => {}
+            Codec::Zstd => {
+                // The cap bounds the capacity; pages that the payload does not fill are never touched.
+                let raw = zstd::bulk::decompress(&buf[HEADER_LEN..], info.raw_len as usize)
+                    .map_err(|e| format!("the chunk does not decompress: {e}"))?;
+                if raw.len() != info.raw_len as usize {
+                    return Err("the chunk decompresses to another length than its header says".into());
+                }
+                buf.truncate(HEADER_LEN);
+                buf.extend_from_slice(&raw);
+            }
+        }
+        Ok(&buf[HEADER_LEN..])
+    }
+}
+
+/// What a file that is no log looks like.
+fn kind_of_file(source: &Source, size: u64) -> String {
+    let mut head = [0; 16];
+    let len = head.len().min(size as usize);
+    if source.read_exact_at(&mut head[..len], 0).is_err() {
+        return "nothing readable".into();
+    }
+    let head = &head[..len];
+    let known: [(&[u8], &str); 12] = [
+        (
+            &[0xd4, 0xc3, 0xb2, 0xa1],
+            "a pcap capture (that is a wire log; give it to `kpat integrate` beside the .kbl)",
+        ),
+        (
+            &[0xa1, 0xb2, 0xc3, 0xd4],
+            "a pcap capture (that is a wire log; give it to `kpat integrate` beside the .kbl)",
+        ),
+        (
+            &[0x4d, 0x3c, 0xb2, 0xa1],
+            "a pcap capture (that is a wire log; give it to `kpat integrate` beside the .kbl)",
+        ),
+        (
+            &[0x0a, 0x0d, 0x0d, 0x0a],
+            "a pcapng capture (that is a wire log; give it to `kpat integrate` beside the .kbl)",
+        ),
+        (&[0x1f, 0x8b], "a gzip file (unpack it first)"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "a zstd file (unpack it first)"),
+        (&[0xfd, b'7', b'z', b'X', b'Z'], "an xz file (unpack it first)"),
+        (b"PK\x03\x04", "a zip file (unpack it first)"),
+        (b"PAR1", "a Parquet table"),
+        (b"PERFILE2", "a perf.data file"),
+        (b"\x7fELF", "an ELF program"),
+        (b"\x89KBL", "the magic of a log that went through a text-mode transfer (fetch it in binary mode)"),
+    ];
+    if let Some((_, name)) = known.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return (*name).into();
+    }
+    if head.iter().all(|b| *b == 0) {
+        return "only zero bytes".into();
+    }
+    if head.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace()) {
+        return format!("text ({:?})", String::from_utf8_lossy(head));
+    }
+    let hex: Vec<String> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
+    format!("something unknown (bytes {})", hex.join(" "))
+}

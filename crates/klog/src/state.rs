@@ -1,0 +1,164 @@
+//! What writer and reader of a chunk both remember from record to record. Both start from the same state at each
+//! chunk and change it in the same way; this is the one place that says how.
+
+use crate::varint::MAX_LEN;
+use kpat_model::record::FootprintRecord;
+
+/// Places in the table that guesses the next function.
+pub const GUESSES: usize = 1024;
+/// Footprints that a new one may be coded against.
+pub const PRINTS: usize = 4;
+pub const MAX_HEADER: usize = FootprintRecord::MAX_HEADER;
+/// Texts (event, comm) are cut to this many bytes.
+pub const MAX_TEXT: usize = 65535;
+
+/// Upper bounds of one coded record. Each ends in room for one more number, because writing a number touches nine bytes.
+pub const CALL_SLACK: usize = 64;
+pub const FIXED_SLACK: usize = 12 * MAX_LEN + 2 * MAX_HEADER + 16;
+
+/// Record tags: bit 7 set is a call, otherwise the low three bits are the kind.
+pub mod tag {
+    pub const CALL: u8 = 0x80;
+    pub const POINT: u8 = 0;
+    pub const MEMBER: u8 = 1;
+    pub const FOOTPRINT: u8 = 2;
+    pub const LINEAGE: u8 = 3;
+    pub const EVENT: u8 = 4;
+    pub const PROCESS: u8 = 5;
+    pub const LOSS: u8 = 6;
+    pub const KIND_MASK: u8 = 7;
+
+    /// Call: packet mode in bits 0-1, task mode in bits 2-3.
+    pub const CALL_TASK_SHIFT: u8 = 2;
+    pub const CALL_FUNC: u8 = 0x10;
+    pub const CALL_FLAGS: u8 = 0x20;
+    pub const CALL_BACKWARDS: u8 = 0x40;
+
+    /// Others: first mode in bits 3-4, second in bits 5-6.
+    pub const MODE_A_SHIFT: u8 = 3;
+    pub const MODE_B_SHIFT: u8 = 5;
+}
+
+/// Packet mode of calls, points and footprints: 0 to 2 are places in [`State::recent`].
+pub const PACKET_NEW: u8 = 3;
+/// Task mode: 0 and 1 are places in [`State::tasks`].
+pub const TASK_NEW: u8 = 2;
+
+/// Packet mode of events, which have no skb tag.
+pub mod event_packet {
+    pub const NONE: u8 = 0;
+    pub const RECENT: u8 = 1;
+    pub const DELTA: u8 = 2;
+}
+
+/// Which fields of an event follow.
+pub mod event_field {
+    pub const A_SAME: u8 = 0x01;
+    pub const A_FOLLOWS: u8 = 0x02;
+    pub const B_SAME: u8 = 0x04;
+    pub const B_FOLLOWS: u8 = 0x08;
+    pub const NETNS: u8 = 0x10;
+    pub const TEXT: u8 = 0x20;
+}
+
+/// Which fields of a footprint differ from the one it is coded against, in the order in which they follow.
+pub mod print_field {
+    pub const IFINDEX: u8 = 0x01;
+    pub const NETNS: u8 = 0x02;
+    pub const LEN: u8 = 0x04;
+    pub const GSO: u8 = 0x08;
+    pub const PROTOCOL: u8 = 0x10;
+    pub const LAYER: u8 = 0x20;
+    pub const LINK_TYPE: u8 = 0x40;
+    pub const HEADER_LEN: u8 = 0x80;
+}
+
+/// A footprint without packet and time; header bytes past its length are zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Print {
+    pub ifindex: u32,
+    pub netns: u32,
+    pub len_bytes: u32,
+    pub gso_size: u16,
+    pub gso_segs: u16,
+    pub protocol: u16,
+    pub start_layer: u8,
+    pub ip_proto: u8,
+    pub link_type: u16,
+    pub header_len: u8,
+    pub header: [u8; MAX_HEADER],
+}
+
+impl Print {
+    const ZERO: Print = Print {
+        ifindex: 0,
+        netns: 0,
+        len_bytes: 0,
+        gso_size: 0,
+        gso_segs: 0,
+        protocol: 0,
+        start_layer: 0,
+        ip_proto: 0,
+        link_type: 0,
+        header_len: 0,
+        header: [0; MAX_HEADER],
+    };
+}
+
+pub struct State {
+    /// Time of the record before: a call's return, the moment of others; members do not move it.
+    pub time: i64,
+    /// The last three different (packet, skb tag), newest first.
+    pub recent: [(u64, u16); 3],
+    /// The last packet id that was written out.
+    pub newest: u64,
+    /// The last two different tasks, as pid << 3 | context.
+    pub tasks: [u64; 2],
+    /// Function of the call before.
+    pub func: u16,
+    /// By a function's id modulo [`GUESSES`]: which function returned after it the last time.
+    pub guess: [u16; GUESSES],
+    pub member_func: u16,
+    pub member_entry: i64,
+    pub event_netns: u32,
+    pub event_a: u64,
+    pub event_b: u64,
+    pub prints: [Print; PRINTS],
+}
+
+impl State {
+    pub fn new() -> State {
+        State {
+            time: 0,
+            recent: [(0, 0); 3],
+            newest: 0,
+            tasks: [0; 2],
+            func: 0,
+            guess: [0; GUESSES],
+            member_func: 0,
+            member_entry: 0,
+            event_netns: 0,
+            event_a: 0,
+            event_b: 0,
+            prints: [Print::ZERO; PRINTS],
+        }
+    }
+
+    /// Brings place `mode` of the recent packets to the front.
+    #[inline]
+    pub fn use_recent(&mut self, mode: usize) {
+        self.recent[..=mode].rotate_right(1);
+    }
+
+    /// Puts a packet that was written out in front; the oldest leaves.
+    #[inline]
+    pub fn push_recent(&mut self, key: (u64, u16)) {
+        self.recent = [key, self.recent[0], self.recent[1]];
+    }
+
+    /// The footprint coded against place `base` takes its place, in front.
+    pub fn push_print(&mut self, base: usize, print: Print) {
+        self.prints[..=base].rotate_right(1);
+        self.prints[0] = print;
+    }
+}

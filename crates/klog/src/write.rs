@@ -1,0 +1,147 @@
+//! Chunks to a file. The file is a whole log after every call: a chunk that could not be written completely is cut
+//! off again, so that recording goes on when there is space again.
+
+use crate::encode::Chunk;
+use crate::error::Error;
+use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, seal};
+use kpat_model::meta::Json;
+use std::fs::File;
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// JSON shorter than this is stored as it is, readable with `strings`.
+const PACK_JSON_FROM: usize = 1024;
+
+type CutBack<W> = fn(&mut W, u64) -> io::Result<()>;
+
+/// Writes a log; chunks of several CPUs may come in any order, those of one CPU in theirs.
+pub struct Writer<W: Write> {
+    out: W,
+    path: PathBuf,
+    /// How to drop what was written past an offset; `None`: a pipe or the like, readers find the next chunk by its magic.
+    cut_back: Option<CutBack<W>>,
+    /// Part of a chunk stands behind the last whole one.
+    torn: bool,
+    bytes: u64,
+    seq: u32,
+}
+
+fn cut_file_back(file: &mut File, len: u64) -> io::Result<()> {
+    file.set_len(len)?;
+    file.seek(SeekFrom::Start(len)).map(|_| ())
+}
+
+impl Writer<File> {
+    /// A new log; a file of that name is replaced.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let file = File::create(path).map_err(|source| match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                Error::DiskFull { path: path.into(), offset: 0 }
+            }
+            _ => Error::Write { path: path.into(), offset: 0, source },
+        })?;
+        let regular = file.metadata().is_ok_and(|m| m.is_file());
+        let mut writer = Writer::new(file);
+        writer.path = path.into();
+        writer.cut_back = if regular { Some(cut_file_back) } else { None };
+        Ok(writer)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Onto anything that takes bytes; it should not buffer, chunks are large.
+    pub fn new(out: W) -> Self {
+        Writer { out, path: "the output".into(), cut_back: None, torn: false, bytes: 0, seq: 0 }
+    }
+
+    /// Says something about the recording. The first must be [`Json::Meta`].
+    pub fn json(&mut self, json: &Json) -> Result<(), Error> {
+        let offset = self.bytes;
+        let text = serde_json::to_vec(json).map_err(|e| Error::Write {
+            path: self.path.clone(),
+            offset,
+            source: io::Error::other(e),
+        })?;
+        if text.len() > MAX_RAW_LEN as usize {
+            return Err(Error::TooLarge { path: self.path.clone(), offset, len: text.len() });
+        }
+        let packed = if text.len() >= PACK_JSON_FROM { zstd::bulk::compress(&text, 1).ok() } else { None };
+        let (codec, payload) = match &packed {
+            Some(packed) if packed.len() < text.len() => (Codec::Zstd, packed),
+            _ => (Codec::None, &text),
+        };
+        let header = Header {
+            kind: ChunkKind::Json,
+            codec,
+            cpu: 0,
+            count: 1,
+            payload_len: payload.len() as u32,
+            raw_len: text.len() as u32,
+            seq: 0,
+            first_ts: 0,
+            last_ts: 0,
+            packet_base: 0,
+            crc: 0,
+        };
+        let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
+        bytes.extend_from_slice(&header.to_bytes());
+        bytes.extend_from_slice(payload);
+        self.put(bytes)
+    }
+
+    /// Appends a chunk of records. On an error the chunk is lost, and the file as it was before.
+    pub fn chunk(&mut self, chunk: Chunk) -> Result<(), Error> {
+        self.put(chunk.bytes)
+    }
+
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.out.flush().map_err(|e| self.failed(e))
+    }
+
+    /// Length of the log in bytes: whole chunks only.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What it writes to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+
+    /// Gives back what it wrote to.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn put(&mut self, mut chunk: Vec<u8>) -> Result<(), Error> {
+        if self.torn
+            && let Some(cut_back) = self.cut_back
+        {
+            // Without it the log would go on behind a torn chunk; readers survive that, so try and go on.
+            self.torn = cut_back(&mut self.out, self.bytes).is_err();
+        }
+        seal(&mut chunk, self.seq);
+        match self.out.write_all(&chunk) {
+            Ok(()) => {
+                self.bytes += chunk.len() as u64;
+                self.seq = self.seq.wrapping_add(1);
+                Ok(())
+            }
+            Err(e) => {
+                self.torn = true;
+                if let Some(cut_back) = self.cut_back {
+                    self.torn = cut_back(&mut self.out, self.bytes).is_err();
+                }
+                Err(self.failed(e))
+            }
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        let (path, offset) = (self.path.clone(), self.bytes);
+        match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::DiskFull { path, offset },
+            _ => Error::Write { path, offset, source },
+        }
+    }
+}
