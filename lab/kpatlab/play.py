@@ -4,6 +4,7 @@ Runs in the guest (`python -m kpatlab.play SPEC.json`) or on the host with a pre
 what happened to OUT/play.json and the outputs beside it; `verdict` judges on the host. Readiness is always a
 condition that is polled for a bounded time.
 """
+import errno
 import json
 import os
 import re
@@ -35,7 +36,7 @@ class Process:
     def wait_ready(self, condition, seconds: float) -> None:
         def ok():
             if self.p.poll() is not None:
-                words = self.stderr.read_text(errors="replace").strip().splitlines() or self.stdout.read_text(errors="replace").strip().splitlines()
+                words = (said(self.stderr) or said(self.stdout)).strip().splitlines()
                 raise Refusal(f"{self.name} ended before it was ready (exit {self.p.returncode}): {words[-1] if words else 'it said nothing'}")
             return condition()
 
@@ -50,6 +51,16 @@ class Process:
                 except (ProcessLookupError, subprocess.TimeoutExpired):
                     pass
         return self.p.poll() if self.p.poll() is not None else -9
+
+
+def said(p: Path) -> str:
+    """A command's output so far. A shared (9p) file that grows while it is read may answer ENODATA: nothing yet."""
+    try:
+        return p.read_text(errors="replace")
+    except OSError as e:
+        if e.errno in (errno.ENODATA, errno.ENOENT):
+            return ""
+        raise
 
 
 def kpat_path() -> str:
@@ -102,6 +113,8 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
         lap("traffic")
         if recorder:
             facts["record_rc"] = recorder.stop(60)
+            if recorder.file != recorder.kept and recorder.file.exists():
+                shutil.move(recorder.file, recorder.kept)
             lap("record_end")
         for name, p in captures.items():
             facts["captures"][name] = end_capture(p)
@@ -113,7 +126,7 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             if x.get("where") == "dut" and "command" in x:
                 r = subprocess.run(["sh", "-c", fill(x["command"], out, prefix)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_SECONDS)
                 facts["expect"][str(i)] = {"rc": r.returncode, "stdout": r.stdout.decode(errors="replace")}
-    except Refusal as e:
+    except (Refusal, OSError, subprocess.TimeoutExpired) as e:
         facts["refused"] = str(e)
     finally:
         for p in reversed(background):
@@ -124,26 +137,31 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
     return facts
 
 
+def scratch(net: Network, out: Path) -> Path:
+    """Where logs are written while packets run. In a guest: its memory, moved out at the end, because a write per packet
+    to a shared folder would make a sniffer lose some."""
+    folder = Path("/run/scratch") if net.in_guest else out
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def start_capture(c: dict, net: Network, out: Path) -> Process:
     """A sniffer with nanosecond times, ready: dumpcap says its file, tcpdump that it listens.
 
-    In a guest it writes to memory and the file is moved out at the end: writing each packet to a shared folder
-    would make it lose some.
     """
-    folder = Path("/run/capture") if net.in_guest else out
-    folder.mkdir(exist_ok=True)
+    folder = scratch(net, out)
     if c.get("tool", "dumpcap") == "tcpdump":
-        suffix, ready = "pcap", b"listening on"
+        suffix, ready = "pcap", "listening on"
         argv = [cache.tool("tcpdump", "tcpdump"), "-Z", "root", "-U", "--immediate-mode", "--time-stamp-precision=nano", "-B", "32768", "-n",
                 "-i", c["dev"], "-s", str(c.get("snaplen", 0)), "-w", str(folder / f"{c['name']}.pcap"), *([c["filter"]] if "filter" in c else [])]
     else:
-        suffix, ready = "pcapng", b"File:"
+        suffix, ready = "pcapng", "File:"
         argv = [cache.tool("dumpcap", "wireshark-common"), "-q", "-n", "-B", "32", "-i", c["dev"], "-s", str(c.get("snaplen", 0)),
                 "-w", str(folder / f"{c['name']}.pcapng"),
                 *(["-f", c["filter"]] if "filter" in c else [])]
     p = Process("capture-" + c["name"], [*net.enter(c["ns"]), *argv], out)
     p.file, p.kept = folder / f"{c['name']}.{suffix}", out / f"{c['name']}.{suffix}"
-    p.wait_ready(lambda: ready in p.stderr.read_bytes(), 30)
+    p.wait_ready(lambda: ready in said(p.stderr), 30)
     return p
 
 
@@ -153,7 +171,7 @@ def end_capture(p: Process) -> dict:
     rc = p.stop()
     if p.file != p.kept:
         shutil.move(p.file, p.kept)
-    text = p.stderr.read_text(errors="replace")
+    text = said(p.stderr)
     m = re.search(r"(\d+) packets? dropped by kernel", text) or re.search(r"Packets received/dropped on interface '[^']*': \d+/(\d+)", text)
     return {"file": p.kept.name, "rc": rc, "lost": int(m[1]) if m else None}
 
@@ -172,15 +190,18 @@ def settle(p: Process) -> None:
 
 
 def start_record(r: dict, net: Network, out: Path) -> Process:
-    argv = [kpat_path(), "record", "-o", str(out / "record.kbl"), "--ready-file", str(out / "record.ready")]
+    folder = scratch(net, out)
+    log, ready = folder / "record.kbl", folder / "record.ready"
+    argv = [kpat_path(), "record", "-o", str(log), "--ready-file", str(ready)]
     for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism")):
         if key in r:
             argv += [flag, r[key]]
     if "netns" in r:
         argv += ["--netns", net.ns(r["netns"])]
-    (out / "record.ready").unlink(missing_ok=True)
+    ready.unlink(missing_ok=True)
     p = Process("record", argv + r.get("args", []), out)
-    p.wait_ready((out / "record.ready").exists, READY_SECONDS)
+    p.file, p.kept = log, out / "record.kbl"
+    p.wait_ready(ready.exists, READY_SECONDS)
     return p
 
 

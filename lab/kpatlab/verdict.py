@@ -101,8 +101,8 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
                 add(what, *judge_output(x, out))
             else:
                 add(what, *judge_packets(x, out))
-        except (Refusal, OSError, ValueError, subprocess.TimeoutExpired) as e:
-            add(what, False, str(e))
+        except (Refusal, OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as e:
+            add(what, False, f"{type(e).__name__}: {e}" if isinstance(e, (KeyError, TypeError)) else str(e))
     return results
 
 
