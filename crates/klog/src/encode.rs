@@ -87,18 +87,17 @@ impl Encoder {
         let step = end.wrapping_sub(s.time);
         s.time = end;
         let mut tag = tag::CALL;
-        if step < 0 {
-            tag |= tag::CALL_BACKWARDS;
-        }
+        tag |= u8::from(step < 0) * tag::CALL_BACKWARDS;
         let mut n = put(out, 1, step.unsigned_abs());
         n = put(out, n, c.dur_ns);
         let guess = &mut s.guess[usize::from(s.func) % GUESSES];
         s.func = c.func.0;
-        if *guess != c.func.0 {
-            *guess = c.func.0;
-            tag |= tag::CALL_FUNC;
-            n = put(out, n, u64::from(c.func.0));
-        }
+        // Written in any case and kept if the guess was wrong: no branch that half the time goes the other way.
+        let missed = *guess != c.func.0;
+        *guess = c.func.0;
+        let after = put(out, n, u64::from(c.func.0));
+        n = if missed { after } else { n };
+        tag |= u8::from(missed) * tag::CALL_FUNC;
         let key = (c.packet.0, c.skb_tag);
         if s.recent[0] != key {
             let mode;
@@ -152,7 +151,7 @@ impl Encoder {
         self.done(n, m.entry.0, m.entry.0);
     }
 
-    /// Header bytes beyond [`FootprintRecord::MAX_HEADER`] are not kept.
+    /// Header bytes beyond 128 are not kept; [`FootprintRecord::MAX_HEADER`] is less.
     pub fn footprint(&mut self, f: &FootprintRecord) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);

@@ -8,7 +8,9 @@ use kpat_model::record::FootprintRecord;
 pub const GUESSES: usize = 1024;
 /// Footprints that a new one may be coded against.
 pub const PRINTS: usize = 4;
-pub const MAX_HEADER: usize = FootprintRecord::MAX_HEADER;
+/// Header bytes of a footprint that the format can hold: whole groups of eight, room beyond what is recorded today.
+pub const MAX_HEADER: usize = 128;
+const _: () = assert!(FootprintRecord::MAX_HEADER <= MAX_HEADER);
 /// Texts (event, comm) are cut to this many bytes.
 pub const MAX_TEXT: usize = 65535;
 

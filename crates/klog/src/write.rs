@@ -145,3 +145,69 @@ impl<W: Write> Writer<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Log;
+    use kpat_model::meta::Meta;
+
+    /// A disk of `room` bytes whose file can be cut.
+    struct Disk {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            match buf.len().min(self.room.saturating_sub(self.bytes.len())) {
+                0 => Err(ErrorKind::StorageFull.into()),
+                n => {
+                    self.bytes.extend_from_slice(&buf[..n]);
+                    Ok(n)
+                }
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_torn_chunk_is_cut_off_and_the_log_goes_on() {
+        let json = Json::Meta(Box::<Meta>::default());
+        let mut w = Writer::new(Disk { bytes: Vec::new(), room: usize::MAX });
+        w.cut_back = Some(|disk, len| {
+            disk.bytes.truncate(len as usize);
+            Ok(())
+        });
+        w.json(&json).unwrap();
+        let whole = w.bytes_written();
+        for torn in [0, 10, 100] {
+            w.out.room = whole as usize + torn;
+            assert!(matches!(w.json(&json), Err(Error::DiskFull { offset, .. }) if offset == whole));
+            assert_eq!(w.out.bytes.len() as u64, whole);
+        }
+        w.out.room = usize::MAX;
+        w.json(&json).unwrap();
+        let log = Log::from_bytes(w.into_inner().bytes).unwrap();
+        assert_eq!(log.chunk_index().len(), 2);
+        assert_eq!(log.issues(), []);
+    }
+
+    #[test]
+    fn a_real_file_is_cut_back() {
+        let path = std::env::temp_dir().join(format!("kpat-klog-cut-{}", std::process::id()));
+        let mut w = Writer::create(&path).unwrap();
+        w.json(&Json::Meta(Box::<Meta>::default())).unwrap();
+        // As if half of the next chunk had been written and cutting had failed.
+        w.out.write_all(&[0x89; 50]).unwrap();
+        w.torn = true;
+        w.json(&Json::Devices(Vec::new())).unwrap();
+        let log = Log::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(log.chunk_index().len(), 2);
+        assert_eq!(log.issues(), []);
+    }
+}
