@@ -1,1 +1,15 @@
-//! (being written)
+//! From logs to the integrated log, and from its tables to answers. Pure logic: no command line, no text for people
+//! (names of codes excepted), no kernel.
+//!
+//! [`integrate`] joins a kernel behaviour log with captures in one streaming pass; [`query`] answers the questions of
+//! the command line and the web page from the tables; [`clock`] relates two clocks by the packets that both saw.
+
+pub mod clock;
+mod error;
+mod integrate;
+mod matching;
+pub mod query;
+mod roles;
+
+pub use error::{Error, Result};
+pub use integrate::{Options, Progress, Report, Stage, integrate};

@@ -1,5 +1,7 @@
 //! What is written is read back, whatever mixture of nulls, and look-ups agree with a full scan.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use kpat_store::tables::{CALL, CallRow, EVENT, EventRow};
 use kpat_store::{Error, Manifest, Row, TableFile, TableWriter};
 use std::path::PathBuf;

@@ -1,0 +1,29 @@
+//! What can go wrong, by what the caller can do about it.
+
+use std::path::PathBuf;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel behaviour log cannot be read: give another file.
+    #[error(transparent)]
+    Log(#[from] kpat_klog::Error),
+    /// A capture cannot be read at all: give another file.
+    #[error(transparent)]
+    Capture(#[from] kpat_capture::Error),
+    /// The integrated log cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] kpat_store::Error),
+    /// The place for the result is taken: give another name, or ask to overwrite.
+    #[error("{path}: exists; give another name or remove it")]
+    Exists { path: PathBuf },
+    #[error("{path}: cannot {doing}: {source}")]
+    Io { path: PathBuf, doing: &'static str, source: std::io::Error },
+    /// The name of a function fits none of the log.
+    #[error("no function `{name}` in this log{}", nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
+    NoSuchFunction { name: String, nearest: Option<String> },
+    /// A packet number that the log does not have.
+    #[error("no packet {id} in this log (it has {count} packets)")]
+    NoSuchPacket { id: i64, count: u64 },
+}

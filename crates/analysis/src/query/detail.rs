@@ -1,0 +1,213 @@
+//! The two look-ups: one packet with everything known of it, one function with its calls.
+
+use super::store::{Store, Top};
+use super::tree::{Names, build};
+use super::types::*;
+use crate::error::{Error, Result};
+use kpat_store::tables::*;
+use kpat_store::{NULL, TableFile};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+impl Store {
+    /// Everything known of one packet.
+    ///
+    /// Errors: [`Error::NoSuchPacket`].
+    pub fn packet(&self, id: i64) -> Result<PacketDetail> {
+        let packets = self.table::<PacketRow>()?;
+        let Some(packet) = packets.rows_equal::<PacketRow>("packet_id", &[id])?.into_iter().next() else {
+            return Err(Error::NoSuchPacket { id, count: packets.rows() });
+        };
+        let mut footprints = self.table::<FootprintRow>()?.rows_equal::<FootprintRow>("packet_id", &[id])?;
+        footprints.sort_by_key(|f| f.at_ns);
+        let mut events = self.table::<EventRow>()?.rows_equal::<EventRow>("packet_id", &[id])?;
+        events.sort_by_key(|e| e.at_ns);
+        let lineage = self.lineage(id)?;
+        let frames = self.frames_of(id, &lineage)?;
+        let names = Names { functions: &self.functions, roles: &self.roles };
+        let life = packet.first_ns..=packet.last_ns;
+        let losses = self
+            .all::<LossRow>()?
+            .into_iter()
+            .filter(|l| l.from_ns <= *life.end() && l.to_ns >= *life.start())
+            .collect();
+        Ok(PacketDetail {
+            drop_reason: packet.drop_reason.and_then(|r| self.drop_reason(r)).map(str::to_owned),
+            process: packet.pid.and_then(|p| self.process(p, packet.last_ns)).cloned(),
+            calls: build(self.calls_of(&packet)?, &names),
+            events: events.into_iter().map(|e| self.explain(e)).collect(),
+            packet,
+            footprints,
+            frames,
+            lineage,
+            losses,
+        })
+    }
+
+    /// Calls and points of one packet; those of lists included.
+    pub fn calls_of(&self, packet: &PacketRow) -> Result<Vec<CallRow>> {
+        let calls = self.table::<CallRow>()?;
+        let life = packet.first_ns..=packet.last_ns;
+        let id = packet.packet_id;
+        let mut rows = Vec::new();
+        for group in calls.groups_where("entry_ns", &life) {
+            if calls.range(group, "packet_id").is_some_and(|r| !r.contains(&id)) {
+                continue;
+            }
+            let places: Vec<u32> = places(&calls, group, "packet_id", |p| p == id)?;
+            rows.extend(calls.rows_at::<CallRow>(group, &places)?);
+        }
+        let members = self.table::<CallMemberRow>()?;
+        let mut wanted: Vec<i64> = Vec::new();
+        for group in members.groups_where("entry_ns", &life) {
+            if members.range(group, "packet_id").is_none_or(|r| r.contains(&id)) {
+                let places = places(&members, group, "packet_id", |p| p == id)?;
+                wanted.extend(members.rows_at::<CallMemberRow>(group, &places)?.iter().map(|m| m.call_id));
+            }
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        rows.extend(calls.rows_equal::<CallRow>("call_id", &wanted)?);
+        rows.sort_by_key(|c| c.call_id);
+        rows.dedup_by_key(|c| c.call_id);
+        Ok(rows)
+    }
+
+    fn lineage(&self, id: i64) -> Result<Vec<LineageRow>> {
+        let table = self.table::<LineageRow>()?;
+        let mut rows = table.rows_equal::<LineageRow>("parent_id", &[id])?;
+        let born = table.rows_equal::<LineageRow>("child_id", &[id])?;
+        rows.extend(born.into_iter().filter(|l| l.parent_id != l.child_id));
+        rows.sort_by_key(|l| l.at_ns);
+        Ok(rows)
+    }
+
+    /// Frames of the packet and of its nearest relatives (segments, merged packets, fragments), by DUT time.
+    fn frames_of(&self, id: i64, lineage: &[LineageRow]) -> Result<Vec<FrameOfPacket>> {
+        const MAX_RELATIVES: usize = 256;
+        let mut ids: Vec<i64> = vec![id];
+        ids.extend(lineage.iter().flat_map(|l| [l.parent_id, l.child_id]).take(MAX_RELATIVES));
+        ids.sort_unstable();
+        ids.dedup();
+        let associations = self.table::<AssociationRow>()?.rows_equal::<AssociationRow>("packet_id", &ids)?;
+        let mut by_capture: BTreeMap<i32, Vec<i64>> = BTreeMap::new();
+        for a in &associations {
+            by_capture.entry(a.capture_id).or_default().push(a.number);
+        }
+        let table = self.table::<FrameRow>()?;
+        let mut frames: HashMap<(i32, i64), FrameRow> = HashMap::new();
+        for (capture, mut numbers) in by_capture {
+            numbers.sort_unstable();
+            numbers.dedup();
+            for row in table.rows_equal::<FrameRow>("number", &numbers)? {
+                if row.capture_id == capture {
+                    frames.insert((capture, row.number), row);
+                }
+            }
+        }
+        let interfaces: HashMap<(i32, i32), String> =
+            self.all::<InterfaceRow>()?.into_iter().map(|i| ((i.capture_id, i.interface), i.name)).collect();
+        let mut out: Vec<FrameOfPacket> = associations
+            .into_iter()
+            .filter_map(|association| {
+                let frame = frames.get(&(association.capture_id, association.number))?.clone();
+                let capture = self.manifest.sources.iter().find(|s| s.capture_id == frame.capture_id);
+                Some(FrameOfPacket {
+                    capture: capture.map(|c| c.name.clone()).unwrap_or_default(),
+                    interface: interfaces
+                        .get(&(frame.capture_id, frame.interface))
+                        .cloned()
+                        .unwrap_or_default(),
+                    via_packet: association.packet_id,
+                    frame,
+                    association,
+                })
+            })
+            .collect();
+        out.sort_by_key(|f| (f.frame.boot_ns, f.frame.capture_id, f.frame.number));
+        Ok(out)
+    }
+
+    /// Packets that a frame was associated with, most likely first.
+    pub fn packets_of_frame(&self, capture_id: i32, number: i64) -> Result<Vec<AssociationRow>> {
+        let mut rows = self.table::<AssociationRow>()?.rows_equal::<AssociationRow>("number", &[number])?;
+        rows.retain(|a| a.capture_id == capture_id);
+        rows.sort_by_key(|a| -a.confidence);
+        Ok(rows)
+    }
+
+    /// One function: its statistics, and its calls with their packets.
+    ///
+    /// Errors: [`Error::NoSuchFunction`] with the nearest name.
+    pub fn function(&self, name: &str, filter: &CallFilter) -> Result<FunctionDetail> {
+        let function = self.find_function(name)?.clone();
+        let func = i64::from(function.func_id);
+        let calls = self.table::<CallRow>()?;
+        let range = filter.from_ns.unwrap_or(i64::MIN)..=filter.to_ns.unwrap_or(i64::MAX);
+        let longest = filter.longest_first;
+        // (key, group, place): the rows themselves are read only for the winners.
+        let mut top = Top::new(filter.limit, move |c: &(i64, i64, usize, u32)| {
+            (if longest { -c.0 } else { c.1 }, c.1, c.2, c.3)
+        });
+        let mut packets: HashSet<i64> = HashSet::new();
+        for group in calls.groups_where("entry_ns", &range) {
+            if calls.range(group, "func_id").is_some_and(|r| !r.contains(&func)) {
+                continue;
+            }
+            let hits = places(&calls, group, "func_id", |f| f == func)?;
+            if hits.is_empty() {
+                continue;
+            }
+            let entry = calls.ints(group, "entry_ns")?;
+            let dur = calls.ints(group, "dur_ns")?;
+            let packet = calls.ints(group, "packet_id")?;
+            for place in hits {
+                let i = place as usize;
+                let timed = dur[i] != NULL;
+                let fits = range.contains(&entry[i])
+                    && filter.slower_than_ns.is_none_or(|n| timed && dur[i] >= n)
+                    && filter.faster_than_ns.is_none_or(|n| timed && dur[i] <= n);
+                if fits {
+                    if packet[i] != NULL {
+                        packets.insert(packet[i]);
+                    }
+                    top.push((if timed { dur[i] } else { -1 }, entry[i], group, place));
+                }
+            }
+        }
+        let (hits, total) = top.finish();
+        let mut by_group: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for (_, _, group, place) in &hits {
+            by_group.entry(*group).or_default().push(*place);
+        }
+        let mut rows: HashMap<(usize, u32), CallRow> = HashMap::new();
+        for (group, mut places) in by_group {
+            places.sort_unstable();
+            let read = calls.rows_at::<CallRow>(group, &places)?;
+            rows.extend(places.into_iter().map(|p| (group, p)).zip(read));
+        }
+        let mut ids: Vec<i64> = rows.values().filter_map(|c| c.packet_id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let known: HashMap<i64, PacketRow> = self
+            .table::<PacketRow>()?
+            .rows_equal::<PacketRow>("packet_id", &ids)?
+            .into_iter()
+            .map(|p| (p.packet_id, p))
+            .collect();
+        let calls = hits
+            .iter()
+            .filter_map(|(_, _, group, place)| {
+                let call = rows.get(&(*group, *place))?.clone();
+                let packet = call.packet_id.and_then(|p| known.get(&p)).cloned();
+                Some(CallOfFunction { call, packet })
+            })
+            .collect();
+        Ok(FunctionDetail { function, calls, total, packets: packets.len() as u64 })
+    }
+}
+
+/// Places in a row group whose integer column fits.
+fn places(table: &TableFile, group: usize, column: &str, fits: impl Fn(i64) -> bool) -> Result<Vec<u32>> {
+    let values = table.ints(group, column)?;
+    Ok(values.iter().enumerate().filter(|(_, v)| fits(**v)).map(|(i, _)| i as u32).collect())
+}

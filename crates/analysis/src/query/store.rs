@@ -1,0 +1,388 @@
+//! An open integrated log: lists of packets, functions and events.
+
+use super::types::*;
+use crate::error::{Error, Result};
+use crate::roles::Roles;
+use kpat_model::EventKind;
+use kpat_store::tables::*;
+use kpat_store::{Manifest, NULL, Row, TableFile};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// An integrated log, open for questions. Tables are opened when a question needs them.
+pub struct Store {
+    dir: PathBuf,
+    pub(super) manifest: Manifest,
+    /// By `func_id`.
+    pub(super) functions: Vec<FunctionRow>,
+    pub(super) roles: Vec<Roles>,
+    pub(super) drop_reasons: HashMap<i32, String>,
+    pub(super) symbols: HashMap<i64, String>,
+    pub(super) processes: HashMap<i32, Vec<ProcessRow>>,
+    pub(super) clocks: Vec<ClockRow>,
+}
+
+impl Store {
+    pub fn open(dir: &Path) -> Result<Store> {
+        let manifest = Manifest::read(dir)?;
+        let mut store = Store {
+            dir: dir.to_owned(),
+            manifest,
+            functions: Vec::new(),
+            roles: Vec::new(),
+            drop_reasons: HashMap::new(),
+            symbols: HashMap::new(),
+            processes: HashMap::new(),
+            clocks: Vec::new(),
+        };
+        for f in store.all::<FunctionRow>()? {
+            let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;
+            if store.functions.len() <= id {
+                store.functions.resize_with(id + 1, FunctionRow::default);
+            }
+            store.functions[id] = f;
+        }
+        store.roles = store.functions.iter().map(|f| Roles::of(&f.name)).collect();
+        store.drop_reasons = store.all::<DropReasonRow>()?.into_iter().map(|r| (r.reason, r.name)).collect();
+        store.symbols = store.all::<SymbolRow>()?.into_iter().map(|r| (r.addr, r.text)).collect();
+        for p in store.all::<ProcessRow>()? {
+            store.processes.entry(p.pid).or_default().push(p);
+        }
+        store.clocks = store.all()?;
+        Ok(store)
+    }
+
+    pub(super) fn table<R: Row>(&self) -> Result<TableFile> {
+        Ok(TableFile::open(&self.dir, R::TABLE)?)
+    }
+
+    pub(super) fn all<R: Row>(&self) -> Result<Vec<R>> {
+        Ok(self.table::<R>()?.all()?)
+    }
+
+    /// Name of a function, `?` where the log does not say.
+    pub fn function_name(&self, func_id: i32) -> &str {
+        self.functions.get(func_id as usize).map_or("?", |f| if f.name.is_empty() { "?" } else { &f.name })
+    }
+
+    pub fn drop_reason(&self, reason: i32) -> Option<&str> {
+        self.drop_reasons.get(&reason).map(String::as_str)
+    }
+
+    /// What the thread was called at that time.
+    pub fn process(&self, pid: i32, at_ns: i64) -> Option<&ProcessRow> {
+        let names = self.processes.get(&pid)?;
+        names.iter().rev().find(|p| p.at_ns <= at_ns).or(names.first())
+    }
+
+    /// How far `boot_ns` of a frame may be off: the bound of its clock segment.
+    pub fn clock_at(&self, capture_id: i32, wall_ns: i64) -> Option<&ClockRow> {
+        let of_capture = || self.clocks.iter().filter(|c| c.capture_id == capture_id);
+        of_capture()
+            .find(|c| (c.from_wall_ns..=c.to_wall_ns).contains(&wall_ns))
+            .or_else(|| of_capture().next())
+    }
+
+    pub fn info(&self) -> Result<Info> {
+        let packets = self.table::<PacketRow>()?;
+        let mut verdicts: HashMap<i32, u64> = HashMap::new();
+        for group in 0..packets.groups() {
+            for v in packets.ints(group, "verdict")? {
+                *verdicts.entry(v as i32).or_default() += 1;
+            }
+        }
+        let mut verdicts: Vec<_> = verdicts.into_iter().collect();
+        verdicts.sort_unstable();
+        let started = self.manifest.log.started;
+        Ok(Info {
+            manifest: self.manifest.clone(),
+            devices: self.all()?,
+            interfaces: self.all()?,
+            clocks: self.clocks.clone(),
+            losses: self.all()?,
+            provenance: self.all()?,
+            verdicts,
+            dut_offset_ns: (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0)),
+            functions_hit: self.functions.iter().filter(|f| f.calls > 0).count() as u64,
+            functions: self.functions.iter().filter(|f| !f.name.is_empty()).count() as u64,
+        })
+    }
+
+    /// Packets that fit, best `limit` by `sort` (0: all).
+    pub fn packets(&self, filter: &PacketFilter, sort: PacketSort, limit: usize) -> Result<PacketList> {
+        let table = self.table::<PacketRow>()?;
+        let touched = match &filter.func {
+            Some(glob) => Some(self.packets_of_functions(glob)?),
+            None => None,
+        };
+        let mut groups: Vec<usize> = (0..table.groups()).collect();
+        if let Some(from) = filter.from_ns {
+            let fit: HashSet<usize> = table.groups_where("last_ns", &(from..=i64::MAX)).into_iter().collect();
+            groups.retain(|g| fit.contains(g));
+        }
+        if let Some(to) = filter.to_ns {
+            let fit: HashSet<usize> = table.groups_where("first_ns", &(i64::MIN..=to)).into_iter().collect();
+            groups.retain(|g| fit.contains(g));
+        }
+        let mut top = Top::new(limit, move |p: &PacketRow| match sort {
+            PacketSort::Time => (p.first_ns, p.packet_id),
+            PacketSort::Path => (-p.path_ns, p.packet_id),
+            PacketSort::Kernel => (-p.kernel_ns, p.packet_id),
+            PacketSort::Length => (-p.len_bytes, p.packet_id),
+            PacketSort::Calls => (-i64::from(p.calls), p.packet_id),
+        });
+        table.each(groups, |row: PacketRow| {
+            if touched.as_ref().is_none_or(|t| t.contains(&row.packet_id)) && self.fits(filter, &row) {
+                top.push(row);
+            }
+        })?;
+        let (rows, total) = top.finish();
+        Ok(PacketList { rows, total })
+    }
+
+    fn fits(&self, f: &PacketFilter, p: &PacketRow) -> bool {
+        let addr_is = |a: &String| p.src_addr.as_ref() == Some(a) || p.dst_addr.as_ref() == Some(a);
+        let port_is = |n: &u16| [p.sport, p.dport].contains(&Some(i32::from(*n)));
+        f.proto.as_ref().is_none_or(|proto| proto_fits(proto, p))
+            && f.addr.as_ref().is_none_or(addr_is)
+            && f.port.as_ref().is_none_or(port_is)
+            && f.min_path_ns.is_none_or(|n| p.path_ns >= n)
+            && f.max_path_ns.is_none_or(|n| p.path_ns <= n)
+            && f.verdict.is_none_or(|v| p.verdict == v)
+            && f.from_ns.is_none_or(|t| p.last_ns >= t)
+            && f.to_ns.is_none_or(|t| p.first_ns <= t)
+            && f.pid.is_none_or(|pid| p.pid == Some(pid))
+            && f.on_wire.is_none_or(|w| (p.frames > 0) == w)
+            && f.text.as_ref().is_none_or(|t| self.mentions(p, t))
+    }
+
+    fn mentions(&self, p: &PacketRow, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let has = |s: &str| s.to_lowercase().contains(&text);
+        p.src_addr.as_deref().is_some_and(has)
+            || p.dst_addr.as_deref().is_some_and(has)
+            || has(verdict::name(p.verdict))
+            || p.drop_reason.and_then(|r| self.drop_reason(r)).is_some_and(has)
+            || p.pid.and_then(|pid| self.process(pid, p.last_ns)).is_some_and(|q| has(&q.comm))
+    }
+
+    /// Packets that some function fitting `glob` touched.
+    fn packets_of_functions(&self, glob: &str) -> Result<HashSet<i64>> {
+        let wanted: Vec<bool> =
+            self.functions.iter().map(|f| !f.name.is_empty() && glob_fits(glob, &f.name)).collect();
+        let ids: Vec<i64> = (0..wanted.len()).filter(|&i| wanted[i]).map(|i| i as i64).collect();
+        let mut out = HashSet::new();
+        let (Some(&low), Some(&high)) = (ids.first(), ids.last()) else { return Ok(out) };
+        let calls = self.table::<CallRow>()?;
+        let members = self.table::<CallMemberRow>()?;
+        let mut lists: HashSet<i64> = HashSet::new();
+        for group in calls.groups_where("func_id", &(low..=high)) {
+            let funcs = calls.ints(group, "func_id")?;
+            let fits = |f: i64| wanted.get(f as usize).copied().unwrap_or(false);
+            if !funcs.iter().any(|&f| fits(f)) {
+                continue;
+            }
+            let packets = calls.ints(group, "packet_id")?;
+            out.extend(packets.iter().zip(&funcs).filter(|(p, f)| **p != NULL && fits(**f)).map(|(p, _)| *p));
+            if members.rows() > 0 {
+                let ids = calls.ints(group, "call_id")?;
+                let flags = calls.ints(group, "flags")?;
+                let list = i64::from(call_flag::LIST);
+                lists.extend(
+                    (0..ids.len()).filter(|&i| flags[i] & list != 0 && fits(funcs[i])).map(|i| ids[i]),
+                );
+            }
+        }
+        if !lists.is_empty() {
+            for group in 0..members.groups() {
+                let ids = members.ints(group, "call_id")?;
+                let packets = members.ints(group, "packet_id")?;
+                out.extend(packets.iter().zip(&ids).filter(|(_, id)| lists.contains(id)).map(|(p, _)| *p));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Functions that fit, best `limit` by `sort` (0: all).
+    pub fn functions(&self, filter: &FunctionFilter, sort: FunctionSort, limit: usize) -> FunctionList {
+        let mut rows: Vec<&FunctionRow> = self
+            .functions
+            .iter()
+            .filter(|f| !f.name.is_empty() && (filter.unused || f.calls > 0))
+            .filter(|f| filter.glob.is_empty() || glob_fits(&filter.glob, &f.name))
+            .filter(|f| filter.slower_than_ns.is_none_or(|n| f.max_ns.is_some_and(|m| m >= n)))
+            .filter(|f| filter.faster_than_ns.is_none_or(|n| f.min_ns.is_some_and(|m| m <= n)))
+            .collect();
+        let key = |f: &FunctionRow| match sort {
+            FunctionSort::SelfTime => -f.self_ns,
+            FunctionSort::Total => -f.total_ns,
+            FunctionSort::Calls => -f.calls,
+            FunctionSort::Packets => -f.packets,
+            FunctionSort::Median => -f.median_ns.unwrap_or(-1),
+            FunctionSort::P99 => -f.p99_ns.unwrap_or(-1),
+            FunctionSort::Max => -f.max_ns.unwrap_or(-1),
+            FunctionSort::Name => 0,
+        };
+        rows.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name)));
+        let total = rows.len() as u64;
+        if limit > 0 {
+            rows.truncate(limit);
+        }
+        FunctionList { rows: rows.into_iter().cloned().collect(), total }
+    }
+
+    /// Events that fit, first `limit` in order of time (0: all).
+    pub fn events(&self, filter: &EventFilter, limit: usize) -> Result<EventList> {
+        let table = self.table::<EventRow>()?;
+        let range = filter.from_ns.unwrap_or(i64::MIN)..=filter.to_ns.unwrap_or(i64::MAX);
+        let mut list = EventList::default();
+        let free = EventKind::Free as i32;
+        table.each(table.groups_where("at_ns", &range), |row: EventRow| {
+            let kind_fits =
+                if filter.kinds.is_empty() { row.kind != free } else { filter.kinds.contains(&row.kind) };
+            let packet_fits = filter.packet.is_none_or(|p| row.packet_id == Some(p));
+            if kind_fits && packet_fits && range.contains(&row.at_ns) {
+                list.total += 1;
+                if limit == 0 || list.rows.len() < limit {
+                    list.rows.push(self.explain(row));
+                }
+            }
+        })?;
+        Ok(list)
+    }
+
+    pub(super) fn explain(&self, event: EventRow) -> EventOfPacket {
+        let (mut reason, mut place) = (String::new(), String::new());
+        if event.kind == EventKind::Drop as i32 {
+            reason = self.drop_reason(event.a as i32).unwrap_or_default().to_owned();
+            place = self.symbols.get(&event.b).cloned().unwrap_or_default();
+        }
+        EventOfPacket { event, reason, place }
+    }
+
+    /// The function of that name, or an error with the nearest name.
+    pub(super) fn find_function(&self, name: &str) -> Result<&FunctionRow> {
+        let bare = |s: &str| s.split('.').next().unwrap_or(s).to_owned();
+        let found = self.functions.iter().find(|f| f.name == name);
+        if let Some(f) =
+            found.or_else(|| self.functions.iter().find(|f| !f.name.is_empty() && bare(&f.name) == name))
+        {
+            return Ok(f);
+        }
+        let nearest = self
+            .functions
+            .iter()
+            .filter(|f| !f.name.is_empty())
+            .min_by_key(|f| (edit_distance(&f.name, name), f.name.len()))
+            .map(|f| f.name.clone());
+        Err(Error::NoSuchFunction { name: name.to_owned(), nearest })
+    }
+}
+
+/// The `limit` least by a key (0: all), and how many there were.
+pub(super) struct Top<T, K, F: Fn(&T) -> K> {
+    rows: Vec<T>,
+    limit: usize,
+    total: u64,
+    key: F,
+}
+
+impl<T, K: Ord, F: Fn(&T) -> K> Top<T, K, F> {
+    pub(super) fn new(limit: usize, key: F) -> Self {
+        Top { rows: Vec::new(), limit, total: 0, key }
+    }
+
+    pub(super) fn push(&mut self, row: T) {
+        self.total += 1;
+        self.rows.push(row);
+        if self.limit > 0 && self.rows.len() >= 2 * self.limit + 1024 {
+            self.rows.select_nth_unstable_by_key(self.limit, &self.key);
+            self.rows.truncate(self.limit);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> (Vec<T>, u64) {
+        self.rows.sort_by_key(&self.key);
+        if self.limit > 0 {
+            self.rows.truncate(self.limit);
+        }
+        (self.rows, self.total)
+    }
+}
+
+fn proto_fits(proto: &str, p: &PacketRow) -> bool {
+    match proto.to_ascii_lowercase().as_str() {
+        "tcp" => p.proto == Some(6),
+        "udp" => p.proto == Some(17),
+        "icmp" => p.proto == Some(1),
+        "icmpv6" | "icmp6" => p.proto == Some(58),
+        "arp" => p.ethertype == Some(0x0806),
+        "ip" | "ipv4" => p.ethertype == Some(0x0800),
+        "ipv6" | "ip6" => p.ethertype == Some(0x86dd),
+        other => other.parse::<i32>().is_ok_and(|n| p.proto == Some(n)),
+    }
+}
+
+/// `*` stands for any text, `?` for one character.
+pub fn glob_fits(glob: &str, text: &str) -> bool {
+    let (g, t): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
+    let (mut i, mut k) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while k < t.len() {
+        if i < g.len() && g[i] == '*' {
+            star = Some((i, k));
+            i += 1;
+        } else if i < g.len() && (g[i] == '?' || g[i] == t[k]) {
+            i += 1;
+            k += 1;
+        } else if let Some((si, sk)) = star {
+            i = si + 1;
+            k = sk + 1;
+            star = Some((si, sk + 1));
+        } else {
+            return false;
+        }
+    }
+    g[i..].iter().all(|&c| c == '*')
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (k, cb) in b.iter().enumerate() {
+            let best = (diagonal + usize::from(ca != *cb)).min(row[k] + 1).min(row[k + 1] + 1);
+            diagonal = std::mem::replace(&mut row[k + 1], best);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        for (glob, text, fits) in [
+            ("ip_*", "ip_rcv", true),
+            ("*rcv", "ip_rcv", true),
+            ("i?_rcv", "ip_rcv", true),
+            ("ip_rcv", "ip_rcv_core", false),
+            ("", "x", false),
+            ("**", "", true),
+            ("a*b*c", "a__b__b_c", true),
+        ] {
+            assert_eq!(glob_fits(glob, text), fits, "{glob} {text}");
+        }
+    }
+
+    #[test]
+    fn top_keeps_the_least() {
+        let mut top = Top::new(3, |v: &i32| *v);
+        (0..10_000).rev().for_each(|v| top.push(v));
+        assert_eq!(top.finish(), (vec![0, 1, 2], 10_000));
+    }
+}

@@ -1,0 +1,357 @@
+//! What is asked and what is answered.
+
+use kpat_store::Manifest;
+use kpat_store::tables::*;
+
+pub mod verdict {
+    //! Codes of `packet.verdict`.
+    pub const UNKNOWN: i32 = 0;
+    pub const DELIVERED: i32 = 1;
+    pub const FORWARDED: i32 = 2;
+    pub const DROPPED: i32 = 3;
+    pub const SENT: i32 = 4;
+    pub const IN_FLIGHT: i32 = 5;
+    pub const TRANSFORMED: i32 = 6;
+
+    const NAMES: [&str; 7] =
+        ["unknown", "delivered", "forwarded", "dropped", "sent", "in-flight", "transformed"];
+
+    pub fn name(code: i32) -> &'static str {
+        NAMES.get(code as usize).copied().unwrap_or("?")
+    }
+
+    pub fn from_name(name: &str) -> Option<i32> {
+        NAMES.iter().position(|n| *n == name).map(|i| i as i32)
+    }
+}
+
+pub mod match_key {
+    //! Codes of `association.key`.
+    pub const FULL: i32 = 1;
+    pub const NETWORK: i32 = 2;
+    pub const TRANSPORT: i32 = 3;
+    pub const TCP_INTERVAL: i32 = 4;
+    pub const ARP: i32 = 5;
+    pub const WIFI: i32 = 6;
+    pub const INNER: i32 = 7;
+
+    const NAMES: [&str; 8] = [
+        "?",
+        "transport and identification",
+        "network identification",
+        "transport",
+        "TCP sequence interval",
+        "ARP",
+        "802.11 sequence control",
+        "tunnel payload",
+    ];
+
+    pub fn name(code: i32) -> &'static str {
+        NAMES.get(code as usize).copied().unwrap_or("?")
+    }
+}
+
+pub mod side {
+    //! Codes of `association.side`.
+    pub const UNKNOWN: i32 = 0;
+    pub const RECEIVED: i32 = 1;
+    pub const TRANSMITTED: i32 = 2;
+
+    pub fn name(code: i32) -> &'static str {
+        ["?", "received", "transmitted"].get(code as usize).copied().unwrap_or("?")
+    }
+}
+
+pub mod clock_method {
+    //! Codes of `clock.method`.
+    pub const HULL: i32 = 1;
+    pub const ONE_WAY: i32 = 2;
+    pub const ON_DUT: i32 = 3;
+    pub const ANCHORS: i32 = 4;
+    pub const WIDENED: i32 = 5;
+
+    const NAMES: [&str; 6] = [
+        "?",
+        "matches in both directions",
+        "one-way traffic, one side assumed",
+        "captured on the device under test",
+        "anchors only",
+        "contradictory matches, bound widened",
+    ];
+
+    pub fn name(code: i32) -> &'static str {
+        NAMES.get(code as usize).copied().unwrap_or("?")
+    }
+}
+
+pub mod call_flag {
+    //! Bits of `call.flags` beyond those of [`kpat_model::Call`].
+    pub const LIST: i32 = 1;
+    pub const NO_RETURN: i32 = 2;
+    pub const RETURNED: i32 = 4;
+    pub const POINT: i32 = 256;
+    pub const SELF_CLAMPED: i32 = 512;
+}
+
+/// What the log is, for `info`.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// Sources, table counts, kernel, mechanism, filter, cost.
+    pub manifest: Manifest,
+    pub devices: Vec<DeviceRow>,
+    pub interfaces: Vec<InterfaceRow>,
+    pub clocks: Vec<ClockRow>,
+    pub losses: Vec<LossRow>,
+    pub provenance: Vec<ProvenanceRow>,
+    /// Number of packets by verdict code.
+    pub verdicts: Vec<(i32, u64)>,
+    /// Boot time less wall time of the DUT itself at the start of the recording, if the log knows.
+    pub dut_offset_ns: Option<i64>,
+    /// Functions with at least one call, and all that were probed.
+    pub functions_hit: u64,
+    pub functions: u64,
+}
+
+/// Which packets; every given condition must hold.
+#[derive(Clone, Debug, Default)]
+pub struct PacketFilter {
+    /// "tcp", "udp", "icmp", "icmpv6", "arp", "ip", "ipv6", or an IP protocol number.
+    pub proto: Option<String>,
+    /// Source or destination address, as text.
+    pub addr: Option<String>,
+    /// Source or destination port.
+    pub port: Option<u16>,
+    pub min_path_ns: Option<i64>,
+    pub max_path_ns: Option<i64>,
+    /// Code, see [`verdict`].
+    pub verdict: Option<i32>,
+    /// Touched by a function that fits this glob.
+    pub func: Option<String>,
+    /// Alive at some time at or after this ...
+    pub from_ns: Option<i64>,
+    /// ... and at or before this.
+    pub to_ns: Option<i64>,
+    pub pid: Option<i32>,
+    /// Only packets with (true) or without (false) a frame.
+    pub on_wire: Option<bool>,
+    /// Occurs in an address, the verdict's name, the drop reason's name or the process name.
+    pub text: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketSort {
+    /// First seen first.
+    #[default]
+    Time,
+    /// Longest path first.
+    Path,
+    /// Most kernel time first.
+    Kernel,
+    /// Largest first.
+    Length,
+    /// Most calls first.
+    Calls,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PacketList {
+    pub rows: Vec<PacketRow>,
+    /// How many fit, whatever the limit.
+    pub total: u64,
+}
+
+/// A frame of a packet, with the time by both clocks.
+#[derive(Clone, Debug)]
+pub struct FrameOfPacket {
+    pub frame: FrameRow,
+    pub association: AssociationRow,
+    /// File name of the capture.
+    pub capture: String,
+    /// Name of the interface in the capture; empty: it does not say.
+    pub interface: String,
+    /// The packet whose association this is: the one asked for, or a relative by lineage.
+    pub via_packet: i64,
+}
+
+/// How a packet got from one call tree to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HandoverKind {
+    /// The device: between kernel and wire on one host, or between two namespaces over a virtual pair.
+    Device,
+    /// Raised softirq, same CPU.
+    Softirq,
+    /// Per-CPU backlog (`enqueue_to_backlog` to `process_backlog`).
+    Backlog,
+    /// Another CPU took over (receive packet steering or the like).
+    OtherCpu,
+    /// Queueing discipline.
+    Qdisc,
+    /// Waiting in GRO for more segments.
+    Gro,
+    /// Socket queue, until a reader came.
+    SocketQueue,
+    /// Retransmission queue, until sent again or acknowledged.
+    SendQueue,
+    /// The task was interrupted or scheduled; nothing says by whom.
+    Scheduled,
+    /// Same context, the caller in between was not recorded.
+    Unrecorded,
+}
+
+impl HandoverKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            HandoverKind::Device => "device",
+            HandoverKind::Softirq => "softirq",
+            HandoverKind::Backlog => "backlog",
+            HandoverKind::OtherCpu => "other CPU",
+            HandoverKind::Qdisc => "qdisc",
+            HandoverKind::Gro => "GRO",
+            HandoverKind::SocketQueue => "socket queue",
+            HandoverKind::SendQueue => "send queue",
+            HandoverKind::Scheduled => "scheduled",
+            HandoverKind::Unrecorded => "unrecorded caller",
+        }
+    }
+}
+
+/// An asynchronous edge between two call trees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handover {
+    pub kind: HandoverKind,
+    /// End of the last call before, start of the first after.
+    pub from_ns: i64,
+    pub to_ns: i64,
+    /// `to_ns - from_ns`.
+    pub wait_ns: i64,
+    /// Names of the calls on both sides that decided the kind.
+    pub from: String,
+    pub to: String,
+}
+
+/// A call or point in a packet's tree.
+#[derive(Clone, Debug)]
+pub struct CallNode {
+    pub call: CallRow,
+    pub name: String,
+    pub module: String,
+    pub layer: String,
+    /// Depth among the calls shown (callers that did not touch this packet are not shown).
+    pub depth: u32,
+    /// Time since the previous entry, exit or point of this packet, whichever came last.
+    pub gap_ns: i64,
+    /// Set on a call of depth 0 that follows another one: how the packet got here.
+    pub handover: Option<Handover>,
+    pub children: Vec<CallNode>,
+}
+
+impl CallNode {
+    pub fn is_point(&self) -> bool {
+        self.call.flags & call_flag::POINT != 0
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct EventOfPacket {
+    pub event: EventRow,
+    /// Drop: name of the reason. Else empty.
+    pub reason: String,
+    /// Drop: the place in the kernel. Else empty.
+    pub place: String,
+}
+
+/// Everything known of one packet.
+#[derive(Clone, Debug)]
+pub struct PacketDetail {
+    pub packet: PacketRow,
+    /// Name of the drop reason, if dropped.
+    pub drop_reason: Option<String>,
+    /// Name of the thread that sent or received it.
+    pub process: Option<ProcessRow>,
+    pub footprints: Vec<FootprintRow>,
+    /// By DUT time; those of relatives included.
+    pub frames: Vec<FrameOfPacket>,
+    /// Top-level calls in order of entry.
+    pub calls: Vec<CallNode>,
+    pub lineage: Vec<LineageRow>,
+    pub events: Vec<EventOfPacket>,
+    /// Losses whose interval overlaps the packet's life: calls may be missing.
+    pub losses: Vec<LossRow>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FunctionSort {
+    /// Most self time first.
+    #[default]
+    SelfTime,
+    Total,
+    Calls,
+    Packets,
+    Median,
+    P99,
+    Max,
+    Name,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FunctionFilter {
+    /// Glob (`*`, `?`) over the name; empty: all.
+    pub glob: String,
+    /// Some call lasted at least this (by `max_ns`).
+    pub slower_than_ns: Option<i64>,
+    /// Some call lasted at most this (by `min_ns`).
+    pub faster_than_ns: Option<i64>,
+    /// Also those that were never called.
+    pub unused: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FunctionList {
+    pub rows: Vec<FunctionRow>,
+    pub total: u64,
+}
+
+/// Which calls of a function.
+#[derive(Clone, Debug, Default)]
+pub struct CallFilter {
+    pub slower_than_ns: Option<i64>,
+    pub faster_than_ns: Option<i64>,
+    pub from_ns: Option<i64>,
+    pub to_ns: Option<i64>,
+    /// Calls given at most; 0: all.
+    pub limit: usize,
+    /// Longest first instead of earliest first.
+    pub longest_first: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct CallOfFunction {
+    pub call: CallRow,
+    /// The packet, if the log knows it.
+    pub packet: Option<PacketRow>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FunctionDetail {
+    pub function: FunctionRow,
+    pub calls: Vec<CallOfFunction>,
+    /// Calls that fit, whatever the limit.
+    pub total: u64,
+    /// Different packets among them.
+    pub packets: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Codes of [`kpat_model::EventKind`]; empty: all but `free`.
+    pub kinds: Vec<i32>,
+    pub packet: Option<i64>,
+    pub from_ns: Option<i64>,
+    pub to_ns: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EventList {
+    pub rows: Vec<EventOfPacket>,
+    pub total: u64,
+}
