@@ -58,7 +58,8 @@ def run(args: list[str], what: str, **kw) -> subprocess.CompletedProcess:
         raise Refusal(f"{what}: {args[0]}: {e.strerror}") from None
     if r.returncode:
         words = [x for x in r.stderr.decode(errors="replace").strip().splitlines() if x.strip()] or ["no message"]
-        raise Refusal(f"{what}: {words[-1].strip()} ({os.path.basename(args[0])} exit {r.returncode})")
+        word = next((x for x in words if "Failed to fetch" in x), words[-1])  # apt says the reason before its summary
+        raise Refusal(f"{what}: {word.strip()} ({os.path.basename(args[0])} exit {r.returncode})")
     return r
 
 

@@ -36,6 +36,8 @@ def backport_dir() -> Path:
 def choose() -> Emulator:
     """$KPAT_LAB_QEMU, else QEMU 10 if it was fetched, else the system's."""
     if e := os.environ.get("KPAT_LAB_QEMU"):
+        if not os.access(e, os.X_OK):
+            raise Refusal(f"KPAT_LAB_QEMU names {e}, which is no program; correct it or unset it")
         return Emulator([e], {}, "KPAT_LAB_QEMU")
     tree = backport_dir()
     if (tree / "ready").exists():

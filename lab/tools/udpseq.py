@@ -16,6 +16,9 @@ import struct
 import sys
 import time
 
+SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for root; Python does not name it
+RECEIVE_BUFFER = 16 << 20  # some 10,000 small packets: the receiver may be off the CPU for seconds under emulation
+
 
 def family(host: str) -> int:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -46,7 +49,10 @@ def recv(a) -> dict:
     for sig in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sig, lambda *_: stop.append(1))
     s = socket.socket(family(a.addr), socket.SOCK_DGRAM)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    try:
+        s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
+    except OSError:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
     s.bind((a.addr, a.port))
     s.settimeout(0.1)
     seen: dict[int, int] = {}
