@@ -510,3 +510,32 @@ fn put_print(old: &Print, new: &Print, out: &mut [u8], n: usize) -> usize {
     }
     n
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn example_of_the_specification() {
+        let call = |func, end: i64, dur_ns| Call {
+            func: FuncId(func),
+            ctx: Context::Softirq,
+            flags: 0,
+            skb_tag: 0x1234,
+            pid: 0,
+            packet: PacketId(1),
+            entry: BootNs(end - dur_ns as i64),
+            dur_ns,
+        };
+        let mut e = Encoder::new(0, Codec::None);
+        e.call(&call(7, 1000, 100));
+        e.call(&call(8, 1050, 300));
+        let bytes = e.finish().unwrap().bytes;
+        assert_eq!(bytes[48..56], 1u64.to_le_bytes());
+        let spec = include_str!("../../../docs/kbl-format.md");
+        let hex = |b: &[u8]| b.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+        for part in [&bytes[HEADER_LEN..HEADER_LEN + 9], &bytes[HEADER_LEN + 9..]] {
+            assert!(spec.contains(&format!("    {} ", hex(part))), "{}", hex(part));
+        }
+    }
+}
