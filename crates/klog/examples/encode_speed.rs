@@ -174,5 +174,57 @@ fn main() -> Result<(), kpat_klog::Error> {
             );
         }
     }
+    coder_alone();
+    open_speed()
+}
+
+/// Only the coding of calls, without checksum and output.
+fn coder_alone() {
+    let calls: Vec<Call> = stream(false)
+        .into_iter()
+        .filter_map(|r| match r {
+            Record::Call(c) => Some(c),
+            _ => None,
+        })
+        .collect();
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut encoder = Encoder::new(0, Codec::None);
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            for call in &calls {
+                encoder.call(black_box(call));
+                if encoder.is_full() {
+                    black_box(encoder.finish());
+                }
+            }
+        }
+        times.push(start.elapsed().as_nanos() as f64 / (calls.len() * TIMES) as f64);
+    }
+    println!("coder alone: {} ns per call", median_best(times));
+}
+
+/// How long a log takes to open, for each GB of it.
+fn open_speed() -> Result<(), kpat_klog::Error> {
+    let path = std::env::temp_dir().join(format!("kpat-encode-speed-{}.kbl", std::process::id()));
+    let mut writer = Writer::create(&path)?;
+    writer.json(&Json::Meta(Box::<Meta>::default()))?;
+    let mut encoder = Encoder::new(0, Codec::None);
+    stream(false).iter().for_each(|r| encoder.record(r));
+    if let Some(chunk) = encoder.finish() {
+        for _ in 0..2000 {
+            writer.chunk(chunk.clone())?;
+        }
+    }
+    let gigabytes = writer.bytes_written() as f64 / 1e9;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        black_box(Log::open(&path)?);
+        times.push(start.elapsed().as_secs_f64() * 1e3 / gigabytes);
+    }
+    // Left behind in a temporary directory it would do no harm.
+    let _ = std::fs::remove_file(&path);
+    println!("open: {} ms per GB, in the page cache", median_best(times));
     Ok(())
 }

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::header::{ChunkKind, Codec, Fault, HEADER_LEN};
 use crate::records::{Merged, Records};
-use crate::walk::{ChunkInfo, Source, Walk, read_chunk, walk};
+use crate::walk::{ChunkInfo, Source, Unread, Walk, read_chunk, walk};
 use kpat_model::meta::{ClockAnchor, Device, Json, Meta, Summary, Symbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -52,10 +52,13 @@ impl Log {
     /// Opens a log by reading its chunk headers and JSON chunks. What is written after that is not seen.
     pub fn open(path: &Path) -> Result<Log, Error> {
         let failed = |source| Error::Io { path: path.into(), doing: "open", offset: 0, source };
-        let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.is_dir() {
-            return Err(Error::NotALog { path: path.into(), found: "a directory".into() });
+        // Asked before opening: opening a pipe would wait for its writer.
+        let kind = std::fs::metadata(path).map_err(failed)?;
+        if !kind.is_file() {
+            let found = if kind.is_dir() { "a directory" } else { "a pipe or a device, not a file" };
+            return Err(Error::NotALog { path: path.into(), found: found.into() });
         }
+        let file = File::open(path).map_err(failed)?;
         Log::from_source(Source::File(file), path)
     }
 
@@ -65,8 +68,9 @@ impl Log {
     }
 
     fn from_source(source: Source, path: &Path) -> Result<Log, Error> {
-        let failed = |source| Error::Io { path: path.into(), doing: "read", offset: 0, source };
-        let size = source.len().map_err(failed)?;
+        let failed =
+            |e: Unread| Error::Io { path: path.into(), doing: "read", offset: e.offset, source: e.source };
+        let size = source.len().map_err(|source| failed(Unread { offset: 0, source }))?;
         if size == 0 {
             return Err(Error::Empty { path: path.into() });
         }

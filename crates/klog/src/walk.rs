@@ -19,18 +19,30 @@ pub enum Source {
     Bytes(Vec<u8>),
 }
 
+/// A read failed, and where.
+#[derive(Debug)]
+pub struct Unread {
+    pub offset: u64,
+    pub source: io::Error,
+}
+
 impl Source {
     /// Fills `buf` from `offset` on; an error if the source ends before.
-    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        match self {
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Unread> {
+        let done = match self {
             Source::File(file) => file.read_exact_at(buf, offset),
             Source::Bytes(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
-                let found = bytes.get(start..).and_then(|b| b.get(..buf.len()));
-                buf.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
-                Ok(())
+                match bytes.get(start..).and_then(|b| b.get(..buf.len())) {
+                    Some(found) => {
+                        buf.copy_from_slice(found);
+                        Ok(())
+                    }
+                    None => Err(io::ErrorKind::UnexpectedEof.into()),
+                }
             }
-        }
+        };
+        done.map_err(|source| Unread { offset, source })
     }
 
     pub fn len(&self) -> io::Result<u64> {
@@ -94,7 +106,7 @@ pub struct Walk {
 }
 
 /// A header somewhere, whether or not its payload lies within the file.
-pub fn header_at(source: &Source, offset: u64, size: u64) -> io::Result<Result<Header, Fault>> {
+pub fn header_at(source: &Source, offset: u64, size: u64) -> Result<Result<Header, Fault>, Unread> {
     if size.saturating_sub(offset) < HEADER_LEN as u64 {
         return Ok(Err(Fault::NoMagic));
     }
@@ -107,7 +119,7 @@ pub fn header_at(source: &Source, offset: u64, size: u64) -> io::Result<Result<H
 pub fn read_chunk(source: &Source, info: &ChunkInfo, buf: &mut Vec<u8>) -> Result<(), String> {
     // Bounded by the file's length, which the walk checked, and by the cap on payloads.
     buf.resize(HEADER_LEN + info.stored_len as usize, 0);
-    source.read_exact_at(buf, info.offset).map_err(|e| format!("the chunk cannot be read: {e}"))?;
+    source.read_exact_at(buf, info.offset).map_err(|e| format!("the chunk cannot be read: {}", e.source))?;
     let head = buf.first_chunk::<HEADER_LEN>().expect("at least a header long");
     let header = Header::parse(head).map_err(Fault::text)?;
     if ChunkInfo::new(info.offset, &header) != *info {
@@ -120,7 +132,7 @@ pub fn read_chunk(source: &Source, info: &ChunkInfo, buf: &mut Vec<u8>) -> Resul
 }
 
 /// Finds all chunks in the first `size` bytes.
-pub fn walk(source: &Source, size: u64) -> io::Result<Walk> {
+pub fn walk(source: &Source, size: u64) -> Result<Walk, Unread> {
     let mut w = Walk::default();
     let mut buf = Vec::new();
     // Reading payloads to tell a cut chunk from garbage behind a whole one is bounded, so that a hostile file does
@@ -179,7 +191,7 @@ pub fn walk(source: &Source, size: u64) -> io::Result<Walk> {
 }
 
 /// The first offset from `from` on where a header stands whose payload lies within the file.
-fn next_whole(source: &Source, from: u64, size: u64) -> io::Result<Option<u64>> {
+fn next_whole(source: &Source, from: u64, size: u64) -> Result<Option<u64>, Unread> {
     let mut buf = vec![0; WINDOW + HEADER_LEN];
     let mut base = from;
     while size.saturating_sub(base) >= HEADER_LEN as u64 {
@@ -203,7 +215,7 @@ fn next_whole(source: &Source, from: u64, size: u64) -> io::Result<Option<u64>> 
 }
 
 /// Whether what stands at `pos` up to the end is a chunk in the making.
-fn is_tail(source: &Source, pos: u64, size: u64, fault: Option<Fault>) -> io::Result<bool> {
+fn is_tail(source: &Source, pos: u64, size: u64, fault: Option<Fault>) -> Result<bool, Unread> {
     let left = size - pos;
     if left >= HEADER_LEN as u64 {
         return Ok(fault.is_none());

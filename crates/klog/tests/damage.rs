@@ -144,6 +144,10 @@ fn foreign_files_are_named() {
     assert!(matches!(Log::from_bytes(Vec::new()), Err(Error::Empty { .. })));
     let missing = Log::open(std::path::Path::new("/nonexistent/x.kbl")).err().unwrap().to_string();
     assert!(missing.contains("/nonexistent/x.kbl"), "{missing}");
+    for (path, word) in [("/dev/null", "device"), ("/", "directory")] {
+        let e = Log::open(std::path::Path::new(path)).err().unwrap();
+        assert!(matches!(&e, Error::NotALog { found, .. } if found.contains(word)), "{e}");
+    }
 }
 
 #[test]
