@@ -28,13 +28,13 @@ pub(super) fn ethernet(out: &mut Footprint, d: Bytes, depth: u8) {
 fn tags(out: &mut Footprint, mut link: Link, mut d: Bytes, depth: u8) {
     let mut seen = 0;
     while TAGGED.contains(&link.ethertype) {
-        let (Some(tag), Some(next)) = (d.u16(0), d.u16(2)) else {
+        if let (Some(tag), Some(place)) = (d.u16(0), link.vlan.get_mut(seen)) {
+            *place = tag & 0x0fff;
+        }
+        let Some(next) = d.u16(2) else {
             out.cut = true;
             break;
         };
-        if let Some(place) = link.vlan.get_mut(seen) {
-            *place = tag & 0x0fff;
-        }
         seen += 1;
         link.ethertype = next;
         d = d.behind(4);

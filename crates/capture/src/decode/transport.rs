@@ -79,6 +79,7 @@ fn icmp(out: &mut Footprint, d: Bytes) {
         return;
     };
     out.transport = Some(Transport::Icmp { kind, code, id, seq, checksum });
+    out.cut |= d.data.len() < 8;
 }
 
 fn icmpv6(out: &mut Footprint, d: Bytes) {

@@ -61,6 +61,8 @@ pub struct Frame<'a> {
     pub number: u64,
     /// Index into [`Reader::interfaces`].
     pub interface: u32,
+    /// That of the interface: what [`crate::decode::frame`] wants.
+    pub link_type: u16,
     /// The sniffer's clock; 0 where the file has no time for it (simple packet blocks).
     pub at: WallNs,
     pub len_wire: u32,
@@ -266,6 +268,7 @@ impl Reader {
         Frame {
             number: self.number,
             interface: found.interface,
+            link_type,
             at: found.at,
             len_wire: found.len_wire,
             data,

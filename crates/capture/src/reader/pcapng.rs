@@ -19,8 +19,8 @@ const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
-/// systemd journal and sysdig events: Wireshark gives them frame numbers.
-const COUNTED: [u32; 5] = [9, 0x204, 0x208, 0x216, 0x221];
+/// systemd journal, sysdig events, custom blocks: Wireshark gives them frame numbers.
+const COUNTED: [u32; 7] = [9, 0x204, 0x208, 0x216, 0x221, 0xbad, 0x4000_0bad];
 
 /// Longest description block that is looked into.
 const MAX_DESCRIPTION: u32 = 1 << 20;

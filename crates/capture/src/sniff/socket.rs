@@ -298,8 +298,9 @@ impl Batch {
             let len = head.msg_len as usize;
             let (at_ns, tag) = ancillary(&head.msg_hdr);
             let protocol = u16::from_be(sender.sll_protocol);
+            let data = &slot[..len.min(self.snaplen)];
             let (prefix, split) = match link_type {
-                LINKTYPE_LINUX_SLL2 => (cooked(sender, protocol, tag), 0),
+                LINKTYPE_LINUX_SLL2 => (cooked(sender, protocol, tag, data), 0),
                 LINKTYPE_ETHERNET => match tag {
                     Some((tpid, tci)) => ([tpid.to_be_bytes(), tci.to_be_bytes()].concat(), 12),
                     None => (Vec::new(), 0),
@@ -309,7 +310,7 @@ impl Batch {
             Some(Seen {
                 at_ns,
                 len_wire: (len + prefix.len()) as u32,
-                data: &slot[..len.min(self.snaplen)],
+                data,
                 inserted: prefix,
                 split,
                 direction: if outgoing { Direction::Out } else { Direction::In },
@@ -319,17 +320,29 @@ impl Batch {
 }
 
 /// A LINKTYPE_LINUX_SLL2 header, and a VLAN tag behind it.
-fn cooked(sender: &libc::sockaddr_ll, protocol: u16, tag: Option<(u16, u16)>) -> Vec<u8> {
+///
+/// Since Linux 6.10 `protocol` is what is behind all tags, although a second tag, or one that the kernel did not take
+/// out, is still at the start of `data`.
+fn cooked(sender: &libc::sockaddr_ll, protocol: u16, tag: Option<(u16, u16)>, data: &[u8]) -> Vec<u8> {
+    let [t0, t1, p0, p1] = *data.first_chunk().unwrap_or(&[0; 4]);
+    let is_network = matches!((protocol, t0 >> 4), (0x0800, 4) | (0x86dd, 6));
+    let tag_in_data = u16::from_be_bytes([p0, p1]) == protocol && !is_network;
+    let (first, behind) = match tag {
+        None => (protocol, None),
+        Some((tpid, tci)) if tag_in_data && tci == u16::from_be_bytes([t0, t1]) => (tpid, None),
+        Some((tpid, tci)) if tag_in_data => (tpid, Some((tci, TPID_8021Q))),
+        Some((tpid, tci)) => (tpid, Some((tci, protocol))),
+    };
     let mut out = Vec::with_capacity(24);
-    out.extend(tag.map_or(protocol, |(tpid, _)| tpid).to_be_bytes());
+    out.extend(first.to_be_bytes());
     out.extend([0, 0]);
     out.extend((sender.sll_ifindex as u32).to_be_bytes());
     out.extend(sender.sll_hatype.to_be_bytes());
     out.extend([sender.sll_pkttype, sender.sll_halen]);
     out.extend(sender.sll_addr);
-    if let Some((_, tci)) = tag {
+    if let Some((tci, next)) = behind {
         out.extend(tci.to_be_bytes());
-        out.extend(protocol.to_be_bytes());
+        out.extend(next.to_be_bytes());
     }
     out
 }
