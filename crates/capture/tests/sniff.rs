@@ -48,7 +48,7 @@ fn every_frame_is_seen_as_it_was_sent() {
     let out = Out::new("all");
     let sniffer = Sniffer::start("vb", Some(&cable.b), &out.0, 0).unwrap();
     let sent: Vec<Vec<u8>> = frames::ethernet_corpus().into_iter().cycle().take(1000).collect();
-    cable.send(&cable.a, "va", &sent);
+    let sent = cable.send(&sent);
     let stats = sniffer.stop().unwrap();
     // Answers of the kernel in `b` are in the file too, going out.
     let all = out.frames();
@@ -80,8 +80,7 @@ fn frames_going_out_and_snapped() {
     let cable = Cable::bare();
     let out = Out::new("snap");
     let sniffer = Sniffer::start("va", Some(&cable.a), &out.0, 40).unwrap();
-    let sent = frames::ethernet_corpus();
-    cable.send(&cable.a, "va", &sent);
+    let sent = cable.send(&frames::ethernet_corpus());
     sniffer.stop().unwrap();
     let went: Vec<_> = out.frames().into_iter().filter(|f| f.2 == Some(Direction::Out)).collect();
     assert_eq!(went.len(), sent.len());
@@ -93,11 +92,10 @@ fn frames_going_out_and_snapped() {
 #[test]
 fn all_interfaces_of_a_namespace() {
     let cable = Cable::bare();
-    let sent = frames::ethernet_corpus();
     for (ns, direction) in [(&cable.b, Direction::In), (&cable.a, Direction::Out)] {
         let out = Out::new("any");
         let sniffer = Sniffer::start(kpat_capture::sniff::ANY, Some(ns), &out.0, 0).unwrap();
-        cable.send(&cable.a, "va", &sent);
+        let sent = cable.send(&frames::ethernet_corpus());
         sniffer.stop().unwrap();
         let seen: Vec<_> = out.frames().into_iter().filter(|f| f.2 == Some(direction)).collect();
         assert_eq!(seen.len(), sent.len());

@@ -24,6 +24,7 @@ impl Cable {
     pub fn with_addresses() -> Cable {
         let cable = Cable::bare();
         for (ns, dev, n) in [(&cable.a, "va", 1), (&cable.b, "vb", 2)] {
+            sysctl(ns, &format!("net.ipv6.conf.{dev}.disable_ipv6=0"));
             ip(&["-n", ns, "addr", "add", &format!("10.7.0.{n}/24"), "dev", dev]);
             ip(&["-n", ns, "addr", "add", &format!("fd07::{n}/64"), "dev", dev, "nodad"]);
         }
@@ -37,11 +38,7 @@ impl Cable {
         let cable = Cable { a: format!("{name}a"), b: format!("{name}b") };
         for ns in [&cable.a, &cable.b] {
             ip(&["netns", "add", ns]);
-            let quiet = [
-                "net.ipv6.conf.default.addr_gen_mode=1",
-                "net.ipv6.conf.default.mldv2_unsolicited_report_interval=100000",
-            ];
-            cable_command(ns, "sysctl").arg("-qw").args(quiet).status().expect("sysctl runs");
+            sysctl(ns, "net.ipv6.conf.default.disable_ipv6=1");
             ip(&["-n", ns, "link", "set", "lo", "up"]);
         }
         let (a, b) = (&cable.a, &cable.b);
@@ -51,41 +48,56 @@ impl Cable {
         cable
     }
 
-    /// Puts frames on the cable at `dev` in `ns`, exactly as given.
-    pub fn send(&self, ns: &str, dev: &str, frames: &[Vec<u8>]) {
-        let (ns, dev) = (ns.to_string(), CString::new(dev).expect("a name"));
+    /// Puts frames on the cable at `va`, exactly as given, and one of [`LAST`] behind them; returns all that were sent,
+    /// when `b` has received them and every sniffer there has them.
+    pub fn send(&self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let last = [&MAC_B[..], &MAC_A, &LAST.to_be_bytes(), &[0; 46]].concat();
+        let all: Vec<Vec<u8>> = frames.iter().cloned().chain([last]).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let file = File::open(format!("/run/netns/{ns}")).expect("the namespace is there");
-                // SAFETY: setns takes no memory, and moves this thread only.
-                check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) });
-                // SAFETY: the name ends with a zero.
-                let index = unsafe { libc::if_nametoindex(dev.as_ptr()) };
-                // SAFETY: socket takes no memory.
-                let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) });
-                // SAFETY: the descriptor is new.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-                // SAFETY: a plain C structure for which zero is valid.
-                let mut to: libc::sockaddr_ll = unsafe { zeroed() };
-                to.sll_family = libc::AF_PACKET as u16;
-                to.sll_ifindex = index as i32;
-                for frame in frames {
-                    // SAFETY: both pointers are valid for the lengths given.
-                    let sent = unsafe {
-                        libc::sendto(
-                            fd.as_raw_fd(),
-                            frame.as_ptr().cast(),
-                            frame.len(),
-                            0,
-                            (&raw const to).cast(),
-                            size_of::<libc::sockaddr_ll>() as u32,
-                        )
-                    };
+                // The kernel hands a frame to those who want all kinds before those who want one.
+                let received = packet_socket(&self.b, "vb", LAST);
+                let sender = packet_socket(&self.a, "va", 0);
+                for frame in &all {
+                    // SAFETY: the pointer is valid for the length.
+                    let sent =
+                        unsafe { libc::send(sender.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
                     assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
                 }
+                let mut fds = [libc::pollfd { fd: received.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+                // SAFETY: the array is valid for its length.
+                let ready = check(unsafe { libc::poll(fds.as_mut_ptr(), 1, 10_000) });
+                assert_eq!(ready, 1, "the last frame did not arrive");
             });
         });
+        all
     }
+}
+
+/// EtherType for local experiments (IEEE 802), which no other frame here has.
+const LAST: u16 = 0x88b5;
+
+/// Moves this thread into the namespace, and binds a socket there.
+fn packet_socket(ns: &str, dev: &str, protocol: u16) -> OwnedFd {
+    let file = File::open(format!("/run/netns/{ns}")).expect("the namespace is there");
+    // SAFETY: setns takes no memory, and moves this thread only.
+    check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) });
+    let dev = CString::new(dev).expect("a name");
+    // SAFETY: the name ends with a zero.
+    let index = unsafe { libc::if_nametoindex(dev.as_ptr()) };
+    // SAFETY: socket takes no memory.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) });
+    // SAFETY: the descriptor is new.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: a plain C structure for which zero is valid.
+    let mut to: libc::sockaddr_ll = unsafe { zeroed() };
+    to.sll_family = libc::AF_PACKET as u16;
+    to.sll_protocol = protocol.to_be();
+    to.sll_ifindex = index as i32;
+    let len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the pointer is valid for the length.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const to).cast(), len) });
+    fd
 }
 
 impl Drop for Cable {
@@ -101,6 +113,11 @@ pub fn cable_command(ns: &str, program: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", ns, program]);
     command
+}
+
+fn sysctl(ns: &str, setting: &str) {
+    let done = cable_command(ns, "sysctl").args(["-qw", setting]).status();
+    assert!(done.is_ok_and(|status| status.success()), "sysctl {setting} in {ns}; is procps installed?");
 }
 
 pub fn ip(args: &[&str]) {
