@@ -17,7 +17,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 @lru_cache(None)
 def mirrors() -> dict[str, str]:
-    """The addresses this machine's apt uses: {'main': ..., 'security': ...}; Debian's own where it names none."""
+    """The addresses this machine's apt uses: {'main': ..., 'security': ...}."""
     found = {}
     files = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     for f in files:
@@ -32,7 +32,8 @@ def mirrors() -> dict[str, str]:
                 found.setdefault("security", u)
             elif u.endswith("/debian"):
                 found.setdefault("main", u)
-    found.setdefault("main", "http://deb.debian.org/debian")
+    if "main" not in found:
+        raise Refusal("this machine's apt sources name no Debian mirror; add one to /etc/apt/sources.list.d (any Debian's will do)")
     found.setdefault("security", found["main"] + "-security")
     return found
 
