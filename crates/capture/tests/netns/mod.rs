@@ -45,33 +45,59 @@ impl Cable {
         ip(&["link", "add", "va", "netns", a, "type", "veth", "peer", "name", "vb", "netns", b]);
         ip(&["-n", a, "link", "set", "va", "address", "02:00:00:00:00:a1", "up"]);
         ip(&["-n", b, "link", "set", "vb", "address", "02:00:00:00:00:b2", "up"]);
+        cable.wait_until_it_carries();
         cable
+    }
+
+    /// The kernel makes a device ready to send some time after it is set up and drops without a word before that; the
+    /// one sign is a frame that arrives.
+    fn wait_until_it_carries(&self) {
+        self.within(|sender, received| {
+            let arrived = (0..1000).any(|_| {
+                send(sender, &sentinel());
+                readable(received, 10)
+            });
+            assert!(arrived, "the cable does not carry frames");
+        });
     }
 
     /// Puts frames on the cable at `va`, exactly as given, and one of [`LAST`] behind them; returns all that were sent,
     /// when `b` has received them and every sniffer there has them.
     pub fn send(&self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let last = [&MAC_B[..], &MAC_A, &LAST.to_be_bytes(), &[0; 46]].concat();
-        let all: Vec<Vec<u8>> = frames.iter().cloned().chain([last]).collect();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                // The kernel hands a frame to those who want all kinds before those who want one.
-                let received = packet_socket(&self.b, "vb", LAST);
-                let sender = packet_socket(&self.a, "va", 0);
-                for frame in &all {
-                    // SAFETY: the pointer is valid for the length.
-                    let sent =
-                        unsafe { libc::send(sender.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-                    assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
-                }
-                let mut fds = [libc::pollfd { fd: received.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-                // SAFETY: the array is valid for its length.
-                let ready = check(unsafe { libc::poll(fds.as_mut_ptr(), 1, 10_000) });
-                assert_eq!(ready, 1, "the last frame did not arrive");
-            });
+        let all: Vec<Vec<u8>> = frames.iter().cloned().chain([sentinel()]).collect();
+        self.within(|sender, received| {
+            all.iter().for_each(|frame| send(sender, frame));
+            assert!(readable(received, 10_000), "the last frame did not arrive");
         });
         all
     }
+
+    /// Runs with a socket that sends at `va` and one that receives [`LAST`] at `vb`. The kernel hands a frame to those
+    /// who want all kinds before those who want one.
+    fn within(&self, act: impl FnOnce(&OwnedFd, &OwnedFd) + Send) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let received = packet_socket(&self.b, "vb", LAST);
+                act(&packet_socket(&self.a, "va", 0), &received);
+            });
+        });
+    }
+}
+
+fn sentinel() -> Vec<u8> {
+    [&MAC_B[..], &MAC_A, &LAST.to_be_bytes(), &[0; 46]].concat()
+}
+
+fn send(socket: &OwnedFd, frame: &[u8]) {
+    // SAFETY: the pointer is valid for the length.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+    assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+}
+
+fn readable(socket: &OwnedFd, timeout_ms: i32) -> bool {
+    let mut fds = [libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    // SAFETY: the array is valid for its length.
+    check(unsafe { libc::poll(fds.as_mut_ptr(), 1, timeout_ms) }) == 1
 }
 
 /// EtherType for local experiments (IEEE 802), which no other frame here has.
