@@ -6,6 +6,7 @@
 
 pub mod clock;
 mod error;
+mod hash;
 mod integrate;
 mod matching;
 pub mod query;

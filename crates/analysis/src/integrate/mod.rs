@@ -1,7 +1,25 @@
 //! From a kernel behaviour log and captures to the integrated log.
+//!
+//! One pass over the log ([`log`]) writes calls, footprints and events and collects where packets met the wire; each
+//! capture is read for its keys, matched, and read again into the frame table, now with the DUT's time. Packet rows
+//! wait in a table beside until matching has told how many frames they have.
+//!
+//! Memory is what is open (calls within the horizon, packets alive) plus some 100 bytes per frame of the largest capture and
+//! per meeting of a packet with the wire.
 
-use crate::error::Result;
+mod captures;
+mod flatten;
+mod functions;
+mod log;
+mod nesting;
+mod packets;
+mod work;
+
+use crate::error::{Error, Result};
+use kpat_klog::Log;
+use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
+use work::Work;
 
 /// What the caller may choose.
 #[derive(Clone, Debug)]
@@ -62,12 +80,21 @@ pub struct Report {
 }
 
 /// Joins a kernel behaviour log with captures into the directory `out`. Nothing is left behind on failure.
+///
+/// Errors: the log or a capture cannot be read, `out` exists, the disk is full. Damaged stretches are warnings.
 pub fn integrate(
-    _kbl: &Path,
-    _captures: &[PathBuf],
-    _out: &Path,
-    _options: &Options,
-    _progress: &mut dyn FnMut(Progress),
+    kbl: &Path,
+    captures: &[PathBuf],
+    out: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    Ok(Report::default())
+    if out.exists() && !(options.overwrite && Manifest::read(out).is_ok()) {
+        return Err(Error::Exists { path: out.to_owned() });
+    }
+    let log = Log::open(kbl)?;
+    let work = Work::create(out)?;
+    let report = work::run(&log, kbl, captures, &work, options, progress)?;
+    work.finish(out)?;
+    Ok(report)
 }

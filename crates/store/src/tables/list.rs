@@ -70,7 +70,7 @@ table! { EVENT, EventRow, "event", 65536,
     "A point in time without duration: drop, retransmission, state change, link or route change, recorder control.",
     "`at_ns`. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
-    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 4 free, 32 link, 33 route, 34 neighbour, 35 control.";
+    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 32 link, 33 route, 34 neighbour, 35 control (4, the end of a packet, is not stored here: `packet.last_ns`).";
     packet_id: Option<i64>, Delta, "", "", "no packet concerned", "Packet.";
     cpu: i32, Dict, "", "", "", "CPU.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";

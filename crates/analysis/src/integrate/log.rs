@@ -1,0 +1,340 @@
+//! The pass over the kernel behaviour log: every record once, in order of end time, into the tables that need nothing
+//! else, and into what matching needs.
+
+use super::flatten::{self, id};
+use super::functions::Stats;
+use super::nesting::{Nesting, Node, Placed};
+use super::packets::{Ended, Packets, Touch};
+use super::{Options, Progress, Stage};
+use crate::error::Result;
+use crate::hash::Map;
+use crate::roles::Roles;
+use kpat_klog::{Log, end_time};
+use kpat_model::{Call, EventKind, Member, Record};
+use kpat_store::TableWriter;
+use kpat_store::tables::*;
+use std::path::Path;
+
+/// Writers of the tables that the log alone fills.
+struct Tables {
+    call: TableWriter<CallRow>,
+    member: TableWriter<CallMemberRow>,
+    event: TableWriter<EventRow>,
+    footprint: TableWriter<FootprintRow>,
+    lineage: TableWriter<LineageRow>,
+    process: TableWriter<ProcessRow>,
+    loss: TableWriter<LossRow>,
+    packet: TableWriter<PacketRow>,
+}
+
+/// What the pass leaves for the rest.
+pub(super) struct Passed {
+    pub stats: Vec<Stats>,
+    pub packets: Packets,
+    pub records: u64,
+    pub calls: u64,
+    pub packet_rows: u64,
+    pub lost: u64,
+    pub crossing: u64,
+    pub clamped: u64,
+    /// Members whose call never came.
+    pub orphans: u64,
+    pub first: i64,
+    pub last: i64,
+}
+
+struct Pass<'a> {
+    options: &'a Options,
+    tables: Tables,
+    nesting: Nesting,
+    packets: Packets,
+    stats: Vec<Stats>,
+    roles: Vec<Roles>,
+    /// Further packets of list calls that have not returned or not been given out, by CPU-independent key.
+    members: Map<(u64, i64), Vec<u64>>,
+    lost: u64,
+    first: i64,
+    last: i64,
+    swept: i64,
+}
+
+/// Packet rows are written to `early` (they lack what matching adds), everything else to `dir`.
+pub(super) fn pass(
+    log: &Log,
+    dir: &Path,
+    early: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Passed> {
+    let functions = &log.meta().functions;
+    let most = functions.iter().map(|f| usize::from(f.id) + 1).max().unwrap_or(0);
+    let mut roles = vec![Roles::default(); most];
+    functions.iter().for_each(|f| roles[usize::from(f.id)] = Roles::of(&f.name));
+    let mut pass = Pass {
+        options,
+        tables: Tables {
+            call: TableWriter::create_threaded(dir)?,
+            member: TableWriter::create(dir)?,
+            event: TableWriter::create(dir)?,
+            footprint: TableWriter::create_threaded(dir)?,
+            lineage: TableWriter::create(dir)?,
+            process: TableWriter::create(dir)?,
+            loss: TableWriter::create(dir)?,
+            packet: TableWriter::create(early)?,
+        },
+        nesting: Nesting::default(),
+        packets: Packets::default(),
+        stats: vec![Stats::default(); most],
+        roles,
+        members: Map::default(),
+        lost: 0,
+        first: i64::MAX,
+        last: i64::MIN,
+        swept: i64::MIN,
+    };
+    let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
+    let mut records = 0u64;
+    for (cpu, record) in log.all_merged() {
+        records += 1;
+        if records.is_multiple_of(1 << 18) {
+            progress(Progress { stage: Stage::Log, done: records, total });
+        }
+        pass.record(cpu, record)?;
+    }
+    progress(Progress { stage: Stage::Log, done: records, total });
+    pass.finish(records)
+}
+
+impl Pass<'_> {
+    fn record(&mut self, cpu: u16, record: Record) -> Result<()> {
+        let now = end_time(&record).0;
+        // A loss may span the whole recording, and a member has its call's entry: neither is a time of the stream.
+        if !matches!(record, Record::Loss(_) | Record::Member(_)) {
+            self.last = self.last.max(now);
+            let began = if let Record::Call(c) = &record { c.entry.0 } else { now };
+            self.first = self.first.min(began);
+            if self.swept == i64::MIN {
+                self.swept = now;
+            }
+            // Half a horizon apart, or sooner where much waits.
+            let step = self.options.horizon_ns / 2;
+            if now.saturating_sub(self.swept) >= step || self.nesting.pending > 4_000_000 {
+                self.swept = now;
+                let wait = if self.nesting.pending > 4_000_000 { 0 } else { self.options.horizon_ns };
+                self.sweep(now.saturating_sub(wait))?;
+            }
+        }
+        match record {
+            Record::Call(c) => self.call(cpu, &c),
+            Record::Point(p) => {
+                self.nesting.point(cpu, &p);
+                let stats = stats_of(&mut self.stats, p.func.0);
+                stats.calls += 1;
+                let touch = Touch {
+                    packet: p.packet.0,
+                    func: p.func.0,
+                    entry: p.at.0,
+                    end: p.at.0,
+                    self_ns: 0,
+                    ctx: p.ctx,
+                    pid: p.pid,
+                    point_len: Some(p.len_bytes),
+                };
+                stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
+            }
+            Record::Member(m) => self.member(&m),
+            Record::Footprint(f) => {
+                let print = kpat_capture::decode::packet(&f);
+                self.packets.footprint(&f, &print);
+                let mut row = FootprintRow {
+                    packet_id: f.packet.0 as i64,
+                    at_ns: f.at.0,
+                    netns: (f.netns != 0).then_some(f.netns as i32),
+                    ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
+                    len_bytes: i64::from(f.len_bytes),
+                    gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
+                    gso_segs: (f.gso_size != 0).then_some(i32::from(f.gso_segs)),
+                    skb_tag: i32::from(f.skb_tag),
+                    start_layer: i32::from(f.start_layer),
+                    ..FootprintRow::default()
+                };
+                flatten::footprint(&mut row, &print);
+                self.tables.footprint.push(&row)?;
+            }
+            Record::Lineage(l) => {
+                self.packets.lineage(&l);
+                self.tables.lineage.push(&LineageRow {
+                    at_ns: l.at.0,
+                    kind: l.kind as i32,
+                    parent_id: l.parent.0 as i64,
+                    child_id: l.child.0 as i64,
+                })?;
+            }
+            Record::Event(e) => {
+                self.packets.event(&e);
+                // The end of a packet is in its row; a table of all of them would be one more row per packet.
+                if e.kind != EventKind::Free {
+                    self.tables.event.push(&EventRow {
+                        at_ns: e.at.0,
+                        kind: e.kind as i32,
+                        packet_id: id(e.packet),
+                        cpu: i32::from(cpu),
+                        ctx: e.ctx as i32,
+                        pid: e.pid as i32,
+                        netns: (e.netns != 0).then_some(e.netns as i32),
+                        a: e.a as i64,
+                        b: e.b as i64,
+                        text: e.text,
+                    })?;
+                }
+            }
+            Record::Process(p) => self.tables.process.push(&ProcessRow {
+                at_ns: p.at.0,
+                pid: p.pid as i32,
+                tgid: p.tgid as i32,
+                comm: p.comm,
+            })?,
+            Record::Loss(l) => {
+                self.lost = self.lost.saturating_add(l.count);
+                self.tables.loss.push(&LossRow {
+                    cause: l.cause as i32,
+                    cpu: (l.cpu >= 0).then_some(l.cpu),
+                    from_ns: l.from.0,
+                    to_ns: l.to.0,
+                    count: l.count.min(i64::MAX as u64) as i64,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, cpu: u16, c: &Call) {
+        let self_ns = self.nesting.call(cpu, c);
+        let dur = c.dur_ns.min(i64::MAX as u64) as i64;
+        let timed = c.flags & Call::NO_RETURN == 0;
+        let stats = stats_of(&mut self.stats, c.func.0);
+        stats.calls += 1;
+        if timed {
+            stats.timed(dur, self_ns, c.packet.0);
+        }
+        let touch = Touch {
+            packet: c.packet.0,
+            func: c.func.0,
+            entry: c.entry.0,
+            end: c.entry.0.saturating_add(dur),
+            self_ns: if timed { self_ns } else { 0 },
+            ctx: c.ctx,
+            pid: c.pid,
+            point_len: None,
+        };
+        stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, c.func.0)));
+    }
+
+    fn member(&mut self, m: &Member) {
+        // Two CPUs do not enter the same function in the same nanosecond often enough to matter.
+        self.members.entry((u64::from(m.func.0), m.entry.0)).or_default().push(m.packet.0);
+    }
+
+    /// Gives out what is older than `before`.
+    fn sweep(&mut self, before: i64) -> Result<()> {
+        let Pass { tables, nesting, packets, stats, roles, members, .. } = self;
+        let list = u16::from(Call::LIST);
+        nesting.release(before, |p: Placed<'_>| -> Result<()> {
+            tables.call.push(&call_row(&p))?;
+            let n = p.node;
+            if n.flags & list != 0
+                && let Some(ids) = members.remove(&(u64::from(n.func), n.entry))
+            {
+                for packet in ids {
+                    let touch = Touch {
+                        packet,
+                        func: n.func,
+                        entry: n.entry,
+                        end: n.end,
+                        self_ns: n.self_ns,
+                        ctx: n.ctx,
+                        pid: n.pid,
+                        point_len: None,
+                    };
+                    stats_of(stats, n.func).packets +=
+                        u64::from(packets.touch(&touch, roles_of(roles, n.func)));
+                    tables.member.push(&CallMemberRow {
+                        call_id: p.call_id,
+                        packet_id: packet as i64,
+                        entry_ns: n.entry,
+                    })?;
+                }
+            }
+            Ok(())
+        })?;
+        // List members are told of their calls only when those are given out, so packets wait longer.
+        let before = before.saturating_sub(self.options.horizon_ns);
+        let last = self.last;
+        self.packets
+            .end(before, last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))
+    }
+
+    fn finish(mut self, records: u64) -> Result<Passed> {
+        self.sweep(i64::MAX)?;
+        let last = self.last;
+        self.packets
+            .end_all(last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))?;
+        let t = self.tables;
+        let calls = t.call.finish()?;
+        t.member.finish()?;
+        t.event.finish()?;
+        t.footprint.finish()?;
+        t.lineage.finish()?;
+        t.process.finish()?;
+        t.loss.finish()?;
+        let packet_rows = t.packet.finish()?;
+        let empty = self.first > self.last;
+        Ok(Passed {
+            stats: self.stats,
+            packets: self.packets,
+            records,
+            calls,
+            packet_rows,
+            lost: self.lost,
+            crossing: self.nesting.crossing,
+            clamped: self.nesting.clamped,
+            orphans: self.members.values().map(|m| m.len() as u64).sum(),
+            first: if empty { 0 } else { self.first },
+            last: if empty { 0 } else { self.last },
+        })
+    }
+}
+
+fn stats_of(stats: &mut Vec<Stats>, func: u16) -> &mut Stats {
+    let i = usize::from(func);
+    if stats.len() <= i {
+        stats.resize_with(i + 1, Stats::default);
+    }
+    &mut stats[i]
+}
+
+fn roles_of(roles: &[Roles], func: u16) -> Roles {
+    roles.get(usize::from(func)).copied().unwrap_or_default()
+}
+
+fn call_row(p: &Placed<'_>) -> CallRow {
+    let n: &Node = p.node;
+    let timed = n.timed();
+    CallRow {
+        call_id: p.call_id,
+        packet_id: (n.packet != 0).then_some(n.packet as i64),
+        func_id: i32::from(n.func),
+        entry_ns: n.entry,
+        dur_ns: timed.then_some(n.end - n.entry),
+        self_ns: timed.then_some(n.self_ns),
+        irq_ns: timed.then_some(n.irq_ns),
+        parent_id: p.parent_id,
+        depth: p.depth,
+        cpu: i32::from(n.cpu),
+        ctx: n.ctx as i32,
+        pid: n.pid as i32,
+        flags: i32::from(n.flags),
+        skb_tag: i32::from(n.skb_tag),
+        len_bytes: n.is_point().then_some(n.len as i32),
+    }
+}

@@ -1,0 +1,355 @@
+//! Which call was made by which, and how much of its time was its own.
+//!
+//! Calls come in order of return, so within one flow of control the callees of a call are those finished calls that
+//! began after it did: a stack per flow, and no depth is needed in the record. A flow is a task (by thread id, so it may
+//! change the CPU) or the softirq, hardirq or NMI work of one CPU; the idle task, which every CPU has, counts per CPU.
+//!
+//! Self time = duration - direct callees - interrupt work that cut in directly into this call. The latter are finished
+//! top-level calls of a higher context on the same CPU within the call's time; the innermost call that encloses them
+//! returns first, takes them, and they are not seen by its callers again. So over a tree
+//! `sum(self) + sum(irq) = duration of the root`, to the nanosecond.
+//!
+//! A call's number and that of its caller are known only when no caller can come any more. Trees wait for that for the
+//! horizon; then they are given out in order of their end, each in order of entry.
+
+use crate::hash::Map;
+use kpat_model::{Call, Context, Point};
+
+/// The call's self time would be negative: siblings overlap.
+pub(super) const SELF_CLAMPED: u16 = 512;
+pub(super) const POINT: u16 = 256;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub entry: i64,
+    pub end: i64,
+    pub self_ns: i64,
+    pub irq_ns: i64,
+    pub packet: u64,
+    pub pid: u32,
+    /// Nodes in its subtree, itself included.
+    size: u32,
+    /// `skb->len` at a point.
+    pub len: u32,
+    pub func: u16,
+    pub skb_tag: u16,
+    pub cpu: u16,
+    pub flags: u16,
+    pub ctx: Context,
+}
+
+impl Node {
+    pub fn is_point(&self) -> bool {
+        self.flags & POINT != 0
+    }
+
+    /// Entry and return are known.
+    pub fn timed(&self) -> bool {
+        self.flags & (POINT | u16::from(Call::NO_RETURN)) == 0
+    }
+}
+
+/// A node as it is given out.
+pub(super) struct Placed<'a> {
+    pub node: &'a Node,
+    pub call_id: i64,
+    pub parent_id: Option<i64>,
+    pub depth: i32,
+}
+
+/// Top-level times of one interrupting context on one CPU, not yet taken by what they interrupted.
+#[derive(Default)]
+struct Cuts {
+    spans: Vec<(i64, i64)>,
+}
+
+#[derive(Default)]
+pub(super) struct Nesting {
+    flows: Map<u64, Vec<Node>>,
+    /// By CPU, then softirq, hardirq, NMI.
+    cuts: Vec<[Cuts; 3]>,
+    next_id: i64,
+    /// Calls that neither enclose nor follow their predecessor in the same flow.
+    pub crossing: u64,
+    pub clamped: u64,
+    /// Nodes waiting.
+    pub pending: usize,
+}
+
+fn flow_key(cpu: u16, ctx: Context, pid: u32) -> u64 {
+    match ctx {
+        Context::Task if pid != 0 => u64::from(pid),
+        _ => 1 << 40 | u64::from(ctx as u8) << 32 | u64::from(cpu),
+    }
+}
+
+fn level(ctx: Context) -> usize {
+    match ctx {
+        Context::Softirq => 1,
+        Context::Hardirq => 2,
+        Context::Nmi => 3,
+        Context::Task | Context::Unknown => 0,
+    }
+}
+
+impl Nesting {
+    /// Takes a finished call; gives its self time.
+    pub fn call(&mut self, cpu: u16, c: &Call) -> i64 {
+        let dur = i64::try_from(c.dur_ns).unwrap_or(i64::MAX);
+        let node = Node {
+            entry: c.entry.0,
+            end: c.entry.0.saturating_add(dur),
+            self_ns: dur,
+            irq_ns: 0,
+            packet: c.packet.0,
+            pid: c.pid,
+            size: 1,
+            len: 0,
+            func: c.func.0,
+            skb_tag: c.skb_tag,
+            cpu,
+            flags: u16::from(c.flags),
+            ctx: c.ctx,
+        };
+        self.push(node)
+    }
+
+    pub fn point(&mut self, cpu: u16, p: &Point) {
+        self.push(Node {
+            entry: p.at.0,
+            end: p.at.0,
+            self_ns: 0,
+            irq_ns: 0,
+            packet: p.packet.0,
+            pid: p.pid,
+            size: 1,
+            len: p.len_bytes,
+            func: p.func.0,
+            skb_tag: p.skb_tag,
+            cpu,
+            flags: POINT,
+            ctx: p.ctx,
+        });
+    }
+
+    fn push(&mut self, mut node: Node) -> i64 {
+        let flow = self.flows.entry(flow_key(node.cpu, node.ctx, node.pid)).or_default();
+        if node.timed() {
+            let mut at = flow.len();
+            let mut callees = 0i64;
+            while let Some(last) = at.checked_sub(1).map(|i| &flow[i]) {
+                if last.entry < node.entry || last.end > node.end {
+                    // The one before must be over before we began.
+                    if last.end > node.entry && !last.is_point() {
+                        self.crossing += 1;
+                    }
+                    break;
+                }
+                callees = callees.saturating_add(last.end.saturating_sub(last.entry));
+                at -= last.size as usize;
+            }
+            node.size += (flow.len() - at) as u32;
+            node.irq_ns = take_cuts(&mut self.cuts, &node);
+            let own = (node.end - node.entry).saturating_sub(callees).saturating_sub(node.irq_ns);
+            if own < 0 {
+                node.flags |= SELF_CLAMPED;
+                self.clamped += 1;
+            }
+            node.self_ns = own.max(0);
+        }
+        flow.push(node);
+        self.pending += 1;
+        node.self_ns
+    }
+
+    /// Gives out trees whose root ended before `before`.
+    pub fn release<E>(
+        &mut self,
+        before: i64,
+        mut give: impl FnMut(Placed<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // (end of the root, flow, first node, root)
+        let mut roots: Vec<(i64, u64, usize, usize)> = Vec::new();
+        for (&key, flow) in &self.flows {
+            let mut end = flow.len();
+            while end > 0 {
+                let root = end - 1;
+                let start = end - flow[root].size as usize;
+                if flow[root].end < before {
+                    roots.push((flow[root].end, key, start, root));
+                }
+                end = start;
+            }
+        }
+        roots.sort_unstable();
+        let mut todo: Vec<(usize, Option<i64>, i32)> = Vec::new();
+        let mut gone: Map<u64, usize> = Map::default();
+        for &(_, key, start, root) in &roots {
+            let Some(flow) = self.flows.get(&key) else { continue };
+            todo.push((root, None, 0));
+            while let Some((i, parent_id, depth)) = todo.pop() {
+                let call_id = self.next_id;
+                self.next_id += 1;
+                give(Placed { node: &flow[i], call_id, parent_id, depth })?;
+                let first = i + 1 - flow[i].size as usize;
+                let mut end = i;
+                while end > first {
+                    todo.push((end - 1, Some(call_id), depth + 1));
+                    end -= flow[end - 1].size as usize;
+                }
+            }
+            // Trees of one flow need not end in order (a record may be late): mark, then close the gaps.
+            *gone.entry(key).or_default() += root + 1 - start;
+        }
+        for (key, count) in gone {
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            self.pending -= count;
+            if count == flow.len() {
+                flow.clear();
+            } else {
+                let mut kept = Vec::with_capacity(flow.len() - count);
+                let mut end = flow.len();
+                let mut spans = Vec::new();
+                while end > 0 {
+                    let start = end - flow[end - 1].size as usize;
+                    if flow[end - 1].end >= before {
+                        spans.push(start..end);
+                    }
+                    end = start;
+                }
+                spans.into_iter().rev().for_each(|s| kept.extend_from_slice(&flow[s]));
+                *flow = kept;
+            }
+        }
+        self.flows.retain(|_, flow| !flow.is_empty());
+        for cuts in self.cuts.iter_mut().flatten() {
+            let old = cuts.spans.partition_point(|&(_, end)| end < before);
+            cuts.spans.drain(..old);
+        }
+        Ok(())
+    }
+}
+
+/// Interrupts that cut in directly into this call; and, for an interrupt, its own span for whoever it interrupted.
+fn take_cuts(all: &mut Vec<[Cuts; 3]>, node: &Node) -> i64 {
+    if node.ctx == Context::Unknown {
+        return 0;
+    }
+    let cpu = usize::from(node.cpu);
+    if all.len() <= cpu {
+        all.resize_with(cpu + 1, Default::default);
+    }
+    let own_level = level(node.ctx);
+    let mut irq_ns = 0i64;
+    for cuts in &mut all[cpu][own_level..] {
+        while let Some(&(entry, end)) = cuts.spans.last() {
+            if entry < node.entry || end > node.end {
+                break;
+            }
+            irq_ns += end - entry;
+            cuts.spans.pop();
+        }
+    }
+    if own_level > 0 {
+        let own = &mut all[cpu][own_level - 1].spans;
+        while own.last().is_some_and(|&(entry, end)| entry >= node.entry && end <= node.end) {
+            own.pop();
+        }
+        own.push((node.entry, node.end));
+    }
+    irq_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::{BootNs, FuncId, PacketId};
+
+    fn call(func: u16, ctx: Context, pid: u32, entry: i64, end: i64) -> Call {
+        Call {
+            func: FuncId(func),
+            ctx,
+            flags: 0,
+            skb_tag: 0,
+            pid,
+            packet: PacketId(1),
+            entry: BootNs(entry),
+            dur_ns: (end - entry) as u64,
+        }
+    }
+
+    /// Calls as (cpu, func, ctx, pid, entry, end) in order of return; wanted as (func, parent func, depth, self, irq) in
+    /// the order given out.
+    fn check(calls: &[(u16, u16, Context, u32, i64, i64)], want: &[(u16, Option<u16>, i32, i64, i64)]) {
+        let mut n = Nesting::default();
+        for &(cpu, func, ctx, pid, entry, end) in calls {
+            n.call(cpu, &call(func, ctx, pid, entry, end));
+        }
+        let mut got = Vec::new();
+        let mut by_id: Vec<u16> = Vec::new();
+        n.release::<()>(i64::MAX, |p| {
+            by_id.push(p.node.func);
+            let parent = p.parent_id.map(|i| by_id[i as usize]);
+            got.push((p.node.func, parent, p.depth, p.node.self_ns, p.node.irq_ns));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(got, want);
+        assert_eq!(n.pending, 0);
+    }
+
+    const T: Context = Context::Task;
+    const S: Context = Context::Softirq;
+    const H: Context = Context::Hardirq;
+
+    #[test]
+    fn nested_calls() {
+        check(
+            &[(0, 3, T, 7, 20, 30), (0, 2, T, 7, 10, 40), (0, 4, T, 7, 50, 60), (0, 1, T, 7, 0, 100)],
+            &[(1, None, 0, 60, 0), (2, Some(1), 1, 20, 0), (3, Some(2), 2, 10, 0), (4, Some(1), 1, 10, 0)],
+        );
+    }
+
+    #[test]
+    fn interrupt_belongs_to_the_innermost() {
+        // 1 calls 2; a softirq (5 calls 6) cuts into 2, a hardirq 7 into 6, another hardirq 8 into 1.
+        check(
+            &[
+                (0, 7, H, 7, 33, 35),
+                (0, 6, S, 7, 32, 36),
+                (0, 5, S, 7, 30, 40),
+                (0, 2, T, 7, 10, 60),
+                (0, 8, H, 7, 70, 73),
+                (0, 1, T, 7, 0, 100),
+            ],
+            &[
+                (7, None, 0, 2, 0),
+                (5, None, 0, 6, 0),
+                (6, Some(5), 1, 2, 2),
+                (8, None, 0, 3, 0),
+                (1, None, 0, 47, 3),
+                (2, Some(1), 1, 40, 10),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_task_may_change_its_cpu_and_idle_may_not() {
+        check(&[(1, 2, T, 7, 10, 20), (0, 1, T, 7, 0, 30)], &[(1, None, 0, 20, 0), (2, Some(1), 1, 10, 0)]);
+        check(&[(1, 2, T, 0, 10, 20), (0, 1, T, 0, 0, 30)], &[(2, None, 0, 10, 0), (1, None, 0, 30, 0)]);
+    }
+
+    #[test]
+    fn trees_wait_for_their_caller() {
+        let mut n = Nesting::default();
+        n.call(0, &call(2, T, 7, 10, 20));
+        n.call(0, &call(3, T, 8, 10, 200));
+        let mut given = 0;
+        n.release::<()>(100, |_| {
+            given += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!((given, n.pending), (1, 1));
+    }
+}

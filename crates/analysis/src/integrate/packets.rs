@@ -1,0 +1,420 @@
+//! Packets while they are alive: what they did, what their headers were when, and, when they are over, where they met
+//! the wire and what became of them.
+//!
+//! A packet is over when the log says that its buffer was freed and a while has passed (its last calls return after
+//! that). Packets that are never freed wait for the end of the log, or until too many wait.
+
+use super::flatten;
+use crate::hash::Map;
+use crate::matching::keys::Keys;
+use crate::matching::{Side, Sighting};
+use crate::query::verdict;
+use crate::roles::*;
+use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Transport};
+use kpat_store::tables::PacketRow;
+use std::collections::VecDeque;
+
+/// Waiting packets that are kept at most.
+const MAX_LIVE: usize = 400_000;
+const MAX_PRINTS: usize = 16;
+const MAX_SPANS: usize = 24;
+
+/// The packet's keys from a moment on.
+struct Print {
+    at: i64,
+    ifindex: u32,
+    netns: u32,
+    keys: Vec<Keys>,
+}
+
+struct Live {
+    first: i64,
+    last: i64,
+    kernel_ns: i64,
+    calls: u32,
+    points: u32,
+    len_bytes: u32,
+    /// Roles seen, as bits.
+    roles: u32,
+    /// Earliest entry with a role that receives, and that makes or sends.
+    rx_at: i64,
+    tx_at: i64,
+    /// Outermost calls that received, and that gave it to a device or to the queue above.
+    received: Vec<(i64, i64)>,
+    xmits: Vec<(i64, i64)>,
+    queued: Vec<(i64, i64)>,
+    local_in_at: i64,
+    prints: Vec<Print>,
+    shown: Option<Box<Footprint>>,
+    funcs: Vec<u16>,
+    drop: Option<(i64, i32)>,
+    freed: bool,
+    transformed: bool,
+    /// Cut from a packet that was received.
+    received_by_parent: bool,
+    task_pid: u32,
+    reader_pid: u32,
+}
+
+impl Live {
+    fn new(at: i64) -> Live {
+        Live {
+            first: at,
+            last: at,
+            kernel_ns: 0,
+            calls: 0,
+            points: 0,
+            len_bytes: 0,
+            roles: 0,
+            rx_at: i64::MAX,
+            tx_at: i64::MAX,
+            received: Vec::new(),
+            xmits: Vec::new(),
+            queued: Vec::new(),
+            local_in_at: i64::MIN,
+            prints: Vec::new(),
+            shown: None,
+            funcs: Vec::new(),
+            drop: None,
+            freed: false,
+            transformed: false,
+            received_by_parent: false,
+            task_pid: 0,
+            reader_pid: 0,
+        }
+    }
+
+    /// Came in from outside, as far as its functions tell.
+    fn was_received(&self) -> bool {
+        self.received_by_parent
+            || (self.rx_at != i64::MAX && self.rx_at <= self.tx_at)
+            || (self.tx_at == i64::MAX && self.roles & (LOCAL_IN | FORWARD) != 0)
+    }
+
+    fn verdict(&self, log_end: i64) -> i32 {
+        let sent = self.xmits.last().or(self.queued.last());
+        let delivered = self.roles & (SOCK_QUEUE | SOCK_READ | LOCAL_IN) != 0
+            && sent.is_none_or(|s| self.local_in_at >= s.0);
+        // A drop of one clone after the packet has arrived is not its end.
+        let arrived = self.roles & (SOCK_QUEUE | SOCK_READ) != 0 || sent.is_some();
+        let dropped = self.drop.is_some_and(|(at, _)| !arrived || sent.is_none_or(|s| at <= s.1));
+        if dropped && !(delivered && self.roles & (SOCK_QUEUE | SOCK_READ) != 0) {
+            verdict::DROPPED
+        } else if delivered {
+            verdict::DELIVERED
+        } else if sent.is_some() {
+            if self.was_received() { verdict::FORWARDED } else { verdict::SENT }
+        } else if self.transformed {
+            verdict::TRANSFORMED
+        } else if !self.freed && self.last >= log_end - 1_000_000_000 {
+            verdict::IN_FLIGHT
+        } else {
+            verdict::UNKNOWN
+        }
+    }
+
+    /// Header fields at a time: the last that were logged until then, else the first after.
+    fn print_at(&self, at: i64) -> Option<&Print> {
+        let usable = || self.prints.iter().filter(|p| !p.keys.is_empty());
+        usable().rev().find(|p| p.at <= at).or_else(|| usable().next())
+    }
+
+    fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
+        let mut see = |print: Option<&Print>, at: i64, side: Side| {
+            for keys in print.iter().flat_map(|p| &p.keys) {
+                out.push(Sighting { keys: *keys, packet, at, first: self.first, last: self.last, side });
+            }
+        };
+        let received = self.was_received();
+        let sent = if self.xmits.is_empty() { &self.queued } else { &self.xmits };
+        if received && !self.received_by_parent {
+            see(self.print_at(i64::MIN), self.first, Side::Received);
+        }
+        for (i, &(from, to)) in sent.iter().enumerate() {
+            let print = self.print_at(to);
+            see(print, from, Side::Transmitted);
+            // Into another namespace over a virtual link: it is received again.
+            let until = sent.get(i + 1).map_or(i64::MAX, |s| s.0);
+            let hop = self.received.iter().map(|r| r.0).filter(|&at| at > from && at < until).min();
+            if let Some(at) = hop {
+                let there = self.prints.iter().find(|p| p.at >= from && p.at < until && !p.keys.is_empty());
+                see(there.or(print), at, Side::Received);
+            }
+        }
+        if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
+            see(self.print_at(i64::MIN), self.first, Side::Unknown);
+        }
+    }
+
+    fn row(&self, packet: u64, log_end: i64) -> PacketRow {
+        let received = self.was_received();
+        let sent = self.xmits.last().or(self.queued.last());
+        let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
+        let code = self.verdict(log_end);
+        let pid = if self.reader_pid != 0 {
+            self.reader_pid
+        } else if received {
+            0
+        } else {
+            self.task_pid
+        };
+        let mut row = PacketRow {
+            packet_id: packet as i64,
+            first_ns: self.first,
+            last_ns: self.last,
+            path_ns: self.last.saturating_sub(self.first),
+            kernel_ns: self.kernel_ns,
+            len_bytes: i64::from(self.len_bytes),
+            calls: self.calls as i32,
+            points: self.points as i32,
+            verdict: code,
+            drop_reason: self.drop.filter(|_| code == verdict::DROPPED).map(|d| d.1),
+            pid: (pid != 0).then_some(pid as i32),
+            netns: self.prints.iter().map(|p| p.netns).find(|n| *n != 0).map(|n| n as i32),
+            if_in: if received { self.prints.iter().find_map(device) } else { None },
+            if_out: sent.and_then(|s| self.prints.iter().rev().filter(|p| p.at <= s.1).find_map(device)),
+            ..PacketRow::default()
+        };
+        if let Some(f) = &self.shown {
+            row.ethertype = flatten::ethertype(f);
+            row.proto = flatten::ip_proto(f);
+            (row.src_addr, row.dst_addr) = flatten::addresses(f);
+            if let Some(kpat_model::Network::Arp { op, .. }) = &f.network {
+                row.arp_op = Some(i32::from(*op));
+            }
+            match &f.transport {
+                Some(Transport::Tcp { sport, dport, seq, flags, .. }) => {
+                    row.sport = Some(i32::from(*sport));
+                    row.dport = Some(i32::from(*dport));
+                    row.tcp_seq = Some(i64::from(*seq));
+                    row.tcp_flags = Some(i32::from(*flags));
+                }
+                Some(Transport::Udp { sport, dport, .. }) => {
+                    row.sport = Some(i32::from(*sport));
+                    row.dport = Some(i32::from(*dport));
+                }
+                Some(Transport::Icmp { kind, id, seq, .. } | Transport::Icmpv6 { kind, id, seq, .. }) => {
+                    row.icmp_kind = Some(i32::from(*kind));
+                    row.icmp_id = Some(i32::from(*id));
+                    row.icmp_seq = Some(i32::from(*seq));
+                }
+                Some(Transport::Other { .. }) | None => {}
+            }
+        }
+        row
+    }
+}
+
+/// An outermost span replaces those within it.
+fn add_span(spans: &mut Vec<(i64, i64)>, span: (i64, i64)) {
+    while spans.last().is_some_and(|s| s.0 >= span.0 && s.1 <= span.1) {
+        spans.pop();
+    }
+    if spans.len() < MAX_SPANS {
+        spans.push(span);
+    }
+}
+
+/// A packet that is over.
+pub(super) struct Ended {
+    pub row: PacketRow,
+}
+
+/// A call or a point, as it concerns a packet.
+pub(super) struct Touch {
+    pub packet: u64,
+    pub func: u16,
+    pub entry: i64,
+    pub end: i64,
+    pub self_ns: i64,
+    pub ctx: Context,
+    pub pid: u32,
+    /// `skb->len` of a point.
+    pub point_len: Option<u32>,
+}
+
+#[derive(Default)]
+pub(super) struct Packets {
+    live: Map<u64, Box<Live>>,
+    freed: VecDeque<(i64, u64)>,
+    /// Which numbers are over, a page of bits for 65536 packets each.
+    over: Map<u64, Box<[u64; 1024]>>,
+    pub sightings: Vec<Sighting>,
+    /// Records of packets that were over.
+    pub late: u64,
+    /// Packets that were ended because too many waited.
+    pub forced: u64,
+}
+
+impl Packets {
+    fn is_over(&self, packet: u64) -> bool {
+        let bit = packet & 0xffff;
+        self.over.get(&(packet >> 16)).is_some_and(|page| page[(bit >> 6) as usize] >> (bit & 63) & 1 != 0)
+    }
+
+    fn get(&mut self, packet: u64, at: i64) -> Option<&mut Live> {
+        if packet == 0 {
+            return None;
+        }
+        if !self.live.contains_key(&packet) {
+            if self.is_over(packet) {
+                self.late += 1;
+                return None;
+            }
+            self.live.insert(packet, Box::new(Live::new(at)));
+        }
+        let live = self.live.get_mut(&packet)?;
+        live.first = live.first.min(at);
+        live.last = live.last.max(at);
+        Some(live)
+    }
+
+    /// Says whether this is the packet's first meeting with the function.
+    pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
+        let Some(p) = self.get(t.packet, t.entry) else { return false };
+        p.last = p.last.max(t.end);
+        p.kernel_ns = p.kernel_ns.saturating_add(t.self_ns);
+        match t.point_len {
+            Some(len) => {
+                p.points += 1;
+                if p.len_bytes == 0 {
+                    p.len_bytes = len;
+                }
+            }
+            None => p.calls += 1,
+        }
+        if p.task_pid == 0 && t.ctx == Context::Task {
+            p.task_pid = t.pid;
+        }
+        if roles.0 != 0 {
+            p.roles |= roles.0;
+            let span = (t.entry, t.end);
+            if roles.has(RX) {
+                p.rx_at = p.rx_at.min(t.entry);
+                add_span(&mut p.received, span);
+            }
+            if roles.has(LOCAL_OUT | XMIT | XMIT_QUEUE) {
+                p.tx_at = p.tx_at.min(t.entry);
+            }
+            if roles.has(XMIT) {
+                add_span(&mut p.xmits, span);
+            }
+            if roles.has(XMIT_QUEUE) {
+                add_span(&mut p.queued, span);
+            }
+            if roles.has(LOCAL_IN | SOCK_READ) {
+                p.local_in_at = p.local_in_at.max(t.entry);
+            }
+            if roles.has(SOCK_READ) && t.ctx == Context::Task && p.reader_pid == 0 {
+                p.reader_pid = t.pid;
+            }
+        }
+        if p.funcs.contains(&t.func) {
+            return false;
+        }
+        p.funcs.push(t.func);
+        true
+    }
+
+    pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
+        let Some(p) = self.get(record.packet.0, record.at.0) else { return };
+        if p.len_bytes == 0 {
+            p.len_bytes = record.len_bytes;
+        }
+        let keys = Keys::on_wire(f, record);
+        let better = |old: &Footprint| {
+            let known = |f: &Footprint| usize::from(f.network.is_some()) + usize::from(f.transport.is_some());
+            known(f) > known(old)
+        };
+        if p.shown.as_deref().is_none_or(better) {
+            p.shown = Some(Box::new(f.clone()));
+        }
+        if p.prints.len() < MAX_PRINTS {
+            p.prints.push(Print { at: record.at.0, ifindex: record.ifindex, netns: record.netns, keys });
+        }
+    }
+
+    pub fn lineage(&mut self, l: &Lineage) {
+        if l.parent == l.child {
+            return;
+        }
+        let mut received = false;
+        if let Some(parent) = self.get(l.parent.0, l.at.0) {
+            parent.transformed |= l.kind != LineageKind::Copy;
+            received = parent.was_received();
+        }
+        if matches!(l.kind, LineageKind::Segment | LineageKind::Fragment | LineageKind::Copy)
+            && let Some(child) = self.get(l.child.0, l.at.0)
+        {
+            child.received_by_parent |= received;
+        }
+    }
+
+    pub fn event(&mut self, e: &Event) {
+        let Some(p) = self.get(e.packet.0, e.at.0) else { return };
+        match e.kind {
+            EventKind::Drop => p.drop = Some((e.at.0, e.a as i32)),
+            EventKind::Free => {
+                p.freed = true;
+                self.freed.push_back((e.at.0, e.packet.0));
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends packets that were freed before `before`, and the longest idle ones where too many wait.
+    pub fn end<E>(
+        &mut self,
+        before: i64,
+        log_end: i64,
+        mut give: impl FnMut(Ended) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(&(at, packet)) = self.freed.front() {
+            if at >= before {
+                break;
+            }
+            self.freed.pop_front();
+            self.end_one(packet, log_end, &mut give)?;
+        }
+        if self.live.len() > MAX_LIVE {
+            let mut idle: Vec<(i64, u64)> = self.live.iter().map(|(id, p)| (p.last, *id)).collect();
+            let (oldest, ..) = idle.select_nth_unstable(self.live.len() / 4);
+            let mut oldest = oldest.to_vec();
+            oldest.sort_unstable_by_key(|o| o.1);
+            for (_, packet) in oldest {
+                self.forced += 1;
+                self.end_one(packet, log_end, &mut give)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all that are left.
+    pub fn end_all<E>(
+        &mut self,
+        log_end: i64,
+        mut give: impl FnMut(Ended) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut ids: Vec<u64> = self.live.keys().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, &mut give))
+    }
+
+    fn end_one<E>(
+        &mut self,
+        packet: u64,
+        log_end: i64,
+        give: &mut impl FnMut(Ended) -> Result<(), E>,
+    ) -> Result<(), E> {
+        const MAX_PAGES: usize = 1 << 14;
+        let Some(p) = self.live.remove(&packet) else { return Ok(()) };
+        // Numbers all over the place are no recorder's; then late records make a second row, and are rare.
+        if self.over.len() < MAX_PAGES || self.over.contains_key(&(packet >> 16)) {
+            let page = self.over.entry(packet >> 16).or_insert_with(|| Box::new([0; 1024]));
+            let bit = packet & 0xffff;
+            page[(bit >> 6) as usize] |= 1 << (bit & 63);
+        }
+        p.sightings(packet, &mut self.sightings);
+        give(Ended { row: p.row(packet, log_end) })
+    }
+}

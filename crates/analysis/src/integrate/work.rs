@@ -1,0 +1,286 @@
+//! The order of the work, the directory it happens in, and the tables that need everything.
+
+use super::captures::{self, Dut, Wire, Writers};
+use super::log::{Passed, pass};
+use super::{Options, Progress, Report, Stage};
+use crate::error::{Error, Result};
+use crate::hash::Map;
+use kpat_klog::{EndState, Log};
+use kpat_model::meta::Meta;
+use kpat_store::tables::*;
+use kpat_store::{Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A directory beside the result, renamed to it at the end and removed otherwise.
+pub(super) struct Work {
+    dir: PathBuf,
+}
+
+impl Work {
+    pub fn create(out: &Path) -> Result<Work> {
+        let mut name = out.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".tmp-{}", std::process::id()));
+        let work = Work { dir: out.with_file_name(name) };
+        let _ = fs::remove_dir_all(&work.dir);
+        let early = work.early();
+        fs::create_dir_all(&early).map_err(|source| Error::Io { path: early, doing: "create", source })?;
+        Ok(work)
+    }
+
+    /// For tables that are rewritten.
+    fn early(&self) -> PathBuf {
+        self.dir.join("early")
+    }
+
+    pub fn finish(self, out: &Path) -> Result<()> {
+        let failed = |path: &Path, doing| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, doing, source }
+        };
+        if out.exists() {
+            fs::remove_dir_all(out).map_err(failed(out, "replace"))?;
+        }
+        fs::rename(&self.dir, out).map_err(failed(out, "create"))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // After a rename there is nothing there any more.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(super) fn run(
+    log: &Log,
+    kbl: &Path,
+    captures: &[PathBuf],
+    work: &Work,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    let dir = &work.dir;
+    let mut sources = vec![SourceFile::describe("log", -1, kbl)?];
+    for (i, path) in captures.iter().enumerate() {
+        // Before the long work, so that a wrong name is told at once.
+        kpat_capture::Reader::open(path)?;
+        sources.push(SourceFile::describe("capture", i as i32, path)?);
+    }
+    let mut passed = pass(log, dir, &work.early(), options, progress)?;
+    let mut report = Report {
+        records: passed.records,
+        calls: passed.calls,
+        packets: passed.packet_rows,
+        lost: passed.lost,
+        ..Report::default()
+    };
+    report.warnings.extend(
+        log.issues().iter().map(|i| format!("{}: offset {}: {}", file_name(kbl), i.offset, i.reason)),
+    );
+    if let EndState::Open { tail_bytes } = log.end_state() {
+        report.warnings.push(format!(
+            "{} was not closed in order ({tail_bytes} bytes of an unfinished chunk at its end)",
+            file_name(kbl)
+        ));
+    }
+    let dut = Dut::new(log);
+    let sightings = std::mem::take(&mut passed.packets.sightings);
+    let mut on_wire: Map<u64, Wire> = Map::default();
+    let mut associations: Vec<AssociationRow> = Vec::new();
+    let mut frame = TableWriter::create_threaded(dir)?;
+    let mut interface = TableWriter::create(dir)?;
+    for (i, path) in captures.iter().enumerate() {
+        let mut writers = Writers { frame: &mut frame, interface: &mut interface };
+        let outcome = captures::integrate(
+            i as i32,
+            path,
+            &dut,
+            &sightings,
+            options,
+            &mut writers,
+            &mut on_wire,
+            &mut associations,
+            progress,
+        )?;
+        report.frames += outcome.frames;
+        report.matched += outcome.matched;
+        report.ambiguous += outcome.ambiguous;
+        report.clocks.extend(outcome.clocks);
+        report.warnings.extend(outcome.warnings);
+    }
+    frame.finish()?;
+    interface.finish()?;
+    drop(sightings);
+    associations.sort_unstable_by_key(|a| (a.packet_id, a.capture_id, a.number));
+    write_all(dir, &associations)?;
+    drop(associations);
+    rewrite_packets(dir, &work.early(), &on_wire, progress)?;
+    write_all(dir, &report.clocks)?;
+    write_described(dir, log, &passed)?;
+    write_all(dir, &provenance(&passed, &report, options))?;
+    manifest(log, sources, &passed, dir)?.write(dir)?;
+    Ok(report)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn write_all<R: Row>(dir: &Path, rows: &[R]) -> Result<()> {
+    let mut table = TableWriter::create(dir)?;
+    rows.iter().try_for_each(|r| table.push(r))?;
+    table.finish()?;
+    Ok(())
+}
+
+/// Packet rows with what matching found.
+fn rewrite_packets(
+    dir: &Path,
+    early: &Path,
+    on_wire: &Map<u64, Wire>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let from = TableFile::open(early, PacketRow::TABLE)?;
+    let mut to = TableWriter::create_threaded(dir)?;
+    let total = from.rows();
+    let mut failed = Ok(());
+    from.each((0..from.groups()).collect(), |mut row: PacketRow| {
+        if let Some(wire) = on_wire.get(&(row.packet_id as u64)) {
+            row.frames = wire.frames;
+            row.confidence = Some(wire.confidence);
+        }
+        if failed.is_ok() {
+            failed = to.push(&row);
+        }
+        if to.rows().is_multiple_of(1 << 17) {
+            progress(Progress { stage: Stage::Writing, done: to.rows(), total });
+        }
+    })?;
+    failed?;
+    to.finish()?;
+    drop(from);
+    let _ = fs::remove_dir_all(early);
+    Ok(())
+}
+
+/// What the log says of functions, devices and names.
+fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
+    let meta = log.meta();
+    let mut functions: Vec<FunctionRow> = meta
+        .functions
+        .iter()
+        .map(|f| FunctionRow {
+            func_id: i32::from(f.id),
+            name: f.name.clone(),
+            module: f.module.clone(),
+            kind: f.kind.clone(),
+            layer: f.layer.clone(),
+            via: f.via.clone(),
+            ..FunctionRow::default()
+        })
+        .collect();
+    functions.sort_by_key(|f| f.func_id);
+    functions.dedup_by_key(|f| f.func_id);
+    for (i, stats) in passed.stats.iter().enumerate() {
+        match functions.binary_search_by_key(&(i as i32), |f| f.func_id) {
+            Ok(at) => stats.fill(&mut functions[at]),
+            // A log that lost its metadata still has its calls.
+            Err(at) if stats.calls > 0 => {
+                let name = format!("function {i}");
+                let mut row = FunctionRow { func_id: i as i32, name, ..FunctionRow::default() };
+                stats.fill(&mut row);
+                functions.insert(at, row);
+            }
+            Err(_) => {}
+        }
+    }
+    write_all(dir, &functions)?;
+    let devices: Vec<DeviceRow> = log
+        .devices()
+        .iter()
+        .map(|d| DeviceRow {
+            netns: d.netns as i32,
+            netns_name: d.netns_name.clone(),
+            ifindex: d.ifindex as i32,
+            name: d.name.clone(),
+            link_type: i32::from(d.link_type),
+            mac: d.mac.clone(),
+            mtu: i64::from(d.mtu),
+            driver: d.driver.clone(),
+        })
+        .collect();
+    write_all(dir, &devices)?;
+    let reasons: Vec<DropReasonRow> = meta
+        .drop_reasons
+        .iter()
+        .map(|(reason, name)| DropReasonRow { reason: *reason as i32, name: name.clone() })
+        .collect();
+    write_all(dir, &reasons)?;
+    let symbols: Vec<SymbolRow> =
+        log.symbols().iter().map(|s| SymbolRow { addr: s.addr as i64, text: s.text.clone() }).collect();
+    write_all(dir, &symbols)
+}
+
+fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<ProvenanceRow> {
+    let row = |key: &str, value: String, meaning: &str| ProvenanceRow {
+        key: key.to_owned(),
+        value,
+        meaning: meaning.to_owned(),
+    };
+    let mut rows = vec![
+        row("records", passed.records.to_string(), "Records read from the kernel behaviour log."),
+        row(
+            "horizon_ns",
+            options.horizon_ns.to_string(),
+            "A caller that returned later than this after its callee is not joined to it.",
+        ),
+        row(
+            "calls.crossing",
+            passed.crossing.to_string(),
+            "Calls that overlap a neighbour in the same flow of control without enclosing it.",
+        ),
+        row(
+            "calls.self_clamped",
+            passed.clamped.to_string(),
+            "Calls whose self time would be negative and was set to 0.",
+        ),
+        row("members.orphaned", passed.orphans.to_string(), "List members whose call is not in the log."),
+        row(
+            "packets.late",
+            passed.packets.late.to_string(),
+            "Records of a packet that came after its row was written; they are in the call table but not in the packet's sums.",
+        ),
+        row(
+            "packets.forced",
+            passed.packets.forced.to_string(),
+            "Packets whose row was written before their end because too many were alive.",
+        ),
+        row("frames", report.frames.to_string(), "Frames in the captures."),
+        row("frames.matched", report.matched.to_string(), "Frames with an association."),
+        row(
+            "frames.ambiguous",
+            report.ambiguous.to_string(),
+            "Of these, frames that other packets fit as well.",
+        ),
+    ];
+    rows.extend(report.warnings.iter().map(|w| row("warning", w.clone(), "Met while integrating.")));
+    rows
+}
+
+fn manifest(log: &Log, sources: Vec<SourceFile>, passed: &Passed, dir: &Path) -> Result<Manifest> {
+    let tables = ALL
+        .iter()
+        .map(|t| Ok(TableCount { table: t.name.to_owned(), rows: TableFile::open(dir, t)?.rows() }))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Manifest {
+        schema: SCHEMA_VERSION,
+        writer: format!("kpat {}", env!("CARGO_PKG_VERSION")),
+        sources,
+        tables,
+        log: Meta { functions: Vec::new(), drop_reasons: Vec::new(), ..log.meta().clone() },
+        summary: log.summary().cloned(),
+        first_ns: passed.first,
+        last_ns: passed.last,
+    })
+}

@@ -1,0 +1,241 @@
+//! Frames and sightings with equal keys, aligned in order.
+//!
+//! Where a key occurs once on each side there is nothing to decide. Where it repeats (an identical ping, a retransmission,
+//! IPv6 without identification, a wrapped one) frames and sightings of one key are two sequences in time; the best
+//! alignment keeps their order, matches as many as the clock window allows and then has the least cost. Taking the
+//! nearest in time instead fails as soon as the clock's bound exceeds the distance of the repetitions: it matches every
+//! frame with its neighbour's packet.
+
+use super::{Frame, Match, Side, Sighting, cost, residual};
+use crate::clock::Line;
+use crate::query::match_key;
+
+/// Above every sum of costs.
+const LEFT_OUT: i64 = 1 << 44;
+/// Cells of the largest table that is aligned at once.
+const MAX_CELLS: usize = 1 << 20;
+
+/// Indices of one side by key, then interface, then time.
+fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
+    let mut order: Vec<(u64, u32, i64, u32)> = rows
+        .iter()
+        .enumerate()
+        .map(|(i, r)| {
+            let (k, interface, at) = key(r);
+            (k, interface, at, i as u32)
+        })
+        .collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, _, _, i)| i).collect()
+}
+
+/// Calls `f` with the frames of each key and interface, and the sightings of that key.
+pub(crate) fn buckets(frames: &[Frame], sightings: &[Sighting], mut f: impl FnMut(&[u32], &[u32])) {
+    let fs = by_key(frames, |f| (f.keys.exact, f.interface, f.wall));
+    let ss = by_key(sightings, |s| (s.keys.exact, 0, s.at));
+    let (mut i, mut k) = (0, 0);
+    while i < fs.len() {
+        let frame = &frames[fs[i] as usize];
+        let key = frame.keys.exact;
+        let same = |j: &u32| {
+            let g = &frames[*j as usize];
+            g.keys.exact == key && g.interface == frame.interface
+        };
+        let run = fs[i..].iter().take_while(|j| same(j)).count();
+        while k < ss.len() && sightings[ss[k] as usize].keys.exact < key {
+            k += 1;
+        }
+        let end = k + ss[k..].iter().take_while(|j| sightings[**j as usize].keys.exact == key).count();
+        f(&fs[i..i + run], &ss[k..end]);
+        i += run;
+    }
+}
+
+pub(super) fn run(
+    frames: &[Frame],
+    sightings: &[Sighting],
+    clock: &Line,
+    bound: i64,
+    step: &mut dyn FnMut(u64),
+) -> Vec<Match> {
+    let mut out = Vec::new();
+    let mut done = 0u64;
+    let mut told = 0u64;
+    buckets(frames, sightings, |fs, ss| {
+        if !ss.is_empty() {
+            Bucket { frames, sightings, clock, bound, fs, ss }.run(&mut out);
+        }
+        done += fs.len() as u64;
+        if done - told >= 100_000 {
+            told = done;
+            step(done);
+        }
+    });
+    out
+}
+
+struct Bucket<'a> {
+    frames: &'a [Frame],
+    sightings: &'a [Sighting],
+    clock: &'a Line,
+    bound: i64,
+    fs: &'a [u32],
+    ss: &'a [u32],
+}
+
+impl Bucket<'_> {
+    fn frame(&self, i: usize) -> &Frame {
+        &self.frames[self.fs[i] as usize]
+    }
+
+    fn sighting(&self, k: usize) -> &Sighting {
+        &self.sightings[self.ss[k] as usize]
+    }
+
+    fn cost(&self, i: usize, k: usize) -> Option<i64> {
+        let (f, s) = (self.frame(i), self.sighting(k));
+        residual(f, s, self.clock, self.bound).map(|r| cost(f, s, r, self.bound))
+    }
+
+    /// Sightings whose time allows frame `i`, as a range that may hold some that do not.
+    fn window(&self, i: usize) -> (usize, usize) {
+        let boot = self.clock.boot(self.frame(i).wall);
+        let slack = self.bound + super::TAP_NS;
+        let low = boot.saturating_sub(super::OUT_NS + slack);
+        let high = boot.saturating_add(super::IN_NS + slack);
+        let from = self.ss.partition_point(|s| self.sightings[*s as usize].at < low);
+        let to = self.ss.partition_point(|s| self.sightings[*s as usize].at <= high);
+        (from, to.max(from))
+    }
+
+    fn run(&self, out: &mut Vec<Match>) {
+        let mut i = 0;
+        while i < self.fs.len() {
+            let (from, mut to) = self.window(i);
+            // Frames whose windows overlap are decided together.
+            let mut end = i + 1;
+            while end < self.fs.len() {
+                let (next_from, next_to) = self.window(end);
+                if next_from >= to || (end - i + 1) * (next_to - from) > MAX_CELLS {
+                    break;
+                }
+                to = next_to;
+                end += 1;
+            }
+            if from < to {
+                if end - i == 1 && to - from == 1 {
+                    if self.cost(i, from).is_some() {
+                        out.push(self.matched(i, from, from, to));
+                    }
+                } else if (end - i) * (to - from) <= MAX_CELLS {
+                    self.align(i, end, from, to, out);
+                } else {
+                    self.nearest(i, from, to, out);
+                }
+            }
+            i = end;
+        }
+    }
+
+    /// Order-keeping alignment of frames `i0..i1` with sightings `k0..k1`: most matches, then least cost.
+    fn align(&self, i0: usize, i1: usize, k0: usize, k1: usize, out: &mut Vec<Match>) {
+        let (n, m) = (i1 - i0, k1 - k0);
+        let mut best = vec![0i64; m + 1];
+        // 0 leave the frame, 1 leave the sighting, 2 match.
+        let mut choice = vec![1u8; n * (m + 1)];
+        for i in 0..n {
+            let mut diagonal = best[0];
+            best[0] += LEFT_OUT;
+            choice[i * (m + 1)] = 0;
+            for k in 1..=m {
+                let left_frame = best[k] + LEFT_OUT;
+                let left_sighting = best[k - 1];
+                let (mut least, mut how) =
+                    if left_frame < left_sighting { (left_frame, 0) } else { (left_sighting, 1) };
+                if let Some(c) = self.cost(i0 + i, k0 + k - 1)
+                    && diagonal + c.min(LEFT_OUT - 1) <= least
+                {
+                    (least, how) = (diagonal + c.min(LEFT_OUT - 1), 2);
+                }
+                diagonal = best[k];
+                best[k] = least;
+                choice[i * (m + 1) + k] = how;
+            }
+        }
+        let (mut i, mut k) = (n, m);
+        while i > 0 {
+            match choice[(i - 1) * (m + 1) + k] {
+                2 => {
+                    out.push(self.matched(i0 + i - 1, k0 + k - 1, k0, k1));
+                    i -= 1;
+                    k -= 1;
+                }
+                1 => k -= 1,
+                _ => i -= 1,
+            }
+        }
+    }
+
+    /// One frame against very many sightings of its key.
+    fn nearest(&self, i: usize, from: usize, to: usize, out: &mut Vec<Match>) {
+        let best = (from..to).filter_map(|k| self.cost(i, k).map(|c| (c, k))).min();
+        if let Some((_, k)) = best {
+            out.push(self.matched(i, k, from, to));
+        }
+    }
+
+    fn matched(&self, i: usize, k: usize, from: usize, to: usize) -> Match {
+        let (f, s) = (self.frame(i), self.sighting(k));
+        let own_cost = self.cost(i, k).unwrap_or(0);
+        // What fits as well: its cost differs by less than the clock can tell.
+        let unsure = self.bound.saturating_mul(2);
+        let mut others = 0;
+        let mut alternatives = 0;
+        let mut side = s.side;
+        let near = |at: usize| (at.saturating_sub(64).max(from))..((at + 65).min(to));
+        for o in near(k).filter(|&o| o != k) {
+            let other = self.sighting(o);
+            let Some(c) = self.cost(i, o) else { continue };
+            let as_well = c.saturating_sub(own_cost) <= unsure;
+            if other.packet != s.packet {
+                others += 1;
+                alternatives += i32::from(as_well);
+            } else if as_well && other.side != s.side {
+                side = Side::Unknown;
+            }
+        }
+        let ttl_differs = f.keys.ttl != 0 && s.keys.ttl != 0 && f.keys.ttl != s.keys.ttl;
+        let mut confidence = match f.keys.kind {
+            match_key::FULL => 99,
+            match_key::NETWORK => 97,
+            match_key::WIFI => 95,
+            match_key::ARP => 92,
+            _ => 95,
+        };
+        if f.keys.ident != s.keys.ident {
+            confidence -= 10;
+        }
+        if ttl_differs {
+            confidence -= 25;
+        }
+        if alternatives > 0 {
+            confidence = confidence.min(100 / (1 + alternatives));
+        } else if others > 0 {
+            confidence = confidence.min(85);
+        }
+        let key = if f.keys.kind == match_key::FULL && f.keys.ident != s.keys.ident {
+            match_key::TRANSPORT
+        } else {
+            f.keys.kind
+        };
+        Match {
+            frame: self.fs[i],
+            sighting: self.ss[k],
+            key,
+            confidence,
+            alternatives,
+            side: if side == Side::Unknown { f.side } else { side },
+            seq_offset: f.keys.tcp.map(|_| 0),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! TCP payload by sequence interval: one packet for segmentation and its many frames, many frames and the one packet that
+//! receive offload made of them, or frames that the sniffer's own host had merged.
+//!
+//! Sequence space is cut into blocks of 64 KiB; an interval is entered in each block that it touches, modulo 2^32, so the
+//! wrap needs nothing special and turns of the sequence space are told apart by the clock window alone.
+
+use super::{Frame, Match, Sighting, cost, residual};
+use crate::clock::Line;
+use crate::hash::{Fold, Map};
+use crate::query::match_key;
+
+const BLOCK_BITS: u32 = 16;
+/// Blocks of the longest interval that is entered: BIG TCP makes 512 KiB.
+const MAX_BLOCKS: u32 = 9;
+
+fn block_key(flow: u64, block: u32) -> u64 {
+    Fold::default().add(flow).add(u64::from(block)).value()
+}
+
+fn blocks(seq: u32, len: u32) -> impl Iterator<Item = u32> {
+    let first = seq >> BLOCK_BITS;
+    let count = (((seq & 0xffff) + len.max(1) - 1) >> BLOCK_BITS) + 1;
+    (0..count.min(MAX_BLOCKS)).map(move |i| (first + i) & 0xffff)
+}
+
+pub(super) fn run(
+    frames: &[Frame],
+    sightings: &[Sighting],
+    clock: &Line,
+    bound: i64,
+    step: &mut dyn FnMut(u64),
+) -> Vec<Match> {
+    let left: Vec<u32> = (0..frames.len() as u32)
+        .filter(|&i| !frames[i as usize].matched && frames[i as usize].keys.tcp.is_some())
+        .collect();
+    if left.is_empty() {
+        return Vec::new();
+    }
+    // Only flows that still have frames.
+    let mut index: Map<u64, Vec<u32>> = Map::default();
+    for &i in &left {
+        if let Some(tcp) = frames[i as usize].keys.tcp {
+            blocks(tcp.seq, tcp.len).for_each(|b| {
+                index.entry(block_key(tcp.flow, b)).or_default();
+            });
+        }
+    }
+    for (k, s) in sightings.iter().enumerate() {
+        if let Some(tcp) = s.keys.tcp {
+            for b in blocks(tcp.seq, tcp.len) {
+                if let Some(list) = index.get_mut(&block_key(tcp.flow, b)) {
+                    list.push(k as u32);
+                }
+            }
+        }
+    }
+    index.values_mut().for_each(|list| list.sort_unstable_by_key(|k| sightings[*k as usize].at));
+    let mut out = Vec::new();
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (n, &i) in left.iter().enumerate() {
+        candidates.clear();
+        let f = &frames[i as usize];
+        let Some(tcp) = f.keys.tcp else { continue };
+        for b in blocks(tcp.seq, tcp.len) {
+            let Some(list) = index.get(&block_key(tcp.flow, b)) else { continue };
+            let boot = clock.boot(f.wall);
+            let slack = bound + super::TAP_NS;
+            let from = list
+                .partition_point(|k| sightings[*k as usize].at < boot.saturating_sub(super::OUT_NS + slack));
+            for &k in &list[from..] {
+                let s = &sightings[k as usize];
+                if s.at > boot.saturating_add(super::IN_NS + slack) {
+                    break;
+                }
+                if let Some(c) = candidate(f, s, k, clock, bound) {
+                    candidates.push(c);
+                }
+            }
+        }
+        candidates.sort_unstable_by_key(|c| (c.sighting, c.cost));
+        candidates.dedup_by_key(|c| c.sighting);
+        choose(i, &candidates, sightings, bound, &mut out);
+        if n % 100_000 == 99_999 {
+            step(frames.len() as u64);
+        }
+    }
+    out
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    cost: i64,
+    sighting: u32,
+    /// Where the frame begins within the packet.
+    offset: i64,
+    relation: Relation,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Relation {
+    /// The frame lies within the packet.
+    Within,
+    /// The packet lies within the frame.
+    Around,
+    Overlaps,
+}
+
+fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Line, bound: i64) -> Option<Candidate> {
+    let (ft, st) = (f.keys.tcp?, s.keys.tcp?);
+    if ft.flow != st.flow {
+        return None;
+    }
+    // Signed distance modulo 2^32.
+    let offset = i64::from(ft.seq.wrapping_sub(st.seq) as i32);
+    let (flen, slen) = (i64::from(ft.len), i64::from(st.len));
+    if offset >= slen || offset + flen <= 0 {
+        return None;
+    }
+    let relation = if offset >= 0 && offset + flen <= slen {
+        Relation::Within
+    } else if offset <= 0 && offset + flen >= slen {
+        Relation::Around
+    } else {
+        Relation::Overlaps
+    };
+    let r = residual(f, s, clock, bound)?;
+    // Segments count their identification up; its distance says nothing.
+    let mut s = *s;
+    s.keys.ident = 0;
+    s.keys.checksum = f.keys.checksum;
+    // Of two that fit in time the tighter one: a segment rather than the packet it was cut from.
+    let cost = cost(f, &s, r, bound).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
+    Some(Candidate { cost, sighting: k, offset, relation })
+}
+
+fn choose(frame: u32, candidates: &[Candidate], sightings: &[Sighting], bound: i64, out: &mut Vec<Match>) {
+    let Some(best) = candidates.iter().min_by_key(|c| (c.relation, c.cost)).copied() else { return };
+    let unsure = bound.saturating_mul(2);
+    let packet = |c: &Candidate| sightings[c.sighting as usize].packet;
+    let as_well = |c: &Candidate, of: &Candidate| {
+        c.sighting != of.sighting
+            && packet(c) != packet(of)
+            && c.relation == of.relation
+            && c.cost - of.cost <= unsure
+    };
+    let mut give = |c: &Candidate, base: i32, alternatives: i32, others: bool| {
+        let mut confidence = base;
+        if alternatives > 0 {
+            confidence = confidence.min(100 / (1 + alternatives));
+        } else if others {
+            confidence = confidence.min(80);
+        }
+        out.push(Match {
+            frame,
+            sighting: c.sighting,
+            key: match_key::TCP_INTERVAL,
+            confidence,
+            alternatives,
+            side: sightings[c.sighting as usize].side,
+            seq_offset: Some(c.offset),
+        });
+    };
+    match best.relation {
+        Relation::Within => {
+            let alternatives = candidates.iter().filter(|c| as_well(c, &best)).count() as i32;
+            let others =
+                candidates.iter().any(|c| c.relation == Relation::Within && packet(c) != packet(&best));
+            give(&best, 93, alternatives, others);
+        }
+        Relation::Around => {
+            // The sniffer's host had merged them: each part is one association.
+            for c in candidates.iter().filter(|c| c.relation == Relation::Around) {
+                let same_part = |o: &&Candidate| {
+                    o.sighting != c.sighting
+                        && o.relation == Relation::Around
+                        && o.offset == c.offset
+                        && packet(o) != packet(c)
+                };
+                // Of several copies of one part the nearest in time.
+                if candidates.iter().any(|o| same_part(&o) && (o.cost, o.sighting) < (c.cost, c.sighting)) {
+                    continue;
+                }
+                let alternatives =
+                    candidates.iter().filter(same_part).filter(|o| o.cost - c.cost <= unsure).count() as i32;
+                give(c, 88, alternatives, candidates.iter().any(|o| same_part(&o)));
+            }
+        }
+        Relation::Overlaps => {
+            let alternatives = candidates.iter().filter(|c| as_well(c, &best)).count() as i32;
+            give(&best, 70, alternatives, true);
+        }
+    }
+}
