@@ -37,6 +37,8 @@ pub(super) struct Passed {
     pub lost: u64,
     pub crossing: u64,
     pub clamped: u64,
+    /// Times outside of what a clock can show.
+    pub absurd: u64,
     /// Members whose call never came.
     pub orphans: u64,
     pub first: i64,
@@ -53,9 +55,44 @@ struct Pass<'a> {
     /// Further packets of list calls that have not returned or not been given out, by CPU-independent key.
     members: Map<(u64, i64), Vec<u64>>,
     lost: u64,
+    /// Times outside of what a clock can show, brought back to its edge.
+    absurd: u64,
     first: i64,
     last: i64,
     swept: i64,
+}
+
+/// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
+const MAX_TIME: i64 = 1 << 60;
+
+fn tame(t: &mut i64, absurd: &mut u64) {
+    if !(0..=MAX_TIME).contains(t) {
+        *absurd += 1;
+        *t = (*t).clamp(0, MAX_TIME);
+    }
+}
+
+/// Brings every time in a record into the range of a clock.
+fn tame_record(record: &mut Record, absurd: &mut u64) {
+    match record {
+        Record::Call(r) => {
+            tame(&mut r.entry.0, absurd);
+            if r.dur_ns > MAX_TIME as u64 {
+                *absurd += 1;
+                r.dur_ns = MAX_TIME as u64;
+            }
+        }
+        Record::Point(r) => tame(&mut r.at.0, absurd),
+        Record::Member(r) => tame(&mut r.entry.0, absurd),
+        Record::Footprint(r) => tame(&mut r.at.0, absurd),
+        Record::Lineage(r) => tame(&mut r.at.0, absurd),
+        Record::Event(r) => tame(&mut r.at.0, absurd),
+        Record::Process(r) => tame(&mut r.at.0, absurd),
+        Record::Loss(r) => {
+            tame(&mut r.from.0, absurd);
+            tame(&mut r.to.0, absurd);
+        }
+    }
 }
 
 /// Packet rows are written to `early` (they lack what matching adds), everything else to `dir`.
@@ -88,6 +125,7 @@ pub(super) fn pass(
         roles,
         members: Map::default(),
         lost: 0,
+        absurd: 0,
         first: i64::MAX,
         last: i64::MIN,
         swept: i64::MIN,
@@ -106,7 +144,8 @@ pub(super) fn pass(
 }
 
 impl Pass<'_> {
-    fn record(&mut self, cpu: u16, record: Record) -> Result<()> {
+    fn record(&mut self, cpu: u16, mut record: Record) -> Result<()> {
+        tame_record(&mut record, &mut self.absurd);
         let now = end_time(&record).0;
         // A loss may span the whole recording, and a member has its call's entry: neither is a time of the stream.
         if !matches!(record, Record::Loss(_) | Record::Member(_)) {
@@ -298,6 +337,7 @@ impl Pass<'_> {
             lost: self.lost,
             crossing: self.nesting.crossing,
             clamped: self.nesting.clamped,
+            absurd: self.absurd,
             orphans: self.members.values().map(|m| m.len() as u64).sum(),
             first: if empty { 0 } else { self.first },
             last: if empty { 0 } else { self.last },

@@ -246,7 +246,7 @@ fn take_cuts(all: &mut Vec<[Cuts; 3]>, node: &Node) -> i64 {
             if entry < node.entry || end > node.end {
                 break;
             }
-            irq_ns += end - entry;
+            irq_ns = irq_ns.saturating_add(end - entry);
             cuts.spans.pop();
         }
     }

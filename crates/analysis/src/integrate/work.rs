@@ -245,6 +245,11 @@ fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<Proven
             passed.clamped.to_string(),
             "Calls whose self time would be negative and was set to 0.",
         ),
+        row(
+            "times.absurd",
+            passed.absurd.to_string(),
+            "Times that no clock shows, in damaged records; brought back to the edge.",
+        ),
         row("members.orphaned", passed.orphans.to_string(), "List members whose call is not in the log."),
         row(
             "packets.late",
