@@ -375,3 +375,101 @@ fn captured_on_the_dut_itself() {
     assert_eq!(report.clocks[0].method, clock_method::ON_DUT);
     assert_clock(&report, clock);
 }
+
+/// Client, router and server are namespaces of one kernel: one packet goes through all of them, and the sniffer sits on
+/// the router's devices. Nothing outside says which way a frame went; its packet is known all the same.
+#[test]
+fn namespaces_of_one_kernel() {
+    let dir = Dir::new("netns");
+    let clock = Clock { offset: 1_700_000_000 * SEC, drift: 3e-6 };
+    let anchor =
+        |boot: i64| ClockAnchor { boot: BootNs(boot), wall: WallNs(clock.wall(boot)), uncertainty_ns: 800 };
+    let devices = [(2, "eth0", CLIENT), (2, "veth0", R0), (3, "veth1", R1), (2, "eth0", SERVER)];
+    let mut log = LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &devices, anchor(9 * SEC));
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &["veth0", "veth1"]);
+    let (c, s) = ([10, 0, 0, 2], [10, 9, 0, 7]);
+    for i in 0..300i64 {
+        let at = 10 * SEC + i * 10_000_000;
+        let packet = i as u64 + 1;
+        let body = udp(1000, 2000, 100);
+        let before = ether(R0, CLIENT, 0x800, &ipv4(c, s, i as u16 + 1, 17, 64, 108, &body));
+        let after = ether(SERVER, R1, 0x800, &ipv4(c, s, i as u16 + 1, 17, 63, 108, &body));
+        let task = At { cpu: 0, ctx: Context::Task, pid: 9, packet };
+        log.print(task, at + 500, 2, &before, 142, (0, 0));
+        log.call(task, "__ip_queue_xmit", at, at + 9_000);
+        log.call(task, "dev_hard_start_xmit", at + 1_000, at + 8_000);
+        forward(&mut log, 0, packet, at + 10_000, (2, &before), (3, &after));
+        cap.frame(clock.wall(at + 6_000), 0, before, 142, packet);
+        cap.frame(clock.wall(at + 26_000), 1, after, 142, packet);
+        log.call(soft(0, packet), "__netif_receive_skb_core", at + 40_000, at + 50_000);
+        log.call(soft(0, packet), "tcp_queue_rcv", at + 43_000, at + 45_000);
+    }
+    log.close();
+    let truth = cap.close();
+    let (report, out) = run(&dir, &["w.pcapng"]);
+    let score = score(&out, &[truth]);
+    println!("netns: precision {:.4} recall {:.4} of {} frames", score.precision, score.recall, score.frames);
+    assert!(score.precision >= 0.999 && score.recall >= 0.999);
+    assert_eq!(report.clocks[0].method, clock_method::ON_DUT);
+    assert_clock(&report, clock);
+    assert!(report.clocks[0].bound_ns < 100_000);
+    assert_eq!(Store::open(&out).unwrap().packet(1).unwrap().packet.verdict, verdict::DELIVERED);
+}
+
+/// A stream whose packets all look alike, faster than the clock is known: order is all there is, and the work must not
+/// grow with the square.
+#[test]
+fn a_stream_of_equals() {
+    let dir = Dir::new("equals");
+    let anchor =
+        ClockAnchor { boot: BootNs(9 * SEC), wall: WallNs(1_700_000_009 * SEC), uncertainty_ns: 1000 };
+    let clock = Clock { offset: 1_700_000_000 * SEC + 5_000_000, drift: 5e-6 };
+    let mut log =
+        LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap"]);
+    let mut random = Random(8);
+    let (c, s) = ([10, 0, 0, 2], [10, 9, 0, 7]);
+    let same = ether(R0, CLIENT, 0x800, &ipv4(c, s, 0, 17, 64, 108, &udp(5, 6, 100)));
+    let mut packet = 0;
+    for i in 0..60_000i64 {
+        let at = 10 * SEC + i * 20_000;
+        packet += 1;
+        let a = soft(0, packet);
+        cap.frame(clock.wall(at), 0, same.clone(), 142, packet);
+        let known = at + 9_000 + random.below(8_000);
+        log.print(a, known, 2, &same, 142, (0, 0));
+        log.call(a, "napi_gro_receive", known, known + 2_000);
+        log.free(a, known + 2_500);
+        if i % 500 == 0 {
+            packet += 1;
+            let back =
+                ether(CLIENT, R0, 0x800, &ipv4(s, c, i as u16 + 1, 17, 64, 108, &udp(2000, 1000, 100)));
+            let a = At { ctx: Context::Task, pid: 9, ..soft(1, packet) };
+            log.print(a, at + 300, 2, &back, 142, (0, 0));
+            log.call(a, "dev_hard_start_xmit", at + 300, at + 3_300);
+            cap.frame(clock.wall(at + 5_300), 0, back, 142, packet);
+            packet += 1;
+            let there =
+                ether(R0, CLIENT, 0x800, &ipv4(c, s, i as u16 + 1, 17, 64, 108, &udp(1000, 2000, 100)));
+            let a = soft(1, packet);
+            cap.frame(clock.wall(at + 400), 0, there.clone(), 142, packet);
+            log.print(a, at + 8_400, 2, &there, 142, (0, 0));
+            log.call(a, "napi_gro_receive", at + 8_400, at + 9_300);
+        }
+    }
+    log.close();
+    let truth = cap.close();
+    let started = std::time::Instant::now();
+    let (report, out) = run(&dir, &["w.pcapng"]);
+    let score = score(&out, &[truth]);
+    println!(
+        "equals: precision {:.4} recall {:.4} of {} frames, {} ambiguous, {:?}",
+        score.precision,
+        score.recall,
+        score.frames,
+        report.ambiguous,
+        started.elapsed()
+    );
+    assert!(score.precision >= 0.99 && score.recall >= 0.95);
+    assert_clock(&report, clock);
+}

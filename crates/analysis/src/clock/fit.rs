@@ -16,7 +16,7 @@ pub(crate) struct Pair {
     pub at: i64,
     pub first: i64,
     pub last: i64,
-    /// Received or transmitted; others say nothing.
+    /// Unknown: only the packet's life says something, and only if the sniffer was on the DUT.
     pub side: Side,
 }
 
@@ -31,9 +31,20 @@ pub(crate) struct Segment {
     pub transmitted: usize,
     pub rejected: usize,
     pub method: i32,
+    pub place: Place,
 }
 
 impl Segment {
+    /// How far a converted time may be off; beyond the segment the drift is not known better than its own bound.
+    #[inline]
+    pub fn bound_at(&self, wall: i64) -> i64 {
+        let outside = self.from.saturating_sub(wall).max(wall.saturating_sub(self.to)).max(0);
+        if outside == 0 {
+            return self.bound;
+        }
+        self.bound.saturating_add((outside as f64 * self.drift_bound) as i64)
+    }
+
     pub fn row(&self, capture_id: i32) -> ClockRow {
         ClockRow {
             capture_id,
@@ -60,8 +71,8 @@ pub(crate) struct Hints<'a> {
 }
 
 /// Where the sniffer listened.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
     /// On the wire: receiving comes after it, transmitting before it.
     Wire,
     /// On the DUT: within the packet's life.
@@ -98,14 +109,14 @@ pub(crate) fn dut_offset(anchors: &[ClockAnchor], wall: i64) -> Option<(i64, i64
 
 /// Relates the clocks; `guess` tells where to look. Empty: not a single usable pair.
 pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segment> {
-    let usable = || pairs.iter().filter(|p| p.side != Side::Unknown);
-    let (Some(from), Some(to)) = (usable().map(|p| p.wall).min(), usable().map(|p| p.wall).max()) else {
+    let (Some(from), Some(to)) = (pairs.iter().map(|p| p.wall).min(), pairs.iter().map(|p| p.wall).max())
+    else {
         return Vec::new();
     };
     let frame = Frame { from, to, reference: guess.boot(from).wrapping_sub(from) };
-    let received = usable().filter(|p| p.side == Side::Received).count();
-    let transmitted = usable().filter(|p| p.side == Side::Transmitted).count();
-    let finish = |band: Band, rejected: usize, method: i32, widened: f64| {
+    let received = pairs.iter().filter(|p| p.side == Side::Received).count();
+    let transmitted = pairs.iter().filter(|p| p.side == Side::Transmitted).count();
+    let finish = |band: Band, rejected: usize, (method, place): (i32, Place), widened: f64| {
         let offset = frame.reference.wrapping_add(band.value.round() as i64);
         let drift_bound = (band.slope_max - band.slope).max(band.slope - band.slope_min).max(0.0);
         vec![Segment {
@@ -118,6 +129,7 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
             transmitted,
             rejected,
             method,
+            place,
         }]
     };
     let solve = |place: Place| {
@@ -129,21 +141,26 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
     });
     let on_dut = if near { solve(Place::Dut) } else { None };
     let both_ways = received > 0 && transmitted > 0;
-    if let (Some((band, rejected)), true) = (on_dut, hints.same_names) {
-        return finish(band, rejected, clock_method::ON_DUT, 0.0);
+    if let (Some((band, rejected)), true) = (on_dut, hints.same_names || received + transmitted == 0) {
+        return finish(band, rejected, (clock_method::ON_DUT, Place::Dut), 0.0);
     }
     let on_wire = if both_ways { solve(Place::Wire) } else { None };
     match (on_wire, on_dut) {
-        (Some((band, rejected)), None) => return finish(band, rejected, clock_method::HULL, 0.0),
+        (Some((band, rejected)), None) => {
+            return finish(band, rejected, (clock_method::HULL, Place::Wire), 0.0);
+        }
         (None, Some((band, rejected))) if both_ways => {
-            return finish(band, rejected, clock_method::ON_DUT, 0.0);
+            return finish(band, rejected, (clock_method::ON_DUT, Place::Dut), 0.0);
         }
         (Some(_), Some(_)) => {
             if let Some((band, rejected)) = solve(Place::Either) {
-                return finish(band, rejected, clock_method::HULL, 0.0);
+                return finish(band, rejected, (clock_method::HULL, Place::Either), 0.0);
             }
         }
         _ => {}
+    }
+    if received + transmitted == 0 {
+        return Vec::new();
     }
     let mut all = bounds(pairs, if near { Place::Either } else { Place::Wire }, &frame, hints);
     let mut method = clock_method::WIDENED;
@@ -151,7 +168,7 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
         assume_other_side(&mut all, hints.one_way_ns as f64, &frame);
         method = clock_method::ONE_WAY;
         if let Some((band, rejected)) = solve_bounds(&all, 0, &frame) {
-            return finish(band, rejected, method, 0.0);
+            return finish(band, rejected, (method, Place::Either), 0.0);
         }
     }
     // Push both sides apart until a line fits, and say by how much.
@@ -162,7 +179,7 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
     all.upper.iter_mut().for_each(|p| p.1 += widen);
     let span = (to.wrapping_sub(from)) as f64;
     match Hulls::new(&all.lower, &all.upper).band(MAX_DRIFT, 0.0, span) {
-        Some(band) => finish(band, 0, method, widen),
+        Some(band) => finish(band, 0, (method, Place::Either), widen),
         None => Vec::new(),
     }
 }
@@ -171,15 +188,14 @@ fn bounds(pairs: &[Pair], place: Place, frame: &Frame, hints: &Hints<'_>) -> Bou
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     for p in pairs {
         match (place, p.side) {
+            (Place::Dut, _) => {
+                lower.push(frame.point(p.wall, p.first));
+                upper.push(frame.point(p.wall, p.last));
+            }
             (_, Side::Unknown) => {}
             (Place::Wire, Side::Received) => upper.push(frame.point(p.wall, p.at)),
             (Place::Either, Side::Received) => upper.push(frame.point(p.wall, p.last)),
             (Place::Wire | Place::Either, Side::Transmitted) => lower.push(frame.point(p.wall, p.at)),
-            (Place::Dut, side) => {
-                let earliest = if side == Side::Transmitted { p.at } else { p.first };
-                lower.push(frame.point(p.wall, earliest));
-                upper.push(frame.point(p.wall, p.last));
-            }
         }
     }
     if place == Place::Dut {

@@ -1,7 +1,7 @@
 //! The captures: once for what matching needs, once more (when the clock is known) into the frame table.
 
 use super::{Progress, Stage, flatten};
-use crate::clock::fit::{self, Hints, Pair, Segment};
+use crate::clock::fit::{self, Hints, Pair, Place, Segment};
 use crate::clock::{Line, vote};
 use crate::error::Result;
 use crate::hash::Map;
@@ -118,7 +118,7 @@ pub(super) fn integrate(
                 alternatives: m.alternatives,
                 kernel_ns: s.at,
                 residual_ns: segment.line.boot(f.wall).wrapping_sub(s.at),
-                bound_ns: segment.bound,
+                bound_ns: segment.bound_at(f.wall),
                 seq_offset: m.seq_offset,
             });
             let wire = on_wire.entry(s.packet).or_default();
@@ -243,6 +243,7 @@ fn match_frames(
         transmitted: 0,
         rejected: 0,
         method: clock_method::ANCHORS,
+        place: Place::Either,
     });
     let votes = vote::collect(frames, sightings);
     let Some(rough) = vote::rough(votes, near) else {
@@ -257,19 +258,32 @@ fn match_frames(
     };
     let pairs = unique_pairs(&rough.votes, frames, sightings);
     let first = fit::fit(&pairs, &rough.line, hints).into_iter().next();
-    let (line, bound) = match &first {
-        // A line from few packets may swing far outside of their time; the median line does not.
-        Some(s) => (s.line, s.bound.clamp(1_000, 50_000_000)),
-        None => (rough.line, 5_000_000),
+    let guess = match &first {
+        // A line from few packets may swing far outside of their time.
+        Some(s) => {
+            Segment { bound: s.bound.clamp(1_000, 50_000_000), drift_bound: s.drift_bound.min(1e-4), ..*s }
+        }
+        None => Segment {
+            line: rough.line,
+            bound: 5_000_000,
+            drift_bound: 0.0,
+            from,
+            to,
+            received: 0,
+            transmitted: 0,
+            rejected: 0,
+            method: clock_method::ANCHORS,
+            place: Place::Either,
+        },
     };
-    let matches = matching::run(frames, sightings, &line, bound, step);
+    let matches = matching::run(frames, sightings, &guess, step);
     let sure: Vec<Pair> = matches
         .iter()
-        .filter(|m| m.confidence >= 85 && m.side != Side::Unknown)
+        .filter(|m| m.confidence >= 85)
         .filter(|m| m.key != match_key::TCP_INTERVAL || m.side == Side::Transmitted)
         .map(|m| pair(&frames[m.frame as usize], &sightings[m.sighting as usize], m.side))
         .collect();
-    let second = fit::fit(&sure, &line, hints).into_iter().next();
+    let second = fit::fit(&sure, &guess.line, hints).into_iter().next();
     let segment = second.or(first).or(fallback);
     if let Some(s) = &segment {
         match s.method {
@@ -291,28 +305,28 @@ fn pair(f: &Frame, s: &Sighting, side: Side) -> Pair {
     Pair { wall: f.wall, at: s.at, first: s.first, last: s.last, side }
 }
 
-/// Votes in which frame and sighting have only each other.
+/// Frames that only one packet fits, and which on their interface are that packet's only frame of that key. Where the
+/// packet met the wire more than once with these headers, the way is not known, but its life is.
 fn unique_pairs(votes: &[vote::Vote], frames: &[Frame], sightings: &[Sighting]) -> Vec<Pair> {
-    let mut of_frame = vec![0u8; frames.len()];
-    let mut of_sighting: Map<(u32, u32), u8> = Map::default();
-    for v in votes {
-        let n = &mut of_frame[v.frame as usize];
+    let mut votes = votes.to_vec();
+    votes.sort_unstable_by_key(|v| (v.frame, v.sighting));
+    let mut pairs: Vec<(u32, u64, Pair)> = Vec::new();
+    let mut frames_of: Map<(u64, u64, u32), u8> = Map::default();
+    for of_frame in votes.chunk_by(|a, b| a.frame == b.frame) {
+        let (f, s) = (&frames[of_frame[0].frame as usize], &sightings[of_frame[0].sighting as usize]);
+        if of_frame.iter().any(|v| sightings[v.sighting as usize].packet != s.packet) {
+            continue;
+        }
+        let side = if of_frame.len() == 1 { s.side } else { Side::Unknown };
+        let n = frames_of.entry((f.keys.exact, s.packet, f.interface)).or_default();
         *n = n.saturating_add(1);
-        let key = (v.sighting, frames[v.frame as usize].interface);
-        let n = of_sighting.entry(key).or_default();
-        *n = n.saturating_add(1);
+        pairs.push((of_frame[0].frame, s.packet, pair(f, s, side)));
     }
-    votes
-        .iter()
-        .filter(|v| {
-            let key = (v.sighting, frames[v.frame as usize].interface);
-            of_frame[v.frame as usize] == 1 && of_sighting.get(&key) == Some(&1)
-        })
-        .map(|v| {
-            let s = &sightings[v.sighting as usize];
-            pair(&frames[v.frame as usize], s, s.side)
-        })
-        .collect()
+    pairs.retain(|(frame, packet, _)| {
+        let f = &frames[*frame as usize];
+        frames_of.get(&(f.keys.exact, *packet, f.interface)) == Some(&1)
+    });
+    pairs.into_iter().map(|(_, _, pair)| pair).collect()
 }
 
 fn write_frames(

@@ -7,13 +7,15 @@
 //! frame with its neighbour's packet.
 
 use super::{Frame, Match, Side, Sighting, cost, residual};
-use crate::clock::Line;
+use crate::clock::fit::Segment;
 use crate::query::match_key;
 
 /// Above every sum of costs.
 const LEFT_OUT: i64 = 1 << 44;
 /// Cells of the largest table that is aligned at once.
-const MAX_CELLS: usize = 1 << 20;
+const MAX_CELLS: usize = 1 << 16;
+/// Sightings on each side of a frame's time that come into question where a key repeats without end.
+const NEAREST: usize = 64;
 
 /// Indices of one side by key, then interface, then time.
 fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
@@ -54,8 +56,7 @@ pub(crate) fn buckets(frames: &[Frame], sightings: &[Sighting], mut f: impl FnMu
 pub(super) fn run(
     frames: &[Frame],
     sightings: &[Sighting],
-    clock: &Line,
-    bound: i64,
+    clock: &Segment,
     step: &mut dyn FnMut(u64),
 ) -> Vec<Match> {
     let mut out = Vec::new();
@@ -63,7 +64,7 @@ pub(super) fn run(
     let mut told = 0u64;
     buckets(frames, sightings, |fs, ss| {
         if !ss.is_empty() {
-            Bucket { frames, sightings, clock, bound, fs, ss }.run(&mut out);
+            Bucket { frames, sightings, clock, fs, ss }.run(&mut out);
         }
         done += fs.len() as u64;
         if done - told >= 100_000 {
@@ -77,8 +78,7 @@ pub(super) fn run(
 struct Bucket<'a> {
     frames: &'a [Frame],
     sightings: &'a [Sighting],
-    clock: &'a Line,
-    bound: i64,
+    clock: &'a Segment,
     fs: &'a [u32],
     ss: &'a [u32],
 }
@@ -94,29 +94,37 @@ impl Bucket<'_> {
 
     fn cost(&self, i: usize, k: usize) -> Option<i64> {
         let (f, s) = (self.frame(i), self.sighting(k));
-        residual(f, s, self.clock, self.bound).map(|r| cost(f, s, r, self.bound))
+        residual(f, s, self.clock).map(|r| cost(f, s, r, self.clock.bound_at(f.wall)))
     }
 
     /// Sightings whose time allows frame `i`, as a range that may hold some that do not.
     fn window(&self, i: usize) -> (usize, usize) {
-        let boot = self.clock.boot(self.frame(i).wall);
-        let slack = self.bound + super::TAP_NS;
+        let wall = self.frame(i).wall;
+        let boot = self.clock.line.boot(wall);
+        let slack = self.clock.bound_at(wall) + super::TAP_NS;
         let low = boot.saturating_sub(super::OUT_NS + slack);
         let high = boot.saturating_add(super::IN_NS + slack);
         let from = self.ss.partition_point(|s| self.sightings[*s as usize].at < low);
         let to = self.ss.partition_point(|s| self.sightings[*s as usize].at <= high);
+        if to - from > 4 * NEAREST {
+            let here = self.ss.partition_point(|s| self.sightings[*s as usize].at < boot);
+            return (from.max(here.saturating_sub(NEAREST)), to.min(here + NEAREST));
+        }
         (from, to.max(from))
     }
 
     fn run(&self, out: &mut Vec<Match>) {
         let mut i = 0;
+        // Sightings before this one are taken, or passed by frames before.
+        let mut free = 0;
         while i < self.fs.len() {
             let (from, mut to) = self.window(i);
+            let from = from.max(free);
             // Frames whose windows overlap are decided together.
             let mut end = i + 1;
             while end < self.fs.len() {
                 let (next_from, next_to) = self.window(end);
-                if next_from >= to || (end - i + 1) * (next_to - from) > MAX_CELLS {
+                if next_from >= to || (end - i + 1) * next_to.saturating_sub(from) > MAX_CELLS {
                     break;
                 }
                 to = next_to;
@@ -126,19 +134,19 @@ impl Bucket<'_> {
                 if end - i == 1 && to - from == 1 {
                     if self.cost(i, from).is_some() {
                         out.push(self.matched(i, from, from, to));
+                        free = to;
                     }
-                } else if (end - i) * (to - from) <= MAX_CELLS {
-                    self.align(i, end, from, to, out);
-                } else {
-                    self.nearest(i, from, to, out);
+                } else if let Some(last) = self.align(i, end, from, to, out) {
+                    free = last + 1;
                 }
             }
             i = end;
         }
     }
 
-    /// Order-keeping alignment of frames `i0..i1` with sightings `k0..k1`: most matches, then least cost.
-    fn align(&self, i0: usize, i1: usize, k0: usize, k1: usize, out: &mut Vec<Match>) {
+    /// Order-keeping alignment of frames `i0..i1` with sightings `k0..k1`: most matches, then least cost. Gives the last
+    /// sighting that was matched.
+    fn align(&self, i0: usize, i1: usize, k0: usize, k1: usize, out: &mut Vec<Match>) -> Option<usize> {
         let (n, m) = (i1 - i0, k1 - k0);
         let mut best = vec![0i64; m + 1];
         // 0 leave the frame, 1 leave the sighting, 2 match.
@@ -163,10 +171,12 @@ impl Bucket<'_> {
             }
         }
         let (mut i, mut k) = (n, m);
+        let mut last = None;
         while i > 0 {
             match choice[(i - 1) * (m + 1) + k] {
                 2 => {
                     out.push(self.matched(i0 + i - 1, k0 + k - 1, k0, k1));
+                    last = last.or(Some(k0 + k - 1));
                     i -= 1;
                     k -= 1;
                 }
@@ -174,21 +184,14 @@ impl Bucket<'_> {
                 _ => i -= 1,
             }
         }
-    }
-
-    /// One frame against very many sightings of its key.
-    fn nearest(&self, i: usize, from: usize, to: usize, out: &mut Vec<Match>) {
-        let best = (from..to).filter_map(|k| self.cost(i, k).map(|c| (c, k))).min();
-        if let Some((_, k)) = best {
-            out.push(self.matched(i, k, from, to));
-        }
+        last
     }
 
     fn matched(&self, i: usize, k: usize, from: usize, to: usize) -> Match {
         let (f, s) = (self.frame(i), self.sighting(k));
         let own_cost = self.cost(i, k).unwrap_or(0);
         // What fits as well: its cost differs by less than the clock can tell.
-        let unsure = self.bound.saturating_mul(2);
+        let unsure = self.clock.bound_at(f.wall).saturating_mul(2);
         let mut others = 0;
         let mut alternatives = 0;
         let mut side = s.side;

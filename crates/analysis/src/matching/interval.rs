@@ -5,7 +5,7 @@
 //! wrap needs nothing special and turns of the sequence space are told apart by the clock window alone.
 
 use super::{Frame, Match, Sighting, cost, residual};
-use crate::clock::Line;
+use crate::clock::fit::Segment;
 use crate::hash::{Fold, Map};
 use crate::query::match_key;
 
@@ -26,8 +26,7 @@ fn blocks(seq: u32, len: u32) -> impl Iterator<Item = u32> {
 pub(super) fn run(
     frames: &[Frame],
     sightings: &[Sighting],
-    clock: &Line,
-    bound: i64,
+    clock: &Segment,
     step: &mut dyn FnMut(u64),
 ) -> Vec<Match> {
     let left: Vec<u32> = (0..frames.len() as u32)
@@ -63,8 +62,8 @@ pub(super) fn run(
         let Some(tcp) = f.keys.tcp else { continue };
         for b in blocks(tcp.seq, tcp.len) {
             let Some(list) = index.get(&block_key(tcp.flow, b)) else { continue };
-            let boot = clock.boot(f.wall);
-            let slack = bound + super::TAP_NS;
+            let boot = clock.line.boot(f.wall);
+            let slack = clock.bound_at(f.wall) + super::TAP_NS;
             let from = list
                 .partition_point(|k| sightings[*k as usize].at < boot.saturating_sub(super::OUT_NS + slack));
             for &k in &list[from..] {
@@ -72,14 +71,14 @@ pub(super) fn run(
                 if s.at > boot.saturating_add(super::IN_NS + slack) {
                     break;
                 }
-                if let Some(c) = candidate(f, s, k, clock, bound) {
+                if let Some(c) = candidate(f, s, k, clock) {
                     candidates.push(c);
                 }
             }
         }
         candidates.sort_unstable_by_key(|c| (c.sighting, c.cost));
         candidates.dedup_by_key(|c| c.sighting);
-        choose(i, &candidates, sightings, bound, &mut out);
+        choose(i, &candidates, sightings, clock.bound_at(f.wall), &mut out);
         if n % 100_000 == 99_999 {
             step(frames.len() as u64);
         }
@@ -105,7 +104,7 @@ enum Relation {
     Overlaps,
 }
 
-fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Line, bound: i64) -> Option<Candidate> {
+fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Segment) -> Option<Candidate> {
     let (ft, st) = (f.keys.tcp?, s.keys.tcp?);
     if ft.flow != st.flow {
         return None;
@@ -123,13 +122,14 @@ fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Line, bound: i64) -> Optio
     } else {
         Relation::Overlaps
     };
-    let r = residual(f, s, clock, bound)?;
+    let r = residual(f, s, clock)?;
     // Segments count their identification up; its distance says nothing.
     let mut s = *s;
     s.keys.ident = 0;
     s.keys.checksum = f.keys.checksum;
     // Of two that fit in time the tighter one: a segment rather than the packet it was cut from.
-    let cost = cost(f, &s, r, bound).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
+    let cost =
+        cost(f, &s, r, clock.bound_at(f.wall)).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
     Some(Candidate { cost, sighting: k, offset, relation })
 }
 

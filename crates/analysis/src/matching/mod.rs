@@ -16,7 +16,7 @@ pub(crate) mod exact;
 pub(crate) mod interval;
 pub(crate) mod keys;
 
-use crate::clock::Line;
+use crate::clock::fit::{Place, Segment};
 use keys::Keys;
 
 /// Which way across the edge of the DUT.
@@ -79,17 +79,21 @@ const TAP_NS: i64 = 100_000;
 
 /// Frame time less sighting time, if the two can be the same at all.
 #[inline]
-pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Line, bound: i64) -> Option<i64> {
+pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Segment) -> Option<i64> {
     if f.side != Side::Unknown && s.side != Side::Unknown && f.side != s.side {
         return None;
     }
-    let r = clock.boot(f.wall).saturating_sub(s.at);
-    let slack = bound.saturating_add(TAP_NS);
-    let stays = s.last.saturating_sub(s.at).max(0);
-    let (low, high) = match s.side {
-        Side::Received => (-IN_NS - slack, stays.min(OUT_NS) + slack),
-        Side::Transmitted => (-slack, OUT_NS + slack),
-        Side::Unknown => (-IN_NS - slack, OUT_NS + slack),
+    let r = clock.line.boot(f.wall).saturating_sub(s.at);
+    let bound = clock.bound_at(f.wall);
+    let stays = s.last.saturating_sub(s.at).clamp(0, OUT_NS);
+    let (low, high) = match (clock.place, s.side) {
+        // On the wire the order is known: no frame is received after the kernel had it, none sent before.
+        (Place::Wire, Side::Received) => (-IN_NS - bound, bound),
+        (Place::Wire, Side::Transmitted) => (-bound, OUT_NS + bound),
+        (Place::Dut, Side::Received) => (-TAP_NS - bound, stays + TAP_NS + bound),
+        (Place::Either, Side::Received) => (-IN_NS - bound, stays + TAP_NS + bound),
+        (_, Side::Transmitted) => (-TAP_NS - bound, OUT_NS + bound),
+        (_, Side::Unknown) => (-IN_NS - bound, OUT_NS + bound),
     };
     (low..=high).contains(&r).then_some(r)
 }
@@ -124,14 +128,13 @@ pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, bound: i64) -> i64 {
 pub(crate) fn run(
     frames: &mut [Frame],
     sightings: &[Sighting],
-    clock: &Line,
-    bound: i64,
+    clock: &Segment,
     step: &mut dyn FnMut(u64),
 ) -> Vec<Match> {
-    let mut out = exact::run(frames, sightings, clock, bound, step);
+    let mut out = exact::run(frames, sightings, clock, step);
     for m in &out {
         frames[m.frame as usize].matched = true;
     }
-    out.extend(interval::run(frames, sightings, clock, bound, step));
+    out.extend(interval::run(frames, sightings, clock, step));
     out
 }
