@@ -1,1 +1,42 @@
-fn main() {}
+//! `kpat`: what the Linux kernel did with a packet that was seen on the wire.
+//!
+//! This room composes the others and turns their answers into text and JSON. It computes no truth: what is shown was
+//! asked from `kpat-analysis`, `kpat-klog` or `kpat-probe`. One file per command; a command is a struct of arguments and
+//! `run(&Args, &Output) -> anyhow::Result<ExitCode>`, and is listed once, in `cli.rs`.
+
+mod cli;
+mod ctl;
+mod doctor;
+mod events;
+mod function;
+mod functions;
+mod info;
+mod integrate;
+mod open;
+mod output;
+mod packet;
+mod packets;
+mod probes;
+mod protocol;
+mod record;
+mod render;
+mod shell;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are answers and go to stdout; a reader that left early is no fault.
+            let _ = e.print();
+            return if e.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    let out = output::Output::new(&cli.global);
+    match cli.command.run(&out).and_then(|code| out.flush().map(|()| code)) {
+        Ok(code) => code,
+        Err(e) => output::report(&e),
+    }
+}

@@ -1,0 +1,90 @@
+//! `kpat ctl`: a running recording is asked how it is, or told to do otherwise.
+
+use crate::output::Output;
+use crate::render::{Pairs, bytes, count};
+use kpat_probe::control::{self, Reply, Request, Status};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which recording, when several run (its process id)
+    #[arg(long, value_name = "PID", global = true)]
+    pid: Option<u32>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Rates, losses, fill of the rings
+    Status,
+    /// Log these functions again (globs), without attaching anew
+    On { globs: Vec<String> },
+    /// Stop logging these functions (globs)
+    Off { globs: Vec<String> },
+    /// Stay attached, log nothing
+    Pause,
+    /// Log again
+    Resume,
+    /// Flight recorder: write what is in memory
+    Dump,
+    /// End the recording
+    Stop,
+    /// Process ids of the recordings that run
+    List,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let request = match &args.what {
+        What::List => {
+            let all = control::running();
+            if out.json {
+                out.value(&all.clone().into())?;
+            } else {
+                out.raw(all.iter().map(|p| format!("{p}\n")).collect::<String>().as_bytes())?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        What::Status => Request::Status,
+        What::On { globs } => Request::On(or_all(globs)),
+        What::Off { globs } => Request::Off(or_all(globs)),
+        What::Pause => Request::Pause,
+        What::Resume => Request::Resume,
+        What::Dump => Request::Dump,
+        What::Stop => Request::Stop,
+    };
+    match control::ask(args.pid, &request)? {
+        Reply::Status(s) if out.json => out.value(&serde_json::to_value(&*s)?)?,
+        Reply::Status(s) => show(&s, out)?,
+        Reply::Done(text) => out.say(&text),
+        Reply::Refused(why) => anyhow::bail!("{why}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn or_all(globs: &[String]) -> Vec<String> {
+    if globs.is_empty() { vec!["*".into()] } else { globs.to_vec() }
+}
+
+fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
+    let mut p = Pairs::new();
+    p.add("recording", format!("{} ({})", s.pid, s.output));
+    p.add("state", format!("{}, {}", if s.paused { "paused" } else { "logging" }, s.mode));
+    p.add("mechanism", &s.mechanism);
+    p.add("functions", format!("{} on of {}", s.functions_on, s.functions));
+    p.add("running", format!("{:.1} s", s.seconds));
+    p.add("records", format!("{} ({} a second)", count(s.records), count(s.records_per_second as u64)));
+    p.add("written", bytes(s.bytes));
+    if s.memory_bytes > 0 {
+        p.add("in memory", bytes(s.memory_bytes));
+    }
+    p.add("fullest ring", format!("{:.1} %", s.ring_fill_percent));
+    if s.losses.is_empty() {
+        p.add("lost", "nothing");
+    }
+    for l in &s.losses {
+        let place = if l.cpu >= 0 { format!("CPU {}", l.cpu) } else { "all CPUs".into() };
+        p.add("lost", format!("{} by {} ({place})", count(l.count), l.cause));
+    }
+    out.lines(&p.render(out.width))
+}

@@ -1,0 +1,113 @@
+//! `kpat doctor`: which mechanisms this kernel offers, found by trying each, and what is lost without the others.
+
+use crate::output::Output;
+use crate::render::{Column, Line, Pairs, Style, Table};
+use kpat_probe::mechanism::{self, Mechanism, Offer};
+use kpat_probe::kernel;
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {}
+
+/// Mechanisms of the design that are not tried because this version has no use for them yet.
+struct Other {
+    name: &'static str,
+    offered: bool,
+    note: String,
+}
+
+fn others() -> Vec<Other> {
+    let exists = |p: &str| std::path::Path::new(p).exists();
+    let sampling = kernel::read_line("/proc/sys/kernel/perf_event_paranoid");
+    let uprobe = exists("/sys/bus/event_source/devices/uprobe/type");
+    let tracefs_kprobes = kernel::tracefs().is_some_and(|t| exists(&format!("{t}/kprobe_events")));
+    let yes = |b: bool, why: &str| if b { String::new() } else { why.to_string() };
+    vec![
+        Other { name: "perf sampling", offered: !sampling.is_empty(), note: yes(!sampling.is_empty(), "no perf events in this kernel") },
+        Other { name: "uprobes", offered: uprobe, note: yes(uprobe, "needs CONFIG_UPROBE_EVENTS") },
+        Other {
+            name: "kprobe events (tracefs)",
+            offered: tracefs_kprobes,
+            note: yes(tracefs_kprobes, "needs CONFIG_KPROBE_EVENTS and tracefs mounted on /sys/kernel/tracing"),
+        },
+    ]
+}
+
+pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let release = kernel::read_line("/proc/sys/kernel/osrelease");
+    if let Some(why) = mechanism::refusal() {
+        anyhow::bail!("{why}");
+    }
+    let build = mechanism::pick_build().map_err(|e| anyhow::anyhow!("no program loads on kernel {release}: {e}"))?;
+    let offers = mechanism::offers(build);
+    let used = offers.iter().find(|o| o.offered).map(|o| o.mechanism);
+    let lockdown = kernel::lockdown();
+    let list = kernel::traceable().map(|t| t.len());
+    let others = others();
+    if out.json {
+        out.value(&json!({
+            "kernel": release,
+            "arch": std::env::consts::ARCH,
+            "lockdown": lockdown,
+            "cpus": kernel::possible_cpus(),
+            "typed_reads": build.direct,
+            "context_by_tracepoints": build.traced_context,
+            "traceable_functions": list,
+            "used": used.map(Mechanism::name),
+            "mechanisms": offers.iter().map(|o| json!({
+                "name": o.mechanism.name(), "offered": o.offered, "reason": o.reason,
+                "needs": o.mechanism.needs(), "limits": o.mechanism.limits(), "tried": true,
+            })).chain(others.iter().map(|o| json!({
+                "name": o.name, "offered": o.offered, "reason": o.note, "tried": false,
+            }))).collect::<Vec<_>>(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut facts = Pairs::new();
+    facts.add("kernel", format!("{release} {}", std::env::consts::ARCH));
+    facts.add("lockdown", if lockdown.is_empty() { "no such module" } else { &lockdown });
+    facts.add(
+        "reads",
+        if build.direct { "typed loads (bpf_rdonly_cast)" } else { "helper calls: slower; typed loads come with Linux 6.2" },
+    );
+    facts.add("context", if build.traced_context { "kept by tracepoints (kallsyms has no variables)" } else { "preemption count" });
+    facts.add(
+        "functions",
+        list.map_or("the list of traceable functions cannot be read here".to_string(), |n| format!("{n} traceable")),
+    );
+    out.lines(&facts.render(out.width))?;
+    out.line(&Line::new())?;
+    let mut table = Table::new(&[Column::left("", 0, 0), Column::left("mechanism", 0, 0), Column::left("offered", 0, 0)]);
+    for o in &offers {
+        table.row(vec![mark(o, used), (o.mechanism.name().into(), Style::Plain), offered(o.offered)]);
+    }
+    for o in &others {
+        table.row(vec![(String::new(), Style::Plain), (o.name.into(), Style::Plain), offered(o.offered)]);
+    }
+    out.lines(&table.render(out.width).0)?;
+    out.line(&Line::new())?;
+    let mut why = Pairs::new();
+    for o in offers.iter().filter(|o| !o.offered) {
+        why.add(o.mechanism.name(), &o.reason);
+    }
+    for o in others.iter().filter(|o| !o.offered) {
+        why.add(o.name, &o.note);
+    }
+    out.lines(&why.render(out.width))?;
+    match used {
+        Some(m) => {
+            out.line(&Line::new().plain("kpat record will use ").put(m.name(), Style::Strong).plain(format!(": {}.", m.limits())))?;
+        }
+        None => out.line(&Line::of("Nothing can be recorded on this kernel.", Style::Bad))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn mark(o: &Offer, used: Option<Mechanism>) -> (String, Style) {
+    (if used == Some(o.mechanism) { "*" } else { "" }.into(), Style::Strong)
+}
+
+fn offered(yes: bool) -> (String, Style) {
+    if yes { ("yes".into(), Style::Good) } else { ("no".into(), Style::Warn) }
+}

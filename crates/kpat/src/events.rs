@@ -1,0 +1,176 @@
+//! `kpat events`: points in time without duration.
+
+use crate::function::context;
+use crate::open::{self, Integrated};
+use crate::output::{Output, usage};
+use crate::packets::hint_hidden;
+use crate::protocol;
+use crate::render::{Column, Style, Table, count, parse_duration, seconds};
+use kpat_analysis::query::{EventFilter, EventOfPacket};
+use kpat_model::EventKind;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The integrated log
+    #[arg(value_name = "X.kpat")]
+    log: PathBuf,
+    /// Only these kinds: drop, retransmit, tcp-state, free, link, route, neighbour, control [default: all but free]
+    #[arg(long, short, value_name = "KIND", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// Only events of this packet
+    #[arg(long, value_name = "ID")]
+    packet: Option<i64>,
+    /// At or after this time since the start, for example 1.5s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    from: Option<i64>,
+    /// At or before this time since the start
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    to: Option<i64>,
+    /// Show at most so many; 0: all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+const KINDS: [EventKind; 8] = [
+    EventKind::Drop,
+    EventKind::Retransmit,
+    EventKind::TcpState,
+    EventKind::Free,
+    EventKind::Link,
+    EventKind::Route,
+    EventKind::Neighbour,
+    EventKind::Control,
+];
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let mut kinds = Vec::new();
+    for name in &args.kind {
+        let kind = KINDS.iter().find(|k| k.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = KINDS.iter().map(|k| k.name()).collect();
+            usage(format!("`{name}` is no kind of event: use {}", known.join(", ")))
+        })?;
+        kinds.push(*kind as i32);
+    }
+    let log = open::integrated(&args.log)?;
+    let filter = EventFilter {
+        kinds,
+        packet: args.packet,
+        from_ns: args.from.map(|t| log.start_ns().saturating_add(t)),
+        to_ns: args.to.map(|t| log.start_ns().saturating_add(t)),
+    };
+    let list = log.events(&filter, args.limit)?;
+    if out.json {
+        let events: Vec<Value> = list.rows.iter().map(|e| as_json(&log, e)).collect();
+        out.value(&json!({
+            "start_boot_ns": log.start_ns(),
+            "total": list.total,
+            "shown": events.len(),
+            "events": events,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if list.rows.is_empty() {
+        out.say("no event fits");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (lines, hidden) = table(&log, &list.rows).render(out.width);
+    out.lines(&lines)?;
+    if (list.rows.len() as u64) < list.total {
+        out.say(&format!("{} of {} events shown; --limit 0 shows all", list.rows.len(), count(list.total)));
+    }
+    hint_hidden(out, &hidden);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(log: &Integrated, rows: &[EventOfPacket]) -> Table {
+    let mut table = Table::new(&[
+        Column::right("time s", 0),
+        Column::left("event", 0, 0),
+        Column::right("packet", 0),
+        Column::left("what", 0, 20),
+        Column::left("place", 3, 14),
+        Column::right("CPU", 5),
+        Column::left("context", 6, 0),
+        Column::left("current process", 4, 0),
+    ]);
+    for e in rows {
+        let plain = |text: String| (text, Style::Plain);
+        table.row(vec![
+            plain(seconds(e.event.at_ns.saturating_sub(log.start_ns()))),
+            (kind_name(e.event.kind), kind_style(e.event.kind)),
+            plain(e.event.packet_id.map(|p| p.to_string()).unwrap_or_default()),
+            plain(what(e)),
+            plain(e.place.clone()),
+            plain(e.event.cpu.to_string()),
+            plain(context(e.event.ctx).to_owned()),
+            (log.process_name(e.event.pid, e.event.at_ns), Style::Faint),
+        ]);
+    }
+    table
+}
+
+fn known(kind: i32) -> Option<EventKind> {
+    u8::try_from(kind).ok().and_then(EventKind::from_u8)
+}
+
+pub fn kind_name(kind: i32) -> String {
+    known(kind).map_or_else(|| format!("kind {kind}"), |k| k.name().to_owned())
+}
+
+pub fn kind_style(kind: i32) -> Style {
+    match known(kind) {
+        Some(EventKind::Drop) => Style::Bad,
+        Some(EventKind::Retransmit) => Style::Warn,
+        Some(EventKind::Free) | None => Style::Faint,
+        Some(_) => Style::Plain,
+    }
+}
+
+/// One phrase for what happened, place excepted.
+pub fn what(e: &EventOfPacket) -> String {
+    let (a, b) = (e.event.a, e.event.b);
+    let ports = || format!("port {} → {}", a >> 16 & 0xffff, a & 0xffff);
+    match known(e.event.kind) {
+        Some(EventKind::Drop) if e.reason.is_empty() => format!("reason {a}"),
+        Some(EventKind::Drop) => e.reason.clone(),
+        Some(EventKind::Retransmit) => format!("{}, {}", ports(), protocol::tcp_state(b)),
+        Some(EventKind::TcpState) => {
+            format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
+        }
+        Some(EventKind::Free) => "freed".to_owned(),
+        Some(EventKind::Link) => {
+            // IFF_UP, IFF_RUNNING.
+            let up = if b & 1 == 0 { "down" } else { "up" };
+            let carrier = if b & 0x40 == 0 { "no carrier" } else { "carrier" };
+            format!(
+                "{} {up}, {carrier}",
+                if e.event.text.is_empty() { format!("interface {a}") } else { e.event.text.clone() }
+            )
+        }
+        Some(EventKind::Route) => format!("{} {}", if a == 0 { "removed" } else { "added" }, e.event.text),
+        Some(EventKind::Neighbour) => format!("{} {}", e.event.text, protocol::neighbour_state(a)),
+        Some(EventKind::Control) | None => e.event.text.clone(),
+    }
+}
+
+pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
+    json!({
+        "at_boot_ns": e.event.at_ns,
+        "kind": kind_name(e.event.kind),
+        "packet_id": e.event.packet_id,
+        "what": what(e),
+        "reason": (!e.reason.is_empty()).then_some(&e.reason),
+        "place": (!e.place.is_empty()).then_some(&e.place),
+        "cpu": e.event.cpu,
+        "context": context(e.event.ctx),
+        "pid": e.event.pid,
+        "process": log.process(e.event.pid, e.event.at_ns).map(|p| p.comm.as_str()),
+        "netns": e.event.netns,
+        "a": e.event.a,
+        "b": e.event.b,
+        "text": e.event.text,
+    })
+}

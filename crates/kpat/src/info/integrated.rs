@@ -1,0 +1,213 @@
+//! An integrated log.
+
+use super::recorded::device_table;
+use super::{
+    LossSum, add_losses, add_recording, clock_json, clock_lines, cost_json, cost_line, recording_json,
+};
+use crate::open::{self, Integrated};
+use crate::output::Output;
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, percent, time_of_day};
+use kpat_analysis::query::{Info, verdict};
+use kpat_model::meta::Device;
+use kpat_store::tables::{DeviceRow, InterfaceRow};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(path: &Path, out: &Output) -> anyhow::Result<ExitCode> {
+    let log = open::integrated(path)?;
+    let info = log.info()?;
+    let losses = LossSum::of(&info.losses);
+    if out.json {
+        print_json(&log, &info, &losses, out)?;
+    } else {
+        print_text(&log, &info, &losses, out)?;
+    }
+    Ok(out.ended(!losses.is_empty() || info.manifest.summary.as_ref().is_none_or(|s| !s.complete)))
+}
+
+fn rows(info: &Info, table: &str) -> u64 {
+    info.manifest.tables.iter().find(|t| t.table == table).map_or(0, |t| t.rows)
+}
+
+fn device(d: &DeviceRow) -> Device {
+    Device {
+        netns: d.netns.cast_unsigned(),
+        netns_name: d.netns_name.clone(),
+        ifindex: d.ifindex.cast_unsigned(),
+        name: d.name.clone(),
+        link_type: u16::try_from(d.link_type).unwrap_or(0),
+        mac: d.mac.clone(),
+        mtu: u32::try_from(d.mtu).unwrap_or(0),
+        driver: d.driver.clone(),
+    }
+}
+
+fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -> anyhow::Result<()> {
+    let manifest = &info.manifest;
+    let meta = &manifest.log;
+    let mut pairs = Pairs::new();
+    pairs.line("log", Line::of(log.dir.display().to_string(), Style::Strong).plain("  integrated log"));
+    match &manifest.summary {
+        Some(s) if s.complete => {
+            let why = if s.end_reason.is_empty() { String::new() } else { format!(": {}", s.end_reason) };
+            pairs.line("state", Line::of(format!("recording complete{why}"), Style::Good));
+        }
+        _ => pairs.line(
+            "state",
+            Line::of("the recording was not closed; what it had written is here", Style::Warn),
+        ),
+    }
+    for source in &manifest.sources {
+        let what = if source.role == "log" { "kernel" } else { "wire" };
+        pairs.add(&format!("{what} source"), format!("{}, {}", source.name, bytes(source.bytes)));
+    }
+    let functions = format!("{} of {} were called", count(info.functions_hit), count(info.functions));
+    add_recording(&mut pairs, meta, &functions);
+    if meta.started.wall.0 != 0 {
+        pairs.add("started", format!("{} UTC", time_of_day(meta.started.wall.0, true)));
+    }
+    pairs.add("duration", duration(manifest.last_ns.saturating_sub(manifest.first_ns)));
+    let verdicts: Vec<String> = info
+        .verdicts
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(code, n)| format!("{} {}", count(*n), verdict::name(*code)))
+        .collect();
+    let packets: u64 = info.verdicts.iter().map(|(_, n)| n).sum();
+    let list = if verdicts.is_empty() { String::new() } else { format!(": {}", verdicts.join(", ")) };
+    pairs.add("packets", format!("{}{list}", count(packets)));
+    pairs.add("calls", format!("{}, {} events", count(rows(info, "call")), count(rows(info, "event"))));
+    let (frames, matched) = info
+        .interfaces
+        .iter()
+        .fold((0u64, 0u64), |(f, m), i| (f + i.frames.unsigned_abs(), m + i.matched.unsigned_abs()));
+    if frames > 0 {
+        pairs.add(
+            "frames",
+            format!("{}, {} matched ({})", count(frames), count(matched), percent(matched, frames)),
+        );
+    }
+    for clock in &info.clocks {
+        for (i, line) in
+            clock_lines(log.capture(clock.capture_id), clock, info.dut_offset_ns).into_iter().enumerate()
+        {
+            pairs.line(if i == 0 { "clock" } else { "" }, line);
+        }
+    }
+    add_losses(&mut pairs, losses, 0);
+    let cost = manifest.summary.as_ref().and_then(|s| cost_line(&s.cost, s.bytes, s.records));
+    pairs.add("cost", cost.unwrap_or_default());
+    for p in &info.provenance {
+        let text = if p.meaning.is_empty() {
+            format!("{}: {}", p.key, p.value)
+        } else {
+            format!("{}: {}", p.value, p.meaning)
+        };
+        pairs.line("note", Line::new().plain(text));
+    }
+    out.lines(&pairs.render(out.width))?;
+    if info.interfaces.iter().any(|i| i.frames > 0) {
+        out.line(&Line::new())?;
+        out.lines(&interface_table(log, &info.interfaces).render(out.width).0)?;
+    }
+    if !info.devices.is_empty() {
+        out.line(&Line::new())?;
+        let devices: Vec<Device> = info.devices.iter().map(device).collect();
+        out.lines(&device_table(&devices).render(out.width).0)?;
+    }
+    Ok(())
+}
+
+fn interface_table(log: &Integrated, rows: &[InterfaceRow]) -> Table {
+    let mut table = Table::new(&[
+        Column::left("capture", 0, 12),
+        Column::left("interface", 0, 9),
+        Column::left("link type", 1, 0),
+        Column::right("frames", 0),
+        Column::right("matched", 0),
+        Column::right("share", 0),
+    ]);
+    for i in rows {
+        let plain = |text: String| (text, Style::Plain);
+        let name = if i.name.is_empty() { i.interface.to_string() } else { i.name.clone() };
+        let (frames, matched) = (i.frames.unsigned_abs(), i.matched.unsigned_abs());
+        table.row(vec![
+            plain(log.capture(i.capture_id).to_owned()),
+            plain(name),
+            plain(link_type(i.link_type)),
+            plain(count(frames)),
+            plain(count(matched)),
+            plain(percent(matched, frames)),
+        ]);
+    }
+    table
+}
+
+/// LINKTYPE_* names of those that `capture` decodes.
+fn link_type(code: i32) -> String {
+    match code {
+        1 => "Ethernet",
+        101 | 228 | 229 => "raw IP",
+        105 => "802.11",
+        113 => "Linux cooked",
+        127 => "802.11 radiotap",
+        276 => "Linux cooked v2",
+        _ => return format!("link type {code}"),
+    }
+    .to_owned()
+}
+
+pub fn device_json(d: &Device) -> Value {
+    json!({
+        "name": d.name,
+        "ifindex": d.ifindex,
+        "netns": d.netns,
+        "netns_name": d.netns_name,
+        "mac": d.mac,
+        "mtu_bytes": d.mtu,
+        "driver": d.driver,
+    })
+}
+
+fn print_json(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -> anyhow::Result<()> {
+    let manifest = &info.manifest;
+    out.value(&json!({
+        "kind": "integrated_log",
+        "schema": manifest.schema,
+        "writer": manifest.writer,
+        "recording_complete": manifest.summary.as_ref().is_some_and(|s| s.complete),
+        "end_reason": manifest.summary.as_ref().map(|s| &s.end_reason),
+        "sources": manifest.sources.iter().map(|s| json!({
+            "role": s.role,
+            "capture_id": (s.capture_id >= 0).then_some(s.capture_id),
+            "name": s.name,
+            "file_bytes": s.bytes,
+        })).collect::<Vec<_>>(),
+        "recording": recording_json(&manifest.log),
+        "first_boot_ns": manifest.first_ns,
+        "last_boot_ns": manifest.last_ns,
+        "rows": manifest.tables.iter().map(|t| (t.table.clone(), json!(t.rows))).collect::<serde_json::Map<_, _>>(),
+        "packets_by_verdict": info.verdicts.iter()
+            .map(|(code, n)| (verdict::name(*code).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+        "functions": info.functions,
+        "functions_called": info.functions_hit,
+        "interfaces": info.interfaces.iter().map(|i| json!({
+            "capture": log.capture(i.capture_id),
+            "capture_id": i.capture_id,
+            "interface": i.interface,
+            "name": i.name,
+            "link_type": i.link_type,
+            "frames": i.frames,
+            "matched_frames": i.matched,
+        })).collect::<Vec<_>>(),
+        "clocks": info.clocks.iter().map(clock_json).collect::<Vec<_>>(),
+        "dut_offset_ns": info.dut_offset_ns,
+        "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
+        "cost": manifest.summary.as_ref().map(|s| cost_json(&s.cost)),
+        "notes": info.provenance.iter().map(|p| json!({
+            "key": p.key, "value": p.value, "meaning": p.meaning,
+        })).collect::<Vec<_>>(),
+        "devices": info.devices.iter().map(|d| device_json(&device(d))).collect::<Vec<_>>(),
+    }))
+}

@@ -1,0 +1,231 @@
+//! `kpat info`: what a log is and how far it can be trusted. Both kinds: as recorded, and integrated.
+
+mod integrated;
+mod recorded;
+
+use crate::open;
+use crate::output::Output;
+use crate::render::{Line, Pairs, Style, count, duration, percent};
+use anyhow::bail;
+use kpat_analysis::query::clock_method;
+use kpat_model::LossCause;
+use kpat_model::meta::{Cost, Meta};
+use kpat_store::tables::{ClockRow, LossRow};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A kernel behaviour log or an integrated log
+    #[arg(value_name = "X.kpat|X.kbl")]
+    log: PathBuf,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    match open::kind(&args.log)? {
+        open::Kind::Integrated => integrated::run(&args.log, out),
+        open::Kind::Log | open::Kind::Other => recorded::run(&args.log, out),
+        open::Kind::Capture => bail!(
+            "{} is a capture of the wire; kpat info is about X.kbl and X.kpat (capinfos tells of captures)",
+            args.log.display()
+        ),
+    }
+}
+
+/// Losses of one cause.
+pub struct LossSum {
+    pub cause: i32,
+    pub count: u64,
+    pub cpus: Vec<i32>,
+}
+
+impl LossSum {
+    pub fn of(rows: &[LossRow]) -> Vec<LossSum> {
+        let mut sums: BTreeMap<i32, (u64, Vec<i32>)> = BTreeMap::new();
+        for row in rows {
+            let (count, cpus) = sums.entry(row.cause).or_default();
+            *count = count.saturating_add(row.count.unsigned_abs());
+            cpus.extend(row.cpu);
+        }
+        sums.into_iter()
+            .map(|(cause, (count, mut cpus))| {
+                cpus.sort_unstable();
+                cpus.dedup();
+                LossSum { cause, count, cpus }
+            })
+            .filter(|s| s.count > 0)
+            .collect()
+    }
+
+    fn known(&self) -> Option<LossCause> {
+        u8::try_from(self.cause).ok().and_then(LossCause::from_u8)
+    }
+
+    fn name(&self) -> String {
+        self.known().map_or_else(|| format!("cause {}", self.cause), |c| c.name().to_owned())
+    }
+
+    pub fn as_json(&self) -> Value {
+        json!({
+            "cause": self.name(),
+            "count": self.count,
+            "cpus": self.cpus,
+            "advice": self.known().map(LossCause::advice),
+        })
+    }
+}
+
+/// One line per cause with what to do about it. `total` is what the log says in all.
+pub fn add_losses(pairs: &mut Pairs, losses: &[LossSum], total: u64) {
+    if losses.is_empty() {
+        match total {
+            0 => pairs.line("losses", Line::of("none", Style::Good)),
+            n => pairs.line("losses", Line::of(format!("{} records", count(n)), Style::Bad)),
+        }
+        return;
+    }
+    for (i, loss) in losses.iter().enumerate() {
+        let mut line = Line::of(format!("{} {}", count(loss.count), loss.name()), Style::Bad);
+        if !loss.cpus.is_empty() {
+            let cpus: Vec<String> = loss.cpus.iter().map(i32::to_string).collect();
+            line = line.plain(format!(" on CPU {}", cpus.join(", ")));
+        }
+        if let Some(cause) = loss.known() {
+            line = line.plain(format!(": {}", cause.advice()));
+        }
+        pairs.line(if i == 0 { "losses" } else { "" }, line);
+    }
+}
+
+/// Kernel, mechanism, selection: what both kinds of log say of the recording.
+fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
+    pairs.add("host", &meta.hostname);
+    pairs.add("kernel", format!("{} {}, {} CPUs", meta.kernel_release, meta.arch, meta.cpus));
+    pairs.add("mechanism", &meta.mechanism);
+    for (i, why) in meta.passed_over.iter().enumerate() {
+        pairs.line(if i == 0 { "passed over" } else { "" }, Line::new().plain(why));
+    }
+    pairs.add("profile", &meta.profile);
+    pairs.add("filter", if meta.filter.is_empty() { "none: all packets" } else { &meta.filter });
+    if !meta.netns.is_empty() {
+        let list: Vec<String> = meta.netns.iter().map(u32::to_string).collect();
+        pairs.add("namespaces", list.join(", "));
+    }
+    pairs.add("functions", functions);
+    pairs.add("command", meta.command.join(" "));
+}
+
+/// The cost line. `bytes`, `records`: of the log.
+fn cost_line(cost: &Cost, bytes: u64, records: u64) -> Option<String> {
+    if cost.wall_ns == 0 && cost.probe_hits == 0 {
+        return None;
+    }
+    let mut parts = vec![format!("{} probe hits", count(cost.probe_hits))];
+    if cost.probe_hits > 0 && cost.probe_ns > 0 {
+        parts.push(format!("{} ns each", cost.probe_ns / cost.probe_hits));
+    }
+    let capacity = cost.wall_ns.saturating_mul(u64::from(cost.cpus.max(1)));
+    if capacity > 0 && cost.probe_ns > 0 {
+        parts.push(format!("{} of {} CPUs in probes", percent(cost.probe_ns, capacity), cost.cpus));
+    }
+    if cost.wall_ns > 0 {
+        parts.push(format!("drain {} of one CPU", percent(cost.drain_cpu_ns, cost.wall_ns)));
+    }
+    if records > 0 {
+        parts.push(format!("{:.1} bytes per record", bytes as f64 / records as f64));
+    }
+    if cost.attach_ns > 0 {
+        parts.push(format!("attached in {}", duration(cost.attach_ns as i64)));
+    }
+    Some(parts.join(", "))
+}
+
+fn cost_json(cost: &Cost) -> Value {
+    json!({
+        "probe_hits": cost.probe_hits,
+        "probe_ns": cost.probe_ns,
+        "drain_cpu_ns": cost.drain_cpu_ns,
+        "wall_ns": cost.wall_ns,
+        "cpus": cost.cpus,
+        "attach_ns": cost.attach_ns,
+        "detach_ns": cost.detach_ns,
+    })
+}
+
+fn recording_json(meta: &Meta) -> Value {
+    json!({
+        "writer": meta.writer,
+        "hostname": meta.hostname,
+        "kernel_release": meta.kernel_release,
+        "kernel_version": meta.kernel_version,
+        "arch": meta.arch,
+        "boot_id": meta.boot_id,
+        "cpus": meta.cpus,
+        "mechanism": meta.mechanism,
+        "passed_over": meta.passed_over,
+        "profile": meta.profile,
+        "filter": meta.filter,
+        "netns": meta.netns,
+        "command": meta.command,
+        "ring_bytes_per_cpu": meta.ring_bytes_per_cpu,
+        "started_boot_ns": meta.started.boot.0,
+        "started_wall_ns": meta.started.wall.0,
+        "started_uncertainty_ns": meta.started.uncertainty_ns,
+    })
+}
+
+/// How a capture's clock relates to the DUT's. `dut_offset_ns`: boot less wall of the DUT, so that the
+/// difference of the two wall clocks can be said.
+pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> Vec<Line> {
+    let offset = match dut_offset_ns {
+        Some(dut) => {
+            let behind = c.offset_ns.saturating_sub(dut);
+            format!(
+                "its wall clock is {} {} the device's",
+                duration(behind.saturating_abs()),
+                if behind < 0 { "ahead of" } else { "behind" }
+            )
+        }
+        None => format!(
+            "boot = wall {}{}",
+            if c.offset_ns < 0 { "- " } else { "+ " },
+            duration(c.offset_ns.saturating_abs())
+        ),
+    };
+    let bound = if c.method == clock_method::HULL || c.method == clock_method::ON_DUT {
+        Style::Good
+    } else {
+        Style::Warn
+    };
+    vec![
+        Line::of(capture, Style::Strong)
+            .plain(format!(": {offset}, "))
+            .put(format!("± {}", duration(c.bound_ns)), bound),
+        Line::new().plain(format!("drift {} ± {} ppb", c.drift_ppb, c.drift_bound_ppb)),
+        Line::new().faint(format!(
+            "from {} received and {} transmitted matches, {} rejected: {}",
+            count(c.received.unsigned_abs()),
+            count(c.transmitted.unsigned_abs()),
+            count(c.rejected.unsigned_abs()),
+            clock_method::name(c.method)
+        )),
+    ]
+}
+
+pub fn clock_json(c: &ClockRow) -> Value {
+    json!({
+        "capture_id": c.capture_id,
+        "from_wall_ns": c.from_wall_ns,
+        "to_wall_ns": c.to_wall_ns,
+        "offset_ns": c.offset_ns,
+        "bound_ns": c.bound_ns,
+        "drift_ppb": c.drift_ppb,
+        "drift_bound_ppb": c.drift_bound_ppb,
+        "received_matches": c.received,
+        "transmitted_matches": c.transmitted,
+        "rejected_matches": c.rejected,
+        "method": clock_method::name(c.method),
+    })
+}

@@ -1,0 +1,290 @@
+//! A kernel behaviour log as recorded.
+
+use super::{LossSum, add_losses, add_recording, cost_json, cost_line, recording_json};
+use crate::output::{Meter, Output};
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, time_of_day};
+use kpat_klog::{EndState, Issue, Log, end_time};
+use kpat_model::meta::Device;
+use kpat_model::{Loss, Record};
+use kpat_store::tables::LossRow;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+
+#[derive(Default)]
+struct Counts {
+    calls: u64,
+    points: u64,
+    members: u64,
+    footprints: u64,
+    lineage: u64,
+    events: u64,
+    processes: u64,
+    losses: Vec<LossRow>,
+    first_ns: Option<i64>,
+    last_ns: i64,
+}
+
+impl Counts {
+    fn total(&self) -> u64 {
+        self.calls
+            + self.points
+            + self.members
+            + self.footprints
+            + self.lineage
+            + self.events
+            + self.processes
+            + self.losses.len() as u64
+    }
+
+    fn read(log: &Log, out: &Output) -> Counts {
+        let mut n = Counts { last_ns: i64::MIN, ..Counts::default() };
+        let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
+        let (mut meter, mut done) = (Meter::default(), 0u64);
+        for cpu in log.cpus() {
+            for record in log.records(cpu) {
+                n.add(&record);
+                done += 1;
+                if done.is_multiple_of(1 << 16) {
+                    out.progress(&mut meter, "reading", done, total);
+                }
+            }
+        }
+        out.clear_progress();
+        n
+    }
+
+    fn add(&mut self, record: &Record) {
+        let end = end_time(record).0;
+        let start = match record {
+            Record::Call(c) => {
+                self.calls += 1;
+                c.entry.0
+            }
+            Record::Point(_) => {
+                self.points += 1;
+                end
+            }
+            Record::Member(_) => {
+                self.members += 1;
+                end
+            }
+            Record::Footprint(_) => {
+                self.footprints += 1;
+                end
+            }
+            Record::Lineage(_) => {
+                self.lineage += 1;
+                end
+            }
+            Record::Event(_) => {
+                self.events += 1;
+                end
+            }
+            Record::Process(_) => {
+                // May be told long after it was so.
+                self.processes += 1;
+                return;
+            }
+            Record::Loss(l) => {
+                self.losses.push(loss_row(l));
+                return;
+            }
+        };
+        self.first_ns = Some(self.first_ns.map_or(start, |f| f.min(start)));
+        self.last_ns = self.last_ns.max(end);
+    }
+}
+
+fn loss_row(l: &Loss) -> LossRow {
+    LossRow {
+        cause: l.cause as i32,
+        cpu: (l.cpu >= 0).then_some(l.cpu),
+        from_ns: l.from.0,
+        to_ns: l.to.0,
+        count: i64::try_from(l.count).unwrap_or(i64::MAX),
+    }
+}
+
+/// How the file ends, whether that is as it should be, and in one word for JSON.
+fn end_words(log: &Log) -> (String, Style, &'static str) {
+    match log.end_state() {
+        EndState::Complete => {
+            let why = log.summary().map(|s| s.end_reason.as_str()).unwrap_or_default();
+            let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+            (format!("complete{why}"), Style::Good, "complete")
+        }
+        EndState::Open { tail_bytes: 0 } => (
+            "not closed: still being written, or the recorder was killed; all that was written is readable"
+                .to_owned(),
+            Style::Warn,
+            "open",
+        ),
+        EndState::Open { tail_bytes } => (
+            format!(
+                "not closed: still being written, or the recorder was killed; the last {} are the beginning of a chunk and were left out",
+                bytes(*tail_bytes)
+            ),
+            Style::Warn,
+            "open",
+        ),
+    }
+}
+
+pub fn run(path: &Path, out: &Output) -> anyhow::Result<ExitCode> {
+    let log = Log::open(path)?;
+    let counts = Counts::read(&log, out);
+    let issues = log.issues();
+    let losses = LossSum::of(&counts.losses);
+    let file_bytes = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
+    let damaged = !issues.is_empty() || *log.end_state() != EndState::Complete;
+    if out.json {
+        print_json(&log, &counts, &issues, &losses, file_bytes, out)?;
+    } else {
+        print_text(&log, &counts, &issues, &losses, file_bytes, out)?;
+        out.say(&format!("to look packets up: kpat integrate {} [WIRE.pcapng ...]", path.display()));
+    }
+    Ok(out.ended(damaged || !losses.is_empty()))
+}
+
+fn print_text(
+    log: &Log,
+    counts: &Counts,
+    issues: &[Issue],
+    losses: &[LossSum],
+    file_bytes: u64,
+    out: &Output,
+) -> anyhow::Result<()> {
+    let meta = log.meta();
+    let mut pairs = Pairs::new();
+    let name = log.path().display().to_string();
+    pairs.line(
+        "log",
+        Line::of(name, Style::Strong)
+            .plain(format!("  kernel behaviour log, {}, not integrated", bytes(file_bytes))),
+    );
+    let (end, style, _) = end_words(log);
+    pairs.line("state", Line::of(end, style));
+    for (i, issue) in issues.iter().take(20).enumerate() {
+        let text = format!("offset {}, {}: {}", count(issue.offset), bytes(issue.len), issue.reason);
+        pairs.line(if i == 0 { "damage" } else { "" }, Line::of(text, Style::Bad));
+    }
+    if issues.len() > 20 {
+        pairs.add("", format!("and {} more (--json lists all)", count(issues.len() as u64 - 20)));
+    }
+    add_recording(&mut pairs, meta, &functions(log));
+    if meta.started.wall.0 != 0 {
+        pairs.add("started", format!("{} UTC", time_of_day(meta.started.wall.0, true)));
+    }
+    if let Some(first) = counts.first_ns {
+        pairs.add("duration", duration(counts.last_ns.saturating_sub(first)));
+    }
+    pairs.add("records", records(counts));
+    add_losses(&mut pairs, losses, 0);
+    if let Some(cost) = log.summary().and_then(|s| cost_line(&s.cost, file_bytes, counts.total())) {
+        pairs.add("cost", cost);
+    }
+    out.lines(&pairs.render(out.width))?;
+    let devices: Vec<Device> = log.devices().to_vec();
+    if !devices.is_empty() {
+        out.line(&Line::new())?;
+        out.lines(&device_table(&devices).render(out.width).0)?;
+    }
+    Ok(())
+}
+
+fn functions(log: &Log) -> String {
+    let meta = log.meta();
+    let points = meta.functions.iter().filter(|f| f.kind == "tracepoint").count();
+    let mut text = format!("{} functions", count((meta.functions.len() - points) as u64));
+    if points > 0 {
+        text += &format!(", {points} tracepoints");
+    }
+    if !meta.left_out.is_empty() {
+        text += &format!("; {} wanted and left out", count(meta.left_out.len() as u64));
+    }
+    text
+}
+
+fn records(n: &Counts) -> String {
+    let parts = [
+        (n.calls, "calls"),
+        (n.points, "points"),
+        (n.members, "list members"),
+        (n.footprints, "footprints"),
+        (n.lineage, "lineage"),
+        (n.events, "events"),
+        (n.processes, "process names"),
+    ];
+    let parts: Vec<String> =
+        parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))).collect();
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}
+
+pub fn device_table(devices: &[Device]) -> Table {
+    let mut table = Table::new(&[
+        Column::left("device", 0, 0),
+        Column::right("ifindex", 0),
+        Column::left("namespace", 0, 10),
+        Column::left("link address", 0, 0),
+        Column::right("MTU", 1),
+        Column::left("driver", 2, 0),
+    ]);
+    for d in devices {
+        let plain = |text: String| (text, Style::Plain);
+        let netns = if d.netns_name.is_empty() { d.netns.to_string() } else { d.netns_name.clone() };
+        table.row(vec![
+            plain(d.name.clone()),
+            plain(d.ifindex.to_string()),
+            plain(netns),
+            plain(d.mac.clone()),
+            plain(d.mtu.to_string()),
+            plain(d.driver.clone()),
+        ]);
+    }
+    table
+}
+
+fn print_json(
+    log: &Log,
+    counts: &Counts,
+    issues: &[Issue],
+    losses: &[LossSum],
+    file_bytes: u64,
+    out: &Output,
+) -> anyhow::Result<()> {
+    let meta = log.meta();
+    let summary = log.summary();
+    let tail = match log.end_state() {
+        EndState::Complete => 0,
+        EndState::Open { tail_bytes } => *tail_bytes,
+    };
+    out.value(&json!({
+        "kind": "kernel_behaviour_log",
+        "file_bytes": file_bytes,
+        "state": end_words(log).2,
+        "end_reason": summary.filter(|s| s.complete).map(|s| &s.end_reason),
+        "tail_bytes": tail,
+        "issues": issues.iter().map(|i| json!({
+            "offset_bytes": i.offset, "len_bytes": i.len, "reason": i.reason,
+        })).collect::<Vec<_>>(),
+        "recording": recording_json(meta),
+        "functions": meta.functions.len(),
+        "left_out": meta.left_out.iter().map(|l| json!({ "name": l.name, "reason": l.reason })).collect::<Vec<_>>(),
+        "first_boot_ns": counts.first_ns,
+        "last_boot_ns": counts.first_ns.map(|_| counts.last_ns),
+        "records": {
+            "calls": counts.calls,
+            "points": counts.points,
+            "members": counts.members,
+            "footprints": counts.footprints,
+            "lineage": counts.lineage,
+            "events": counts.events,
+            "processes": counts.processes,
+            "losses": counts.losses.len(),
+        },
+        "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
+        "cost": summary.map(|s| cost_json(&s.cost)),
+        "devices": log.devices().iter().map(super::integrated::device_json).collect::<Vec<_>>(),
+    }))
+}

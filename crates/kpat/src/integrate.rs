@@ -1,0 +1,124 @@
+//! `kpat integrate`: a kernel behaviour log and captures become an integrated log.
+
+use crate::info::{self, LossSum};
+use crate::open;
+use crate::output::{Meter, Output};
+use crate::render::{Line, Pairs, Style, count, percent};
+use anyhow::bail;
+use kpat_analysis::query::Store;
+use kpat_analysis::{Options, Report, Stage};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The kernel behaviour log that `kpat record` wrote
+    #[arg(value_name = "X.kbl")]
+    log: PathBuf,
+    /// Captures of the wire by any sniffer on any machine: pcap or pcapng, plain, gzip or zstd
+    #[arg(value_name = "WIRE.pcapng")]
+    captures: Vec<PathBuf>,
+    /// The integrated log to make, a directory [default: X.kpat]
+    #[arg(long, short, value_name = "X.kpat")]
+    output: Option<PathBuf>,
+    /// Replace an integrated log of that name
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    if open::kind(&args.log)? == open::Kind::Integrated {
+        bail!(
+            "{} is a directory; integrate takes the .kbl file that `kpat record` wrote",
+            args.log.display()
+        );
+    }
+    for capture in &args.captures {
+        if open::kind(capture)? == open::Kind::Log {
+            bail!(
+                "{} is a second kernel behaviour log; integrate takes one, and captures of the wire",
+                capture.display()
+            );
+        }
+    }
+    let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
+    let options = Options { overwrite: args.force, ..Options::default() };
+    let mut meter = Meter::default();
+    let done = kpat_analysis::integrate(&args.log, &args.captures, &target, &options, &mut |p| {
+        let doing = match p.stage {
+            Stage::Log => "log",
+            Stage::Captures => "captures",
+            Stage::Matching => "matching",
+            Stage::Writing => "writing",
+        };
+        out.progress(&mut meter, doing, p.done, p.total);
+    });
+    out.clear_progress();
+    let report = match done {
+        Err(kpat_analysis::Error::Exists { path }) => {
+            bail!("{} exists; --force replaces it, -o gives another name", path.display())
+        }
+        done => done?,
+    };
+    let losses = LossSum::of(&Store::open(&target)?.info()?.losses);
+    if out.json {
+        out.value(&as_json(&target, &report, &losses))?;
+    } else {
+        out.lines(&text(args, &target, &report, &losses, out.width))?;
+    }
+    for warning in &report.warnings {
+        out.say(warning);
+    }
+    Ok(out.ended(report.lost > 0 || !losses.is_empty()))
+}
+
+fn text(args: &Args, target: &Path, r: &Report, losses: &[LossSum], width: usize) -> Vec<Line> {
+    let mut pairs = Pairs::new();
+    pairs.line("written", Line::of(target.display().to_string(), Style::Strong));
+    pairs.add(
+        "kernel",
+        format!("{} packets, {} calls, {} records", count(r.packets), count(r.calls), count(r.records)),
+    );
+    if args.captures.is_empty() {
+        pairs.add("wire", "no capture given");
+    } else {
+        let mut line = Line::new().plain(format!(
+            "{} frames, {} matched ({})",
+            count(r.frames),
+            count(r.matched),
+            percent(r.matched, r.frames)
+        ));
+        if r.ambiguous > 0 {
+            line = line.put(format!(", {} of them ambiguous", count(r.ambiguous)), Style::Warn);
+        }
+        pairs.line("wire", line);
+    }
+    for clock in &r.clocks {
+        let capture = usize::try_from(clock.capture_id).ok().and_then(|i| args.captures.get(i));
+        let name =
+            capture.and_then(|c| c.file_name()).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        for (i, line) in info::clock_lines(&name, clock, None).into_iter().enumerate() {
+            pairs.line(if i == 0 { "clock" } else { "" }, line);
+        }
+    }
+    info::add_losses(&mut pairs, losses, r.lost);
+    pairs.line("next", Line::new().plain(format!("kpat packets {}", target.display())));
+    pairs.render(width)
+}
+
+fn as_json(target: &Path, r: &Report, losses: &[LossSum]) -> serde_json::Value {
+    json!({
+        "integrated_log": target.display().to_string(),
+        "records": r.records,
+        "packets": r.packets,
+        "calls": r.calls,
+        "frames": r.frames,
+        "matched_frames": r.matched,
+        "ambiguous_frames": r.ambiguous,
+        "clocks": r.clocks.iter().map(info::clock_json).collect::<Vec<_>>(),
+        "lost": r.lost,
+        "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
+        "warnings": r.warnings,
+    })
+}

@@ -1,0 +1,144 @@
+//! From what the user typed to an open log, and from an id to what it means. Says what to do when a file of another
+//! kind was given.
+
+use crate::output::usage;
+use anyhow::{Context, bail};
+use kpat_analysis::query::Store;
+use kpat_store::Manifest;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A kernel behaviour log, or a file that claims to be one.
+    Log,
+    /// A directory: an integrated log, if anything.
+    Integrated,
+    /// pcap, pcapng, or a compressed file.
+    Capture,
+    Other,
+}
+
+pub fn kind(path: &Path) -> anyhow::Result<Kind> {
+    let meta = std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+    if meta.is_dir() {
+        return Ok(Kind::Integrated);
+    }
+    if !meta.is_file() {
+        return Ok(Kind::Other);
+    }
+    let mut head = [0; 4];
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let len = file.take(4).read(&mut head).with_context(|| format!("cannot read {}", path.display()))?;
+    const CAPTURES: [[u8; 4]; 5] = [
+        [0xd4, 0xc3, 0xb2, 0xa1],
+        [0xa1, 0xb2, 0xc3, 0xd4],
+        [0x4d, 0x3c, 0xb2, 0xa1],
+        [0xa1, 0xb2, 0x3c, 0x4d],
+        [0x0a, 0x0d, 0x0d, 0x0a],
+    ];
+    Ok(match &head[..len] {
+        b"\x89KBL" => Kind::Log,
+        head if CAPTURES.iter().any(|c| c == head) => Kind::Capture,
+        _ if path.extension() == Some(OsStr::new("kbl")) => Kind::Log,
+        _ => Kind::Other,
+    })
+}
+
+/// An open integrated log.
+pub struct Integrated {
+    pub store: Store,
+    pub manifest: Manifest,
+    pub dir: PathBuf,
+}
+
+impl Deref for Integrated {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Integrated {
+    /// What times in lists count from: the first moment in the log, boot clock.
+    pub fn start_ns(&self) -> i64 {
+        self.manifest.first_ns
+    }
+
+    /// File name of a capture.
+    pub fn capture(&self, capture_id: i32) -> &str {
+        let source = self.manifest.sources.iter().find(|s| s.role == "capture" && s.capture_id == capture_id);
+        source.map_or("?", |s| &s.name)
+    }
+
+    pub fn drop_name(&self, reason: i32) -> String {
+        self.drop_reason(reason).map_or_else(|| format!("reason {reason}"), str::to_owned)
+    }
+
+    /// `name pid`, or the number alone.
+    pub fn process_name(&self, pid: i32, at_ns: i64) -> String {
+        match self.process(pid, at_ns) {
+            Some(process) => format!("{} {pid}", process.comm),
+            None => pid.to_string(),
+        }
+    }
+}
+
+/// Opens an integrated log.
+pub fn integrated(path: &Path) -> anyhow::Result<Integrated> {
+    match kind(path)? {
+        Kind::Integrated => {}
+        Kind::Log => bail!(
+            "{} is a kernel behaviour log that is not integrated yet; first run: kpat integrate {} [WIRE.pcapng ...]",
+            path.display(),
+            path.display()
+        ),
+        Kind::Capture => bail!(
+            "{} is a capture of the wire; it is looked up after: kpat integrate X.kbl {}",
+            path.display(),
+            path.display()
+        ),
+        Kind::Other => bail!(
+            "{} is not an integrated log (a directory NAME.kpat that `kpat integrate` makes)",
+            path.display()
+        ),
+    }
+    Ok(Integrated { manifest: Manifest::read(path)?, store: Store::open(path)?, dir: path.to_owned() })
+}
+
+/// `NAME.kpat` beside `NAME.kbl`.
+pub fn integrated_name(kbl: &Path) -> PathBuf {
+    kbl.with_extension("kpat")
+}
+
+/// The two words of `kpat packet 42 X.kpat` in either order: the one that names something on disk is the log.
+pub fn thing_and_log<'a>(words: &'a [String], thing: &str) -> anyhow::Result<(&'a str, &'a Path)> {
+    let [a, b] = words else {
+        return Err(usage(format!("give {thing} and an integrated log: kpat {thing} X.kpat")));
+    };
+    let looks_like_log =
+        |s: &str| Path::new(s).exists() || s.ends_with(".kpat") || s.ends_with(".kbl") || s.contains('/');
+    Ok(match (looks_like_log(a), looks_like_log(b)) {
+        (true, false) => (b, Path::new(a)),
+        _ => (a, Path::new(b)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_may_stand_first() {
+        for words in [["42", "X.kpat"], ["X.kpat", "42"]] {
+            let words = words.map(str::to_owned);
+            assert_eq!(thing_and_log(&words, "packet ID").unwrap(), ("42", Path::new("X.kpat")));
+        }
+        assert!(thing_and_log(&["42".to_owned()], "packet ID").is_err());
+    }
+}

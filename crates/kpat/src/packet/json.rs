@@ -1,0 +1,96 @@
+//! One packet as JSON. Calls are a flat list in order of entry with depth and parent: easier to filter than a nest,
+//! and no log can make it too deep.
+
+use super::layers::{footprint_json, frame_json};
+use super::timeline::{Row, Timeline, What};
+use crate::function::{context, flag_names};
+use crate::open::Integrated;
+use crate::{events, packets};
+use kpat_analysis::query::{CallNode, PacketDetail, match_key, side};
+use kpat_model::{LineageKind, LossCause};
+use serde_json::{Value, json};
+
+pub fn value(log: &Integrated, d: &PacketDetail) -> Value {
+    json!({
+        "start_boot_ns": log.start_ns(),
+        "packet": packets::as_json(log, &d.packet),
+        "footprints": d.footprints.iter().map(|f| json!({
+            "at_boot_ns": f.at_ns,
+            "netns": f.netns,
+            "ifindex": f.ifindex,
+            "len_bytes": f.len_bytes,
+            "gso_size_bytes": f.gso_size,
+            "gso_segs": f.gso_segs,
+            "fields": footprint_json(f),
+        })).collect::<Vec<_>>(),
+        "frames": d.frames.iter().map(|f| json!({
+            "capture": f.capture,
+            "capture_id": f.frame.capture_id,
+            "number": f.frame.number,
+            "interface": f.interface,
+            "side": side::name(f.association.side),
+            "wall_ns": f.frame.wall_ns,
+            "boot_ns": f.frame.boot_ns,
+            "bound_ns": f.association.bound_ns,
+            "kernel_boot_ns": f.association.kernel_ns,
+            "residual_ns": f.association.residual_ns,
+            "key": match_key::name(f.association.key),
+            "confidence_percent": f.association.confidence,
+            "alternatives": f.association.alternatives,
+            "seq_offset_bytes": f.association.seq_offset,
+            "via_packet_id": f.via_packet,
+            "len_bytes": f.frame.len_bytes,
+            "captured_bytes": f.frame.captured_bytes,
+            "fields": frame_json(&f.frame),
+        })).collect::<Vec<_>>(),
+        "calls": Timeline::new(&d.calls).rows().iter().filter_map(|r| call(log, r)).collect::<Vec<_>>(),
+        "events": d.events.iter().map(|e| events::as_json(log, e)).collect::<Vec<_>>(),
+        "lineage": d.lineage.iter().map(|l| json!({
+            "at_boot_ns": l.at_ns,
+            "kind": u8::try_from(l.kind).ok().and_then(LineageKind::from_u8).map(LineageKind::name),
+            "parent_id": l.parent_id,
+            "child_id": l.child_id,
+        })).collect::<Vec<_>>(),
+        "losses": d.losses.iter().map(|l| json!({
+            "cause": u8::try_from(l.cause).ok().and_then(LossCause::from_u8).map(LossCause::name),
+            "cpu": l.cpu,
+            "from_boot_ns": l.from_ns,
+            "to_boot_ns": l.to_ns,
+            "count": l.count,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn call(log: &Integrated, row: &Row<'_>) -> Option<Value> {
+    let What::Call(node) = row.what else { return None };
+    let CallNode { call, name, module, layer, gap_ns, handover, .. } = node;
+    Some(json!({
+        "call_id": call.call_id,
+        "parent_call_id": call.parent_id,
+        "depth": node.depth,
+        "cut_in": row.cut_in,
+        "function": name,
+        "module": if module.is_empty() { "vmlinux" } else { module },
+        "layer": layer,
+        "entry_boot_ns": call.entry_ns,
+        "dur_ns": call.dur_ns,
+        "self_ns": call.self_ns,
+        "irq_ns": call.irq_ns,
+        "gap_ns": gap_ns,
+        "cpu": call.cpu,
+        "context": context(call.ctx),
+        "pid": call.pid,
+        "process": log.process(call.pid, call.entry_ns).map(|p| p.comm.as_str()),
+        "flags": flag_names(call.flags),
+        "skb_tag": call.skb_tag,
+        "len_bytes": call.len_bytes,
+        "handover": handover.as_ref().map(|h| json!({
+            "kind": h.kind.name(),
+            "from_boot_ns": h.from_ns,
+            "to_boot_ns": h.to_ns,
+            "wait_ns": h.wait_ns,
+            "from_function": h.from,
+            "to_function": h.to,
+        })),
+    }))
+}

@@ -1,0 +1,340 @@
+//! `kpat packet`: everything known of one packet.
+
+mod draw;
+mod json;
+mod layers;
+mod timeline;
+
+use crate::open::{self, Integrated};
+use crate::output::{Output, usage};
+use crate::packets::{title, verdict_style};
+use crate::render::{Column, Line, Pairs, Style, Table, TimeAxis, count, duration, seconds, time_of_day};
+use anyhow::bail;
+use draw::Drawing;
+use kpat_analysis::query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
+use kpat_model::LossCause;
+use kpat_store::TableFile;
+use kpat_store::tables::{DEVICE, DeviceRow, FRAME, FootprintRow, FrameRow};
+use std::path::Path;
+use std::process::ExitCode;
+use timeline::{Timeline, What};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Number of the packet (see kpat packets) and the integrated log; with --frame the log alone
+    #[arg(value_names = ["ID", "X.kpat"], num_args = 1..=2, required = true)]
+    words: Vec<String>,
+    /// The packet of this frame: its number in the capture, as Wireshark counts; with several captures NAME:NUMBER
+    #[arg(long, value_name = "[CAPTURE:]NUMBER")]
+    frame: Option<String>,
+    /// Leave the call tree out
+    #[arg(long)]
+    no_calls: bool,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let (id, path) = match (&args.frame, args.words.as_slice()) {
+        (Some(_), [log]) => (None, Path::new(log)),
+        (Some(_), _) => {
+            return Err(usage("--frame takes the place of the packet's number; give the log alone"));
+        }
+        (None, words) => {
+            let (id, path) = open::thing_and_log(words, "packet ID")?;
+            let id: i64 = id.trim_start_matches('#').parse().map_err(|_| {
+                usage(format!(
+                    "`{id}` is not the number of a packet; kpat packets {} lists them",
+                    path.display()
+                ))
+            })?;
+            (Some(id), path)
+        }
+    };
+    let log = open::integrated(path)?;
+    let id = match (id, &args.frame) {
+        (Some(id), _) => id,
+        (None, frame) => by_frame(&log, frame.as_deref().unwrap_or_default(), out)?,
+    };
+    let detail = log.packet(id)?;
+    if out.json {
+        out.value(&json::value(&log, &detail))?;
+    } else {
+        text(&log, &detail, args, out)?;
+    }
+    Ok(out.ended(!detail.losses.is_empty()))
+}
+
+/// The packet that a frame most likely is.
+fn by_frame(log: &Integrated, text: &str, out: &Output) -> anyhow::Result<i64> {
+    let captures: Vec<(i32, &str)> = log
+        .manifest
+        .sources
+        .iter()
+        .filter(|s| s.role == "capture")
+        .map(|s| (s.capture_id, s.name.as_str()))
+        .collect();
+    let names = || captures.iter().map(|(_, n)| *n).collect::<Vec<_>>().join(", ");
+    if captures.is_empty() {
+        bail!("{} was integrated without a capture, so it has no frames", log.dir.display());
+    }
+    let (capture, number) = match text.rsplit_once(':') {
+        Some((capture, number)) => {
+            let wanted = |(id, name): &&(i32, &str)| {
+                *name == capture
+                    || Path::new(name).file_stem().is_some_and(|s| s == capture)
+                    || id.to_string() == capture
+            };
+            let found = captures.iter().find(wanted);
+            (
+                found
+                    .ok_or_else(|| {
+                        anyhow::anyhow!("no capture `{capture}` in this log (it has {})", names())
+                    })?
+                    .0,
+                number,
+            )
+        }
+        None if captures.len() == 1 => (captures[0].0, text),
+        None => {
+            return Err(usage(format!(
+                "this log has several captures ({}); give --frame NAME:{text}",
+                names()
+            )));
+        }
+    };
+    let number: i64 =
+        number.parse().map_err(|_| usage(format!("`{number}` is not the number of a frame")))?;
+    let found = log.packets_of_frame(capture, number)?;
+    let name = log.capture(capture);
+    let Some(best) = found.first() else {
+        let rows = TableFile::open(&log.dir, &FRAME)?.rows_equal::<FrameRow>("number", &[number])?;
+        if rows.iter().any(|r| r.capture_id == capture) {
+            bail!("frame {number} of {name} was not matched with any packet of the kernel");
+        }
+        bail!("{name} has no frame {number}");
+    };
+    if found.len() > 1 {
+        let others: Vec<String> =
+            found[1..].iter().take(8).map(|a| format!("{} ({} %)", a.packet_id, a.confidence)).collect();
+        out.say(&format!(
+            "frame {number} of {name} belongs to {} packets; this is {} ({} %), also: {}",
+            found.len(),
+            best.packet_id,
+            best.confidence,
+            others.join(", ")
+        ));
+    }
+    Ok(best.packet_id)
+}
+
+/// Names of the DUT's interfaces.
+struct Devices(Vec<DeviceRow>);
+
+impl Devices {
+    fn name(&self, netns: Option<i32>, ifindex: Option<i32>) -> Option<String> {
+        let ifindex = ifindex?;
+        let here = |d: &&DeviceRow| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns);
+        let found = self.0.iter().rev().find(here).or_else(|| self.0.iter().find(|d| d.ifindex == ifindex));
+        Some(found.map_or_else(|| format!("ifindex {ifindex}"), |d| d.name.clone()))
+    }
+
+    fn netns(&self, netns: i32) -> String {
+        match self.0.iter().find(|d| d.netns == netns && !d.netns_name.is_empty()) {
+            Some(d) => d.netns_name.clone(),
+            None => netns.cast_unsigned().to_string(),
+        }
+    }
+}
+
+fn text(log: &Integrated, d: &PacketDetail, args: &Args, out: &Output) -> anyhow::Result<()> {
+    let devices = Devices(TableFile::open(&log.dir, &DEVICE)?.all::<DeviceRow>()?);
+    out.line(&title(&d.packet))?;
+    out.lines(&facts(log, d, &devices).render(out.width))?;
+    let device = |f: &FootprintRow| devices.name(f.netns, f.ifindex).unwrap_or_default();
+    let mut changes = vec![Vec::new()];
+    changes.extend(d.footprints.windows(2).map(|w| layers::changes(&w[0], &w[1], &device)));
+    if let Some(first) = d.footprints.first() {
+        out.line(&Line::new())?;
+        let layers = layers::of_footprint(first);
+        let matched = layers::matched(&layers, &d.frames);
+        let mut head = Line::of("Headers", Style::Strong).faint(" when first seen");
+        if !matched.is_empty() {
+            head = head.faint("; ✓ equal in a wire frame, and what it was recognised by");
+        }
+        out.line(&head)?;
+        out.lines(&layers::draw(&layers, &matched, out.width))?;
+        if let (Some(n), Some(size)) = (first.gso_segs, first.gso_size) {
+            out.line(&Line::new().plain(format!("   segmentation offload: {n} segments of {size} B")))?;
+        }
+    }
+    let mut timeline = Timeline::new(if args.no_calls { &[] } else { &d.calls });
+    d.frames.iter().for_each(|f| timeline.frame(f));
+    d.events.iter().for_each(|e| timeline.moment(e.event.at_ns, What::Event(e)));
+    d.lineage.iter().for_each(|l| timeline.moment(l.at_ns, What::Lineage(l)));
+    for (n, change) in changes.iter().enumerate().filter(|(_, c)| !c.is_empty()) {
+        debug_assert!(!change.is_empty());
+        timeline.moment(d.footprints[n].at_ns, What::Headers(n));
+    }
+    if !d.frames.is_empty() {
+        out.line(&Line::new())?;
+        out.line(&Line::of("On the wire", Style::Strong))?;
+        out.lines(&frames(d, out.width))?;
+    }
+    out.line(&Line::new())?;
+    out.line(&Line::of("In the kernel", Style::Strong))?;
+    let drawing = Drawing {
+        log,
+        packet: d.packet.packet_id,
+        zero_ns: d.packet.first_ns,
+        changes: &changes,
+        width: out.width,
+    };
+    let lines = drawing.lines(&timeline);
+    if lines.is_empty() {
+        out.say("no call, event or frame of this packet is in the log");
+    }
+    out.lines(&lines)
+}
+
+fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
+    let p = &d.packet;
+    let mut pairs = Pairs::new();
+    let mut fate = Line::of(verdict::name(p.verdict), verdict_style(p.verdict));
+    if let Some(reason) = p.drop_reason {
+        let name = d.drop_reason.clone().unwrap_or_else(|| format!("reason {reason}"));
+        fate = fate.put(format!(": {name}"), Style::Bad);
+        let place = d.events.iter().find(|e| !e.place.is_empty()).map(|e| e.place.as_str());
+        if let Some(place) = place {
+            fate = fate.plain(format!(" at {place}"));
+        }
+    }
+    for (name, ifindex) in [("in", p.if_in), ("out", p.if_out)] {
+        if let Some(device) = devices.name(p.netns, ifindex) {
+            fate = fate.plain(format!(", {name} {device}"));
+        }
+    }
+    pairs.line("verdict", fate);
+    let plural = |n: i32, what: &str| {
+        format!("{} {what}{}", count(n.unsigned_abs().into()), if n == 1 { "" } else { "s" })
+    };
+    let mut counts = vec![plural(p.calls, "call")];
+    if p.points > 0 {
+        counts.push(plural(p.points, "tracepoint"));
+    }
+    pairs.add(
+        "path",
+        format!(
+            "{}, of it {} in functions; {}",
+            duration(p.path_ns),
+            duration(p.kernel_ns),
+            counts.join(", ")
+        ),
+    );
+    let started = log.manifest.log.started;
+    let after =
+        format!("{} s after the start of the log", seconds(p.first_ns.saturating_sub(log.start_ns())));
+    if started.wall.0 != 0 {
+        let wall = p.first_ns.saturating_sub(started.boot.0.saturating_sub(started.wall.0));
+        pairs.add("first seen", format!("{} UTC, {after}", time_of_day(wall, true)));
+    } else {
+        pairs.add("first seen", after);
+    }
+    if let Some(pid) = p.pid {
+        pairs.add("process", log.process_name(pid, p.last_ns));
+    }
+    if let Some(netns) = p.netns {
+        pairs.add("namespace", devices.netns(netns));
+    }
+    for loss in &d.losses {
+        let cause = u8::try_from(loss.cause).ok().and_then(LossCause::from_u8).map_or("?", LossCause::name);
+        let cpu = loss.cpu.map(|c| format!(" on CPU {c}")).unwrap_or_default();
+        pairs.line(
+            "incomplete",
+            Line::of(
+                format!(
+                    "{} records lost in this time ({cause}{cpu}): calls may be missing",
+                    count(loss.count.unsigned_abs())
+                ),
+                Style::Bad,
+            ),
+        );
+    }
+    pairs
+}
+
+fn frames(d: &PacketDetail, width: usize) -> Vec<Line> {
+    let relative = |f: &FrameOfPacket| f.frame.boot_ns.map(|t| t.saturating_sub(d.packet.first_ns));
+    let times: Vec<i64> = d.frames.iter().filter_map(relative).collect();
+    let axis = TimeAxis::for_range(
+        times.iter().copied().min().unwrap_or(0).min(0),
+        times.iter().copied().max().unwrap_or(0).max(d.packet.path_ns),
+    );
+    let dut = if axis.unit == "µs" {
+        "device µs"
+    } else if axis.unit == "ms" {
+        "device ms"
+    } else {
+        "device s"
+    };
+    let mut table = Table::new(&[
+        Column::right("frame", 0),
+        Column::left("capture", 0, 8),
+        Column::left("interface", 2, 6),
+        Column::left("way", 0, 0),
+        Column::right("bytes", 5),
+        Column::left("sniffer's clock, UTC", 0, 0),
+        Column::right(dut, 0),
+        Column::left("±", 0, 0),
+        Column::left("recognised by", 4, 0),
+        Column::right("sure", 3),
+    ]);
+    for f in &d.frames {
+        let plain = |text: String| (text, Style::Plain);
+        let sure = f.association.confidence;
+        let mut by = match_key::name(f.association.key).to_owned();
+        if f.via_packet != d.packet.packet_id {
+            by += &format!(", by packet {}", f.via_packet);
+        }
+        if f.association.alternatives > 0 {
+            by += &format!(", {} others fit", f.association.alternatives);
+        }
+        table.row(vec![
+            (f.frame.number.to_string(), Style::Wire),
+            plain(f.capture.clone()),
+            plain(f.interface.clone()),
+            plain(if f.association.side == side::UNKNOWN {
+                "seen".to_owned()
+            } else {
+                side::name(f.association.side).to_owned()
+            }),
+            plain(f.frame.len_bytes.to_string()),
+            plain(time_of_day(f.frame.wall_ns, false)),
+            plain(relative(f).map_or("?".to_owned(), |t| axis.show(t))),
+            plain(duration(f.association.bound_ns)),
+            plain(by),
+            (format!("{sure} %"), if sure >= 90 { Style::Good } else { Style::Warn }),
+        ]);
+    }
+    let (mut lines, hidden) = table.render(width);
+    if hidden.contains(&"recognised by") || hidden.contains(&"sure") {
+        // No room in the line: a second one each.
+        let mut both = vec![lines.remove(0)];
+        for (line, f) in lines.into_iter().zip(&d.frames) {
+            both.push(line);
+            let mut text = format!(
+                "       {} B, by {}, {} % sure",
+                f.frame.len_bytes,
+                match_key::name(f.association.key),
+                f.association.confidence
+            );
+            if !f.interface.is_empty() && hidden.contains(&"interface") {
+                text = format!("       {}, {}", f.interface, text.trim_start());
+            }
+            if f.via_packet != d.packet.packet_id {
+                text += &format!(", by packet {}", f.via_packet);
+            }
+            both.push(Line::of(text, Style::Faint));
+        }
+        return both;
+    }
+    lines
+}

@@ -1,0 +1,263 @@
+//! `kpat packets`: a list of packets.
+
+mod expression;
+
+use crate::open::{self, Integrated};
+use crate::output::{Output, usage};
+use crate::protocol;
+use crate::render::{Column, Line, Style, Table, count, duration_aligned, parse_duration, seconds};
+use clap::ValueEnum;
+use kpat_analysis::query::{PacketFilter, PacketSort, verdict};
+use kpat_store::tables::PacketRow;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub struct Args {
+    /// The integrated log
+    #[arg(value_name = "X.kpat")]
+    log: PathBuf,
+    /// Which packets, for example: tcp port 80 dropped
+    #[arg(value_name = "EXPRESSION")]
+    expression: Vec<String>,
+    /// tcp, udp, icmp, icmpv6, arp, ip, ip6 or a number
+    #[arg(long)]
+    proto: Option<String>,
+    /// Source or destination address
+    #[arg(long, value_parser = expression::address)]
+    addr: Option<String>,
+    /// Source or destination port
+    #[arg(long)]
+    port: Option<u16>,
+    /// delivered, forwarded, dropped, sent, in-flight, transformed, unknown
+    #[arg(long)]
+    verdict: Option<String>,
+    /// Handled by a function that fits this name or glob
+    #[arg(long, value_name = "GLOB")]
+    func: Option<String>,
+    /// At least this long in the kernel, for example 10us
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    min_path: Option<i64>,
+    /// At most this long in the kernel
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_path: Option<i64>,
+    /// Alive at or after this time since the start, for example 1.5s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    from: Option<i64>,
+    /// Alive at or before this time since the start
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    to: Option<i64>,
+    /// In what order
+    #[arg(long, default_value = "time")]
+    sort: Sort,
+    /// The other way round
+    #[arg(long, short)]
+    reverse: bool,
+    /// Show at most so many; 0: all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sort {
+    /// First seen first
+    Time,
+    /// Longest path first
+    Path,
+    /// Most time in functions first
+    Kernel,
+    /// Largest first
+    Length,
+    /// Most calls first
+    Calls,
+}
+
+impl Args {
+    fn filter(&self, store: &Integrated) -> anyhow::Result<PacketFilter> {
+        let start = store.start_ns();
+        let code = match &self.verdict {
+            None => None,
+            Some(name) => Some(verdict::from_name(name).ok_or_else(|| {
+                usage(format!(
+                    "`{name}` is no verdict: use delivered, forwarded, dropped, sent, in-flight, transformed or unknown"
+                ))
+            })?),
+        };
+        let mut filter = PacketFilter {
+            proto: self.proto.clone(),
+            addr: self.addr.clone(),
+            port: self.port,
+            verdict: code,
+            func: self.func.clone(),
+            min_path_ns: self.min_path,
+            max_path_ns: self.max_path,
+            from_ns: self.from.map(|t| start.saturating_add(t)),
+            to_ns: self.to.map(|t| start.saturating_add(t)),
+            ..PacketFilter::default()
+        };
+        expression::parse(&self.expression.join(" "), &mut filter, start).map_err(usage)?;
+        Ok(filter)
+    }
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let store = open::integrated(&args.log)?;
+    let filter = args.filter(&store)?;
+    let sort = match args.sort {
+        Sort::Time => PacketSort::Time,
+        Sort::Path => PacketSort::Path,
+        Sort::Kernel => PacketSort::Kernel,
+        Sort::Length => PacketSort::Length,
+        Sort::Calls => PacketSort::Calls,
+    };
+    // The other end of the order is only known when all were seen.
+    let asked = if args.reverse { 0 } else { args.limit };
+    let mut list = store.packets(&filter, sort, asked)?;
+    if args.reverse {
+        list.rows.reverse();
+        if args.limit > 0 {
+            list.rows.truncate(args.limit);
+        }
+    }
+    if out.json {
+        let packets: Vec<Value> = list.rows.iter().map(|p| as_json(&store, p)).collect();
+        out.value(&json!({
+            "start_boot_ns": store.start_ns(),
+            "total": list.total,
+            "shown": packets.len(),
+            "packets": packets,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if list.rows.is_empty() {
+        out.say("no packet fits");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (lines, hidden) = table(&store, &list.rows).render(out.width);
+    out.lines(&lines)?;
+    if (list.rows.len() as u64) < list.total {
+        out.say(&format!(
+            "{} of {} packets shown; --limit 0 shows all",
+            count(list.rows.len() as u64),
+            count(list.total)
+        ));
+    }
+    hint_hidden(out, &hidden);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names the columns that a narrow terminal left out.
+pub fn hint_hidden(out: &Output, hidden: &[&str]) {
+    if !hidden.is_empty() {
+        out.say(&format!("no room for: {} (wider terminal, --width or --json)", hidden.join(", ")));
+    }
+}
+
+/// Styles say nothing that the word does not.
+pub fn verdict_style(code: i32) -> Style {
+    match code {
+        verdict::DELIVERED | verdict::FORWARDED | verdict::SENT => Style::Good,
+        verdict::DROPPED => Style::Bad,
+        verdict::UNKNOWN => Style::Faint,
+        _ => Style::Warn,
+    }
+}
+
+pub fn table(store: &Integrated, rows: &[PacketRow]) -> Table {
+    let mut table = Table::new(&[
+        Column::right("id", 0),
+        Column::right("time s", 0),
+        Column::left("source", 0, 13),
+        Column::left("destination", 0, 13),
+        Column::left("proto", 0, 0),
+        Column::right("length", 6),
+        Column::left("info", 5, 12),
+        Column::right("frames", 8),
+        Column::right("calls", 7),
+        Column::right("path     ", 0),
+        Column::left("verdict", 0, 0),
+        Column::left("process", 9, 0),
+        Column::right("match", 10),
+        Column::left("drop reason", 4, 11),
+    ]);
+    let start = store.start_ns();
+    for p in rows {
+        let plain = |text: String| (text, Style::Plain);
+        let process = p.pid.map(|pid| store.process_name(pid, p.last_ns));
+        table.row(vec![
+            plain(p.packet_id.to_string()),
+            plain(seconds(p.first_ns.saturating_sub(start))),
+            plain(protocol::endpoint(p.src_addr.as_deref(), p.sport)),
+            plain(protocol::endpoint(p.dst_addr.as_deref(), p.dport)),
+            plain(protocol::name(p.ethertype, p.proto)),
+            plain(if p.len_bytes == 0 { "?".to_owned() } else { p.len_bytes.to_string() }),
+            plain(protocol::summary(p)),
+            (p.frames.to_string(), if p.frames > 0 { Style::Wire } else { Style::Faint }),
+            plain(p.calls.to_string()),
+            plain(duration_aligned(p.path_ns)),
+            (verdict::name(p.verdict).to_owned(), verdict_style(p.verdict)),
+            plain(process.unwrap_or_default()),
+            plain(p.confidence.map(|c| format!("{c} %")).unwrap_or_default()),
+            (p.drop_reason.map(|r| store.drop_name(r)).unwrap_or_default(), Style::Bad),
+        ]);
+    }
+    table
+}
+
+pub fn as_json(store: &Integrated, p: &PacketRow) -> Value {
+    json!({
+        "packet_id": p.packet_id,
+        "first_boot_ns": p.first_ns,
+        "last_boot_ns": p.last_ns,
+        "path_ns": p.path_ns,
+        "kernel_ns": p.kernel_ns,
+        "protocol": protocol::name(p.ethertype, p.proto),
+        "ethertype": p.ethertype,
+        "ip_proto": p.proto,
+        "src_addr": p.src_addr,
+        "dst_addr": p.dst_addr,
+        "src_port": p.sport,
+        "dst_port": p.dport,
+        "tcp_flags": p.tcp_flags,
+        "tcp_seq": p.tcp_seq,
+        "icmp_type": p.icmp_kind,
+        "icmp_id": p.icmp_id,
+        "icmp_seq": p.icmp_seq,
+        "arp_op": p.arp_op,
+        "len_bytes": p.len_bytes,
+        "frames": p.frames,
+        "calls": p.calls,
+        "points": p.points,
+        "verdict": verdict::name(p.verdict),
+        "drop_reason": p.drop_reason.map(|r| store.drop_name(r)),
+        "pid": p.pid,
+        "process": p.pid.and_then(|pid| store.process(pid, p.last_ns)).map(|q| q.comm.as_str()),
+        "netns": p.netns,
+        "in_ifindex": p.if_in,
+        "out_ifindex": p.if_out,
+        "match_confidence_percent": p.confidence,
+    })
+}
+
+/// Heading of one packet, as `kpat packet` begins.
+pub fn title(p: &PacketRow) -> Line {
+    let addresses = [
+        protocol::endpoint(p.src_addr.as_deref(), p.sport),
+        protocol::endpoint(p.dst_addr.as_deref(), p.dport),
+    ];
+    let mut line = Line::of(format!("Packet {}", p.packet_id), Style::Strong)
+        .plain(format!("  {}", protocol::name(p.ethertype, p.proto)));
+    let info = protocol::summary(p);
+    if !info.is_empty() {
+        line = line.plain(format!(" {info}"));
+    }
+    if addresses.iter().any(|a| !a.is_empty()) {
+        line = line.plain(format!("  {} → {}", addresses[0], addresses[1]));
+    }
+    if p.len_bytes > 0 {
+        line = line.plain(format!("  {} B", count(p.len_bytes.unsigned_abs())));
+    }
+    line
+}

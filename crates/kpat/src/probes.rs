@@ -1,0 +1,138 @@
+//! `kpat probes`: which functions would be probed and how the packet is reached in each.
+
+use crate::output::Output;
+use crate::render::{Column, Line, Style, Table, count};
+use kpat_probe::btf::Btf;
+use kpat_probe::choose::{self, Statistics, Via};
+use kpat_probe::kernel::{self, Symbols};
+use kpat_probe::profile::{self, Selection};
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Select {
+    /// path (functions that move a packet), router, tcp, app, driver:NAME, all, none
+    #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE")]
+    pub profile: String,
+    /// Functions to add (glob; may be repeated)
+    #[arg(long, value_name = "GLOB")]
+    pub add: Vec<String>,
+    /// Functions to leave out (glob; may be repeated)
+    #[arg(long, value_name = "GLOB")]
+    pub remove: Vec<String>,
+}
+
+impl Select {
+    pub fn selection(&self) -> Selection {
+        Selection { profile: self.profile.clone(), add: self.add.clone(), remove: self.remove.clone() }
+    }
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    select: Select,
+    /// The table of KPAT's paper for this kernel: how many functions handle packets, by kind of polymorphism
+    #[arg(long)]
+    stats: bool,
+    /// How deep --stats follows nested structures
+    #[arg(long, default_value_t = 6, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=12))]
+    depth: u8,
+    /// Also list what was left out, with the reason
+    #[arg(long)]
+    left_out: bool,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let btfs = Btf::running()?;
+    if args.stats {
+        return statistics(&choose::statistics(&btfs, args.depth as usize), btfs.len() - 1, out);
+    }
+    let selection = args.select.selection();
+    selection.check()?;
+    let symbols = Symbols::running();
+    let traceable = kernel::traceable();
+    let found = choose::candidates(&btfs);
+    let (chosen, logged) = choose::choose(&found, &selection, false, traceable.as_ref(), &symbols);
+    let rows: Vec<_> = chosen.functions.iter().zip(&logged).filter(|(_, l)| **l).map(|(c, _)| c).collect();
+    if out.json {
+        out.value(&json!({
+            "profile": args.select.profile,
+            "functions": rows.iter().map(|c| json!({
+                "name": c.name, "module": c.module, "layer": profile::layer(&c.name), "via": c.via.text(),
+            })).collect::<Vec<_>>(),
+            "left_out": chosen.left_out.iter().map(|(n, r)| json!({"name": n, "reason": r})).collect::<Vec<_>>(),
+            "list_known": traceable.is_some(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut t = Table::new(&[
+        Column::left("function", 0, 24),
+        Column::left("layer", 0, 0),
+        Column::left("module", 1, 0),
+        Column::left("packet", 0, 16),
+    ]);
+    for c in &rows {
+        let style = if matches!(c.via, Via::Argument(_)) { Style::Plain } else { Style::Warn };
+        t.row(vec![
+            (c.name.clone(), Style::Plain),
+            (profile::layer(&c.name).into(), Style::Faint),
+            (c.module.clone(), Style::Faint),
+            (c.via.text(), style),
+        ]);
+    }
+    if !rows.is_empty() {
+        out.lines(&t.render(out.width).0)?;
+    }
+    if args.left_out {
+        let mut t = Table::new(&[Column::left("left out", 0, 24), Column::left("reason", 0, 20)]);
+        for (n, r) in &chosen.left_out {
+            t.row(vec![(n.clone(), Style::Plain), (r.clone(), Style::Plain)]);
+        }
+        out.line(&Line::new())?;
+        out.lines(&t.render(out.width).0)?;
+    }
+    let silent = logged.iter().filter(|l| !**l).count();
+    out.say(&format!(
+        "{} functions of profile {}, {} left out{}; {silent} more are probed to keep packets apart and are not logged",
+        rows.len(),
+        args.select.profile,
+        chosen.left_out.len(),
+        if args.left_out { "" } else { " (--left-out lists them)" },
+    ));
+    if traceable.is_none() {
+        out.say("this kernel does not list what it can trace; some of these may be refused when attached");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn statistics(s: &Statistics, modules: usize, out: &Output) -> anyhow::Result<ExitCode> {
+    if out.json {
+        let mut v = serde_json::to_value(s)?;
+        v["modules"] = modules.into();
+        out.value(&v)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut t = Table::new(&[Column::left("class", 0, 0), Column::right("types", 0), Column::right("functions", 0)]);
+    let n = |v: usize| count(v as u64);
+    let mut row = |what: &str, types: String, functions: String| {
+        t.row(vec![(what.into(), Style::Plain), (types, Style::Plain), (functions, Style::Plain)]);
+    };
+    row("all functions", String::new(), n(s.functions));
+    row("take sk_buff *", "1".into(), n(s.takes_skb));
+    row("take sk_buff **", String::new(), n(s.takes_skb_pointer));
+    row("return sk_buff *", String::new(), n(s.returns_skb));
+    row("direct (any of these)", String::new(), n(s.direct));
+    row("alias (typedef)", n(s.aliases), String::new());
+    row("carriers (one packet, at most 256 bytes)", n(s.carrier_structures), format!("+{}", n(s.carrier_functions)));
+    for (i, (types, functions)) in s.embedded.iter().enumerate() {
+        let what = if i == 0 { "customised types, depth 1".to_string() } else { format!("nested by embedding, depth {}", i + 1) };
+        row(&what, n(*types), n(*functions));
+    }
+    for (i, (types, functions)) in s.pointed.iter().enumerate().skip(1) {
+        row(&format!("nested by pointers too, depth {}", i + 1), n(*types), n(*functions));
+    }
+    out.lines(&t.render(out.width).0)?;
+    out.say(&format!("vmlinux and {modules} modules; direct functions and carriers are what kpat probes"));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,176 @@
+//! Names and one-line summaries of protocol fields.
+
+use kpat_store::tables::PacketRow;
+
+pub const ETH_IPV4: i32 = 0x0800;
+pub const ETH_ARP: i32 = 0x0806;
+pub const ETH_IPV6: i32 = 0x86dd;
+
+pub fn ethertype(code: i32) -> String {
+    match code {
+        ETH_IPV4 => "IPv4".to_owned(),
+        ETH_ARP => "ARP".to_owned(),
+        ETH_IPV6 => "IPv6".to_owned(),
+        0x8847 | 0x8848 => "MPLS".to_owned(),
+        0x8863 | 0x8864 => "PPPoE".to_owned(),
+        0x888e => "EAPOL".to_owned(),
+        0x88cc => "LLDP".to_owned(),
+        0x8100 => "VLAN".to_owned(),
+        0x88a8 => "QinQ".to_owned(),
+        other => format!("{other:#06x}"),
+    }
+}
+
+pub fn ip_proto(code: i32) -> String {
+    match code {
+        1 => "ICMP",
+        2 => "IGMP",
+        4 => "IPIP",
+        6 => "TCP",
+        17 => "UDP",
+        41 => "IPv6-in-IP",
+        47 => "GRE",
+        50 => "ESP",
+        51 => "AH",
+        58 => "ICMPv6",
+        89 => "OSPF",
+        132 => "SCTP",
+        _ => return format!("IP-{code}"),
+    }
+    .to_owned()
+}
+
+/// What a packet is called in lists.
+pub fn name(ether: Option<i32>, proto: Option<i32>) -> String {
+    match (proto, ether) {
+        (Some(p), _) => ip_proto(p),
+        (None, Some(e)) => ethertype(e),
+        (None, None) => "?".to_owned(),
+    }
+}
+
+pub fn tcp_flags(flags: i32) -> String {
+    const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+    // SYN first, as everyone reads it.
+    const ORDER: [usize; 8] = [1, 0, 2, 3, 4, 5, 6, 7];
+    let set: Vec<&str> = ORDER.iter().filter(|&&i| flags & (1 << i) != 0).map(|&i| NAMES[i]).collect();
+    if set.is_empty() { "no flags".to_owned() } else { set.join(" ") }
+}
+
+pub fn icmp_kind(v6: bool, kind: i32) -> String {
+    match (v6, kind) {
+        (false, 0) | (true, 129) => "echo reply",
+        (false, 8) | (true, 128) => "echo request",
+        (false, 3) | (true, 1) => "unreachable",
+        (false, 5) | (true, 137) => "redirect",
+        (false, 11) | (true, 3) => "time exceeded",
+        (true, 2) => "packet too big",
+        (true, 133) => "router solicitation",
+        (true, 134) => "router advertisement",
+        (true, 135) => "neighbour solicitation",
+        (true, 136) => "neighbour advertisement",
+        (true, 143) => "multicast listener report",
+        _ => return format!("type {kind}"),
+    }
+    .to_owned()
+}
+
+pub fn arp_op(op: i32) -> String {
+    match op {
+        1 => "request".to_owned(),
+        2 => "reply".to_owned(),
+        n => format!("operation {n}"),
+    }
+}
+
+/// Address and port as one word.
+pub fn endpoint(addr: Option<&str>, port: Option<i32>) -> String {
+    match (addr, port) {
+        (Some(a), Some(p)) if a.contains(':') => format!("[{a}]:{p}"),
+        (Some(a), Some(p)) => format!("{a}:{p}"),
+        (Some(a), None) => a.to_owned(),
+        (None, Some(p)) => format!(":{p}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// What distinguishes a packet beyond its addresses.
+pub fn summary(p: &PacketRow) -> String {
+    if let Some(flags) = p.tcp_flags {
+        let seq = p.tcp_seq.map(|s| format!(" seq {s}")).unwrap_or_default();
+        return format!("{}{seq}", tcp_flags(flags));
+    }
+    if let Some(kind) = p.icmp_kind {
+        let mut text = icmp_kind(p.proto == Some(58), kind);
+        if text.starts_with("echo") {
+            text += &format!(" id {} seq {}", p.icmp_id.unwrap_or(0), p.icmp_seq.unwrap_or(0));
+        }
+        return text;
+    }
+    p.arp_op.map(arp_op).unwrap_or_default()
+}
+
+/// States of `include/net/tcp_states.h`.
+pub fn tcp_state(code: i64) -> String {
+    const NAMES: [&str; 14] = [
+        "?",
+        "ESTABLISHED",
+        "SYN_SENT",
+        "SYN_RECV",
+        "FIN_WAIT1",
+        "FIN_WAIT2",
+        "TIME_WAIT",
+        "CLOSE",
+        "CLOSE_WAIT",
+        "LAST_ACK",
+        "LISTEN",
+        "CLOSING",
+        "NEW_SYN_RECV",
+        "BOUND_INACTIVE",
+    ];
+    usize::try_from(code)
+        .ok()
+        .filter(|&c| c > 0)
+        .and_then(|c| NAMES.get(c))
+        .map_or_else(|| format!("state {code}"), |n| (*n).to_owned())
+}
+
+/// States of `include/uapi/linux/neighbour.h`.
+pub fn neighbour_state(code: i64) -> String {
+    match code {
+        0x00 => "none",
+        0x01 => "incomplete",
+        0x02 => "reachable",
+        0x04 => "stale",
+        0x08 => "delay",
+        0x10 => "probe",
+        0x20 => "failed",
+        0x40 => "noarp",
+        0x80 => "permanent",
+        _ => return format!("state {code:#x}"),
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries() {
+        let tcp =
+            PacketRow { proto: Some(6), tcp_flags: Some(0x12), tcp_seq: Some(7), ..PacketRow::default() };
+        assert_eq!(summary(&tcp), "SYN ACK seq 7");
+        let echo = PacketRow {
+            proto: Some(58),
+            icmp_kind: Some(128),
+            icmp_id: Some(3),
+            icmp_seq: Some(4),
+            ..PacketRow::default()
+        };
+        assert_eq!(summary(&echo), "echo request id 3 seq 4");
+        assert_eq!(summary(&PacketRow { arp_op: Some(2), ..PacketRow::default() }), "reply");
+        assert_eq!(endpoint(Some("fe80::1"), Some(53)), "[fe80::1]:53");
+        assert_eq!(tcp_state(-1), "state -1");
+    }
+}

@@ -1,0 +1,279 @@
+//! `kpat record`: what was typed becomes options; notes of the recorder become words on the terminal.
+
+use crate::output::{Meter, Output, usage};
+use crate::probes::Select;
+use crate::render::{bytes, count, duration, parse_duration};
+use anyhow::Context;
+use kpat_capture::sniff::{SniffStats, Sniffer};
+use kpat_klog::Codec;
+use kpat_probe::mechanism::Mechanism;
+use kpat_probe::netlink::{self, NetnsRef};
+use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The log to write
+    #[arg(short, long, default_value = "kpat.kbl", value_name = "FILE.kbl")]
+    output: PathBuf,
+    /// Only packets that match (pcap-filter syntax); a packet that matched once is followed to its end
+    #[arg(short, long, default_value = "", value_name = "FILTER", hide_default_value = true)]
+    filter: String,
+    #[command(flatten)]
+    select: Select,
+    /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the best that works here]
+    #[arg(long, value_name = "NAME")]
+    mechanism: Option<String>,
+    /// Only packets first seen in this network namespace (a name of `ip netns`, or `self`; may be repeated)
+    #[arg(long, value_name = "NAME")]
+    netns: Vec<String>,
+    /// Only packets first seen on this interface (may be repeated)
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
+    interfaces: Vec<String>,
+    /// Also capture the wire at this interface (NAME or NETNS:NAME; may be repeated), as pcapng beside the log
+    #[arg(long, value_name = "IF")]
+    sniff: Vec<String>,
+    /// Stop after this time (10s, 500ms, 2m)
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration_ns: Option<i64>,
+    /// Written when everything is attached and logging
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// Ring of each CPU (power of two, at least 64K)
+    #[arg(long, default_value = "8M", value_name = "SIZE", value_parser = parse_size)]
+    ring: u64,
+    /// Packets that can be followed at once
+    #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
+    packets: u32,
+    /// Flight recorder: keep the newest in this much memory, write only when asked (`kpat ctl dump`, SIGUSR1, the end)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// A dump of the flight recorder holds the last so much [default: all that is in memory]
+    #[arg(long, value_name = "TIME", requires = "memory", value_parser = parse_duration)]
+    last: Option<i64>,
+    /// Dump the flight recorder when a packet is dropped
+    #[arg(long, requires = "memory")]
+    dump_on_drop: bool,
+    /// Attach, but log nothing until `kpat ctl resume`
+    #[arg(long)]
+    paused: bool,
+    /// Compress the log (zstd): a fifth smaller for half as much CPU again
+    #[arg(long)]
+    compress: bool,
+    /// Do not sample the kernel's own statistics of our programs
+    #[arg(long)]
+    no_cost: bool,
+    /// Record while this command runs; its exit code is passed on
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let n: u64 = digits.parse().map_err(|_| format!("{text:?} is not a size; write 64K, 8M or 1G"))?;
+    let factor = match unit.trim_end_matches(['i', 'B', 'b']) {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return Err(format!("{unit:?} is no unit of size; write 64K, 8M or 1G")),
+    };
+    n.checked_mul(factor).filter(|n| *n <= 1 << 36).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
+    names
+        .iter()
+        .map(|n| match n.as_str() {
+            "self" => netlink::current_netns().context("this process's network namespace"),
+            name => netlink::by_name(name).ok_or_else(|| {
+                let known: Vec<String> = netlink::named_netns().into_iter().filter_map(|n| n.name).collect();
+                let list = if known.is_empty() { "there are none".to_string() } else { format!("there are {}", known.join(", ")) };
+                usage(format!("no network namespace is called {name}; {list}"))
+            }),
+        })
+        .collect()
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
+    let mechanism = match &args.mechanism {
+        None => None,
+        Some(name) => Some(Mechanism::parse(name).ok_or_else(|| {
+            let all: Vec<&str> = Mechanism::ALL.iter().map(|m| m.name()).collect();
+            usage(format!("no mechanism is called {name}; there are {}", all.join(", ")))
+        })?),
+    };
+    let mode = match args.memory {
+        None => Mode::Disk,
+        Some(bytes) => Mode::Memory {
+            bytes: bytes as usize,
+            last: args.last.map(|ns| Duration::from_nanos(ns as u64)),
+            dump_on_drop: args.dump_on_drop,
+        },
+    };
+    Ok(Options {
+        output: args.output.clone(),
+        mechanism,
+        selection: args.select.selection(),
+        filter: args.filter.clone(),
+        netns: namespaces(&args.netns)?,
+        interfaces: args.interfaces.clone(),
+        ring_bytes: args.ring.clamp(1 << 16, 1 << 30) as usize,
+        packets: args.packets,
+        codec: if args.compress { Codec::Zstd } else { Codec::None },
+        mode,
+        paused: args.paused,
+        duration: args.duration_ns.map(|ns| Duration::from_nanos(ns.max(0) as u64)),
+        command: args.command.clone(),
+        ready_file: args.ready_file.clone(),
+        measure_cost: !args.no_cost,
+        words: std::env::args().collect(),
+    })
+}
+
+fn start_sniffers(args: &Args) -> anyhow::Result<Vec<(String, PathBuf, Sniffer)>> {
+    let mut out = Vec::new();
+    for spec in &args.sniff {
+        let (netns, name) = match spec.split_once(':') {
+            Some((n, i)) => (Some(n), i),
+            None => (None, spec.as_str()),
+        };
+        let path = if args.sniff.len() == 1 {
+            args.output.with_extension("pcapng")
+        } else {
+            let stem = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            args.output.with_file_name(format!("{stem}.{}.pcapng", spec.replace(':', "-")))
+        };
+        let sniffer = Sniffer::start(name, netns, &path, 262_144).with_context(|| format!("cannot capture at {spec}"))?;
+        out.push((spec.clone(), path, sniffer));
+    }
+    Ok(out)
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let options = options(args)?;
+    check_output(&args.output)?;
+    let mut meter = Meter::default();
+    let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut told = std::time::Instant::now() - Duration::from_secs(10);
+    let mut tell = |note: Note| match note {
+        Note::Decided { mechanism, passed_over, functions, left_out } => {
+            if mechanism == Mechanism::Tracepoint {
+                out.say(&format!("mechanism tracepoint: {}", mechanism.limits()));
+                if let Some(first) = passed_over.first() {
+                    out.say(&format!("function probes are not to be had here ({first}; `kpat doctor` has all reasons)"));
+                }
+            } else {
+                out.say(&format!("mechanism {}: {functions} functions, {left_out} left out", mechanism.name()));
+            }
+        }
+        Note::Attaching { done, of } => out.progress(&mut meter, "attaching", done as u64, of as u64),
+        Note::Attached { functions, seconds } => {
+            out.clear_progress();
+            out.say(&format!("{functions} attached in {seconds:.2} s"));
+        }
+        Note::Ready => out.say(if args.paused { "attached, paused (kpat ctl resume)" } else { "recording; Ctrl-C ends it" }),
+        Note::Lost { cause, cpu, count: n } => {
+            *lost.entry(cause.name()).or_insert(0) += n;
+            if told.elapsed() > Duration::from_secs(2) {
+                told = std::time::Instant::now();
+                let place = if cpu >= 0 { format!(" on CPU {cpu}") } else { String::new() };
+                out.say(&format!("lost {} ({}){place}: {}", count(n), cause.name(), cause.advice()));
+            }
+        }
+        Note::Dumped { path, records } => out.say(&format!("dumped {} records to {}", count(records), path.display())),
+        Note::DiskFull => out.say("the disk is full: what was written is safe, what comes now is lost and counted"),
+        Note::Detaching => {}
+    };
+    let recorder = Recorder::start(options, &mut tell)?;
+    let sniffers = start_sniffers(args)?;
+    let outcome = recorder.run(&mut tell)?;
+    let mut captures = Vec::new();
+    for (spec, path, s) in sniffers {
+        captures.push((spec, path, s.stop().context("the capture did not end in order")?));
+    }
+    report(args, &outcome, &captures, out)?;
+    let any_lost = outcome.summary.losses.iter().any(|l| l.count > 0 && l.cause != "evicted");
+    match outcome.command_code {
+        Some(code) if code != 0 => Ok(ExitCode::from(code.clamp(0, 255) as u8)),
+        _ => Ok(out.ended(any_lost)),
+    }
+}
+
+/// Refuses early what would fail after attaching.
+fn check_output(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Err(usage(format!("{} is a folder; -o wants a file name such as X.kbl", path.display())));
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(usage(format!("there is no folder {}; make it first", folder.display())));
+    }
+    Ok(())
+}
+
+fn report(args: &Args, o: &Outcome, captures: &[(String, PathBuf, SniffStats)], out: &Output) -> anyhow::Result<()> {
+    let (s, c) = (&o.summary, &o.summary.cost);
+    let per_hit = if c.probe_hits > 0 { c.probe_ns as f64 / c.probe_hits as f64 } else { 0.0 };
+    let cpu_share = |ns: u64| 100.0 * ns as f64 / (c.wall_ns.max(1) as f64 * c.cpus.max(1) as f64);
+    let per_record = if s.records > 0 { s.bytes as f64 / s.records as f64 } else { 0.0 };
+    if out.json {
+        return out.value(&json!({
+            "outputs": o.outputs,
+            "mechanism": o.mechanism.name(),
+            "functions": o.functions,
+            "records": s.records,
+            "bytes": s.bytes,
+            "bytes_per_record": per_record,
+            "end_reason": s.end_reason,
+            "losses": s.losses,
+            "left_out": o.left_out.len(),
+            "cost": {
+                "probe_hits": c.probe_hits, "probe_ns": c.probe_ns, "ns_per_hit": per_hit, "drain_cpu_ns": c.drain_cpu_ns,
+                "wall_ns": c.wall_ns, "cpus": c.cpus, "probe_cpu_percent": cpu_share(c.probe_ns), "drain_cpu_percent": cpu_share(c.drain_cpu_ns),
+                "attach_ns": c.attach_ns, "detach_ns": c.detach_ns,
+            },
+            "captures": captures.iter().map(|(spec, path, s)| json!({
+                "interface": spec, "path": path, "frames": s.frames, "bytes": s.bytes, "kernel_drops": s.kernel_drops,
+            })).collect::<Vec<_>>(),
+        }));
+    }
+    for p in &o.outputs {
+        out.say(&format!("{}: {} records, {} ({per_record:.1} bytes each); {}", p.display(), count(s.records), bytes(s.bytes), s.end_reason));
+    }
+    for (spec, path, s) in captures {
+        let drops = if s.kernel_drops > 0 { format!(", {} dropped by the kernel", count(s.kernel_drops)) } else { String::new() };
+        out.say(&format!("{}: {} frames at {spec}{drops}", path.display(), count(s.frames)));
+    }
+    if c.probe_hits > 0 {
+        out.say(&format!(
+            "cost: about {} probe hits of {per_hit:.0} ns, {:.2} % of {} CPUs; draining {:.2} %; detached in {}",
+            count(c.probe_hits),
+            cpu_share(c.probe_ns),
+            c.cpus,
+            cpu_share(c.drain_cpu_ns),
+            duration(c.detach_ns as i64)
+        ));
+    }
+    let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
+    for l in &s.losses {
+        *causes.entry(&l.cause).or_insert(0) += l.count;
+    }
+    if causes.is_empty() {
+        out.say("nothing was lost");
+    }
+    for (cause, n) in causes {
+        let advice = kpat_model::LossCause::ALL.into_iter().find(|c| c.name() == cause).map_or("", |c| c.advice());
+        out.say(&format!("lost: {} by {cause} ({advice})", count(n)));
+    }
+    if args.memory.is_none() {
+        let next = args.output.with_extension("kpat");
+        let captures: Vec<String> = captures.iter().map(|(_, p, _)| format!(" {}", p.display())).collect();
+        out.say(&format!("next: kpat integrate {}{} -o {}", args.output.display(), captures.concat(), next.display()));
+    }
+    Ok(())
+}

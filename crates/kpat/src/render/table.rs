@@ -1,0 +1,191 @@
+//! Tables that fit: when the terminal is narrow, first long names are shortened in the middle, then the columns that
+//! matter least are left out, and the caller is told which.
+
+use super::{Line, Style};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    pub head: &'static str,
+    pub align: Align,
+    /// 0: always shown; of the others the largest goes first.
+    pub rank: u8,
+    /// May be shortened to this many characters; 0: never.
+    pub least: usize,
+}
+
+impl Column {
+    pub const fn left(head: &'static str, rank: u8, least: usize) -> Column {
+        Column { head, align: Align::Left, rank, least }
+    }
+
+    pub const fn right(head: &'static str, rank: u8) -> Column {
+        Column { head, align: Align::Right, rank, least: 0 }
+    }
+}
+
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<(String, Style)>>,
+}
+
+const GAP: usize = 2;
+
+impl Table {
+    pub fn new(columns: &[Column]) -> Table {
+        Table { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    pub fn row(&mut self, cells: Vec<(String, Style)>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// The lines, and the heads of the columns for which there was no room. `width` 0: as wide as needed.
+    pub fn render(&self, width: usize) -> (Vec<Line>, Vec<&'static str>) {
+        let len = |s: &str| super::clean(s).chars().count();
+        let natural: Vec<usize> = (0..self.columns.len())
+            .map(|c| {
+                let cells = self.rows.iter().map(|r| len(&r[c].0)).max().unwrap_or(0);
+                if cells == 0 && !self.rows.is_empty() { 0 } else { cells.max(len(self.columns[c].head)) }
+            })
+            .collect();
+        // A column without any content says nothing.
+        let mut shown: Vec<usize> = (0..self.columns.len()).filter(|&c| natural[c] > 0).collect();
+        let mut hidden = Vec::new();
+        let least = |c: usize| match self.columns[c].least {
+            0 => natural[c],
+            n => natural[c].min(n.max(len(self.columns[c].head))),
+        };
+        let total = |shown: &[usize], of: &dyn Fn(usize) -> usize| -> usize {
+            shown.iter().map(|&c| of(c) + GAP).sum::<usize>().saturating_sub(GAP)
+        };
+        if width > 0 {
+            while total(&shown, &least) > width {
+                let worst = shown.iter().copied().filter(|&c| self.columns[c].rank > 0);
+                let Some(worst) = worst.max_by_key(|&c| (self.columns[c].rank, c)) else { break };
+                shown.retain(|&c| c != worst);
+                hidden.push(self.columns[worst].head);
+            }
+        }
+        hidden.reverse();
+        // What is left goes to the shortened columns in turn.
+        let mut widths: Vec<usize> = (0..natural.len()).map(least).collect();
+        let mut room = match width {
+            0 => usize::MAX,
+            _ => width.saturating_sub(total(&shown, &least)),
+        };
+        loop {
+            let before = room;
+            for &c in &shown {
+                if widths[c] < natural[c] && room > 0 {
+                    widths[c] += 1;
+                    room -= 1;
+                }
+            }
+            if before == room {
+                break;
+            }
+        }
+        let mut lines = Vec::with_capacity(self.rows.len() + 1);
+        let heads: Vec<(String, Style)> =
+            self.columns.iter().map(|c| (c.head.to_owned(), Style::Faint)).collect();
+        for row in std::iter::once(&heads).chain(&self.rows) {
+            let mut line = Line::new();
+            for (i, &c) in shown.iter().enumerate() {
+                let text = shorten(&super::clean(&row[c].0), widths[c]);
+                let fill = " ".repeat(widths[c] - text.chars().count());
+                let gap = if i == 0 { "" } else { "  " };
+                line = match self.columns[c].align {
+                    Align::Left => line.plain(gap).put(text, row[c].1).plain(fill),
+                    Align::Right => line.plain(gap).plain(fill).put(text, row[c].1),
+                };
+            }
+            lines.push(line);
+        }
+        (lines, hidden)
+    }
+}
+
+/// At most `most` characters; what is too long loses its middle, since names differ at both ends.
+pub fn shorten(text: &str, most: usize) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() <= most {
+        return text.to_owned();
+    }
+    if most == 0 {
+        return String::new();
+    }
+    let front = most / 2;
+    let back = most - 1 - front;
+    chars[..front].iter().chain(['…'].iter()).chain(&chars[chars.len() - back..]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Table {
+        let mut t = Table::new(&[
+            Column::right("id", 0),
+            Column::left("name", 0, 8),
+            Column::left("note", 2, 0),
+            Column::right("calls", 1),
+            Column::left("empty", 0, 0),
+        ]);
+        for (id, name) in [("1", "__netif_receive_skb_core"), ("12", "ip_rcv")] {
+            let cells = [id, name, "seldom needed", "7", ""];
+            t.row(cells.map(|c| (c.to_owned(), Style::Plain)).into());
+        }
+        t
+    }
+
+    fn text(width: usize) -> (String, Vec<&'static str>) {
+        let (lines, hidden) = sample().render(width);
+        (lines.iter().map(|l| l.paint(false) + "\n").collect(), hidden)
+    }
+
+    #[test]
+    fn a_wide_table_shows_all() {
+        assert_eq!(
+            text(0),
+            (
+                "id  name                      note           calls\n \
+                 1  __netif_receive_skb_core  seldom needed      7\n\
+                 12  ip_rcv                    seldom needed      7\n"
+                    .to_owned(),
+                vec![]
+            )
+        );
+    }
+
+    #[test]
+    fn a_narrow_table_shortens_and_then_leaves_out() {
+        assert_eq!(
+            text(30),
+            (
+                "id  name                 calls\n \
+                 1  __netif_r…_skb_core      7\n\
+                 12  ip_rcv                   7\n"
+                    .to_owned(),
+                vec!["note"]
+            )
+        );
+        for width in 12..60 {
+            assert!(sample().render(width).0.iter().all(|l| l.width() <= width), "{width}");
+        }
+    }
+
+    #[test]
+    fn the_middle_goes() {
+        assert_eq!(shorten("abcdef", 6), "abcdef");
+        assert_eq!(shorten("abcdef", 5), "ab…ef");
+        assert_eq!(shorten("abcdef", 1), "…");
+        assert_eq!(shorten("abcdef", 0), "");
+    }
+}
