@@ -1,7 +1,7 @@
 //! A hash for maps and match keys over our own small numbers: a few multiplications instead of SipHash's rounds. Not
 //! for untrusted keys in general: whoever makes a log that collides slows their own analysis down, nothing more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 const K: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -41,9 +41,15 @@ impl Hasher for Fold {
     }
 
     #[inline]
+    fn write_i64(&mut self, v: i64) {
+        *self = self.add(v as u64);
+    }
+
+    #[inline]
     fn write_u32(&mut self, v: u32) {
         *self = self.add(u64::from(v));
     }
 }
 
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fold>>;
+pub(crate) type Set<K> = HashSet<K, BuildHasherDefault<Fold>>;

@@ -473,3 +473,71 @@ fn a_stream_of_equals() {
     assert!(score.precision >= 0.99 && score.recall >= 0.95);
     assert_clock(&report, clock);
 }
+
+/// Receive offload: many frames, one packet. Either the packet is first known when it is whole, or it grows.
+#[test]
+fn tcp_receive_offload() {
+    const MSS: u32 = 1448;
+    let dir = Dir::new("gro");
+    let anchor =
+        ClockAnchor { boot: BootNs(9 * SEC), wall: WallNs(1_700_000_009 * SEC), uncertainty_ns: 1000 };
+    let clock = Clock { offset: 1_700_000_000 * SEC - 90_000_000, drift: -20e-6 };
+    let mut log = LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[(2, "eth0", R0)], anchor);
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap"]);
+    let mut random = Random(17);
+    let (me, you) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let data = |seq: u32, ident: u16, len: u32| {
+        ether(
+            R0,
+            CLIENT,
+            0x800,
+            &ipv4(you, me, ident, 6, 64, 20 + len as usize, &tcp(40000, 5001, seq, 7, 0x10)),
+        )
+    };
+    let (mut seq, mut ident, mut packet) = (1000u32, 1u16, 0u64);
+    for i in 0..300i64 {
+        let at = 10 * SEC + i * 3_000_000;
+        let segs = 1 + random.below(15) as u32;
+        packet += 1;
+        for k in 0..segs {
+            let when = clock.wall(at + i64::from(k) * 12_000);
+            cap.frame(when, 0, data(seq + k * MSS, ident + k as u16, MSS), MSS + 54, packet);
+        }
+        let whole = at + i64::from(segs) * 12_000 + 15_000 + random.below(30_000);
+        let a = soft(0, packet);
+        let len = segs * MSS;
+        let gso = if segs > 1 { (MSS as u16, segs as u16) } else { (0, 0) };
+        if i % 2 == 0 {
+            let first = at + 12_000;
+            log.print(a, first, 2, &data(seq, ident, MSS), MSS + 54, (0, 0));
+            log.call(a, "napi_gro_receive", first, first + 500);
+        }
+        log.print(a, whole, 2, &data(seq, ident, len), len + 54, gso);
+        log.call(a, "tcp_queue_rcv", whole + 500, whole + 700);
+        log.call(a, "tcp_v4_rcv", whole + 300, whole + 900);
+        log.free(a, whole + 90_000);
+        seq += len;
+        ident += segs as u16;
+        // The acknowledgement, sent.
+        packet += 1;
+        let ack = ether(
+            CLIENT,
+            R0,
+            0x800,
+            &ipv4(me, you, i as u16 | 0x8000, 6, 64, 20, &tcp(5001, 40000, 7, seq, 0x10)),
+        );
+        let a = soft(0, packet);
+        log.print(a, whole + 2_000, 2, &ack, 54, (0, 0));
+        log.call(a, "__tcp_transmit_skb", whole + 1_000, whole + 8_000);
+        log.call(a, "dev_hard_start_xmit", whole + 3_000, whole + 6_000);
+        log.free(a, whole + 80_000);
+        cap.frame(clock.wall(whole + 8_000 + random.below(20_000)), 0, ack, 54, packet);
+    }
+    log.close();
+    let truth = cap.close();
+    let (report, out) = run(&dir, &["w.pcapng"]);
+    let score = score(&out, &[truth]);
+    println!("gro: precision {:.4} recall {:.4} of {} frames", score.precision, score.recall, score.frames);
+    assert!(score.precision >= 0.995 && score.recall >= 0.995);
+    assert_clock(&report, clock);
+}

@@ -129,6 +129,16 @@ impl Live {
         let sent = if self.xmits.is_empty() { &self.queued } else { &self.xmits };
         if received && !self.received_by_parent {
             see(self.print_at(i64::MIN), self.first, Side::Received);
+            // Receive offload made it longer: it stands for further frames, which the kernel had by then.
+            let until = sent.first().map_or(i64::MAX, |s| s.0);
+            let mut longest = tcp_len(self.print_at(i64::MIN));
+            for print in self.prints.iter().filter(|p| p.at < until) {
+                let len = tcp_len(Some(print));
+                if longest.is_some() && len > longest {
+                    longest = len;
+                    see(Some(print), print.at, Side::Received);
+                }
+            }
         }
         for (i, &(from, to)) in sent.iter().enumerate() {
             let print = self.print_at(to);
@@ -203,6 +213,10 @@ impl Live {
         }
         row
     }
+}
+
+fn tcp_len(print: Option<&Print>) -> Option<u32> {
+    print?.keys.first()?.tcp.map(|t| t.len)
 }
 
 /// An outermost span replaces those within it.

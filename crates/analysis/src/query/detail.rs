@@ -4,9 +4,10 @@ use super::store::{Store, Top};
 use super::tree::{Names, build};
 use super::types::*;
 use crate::error::{Error, Result};
+use crate::hash::Set;
 use kpat_store::tables::*;
 use kpat_store::{NULL, TableFile};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 impl Store {
     /// Everything known of one packet.
@@ -148,7 +149,7 @@ impl Store {
         let mut top = Top::new(filter.limit, move |c: &(i64, i64, usize, u32)| {
             (if longest { -c.0 } else { c.1 }, c.1, c.2, c.3)
         });
-        let mut packets: HashSet<i64> = HashSet::new();
+        let mut packets: Set<i64> = Set::default();
         for group in calls.groups_where("entry_ns", &range) {
             if calls.range(group, "func_id").is_some_and(|r| !r.contains(&func)) {
                 continue;

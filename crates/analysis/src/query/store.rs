@@ -2,6 +2,7 @@
 
 use super::types::*;
 use crate::error::{Error, Result};
+use crate::hash::Set;
 use crate::roles::Roles;
 use kpat_model::EventKind;
 use kpat_store::tables::*;
@@ -167,15 +168,15 @@ impl Store {
     }
 
     /// Packets that some function fitting `glob` touched.
-    fn packets_of_functions(&self, glob: &str) -> Result<HashSet<i64>> {
+    fn packets_of_functions(&self, glob: &str) -> Result<Set<i64>> {
         let wanted: Vec<bool> =
             self.functions.iter().map(|f| !f.name.is_empty() && glob_fits(glob, &f.name)).collect();
         let ids: Vec<i64> = (0..wanted.len()).filter(|&i| wanted[i]).map(|i| i as i64).collect();
-        let mut out = HashSet::new();
+        let mut out = Set::default();
         let (Some(&low), Some(&high)) = (ids.first(), ids.last()) else { return Ok(out) };
         let calls = self.table::<CallRow>()?;
         let members = self.table::<CallMemberRow>()?;
-        let mut lists: HashSet<i64> = HashSet::new();
+        let mut lists: Set<i64> = Set::default();
         for group in calls.groups_where("func_id", &(low..=high)) {
             let funcs = calls.ints(group, "func_id")?;
             let fits = |f: i64| wanted.get(f as usize).copied().unwrap_or(false);

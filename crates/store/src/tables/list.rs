@@ -26,7 +26,7 @@ table! { PACKET, PacketRow, "packet", 65536,
     icmp_seq: Option<i32>, Delta, "", "", "not ICMP", "Echo sequence.";
     arp_op: Option<i32>, Dict, "code", "", "not ARP", "ARP operation.";
     len_bytes: i64, Delta, "bytes", "", "", "`skb->len` at the first footprint or point, 0: never seen.";
-    frames: i32, Dict, "", "", "", "Wire frames associated with it.";
+    frames: i32, Dict, "", "", "", "Wire frames associated with it; those of its segments and fragments are theirs (see `lineage`).";
     calls: i32, Delta, "", "", "", "Calls that touched it, list calls included.";
     points: i32, Dict, "", "", "", "Tracepoints that it passed.";
     verdict: i32, Dict, "code", "", "", "0 unknown, 1 delivered to this host, 2 forwarded, 3 dropped, 4 sent by this host, 5 still in flight when the log ended, 6 merged into or split up into others (see lineage).";
