@@ -3,14 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod judge;
 mod world;
 
+use judge::*;
+use kpat_analysis::Report;
 use kpat_analysis::query::{PacketFilter, PacketSort, Store, clock_method, verdict};
-use kpat_analysis::{Options, Report, integrate};
 use kpat_model::meta::ClockAnchor;
 use kpat_model::*;
 use kpat_store::tables::{ASSOCIATION, AssociationRow};
-use std::collections::HashMap;
 use std::path::PathBuf;
 use world::*;
 
@@ -35,39 +36,6 @@ const R0: Mac = [2, 0, 0, 0, 0, 2];
 const R1: Mac = [2, 0, 0, 0, 0, 3];
 const SERVER: Mac = [2, 0, 0, 0, 0, 4];
 const SEC: i64 = 1_000_000_000;
-
-struct Score {
-    precision: f64,
-    recall: f64,
-    frames: usize,
-}
-
-/// Of the associations that are said to be sure: how many are right; and how many of all frames got the right packet.
-fn score(dir: &std::path::Path, truth: &[Vec<(i64, u64)>]) -> Score {
-    let rows: Vec<AssociationRow> = kpat_store::TableFile::open(dir, &ASSOCIATION).unwrap().all().unwrap();
-    let mut want: HashMap<(i32, i64), u64> = HashMap::new();
-    for (capture, frames) in truth.iter().enumerate() {
-        want.extend(frames.iter().map(|(n, p)| ((capture as i32, *n), *p)));
-    }
-    let sure: Vec<_> = rows.iter().filter(|r| r.confidence >= 60).collect();
-    let right = |r: &AssociationRow| want[&(r.capture_id, r.number)] == r.packet_id as u64;
-    let mut found: Vec<_> = rows.iter().filter(|r| right(r)).map(|r| (r.capture_id, r.number)).collect();
-    found.sort_unstable();
-    found.dedup();
-    let real = want.values().filter(|p| **p != 0).count();
-    Score {
-        precision: sure.iter().filter(|r| right(r)).count() as f64 / sure.len().max(1) as f64,
-        recall: found.len() as f64 / real.max(1) as f64,
-        frames: want.len(),
-    }
-}
-
-fn run(dir: &Dir, captures: &[&str]) -> (Report, PathBuf) {
-    let out = dir.path("out.kpat");
-    let captures: Vec<PathBuf> = captures.iter().map(|c| dir.path(c)).collect();
-    let report = integrate(&dir.path("x.kbl"), &captures, &out, &Options::default(), &mut |_| ()).unwrap();
-    (report, out)
-}
 
 fn soft(cpu: u16, packet: u64) -> At {
     At { cpu, ctx: Context::Softirq, pid: 0, packet }
@@ -137,17 +105,6 @@ fn nat(name: &str, clock: Clock, anchor: ClockAnchor, pings: i64) -> (Report, Pa
     let (report, out) = run(&dir, &["w.pcapng"]);
     let score = score(&out, &[truth]);
     (report, out, score, dir)
-}
-
-fn assert_clock(report: &Report, clock: Clock) {
-    let c = &report.clocks[0];
-    for wall in [c.from_wall_ns, (c.from_wall_ns + c.to_wall_ns) / 2, c.to_wall_ns] {
-        let since = wall - c.from_wall_ns;
-        let got = wall + c.offset_ns + (c.drift_ppb as f64 * since as f64 / 1e9) as i64;
-        let error = (got as f64 - clock.boot(wall)).abs();
-        println!("clock error {error:.0} ns, bound {} ns, drift {} ppb", c.bound_ns, c.drift_ppb);
-        assert!(error <= c.bound_ns as f64 + 64.0, "true clock outside of the bound");
-    }
 }
 
 #[test]
@@ -334,7 +291,7 @@ fn identical_keys() {
     let truth = cap.close();
     let total = truth.len() as i64;
     let (report, out) = run(&dir, &["w.pcapng"]);
-    let score = score(&out, &[truth.clone()]);
+    let score = score(&out, std::slice::from_ref(&truth));
     println!("same: precision {:.4} recall {:.4} of {} frames", score.precision, score.recall, score.frames);
     assert!(score.precision >= 0.999 && score.recall >= 0.999);
     assert_clock(&report, clock);

@@ -118,6 +118,8 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
             root_of[i] = root_of[p];
         }
     }
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
+    root_of.iter().enumerate().for_each(|(i, &root)| members[root].push(i));
     let mut before: Option<usize> = None;
     for i in 0..rows.len() {
         if root_of[i] != i {
@@ -128,7 +130,7 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
             // Within another tree's time it was interrupted into, not handed over.
             if to_ns >= from_ns {
                 let kind_by = |role: u32, root: usize| {
-                    (0..rows.len()).rev().find(|&k| root_of[k] == root && names.role(&rows[k]).has(role))
+                    members[root].iter().rev().copied().find(|&k| names.role(&rows[k]).has(role))
                 };
                 let (kind, from, to) = kind_of(rows, b, i, &kind_by);
                 out[i] = Some(Handover {
