@@ -99,7 +99,7 @@ pub struct FootprintRecord {
     pub ifindex: u32,
     /// Inode number of the network namespace, 0: unknown.
     pub netns: u32,
-    /// `skb->len`: bytes of the whole data unit, which may be more than one frame (GSO, GRO).
+    /// Bytes from the start of `header` to the end of the data unit, which may be more than one frame (GSO, GRO).
     pub len_bytes: u32,
     /// `skb_shared_info.gso_size`, 0: not a segmentation packet.
     pub gso_size: u16,
@@ -120,7 +120,7 @@ pub struct FootprintRecord {
 }
 
 impl FootprintRecord {
-    pub const MAX_HEADER: usize = 96;
+    pub const MAX_HEADER: usize = 112;
 }
 
 /// How one packet came from another.

@@ -1,1 +1,25 @@
-//! (being written)
+//! Choose functions, attach with the best mechanism the kernel offers, drain the rings into a log.
+//! Knows `model` and `klog` alone; nothing is analysed here.
+//!
+//! Way of a recording: [`recorder`] asks [`plan`] to decide (mechanism by [`mechanism`], functions by [`choose`] from
+//! [`btf`] and [`profile`]), loads the kernel side ([`object`], [`filter`]), attaches ([`attach`]), and drains ([`ring`],
+//! [`sink`]) until it is told to stop ([`control`], signals).
+
+pub mod attach;
+pub mod btf;
+pub mod choose;
+pub mod control;
+pub mod elf;
+pub mod filter;
+pub mod kernel;
+pub mod mechanism;
+pub mod netlink;
+pub mod object;
+pub mod plan;
+pub mod profile;
+pub mod recorder;
+pub mod ring;
+pub mod sink;
+pub mod sys;
+pub mod wire;
+pub mod wiregen;

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Entry and return of a probed function meet here, whatever mechanism brought them.
+ *
+ * Between the two, 64 bits are kept: 40 bits of the entry time (calls of up to 18 minutes) and the low 24 bits of the
+ * packet id (the newest packet with those bits is the one: right for the last 16 million packets). They lie in the
+ * session cookie where the mechanism has one, else in the table of open calls.
+ */
+#ifndef KPAT_CALLS_H
+#define KPAT_CALLS_H
+
+#include "packets.bpf.h"
+
+#define TIME_BITS 40
+#define TIME_MASK ((1ULL << TIME_BITS) - 1)
+#define LIST_MAX 64
+
+static __always_inline u64 pack(u64 now, u64 packet)
+{
+	return packet << TIME_BITS | (now & TIME_MASK);
+}
+
+static __always_inline u64 unpack_packet(u64 packed)
+{
+	u64 newest = next_packet, low = packed >> TIME_BITS;
+
+	return newest - ((newest - low) & 0xffffff);
+}
+
+static __noinline u64 packet_id_of(struct kp_ring_ctl *ctl, struct sk_buff *skb)
+{
+	struct packet_entry *e = packet_of(ctl, skb);
+
+	return e ? e->id : 0;
+}
+
+/* Walks of skb lists are callbacks of bpf_loop: the verifier looks at one step instead of all. */
+struct list_walk {
+	u64 at;
+	u64 end; /* the list head, for closed rings */
+	u64 first; /* packet id */
+	u64 now;
+	u32 func;
+};
+
+static long list_step(u32 i, struct list_walk *w)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct kp_member *r;
+	u64 id;
+
+	if (!ctl || !w->at || w->at == w->end)
+		return 1;
+	id = packet_id_of(ctl, (struct sk_buff *)w->at);
+	if (id && !w->first) {
+		w->first = id;
+	} else if (id) {
+		r = ring_reserve(ctl, sizeof(*r));
+		if (r) {
+			r->h.ts = w->now;
+			r->packet = id;
+			r->pad[0] = r->pad[1] = r->pad[2] = 0;
+			ring_commit(&r->h, KP_MEMBER, sizeof(*r), w->func, 0);
+		}
+	}
+	w->at = kread_ptr((struct sk_buff *)w->at, next);
+	return 0;
+}
+
+/* A list_head of skbs: each packet beyond the first gets a member record. Returns the first packet's id. */
+static __noinline u64 list_packets(struct kp_ring_ctl *ctl, u64 list, u32 func, u64 now)
+{
+	struct list_walk w = { .end = list, .now = now, .func = func };
+
+	w.at = kread_ptr((struct list_head *)list, next);
+	if (bpf_loop(LIST_MAX, list_step, &w, 0) == LIST_MAX)
+		count_loss(ctl, KP_LOSS_LIST_CUT);
+	return w.first;
+}
+
+static __noinline void roles_at_entry(struct kp_ring_ctl *ctl, struct sk_buff *skb, struct packet_entry *e, u32 roles, u64 arg2)
+{
+	u64 head = kread_ptr(skb, head);
+
+	if (roles & KP_ROLE_FREE) {
+		if (last_holder(skb, head))
+			packet_forget(e);
+	} else if (roles & KP_ROLE_EXPAND) {
+		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it */
+		if (!kread_bit(skb, cloned))
+			packet_forget(e);
+	} else if (roles & KP_ROLE_GRO) {
+		struct packet_entry *merged = packet_of(ctl, (struct sk_buff *)(arg2));
+
+		if (merged)
+			log_lineage(ctl, KP_LIN_GRO, merged->id, e->id);
+	}
+}
+
+/*
+ * Entry. `arg` is the argument that the cookie names, as it is. Returns what to keep for the return, 0: nothing.
+ */
+static __always_inline u64 call_entry(u64 cookie, u64 arg, u64 arg2)
+{
+	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
+	struct packet_entry *e = NULL;
+	struct kp_ring_ctl *ctl;
+	struct sk_buff *skb;
+	u64 now, id;
+
+	if (!func_mode[func])
+		return 0;
+	ctl = ring_ctl();
+	if (!ctl)
+		return 0;
+	if (roles & KP_ROLE_RET)
+		return pack(bpf_ktime_get_boot_ns(), 0);
+	if (KP_COOKIE_DEREF(cookie) && bpf_probe_read_kernel(&arg, sizeof(arg), (void *)(arg + KP_COOKIE_OFF(cookie))))
+		return 0;
+	if (!arg)
+		return 0;
+	if (roles & KP_ROLE_LIST) {
+		now = bpf_ktime_get_boot_ns();
+		id = list_packets(ctl, arg, func, now);
+		if (!id)
+			return 0;
+	} else {
+		skb = (struct sk_buff *)(arg);
+		e = packet_of(ctl, skb);
+		if (!e)
+			return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
+		id = e->id;
+		if (roles)
+			roles_at_entry(ctl, skb, e, roles, arg2);
+		now = bpf_ktime_get_boot_ns();
+		e->seen = now;
+	}
+	__sync_fetch_and_add(&ctl->open_calls, 1);
+	return pack(now, id);
+}
+
+struct born_walk {
+	u64 at;
+	u64 parent; /* packet id */
+	u64 now;
+	u32 kind;
+};
+
+/* One skb that came out of a call: a packet of its own unless it shares its parent's buffer. */
+static long born_step(u32 i, struct born_walk *w)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct packet_entry *e;
+	u64 head, child;
+
+	if (!ctl || !w->at)
+		return 1;
+	head = kread_ptr((struct sk_buff *)w->at, head);
+	e = head ? packet_find(head) : NULL;
+	if (head && (!e || e->id != w->parent)) {
+		/* a known buffer under a fresh skb is stale */
+		if (e)
+			packet_forget(e);
+		child = new_packet_id();
+		if (packet_insert(head, child, w->now))
+			log_lineage(ctl, w->kind, w->parent, child);
+		else
+			count_loss(ctl, KP_LOSS_PACKET_TABLE);
+	}
+	if (w->kind != KP_LIN_SEGMENT)
+		return 1;
+	w->at = kread_ptr((struct sk_buff *)w->at, next);
+	return 0;
+}
+
+/* A packet that comes out of a call: fresh, copied, a segment, a fragment. Returns the call's packet. */
+static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id, u64 arg, u64 ret)
+{
+	struct packet_entry *e;
+	u64 head;
+
+	if (roles & KP_ROLE_EXPAND) {
+		head = arg ? kread_ptr((struct sk_buff *)arg, head) : 0;
+		if (head && !packet_find(head) && packet_insert(head, id, bpf_ktime_get_boot_ns()))
+			log_lineage(ctl, KP_LIN_REALLOC, id, id);
+		return id;
+	}
+	if (!ret || ret >= (u64)-4095)
+		return id;
+	if (roles & KP_ROLE_ALLOC) {
+		e = packet_find(kread_ptr((struct sk_buff *)ret, head));
+		if (e)
+			packet_forget(e);
+		return id;
+	}
+	if (roles & KP_ROLE_RET)
+		return packet_id_of(ctl, (struct sk_buff *)ret);
+	if (id && roles & KP_ROLE_CLONE) {
+		log_lineage(ctl, KP_LIN_CLONE, id, id);
+	} else if (id) {
+		struct born_walk w = { .at = ret, .parent = id, .now = bpf_ktime_get_boot_ns() };
+
+		w.kind = roles & KP_ROLE_COPY ? KP_LIN_COPY : roles & KP_ROLE_SEGMENT ? KP_LIN_SEGMENT : KP_LIN_FRAGMENT;
+		bpf_loop(LIST_MAX, born_step, &w, 0);
+	}
+	return id;
+}
+
+/* Return: the record of the whole call. */
+static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret)
+{
+	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie), pid;
+	u64 dur, id, now = bpf_ktime_get_boot_ns();
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct kp_call *r;
+
+	if (!ctl)
+		return;
+	dur = (now - packed) & TIME_MASK;
+	id = packed >> TIME_BITS;
+	if (id) {
+		id = unpack_packet(packed);
+		__sync_fetch_and_add(&ctl->open_calls, -1);
+	}
+	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO))
+		id = roles_at_return(ctl, roles, id, arg, ret);
+	if (!id || !(func_mode[func] & KP_MODE_LOG))
+		return;
+	pid = current_pid(ctl);
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return;
+	r->h.ts = now - dur;
+	r->dur_lo = dur;
+	r->dur_hi = dur >> 32;
+	r->skb_tag = arg >> 6;
+	r->packet = id;
+	r->ctx = current_context();
+	r->flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
+	r->pad = 0;
+	ring_commit(&r->h, KP_CALL, sizeof(*r), func, pid);
+}
+
+static __always_inline u32 open_bucket(u64 key)
+{
+	return (u32)(key * 0x9e3779b97f4a7c15ULL >> 40) & (OPEN_CALLS / OPEN_WAYS - 1);
+}
+
+/* Without a session cookie: remember an open call under `key`. */
+static __always_inline void open_call_put(u64 key, u64 packed)
+{
+	u32 at = open_bucket(key);
+	struct open_call *c = bpf_map_lookup_elem(&open_calls, &at);
+	u64 now = bpf_ktime_get_boot_ns(), old;
+	struct kp_ring_ctl *ctl;
+
+	if (!c)
+		return;
+	for (int i = 0; i < OPEN_WAYS; i++) {
+		old = c[i].key;
+		/* the same key again: its return was missed; a very old one: likewise */
+		if (old && old != key && c[i].since + 60000000000ULL > now)
+			continue;
+		if (__sync_val_compare_and_swap(&c[i].key, old, key) != old)
+			continue;
+		ctl = old ? ring_ctl() : NULL;
+		if (ctl)
+			count_loss(ctl, KP_LOSS_NO_RETURN);
+		c[i].cookie = packed;
+		c[i].since = now;
+		return;
+	}
+	ctl = ring_ctl();
+	if (ctl)
+		count_loss(ctl, KP_LOSS_CALL_TABLE);
+}
+
+static __always_inline u64 open_call_take(u64 key)
+{
+	u32 at = open_bucket(key);
+	struct open_call *c = bpf_map_lookup_elem(&open_calls, &at);
+	u64 packed;
+
+	if (!c)
+		return 0;
+	for (int i = 0; i < OPEN_WAYS; i++) {
+		if (c[i].key != key)
+			continue;
+		packed = c[i].cookie;
+		*(volatile u64 *)&c[i].key = 0;
+		return packed;
+	}
+	return 0;
+}
+
+#endif

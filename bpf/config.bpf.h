@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What user space sets before the program is loaded (the verifier then drops what is off), and the maps. */
+#ifndef KPAT_CONFIG_H
+#define KPAT_CONFIG_H
+
+#include "kernel.h"
+#include "wire.h"
+
+const volatile u64 ring_mask = (1 << 20) - 1; /* ring bytes per CPU less one; a power of two */
+const volatile u64 ring_limit = (1 << 20) - KP_RING_TAIL;
+const volatile u32 bucket_mask = 1023;
+const volatile u32 has_filter = 0;
+const volatile u32 netns_count = 0;
+const volatile u32 netns_ids[KP_MAX_IDS] = {};
+const volatile u32 ifindex_count = 0;
+const volatile u32 ifindex_ids[KP_MAX_IDS] = {};
+/* No probe sees a header buffer being freed: recognise reuse by the headers themselves. */
+const volatile u32 guess_reuse = 0;
+
+/* Switched while running: 0 off, else KP_MODE_*. Function ids of tracepoints are in the same space. */
+u8 func_mode[KP_MAX_FUNCS] SEC(".data.modes");
+
+/* Next packet id; 32 bits are in the record, user space extends them. Low 24 bits are never all zero. */
+u64 next_packet SEC(".data.ids") = 1;
+
+/* One value per CPU: control page, ring, tail page. Sizes are set at load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__uint(value_size, KP_RING_DATA + (1 << 20) + KP_RING_TAIL);
+} rings SEC(".maps");
+
+struct packet_entry {
+	u64 head; /* key: address of the header buffer; 0 free */
+	u64 id; /* 0 while being filled in */
+	u64 sig; /* headers and device at the last footprint */
+	u64 ident; /* what stays the same for a packet's life (see guess_reuse) */
+	u64 seen; /* boot time of the last probe, for eviction */
+};
+
+#define WAYS 4
+struct packet_bucket {
+	struct packet_entry e[WAYS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct packet_bucket);
+} packets SEC(".maps");
+
+/* Open calls of mechanisms without a session cookie, keyed by an address that entry and return share. */
+struct open_call {
+	u64 key; /* 0 free */
+	u64 cookie;
+	u64 since;
+};
+
+#define OPEN_CALLS 4096
+#define OPEN_WAYS 4
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OPEN_CALLS / OPEN_WAYS);
+	__type(key, u32);
+	__type(value, struct open_call[OPEN_WAYS]);
+} open_calls SEC(".maps");
+
+/* One bit per thread id: its name is in the log. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, u32);
+	__type(value, u64);
+} named_pids SEC(".maps");
+
+/* Header bytes while the filter looks at them: one per CPU and context, so that an interrupt spoils nothing. */
+struct scratch {
+	u8 bytes[256];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 5);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The kernel as this program sees it: only the members that are read, found by name on the running kernel (CO-RE).
+ * Differences between kernels live here and nowhere else; each says the version and asks for the member, not for
+ * the version.
+ */
+#ifndef KPAT_KERNEL_H
+#define KPAT_KERNEL_H
+
+#include <linux/types.h>
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s64 s64;
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <stdbool.h>
+
+#ifndef bpf_ksym_exists /* libbpf 1.2 */
+#define bpf_ksym_exists(sym) (!!(sym))
+#endif
+#ifndef barrier
+#define barrier() asm volatile("" ::: "memory")
+#endif
+
+#define __core __attribute__((preserve_access_index))
+
+struct ns_common {
+	unsigned int inum;
+} __core;
+
+struct net {
+	struct ns_common ns;
+} __core;
+
+typedef struct {
+	struct net *net;
+} __core possible_net_t;
+
+struct net_device {
+	int ifindex;
+	unsigned short type;
+	possible_net_t nd_net;
+} __core;
+
+struct sock_common {
+	union {
+		struct {
+			u16 skc_dport;
+			u16 skc_num;
+		};
+	};
+	unsigned short skc_family;
+	possible_net_t skc_net;
+} __core;
+
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_protocol;
+} __core;
+
+struct list_head {
+	struct list_head *next, *prev;
+} __core;
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct skb_shared_info {
+	unsigned short gso_size;
+	unsigned short gso_segs;
+	atomic_t dataref;
+} __core;
+
+struct sk_buff {
+	struct sk_buff *next;
+	struct net_device *dev;
+	struct sock *sk;
+	unsigned int len;
+	u16 protocol;
+	u16 transport_header;
+	u16 network_header;
+	u16 mac_header;
+	u8 cloned : 1;
+	u8 nohdr : 1;
+	unsigned int end;
+	unsigned char *head;
+	unsigned char *data;
+} __core;
+
+/* Two plain 64-bit words on every kernel: the shape through which header bytes are loaded. */
+struct timespec64 {
+	s64 tv_sec;
+	long tv_nsec;
+} __core;
+
+#define NMI_MASK 0x00f00000
+#define HARDIRQ_MASK 0x000f0000
+#define SOFTIRQ_SERVING 0x00000100
+
+#ifndef KPAT_TRACED_CONTEXT
+/* x86 keeps the preemption count in pcpu_hot from 6.2 to 6.14, in a variable of its own before and after. */
+struct pcpu_hot {
+	int preempt_count;
+} __core;
+extern const struct pcpu_hot pcpu_hot __ksym __weak;
+extern const int __preempt_count __ksym __weak;
+
+/* model::Context: 0 task, 1 softirq, 2 hardirq, 3 nmi, 4 unknown */
+static __always_inline u8 current_context(void)
+{
+	u32 n;
+
+	if (bpf_ksym_exists(&__preempt_count))
+		n = *(const int *)bpf_this_cpu_ptr(&__preempt_count);
+	else if (bpf_ksym_exists(&pcpu_hot))
+		n = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
+	else
+		return 4;
+	if (!(n & (NMI_MASK | HARDIRQ_MASK | SOFTIRQ_SERVING)))
+		return 0;
+	return n & NMI_MASK ? 3 : n & HARDIRQ_MASK ? 2 : 1;
+}
+#else
+/*
+ * A kernel whose kallsyms has no variables (CONFIG_KALLSYMS_ALL) does not let a program have the preemption count:
+ * the tracepoints around soft and hard interrupts keep it instead (points.bpf.h). One word per CPU.
+ */
+#define KP_MAX_CPUS 1024
+u8 traced_softirq[KP_MAX_CPUS] SEC(".data.ctx");
+u8 traced_hardirq[KP_MAX_CPUS] SEC(".data.ctx");
+
+static __always_inline u8 current_context(void)
+{
+	u32 cpu = bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1);
+
+	return traced_hardirq[cpu] ? 2 : traced_softirq[cpu] ? 1 : 0;
+}
+#endif
+
+/*
+ * Reading kernel memory. Pointers are held as the plain numbers they came as. Where the kernel has bpf_rdonly_cast
+ * (6.2) a member is read by one guarded load (KPAT_DIRECT): the cast costs no instruction, it only tells the verifier.
+ * Else each member is a call of probe_read_kernel.
+ */
+#ifdef KPAT_DIRECT
+extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
+#define kcast(type, p) ((type *)bpf_rdonly_cast((const void *)(p), bpf_core_type_id_kernel(type)))
+#define kread(p, member) (kcast(typeof(*(p)), p)->member)
+#define kread_bit(p, member)                                              \
+	({                                                                \
+		typeof(p) __p = kcast(typeof(*(p)), p);                   \
+		BPF_CORE_READ_BITFIELD(__p, member);                      \
+	})
+/* A pointer member as a number: the verifier would give a loaded pointer a type that allows no arithmetic. */
+#define kread_ptr(p, member)                                                                   \
+	((u64)kcast(struct timespec64, (u64)(p) + bpf_core_field_offset(typeof(*(p)), member))->tv_sec)
+#else
+/* p first goes into a variable of its own: a relocation must not reach into the expression that gave it */
+#define kread(p, member)                            \
+	({                                          \
+		typeof(p) __p = (p);                \
+		BPF_CORE_READ(__p, member);         \
+	})
+#define kread_bit(p, member)                                        \
+	({                                                          \
+		typeof(p) __p = (p);                                \
+		BPF_CORE_READ_BITFIELD_PROBED(__p, member);         \
+	})
+#define kread_ptr(p, member) ((u64)kread(p, member))
+#endif
+
+#endif

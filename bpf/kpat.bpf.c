@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The kernel side of kpat, one object: maps and configuration (config.bpf.h), rings (ring.bpf.h), packets
+ * (packets.bpf.h), calls (calls.bpf.h), programs (functions.bpf.h, points.bpf.h). Compiled twice, with and without
+ * KPAT_DIRECT (see kernel.h).
+ */
+#include "functions.bpf.h"
+#include "points.bpf.h"
+
+/* Keeps the record types in the object's BTF, from which the Rust types are generated. */
+struct kp_call _kp_call SEC(".data.types") = {};
+struct kp_point _kp_point SEC(".data.types") = {};
+struct kp_member _kp_member SEC(".data.types") = {};
+struct kp_lineage _kp_lineage SEC(".data.types") = {};
+struct kp_process _kp_process SEC(".data.types") = {};
+struct kp_event _kp_event SEC(".data.types") = {};
+struct kp_footprint _kp_footprint SEC(".data.types") = {};
+enum kp_kind _kp_kind SEC(".data.types") = KP_NONE;
+enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;
+enum kp_event_kind _kp_event_kind SEC(".data.types") = KP_EV_DROP;
+enum kp_lineage_kind _kp_lineage_kind SEC(".data.types") = KP_LIN_CLONE;
+struct kp_ring_ctl _kp_ring_ctl SEC(".data.types") = {};
+
+char LICENSE[] SEC("license") = "GPL";

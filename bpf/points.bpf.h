@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Raw tracepoints: the whole record where functions cannot be probed, and in every mode the events (drop with
+ * reason, retransmission, TCP state). A tracepoint's function id is its place in this list, counted down from the
+ * top of the id space, so that it never meets a function's; user space reads the list from the object's sections.
+ */
+#ifndef KPAT_POINTS_H
+#define KPAT_POINTS_H
+
+#include "calls.bpf.h"
+
+struct bpf_raw_tracepoint_args;
+
+static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
+{
+	struct packet_entry *e;
+	struct kp_ring_ctl *ctl;
+	struct sk_buff *skb;
+	struct kp_point *r;
+	u64 now, id;
+	u32 pid;
+
+	if (!func_mode[func & (KP_MAX_FUNCS - 1)] || !arg)
+		return 0;
+	ctl = ring_ctl();
+	if (!ctl)
+		return 0;
+	skb = (struct sk_buff *)(arg);
+	e = packet_of(ctl, skb);
+	if (!e)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	id = e->id;
+	e->seen = now;
+	if (forget && last_holder(skb, kread_ptr(skb, head)))
+		packet_forget(e);
+	pid = current_pid(ctl);
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return 0;
+	r->h.ts = now;
+	r->len = kread(skb, len);
+	r->packet = id;
+	r->skb_tag = (u64)skb >> 6;
+	r->ctx = current_context();
+	r->flags = 0;
+	r->pad = 0;
+	ring_commit(&r->h, KP_POINT, sizeof(*r), func, pid);
+	return 0;
+}
+
+#define POINT(slot, name, arg, forget)                                                         \
+	SEC("raw_tp/" #name)                                                                   \
+	int point_##slot##_##name(u64 *ctx)                                                    \
+	{                                                                                      \
+		return point(KP_MAX_FUNCS - 1 - slot, ctx[arg], false, forget);                \
+	}
+
+/* include/trace/events/{net,skb,qdisc,tcp}.h; the argument is that of the TP_PROTO */
+POINT(0, napi_gro_receive_entry, 0, false)
+POINT(1, netif_rx, 0, false)
+POINT(2, netif_receive_skb_entry, 0, false)
+POINT(3, netif_receive_skb, 0, false)
+POINT(4, net_dev_queue, 0, false)
+POINT(5, qdisc_enqueue, 2, false)
+POINT(6, qdisc_dequeue, 3, false)
+POINT(7, net_dev_start_xmit, 0, false)
+POINT(8, net_dev_xmit, 0, false)
+POINT(9, skb_copy_datagram_iovec, 0, false)
+POINT(10, consume_skb, 0, true)
+POINT(11, tcp_probe, 1, false)
+POINT(12, napi_gro_frags_entry, 0, false)
+POINT(13, netif_receive_skb_list_entry, 0, false)
+POINT(14, netif_rx_entry, 0, false)
+POINT(15, kfree_skb, 0, true)
+
+static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
+{
+	u32 pid = current_pid(ctl);
+	struct kp_event *r = ring_reserve(ctl, sizeof(*r));
+
+	if (!r)
+		return;
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->packet = packet;
+	r->netns = netns;
+	r->a = a;
+	r->b = b;
+	r->ctx = current_context();
+	__builtin_memset(r->pad, 0, sizeof(r->pad));
+	r->pad2[0] = r->pad2[1] = 0;
+	ring_commit(&r->h, KP_EVENT, sizeof(*r), kind, pid);
+}
+
+/* Events have the last ids before the points, so that they too can be switched. */
+#define EVENT_MODE(n) (func_mode[KP_MAX_FUNCS - 65 - (n)])
+
+/* (skb, location, reason[, rx_sk]); the reason came with 5.17 */
+SEC("raw_tp/kfree_skb")
+int event_0_kfree_skb(u64 *ctx)
+{
+	struct packet_entry *e;
+	struct kp_ring_ctl *ctl;
+
+	if (!EVENT_MODE(0) || !ctx[0])
+		return 0;
+	ctl = ring_ctl();
+	if (!ctl)
+		return 0;
+	e = packet_of(ctl, (struct sk_buff *)(ctx[0]));
+	if (e)
+		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2], ctx[1]);
+	return 0;
+}
+
+static __always_inline bool sock_place(struct sock *sk, struct where *w)
+{
+	struct net *net;
+
+	w->ifindex = w->link_type = 0;
+	net = (void *)kread_ptr(sk, __sk_common.skc_net.net);
+	w->netns = net ? kread((struct net *)(net), ns.inum) : 0;
+	return w->netns && place_wanted(w);
+}
+
+static __always_inline u64 sock_ports(struct sock *sk)
+{
+	return (u64)kread(sk, __sk_common.skc_num) << 16 | swap16(kread(sk, __sk_common.skc_dport));
+}
+
+/* (sk, skb, ...) */
+SEC("raw_tp/tcp_retransmit_skb")
+int event_1_tcp_retransmit_skb(u64 *ctx)
+{
+	struct sock *sk = (struct sock *)(ctx[0]);
+	struct packet_entry *e;
+	struct kp_ring_ctl *ctl;
+	struct where w;
+
+	if (!EVENT_MODE(1) || !sock_place(sk, &w))
+		return 0;
+	ctl = ring_ctl();
+	if (!ctl)
+		return 0;
+	e = ctx[1] ? packet_find(kread_ptr((struct sk_buff *)(ctx[1]), head)) : NULL;
+	if (!e && has_filter)
+		return 0;
+	event(ctl, KP_EV_RETRANSMIT, e ? e->id : 0, w.netns, sock_ports(sk), 0);
+	return 0;
+}
+
+/* (sk, oldstate, newstate) */
+SEC("raw_tp/inet_sock_set_state")
+int event_2_inet_sock_set_state(u64 *ctx)
+{
+	struct sock *sk = (struct sock *)(ctx[0]);
+	struct kp_ring_ctl *ctl;
+	struct where w;
+
+	if (!EVENT_MODE(2) || !sock_place(sk, &w))
+		return 0;
+	ctl = ring_ctl();
+	if (ctl)
+		event(ctl, KP_EV_TCP_STATE, 0, w.netns, sock_ports(sk), ctx[1] << 8 | (ctx[2] & 0xff));
+	return 0;
+}
+
+/* A task took another name or went: say its name again at the next sight of that id. */
+static __always_inline int forget_name(void)
+{
+	u32 pid = (u32)bpf_get_current_pid_tgid(), slot = (pid >> 6) & 0xffff;
+	u64 *word = bpf_map_lookup_elem(&named_pids, &slot);
+
+	if (word)
+		__sync_fetch_and_and(word, ~(1ULL << (pid & 63)));
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exit")
+int task_sched_process_exit(u64 *ctx)
+{
+	return forget_name();
+}
+
+SEC("raw_tp/task_rename")
+int task_task_rename(u64 *ctx)
+{
+	return forget_name();
+}
+
+#ifdef KPAT_TRACED_CONTEXT
+#define CONTEXT(name, variable, value)                                                         \
+	SEC("raw_tp/" #name)                                                                   \
+	int context_##name(u64 *ctx)                                                           \
+	{                                                                                      \
+		variable[bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1)] = value;              \
+		return 0;                                                                      \
+	}
+
+CONTEXT(softirq_entry, traced_softirq, 1)
+CONTEXT(softirq_exit, traced_softirq, 0)
+CONTEXT(irq_handler_entry, traced_hardirq, 1)
+CONTEXT(irq_handler_exit, traced_hardirq, 0)
+#endif
+
+#endif

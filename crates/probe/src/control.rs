@@ -1,0 +1,157 @@
+//! Control of a running recording: a unix socket in /run/kpat, one JSON request a line, one JSON reply a line. Only
+//! root can reach it (mode 0700 of the directory).
+
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    Status,
+    /// Globs of functions to log from now on.
+    On(Vec<String>),
+    Off(Vec<String>),
+    /// Stay attached, log nothing; and back.
+    Pause,
+    Resume,
+    /// Flight recorder: write what is in memory.
+    Dump,
+    Stop,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    pub pid: u32,
+    pub output: String,
+    pub mode: String,
+    pub mechanism: String,
+    pub paused: bool,
+    pub seconds: f64,
+    pub functions: usize,
+    pub functions_on: usize,
+    pub records: u64,
+    pub records_per_second: f64,
+    pub bytes: u64,
+    pub memory_bytes: u64,
+    pub losses: Vec<kpat_model::meta::LossTotal>,
+    pub ring_fill_percent: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Status(Box<Status>),
+    Done(String),
+    Refused(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error("no recording is running (nothing in {0})")]
+    NoneRunning(String),
+    #[error("several recordings are running ({0}); say which with --pid")]
+    Several(String),
+    #[error("recording {0} gave no answer: {1}")]
+    NoAnswer(u32, String),
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from("/run/kpat")
+}
+
+/// The recorder's end.
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Server {
+    pub fn start() -> Result<Server, Error> {
+        let dir = directory();
+        let path = dir.join(format!("{}.sock", std::process::id()));
+        let io = |source| Error::Io { path: path.display().to_string(), source };
+        std::fs::create_dir_all(&dir).map_err(io)?;
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).map_err(io)?;
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(io)?;
+        listener.set_nonblocking(true).map_err(io)?;
+        Ok(Server { listener, path })
+    }
+
+    /// Answers one waiting request, if there is one. Never waits longer than a client that stalls may cost (20 ms).
+    pub fn serve(&self, answer: &mut dyn FnMut(Request) -> Reply) {
+        let Ok((stream, _)) = self.listener.accept() else { return };
+        let _ = stream.set_nonblocking(false);
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
+        let _ = stream.set_write_timeout(Some(Duration::from_millis(20)));
+        let mut line = String::new();
+        let reply = match BufReader::new(std::io::Read::take(&stream, 65536)).read_line(&mut line) {
+            Ok(_) => match serde_json::from_str::<Request>(&line) {
+                Ok(r) => answer(r),
+                Err(e) => Reply::Refused(format!("not a request: {e}")),
+            },
+            Err(_) => return,
+        };
+        if let Ok(text) = serde_json::to_string(&reply) {
+            let _ = (&stream).write_all((text + "\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Pids of recordings that answer.
+pub fn running() -> Vec<u32> {
+    let Ok(dir) = std::fs::read_dir(directory()) else { return Vec::new() };
+    let mut out: Vec<u32> = dir
+        .flatten()
+        .filter_map(|e| {
+            let pid: u32 = e.file_name().to_str()?.strip_suffix(".sock")?.parse().ok()?;
+            // a socket of a recording that was killed refuses the connection
+            match UnixStream::connect(e.path()) {
+                Ok(_) => Some(pid),
+                Err(_) => {
+                    let _ = std::fs::remove_file(e.path());
+                    None
+                }
+            }
+        })
+        .collect();
+    out.sort_unstable();
+    out
+}
+
+/// Sends a request to a recording; `pid` may be left out when only one runs.
+pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
+    let pid = match pid {
+        Some(p) => p,
+        None => match running()[..] {
+            [] => return Err(Error::NoneRunning(directory().display().to_string())),
+            [one] => one,
+            ref several => {
+                let list: Vec<String> = several.iter().map(u32::to_string).collect();
+                return Err(Error::Several(list.join(", ")));
+            }
+        },
+    };
+    let path = directory().join(format!("{pid}.sock"));
+    let io = |source| Error::Io { path: path.display().to_string(), source };
+    let stream = UnixStream::connect(&path).map_err(io)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(io)?;
+    let text = serde_json::to_string(request).map_err(|e| Error::NoAnswer(pid, e.to_string()))?;
+    (&stream).write_all((text + "\n").as_bytes()).map_err(io)?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).map_err(|e| Error::NoAnswer(pid, e.to_string()))?;
+    serde_json::from_str(&line).map_err(|e| Error::NoAnswer(pid, e.to_string()))
+}

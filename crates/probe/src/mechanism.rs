@@ -1,0 +1,204 @@
+//! The ways to get at a function's entry and return, best first, and which of them this kernel offers: found by trying
+//! each on one harmless function (with every function switched off in the program), never by the version alone.
+
+use crate::kernel;
+use crate::object::{Build, Loaded, Plan};
+use crate::sys;
+use std::collections::HashMap;
+use std::ffi::CString;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    FsessionMulti,
+    KprobeSession,
+    KprobeMulti,
+    Fentry,
+    Kprobe,
+    Tracepoint,
+}
+
+impl Mechanism {
+    /// In the order in which they are preferred.
+    pub const ALL: [Mechanism; 6] = [
+        Mechanism::FsessionMulti,
+        Mechanism::KprobeSession,
+        Mechanism::KprobeMulti,
+        Mechanism::Fentry,
+        Mechanism::Kprobe,
+        Mechanism::Tracepoint,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::FsessionMulti => "fsession.multi",
+            Mechanism::KprobeSession => "kprobe.session",
+            Mechanism::KprobeMulti => "kprobe.multi",
+            Mechanism::Fentry => "fentry",
+            Mechanism::Kprobe => "kprobe",
+            Mechanism::Tracepoint => "tracepoint",
+        }
+    }
+
+    pub fn parse(s: &str) -> Option<Mechanism> {
+        Mechanism::ALL.into_iter().find(|m| m.name() == s)
+    }
+
+    /// What brings it.
+    pub fn needs(self) -> &'static str {
+        match self {
+            Mechanism::FsessionMulti => "Linux 7.2 or newer on x86-64 with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS",
+            Mechanism::KprobeSession => "Linux 6.10 or newer, 64 bit, CONFIG_FPROBE",
+            Mechanism::KprobeMulti => "Linux 5.18 or newer, 64 bit, CONFIG_FPROBE",
+            Mechanism::Fentry => "Linux 5.5 or newer on x86-64 (arm64: 6.0), CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, attach permitted",
+            Mechanism::Kprobe => "CONFIG_KPROBES and CONFIG_BPF_EVENTS",
+            Mechanism::Tracepoint => "Linux 5.8 or newer, CONFIG_BPF_EVENTS",
+        }
+    }
+
+    /// What is lost without anything better than this.
+    pub fn limits(self) -> &'static str {
+        match self {
+            Mechanism::FsessionMulti => "functions of modules and those with odd arguments go by kprobe.session",
+            Mechanism::KprobeSession => "about three times the cost per call of fsession.multi",
+            Mechanism::KprobeMulti => "entry and return are two programs; a return can be missed (counted)",
+            Mechanism::Fentry => "a program per function: the spine of the path (about 60 functions) instead of all of it",
+            Mechanism::Kprobe => "attaching takes 10 to 30 ms a function: short lists only",
+            Mechanism::Tracepoint => "no function path: only the kernel's fixed points in the stack, without durations",
+        }
+    }
+
+    /// Programs to load: name, and program and attach type where the section does not say.
+    pub fn programs(self) -> &'static [(&'static str, Option<(u32, u32)>)] {
+        match self {
+            Mechanism::FsessionMulti => &[("fsession_multi", Some((26, sys::ATTACH_FSESSION_MULTI)))],
+            Mechanism::KprobeSession => &[("kprobe_session", Some((2, sys::ATTACH_KPROBE_SESSION)))],
+            Mechanism::KprobeMulti => {
+                &[("kprobe_entry", Some((2, sys::ATTACH_KPROBE_MULTI))), ("kprobe_return", Some((2, sys::ATTACH_KPROBE_MULTI)))]
+            }
+            Mechanism::Fentry => &[("fentry_one", None), ("fexit_one", None)],
+            Mechanism::Kprobe => &[("kprobe_entry", None), ("kprobe_return", None)],
+            Mechanism::Tracepoint => &[],
+        }
+    }
+}
+
+/// One mechanism on this kernel.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    pub mechanism: Mechanism,
+    pub offered: bool,
+    /// Why not; empty when offered.
+    pub reason: String,
+}
+
+/// Privilege and basics: one sentence when nothing at all can work.
+pub fn refusal() -> Option<String> {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Some("recording needs root (CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN); run it with sudo".into());
+    }
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some("this kernel has no BTF (/sys/kernel/btf/vmlinux); it takes a kernel built with CONFIG_DEBUG_INFO_BTF".into());
+    }
+    None
+}
+
+/// Which build of the kernel side loads here: tried with a tracepoint program.
+pub fn pick_build() -> Result<Build, String> {
+    let mut last = String::new();
+    for build in Build::ALL {
+        match small_plan(build).load(&[("point_3_netif_receive_skb", None)]) {
+            Ok(_) => return Ok(build),
+            Err(e) => last = e.to_string(),
+        }
+    }
+    Err(last)
+}
+
+fn small_plan(build: Build) -> Plan {
+    Plan {
+        build,
+        ring_bytes: 1 << 16,
+        cpus: kernel::possible_cpus(),
+        packet_buckets: 64,
+        netns: Vec::new(),
+        ifindex: Vec::new(),
+        filter: None,
+        guess_reuse: false,
+    }
+}
+
+const HARMLESS: &str = "icmp_rcv";
+
+/// Tries one mechanism; the error says why it is not to be had.
+pub fn attempt(m: Mechanism, build: Build, config: &HashMap<String, String>) -> Result<(), String> {
+    let plan = small_plan(build);
+    if m == Mechanism::Tracepoint {
+        let loaded = plan.load(&[("point_3_netif_receive_skb", None)]).map_err(|e| e.to_string())?;
+        let prog = loaded.program("point_3_netif_receive_skb").ok_or("program is not in the object")?;
+        return sys::raw_tracepoint(prog, c"netif_receive_skb").map(drop).map_err(|e| e.to_string());
+    }
+    let loaded = plan.load(m.programs()).map_err(|e| why(m, &e.to_string(), config))?;
+    try_link(m, &loaded).map_err(|e| why(m, &e.to_string(), config))
+}
+
+fn try_link(m: Mechanism, loaded: &Loaded) -> std::io::Result<()> {
+    let prog = |n: &str| loaded.program(n).ok_or_else(|| std::io::Error::other("program is not in the object"));
+    let name = CString::new(HARMLESS).expect("no zero byte");
+    match m {
+        Mechanism::FsessionMulti => {
+            let btf = crate::btf::Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None).map_err(std::io::Error::other)?;
+            let id = btf.find(crate::btf::kind::FUNC, HARMLESS).ok_or_else(|| std::io::Error::other("icmp_rcv is not in BTF"))?;
+            sys::link_tracing_multi(prog("fsession_multi")?, sys::ATTACH_FSESSION_MULTI, &[id], &[0]).map(drop)
+        }
+        Mechanism::KprobeSession => {
+            sys::link_kprobe_multi(prog("kprobe_session")?, sys::ATTACH_KPROBE_SESSION, false, &[name], &[0]).map(drop)
+        }
+        Mechanism::KprobeMulti => {
+            sys::link_kprobe_multi(prog("kprobe_entry")?, sys::ATTACH_KPROBE_MULTI, false, &[name], &[0]).map(drop)
+        }
+        Mechanism::Fentry => sys::link_tracing(prog("fentry_one")?, sys::ATTACH_FENTRY, 0).map(drop),
+        Mechanism::Kprobe => {
+            let pmu = kprobe_pmu().ok_or_else(|| std::io::Error::other("there is no kprobe event source"))?;
+            let event = sys::perf_kprobe(pmu, &name, false)?;
+            sys::link_perf(prog("kprobe_entry")?, std::os::fd::AsFd::as_fd(&event), 0).map(drop)
+        }
+        Mechanism::Tracepoint => Ok(()),
+    }
+}
+
+/// Number of the kprobe event source, where the kernel has kprobes.
+pub fn kprobe_pmu() -> Option<u32> {
+    kernel::read_line("/sys/bus/event_source/devices/kprobe/type").parse().ok()
+}
+
+/// Turns the kernel's bare refusal into a reason a person can act on.
+fn why(m: Mechanism, refusal: &str, config: &HashMap<String, String>) -> String {
+    let off = |option: &str| !config.is_empty() && !config.contains_key(option);
+    let lockdown = kernel::lockdown();
+    let reason = match m {
+        Mechanism::KprobeSession | Mechanism::KprobeMulti | Mechanism::Kprobe if off("KPROBES") => "built without CONFIG_KPROBES",
+        Mechanism::KprobeSession | Mechanism::KprobeMulti if off("FPROBE") => "built without CONFIG_FPROBE",
+        Mechanism::FsessionMulti | Mechanism::Fentry if off("DYNAMIC_FTRACE_WITH_DIRECT_CALLS") => {
+            "built without CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS"
+        }
+        Mechanism::FsessionMulti if refusal.contains("Invalid argument") => "this kernel does not know fsession.multi",
+        Mechanism::KprobeSession if refusal.contains("Invalid argument") => "this kernel does not know kprobe.session",
+        _ if lockdown == "confidentiality" => "kernel lockdown (confidentiality) forbids it",
+        _ if refusal.contains("not permitted") => "the kernel forbids it (policy or lockdown), although it has the feature",
+        _ => return format!("{refusal}; it takes {}", m.needs()),
+    };
+    format!("{reason}; it takes {}", m.needs())
+}
+
+/// Tries them all.
+pub fn offers(build: Build) -> Vec<Offer> {
+    let config = kernel::config();
+    Mechanism::ALL
+        .into_iter()
+        .map(|mechanism| match attempt(mechanism, build, &config) {
+            Ok(()) => Offer { mechanism, offered: true, reason: String::new() },
+            Err(reason) => Offer { mechanism, offered: false, reason },
+        })
+        .collect()
+}

@@ -1,0 +1,224 @@
+//! The kernel side as an object file: configured (variables and packet filter written into the bytes) and then loaded
+//! by libbpf. Configuring is pure, so the same plan gives the same bytes anywhere; all that depends on the running
+//! kernel happens in [`Plan::load`].
+
+use crate::elf;
+use libbpf_rs::libbpf_sys as ffi;
+use libbpf_rs::{MapCore, ObjectBuilder, ProgramAttachType, ProgramType};
+use std::os::fd::{AsFd, BorrowedFd};
+
+static DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-direct.bpf.o"));
+static DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-direct-traced.bpf.o"));
+static READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read.bpf.o"));
+static READ_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read-traced.bpf.o"));
+
+/// Bytes of the page before and the page after the ring itself, as in wire.h.
+pub const RING_DATA: usize = 4096;
+pub const RING_TAIL: usize = 4096;
+pub const MAX_FUNCS: usize = 8192;
+
+/// Which build of the kernel side fits the kernel (see bpf/include/kernel.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Typed loads, 6.2 and newer; else a helper call a member.
+    pub direct: bool,
+    /// The context is kept by tracepoints around interrupts, because the kernel does not give its preemption count.
+    pub traced_context: bool,
+}
+
+impl Build {
+    /// Best first.
+    pub const ALL: [Build; 4] = [
+        Build { direct: true, traced_context: false },
+        Build { direct: true, traced_context: true },
+        Build { direct: false, traced_context: false },
+        Build { direct: false, traced_context: true },
+    ];
+
+    /// The object file as compiled.
+    pub fn object(self) -> &'static [u8] {
+        match (self.direct, self.traced_context) {
+            (true, false) => DIRECT,
+            (true, true) => DIRECT_TRACED,
+            (false, false) => READ,
+            (false, true) => READ_TRACED,
+        }
+    }
+}
+
+/// What is fixed before loading.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub build: Build,
+    /// Power of two, at least 64 KiB.
+    pub ring_bytes: usize,
+    pub cpus: usize,
+    /// Buckets of four packets; a power of two.
+    pub packet_buckets: u32,
+    pub netns: Vec<u32>,
+    pub ifindex: Vec<u32>,
+    /// eBPF for link-layer and network-layer start, from [`crate::filter`].
+    pub filter: Option<crate::filter::Compiled>,
+    /// Frees are not seen: recognise reused buffers by content.
+    pub guess_reuse: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("kpat's own BPF object is damaged: {0}")]
+    Object(String),
+    #[error("the kernel refused the program: {0}")]
+    Load(String),
+    #[error("more than 16 namespaces or interfaces to filter by")]
+    TooManyIds,
+}
+
+impl Plan {
+    /// The configured object file.
+    pub fn bytes(&self) -> Result<Vec<u8>, Error> {
+        let mut b = self.build.object().to_vec();
+        let map = elf::map(&b).ok_or_else(|| Error::Object("not an ELF file".into()))?;
+        let mut set = |name: &str, value: &[u8]| -> Result<(), Error> {
+            let s = map.symbols.get(name).ok_or_else(|| Error::Object(format!("no variable {name}")))?;
+            if value.len() > s.size {
+                return Err(Error::TooManyIds);
+            }
+            b[s.offset..s.offset + value.len()].copy_from_slice(value);
+            Ok(())
+        };
+        let words = |v: &[u32]| v.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        set("ring_mask", &(self.ring_bytes as u64 - 1).to_le_bytes())?;
+        set("ring_limit", &((self.ring_bytes - RING_TAIL) as u64).to_le_bytes())?;
+        set("bucket_mask", &(self.packet_buckets - 1).to_le_bytes())?;
+        set("has_filter", &(self.filter.is_some() as u32).to_le_bytes())?;
+        set("guess_reuse", &(self.guess_reuse as u32).to_le_bytes())?;
+        set("netns_count", &(self.netns.len() as u32).to_le_bytes())?;
+        set("netns_ids", &words(&self.netns))?;
+        set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;
+        set("ifindex_ids", &words(&self.ifindex))?;
+        let text = map.sections.iter().find(|s| s.name == ".text").ok_or_else(|| Error::Object("no .text".into()))?;
+        crate::filter::patch(&mut b[text.offset..text.offset + text.size], self.filter.as_ref()).map_err(Error::Object)?;
+        Ok(b)
+    }
+
+    /// Loads the named programs. `types`: program, and the program and attach type it takes where the section does
+    /// not say.
+    pub fn load(&self, programs: &[(&str, Option<(u32, u32)>)]) -> Result<Loaded, Error> {
+        quiet();
+        let bytes = self.bytes()?;
+        let mut open = ObjectBuilder::default()
+            .open_memory(&bytes)
+            .map_err(|e| Error::Object(format!("libbpf cannot open it: {e:#}")))?;
+        for mut m in open.maps_mut() {
+            let set = |r: libbpf_rs::Result<()>| r.map_err(|e| Error::Load(format!("map size: {e:#}")));
+            match m.name().to_str() {
+                Some("rings") => {
+                    set(m.set_value_size((RING_DATA + self.ring_bytes + RING_TAIL) as u32))?;
+                    set(m.set_max_entries(self.cpus as u32))?;
+                }
+                Some("packets") => set(m.set_max_entries(self.packet_buckets))?,
+                _ => {}
+            }
+        }
+        for mut p in open.progs_mut() {
+            let name = p.name().to_string_lossy().into_owned();
+            match programs.iter().find(|(n, _)| *n == name) {
+                None => p.set_autoload(false),
+                Some((_, Some((kind, attach)))) => {
+                    p.set_autoload(true);
+                    set_types(&mut p, *kind, *attach);
+                }
+                Some(_) => p.set_autoload(true),
+            }
+        }
+        let object = open.load().map_err(|e| Error::Load(format!("{} ({})", root_cause(&e), last_words())))?;
+        Ok(Loaded { object, ring_bytes: self.ring_bytes, cpus: self.cpus })
+    }
+}
+
+/// Attach types that the bindings do not know have to be set by number.
+fn set_types(p: &mut libbpf_rs::OpenProgramMut<'_>, kind: u32, attach: u32) {
+    use libbpf_rs::AsRawLibbpf;
+    let raw = p.as_libbpf_object().as_ptr();
+    // SAFETY: raw is the open program that p stands for; both calls only store a number in it.
+    unsafe {
+        ffi::bpf_program__set_type(raw, kind);
+        ffi::bpf_program__set_expected_attach_type(raw, attach);
+    }
+    let _: Option<(ProgramType, ProgramAttachType)> = None;
+}
+
+/// Names of all raw tracepoint programs in the object: (program, tracepoint).
+pub fn tracepoint_programs(build: Build) -> Vec<(String, String)> {
+    let Some(map) = elf::map(build.object()) else { return Vec::new() };
+    let mut out: Vec<(String, String)> = Vec::new();
+    for (name, s) in &map.symbols {
+        let section =
+            map.sections.iter().find(|x| x.offset <= s.offset && s.offset < x.offset + x.size && x.name.starts_with("raw_tp/"));
+        if let Some(tp) = section
+            && s.size > 0
+        {
+            out.push((name.clone(), tp.name["raw_tp/".len()..].to_string()));
+        }
+    }
+    out.sort();
+    out
+}
+
+/// A loaded object: programs and maps live as long as it does.
+pub struct Loaded {
+    object: libbpf_rs::Object,
+    pub ring_bytes: usize,
+    pub cpus: usize,
+}
+
+impl Loaded {
+    pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor belongs to the object, which outlives the borrow.
+        self.object.progs().find(|p| p.name() == name).map(|p| unsafe { BorrowedFd::borrow_raw(raw(&p)) })
+    }
+
+    /// Relocated instructions, for clones.
+    pub fn instructions(&self, name: &str) -> Option<Vec<ffi::bpf_insn>> {
+        self.object.progs().find(|p| p.name() == name).map(|p| p.insns().to_vec())
+    }
+
+    pub fn map_fd(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        // SAFETY: as in program().
+        self.object
+            .maps()
+            .find(|m| m.name() == name)
+            .map(|m| unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&m.as_fd())) })
+    }
+}
+
+fn raw(p: &libbpf_rs::Program<'_>) -> i32 {
+    std::os::fd::AsRawFd::as_raw_fd(&p.as_fd())
+}
+
+fn root_cause(e: &libbpf_rs::Error) -> String {
+    format!("{e:#}")
+}
+
+std::thread_local! {
+    static LAST_WORDS: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// What libbpf said since the last load, shortened to the lines that say why.
+fn last_words() -> String {
+    LAST_WORDS.with(|l| {
+        let lines = l.borrow();
+        if std::env::var_os("KPAT_LIBBPF_LOG").is_some() {
+            return lines.join("");
+        }
+        let tail: Vec<&str> = lines.iter().flat_map(|t| t.lines()).rev().filter(|t| !t.trim().is_empty()).take(3).collect();
+        tail.into_iter().rev().collect::<Vec<_>>().join("; ")
+    })
+}
+
+fn quiet() {
+    LAST_WORDS.with(|l| l.borrow_mut().clear());
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| {
+        LAST_WORDS.with(|l| l.borrow_mut().push(text));
+    })));
+}

@@ -1,0 +1,308 @@
+//! What to record with: the best mechanism that works here, the functions it can take, the numbers they get.
+
+use crate::attach::{self, Attached, Target};
+use crate::btf::{self, Btf, kind};
+use crate::choose::{self, Candidate, Chosen};
+use crate::kernel::{self, Symbols};
+use crate::mechanism::{self, Mechanism, Offer};
+use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan};
+use crate::profile::{self, Selection};
+use kpat_model::meta;
+use std::sync::Arc;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Profile(#[from] profile::UnknownProfile),
+    #[error(transparent)]
+    Btf(#[from] btf::Error),
+    #[error(transparent)]
+    Object(#[from] object::Error),
+    #[error(transparent)]
+    Attach(#[from] attach::Error),
+    #[error("mechanism {name} is not offered by this kernel: {reason}; {next}")]
+    NotOffered { name: &'static str, reason: String, next: String },
+    #[error("nothing to probe: no function of profile {profile} can be traced here{hint}")]
+    NothingToProbe { profile: String, hint: String },
+    #[error("{count} functions are more than the {MAX_FUNCS} that one recording can take; narrow the profile")]
+    TooMany { count: usize },
+}
+
+/// Everything decided, nothing attached yet.
+pub struct Decision {
+    pub mechanism: Mechanism,
+    pub build: Build,
+    pub passed_over: Vec<String>,
+    pub functions: Vec<Candidate>,
+    /// Of each function: are its calls wanted, or is it there for tracking only?
+    pub logged: Vec<bool>,
+    pub left_out: Vec<(String, String)>,
+    pub drop_reasons: Vec<(u32, String)>,
+    pub symbols: Symbols,
+}
+
+/// fentry loads two programs per function; more than this takes minutes on a slow machine.
+const FENTRY_MOST: usize = 150;
+const KPROBE_MOST: usize = 400;
+
+/// Decides. `wanted`: the user's mechanism, else the best that is offered.
+pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decision, Error> {
+    selection.check()?;
+    if let Some(why) = mechanism::refusal() {
+        return Err(Error::Refused(why));
+    }
+    let build = mechanism::pick_build().map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))?;
+    let config = kernel::config();
+    let mut passed_over = Vec::new();
+    let mut chosen = None;
+    for m in Mechanism::ALL {
+        if wanted.is_some_and(|w| w != m) {
+            continue;
+        }
+        match mechanism::attempt(m, build, &config) {
+            Ok(()) => {
+                chosen = Some(m);
+                break;
+            }
+            Err(reason) => passed_over.push((m, reason)),
+        }
+    }
+    let Some(mechanism) = chosen else {
+        let (m, reason) = passed_over.pop().ok_or_else(|| Error::Refused("no mechanism at all".into()))?;
+        let next = match mechanism::offers(build).iter().find(|o| o.offered) {
+            Some(Offer { mechanism, .. }) => format!("the best one offered here is {}", mechanism.name()),
+            None => "no other is offered either".into(),
+        };
+        return Err(Error::NotOffered { name: m.name(), reason, next });
+    };
+    let btfs = Btf::running()?;
+    let symbols = Symbols::running();
+    let (functions, logged, left_out) = if mechanism == Mechanism::Tracepoint {
+        (Vec::new(), Vec::new(), Vec::new())
+    } else {
+        select(mechanism, selection, &btfs, &symbols)?
+    };
+    if functions.len() > MAX_FUNCS - 100 {
+        return Err(Error::TooMany { count: functions.len() });
+    }
+    Ok(Decision {
+        mechanism,
+        build,
+        passed_over: passed_over.into_iter().map(|(m, r)| format!("{}: {r}", m.name())).collect(),
+        functions,
+        logged,
+        left_out,
+        drop_reasons: drop_reasons(&btfs[0]),
+        symbols,
+    })
+}
+
+type Selected = (Vec<Candidate>, Vec<bool>, Vec<(String, String)>);
+
+fn select(m: Mechanism, selection: &Selection, btfs: &[Arc<Btf>], symbols: &Symbols) -> Result<Selected, Error> {
+    let found = choose::candidates(btfs);
+    let traceable = kernel::traceable();
+    let most = match m {
+        Mechanism::Fentry => FENTRY_MOST,
+        Mechanism::Kprobe => KPROBE_MOST,
+        _ => usize::MAX,
+    };
+    let (mut chosen, mut logged) = choose::choose(&found, selection, false, traceable.as_ref(), symbols);
+    if chosen.functions.len() > most {
+        let all = chosen.functions.len();
+        let (mut spine, spine_logged) = choose::choose(&found, selection, true, traceable.as_ref(), symbols);
+        let kept = spine.functions.len();
+        spine.left_out.push((
+            format!("{} more functions of profile {}", all - kept, selection.profile),
+            format!("{} takes one program a function: the spine of the path is probed; add others by --add", m.name()),
+        ));
+        (chosen, logged) = (spine, spine_logged);
+    }
+    if m == Mechanism::Fentry {
+        // typed programs refuse these one by one; say so without trying
+        let keep: Vec<bool> = chosen.functions.iter().map(|c| !c.odd_arguments).collect();
+        for (c, _) in chosen.functions.iter().zip(&keep).filter(|(_, k)| !**k) {
+            chosen.left_out.push((c.name.clone(), "more than six arguments or a structure by value".into()));
+        }
+        let mut it = keep.iter();
+        chosen.functions.retain(|_| it.next().copied().unwrap_or(true));
+        let mut it = keep.iter();
+        logged.retain(|_| it.next().copied().unwrap_or(true));
+    }
+    let Chosen { functions, left_out } = chosen;
+    if !logged.iter().any(|l| *l) {
+        let hint = match (&selection.add[..], left_out.first()) {
+            ([first, ..], Some((_, reason))) => format!(" ({first}: {reason})"),
+            _ => String::new(),
+        };
+        return Err(Error::NothingToProbe { profile: selection.profile.clone(), hint });
+    }
+    Ok((functions, logged, left_out))
+}
+
+/// The kernel's own names of drop reasons.
+pub fn drop_reasons(vmlinux: &Btf) -> Vec<(u32, String)> {
+    let Some(id) = vmlinux.find(kind::ENUM, "skb_drop_reason") else { return Vec::new() };
+    let mut out: Vec<(u32, String)> = vmlinux
+        .enum_values(id)
+        .into_iter()
+        .map(|(n, v)| (v as u32, n.trim_start_matches("SKB_DROP_REASON_").trim_start_matches("SKB_").to_string()))
+        .collect();
+    out.dedup_by_key(|r| r.0);
+    out
+}
+
+/// A tracepoint program of the object.
+#[derive(Clone, Debug)]
+pub struct Tracepoint {
+    pub program: String,
+    pub name: String,
+    /// Number in the log, for points.
+    pub func: Option<u16>,
+    /// Index of its switch, for points and events.
+    pub switch: Option<usize>,
+}
+
+/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
+pub fn tracepoints(build: Build, points: bool) -> Vec<Tracepoint> {
+    let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
+    object::tracepoint_programs(build)
+        .into_iter()
+        .filter_map(|(program, name)| {
+            let (mut func, mut switch) = (None, None);
+            if program.starts_with("point_") {
+                if !points {
+                    return None;
+                }
+                let f = MAX_FUNCS - 1 - number(&program)?;
+                (func, switch) = (Some(f as u16), Some(f));
+            } else if program.starts_with("event_") {
+                switch = Some(MAX_FUNCS - 65 - number(&program)?);
+            }
+            Some(Tracepoint { program, name, func, switch })
+        })
+        .collect()
+}
+
+fn tracepoint_group(name: &str) -> &'static str {
+    match name {
+        "consume_skb" | "kfree_skb" | "skb_copy_datagram_iovec" => "skb",
+        n if n.starts_with("qdisc_") => "qdisc",
+        n if n.starts_with("tcp_") => "tcp",
+        _ => "net",
+    }
+}
+
+fn tracepoint_layer(name: &str) -> &'static str {
+    match name {
+        "net_dev_start_xmit" | "net_dev_xmit" | "napi_gro_receive_entry" | "napi_gro_frags_entry" => "driver",
+        "skb_copy_datagram_iovec" | "consume_skb" | "kfree_skb" => "socket",
+        n if n.starts_with("tcp_") => "transport",
+        _ => "link",
+    }
+}
+
+/// The log's function table: probed functions, then tracepoints.
+pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Function> {
+    let mut out: Vec<meta::Function> = d
+        .functions
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| d.logged[*i])
+        .map(|(i, c)| meta::Function {
+            id: function_id(i),
+            name: c.name.clone(),
+            module: c.module.clone(),
+            kind: "function".into(),
+            addr: d.symbols.address(&c.name),
+            layer: if c.module.is_empty() { profile::layer(&c.name).into() } else { layer_of_module(c).into() },
+            via: c.via.text(),
+        })
+        .collect();
+    out.extend(tracepoints.iter().filter_map(|t| {
+        Some(meta::Function {
+            id: t.func?,
+            name: format!("{}:{}", tracepoint_group(&t.name), t.name),
+            module: String::new(),
+            kind: "tracepoint".into(),
+            addr: 0,
+            layer: tracepoint_layer(&t.name).into(),
+            via: "tracepoint argument".into(),
+        })
+    }));
+    out
+}
+
+fn layer_of_module(c: &Candidate) -> &'static str {
+    let by_name = profile::layer(&c.name);
+    // an unknown name inside a protocol module is not a driver
+    if by_name == "driver" && (c.module.starts_with("nf") || c.module.starts_with("x_") || c.module.contains("tables")) { "network" } else { by_name }
+}
+
+/// Number of the i-th function; 0 is never used.
+pub fn function_id(i: usize) -> u16 {
+    i as u16 + 1
+}
+
+/// Programs to load for a decision.
+pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str, Option<(u32, u32)>)> {
+    let mut out: Vec<(&str, Option<(u32, u32)>)> = tracepoints.iter().map(|t| (t.program.as_str(), None)).collect();
+    out.extend(d.mechanism.programs());
+    if second(d).is_some() {
+        out.extend(Mechanism::KprobeSession.programs());
+    }
+    out
+}
+
+/// fsession.multi takes functions of vmlinux with plain arguments; the others go by kprobe.session.
+fn second(d: &Decision) -> Option<Mechanism> {
+    (d.mechanism == Mechanism::FsessionMulti && d.functions.iter().any(by_session)).then_some(Mechanism::KprobeSession)
+}
+
+fn by_session(c: &Candidate) -> bool {
+    !c.module.is_empty() || c.odd_arguments
+}
+
+/// Loads.
+pub fn load(plan: &Plan, d: &Decision, tracepoints: &[Tracepoint]) -> Result<Loaded, Error> {
+    Ok(plan.load(&programs(d, tracepoints))?)
+}
+
+/// Attaches everything; what the kernel refuses is added to `left_out`, and if it was wanted only for tracking, said too.
+pub fn attach(
+    loaded: &Loaded,
+    d: &mut Decision,
+    tracepoints: &[Tracepoint],
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Attached, Error> {
+    let mut attached = Attached::default();
+    for t in tracepoints {
+        if let Err(e) = attached.tracepoint(loaded, &t.program, &t.name) {
+            d.left_out.push((format!("tracepoint {}", t.name), e.to_string()));
+        }
+    }
+    let targets: Vec<Target<'_>> =
+        d.functions.iter().enumerate().map(|(i, candidate)| Target { candidate, func: function_id(i) }).collect();
+    let split = second(d).is_some();
+    let (other, main): (Vec<Target<'_>>, Vec<Target<'_>>) = targets.iter().partition(|t| split && by_session(t.candidate));
+    let mut refused: Vec<(String, String)> = Vec::new();
+    for (m, part) in [(d.mechanism, &main), (Mechanism::KprobeSession, &other)] {
+        if part.is_empty() {
+            continue;
+        }
+        let from = attached.refused.len();
+        attached.functions(loaded, m, part, progress)?;
+        for (i, reason) in &attached.refused[from..] {
+            refused.push((part[*i].candidate.name.clone(), format!("refused by {}: {reason}", m.name())));
+        }
+    }
+    for (name, reason) in refused {
+        if let Some(i) = d.functions.iter().position(|c| c.name == name) {
+            d.logged[i] = false;
+        }
+        d.left_out.push((name, reason));
+    }
+    Ok(attached)
+}

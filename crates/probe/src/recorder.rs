@@ -1,0 +1,762 @@
+//! One recording from start to end: decide, load, attach, drain until told to stop, detach, say what it cost.
+//!
+//! One thread does it all, at low priority: the rings need no wake-ups, and nothing on the packet's path waits for it.
+//! The order at the end matters: functions off, rings emptied, losses and summary written, then detached (which can
+//! take seconds on old kernels).
+
+use crate::attach::Attached;
+use crate::control::{self, Reply, Request, Status};
+use crate::mechanism::Mechanism;
+use crate::object::{Loaded, MAX_FUNCS, Plan};
+use crate::plan::{self, Decision, Tracepoint};
+use crate::profile::{Selection, glob};
+use crate::ring::Rings;
+use crate::sink::{Memory, Sink};
+use crate::{filter, kernel, netlink, sys};
+use kpat_klog::{Codec, Writer};
+use kpat_model as model;
+use kpat_model::meta::{self, Json};
+use kpat_model::{BootNs, LossCause};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug)]
+pub enum Mode {
+    Disk,
+    /// Flight recorder: this many bytes of memory; a dump holds the last so many seconds (None: all there is).
+    Memory { bytes: usize, last: Option<Duration>, dump_on_drop: bool },
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub output: PathBuf,
+    pub mechanism: Option<Mechanism>,
+    pub selection: Selection,
+    pub filter: String,
+    /// Empty: all.
+    pub netns: Vec<netlink::NetnsRef>,
+    /// Interface names, looked up in the namespaces above. Empty: all.
+    pub interfaces: Vec<String>,
+    pub ring_bytes: usize,
+    /// Packets tracked at once.
+    pub packets: u32,
+    pub codec: Codec,
+    pub mode: Mode,
+    /// Attached, but not logging until told to resume.
+    pub paused: bool,
+    pub duration: Option<Duration>,
+    pub command: Vec<String>,
+    pub ready_file: Option<PathBuf>,
+    /// Let the kernel time our programs, in short windows.
+    pub measure_cost: bool,
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
+    #[error(transparent)]
+    Filter(#[from] filter::Error),
+    #[error(transparent)]
+    Log(#[from] kpat_klog::Error),
+    #[error(transparent)]
+    Control(#[from] control::Error),
+    #[error("cannot watch interfaces and routes: {0}")]
+    Netlink(#[from] netlink::Error),
+    #[error("no interface is called {0} in the namespaces recorded")]
+    NoInterface(String),
+    #[error("the kernel does not let its rings be mapped: {0}")]
+    Map(std::io::Error),
+    #[error("cannot run {program}: {source}")]
+    Command { program: String, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Io { path: String, source: std::io::Error },
+}
+
+/// What the person at the terminal should hear.
+pub enum Note {
+    Decided { mechanism: Mechanism, passed_over: Vec<String>, functions: usize, left_out: usize },
+    Attaching { done: usize, of: usize },
+    Attached { functions: usize, seconds: f64 },
+    Ready,
+    Lost { cause: LossCause, cpu: i32, count: u64 },
+    Dumped { path: PathBuf, records: u64 },
+    DiskFull,
+    Detaching,
+}
+
+/// How it ended.
+pub struct Outcome {
+    pub summary: meta::Summary,
+    pub functions: usize,
+    pub left_out: Vec<(String, String)>,
+    pub mechanism: Mechanism,
+    /// Exit code of the command that was recorded, if there was one.
+    pub command_code: Option<i32>,
+    pub outputs: Vec<PathBuf>,
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static DUMP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    if signal == libc::SIGUSR1 { &DUMP } else { &STOP }.store(true, Ordering::Relaxed);
+}
+
+fn catch_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1] {
+        // SAFETY: the handler only stores to an atomic.
+        unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
+    }
+}
+
+struct Switches {
+    mapping: sys::Mapping,
+}
+
+impl Switches {
+    fn set(&self, index: usize, mode: u8) {
+        assert!(index < MAX_FUNCS);
+        // SAFETY: index lies inside the mapped array; the kernel reads single bytes, any value is valid.
+        unsafe { self.mapping.as_ptr().add(index).write_volatile(mode) };
+    }
+}
+
+const TRACK: u8 = 1;
+const LOG: u8 = 2;
+
+/// A recording that is attached.
+pub struct Recorder {
+    options: Options,
+    decision: Decision,
+    tracepoints: Vec<Tracepoint>,
+    /// Of each function: does the user want its calls now?
+    on: Vec<bool>,
+    loaded: Loaded,
+    attached: Attached,
+    rings: Rings,
+    switches: Switches,
+    sink: Sink,
+    writer: Option<Writer<File>>,
+    memory: Option<Memory>,
+    meta: meta::Meta,
+    devices: Vec<meta::Device>,
+    monitor: Option<netlink::Monitor>,
+    /// Taken out while it answers.
+    server: Option<control::Server>,
+    paused: bool,
+    started: Instant,
+    cost: meta::Cost,
+    stats: Stats,
+    dumps: u32,
+    outputs: Vec<PathBuf>,
+    disk_full: bool,
+    rate: (Instant, u64, f64),
+}
+
+/// Program statistics, sampled: the kernel's switch for them costs two clock reads a run while it is on.
+#[derive(Default)]
+struct Stats {
+    on: Option<std::os::fd::OwnedFd>,
+    since: Option<Instant>,
+    last: Option<Instant>,
+    /// Sums over the windows.
+    runs: u64,
+    run_ns: u64,
+    records: u64,
+    recursion: u64,
+    at_start: (u64, u64, u64),
+    records_at_start: u64,
+    broken: bool,
+}
+
+impl Recorder {
+    /// Decides, loads and attaches.
+    pub fn start(options: Options, tell: &mut dyn FnMut(Note)) -> Result<Recorder, Error> {
+        let compiled = filter::compile(&options.filter)?;
+        let mut decision = plan::decide(options.mechanism, &options.selection)?;
+        let points = decision.mechanism == Mechanism::Tracepoint;
+        let tracepoints = plan::tracepoints(decision.build, points);
+        tell(Note::Decided {
+            mechanism: decision.mechanism,
+            passed_over: decision.passed_over.clone(),
+            functions: decision.functions.len(),
+            left_out: decision.left_out.len(),
+        });
+        let watched = watched(&options);
+        let devices: Vec<meta::Device> = watched.iter().flat_map(|n| netlink::devices(n).unwrap_or_default()).collect();
+        let cpus = kernel::possible_cpus();
+        let object = Plan {
+            build: decision.build,
+            ring_bytes: options.ring_bytes.next_power_of_two().max(1 << 16),
+            cpus,
+            packet_buckets: (options.packets / 4).next_power_of_two().max(16),
+            netns: options.netns.iter().map(|n| n.inum).collect(),
+            ifindex: interface_ids(&options, &devices)?,
+            filter: compiled,
+            guess_reuse: points,
+        };
+        let loaded = plan::load(&object, &decision, &tracepoints)?;
+        let map = |name: &str| loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))));
+        let rings = Rings::new(map("rings")?, object.ring_bytes, cpus).map_err(Error::Map)?;
+        let switches = Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
+        let clock = Instant::now();
+        let attached =
+            plan::attach(&loaded, &mut decision, &tracepoints, &mut |done, of| tell(Note::Attaching { done, of }))?;
+        let attach_ns = clock.elapsed().as_nanos() as u64;
+        let functions = if points { tracepoints.iter().filter(|t| t.func.is_some()).count() } else { decision.logged.iter().filter(|l| **l).count() };
+        tell(Note::Attached { functions, seconds: attach_ns as f64 / 1e9 });
+        let meta = describe(&options, &decision, &tracepoints, object.ring_bytes, cpus);
+        let memory = match options.mode {
+            Mode::Disk => None,
+            Mode::Memory { bytes, .. } => Some(Memory::new(bytes)),
+        };
+        let mut recorder = Recorder {
+            on: decision.logged.clone(),
+            sink: Sink::new(cpus, options.codec),
+            monitor: Some(netlink::Monitor::start(&watched)?),
+            server: Some(control::Server::start()?),
+            paused: options.paused,
+            started: Instant::now(),
+            cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
+            stats: Stats::default(),
+            rate: (Instant::now(), 0, 0.0),
+            writer: None,
+            dumps: 0,
+            outputs: Vec::new(),
+            disk_full: false,
+            options,
+            decision,
+            tracepoints,
+            loaded,
+            attached,
+            rings,
+            switches,
+            memory,
+            meta,
+            devices,
+        };
+        if recorder.memory.is_none() {
+            let path = recorder.options.output.clone();
+            recorder.writer = Some(recorder.open(&path)?);
+        }
+        Ok(recorder)
+    }
+
+    fn open(&mut self, path: &Path) -> Result<Writer<File>, Error> {
+        let mut w = Writer::create(path)?;
+        w.json(&Json::Meta(Box::new(self.meta.clone())))?;
+        w.json(&Json::Devices(self.devices.clone()))?;
+        w.flush()?;
+        self.outputs.push(path.to_path_buf());
+        Ok(w)
+    }
+
+    /// Runs until stopped by signal, request, time, or the end of the command.
+    pub fn run(mut self, tell: &mut dyn FnMut(Note)) -> Result<Outcome, Error> {
+        catch_signals();
+        lower_priority(10);
+        self.started = Instant::now();
+        self.switch();
+        if let Some(path) = &self.options.ready_file {
+            std::fs::write(path, format!("{}\n", std::process::id()))
+                .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+        }
+        tell(Note::Ready);
+        let mut child = self.spawn()?;
+        let mut command_code = None;
+        let mut housekeeping = Instant::now();
+        let mut anchored = Instant::now();
+        let mut stop = false;
+        let mut reason = String::from("stopped");
+        while !stop {
+            let fill = self.drain();
+            if housekeeping.elapsed() > Duration::from_millis(50) {
+                housekeeping = Instant::now();
+                self.housekeeping(tell, false)?;
+                stop |= self.serve(tell);
+                if let Some(c) = &mut child
+                    && let Ok(Some(status)) = c.try_wait()
+                {
+                    use std::os::unix::process::ExitStatusExt;
+                    command_code = Some(status.code().unwrap_or(128 + status.signal().unwrap_or(0)));
+                    reason = "command ended".into();
+                    stop = true;
+                }
+                if self.options.duration.is_some_and(|d| self.started.elapsed() >= d) {
+                    reason = "time is up".into();
+                    stop = true;
+                }
+                stop |= STOP.load(Ordering::Relaxed);
+                if DUMP.swap(false, Ordering::Relaxed) {
+                    self.dump(tell)?;
+                }
+                if anchored.elapsed() > Duration::from_secs(5) {
+                    anchored = Instant::now();
+                    self.write_json(&Json::Anchor(sys::clock_anchor()), tell)?;
+                    let summary = self.summary(false, "");
+                    self.write_json(&Json::Summary(Box::new(summary)), tell)?;
+                }
+            }
+            if fill < 0.25 {
+                std::thread::sleep(Duration::from_millis(if fill < 0.02 { 10 } else { 2 }));
+            }
+        }
+        if let Some(mut c) = child {
+            end_child(&mut c);
+        }
+        self.finish(&reason, command_code, tell)
+    }
+
+    fn spawn(&self) -> Result<Option<Child>, Error> {
+        let Some((program, args)) = self.options.command.split_first() else { return Ok(None) };
+        let mut c = Command::new(program);
+        c.args(args);
+        use std::os::unix::process::CommandExt;
+        // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority.
+        unsafe { c.pre_exec(|| { libc::setpriority(libc::PRIO_PROCESS, 0, 0); Ok(()) }) };
+        c.spawn().map(Some).map_err(|source| Error::Command { program: program.clone(), source })
+    }
+
+    /// Sets every switch to what is wanted now.
+    fn switch(&self) {
+        for (i, c) in self.decision.functions.iter().enumerate() {
+            let track = if c.roles & !(crate::choose::role::LIST | crate::choose::role::RETURN) != 0 { TRACK } else { 0 };
+            let log = if self.on[i] { TRACK | LOG } else { 0 };
+            self.switches.set(plan::function_id(i) as usize, if self.paused { 0 } else { track | log });
+        }
+        for t in &self.tracepoints {
+            if let Some(s) = t.switch {
+                self.switches.set(s, if self.paused { 0 } else { TRACK | LOG });
+            }
+        }
+    }
+
+    /// Empties all rings once; returns how full the fullest was, 0 to 1.
+    fn drain(&mut self) -> f64 {
+        let mut most = 0.0f64;
+        for cpu in 0..self.rings.cpus() {
+            most = most.max(self.rings.backlog(cpu) as f64 / self.rings.ring_bytes() as f64);
+            self.sink.drain(&self.rings, cpu);
+        }
+        most
+    }
+
+    fn housekeeping(&mut self, tell: &mut dyn FnMut(Note), close: bool) -> Result<(), Error> {
+        let now = sys::boot_now();
+        let before = self.sink.lost.clone();
+        for cpu in 0..self.rings.cpus() {
+            self.sink.look(&self.rings, cpu, now, close);
+        }
+        let sink = &mut self.sink;
+        if let Some(m) = &mut self.monitor {
+            m.drain(&mut |e| sink.event(&e));
+        }
+        self.sample_cost(now);
+        for (&(cause, cpu), &n) in &self.sink.lost {
+            let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);
+            if more > 0
+                && let Some(cause) = LossCause::from_u8(cause)
+            {
+                tell(Note::Lost { cause, cpu, count: more });
+            }
+        }
+        if let Some(m) = &mut self.memory {
+            self.sink.take_ready().into_iter().for_each(|c| m.push(c));
+            if let Mode::Memory { dump_on_drop: true, .. } = self.options.mode
+                && self.sink.drops_seen > 0
+            {
+                self.sink.drops_seen = 0;
+                self.dump(tell)?;
+            }
+            return Ok(());
+        }
+        self.write_ready(tell)
+    }
+
+    fn write_ready(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        let chunks = self.sink.take_ready();
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let now = sys::boot_now();
+        for c in chunks {
+            let (count, first, cpu) = (c.count as u64, c.first, c.cpu);
+            let Some(w) = &mut self.writer else { continue };
+            match w.chunk(c) {
+                Ok(()) => self.disk_full = false,
+                Err(kpat_klog::Error::DiskFull { .. }) => {
+                    if !self.disk_full {
+                        tell(Note::DiskFull);
+                    }
+                    self.disk_full = true;
+                    self.sink.loss(&model::Loss { cause: LossCause::Disk, cpu: cpu as i32, from: first, to: now, count });
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if let Some(w) = &mut self.writer {
+            match w.flush() {
+                Ok(()) | Err(kpat_klog::Error::DiskFull { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_json(&mut self, j: &Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        let Some(w) = &mut self.writer else { return Ok(()) };
+        match w.json(j).and_then(|()| w.flush()) {
+            Ok(()) => Ok(()),
+            Err(kpat_klog::Error::DiskFull { .. }) => {
+                if !self.disk_full {
+                    tell(Note::DiskFull);
+                }
+                self.disk_full = true;
+                Ok(())
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn program_totals(&self) -> (u64, u64, u64) {
+        let names = plan::programs(&self.decision, &self.tracepoints);
+        let own = names.iter().filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one")).filter_map(|(n, _)| self.loaded.program(n));
+        let mut t = (0, 0, 0);
+        for s in own.chain(self.attached.clones()).filter_map(|fd| sys::prog_stats(fd).ok()) {
+            t = (t.0 + s.runs, t.1 + s.run_ns, t.2 + s.recursion_misses);
+        }
+        t
+    }
+
+    /// Windows of a tenth of a second, one a second; recursion misses are counted by the kernel all the time.
+    fn sample_cost(&mut self, now: BootNs) {
+        if self.stats.broken || (self.stats.on.is_none() && self.stats.last.is_some_and(|t| t.elapsed() < Duration::from_secs(1))) {
+            return;
+        }
+        if let Some(since) = self.stats.since {
+            if since.elapsed() < Duration::from_millis(100) {
+                return;
+            }
+            self.stats.on = None;
+            let t = self.program_totals();
+            self.stats.runs += t.0 - self.stats.at_start.0;
+            self.stats.run_ns += t.1 - self.stats.at_start.1;
+            self.stats.records += self.sink.records - self.stats.records_at_start;
+            let missed = t.2.saturating_sub(self.stats.recursion);
+            if missed > 0 {
+                let from = BootNs(now.0 - 1_000_000_000);
+                self.sink.loss(&model::Loss { cause: LossCause::Recursion, cpu: -1, from, to: now, count: missed });
+                self.stats.recursion = t.2;
+            }
+            (self.stats.since, self.stats.last) = (None, Some(Instant::now()));
+        } else if self.options.measure_cost {
+            match sys::enable_stats() {
+                Ok(fd) => {
+                    self.stats.on = Some(fd);
+                    self.stats.since = Some(Instant::now());
+                    self.stats.at_start = self.program_totals();
+                    self.stats.records_at_start = self.sink.records;
+                }
+                Err(_) => self.stats.broken = true,
+            }
+        }
+    }
+
+    fn rate_mark(&mut self) {
+        let (at, was, _) = self.rate;
+        let per_second = (self.sink.records - was) as f64 / at.elapsed().as_secs_f64().max(1e-3);
+        self.rate = (Instant::now(), self.sink.records, per_second);
+    }
+
+    fn summary(&self, complete: bool, reason: &str) -> meta::Summary {
+        let mut cost = self.cost.clone();
+        cost.wall_ns = self.started.elapsed().as_nanos() as u64;
+        cost.drain_cpu_ns = own_cpu_ns();
+        if self.stats.runs > 0 {
+            // hits outside the windows are extrapolated by the records they left
+            let scale = if self.stats.records > 0 { self.sink.records as f64 / self.stats.records as f64 } else { 1.0 };
+            cost.probe_hits = (self.stats.runs as f64 * scale.max(1.0)) as u64;
+            cost.probe_ns = (self.stats.run_ns as f64 * scale.max(1.0)) as u64;
+        }
+        meta::Summary {
+            complete,
+            end_reason: reason.into(),
+            at: sys::clock_anchor(),
+            records: self.sink.records,
+            bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
+            cost,
+            losses: self.loss_totals(),
+        }
+    }
+
+    fn loss_totals(&self) -> Vec<meta::LossTotal> {
+        self.sink
+            .lost
+            .iter()
+            .filter_map(|(&(cause, cpu), &count)| {
+                Some(meta::LossTotal { cause: LossCause::from_u8(cause)?.name().into(), cpu, count })
+            })
+            .collect()
+    }
+
+    fn serve(&mut self, tell: &mut dyn FnMut(Note)) -> bool {
+        let mut asked = None;
+        let Some(server) = self.server.take() else { return false };
+        server.serve(&mut |r| match r {
+            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::On(globs) => Reply::Done(self.turn(&globs, true)),
+            Request::Off(globs) => Reply::Done(self.turn(&globs, false)),
+            Request::Pause | Request::Resume => {
+                self.paused = matches!(r, Request::Pause);
+                self.switch();
+                self.note(if self.paused { "paused" } else { "resumed" });
+                Reply::Done(if self.paused { "paused: attached, not logging".into() } else { "logging".into() })
+            }
+            Request::Dump if self.memory.is_none() => {
+                Reply::Refused("this recording writes to disk all the time; dump is for --memory".into())
+            }
+            Request::Dump => {
+                asked = Some(Request::Dump);
+                Reply::Done(format!("dumping to {}", self.dump_path().display()))
+            }
+            Request::Stop => {
+                asked = Some(Request::Stop);
+                Reply::Done("stopping".into())
+            }
+        });
+        self.server = Some(server);
+        match asked {
+            Some(Request::Dump) => {
+                if self.dump(tell).is_err() {
+                    tell(Note::DiskFull);
+                }
+                false
+            }
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    fn turn(&mut self, globs: &[String], on: bool) -> String {
+        let mut n = 0;
+        for (i, c) in self.decision.functions.iter().enumerate() {
+            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) && self.on[i] != on {
+                self.on[i] = on;
+                n += 1;
+            }
+        }
+        self.switch();
+        let word = if on { "on" } else { "off" };
+        self.note(&format!("{n} functions {word}: {}", globs.join(" ")));
+        format!("{n} functions switched {word}, {} of {} are on", self.on.iter().filter(|o| **o).count(), self.decision.logged.iter().filter(|l| **l).count())
+    }
+
+    fn note(&mut self, text: &str) {
+        self.sink.event(&model::Event {
+            kind: model::EventKind::Control,
+            ctx: model::Context::Task,
+            pid: std::process::id(),
+            at: sys::boot_now(),
+            packet: model::PacketId::NONE,
+            netns: 0,
+            a: 0,
+            b: 0,
+            text: text.into(),
+        });
+    }
+
+    fn status(&mut self) -> Status {
+        if self.rate.0.elapsed() > Duration::from_millis(200) {
+            self.rate_mark();
+        }
+        let fill = (0..self.rings.cpus()).map(|c| self.rings.backlog(c)).max().unwrap_or(0);
+        Status {
+            pid: std::process::id(),
+            output: self.options.output.display().to_string(),
+            mode: if self.memory.is_some() { "memory" } else { "disk" }.into(),
+            mechanism: self.decision.mechanism.name().into(),
+            paused: self.paused,
+            seconds: self.started.elapsed().as_secs_f64(),
+            functions: self.decision.logged.iter().filter(|l| **l).count(),
+            functions_on: self.on.iter().filter(|l| **l).count(),
+            records: self.sink.records,
+            records_per_second: self.rate.2,
+            bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
+            memory_bytes: self.memory.as_ref().map_or(0, |m| m.bytes() as u64),
+            losses: self.loss_totals(),
+            ring_fill_percent: fill as f64 * 100.0 / self.rings.ring_bytes() as f64,
+        }
+    }
+
+    fn dump_path(&self) -> PathBuf {
+        let p = &self.options.output;
+        if self.dumps == 0 { p.clone() } else { p.with_extension(format!("{}.kbl", self.dumps)) }
+    }
+
+    /// Flight recorder: writes what is in memory to a log of its own.
+    fn dump(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        let Mode::Memory { last, .. } = self.options.mode else { return Ok(()) };
+        let now = sys::boot_now();
+        self.drain();
+        for cpu in 0..self.rings.cpus() {
+            self.sink.look(&self.rings, cpu, now, true);
+        }
+        let Some(m) = &mut self.memory else { return Ok(()) };
+        self.sink.take_ready().into_iter().for_each(|c| m.push(c));
+        let since = last.map_or(BootNs(i64::MIN), |d| BootNs(now.0 - d.as_nanos() as i64));
+        let (chunks, evicted) = (m.take(since), m.evicted_records);
+        let path = self.dump_path();
+        let records = chunks.iter().map(|c| c.count as u64).sum();
+        let mut w = self.open(&path)?;
+        for c in chunks {
+            w.chunk(c)?;
+        }
+        if evicted > 0 {
+            let mut e = kpat_klog::Encoder::new(0, self.options.codec);
+            e.loss(&model::Loss { cause: LossCause::Evicted, cpu: -1, from: self.meta.started.boot, to: now, count: evicted });
+            if let Some(c) = e.finish() {
+                w.chunk(c)?;
+            }
+        }
+        w.json(&Json::Symbols(self.symbols()))?;
+        let mut s = self.summary(true, "dumped");
+        s.records = records;
+        s.bytes = w.bytes_written();
+        w.json(&Json::Summary(Box::new(s)))?;
+        w.flush()?;
+        self.dumps += 1;
+        tell(Note::Dumped { path, records });
+        Ok(())
+    }
+
+    fn symbols(&self) -> Vec<meta::Symbol> {
+        let s = &self.decision.symbols;
+        let mut all: Vec<u64> = self.sink.addresses.iter().copied().collect();
+        all.sort_unstable();
+        all.into_iter().filter_map(|addr| Some(meta::Symbol { addr, text: s.resolve(addr)? })).collect()
+    }
+
+    fn finish(mut self, reason: &str, command_code: Option<i32>, tell: &mut dyn FnMut(Note)) -> Result<Outcome, Error> {
+        self.stats.since = self.stats.since.map(|_| Instant::now() - Duration::from_secs(1));
+        self.sample_cost(sys::boot_now());
+        self.paused = true;
+        self.switch();
+        // calls that are open return within this; what is open still is counted
+        std::thread::sleep(Duration::from_millis(20));
+        self.drain();
+        let now = sys::boot_now();
+        let open: i64 = (0..self.rings.cpus()).map(|c| self.rings.open_calls(c)).sum();
+        if open > 0 {
+            let from = self.meta.started.boot;
+            self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count: open as u64 });
+        }
+        self.housekeeping(tell, true)?;
+        if self.memory.is_some() {
+            self.dump(tell)?;
+        }
+        tell(Note::Detaching);
+        let clock = Instant::now();
+        drop(std::mem::take(&mut self.attached));
+        self.cost.detach_ns = clock.elapsed().as_nanos() as u64;
+        let reason = if self.disk_full { "disk full" } else { reason };
+        // interfaces may have come while we recorded
+        let devices: Vec<meta::Device> = watched(&self.options).iter().flat_map(|n| netlink::devices(n).unwrap_or_default()).collect();
+        if devices != self.devices {
+            self.write_json(&Json::Devices(devices), tell)?;
+        }
+        let symbols = self.symbols();
+        self.write_json(&Json::Symbols(symbols), tell)?;
+        let summary = self.summary(true, reason);
+        self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
+        Ok(Outcome {
+            functions: self.meta.functions.len(),
+            summary,
+            left_out: std::mem::take(&mut self.decision.left_out),
+            mechanism: self.decision.mechanism,
+            command_code,
+            outputs: std::mem::take(&mut self.outputs),
+        })
+    }
+}
+
+/// Namespaces whose interfaces and routes are watched: those asked for, else this one and all that have a name.
+fn watched(options: &Options) -> Vec<netlink::NetnsRef> {
+    if !options.netns.is_empty() {
+        return options.netns.clone();
+    }
+    let mut all: Vec<netlink::NetnsRef> = netlink::current_netns().into_iter().collect();
+    for n in netlink::named_netns() {
+        if !all.iter().any(|m| m.inum == n.inum) {
+            all.push(n);
+        }
+    }
+    all
+}
+
+fn interface_ids(options: &Options, devices: &[meta::Device]) -> Result<Vec<u32>, Error> {
+    let mut out = Vec::new();
+    for name in &options.interfaces {
+        let ids: Vec<u32> = devices.iter().filter(|d| d.name == *name).map(|d| d.ifindex).collect();
+        if ids.is_empty() {
+            return Err(Error::NoInterface(name.clone()));
+        }
+        out.extend(ids);
+    }
+    Ok(out)
+}
+
+fn describe(options: &Options, d: &Decision, tracepoints: &[Tracepoint], ring_bytes: usize, cpus: usize) -> meta::Meta {
+    meta::Meta {
+        writer: concat!("kpat ", env!("CARGO_PKG_VERSION")).into(),
+        hostname: kernel::read_line("/proc/sys/kernel/hostname"),
+        kernel_release: kernel::read_line("/proc/sys/kernel/osrelease"),
+        kernel_version: kernel::read_line("/proc/sys/kernel/version"),
+        arch: std::env::consts::ARCH.into(),
+        endian: if cfg!(target_endian = "little") { "little" } else { "big" }.into(),
+        boot_id: kernel::read_line("/proc/sys/kernel/random/boot_id"),
+        cpus: cpus as u32,
+        mechanism: d.mechanism.name().into(),
+        passed_over: d.passed_over.clone(),
+        profile: options.selection.profile.clone(),
+        filter: options.filter.clone(),
+        netns: options.netns.iter().map(|n| n.inum).collect(),
+        command: options.words.clone(),
+        ring_bytes_per_cpu: ring_bytes as u64,
+        functions: plan::function_table(d, tracepoints),
+        left_out: d.left_out.iter().map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() }).collect(),
+        drop_reasons: d.drop_reasons.clone(),
+        started: sys::clock_anchor(),
+    }
+}
+
+fn lower_priority(nice: i32) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+}
+
+/// A command that outlives its recording is asked to end, then made to.
+fn end_child(c: &mut Child) {
+    // SAFETY: the pid is our own child's, which has not been waited for.
+    unsafe { libc::kill(c.id() as i32, libc::SIGTERM) };
+    let patience = Instant::now();
+    while patience.elapsed() < Duration::from_secs(3) {
+        if matches!(c.try_wait(), Ok(Some(_)) | Err(_)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = c.kill();
+    let _ = c.wait();
+}
+
+fn own_cpu_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: t is a valid timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -1,0 +1,130 @@
+//! Reads the per-CPU rings: one consumer, no system call, no copy but into the encoder. Layout and rules:
+//! bpf/include/wire.h.
+
+use crate::object::{RING_DATA, RING_TAIL};
+use crate::sys::Mapping;
+use crate::wire;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SLOT: usize = 32;
+
+pub struct Rings {
+    mapping: Mapping,
+    ring_bytes: usize,
+    cpus: usize,
+}
+
+/// One record as it lies in the ring. Only fields of the kind that `kind` says may be read.
+pub enum Raw<'a> {
+    Call(&'a wire::Call),
+    Point(&'a wire::Point),
+    Member(&'a wire::Member),
+    Footprint(&'a wire::Footprint),
+    Lineage(&'a wire::Lineage),
+    Event(&'a wire::Event),
+    Process(&'a wire::Process),
+}
+
+impl Rings {
+    pub fn new(fd: std::os::fd::BorrowedFd<'_>, ring_bytes: usize, cpus: usize) -> std::io::Result<Rings> {
+        let mapping = Mapping::new(fd, cpus * (RING_DATA + ring_bytes + RING_TAIL))?;
+        Ok(Rings { mapping, ring_bytes, cpus })
+    }
+
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn base(&self, cpu: usize) -> *mut u8 {
+        assert!(cpu < self.cpus);
+        // SAFETY: cpu is in range, so the offset lies inside the mapping.
+        unsafe { self.mapping.as_ptr().add(cpu * (RING_DATA + self.ring_bytes + RING_TAIL)) }
+    }
+
+    fn ctl(&self, cpu: usize) -> *mut wire::RingCtl {
+        self.base(cpu).cast()
+    }
+
+    fn word(&self, at: *mut u64) -> &AtomicU64 {
+        // SAFETY: at is an aligned field of a control page inside the mapping, shared with the kernel and only ever
+        // accessed atomically here; it lives as long as self.
+        unsafe { AtomicU64::from_ptr(at) }
+    }
+
+    /// Losses by cause number, since loading.
+    pub fn losses(&self, cpu: usize) -> [u64; 16] {
+        let ctl = self.ctl(cpu);
+        std::array::from_fn(|i| {
+            // SAFETY: ctl points to a control page of the mapping, i is below the array's length.
+            self.word(unsafe { (&raw mut (*ctl).lost).cast::<u64>().add(i) }).load(Ordering::Relaxed)
+        })
+    }
+
+    /// Entries less returns of this CPU.
+    pub fn open_calls(&self, cpu: usize) -> i64 {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        self.word(unsafe { (&raw mut (*ctl).open_calls).cast() }).load(Ordering::Relaxed) as i64
+    }
+
+    /// Bytes not yet read.
+    pub fn backlog(&self, cpu: usize) -> u64 {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        let (prod, cons) = unsafe { (self.word(&raw mut (*ctl).prod), self.word(&raw mut (*ctl).cons)) };
+        prod.load(Ordering::Relaxed).wrapping_sub(cons.load(Ordering::Relaxed))
+    }
+
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes
+    }
+
+    /// Hands over all whole records of a CPU's ring, oldest first, and frees their space. Returns how many.
+    pub fn drain(&self, cpu: usize, each: &mut dyn FnMut(Raw<'_>)) -> u64 {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        let (prod, cons) = unsafe { (self.word(&raw mut (*ctl).prod), self.word(&raw mut (*ctl).cons)) };
+        let end = prod.load(Ordering::Acquire);
+        let mut at = cons.load(Ordering::Relaxed);
+        let mut n = 0;
+        // SAFETY: the data area starts one page after the control page.
+        let data = unsafe { self.base(cpu).add(RING_DATA) };
+        while at < end {
+            let offset = at as usize & (self.ring_bytes - 1);
+            // SAFETY: offset is below ring_bytes and a multiple of 32; a record is at most 160 bytes and may run into
+            // the tail page, which belongs to the mapping.
+            let p = unsafe { data.add(offset) };
+            let head = self.word(p.cast()).load(Ordering::Acquire);
+            let (kind, slots) = ((head & 0xff) as u32, (head >> 8 & 0xff) as usize);
+            if kind == wire::kind::NONE || slots == 0 || slots * SLOT > RING_TAIL {
+                // reserved and not yet written: an interrupt handler or another task holds it for a moment
+                break;
+            }
+            // SAFETY: the kernel has committed the record (its head was read with acquire) and does not touch it until
+            // cons moves past it; p is aligned to 32 bytes, the types to 8, and every bit pattern is valid for them.
+            unsafe {
+                match kind {
+                    wire::kind::CALL => each(Raw::Call(&*p.cast())),
+                    wire::kind::POINT => each(Raw::Point(&*p.cast())),
+                    wire::kind::MEMBER => each(Raw::Member(&*p.cast())),
+                    wire::kind::FOOTPRINT => each(Raw::Footprint(&*p.cast())),
+                    wire::kind::LINEAGE => each(Raw::Lineage(&*p.cast())),
+                    wire::kind::EVENT => each(Raw::Event(&*p.cast())),
+                    wire::kind::PROCESS => each(Raw::Process(&*p.cast())),
+                    _ => {}
+                }
+            }
+            for i in 0..slots {
+                // SAFETY: the same bytes as the record read above.
+                self.word(unsafe { p.add(i * SLOT) }.cast()).store(0, Ordering::Relaxed);
+            }
+            at += (slots * SLOT) as u64;
+            n += 1;
+            if n & 1023 == 0 {
+                cons.store(at, Ordering::Release);
+            }
+        }
+        cons.store(at, Ordering::Release);
+        n
+    }
+}

@@ -1,0 +1,253 @@
+//! From rings to chunks: raw records become klog records, per CPU; a chunk goes to disk, or into the bounded memory of
+//! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
+
+use crate::ring::{Raw, Rings};
+use crate::sys;
+use kpat_klog::{Chunk, Codec, Encoder};
+use kpat_model as model;
+use kpat_model::{BootNs, FuncId, PacketId};
+use std::collections::{HashSet, VecDeque};
+
+/// Turns 32-bit packet numbers of records into the log's 64-bit ids: the one nearest to the newest.
+#[derive(Default)]
+struct Extend {
+    newest: u64,
+}
+
+impl Extend {
+    fn id(&mut self, low: u32) -> PacketId {
+        if low == 0 {
+            return PacketId::NONE;
+        }
+        let delta = low.wrapping_sub(self.newest as u32) as i32;
+        let id = self.newest.wrapping_add(delta as i64 as u64);
+        if delta > 0 {
+            self.newest = id;
+        }
+        PacketId(id)
+    }
+}
+
+struct Cpu {
+    encoder: Encoder,
+    losses: [u64; 16],
+    /// When losses and age of the open chunk were last looked at.
+    looked: BootNs,
+    opened: BootNs,
+}
+
+/// Keeps what was drained until it is written.
+pub struct Sink {
+    cpus: Vec<Cpu>,
+    ids: Extend,
+    /// Chunks ready to go.
+    ready: Vec<Chunk>,
+    pub records: u64,
+    /// Totals by cause and CPU, of everything that was lost.
+    pub lost: std::collections::BTreeMap<(u8, i32), u64>,
+    /// Places of drops, to be named at the end.
+    pub addresses: HashSet<u64>,
+    pub drops_seen: u64,
+}
+
+/// A chunk is closed at this age even if small, so that a log being written can be followed.
+const CHUNK_AGE_NS: i64 = 500_000_000;
+
+impl Sink {
+    pub fn new(cpus: usize, codec: Codec) -> Sink {
+        let now = sys::boot_now();
+        let cpu = |i| Cpu { encoder: Encoder::new(i as u16, codec), losses: [0; 16], looked: now, opened: now };
+        Sink {
+            cpus: (0..cpus).map(cpu).collect(),
+            ids: Extend::default(),
+            ready: Vec::new(),
+            records: 0,
+            lost: Default::default(),
+            addresses: HashSet::new(),
+            drops_seen: 0,
+        }
+    }
+
+    /// Takes everything out of one CPU's ring.
+    pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
+        let state = &mut self.cpus[cpu];
+        let (ids, ready, addresses, drops) = (&mut self.ids, &mut self.ready, &mut self.addresses, &mut self.drops_seen);
+        let encoder = &mut state.encoder;
+        let n = rings.drain(cpu, &mut |raw| {
+            put(encoder, ids, raw, addresses, drops);
+            if encoder.is_full() {
+                ready.extend(encoder.finish());
+            }
+        });
+        self.records += n;
+        n
+    }
+
+    /// Looks at the loss counters of one CPU and closes a chunk that has become old.
+    pub fn look(&mut self, rings: &Rings, cpu: usize, now: BootNs, close: bool) {
+        let state = &mut self.cpus[cpu];
+        let losses = rings.losses(cpu);
+        for cause in model::LossCause::ALL {
+            let i = cause as usize;
+            let more = losses[i].wrapping_sub(state.losses[i]);
+            if more > 0 {
+                let loss = model::Loss { cause, cpu: cpu as i32, from: state.looked, to: now, count: more };
+                state.encoder.loss(&loss);
+                *self.lost.entry((cause as u8, cpu as i32)).or_insert(0) += more;
+            }
+        }
+        state.losses = losses;
+        state.looked = now;
+        if state.encoder.count() == 0 {
+            state.opened = now;
+        } else if close || now.0 - state.opened.0 > CHUNK_AGE_NS {
+            self.ready.extend(state.encoder.finish());
+            state.opened = now;
+        }
+    }
+
+    /// A record of user space's own (netlink events, losses seen elsewhere).
+    pub fn event(&mut self, e: &model::Event) {
+        self.cpus[0].encoder.event(e);
+        self.records += 1;
+    }
+
+    pub fn loss(&mut self, l: &model::Loss) {
+        self.cpus[l.cpu.max(0) as usize].encoder.loss(l);
+        *self.lost.entry((l.cause as u8, l.cpu)).or_insert(0) += l.count;
+    }
+
+    pub fn take_ready(&mut self) -> Vec<Chunk> {
+        std::mem::take(&mut self.ready)
+    }
+
+    pub fn total_lost(&self, cause: model::LossCause) -> u64 {
+        self.lost.iter().filter(|((c, _), _)| *c == cause as u8).map(|(_, n)| n).sum()
+    }
+}
+
+fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut HashSet<u64>, drops: &mut u64) {
+    match raw {
+        Raw::Call(r) => encoder.call(&model::Call {
+            func: FuncId(r.h.func),
+            ctx: model::Context::from_u8(r.ctx),
+            flags: r.flags,
+            skb_tag: r.skb_tag,
+            pid: r.h.pid,
+            packet: ids.id(r.packet),
+            entry: BootNs(r.h.ts as i64),
+            dur_ns: (r.dur_hi as u64) << 32 | r.dur_lo as u64,
+        }),
+        Raw::Point(r) => encoder.point(&model::Point {
+            func: FuncId(r.h.func),
+            ctx: model::Context::from_u8(r.ctx),
+            skb_tag: r.skb_tag,
+            pid: r.h.pid,
+            packet: ids.id(r.packet),
+            at: BootNs(r.h.ts as i64),
+            len_bytes: r.len,
+        }),
+        Raw::Member(r) => {
+            encoder.member(&model::Member { func: FuncId(r.h.func), packet: ids.id(r.packet), entry: BootNs(r.h.ts as i64) })
+        }
+        Raw::Footprint(r) => encoder.footprint(&model::FootprintRecord {
+            packet: ids.id(r.packet),
+            at: BootNs(r.h.ts as i64),
+            ifindex: r.ifindex,
+            netns: r.netns,
+            len_bytes: r.len,
+            gso_size: r.gso_size,
+            gso_segs: r.gso_segs,
+            protocol: r.protocol,
+            start_layer: r.start_layer,
+            ip_proto: r.ip_proto,
+            link_type: r.link_type,
+            skb_tag: r.skb_tag,
+            header: r.header[..(r.header_len as usize).min(r.header.len())].to_vec(),
+        }),
+        Raw::Lineage(r) => {
+            if let Some(kind) = model::LineageKind::from_u8(r.h.func as u8) {
+                let (parent, child) = (ids.id(r.parent), ids.id(r.child));
+                encoder.lineage(&model::Lineage { kind, at: BootNs(r.h.ts as i64), parent, child });
+            }
+        }
+        Raw::Event(r) => {
+            if let Some(kind) = model::EventKind::from_u8(r.h.func as u8) {
+                if kind == model::EventKind::Drop {
+                    addresses.insert(r.b);
+                    *drops += 1;
+                }
+                encoder.event(&model::Event {
+                    kind,
+                    ctx: model::Context::from_u8(r.ctx),
+                    pid: r.h.pid,
+                    at: BootNs(r.h.ts as i64),
+                    packet: ids.id(r.packet),
+                    netns: r.netns,
+                    a: r.a,
+                    b: r.b,
+                    text: String::new(),
+                });
+            }
+        }
+        Raw::Process(r) => {
+            let end = r.comm.iter().position(|c| *c == 0).unwrap_or(r.comm.len());
+            encoder.process(&model::Process {
+                at: BootNs(r.h.ts as i64),
+                pid: r.h.pid,
+                tgid: r.tgid,
+                comm: String::from_utf8_lossy(&r.comm[..end]).into_owned(),
+            });
+        }
+    }
+}
+
+/// The flight recorder's memory: the newest chunks up to a number of bytes.
+pub struct Memory {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    limit: usize,
+    pub evicted_records: u64,
+}
+
+impl Memory {
+    pub fn new(limit: usize) -> Memory {
+        Memory { chunks: VecDeque::new(), bytes: 0, limit, evicted_records: 0 }
+    }
+
+    pub fn push(&mut self, chunk: Chunk) {
+        self.bytes += chunk.len_bytes();
+        self.chunks.push_back(chunk);
+        while self.bytes > self.limit {
+            let Some(old) = self.chunks.pop_front() else { break };
+            self.bytes -= old.len_bytes();
+            self.evicted_records += old.count as u64;
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Everything whose last record is not older than `since`; the memory is empty afterwards.
+    pub fn take(&mut self, since: BootNs) -> Vec<Chunk> {
+        self.bytes = 0;
+        self.chunks.drain(..).filter(|c| c.last >= since).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_ids_extend_over_the_wrap_and_go_back_a_little() {
+        let mut e = Extend::default();
+        assert_eq!(e.id(0), PacketId::NONE);
+        assert_eq!(e.id(5).0, 5);
+        assert_eq!(e.id(3).0, 3);
+        e.newest = 0xffff_fffe;
+        assert_eq!(e.id(2).0, 0x1_0000_0002);
+        assert_eq!(e.id(0xffff_fffd).0, 0xffff_fffd);
+    }
+}
