@@ -176,6 +176,14 @@ fn a_list_counts_once_and_belongs_to_each() {
         (f.function.calls, f.function.total_ns, f.function.self_ns, f.function.packets),
         (1, 1000, 900, 3)
     );
+    // The same through a filter that all fit, and through one that none does.
+    let slow =
+        CallFilter { slower_than_ns: Some(1000), longest_first: true, limit: 5, ..CallFilter::default() };
+    let slow = store.function("netif_receive_skb_list_internal", &slow).unwrap();
+    assert_eq!((slow.total, slow.packets, slow.calls.len()), (1, 1, 1));
+    let none = CallFilter { from_ns: Some(5000), ..CallFilter::default() };
+    assert_eq!(store.function("ip_rcv", &none).unwrap().total, 0);
+    assert_eq!(store.function("ip_rcv", &CallFilter::default()).unwrap().calls[1].call.packet_id, Some(3));
     let p = store.packet(3).unwrap();
     assert_eq!((p.packet.calls, p.packet.points, p.packet.len_bytes), (2, 1, 99));
     assert_eq!(p.calls.len(), 1);

@@ -100,6 +100,7 @@ pub(super) fn pass(
     log: &Log,
     dir: &Path,
     early: &Path,
+    no_captures: bool,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Passed> {
@@ -120,7 +121,7 @@ pub(super) fn pass(
             packet: TableWriter::create(early)?,
         },
         nesting: Nesting::default(),
-        packets: Packets::default(),
+        packets: Packets::new(no_captures),
         stats: vec![Stats::default(); most],
         roles,
         members: Map::default(),

@@ -254,6 +254,8 @@ pub(super) struct Packets {
     /// Which numbers are over, a page of bits for 65536 packets each.
     over: Map<u64, Box<[u64; 1024]>>,
     pub sightings: Vec<Sighting>,
+    /// No capture to match with: nobody wants to know where packets met the wire.
+    no_captures: bool,
     /// Records of packets that were over.
     pub late: u64,
     /// Packets that were ended because too many waited.
@@ -261,6 +263,10 @@ pub(super) struct Packets {
 }
 
 impl Packets {
+    pub fn new(no_captures: bool) -> Packets {
+        Packets { no_captures, ..Packets::default() }
+    }
+
     fn is_over(&self, packet: u64) -> bool {
         let bit = packet & 0xffff;
         self.over.get(&(packet >> 16)).is_some_and(|page| page[(bit >> 6) as usize] >> (bit & 63) & 1 != 0)
@@ -428,7 +434,9 @@ impl Packets {
             let bit = packet & 0xffff;
             page[(bit >> 6) as usize] |= 1 << (bit & 63);
         }
-        p.sightings(packet, &mut self.sightings);
+        if !self.no_captures {
+            p.sightings(packet, &mut self.sightings);
+        }
         give(Ended { row: p.row(packet, log_end) })
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn run(
         kpat_capture::Reader::open(path)?;
         sources.push(SourceFile::describe("capture", i as i32, path)?);
     }
-    let mut passed = pass(log, dir, &work.early(), options, progress)?;
+    let mut passed = pass(log, dir, &work.early(), captures.is_empty(), options, progress)?;
     let mut report = Report {
         records: passed.records,
         calls: passed.calls,

@@ -144,12 +144,15 @@ impl Store {
         let func = i64::from(function.func_id);
         let calls = self.table::<CallRow>()?;
         let range = filter.from_ns.unwrap_or(i64::MIN)..=filter.to_ns.unwrap_or(i64::MAX);
+        let in_time = filter.from_ns.is_some() || filter.to_ns.is_some();
+        let by_duration = filter.slower_than_ns.is_some() || filter.faster_than_ns.is_some();
         let longest = filter.longest_first;
-        // (key, group, place): the rows themselves are read only for the winners.
-        let mut top = Top::new(filter.limit, move |c: &(i64, i64, usize, u32)| {
-            (if longest { -c.0 } else { c.1 }, c.1, c.2, c.3)
-        });
+        // (duration if it matters, group, place), the latter two in order of time: the rows themselves are read only
+        // for the winners, and columns only where the question needs them.
+        let mut top =
+            Top::new(filter.limit, move |c: &(i64, usize, u32)| (if longest { -c.0 } else { 0 }, c.1, c.2));
         let mut packets: Set<i64> = Set::default();
+        let mut found = 0;
         for group in calls.groups_where("entry_ns", &range) {
             if calls.range(group, "func_id").is_some_and(|r| !r.contains(&func)) {
                 continue;
@@ -158,26 +161,35 @@ impl Store {
             if hits.is_empty() {
                 continue;
             }
-            let entry = calls.ints(group, "entry_ns")?;
-            let dur = calls.ints(group, "dur_ns")?;
-            let packet = calls.ints(group, "packet_id")?;
+            let column = |wanted: bool, name| if wanted { calls.ints(group, name) } else { Ok(Vec::new()) };
+            let entry = column(in_time, "entry_ns")?;
+            let dur = column(by_duration || longest, "dur_ns")?;
+            let packet = column(in_time || by_duration, "packet_id")?;
             for place in hits {
                 let i = place as usize;
-                let timed = dur[i] != NULL;
-                let fits = range.contains(&entry[i])
+                let timed = dur.get(i).is_some_and(|d| *d != NULL);
+                let fits = (!in_time || range.contains(&entry[i]))
                     && filter.slower_than_ns.is_none_or(|n| timed && dur[i] >= n)
                     && filter.faster_than_ns.is_none_or(|n| timed && dur[i] <= n);
                 if fits {
-                    if packet[i] != NULL {
-                        packets.insert(packet[i]);
+                    if let Some(packet) = packet.get(i).filter(|p| **p != NULL) {
+                        packets.insert(*packet);
                     }
-                    top.push((if timed { dur[i] } else { -1 }, entry[i], group, place));
+                    found += 1;
+                    top.push((if timed { dur[i] } else { -1 }, group, place));
                 }
+            }
+            // What is left is only counted, and the counts of all calls are stored.
+            if !in_time && !by_duration && !longest && filter.limit > 0 && found >= filter.limit {
+                break;
             }
         }
         let (hits, total) = top.finish();
+        let all = !in_time && !by_duration;
+        let total = if all { function.calls as u64 } else { total };
+        let packets = if all { function.packets as u64 } else { packets.len() as u64 };
         let mut by_group: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        for (_, _, group, place) in &hits {
+        for (_, group, place) in &hits {
             by_group.entry(*group).or_default().push(*place);
         }
         let mut rows: HashMap<(usize, u32), CallRow> = HashMap::new();
@@ -197,13 +209,13 @@ impl Store {
             .collect();
         let calls = hits
             .iter()
-            .filter_map(|(_, _, group, place)| {
+            .filter_map(|(_, group, place)| {
                 let call = rows.get(&(*group, *place))?.clone();
                 let packet = call.packet_id.and_then(|p| known.get(&p)).cloned();
                 Some(CallOfFunction { call, packet })
             })
             .collect();
-        Ok(FunctionDetail { function, calls, total, packets: packets.len() as u64 })
+        Ok(FunctionDetail { function, calls, total, packets })
     }
 }
 
