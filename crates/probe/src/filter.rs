@@ -1,0 +1,186 @@
+//! The user's packet filter as eBPF: libpcap compiles pcap-filter text to classic BPF ([`pcap`]), [`translate`] makes
+//! eBPF of it, and [`patch`] writes that over the placeholders of bpf/filter.bpf.h before libbpf sees the object. So the
+//! kernel side needs no second filter language, and neither clang nor libpcap has to know of the other.
+//!
+//! What the filter sees is what the kernel holds when a packet is first met:
+//! - at most the first [`VISIBLE`] bytes; a filter that needs a byte behind them, or behind the packet, does not match;
+//! - `len` is the length of the data unit in the kernel, which may be several frames (GSO, GRO);
+//! - a VLAN tag that the device took out of the frame (hardware offload) is not there, so `vlan` does not match it;
+//! - a packet without an Ethernet header (tunnels, locally built packets) is seen from its IP header on.
+
+pub mod pcap;
+pub mod translate;
+
+/// Bytes of a packet that a filter can look at.
+pub const VISIBLE: u32 = 256;
+
+/// Instructions that fit into a placeholder. Two more slots are there, they skip what is left of the room.
+pub const ROOM: usize = 1000;
+
+/// Filter code for packets that start at the link header and at the network header. The code leaves by running to its
+/// end, with the answer in r0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    pub link: Vec<u64>,
+    pub network: Vec<u64>,
+    /// The filter asks for something that only an Ethernet header has (`ether`, `vlan`, `arp`): packets that start at
+    /// the network header never match.
+    pub link_only: bool,
+}
+
+/// A filter that cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    #[error("the filter \"{text}\" is not understood: {why}")]
+    Syntax { text: String, why: String },
+    #[error(
+        "the filter \"{text}\" asks for what a packet in the kernel does not say of itself (inbound, outbound, ifindex); \
+         choose interfaces instead"
+    )]
+    Metadata { text: String },
+    #[error(
+        "the filter \"{text}\" needs a loop over headers (protochain), which filters in the kernel do not have; name the protocols"
+    )]
+    Loop { text: String },
+    #[error(
+        "the filter \"{text}\" becomes {needed} instructions, there is room for {ROOM}; use fewer addresses or ports, or a net or portrange"
+    )]
+    TooLong { text: String, needed: usize },
+}
+
+/// Compiles pcap-filter text. `None`: the text is empty, every packet matches.
+///
+/// A filter that Ethernet has and raw IP has not (`ether host`, `vlan`, `arp`) is no error: see [`Compiled::link_only`].
+pub fn compile(text: &str) -> Result<Option<Compiled>, Error> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let ebpf = |classic: &[pcap::Instruction]| {
+        let code = translate::translate(classic).map_err(|e| match e {
+            translate::Error::Metadata => Error::Metadata { text: text.to_string() },
+            translate::Error::Loop => Error::Loop { text: text.to_string() },
+            translate::Error::TooFar(needed) => Error::TooLong { text: text.to_string(), needed },
+            other => Error::Syntax { text: text.to_string(), why: other.to_string() },
+        })?;
+        match code.len() {
+            needed if needed > ROOM => Err(Error::TooLong { text: text.to_string(), needed }),
+            _ => Ok(code),
+        }
+    };
+    let link =
+        pcap::compile(text, pcap::ETHERNET).map_err(|why| Error::Syntax { text: text.to_string(), why })?;
+    let link = ebpf(&link)?;
+    let raw = pcap::compile(text, pcap::RAW_IP);
+    let link_only = raw.is_err();
+    let network = match raw {
+        Ok(classic) => ebpf(&classic)?,
+        Err(_) => vec![translate::answer(false)],
+    };
+    Ok(Some(Compiled { link, network, link_only }))
+}
+
+const LDIMM64: u8 = 0x18;
+const SLOTS: usize = ROOM + 2;
+
+/// The 64-bit constants of bpf/filter.bpf.h.
+const LINK_MARKER: u64 = u64::from_be_bytes(*b"kpatlink");
+const NETWORK_MARKER: u64 = u64::from_be_bytes(*b"kpatnetw");
+
+/// Writes `filter` (or "match all") over both placeholders in the object's .text.
+pub fn patch(text: &mut [u8], filter: Option<&Compiled>) -> Result<(), String> {
+    let all = [translate::answer(true)];
+    let places =
+        [(LINK_MARKER, filter.map(|f| &f.link[..])), (NETWORK_MARKER, filter.map(|f| &f.network[..]))];
+    for (marker, code) in places {
+        let code = code.unwrap_or(&all);
+        if code.len() > ROOM {
+            return Err(format!("the filter needs {} instructions, there is room for {ROOM}", code.len()));
+        }
+        let room = placeholder(text, marker)?;
+        // Not a plain jump: the verifier refuses instructions that no path can reach. It can see that this branch is
+        // always taken, though, and then removes the rest of the room itself.
+        let skip = translate::skip((SLOTS - code.len() - 2) as i16);
+        for (slot, instruction) in room.chunks_exact_mut(8).zip(code.iter().chain(&skip)) {
+            slot.copy_from_slice(&instruction.to_le_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// The one place that loads `marker`, with the room after it.
+fn placeholder(text: &mut [u8], marker: u64) -> Result<&mut [u8], String> {
+    let mut load = [0u8; 16];
+    load[0] = LDIMM64;
+    load[4..8].copy_from_slice(&(marker as u32).to_le_bytes());
+    load[12..16].copy_from_slice(&((marker >> 32) as u32).to_le_bytes());
+    let is_marker = |at: usize| text.get(at..at + 16) == Some(&load[..]);
+    let found: Vec<usize> = (0..text.len()).step_by(8).filter(|at| is_marker(*at)).collect();
+    let [at] = found[..] else {
+        return Err(format!("{} places for the filter {marker:#x}, expected one", found.len()));
+    };
+    let room = text.get_mut(at..at + SLOTS * 8).ok_or("the place for the filter is cut short")?;
+    let nop = translate::NOP.to_le_bytes();
+    if room[16..].chunks_exact(8).any(|slot| slot != nop) {
+        return Err(format!("the place for the filter {marker:#x} has not {ROOM} empty instructions"));
+    }
+    Ok(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> Vec<u8> {
+        let mut words = vec![0xdead];
+        for marker in [LINK_MARKER, NETWORK_MARKER] {
+            words.push(u64::from(LDIMM64) | marker << 32);
+            words.push(marker >> 32 << 32);
+            words.extend([translate::NOP; ROOM]);
+            words.push(0xbeef);
+        }
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    fn words(b: &[u8]) -> Vec<u64> {
+        b.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn both_places_are_filled_and_nothing_else() {
+        let mut b = object();
+        let filter = Compiled { link: vec![1, 2, 3], network: vec![4; ROOM], link_only: false };
+        patch(&mut b, Some(&filter)).unwrap();
+        let w = words(&b);
+        assert_eq!(w[0], 0xdead);
+        assert_eq!(w[1..4], [1, 2, 3]);
+        assert_eq!(w[4..6], translate::skip(997));
+        assert_eq!(w[6..1003], [translate::NOP; 997]);
+        assert_eq!(w[1003], 0xbeef);
+        assert_eq!(w[1004..2004], [4; ROOM]);
+        assert_eq!(w[2004..2006], translate::skip(0));
+        assert_eq!(w[2006], 0xbeef);
+    }
+
+    #[test]
+    fn no_filter_matches_all() {
+        let mut b = object();
+        patch(&mut b, None).unwrap();
+        assert_eq!(words(&b)[1], translate::answer(true));
+    }
+
+    #[test]
+    fn damaged_objects_are_refused() {
+        assert!(patch(&mut [], None).unwrap_err().starts_with("0 places"));
+        let mut twice = [object(), object()].concat();
+        assert!(patch(&mut twice, None).unwrap_err().starts_with("2 places"));
+        let mut short = object();
+        short.truncate(200);
+        assert!(patch(&mut short, None).unwrap_err().contains("cut short"));
+        let mut other = object();
+        other[8 * 500] ^= 1;
+        assert!(patch(&mut other, None).unwrap_err().contains("empty instructions"));
+        let long = Compiled { link: vec![0; ROOM + 1], ..Compiled::default() };
+        assert!(patch(&mut object(), Some(&long)).unwrap_err().contains("1001"));
+    }
+}
