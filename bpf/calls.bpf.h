@@ -213,6 +213,7 @@ static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret
 	u64 dur, id, now = bpf_ktime_get_boot_ns();
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_call *r;
+	u8 ctx;
 
 	if (!ctl)
 		return;
@@ -226,6 +227,9 @@ static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret
 		id = roles_at_return(ctl, roles, id, arg, ret);
 	if (!id || !(func_mode[func] & KP_MODE_LOG))
 		return;
+	ctx = current_context();
+	if (own_doing(ctx))
+		return;
 	pid = current_pid(ctl);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
@@ -235,7 +239,7 @@ static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret
 	r->dur_hi = dur >> 32;
 	r->skb_tag = arg >> 6;
 	r->packet = id;
-	r->ctx = current_context();
+	r->ctx = ctx;
 	r->flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
 	r->pad = 0;
 	ring_commit(&r->h, KP_CALL, sizeof(*r), func, pid);

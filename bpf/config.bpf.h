@@ -14,8 +14,10 @@ const volatile u32 netns_count = 0;
 const volatile u32 netns_ids[KP_MAX_IDS] = {};
 const volatile u32 ifindex_count = 0;
 const volatile u32 ifindex_ids[KP_MAX_IDS] = {};
-/* No probe sees a header buffer being freed: recognise reuse by the headers themselves. */
+/* No probe sees a header buffer being freed or replaced: know packets by their headers as well. */
 const volatile u32 guess_reuse = 0;
+/* The recorder's own process: what it does as a task (reading its capture) is not traffic. */
+const volatile u32 own_tgid = 0;
 
 /* Switched while running: 0 off, else KP_MODE_*. Function ids of tracepoints are in the same space. */
 u8 func_mode[KP_MAX_FUNCS] SEC(".data.modes");
@@ -51,6 +53,20 @@ struct {
 	__type(key, u32);
 	__type(value, struct packet_bucket);
 } packets SEC(".maps");
+
+/* With guess_reuse: which packet had these headers last, so that it is known again in another buffer. */
+struct ident_entry {
+	u64 ident;
+	u64 id;
+	u64 seen;
+};
+#define IDENTS 65536
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, IDENTS);
+	__type(key, u32);
+	__type(value, struct ident_entry);
+} idents SEC(".maps");
 
 /* Open calls of mechanisms without a session cookie, keyed by an address that entry and return share. */
 struct open_call {

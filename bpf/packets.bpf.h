@@ -124,21 +124,38 @@ static __always_inline u64 signature(struct sk_buff *skb, u64 head)
 	return (h.w0 ^ h.w1 * 31 ^ h.w2 * 131 ^ kread_ptr(skb, dev)) | 1;
 }
 
-/* What NAT, forwarding and checksums leave alone: TCP sequence; else length, identification and ICMP sequence. */
+/*
+ * What NAT, forwarding and checksums leave alone. IPv4: identification, protocol and TCP sequence, ICMP sequence or UDP
+ * length; 0 where the identification is 0 (then packets of a flow look alike). IPv6 has no identification: the first
+ * eight bytes of the transport header, which NAT does not touch there.
+ */
 static __noinline u64 identity(u64 net, u64 transport, u32 proto)
 {
 	struct header_words h, t;
+	u64 id, l4;
 
 	load_network(net, &h);
 	load_network(transport, &t);
-	if (proto == ETH_P_IP) {
-		if ((h.w1 >> 8 & 0xff) == 6)
-			return t.w0 >> 32 | 1ULL << 32;
-		return (h.w0 >> 16 & 0xffffffff) << 16 | (u16)(t.w0 >> 48) | 2ULL << 60;
-	}
 	if (proto == ETH_P_IPV6)
-		return (h.w0 >> 48 & 0xff) == 6 ? t.w0 >> 32 | 1ULL << 32 : (h.w0 >> 32 & 0xffff) << 16 | (u16)(t.w0 >> 48) | 3ULL << 60;
-	return 0;
+		return t.w0;
+	if (proto != ETH_P_IP)
+		return 0;
+	id = h.w0 >> 32 & 0xffff;
+	l4 = h.w1 >> 8 & 0xff;
+	if (!id)
+		return 0;
+	if (l4 == 6)
+		return l4 << 56 | id << 32 | t.w0 >> 32;
+	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48);
+}
+
+#define SAME_PACKET_NS 2000000000ULL
+
+static __always_inline struct ident_entry *ident_slot(u64 ident)
+{
+	u32 at = (u32)(ident * 0x9e3779b97f4a7c15ULL >> 40) & (IDENTS - 1);
+
+	return bpf_map_lookup_elem(&idents, &at);
 }
 
 struct where {
@@ -282,6 +299,42 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
 	return identity(head + nh, head + th, swap16(kread(skb, protocol)));
 }
 
+static __noinline void log_lineage(struct kp_ring_ctl *ctl, u32 kind, u64 parent, u64 child)
+{
+	struct kp_lineage *r = ring_reserve(ctl, sizeof(*r));
+
+	if (!r)
+		return;
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->parent = parent;
+	r->child = child;
+	r->pad = 0;
+	ring_commit(&r->h, KP_LINEAGE, sizeof(*r), kind, 0);
+}
+
+/* With guess_reuse: the packet that had these headers a moment ago, 0: none. */
+static __noinline u64 known_again(struct kp_ring_ctl *ctl, u64 ident, u64 now)
+{
+	struct ident_entry *s = ident ? ident_slot(ident) : NULL;
+
+	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now)
+		return 0;
+	log_lineage(ctl, KP_LIN_REALLOC, s->id, s->id);
+	return s->id;
+}
+
+static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)
+{
+	struct ident_entry *s = ident ? ident_slot(ident) : NULL;
+
+	e->ident = ident;
+	if (!s)
+		return;
+	s->ident = ident;
+	s->id = id;
+	s->seen = now;
+}
+
 /*
  * First sight of a header buffer: is it a packet, and is it wanted? Netlink and unix sockets use skbs too; a packet
  * has an EtherType and a network header, or belongs to an internet socket that is about to give it one. The filter
@@ -312,7 +365,9 @@ static __noinline struct packet_entry *admit(struct kp_ring_ctl *ctl, struct sk_
 			return NULL;
 	}
 	now = bpf_ktime_get_boot_ns();
-	id = new_packet_id();
+	id = guess_reuse ? known_again(ctl, identity_of(skb, head), now) : 0;
+	if (!id)
+		id = new_packet_id();
 	e = packet_insert(head, id, now);
 	if (!e) {
 		count_loss(ctl, KP_LOSS_PACKET_TABLE);
@@ -320,7 +375,7 @@ static __noinline struct packet_entry *admit(struct kp_ring_ctl *ctl, struct sk_
 	}
 	e->sig = sig;
 	if (guess_reuse)
-		e->ident = identity_of(skb, head);
+		remember(e, identity_of(skb, head), id, now);
 	if (sig || kread(skb, transport_header) != UNSET_HEADER)
 		footprint(ctl, skb, head, id);
 	return e;
@@ -337,8 +392,8 @@ static __noinline struct packet_entry *changed(struct kp_ring_ctl *ctl, struct s
 			packet_forget(e);
 			return admit(ctl, skb, head, sig);
 		}
-		if (now)
-			e->ident = now;
+		if (now && now != was)
+			remember(e, now, e->id, bpf_ktime_get_boot_ns());
 	}
 	e->sig = sig;
 	footprint(ctl, skb, head, e->id);
@@ -373,19 +428,6 @@ static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
 	shinfo = (struct skb_shared_info *)(head + kread(skb, end));
 	refs = kread(shinfo, dataref.counter);
 	return refs == (kread_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
-}
-
-static __noinline void log_lineage(struct kp_ring_ctl *ctl, u32 kind, u64 parent, u64 child)
-{
-	struct kp_lineage *r = ring_reserve(ctl, sizeof(*r));
-
-	if (!r)
-		return;
-	r->h.ts = bpf_ktime_get_boot_ns();
-	r->parent = parent;
-	r->child = child;
-	r->pad = 0;
-	ring_commit(&r->h, KP_LINEAGE, sizeof(*r), kind, 0);
 }
 
 #endif

@@ -19,6 +19,7 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	struct kp_point *r;
 	u64 now, id;
 	u32 pid;
+	u8 ctx;
 
 	if (!func_mode[func & (KP_MAX_FUNCS - 1)] || !arg)
 		return 0;
@@ -34,6 +35,9 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	e->seen = now;
 	if (forget && last_holder(skb, kread_ptr(skb, head)))
 		packet_forget(e);
+	ctx = current_context();
+	if (own_doing(ctx))
+		return 0;
 	pid = current_pid(ctl);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
@@ -42,7 +46,7 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	r->len = kread(skb, len);
 	r->packet = id;
 	r->skb_tag = (u64)skb >> 6;
-	r->ctx = current_context();
+	r->ctx = ctx;
 	r->flags = 0;
 	r->pad = 0;
 	ring_commit(&r->h, KP_POINT, sizeof(*r), func, pid);

@@ -2,8 +2,8 @@
 
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table};
-use kpat_probe::mechanism::{self, Mechanism, Offer};
 use kpat_probe::kernel;
+use kpat_probe::mechanism::{self, Mechanism, Offer};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -24,12 +24,19 @@ fn others() -> Vec<Other> {
     let tracefs_kprobes = kernel::tracefs().is_some_and(|t| exists(&format!("{t}/kprobe_events")));
     let yes = |b: bool, why: &str| if b { String::new() } else { why.to_string() };
     vec![
-        Other { name: "perf sampling", offered: !sampling.is_empty(), note: yes(!sampling.is_empty(), "no perf events in this kernel") },
+        Other {
+            name: "perf sampling",
+            offered: !sampling.is_empty(),
+            note: yes(!sampling.is_empty(), "no perf events in this kernel"),
+        },
         Other { name: "uprobes", offered: uprobe, note: yes(uprobe, "needs CONFIG_UPROBE_EVENTS") },
         Other {
             name: "kprobe events (tracefs)",
             offered: tracefs_kprobes,
-            note: yes(tracefs_kprobes, "needs CONFIG_KPROBE_EVENTS and tracefs mounted on /sys/kernel/tracing"),
+            note: yes(
+                tracefs_kprobes,
+                "needs CONFIG_KPROBE_EVENTS and tracefs mounted on /sys/kernel/tracing",
+            ),
         },
     ]
 }
@@ -39,7 +46,8 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if let Some(why) = mechanism::refusal() {
         anyhow::bail!("{why}");
     }
-    let build = mechanism::pick_build().map_err(|e| anyhow::anyhow!("no program loads on kernel {release}: {e}"))?;
+    let build =
+        mechanism::pick_build().map_err(|e| anyhow::anyhow!("no program loads on kernel {release}: {e}"))?;
     let offers = mechanism::offers(build);
     let used = offers.iter().find(|o| o.offered).map(|o| o.mechanism);
     let lockdown = kernel::lockdown();
@@ -69,16 +77,30 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     facts.add("lockdown", if lockdown.is_empty() { "no such module" } else { &lockdown });
     facts.add(
         "reads",
-        if build.direct { "typed loads (bpf_rdonly_cast)" } else { "helper calls: slower; typed loads come with Linux 6.2" },
+        if build.direct {
+            "typed loads (bpf_rdonly_cast)"
+        } else {
+            "helper calls: slower; typed loads come with Linux 6.2"
+        },
     );
-    facts.add("context", if build.traced_context { "kept by tracepoints (kallsyms has no variables)" } else { "preemption count" });
+    facts.add(
+        "context",
+        if build.traced_context {
+            "kept by tracepoints (kallsyms has no variables)"
+        } else {
+            "preemption count"
+        },
+    );
     facts.add(
         "functions",
-        list.map_or("the list of traceable functions cannot be read here".to_string(), |n| format!("{n} traceable")),
+        list.map_or("the list of traceable functions cannot be read here".to_string(), |n| {
+            format!("{n} traceable")
+        }),
     );
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
-    let mut table = Table::new(&[Column::left("", 0, 0), Column::left("mechanism", 0, 0), Column::left("offered", 0, 0)]);
+    let mut table =
+        Table::new(&[Column::left("", 0, 0), Column::left("mechanism", 0, 0), Column::left("offered", 0, 0)]);
     for o in &offers {
         table.row(vec![mark(o, used), (o.mechanism.name().into(), Style::Plain), offered(o.offered)]);
     }
@@ -97,7 +119,12 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     out.lines(&why.render(out.width))?;
     match used {
         Some(m) => {
-            out.line(&Line::new().plain("kpat record will use ").put(m.name(), Style::Strong).plain(format!(": {}.", m.limits())))?;
+            out.line(
+                &Line::new()
+                    .plain("kpat record will use ")
+                    .put(m.name(), Style::Strong)
+                    .plain(format!(": {}.", m.limits())),
+            )?;
         }
         None => out.line(&Line::of("Nothing can be recorded on this kernel.", Style::Bad))?,
     }

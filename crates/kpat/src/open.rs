@@ -84,6 +84,7 @@ impl Integrated {
     pub fn process_name(&self, pid: i32, at_ns: i64) -> String {
         match self.process(pid, at_ns) {
             Some(process) => format!("{} {pid}", process.comm),
+            None if pid == 0 => "idle".to_owned(),
             None => pid.to_string(),
         }
     }

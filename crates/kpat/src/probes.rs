@@ -113,7 +113,8 @@ fn statistics(s: &Statistics, modules: usize, out: &Output) -> anyhow::Result<Ex
         out.value(&v)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut t = Table::new(&[Column::left("class", 0, 0), Column::right("types", 0), Column::right("functions", 0)]);
+    let mut t =
+        Table::new(&[Column::left("class", 0, 0), Column::right("types", 0), Column::right("functions", 0)]);
     let n = |v: usize| count(v as u64);
     let mut row = |what: &str, types: String, functions: String| {
         t.row(vec![(what.into(), Style::Plain), (types, Style::Plain), (functions, Style::Plain)]);
@@ -124,9 +125,17 @@ fn statistics(s: &Statistics, modules: usize, out: &Output) -> anyhow::Result<Ex
     row("return sk_buff *", String::new(), n(s.returns_skb));
     row("direct (any of these)", String::new(), n(s.direct));
     row("alias (typedef)", n(s.aliases), String::new());
-    row("carriers (one packet, at most 256 bytes)", n(s.carrier_structures), format!("+{}", n(s.carrier_functions)));
+    row(
+        "carriers (one packet, at most 256 bytes)",
+        n(s.carrier_structures),
+        format!("+{}", n(s.carrier_functions)),
+    );
     for (i, (types, functions)) in s.embedded.iter().enumerate() {
-        let what = if i == 0 { "customised types, depth 1".to_string() } else { format!("nested by embedding, depth {}", i + 1) };
+        let what = if i == 0 {
+            "customised types, depth 1".to_string()
+        } else {
+            format!("nested by embedding, depth {}", i + 1)
+        };
         row(&what, n(*types), n(*functions));
     }
     for (i, (types, functions)) in s.pointed.iter().enumerate().skip(1) {

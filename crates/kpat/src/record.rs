@@ -90,9 +90,13 @@ fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
         .iter()
         .map(|n| match n.as_str() {
             "self" => netlink::current_netns().context("this process's network namespace"),
-            name => netlink::by_name(name).ok_or_else(|| {
+            name => netlink::by_name(name).map_err(|_| {
                 let known: Vec<String> = netlink::named_netns().into_iter().filter_map(|n| n.name).collect();
-                let list = if known.is_empty() { "there are none".to_string() } else { format!("there are {}", known.join(", ")) };
+                let list = if known.is_empty() {
+                    "there are none".to_string()
+                } else {
+                    format!("there are {}", known.join(", "))
+                };
                 usage(format!("no network namespace is called {name}; {list}"))
             }),
         })
@@ -148,7 +152,8 @@ fn start_sniffers(args: &Args) -> anyhow::Result<Vec<(String, PathBuf, Sniffer)>
             let stem = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             args.output.with_file_name(format!("{stem}.{}.pcapng", spec.replace(':', "-")))
         };
-        let sniffer = Sniffer::start(name, netns, &path, 262_144).with_context(|| format!("cannot capture at {spec}"))?;
+        let sniffer = Sniffer::start(name, netns, &path, 262_144)
+            .with_context(|| format!("cannot capture at {spec}"))?;
         out.push((spec.clone(), path, sniffer));
     }
     Ok(out)
@@ -165,10 +170,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             if mechanism == Mechanism::Tracepoint {
                 out.say(&format!("mechanism tracepoint: {}", mechanism.limits()));
                 if let Some(first) = passed_over.first() {
-                    out.say(&format!("function probes are not to be had here ({first}; `kpat doctor` has all reasons)"));
+                    out.say(&format!(
+                        "function probes are not to be had here ({first}; `kpat doctor` has all reasons)"
+                    ));
                 }
             } else {
-                out.say(&format!("mechanism {}: {functions} functions, {left_out} left out", mechanism.name()));
+                out.say(&format!(
+                    "mechanism {}: {functions} functions, {left_out} left out",
+                    mechanism.name()
+                ));
             }
         }
         Note::Attaching { done, of } => out.progress(&mut meter, "attaching", done as u64, of as u64),
@@ -176,7 +186,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             out.clear_progress();
             out.say(&format!("{functions} attached in {seconds:.2} s"));
         }
-        Note::Ready => out.say(if args.paused { "attached, paused (kpat ctl resume)" } else { "recording; Ctrl-C ends it" }),
+        Note::Ready => out.say(if args.paused {
+            "attached, paused (kpat ctl resume)"
+        } else {
+            "recording; Ctrl-C ends it"
+        }),
         Note::Lost { cause, cpu, count: n } => {
             *lost.entry(cause.name()).or_insert(0) += n;
             if told.elapsed() > Duration::from_secs(2) {
@@ -185,8 +199,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 out.say(&format!("lost {} ({}){place}: {}", count(n), cause.name(), cause.advice()));
             }
         }
-        Note::Dumped { path, records } => out.say(&format!("dumped {} records to {}", count(records), path.display())),
-        Note::DiskFull => out.say("the disk is full: what was written is safe, what comes now is lost and counted"),
+        Note::Dumped { path, records } => {
+            out.say(&format!("dumped {} records to {}", count(records), path.display()))
+        }
+        Note::DiskFull => {
+            out.say("the disk is full: what was written is safe, what comes now is lost and counted")
+        }
         Note::Detaching => {}
     };
     let recorder = Recorder::start(options, &mut tell)?;
@@ -216,7 +234,12 @@ fn check_output(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report(args: &Args, o: &Outcome, captures: &[(String, PathBuf, SniffStats)], out: &Output) -> anyhow::Result<()> {
+fn report(
+    args: &Args,
+    o: &Outcome,
+    captures: &[(String, PathBuf, SniffStats)],
+    out: &Output,
+) -> anyhow::Result<()> {
     let (s, c) = (&o.summary, &o.summary.cost);
     let per_hit = if c.probe_hits > 0 { c.probe_ns as f64 / c.probe_hits as f64 } else { 0.0 };
     let cpu_share = |ns: u64| 100.0 * ns as f64 / (c.wall_ns.max(1) as f64 * c.cpus.max(1) as f64);
@@ -243,10 +266,20 @@ fn report(args: &Args, o: &Outcome, captures: &[(String, PathBuf, SniffStats)], 
         }));
     }
     for p in &o.outputs {
-        out.say(&format!("{}: {} records, {} ({per_record:.1} bytes each); {}", p.display(), count(s.records), bytes(s.bytes), s.end_reason));
+        out.say(&format!(
+            "{}: {} records, {} ({per_record:.1} bytes each); {}",
+            p.display(),
+            count(s.records),
+            bytes(s.bytes),
+            s.end_reason
+        ));
     }
     for (spec, path, s) in captures {
-        let drops = if s.kernel_drops > 0 { format!(", {} dropped by the kernel", count(s.kernel_drops)) } else { String::new() };
+        let drops = if s.kernel_drops > 0 {
+            format!(", {} dropped by the kernel", count(s.kernel_drops))
+        } else {
+            String::new()
+        };
         out.say(&format!("{}: {} frames at {spec}{drops}", path.display(), count(s.frames)));
     }
     if c.probe_hits > 0 {
@@ -267,13 +300,19 @@ fn report(args: &Args, o: &Outcome, captures: &[(String, PathBuf, SniffStats)], 
         out.say("nothing was lost");
     }
     for (cause, n) in causes {
-        let advice = kpat_model::LossCause::ALL.into_iter().find(|c| c.name() == cause).map_or("", |c| c.advice());
+        let advice =
+            kpat_model::LossCause::ALL.into_iter().find(|c| c.name() == cause).map_or("", |c| c.advice());
         out.say(&format!("lost: {} by {cause} ({advice})", count(n)));
     }
     if args.memory.is_none() {
         let next = args.output.with_extension("kpat");
         let captures: Vec<String> = captures.iter().map(|(_, p, _)| format!(" {}", p.display())).collect();
-        out.say(&format!("next: kpat integrate {}{} -o {}", args.output.display(), captures.concat(), next.display()));
+        out.say(&format!(
+            "next: kpat integrate {}{} -o {}",
+            args.output.display(),
+            captures.concat(),
+            next.display()
+        ));
     }
     Ok(())
 }

@@ -92,6 +92,7 @@ impl Plan {
         set("bucket_mask", &(self.packet_buckets - 1).to_le_bytes())?;
         set("has_filter", &(self.filter.is_some() as u32).to_le_bytes())?;
         set("guess_reuse", &(self.guess_reuse as u32).to_le_bytes())?;
+        set("own_tgid", &std::process::id().to_le_bytes())?;
         set("netns_count", &(self.netns.len() as u32).to_le_bytes())?;
         set("netns_ids", &words(&self.netns))?;
         set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;

@@ -150,6 +150,7 @@ pub struct Recorder {
     server: Option<control::Server>,
     paused: bool,
     started: Instant,
+    cpu_at_start: u64,
     cost: meta::Cost,
     stats: Stats,
     dumps: u32,
@@ -222,6 +223,7 @@ impl Recorder {
             server: Some(control::Server::start()?),
             paused: options.paused,
             started: Instant::now(),
+            cpu_at_start: own_cpu_ns(),
             cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
             stats: Stats::default(),
             rate: (Instant::now(), 0, 0.0),
@@ -261,6 +263,7 @@ impl Recorder {
         catch_signals();
         lower_priority(10);
         self.started = Instant::now();
+        self.cpu_at_start = own_cpu_ns();
         self.switch();
         if let Some(path) = &self.options.ready_file {
             std::fs::write(path, format!("{}\n", std::process::id()))
@@ -476,7 +479,7 @@ impl Recorder {
     fn summary(&self, complete: bool, reason: &str) -> meta::Summary {
         let mut cost = self.cost.clone();
         cost.wall_ns = self.started.elapsed().as_nanos() as u64;
-        cost.drain_cpu_ns = own_cpu_ns();
+        cost.drain_cpu_ns = own_cpu_ns() - self.cpu_at_start;
         if self.stats.runs > 0 {
             // hits outside the windows are extrapolated by the records they left
             let scale = if self.stats.records > 0 { self.sink.records as f64 / self.stats.records as f64 } else { 1.0 };

@@ -46,7 +46,7 @@ fn plan(build: Build, text: &str) -> Plan {
         packet_buckets: 64,
         netns: vec![],
         ifindex: vec![],
-        filter: filter::compile(text).unwrap(),
+        filter: filter::compile(text).expect("a good filter"),
         guess_reuse: false,
     }
 }

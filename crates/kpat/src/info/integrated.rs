@@ -98,13 +98,13 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
     add_losses(&mut pairs, losses, 0);
     let cost = manifest.summary.as_ref().and_then(|s| cost_line(&s.cost, s.bytes, s.records));
     pairs.add("cost", cost.unwrap_or_default());
-    for p in &info.provenance {
-        let text = if p.meaning.is_empty() {
-            format!("{}: {}", p.key, p.value)
-        } else {
-            format!("{}: {}", p.value, p.meaning)
-        };
-        pairs.line("note", Line::new().plain(text));
+    // What did not happen need not be told.
+    for (i, p) in info.provenance.iter().filter(|p| p.value != "0" && !p.value.is_empty()).enumerate() {
+        let value = p.value.parse().map_or_else(|_| p.value.clone(), count);
+        let line = Line::new()
+            .plain(value)
+            .faint(format!("  {}", if p.meaning.is_empty() { &p.key } else { &p.meaning }));
+        pairs.line(if i == 0 { "notes" } else { "" }, line);
     }
     out.lines(&pairs.render(out.width))?;
     if info.interfaces.iter().any(|i| i.frames > 0) {

@@ -102,7 +102,9 @@ pub fn add_losses(pairs: &mut Pairs, losses: &[LossSum], total: u64) {
 /// Kernel, mechanism, selection: what both kinds of log say of the recording.
 fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
     pairs.add("host", &meta.hostname);
-    pairs.add("kernel", format!("{} {}, {} CPUs", meta.kernel_release, meta.arch, meta.cpus));
+    if !meta.kernel_release.is_empty() {
+        pairs.add("kernel", format!("{} {}, {} CPUs", meta.kernel_release, meta.arch, meta.cpus));
+    }
     pairs.add("mechanism", &meta.mechanism);
     for (i, why) in meta.passed_over.iter().enumerate() {
         pairs.line(if i == 0 { "passed over" } else { "" }, Line::new().plain(why));
@@ -203,7 +205,7 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
         Line::of(capture, Style::Strong)
             .plain(format!(": {offset}, "))
             .put(format!("± {}", duration(c.bound_ns)), bound),
-        Line::new().plain(format!("drift {} ± {} ppb", c.drift_ppb, c.drift_bound_ppb)),
+        Line::new().plain(format!("drift {} ± {} ppm", ppm(c.drift_ppb), ppm(c.drift_bound_ppb))),
         Line::new().faint(format!(
             "from {} received and {} transmitted matches, {} rejected: {}",
             count(c.received.unsigned_abs()),
@@ -212,6 +214,10 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
             clock_method::name(c.method)
         )),
     ]
+}
+
+fn ppm(ppb: i64) -> String {
+    format!("{:.3}", ppb as f64 / 1e3)
 }
 
 pub fn clock_json(c: &ClockRow) -> Value {

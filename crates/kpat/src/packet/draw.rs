@@ -5,7 +5,7 @@ use super::timeline::{Row, Timeline, What, end_ns};
 use crate::events;
 use crate::function::{context, flag_notes};
 use crate::open::Integrated;
-use crate::render::{Branches, Line, Style, TimeAxis, duration, duration_aligned, shorten};
+use crate::render::{Branches, Line, Style, TimeAxis, duration, duration_aligned, shorten, wrap};
 use kpat_analysis::query::{CallNode, FrameOfPacket, HandoverKind, side};
 use kpat_model::LineageKind;
 use kpat_store::tables::LineageRow;
@@ -56,7 +56,7 @@ impl Drawing<'_> {
                     flow = Some(now);
                 }
             }
-            lines.push(self.row(&layout, row));
+            lines.extend(self.row(&layout, row));
         }
         lines
     }
@@ -87,16 +87,18 @@ impl Drawing<'_> {
         let depth = rows.iter().map(|r| r.last.len()).max().unwrap_or(0);
         let all = if self.width == 0 { 0 } else { self.width.saturating_sub(left).max(20) };
         let branches = Branches::fit(depth, all, 26);
+        // What is no call may be broken into several lines.
         let needed = rows
             .iter()
+            .filter(|r| matches!(r.what, What::Call(_) | What::Handover(_)))
             .map(|r| branches.lines(&r.last).chars().count() + self.content(r).width())
             .max()
-            .unwrap_or(0);
+            .unwrap_or(0)
+            .max(48);
         // Bars get what the tree leaves.
         let (room, bars) = match all {
             0 => (0, 0),
             all if wide && all >= needed + 2 + 20 => (needed, (all - needed - 2).min(80)),
-            all if wide && all >= 40 + 22 && needed > all => (all, 0),
             all => (all, 0),
         };
         Layout { axis, branches, wide, process, left, room, bars, range }
@@ -136,7 +138,7 @@ impl Drawing<'_> {
         Line::new().pad_to(l.left).faint(lines).put("▷ ", Style::Faint).put(text, Style::Strong)
     }
 
-    fn row(&self, l: &Layout, row: &Row<'_>) -> Line {
+    fn row(&self, l: &Layout, row: &Row<'_>) -> Vec<Line> {
         let mut line = Line::new();
         let number = |ns: Option<i64>| ns.map_or(" ".repeat(NUMBER), duration_aligned);
         let time = l.axis.show(row.at.saturating_sub(self.zero_ns));
@@ -168,18 +170,27 @@ impl Drawing<'_> {
             l.branches.beside(&row.last)
         };
         let used = lines.chars().count();
-        line.push(lines, Style::Faint);
+        line.push(&lines, Style::Faint);
         let content = self.content(row);
-        if l.room == 0 {
-            line.append(content);
-        } else {
-            line.append(fit(&content, l.room.saturating_sub(used).max(8)));
+        let room = if l.room == 0 { usize::MAX } else { l.room.saturating_sub(used).max(12) };
+        let mut parts = match row.what {
+            What::Call(_) => vec![fit(&content, room)],
+            // The sign at the start is two columns wide.
+            _ => wrap(&content, room.saturating_sub(2)),
         }
+        .into_iter();
+        line.append(parts.next().unwrap_or_default());
         if l.bars > 0 {
             line = line.pad_to(l.left + l.room + 2);
             line.append(bar(l, row));
         }
-        line
+        let mut out = vec![line];
+        for part in parts {
+            let mut line = Line::new().pad_to(l.left).faint(&lines).plain("  ");
+            line.append(fit(&part, room));
+            out.push(line);
+        }
+        out
     }
 
     /// What happened, without lines and numbers.

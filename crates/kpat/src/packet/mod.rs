@@ -8,7 +8,7 @@ mod timeline;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::{title, verdict_style};
-use crate::render::{Column, Line, Pairs, Style, Table, TimeAxis, count, duration, seconds, time_of_day};
+use crate::render::{Column, Line, Pairs, Style, Table, TimeAxis, count, duration, seconds, time_of_day, wrap};
 use anyhow::bail;
 use draw::Drawing;
 use kpat_analysis::query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
@@ -147,7 +147,7 @@ impl Devices {
 
 fn text(log: &Integrated, d: &PacketDetail, args: &Args, out: &Output) -> anyhow::Result<()> {
     let devices = Devices(TableFile::open(&log.dir, &DEVICE)?.all::<DeviceRow>()?);
-    out.line(&title(&d.packet))?;
+    out.lines(&wrap(&title(&d.packet), if out.width == 0 { usize::MAX } else { out.width }))?;
     out.lines(&facts(log, d, &devices).render(out.width))?;
     let device = |f: &FootprintRow| devices.name(f.netns, f.ifindex).unwrap_or_default();
     let mut changes = vec![Vec::new()];

@@ -151,7 +151,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 /// Names the columns that a narrow terminal left out.
 pub fn hint_hidden(out: &Output, hidden: &[&str]) {
     if !hidden.is_empty() {
-        out.say(&format!("no room for: {} (wider terminal, --width or --json)", hidden.join(", ")));
+        out.say(&format!(
+            "no room for: {} (wider terminal, --width or --json)",
+            hidden.iter().map(|h| h.trim()).collect::<Vec<_>>().join(", ")
+        ));
     }
 }
 

@@ -1,0 +1,153 @@
+//! What happens when things are wrong, and how the commands end.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod fixture;
+
+use fixture::Folder;
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+fn kpat(folder: &Folder, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kpat")).args(args).current_dir(&folder.0).output().unwrap()
+}
+
+#[test]
+fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
+    let folder = Folder::new("faults");
+    fixture::integrated(&folder);
+    fixture::recorded(&folder);
+    std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
+    std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
+    std::fs::create_dir(folder.0.join("bare")).unwrap();
+    let cases: [(&[&str], i32, &str); 24] = [
+        (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
+        (&["packets", "x.kbl"], 1, "first run: kpat integrate x.kbl"),
+        (&["packets", "w.pcap"], 1, "kpat integrate X.kbl w.pcap"),
+        (&["packets", "bare"], 1, "not an integrated log"),
+        (&["info", "empty.kbl"], 1, "is empty"),
+        (&["info", "w.pcap"], 1, "capture of the wire"),
+        (&["packet", "99", "x.kpat"], 1, "no packet 99"),
+        (&["packet", "abc", "x.kpat"], 2, "not the number of a packet"),
+        (&["packet", "1"], 2, "give packet ID and an integrated log"),
+        (&["packet", "--frame", "17", "x.kpat"], 2, "several captures (lan.pcapng, wan.pcap)"),
+        (&["packet", "--frame", "lan.pcapng:18", "x.kpat"], 1, "lan.pcapng has no frame 18"),
+        (&["packet", "--frame", "dmz:1", "x.kpat"], 1, "no capture `dmz`"),
+        (&["function", "ip_rvc", "x.kpat"], 1, "did you mean `ip_rcv`?"),
+        (&["packets", "x.kpat", "tcp", "or", "udp"], 2, "`or` is not supported"),
+        (&["packets", "x.kpat", "--verdict", "lost"], 2, "`lost` is no verdict"),
+        (&["packets", "x.kpat", "--min-path", "10"], 2, "needs a unit"),
+        (&["events", "x.kpat", "-k", "party"], 2, "no kind of event"),
+        (&["integrate", "x.kbl"], 1, "x.kpat exists; --force replaces it"),
+        (&["integrate", "nothing.kbl"], 1, "nothing.kbl"),
+        (&["integrate", "x.kpat"], 1, "is a directory"),
+        (&["integrate", "x.kbl", "x.kbl", "-o", "y.kpat"], 1, "second kernel behaviour log"),
+        (&["frobnicate"], 2, "frobnicate"),
+        (&[], 2, "Usage"),
+        (&["man", "frobnicate"], 2, "is no command"),
+    ];
+    for (args, status, says) in cases {
+        let done = kpat(&folder, args);
+        let words = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(status), "{args:?}: {words}");
+        assert!(words.contains(says), "{args:?}: {words}");
+        assert!(done.stdout.is_empty(), "{args:?}");
+        if words.starts_with("kpat: ") {
+            assert_eq!(words.lines().count(), 1, "{args:?}: {words}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_answer_says_so() {
+    let folder = Folder::new("empty");
+    fixture::integrated(&folder);
+    for (args, says) in [
+        (["packets", "x.kpat", "arp"], "no packet fits"),
+        (["functions", "x.kpat", "nothing*"], "no function fits"),
+        (["events", "x.kpat", "--kind=route"], "no event fits"),
+    ] {
+        let done = kpat(&folder, &args);
+        assert_eq!(done.status.code(), Some(0));
+        assert!(done.stdout.is_empty());
+        assert!(String::from_utf8(done.stderr).unwrap().contains(says));
+        let mut quiet = args.to_vec();
+        quiet.push("-q");
+        assert!(kpat(&folder, &quiet).stderr.is_empty());
+    }
+}
+
+#[test]
+fn strict_tells_of_losses() {
+    let folder = Folder::new("strict");
+    fixture::integrated(&folder);
+    fixture::recorded(&folder);
+    for (args, status) in [
+        (vec!["info", "x.kbl"], 0),
+        (vec!["info", "x.kbl", "--strict"], 3),
+        (vec!["info", "x.kpat", "--strict"], 3),
+        (vec!["packet", "1", "x.kpat", "--strict"], 0),
+        (vec!["packet", "4", "x.kpat", "--strict"], 3),
+    ] {
+        assert_eq!(kpat(&folder, &args).status.code(), Some(status), "{args:?}");
+    }
+}
+
+#[test]
+fn damage_is_told_with_its_offset() {
+    let folder = Folder::new("damage");
+    let path = fixture::recorded(&folder);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() * 2 / 3;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&path, &bytes).unwrap();
+    let text = String::from_utf8(kpat(&folder, &["info", "x.kbl"]).stdout).unwrap();
+    assert!(text.contains("damage") && text.contains("offset "), "{text}");
+    std::fs::write(&path, &bytes[..bytes.len() - 10]).unwrap();
+    let text = String::from_utf8(kpat(&folder, &["info", "x.kbl"]).stdout).unwrap();
+    assert!(text.contains("not closed"), "{text}");
+}
+
+#[test]
+fn a_recording_is_integrated_and_looked_up() {
+    let folder = Folder::new("integrate");
+    fixture::recorded(&folder);
+    let done = kpat(&folder, &["integrate", "x.kbl"]);
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(text.contains("1 packets, 14 calls") && text.contains("1,234 ring-full on CPU 1"), "{text}");
+    assert_eq!(kpat(&folder, &["integrate", "x.kbl", "--force", "--strict"]).status.code(), Some(3));
+    let text = String::from_utf8(kpat(&folder, &["packet", "1", "x.kpat"]).stdout).unwrap();
+    assert!(text.contains("e1000_clean_rx_irq") && text.contains("└─"), "{text}");
+    let done = kpat(&folder, &["packet", "--frame", "1", "x.kpat"]);
+    assert!(String::from_utf8(done.stderr).unwrap().contains("without a capture"));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_fault() {
+    let folder = Folder::new("pipe");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kpat"))
+        .args(["completion", "zsh"])
+        .current_dir(&folder.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut words = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    assert_eq!((child.wait().unwrap().code(), words.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn scripts_and_manual_pages_are_made() {
+    let folder = Folder::new("shell");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            String::from_utf8(kpat(&folder, &["completion", shell]).stdout).unwrap().contains("functions")
+        );
+    }
+    assert!(String::from_utf8(kpat(&folder, &["man", "packet"]).stdout).unwrap().contains(".TH"));
+    assert!(kpat(&folder, &["man", "--all", "pages"]).status.success());
+    assert!(folder.0.join("pages/kpat-packets.1").exists());
+}

@@ -1,0 +1,203 @@
+//! Real changes in a namespace of our own become events with the right text; any bytes are survived. The first part needs
+//! root and `ip`; without root the test says so.
+
+use kpat_model::{BootNs, Event, EventKind};
+use kpat_probe::netlink::{self, Decoder, Error, Monitor};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("SKIPPED: network namespaces need root");
+    }
+    root
+}
+
+fn ip(args: &str) {
+    let out = Command::new("ip").args(args.split_whitespace()).output().expect("iproute2 is installed");
+    assert!(out.status.success(), "ip {args}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// A namespace that goes whatever happens.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(what: &str) -> Namespace {
+        let name = format!("kpat-{what}-{}", std::process::id());
+        ip(&format!("netns add {name}"));
+        Namespace(name)
+    }
+
+    fn ip(&self, args: &str) {
+        ip(&format!("-n {} {args}", self.0));
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// Waits for an event of that kind and exact text.
+fn expect(monitor: &Monitor, seen: &mut Vec<Event>, kind: EventKind, text: &str) -> Event {
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        monitor.drain(&mut |e| seen.push(e));
+        if let Some(n) = seen.iter().position(|e| e.kind == kind && e.text == text) {
+            return seen.remove(n);
+        }
+        assert!(
+            Instant::now() < end,
+            "no {text:?} in {:#?}",
+            seen.iter().map(|e| &e.text).collect::<Vec<_>>()
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn changes_become_events() {
+    if !root() {
+        return;
+    }
+    let ns = Namespace::new("nl");
+    ns.ip("link add c0 type veth peer name c1");
+    ns.ip("addr add 10.7.1.2/24 dev c0");
+    let netns = netlink::by_name(&ns.0).unwrap();
+    let before = kpat_probe::sys::boot_now();
+    let monitor = Monitor::start(std::slice::from_ref(&netns)).unwrap();
+    let mut seen = Vec::new();
+    let mut expect = |kind, text: &str| expect(&monitor, &mut seen, kind, text);
+
+    ns.ip("link set c0 up");
+    let e = expect(EventKind::Link, "c0 up no-carrier");
+    assert_eq!((e.netns, e.b & 1), (netns.inum, 1));
+    assert!(e.at > before && e.at <= kpat_probe::sys::boot_now());
+    ns.ip("link set c1 up");
+    expect(EventKind::Link, "c1 up carrier");
+    expect(EventKind::Link, "c0 up carrier");
+
+    ns.ip("route add default via 10.7.1.1 dev c0");
+    assert_eq!(expect(EventKind::Route, "default via 10.7.1.1 dev c0").a, 1);
+    ns.ip("route del default via 10.7.1.1 dev c0");
+    assert_eq!(expect(EventKind::Route, "default via 10.7.1.1 dev c0").a, 0);
+    ns.ip("route add blackhole 10.9.0.0/16 metric 7");
+    expect(EventKind::Route, "blackhole 10.9.0.0/16 metric 7");
+    ns.ip("route add 10.8.0.1 nexthop via 10.7.1.1 dev c0 nexthop via 10.7.1.3 dev c0 weight 3");
+    expect(
+        EventKind::Route,
+        "10.8.0.1 nexthop via 10.7.1.1 dev c0 weight 1 nexthop via 10.7.1.3 dev c0 weight 3",
+    );
+    ns.ip("route add 2001:db8::/32 dev c0 metric 5");
+    expect(EventKind::Route, "2001:db8::/32 dev c0 metric 5");
+
+    ns.ip("neigh add 10.7.1.1 lladdr 02:00:00:00:00:09 dev c0 nud reachable");
+    let e = expect(EventKind::Neighbour, "10.7.1.1 lladdr 02:00:00:00:00:09 dev c0 REACHABLE");
+    assert_eq!(e.a, 2);
+    ns.ip("neigh del 10.7.1.1 dev c0");
+    expect(EventKind::Neighbour, "10.7.1.1 dev c0 removed");
+
+    ns.ip("link set c0 mtu 1400");
+    expect(EventKind::Link, "c0 up carrier mtu 1400");
+    ns.ip("link set c0 down");
+    expect(EventKind::Link, "c0 down");
+    ns.ip("link set c0 name r0");
+    expect(EventKind::Link, "r0 down (was c0)");
+    ns.ip("link add b0 type bridge");
+    expect(EventKind::Link, "b0 down (new)");
+    ns.ip("link set r0 master b0");
+    expect(EventKind::Link, "r0 down master b0");
+    ns.ip("link del r0");
+    expect(EventKind::Link, "r0 removed");
+    assert_eq!(monitor.overruns(), 0);
+}
+
+#[test]
+fn devices_and_namespaces_are_listed() {
+    if !root() {
+        return;
+    }
+    let ns = Namespace::new("dev");
+    ns.ip("link add c0 address 02:00:00:00:00:07 mtu 1300 type veth peer name c1");
+    let netns = netlink::by_name(&ns.0).unwrap();
+    assert!(netlink::named_netns().contains(&netns));
+    let found = netlink::devices(&netns).unwrap();
+    let names: Vec<&str> = found.iter().map(|d| d.name.as_str()).collect();
+    assert!(names.starts_with(&["lo"]) && names.contains(&"c0") && names.contains(&"c1"), "{names:?}");
+    let c0 = found.iter().find(|d| d.name == "c0").unwrap();
+    assert_eq!(
+        (c0.mac.as_str(), c0.mtu, c0.link_type, c0.driver.as_str()),
+        ("02:00:00:00:00:07", 1300, 1, "veth")
+    );
+    assert_eq!((c0.netns, c0.netns_name.as_str()), (netns.inum, ns.0.as_str()));
+    assert_eq!(found[0].link_type, 772);
+
+    let own = netlink::current_netns().unwrap();
+    assert_ne!(own.inum, netns.inum);
+    assert!(netlink::devices(&own).unwrap().iter().any(|d| d.name == "lo"));
+    let said = netlink::by_name("kpat-no-such").unwrap_err();
+    assert!(matches!(&said, Error::NoSuchName { known, .. } if known.contains(&ns.0)), "{said}");
+}
+
+#[test]
+fn a_burst_arrives_whole() {
+    if !root() {
+        return;
+    }
+    let ns = Namespace::new("burst");
+    ns.ip("link set lo up");
+    let monitor = Monitor::start(&[netlink::by_name(&ns.0).unwrap()]).unwrap();
+    let path = std::env::temp_dir().join(&ns.0);
+    let lines: Vec<String> =
+        (0..5000).map(|n| format!("route add 10.1.{}.{} dev lo\n", n >> 8, n & 255)).collect();
+    std::fs::write(&path, lines.concat()).unwrap();
+    ns.ip(&format!("-batch {}", path.display()));
+    std::fs::remove_file(&path).unwrap();
+    let mut seen = Vec::new();
+    expect(&monitor, &mut seen, EventKind::Route, "10.1.19.135 dev lo");
+    assert_eq!(seen.iter().filter(|e| e.text.starts_with("10.1.")).count() as u64 + 1, 5000);
+    assert_eq!(monitor.overruns(), 0);
+}
+
+#[test]
+fn any_bytes_are_survived() {
+    let mut x = 0x6b70_6174_0003_u64;
+    let mut next = move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x
+    };
+    let mut decoder = Decoder::new(1);
+    let mut events = 0;
+    for _ in 0..50_000 {
+        // well-formed on the outside, so that the inside is reached, then a few bytes are spoilt
+        let n = (next() % 40) as usize;
+        let mut attributes = vec![];
+        for _ in 0..n {
+            let value = (next() % 24) as usize;
+            attributes.extend((4 + value as u16).to_ne_bytes());
+            attributes.extend(((next() % 45) as u16).to_ne_bytes());
+            attributes.extend((0..value.div_ceil(4) * 4).map(|_| next() as u8 & 15));
+        }
+        let mut m = (16 + 12 + attributes.len() as u32).to_ne_bytes().to_vec();
+        m.extend(
+            [16, 17, 24, 25, 28, 29, 3][(next() % 7) as usize..][..1]
+                .iter()
+                .flat_map(|t: &u16| t.to_ne_bytes()),
+        );
+        m.extend([0; 10]);
+        m.extend((0..12).map(|_| next() as u8 & 15));
+        m.extend(attributes);
+        for _ in 0..next() % 4 {
+            let at = next() as usize % m.len();
+            m[at] = next() as u8;
+        }
+        m.truncate(m.len() - (next() % 8) as usize);
+        decoder.decode(&m, BootNs(1), &mut |_| events += 1);
+    }
+    assert!(events > 1000, "{events}");
+}
