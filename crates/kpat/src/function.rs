@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::packets::hint_hidden;
 use crate::protocol;
 use crate::render::{
-    Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, seconds,
+    Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural, seconds,
 };
 use kpat_analysis::query::{CallFilter, CallOfFunction, call_flag, verdict};
 use kpat_model::Context;
@@ -77,7 +77,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     out.line(&Line::new())?;
-    let order = if args.by_time { "in order of time" } else { "longest first" };
+    let order = if args.by_time || detail.function.timed == 0 { "in order of time" } else { "longest first" };
     let what = if detail.function.kind == "tracepoint" { "Passings" } else { "Calls" };
     out.line(&Line::of(what, Style::Strong).faint(format!(", {order}")))?;
     let (lines, hidden) = calls_table(&log, &detail.calls).render(out.width);
@@ -107,9 +107,9 @@ fn head(log: &Integrated, f: &FunctionRow) -> Vec<Line> {
         lines.push(Line::new().faint("packet by ").plain(&f.via));
     }
     let mut counts = Line::new().plain(format!(
-        "{} calls, {} packets",
-        count(f.calls.unsigned_abs()),
-        count(f.packets.unsigned_abs())
+        "{}, {}",
+        plural(f.calls.unsigned_abs(), "call"),
+        plural(f.packets.unsigned_abs(), "packet")
     ));
     if f.timed < f.calls && f.timed > 0 {
         counts = counts.plain(format!(", {} timed", count(f.timed.unsigned_abs())));

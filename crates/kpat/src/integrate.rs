@@ -3,7 +3,7 @@
 use crate::info::{self, LossSum};
 use crate::open;
 use crate::output::{Meter, Output};
-use crate::render::{Line, Pairs, Style, count, percent};
+use crate::render::{Line, Pairs, Style, count, percent, plural};
 use anyhow::bail;
 use kpat_analysis::query::Store;
 use kpat_analysis::{Options, Report, Stage};
@@ -78,7 +78,12 @@ fn text(args: &Args, target: &Path, r: &Report, losses: &[LossSum], width: usize
     pairs.line("written", Line::of(target.display().to_string(), Style::Strong));
     pairs.add(
         "kernel",
-        format!("{} packets, {} calls, {} records", count(r.packets), count(r.calls), count(r.records)),
+        format!(
+            "{}, {}, {}",
+            plural(r.packets, "packet"),
+            plural(r.calls, "call"),
+            plural(r.records, "record")
+        ),
     );
     if args.captures.is_empty() {
         pairs.add("wire", "no capture given");

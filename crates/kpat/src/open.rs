@@ -2,6 +2,7 @@
 //! kind was given.
 
 use crate::output::usage;
+use crate::render::clean;
 use anyhow::{Context, bail};
 use kpat_analysis::query::Store;
 use kpat_store::Manifest;
@@ -83,7 +84,7 @@ impl Integrated {
     /// `name pid`, or the number alone.
     pub fn process_name(&self, pid: i32, at_ns: i64) -> String {
         match self.process(pid, at_ns) {
-            Some(process) => format!("{} {pid}", process.comm),
+            Some(process) => format!("{} {pid}", clean(&process.comm)),
             None if pid == 0 => "idle".to_owned(),
             None => pid.to_string(),
         }

@@ -115,7 +115,7 @@ fn a_recording_is_integrated_and_looked_up() {
     let done = kpat(&folder, &["integrate", "x.kbl"]);
     let text = String::from_utf8(done.stdout).unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert!(text.contains("1 packets, 14 calls") && text.contains("1,234 ring-full on CPU 1"), "{text}");
+    assert!(text.contains("1 packet, 14 calls") && text.contains("1,234 ring-full on CPU 1"), "{text}");
     assert_eq!(kpat(&folder, &["integrate", "x.kbl", "--force", "--strict"]).status.code(), Some(3));
     let text = String::from_utf8(kpat(&folder, &["packet", "1", "x.kpat"]).stdout).unwrap();
     assert!(text.contains("e1000_clean_rx_irq") && text.contains("└─"), "{text}");

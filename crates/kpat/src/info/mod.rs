@@ -204,7 +204,7 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
     vec![
         Line::of(capture, Style::Strong)
             .plain(format!(": {offset}, "))
-            .put(format!("± {}", duration(c.bound_ns)), bound),
+            .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), bound),
         Line::new().plain(format!("drift {} ± {} ppm", ppm(c.drift_ppb), ppm(c.drift_bound_ppb))),
         Line::new().faint(format!(
             "from {} received and {} transmitted matches, {} rejected: {}",

@@ -2,7 +2,7 @@
 
 use super::{LossSum, add_losses, add_recording, cost_json, cost_line, recording_json};
 use crate::output::{Meter, Output};
-use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, time_of_day};
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, time_of_day};
 use kpat_klog::{EndState, Issue, Log, end_time};
 use kpat_model::meta::Device;
 use kpat_model::{Loss, Record};
@@ -196,9 +196,9 @@ fn print_text(
 fn functions(log: &Log) -> String {
     let meta = log.meta();
     let points = meta.functions.iter().filter(|f| f.kind == "tracepoint").count();
-    let mut text = format!("{} functions", count((meta.functions.len() - points) as u64));
+    let mut text = plural((meta.functions.len() - points) as u64, "function");
     if points > 0 {
-        text += &format!(", {points} tracepoints");
+        text += &format!(", {}", plural(points as u64, "tracepoint"));
     }
     if !meta.left_out.is_empty() {
         text += &format!("; {} wanted and left out", count(meta.left_out.len() as u64));

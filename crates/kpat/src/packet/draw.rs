@@ -124,14 +124,15 @@ impl Drawing<'_> {
 
     /// Narrow terminals: who runs what follows.
     fn flow_line(&self, l: &Layout, row: &Row<'_>, node: &CallNode) -> Line {
-        let how = if row.cut_in { "cut in: " } else { "" };
-        let mut text = format!("{how}{}, CPU {}", context(node.call.ctx), node.call.cpu);
+        let name = context(node.call.ctx);
         let process = self.log.process_name(node.call.pid, node.call.entry_ns);
-        if node.call.ctx == 0 {
-            text += &format!(", {process}");
-        } else if node.call.pid != 0 {
-            text += &format!(" (over {process})");
-        }
+        let text = match node.call.ctx {
+            // On the CPU that the lines before are about.
+            _ if row.cut_in => format!("{name} cuts in"),
+            0 => format!("{name}, CPU {}, {process}", node.call.cpu),
+            _ if node.call.pid != 0 => format!("{name}, CPU {} (over {process})", node.call.cpu),
+            _ => format!("{name}, CPU {}", node.call.cpu),
+        };
         let lines = l.branches.beside(&row.last);
         let room = l.room.saturating_sub(lines.chars().count() + 3);
         let text = if l.room == 0 { text } else { shorten(&text, room) };

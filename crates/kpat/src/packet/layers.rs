@@ -202,7 +202,7 @@ pub fn draw(layers: &[Layer], matched: &[&str], width: usize) -> Vec<Line> {
                 .put(if k == 0 { &layer.name } else { "" }, Style::Strong)
                 .pad_to(names + 5);
             for (text, style) in part.spans() {
-                line.push(text.replace('\u{a0}', " "), style);
+                line.push(text, style);
             }
             lines.push(line);
         }
@@ -233,7 +233,10 @@ pub fn changes(
     }
     let (old, new) = (of_footprint(before), of_footprint(after));
     let in_old = |id: &str| old.iter().flat_map(|l| &l.fields).find(|f| f.id == id);
-    for layer in &new {
+    // Addresses of the link change at every hop; what else changed comes first.
+    let (link, rest): (Vec<&Layer>, Vec<&Layer>) =
+        new.iter().partition(|l| l.name == "link" || l.name == "802.11");
+    for layer in rest.into_iter().chain(link) {
         for field in &layer.fields {
             let what = if field.label.is_empty() { String::new() } else { format!(" {}", field.label) };
             match in_old(field.id) {

@@ -8,7 +8,9 @@ mod timeline;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::{title, verdict_style};
-use crate::render::{Column, Line, Pairs, Style, Table, TimeAxis, count, duration, seconds, time_of_day, wrap};
+use crate::render::{
+    Column, Line, Pairs, Style, Table, TimeAxis, count, duration, plural, seconds, time_of_day, wrap,
+};
 use anyhow::bail;
 use draw::Drawing;
 use kpat_analysis::query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
@@ -213,12 +215,9 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
         }
     }
     pairs.line("verdict", fate);
-    let plural = |n: i32, what: &str| {
-        format!("{} {what}{}", count(n.unsigned_abs().into()), if n == 1 { "" } else { "s" })
-    };
-    let mut counts = vec![plural(p.calls, "call")];
+    let mut counts = vec![plural(p.calls.unsigned_abs().into(), "call")];
     if p.points > 0 {
-        counts.push(plural(p.points, "tracepoint"));
+        counts.push(plural(p.points.unsigned_abs().into(), "tracepoint"));
     }
     pairs.add(
         "path",
@@ -294,9 +293,7 @@ fn frames(d: &PacketDetail, width: usize) -> Vec<Line> {
         if f.via_packet != d.packet.packet_id {
             by += &format!(", by packet {}", f.via_packet);
         }
-        if f.association.alternatives > 0 {
-            by += &format!(", {} others fit", f.association.alternatives);
-        }
+        by += &others(f);
         table.row(vec![
             (f.frame.number.to_string(), Style::Wire),
             plain(f.capture.clone()),
@@ -320,12 +317,9 @@ fn frames(d: &PacketDetail, width: usize) -> Vec<Line> {
         let mut both = vec![lines.remove(0)];
         for (line, f) in lines.into_iter().zip(&d.frames) {
             both.push(line);
-            let mut text = format!(
-                "       {} B, by {}, {} % sure",
-                f.frame.len_bytes,
-                match_key::name(f.association.key),
-                f.association.confidence
-            );
+            let by = match_key::name(f.association.key);
+            let sure = f.association.confidence;
+            let mut text = format!("       {} B, by {by}, {sure} % sure{}", f.frame.len_bytes, others(f));
             if !f.interface.is_empty() && hidden.contains(&"interface") {
                 text = format!("       {}, {}", f.interface, text.trim_start());
             }
@@ -337,4 +331,12 @@ fn frames(d: &PacketDetail, width: usize) -> Vec<Line> {
         return both;
     }
     lines
+}
+
+fn others(f: &FrameOfPacket) -> String {
+    match f.association.alternatives {
+        0 => String::new(),
+        1 => ", 1 other fits".to_owned(),
+        n => format!(", {n} others fit"),
+    }
 }

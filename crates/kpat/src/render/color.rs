@@ -117,17 +117,18 @@ impl Line {
         self.width
     }
 
-    /// The text, trailing spaces cut.
+    /// The text, trailing spaces cut. A no-break space keeps words together when a line is broken; it is a space here.
     pub fn paint(&self, color: bool) -> String {
         let last = self.spans.iter().rposition(|(t, _)| !t.trim_end().is_empty());
         let Some(last) = last else { return String::new() };
         let mut out = String::new();
         for (i, (text, style)) in self.spans[..=last].iter().enumerate() {
             let text = if i == last { text.trim_end() } else { text };
+            let text = text.replace('\u{a0}', " ");
             if color && *style != Style::Plain && !text.trim().is_empty() {
                 let _ = write!(out, "\x1b[{}m{text}\x1b[0m", style.code());
             } else {
-                out.push_str(text);
+                out.push_str(&text);
             }
         }
         out

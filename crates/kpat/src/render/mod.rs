@@ -12,5 +12,5 @@ pub use pairs::{Pairs, wrap};
 pub use table::{Column, Table, shorten};
 pub use tree::Branches;
 pub use units::{
-    TimeAxis, bytes, count, duration, duration_aligned, parse_duration, percent, seconds, time_of_day,
+    TimeAxis, bytes, count, duration, duration_aligned, parse_duration, percent, plural, seconds, time_of_day,
 };

@@ -85,6 +85,11 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// `1 call`, `12,034 calls`.
+pub fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// `1.4 MiB`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -187,6 +192,7 @@ mod tests {
     fn counts_bytes_shares() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([1023, 1024, 1_048_575, 5 << 30].map(bytes), ["1023 B", "1.0 KiB", "1.0 MiB", "5.0 GiB"]);
+        assert_eq!([plural(1, "call"), plural(2000, "call")], ["1 call", "2,000 calls"]);
         assert_eq!(percent(999_999, 1_000_000), "99.9 %");
         assert_eq!(percent(1, 1_000_000), "0.1 %");
         assert_eq!(
