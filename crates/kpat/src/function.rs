@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
+#[command(override_usage = "kpat function [OPTIONS] <NAME> <X.kpat>")]
 pub struct Args {
     /// Name of the function, and the integrated log
     #[arg(value_names = ["NAME", "X.kpat"], num_args = 2, required = true)]

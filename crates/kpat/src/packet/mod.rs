@@ -22,6 +22,9 @@ use std::process::ExitCode;
 use timeline::{Timeline, What};
 
 #[derive(clap::Args)]
+#[command(
+    override_usage = "kpat packet [OPTIONS] <ID> <X.kpat>\n       kpat packet [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>"
+)]
 pub struct Args {
     /// Number of the packet (see kpat packets) and the integrated log; with --frame the log alone
     #[arg(value_names = ["ID", "X.kpat"], num_args = 1..=2, required = true)]
@@ -318,8 +321,11 @@ fn frames(d: &PacketDetail, width: usize) -> Vec<Line> {
         for (line, f) in lines.into_iter().zip(&d.frames) {
             both.push(line);
             let by = match_key::name(f.association.key);
-            let sure = f.association.confidence;
-            let mut text = format!("       {} B, by {by}, {sure} % sure{}", f.frame.len_bytes, others(f));
+            let mut text = format!("       {} B, by {by}", f.frame.len_bytes);
+            if hidden.contains(&"sure") {
+                text += &format!(", {} % sure", f.association.confidence);
+            }
+            text += &others(f);
             if !f.interface.is_empty() && hidden.contains(&"interface") {
                 text = format!("       {}, {}", f.interface, text.trim_start());
             }
