@@ -347,6 +347,8 @@ static __noinline struct packet_entry *admit(struct kp_ring_ctl *ctl, struct sk_
 	struct where w;
 	u64 now, id;
 
+	if (own_doing(current_context()))
+		return NULL;
 	locate(skb, &w);
 	if (!place_wanted(&w))
 		return NULL;
@@ -385,6 +387,8 @@ static __noinline struct packet_entry *admit(struct kp_ring_ctl *ctl, struct sk_
 static __noinline struct packet_entry *changed(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, struct packet_entry *e,
 					       u64 sig)
 {
+	if (own_doing(current_context()))
+		return e;
 	if (guess_reuse) {
 		u64 now = identity_of(skb, head), was = e->ident;
 

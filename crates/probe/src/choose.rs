@@ -39,6 +39,9 @@ const TRACKING: &[(u16, &[&str])] = &[
     (role::FRAGMENT, &["ip_frag_next", "ip6_frag_next"]),
 ];
 
+/// Called with an skb whose header buffer has just been given back: what it points to is somebody else's already.
+const AFTER_FREE: &[&str] = &["kfree_skbmem", "skb_free_head", "napi_skb_cache_put", "skb_kfree_head", "skb_pp_recycle"];
+
 /// Structures that carry a netlink message, not a packet.
 const NOT_PACKETS: &[&str] = &["netlink_callback", "audit_buffer", "gnet_dump", "sk_buff_head", "genl_info", "nlmsg_perm", "net_generic"];
 
@@ -207,6 +210,10 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                 if levels == 1 && b.name_of(target) == "sk_buff" {
                     via = Some(Via::Return);
                 }
+            }
+            if via.is_some() && AFTER_FREE.contains(&name) {
+                found.left_out.push((name.into(), "called after the packet's data were given back".into()));
+                continue;
             }
             let Some(via) = via else {
                 if stack_argument {

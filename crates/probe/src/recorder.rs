@@ -264,6 +264,7 @@ impl Recorder {
         lower_priority(10);
         self.started = Instant::now();
         self.cpu_at_start = own_cpu_ns();
+        self.sample_cost(sys::boot_now());
         self.switch();
         if let Some(path) = &self.options.ready_file {
             std::fs::write(path, format!("{}\n", std::process::id()))
@@ -436,13 +437,14 @@ impl Recorder {
         t
     }
 
-    /// Windows of a tenth of a second, one a second; recursion misses are counted by the kernel all the time.
+    /// The first two seconds, then windows of a tenth of a second, one a second; recursion misses are counted by the kernel all the time.
     fn sample_cost(&mut self, now: BootNs) {
         if self.stats.broken || (self.stats.on.is_none() && self.stats.last.is_some_and(|t| t.elapsed() < Duration::from_secs(1))) {
             return;
         }
         if let Some(since) = self.stats.since {
-            if since.elapsed() < Duration::from_millis(100) {
+            let window = if self.stats.last.is_none() { 2000 } else { 100 };
+            if since.elapsed() < Duration::from_millis(window) && !self.paused {
                 return;
             }
             self.stats.on = None;
@@ -645,10 +647,9 @@ impl Recorder {
     }
 
     fn finish(mut self, reason: &str, command_code: Option<i32>, tell: &mut dyn FnMut(Note)) -> Result<Outcome, Error> {
-        self.stats.since = self.stats.since.map(|_| Instant::now() - Duration::from_secs(1));
-        self.sample_cost(sys::boot_now());
         self.paused = true;
         self.switch();
+        self.sample_cost(sys::boot_now());
         // calls that are open return within this; what is open still is counted
         std::thread::sleep(Duration::from_millis(20));
         self.drain();
