@@ -196,8 +196,8 @@ def start_record(r: dict, net: Network, out: Path) -> Process:
     for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism")):
         if key in r:
             argv += [flag, r[key]]
-    if "netns" in r:
-        argv += ["--netns", net.ns(r["netns"])]
+    for n in [r["netns"]] if isinstance(r.get("netns"), str) else r.get("netns", []):
+        argv += ["--netns", net.ns(n)]
     ready.unlink(missing_ok=True)
     p = Process("record", argv + r.get("args", []), out)
     p.file, p.kept = log, out / "record.kbl"

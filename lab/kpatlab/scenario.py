@@ -21,10 +21,11 @@ VXLAN = {"ns": str, "dev": str, "id": int, "local": str, "remote": str, "under":
 VLAN = {"ns": str, "dev": str, "id": int, "under": str, "addr": list}
 NETEM = {"ns": str, "dev": str, "args": str}
 CAPTURE = {"name": str, "ns": str, "dev": str, "tool": str, "filter": str, "snaplen": int}
-RECORD = {"profile": str, "filter": str, "mechanism": str, "netns": str, "args": list}
+RECORD = {"profile": str, "filter": str, "mechanism": str, "netns": (str, list), "args": list}
 COMMAND = {"name": str, "ns": str, "run": str, "rc": (int, str), "timeout": (int, float), "ready": str}
 EXPECT = {"what": str, "command": str, "where": str, "rc": int, "stdout": str, "capture": str, "filter": str, "min": (int, float), "max": (int, float),
-          "output": str, "matches": str, "json": str, "equals": ANY, "packets": str, "functions": list, "needs_record": bool}
+          "output": str, "matches": str, "json": str, "equals": ANY, "packets": str, "functions": list, "points": list, "without": list, "footprints": list, "reason": str,
+          "verdict": str, "frames": list, "frames_each": int, "matched": str, "share": (int, float), "needs_record": bool, "kernels": list}
 KINDS = ("veth", "e100", "e1000e", "virtio")
 
 
@@ -135,10 +136,11 @@ def check(p: Path, raw: dict) -> Scenario:
     outputs = {c["name"] for k in ("server", "traffic") for c in raw.get(k, [])}
     for i, x in enumerate(raw.get("expect", [])):
         w = f"expect[{i}]"
-        if sum(k in x for k in ("command", "capture", "output", "packets")) != 1:
-            bad(w, "needs exactly one of command, capture, output, packets")
-        if "capture" in x and x["capture"] not in captures:
-            bad(w, f"no capture {x['capture']!r}")
+        if sum(k in x for k in ("command", "capture", "output", "packets", "matched")) != 1:
+            bad(w, "needs exactly one of command, capture, output, packets, matched")
+        for name in [x[k] for k in ("capture", "matched") if k in x] + x.get("frames", []):
+            if name not in captures:
+                bad(w, f"no capture {name!r}")
         if "output" in x and (x["output"] not in outputs or ("matches" in x) == ("json" in x)):
             bad(w, "output has to name a server or traffic, with either matches or json")
         if "matches" in x:

@@ -12,8 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from . import cache, guest, kernel, play, scenario
+from . import cache, guest, kernel, look, play, scenario
 from .cache import LAB, Refusal, say
+
+# Where only tracepoints are to be had, every packet that crosses a device meets these; expected instead of functions.
+POINTS = ["net:net_dev_queue", "net:netif_receive_skb"]
 
 
 def run_scenario(a) -> int:
@@ -39,7 +42,7 @@ def run_scenario(a) -> int:
         raise Refusal(f"{s.name} on {a.kernel} left no play.json; see {out}/console.log and {out}/play.err") from None
     results = judge(s, out, facts)
     bad = [r for r in results if r["result"] == "fail"]
-    verdict = {"scenario": s.name, "kernel": a.kernel, "release": facts["kernel"], "recorded": facts["recorded"], "pass": not bad,
+    verdict = {"scenario": s.name, "kernel": a.kernel, "release": facts["kernel"], "recorded": facts["recorded"], "mechanism": facts.get("mechanism"), "pass": not bad,
                "seconds": round(time.monotonic() - began, 1), "boot_seconds": boot, "results": results}
     (out / "verdict.json").write_text(json.dumps(verdict, indent=1) + "\n")
     for r in results:
@@ -86,20 +89,26 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
         add(f"the sniffer {name} lost nothing", c["rc"] == 0 and c["lost"] == 0, f"exit {c['rc']}, lost {c['lost']}")
     if facts["recorded"]:
         add("kpat record ends with 0", facts.get("record_rc") == 0, f"exit {facts.get('record_rc')}: {last_words(out / 'record.err')}")
-        integrate(s, out, facts, add)
+        integrate(out, facts, add)
     for i, x in enumerate(s.expect):
+        if "kernels" in x and not any(facts["kernel"].startswith(k + ".") for k in x["kernels"]):
+            continue
         what = x.get("what") or " ".join(f"{k}={v}" for k, v in x.items())
         try:
-            if ("packets" in x or x.get("needs_record")) and not facts["recorded"]:
+            if ("packets" in x or "matched" in x or x.get("needs_record")) and not facts["recorded"]:
                 add(what, None, "nothing was recorded")
             elif "command" in x:
                 add(what, *judge_command(x, out, facts["expect"].get(str(i))))
             elif "capture" in x:
-                n = count_frames(out / facts["captures"][x["capture"]]["file"], x.get("filter"))
+                n = len(frame_numbers(out / facts["captures"][x["capture"]]["file"], x.get("filter")))
                 add(what, within(n, x), f"{n} frames")
             elif "output" in x:
                 add(what, *judge_output(x, out))
+            elif "matched" in x:
+                add(what, *judge_matched(x, out, facts))
             else:
+                if facts.get("mechanism") == "tracepoint" and ("functions" in x or "without" in x):
+                    x = {k: v for k, v in x.items() if k not in ("functions", "without", "verdict")} | {"functions": x["points"] if "points" in x else POINTS}
                 add(what, *judge_packets(x, out))
         except (Refusal, OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as e:
             add(what, False, f"{type(e).__name__}: {e}" if isinstance(e, (KeyError, TypeError)) else str(e))
@@ -116,11 +125,6 @@ def last_words(p: Path) -> str:
     except OSError:
         lines = []
     return lines[-1] if lines else "it said nothing"
-
-
-def count_frames(p: Path, display_filter: str | None) -> int:
-    argv = [cache.tool("tshark", "tshark"), "-n", "-r", str(p), "-T", "fields", "-e", "frame.number"] + (["-Y", display_filter] if display_filter else [])
-    return len(cache.run(argv, f"tshark on {p.name}", timeout=120).stdout.split())
 
 
 def judge_command(x: dict, out: Path, in_dut: dict | None) -> tuple[bool, str]:
@@ -143,31 +147,67 @@ def judge_output(x: dict, out: Path) -> tuple[bool, str]:
     return within(v, x), f"{x['json']} is {v}"
 
 
-def integrate(s: scenario.Scenario, out: Path, facts: dict, add) -> None:
+def integrate(out: Path, facts: dict, add) -> None:
     """One integrated log of the record and all captures, for the expectations on packets."""
-    argv = [play.kpat_path(), "integrate", str(out / "record.kbl"), *[str(out / c["file"]) for c in facts["captures"].values()], "-o", str(out / "run.kpat")]
-    shutil.rmtree(out / "run.kpat", ignore_errors=True)
-    r = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
-    add("kpat integrate ends with 0", r.returncode == 0, r.stdout.decode(errors="replace").strip()[-200:])
-
-
-def kpat_json(*args: str) -> list | dict:
-    return json.loads(cache.run([play.kpat_path(), *args, "--json"], f"kpat {args[0]}", timeout=120).stdout)
+    try:
+        told = look.integrate(out / "record.kbl", [out / c["file"] for c in facts["captures"].values()], out / "run.kpat")
+        facts["mechanism"] = look.Log(out / "run.kpat").info()["recording"]["mechanism"]
+        (out / "integrate.json").write_text(json.dumps(told, indent=1) + "\n")
+        add("kpat integrate ends with 0", True)
+        add("the record lost nothing", told["lost"] == 0, f"{told['lost']} lost: {told['losses']}")
+    except (Refusal, ValueError) as e:
+        add("kpat integrate ends with 0", False, str(e))
 
 
 def judge_packets(x: dict, out: Path) -> tuple[bool, str]:
-    """At least `min` packets that match the filter have every name of `functions` in their path.
+    """How many of the packets that fit the expression have all that is asked of one packet."""
+    log = look.Log(out / "run.kpat")
+    rows = log.packets(x["packets"])
+    asked = [k for k in ("functions", "without", "footprints", "reason", "verdict", "frames") if k in x]
+    if not asked:
+        return within(len(rows), {"min": 1, **x} if "max" not in x and "equals" not in x else x), f"{len(rows)} packets"
+    good, nearest = 0, None
+    for d in log.details(rows):
+        lacks = lacking(x, d)
+        good += not lacks
+        if lacks and (nearest is None or len(lacks) < len(nearest[1])):
+            nearest = d["packet"]["packet_id"], lacks
+    words = f"{good} of {len(rows)} packets have it" + (f"; packet {nearest[0]} lacks {', '.join(nearest[1])}" if nearest else "")
+    whole = x.get("share") is None or good >= x["share"] * len(rows)
+    return whole and within(good, x if "max" in x or "equals" in x else {"min": 1, **x}), words
 
-    Reads what `kpat packets LOG -f FILTER --json` and `kpat packet ID LOG --json` print: a list of objects with
-    `packet_id`; an object with `calls`, each with `function`. This is the only place that knows these shapes.
-    """
-    log = str(out / "run.kpat")
-    rows = kpat_json("packets", log, *(["-f", x["packets"]] if x["packets"] else []))
-    if "functions" not in x:
-        return within(len(rows), x), f"{len(rows)} packets"
-    want, complete, nearest = set(x["functions"]), 0, set(x["functions"])
-    for row in rows[:500]:
-        missing = want - {c["function"] for c in kpat_json("packet", str(row["packet_id"]), log)["calls"]}
-        complete += not missing
-        nearest = min(nearest, missing, key=len)
-    return within(complete, {"min": 1, **x}), f"{complete} of {len(rows)} packets have the path" + (f"; the nearest lacks {', '.join(sorted(nearest))}" if nearest else "")
+
+def lacking(x: dict, d: dict) -> list[str]:
+    names, p = set(look.path(d)), d["packet"]
+    lacks = [f for f in x.get("functions", []) if not look.has(names, f)]
+    lacks += [f"absence of {f}" for f in x.get("without", []) if look.has(names, f)]
+    for want in x.get("footprints", []):
+        pairs = dict(w.split("=", 1) for w in want.split())
+        if not any(all(str(f["fields"].get(k)) == v for k, v in pairs.items()) for f in d["footprints"]):
+            lacks.append(f"a footprint {want}")
+    if "reason" in x and p["drop_reason"] not in x["reason"].split("|"):
+        lacks.append(f"reason {x['reason']} (has {p['drop_reason']})")
+    if "verdict" in x and p["verdict"] not in x["verdict"].split("|"):
+        lacks.append(f"verdict {x['verdict']} (has {p['verdict']})")
+    seen = [f["capture"].split(".")[0] for f in d["frames"]]
+    for name in x.get("frames", []):
+        n = seen.count(name)
+        if n < x.get("frames_each", 1):
+            lacks.append(f"a frame in {name}" if n == 0 else f"more than {n} frames in {name}")
+    return lacks
+
+
+def judge_matched(x: dict, out: Path, facts: dict) -> tuple[bool, str]:
+    """How many of the frames that tshark's filter finds in one capture have a packet in the kernel."""
+    file = facts["captures"][x["matched"]]["file"]
+    frames = set(frame_numbers(out / file, x.get("filter")))
+    log = look.Log(out / "run.kpat")
+    found = {f["number"] for d in log.details(log.packets("wire")) for f in d["frames"] if f["capture"] == file}
+    n = len(frames & found)
+    whole = n >= x.get("share", 1.0) * len(frames) and len(frames) > 0
+    return whole and within(n, x), f"{n} of {len(frames)} frames are matched"
+
+
+def frame_numbers(p: Path, display_filter: str | None) -> list[int]:
+    argv = [cache.tool("tshark", "tshark"), "-n", "-r", str(p), "-T", "fields", "-e", "frame.number"] + (["-Y", display_filter] if display_filter else [])
+    return [int(n) for n in cache.run(argv, f"tshark on {p.name}", timeout=120).stdout.split()]

@@ -1,0 +1,68 @@
+"""What kpat says of an integrated log. The only place that knows the shapes of its JSON (docs/cli.md)."""
+import json
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import cache, play
+
+
+def kpat(*args: str, seconds: float = 300) -> subprocess.CompletedProcess:
+    """Run kpat to its end, whatever its exit code."""
+    return subprocess.run([play.kpat_path(), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds)
+
+
+def kpat_json(*args: str) -> dict:
+    return json.loads(cache.run([play.kpat_path(), *args, "--json"], f"kpat {args[0]}", timeout=300).stdout)
+
+
+def integrate(log: Path, captures: list[Path], to: Path) -> dict:
+    """Make an integrated log; what `kpat integrate` says of it."""
+    shutil.rmtree(to, ignore_errors=True)
+    return kpat_json("integrate", str(log), *map(str, captures), "-o", str(to))
+
+
+class Log:
+    """An integrated log, read through the command line as a user would."""
+
+    def __init__(self, path: Path):
+        self.path, self.seen = str(path), {}
+
+    def info(self) -> dict:
+        return kpat_json("info", self.path)
+
+    def packets(self, expression: str = "") -> list[dict]:
+        return kpat_json("packets", self.path, "-n", "0", *([expression] if expression else []))["packets"]
+
+    def functions(self) -> dict[str, dict]:
+        """By name, all that were probed. Rows of one name in several modules are added up where they count."""
+        found: dict[str, dict] = {}
+        for f in kpat_json("functions", self.path, "-n", "0", "--unused")["functions"]:
+            if f["function"] in found:
+                found[f["function"]]["calls"] += f["calls"]
+            else:
+                found[f["function"]] = f
+        return found
+
+    def events(self, *kinds: str) -> list[dict]:
+        return kpat_json("events", self.path, "-n", "0", *(["--kind", ",".join(kinds)] if kinds else []))["events"]
+
+    def packet(self, packet_id: int) -> dict:
+        if packet_id not in self.seen:
+            self.seen[packet_id] = kpat_json("packet", str(packet_id), self.path)
+        return self.seen[packet_id]
+
+    def details(self, rows: list[dict]) -> list[dict]:
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(lambda r: self.packet(r["packet_id"]), rows))
+
+
+def path(detail: dict) -> list[str]:
+    """Names of the functions in the order in which the packet met them."""
+    return [c["function"] for c in detail["calls"]]
+
+
+def has(names, wanted: str) -> bool:
+    """`a|b`: one of these is there. Kernels name the same step differently."""
+    return any(w in names for w in wanted.split("|"))

@@ -1,0 +1,1 @@
+"""Truth tests: recordings made here or in a guest (`acts`), judged on this machine (`truth`)."""

@@ -1,0 +1,318 @@
+"""What the truth tests do where the packets run: traffic, sniffers and kpat in one topology, several acts in one guest.
+
+    python -m tests.acts OUT PREFIX ACT ...
+
+Judges nothing. Each act leaves its files in OUT/ACT and what it saw in OUT/ACT/facts.json.
+"""
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from kpatlab import cache, play, scenario
+from kpatlab.cache import LAB, Refusal
+from kpatlab.topology import Network, wait_for
+
+UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
+DATAGRAMS = 1000
+PROFILED = ["ip_rcv", "ip_rcv_core", "ip_forward", "ip_forward_finish", "ip_output", "ip_finish_output", "ip_finish_output2", "ip_local_deliver",
+            "ip_protocol_deliver_rcu", "icmp_rcv", "icmp_echo", "icmp_reply", "udp_rcv", "udp_queue_rcv_one_skb", "__udp_enqueue_schedule_skb", "veth_xmit"]
+
+
+class Stage:
+    """One act's folder in memory (a sniffer must not wait for a shared folder), and the tools the acts share."""
+
+    def __init__(self, net: Network, out: Path):
+        self.net, self.final = net, out
+        self.out = Path("/run/scratch") / out.name if net.in_guest else out
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(parents=True)
+        self.facts: dict = {"kernel": os.uname().release}
+
+    def close(self) -> None:
+        (self.out / "facts.json").write_text(json.dumps(self.facts, indent=1) + "\n")
+        if self.out != self.final:
+            shutil.rmtree(self.final, ignore_errors=True)
+            shutil.copytree(self.out, self.final, ignore_dangling_symlinks=True)
+            shutil.rmtree(self.out, ignore_errors=True)
+
+    def kpat(self, *args, seconds: float = 60) -> dict:
+        r = subprocess.run([play.kpat_path(), *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds)
+        return {"rc": r.returncode, "out": r.stdout.decode(errors="replace"), "err": r.stderr.decode(errors="replace")}
+
+    def start(self, name: str, *args, namespaces=True) -> play.Process:
+        """kpat record, logging. Everything of the topology's namespaces, nothing of others."""
+        ready = self.out / f"{name}.ready"
+        argv = [play.kpat_path(), "record", "-o", str(self.out / f"{name}.kbl"), "--ready-file", str(ready)]
+        if namespaces:
+            argv += [x for n in self.net.topo["namespaces"] for x in ("--netns", self.net.ns(n))]
+        p = play.Process(name, argv + list(map(str, args)), self.out)
+        try:
+            p.wait_ready(ready.exists, play.READY_SECONDS)
+        except Refusal:
+            p.stop()
+            raise
+        return p
+
+    @contextlib.contextmanager
+    def recording(self, name: str, *args, namespaces=True):
+        p = self.start(name, *args, namespaces=namespaces)
+        try:
+            yield p
+        finally:
+            self.facts[f"{name}_rc"] = p.stop(60)
+
+    @contextlib.contextmanager
+    def capture(self, name: str, ns: str, dev: str, tool="tcpdump"):
+        here = Network(self.net.topo, self.net.prefix, in_guest=False)  # its file stays in this folder
+        p = play.start_capture({"name": name, "ns": ns, "dev": dev, "tool": tool, "snaplen": 128}, here, self.out)
+        try:
+            yield p
+        finally:
+            self.facts.setdefault("captures", {})[name] = play.end_capture(p)
+
+    def run(self, ns: str, *argv, seconds: float = 60) -> str:
+        r = subprocess.run([*self.net.enter(ns), *map(str, argv)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds)
+        return r.stdout.decode(errors="replace")
+
+    def ping(self, count: int, interval: float = 0.01) -> str:
+        return self.run("cl", "ping", "-n", "-q", "-c", count, "-i", interval, "-W", 5, "10.7.2.2")
+
+    def send(self, count: int, pps: int, size: int = 64) -> dict:
+        return json.loads(self.run("cl", *UDPSEQ, "send", "10.7.2.2", 9000, count, "--pps", pps, "--size", size))
+
+    @contextlib.contextmanager
+    def receiver(self, expect: int):
+        p = play.Process("recv", [*self.net.enter("sv"), *UDPSEQ, "recv", "9000", "--expect", str(expect), "--idle", "3"], self.out)
+        try:
+            p.wait_ready(lambda: "9000" in self.run("sv", "ss", "-Hlun", "sport = :9000"), 30)
+            yield p
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                p.p.wait(30)
+        finally:
+            p.stop()
+        self.facts["recv"] = json.loads(play.said(p.stdout))
+
+
+def act_udp(s: Stage) -> None:
+    """Numbered datagrams through the router; two sniffers in the router."""
+    with s.receiver(DATAGRAMS), s.capture("r0", "rt", "r0"), s.capture("r1", "rt", "r1", tool="dumpcap"), s.recording("udp", "-f", "udp port 9000"):
+        s.facts["send"] = s.send(DATAGRAMS, 1000)
+        time.sleep(0.3)
+
+
+def act_counts(s: Stage) -> None:
+    """Pings and datagrams while the kernel's own function profiler counts; both see the same seconds."""
+    tracing = Path("/sys/kernel/tracing")
+    if not (tracing / "function_profile_enabled").exists():
+        s.facts["lacks"] = "function_profile_enabled is not in this kernel's tracefs"
+        return
+    known = {x.split()[0] for x in (tracing / "available_filter_functions").read_text().splitlines()}
+    names = [n for n in PROFILED if n in known]
+    (tracing / "set_ftrace_filter").write_text("\n".join(names) + "\n")
+    s.ping(2)
+    with s.receiver(200), s.recording("counts", *[x for n in names for x in ("--add", n)], namespaces=False):
+        (tracing / "function_profile_enabled").write_text("1")
+        s.ping(100)
+        s.facts["send"] = s.send(200, 500)
+        time.sleep(1)
+        (tracing / "function_profile_enabled").write_text("0")
+    hits: dict[str, int] = {}
+    for f in (tracing / "trace_stat").glob("function*"):
+        for line in f.read_text().splitlines():
+            m = re.match(r"\s+(\w+)\s+(\d+)\s", line)
+            if m:
+                hits[m[1]] = hits.get(m[1], 0) + int(m[2])
+    s.facts |= {"hits": hits, "asked": names}
+    (tracing / "set_ftrace_filter").write_text("\n")
+
+
+def act_killed(s: Stage) -> None:
+    """kill -9 while packets flow."""
+    p = s.start("killed", "-f", "udp port 9000")
+    log = s.out / "killed.kbl"
+    end = time.monotonic() + 40
+    while time.monotonic() < end and log.stat().st_size < 60_000:
+        s.send(200, 2000)
+    s.send(200, 2000)
+    os.killpg(p.p.pid, signal.SIGKILL)
+    s.facts["killed_rc"] = p.p.wait(10)
+    s.facts["bytes"] = log.stat().st_size
+
+
+def act_losses(s: Stage) -> None:
+    """The smallest ring and a recorder that is kept from reading: it must lose, count and say so."""
+    with s.recording("losses", "--ring", "64K", "-f", "udp port 9000") as p:
+        s.send(50, 500)
+        os.kill(p.p.pid, signal.SIGSTOP)
+        s.send(3000, 4000)
+        os.kill(p.p.pid, signal.SIGCONT)
+        time.sleep(1)
+        s.facts["status"] = s.kpat("ctl", "status", "--json", "--pid", p.p.pid)
+        s.send(50, 500)
+
+
+def act_full(s: Stage) -> None:
+    """A disk that is full after a few chunks."""
+    small = s.out / "small"
+    small.mkdir()
+    cache.run(["mount", "-t", "tmpfs", "-o", "size=128k", "kpat-full", str(small)], "mounting a small tmpfs")
+    try:
+        ready = s.out / "full.ready"
+        p = play.Process("full", [play.kpat_path(), "record", "-o", str(small / "full.kbl"), "--ready-file", str(ready), "-f", "udp port 9000",
+                                  *[x for n in s.net.topo["namespaces"] for x in ("--netns", s.net.ns(n))]], s.out)
+        p.wait_ready(ready.exists, play.READY_SECONDS)
+        end = time.monotonic() + 40
+        while time.monotonic() < end and p.p.poll() is None:
+            s.send(500, 4000)
+        s.facts |= {"ended_by_itself": p.p.poll() is not None, "full_rc": p.stop(30)}
+        shutil.copy(small / "full.kbl", s.out / "full.kbl")
+    finally:
+        subprocess.run(["umount", str(small)], stdin=subprocess.DEVNULL)
+
+
+def act_control(s: Stage) -> None:
+    """kpat ctl on a running recording; each word is marked by the source port of the datagrams sent after it."""
+    def some(mark: int) -> None:
+        s.run("cl", sys.executable, "-c", "import socket\nx=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
+              f"x.bind(('10.7.1.2',{mark}))\nfor i in range(20): x.sendto(b'K'*20,('10.7.2.2',9000))")
+        time.sleep(0.3)
+
+    with s.receiver(0), s.recording("control", "-f", "udp port 9000") as p:
+        def ctl(*a):
+            return s.kpat("ctl", *a, "--pid", p.p.pid)
+        some(20001)
+        s.facts["status"] = ctl("status", "--json")
+        s.facts["list"] = s.kpat("ctl", "list")
+        s.facts["pid"] = p.p.pid
+        s.facts["off"] = ctl("off", "ip_forward*", "net:netif_rx*")
+        some(20002)
+        s.facts["on"] = ctl("on", "ip_forward*", "net:netif_rx*")
+        some(20003)
+        s.facts["pause"] = ctl("pause")
+        some(20004)
+        s.facts["resume"] = ctl("resume")
+        some(20005)
+        s.facts["unknown"] = ctl("off", "no_such_function_*")
+        s.facts["stop"] = ctl("stop")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            p.p.wait(30)
+        s.facts["ended"] = p.p.poll()
+        s.facts["after"] = ctl("status")
+
+
+def act_flight(s: Stage) -> None:
+    """The flight recorder: dumped by command, by signal, by a drop; what is older than --last is not in it."""
+    def some(mark: int, port: int = 9000) -> None:
+        s.run("cl", sys.executable, "-c", "import socket\nx=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
+              f"x.bind(('10.7.1.2',{mark}))\nfor i in range(20): x.sendto(b'K'*20,('10.7.2.2',{port}))")
+
+    def settle(p) -> None:
+        """The dump is written: the log has not grown for half a second."""
+        size, since, end = -1, time.monotonic(), time.monotonic() + 10
+        while time.monotonic() < end and time.monotonic() - since < 0.5:
+            now = sum(f.stat().st_size for f in s.out.glob("*.kbl"))
+            if now != size:
+                size, since = now, time.monotonic()
+            time.sleep(0.05)
+
+    for name, how in (("asked", "ctl"), ("signal", "SIGUSR1")):
+        with s.receiver(0), s.recording(name, "--memory", "4M", "--last", "1s", "-f", "udp port 9000") as p:
+            some(21001)
+            time.sleep(2.5)
+            s.facts[f"{name}_before"] = (s.out / f"{name}.kbl").stat().st_size
+            some(21002)
+            time.sleep(0.2)
+            if how == "ctl":
+                s.facts["dump"] = s.kpat("ctl", "dump", "--pid", p.p.pid)
+            else:
+                os.kill(p.p.pid, signal.SIGUSR1)
+            settle(p)
+            s.facts[f"{name}_files"] = sorted(f.name for f in s.out.glob("*.kbl"))
+            for f in s.out.glob(f"{name}*.kbl"):
+                shutil.copy(f, s.out / f"{f.stem}-at-dump.copy")
+    with s.receiver(0), s.recording("drop", "--memory", "4M", "--last", "1s", "--dump-on-drop", "-f", "udp portrange 9000-9001") as p:
+        some(21003)
+        time.sleep(0.3)
+        before = sum(f.stat().st_size for f in s.out.glob("drop*.kbl"))
+        some(21004, 9001)  # nobody listens: dropped
+        settle(p)
+        s.facts["drop_bytes"] = [before, sum(f.stat().st_size for f in s.out.glob("drop*.kbl"))]
+
+
+def act_words(s: Stage) -> None:
+    """Wrong use, and what ends a recording by itself."""
+    o = s.out / "words.kbl"
+    s.facts["filter"] = s.kpat("record", "-o", o, "-f", "udp prot 53", "--for", "1s")
+    s.facts["mechanism"] = s.kpat("record", "-o", o, "--mechanism", "kprobe.magic", "--for", "1s")
+    s.facts["function"] = s.kpat("record", "-o", o, "-p", "none", "--add", "no_such_function", "--for", "1s")
+    s.facts["profile"] = s.kpat("record", "-o", o, "-p", "nonsense", "--for", "1s")
+    s.facts["netns"] = s.kpat("record", "-o", o, "--netns", "nowhere", "--for", "1s")
+    s.facts["interface"] = s.kpat("record", "-o", o, "-i", "nodev0", "--for", "1s")
+    s.facts["folder"] = s.kpat("record", "-o", s.out / "no/such/folder.kbl", "--for", "1s")
+    s.facts["ring"] = s.kpat("record", "-o", o, "--ring", "3", "--for", "1s")
+    setpriv = shutil.which("setpriv")
+    if setpriv:
+        r = subprocess.run([setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", play.kpat_path(), "record", "-o", "/tmp/kpat-nobody.kbl", "--for", "1s"],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        s.facts["nobody"] = {"rc": r.returncode, "out": r.stdout.decode(), "err": r.stderr.decode()}
+    began = time.monotonic()
+    ready = s.out / "for.ready"
+    s.facts["for"] = s.kpat("record", "-o", s.out / "for.kbl", "--ready-file", ready, "--for", "2s")
+    s.facts["for"]["seconds"] = time.monotonic() - began
+    s.facts["command"] = s.kpat("record", "-o", s.out / "command.kbl", "-f", "icmp", "--netns", s.net.ns("cl"), "--",
+                                *s.net.enter("cl"), "sh", "-c", "ping -n -q -c 3 -i 0.05 10.7.2.2; echo said; exit 7")
+    s.facts["no_command"] = s.kpat("record", "-o", o, "--", "/no/such/program")
+    s.facts["sniff"] = s.kpat("record", "-o", s.out / "sniff.kbl", "-f", "icmp", "--sniff", f"{s.net.ns('rt')}:r0", "--",
+                              *s.net.enter("cl"), "ping", "-n", "-q", "-c", "5", "-i", "0.05", "10.7.2.2")
+    s.facts["sniff_files"] = sorted(f.name for f in s.out.glob("sniff*"))
+
+
+def act_pwru(s: Stage) -> None:
+    """The same pings twice: seen by pwru, then by kpat with all functions."""
+    pwru = os.environ["KPAT_LAB_PWRU"]
+    p = play.Process("pwru", [pwru, "--output-tuple", "--output-limit-lines", "4000", "--ready-file", str(s.out / "pwru.ready"), "icmp"], s.out)
+    try:
+        p.wait_ready((s.out / "pwru.ready").exists, 150)
+        s.ping(5, 0.2)
+        time.sleep(2)
+    finally:
+        p.stop()
+    s.facts["probes"] = json.loads(s.kpat("probes", "-p", "all", "--left-out", "--json", seconds=120)["out"] or "null")
+    with s.recording("all", "-f", "icmp", "-p", "all", namespaces=False):
+        s.ping(5, 0.2)
+        time.sleep(0.5)
+
+
+ACTS = {k[4:]: v for k, v in list(globals().items()) if k.startswith("act_")}
+
+
+def main(out: str, prefix: str, *names: str) -> int:
+    topo = scenario.load("ping-router").topology
+    net = Network(topo, "" if prefix == "-" else prefix, in_guest=prefix == "-")
+    try:
+        net.build()
+        first = Stage(net, Path(out) / "first")
+        wait_for(lambda: " 0% packet loss" in first.ping(1), 30, "an echo through the router")
+        for name in names:
+            s = Stage(net, Path(out) / name)
+            began = time.monotonic()
+            try:
+                ACTS[name](s)
+            except (Refusal, OSError, ValueError, KeyError, subprocess.SubprocessError) as e:
+                s.facts["refused"] = f"{type(e).__name__}: {e}"
+            s.facts["seconds"] = round(time.monotonic() - began, 1)
+            s.close()
+    finally:
+        net.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
