@@ -25,7 +25,8 @@ demo: setup-test ## real packets through a router: recorded, captured, joined, l
 	@scripts/quiet "building kpat" cargo build --release --locked
 	@scripts/demo
 
-test: setup-test ## lint, all tests, house checks, lab; ends with "N passed, N failed"
+test: ## lint, all tests, house checks, lab; ends with "N passed, N failed"
+	@scripts/setup test || { echo "0 passed, 1 failed"; exit 1; }
 	@scripts/test
 
 lint: setup-test ## rustfmt and clippy, nothing may be left
