@@ -90,6 +90,7 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
     if facts["recorded"]:
         add("kpat record ends with 0", facts.get("record_rc") == 0, f"exit {facts.get('record_rc')}: {last_words(out / 'record.err')}")
         integrate(out, facts, add)
+    log = look.Log(out / "run.kpat")
     for i, x in enumerate(s.expect):
         if "kernels" in x and not any(facts["kernel"].startswith(k + ".") for k in x["kernels"]):
             continue
@@ -105,11 +106,11 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
             elif "output" in x:
                 add(what, *judge_output(x, out))
             elif "matched" in x:
-                add(what, *judge_matched(x, out, facts))
+                add(what, *judge_matched(x, log, out, facts))
             else:
                 if facts.get("mechanism") == "tracepoint" and ("functions" in x or "without" in x):
                     x = {k: v for k, v in x.items() if k not in ("functions", "without", "verdict")} | {"functions": x["points"] if "points" in x else POINTS}
-                add(what, *judge_packets(x, out))
+                add(what, *judge_packets(x, log))
         except (Refusal, OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as e:
             add(what, False, f"{type(e).__name__}: {e}" if isinstance(e, (KeyError, TypeError)) else str(e))
     return results
@@ -154,14 +155,15 @@ def integrate(out: Path, facts: dict, add) -> None:
         facts["mechanism"] = look.Log(out / "run.kpat").info()["recording"]["mechanism"]
         (out / "integrate.json").write_text(json.dumps(told, indent=1) + "\n")
         add("kpat integrate ends with 0", True)
-        add("the record lost nothing", told["lost"] == 0, f"{told['lost']} lost: {told['losses']}")
+        # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
+        bad = {x["cause"]: x["count"] for x in told["losses"] if x["cause"] != "recursion" or x["count"] > 0.001 * told["records"]}
+        add("the record lost nothing", not bad, f"lost: {bad}")
     except (Refusal, ValueError) as e:
         add("kpat integrate ends with 0", False, str(e))
 
 
-def judge_packets(x: dict, out: Path) -> tuple[bool, str]:
+def judge_packets(x: dict, log: look.Log) -> tuple[bool, str]:
     """How many of the packets that fit the expression have all that is asked of one packet."""
-    log = look.Log(out / "run.kpat")
     rows = log.packets(x["packets"])
     asked = [k for k in ("functions", "without", "footprints", "reason", "verdict", "frames") if k in x]
     if not asked:
@@ -197,11 +199,10 @@ def lacking(x: dict, d: dict) -> list[str]:
     return lacks
 
 
-def judge_matched(x: dict, out: Path, facts: dict) -> tuple[bool, str]:
+def judge_matched(x: dict, log: look.Log, out: Path, facts: dict) -> tuple[bool, str]:
     """How many of the frames that tshark's filter finds in one capture have a packet in the kernel."""
     file = facts["captures"][x["matched"]]["file"]
     frames = set(frame_numbers(out / file, x.get("filter")))
-    log = look.Log(out / "run.kpat")
     found = {f["number"] for d in log.details(log.packets("wire")) for f in d["frames"] if f["capture"] == file}
     n = len(frames & found)
     whole = n >= x.get("share", 1.0) * len(frames) and len(frames) > 0

@@ -20,7 +20,7 @@ from kpatlab.cache import LAB, Refusal
 from kpatlab.topology import Network, wait_for
 
 UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
-DATAGRAMS = 1000
+DATAGRAMS = 500
 PROFILED = ["ip_rcv", "ip_rcv_core", "ip_forward", "ip_forward_finish", "ip_output", "ip_finish_output", "ip_finish_output2", "ip_local_deliver",
             "ip_protocol_deliver_rcu", "icmp_rcv", "icmp_echo", "icmp_reply", "udp_rcv", "udp_queue_rcv_one_skb", "__udp_enqueue_schedule_skb", "veth_xmit"]
 
@@ -94,7 +94,7 @@ class Stage:
             p.wait_ready(lambda: "9000" in self.run("sv", "ss", "-Hlun", "sport = :9000"), 30)
             yield p
             with contextlib.suppress(subprocess.TimeoutExpired):
-                p.p.wait(30)
+                p.p.wait(30 if expect else 0)
         finally:
             p.stop()
         self.facts["recv"] = json.loads(play.said(p.stdout))
@@ -103,7 +103,7 @@ class Stage:
 def act_udp(s: Stage) -> None:
     """Numbered datagrams through the router; two sniffers in the router."""
     with s.receiver(DATAGRAMS), s.capture("r0", "rt", "r0"), s.capture("r1", "rt", "r1", tool="dumpcap"), s.recording("udp", "-f", "udp port 9000"):
-        s.facts["send"] = s.send(DATAGRAMS, 1000)
+        s.facts["send"] = s.send(DATAGRAMS, 500)
         time.sleep(0.3)
 
 
@@ -151,7 +151,7 @@ def act_losses(s: Stage) -> None:
     with s.recording("losses", "--ring", "64K", "-f", "udp port 9000") as p:
         s.send(50, 500)
         os.kill(p.p.pid, signal.SIGSTOP)
-        s.send(3000, 4000)
+        s.send(2000, 4000)
         os.kill(p.p.pid, signal.SIGCONT)
         time.sleep(1)
         s.facts["status"] = s.kpat("ctl", "status", "--json", "--pid", p.p.pid)
@@ -169,7 +169,7 @@ def act_full(s: Stage) -> None:
                                   *[x for n in s.net.topo["namespaces"] for x in ("--netns", s.net.ns(n))]], s.out)
         p.wait_ready(ready.exists, play.READY_SECONDS)
         end = time.monotonic() + 40
-        while time.monotonic() < end and p.p.poll() is None:
+        while time.monotonic() < end and p.p.poll() is None and "disk is full" not in play.said(p.stderr):
             s.send(500, 4000)
         s.facts |= {"ended_by_itself": p.p.poll() is not None, "full_rc": p.stop(30)}
         shutil.copy(small / "full.kbl", s.out / "full.kbl")
@@ -181,7 +181,7 @@ def act_control(s: Stage) -> None:
     """kpat ctl on a running recording; each word is marked by the source port of the datagrams sent after it."""
     def some(mark: int) -> None:
         s.run("cl", sys.executable, "-c", "import socket\nx=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
-              f"x.bind(('10.7.1.2',{mark}))\nfor i in range(20): x.sendto(b'K'*20,('10.7.2.2',9000))")
+              f"x.bind(('10.7.1.2',{mark}))\nfor i in range(20): x.sendto(bytes(20),('10.7.2.2',9000))")
         time.sleep(0.3)
 
     with s.receiver(0), s.recording("control", "-f", "udp port 9000") as p:
@@ -211,7 +211,7 @@ def act_flight(s: Stage) -> None:
     """The flight recorder: dumped by command, by signal, by a drop; what is older than --last is not in it."""
     def some(mark: int, port: int = 9000) -> None:
         s.run("cl", sys.executable, "-c", "import socket\nx=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
-              f"x.bind(('10.7.1.2',{mark}))\nfor i in range(20): x.sendto(b'K'*20,('10.7.2.2',{port}))")
+              f"x.bind(('10.7.1.2',{mark}))\nfor i in range(20): x.sendto(bytes(20),('10.7.2.2',{port}))")
 
     def settle(p) -> None:
         """The dump is written: the log has not grown for half a second."""
@@ -226,7 +226,7 @@ def act_flight(s: Stage) -> None:
         with s.receiver(0), s.recording(name, "--memory", "4M", "--last", "1s", "-f", "udp port 9000") as p:
             some(21001)
             time.sleep(2.5)
-            s.facts[f"{name}_before"] = (s.out / f"{name}.kbl").stat().st_size
+            s.facts[f"{name}_before"] = sum(f.stat().st_size for f in s.out.glob(f"{name}*.kbl"))
             some(21002)
             time.sleep(0.2)
             if how == "ctl":
@@ -235,8 +235,8 @@ def act_flight(s: Stage) -> None:
                 os.kill(p.p.pid, signal.SIGUSR1)
             settle(p)
             s.facts[f"{name}_files"] = sorted(f.name for f in s.out.glob("*.kbl"))
-            for f in s.out.glob(f"{name}*.kbl"):
-                shutil.copy(f, s.out / f"{f.stem}-at-dump.copy")
+            for f in list(s.out.glob(f"{name}*.kbl")):
+                shutil.copy(f, s.out / f"at-dump-{f.name}")
     with s.receiver(0), s.recording("drop", "--memory", "4M", "--last", "1s", "--dump-on-drop", "-f", "udp portrange 9000-9001") as p:
         some(21003)
         time.sleep(0.3)

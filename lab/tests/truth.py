@@ -1,0 +1,391 @@
+"""Is what kpat says true? Judged against numbers in payloads, the kernel's own profiler, tshark and a clock that was set.
+
+One class per place: this machine (tracepoints), and a guest per kernel. Each place records once (`acts`), then every
+test judges the files. Numbers that were measured are printed: `truth 7.2: ...`.
+"""
+import json
+import os
+import re
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+from kpatlab import cache, guest, kernel, look, play, pwru
+from kpatlab.cache import LAB, Refusal
+
+ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words"]
+GUEST_SECONDS = 540
+
+
+def tshark(capture: Path, display_filter: str, *fields: str) -> list[list[str]]:
+    argv = [cache.tool("tshark", "tshark"), "-n", "-r", str(capture), "-Y", display_filter, "-T", "fields", *[x for f in fields for x in ("-e", f)]]
+    return [line.split("\t") for line in cache.run(argv, f"tshark on {capture.name}", timeout=120).stdout.decode().splitlines()]
+
+
+class Place:
+    """What every place has to pass. `series` is a kernel, or `host`."""
+
+    series = "host"
+    acts = ACTS
+
+    @classmethod
+    def setUpClass(cls):
+        play.kpat_path()
+        cls.keep = os.environ.get("KPAT_TRUTH_KEEP")
+        cls.out = Path(cls.keep or tempfile.mkdtemp(prefix="kpat-truth-")) / cls.series
+        shutil.rmtree(cls.out, ignore_errors=True)
+        cls.out.mkdir(parents=True)
+        cls.logs = {}
+        argv = [os.path.realpath(sys.executable), "-m", "tests.acts"]
+        env = {"PYTHONPATH": str(LAB), "PYTHONDONTWRITEBYTECODE": "1", "KPAT": os.path.abspath(play.kpat_path())}
+        if cls.series == "host":
+            if os.geteuid() != 0:
+                raise unittest.SkipTest("needs root")
+            r = subprocess.run([*argv, str(cls.out), f"kt{os.getpid()}-", *cls.acts], env={**os.environ, **env}, stdin=subprocess.DEVNULL, timeout=400)
+            rc = r.returncode
+        else:
+            env["KPAT_LAB_PWRU"] = str(pwru.wrapper())
+            k = kernel.open_kernel(cls.series)
+            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(2, 2)).rc
+        if rc:
+            raise AssertionError(f"the acts ended with {rc}; their words are above")
+
+    @classmethod
+    def tearDownClass(cls):
+        if not cls.keep:
+            shutil.rmtree(cls.out.parent, ignore_errors=True)
+
+    def say(self, text: str) -> None:
+        print(f"truth {self.series}: {text}", file=sys.stderr, flush=True)
+
+    def facts(self, act: str) -> dict:
+        if act not in self.acts:
+            self.skipTest(f"{act} is not played here")
+        f = json.loads((self.out / act / "facts.json").read_text())
+        self.assertNotIn("refused", f)
+        return f
+
+    def log(self, act: str, name: str, *captures: str) -> look.Log:
+        key = (act, name, captures)
+        if key not in self.logs:
+            d = self.out / act
+            to = d / f"{name}{'-'.join(captures)}.kpat"
+            look.integrate(d / f"{name}.kbl", [next(d.glob(f"{c}.pcap*")) for c in captures], to)
+            self.logs[key] = look.Log(to)
+        return self.logs[key]
+
+    def info(self, act: str, name: str) -> dict:
+        return look.kpat_json("info", str(self.out / act / f"{name}.kbl"))
+
+    def words(self, act: str, name: str) -> str:
+        return (self.out / act / f"{name}.err").read_text(errors="replace")
+
+    def tracepoints(self) -> bool:
+        return self.info("udp", "udp")["recording"]["mechanism"] == "tracepoint"
+
+    def one_sentence(self, told: dict, rc: int, pattern: str) -> None:
+        self.assertEqual(told["rc"], rc, told["err"])
+        last = [x for x in told["err"].splitlines() if x.startswith("kpat: ")][-1]
+        self.assertRegex(last, pattern)
+        self.assertNotRegex(told["err"], "panicked|RUST_BACKTRACE")
+
+    # a: numbered packets
+
+    def test_a_every_number_has_one_packet(self):
+        facts = self.facts("udp")
+        sent = facts["send"]["sent"]
+        self.assertEqual(facts["recv"]["unique"], sent)
+        log = self.log("udp", "udp", "r0", "r1")
+        details = log.details(log.packets("udp port 9000"))
+        by_ip_id: dict[int, list[int]] = {}
+        frame_packets: dict[tuple[str, int], list[int]] = {}
+        for d in details:
+            ids = {f["fields"]["ip_id"] for f in d["footprints"]}
+            self.assertEqual(len(ids), 1, f"packet {d['packet']['packet_id']} has the identifications of several packets")
+            by_ip_id.setdefault(ids.pop(), []).append(d["packet"]["packet_id"])
+            for f in d["frames"]:
+                frame_packets.setdefault((f["capture"], f["number"]), []).append(d["packet"]["packet_id"])
+        right = made = frames = 0
+        number_of = {}
+        for capture in ("r0.pcap", "r1.pcapng"):
+            rows = tshark(self.out / "udp" / capture, "udp.dstport == 9000", "frame.number", "ip.id", "udp.payload")
+            self.assertEqual(len(rows), sent, f"{capture} has not every datagram")
+            for frame, ip_id, payload in rows:
+                n, i = int(payload.replace(":", "")[:16], 16), int(ip_id, 16)
+                self.assertEqual(number_of.setdefault(i, n), n, "the generator used one identification twice")
+                frames += 1
+                got = frame_packets.get((capture, int(frame)), [])
+                made += len(got)
+                right += got == by_ip_id.get(i, []) and len(got) == 1
+        precision, recall = right / max(made, 1), right / frames
+        self.say(f"associations of {frames} frames with {len(details)} packets: precision {precision:.4f}, recall {recall:.4f}")
+        self.assertEqual(sorted(number_of.values()), list(range(sent)))
+        self.assertEqual({i: len(p) for i, p in by_ip_id.items()}, {i: 1 for i in number_of}, "a number has no packet, or several")
+        self.assertEqual((precision, recall), (1.0, 1.0))
+
+    def test_a_every_packet_has_the_whole_path(self):
+        self.facts("udp")
+        log = self.log("udp", "udp", "r0", "r1")
+        self.assertEqual([x for x in log.info()["losses"] if x["cause"] != "recursion"], [])
+        missed = sum(x["count"] for x in log.info()["losses"])
+        details = log.details(log.packets("udp port 9000"))
+        paths = {d["packet"]["packet_id"]: set(look.path(d)) for d in details}
+        common = {f for f, n in Counter(f for p in paths.values() for f in p).items() if n > len(paths) / 2}
+        # How a packet is freed, and whether its neighbour is still known, differ from one to the next.
+        ends = {f for f in common if re.search(r"consume_skb|kfree_skb|skb_release|neigh_", f)}
+        short = {i: sorted(common - ends - p) for i, p in paths.items() if common - ends - p}
+        endless = [i for i, p in paths.items() if ends and not any(re.search("consume_skb|kfree_skb|skb_release|skb_free", f) for f in p)]
+        self.say(f"{len(paths) - len(short)} of {len(paths)} packets have all {len(common)} functions of the common path, {len(endless)} without their end, {missed} calls counted as missed")
+        self.assertGreaterEqual(len(common), 5 if self.tracepoints() else 30)
+        self.assertLessEqual(len(short), missed, short)
+        self.assertLessEqual(len(endless), max(missed, 2), endless)
+
+    # b: counts
+
+    def test_b_counts_equal_the_profiler(self):
+        facts = self.facts("counts")
+        if "lacks" in facts:
+            self.skipTest(facts["lacks"])
+        if self.tracepoints():
+            self.skipTest("only tracepoints here: there are no functions to count")
+        ours = self.log("counts", "counts").functions()
+        both = {n: (facts["hits"][n], ours[n]["calls"]) for n in facts["asked"] if n in facts["hits"] and n in ours}
+        wrong = {n: c for n, c in both.items() if c[0] != c[1]}
+        self.say(f"calls by function, the kernel's profiler and kpat: {', '.join(f'{n} {a}/{b}' for n, (a, b) in both.items())}")
+        self.assertGreaterEqual(len(both), 10)
+        self.assertGreaterEqual(both["ip_rcv"][0], 800)
+        self.assertEqual(wrong, {}, "function: (profiler, kpat)")
+
+    # c: clocks
+
+    def shifted(self, ns_of) -> dict:
+        """The udp act once more, with other times in the sniffer's files; the clock that kpat then finds."""
+        d = self.out / "udp"
+        source, target = d / "r0.pcap", d / "moved.pcap"
+        rewrite(source, target, ns_of)
+        to = d / "moved.kpat"
+        look.integrate(d / "udp.kbl", [target], to)
+        clocks = look.Log(to).info()["clocks"]
+        self.assertGreater(len(clocks), 0)
+        return clocks[0]
+
+    def clock_before(self) -> dict:
+        return self.shifted(lambda t: t)
+
+    def check_clock(self, moved: dict, base_offset: float, at_wall: float, add_ns: float, ppb: float) -> None:
+        """Truth: boot = wall' - add - drift; `base_offset` is known from the recorder's own reading of both clocks."""
+        off = moved["offset_ns"] + moved["drift_ppb"] * (at_wall - moved["from_wall_ns"]) / 1e9
+        error = off - base_offset
+        self.say(f"clock moved by {add_ns / 1e9:+.3f} s and {ppb / 1000:+.0f} ppm: error {error:.0f} ns, bound {moved['bound_ns']} ns, drift {moved['drift_ppb']} ± {moved['drift_bound_ppb']} ppb ({moved['method']})")
+        self.assertLessEqual(abs(error), moved["bound_ns"] + 1000)  # what the recorder's two readings may be apart
+
+    def test_c_offset_is_found(self):
+        self.facts("udp")
+        true = self.own_offset()
+        for add in (0, -250_000, 3_600_000_000_000, 86_400_000_000_000 * 400):
+            with self.subTest(add=add):
+                c = self.shifted(lambda t: t + add)
+                self.check_clock(c, true - add, c["from_wall_ns"], add, 0)
+
+    def test_c_editcap_offset_is_found(self):
+        self.facts("udp")
+        d = self.out / "udp"
+        cache.run([cache.tool("editcap", "wireshark-common"), "-t", "-7.25", str(d / "r1.pcapng"), str(d / "edited.pcapng")], "editcap")
+        look.integrate(d / "udp.kbl", [d / "edited.pcapng"], d / "edited.kpat")
+        c = look.Log(d / "edited.kpat").info()["clocks"][0]
+        self.check_clock(c, self.own_offset() + 7_250_000_000, c["from_wall_ns"], -7_250_000_000, 0)
+
+    def test_c_drift_is_found(self):
+        self.facts("udp")
+        true = self.own_offset()
+        first = {}
+
+        def drifting(t):
+            first.setdefault("t", t)
+            return t + 5_000_000_000 + (t - first["t"]) * 100 // 1_000_000
+
+        c = self.shifted(drifting)
+        # 100 ppm fast: of the sniffer's seconds only 1/(1+1e-4) are the device's.
+        truth_ppb = -100_000 / 1.0001
+        self.assertLessEqual(abs(c["drift_ppb"] - truth_ppb), c["drift_bound_ppb"], c)
+        for part in (0, 0.5, 1):
+            at = c["from_wall_ns"] + part * (c["to_wall_ns"] - c["from_wall_ns"])
+            passed = at - (first["t"] + 5_000_000_000)
+            self.check_clock(c, true - 5_000_000_000 + passed * truth_ppb / 1e9, at, 5e9, 100_000)
+
+    def own_offset(self) -> int:
+        """Boot less wall as the device's two clocks say it: both were read together when the recording began."""
+        r = self.info("udp", "udp")["recording"]
+        return r["started_boot_ns"] - r["started_wall_ns"]
+
+    # e: fields
+
+    def test_e_frames_and_fields_equal_tshark(self):
+        self.facts("udp")
+        log = self.log("udp", "udp", "r0", "r1")
+        told = {i["capture"]: i["frames"] for i in log.info()["interfaces"]}
+        ours = {(f["capture"], f["number"]): f for d in log.details(log.packets("wire")) for f in d["frames"]}
+        compared = 0
+        for capture in ("r0.pcap", "r1.pcapng"):
+            names = ("frame.number", "ip.id", "ip.src", "ip.dst", "ip.ttl", "ip.len", "udp.srcport", "udp.dstport", "eth.src", "eth.dst", "frame.len", "frame.time_epoch")
+            total = len(tshark(self.out / "udp" / capture, "frame", "frame.number"))
+            self.assertEqual(told[capture], total)
+            for row in tshark(self.out / "udp" / capture, "udp.dstport == 9000", *names):
+                r = dict(zip(names, row))
+                f = ours[capture, int(r["frame.number"])]
+                x = f["fields"]
+                seconds, _, fraction = r["frame.time_epoch"].partition(".")
+                want = [int(r["ip.id"], 16), r["ip.src"], r["ip.dst"], int(r["ip.ttl"]), int(r["ip.len"]), int(r["udp.srcport"]), int(r["udp.dstport"]), r["eth.src"], r["eth.dst"],
+                        int(r["frame.len"]), int(seconds) * 10**9 + int((fraction + "000000000")[:9])]
+                got = [x["ip_id"], x["ip_src"], x["ip_dst"], x["ttl"], x["ip_len"], x["sport"], x["dport"], x["mac_src"], x["mac_dst"], f["len_bytes"], f["wall_ns"]]
+                self.assertEqual(got, want, f"{capture} frame {r['frame.number']}")
+                compared += 1
+        self.say(f"{compared} frames have tshark's fields")
+        self.assertGreaterEqual(compared, 2 * self.facts("udp")["send"]["sent"])
+
+    # f: what may go wrong
+
+    def test_f_killed_log_is_readable(self):
+        self.facts("killed")
+        i = self.info("killed", "killed")
+        self.assertEqual(i["state"], "open")
+        records = sum(v for v in i["records"].values() if isinstance(v, int))
+        log = self.log("killed", "killed")
+        self.assertFalse(log.info()["recording_complete"])
+        packets = len(log.packets("udp port 9000"))
+        self.say(f"killed: {records} records, {packets} packets readable, {i['tail_bytes']} bytes of an unfinished chunk")
+        self.assertGreaterEqual(packets, 100)
+        self.assertRegex(look.kpat("info", str(self.out / "killed/killed.kbl")).stdout.decode(), "not closed")
+        for cut in (100, 5000, 20000):  # and at any other place
+            whole = (self.out / "killed/killed.kbl").read_bytes()
+            part = self.out / "killed/cut.kbl"
+            part.write_bytes(whole[:-cut])
+            self.assertEqual(look.kpat("info", str(part), "--json").returncode, 0)
+
+    def test_f_losses_are_counted(self):
+        self.facts("losses")
+        lost = sum(x["count"] for x in self.info("losses", "losses")["losses"])
+        said = self.words("losses", "losses")
+        self.assertGreater(lost, 100)
+        last = [x for x in said.splitlines() if x.startswith("kpat: lost: ")]
+        self.assertEqual(len(last), 1, said)
+        told = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", last[0]))
+        status = json.loads(self.facts("losses")["status"]["out"])
+        in_status = sum(x["count"] for x in status["losses"])
+        integrated = sum(x["count"] for x in self.log("losses", "losses").info()["losses"])
+        self.say(f"lost with the smallest ring: log {lost}, said {told}, status {in_status}, integrated {integrated}")
+        self.assertEqual((told, integrated), (lost, lost))
+        self.assertGreater(in_status, 0)
+        self.assertRegex(said, r"kpat: lost [\d,]+ ", "not said when it happened")
+        strict = look.kpat("info", "--strict", str(self.out / "losses/losses.kbl"))
+        self.assertEqual(strict.returncode, 3)
+
+    def test_f_full_disk_is_said(self):
+        self.facts("full")
+        said = self.words("full", "full")
+        self.assertRegex(said, "disk is full")
+        i = self.info("full", "full")
+        self.assertGreater(len(self.log("full", "full").packets("udp port 9000")), 50)
+        told = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", said))
+        logged = sum(x["count"] for x in i["losses"])
+        self.say(f"disk full: said {told} lost, log says {logged}, state {i['state']}")
+        self.assertGreater(logged, 0)
+
+    def test_f_control(self):
+        f = self.facts("control")
+        self.assertEqual({k: f[k]["rc"] for k in ("status", "off", "on", "pause", "resume", "stop", "list")}, dict.fromkeys(("status", "off", "on", "pause", "resume", "stop", "list"), 0))
+        self.assertIn(str(f["pid"]), f["list"]["out"].split())
+        self.assertGreater(json.loads(f["status"]["out"])["records"], 0)
+        self.assertEqual((f["ended"], f["after"]["rc"]), (0, 1))
+        log = self.log("control", "control")
+        of = {m: log.packets(f"udp port {m}") for m in range(20001, 20006)}
+        self.assertEqual({m: len(p) for m, p in of.items()}, {20001: 20, 20002: 20, 20003: 20, 20004: 0, 20005: 20})
+        if not self.tracepoints():
+            for mark, there in ((20001, True), (20002, False), (20003, True), (20005, True)):
+                for d in log.details(of[mark]):
+                    self.assertEqual("ip_forward" in look.path(d), there, (mark, d["packet"]["packet_id"]))
+
+    def test_f_flight_recorder(self):
+        f = self.facts("flight")
+        self.assertEqual(f["dump"]["rc"], 0, f["dump"])
+        for name in ("asked", "signal"):
+            found = sorted((self.out / "flight").glob(f"at-dump-{name}*.kbl"))
+            self.assertGreater(len(found), 0, f"{name}: no dump was written ({f[name + '_files']})")
+            to = self.out / "flight" / f"{name}.kpat"
+            look.integrate(found[0], [], to)
+            log = look.Log(to)
+            self.assertEqual((len(log.packets("udp port 21001")), len(log.packets("udp port 21002"))), (0, 20), f"{name}: of the last second, nothing older")
+        self.assertGreater(f["drop_bytes"][1], f["drop_bytes"][0], "a drop did not dump")
+
+    def test_f_words(self):
+        f = self.facts("words")
+        self.one_sentence(f["filter"], 2, 'udp prot 53')
+        self.one_sentence(f["mechanism"], 2, "kprobe.magic.*fsession.multi")
+        self.one_sentence(f["profile"], 2, "nonsense.*path")
+        self.one_sentence(f["netns"], 2, "nowhere")
+        self.one_sentence(f["interface"], 2, "nodev0")
+        self.one_sentence(f["folder"], 2, "no folder")
+        self.one_sentence(f["nobody"], 1, "root")
+        self.one_sentence(f["ring"], 2, "64K")
+
+    def test_f_words_unknown_function(self):
+        self.one_sentence(self.facts("words")["function"], 2, "no_such_function")
+
+    def test_f_ends(self):
+        f = self.facts("words")
+        self.assertEqual(f["for"]["rc"], 0, f["for"]["err"])
+        r = self.info("words", "for")
+        self.assertEqual(r["state"], "complete")
+        self.assertGreaterEqual(f["for"]["seconds"], 2)
+        self.assertEqual(f["command"]["rc"], 7, f["command"]["err"])
+        self.assertIn("said", f["command"]["out"])
+        self.assertEqual(len(self.log("words", "command").packets("icmp")), 6)
+        self.assertNotEqual(f["no_command"]["rc"], 0)
+        self.assertEqual(f["sniff_files"], ["sniff.kbl", "sniff.pcapng"])
+        rows = tshark(self.out / "words/sniff.pcapng", "icmp", "frame.number")
+        self.assertEqual(len(rows), 10)
+        log = self.log("words", "sniff", "sniff")
+        self.assertEqual(sum(r["frames"] for r in log.packets("icmp")), 10)
+
+
+def rewrite(source: Path, target: Path, ns_of) -> None:
+    """A nanosecond pcap with other times."""
+    b = bytearray(source.read_bytes())
+    order = "<" if b[:4] == b"\x4d\x3c\xb2\xa1" else ">"
+    assert struct.unpack_from(order + "I", b)[0] == 0xA1B23C4D, "not a nanosecond pcap"
+    at = 24
+    while at + 16 <= len(b):
+        s, ns, captured, _ = struct.unpack_from(order + "IIII", b, at)
+        struct.pack_into(order + "II", b, at, *divmod(ns_of(s * 10**9 + ns), 10**9))
+        at += 16 + captured
+    target.write_bytes(b)
+
+
+class Host(Place, unittest.TestCase):
+    series = "host"
+
+
+class Guest(Place):
+    @classmethod
+    def setUpClass(cls):
+        if cls.series not in {k.series for k in kernel.fetched()}:
+            raise unittest.SkipTest(f"{cls.series} was not fetched (lab/lab fetch {cls.series})")
+        super().setUpClass()
+
+
+class Kernel72(Guest, unittest.TestCase):
+    series = "7.2"
+
+
+class Kernel612(Guest, unittest.TestCase):
+    series = "6.12"
+
+
+class Kernel61(Guest, unittest.TestCase):
+    series = "6.1"
