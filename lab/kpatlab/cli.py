@@ -17,8 +17,8 @@ def parser() -> argparse.ArgumentParser:
     f.add_argument("what", nargs="*", default=["all"], metavar="KERNEL|all|qemu|pwru")
     f.add_argument("--refresh", action="store_true", help="look for newer packages and unpack again")
     f.add_argument("--no-trial", action="store_true", help="do not boot a fetched kernel once to see that it works")
-    r = sub.add_parser("run", help="run a scenario in a guest, or here with --kernel host")
-    r.add_argument("scenario")
+    r = sub.add_parser("run", help="run scenarios in a guest (one boot for all with the same cards), or here with --kernel host")
+    r.add_argument("scenario", nargs="+")
     r.add_argument("--kernel", required=True, metavar="SERIES|host")
     r.add_argument("--keep", metavar="DIR", type=Path, help="folder for the results (default: below the cache, overwritten by the next run)")
     r.add_argument("--no-record", action="store_true", help="leave out kpat and the expectations that need it")
@@ -124,7 +124,7 @@ def do_build(a) -> int:
 
 
 def do_run(a) -> int:
-    return verdict.run_scenario(a)
+    return verdict.run_scenarios(a)
 
 
 def do_list(a) -> int:

@@ -240,14 +240,17 @@ def main(spec_file: str, *rest: str) -> int:
         except (Refusal, OSError) as e:
             print(f"lab: {e}", file=sys.stderr)
             return 1
-    spec = json.loads(Path(spec_file).read_text())
-    s = load(spec["scenario"])
-    if spec.get("nic"):
-        s.use_nics(spec["nic"])
-    facts = play(s, Path(spec["out"]), prefix="", in_guest=True, record=spec["record"])
-    if "refused" in facts:
-        print(f"lab: {facts['refused']}", file=sys.stderr)
-    return 1 if "refused" in facts else 0
+    refused = 0
+    for spec in json.loads(Path(spec_file).read_text()):
+        s = load(spec["scenario"])
+        if spec.get("nic"):
+            s.use_nics(spec["nic"])
+        Path(spec["out"]).mkdir(exist_ok=True)
+        facts = play(s, Path(spec["out"]), prefix="", in_guest=True, record=spec["record"])
+        if "refused" in facts:
+            print(f"lab: {s.name}: {facts['refused']}", file=sys.stderr)
+            refused = 1
+    return refused
 
 
 if __name__ == "__main__":
