@@ -354,6 +354,25 @@ class Place:
         self.assertEqual(sum(r["frames"] for r in log.packets("icmp")), 10)
 
 
+    # d: the peer
+
+    def test_d_every_function_that_pwru_sees_is_in_the_path(self):
+        facts = self.facts("pwru")
+        seen = Counter()
+        for line in (self.out / "pwru/pwru.out").read_text(errors="replace").splitlines():
+            words = line.split()
+            if words and words[0].startswith("0x"):
+                seen[re.sub(r"\[.*|\(.*", "", words[-1])] += 1
+        self.assertGreater(sum(seen.values()), 100, "pwru saw too little")
+        ours = {f for d in (lambda log: log.details(log.packets("icmp")))(self.log("pwru", "all")) for f in look.path(d)}
+        probes = facts["probes"]
+        candidates = {f["name"] for f in probes["functions"]}
+        out = {f["name"]: f.get("reason", "?") for f in probes.get("left_out", [])}
+        missing = {f: "in kpat's list, not in its path" if f in candidates else f"left out: {out[f]}" if f in out else "not known to kpat" for f in seen if f not in ours}
+        self.say(f"pwru saw {len(seen)} functions, kpat {len(ours)}; missing here: {missing or 'none'}")
+        self.assertEqual({f: why for f, why in missing.items() if not why.startswith("left out")}, {})
+
+
 def rewrite(source: Path, target: Path, ns_of) -> None:
     """A nanosecond pcap with other times."""
     b = bytearray(source.read_bytes())
@@ -385,6 +404,12 @@ class Kernel72(Guest, unittest.TestCase):
 
 class Kernel612(Guest, unittest.TestCase):
     series = "6.12"
+    acts = [*ACTS, "pwru"]
+
+    @classmethod
+    def setUpClass(cls):
+        pwru.fetch()
+        super().setUpClass()
 
 
 class Kernel61(Guest, unittest.TestCase):
