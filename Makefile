@@ -32,8 +32,8 @@ test: ## lint, all tests, house checks, lab; ends with "N passed, N failed"
 lint: setup-test ## rustfmt and clippy, nothing may be left
 	@scripts/test format lint
 
-lab: setup-test ## Debian's kernels 6.1, 6.12 and 7.2 for QEMU, then the tests of the lab
-	@scripts/test kernels lab
+lab: setup-test ## Debian's kernels 6.1, 6.12 and 7.2 for QEMU, then every scenario and test on each
+	@scripts/test build kernels lab-full
 
 bench: setup-test ## overhead against peers; results in bench/runs
 	@[ -x bench/run ] || { echo "make bench: bench/run is not here; this checkout has no benchmarks" >&2; exit 1; }
