@@ -27,9 +27,9 @@ static __always_inline u64 unpack_packet(u64 packed)
 	return newest - ((newest - low) & 0xffffff);
 }
 
-static __noinline u64 packet_id_of(struct kp_ring_ctl *ctl, struct sk_buff *skb)
+static __noinline u64 packet_id_of(struct sk_buff *skb)
 {
-	struct packet_entry *e = packet_of(ctl, skb);
+	struct packet_entry *e = packet_of(skb);
 
 	return e ? e->id : 0;
 }
@@ -51,7 +51,7 @@ static long list_step(u32 i, struct list_walk *w)
 
 	if (!ctl || !w->at || w->at == w->end)
 		return 1;
-	id = packet_id_of(ctl, (struct sk_buff *)w->at);
+	id = packet_id_of((struct sk_buff *)w->at);
 	if (id && !w->first) {
 		w->first = id;
 	} else if (id) {
@@ -68,17 +68,21 @@ static long list_step(u32 i, struct list_walk *w)
 }
 
 /* A list_head of skbs: each packet beyond the first gets a member record. Returns the first packet's id. */
-static __noinline u64 list_packets(struct kp_ring_ctl *ctl, u64 list, u32 func, u64 now)
+static __noinline u64 list_packets(u64 list, u32 func, u64 now)
 {
 	struct list_walk w = { .end = list, .now = now, .func = func };
 
 	w.at = kread_ptr((struct list_head *)list, next);
-	if (bpf_loop(LIST_MAX, list_step, &w, 0) == LIST_MAX)
-		count_loss(ctl, KP_LOSS_LIST_CUT);
+	if (bpf_loop(LIST_MAX, list_step, &w, 0) == LIST_MAX) {
+		struct kp_ring_ctl *ctl = ring_ctl();
+
+		if (ctl)
+			count_loss(ctl, KP_LOSS_LIST_CUT);
+	}
 	return w.first;
 }
 
-static __noinline void roles_at_entry(struct kp_ring_ctl *ctl, struct sk_buff *skb, struct packet_entry *e, u32 roles, u64 arg2)
+static __noinline void roles_at_entry(struct sk_buff *skb, struct packet_entry *e, u32 roles, u64 arg2)
 {
 	u64 head = kread_ptr(skb, head);
 
@@ -90,9 +94,11 @@ static __noinline void roles_at_entry(struct kp_ring_ctl *ctl, struct sk_buff *s
 		if (!kread_bit(skb, cloned))
 			packet_forget(e);
 	} else if (roles & KP_ROLE_GRO) {
-		struct packet_entry *merged = packet_of(ctl, (struct sk_buff *)(arg2));
+		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2));
 
-		if (merged)
+		struct kp_ring_ctl *ctl = ring_ctl();
+
+		if (merged && ctl)
 			log_lineage(ctl, KP_LIN_GRO, merged->id, e->id);
 	}
 }
@@ -103,15 +109,11 @@ static __noinline void roles_at_entry(struct kp_ring_ctl *ctl, struct sk_buff *s
 static __always_inline u64 call_entry(u64 cookie, u64 arg, u64 arg2)
 {
 	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
-	struct packet_entry *e = NULL;
-	struct kp_ring_ctl *ctl;
+	struct packet_entry *e;
 	struct sk_buff *skb;
 	u64 now, id;
 
 	if (!func_mode[func])
-		return 0;
-	ctl = ring_ctl();
-	if (!ctl)
 		return 0;
 	if (roles & KP_ROLE_RET)
 		return pack(bpf_ktime_get_boot_ns(), 0);
@@ -121,21 +123,20 @@ static __always_inline u64 call_entry(u64 cookie, u64 arg, u64 arg2)
 		return 0;
 	if (roles & KP_ROLE_LIST) {
 		now = bpf_ktime_get_boot_ns();
-		id = list_packets(ctl, arg, func, now);
+		id = list_packets(arg, func, now);
 		if (!id)
 			return 0;
 	} else {
 		skb = (struct sk_buff *)(arg);
-		e = packet_of(ctl, skb);
+		e = packet_of(skb);
 		if (!e)
 			return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
 		id = e->id;
 		if (roles)
-			roles_at_entry(ctl, skb, e, roles, arg2);
+			roles_at_entry(skb, e, roles, arg2);
 		now = bpf_ktime_get_boot_ns();
 		e->seen = now;
 	}
-	__sync_fetch_and_add(&ctl->open_calls, 1);
 	return pack(now, id);
 }
 
@@ -194,7 +195,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 		return id;
 	}
 	if (roles & KP_ROLE_RET)
-		return packet_id_of(ctl, (struct sk_buff *)ret);
+		return packet_id_of((struct sk_buff *)ret);
 	if (id && roles & KP_ROLE_CLONE) {
 		log_lineage(ctl, KP_LIN_CLONE, id, id);
 	} else if (id) {
@@ -210,7 +211,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret)
 {
 	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie), pid;
-	u64 dur, id, now = bpf_ktime_get_boot_ns();
+	u64 dur, id, pid_tgid, now = bpf_ktime_get_boot_ns();
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_call *r;
 	u8 ctx;
@@ -219,18 +220,17 @@ static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret
 		return;
 	dur = (now - packed) & TIME_MASK;
 	id = packed >> TIME_BITS;
-	if (id) {
+	if (id)
 		id = unpack_packet(packed);
-		__sync_fetch_and_add(&ctl->open_calls, -1);
-	}
 	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO))
 		id = roles_at_return(ctl, roles, id, arg, ret);
 	if (!id || !(func_mode[func] & KP_MODE_LOG))
 		return;
 	ctx = current_context();
-	if (own_doing(ctx))
+	pid_tgid = bpf_get_current_pid_tgid();
+	if (own_doing(ctx, pid_tgid))
 		return;
-	pid = current_pid(ctl);
+	pid = current_pid(ctl, pid_tgid);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return;

@@ -79,6 +79,7 @@ struct open_call {
 #define OPEN_WAYS 4
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, OPEN_CALLS / OPEN_WAYS);
 	__type(key, u32);
 	__type(value, struct open_call[OPEN_WAYS]);

@@ -144,22 +144,34 @@ static __always_inline u64 func_arg(void *ctx, u32 n)
 	return v;
 }
 
+/*
+ * The kernel clears the session cookie before the entry, so it is written only when there is something to keep. What
+ * is off or not ours leaves as early as can be: this program runs twice for every call of every probed function.
+ */
 SEC("kprobe") /* loaded as BPF_PROG_TYPE_TRACING, BPF_TRACE_FSESSION_MULTI */
 int fsession_multi(void *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx), *kept, ret = 0, arg = func_arg(ctx, KP_COOKIE_ARG(cookie));
+	u64 cookie, *kept, packed, ret = 0;
 
 	if (!bpf_ksym_exists(bpf_session_cookie___ctx))
 		return 0;
 	kept = bpf_session_cookie___ctx(ctx);
-	if (!bpf_session_is_return___ctx(ctx)) {
-		*kept = call_entry(cookie, arg, KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+	if (bpf_session_is_return___ctx(ctx)) {
+		packed = *kept;
+		if (!packed)
+			return 0;
+		cookie = bpf_get_attach_cookie(ctx);
+		if (KP_COOKIE_ROLES(cookie))
+			bpf_get_func_ret(ctx, &ret);
+		call_return(cookie, packed, KP_COOKIE_ROLES(cookie) & KP_ROLE_EXPAND ? func_arg(ctx, KP_COOKIE_ARG(cookie)) : 0, ret);
 		return 0;
 	}
-	if (!*kept)
+	cookie = bpf_get_attach_cookie(ctx);
+	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	bpf_get_func_ret(ctx, &ret);
-	call_return(cookie, *kept, arg, ret);
+	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+	if (packed)
+		*kept = packed;
 	return 0;
 }
 

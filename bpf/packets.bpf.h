@@ -110,18 +110,56 @@ static __always_inline void load_network(u64 at, struct header_words *h)
 }
 
 /*
- * Changes when the headers or the device of the packet do: the IPv4 checksum covers TTL, addresses and
- * identification, the third word holds the destination and (without options) the ports. 0: no network header yet.
+ * skb->protocol and the three header offsets lie side by side on every kernel since 3.11 (struct sk_buff, group
+ * `headers`): the direct build reads them by one load. User space looks at the kernel's types first and takes the other
+ * build where it is not so.
  */
-static __always_inline u64 signature(struct sk_buff *skb, u64 head)
-{
-	u16 nh = kread(skb, network_header);
-	struct header_words h;
+struct header_offsets {
+	u16 protocol; /* network order */
+	u16 transport, network, mac;
+};
 
-	if (!nh || nh == UNSET_HEADER || !kread(skb, protocol))
+static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
+{
+	struct header_offsets h;
+
+#ifdef KPAT_DIRECT
+	u64 w = kread_ptr(skb, protocol);
+
+	h.protocol = w;
+	h.transport = w >> 16;
+	h.network = w >> 32;
+	h.mac = w >> 48;
+#else
+	h.protocol = kread(skb, protocol);
+	h.transport = kread(skb, transport_header);
+	h.network = kread(skb, network_header);
+	h.mac = kread(skb, mac_header);
+#endif
+	return h;
+}
+
+/*
+ * Changes when the headers or the device of the packet do. Bytes 4 to 11 of an IPv4 header hold identification, TTL and
+ * the checksum over all the rest, of an IPv6 header length, hop limit and part of the source; bytes 16 to 23 the IPv4
+ * destination and (without options) the ports, or more of the IPv6 source. 0: no network header yet.
+ */
+static __always_inline u64 signature(struct sk_buff *skb, u64 head, struct header_offsets h)
+{
+	if (!h.network || h.network == UNSET_HEADER)
 		return 0;
-	load_network(head + nh, &h);
-	return (h.w0 ^ h.w1 * 31 ^ h.w2 * 131 ^ kread_ptr(skb, dev)) | 1;
+	return (kread_word(head + h.network + 4) ^ kread_word(head + h.network + 16) * 131 ^ kread_ptr(skb, dev)) | 1;
+}
+
+/* EtherType in host order. IPv4 sets skb->protocol only in __ip_local_out: before that the version nibble says it. */
+static __always_inline u16 ethertype(struct header_offsets h, u64 head)
+{
+	u8 version;
+
+	if (h.protocol)
+		return swap16(h.protocol);
+	version = (kread_word(head + h.network) & 0xff) >> 4;
+	return version == 4 ? ETH_P_IP : version == 6 ? ETH_P_IPV6 : 0;
 }
 
 /*
@@ -241,8 +279,9 @@ static __noinline bool filter_matches(struct sk_buff *skb, u64 head, u16 mac, u1
 /* Logs the headers as they are now. The header area may hold stale bytes before they are built: start_layer says. */
 static __noinline int footprint(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, u64 id)
 {
-	u16 mac = kread(skb, mac_header), nh = kread(skb, network_header), th = kread(skb, transport_header);
-	u16 proto = swap16(kread(skb, protocol));
+	struct header_offsets h = header_offsets(skb);
+	u16 mac = h.mac, nh = h.network, th = h.transport;
+	u16 proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
 	u32 start, n, end = kread(skb, end), pid;
 	struct skb_shared_info *shinfo;
 	struct kp_footprint *r;
@@ -250,7 +289,7 @@ static __noinline int footprint(struct kp_ring_ctl *ctl, struct sk_buff *skb, u6
 	struct where w;
 
 	locate(skb, &w);
-	pid = current_pid(ctl);
+	pid = current_pid(ctl, bpf_get_current_pid_tgid());
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
@@ -264,7 +303,7 @@ static __noinline int footprint(struct kp_ring_ctl *ctl, struct sk_buff *skb, u6
 	r->ip_proto = 0;
 	r->pad[0] = current_context();
 	r->pad[1] = r->pad[2] = 0;
-	if (proto && nh && nh != UNSET_HEADER) {
+	if (proto) {
 		r->start_layer = link_header_valid(mac, nh, w.link_type) ? 2 : 3;
 		start = r->start_layer == 2 ? mac : nh;
 	} else {
@@ -340,20 +379,21 @@ static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, 
  * has an EtherType and a network header, or belongs to an internet socket that is about to give it one. The filter
  * needs headers, so with a filter a packet begins when it has them.
  */
-static __noinline struct packet_entry *admit(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, u64 sig)
+static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 sig)
 {
+	struct kp_ring_ctl *ctl = ring_ctl();
 	u16 nh = kread(skb, network_header), family;
 	struct packet_entry *e;
 	struct where w;
 	u64 now, id;
 
-	if (own_doing(current_context()))
+	if (!ctl || own_doing(current_context(), bpf_get_current_pid_tgid()))
 		return NULL;
 	locate(skb, &w);
 	if (!place_wanted(&w))
 		return NULL;
 	if (sig) {
-		if (swap16(kread(skb, protocol)) < 0x600 || !w.netns)
+		if (ethertype(header_offsets(skb), head) < 0x600 || !w.netns)
 			return NULL;
 		if (has_filter && !filter_matches(skb, head, kread(skb, mac_header), nh, w.link_type))
 			return NULL;
@@ -384,17 +424,18 @@ static __noinline struct packet_entry *admit(struct kp_ring_ctl *ctl, struct sk_
 }
 
 /* Headers or device changed: log them. Where frees are not seen, a buffer with another identity is another packet. */
-static __noinline struct packet_entry *changed(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, struct packet_entry *e,
-					       u64 sig)
+static __noinline struct packet_entry *changed(struct sk_buff *skb, u64 head, struct packet_entry *e, u64 sig)
 {
-	if (own_doing(current_context()))
+	struct kp_ring_ctl *ctl = ring_ctl();
+
+	if (!ctl || own_doing(current_context(), bpf_get_current_pid_tgid()))
 		return e;
 	if (guess_reuse) {
 		u64 now = identity_of(skb, head), was = e->ident;
 
 		if (now && was && now != was) {
 			packet_forget(e);
-			return admit(ctl, skb, head, sig);
+			return admit(skb, head, sig);
 		}
 		if (now && now != was)
 			remember(e, now, e->id, bpf_ktime_get_boot_ns());
@@ -405,7 +446,7 @@ static __noinline struct packet_entry *changed(struct kp_ring_ctl *ctl, struct s
 }
 
 /* The packet of an skb, admitted and its footprint logged if need be; NULL: not ours. */
-static __always_inline struct packet_entry *packet_of(struct kp_ring_ctl *ctl, struct sk_buff *skb)
+static __always_inline struct packet_entry *packet_of(struct sk_buff *skb)
 {
 	u64 head = kread_ptr(skb, head), sig;
 	struct packet_entry *e;
@@ -413,11 +454,11 @@ static __always_inline struct packet_entry *packet_of(struct kp_ring_ctl *ctl, s
 	if (!head)
 		return NULL;
 	e = packet_find(head);
-	sig = signature(skb, head);
+	sig = signature(skb, head, header_offsets(skb));
 	if (!e)
-		return admit(ctl, skb, head, sig);
+		return admit(skb, head, sig);
 	if (sig && sig != e->sig)
-		return changed(ctl, skb, head, e, sig);
+		return changed(skb, head, e, sig);
 	return e;
 }
 

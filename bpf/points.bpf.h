@@ -17,7 +17,7 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	struct kp_ring_ctl *ctl;
 	struct sk_buff *skb;
 	struct kp_point *r;
-	u64 now, id;
+	u64 now, id, pid_tgid;
 	u32 pid;
 	u8 ctx;
 
@@ -27,7 +27,7 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	if (!ctl)
 		return 0;
 	skb = (struct sk_buff *)(arg);
-	e = packet_of(ctl, skb);
+	e = packet_of(skb);
 	if (!e)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
@@ -36,9 +36,10 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	if (forget && last_holder(skb, kread_ptr(skb, head)))
 		packet_forget(e);
 	ctx = current_context();
-	if (own_doing(ctx))
+	pid_tgid = bpf_get_current_pid_tgid();
+	if (own_doing(ctx, pid_tgid))
 		return 0;
-	pid = current_pid(ctl);
+	pid = current_pid(ctl, pid_tgid);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
@@ -80,7 +81,7 @@ POINT(15, kfree_skb, 0, true)
 
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
 {
-	u32 pid = current_pid(ctl);
+	u32 pid = current_pid(ctl, bpf_get_current_pid_tgid());
 	struct kp_event *r = ring_reserve(ctl, sizeof(*r));
 
 	if (!r)
@@ -111,7 +112,7 @@ int event_0_kfree_skb(u64 *ctx)
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
-	e = packet_of(ctl, (struct sk_buff *)(ctx[0]));
+	e = packet_of((struct sk_buff *)(ctx[0]));
 	if (e)
 		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2], ctx[1]);
 	return 0;

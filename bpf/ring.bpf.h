@@ -71,20 +71,18 @@ static __noinline void announce_process(struct kp_ring_ctl *ctl, u64 pid_tgid)
 	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
 }
 
-/* In task context and in the recorder's own process: nothing to be logged. */
-static __always_inline bool own_doing(u8 ctx)
-{
-	return ctx == 0 && bpf_get_current_pid_tgid() >> 32 == own_tgid;
-}
-
 /* Thread id of the current task; its name goes into the log the first time. */
-static __always_inline u32 current_pid(struct kp_ring_ctl *ctl)
+static __always_inline u32 current_pid(struct kp_ring_ctl *ctl, u64 pid_tgid)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid();
-
 	if (ctl->last_pid != (u32)pid_tgid)
 		announce_process(ctl, pid_tgid);
 	return (u32)pid_tgid;
+}
+
+/* The recorder's own process, as a task: what it does is not traffic. */
+static __always_inline bool own_doing(u8 ctx, u64 pid_tgid)
+{
+	return pid_tgid >> 32 == own_tgid && ctx == 0;
 }
 
 #endif

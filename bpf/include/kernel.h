@@ -158,6 +158,7 @@ extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 /* A pointer member as a number: the verifier would give a loaded pointer a type that allows no arithmetic. */
 #define kread_ptr(p, member)                                                                   \
 	((u64)kcast(struct timespec64, (u64)(p) + bpf_core_field_offset(typeof(*(p)), member))->tv_sec)
+#define kread_word(at) ((u64)kcast(struct timespec64, at)->tv_sec)
 #else
 /* p first goes into a variable of its own: a relocation must not reach into the expression that gave it */
 #define kread(p, member)                            \
@@ -171,6 +172,12 @@ extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 		BPF_CORE_READ_BITFIELD_PROBED(__p, member);         \
 	})
 #define kread_ptr(p, member) ((u64)kread(p, member))
+#define kread_word(at)                                                  \
+	({                                                              \
+		u64 __w = 0;                                            \
+		bpf_probe_read_kernel(&__w, sizeof(__w), (void *)(at)); \
+		__w;                                                    \
+	})
 #endif
 
 #endif

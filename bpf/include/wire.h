@@ -176,8 +176,6 @@ struct kp_ring_ctl {
 	u64 cons; /* user space writes this line */
 	u64 pad1[7];
 	u64 lost[KP_LOSS_MAX];
-	s64 open_calls; /* entries less returns of this CPU; only the sum over CPUs means something */
-	u64 records;
 	u32 last_pid;
 	u32 pad2;
 };

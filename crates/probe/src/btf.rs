@@ -195,6 +195,20 @@ impl Btf {
             .collect()
     }
 
+    /// Byte offset of a member, looked for in anonymous inner structures too.
+    pub fn member_offset(&self, id: u32, name: &str) -> Option<u32> {
+        self.members(id).into_iter().find_map(|m| {
+            let own = self.str(m.name_off);
+            let at = m.bit_offset / 8;
+            if own == name {
+                return Some(at);
+            }
+            let inner = self.strip(m.type_id);
+            let nested = own.is_empty() && self.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
+            nested.then(|| self.member_offset(inner, name)).flatten().map(|o| o + at)
+        })
+    }
+
     /// Element type and count of an ARRAY.
     pub fn array(&self, id: u32) -> Option<(u32, u32)> {
         let (b, t) = self.extra(id)?;

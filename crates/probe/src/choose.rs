@@ -42,6 +42,9 @@ const TRACKING: &[(u16, &[&str])] = &[
 /// Called with an skb whose header buffer has just been given back: what it points to is somebody else's already.
 const AFTER_FREE: &[&str] = &["kfree_skbmem", "skb_free_head", "napi_skb_cache_put", "skb_kfree_head", "skb_pp_recycle"];
 
+/// They report their caller's address as the place of the drop; probed, they would report the probe's trampoline.
+const TELL_THEIR_CALLER: &[&str] = &["sk_skb_reason_drop", "kfree_skb_reason", "__kfree_skb_reason", "kfree_skb_list_reason", "kfree_skb", "kfree_skb_list"];
+
 /// Structures that carry a netlink message, not a packet.
 const NOT_PACKETS: &[&str] = &["netlink_callback", "audit_buffer", "gnet_dump", "sk_buff_head", "genl_info", "nlmsg_perm", "net_generic"];
 
@@ -213,6 +216,10 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
             }
             if via.is_some() && AFTER_FREE.contains(&name) {
                 found.left_out.push((name.into(), "called after the packet's data were given back".into()));
+                continue;
+            }
+            if via.is_some() && TELL_THEIR_CALLER.contains(&name) {
+                found.left_out.push((name.into(), "a probe would hide the place of the drop; the drop event stands for it".into()));
                 continue;
             }
             let Some(via) = via else {

@@ -1,6 +1,7 @@
 //! The ways to get at a function's entry and return, best first, and which of them this kernel offers: found by trying
 //! each on one harmless function (with every function switched off in the program), never by the version alone.
 
+use crate::btf::{Btf, kind};
 use crate::kernel;
 use crate::object::{Build, Loaded, Plan};
 use crate::sys;
@@ -106,13 +107,23 @@ pub fn refusal() -> Option<String> {
 /// Which build of the kernel side loads here: tried with a tracepoint program.
 pub fn pick_build() -> Result<Build, String> {
     let mut last = String::new();
-    for build in Build::ALL {
+    let one_word = headers_are_one_word();
+    for build in Build::ALL.into_iter().filter(|b| one_word || !b.direct) {
         match small_plan(build).load(&[("point_3_netif_receive_skb", None)]) {
             Ok(_) => return Ok(build),
             Err(e) => last = e.to_string(),
         }
     }
     Err(last)
+}
+
+/// The direct build reads protocol, transport, network and mac header offsets by one load (bpf/packets.bpf.h).
+fn headers_are_one_word() -> bool {
+    let Ok(btf) = Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None) else { return false };
+    let Some(skb) = btf.find(kind::STRUCT, "sk_buff") else { return false };
+    let at = |name: &str| btf.member_offset(skb, name);
+    let first = at("protocol");
+    first.is_some() && ["transport_header", "network_header", "mac_header"].iter().zip([2, 4, 6]).all(|(n, d)| at(n) == first.map(|f| f + d))
 }
 
 fn small_plan(build: Build) -> Plan {
@@ -147,8 +158,8 @@ fn try_link(m: Mechanism, loaded: &Loaded) -> std::io::Result<()> {
     let name = CString::new(HARMLESS).expect("no zero byte");
     match m {
         Mechanism::FsessionMulti => {
-            let btf = crate::btf::Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None).map_err(std::io::Error::other)?;
-            let id = btf.find(crate::btf::kind::FUNC, HARMLESS).ok_or_else(|| std::io::Error::other("icmp_rcv is not in BTF"))?;
+            let btf = Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None).map_err(std::io::Error::other)?;
+            let id = btf.find(kind::FUNC, HARMLESS).ok_or_else(|| std::io::Error::other("icmp_rcv is not in BTF"))?;
             sys::link_tracing_multi(prog("fsession_multi")?, sys::ATTACH_FSESSION_MULTI, &[id], &[0]).map(drop)
         }
         Mechanism::KprobeSession => {

@@ -77,10 +77,10 @@ static PATH: &[Group] = &[
     },
     Group {
         layer: "socket",
-        spine: &["__sock_queue_rcv_skb", "skb_copy_datagram_iter", "consume_skb", "kfree_skb_reason", "sk_skb_reason_drop", "__kfree_skb"],
+        spine: &["__sock_queue_rcv_skb", "skb_copy_datagram_iter", "consume_skb", "__kfree_skb"],
         more: &[
             "sock_queue_rcv_skb_reason", "sk_filter_trim_cap", "__sk_receive_skb", "skb_consume_udp", "__skb_datagram_iter", "skb_copy_and_csum_datagram_msg", "skb_free_datagram",
-            "__skb_free_datagram_locked", "napi_consume_skb", "kfree_skb_list_reason", "skb_attempt_defer_free", "skb_release_data", "skb_release_head_state", "sock_def_readable_skb",
+            "__skb_free_datagram_locked", "napi_consume_skb", "skb_attempt_defer_free", "skb_release_data", "skb_release_head_state", "sock_def_readable_skb",
             "tcp_recv_skb", "tcp_eat_recv_skb", "skb_splice_bits", "__skb_tstamp_tx", "skb_clone_sk", "skb_orphan_partial", "tcp_wfree", "sock_wfree", "sock_rfree", "sock_efree",
             "tcp_skb_entail", "skb_entail", "__zerocopy_sg_from_iter", "skb_queue_tail", "dev_kfree_skb_any_reason", "dev_kfree_skb_irq_reason",
             "__dev_kfree_skb_any", "__dev_kfree_skb_irq",

@@ -126,6 +126,9 @@ impl Switches {
     }
 }
 
+/// Entries of the kernel side's table of open calls (bpf/config.bpf.h).
+const OPEN_CALLS: usize = 4096;
+
 const TRACK: u8 = 1;
 const LOG: u8 = 2;
 
@@ -639,6 +642,19 @@ impl Recorder {
         Ok(())
     }
 
+    /// Calls in the kernel side's table whose return did not come. Session mechanisms keep calls in the call itself:
+    /// what is open there when recording ends is not known, and not in the log.
+    fn open_calls(&self) -> u64 {
+        const ENTRY: usize = 24;
+        let Some(fd) = self.loaded.map_fd("open_calls") else { return 0 };
+        let Ok(map) = sys::Mapping::new(fd, OPEN_CALLS * ENTRY) else { return 0 };
+        let key = |i: usize| {
+            // SAFETY: i is below the number of entries, the first word of each is its key; only counted.
+            unsafe { map.as_ptr().add(i * ENTRY).cast::<u64>().read_volatile() }
+        };
+        (0..OPEN_CALLS).filter(|i| key(*i) != 0).count() as u64
+    }
+
     fn symbols(&self) -> Vec<meta::Symbol> {
         let s = &self.decision.symbols;
         let mut all: Vec<u64> = self.sink.addresses.iter().copied().collect();
@@ -654,10 +670,10 @@ impl Recorder {
         std::thread::sleep(Duration::from_millis(20));
         self.drain();
         let now = sys::boot_now();
-        let open: i64 = (0..self.rings.cpus()).map(|c| self.rings.open_calls(c)).sum();
+        let open = self.open_calls();
         if open > 0 {
             let from = self.meta.started.boot;
-            self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count: open as u64 });
+            self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count: open });
         }
         self.housekeeping(tell, true)?;
         if self.memory.is_some() {

@@ -60,13 +60,6 @@ impl Rings {
         })
     }
 
-    /// Entries less returns of this CPU.
-    pub fn open_calls(&self, cpu: usize) -> i64 {
-        let ctl = self.ctl(cpu);
-        // SAFETY: as in losses().
-        self.word(unsafe { (&raw mut (*ctl).open_calls).cast() }).load(Ordering::Relaxed) as i64
-    }
-
     /// Bytes not yet read.
     pub fn backlog(&self, cpu: usize) -> u64 {
         let ctl = self.ctl(cpu);

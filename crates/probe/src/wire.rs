@@ -163,9 +163,7 @@ pub struct RingCtl {
     pub cons: u64,
     pub pad1: [u64; 7],
     pub lost: [u64; 16],
-    pub open_calls: i64,
-    pub records: u64,
     pub last_pid: u32,
     pub pad2: u32,
 }
-const _: () = assert!(size_of::<RingCtl>() == 280);
+const _: () = assert!(size_of::<RingCtl>() == 264);
