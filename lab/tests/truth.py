@@ -1,4 +1,4 @@
-"""Is what kpat says true? Judged against numbers in payloads, the kernel's own profiler, tshark and a clock that was set.
+"""Is what kpat says true? Judged against numbers in payloads, the kernel's own function tracer, tshark and a clock that was set.
 
 One class per place: this machine (tracepoints), and a guest per kernel. Each place records once (`acts`), then every
 test judges the files. Numbers that were measured are printed: `truth 7.2: ...`.
@@ -20,6 +20,7 @@ from kpatlab import cache, guest, kernel, look, play, pwru
 from kpatlab.cache import LAB, Refusal
 
 ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words"]
+QUICK = ["udp", "counts", "control", "flight"]
 GUEST_SECONDS = 540
 
 
@@ -39,9 +40,11 @@ class Place:
         play.kpat_path()
         cls.keep = os.environ.get("KPAT_TRUTH_KEEP")
         cls.out = Path(cls.keep or tempfile.mkdtemp(prefix="kpat-truth-")) / cls.series
+        cls.logs = {}
+        if os.environ.get("KPAT_TRUTH_REUSE"):  # judge once more what KPAT_TRUTH_KEEP holds
+            return
         shutil.rmtree(cls.out, ignore_errors=True)
         cls.out.mkdir(parents=True)
-        cls.logs = {}
         argv = [os.path.realpath(sys.executable), "-m", "tests.acts"]
         env = {"PYTHONPATH": str(LAB), "PYTHONDONTWRITEBYTECODE": "1", "KPAT": os.path.abspath(play.kpat_path())}
         if cls.series == "host":
@@ -66,7 +69,7 @@ class Place:
 
     def facts(self, act: str) -> dict:
         if act not in self.acts:
-            self.skipTest(f"{act} is not played here")
+            self.skipTest(f"the act {act} is played elsewhere")
         f = json.loads((self.out / act / "facts.json").read_text())
         self.assertNotIn("refused", f)
         return f
@@ -132,7 +135,7 @@ class Place:
     def test_a_every_packet_has_the_whole_path(self):
         self.facts("udp")
         log = self.log("udp", "udp", "r0", "r1")
-        self.assertEqual([x for x in log.info()["losses"] if x["cause"] != "recursion"], [])
+        self.assertEqual([x for x in log.info()["losses"] if x["cause"] not in ("recursion", "no-return")], [])
         missed = sum(x["count"] for x in log.info()["losses"])
         details = log.details(log.packets("udp port 9000"))
         paths = {d["packet"]["packet_id"]: set(look.path(d)) for d in details}
@@ -148,19 +151,23 @@ class Place:
 
     # b: counts
 
-    def test_b_counts_equal_the_profiler(self):
+    def test_b_counts_equal_the_tracer(self):
         facts = self.facts("counts")
         if "lacks" in facts:
             self.skipTest(facts["lacks"])
         if self.tracepoints():
             self.skipTest("only tracepoints here: there are no functions to count")
         ours = self.log("counts", "counts").functions()
+        self.assertEqual(facts["overrun"], 0, "the tracer lost some")
+        missed = sum(x["count"] for x in self.info("counts", "counts")["losses"])
         both = {n: (facts["hits"][n], ours[n]["calls"]) for n in facts["asked"] if n in facts["hits"] and n in ours}
         wrong = {n: c for n, c in both.items() if c[0] != c[1]}
-        self.say(f"calls by function, the kernel's profiler and kpat: {', '.join(f'{n} {a}/{b}' for n, (a, b) in both.items())}")
+        self.say(f"calls by function, the kernel's function tracer and kpat ({missed} counted as missed): {', '.join(f'{n} {a}/{b}' for n, (a, b) in both.items())}")
         self.assertGreaterEqual(len(both), 10)
         self.assertGreaterEqual(both["ip_rcv"][0], 800)
-        self.assertEqual(wrong, {}, "function: (profiler, kpat)")
+        # Equal, or no more is lacking than kpat itself counted as missed.
+        self.assertLessEqual(sum(abs(a - b) for a, b in wrong.values()), missed, f"function: (tracer, kpat) {wrong}")
+        self.assertEqual({n: c for n, c in wrong.items() if c[1] > c[0]}, {}, "kpat has calls that there were not")
 
     # c: clocks
 
@@ -400,11 +407,16 @@ class Guest(Place):
 
 class Kernel72(Guest, unittest.TestCase):
     series = "7.2"
+    acts = QUICK
+
+
+class Kernel72Whole(Guest, unittest.TestCase):
+    series = "7.2"
 
 
 class Kernel612(Guest, unittest.TestCase):
     series = "6.12"
-    acts = [*ACTS, "pwru"]
+    acts = [*QUICK, "pwru"]
 
     @classmethod
     def setUpClass(cls):
@@ -414,3 +426,4 @@ class Kernel612(Guest, unittest.TestCase):
 
 class Kernel61(Guest, unittest.TestCase):
     series = "6.1"
+    acts = QUICK
