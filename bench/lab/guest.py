@@ -1,0 +1,220 @@
+"""Runs in a deterministic guest: the cost of one packet's way with nothing, with kpat, with pwru, with an empty program.
+
+Writes one JSON file to /lab. Nothing but the recorder and the generator runs while a variant is measured: this process sleeps
+in waitpid, and reads what the generator said after it has ended.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+KPAT, PWRU, PKTBENCH, EMPTY = sys.argv[1:5]
+ROUNDS = int(sys.argv[5])
+PACKETS, WARMUP, SIZE = 1000, 200, 64
+FILTER = "udp port 9000"
+TMP = "/run/bench"
+os.makedirs(TMP, exist_ok=True)
+rows, notes, lists = [], [], {}
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def save():
+    with open("/lab/result.json", "w") as f:
+        kernel = os.uname().release
+        json.dump(
+            {"kernel": kernel, "packets": PACKETS, "warmup": WARMUP, "rows": rows, "notes": notes, "functions": lists}, f
+        )
+
+
+def traffic(packets=PACKETS, warmup=WARMUP):
+    with open(f"{TMP}/pk", "w") as out:
+        command = [PKTBENCH, "cl", "sv", "10.7.2.2", str(packets), str(SIZE), str(warmup)]
+        subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL)
+    return json.load(open(f"{TMP}/pk"))
+
+
+def wait_for(happened, process, seconds=3600):
+    for _ in range(seconds * 20):
+        if happened():
+            return True
+        if process.poll() is not None:
+            return False
+        time.sleep(0.05)
+    return False
+
+
+def there(path):
+    return lambda: os.path.exists(path) and os.path.getsize(path) > 0
+
+
+def remove(*paths):
+    for p in paths:
+        if os.path.exists(p):
+            os.remove(p)
+
+
+def read(path):
+    return open(path).read() if os.path.exists(path) else ""
+
+
+def row(name, what, **more):
+    r = {"variant": name, "round": round_no, **what, **more}
+    rows.append(r)
+    save()
+    say(f"round {round_no} {name}: {r.get('median_ns')} per packet; { {k: v for k, v in more.items() if k != 'summary'} }")
+
+
+def nothing():
+    row("nothing", traffic())
+
+
+def kpat(name, *args, stop=False):
+    remove(f"{TMP}/ready", f"{TMP}/x.kbl")
+    out, err = open(f"{TMP}/out", "w"), open(f"{TMP}/err", "w")
+    command = [KPAT, "record", "--json", "--no-progress", "-o", f"{TMP}/x.kbl", "--ready-file", f"{TMP}/ready", *args]
+    p = subprocess.Popen(command, stdout=out, stderr=err)
+    if not wait_for(there(f"{TMP}/ready"), p):
+        p.kill()
+        p.wait()
+        notes.append(f"{name}: kpat did not start: {read(f'{TMP}/err')[-400:]}")
+        save()
+        say(notes[-1])
+        return
+    time.sleep(0.2)
+    if stop:
+        p.send_signal(signal.SIGSTOP)
+    what = traffic()
+    if stop:
+        p.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    p.send_signal(signal.SIGINT)
+    p.wait()
+    try:
+        summary = json.loads(read(f"{TMP}/out"))
+        info = subprocess.run([KPAT, "info", f"{TMP}/x.kbl", "--json"], capture_output=True, text=True)
+        records = json.loads(info.stdout)["records"]
+    except ValueError as e:
+        notes.append(f"{name}: kpat's words cannot be read ({e}): {read(f'{TMP}/out')[-300:]} {read(f'{TMP}/err')[-300:]}")
+        summary, records = {}, {}
+    summary.pop("outputs", None)
+    total = PACKETS + WARMUP
+    row(
+        name,
+        what,
+        mechanism=summary.get("mechanism"),
+        functions=summary.get("functions"),
+        calls_per_packet=records.get("calls", 0) / total,
+        footprints_per_packet=records.get("footprints", 0) / total,
+        bytes_per_packet=summary.get("bytes", 0) / total,
+        bytes_per_record=summary.get("bytes_per_record"),
+        losses=summary.get("losses"),
+        rc=p.returncode,
+        summary=summary,
+        records=records,
+    )
+
+
+def empty(mode, which):
+    remove(f"{TMP}/ready")
+    with open(f"{TMP}/names", "w") as f:
+        f.write("".join(n + "\n" for n in which))
+    p = subprocess.Popen([EMPTY, mode, f"{TMP}/names", f"{TMP}/ready"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    if not wait_for(there(f"{TMP}/ready"), p):
+        p.kill()
+        p.wait()
+        notes.append(f"empty {mode}: not offered by this kernel")
+        save()
+        return
+    what = traffic()
+    said = json.loads(p.communicate()[0])
+    row(f"empty {mode}", what, hits_per_packet=said["hits"] / (PACKETS + WARMUP), attached=said["attached"], refused=said["refused"])
+
+
+def lines(path):
+    return sum(1 for _ in open(path)) if os.path.exists(path) else 0
+
+
+def pwru(which):
+    """One start, three measurements: a few packets slowly (how many entries each has), many, many with the reader stopped."""
+    log, out = f"{TMP}/pwru.log", f"{TMP}/pwru.out"
+    remove(log, out)
+    command = [PWRU, "--all-kmods", "--filter-func", "^(" + "|".join(which) + ")$", "--output-file", out, *FILTER.split()]
+    started = time.monotonic()
+    p = subprocess.Popen(command, stdout=open(log, "w"), stderr=subprocess.STDOUT)
+    if not wait_for(lambda: "Listening for events" in read(log), p):
+        p.kill()
+        p.wait()
+        notes.append(f"pwru did not start: {read(log)[-600:]}")
+        save()
+        say(notes[-1])
+        return
+    start_s = time.monotonic() - started
+    time.sleep(1)
+    traffic(20, 0)
+    time.sleep(3)
+    few = lines(out)
+    live = traffic()
+    time.sleep(4)
+    many = lines(out) - few
+    p.send_signal(signal.SIGSTOP)
+    stopped = traffic()
+    p.send_signal(signal.SIGCONT)
+    time.sleep(4)
+    rest = lines(out) - few - many
+    p.send_signal(signal.SIGINT)
+    try:
+        p.wait(60)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        p.wait()
+    attached = re.findall(r"Attach\w* *\(?.*?(\d+)", read(log))
+    shared = dict(entries_per_packet=(few - 1) / 20, start_s=start_s, attached=attached, log=read(log)[-800:])
+    total = PACKETS + WARMUP
+    row("pwru live", live, written_per_packet=many / total, **shared)
+    row("pwru stopped", stopped, written_per_packet=rest / total, **shared)
+    seen = set()
+    text = read(out)
+    for name in which:
+        if re.search(r"\b" + name + r"\b", text):
+            seen.add(name)
+    lists["pwru_seen"] = sorted(seen)
+    lists["pwru_sample"] = text.splitlines()[:60]
+    save()
+
+
+probes = json.loads(subprocess.run([KPAT, "probes", "--profile", "path", "--json"], capture_output=True, text=True).stdout)
+path = [f["name"] for f in probes["functions"]]
+# pwru knows packets only as an argument that is a struct sk_buff pointer.
+direct = [f["name"] for f in probes["functions"] if re.fullmatch(r"arg [1-5]", f["via"])]
+lists["path"], lists["direct"] = probes["functions"], direct
+say(f"{os.uname().release}: profile path has {len(path)} functions, {len(direct)} with an sk_buff among the arguments")
+same = [x for n in direct for x in ("--add", n)]
+newest = os.uname().release.startswith("7")
+
+round_no = 0
+traffic()
+for round_no in range(1, ROUNDS + 1):
+    nothing()
+    kpat("kpat live")
+    kpat("kpat stopped", "--ring", "64M", "--no-cost", stop=True)
+    kpat("kpat filter live", "-f", FILTER)
+    kpat("kpat filter stopped", "-f", FILTER, "--ring", "64M", "--no-cost", stop=True)
+    kpat("kpat direct filter stopped", "-f", FILTER, "--ring", "64M", "--no-cost", "--profile", "none", *same, stop=True)
+    kpat("kpat paused", "--paused", "--no-cost")
+    for mechanism in ("kprobe.session", "kprobe.multi"):
+        kpat(f"kpat {mechanism} stopped", "--ring", "64M", "--no-cost", "--mechanism", mechanism, stop=True)
+        empty(mechanism, path)
+    empty("kprobe.multi.pair", path)
+    if newest:
+        empty("fsession.multi", path)
+    if round_no <= 2:
+        pwru(direct)
+    nothing()
+save()
