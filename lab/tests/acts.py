@@ -286,7 +286,7 @@ def act_words(s: Stage) -> None:
 def act_pwru(s: Stage) -> None:
     """The same pings twice: seen by pwru, then by kpat with all functions."""
     pwru = os.environ["KPAT_LAB_PWRU"]
-    p = play.Process("pwru", [pwru, "--output-tuple", "--output-limit-lines", "4000", "icmp"], s.out)
+    p = play.Process("pwru", [pwru, "--output-limit-lines", "4000", "icmp"], s.out)
     try:
         p.wait_ready(lambda: "istening for events" in play.said(p.stderr) + play.said(p.stdout), 150)
         s.ping(5, 0.2)
