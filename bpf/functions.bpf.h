@@ -145,31 +145,57 @@ static __always_inline u64 func_arg(void *ctx, u32 n)
 }
 
 /*
+ * A program that is running on a CPU is not run again there: what an interrupt calls meanwhile is refused ("recursion"),
+ * which may be a whole NAPI poll. Where the kernel lets programs hold off interrupts (6.14), the long part does.
+ */
+extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
+extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
+
+static __noinline u64 fsession_entry(void *ctx, u64 cookie)
+{
+	return call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+}
+
+static __noinline int fsession_return(void *ctx, u64 packed)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx), arg = 0, ret = 0;
+
+	if (KP_COOKIE_ROLES(cookie)) {
+		bpf_get_func_ret(ctx, &ret);
+		arg = func_arg(ctx, KP_COOKIE_ARG(cookie));
+	}
+	call_return(cookie, packed, arg, ret);
+	return 0;
+}
+
+/*
  * The kernel clears the session cookie before the entry, so it is written only when there is something to keep. What
  * is off or not ours leaves as early as can be: this program runs twice for every call of every probed function.
  */
 SEC("kprobe") /* loaded as BPF_PROG_TYPE_TRACING, BPF_TRACE_FSESSION_MULTI */
 int fsession_multi(void *ctx)
 {
-	u64 cookie, *kept, packed, ret = 0;
+	u64 cookie, *kept, packed;
+	unsigned long flags;
 
-	if (!bpf_ksym_exists(bpf_session_cookie___ctx))
+	if (!bpf_ksym_exists(bpf_session_cookie___ctx) || !bpf_ksym_exists(bpf_local_irq_save))
 		return 0;
 	kept = bpf_session_cookie___ctx(ctx);
 	if (bpf_session_is_return___ctx(ctx)) {
 		packed = *kept;
 		if (!packed)
 			return 0;
-		cookie = bpf_get_attach_cookie(ctx);
-		if (KP_COOKIE_ROLES(cookie))
-			bpf_get_func_ret(ctx, &ret);
-		call_return(cookie, packed, KP_COOKIE_ROLES(cookie) & KP_ROLE_EXPAND ? func_arg(ctx, KP_COOKIE_ARG(cookie)) : 0, ret);
+		bpf_local_irq_save(&flags);
+		fsession_return(ctx, packed);
+		bpf_local_irq_restore(&flags);
 		return 0;
 	}
 	cookie = bpf_get_attach_cookie(ctx);
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+	bpf_local_irq_save(&flags);
+	packed = fsession_entry(ctx, cookie);
+	bpf_local_irq_restore(&flags);
 	if (packed)
 		*kept = packed;
 	return 0;

@@ -276,6 +276,18 @@ static __noinline bool filter_matches(struct sk_buff *skb, u64 head, u16 mac, u1
 	return link ? filter_link(s->bytes, len, length_from(skb, head + start)) : filter_network(s->bytes, len, length_from(skb, head + start));
 }
 
+/* A VLAN tag that is not in the data but beside it, 0: none. */
+static __always_inline u16 hidden_tag(struct sk_buff *skb)
+{
+	if (bpf_core_field_exists(struct sk_buff, vlan_all)) {
+		if (!kread(skb, vlan_all))
+			return 0;
+	} else if (!kread_bit(skb, vlan_present)) {
+		return 0;
+	}
+	return (kread(skb, vlan_tci) & 0xefff) | KP_VLAN_PRESENT;
+}
+
 /* Logs the headers as they are now. The header area may hold stale bytes before they are built: start_layer says. */
 static __noinline int footprint(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, u64 id)
 {
@@ -301,8 +313,8 @@ static __noinline int footprint(struct kp_ring_ctl *ctl, struct sk_buff *skb, u6
 	r->link_type = w.link_type;
 	r->skb_tag = (u64)skb >> 6;
 	r->ip_proto = 0;
-	r->pad[0] = current_context();
-	r->pad[1] = r->pad[2] = 0;
+	r->ctx = current_context();
+	r->vlan_tci = hidden_tag(skb);
 	if (proto) {
 		r->start_layer = link_header_valid(mac, nh, w.link_type) ? 2 : 3;
 		start = r->start_layer == 2 ? mac : nh;

@@ -86,6 +86,9 @@ struct sk_buff {
 	u16 mac_header;
 	u8 cloned : 1;
 	u8 nohdr : 1;
+	u8 vlan_present : 1; /* until 6.1 */
+	u32 vlan_all; /* from 6.2: protocol and tag, 0: none */
+	u16 vlan_tci;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;

@@ -21,6 +21,7 @@
 #define KP_HEADER_BYTES 112u
 #define KP_MAX_IDS 16u
 #define KP_COMM 16u
+#define KP_VLAN_PRESENT 0x1000u /* the CFI bit, as old kernels used it */
 
 enum kp_kind {
 	KP_NONE = 0,
@@ -166,7 +167,8 @@ struct kp_footprint {
 	u8 start_layer;
 	u8 ip_proto;
 	u8 header_len;
-	u8 pad[3];
+	u8 ctx;
+	u16 vlan_tci; /* tag kept beside the data, with KP_VLAN_PRESENT */
 	u8 header[KP_HEADER_BYTES];
 };
 

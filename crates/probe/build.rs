@@ -44,7 +44,10 @@ fn main() {
         c.arg("-c").arg(root.join("kpat.bpf.c")).arg("-o").arg(out.join(format!("kpat-{name}.bpf.o")));
         let object = out.join(format!("kpat-{name}.bpf.o"));
         let status = c.status().unwrap_or_else(|e| panic!("cannot run {clang}: {e}"));
-        assert!(status.success(), "{clang} could not compile bpf/kpat.bpf.c (are libbpf-dev and linux-libc-dev installed?)");
+        assert!(
+            status.success(),
+            "{clang} could not compile bpf/kpat.bpf.c (are libbpf-dev and linux-libc-dev installed?)"
+        );
         // DWARF is of no use to the loader; BTF stays. Without the tool the binary is only larger.
         let strip = clang.replace("clang", "llvm-strip");
         let _ = Command::new(strip).arg("-g").arg(&object).status();

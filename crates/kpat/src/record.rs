@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Ring of each CPU (power of two, at least 64K)
-    #[arg(long, default_value = "8M", value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, default_value = "8M", value_name = "SIZE", value_parser = parse_ring)]
     ring: u64,
     /// Packets that can be followed at once
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
@@ -83,6 +83,14 @@ fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(format!("{unit:?} is no unit of size; write 64K, 8M or 1G")),
     };
     n.checked_mul(factor).filter(|n| *n <= 1 << 36).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn parse_ring(text: &str) -> Result<u64, String> {
+    let n = parse_size(text)?;
+    if n.is_power_of_two() && (1 << 16..=1 << 30).contains(&n) {
+        return Ok(n);
+    }
+    Err(format!("{text} is not a power of two from 64K to 1G"))
 }
 
 fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
@@ -126,7 +134,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         filter: args.filter.clone(),
         netns: namespaces(&args.netns)?,
         interfaces: args.interfaces.clone(),
-        ring_bytes: args.ring.clamp(1 << 16, 1 << 30) as usize,
+        ring_bytes: args.ring as usize,
         packets: args.packets,
         codec: if args.compress { Codec::Zstd } else { Codec::None },
         mode,
@@ -207,7 +215,17 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         Note::Detaching => {}
     };
-    let recorder = Recorder::start(options, &mut tell)?;
+    let recorder = Recorder::start(options, &mut tell).map_err(|e| {
+        use kpat_probe::{plan, recorder::Error};
+        match e {
+            Error::Filter(_)
+            | Error::NoInterface(_)
+            | Error::Plan(plan::Error::Profile(_) | plan::Error::NothingToProbe { .. }) => {
+                usage(e.to_string())
+            }
+            e => e.into(),
+        }
+    })?;
     let sniffers = start_sniffers(args)?;
     let outcome = recorder.run(&mut tell)?;
     let mut captures = Vec::new();
@@ -265,12 +283,17 @@ fn report(
             })).collect::<Vec<_>>(),
         }));
     }
-    for p in &o.outputs {
+    for w in &o.outputs {
+        let each = if w.records > 0 {
+            format!(" ({:.1} bytes each)", w.bytes as f64 / w.records as f64)
+        } else {
+            String::new()
+        };
         out.say(&format!(
-            "{}: {} records, {} ({per_record:.1} bytes each); {}",
-            p.display(),
-            count(s.records),
-            bytes(s.bytes),
+            "{}: {} records, {}{each}; {}",
+            w.path.display(),
+            count(w.records),
+            bytes(w.bytes),
             s.end_reason
         ));
     }

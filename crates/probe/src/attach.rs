@@ -66,7 +66,9 @@ impl Attached {
             }
             Mechanism::KprobeSession => {
                 let p = prog("kprobe_session")?;
-                self.halve(&all, &mut |part| kprobe_link(p, sys::ATTACH_KPROBE_SESSION, false, targets, part));
+                self.halve(&all, &mut |part| {
+                    kprobe_link(p, sys::ATTACH_KPROBE_SESSION, false, targets, part)
+                });
             }
             Mechanism::KprobeMulti => {
                 let (entry, ret) = (prog("kprobe_entry")?, prog("kprobe_return")?);
@@ -74,10 +76,14 @@ impl Attached {
                 self.halve(&all, &mut |part| kprobe_link(ret, sys::ATTACH_KPROBE_MULTI, true, targets, part));
                 let bad: Vec<usize> = self.refused.iter().map(|r| r.0).collect();
                 let good: Vec<usize> = all.iter().copied().filter(|i| !bad.contains(i)).collect();
-                self.halve(&good, &mut |part| kprobe_link(entry, sys::ATTACH_KPROBE_MULTI, false, targets, part));
+                self.halve(&good, &mut |part| {
+                    kprobe_link(entry, sys::ATTACH_KPROBE_MULTI, false, targets, part)
+                });
             }
             Mechanism::Fentry => self.fentry(loaded, targets, progress)?,
-            Mechanism::Kprobe => self.kprobes(prog("kprobe_entry")?, prog("kprobe_return")?, targets, progress),
+            Mechanism::Kprobe => {
+                self.kprobes(prog("kprobe_entry")?, prog("kprobe_return")?, targets, progress)
+            }
             Mechanism::Tracepoint => {}
         }
         progress(targets.len(), targets.len());
@@ -103,7 +109,12 @@ impl Attached {
         }
     }
 
-    fn fentry(&mut self, loaded: &Loaded, targets: &[Target<'_>], progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
+    fn fentry(
+        &mut self,
+        loaded: &Loaded,
+        targets: &[Target<'_>],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), Error> {
         let mut modules: HashMap<String, OwnedFd> = HashMap::new();
         if targets.iter().any(|t| !t.candidate.module.is_empty()) {
             modules = sys::kernel_btfs().map_err(Error::Btf)?.into_iter().collect();
@@ -139,9 +150,16 @@ impl Attached {
         Ok(())
     }
 
-    fn kprobes(&mut self, entry: BorrowedFd<'_>, ret: BorrowedFd<'_>, targets: &[Target<'_>], progress: &mut dyn FnMut(usize, usize)) {
+    fn kprobes(
+        &mut self,
+        entry: BorrowedFd<'_>,
+        ret: BorrowedFd<'_>,
+        targets: &[Target<'_>],
+        progress: &mut dyn FnMut(usize, usize),
+    ) {
         let Some(pmu) = mechanism::kprobe_pmu() else {
-            self.refused.extend((0..targets.len()).map(|i| (i, "there is no kprobe event source".to_string())));
+            self.refused
+                .extend((0..targets.len()).map(|i| (i, "there is no kprobe event source".to_string())));
             return;
         };
         for (i, t) in targets.iter().enumerate() {
@@ -162,7 +180,9 @@ impl Attached {
     }
 
     pub fn tracepoint(&mut self, loaded: &Loaded, program: &str, name: &str) -> io::Result<()> {
-        let p = loaded.program(program).ok_or_else(|| io::Error::other(format!("program {program} is not loaded")))?;
+        let p = loaded
+            .program(program)
+            .ok_or_else(|| io::Error::other(format!("program {program} is not loaded")))?;
         let name = CString::new(name).map_err(io::Error::other)?;
         self.links.push(sys::raw_tracepoint(p, &name)?);
         Ok(())
@@ -195,7 +215,13 @@ fn c_name(t: &Target<'_>) -> CString {
     CString::new(t.candidate.name.as_str()).unwrap_or_default()
 }
 
-fn kprobe_link(p: BorrowedFd<'_>, attach: u32, returns: bool, targets: &[Target<'_>], part: &[usize]) -> io::Result<OwnedFd> {
+fn kprobe_link(
+    p: BorrowedFd<'_>,
+    attach: u32,
+    returns: bool,
+    targets: &[Target<'_>],
+    part: &[usize],
+) -> io::Result<OwnedFd> {
     let names: Vec<CString> = part.iter().map(|i| c_name(&targets[*i])).collect();
     let cookies: Vec<u64> = part.iter().map(|i| cookie(&targets[*i])).collect();
     sys::link_kprobe_multi(p, attach, returns, &names, &cookies)

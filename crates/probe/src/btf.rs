@@ -79,20 +79,25 @@ impl Btf {
         if bytes.get(..2) != Some(&[0x9f, 0xeb]) {
             return Err(damaged(0));
         }
-        let (header, type_off, type_len, str_off, str_len) = (field(4)?, field(8)?, field(12)?, field(16)?, field(20)?);
+        let (header, type_off, type_len, str_off, str_len) =
+            (field(4)?, field(8)?, field(12)?, field(16)?, field(20)?);
         let part = |off: usize, len: usize| {
             let from = header.checked_add(off)?;
             bytes.get(from..from.checked_add(len)?)
         };
         let data = part(type_off, type_len).ok_or(damaged(12))?.to_vec();
         let strings = part(str_off, str_len).ok_or(damaged(20))?.to_vec();
-        let (first_id, first_string) =
-            base.as_ref().map_or((1, 0), |b| (b.first_id + b.types.len() as u32, b.first_string + b.strings.len() as u32));
+        let (first_id, first_string) = base
+            .as_ref()
+            .map_or((1, 0), |b| (b.first_id + b.types.len() as u32, b.first_string + b.strings.len() as u32));
         let mut types = Vec::with_capacity(data.len() / 24);
         let mut at = 0;
         while at + 12 <= data.len() {
-            let (name_off, info, st) =
-                (word(&data, at).unwrap_or(0), word(&data, at + 4).unwrap_or(0), word(&data, at + 8).unwrap_or(0));
+            let (name_off, info, st) = (
+                word(&data, at).unwrap_or(0),
+                word(&data, at + 4).unwrap_or(0),
+                word(&data, at + 8).unwrap_or(0),
+            );
             let t = Type {
                 name_off,
                 kind: (info >> 24 & 31) as u8,
@@ -117,7 +122,8 @@ impl Btf {
     }
 
     pub fn open(path: &Path, base: Option<Arc<Btf>>) -> Result<Btf, Error> {
-        let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
         let name = path.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
         Btf::parse(&name, &bytes, base)
     }
@@ -128,7 +134,12 @@ impl Btf {
         let base = Arc::new(Btf::open(&dir.join("vmlinux"), None)?);
         let mut all = vec![base.clone()];
         let mut names: Vec<_> = std::fs::read_dir(dir)
-            .map(|d| d.flatten().map(|e| e.path()).filter(|p| p.file_name().is_some_and(|n| n != "vmlinux")).collect())
+            .map(|d| {
+                d.flatten()
+                    .map(|e| e.path())
+                    .filter(|p| p.file_name().is_some_and(|n| n != "vmlinux"))
+                    .collect()
+            })
             .unwrap_or_default();
         names.sort();
         for p in names {
@@ -191,7 +202,11 @@ impl Btf {
         let flag = self.get(id).is_some_and(|t| t.kind_flag);
         self.words(id, 3)
             .into_iter()
-            .map(|w| Member { name_off: w[0], type_id: w[1], bit_offset: if flag { w[2] & 0xff_ffff } else { w[2] } })
+            .map(|w| Member {
+                name_off: w[0],
+                type_id: w[1],
+                bit_offset: if flag { w[2] & 0xff_ffff } else { w[2] },
+            })
             .collect()
     }
 
@@ -204,7 +219,8 @@ impl Btf {
                 return Some(at);
             }
             let inner = self.strip(m.type_id);
-            let nested = own.is_empty() && self.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
+            let nested = own.is_empty()
+                && self.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
             nested.then(|| self.member_offset(inner, name)).flatten().map(|o| o + at)
         })
     }
@@ -259,7 +275,9 @@ impl Btf {
     /// Size in bytes of a struct, union or integer.
     pub fn size_of(&self, id: u32) -> u32 {
         self.get(self.strip(id)).map_or(0, |t| match t.kind {
-            kind::STRUCT | kind::UNION | kind::INT | kind::ENUM | kind::ENUM64 | kind::FLOAT => t.size_or_type,
+            kind::STRUCT | kind::UNION | kind::INT | kind::ENUM | kind::ENUM64 | kind::FLOAT => {
+                t.size_or_type
+            }
             kind::PTR => 8,
             _ => 0,
         })

@@ -29,7 +29,16 @@ const TRACKING: &[(u16, &[&str])] = &[
     (role::FREE, &["skb_release_data"]),
     (
         role::ALLOC,
-        &["__alloc_skb", "__build_skb", "build_skb", "slab_build_skb", "napi_build_skb", "napi_alloc_skb", "__napi_alloc_skb", "__netdev_alloc_skb"],
+        &[
+            "__alloc_skb",
+            "__build_skb",
+            "build_skb",
+            "slab_build_skb",
+            "napi_build_skb",
+            "napi_alloc_skb",
+            "__napi_alloc_skb",
+            "__netdev_alloc_skb",
+        ],
     ),
     (role::EXPAND, &["pskb_expand_head"]),
     (role::CLONE, &["skb_clone"]),
@@ -40,13 +49,40 @@ const TRACKING: &[(u16, &[&str])] = &[
 ];
 
 /// Called with an skb whose header buffer has just been given back: what it points to is somebody else's already.
-const AFTER_FREE: &[&str] = &["kfree_skbmem", "skb_free_head", "napi_skb_cache_put", "skb_kfree_head", "skb_pp_recycle"];
+const AFTER_FREE: &[&str] =
+    &["kfree_skbmem", "skb_free_head", "napi_skb_cache_put", "skb_kfree_head", "skb_pp_recycle"];
 
 /// They report their caller's address as the place of the drop; probed, they would report the probe's trampoline.
-const TELL_THEIR_CALLER: &[&str] = &["sk_skb_reason_drop", "kfree_skb_reason", "__kfree_skb_reason", "kfree_skb_list_reason", "kfree_skb", "kfree_skb_list"];
+const TELL_THEIR_CALLER: &[&str] = &[
+    "sk_skb_reason_drop",
+    "kfree_skb_reason",
+    "__kfree_skb_reason",
+    "kfree_skb_list_reason",
+    "kfree_skb",
+    "kfree_skb_list",
+];
+
+/// Tracepoints' own functions: the places where they stand are probed, not they.
+const GLUE: &[&str] = &[
+    "__bpf_trace_",
+    "__probestub_",
+    "__traceiter_",
+    "trace_event_raw_",
+    "perf_trace_",
+    "trace_raw_output_",
+    "bpf_prog_",
+];
 
 /// Structures that carry a netlink message, not a packet.
-const NOT_PACKETS: &[&str] = &["netlink_callback", "audit_buffer", "gnet_dump", "sk_buff_head", "genl_info", "nlmsg_perm", "net_generic"];
+const NOT_PACKETS: &[&str] = &[
+    "netlink_callback",
+    "audit_buffer",
+    "gnet_dump",
+    "sk_buff_head",
+    "genl_info",
+    "nlmsg_perm",
+    "net_generic",
+];
 
 /// How the packet is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +92,12 @@ pub enum Via {
     /// Argument points to a pointer to the skb.
     Pointer(u8),
     /// Argument points to this structure, whose member holds the pointer.
-    Carrier { arg: u8, structure: String, member: String, offset: u32 },
+    Carrier {
+        arg: u8,
+        structure: String,
+        member: String,
+        offset: u32,
+    },
     /// Argument is the head of a list of skbs.
     List(u8),
     Return,
@@ -205,7 +246,12 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                     let (levels, target) = b.pointee(*ty);
                     let structure = b.name_of(target);
                     let (member, offset) = (levels == 1).then(|| carriers.get(structure))??;
-                    Some(Via::Carrier { arg: i as u8, structure: structure.into(), member: member.clone(), offset: *offset })
+                    Some(Via::Carrier {
+                        arg: i as u8,
+                        structure: structure.into(),
+                        member: member.clone(),
+                        offset: *offset,
+                    })
                 });
             }
             if via.is_none() {
@@ -214,17 +260,27 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                     via = Some(Via::Return);
                 }
             }
+            if via.is_some() && GLUE.iter().any(|g| name.starts_with(g)) {
+                found.left_out.push((name.into(), "glue of a tracepoint".into()));
+                continue;
+            }
             if via.is_some() && AFTER_FREE.contains(&name) {
                 found.left_out.push((name.into(), "called after the packet's data were given back".into()));
                 continue;
             }
             if via.is_some() && TELL_THEIR_CALLER.contains(&name) {
-                found.left_out.push((name.into(), "a probe would hide the place of the drop; the drop event stands for it".into()));
+                found.left_out.push((
+                    name.into(),
+                    "a probe would hide the place of the drop; the drop event stands for it".into(),
+                ));
                 continue;
             }
             let Some(via) = via else {
                 if stack_argument {
-                    found.left_out.push((name.into(), "the packet is the seventh argument or later, on the stack".into()));
+                    found.left_out.push((
+                        name.into(),
+                        "the packet is the seventh argument or later, on the stack".into(),
+                    ));
                 }
                 continue;
             };
@@ -237,10 +293,19 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
             // __alloc_skb and its like return the skb even where they also take one
             let odd_arguments = params.len() > 6
                 || params.iter().any(|(_, ty)| {
-                    *ty == 0 || b.get(b.strip(*ty)).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION))
+                    *ty == 0
+                        || b.get(b.strip(*ty)).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION))
                 })
-                || b.get(b.strip(proto.size_or_type)).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
-            let c = Candidate { name: name.into(), module: module.clone(), btf_id: id, via, roles, odd_arguments };
+                || b.get(b.strip(proto.size_or_type))
+                    .is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
+            let c = Candidate {
+                name: name.into(),
+                module: module.clone(),
+                btf_id: id,
+                via,
+                roles,
+                odd_arguments,
+            };
             match seen.entry((module.clone(), name.to_string())) {
                 std::collections::hash_map::Entry::Vacant(v) => {
                     v.insert(found.candidates.len());
@@ -256,7 +321,9 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
 }
 
 fn is_list_function(name: &str) -> bool {
-    ["netif_receive_skb_list", "rcv_list", "list_rcv", "sublist_rcv", "gro_normal_list"].iter().any(|p| name.contains(p))
+    ["netif_receive_skb_list", "rcv_list", "list_rcv", "sublist_rcv", "gro_normal_list"]
+        .iter()
+        .any(|p| name.contains(p))
 }
 
 /// What will be probed.
@@ -318,7 +385,11 @@ pub fn choose(
     }
     for pattern in &selection.add {
         if !pattern.contains(['*', '?']) && !found.candidates.iter().any(|c| c.name == *pattern) {
-            let why = if symbols.count(pattern) > 0 { "it takes and returns no packet" } else { "no such function in this kernel" };
+            let why = if symbols.count(pattern) > 0 {
+                "it takes and returns no packet"
+            } else {
+                "no such function in this kernel"
+            };
             out.left_out.push((pattern.clone(), why.into()));
         }
     }
@@ -403,7 +474,8 @@ pub fn statistics(btfs: &[Arc<Btf>], depth: usize) -> Statistics {
     s.direct = funcs.values().filter(|f| f.direct).count();
     let carriers = carriers(btfs);
     s.carrier_structures = carriers.len();
-    s.carrier_functions = funcs.values().filter(|f| !f.direct && f.types.iter().any(|t| carriers.contains_key(t))).count();
+    s.carrier_functions =
+        funcs.values().filter(|f| !f.direct && f.types.iter().any(|t| carriers.contains_key(t))).count();
     let reach = |edges: &dyn Fn(&str, &HashSet<String>) -> bool| {
         // depth 1: holds a packet in any form; depth n: holds a structure of depth n-1
         let mut reached: HashSet<String> =
@@ -411,17 +483,15 @@ pub fn statistics(btfs: &[Arc<Btf>], depth: usize) -> Statistics {
         let mut rows = Vec::new();
         for d in 0..depth {
             if d > 0 {
-                let more: Vec<String> = embeds
-                    .keys()
-                    .filter(|n| !reached.contains(*n) && edges(n, &reached))
-                    .cloned()
-                    .collect();
+                let more: Vec<String> =
+                    embeds.keys().filter(|n| !reached.contains(*n) && edges(n, &reached)).cloned().collect();
                 if more.is_empty() {
                     break;
                 }
                 reached.extend(more);
             }
-            let functions = funcs.values().filter(|f| f.direct || f.types.iter().any(|t| reached.contains(t))).count();
+            let functions =
+                funcs.values().filter(|f| f.direct || f.types.iter().any(|t| reached.contains(t))).count();
             rows.push((reached.len(), functions));
         }
         rows

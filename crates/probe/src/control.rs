@@ -58,6 +58,8 @@ pub enum Error {
     NoneRunning(String),
     #[error("several recordings are running ({0}); say which with --pid")]
     Several(String),
+    #[error("no recording has process id {0}; `kpat ctl list` has those that run")]
+    NoSuch(u32),
     #[error("recording {0} gave no answer: {1}")]
     NoAnswer(u32, String),
 }
@@ -147,7 +149,10 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
     };
     let path = directory().join(format!("{pid}.sock"));
     let io = |source| Error::Io { path: path.display().to_string(), source };
-    let stream = UnixStream::connect(&path).map_err(io)?;
+    let stream = UnixStream::connect(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Error::NoSuch(pid),
+        _ => io(e),
+    })?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(io)?;
     let text = serde_json::to_string(request).map_err(|e| Error::NoAnswer(pid, e.to_string()))?;
     (&stream).write_all((text + "\n").as_bytes()).map_err(io)?;

@@ -49,7 +49,8 @@ pub fn map(b: &[u8]) -> Option<Map> {
     if b.get(..4)? != b"\x7fELF" {
         return None;
     }
-    let (shoff, shentsize, shnum, shstrndx) = (u64_at(b, 0x28)?, u16_at(b, 0x3a)?, u16_at(b, 0x3c)?, u16_at(b, 0x3e)?);
+    let (shoff, shentsize, shnum, shstrndx) =
+        (u64_at(b, 0x28)?, u16_at(b, 0x3a)?, u16_at(b, 0x3c)?, u16_at(b, 0x3e)?);
     let field = |i: usize, at: usize| u64_at(b, shoff + i * shentsize + at);
     let strings = field(shstrndx, 0x18)?;
     let mut out = Map { sections: Vec::new(), symbols: HashMap::new() };

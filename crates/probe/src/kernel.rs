@@ -90,7 +90,10 @@ pub fn config() -> HashMap<String, String> {
             let _ = f.read_to_string(&mut text);
         }
     }
-    text.lines().filter_map(|l| l.strip_prefix("CONFIG_")?.split_once('=')).map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    text.lines()
+        .filter_map(|l| l.strip_prefix("CONFIG_")?.split_once('='))
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .collect()
 }
 
 pub fn read_line(path: &str) -> String {
@@ -106,7 +109,10 @@ pub fn lockdown() -> String {
 /// CPUs that may ever come up: per-CPU things need a place for each.
 pub fn possible_cpus() -> usize {
     let text = read_line("/sys/devices/system/cpu/possible");
-    text.split(',').filter_map(|r| r.split('-').next_back()?.trim().parse::<usize>().ok()).max().map_or(1, |m| m + 1)
+    text.split(',')
+        .filter_map(|r| r.split('-').next_back()?.trim().parse::<usize>().ok())
+        .max()
+        .map_or(1, |m| m + 1)
 }
 
 #[cfg(test)]
@@ -115,7 +121,9 @@ mod tests {
 
     #[test]
     fn symbols_resolve() {
-        let s = Symbols::parse("ffffffff81000000 T _stext\nffffffff81000100 t ip_rcv\nffffffff81000200 D data\nffffffffc0000000 t veth_xmit\t[veth]\n");
+        let s = Symbols::parse(
+            "ffffffff81000000 T _stext\nffffffff81000100 t ip_rcv\nffffffff81000200 D data\nffffffffc0000000 t veth_xmit\t[veth]\n",
+        );
         assert_eq!(s.resolve(0xffffffff81000112).as_deref(), Some("ip_rcv+0x12"));
         assert_eq!(s.resolve(0xffffffffc0000000).as_deref(), Some("veth_xmit"));
         assert_eq!(s.resolve(0xffffffffd0000000), None);

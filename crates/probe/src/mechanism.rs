@@ -47,10 +47,14 @@ impl Mechanism {
     /// What brings it.
     pub fn needs(self) -> &'static str {
         match self {
-            Mechanism::FsessionMulti => "Linux 7.2 or newer on x86-64 with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS",
+            Mechanism::FsessionMulti => {
+                "Linux 7.2 or newer on x86-64 with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS"
+            }
             Mechanism::KprobeSession => "Linux 6.10 or newer, 64 bit, CONFIG_FPROBE",
             Mechanism::KprobeMulti => "Linux 5.18 or newer, 64 bit, CONFIG_FPROBE",
-            Mechanism::Fentry => "Linux 5.5 or newer on x86-64 (arm64: 6.0), CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, attach permitted",
+            Mechanism::Fentry => {
+                "Linux 5.5 or newer on x86-64 (arm64: 6.0), CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, attach permitted"
+            }
             Mechanism::Kprobe => "CONFIG_KPROBES and CONFIG_BPF_EVENTS",
             Mechanism::Tracepoint => "Linux 5.8 or newer, CONFIG_BPF_EVENTS",
         }
@@ -59,12 +63,18 @@ impl Mechanism {
     /// What is lost without anything better than this.
     pub fn limits(self) -> &'static str {
         match self {
-            Mechanism::FsessionMulti => "functions of modules and those with odd arguments go by kprobe.session",
+            Mechanism::FsessionMulti => {
+                "functions of modules and those with odd arguments go by kprobe.session"
+            }
             Mechanism::KprobeSession => "about three times the cost per call of fsession.multi",
             Mechanism::KprobeMulti => "entry and return are two programs; a return can be missed (counted)",
-            Mechanism::Fentry => "a program per function: the spine of the path (about 60 functions) instead of all of it",
+            Mechanism::Fentry => {
+                "a program per function: the spine of the path (about 60 functions) instead of all of it"
+            }
             Mechanism::Kprobe => "attaching takes 10 to 30 ms a function: short lists only",
-            Mechanism::Tracepoint => "no function path: only the kernel's fixed points in the stack, without durations",
+            Mechanism::Tracepoint => {
+                "no function path: only the kernel's fixed points in the stack, without durations"
+            }
         }
     }
 
@@ -73,9 +83,10 @@ impl Mechanism {
         match self {
             Mechanism::FsessionMulti => &[("fsession_multi", Some((26, sys::ATTACH_FSESSION_MULTI)))],
             Mechanism::KprobeSession => &[("kprobe_session", Some((2, sys::ATTACH_KPROBE_SESSION)))],
-            Mechanism::KprobeMulti => {
-                &[("kprobe_entry", Some((2, sys::ATTACH_KPROBE_MULTI))), ("kprobe_return", Some((2, sys::ATTACH_KPROBE_MULTI)))]
-            }
+            Mechanism::KprobeMulti => &[
+                ("kprobe_entry", Some((2, sys::ATTACH_KPROBE_MULTI))),
+                ("kprobe_return", Some((2, sys::ATTACH_KPROBE_MULTI))),
+            ],
             Mechanism::Fentry => &[("fentry_one", None), ("fexit_one", None)],
             Mechanism::Kprobe => &[("kprobe_entry", None), ("kprobe_return", None)],
             Mechanism::Tracepoint => &[],
@@ -96,7 +107,9 @@ pub struct Offer {
 pub fn refusal() -> Option<String> {
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
-        return Some("recording needs root (CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN); run it with sudo".into());
+        return Some(
+            "recording needs root (CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN); run it with sudo".into(),
+        );
     }
     if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some("this kernel has no BTF (/sys/kernel/btf/vmlinux); it takes a kernel built with CONFIG_DEBUG_INFO_BTF".into());
@@ -123,7 +136,11 @@ fn headers_are_one_word() -> bool {
     let Some(skb) = btf.find(kind::STRUCT, "sk_buff") else { return false };
     let at = |name: &str| btf.member_offset(skb, name);
     let first = at("protocol");
-    first.is_some() && ["transport_header", "network_header", "mac_header"].iter().zip([2, 4, 6]).all(|(n, d)| at(n) == first.map(|f| f + d))
+    first.is_some()
+        && ["transport_header", "network_header", "mac_header"]
+            .iter()
+            .zip([2, 4, 6])
+            .all(|(n, d)| at(n) == first.map(|f| f + d))
 }
 
 fn small_plan(build: Build) -> Plan {
@@ -154,19 +171,26 @@ pub fn attempt(m: Mechanism, build: Build, config: &HashMap<String, String>) -> 
 }
 
 fn try_link(m: Mechanism, loaded: &Loaded) -> std::io::Result<()> {
-    let prog = |n: &str| loaded.program(n).ok_or_else(|| std::io::Error::other("program is not in the object"));
+    let prog =
+        |n: &str| loaded.program(n).ok_or_else(|| std::io::Error::other("program is not in the object"));
     let name = CString::new(HARMLESS).expect("no zero byte");
     match m {
         Mechanism::FsessionMulti => {
-            let btf = Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None).map_err(std::io::Error::other)?;
-            let id = btf.find(kind::FUNC, HARMLESS).ok_or_else(|| std::io::Error::other("icmp_rcv is not in BTF"))?;
-            sys::link_tracing_multi(prog("fsession_multi")?, sys::ATTACH_FSESSION_MULTI, &[id], &[0]).map(drop)
+            let btf = Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None)
+                .map_err(std::io::Error::other)?;
+            let id = btf
+                .find(kind::FUNC, HARMLESS)
+                .ok_or_else(|| std::io::Error::other("icmp_rcv is not in BTF"))?;
+            sys::link_tracing_multi(prog("fsession_multi")?, sys::ATTACH_FSESSION_MULTI, &[id], &[0])
+                .map(drop)
         }
         Mechanism::KprobeSession => {
-            sys::link_kprobe_multi(prog("kprobe_session")?, sys::ATTACH_KPROBE_SESSION, false, &[name], &[0]).map(drop)
+            sys::link_kprobe_multi(prog("kprobe_session")?, sys::ATTACH_KPROBE_SESSION, false, &[name], &[0])
+                .map(drop)
         }
         Mechanism::KprobeMulti => {
-            sys::link_kprobe_multi(prog("kprobe_entry")?, sys::ATTACH_KPROBE_MULTI, false, &[name], &[0]).map(drop)
+            sys::link_kprobe_multi(prog("kprobe_entry")?, sys::ATTACH_KPROBE_MULTI, false, &[name], &[0])
+                .map(drop)
         }
         Mechanism::Fentry => sys::link_tracing(prog("fentry_one")?, sys::ATTACH_FENTRY, 0).map(drop),
         Mechanism::Kprobe => {
@@ -188,15 +212,23 @@ fn why(m: Mechanism, refusal: &str, config: &HashMap<String, String>) -> String 
     let off = |option: &str| !config.is_empty() && !config.contains_key(option);
     let lockdown = kernel::lockdown();
     let reason = match m {
-        Mechanism::KprobeSession | Mechanism::KprobeMulti | Mechanism::Kprobe if off("KPROBES") => "built without CONFIG_KPROBES",
+        Mechanism::KprobeSession | Mechanism::KprobeMulti | Mechanism::Kprobe if off("KPROBES") => {
+            "built without CONFIG_KPROBES"
+        }
         Mechanism::KprobeSession | Mechanism::KprobeMulti if off("FPROBE") => "built without CONFIG_FPROBE",
         Mechanism::FsessionMulti | Mechanism::Fentry if off("DYNAMIC_FTRACE_WITH_DIRECT_CALLS") => {
             "built without CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS"
         }
-        Mechanism::FsessionMulti if refusal.contains("Invalid argument") => "this kernel does not know fsession.multi",
-        Mechanism::KprobeSession if refusal.contains("Invalid argument") => "this kernel does not know kprobe.session",
+        Mechanism::FsessionMulti if refusal.contains("Invalid argument") => {
+            "this kernel does not know fsession.multi"
+        }
+        Mechanism::KprobeSession if refusal.contains("Invalid argument") => {
+            "this kernel does not know kprobe.session"
+        }
         _ if lockdown == "confidentiality" => "kernel lockdown (confidentiality) forbids it",
-        _ if refusal.contains("not permitted") => "the kernel forbids it (policy or lockdown), although it has the feature",
+        _ if refusal.contains("not permitted") => {
+            "the kernel forbids it (policy or lockdown), although it has the feature"
+        }
         _ => return format!("{refusal}; it takes {}", m.needs()),
     };
     format!("{reason}; it takes {}", m.needs())

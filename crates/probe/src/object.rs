@@ -97,8 +97,13 @@ impl Plan {
         set("netns_ids", &words(&self.netns))?;
         set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;
         set("ifindex_ids", &words(&self.ifindex))?;
-        let text = map.sections.iter().find(|s| s.name == ".text").ok_or_else(|| Error::Object("no .text".into()))?;
-        crate::filter::patch(&mut b[text.offset..text.offset + text.size], self.filter.as_ref()).map_err(Error::Object)?;
+        let text = map
+            .sections
+            .iter()
+            .find(|s| s.name == ".text")
+            .ok_or_else(|| Error::Object("no .text".into()))?;
+        crate::filter::patch(&mut b[text.offset..text.offset + text.size], self.filter.as_ref())
+            .map_err(Error::Object)?;
         Ok(b)
     }
 
@@ -132,7 +137,8 @@ impl Plan {
                 Some(_) => p.set_autoload(true),
             }
         }
-        let object = open.load().map_err(|e| Error::Load(format!("{} ({})", root_cause(&e), last_words())))?;
+        let object =
+            open.load().map_err(|e| Error::Load(format!("{} ({})", root_cause(&e), last_words())))?;
         Ok(Loaded { object, ring_bytes: self.ring_bytes, cpus: self.cpus })
     }
 }
@@ -154,8 +160,10 @@ pub fn tracepoint_programs(build: Build) -> Vec<(String, String)> {
     let Some(map) = elf::map(build.object()) else { return Vec::new() };
     let mut out: Vec<(String, String)> = Vec::new();
     for (name, s) in &map.symbols {
-        let section =
-            map.sections.iter().find(|x| x.offset <= s.offset && s.offset < x.offset + x.size && x.name.starts_with("raw_tp/"));
+        let section = map
+            .sections
+            .iter()
+            .find(|x| x.offset <= s.offset && s.offset < x.offset + x.size && x.name.starts_with("raw_tp/"));
         if let Some(tp) = section
             && s.size > 0
         {
@@ -212,7 +220,8 @@ fn last_words() -> String {
         if std::env::var_os("KPAT_LIBBPF_LOG").is_some() {
             return lines.join("");
         }
-        let tail: Vec<&str> = lines.iter().flat_map(|t| t.lines()).rev().filter(|t| !t.trim().is_empty()).take(3).collect();
+        let tail: Vec<&str> =
+            lines.iter().flat_map(|t| t.lines()).rev().filter(|t| !t.trim().is_empty()).take(3).collect();
         tail.into_iter().rev().collect::<Vec<_>>().join("; ")
     })
 }

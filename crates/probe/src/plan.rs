@@ -26,7 +26,9 @@ pub enum Error {
     NotOffered { name: &'static str, reason: String, next: String },
     #[error("nothing to probe: no function of profile {profile} can be traced here{hint}")]
     NothingToProbe { profile: String, hint: String },
-    #[error("{count} functions are more than the {MAX_FUNCS} that one recording can take; narrow the profile")]
+    #[error(
+        "{count} functions are more than the {MAX_FUNCS} that one recording can take; narrow the profile"
+    )]
     TooMany { count: usize },
 }
 
@@ -53,7 +55,8 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
     if let Some(why) = mechanism::refusal() {
         return Err(Error::Refused(why));
     }
-    let build = mechanism::pick_build().map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))?;
+    let build = mechanism::pick_build()
+        .map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))?;
     let config = kernel::config();
     let mut passed_over = Vec::new();
     let mut chosen = None;
@@ -101,7 +104,12 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
 
 type Selected = (Vec<Candidate>, Vec<bool>, Vec<(String, String)>);
 
-fn select(m: Mechanism, selection: &Selection, btfs: &[Arc<Btf>], symbols: &Symbols) -> Result<Selected, Error> {
+fn select(
+    m: Mechanism,
+    selection: &Selection,
+    btfs: &[Arc<Btf>],
+    symbols: &Symbols,
+) -> Result<Selected, Error> {
     let found = choose::candidates(btfs);
     let traceable = kernel::traceable();
     let most = match m {
@@ -116,7 +124,10 @@ fn select(m: Mechanism, selection: &Selection, btfs: &[Arc<Btf>], symbols: &Symb
         let kept = spine.functions.len();
         spine.left_out.push((
             format!("{} more functions of profile {}", all - kept, selection.profile),
-            format!("{} takes one program a function: the spine of the path is probed; add others by --add", m.name()),
+            format!(
+                "{} takes one program a function: the spine of the path is probed; add others by --add",
+                m.name()
+            ),
         ));
         (chosen, logged) = (spine, spine_logged);
     }
@@ -148,7 +159,9 @@ pub fn drop_reasons(vmlinux: &Btf) -> Vec<(u32, String)> {
     let mut out: Vec<(u32, String)> = vmlinux
         .enum_values(id)
         .into_iter()
-        .map(|(n, v)| (v as u32, n.trim_start_matches("SKB_DROP_REASON_").trim_start_matches("SKB_").to_string()))
+        .map(|(n, v)| {
+            (v as u32, n.trim_start_matches("SKB_DROP_REASON_").trim_start_matches("SKB_").to_string())
+        })
         .collect();
     out.dedup_by_key(|r| r.0);
     out
@@ -166,14 +179,21 @@ pub struct Tracepoint {
 }
 
 /// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
-pub fn tracepoints(build: Build, points: bool) -> Vec<Tracepoint> {
+pub fn tracepoints(build: Build, points: Option<&Selection>) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
     object::tracepoint_programs(build)
         .into_iter()
         .filter_map(|(program, name)| {
             let (mut func, mut switch) = (None, None);
             if program.starts_with("point_") {
-                if !points {
+                let full = tracepoint_name(&name);
+                let wanted = |s: &Selection| {
+                    let named = |globs: &[String]| {
+                        globs.iter().any(|g| profile::glob(g, &full) || profile::glob(g, &name))
+                    };
+                    !named(&s.remove) && (s.profile != "none" || named(&s.add))
+                };
+                if !points.is_some_and(wanted) {
                     return None;
                 }
                 let f = MAX_FUNCS - 1 - number(&program)?;
@@ -184,6 +204,11 @@ pub fn tracepoints(build: Build, points: bool) -> Vec<Tracepoint> {
             Some(Tracepoint { program, name, func, switch })
         })
         .collect()
+}
+
+/// Name in the log.
+pub fn tracepoint_name(name: &str) -> String {
+    format!("{}:{name}", tracepoint_group(name))
 }
 
 fn tracepoint_group(name: &str) -> &'static str {
@@ -217,14 +242,18 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             module: c.module.clone(),
             kind: "function".into(),
             addr: d.symbols.address(&c.name),
-            layer: if c.module.is_empty() { profile::layer(&c.name).into() } else { layer_of_module(c).into() },
+            layer: if c.module.is_empty() {
+                profile::layer(&c.name).into()
+            } else {
+                layer_of_module(c).into()
+            },
             via: c.via.text(),
         })
         .collect();
     out.extend(tracepoints.iter().filter_map(|t| {
         Some(meta::Function {
             id: t.func?,
-            name: format!("{}:{}", tracepoint_group(&t.name), t.name),
+            name: tracepoint_name(&t.name),
             module: String::new(),
             kind: "tracepoint".into(),
             addr: 0,
@@ -238,7 +267,13 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
 fn layer_of_module(c: &Candidate) -> &'static str {
     let by_name = profile::layer(&c.name);
     // an unknown name inside a protocol module is not a driver
-    if by_name == "driver" && (c.module.starts_with("nf") || c.module.starts_with("x_") || c.module.contains("tables")) { "network" } else { by_name }
+    if by_name == "driver"
+        && (c.module.starts_with("nf") || c.module.starts_with("x_") || c.module.contains("tables"))
+    {
+        "network"
+    } else {
+        by_name
+    }
 }
 
 /// Number of the i-th function; 0 is never used.
@@ -248,7 +283,8 @@ pub fn function_id(i: usize) -> u16 {
 
 /// Programs to load for a decision.
 pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str, Option<(u32, u32)>)> {
-    let mut out: Vec<(&str, Option<(u32, u32)>)> = tracepoints.iter().map(|t| (t.program.as_str(), None)).collect();
+    let mut out: Vec<(&str, Option<(u32, u32)>)> =
+        tracepoints.iter().map(|t| (t.program.as_str(), None)).collect();
     out.extend(d.mechanism.programs());
     if second(d).is_some() {
         out.extend(Mechanism::KprobeSession.programs());
@@ -258,7 +294,8 @@ pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str
 
 /// fsession.multi takes functions of vmlinux with plain arguments; the others go by kprobe.session.
 fn second(d: &Decision) -> Option<Mechanism> {
-    (d.mechanism == Mechanism::FsessionMulti && d.functions.iter().any(by_session)).then_some(Mechanism::KprobeSession)
+    (d.mechanism == Mechanism::FsessionMulti && d.functions.iter().any(by_session))
+        .then_some(Mechanism::KprobeSession)
 }
 
 fn by_session(c: &Candidate) -> bool {
@@ -283,10 +320,15 @@ pub fn attach(
             d.left_out.push((format!("tracepoint {}", t.name), e.to_string()));
         }
     }
-    let targets: Vec<Target<'_>> =
-        d.functions.iter().enumerate().map(|(i, candidate)| Target { candidate, func: function_id(i) }).collect();
+    let targets: Vec<Target<'_>> = d
+        .functions
+        .iter()
+        .enumerate()
+        .map(|(i, candidate)| Target { candidate, func: function_id(i) })
+        .collect();
     let split = second(d).is_some();
-    let (other, main): (Vec<Target<'_>>, Vec<Target<'_>>) = targets.iter().partition(|t| split && by_session(t.candidate));
+    let (other, main): (Vec<Target<'_>>, Vec<Target<'_>>) =
+        targets.iter().partition(|t| split && by_session(t.candidate));
     let mut refused: Vec<(String, String)> = Vec::new();
     for (m, part) in [(d.mechanism, &main), (Mechanism::KprobeSession, &other)] {
         if part.is_empty() {

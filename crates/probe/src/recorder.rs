@@ -27,7 +27,11 @@ use std::time::{Duration, Instant};
 pub enum Mode {
     Disk,
     /// Flight recorder: this many bytes of memory; a dump holds the last so many seconds (None: all there is).
-    Memory { bytes: usize, last: Option<Duration>, dump_on_drop: bool },
+    Memory {
+        bytes: usize,
+        last: Option<Duration>,
+        dump_on_drop: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +93,14 @@ pub enum Note {
     Detaching,
 }
 
+/// A log that was written.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Written {
+    pub path: PathBuf,
+    pub records: u64,
+    pub bytes: u64,
+}
+
 /// How it ended.
 pub struct Outcome {
     pub summary: meta::Summary,
@@ -97,7 +109,7 @@ pub struct Outcome {
     pub mechanism: Mechanism,
     /// Exit code of the command that was recorded, if there was one.
     pub command_code: Option<i32>,
-    pub outputs: Vec<PathBuf>,
+    pub outputs: Vec<Written>,
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -111,6 +123,24 @@ fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1] {
         // SAFETY: the handler only stores to an atomic.
         unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
+    }
+}
+
+/// A file beside the log that holds disk blocks until the log is closed.
+struct Reserve(PathBuf);
+
+impl Reserve {
+    fn take(log: &Path) -> Option<Reserve> {
+        let name = format!(".{}.reserve", log.file_name()?.to_string_lossy());
+        let path = log.with_file_name(name);
+        let reserve = Reserve(path);
+        std::fs::write(&reserve.0, vec![0u8; 64 << 10]).is_ok().then_some(reserve)
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -139,6 +169,8 @@ pub struct Recorder {
     tracepoints: Vec<Tracepoint>,
     /// Of each function: does the user want its calls now?
     on: Vec<bool>,
+    /// Tracepoints that were switched off.
+    points_off: std::collections::BTreeSet<u16>,
     loaded: Loaded,
     attached: Attached,
     rings: Rings,
@@ -157,8 +189,12 @@ pub struct Recorder {
     cost: meta::Cost,
     stats: Stats,
     dumps: u32,
-    outputs: Vec<PathBuf>,
+    outputs: Vec<Written>,
     disk_full: bool,
+    /// Netlink messages that the monitor missed and that were counted already.
+    overruns: u64,
+    /// Room that is given back when the disk was full, so that the end of the log can be written.
+    reserve: Option<Reserve>,
     rate: (Instant, u64, f64),
 }
 
@@ -184,7 +220,14 @@ impl Recorder {
         let compiled = filter::compile(&options.filter)?;
         let mut decision = plan::decide(options.mechanism, &options.selection)?;
         let points = decision.mechanism == Mechanism::Tracepoint;
-        let tracepoints = plan::tracepoints(decision.build, points);
+        let tracepoints = plan::tracepoints(decision.build, points.then_some(&options.selection));
+        if points && !tracepoints.iter().any(|t| t.func.is_some()) {
+            let hint =
+                options.selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint fits {a})"));
+            return Err(
+                plan::Error::NothingToProbe { profile: options.selection.profile.clone(), hint }.into()
+            );
+        }
         tell(Note::Decided {
             mechanism: decision.mechanism,
             passed_over: decision.passed_over.clone(),
@@ -192,7 +235,7 @@ impl Recorder {
             left_out: decision.left_out.len(),
         });
         let watched = watched(&options);
-        let devices: Vec<meta::Device> = watched.iter().flat_map(|n| netlink::devices(n).unwrap_or_default()).collect();
+        let devices = devices(&watched)?;
         let cpus = kernel::possible_cpus();
         let object = Plan {
             build: decision.build,
@@ -205,14 +248,22 @@ impl Recorder {
             guess_reuse: points,
         };
         let loaded = plan::load(&object, &decision, &tracepoints)?;
-        let map = |name: &str| loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))));
+        let map = |name: &str| {
+            loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
+        };
         let rings = Rings::new(map("rings")?, object.ring_bytes, cpus).map_err(Error::Map)?;
-        let switches = Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
+        let switches =
+            Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
         let clock = Instant::now();
-        let attached =
-            plan::attach(&loaded, &mut decision, &tracepoints, &mut |done, of| tell(Note::Attaching { done, of }))?;
+        let attached = plan::attach(&loaded, &mut decision, &tracepoints, &mut |done, of| {
+            tell(Note::Attaching { done, of })
+        })?;
         let attach_ns = clock.elapsed().as_nanos() as u64;
-        let functions = if points { tracepoints.iter().filter(|t| t.func.is_some()).count() } else { decision.logged.iter().filter(|l| **l).count() };
+        let functions = if points {
+            tracepoints.iter().filter(|t| t.func.is_some()).count()
+        } else {
+            decision.logged.iter().filter(|l| **l).count()
+        };
         tell(Note::Attached { functions, seconds: attach_ns as f64 / 1e9 });
         let meta = describe(&options, &decision, &tracepoints, object.ring_bytes, cpus);
         let memory = match options.mode {
@@ -221,6 +272,7 @@ impl Recorder {
         };
         let mut recorder = Recorder {
             on: decision.logged.clone(),
+            points_off: Default::default(),
             sink: Sink::new(cpus, options.codec),
             monitor: Some(netlink::Monitor::start(&watched)?),
             server: Some(control::Server::start()?),
@@ -234,6 +286,8 @@ impl Recorder {
             dumps: 0,
             outputs: Vec::new(),
             disk_full: false,
+            overruns: 0,
+            reserve: None,
             options,
             decision,
             tracepoints,
@@ -248,6 +302,7 @@ impl Recorder {
         if recorder.memory.is_none() {
             let path = recorder.options.output.clone();
             recorder.writer = Some(recorder.open(&path)?);
+            recorder.reserve = Reserve::take(&path);
         }
         Ok(recorder)
     }
@@ -257,7 +312,6 @@ impl Recorder {
         w.json(&Json::Meta(Box::new(self.meta.clone())))?;
         w.json(&Json::Devices(self.devices.clone()))?;
         w.flush()?;
-        self.outputs.push(path.to_path_buf());
         Ok(w)
     }
 
@@ -325,20 +379,30 @@ impl Recorder {
         c.args(args);
         use std::os::unix::process::CommandExt;
         // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority.
-        unsafe { c.pre_exec(|| { libc::setpriority(libc::PRIO_PROCESS, 0, 0); Ok(()) }) };
+        unsafe {
+            c.pre_exec(|| {
+                libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+                Ok(())
+            })
+        };
         c.spawn().map(Some).map_err(|source| Error::Command { program: program.clone(), source })
     }
 
     /// Sets every switch to what is wanted now.
     fn switch(&self) {
         for (i, c) in self.decision.functions.iter().enumerate() {
-            let track = if c.roles & !(crate::choose::role::LIST | crate::choose::role::RETURN) != 0 { TRACK } else { 0 };
+            let track = if c.roles & !(crate::choose::role::LIST | crate::choose::role::RETURN) != 0 {
+                TRACK
+            } else {
+                0
+            };
             let log = if self.on[i] { TRACK | LOG } else { 0 };
             self.switches.set(plan::function_id(i) as usize, if self.paused { 0 } else { track | log });
         }
         for t in &self.tracepoints {
             if let Some(s) = t.switch {
-                self.switches.set(s, if self.paused { 0 } else { TRACK | LOG });
+                let off = self.paused || t.func.is_some_and(|f| self.points_off.contains(&f));
+                self.switches.set(s, if off { 0 } else { TRACK | LOG });
             }
         }
     }
@@ -362,6 +426,12 @@ impl Recorder {
         let sink = &mut self.sink;
         if let Some(m) = &mut self.monitor {
             m.drain(&mut |e| sink.event(&e));
+            let missed = m.overruns() - self.overruns;
+            if missed > 0 {
+                self.overruns += missed;
+                let from = BootNs(now.0 - 1_000_000_000);
+                sink.loss(&model::Loss { cause: LossCause::RingFull, cpu: -1, from, to: now, count: missed });
+            }
         }
         self.sample_cost(now);
         for (&(cause, cpu), &n) in &self.sink.lost {
@@ -401,7 +471,13 @@ impl Recorder {
                         tell(Note::DiskFull);
                     }
                     self.disk_full = true;
-                    self.sink.loss(&model::Loss { cause: LossCause::Disk, cpu: cpu as i32, from: first, to: now, count });
+                    self.sink.loss(&model::Loss {
+                        cause: LossCause::Disk,
+                        cpu: cpu as i32,
+                        from: first,
+                        to: now,
+                        count,
+                    });
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -432,7 +508,10 @@ impl Recorder {
 
     fn program_totals(&self) -> (u64, u64, u64) {
         let names = plan::programs(&self.decision, &self.tracepoints);
-        let own = names.iter().filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one")).filter_map(|(n, _)| self.loaded.program(n));
+        let own = names
+            .iter()
+            .filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one"))
+            .filter_map(|(n, _)| self.loaded.program(n));
         let mut t = (0, 0, 0);
         for s in own.chain(self.attached.clones()).filter_map(|fd| sys::prog_stats(fd).ok()) {
             t = (t.0 + s.runs, t.1 + s.run_ns, t.2 + s.recursion_misses);
@@ -442,7 +521,10 @@ impl Recorder {
 
     /// The first two seconds, then windows of a tenth of a second, one a second; recursion misses are counted by the kernel all the time.
     fn sample_cost(&mut self, now: BootNs) {
-        if self.stats.broken || (self.stats.on.is_none() && self.stats.last.is_some_and(|t| t.elapsed() < Duration::from_secs(1))) {
+        if self.stats.broken
+            || (self.stats.on.is_none()
+                && self.stats.last.is_some_and(|t| t.elapsed() < Duration::from_secs(1)))
+        {
             return;
         }
         if let Some(since) = self.stats.since {
@@ -458,7 +540,13 @@ impl Recorder {
             let missed = t.2.saturating_sub(self.stats.recursion);
             if missed > 0 {
                 let from = BootNs(now.0 - 1_000_000_000);
-                self.sink.loss(&model::Loss { cause: LossCause::Recursion, cpu: -1, from, to: now, count: missed });
+                self.sink.loss(&model::Loss {
+                    cause: LossCause::Recursion,
+                    cpu: -1,
+                    from,
+                    to: now,
+                    count: missed,
+                });
                 self.stats.recursion = t.2;
             }
             (self.stats.since, self.stats.last) = (None, Some(Instant::now()));
@@ -487,7 +575,11 @@ impl Recorder {
         cost.drain_cpu_ns = own_cpu_ns() - self.cpu_at_start;
         if self.stats.runs > 0 {
             // hits outside the windows are extrapolated by the records they left
-            let scale = if self.stats.records > 0 { self.sink.records as f64 / self.stats.records as f64 } else { 1.0 };
+            let scale = if self.stats.records > 0 {
+                self.sink.records as f64 / self.stats.records as f64
+            } else {
+                1.0
+            };
             cost.probe_hits = (self.stats.runs as f64 * scale.max(1.0)) as u64;
             cost.probe_ns = (self.stats.run_ns as f64 * scale.max(1.0)) as u64;
         }
@@ -517,13 +609,17 @@ impl Recorder {
         let Some(server) = self.server.take() else { return false };
         server.serve(&mut |r| match r {
             Request::Status => Reply::Status(Box::new(self.status())),
-            Request::On(globs) => Reply::Done(self.turn(&globs, true)),
-            Request::Off(globs) => Reply::Done(self.turn(&globs, false)),
+            Request::On(globs) => self.turn(&globs, true),
+            Request::Off(globs) => self.turn(&globs, false),
             Request::Pause | Request::Resume => {
                 self.paused = matches!(r, Request::Pause);
                 self.switch();
                 self.note(if self.paused { "paused" } else { "resumed" });
-                Reply::Done(if self.paused { "paused: attached, not logging".into() } else { "logging".into() })
+                Reply::Done(if self.paused {
+                    "paused: attached, not logging".into()
+                } else {
+                    "logging".into()
+                })
             }
             Request::Dump if self.memory.is_none() => {
                 Reply::Refused("this recording writes to disk all the time; dump is for --memory".into())
@@ -550,18 +646,40 @@ impl Recorder {
         }
     }
 
-    fn turn(&mut self, globs: &[String], on: bool) -> String {
-        let mut n = 0;
+    fn turn(&mut self, globs: &[String], on: bool) -> Reply {
+        let (mut n, mut fits) = (0, 0);
+        let word = if on { "on" } else { "off" };
+        for t in &self.tracepoints {
+            let name = plan::tracepoint_name(&t.name);
+            let Some(func) = t.func.filter(|_| globs.iter().any(|g| glob(g, &name) || glob(g, &t.name)))
+            else {
+                continue;
+            };
+            fits += 1;
+            let changed = if on { self.points_off.remove(&func) } else { self.points_off.insert(func) };
+            n += changed as usize;
+        }
         for (i, c) in self.decision.functions.iter().enumerate() {
-            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) && self.on[i] != on {
+            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) {
+                fits += 1;
+                n += (self.on[i] != on) as usize;
                 self.on[i] = on;
-                n += 1;
             }
         }
+        if fits == 0 {
+            return Reply::Refused(format!("no probed function fits {}", globs.join(" ")));
+        }
         self.switch();
-        let word = if on { "on" } else { "off" };
         self.note(&format!("{n} functions {word}: {}", globs.join(" ")));
-        format!("{n} functions switched {word}, {} of {} are on", self.on.iter().filter(|o| **o).count(), self.decision.logged.iter().filter(|l| **l).count())
+        let (now_on, all) = self.counts();
+        Reply::Done(format!("{n} functions switched {word}, {now_on} of {all} are on"))
+    }
+
+    /// Functions (or tracepoints) that are logged now, and that could be.
+    fn counts(&self) -> (usize, usize) {
+        let points = self.tracepoints.iter().filter(|t| t.func.is_some()).count();
+        let on = self.on.iter().filter(|o| **o).count() + points - self.points_off.len();
+        (on, self.decision.logged.iter().filter(|l| **l).count() + points)
     }
 
     fn note(&mut self, text: &str) {
@@ -590,8 +708,8 @@ impl Recorder {
             mechanism: self.decision.mechanism.name().into(),
             paused: self.paused,
             seconds: self.started.elapsed().as_secs_f64(),
-            functions: self.decision.logged.iter().filter(|l| **l).count(),
-            functions_on: self.on.iter().filter(|l| **l).count(),
+            functions: self.counts().1,
+            functions_on: self.counts().0,
             records: self.sink.records,
             records_per_second: self.rate.2,
             bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
@@ -626,7 +744,13 @@ impl Recorder {
         }
         if evicted > 0 {
             let mut e = kpat_klog::Encoder::new(0, self.options.codec);
-            e.loss(&model::Loss { cause: LossCause::Evicted, cpu: -1, from: self.meta.started.boot, to: now, count: evicted });
+            e.loss(&model::Loss {
+                cause: LossCause::Evicted,
+                cpu: -1,
+                from: self.meta.started.boot,
+                to: now,
+                count: evicted,
+            });
             if let Some(c) = e.finish() {
                 w.chunk(c)?;
             }
@@ -638,6 +762,7 @@ impl Recorder {
         w.json(&Json::Summary(Box::new(s)))?;
         w.flush()?;
         self.dumps += 1;
+        self.outputs.push(Written { path: path.clone(), records, bytes: w.bytes_written() });
         tell(Note::Dumped { path, records });
         Ok(())
     }
@@ -662,7 +787,12 @@ impl Recorder {
         all.into_iter().filter_map(|addr| Some(meta::Symbol { addr, text: s.resolve(addr)? })).collect()
     }
 
-    fn finish(mut self, reason: &str, command_code: Option<i32>, tell: &mut dyn FnMut(Note)) -> Result<Outcome, Error> {
+    fn finish(
+        mut self,
+        reason: &str,
+        command_code: Option<i32>,
+        tell: &mut dyn FnMut(Note),
+    ) -> Result<Outcome, Error> {
         self.paused = true;
         self.switch();
         self.sample_cost(sys::boot_now());
@@ -685,14 +815,21 @@ impl Recorder {
         self.cost.detach_ns = clock.elapsed().as_nanos() as u64;
         let reason = if self.disk_full { "disk full" } else { reason };
         // interfaces may have come while we recorded
-        let devices: Vec<meta::Device> = watched(&self.options).iter().flat_map(|n| netlink::devices(n).unwrap_or_default()).collect();
-        if devices != self.devices {
+        // a namespace that has gone meanwhile leaves what was known of it
+        if let Ok(devices) = devices(&watched(&self.options))
+            && devices != self.devices
+        {
             self.write_json(&Json::Devices(devices), tell)?;
         }
         let symbols = self.symbols();
+        self.reserve = None;
         self.write_json(&Json::Symbols(symbols), tell)?;
         let summary = self.summary(true, reason);
         self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
+        if self.memory.is_none() {
+            let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
+            self.outputs.push(Written { path: self.options.output.clone(), records: summary.records, bytes });
+        }
         Ok(Outcome {
             functions: self.meta.functions.len(),
             summary,
@@ -718,6 +855,14 @@ fn watched(options: &Options) -> Vec<netlink::NetnsRef> {
     all
 }
 
+fn devices(watched: &[netlink::NetnsRef]) -> Result<Vec<meta::Device>, netlink::Error> {
+    let mut out = Vec::new();
+    for n in watched {
+        out.extend(netlink::devices(n)?);
+    }
+    Ok(out)
+}
+
 fn interface_ids(options: &Options, devices: &[meta::Device]) -> Result<Vec<u32>, Error> {
     let mut out = Vec::new();
     for name in &options.interfaces {
@@ -730,7 +875,13 @@ fn interface_ids(options: &Options, devices: &[meta::Device]) -> Result<Vec<u32>
     Ok(out)
 }
 
-fn describe(options: &Options, d: &Decision, tracepoints: &[Tracepoint], ring_bytes: usize, cpus: usize) -> meta::Meta {
+fn describe(
+    options: &Options,
+    d: &Decision,
+    tracepoints: &[Tracepoint],
+    ring_bytes: usize,
+    cpus: usize,
+) -> meta::Meta {
     meta::Meta {
         writer: concat!("kpat ", env!("CARGO_PKG_VERSION")).into(),
         hostname: kernel::read_line("/proc/sys/kernel/hostname"),
@@ -748,7 +899,11 @@ fn describe(options: &Options, d: &Decision, tracepoints: &[Tracepoint], ring_by
         command: options.words.clone(),
         ring_bytes_per_cpu: ring_bytes as u64,
         functions: plan::function_table(d, tracepoints),
-        left_out: d.left_out.iter().map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() }).collect(),
+        left_out: d
+            .left_out
+            .iter()
+            .map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() })
+            .collect(),
         drop_reasons: d.drop_reasons.clone(),
         started: sys::clock_anchor(),
     }

@@ -2,7 +2,7 @@
 //! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
 
 use crate::ring::{Raw, Rings};
-use crate::sys;
+use crate::{sys, wire};
 use kpat_klog::{Chunk, Codec, Encoder};
 use kpat_model as model;
 use kpat_model::{BootNs, FuncId, PacketId};
@@ -56,7 +56,8 @@ const CHUNK_AGE_NS: i64 = 500_000_000;
 impl Sink {
     pub fn new(cpus: usize, codec: Codec) -> Sink {
         let now = sys::boot_now();
-        let cpu = |i| Cpu { encoder: Encoder::new(i as u16, codec), losses: [0; 16], looked: now, opened: now };
+        let cpu =
+            |i| Cpu { encoder: Encoder::new(i as u16, codec), losses: [0; 16], looked: now, opened: now };
         Sink {
             cpus: (0..cpus).map(cpu).collect(),
             ids: Extend::default(),
@@ -71,7 +72,8 @@ impl Sink {
     /// Takes everything out of one CPU's ring.
     pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
         let state = &mut self.cpus[cpu];
-        let (ids, ready, addresses, drops) = (&mut self.ids, &mut self.ready, &mut self.addresses, &mut self.drops_seen);
+        let (ids, ready, addresses, drops) =
+            (&mut self.ids, &mut self.ready, &mut self.addresses, &mut self.drops_seen);
         let encoder = &mut state.encoder;
         let n = rings.drain(cpu, &mut |raw| {
             put(encoder, ids, raw, addresses, drops);
@@ -147,24 +149,29 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
             at: BootNs(r.h.ts as i64),
             len_bytes: r.len,
         }),
-        Raw::Member(r) => {
-            encoder.member(&model::Member { func: FuncId(r.h.func), packet: ids.id(r.packet), entry: BootNs(r.h.ts as i64) })
-        }
-        Raw::Footprint(r) => encoder.footprint(&model::FootprintRecord {
+        Raw::Member(r) => encoder.member(&model::Member {
+            func: FuncId(r.h.func),
             packet: ids.id(r.packet),
-            at: BootNs(r.h.ts as i64),
-            ifindex: r.ifindex,
-            netns: r.netns,
-            len_bytes: r.len,
-            gso_size: r.gso_size,
-            gso_segs: r.gso_segs,
-            protocol: r.protocol,
-            start_layer: r.start_layer,
-            ip_proto: r.ip_proto,
-            link_type: r.link_type,
-            skb_tag: r.skb_tag,
-            header: r.header[..(r.header_len as usize).min(r.header.len())].to_vec(),
+            entry: BootNs(r.h.ts as i64),
         }),
+        Raw::Footprint(r) => {
+            let (header, tag_bytes) = header_as_on_the_wire(r);
+            encoder.footprint(&model::FootprintRecord {
+                packet: ids.id(r.packet),
+                at: BootNs(r.h.ts as i64),
+                ifindex: r.ifindex,
+                netns: r.netns,
+                len_bytes: r.len + tag_bytes,
+                gso_size: r.gso_size,
+                gso_segs: r.gso_segs,
+                protocol: r.protocol,
+                start_layer: r.start_layer,
+                ip_proto: r.ip_proto,
+                link_type: r.link_type,
+                skb_tag: r.skb_tag,
+                header,
+            })
+        }
         Raw::Lineage(r) => {
             if let Some(kind) = model::LineageKind::from_u8(r.h.func as u8) {
                 let (parent, child) = (ids.id(r.parent), ids.id(r.child));
@@ -200,6 +207,18 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
             });
         }
     }
+}
+
+/// Header bytes with the VLAN tag, which the kernel keeps beside the data, put where a frame has it.
+fn header_as_on_the_wire(r: &wire::Footprint) -> (Vec<u8>, u32) {
+    let mut header = r.header[..(r.header_len as usize).min(r.header.len())].to_vec();
+    if r.vlan_tci == 0 || r.start_layer != 2 || header.len() < 14 {
+        return (header, 0);
+    }
+    let tci = (r.vlan_tci & 0xefff).to_be_bytes();
+    header.splice(12..12, [0x81, 0x00, tci[0], tci[1]]);
+    header.truncate(model::FootprintRecord::MAX_HEADER);
+    (header, 4)
 }
 
 /// The flight recorder's memory: the newest chunks up to a number of bytes.

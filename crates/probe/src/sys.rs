@@ -66,7 +66,12 @@ pub fn link_kprobe_multi(
 }
 
 /// One link for many functions by BTF id. The order of ids need not be sorted; cookies go with ids.
-pub fn link_tracing_multi(prog: BorrowedFd<'_>, attach: u32, ids: &[u32], cookies: &[u64]) -> io::Result<OwnedFd> {
+pub fn link_tracing_multi(
+    prog: BorrowedFd<'_>,
+    attach: u32,
+    ids: &[u32],
+    cookies: &[u64],
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         prog: u32,
@@ -103,7 +108,8 @@ pub fn link_tracing(prog: BorrowedFd<'_>, attach: u32, cookie: u64) -> io::Resul
         pad: u32,
         cookie: u64,
     }
-    let mut a = Attr { prog: prog.as_raw_fd() as u32, target: 0, attach, flags: 0, btf_id: 0, pad: 0, cookie };
+    let mut a =
+        Attr { prog: prog.as_raw_fd() as u32, target: 0, attach, flags: 0, btf_id: 0, pad: 0, cookie };
     bpf(CMD_LINK_CREATE, &mut a).map(owned)
 }
 
@@ -261,8 +267,10 @@ pub fn kernel_btfs() -> io::Result<Vec<(String, OwnedFd)>> {
             info: u64,
         }
         let mut name = [0u8; 64];
-        let mut info = Info { btf: 0, btf_size: 0, id: 0, name: name.as_mut_ptr() as u64, name_len: 64, kernel_btf: 0 };
-        let mut a = Attr { fd: fd.as_raw_fd() as u32, len: size_of::<Info>() as u32, info: &raw mut info as u64 };
+        let mut info =
+            Info { btf: 0, btf_size: 0, id: 0, name: name.as_mut_ptr() as u64, name_len: 64, kernel_btf: 0 };
+        let mut a =
+            Attr { fd: fd.as_raw_fd() as u32, len: size_of::<Info>() as u32, info: &raw mut info as u64 };
         if bpf(CMD_OBJ_GET_INFO, &mut a).is_ok() && info.kernel_btf != 0 {
             let end = name.iter().position(|c| *c == 0).unwrap_or(0);
             out.push((String::from_utf8_lossy(&name[..end]).into_owned(), fd));
@@ -283,9 +291,20 @@ impl Mapping {
     pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         // SAFETY: a fresh shared mapping, length and descriptor are the kernel's to check.
         let p = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
         };
-        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { at: p.cast(), len }) }
+        if p == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Mapping { at: p.cast(), len })
+        }
     }
 
     pub fn as_ptr(&self) -> *mut u8 {
@@ -318,7 +337,8 @@ pub fn clock_anchor() -> kpat_model::meta::ClockAnchor {
     };
     let mut best = kpat_model::meta::ClockAnchor { uncertainty_ns: i64::MAX, ..Default::default() };
     for _ in 0..8 {
-        let (before, wall, after) = (read(libc::CLOCK_BOOTTIME), read(libc::CLOCK_REALTIME), read(libc::CLOCK_BOOTTIME));
+        let (before, wall, after) =
+            (read(libc::CLOCK_BOOTTIME), read(libc::CLOCK_REALTIME), read(libc::CLOCK_BOOTTIME));
         let half = (after - before) / 2 + 1;
         if half < best.uncertainty_ns {
             best.boot = kpat_model::BootNs(before + (after - before) / 2);

@@ -149,7 +149,8 @@ pub struct Footprint {
     pub start_layer: u8,
     pub ip_proto: u8,
     pub header_len: u8,
-    pub pad: [u8; 3],
+    pub ctx: u8,
+    pub vlan_tci: u16,
     pub header: [u8; 112],
 }
 const _: () = assert!(size_of::<Footprint>() == 160);

@@ -5,7 +5,15 @@ use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
 const STRUCTS: [&str; 9] = [
-    "kp_head", "kp_call", "kp_point", "kp_member", "kp_lineage", "kp_process", "kp_event", "kp_footprint", "kp_ring_ctl",
+    "kp_head",
+    "kp_call",
+    "kp_point",
+    "kp_member",
+    "kp_lineage",
+    "kp_process",
+    "kp_event",
+    "kp_footprint",
+    "kp_ring_ctl",
 ];
 const ENUMS: [&str; 4] = ["kp_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];
 
