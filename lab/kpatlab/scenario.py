@@ -24,7 +24,7 @@ CAPTURE = {"name": str, "ns": str, "dev": str, "tool": str, "filter": str, "snap
 RECORD = {"profile": str, "filter": str, "mechanism": str, "netns": (str, list), "args": list}
 COMMAND = {"name": str, "ns": str, "run": str, "rc": (int, str), "timeout": (int, float), "ready": str}
 EXPECT = {"what": str, "command": str, "where": str, "rc": int, "stdout": str, "capture": str, "filter": str, "min": (int, float), "max": (int, float),
-          "output": str, "matches": str, "json": str, "equals": ANY, "packets": str, "functions": list, "points": list, "without": list, "footprints": list, "reason": str,
+          "output": str, "matches": str, "json": str, "equals": ANY, "packets": str, "functions": list, "points": list, "without": list, "footprints": list, "same": list, "reason": str,
           "verdict": str, "frames": list, "frames_each": int, "matched": str, "share": (int, float), "needs_record": bool, "kernels": list}
 KINDS = ("veth", "e100", "e1000e", "virtio")
 

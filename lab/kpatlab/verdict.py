@@ -198,7 +198,7 @@ def integrate(out: Path, facts: dict, add) -> None:
 def judge_packets(x: dict, log: look.Log) -> tuple[bool, str]:
     """How many of the packets that fit the expression have all that is asked of one packet."""
     rows = log.packets(x["packets"])
-    asked = [k for k in ("functions", "without", "footprints", "reason", "verdict", "frames") if k in x]
+    asked = [k for k in ("functions", "without", "footprints", "same", "reason", "verdict", "frames") if k in x]
     if not asked:
         return within(len(rows), {"min": 1, **x} if "max" not in x and "equals" not in x else x), f"{len(rows)} packets"
     good, nearest = 0, None
@@ -220,6 +220,10 @@ def lacking(x: dict, d: dict) -> list[str]:
         pairs = dict(w.split("=", 1) for w in want.split())
         if not any(all(str(f["fields"].get(k)) == v for k, v in pairs.items()) for f in d["footprints"]):
             lacks.append(f"a footprint {want}")
+    for field in x.get("same", []):
+        values = {f["fields"].get(field) for f in d["footprints"]} - {None}
+        if len(values) > 1:
+            lacks.append(f"one {field} (has {', '.join(map(str, sorted(values)))})")
     if "reason" in x and p["drop_reason"] not in x["reason"].split("|"):
         lacks.append(f"reason {x['reason']} (has {p['drop_reason']})")
     if "verdict" in x and p["verdict"] not in x["verdict"].split("|"):
