@@ -18,6 +18,8 @@ pub(crate) struct Pair {
     pub last: i64,
     /// Unknown: only the packet's life says something, and only if the sniffer was on the DUT.
     pub side: Side,
+    /// Seen on a link between two devices of the DUT: within the packet's life, wherever the sniffer's clock is.
+    pub inside: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +63,9 @@ impl Segment {
         }
     }
 }
+
+/// Drift that a host's wall clock may have against its own boot clock.
+const STEADY: f64 = 2e-6;
 
 /// What else is known.
 pub(crate) struct Hints<'a> {
@@ -134,15 +139,27 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
     };
     let solve = |place: Place| {
         let bounds = bounds(pairs, place, &frame, hints);
-        solve(bounds, pairs.len(), &frame)
+        solve_bands(bounds, pairs.len(), &frame)
     };
     let near = dut_offset(hints.anchors, from).is_some_and(|(offset, unsure)| {
         frame.reference.wrapping_sub(offset).saturating_abs() <= unsure.saturating_add(5_000_000)
     });
-    let on_dut = if near { solve(Place::Dut) } else { None };
+    // Boot and wall clock of one host are steered alike: their difference changes in steps, it does not drift.
+    let steady = |b: &Band| b.slope_min <= STEADY && b.slope_max >= -STEADY;
+    let on_dut = if near { solve(Place::Dut).filter(|(band, _)| steady(band)) } else { None };
     let both_ways = received > 0 && transmitted > 0;
-    if let (Some((band, rejected)), true) = (on_dut, hints.same_names || received + transmitted == 0) {
+    let seen_inside = hints.same_names || pairs.iter().any(|p| p.inside) || received + transmitted == 0;
+    if let (Some((band, rejected)), true) = (on_dut, seen_inside) {
         return finish(band, rejected, (clock_method::ON_DUT, Place::Dut), 0.0);
+    }
+    if on_dut.is_none() {
+        let inside: Vec<Pair> = pairs.iter().filter(|p| p.inside).copied().collect();
+        // The times of the capture were moved: the DUT's own anchors do not hold for them.
+        let no_anchors = Hints { anchors: &[], ..*hints };
+        let bounds = bounds(&inside, Place::Dut, &frame, &no_anchors);
+        if let Some((band, rejected)) = solve_bands(bounds, inside.len(), &frame) {
+            return finish(band, rejected, (clock_method::ON_DUT, Place::Dut), 0.0);
+        }
     }
     let on_wire = if both_ways { solve(Place::Wire) } else { None };
     match (on_wire, on_dut) {
@@ -232,7 +249,7 @@ fn extremes(points: Vec<Point>, frame: &Frame, sign: f64) -> Vec<Point> {
     bins.concat()
 }
 
-fn solve(bounds: Bounds, pairs: usize, frame: &Frame) -> Option<(Band, usize)> {
+fn solve_bands(bounds: Bounds, pairs: usize, frame: &Frame) -> Option<(Band, usize)> {
     solve_bounds(&bounds, (pairs / 100).clamp(usize::from(pairs >= 20), 100), frame)
 }
 
@@ -292,7 +309,7 @@ mod tests {
             let received = !both || i % 2 == 0;
             let at = if received { boot + delay } else { boot - delay };
             let side = if received { Side::Received } else { Side::Transmitted };
-            out.push(Pair { wall, at, first: at, last: at + 50_000, side });
+            out.push(Pair { wall, at, first: at, last: at + 50_000, side, inside: false });
         }
         for k in 0..wrong {
             out[k * 97 + 10].at -= 40_000_000;

@@ -54,6 +54,11 @@ impl<'a> Dut<'a> {
         }
     }
 
+    /// Both ends of the link are the DUT's: a virtual link, or a cable from one port to another.
+    fn inside(&self, f: &kpat_model::Footprint) -> bool {
+        f.link.as_ref().is_some_and(|l| self.macs.contains(&l.src) && self.macs.contains(&l.dst))
+    }
+
     /// Which way a frame went, if its link addresses say so.
     fn side(&self, f: &kpat_model::Footprint) -> Side {
         let (src, dst) = match (&f.link, &f.wifi) {
@@ -194,6 +199,7 @@ fn read_keys(
                         number: frame.number,
                         interface: frame.interface,
                         side: dut.side(&print),
+                        inside: dut.inside(&print),
                         matched: false,
                     });
                 }
@@ -254,7 +260,8 @@ fn match_frames(
                     .to_owned(),
             );
         }
-        return (fallback, Vec::new());
+        // The clock may be anything: to suppose that both hosts keep time would be no bound.
+        return (None, Vec::new());
     };
     let pairs = unique_pairs(&rough.votes, frames, sightings);
     let first = fit::fit(&pairs, &rough.line, hints).into_iter().next();
@@ -284,6 +291,23 @@ fn match_frames(
         .map(|m| pair(&frames[m.frame as usize], &sightings[m.sighting as usize], m.side))
         .collect();
     let second = fit::fit(&sure, &guess.line, hints).into_iter().next();
+    // Matched, but no match says on which side of the wire: the anchors where they agree with the matches, else these,
+    // with the longest time that a frame and its packet may be apart.
+    let far = near.is_none_or(|(offset, tolerance)| {
+        let found = rough.line.boot(from).wrapping_sub(from);
+        found.saturating_sub(offset).saturating_abs() > tolerance
+    });
+    let fallback = if far {
+        Some(Segment {
+            line: rough.line,
+            bound: matching::MAX_APART_NS,
+            drift_bound: vote::MAX_DRIFT,
+            method: clock_method::ONE_WAY,
+            ..guess
+        })
+    } else {
+        fallback
+    };
     let segment = second.or(first).or(fallback);
     if let Some(s) = &segment {
         match s.method {
@@ -302,7 +326,7 @@ fn match_frames(
 }
 
 fn pair(f: &Frame, s: &Sighting, side: Side) -> Pair {
-    Pair { wall: f.wall, at: s.at, first: s.first, last: s.last, side }
+    Pair { wall: f.wall, at: s.at, first: s.first, last: s.last, side, inside: f.inside }
 }
 
 /// Frames that only one packet fits, and which on their interface are that packet's only frame of that key. Where the

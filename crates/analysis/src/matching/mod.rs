@@ -55,6 +55,8 @@ pub(crate) struct Frame {
     pub interface: u32,
     /// Its link addresses say that it went this way.
     pub side: Side,
+    /// Between two devices of the DUT.
+    pub inside: bool,
     /// Length as given, to tell segments that the sniffer's host merged from single ones.
     pub matched: bool,
 }
@@ -74,6 +76,8 @@ pub(crate) struct Match {
 /// The frame may be long on its way in (interrupt moderation), and long in the device's queue on its way out.
 const IN_NS: i64 = 50_000_000;
 const OUT_NS: i64 = 1_000_000_000;
+/// A frame and the packet that it was matched with are at most so far apart.
+pub(crate) const MAX_APART_NS: i64 = IN_NS + OUT_NS;
 /// Two taps on one host, one packet: the order of a few instructions.
 const TAP_NS: i64 = 100_000;
 
