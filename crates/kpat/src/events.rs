@@ -151,7 +151,14 @@ pub fn what(e: &EventOfPacket) -> String {
             )
         }
         Some(EventKind::Route) => format!("{} {}", if a == 0 { "removed" } else { "added" }, e.event.text),
-        Some(EventKind::Neighbour) => format!("{} {}", e.event.text, protocol::neighbour_state(a)),
+        Some(EventKind::Neighbour) => {
+            let state = protocol::neighbour_state(a);
+            // The recorder may have put the state into the text, as `ip neigh` does.
+            match e.event.text.rsplit_once(' ') {
+                Some((_, last)) if last.eq_ignore_ascii_case(&state) => e.event.text.clone(),
+                _ => format!("{} {state}", e.event.text),
+            }
+        }
         Some(EventKind::Control) | None => e.event.text.clone(),
     }
 }

@@ -236,19 +236,21 @@ impl Store {
     pub fn events(&self, filter: &EventFilter, limit: usize) -> Result<EventList> {
         let table = self.table::<EventRow>()?;
         let range = filter.from_ns.unwrap_or(i64::MIN)..=filter.to_ns.unwrap_or(i64::MAX);
-        let mut list = EventList::default();
         let free = EventKind::Free as i32;
+        let mut place = 0u64;
+        // The table is in the order in which the log was written, which events of other sources join late.
+        let mut top = Top::new(limit, |e: &(u64, EventRow)| (e.1.at_ns, e.0));
         table.each(table.groups_where("at_ns", &range), |row: EventRow| {
             let kind_fits =
                 if filter.kinds.is_empty() { row.kind != free } else { filter.kinds.contains(&row.kind) };
             let packet_fits = filter.packet.is_none_or(|p| row.packet_id == Some(p));
             if kind_fits && packet_fits && range.contains(&row.at_ns) {
-                list.total += 1;
-                if limit == 0 || list.rows.len() < limit {
-                    list.rows.push(self.explain(row));
-                }
+                place += 1;
+                top.push((place, row));
             }
         })?;
+        let (rows, total) = top.finish();
+        let list = EventList { rows: rows.into_iter().map(|(_, row)| self.explain(row)).collect(), total };
         Ok(list)
     }
 
