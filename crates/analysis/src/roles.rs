@@ -35,6 +35,8 @@ pub(crate) const GRO: u32 = 4096;
 pub(crate) const SEND_QUEUE: u32 = 8192;
 /// Freeing.
 pub(crate) const FREE: u32 = 16384;
+/// Shown to a sniffer of this host, on its way in or out: says nothing of the way.
+pub(crate) const TAP: u32 = 32768;
 
 impl Roles {
     pub(crate) fn has(self, role: u32) -> bool {
@@ -70,12 +72,11 @@ impl Roles {
             | "ip6_rcv_finish"
             | "br_handle_frame"
             | "vlan_do_receive"
-            | "packet_rcv"
-            | "tpacket_rcv"
             | "ieee80211_rx_list"
             | "ieee80211_rx_napi"
             | "__ieee80211_rx_handle_packet"
             | "napi_skb_finish" => RX,
+            "packet_rcv" | "tpacket_rcv" | "packet_rcv_spkt" | "packet_rcv_fanout" => TAP,
             "napi_gro_receive"
             | "napi_gro_frags"
             | "dev_gro_receive"

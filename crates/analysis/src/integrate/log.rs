@@ -121,7 +121,7 @@ pub(super) fn pass(
             packet: TableWriter::create(early)?,
         },
         nesting: Nesting::default(),
-        packets: Packets::new(no_captures),
+        packets: Packets::new(no_captures, refused(log)),
         stats: vec![Stats::default(); most],
         roles,
         members: Map::default(),
@@ -189,7 +189,7 @@ impl Pass<'_> {
                 let mut row = FootprintRow {
                     packet_id: f.packet.0 as i64,
                     at_ns: f.at.0,
-                    netns: (f.netns != 0).then_some(f.netns as i32),
+                    netns: (f.netns != 0).then_some(i64::from(f.netns)),
                     ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
                     len_bytes: i64::from(f.len_bytes),
                     gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
@@ -221,7 +221,7 @@ impl Pass<'_> {
                         cpu: i32::from(cpu),
                         ctx: e.ctx as i32,
                         pid: e.pid as i32,
-                        netns: (e.netns != 0).then_some(e.netns as i32),
+                        netns: (e.netns != 0).then_some(i64::from(e.netns)),
                         a: e.a as i64,
                         b: e.b as i64,
                         text: e.text,
@@ -344,6 +344,13 @@ impl Pass<'_> {
             last: if empty { 0 } else { self.last },
         })
     }
+}
+
+/// Drop reasons that say that the socket did not take the packet, although it was offered to its queue.
+fn refused(log: &Log) -> Vec<i32> {
+    const NAMES: [&str; 4] = ["SOCKET_RCVBUFF", "SOCKET_BACKLOG", "SOCKET_FILTER", "PROTO_MEM"];
+    let reasons = log.meta().drop_reasons.iter();
+    reasons.filter(|(_, name)| NAMES.contains(&name.as_str())).map(|(reason, _)| *reason as i32).collect()
 }
 
 fn stats_of(stats: &mut Vec<Stats>, func: u16) -> &mut Stats {

@@ -10,7 +10,9 @@ use crate::matching::keys::Keys;
 use crate::matching::{Side, Sighting};
 use crate::query::verdict;
 use crate::roles::*;
-use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Transport};
+use kpat_model::{
+    Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Network, Transport,
+};
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 
@@ -18,6 +20,9 @@ use std::collections::VecDeque;
 const MAX_LIVE: usize = 400_000;
 const MAX_PRINTS: usize = 16;
 const MAX_SPANS: usize = 24;
+const MAX_READERS: usize = 4;
+/// Sniffers on the DUT that are remembered.
+const MAX_SNIFFERS: usize = 64;
 
 /// The packet's keys from a moment on.
 struct Print {
@@ -34,6 +39,8 @@ struct Live {
     calls: u32,
     points: u32,
     len_bytes: u32,
+    /// `len_bytes` is from the headers, not from a point, whose length may include a link header.
+    len_known: bool,
     /// Roles seen, as bits.
     roles: u32,
     /// Earliest entry with a role that receives, and that makes or sends.
@@ -43,17 +50,24 @@ struct Live {
     received: Vec<(i64, i64)>,
     xmits: Vec<(i64, i64)>,
     queued: Vec<(i64, i64)>,
+    /// Shown to sniffers.
+    taps: Vec<(i64, i64)>,
     local_in_at: i64,
+    /// First and last entry with a role that queues to a socket.
+    queued_at: (i64, i64),
     prints: Vec<Print>,
     shown: Option<Box<Footprint>>,
     funcs: Vec<u16>,
     drop: Option<(i64, i32)>,
     freed: bool,
+    /// Last time that a buffer of it was seen to be freed.
+    free_at: i64,
     transformed: bool,
     /// Cut from a packet that was received.
     received_by_parent: bool,
     task_pid: u32,
-    reader_pid: u32,
+    /// Tasks that took it from a socket, and when: the first few.
+    readers: Vec<(i64, u32)>,
 }
 
 impl Live {
@@ -65,22 +79,26 @@ impl Live {
             calls: 0,
             points: 0,
             len_bytes: 0,
+            len_known: false,
             roles: 0,
             rx_at: i64::MAX,
             tx_at: i64::MAX,
             received: Vec::new(),
             xmits: Vec::new(),
             queued: Vec::new(),
+            taps: Vec::new(),
             local_in_at: i64::MIN,
+            queued_at: (i64::MAX, i64::MIN),
             prints: Vec::new(),
             shown: None,
             funcs: Vec::new(),
             drop: None,
             freed: false,
+            free_at: i64::MIN,
             transformed: false,
             received_by_parent: false,
             task_pid: 0,
-            reader_pid: 0,
+            readers: Vec::new(),
         }
     }
 
@@ -91,16 +109,41 @@ impl Live {
             || (self.tx_at == i64::MAX && self.roles & (LOCAL_IN | FORWARD) != 0)
     }
 
-    fn verdict(&self, log_end: i64) -> i32 {
-        let sent = self.xmits.last().or(self.queued.last());
-        let delivered = self.roles & (SOCK_QUEUE | SOCK_READ | LOCAL_IN) != 0
-            && sent.is_none_or(|s| self.local_in_at >= s.0);
-        // A drop of one clone after the packet has arrived is not its end.
-        let arrived = self.roles & (SOCK_QUEUE | SOCK_READ) != 0 || sent.is_some();
-        let dropped = self.drop.is_some_and(|(at, _)| !arrived || sent.is_none_or(|s| at <= s.1));
-        if dropped && !(delivered && self.roles & (SOCK_QUEUE | SOCK_READ) != 0) {
+    /// Last given to a device or to the queue above it.
+    fn sent(&self) -> Option<(i64, i64)> {
+        self.xmits.last().or(self.queued.last()).copied()
+    }
+
+    /// Received again after that: a virtual link to another namespace.
+    fn hopped_at(&self) -> Option<i64> {
+        let sent = self.sent()?;
+        self.received.iter().map(|r| r.0).filter(|at| *at > sent.0).min()
+    }
+
+    fn verdict(&self, log_end: i64, refused: &[i32]) -> i32 {
+        let sent = self.sent();
+        let hopped = self.hopped_at();
+        let after_sent = |at: i64| sent.is_none_or(|s| at >= s.0);
+        let read = self.roles & SOCK_READ != 0 && after_sent(self.local_in_at);
+        let queued = self.queued_at.1 != i64::MIN && after_sent(self.queued_at.1);
+        let dropped = self.drop.is_some_and(|(at, reason)| {
+            let here = match (sent, hopped) {
+                (None, _) => true,
+                // Before that it was another clone: this one went on.
+                (Some(s), _) if at < s.0 => false,
+                // Later only where it arrived again: else it was a clone, or is on the wire already.
+                (Some(s), hop) => at <= s.1 || hop.is_some_and(|h| at >= h),
+            };
+            let of_sniffer = self.taps.iter().any(|t| (t.0..=t.1).contains(&at));
+            let taken = read || (queued && !refused.contains(&reason));
+            here && !of_sniffer && !taken
+        });
+        if dropped {
             verdict::DROPPED
-        } else if delivered {
+        } else if read || queued || (self.roles & LOCAL_IN != 0 && after_sent(self.local_in_at)) {
+            verdict::DELIVERED
+        } else if hopped.is_some_and(|h| self.free_at >= h) && self.drop.is_none() && !self.transformed {
+            // Came over a virtual link, was neither sent on nor dropped, and is gone: somebody there took it.
             verdict::DELIVERED
         } else if sent.is_some() {
             if self.was_received() { verdict::FORWARDED } else { verdict::SENT }
@@ -111,6 +154,24 @@ impl Live {
         } else {
             verdict::UNKNOWN
         }
+    }
+
+    /// The task that took it as its receiver: not a sniffer, who can read it before, or without, its being queued to a
+    /// socket of its own.
+    fn reader(&self, code: i32, sniffers: &[u32]) -> Option<u32> {
+        if code != verdict::DELIVERED {
+            return None;
+        }
+        let tapped = self.roles & TAP != 0;
+        let early = |at: i64| tapped && at < self.queued_at.0;
+        let mut others = self.readers.iter().filter(|(at, pid)| !early(*at) && !sniffers.contains(pid));
+        others.next().map(|r| r.1)
+    }
+
+    /// Readers that can only be sniffers.
+    fn sniffers(&self) -> impl Iterator<Item = u32> {
+        let (tapped, queued_at) = (self.roles & TAP != 0, self.queued_at.0);
+        self.readers.iter().filter(move |(at, _)| tapped && *at < queued_at).map(|r| r.1)
     }
 
     /// Header fields at a time: the last that were logged until then, else the first after.
@@ -140,6 +201,7 @@ impl Live {
                 }
             }
         }
+        self.unwrapped().for_each(|(at, print)| see(Some(print), at, Side::Received));
         for (i, &(from, to)) in sent.iter().enumerate() {
             let print = self.print_at(to);
             see(print, from, Side::Transmitted);
@@ -150,24 +212,43 @@ impl Live {
                 let there = self.prints.iter().find(|p| p.at >= from && p.at < until && !p.keys.is_empty());
                 see(there.or(print), at, Side::Received);
             }
+            // A tunnel's device was given what the wire gets wrapped.
+            let inner = self.print_at(from);
+            if inner.zip(print).is_some_and(|(a, b)| differs(a, b)) {
+                see(inner, from, Side::Transmitted);
+            }
         }
         if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
             see(self.print_at(i64::MIN), self.first, Side::Unknown);
         }
     }
 
-    fn row(&self, packet: u64, log_end: i64) -> PacketRow {
+    /// Receptions on another device with other headers than at the one before, with nothing sent between: a tunnel was
+    /// taken off.
+    fn unwrapped(&self) -> impl Iterator<Item = (i64, &Print)> {
+        self.received.windows(2).filter_map(|w| {
+            let (a, b) = (self.print_at(w[0].0)?, self.print_at(w[1].0)?);
+            let sent_between = self.xmits.iter().any(|x| x.0 > w[0].0 && x.0 < w[1].0);
+            (!sent_between && differs(a, b)).then_some((w[1].0, b))
+        })
+    }
+
+    /// The device that it was last given to. Within the call the other end of a virtual link may already have it.
+    fn out_by(&self) -> Option<&Print> {
+        let (from, to) = self.sent()?;
+        let until = if self.hopped_at().is_some() { from } else { to };
+        let with_device = || self.prints.iter().filter(|p| p.ifindex != 0);
+        with_device().rev().find(|p| p.at <= until).or_else(|| with_device().find(|p| p.at <= to))
+    }
+
+    fn row(&self, packet: u64, log_end: i64, refused: &[i32], sniffers: &[u32]) -> PacketRow {
         let received = self.was_received();
-        let sent = self.xmits.last().or(self.queued.last());
         let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
-        let code = self.verdict(log_end);
-        let pid = if self.reader_pid != 0 {
-            self.reader_pid
-        } else if received {
-            0
-        } else {
-            self.task_pid
-        };
+        let netns = |p: &Print| (p.netns != 0).then_some(i64::from(p.netns));
+        let in_by = if received { self.prints.iter().find(|p| p.ifindex != 0) } else { None };
+        let out_by = self.out_by();
+        let code = self.verdict(log_end, refused);
+        let pid = self.reader(code, sniffers).unwrap_or(if received { 0 } else { self.task_pid });
         let mut row = PacketRow {
             packet_id: packet as i64,
             first_ns: self.first,
@@ -180,16 +261,18 @@ impl Live {
             verdict: code,
             drop_reason: self.drop.filter(|_| code == verdict::DROPPED).map(|d| d.1),
             pid: (pid != 0).then_some(pid as i32),
-            netns: self.prints.iter().map(|p| p.netns).find(|n| *n != 0).map(|n| n as i32),
-            if_in: if received { self.prints.iter().find_map(device) } else { None },
-            if_out: sent.and_then(|s| self.prints.iter().rev().filter(|p| p.at <= s.1).find_map(device)),
+            netns: self.prints.iter().find_map(netns),
+            if_in: in_by.and_then(device),
+            if_out: out_by.and_then(device),
+            if_in_netns: in_by.and_then(netns),
+            if_out_netns: out_by.and_then(netns),
             ..PacketRow::default()
         };
         if let Some(f) = &self.shown {
             row.ethertype = flatten::ethertype(f);
             row.proto = flatten::ip_proto(f);
             (row.src_addr, row.dst_addr) = flatten::addresses(f);
-            if let Some(kpat_model::Network::Arp { op, .. }) = &f.network {
+            if let Some(Network::Arp { op, .. }) = &f.network {
                 row.arp_op = Some(i32::from(*op));
             }
             match &f.transport {
@@ -213,6 +296,36 @@ impl Live {
         }
         row
     }
+}
+
+/// Other headers on another device: a tunnel between them. (Address translation does not change the device.)
+fn differs(a: &Print, b: &Print) -> bool {
+    let exact = |p: &Print| p.keys.first().map(|k| k.exact);
+    (a.ifindex, a.netns) != (b.ifindex, b.netns) && exact(a) != exact(b)
+}
+
+/// Length from the network header on, and whether header and kernel agree on it. The header alone is not to be believed:
+/// its length field is filled in late, and says nothing where segmentation is left to the device.
+fn network_len(f: &Footprint, record: &FootprintRecord) -> Option<(u32, bool)> {
+    let stated = match &f.network {
+        Some(Network::V4 { total_len, .. }) => u32::from(*total_len),
+        Some(Network::V6 { payload_len, .. }) => u32::from(*payload_len) + 40,
+        Some(Network::Arp { .. }) => 28,
+        Some(Network::Other(_)) | None => 0,
+    };
+    let link: u32 = match (record.start_layer, &f.link) {
+        (2, Some(_)) if record.link_type == 1 => 14,
+        _ => 0,
+    };
+    let rest = record.len_bytes.saturating_sub(link);
+    if rest == 0 {
+        return None;
+    }
+    // Padding and tags make it longer, segmentation offload makes the field smaller or 0.
+    if record.gso_size == 0 && stated >= 20 && stated <= rest && rest - stated <= 46 {
+        return Some((stated, true));
+    }
+    Some((rest, record.start_layer < 4 && record.gso_size > 0))
 }
 
 fn tcp_len(print: Option<&Print>) -> Option<u32> {
@@ -260,11 +373,15 @@ pub(super) struct Packets {
     pub late: u64,
     /// Packets that were ended because too many waited.
     pub forced: u64,
+    /// Drop reasons of packets that a socket did not take.
+    refused: Vec<i32>,
+    /// Threads that were seen to read what no socket of theirs was given.
+    sniffers: Vec<u32>,
 }
 
 impl Packets {
-    pub fn new(no_captures: bool) -> Packets {
-        Packets { no_captures, ..Packets::default() }
+    pub fn new(no_captures: bool, refused: Vec<i32>) -> Packets {
+        Packets { no_captures, refused, ..Packets::default() }
     }
 
     fn is_over(&self, packet: u64) -> bool {
@@ -325,8 +442,21 @@ impl Packets {
             if roles.has(LOCAL_IN | SOCK_READ) {
                 p.local_in_at = p.local_in_at.max(t.entry);
             }
-            if roles.has(SOCK_READ) && t.ctx == Context::Task && p.reader_pid == 0 {
-                p.reader_pid = t.pid;
+            if roles.has(FREE) {
+                p.free_at = p.free_at.max(t.entry);
+            }
+            if roles.has(TAP) {
+                add_span(&mut p.taps, span);
+            }
+            if roles.has(SOCK_QUEUE) {
+                p.queued_at = (p.queued_at.0.min(t.entry), p.queued_at.1.max(t.entry));
+            }
+            if roles.has(SOCK_READ)
+                && t.ctx == Context::Task
+                && p.readers.len() < MAX_READERS
+                && p.readers.iter().all(|r| r.1 != t.pid)
+            {
+                p.readers.push((t.entry, t.pid));
             }
         }
         if p.funcs.contains(&t.func) {
@@ -338,8 +468,11 @@ impl Packets {
 
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
         let Some(p) = self.get(record.packet.0, record.at.0) else { return };
-        if p.len_bytes == 0 {
-            p.len_bytes = record.len_bytes;
+        if !p.len_known
+            && let Some((len, known)) = network_len(f, record)
+        {
+            p.len_bytes = len;
+            p.len_known = known;
         }
         let keys = Keys::on_wire(f, record);
         let better = |old: &Footprint| {
@@ -376,6 +509,7 @@ impl Packets {
             EventKind::Drop => p.drop = Some((e.at.0, e.a as i32)),
             EventKind::Free => {
                 p.freed = true;
+                p.free_at = p.free_at.max(e.at.0);
                 self.freed.push_back((e.at.0, e.packet.0));
             }
             _ => {}
@@ -437,6 +571,11 @@ impl Packets {
         if !self.no_captures {
             p.sightings(packet, &mut self.sightings);
         }
-        give(Ended { row: p.row(packet, log_end) })
+        for pid in p.sniffers() {
+            if self.sniffers.len() < MAX_SNIFFERS && !self.sniffers.contains(&pid) {
+                self.sniffers.push(pid);
+            }
+        }
+        give(Ended { row: p.row(packet, log_end, &self.refused, &self.sniffers) })
     }
 }

@@ -200,7 +200,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
         .devices()
         .iter()
         .map(|d| DeviceRow {
-            netns: d.netns as i32,
+            netns: i64::from(d.netns),
             netns_name: d.netns_name.clone(),
             ifindex: d.ifindex as i32,
             name: d.name.clone(),

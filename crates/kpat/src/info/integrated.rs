@@ -9,6 +9,7 @@ use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, percent, time_of_day};
 use kpat_analysis::query::{Info, verdict};
 use kpat_model::meta::Device;
+use kpat_store::SourceFile;
 use kpat_store::tables::{DeviceRow, InterfaceRow};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -32,7 +33,7 @@ fn rows(info: &Info, table: &str) -> u64 {
 
 fn device(d: &DeviceRow) -> Device {
     Device {
-        netns: d.netns.cast_unsigned(),
+        netns: u32::try_from(d.netns).unwrap_or(0),
         netns_name: d.netns_name.clone(),
         ifindex: d.ifindex.cast_unsigned(),
         name: d.name.clone(),
@@ -95,16 +96,19 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
             pairs.line(if i == 0 { "clock" } else { "" }, line);
         }
     }
+    let unknown =
+        |s: &&SourceFile| s.role == "capture" && info.clocks.iter().all(|c| c.capture_id != s.capture_id);
+    for (i, s) in manifest.sources.iter().filter(unknown).enumerate() {
+        let first = i == 0 && info.clocks.is_empty();
+        let line = Line::of(s.name.clone(), Style::Strong)
+            .put(": its clock is unknown: no frame of it was recognised", Style::Warn);
+        pairs.line(if first { "clock" } else { "" }, line);
+    }
     add_losses(&mut pairs, losses, 0);
     let cost = manifest.summary.as_ref().and_then(|s| cost_line(&s.cost, s.bytes, s.records));
     pairs.add("cost", cost.unwrap_or_default());
-    // What did not happen need not be told.
-    for (i, p) in info.provenance.iter().filter(|p| p.value != "0" && !p.value.is_empty()).enumerate() {
-        let value = p.value.parse().map_or_else(|_| p.value.clone(), count);
-        let line = Line::new()
-            .plain(value)
-            .faint(format!("  {}", if p.meaning.is_empty() { &p.key } else { &p.meaning }));
-        pairs.line(if i == 0 { "notes" } else { "" }, line);
+    for (i, text) in notes(info).into_iter().enumerate() {
+        pairs.line(if i == 0 { "doubtful" } else { "" }, Line::of(text, Style::Warn));
     }
     out.lines(&pairs.render(out.width))?;
     if info.interfaces.iter().any(|i| i.frames > 0) {
@@ -117,6 +121,39 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         out.lines(&device_table(&devices).render(out.width).0)?;
     }
     Ok(())
+}
+
+/// What is missing or doubtful in the integrated log, in words. The counters themselves are in --json.
+fn notes(info: &Info) -> Vec<String> {
+    let said = |key: &str, n: u64| {
+        let (one, what) = match key {
+            "calls.crossing" => ("call overlaps", "calls overlap"),
+            "calls.self_clamped" => ("call is shorter", "calls are shorter"),
+            "times.absurd" => ("time", "times"),
+            "members.orphaned" => ("packet", "packets"),
+            "packets.late" => ("record", "records"),
+            "packets.forced" => ("packet was", "packets were"),
+            "frames.ambiguous" => ("frame fits", "frames fit"),
+            _ => return None,
+        };
+        let rest = match key {
+            "calls.crossing" => {
+                "a neighbour without one enclosing the other: which called which is not certain"
+            }
+            "calls.self_clamped" => "than what was called within: self time taken as 0",
+            "times.absurd" => "in damaged records that no clock shows",
+            "members.orphaned" => "of lists whose call is not in the log",
+            "packets.late" => "came after their packet had ended, and are not in its sums",
+            "packets.forced" => "taken as ended early, because too many were alive at once",
+            _ => "several packets about equally well (kpat packet shows how many)",
+        };
+        Some(format!("{} {} {rest}", count(n), if n == 1 { one } else { what }))
+    };
+    let note = |p: &kpat_store::tables::ProvenanceRow| match p.key.as_str() {
+        "warning" => Some(p.value.clone()),
+        key => p.value.parse().ok().filter(|n| *n > 0).and_then(|n| said(key, n)),
+    };
+    info.provenance.iter().filter_map(note).collect()
 }
 
 fn interface_table(log: &Integrated, rows: &[InterfaceRow]) -> Table {

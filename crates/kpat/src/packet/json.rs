@@ -10,7 +10,8 @@ use kpat_analysis::query::{CallNode, PacketDetail, match_key, side};
 use kpat_model::{LineageKind, LossCause};
 use serde_json::{Value, json};
 
-pub fn value(log: &Integrated, d: &PacketDetail) -> Value {
+pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {
+    let calls = if no_calls { &[] } else { d.calls.as_slice() };
     json!({
         "start_boot_ns": log.start_ns(),
         "packet": packets::as_json(log, &d.packet),
@@ -43,7 +44,7 @@ pub fn value(log: &Integrated, d: &PacketDetail) -> Value {
             "captured_bytes": f.frame.captured_bytes,
             "fields": frame_json(&f.frame),
         })).collect::<Vec<_>>(),
-        "calls": Timeline::new(&d.calls).rows().iter().filter_map(|r| call(log, r)).collect::<Vec<_>>(),
+        "calls": Timeline::new(calls).rows().iter().filter_map(|r| call(log, r)).collect::<Vec<_>>(),
         "events": d.events.iter().map(|e| events::as_json(log, e)).collect::<Vec<_>>(),
         "lineage": d.lineage.iter().map(|l| json!({
             "at_boot_ns": l.at_ns,

@@ -61,7 +61,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     };
     let detail = log.packet(id)?;
     if out.json {
-        out.value(&json::value(&log, &detail))?;
+        out.value(&json::value(&log, &detail, args.no_calls))?;
     } else {
         text(&log, &detail, args, out)?;
     }
@@ -135,17 +135,19 @@ fn by_frame(log: &Integrated, text: &str, out: &Output) -> anyhow::Result<i64> {
 struct Devices(Vec<DeviceRow>);
 
 impl Devices {
-    fn name(&self, netns: Option<i32>, ifindex: Option<i32>) -> Option<String> {
+    /// An ifindex is a name only within its namespace; without one, only where all namespaces agree.
+    fn name(&self, netns: Option<i64>, ifindex: Option<i32>) -> Option<String> {
         let ifindex = ifindex?;
-        let here = |d: &&DeviceRow| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns);
-        let found = self.0.iter().rev().find(here).or_else(|| self.0.iter().find(|d| d.ifindex == ifindex));
+        let mut here =
+            self.0.iter().rev().filter(|d| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns));
+        let found = here.next().filter(|f| netns.is_some() || here.all(|d| d.name == f.name));
         Some(found.map_or_else(|| format!("ifindex {ifindex}"), |d| d.name.clone()))
     }
 
-    fn netns(&self, netns: i32) -> String {
+    fn netns(&self, netns: i64) -> String {
         match self.0.iter().find(|d| d.netns == netns && !d.netns_name.is_empty()) {
             Some(d) => d.netns_name.clone(),
-            None => netns.cast_unsigned().to_string(),
+            None => netns.to_string(),
         }
     }
 }
@@ -212,9 +214,12 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
             fate = fate.plain(format!(" at {place}"));
         }
     }
-    for (name, ifindex) in [("in", p.if_in), ("out", p.if_out)] {
-        if let Some(device) = devices.name(p.netns, ifindex) {
+    for (name, netns, ifindex) in [("in", p.if_in_netns, p.if_in), ("out", p.if_out_netns, p.if_out)] {
+        if let Some(device) = devices.name(netns, ifindex) {
             fate = fate.plain(format!(", {name} {device}"));
+            if let Some(other) = netns.filter(|n| p.netns != Some(*n)) {
+                fate = fate.plain(format!(" of {}", devices.netns(other)));
+            }
         }
     }
     pairs.line("verdict", fate);

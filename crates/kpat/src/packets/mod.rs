@@ -239,7 +239,9 @@ pub fn as_json(store: &Integrated, p: &PacketRow) -> Value {
         "process": p.pid.and_then(|pid| store.process(pid, p.last_ns)).map(|q| q.comm.as_str()),
         "netns": p.netns,
         "in_ifindex": p.if_in,
+        "in_netns": p.if_in_netns,
         "out_ifindex": p.if_out,
+        "out_netns": p.if_out_netns,
         "match_confidence_percent": p.confidence,
     })
 }

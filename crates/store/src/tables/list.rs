@@ -25,16 +25,18 @@ table! { PACKET, PacketRow, "packet", 65536,
     icmp_id: Option<i32>, Dict, "", "", "not ICMP", "Echo identifier.";
     icmp_seq: Option<i32>, Delta, "", "", "not ICMP", "Echo sequence.";
     arp_op: Option<i32>, Dict, "code", "", "not ARP", "ARP operation.";
-    len_bytes: i64, Delta, "bytes", "", "", "`skb->len` at the first footprint or point, 0: never seen.";
+    len_bytes: i64, Delta, "bytes", "", "", "Length of the network-layer packet, without link header: IPv4 total length, IPv6 payload length + 40, else what follows the link header. Of a packet that stands for several frames (offload) that of the whole. 0: never seen.";
     frames: i32, Dict, "", "", "", "Wire frames associated with it; those of its segments and fragments are theirs (see `lineage`).";
     calls: i32, Delta, "", "", "", "Calls that touched it, list calls included.";
     points: i32, Dict, "", "", "", "Tracepoints that it passed.";
     verdict: i32, Dict, "code", "", "", "0 unknown, 1 delivered to this host, 2 forwarded, 3 dropped, 4 sent by this host, 5 still in flight when the log ended, 6 merged into or split up into others (see lineage).";
     drop_reason: Option<i32>, Dict, "code", "", "no drop event", "Number of the drop reason, name in table `drop_reason`.";
     pid: Option<i32>, Dict, "", "", "no task is known to have asked for it", "Thread that sent or received it.";
-    netns: Option<i32>, Dict, "", "", "unknown", "Inode of the network namespace first seen in (its low 31 bits are all the kernel uses).";
+    netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace first seen in.";
     if_in: Option<i32>, Dict, "", "", "not received by a device", "ifindex of the device that it came in by.";
     if_out: Option<i32>, Dict, "", "", "not given to a device", "ifindex of the device that it was last given to.";
+    if_in_netns: Option<i64>, Dict, "", "", "unknown", "Network namespace of `if_in`.";
+    if_out_netns: Option<i64>, Dict, "", "", "unknown", "Network namespace of `if_out`.";
     confidence: Option<i32>, Dict, "percent", "", "no frame", "Best confidence of its associations.";
 } }
 
@@ -75,7 +77,7 @@ table! { EVENT, EventRow, "event", 65536,
     cpu: i32, Dict, "", "", "", "CPU.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";
     pid: i32, Dict, "", "", "", "Thread that was current.";
-    netns: Option<i32>, Dict, "", "", "unknown", "Inode of the network namespace.";
+    netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace.";
     a: i64, Delta, "", "", "", "Meaning by kind: drop: reason; retransmit, tcp-state: ports; link: ifindex; route: 1 added, 0 removed; neighbour: NUD state.";
     b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour: ifindex.";
     text: String, Dict, "", "", "", "Meaning by kind; empty for events of the kernel side.";
@@ -86,7 +88,7 @@ table! { FOOTPRINT, FootprintRow, "footprint", 65536,
     "`at_ns`. Source: kernel behaviour log.", {
     packet_id: i64, Delta, "", "", "", "Packet.";
     at_ns: i64, Delta, "ns", "boot", "", "When.";
-    netns: Option<i32>, Dict, "", "", "unknown", "Inode of the network namespace.";
+    netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace.";
     ifindex: Option<i32>, Dict, "", "", "no device known", "Device.";
     len_bytes: i64, Delta, "bytes", "", "", "`skb->len`.";
     gso_size: Option<i32>, Dict, "bytes", "", "not a segmentation packet", "Payload per segment.";
@@ -166,7 +168,7 @@ table! { PROCESS, ProcessRow, "process", 65536,
 table! { DEVICE, DeviceRow, "device", 65536,
     "Network interfaces of the DUT, one row per name that they had.",
     "as recorded. Source: kernel behaviour log.", {
-    netns: i32, Dict, "", "", "", "Inode of the network namespace.";
+    netns: i64, Dict, "", "", "", "Inode of the network namespace.";
     netns_name: String, Dict, "", "", "", "Its name under /run/netns, empty: none.";
     ifindex: i32, Delta, "", "", "", "Interface index.";
     name: String, Dict, "", "", "", "Name.";

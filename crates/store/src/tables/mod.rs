@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 /// Version of this set of tables. A new column that may be null does not change it (readers ignore what they do not
 /// know and read what is missing as null); anything else does.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColType {
