@@ -189,7 +189,7 @@ def integrate(out: Path, facts: dict, add) -> None:
         (out / "integrate.json").write_text(json.dumps(told, indent=1) + "\n")
         add("kpat integrate ends with 0", True)
         # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
-        bad = {x["cause"]: x["count"] for x in told["losses"] if x["cause"] != "recursion" or x["count"] > 0.001 * told["records"]}
+        bad = {x["cause"]: x["count"] for x in told["losses"] if x["cause"] != "recursion" or x["count"] > 0.01 * told["records"]}
         add("the record lost nothing", not bad, f"lost: {bad}")
     except (Refusal, ValueError) as e:
         add("kpat integrate ends with 0", False, str(e))
