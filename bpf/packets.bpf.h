@@ -163,8 +163,9 @@ static __always_inline u16 ethertype(struct header_offsets h, u64 head)
 }
 
 /*
- * What NAT, forwarding and checksums leave alone. IPv4: identification, protocol and TCP sequence, ICMP sequence or UDP
- * length; 0 where the identification is 0 (then packets of a flow look alike). IPv6 has no identification: the first
+ * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP sequence or UDP
+ * length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
+ * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the first
  * eight bytes of the transport header, which NAT does not touch there.
  */
 static __noinline u64 identity(u64 net, u64 transport, u32 proto)
@@ -180,11 +181,14 @@ static __noinline u64 identity(u64 net, u64 transport, u32 proto)
 		return 0;
 	id = h.w0 >> 32 & 0xffff;
 	l4 = h.w1 >> 8 & 0xff;
-	if (!id)
-		return 0;
 	if (l4 == 6)
 		return l4 << 56 | id << 32 | t.w0 >> 32;
 	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48);
+}
+
+static __always_inline bool names_packet(u64 ident)
+{
+	return ident >> 32 & 0xffff;
 }
 
 #define SAME_PACKET_NS 2000000000ULL
@@ -366,7 +370,7 @@ static __noinline void log_lineage(struct kp_ring_ctl *ctl, u32 kind, u64 parent
 /* With guess_reuse: the packet that had these headers a moment ago, 0: none. */
 static __noinline u64 known_again(struct kp_ring_ctl *ctl, u64 ident, u64 now)
 {
-	struct ident_entry *s = ident ? ident_slot(ident) : NULL;
+	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
 
 	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now)
 		return 0;
@@ -376,7 +380,7 @@ static __noinline u64 known_again(struct kp_ring_ctl *ctl, u64 ident, u64 now)
 
 static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)
 {
-	struct ident_entry *s = ident ? ident_slot(ident) : NULL;
+	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
 
 	e->ident = ident;
 	if (!s)

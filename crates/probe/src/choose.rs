@@ -187,10 +187,11 @@ fn skb_members(b: &Btf, id: u32, base: u32, depth: u32) -> Vec<(String, u32)> {
         let (levels, target) = b.pointee(m.type_id);
         if levels == 1 && b.name_of(target) == "sk_buff" {
             out.push((b.str(m.name_off).to_string(), at));
-        } else if m.name_off == 0 || b.str(m.name_off).is_empty() {
-            if depth < 4 && b.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION)) {
-                out.extend(skb_members(b, inner, at, depth + 1));
-            }
+        } else if b.str(m.name_off).is_empty()
+            && depth < 4
+            && b.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION))
+        {
+            out.extend(skb_members(b, inner, at, depth + 1));
         }
     }
     out

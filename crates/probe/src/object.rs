@@ -4,7 +4,7 @@
 
 use crate::elf;
 use libbpf_rs::libbpf_sys as ffi;
-use libbpf_rs::{MapCore, ObjectBuilder, ProgramAttachType, ProgramType};
+use libbpf_rs::{MapCore, ObjectBuilder};
 use std::os::fd::{AsFd, BorrowedFd};
 
 static DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-direct.bpf.o"));
@@ -137,8 +137,7 @@ impl Plan {
                 Some(_) => p.set_autoload(true),
             }
         }
-        let object =
-            open.load().map_err(|e| Error::Load(format!("{} ({})", root_cause(&e), last_words())))?;
+        let object = open.load().map_err(|e| Error::Load(format!("{e:#} ({})", last_words())))?;
         Ok(Loaded { object, ring_bytes: self.ring_bytes, cpus: self.cpus })
     }
 }
@@ -152,7 +151,6 @@ fn set_types(p: &mut libbpf_rs::OpenProgramMut<'_>, kind: u32, attach: u32) {
         ffi::bpf_program__set_type(raw, kind);
         ffi::bpf_program__set_expected_attach_type(raw, attach);
     }
-    let _: Option<(ProgramType, ProgramAttachType)> = None;
 }
 
 /// Names of all raw tracepoint programs in the object: (program, tracepoint).
@@ -203,10 +201,6 @@ impl Loaded {
 
 fn raw(p: &libbpf_rs::Program<'_>) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(&p.as_fd())
-}
-
-fn root_cause(e: &libbpf_rs::Error) -> String {
-    format!("{e:#}")
 }
 
 std::thread_local! {

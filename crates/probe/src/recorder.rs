@@ -5,15 +5,14 @@
 //! take seconds on old kernels).
 
 use crate::attach::Attached;
-use crate::control::{self, Reply, Request, Status};
+use crate::control;
 use crate::mechanism::Mechanism;
 use crate::object::{Loaded, MAX_FUNCS, Plan};
 use crate::plan::{self, Decision, Tracepoint};
-use crate::profile::{Selection, glob};
 use crate::ring::Rings;
 use crate::sink::{Memory, Sink};
 use crate::{filter, kernel, netlink, sys};
-use kpat_klog::{Codec, Writer};
+use kpat_klog::Writer;
 use kpat_model as model;
 use kpat_model::meta::{self, Json};
 use kpat_model::{BootNs, LossCause};
@@ -23,94 +22,12 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Debug)]
-pub enum Mode {
-    Disk,
-    /// Flight recorder: this many bytes of memory; a dump holds the last so many seconds (None: all there is).
-    Memory {
-        bytes: usize,
-        last: Option<Duration>,
-        dump_on_drop: bool,
-    },
-}
+mod cost;
+mod live;
+mod types;
 
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub output: PathBuf,
-    pub mechanism: Option<Mechanism>,
-    pub selection: Selection,
-    pub filter: String,
-    /// Empty: all.
-    pub netns: Vec<netlink::NetnsRef>,
-    /// Interface names, looked up in the namespaces above. Empty: all.
-    pub interfaces: Vec<String>,
-    pub ring_bytes: usize,
-    /// Packets tracked at once.
-    pub packets: u32,
-    pub codec: Codec,
-    pub mode: Mode,
-    /// Attached, but not logging until told to resume.
-    pub paused: bool,
-    pub duration: Option<Duration>,
-    pub command: Vec<String>,
-    pub ready_file: Option<PathBuf>,
-    /// Let the kernel time our programs, in short windows.
-    pub measure_cost: bool,
-    pub words: Vec<String>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Plan(#[from] plan::Error),
-    #[error(transparent)]
-    Filter(#[from] filter::Error),
-    #[error(transparent)]
-    Log(#[from] kpat_klog::Error),
-    #[error(transparent)]
-    Control(#[from] control::Error),
-    #[error("cannot watch interfaces and routes: {0}")]
-    Netlink(#[from] netlink::Error),
-    #[error("no interface is called {0} in the namespaces recorded")]
-    NoInterface(String),
-    #[error("the kernel does not let its rings be mapped: {0}")]
-    Map(std::io::Error),
-    #[error("cannot run {program}: {source}")]
-    Command { program: String, source: std::io::Error },
-    #[error("{path}: {source}")]
-    Io { path: String, source: std::io::Error },
-}
-
-/// What the person at the terminal should hear.
-pub enum Note {
-    Decided { mechanism: Mechanism, passed_over: Vec<String>, functions: usize, left_out: usize },
-    Attaching { done: usize, of: usize },
-    Attached { functions: usize, seconds: f64 },
-    Ready,
-    Lost { cause: LossCause, cpu: i32, count: u64 },
-    Dumped { path: PathBuf, records: u64 },
-    DiskFull,
-    Detaching,
-}
-
-/// A log that was written.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Written {
-    pub path: PathBuf,
-    pub records: u64,
-    pub bytes: u64,
-}
-
-/// How it ended.
-pub struct Outcome {
-    pub summary: meta::Summary,
-    pub functions: usize,
-    pub left_out: Vec<(String, String)>,
-    pub mechanism: Mechanism,
-    /// Exit code of the command that was recorded, if there was one.
-    pub command_code: Option<i32>,
-    pub outputs: Vec<Written>,
-}
+use cost::Stats;
+pub use types::{Error, Mode, Note, Options, Outcome, Written};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);
@@ -196,22 +113,6 @@ pub struct Recorder {
     /// Room that is given back when the disk was full, so that the end of the log can be written.
     reserve: Option<Reserve>,
     rate: (Instant, u64, f64),
-}
-
-/// Program statistics, sampled: the kernel's switch for them costs two clock reads a run while it is on.
-#[derive(Default)]
-struct Stats {
-    on: Option<std::os::fd::OwnedFd>,
-    since: Option<Instant>,
-    last: Option<Instant>,
-    /// Sums over the windows.
-    runs: u64,
-    run_ns: u64,
-    records: u64,
-    recursion: u64,
-    at_start: (u64, u64, u64),
-    records_at_start: u64,
-    broken: bool,
 }
 
 impl Recorder {
@@ -506,63 +407,6 @@ impl Recorder {
         }
     }
 
-    fn program_totals(&self) -> (u64, u64, u64) {
-        let names = plan::programs(&self.decision, &self.tracepoints);
-        let own = names
-            .iter()
-            .filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one"))
-            .filter_map(|(n, _)| self.loaded.program(n));
-        let mut t = (0, 0, 0);
-        for s in own.chain(self.attached.clones()).filter_map(|fd| sys::prog_stats(fd).ok()) {
-            t = (t.0 + s.runs, t.1 + s.run_ns, t.2 + s.recursion_misses);
-        }
-        t
-    }
-
-    /// The first two seconds, then windows of a tenth of a second, one a second; recursion misses are counted by the kernel all the time.
-    fn sample_cost(&mut self, now: BootNs) {
-        if self.stats.broken
-            || (self.stats.on.is_none()
-                && self.stats.last.is_some_and(|t| t.elapsed() < Duration::from_secs(1)))
-        {
-            return;
-        }
-        if let Some(since) = self.stats.since {
-            let window = if self.stats.last.is_none() { 2000 } else { 100 };
-            if since.elapsed() < Duration::from_millis(window) && !self.paused {
-                return;
-            }
-            self.stats.on = None;
-            let t = self.program_totals();
-            self.stats.runs += t.0 - self.stats.at_start.0;
-            self.stats.run_ns += t.1 - self.stats.at_start.1;
-            self.stats.records += self.sink.records - self.stats.records_at_start;
-            let missed = t.2.saturating_sub(self.stats.recursion);
-            if missed > 0 {
-                let from = BootNs(now.0 - 1_000_000_000);
-                self.sink.loss(&model::Loss {
-                    cause: LossCause::Recursion,
-                    cpu: -1,
-                    from,
-                    to: now,
-                    count: missed,
-                });
-                self.stats.recursion = t.2;
-            }
-            (self.stats.since, self.stats.last) = (None, Some(Instant::now()));
-        } else if self.options.measure_cost {
-            match sys::enable_stats() {
-                Ok(fd) => {
-                    self.stats.on = Some(fd);
-                    self.stats.since = Some(Instant::now());
-                    self.stats.at_start = self.program_totals();
-                    self.stats.records_at_start = self.sink.records;
-                }
-                Err(_) => self.stats.broken = true,
-            }
-        }
-    }
-
     fn rate_mark(&mut self) {
         let (at, was, _) = self.rate;
         let per_second = (self.sink.records - was) as f64 / at.elapsed().as_secs_f64().max(1e-3);
@@ -602,169 +446,6 @@ impl Recorder {
                 Some(meta::LossTotal { cause: LossCause::from_u8(cause)?.name().into(), cpu, count })
             })
             .collect()
-    }
-
-    fn serve(&mut self, tell: &mut dyn FnMut(Note)) -> bool {
-        let mut asked = None;
-        let Some(server) = self.server.take() else { return false };
-        server.serve(&mut |r| match r {
-            Request::Status => Reply::Status(Box::new(self.status())),
-            Request::On(globs) => self.turn(&globs, true),
-            Request::Off(globs) => self.turn(&globs, false),
-            Request::Pause | Request::Resume => {
-                self.paused = matches!(r, Request::Pause);
-                self.switch();
-                self.note(if self.paused { "paused" } else { "resumed" });
-                Reply::Done(if self.paused {
-                    "paused: attached, not logging".into()
-                } else {
-                    "logging".into()
-                })
-            }
-            Request::Dump if self.memory.is_none() => {
-                Reply::Refused("this recording writes to disk all the time; dump is for --memory".into())
-            }
-            Request::Dump => {
-                asked = Some(Request::Dump);
-                Reply::Done(format!("dumping to {}", self.dump_path().display()))
-            }
-            Request::Stop => {
-                asked = Some(Request::Stop);
-                Reply::Done("stopping".into())
-            }
-        });
-        self.server = Some(server);
-        match asked {
-            Some(Request::Dump) => {
-                if self.dump(tell).is_err() {
-                    tell(Note::DiskFull);
-                }
-                false
-            }
-            Some(_) => true,
-            None => false,
-        }
-    }
-
-    fn turn(&mut self, globs: &[String], on: bool) -> Reply {
-        let (mut n, mut fits) = (0, 0);
-        let word = if on { "on" } else { "off" };
-        for t in &self.tracepoints {
-            let name = plan::tracepoint_name(&t.name);
-            let Some(func) = t.func.filter(|_| globs.iter().any(|g| glob(g, &name) || glob(g, &t.name)))
-            else {
-                continue;
-            };
-            fits += 1;
-            let changed = if on { self.points_off.remove(&func) } else { self.points_off.insert(func) };
-            n += changed as usize;
-        }
-        for (i, c) in self.decision.functions.iter().enumerate() {
-            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) {
-                fits += 1;
-                n += (self.on[i] != on) as usize;
-                self.on[i] = on;
-            }
-        }
-        if fits == 0 {
-            return Reply::Refused(format!("no probed function fits {}", globs.join(" ")));
-        }
-        self.switch();
-        self.note(&format!("{n} functions {word}: {}", globs.join(" ")));
-        let (now_on, all) = self.counts();
-        Reply::Done(format!("{n} functions switched {word}, {now_on} of {all} are on"))
-    }
-
-    /// Functions (or tracepoints) that are logged now, and that could be.
-    fn counts(&self) -> (usize, usize) {
-        let points = self.tracepoints.iter().filter(|t| t.func.is_some()).count();
-        let on = self.on.iter().filter(|o| **o).count() + points - self.points_off.len();
-        (on, self.decision.logged.iter().filter(|l| **l).count() + points)
-    }
-
-    fn note(&mut self, text: &str) {
-        self.sink.event(&model::Event {
-            kind: model::EventKind::Control,
-            ctx: model::Context::Task,
-            pid: std::process::id(),
-            at: sys::boot_now(),
-            packet: model::PacketId::NONE,
-            netns: 0,
-            a: 0,
-            b: 0,
-            text: text.into(),
-        });
-    }
-
-    fn status(&mut self) -> Status {
-        if self.rate.0.elapsed() > Duration::from_millis(200) {
-            self.rate_mark();
-        }
-        let fill = (0..self.rings.cpus()).map(|c| self.rings.backlog(c)).max().unwrap_or(0);
-        Status {
-            pid: std::process::id(),
-            output: self.options.output.display().to_string(),
-            mode: if self.memory.is_some() { "memory" } else { "disk" }.into(),
-            mechanism: self.decision.mechanism.name().into(),
-            paused: self.paused,
-            seconds: self.started.elapsed().as_secs_f64(),
-            functions: self.counts().1,
-            functions_on: self.counts().0,
-            records: self.sink.records,
-            records_per_second: self.rate.2,
-            bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
-            memory_bytes: self.memory.as_ref().map_or(0, |m| m.bytes() as u64),
-            losses: self.loss_totals(),
-            ring_fill_percent: fill as f64 * 100.0 / self.rings.ring_bytes() as f64,
-        }
-    }
-
-    fn dump_path(&self) -> PathBuf {
-        let p = &self.options.output;
-        if self.dumps == 0 { p.clone() } else { p.with_extension(format!("{}.kbl", self.dumps)) }
-    }
-
-    /// Flight recorder: writes what is in memory to a log of its own.
-    fn dump(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let Mode::Memory { last, .. } = self.options.mode else { return Ok(()) };
-        let now = sys::boot_now();
-        self.drain();
-        for cpu in 0..self.rings.cpus() {
-            self.sink.look(&self.rings, cpu, now, true);
-        }
-        let Some(m) = &mut self.memory else { return Ok(()) };
-        self.sink.take_ready().into_iter().for_each(|c| m.push(c));
-        let since = last.map_or(BootNs(i64::MIN), |d| BootNs(now.0 - d.as_nanos() as i64));
-        let (chunks, evicted) = (m.take(since), m.evicted_records);
-        let path = self.dump_path();
-        let records = chunks.iter().map(|c| c.count as u64).sum();
-        let mut w = self.open(&path)?;
-        for c in chunks {
-            w.chunk(c)?;
-        }
-        if evicted > 0 {
-            let mut e = kpat_klog::Encoder::new(0, self.options.codec);
-            e.loss(&model::Loss {
-                cause: LossCause::Evicted,
-                cpu: -1,
-                from: self.meta.started.boot,
-                to: now,
-                count: evicted,
-            });
-            if let Some(c) = e.finish() {
-                w.chunk(c)?;
-            }
-        }
-        w.json(&Json::Symbols(self.symbols()))?;
-        let mut s = self.summary(true, "dumped");
-        s.records = records;
-        s.bytes = w.bytes_written();
-        w.json(&Json::Summary(Box::new(s)))?;
-        w.flush()?;
-        self.dumps += 1;
-        self.outputs.push(Written { path: path.clone(), records, bytes: w.bytes_written() });
-        tell(Note::Dumped { path, records });
-        Ok(())
     }
 
     /// Calls in the kernel side's table whose return did not come. Session mechanisms keep calls in the call itself:

@@ -1,0 +1,177 @@
+//! While it runs: requests are answered, functions switched, the flight recorder dumped.
+
+use super::{Error, Mode, Note, Recorder, Written};
+use crate::control::{Reply, Request, Status};
+use crate::profile::glob;
+use crate::{plan, sys};
+use kpat_klog::Writer;
+use kpat_model as model;
+use kpat_model::meta::Json;
+use kpat_model::{BootNs, LossCause};
+use std::path::PathBuf;
+use std::time::Duration;
+
+impl Recorder {
+    pub(super) fn serve(&mut self, tell: &mut dyn FnMut(Note)) -> bool {
+        let mut asked = None;
+        let Some(server) = self.server.take() else { return false };
+        server.serve(&mut |r| match r {
+            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::On(globs) => self.turn(&globs, true),
+            Request::Off(globs) => self.turn(&globs, false),
+            Request::Pause | Request::Resume => {
+                self.paused = matches!(r, Request::Pause);
+                self.switch();
+                self.note(if self.paused { "paused" } else { "resumed" });
+                Reply::Done(if self.paused {
+                    "paused: attached, not logging".into()
+                } else {
+                    "logging".into()
+                })
+            }
+            Request::Dump if self.memory.is_none() => {
+                Reply::Refused("this recording writes to disk all the time; dump is for --memory".into())
+            }
+            Request::Dump => {
+                asked = Some(Request::Dump);
+                Reply::Done(format!("dumping to {}", self.dump_path().display()))
+            }
+            Request::Stop => {
+                asked = Some(Request::Stop);
+                Reply::Done("stopping".into())
+            }
+        });
+        self.server = Some(server);
+        match asked {
+            Some(Request::Dump) => {
+                if self.dump(tell).is_err() {
+                    tell(Note::DiskFull);
+                }
+                false
+            }
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    fn turn(&mut self, globs: &[String], on: bool) -> Reply {
+        let (mut n, mut fits) = (0, 0);
+        let word = if on { "on" } else { "off" };
+        for t in &self.tracepoints {
+            let name = plan::tracepoint_name(&t.name);
+            let Some(func) = t.func.filter(|_| globs.iter().any(|g| glob(g, &name) || glob(g, &t.name)))
+            else {
+                continue;
+            };
+            fits += 1;
+            let changed = if on { self.points_off.remove(&func) } else { self.points_off.insert(func) };
+            n += changed as usize;
+        }
+        for (i, c) in self.decision.functions.iter().enumerate() {
+            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) {
+                fits += 1;
+                n += (self.on[i] != on) as usize;
+                self.on[i] = on;
+            }
+        }
+        if fits == 0 {
+            return Reply::Refused(format!("no probed function fits {}", globs.join(" ")));
+        }
+        self.switch();
+        self.note(&format!("{n} functions {word}: {}", globs.join(" ")));
+        let (now_on, all) = self.counts();
+        Reply::Done(format!("{n} functions switched {word}, {now_on} of {all} are on"))
+    }
+
+    /// Functions (or tracepoints) that are logged now, and that could be.
+    fn counts(&self) -> (usize, usize) {
+        let points = self.tracepoints.iter().filter(|t| t.func.is_some()).count();
+        let on = self.on.iter().filter(|o| **o).count() + points - self.points_off.len();
+        (on, self.decision.logged.iter().filter(|l| **l).count() + points)
+    }
+
+    fn note(&mut self, text: &str) {
+        self.sink.event(&model::Event {
+            kind: model::EventKind::Control,
+            ctx: model::Context::Task,
+            pid: std::process::id(),
+            at: sys::boot_now(),
+            packet: model::PacketId::NONE,
+            netns: 0,
+            a: 0,
+            b: 0,
+            text: text.into(),
+        });
+    }
+
+    fn status(&mut self) -> Status {
+        if self.rate.0.elapsed() > Duration::from_millis(200) {
+            self.rate_mark();
+        }
+        let fill = (0..self.rings.cpus()).map(|c| self.rings.backlog(c)).max().unwrap_or(0);
+        Status {
+            pid: std::process::id(),
+            output: self.options.output.display().to_string(),
+            mode: if self.memory.is_some() { "memory" } else { "disk" }.into(),
+            mechanism: self.decision.mechanism.name().into(),
+            paused: self.paused,
+            seconds: self.started.elapsed().as_secs_f64(),
+            functions: self.counts().1,
+            functions_on: self.counts().0,
+            records: self.sink.records,
+            records_per_second: self.rate.2,
+            bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
+            memory_bytes: self.memory.as_ref().map_or(0, |m| m.bytes() as u64),
+            losses: self.loss_totals(),
+            ring_fill_percent: fill as f64 * 100.0 / self.rings.ring_bytes() as f64,
+        }
+    }
+
+    fn dump_path(&self) -> PathBuf {
+        let p = &self.options.output;
+        if self.dumps == 0 { p.clone() } else { p.with_extension(format!("{}.kbl", self.dumps)) }
+    }
+
+    /// Flight recorder: writes what is in memory to a log of its own.
+    pub(super) fn dump(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        let Mode::Memory { last, .. } = self.options.mode else { return Ok(()) };
+        let now = sys::boot_now();
+        self.drain();
+        for cpu in 0..self.rings.cpus() {
+            self.sink.look(&self.rings, cpu, now, true);
+        }
+        let Some(m) = &mut self.memory else { return Ok(()) };
+        self.sink.take_ready().into_iter().for_each(|c| m.push(c));
+        let since = last.map_or(BootNs(i64::MIN), |d| BootNs(now.0 - d.as_nanos() as i64));
+        let (chunks, evicted) = (m.take(since), m.evicted_records);
+        let path = self.dump_path();
+        let records = chunks.iter().map(|c| c.count as u64).sum();
+        let mut w = self.open(&path)?;
+        for c in chunks {
+            w.chunk(c)?;
+        }
+        if evicted > 0 {
+            let mut e = kpat_klog::Encoder::new(0, self.options.codec);
+            e.loss(&model::Loss {
+                cause: LossCause::Evicted,
+                cpu: -1,
+                from: self.meta.started.boot,
+                to: now,
+                count: evicted,
+            });
+            if let Some(c) = e.finish() {
+                w.chunk(c)?;
+            }
+        }
+        w.json(&Json::Symbols(self.symbols()))?;
+        let mut s = self.summary(true, "dumped");
+        s.records = records;
+        s.bytes = w.bytes_written();
+        w.json(&Json::Summary(Box::new(s)))?;
+        w.flush()?;
+        self.dumps += 1;
+        self.outputs.push(Written { path: path.clone(), records, bytes: w.bytes_written() });
+        tell(Note::Dumped { path, records });
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! What a recording is told, what it says, how it ends.
+
+use crate::mechanism::Mechanism;
+use crate::profile::Selection;
+use crate::{control, filter, netlink, plan};
+use kpat_klog::Codec;
+use kpat_model::LossCause;
+use kpat_model::meta;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub enum Mode {
+    Disk,
+    /// Flight recorder: this many bytes of memory; a dump holds the last so many seconds (None: all there is).
+    Memory {
+        bytes: usize,
+        last: Option<Duration>,
+        dump_on_drop: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub output: PathBuf,
+    pub mechanism: Option<Mechanism>,
+    pub selection: Selection,
+    pub filter: String,
+    /// Empty: all.
+    pub netns: Vec<netlink::NetnsRef>,
+    /// Interface names, looked up in the namespaces above. Empty: all.
+    pub interfaces: Vec<String>,
+    pub ring_bytes: usize,
+    /// Packets tracked at once.
+    pub packets: u32,
+    pub codec: Codec,
+    pub mode: Mode,
+    /// Attached, but not logging until told to resume.
+    pub paused: bool,
+    pub duration: Option<Duration>,
+    pub command: Vec<String>,
+    pub ready_file: Option<PathBuf>,
+    /// Let the kernel time our programs, in short windows.
+    pub measure_cost: bool,
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
+    #[error(transparent)]
+    Filter(#[from] filter::Error),
+    #[error(transparent)]
+    Log(#[from] kpat_klog::Error),
+    #[error(transparent)]
+    Control(#[from] control::Error),
+    #[error("cannot watch interfaces and routes: {0}")]
+    Netlink(#[from] netlink::Error),
+    #[error("no interface is called {0} in the namespaces recorded")]
+    NoInterface(String),
+    #[error("the kernel does not let its rings be mapped: {0}")]
+    Map(std::io::Error),
+    #[error("cannot run {program}: {source}")]
+    Command { program: String, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Io { path: String, source: std::io::Error },
+}
+
+/// What the person at the terminal should hear.
+pub enum Note {
+    Decided { mechanism: Mechanism, passed_over: Vec<String>, functions: usize, left_out: usize },
+    Attaching { done: usize, of: usize },
+    Attached { functions: usize, seconds: f64 },
+    Ready,
+    Lost { cause: LossCause, cpu: i32, count: u64 },
+    Dumped { path: PathBuf, records: u64 },
+    DiskFull,
+    Detaching,
+}
+
+/// A log that was written.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Written {
+    pub path: PathBuf,
+    pub records: u64,
+    pub bytes: u64,
+}
+
+/// How it ended.
+pub struct Outcome {
+    pub summary: meta::Summary,
+    pub functions: usize,
+    pub left_out: Vec<(String, String)>,
+    pub mechanism: Mechanism,
+    /// Exit code of the command that was recorded, if there was one.
+    pub command_code: Option<i32>,
+    pub outputs: Vec<Written>,
+}
