@@ -35,30 +35,38 @@ def size_of(folder):
     return sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(folder) for f in fs)
 
 
-def measure(kpat, synth, folder, millions, rounds, save):
-    rows = []
+class Bench:
+    def __init__(self, kpat, synth, folder, save, rows=None):
+        self.kpat, self.synth, self.folder, self.save, self.rows = kpat, synth, folder, save, rows or []
 
-    def add(**r):
-        rows.append(r | {"load_average": os.getloadavg()[0]})
-        save(rows)
-        print(json.dumps(rows[-1]), flush=True)
+    def add(self, **r):
+        self.rows.append(r | {"load_average": os.getloadavg()[0]})
+        self.save(self.rows)
+        print(json.dumps(self.rows[-1]), flush=True)
 
-    for m in millions:
-        d = os.path.join(folder, f"{m}m")
+    def files(self, m):
+        d = os.path.join(self.folder, f"{m}m")
         kbl, wire, store = (os.path.join(d, x) for x in ("x.kbl", "w.pcapng", "x.kpat"))
         if not os.path.exists(kbl):
-            subprocess.run([synth, d, str(m * 1000000), str(m * 100000)], check=True, stdout=subprocess.DEVNULL)
-        join = [kpat, "integrate", kbl, wire, "-o", store, "--force", "--json", "--no-progress"]
-        shark = ["tshark", "-r", wire, *TSHARK]
-        said = {}
-        for n in range(1, (rounds if m <= 10 else 1) + 1):
-            what, out = timed(join, folder)
+            subprocess.run([self.synth, d, str(m * 1000000), str(m * 100000)], check=True, stdout=subprocess.DEVNULL)
+        return kbl, wire, store
+
+    def integrate(self, m, rounds, peer_rounds):
+        kbl, wire, store = self.files(m)
+        join = [self.kpat, "integrate", kbl, wire, "-o", store, "--force", "--json", "--no-progress"]
+        for n in range(1, rounds + 1):
+            what, out = timed(join, self.folder)
             said = json.loads(out)
             counts = {k: said[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
-            add(millions=m, what="integrate", round=n, **what, **counts, log_bytes=os.path.getsize(kbl), store_bytes=size_of(store))
-            if m <= 10:
-                what, out = timed(shark, folder)
-                add(millions=m, what="tshark", round=n, **what, frames=out.count(b"\n"), wire_bytes=os.path.getsize(wire))
+            sizes = {"log_bytes": os.path.getsize(kbl), "store_bytes": size_of(store)}
+            self.add(millions=m, what="integrate", round=n, **what, **counts, **sizes)
+            if n <= peer_rounds:
+                what, out = timed(["tshark", "-r", wire, *TSHARK], self.folder)
+                self.add(millions=m, what="tshark", round=n, **what, frames=out.count(b"\n"), wire_bytes=os.path.getsize(wire))
+
+    def look(self, m, rounds):
+        store = self.files(m)[2]
+        said = next(r for r in self.rows if r["millions"] == m and r["what"] == "integrate")
         looks = {
             "packet, first": ["packet", "5", store],
             "packet, middle": ["packet", str(said["packets"] // 2), store],
@@ -69,10 +77,18 @@ def measure(kpat, synth, folder, millions, rounds, save):
             "packets": ["packets", store],
             "info": ["info", store],
         }
-        for n in range(1, 6):
+        for n in range(1, rounds + 1):
             for what, command in looks.items():
-                t, out = timed([kpat, *command], folder)
-                add(millions=m, what=what, round=n, **t)
+                t, out = timed([self.kpat, *command], self.folder)
+                self.add(millions=m, what=what, round=n, **t)
             started = time.monotonic()
-            p = subprocess.run(f"'{kpat}' packets '{store}' --limit 0 | head -20", shell=True, capture_output=True)
-            add(millions=m, what="packets --limit 0 | head", round=n, rc=p.returncode, wall_s=time.monotonic() - started)
+            p = subprocess.run(f"'{self.kpat}' packets '{store}' --limit 0 | head -20", shell=True, capture_output=True)
+            self.add(millions=m, what="packets --limit 0 | head", round=n, rc=p.returncode, wall_s=time.monotonic() - started)
+
+
+def measure(kpat, synth, folder, millions, rounds, save):
+    b = Bench(kpat, synth, folder, save)
+    for m in millions:
+        # tshark is slow and even: twice is enough for the large ones.
+        b.integrate(m, rounds if m <= 10 else 1, 0 if m > 10 else 2 if m > 1 else rounds)
+        b.look(m, 5)
