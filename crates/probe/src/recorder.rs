@@ -156,6 +156,7 @@ impl Recorder {
         let switches =
             Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
         let clock = Instant::now();
+        let stats = Stats::begin(options.measure_cost);
         let attached = plan::attach(&loaded, &mut decision, &tracepoints, &mut |done, of| {
             tell(Note::Attaching { done, of })
         })?;
@@ -181,7 +182,7 @@ impl Recorder {
             started: Instant::now(),
             cpu_at_start: own_cpu_ns(),
             cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
-            stats: Stats::default(),
+            stats,
             rate: (Instant::now(), 0, 0.0),
             writer: None,
             dumps: 0,
@@ -222,7 +223,7 @@ impl Recorder {
         lower_priority(10);
         self.started = Instant::now();
         self.cpu_at_start = own_cpu_ns();
-        self.sample_cost(sys::boot_now());
+        self.start_window();
         self.switch();
         if let Some(path) = &self.options.ready_file {
             std::fs::write(path, format!("{}\n", std::process::id()))
@@ -334,7 +335,7 @@ impl Recorder {
                 sink.loss(&model::Loss { cause: LossCause::RingFull, cpu: -1, from, to: now, count: missed });
             }
         }
-        self.sample_cost(now);
+        self.sample_cost(now, false);
         for (&(cause, cpu), &n) in &self.sink.lost {
             let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);
             if more > 0
@@ -476,7 +477,8 @@ impl Recorder {
     ) -> Result<Outcome, Error> {
         self.paused = true;
         self.switch();
-        self.sample_cost(sys::boot_now());
+        self.drain();
+        self.sample_cost(sys::boot_now(), true);
         // calls that are open return within this; what is open still is counted
         std::thread::sleep(Duration::from_millis(20));
         self.drain();

@@ -6,20 +6,30 @@ use kpat_model as model;
 use kpat_model::{BootNs, LossCause};
 use std::time::{Duration, Instant};
 
-/// Program statistics, sampled: the kernel's switch for them costs two clock reads a run while it is on.
+/// How long the kernel times our programs: from before they are attached until this long after they log. Its switch
+/// patches kernel text, so it is thrown once while programs run, not again and again; and while it is on, each run pays
+/// two clock reads.
+const WINDOW: Duration = Duration::from_secs(2);
+
 #[derive(Default)]
 pub(super) struct Stats {
-    pub(super) on: Option<std::os::fd::OwnedFd>,
-    pub(super) since: Option<Instant>,
-    pub(super) last: Option<Instant>,
-    /// Sums over the windows.
+    /// Held while the kernel times.
+    on: Option<std::os::fd::OwnedFd>,
+    since: Option<Instant>,
+    /// In the window.
     pub(super) runs: u64,
     pub(super) run_ns: u64,
     pub(super) records: u64,
-    recursion: u64,
     at_start: (u64, u64, u64),
-    records_at_start: u64,
-    broken: bool,
+    recursion: u64,
+    looked: Option<(Instant, BootNs)>,
+}
+
+impl Stats {
+    /// Before anything is attached. `measure` false, or a kernel that refuses: nothing is timed.
+    pub(super) fn begin(measure: bool) -> Stats {
+        Stats { on: measure.then(|| sys::enable_stats().ok()).flatten(), ..Default::default() }
+    }
 }
 
 impl Recorder {
@@ -36,47 +46,39 @@ impl Recorder {
         t
     }
 
-    /// The first two seconds, then windows of a tenth of a second, one a second; recursion misses are counted by the kernel all the time.
-    pub(super) fn sample_cost(&mut self, now: BootNs) {
-        if self.stats.broken
-            || (self.stats.on.is_none()
-                && self.stats.last.is_some_and(|t| t.elapsed() < Duration::from_secs(1)))
-        {
+    pub(super) fn start_window(&mut self) {
+        self.stats.since = self.stats.on.as_ref().map(|_| Instant::now());
+        self.stats.at_start = self.program_totals();
+        self.stats.recursion = self.stats.at_start.2;
+        self.stats.looked = Some((Instant::now(), sys::boot_now()));
+    }
+
+    /// Ends the window when it is over (or `last`), and counts refused runs once a second: the kernel counts those all
+    /// the time, but neither by CPU nor by function.
+    pub(super) fn sample_cost(&mut self, now: BootNs, last: bool) {
+        let Some((looked, from)) = self.stats.looked else { return };
+        let over = self.stats.since.is_some_and(|t| last || t.elapsed() >= WINDOW);
+        if !over && !last && looked.elapsed() < Duration::from_secs(1) {
             return;
         }
-        if let Some(since) = self.stats.since {
-            let window = if self.stats.last.is_none() { 2000 } else { 100 };
-            if since.elapsed() < Duration::from_millis(window) && !self.paused {
-                return;
-            }
-            self.stats.on = None;
-            let t = self.program_totals();
-            self.stats.runs += t.0 - self.stats.at_start.0;
-            self.stats.run_ns += t.1 - self.stats.at_start.1;
-            self.stats.records += self.sink.records - self.stats.records_at_start;
-            let missed = t.2.saturating_sub(self.stats.recursion);
-            if missed > 0 {
-                let from = BootNs(now.0 - 1_000_000_000);
-                self.sink.loss(&model::Loss {
-                    cause: LossCause::Recursion,
-                    cpu: -1,
-                    from,
-                    to: now,
-                    count: missed,
-                });
-                self.stats.recursion = t.2;
-            }
-            (self.stats.since, self.stats.last) = (None, Some(Instant::now()));
-        } else if self.options.measure_cost {
-            match sys::enable_stats() {
-                Ok(fd) => {
-                    self.stats.on = Some(fd);
-                    self.stats.since = Some(Instant::now());
-                    self.stats.at_start = self.program_totals();
-                    self.stats.records_at_start = self.sink.records;
-                }
-                Err(_) => self.stats.broken = true,
-            }
+        self.stats.looked = Some((Instant::now(), now));
+        let t = self.program_totals();
+        if over {
+            (self.stats.on, self.stats.since) = (None, None);
+            self.stats.runs = t.0 - self.stats.at_start.0;
+            self.stats.run_ns = t.1 - self.stats.at_start.1;
+            self.stats.records = self.sink.records;
+        }
+        let missed = t.2.saturating_sub(self.stats.recursion);
+        if missed > 0 {
+            self.sink.loss(&model::Loss {
+                cause: LossCause::Recursion,
+                cpu: -1,
+                from,
+                to: now,
+                count: missed,
+            });
+            self.stats.recursion = t.2;
         }
     }
 }
