@@ -43,9 +43,9 @@ pub struct Args {
     /// Written when everything is attached and logging
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Ring of each CPU (power of two, at least 64K)
-    #[arg(long, default_value = "8M", value_name = "SIZE", value_parser = parse_ring)]
-    ring: u64,
+    /// Ring of each CPU: a power of two, at least 64K [default: 128M shared among the CPUs, 4M to 64M each]
+    #[arg(long, value_name = "SIZE", value_parser = parse_ring)]
+    ring: Option<u64>,
     /// Packets that can be followed at once
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     packets: u32,
@@ -83,6 +83,10 @@ fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(format!("{unit:?} is no unit of size; write 64K, 8M or 1G")),
     };
     n.checked_mul(factor).filter(|n| *n <= 1 << 36).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn default_ring() -> usize {
+    ((128 << 20) / kpat_probe::kernel::possible_cpus()).next_power_of_two().clamp(4 << 20, 64 << 20)
 }
 
 fn parse_ring(text: &str) -> Result<u64, String> {
@@ -134,7 +138,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         filter: args.filter.clone(),
         netns: namespaces(&args.netns)?,
         interfaces: args.interfaces.clone(),
-        ring_bytes: args.ring as usize,
+        ring_bytes: args.ring.map_or_else(default_ring, |n| n as usize),
         packets: args.packets,
         codec: if args.compress { Codec::Zstd } else { Codec::None },
         mode,

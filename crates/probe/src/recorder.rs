@@ -220,7 +220,8 @@ impl Recorder {
     /// Runs until stopped by signal, request, time, or the end of the command.
     pub fn run(mut self, tell: &mut dyn FnMut(Note)) -> Result<Outcome, Error> {
         catch_signals();
-        lower_priority(10);
+        set_priority(CALM);
+        let mut hurried = false;
         self.started = Instant::now();
         self.cpu_at_start = own_cpu_ns();
         self.start_window();
@@ -264,6 +265,12 @@ impl Recorder {
                     let summary = self.summary(false, "");
                     self.write_json(&Json::Summary(Box::new(summary)), tell)?;
                 }
+            }
+            // other work may have the CPU, but not so long that records are lost
+            let hurry = fill > 0.25 || (fill > 0.05 && hurried);
+            if hurry != hurried {
+                set_priority(if hurry { HURRIED } else { CALM });
+                hurried = hurry;
             }
             if fill < 0.25 {
                 std::thread::sleep(Duration::from_millis(if fill < 0.02 { 10 } else { 2 }));
@@ -592,7 +599,11 @@ fn describe(
     }
 }
 
-fn lower_priority(nice: i32) {
+/// Niceness of the drain: usually behind everybody, before everybody when a ring fills up.
+const CALM: i32 = 10;
+const HURRIED: i32 = -10;
+
+fn set_priority(nice: i32) {
     // SAFETY: no memory is passed.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
