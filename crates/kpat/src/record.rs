@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Ring of each CPU: a power of two, at least 64K [default: 128M shared among the CPUs, 4M to 64M each]
-    #[arg(long, value_name = "SIZE", value_parser = parse_ring)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ring: Option<u64>,
     /// Packets that can be followed at once
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
@@ -89,12 +89,12 @@ fn default_ring() -> usize {
     ((128 << 20) / kpat_probe::kernel::possible_cpus()).next_power_of_two().clamp(4 << 20, 64 << 20)
 }
 
-fn parse_ring(text: &str) -> Result<u64, String> {
-    let n = parse_size(text)?;
-    if n.is_power_of_two() && (1 << 16..=1 << 30).contains(&n) {
-        return Ok(n);
+fn ring_bytes(wanted: Option<u64>) -> anyhow::Result<usize> {
+    match wanted {
+        None => Ok(default_ring()),
+        Some(n) if n.is_power_of_two() && (1 << 16..=1 << 30).contains(&n) => Ok(n as usize),
+        Some(n) => Err(usage(format!("--ring {n}: a ring is a power of two from 64K to 1G"))),
     }
-    Err(format!("{text} is not a power of two from 64K to 1G"))
 }
 
 fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
@@ -138,7 +138,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         filter: args.filter.clone(),
         netns: namespaces(&args.netns)?,
         interfaces: args.interfaces.clone(),
-        ring_bytes: args.ring.map_or_else(default_ring, |n| n as usize),
+        ring_bytes: ring_bytes(args.ring)?,
         packets: args.packets,
         codec: if args.compress { Codec::Zstd } else { Codec::None },
         mode,
