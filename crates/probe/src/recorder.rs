@@ -112,6 +112,8 @@ pub struct Recorder {
     overruns: u64,
     /// Room that is given back when the disk was full, so that the end of the log can be written.
     reserve: Option<Reserve>,
+    /// What a full disk cost so far, by CPU; told when there is room again, at the latest at the end.
+    disk_losses: Vec<model::Loss>,
     rate: (Instant, u64, f64),
 }
 
@@ -190,6 +192,7 @@ impl Recorder {
             disk_full: false,
             overruns: 0,
             reserve: None,
+            disk_losses: Vec::new(),
             options,
             decision,
             tracepoints,
@@ -266,7 +269,7 @@ impl Recorder {
                     self.write_json(&Json::Summary(Box::new(summary)), tell)?;
                 }
             }
-            // other work may have the CPU, but not so long that records are lost
+            // others may have the CPU, but not so long that records are lost
             let hurry = fill > 0.25 || (fill > 0.05 && hurried);
             if hurry != hurried {
                 set_priority(if hurry { HURRIED } else { CALM });
@@ -374,19 +377,22 @@ impl Recorder {
             let (count, first, cpu) = (c.count as u64, c.first, c.cpu);
             let Some(w) = &mut self.writer else { continue };
             match w.chunk(c) {
-                Ok(()) => self.disk_full = false,
+                Ok(()) => {
+                    self.disk_full = false;
+                    self.disk_losses.drain(..).for_each(|l| self.sink.tell(&l));
+                }
                 Err(kpat_klog::Error::DiskFull { .. }) => {
                     if !self.disk_full {
                         tell(Note::DiskFull);
                     }
                     self.disk_full = true;
-                    self.sink.loss(&model::Loss {
-                        cause: LossCause::Disk,
-                        cpu: cpu as i32,
-                        from: first,
-                        to: now,
-                        count,
-                    });
+                    let loss =
+                        model::Loss { cause: LossCause::Disk, cpu: cpu as i32, from: first, to: now, count };
+                    self.sink.count(&loss);
+                    match self.disk_losses.iter_mut().find(|l| l.cpu == loss.cpu) {
+                        Some(l) => (l.to, l.count) = (now, l.count + count),
+                        None => self.disk_losses.push(loss),
+                    }
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -513,6 +519,13 @@ impl Recorder {
         }
         let symbols = self.symbols();
         self.reserve = None;
+        // losses that went into the stream after the last chunk was written
+        self.housekeeping(tell, true)?;
+        let mut last = kpat_klog::Encoder::new(0, self.options.codec);
+        self.disk_losses.iter().for_each(|l| last.loss(l));
+        if let (Some(w), Some(chunk)) = (&mut self.writer, last.finish()) {
+            w.chunk(chunk)?;
+        }
         self.write_json(&Json::Symbols(symbols), tell)?;
         let summary = self.summary(true, reason);
         self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;

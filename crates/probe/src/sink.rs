@@ -115,8 +115,18 @@ impl Sink {
     }
 
     pub fn loss(&mut self, l: &model::Loss) {
-        self.cpus[l.cpu.max(0) as usize].encoder.loss(l);
+        self.count(l);
+        self.tell(l);
+    }
+
+    /// Adds to the totals only: the record itself cannot be written now.
+    pub fn count(&mut self, l: &model::Loss) {
         *self.lost.entry((l.cause as u8, l.cpu)).or_insert(0) += l.count;
+    }
+
+    /// Puts a loss that was counted before into the stream.
+    pub fn tell(&mut self, l: &model::Loss) {
+        self.cpus[l.cpu.max(0) as usize].encoder.loss(l);
     }
 
     pub fn take_ready(&mut self) -> Vec<Chunk> {
