@@ -27,9 +27,10 @@ static __always_inline u64 unpack_packet(u64 packed)
 	return newest - ((newest - low) & 0xffffff);
 }
 
-static __noinline u64 packet_id_of(struct sk_buff *skb)
+/* Inlined, as what calls it is eight frames from the deepest function, the most that kernels allow. */
+static __always_inline u64 packet_id_of(struct sk_buff *skb)
 {
-	struct packet_entry *e = packet_of(skb);
+	struct packet_entry *e = packet_of(skb, false);
 
 	return e ? e->id : 0;
 }
@@ -94,50 +95,75 @@ static __noinline void roles_at_entry(struct sk_buff *skb, struct packet_entry *
 		if (!kread_bit(skb, cloned))
 			packet_forget(e);
 	} else if (roles & KP_ROLE_GRO) {
-		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2));
+		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2), false);
 
 		struct kp_ring_ctl *ctl = ring_ctl();
 
 		if (merged && ctl)
-			log_lineage(ctl, KP_LIN_GRO, merged->id, e->id);
+			log_lineage(KP_LIN_GRO, merged->id, e->id);
+	} else if (roles & KP_ROLE_LINK) {
+		check_link(skb, head, e);
 	}
 }
 
-/*
- * Entry. `arg` is the argument that the cookie names, as it is. Returns what to keep for the return, 0: nothing.
- */
-static __always_inline u64 call_entry(u64 cookie, u64 arg, u64 arg2)
+/* What most functions are not: something is done to the packet's identity, or the packet lies behind a pointer. */
+__noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 {
 	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
 	struct packet_entry *e;
 	struct sk_buff *skb;
 	u64 now, id;
 
-	if (!func_mode[func])
-		return 0;
 	if (roles & KP_ROLE_RET)
 		return pack(bpf_ktime_get_boot_ns(), 0);
 	if (KP_COOKIE_DEREF(cookie) && bpf_probe_read_kernel(&arg, sizeof(arg), (void *)(arg + KP_COOKIE_OFF(cookie))))
 		return 0;
-	if (!arg)
-		return 0;
 	if (roles & KP_ROLE_LIST) {
+		if (!arg)
+			return 0;
 		now = bpf_ktime_get_boot_ns();
 		id = list_packets(arg, func, now);
-		if (!id)
-			return 0;
-	} else {
-		skb = (struct sk_buff *)(arg);
-		e = packet_of(skb);
-		if (!e)
-			return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
-		id = e->id;
-		if (roles)
-			roles_at_entry(skb, e, roles, arg2);
-		now = bpf_ktime_get_boot_ns();
-		e->seen = now;
+		return id ? pack(now, id) : 0;
 	}
+	skb = (struct sk_buff *)(arg);
+	e = packet_of(skb, false);
+	if (!e)
+		return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
+	id = e->id;
+	if (roles)
+		roles_at_entry(skb, e, roles, arg2);
+	now = bpf_ktime_get_boot_ns();
+	e->seen = now;
 	return pack(now, id);
+}
+
+/*
+ * Entry. `arg` is the argument that the cookie names, as it is. Returns what to keep for the return, 0: nothing. The caller
+ * has looked at func_mode.
+ */
+static __always_inline u64 call_entry(u64 cookie, u64 arg, u64 arg2)
+{
+	struct packet_entry *e;
+	u64 now;
+
+	if (cookie & KP_COOKIE_SPECIAL)
+		return special_entry(cookie, arg, arg2);
+	e = packet_of((struct sk_buff *)(arg), cookie & KP_COOKIE_SETTLED);
+	if (!e)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	e->seen = now;
+	return pack(now, e->id);
+}
+
+/* struct kp_call but for its first word, as three stores: the compiler would make nine. */
+static __always_inline void call_record(struct kp_call *r, u64 entry, u64 dur_and_tag, u64 packet_and_rest)
+{
+	u64 *w = (u64 *)r;
+
+	w[1] = entry;
+	w[2] = dur_and_tag;
+	w[3] = packet_and_rest;
 }
 
 struct born_walk {
@@ -164,7 +190,7 @@ static long born_step(u32 i, struct born_walk *w)
 			packet_forget(e);
 		child = new_packet_id();
 		if (packet_insert(head, child, w->now))
-			log_lineage(ctl, w->kind, w->parent, child);
+			log_lineage(w->kind, w->parent, child);
 		else
 			count_loss(ctl, KP_LOSS_PACKET_TABLE);
 	}
@@ -183,7 +209,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 	if (roles & KP_ROLE_EXPAND) {
 		head = arg ? kread_ptr((struct sk_buff *)arg, head) : 0;
 		if (head && !packet_find(head) && packet_insert(head, id, bpf_ktime_get_boot_ns()))
-			log_lineage(ctl, KP_LIN_REALLOC, id, id);
+			log_lineage(KP_LIN_REALLOC, id, id);
 		return id;
 	}
 	if (!ret || ret >= (u64)-4095)
@@ -197,7 +223,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 	if (roles & KP_ROLE_RET)
 		return packet_id_of((struct sk_buff *)ret);
 	if (id && roles & KP_ROLE_CLONE) {
-		log_lineage(ctl, KP_LIN_CLONE, id, id);
+		log_lineage(KP_LIN_CLONE, id, id);
 	} else if (id) {
 		struct born_walk w = { .at = ret, .parent = id, .now = bpf_ktime_get_boot_ns() };
 
@@ -207,42 +233,59 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 	return id;
 }
 
-/* Return: the record of the whole call. */
-static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret)
+/* The record of a whole call. `arg`: the skb, 0 where that is not known. `flags`: KP_F_*. */
+static __always_inline void log_call(u32 func, u64 packed, u64 id, u64 arg, u64 flags, u64 now)
 {
-	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie), pid;
-	u64 dur, id, pid_tgid, now = bpf_ktime_get_boot_ns();
 	struct kp_ring_ctl *ctl = ring_ctl();
+	u64 dur, pid_tgid;
 	struct kp_call *r;
+	u32 pid;
 	u8 ctx;
 
 	if (!ctl)
 		return;
-	dur = (now - packed) & TIME_MASK;
-	id = packed >> TIME_BITS;
-	if (id)
-		id = unpack_packet(packed);
-	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO))
-		id = roles_at_return(ctl, roles, id, arg, ret);
-	if (!id || !(func_mode[func] & KP_MODE_LOG))
-		return;
 	ctx = current_context();
-	pid_tgid = bpf_get_current_pid_tgid();
+	pid_tgid = current_pid_tgid();
 	if (own_doing(ctx, pid_tgid))
 		return;
 	pid = current_pid(ctl, pid_tgid);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return;
-	r->h.ts = now - dur;
-	r->dur_lo = dur;
-	r->dur_hi = dur >> 32;
-	r->skb_tag = arg >> 6;
-	r->packet = id;
-	r->ctx = ctx;
-	r->flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
-	r->pad = 0;
+	dur = (now - packed) & TIME_MASK;
+	call_record(r, now - dur, dur | (u64)(u16)(arg >> 6) << 48, id | (u64)ctx << 32 | flags << 40);
 	ring_commit(&r->h, KP_CALL, sizeof(*r), func, pid);
+}
+
+/* `arg` is what the cookie names, `ret` the return value. */
+__noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
+{
+	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
+	u64 id = packed >> TIME_BITS, flags;
+	struct kp_ring_ctl *ctl;
+
+	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK)) {
+		ctl = ring_ctl();
+		if (!ctl)
+			return 0;
+		id = roles_at_return(ctl, roles, id ? unpack_packet(packed) : 0, arg, ret) & 0xffffff;
+	}
+	if (!id || !(func_mode[func] & KP_MODE_LOG))
+		return 0;
+	flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
+	log_call(func, packed, id, KP_COOKIE_DEREF(cookie) || flags ? 0 : arg, flags, now);
+	return 0;
+}
+
+/* Return. Without a role a call is known to be wanted: its entry would have kept nothing else. */
+static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret)
+{
+	u64 now = bpf_ktime_get_boot_ns();
+
+	if (cookie & KP_COOKIE_SPECIAL)
+		special_return(cookie, packed, arg, ret, now);
+	else
+		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, arg, 0, now);
 }
 
 static __always_inline u32 open_bucket(u64 key)

@@ -16,8 +16,14 @@ const volatile u32 ifindex_count = 0;
 const volatile u32 ifindex_ids[KP_MAX_IDS] = {};
 /* No probe sees a header buffer being freed or replaced: know packets by their headers as well. */
 const volatile u32 guess_reuse = 0;
-/* The recorder's own process: what it does as a task (reading its capture) is not traffic. */
+/* The recorder's own process, if it reads packets (its capture): what it does as a task is not traffic. 0: it reads none. */
 const volatile u32 own_tgid = 0;
+
+/*
+ * Attach cookies of programs that are loaded once for each function: a constant to the verifier, which then looks at what
+ * that function needs and no more. User space moves each copy's address on to its own entry.
+ */
+const volatile u64 clone_cookies[KP_MAX_CLONES] = {};
 
 /* Switched while running: 0 off, else KP_MODE_*. Function ids of tracepoints are in the same space. */
 u8 func_mode[KP_MAX_FUNCS] SEC(".data.modes");
@@ -37,7 +43,9 @@ struct {
 struct packet_entry {
 	u64 head; /* key: address of the header buffer; 0 free */
 	u64 id; /* 0 while being filled in */
-	u64 sig; /* headers and device at the last footprint */
+	u64 sig; /* network and transport headers at the last footprint */
+	u64 dev; /* skb->dev as last seen, whatever it was */
+	u64 link; /* link header at the last footprint, 0: none */
 	u64 ident; /* what stays the same for a packet's life (see guess_reuse) */
 	u64 seen; /* boot time of the last probe, for eviction */
 };
@@ -47,12 +55,8 @@ struct packet_bucket {
 	struct packet_entry e[WAYS];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
-	__type(key, u32);
-	__type(value, struct packet_bucket);
-} packets SEC(".maps");
+/* Addressed directly, without a look-up; user space sets the length. */
+struct packet_bucket packet_buckets[1] SEC(".data.packets");
 
 /* With guess_reuse: which packet had these headers last, so that it is known again in another buffer. */
 struct ident_entry {

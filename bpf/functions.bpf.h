@@ -101,7 +101,7 @@ int kprobe_session(struct pt_regs *ctx)
 	if (!is_return) {
 		u64 arg = REG_ARG(ctx, KP_COOKIE_ARG(cookie));
 
-		packed = call_entry(cookie, arg, REG(ctx, si));
+		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? call_entry(cookie, arg, REG(ctx, si)) : 0;
 		*kept = packed;
 		if (packed)
 			keep_skb(cookie, address_key(kept), arg);
@@ -115,8 +115,11 @@ SEC("kprobe")
 int kprobe_entry(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	u64 arg = REG_ARG(ctx, KP_COOKIE_ARG(cookie)), packed = call_entry(cookie, arg, REG(ctx, si));
+	u64 arg = REG_ARG(ctx, KP_COOKIE_ARG(cookie)), packed;
 
+	if (!func_mode[KP_COOKIE_FUNC(cookie)])
+		return 0;
+	packed = call_entry(cookie, arg, REG(ctx, si));
 	if (packed) {
 		open_call_put(KEY_ENTRY(ctx), packed);
 		keep_skb(cookie, KEY_ENTRY(ctx), arg);
@@ -144,60 +147,46 @@ static __always_inline u64 func_arg(void *ctx, u32 n)
 	return v;
 }
 
-/*
- * A program that is running on a CPU is not run again there: what an interrupt calls meanwhile is refused ("recursion"),
- * which may be a whole NAPI poll. Where the kernel lets programs hold off interrupts (6.14), the long part does.
- */
-extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
-extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
-
-static __noinline u64 fsession_entry(void *ctx, u64 cookie)
+static __noinline int traced_special_return(void *ctx, u64 cookie, u64 packed)
 {
-	return call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
-}
+	u64 now = bpf_ktime_get_boot_ns(), ret = 0;
 
-static __noinline int fsession_return(void *ctx, u64 packed)
-{
-	u64 cookie = bpf_get_attach_cookie(ctx), arg = 0, ret = 0;
-
-	if (KP_COOKIE_ROLES(cookie)) {
-		bpf_get_func_ret(ctx, &ret);
-		arg = func_arg(ctx, KP_COOKIE_ARG(cookie));
-	}
-	call_return(cookie, packed, arg, ret);
+	bpf_get_func_ret(ctx, &ret);
+	special_return(cookie, packed, func_arg(ctx, KP_COOKIE_ARG(cookie)), ret, now);
 	return 0;
 }
 
 /*
  * The kernel clears the session cookie before the entry, so it is written only when there is something to keep. What
  * is off or not ours leaves as early as can be: this program runs twice for every call of every probed function.
+ * Asking whether its kernel functions exist would cost six instructions each time: where they do not, it fails to load.
+ *
+ * A program that is running on a CPU is not run again there: what an interrupt calls meanwhile is refused ("recursion"), which may
+ * be a whole NAPI poll. Holding interrupts off does not help, they come when they are let in again, and that is still
+ * inside. So there is a copy for each layer (user space loads them): an interrupt loses calls of that layer alone.
  */
 SEC("kprobe") /* loaded as BPF_PROG_TYPE_TRACING, BPF_TRACE_FSESSION_MULTI */
 int fsession_multi(void *ctx)
 {
-	u64 cookie, *kept, packed;
-	unsigned long flags;
+	u64 cookie, packed;
 
-	if (!bpf_ksym_exists(bpf_session_cookie___ctx) || !bpf_ksym_exists(bpf_local_irq_save))
-		return 0;
-	kept = bpf_session_cookie___ctx(ctx);
 	if (bpf_session_is_return___ctx(ctx)) {
-		packed = *kept;
+		packed = *bpf_session_cookie___ctx(ctx);
 		if (!packed)
 			return 0;
-		bpf_local_irq_save(&flags);
-		fsession_return(ctx, packed);
-		bpf_local_irq_restore(&flags);
+		cookie = bpf_get_attach_cookie(ctx);
+		if (cookie & KP_COOKIE_SPECIAL)
+			traced_special_return(ctx, cookie, packed);
+		else
+			log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, 0, 0, bpf_ktime_get_boot_ns());
 		return 0;
 	}
 	cookie = bpf_get_attach_cookie(ctx);
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	bpf_local_irq_save(&flags);
-	packed = fsession_entry(ctx, cookie);
-	bpf_local_irq_restore(&flags);
+	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
 	if (packed)
-		*kept = packed;
+		*bpf_session_cookie___ctx(ctx) = packed;
 	return 0;
 }
 
@@ -205,9 +194,11 @@ int fsession_multi(void *ctx)
 SEC("fentry/consume_skb")
 int fentry_one(void *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx);
-	u64 packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+	u64 cookie = clone_cookies[0], packed;
 
+	if (!func_mode[KP_COOKIE_FUNC(cookie)])
+		return 0;
+	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
 	if (packed)
 		open_call_put(address_key(ctx), packed);
 	return 0;
@@ -216,12 +207,14 @@ int fentry_one(void *ctx)
 SEC("fexit/consume_skb")
 int fexit_one(void *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx), packed = open_call_take(address_key(ctx)), ret = 0;
+	u64 cookie = clone_cookies[0], packed = open_call_take(address_key(ctx));
 
 	if (!packed)
 		return 0;
-	bpf_get_func_ret(ctx, &ret);
-	call_return(cookie, packed, func_arg(ctx, KP_COOKIE_ARG(cookie)), ret);
+	if (cookie & KP_COOKIE_SPECIAL)
+		traced_special_return(ctx, cookie, packed);
+	else
+		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, 0, 0, bpf_ktime_get_boot_ns());
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 
 struct bpf_raw_tracepoint_args;
 
-static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
+static __always_inline int point(u32 func, u64 arg, bool leaves, bool forget)
 {
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
@@ -27,16 +27,18 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	if (!ctl)
 		return 0;
 	skb = (struct sk_buff *)(arg);
-	e = packet_of(skb);
+	e = packet_of(skb, false);
 	if (!e)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	id = e->id;
 	e->seen = now;
+	if (leaves)
+		check_link(skb, kread_ptr(skb, head), e);
 	if (forget && last_holder(skb, kread_ptr(skb, head)))
 		packet_forget(e);
 	ctx = current_context();
-	pid_tgid = bpf_get_current_pid_tgid();
+	pid_tgid = current_pid_tgid();
 	if (own_doing(ctx, pid_tgid))
 		return 0;
 	pid = current_pid(ctl, pid_tgid);
@@ -54,11 +56,12 @@ static __always_inline int point(u32 func, u64 arg, bool list, bool forget)
 	return 0;
 }
 
+#define LEAVES 7 /* net_dev_start_xmit */
 #define POINT(slot, name, arg, forget)                                                         \
 	SEC("raw_tp/" #name)                                                                   \
 	int point_##slot##_##name(u64 *ctx)                                                    \
 	{                                                                                      \
-		return point(KP_MAX_FUNCS - 1 - slot, ctx[arg], false, forget);                \
+		return point(KP_MAX_FUNCS - 1 - slot, ctx[arg], slot == LEAVES, forget);                \
 	}
 
 /* include/trace/events/{net,skb,qdisc,tcp}.h; the argument is that of the TP_PROTO */
@@ -81,7 +84,7 @@ POINT(15, kfree_skb, 0, true)
 
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
 {
-	u32 pid = current_pid(ctl, bpf_get_current_pid_tgid());
+	u32 pid = current_pid(ctl, current_pid_tgid());
 	struct kp_event *r = ring_reserve(ctl, sizeof(*r));
 
 	if (!r)
@@ -112,7 +115,7 @@ int event_0_kfree_skb(u64 *ctx)
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
-	e = packet_of((struct sk_buff *)(ctx[0]));
+	e = packet_of((struct sk_buff *)(ctx[0]), false);
 	if (e)
 		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2], ctx[1]);
 	return 0;
@@ -173,7 +176,7 @@ int event_2_inet_sock_set_state(u64 *ctx)
 /* A task took another name or went: say its name again at the next sight of that id. */
 static __always_inline int forget_name(void)
 {
-	u32 pid = (u32)bpf_get_current_pid_tgid(), slot = (pid >> 6) & 0xffff;
+	u32 pid = (u32)current_pid_tgid(), slot = (pid >> 6) & 0xffff;
 	u64 *word = bpf_map_lookup_elem(&named_pids, &slot);
 
 	if (word)

@@ -18,6 +18,7 @@
 #define KP_RING_DATA 4096u
 #define KP_RING_TAIL 4096u
 #define KP_MAX_FUNCS 8192u
+#define KP_MAX_CLONES 512u
 #define KP_HEADER_BYTES 112u
 #define KP_MAX_IDS 16u
 #define KP_COMM 16u
@@ -32,6 +33,7 @@ enum kp_kind {
 	KP_LINEAGE = 5,
 	KP_EVENT = 6,
 	KP_PROCESS = 7,
+	KP_PLACE = 8,
 };
 
 /* Same numbers as model::LossCause. */
@@ -77,15 +79,18 @@ enum kp_lineage_kind {
 #define KP_ROLE_FRAGMENT 128u /* returns one fragment */
 #define KP_ROLE_LIST 256u /* argument is a list_head of skbs */
 #define KP_ROLE_RET 512u /* the packet is the return value only */
+#define KP_ROLE_LINK 1024u /* the link header is complete: hands the packet to a driver */
 
 /*
  * Attach cookie: bits 0-13 function, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its offset,
- * 32-47 roles.
+ * 32-47 roles, 48 the packet is as the probe before saw it.
  */
 #define KP_COOKIE_FUNC(c) ((u32)(c) & (KP_MAX_FUNCS - 1))
 #define KP_COOKIE_ARG(c) (((u32)(c) >> 14) & 7)
 #define KP_COOKIE_DEREF(c) (((u32)(c) >> 17) & 1)
 #define KP_COOKIE_OFF(c) (((u32)(c) >> 18) & 0xfff)
+#define KP_COOKIE_SETTLED (1ULL << 48)
+#define KP_COOKIE_SPECIAL (0xffffULL << 32 | 1 << 17)
 #define KP_COOKIE_ROLES(c) ((u32)((c) >> 32) & 0xffff)
 
 /* func_mode[]: 0 off, else bits */
@@ -100,12 +105,13 @@ struct kp_head {
 	u64 ts;
 };
 
+/* Written as four words, see call_record(). */
 struct kp_call {
 	struct kp_head h; /* ts: entry */
 	u32 dur_lo;
 	u16 dur_hi;
 	u16 skb_tag;
-	u32 packet;
+	u32 packet; /* the low 24 bits: user space knows which packet is the newest */
 	u8 ctx;
 	u8 flags;
 	u16 pad;
@@ -172,6 +178,15 @@ struct kp_footprint {
 	u8 header[KP_HEADER_BYTES];
 };
 
+struct kp_place {
+	struct kp_head h;
+	u32 packet;
+	u32 ifindex;
+	u32 netns;
+	u16 link_type;
+	u16 skb_tag;
+};
+
 struct kp_ring_ctl {
 	u64 prod;
 	u64 pad0[7];
@@ -190,6 +205,7 @@ _Static_assert(sizeof(struct kp_lineage) == 32, "lineage: one slot");
 _Static_assert(sizeof(struct kp_process) == 64, "process: two slots");
 _Static_assert(sizeof(struct kp_event) == 64, "event: two slots");
 _Static_assert(sizeof(struct kp_footprint) == 160, "footprint: five slots");
+_Static_assert(sizeof(struct kp_place) == 32, "place: one slot");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 
 #endif

@@ -1,5 +1,6 @@
 //! A log of N calls and a capture of M frames for the benchmark: `synth DIR [CALLS] [FRAMES]` writes DIR/x.kbl and
-//! DIR/w.pcapng; `synth integrate DIR` joins them; `synth look DIR` times the look-ups.
+//! DIR/w.pcapng; `synth integrate DIR` joins them; `synth look DIR` times the look-ups; `synth read DIR` decodes both and
+//! does nothing else, which is the least that joining them can cost.
 
 #![allow(clippy::unwrap_used, reason = "a tool for benchmarks; a panic is its error message")]
 
@@ -48,11 +49,12 @@ fn main() {
     match (arg(0), arg(1)) {
         (Some("integrate"), Some(dir)) => join(Path::new(dir)),
         (Some("look"), Some(dir)) => look(Path::new(dir)),
+        (Some("read"), Some(dir)) => read(Path::new(dir)),
         (Some(dir), _) => {
             let number = |i: usize, default| arg(i).map_or(default, |n| n.parse().unwrap());
             make(Path::new(dir), number(1, 10_000_000), number(2, 1_000_000));
         }
-        _ => eprintln!("synth DIR [CALLS] [FRAMES] | synth integrate DIR | synth look DIR"),
+        _ => eprintln!("synth DIR [CALLS] [FRAMES] | synth integrate DIR | synth look DIR | synth read DIR"),
     }
 }
 
@@ -139,6 +141,22 @@ fn join(dir: &Path) {
     println!("{:?} {:?}", report.clocks, report.warnings);
 }
 
+fn read(dir: &Path) {
+    let started = Instant::now();
+    let log = kpat_klog::Log::open(&dir.join("x.kbl")).unwrap();
+    let records = log.all_merged().count();
+    println!("{:.2} s: {records} records decoded, in order of time", started.elapsed().as_secs_f64());
+    let started = Instant::now();
+    let mut reader = kpat_capture::Reader::open(&dir.join("w.pcapng")).unwrap();
+    let (mut frames, mut known) = (0u64, 0u64);
+    while let Some(frame) = reader.next().unwrap() {
+        frames += 1;
+        let print = kpat_capture::decode::frame(frame.link_type, frame.data, frame.len_wire);
+        known += u64::from(print.network.is_some());
+    }
+    println!("{:.2} s: {frames} frames decoded, {known} of them IP", started.elapsed().as_secs_f64());
+}
+
 fn look(dir: &Path) {
     let timed = |what: &str, f: &mut dyn FnMut() -> String| {
         let started = Instant::now();
@@ -166,11 +184,11 @@ fn look(dir: &Path) {
         store.functions(&FunctionFilter::default(), FunctionSort::SelfTime, 20).total.to_string()
     });
     timed("packets by path", &mut || {
-        store.packets(&PacketFilter::default(), PacketSort::Path, 50).unwrap().total.to_string()
+        store.packets(&PacketFilter::default(), PacketSort::Path, false, 50).unwrap().total.to_string()
     });
     timed("packets of a function", &mut || {
         let filter = PacketFilter { func: Some("nf_*".into()), ..Default::default() };
-        store.packets(&filter, PacketSort::Time, 50).unwrap().total.to_string()
+        store.packets(&filter, PacketSort::Time, false, 50).unwrap().total.to_string()
     });
     timed("info", &mut || format!("{:?}", store.info().unwrap().verdicts));
 }

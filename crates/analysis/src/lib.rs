@@ -5,12 +5,18 @@
 //! the command line and the web page from the tables; [`clock`] relates two clocks by the packets that both saw.
 
 pub mod clock;
+pub mod devices;
 mod error;
 mod hash;
 mod integrate;
+mod lives;
 mod matching;
+pub mod phases;
 pub mod query;
 mod roles;
+mod spill;
+pub mod time;
 
 pub use error::{Error, Result};
-pub use integrate::{Options, Progress, Report, Stage, integrate};
+pub use integrate::{Held, Options, Progress, Report, Stage, integrate};
+pub use lives::Progress as Parts;

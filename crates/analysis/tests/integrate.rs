@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod known;
 mod world;
 
 use kpat_analysis::query::*;
@@ -9,7 +10,7 @@ use kpat_analysis::{Error, Options, Report, integrate};
 use kpat_model::meta::ClockAnchor;
 use kpat_model::*;
 use kpat_store::TableFile;
-use kpat_store::tables::{CALL, CallRow, FUNCTION, FunctionRow, PACKET, PacketRow};
+use kpat_store::tables::{CALL, CallRow, FOOTPRINT, FUNCTION, FootprintRow, FunctionRow, PACKET, PacketRow};
 use std::collections::HashMap;
 use std::path::Path;
 use world::*;
@@ -193,7 +194,7 @@ fn a_list_counts_once_and_belongs_to_each() {
     assert!(inner.children[0].is_point());
     assert_eq!(inner.children[0].call.dur_ns, None);
     let touched = PacketFilter { func: Some("netif_receive_skb_list*".into()), ..Default::default() };
-    assert_eq!(store.packets(&touched, PacketSort::Time, 0).unwrap().total, 3);
+    assert_eq!(store.packets(&touched, PacketSort::Time, false, 0).unwrap().total, 3);
 }
 
 #[test]
@@ -231,13 +232,41 @@ fn handovers_and_verdicts() {
     assert_eq!(p.events.len(), 1);
     assert_eq!(store.packet(3).unwrap().packet.verdict, verdict::IN_FLIGHT);
     let dropped = PacketFilter { text: Some("not_spec".into()), ..Default::default() };
-    assert_eq!(store.packets(&dropped, PacketSort::Time, 5).unwrap().rows[0].packet_id, 2);
+    assert_eq!(store.packets(&dropped, PacketSort::Time, false, 5).unwrap().rows[0].packet_id, 2);
     assert_eq!(store.events(&EventFilter::default(), 0).unwrap().rows[0].reason, "NOT_SPECIFIED");
     assert!(matches!(store.packet(9), Err(Error::NoSuchPacket { .. })));
     match store.function("ip_rvc", &CallFilter::default()) {
         Err(Error::NoSuchFunction { nearest, .. }) => assert_eq!(nearest.as_deref(), Some("ip_rcv")),
         other => panic!("{other:?}"),
     }
+}
+
+/// `netif_rx` passes two tracepoints in one call: nothing is handed over between them, but between the second and the
+/// softirq, whatever else the sender's flow of control passes in the meantime.
+#[test]
+fn the_backlog_lies_between_queueing_and_receiving() {
+    let dir = Dir::new("backlog");
+    const POINTS: &[&str] = &[
+        "net:net_dev_start_xmit",
+        "net:netif_rx_entry",
+        "net:netif_rx",
+        "net:net_dev_xmit",
+        "net:netif_receive_skb",
+    ];
+    let mut log = LogWriter::create(&dir.path("x.kbl"), POINTS, &[], ClockAnchor::default());
+    let task = At { cpu: 1, ctx: Context::Task, pid: 7, packet: 1 };
+    for (i, name) in POINTS[..4].iter().enumerate() {
+        known::point(&mut log, task, name, 1_000 + 100 * i as i64);
+    }
+    known::point(&mut log, At { ctx: Context::Softirq, ..task }, POINTS[4], 5_000);
+    log.close();
+    let (_, store) = run(&dir);
+    let p = store.packet(1).unwrap();
+    let hand: Vec<_> = p.calls.iter().filter_map(|c| c.handover.as_ref()).collect();
+    let backlog: Vec<_> = hand.iter().filter(|h| h.kind == HandoverKind::Backlog).collect();
+    assert_eq!(backlog.len(), 1, "{hand:?}");
+    assert_eq!((backlog[0].from.as_str(), backlog[0].to.as_str()), (POINTS[2], POINTS[4]));
+    assert_eq!((backlog[0].from_ns, backlog[0].wait_ns), (1_300, 3_700));
 }
 
 fn try_it(dir: &Dir, captures: &[&str], out: &Path) -> Result<Report, Error> {
@@ -268,7 +297,7 @@ fn empty_and_hostile_inputs() {
     assert!(!report.warnings.is_empty());
     let store = Store::open(&out).unwrap();
     assert!(store.info().unwrap().clocks.is_empty());
-    assert_eq!(store.packets(&PacketFilter::default(), PacketSort::Path, 3).unwrap().total, 0);
+    assert_eq!(store.packets(&PacketFilter::default(), PacketSort::Path, false, 3).unwrap().total, 0);
     // Never over something else.
     assert!(matches!(try_it(&dir, &[], &out), Err(Error::Exists { .. })));
     let other = dir.path("precious");
@@ -277,6 +306,13 @@ fn empty_and_hostile_inputs() {
     let refused = integrate(&dir.path("x.kbl"), &[], &other, &options, &mut |_| ());
     assert!(matches!(refused, Err(Error::Exists { .. })));
     integrate(&dir.path("x.kbl"), &[], &out, &options, &mut |_| ()).unwrap();
+    // One of an older schema is refused by name, and replaced when that is asked for.
+    let manifest = out.join("manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replace("\"schema\": 3", "\"schema\": 2")).unwrap();
+    assert!(matches!(Store::open(&out), Err(Error::Store(kpat_store::Error::TooOld { found: 2, .. }))));
+    integrate(&dir.path("x.kbl"), &[], &out, &options, &mut |_| ()).unwrap();
+    Store::open(&out).unwrap();
 }
 
 /// Records that no kernel would write: absurd times and numbers, contradictions. Nothing panics, every call is kept.
@@ -323,9 +359,15 @@ fn absurd_records() {
     log.close();
     let (report, store) = run(&dir);
     assert_eq!(report.calls, n);
-    for p in store.packets(&PacketFilter::default(), PacketSort::Time, 0).unwrap().rows {
+    for p in store.packets(&PacketFilter::default(), PacketSort::Time, false, 0).unwrap().rows {
         store.packet(p.packet_id).unwrap();
     }
+    let mut quiet = |_, _| ();
+    let times = kpat_analysis::time::time(&store, &Default::default(), &mut quiet).unwrap();
+    assert_eq!(times.closure.violations, 0, "{:?}", times.closure);
+    let all = PacketFilter::default();
+    let phases = kpat_analysis::phases::phases(&store, &all, &Default::default(), &mut quiet).unwrap();
+    assert_eq!(phases.open_sums, 0);
 }
 
 #[test]
@@ -342,4 +384,24 @@ fn a_cut_log_gives_what_is_there() {
     let (report, _) = run(&dir);
     assert!(report.calls > 10_000 && report.calls < 50_000);
     assert!(report.warnings.iter().any(|w| w.contains("not closed in order")));
+}
+
+#[test]
+fn a_packet_at_another_device_has_the_headers_of_its_last_footprint() {
+    let dir = Dir::new("place");
+    let mut log = log(&dir);
+    let at = At { cpu: 0, ctx: Context::Softirq, pid: 0, packet: 1 };
+    let frame =
+        ether([2; 6], [4; 6], 0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 77, 17, 64, 36, &udp(5, 6, 8)));
+    log.call(at, "napi_gro_receive", SEC, SEC + 100);
+    log.print(at, SEC, 2, &frame, frame.len() as u32, (0, 0));
+    log.place(at, SEC + 50, 3, 0xf000_0001);
+    // one whose footprint was lost has no headers to show
+    log.place(At { packet: 2, ..at }, SEC + 60, 3, 0xf000_0001);
+    log.close();
+    run(&dir);
+    let rows: Vec<FootprintRow> = TableFile::open(&dir.path("x.kpat"), &FOOTPRINT).unwrap().all().unwrap();
+    let seen: Vec<_> = rows.iter().map(|r| (r.packet_id, r.at_ns, r.ifindex, r.netns)).collect();
+    assert_eq!(seen, [(1, SEC, Some(2), None), (1, SEC + 50, Some(3), Some(0xf000_0001))]);
+    assert_eq!((rows[1].ip_id, rows[1].dport), (Some(77), Some(6)));
 }

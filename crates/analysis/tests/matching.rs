@@ -138,7 +138,7 @@ fn ping_through_nat_with_another_clock() {
         assert_eq!((func.total, func.packets), (600, 600));
         let filter =
             PacketFilter { proto: Some("icmp".into()), addr: Some("10.0.0.2".into()), ..Default::default() };
-        assert_eq!(store.packets(&filter, PacketSort::Time, 10).unwrap().total, 300);
+        assert_eq!(store.packets(&filter, PacketSort::Time, false, 10).unwrap().total, 300);
     }
 }
 

@@ -114,7 +114,7 @@ fn stream(footprints: bool) -> Vec<Record> {
                 ip_proto: 0,
                 link_type: 1,
                 skb_tag: base.skb_tag,
-                header: header.clone(),
+                header: HeaderBytes::new(&header),
             })));
         }
         run(&trees[rng.below(6) as usize], &mut rng, &mut now, &base, &mut out);

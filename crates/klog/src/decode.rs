@@ -3,7 +3,9 @@
 
 use crate::state::*;
 use crate::varint::{MAX_LEN, get, unzigzag};
-use kpat_model::record::{Call, Event, FootprintRecord, Lineage, Loss, Member, Point, Process};
+use kpat_model::record::{
+    Call, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Place, Point, Process,
+};
 use kpat_model::*;
 
 /// Zero bytes that must follow the payload in the decoder's buffer.
@@ -89,6 +91,16 @@ impl<'a> Cursor<'a> {
             s.use_recent(usize::from(mode));
         }
         Ok((PacketId(s.recent[0].0), s.recent[0].1))
+    }
+
+    fn place(&mut self, s: &mut State, mode: u8) -> Result<Where, Odd> {
+        if mode == PLACE_NEW {
+            let (ifindex, netns, link_type) = (self.u32()?, self.u32()?, self.u16()?);
+            s.push_place(Where { ifindex, netns, link_type });
+        } else {
+            s.use_place(usize::from(mode));
+        }
+        Ok(s.places[0])
     }
 
     #[inline]
@@ -178,9 +190,17 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
     let mode_b = t >> tag::MODE_B_SHIFT & 3;
     let record = match t & tag::KIND_MASK {
         tag::POINT => {
+            let fields = c.byte()?;
             let at = c.time(s)?;
-            let func = FuncId(c.u16()?);
-            let len_bytes = c.u32()?;
+            let slot = usize::from(s.func) % GUESSES;
+            if fields & point_field::FUNC != 0 {
+                s.guess[slot] = c.u16()?;
+            }
+            s.func = s.guess[slot];
+            if fields & point_field::LEN != 0 {
+                s.len_bytes = c.u32()?;
+            }
+            let (func, len_bytes) = (FuncId(s.func), s.len_bytes);
             let (packet, skb_tag) = c.packet(s, mode_a)?;
             let (pid, ctx) = c.task(s, mode_b)?;
             Record::Point(Point { func, ctx, skb_tag, pid, packet, at, len_bytes })
@@ -196,24 +216,32 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
         tag::FOOTPRINT => {
             let at = c.time(s)?;
             let (packet, skb_tag) = c.packet(s, mode_a)?;
-            let base = usize::from(mode_b);
-            let print = print(c, s.prints[base])?;
-            s.push_print(base, print);
+            let place = c.place(s, mode_b)?;
+            let base = usize::from(c.byte()?);
+            let old = s.prints.get_mut(base).ok_or("a footprint is coded against one that cannot be")?;
+            let print = print(c, *old)?;
+            *old = print;
             Record::Footprint(Box::new(FootprintRecord {
                 packet,
                 at,
-                ifindex: print.ifindex,
-                netns: print.netns,
+                ifindex: place.ifindex,
+                netns: place.netns,
                 len_bytes: print.len_bytes,
                 gso_size: print.gso_size,
                 gso_segs: print.gso_segs,
                 protocol: print.protocol,
                 start_layer: print.start_layer,
                 ip_proto: print.ip_proto,
-                link_type: print.link_type,
+                link_type: place.link_type,
                 skb_tag,
-                header: print.header[..usize::from(print.header_len)].to_vec(),
+                header: HeaderBytes::new(&print.header[..usize::from(print.header_len)]),
             }))
+        }
+        tag::PLACE => {
+            let at = c.time(s)?;
+            let (packet, skb_tag) = c.packet(s, mode_a)?;
+            let Where { ifindex, netns, link_type } = c.place(s, mode_b)?;
+            Record::Place(Place { packet, at, ifindex, netns, link_type, skb_tag })
         }
         tag::LINEAGE => {
             let at = c.time(s)?;
@@ -244,7 +272,7 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
                 None => return Ok(Step::Unknown),
             }
         }
-        _ => return Err("a record is of no known kind"),
+        _ => unreachable!("three bits"),
     };
     Ok(Step::Record(record))
 }
@@ -278,12 +306,6 @@ fn event(c: &mut Cursor<'_>, s: &mut State, packet_mode: u8, task_mode: u8) -> R
 /// The footprint that differs from `p` as the bytes say.
 fn print(c: &mut Cursor<'_>, mut p: Print) -> Result<Print, Odd> {
     let fields = c.byte()?;
-    if fields & print_field::IFINDEX != 0 {
-        p.ifindex = c.u32()?;
-    }
-    if fields & print_field::NETNS != 0 {
-        p.netns = c.u32()?;
-    }
     if fields & print_field::LEN != 0 {
         p.len_bytes = c.u32()?;
     }
@@ -297,9 +319,6 @@ fn print(c: &mut Cursor<'_>, mut p: Print) -> Result<Print, Odd> {
     if fields & print_field::LAYER != 0 {
         p.start_layer = c.byte()?;
         p.ip_proto = c.byte()?;
-    }
-    if fields & print_field::LINK_TYPE != 0 {
-        p.link_type = c.u16()?;
     }
     if fields & print_field::HEADER_LEN != 0 {
         p.header_len = c.byte()?;

@@ -122,12 +122,25 @@ impl Encoder {
         self.last = self.last.max(end);
     }
 
+    #[inline]
     pub fn point(&mut self, p: &Point) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put_time(s, p.at.0, out, 1);
-        n = put(out, n, u64::from(p.func.0));
-        n = put(out, n, u64::from(p.len_bytes));
+        let mut n = put_time(s, p.at.0, out, 2);
+        let mut fields = 0;
+        let guess = &mut s.guess[usize::from(s.func) % GUESSES];
+        s.func = p.func.0;
+        if *guess != p.func.0 {
+            *guess = p.func.0;
+            fields |= point_field::FUNC;
+            n = put(out, n, u64::from(p.func.0));
+        }
+        if s.len_bytes != p.len_bytes {
+            s.len_bytes = p.len_bytes;
+            fields |= point_field::LEN;
+            n = put(out, n, u64::from(p.len_bytes));
+        }
+        out[1] = fields;
         let (packet_mode, task_mode);
         (packet_mode, n) = put_packet(s, &mut self.packet_base, (p.packet.0, p.skb_tag), out, n);
         (task_mode, n) = put_task(s, task_key(p.pid, p.ctx), out, n);
@@ -151,34 +164,31 @@ impl Encoder {
         self.done(n, m.entry.0, m.entry.0);
     }
 
-    /// Header bytes beyond 128 are not kept; [`FootprintRecord::MAX_HEADER`] is less.
     pub fn footprint(&mut self, f: &FootprintRecord) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let header_len = f.header.len().min(MAX_HEADER);
-        let mut print = Print {
-            ifindex: f.ifindex,
-            netns: f.netns,
-            len_bytes: f.len_bytes,
-            gso_size: f.gso_size,
-            gso_segs: f.gso_segs,
-            protocol: f.protocol,
-            start_layer: f.start_layer,
-            ip_proto: f.ip_proto,
-            link_type: f.link_type,
-            header_len: header_len as u8,
-            header: [0; MAX_HEADER],
-        };
-        print.header[..header_len].copy_from_slice(&f.header[..header_len]);
-        let base = nearest(&s.prints, &print);
-
         let mut n = put_time(s, f.at.0, out, 1);
-        let packet_mode;
+        let (packet_mode, place_mode);
         (packet_mode, n) = put_packet(s, &mut self.packet_base, (f.packet.0, f.skb_tag), out, n);
-        n = put_print(&s.prints[base], &print, out, n);
-        s.push_print(base, print);
-        out[0] = tag::FOOTPRINT | packet_mode << tag::MODE_A_SHIFT | (base as u8) << tag::MODE_B_SHIFT;
+        let place = Where { ifindex: f.ifindex, netns: f.netns, link_type: f.link_type };
+        (place_mode, n) = put_place(s, place, out, n);
+        let base = print_slot(f);
+        out[n] = base as u8;
+        n = put_print(&mut s.prints[base], f, out, n + 1);
+        out[0] = tag::FOOTPRINT | packet_mode << tag::MODE_A_SHIFT | place_mode << tag::MODE_B_SHIFT;
         self.done(n, f.at.0, f.at.0);
+    }
+
+    pub fn place(&mut self, p: &Place) {
+        self.reserve(FIXED_SLACK);
+        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
+        let mut n = put_time(s, p.at.0, out, 1);
+        let (packet_mode, place_mode);
+        (packet_mode, n) = put_packet(s, &mut self.packet_base, (p.packet.0, p.skb_tag), out, n);
+        let place = Where { ifindex: p.ifindex, netns: p.netns, link_type: p.link_type };
+        (place_mode, n) = put_place(s, place, out, n);
+        out[0] = tag::PLACE | packet_mode << tag::MODE_A_SHIFT | place_mode << tag::MODE_B_SHIFT;
+        self.done(n, p.at.0, p.at.0);
     }
 
     pub fn lineage(&mut self, l: &Lineage) {
@@ -282,6 +292,7 @@ impl Encoder {
             Record::Event(r) => self.event(r),
             Record::Process(r) => self.process(r),
             Record::Loss(r) => self.loss(r),
+            Record::Place(r) => self.place(r),
         }
     }
 
@@ -426,85 +437,93 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// The remembered footprint that needs the fewest bytes; the oldest if none is like it.
-fn nearest(prints: &[Print; PRINTS], new: &Print) -> usize {
-    let mut best = (usize::MAX, PRINTS - 1);
-    for (i, p) in prints.iter().enumerate() {
-        let differing = p.header.iter().zip(&new.header).filter(|(a, b)| a != b).count();
-        let cost = differing
-            + 4 * usize::from(p.ifindex != new.ifindex)
-            + 4 * usize::from(p.netns != new.netns)
-            + 2 * usize::from(p.start_layer != new.start_layer);
-        if cost < best.0 {
-            best = (cost, i);
-        }
+fn put_place(s: &mut State, place: Where, out: &mut [u8], n: usize) -> (u8, usize) {
+    if let Some(mode) = s.places.iter().position(|p| *p == place) {
+        s.use_place(mode);
+        return (mode as u8, n);
     }
-    if best.0 > usize::from(new.header_len) / 2 + 8 { PRINTS - 1 } else { best.1 }
+    let n = put(out, n, u64::from(place.ifindex));
+    let n = put(out, n, u64::from(place.netns));
+    let n = put(out, n, u64::from(place.link_type));
+    s.push_place(place);
+    (PLACE_NEW, n)
 }
 
-fn put_print(old: &Print, new: &Print, out: &mut [u8], n: usize) -> usize {
+/// Where the footprint before of the same flow at the same place is likely to be.
+fn print_slot(f: &FootprintRecord) -> usize {
+    // Addresses and ports of an IPv4 header, and what lies there in others.
+    let at = if f.start_layer == 2 { 26 } else { 12 };
+    let word = |at: usize| f.header.padded()[at..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
+    let mixed = (word(at) ^ word(at + 4).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (u64::from(f.ifindex) << 8 | u64::from(f.start_layer)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (mixed >> 58) as usize % PRINTS
+}
+
+/// Codes `new` against `old`, which becomes it.
+fn put_print(old: &mut Print, new: &FootprintRecord, out: &mut [u8], n: usize) -> usize {
     let fields_at = n;
     let mut fields = 0;
     let mut n = n + 1;
-    if old.ifindex != new.ifindex {
-        fields |= print_field::IFINDEX;
-        n = put(out, n, u64::from(new.ifindex));
-    }
-    if old.netns != new.netns {
-        fields |= print_field::NETNS;
-        n = put(out, n, u64::from(new.netns));
-    }
     if old.len_bytes != new.len_bytes {
         fields |= print_field::LEN;
+        old.len_bytes = new.len_bytes;
         n = put(out, n, u64::from(new.len_bytes));
     }
     if (old.gso_size, old.gso_segs) != (new.gso_size, new.gso_segs) {
         fields |= print_field::GSO;
+        (old.gso_size, old.gso_segs) = (new.gso_size, new.gso_segs);
         n = put(out, n, u64::from(new.gso_size));
         n = put(out, n, u64::from(new.gso_segs));
     }
     if old.protocol != new.protocol {
         fields |= print_field::PROTOCOL;
+        old.protocol = new.protocol;
         n = put(out, n, u64::from(new.protocol));
     }
     if (old.start_layer, old.ip_proto) != (new.start_layer, new.ip_proto) {
         fields |= print_field::LAYER;
+        (old.start_layer, old.ip_proto) = (new.start_layer, new.ip_proto);
         out[n] = new.start_layer;
         out[n + 1] = new.ip_proto;
         n += 2;
     }
-    if old.link_type != new.link_type {
-        fields |= print_field::LINK_TYPE;
-        n = put(out, n, u64::from(new.link_type));
-    }
-    if old.header_len != new.header_len {
+    let len = new.header.len();
+    if usize::from(old.header_len) != len {
         fields |= print_field::HEADER_LEN;
-        out[n] = new.header_len;
+        old.header_len = len as u8;
+        out[n] = len as u8;
         n += 1;
     }
     out[fields_at] = fields;
 
     // Which groups of eight bytes differ, then for each which bytes, then those bytes.
-    let len = usize::from(new.header_len).next_multiple_of(8);
-    let (old, new) = (&old.header[..len], &new.header[..len]);
     let mut groups = 0u64;
-    for (i, (a, b)) in old.chunks_exact(8).zip(new.chunks_exact(8)).enumerate() {
-        groups |= u64::from(a != b) << i;
-    }
-    n = put(out, n, groups);
-    for (i, (a, b)) in old.chunks_exact(8).zip(new.chunks_exact(8)).enumerate() {
-        if groups >> i & 1 == 0 {
+    let mut differing = [0u64; MAX_HEADER / 8];
+    let padded = new.header.padded();
+    for (i, (was, is)) in old.header.chunks_exact_mut(8).zip(padded.chunks_exact(8)).enumerate() {
+        if 8 * i >= len {
+            was.fill(0);
             continue;
         }
+        let word = |b: &[u8]| b.first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
+        differing[i] = word(was) ^ word(is);
+        groups |= u64::from(differing[i] != 0) << i;
+        was.copy_from_slice(is);
+    }
+    n = put(out, n, groups);
+    while groups != 0 {
+        let i = groups.trailing_zeros() as usize;
+        groups &= groups - 1;
         let mask_at = n;
         let mut mask = 0;
         n += 1;
-        for (bit, (x, y)) in a.iter().zip(b).enumerate() {
-            if x != y {
-                mask |= 1u8 << bit;
-                out[n] = *y;
-                n += 1;
-            }
+        let mut left = differing[i];
+        while left != 0 {
+            let bit = left.trailing_zeros() as usize / 8;
+            left &= !(0xff << (8 * bit));
+            mask |= 1u8 << bit;
+            out[n] = padded[8 * i + bit];
+            n += 1;
         }
         out[mask_at] = mask;
     }

@@ -7,6 +7,7 @@ use crate::walk::ChunkInfo;
 use kpat_model::{BootNs, Record};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 /// The moment at which a record was finished: a call's return, the end of a loss, else its time (a member has its
 /// call's entry).
@@ -20,6 +21,7 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Event(r) => r.at,
         Record::Process(r) => r.at,
         Record::Loss(r) => r.to,
+        Record::Place(r) => r.at,
     }
 }
 
@@ -133,13 +135,13 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    fn refill(&mut self, stream: usize) -> Option<Record> {
+    /// Reads the first record of a stream.
+    fn refill(&mut self, stream: usize) {
         let (_, records, head) = &mut self.streams[stream];
-        let next = records.next();
-        if let Some(record) = &next {
+        *head = records.next();
+        if let Some(record) = head {
             self.heap.push(Reverse((end_time(record).0, stream)));
         }
-        std::mem::replace(head, next)
     }
 }
 
@@ -147,8 +149,15 @@ impl Iterator for Merged<'_> {
     type Item = (u16, Record);
 
     fn next(&mut self) -> Option<(u16, Record)> {
-        let Reverse((_, stream)) = self.heap.pop()?;
-        let record = self.refill(stream)?;
-        Some((self.streams[stream].0, record))
+        let mut top = self.heap.peek_mut()?;
+        let stream = top.0.1;
+        let (cpu, records, head) = &mut self.streams[stream];
+        let next = records.next();
+        match &next {
+            // Often it stays where it is: changing the head is cheaper than taking it out and putting it in again.
+            Some(record) => top.0.0 = end_time(record).0,
+            None => drop(PeekMut::pop(top)),
+        }
+        Some((*cpu, std::mem::replace(head, next)?))
     }
 }

@@ -7,10 +7,12 @@ use kpat_model::record::FootprintRecord;
 /// Places in the table that guesses the next function.
 pub const GUESSES: usize = 1024;
 /// Footprints that a new one may be coded against.
-pub const PRINTS: usize = 4;
-/// Header bytes of a footprint that the format can hold: whole groups of eight, room beyond what is recorded today.
-pub const MAX_HEADER: usize = 128;
-const _: () = assert!(FootprintRecord::MAX_HEADER <= MAX_HEADER);
+pub const PRINTS: usize = 64;
+/// Devices that a footprint or place is likely to be at.
+pub const PLACES: usize = 3;
+/// Header bytes of a footprint, whole groups of eight.
+pub const MAX_HEADER: usize = FootprintRecord::MAX_HEADER;
+const _: () = assert!(MAX_HEADER.is_multiple_of(8));
 /// Texts (event, comm) are cut to this many bytes.
 pub const MAX_TEXT: usize = 65535;
 
@@ -28,6 +30,7 @@ pub mod tag {
     pub const EVENT: u8 = 4;
     pub const PROCESS: u8 = 5;
     pub const LOSS: u8 = 6;
+    pub const PLACE: u8 = 7;
     pub const KIND_MASK: u8 = 7;
 
     /// Call: packet mode in bits 0-1, task mode in bits 2-3.
@@ -45,6 +48,14 @@ pub mod tag {
 pub const PACKET_NEW: u8 = 3;
 /// Task mode: 0 and 1 are places in [`State::tasks`].
 pub const TASK_NEW: u8 = 2;
+/// Place mode: 0 to 2 are places in [`State::places`].
+pub const PLACE_NEW: u8 = 3;
+
+/// Which fields of a point follow.
+pub mod point_field {
+    pub const FUNC: u8 = 0x01;
+    pub const LEN: u8 = 0x02;
+}
 
 /// Packet mode of events, which have no skb tag.
 pub mod event_packet {
@@ -65,43 +76,42 @@ pub mod event_field {
 
 /// Which fields of a footprint differ from the one it is coded against, in the order in which they follow.
 pub mod print_field {
-    pub const IFINDEX: u8 = 0x01;
-    pub const NETNS: u8 = 0x02;
-    pub const LEN: u8 = 0x04;
-    pub const GSO: u8 = 0x08;
-    pub const PROTOCOL: u8 = 0x10;
-    pub const LAYER: u8 = 0x20;
-    pub const LINK_TYPE: u8 = 0x40;
-    pub const HEADER_LEN: u8 = 0x80;
+    pub const LEN: u8 = 0x01;
+    pub const GSO: u8 = 0x02;
+    pub const PROTOCOL: u8 = 0x04;
+    pub const LAYER: u8 = 0x08;
+    pub const HEADER_LEN: u8 = 0x10;
 }
 
-/// A footprint without packet and time; header bytes past its length are zero.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Print {
+/// Device, namespace, link type.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Where {
     pub ifindex: u32,
     pub netns: u32,
+    pub link_type: u16,
+}
+
+/// A footprint without packet, time and place; header bytes past its length are zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Print {
     pub len_bytes: u32,
     pub gso_size: u16,
     pub gso_segs: u16,
     pub protocol: u16,
     pub start_layer: u8,
     pub ip_proto: u8,
-    pub link_type: u16,
     pub header_len: u8,
     pub header: [u8; MAX_HEADER],
 }
 
 impl Print {
     const ZERO: Print = Print {
-        ifindex: 0,
-        netns: 0,
         len_bytes: 0,
         gso_size: 0,
         gso_segs: 0,
         protocol: 0,
         start_layer: 0,
         ip_proto: 0,
-        link_type: 0,
         header_len: 0,
         header: [0; MAX_HEADER],
     };
@@ -125,6 +135,10 @@ pub struct State {
     pub event_netns: u32,
     pub event_a: u64,
     pub event_b: u64,
+    /// Length at the point before.
+    pub len_bytes: u32,
+    /// The last three different places, newest first.
+    pub places: [Where; PLACES],
     pub prints: [Print; PRINTS],
 }
 
@@ -142,6 +156,8 @@ impl State {
             event_netns: 0,
             event_a: 0,
             event_b: 0,
+            len_bytes: 0,
+            places: [Where::default(); PLACES],
             prints: [Print::ZERO; PRINTS],
         }
     }
@@ -158,9 +174,12 @@ impl State {
         self.recent = [key, self.recent[0], self.recent[1]];
     }
 
-    /// The footprint coded against place `base` takes its place, in front.
-    pub fn push_print(&mut self, base: usize, print: Print) {
-        self.prints[..=base].rotate_right(1);
-        self.prints[0] = print;
+    /// The same for places.
+    pub fn use_place(&mut self, mode: usize) {
+        self.places[..=mode].rotate_right(1);
+    }
+
+    pub fn push_place(&mut self, place: Where) {
+        self.places = [place, self.places[0], self.places[1]];
     }
 }

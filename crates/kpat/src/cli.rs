@@ -105,10 +105,16 @@ commands! {
     Packets => packets,
     /// One packet: its headers, its frames on the wire, every kernel function that handled it
     Packet => packet,
+    /// List the frames of the captures with their packets
+    Frames => frames,
     /// List kernel functions with their times
     Functions => functions,
     /// One function: its times and the packets it handled
     Function => function,
+    /// Where the time goes: per function, layer and wait; two logs compared
+    Time => time,
+    /// The phases of packets through this host, and the functions within each
+    Phases => phases,
     /// List events: drops, retransmissions, state changes
     Events => events,
     /// Print a completion script for a shell

@@ -17,6 +17,8 @@ pub struct Args {
     /// The integrated log
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
+    #[command(flatten)]
+    device: open::Device,
     /// Only these kinds: drop, retransmit, tcp-state, free, link, route, neighbour, control [default: all but free]
     #[arg(long, short, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
@@ -54,7 +56,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         })?;
         kinds.push(*kind as i32);
     }
-    let log = open::integrated(&args.log)?;
+    let log = open::integrated(&args.log, &args.device)?;
     let filter = EventFilter {
         kinds,
         packet: args.packet,

@@ -10,8 +10,7 @@ use crate::render::{
 };
 use kpat_analysis::query::{CallFilter, CallOfFunction, call_flag, verdict};
 use kpat_model::Context;
-use kpat_store::tables::{CALL, FunctionRow};
-use kpat_store::{NULL, TableFile};
+use kpat_store::tables::{DurationRow, FunctionRow};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -36,6 +35,8 @@ pub struct Args {
     /// Earliest calls first instead of the longest first
     #[arg(long)]
     by_time: bool,
+    #[command(flatten)]
+    device: open::Device,
     /// Show at most so many calls; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
@@ -43,7 +44,7 @@ pub struct Args {
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let (name, path) = open::thing_and_log(&args.words, "function NAME")?;
-    let log = open::integrated(path)?;
+    let log = open::integrated(path, &args.device)?;
     let filter = CallFilter {
         slower_than_ns: args.slower_than,
         faster_than_ns: args.faster_than,
@@ -53,7 +54,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         longest_first: !args.by_time,
     };
     let detail = log.function(name, &filter)?;
-    let histogram = Histogram::read(&log, detail.function.func_id)?;
+    let histogram = Histogram::of(&detail.durations);
     if out.json {
         let calls: Vec<Value> = detail.calls.iter().map(|c| call_json(&log, c)).collect();
         out.value(&json!({
@@ -147,22 +148,12 @@ struct Histogram {
 }
 
 impl Histogram {
-    fn read(log: &Integrated, func_id: i32) -> anyhow::Result<Histogram> {
+    fn of(durations: &[DurationRow]) -> Histogram {
         let mut buckets = [0; 64];
-        let calls = TableFile::open(&log.dir, &CALL)?;
-        let func = i64::from(func_id);
-        for group in calls.groups_where("func_id", &(func..=func)) {
-            let funcs = calls.ints(group, "func_id")?;
-            if !funcs.contains(&func) {
-                continue;
-            }
-            for (_, dur) in
-                funcs.iter().zip(calls.ints(group, "dur_ns")?).filter(|(f, d)| **f == func && *d != NULL)
-            {
-                buckets[(64 - dur.max(0).leading_zeros() as usize).min(63)] += 1;
-            }
+        for d in durations {
+            buckets[(64 - d.from_ns.max(0).leading_zeros() as usize).min(63)] += d.calls.unsigned_abs();
         }
-        Ok(Histogram { buckets })
+        Histogram { buckets }
     }
 
     fn total(&self) -> u64 {
@@ -211,7 +202,7 @@ impl Histogram {
 }
 
 /// A bar in eighths of a column; what is not nothing shows.
-fn bar_of(n: u64, most: u64, width: usize) -> String {
+pub fn bar_of(n: u64, most: u64, width: usize) -> String {
     let eighths = (u128::from(n) * width as u128 * 8 / u128::from(most)) as usize;
     let eighths = if n > 0 { eighths.max(1) } else { 0 };
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];

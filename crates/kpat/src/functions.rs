@@ -16,6 +16,8 @@ pub struct Args {
     /// The integrated log
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
+    #[command(flatten)]
+    device: open::Device,
     /// Only names that fit, for example 'ip_*'
     #[arg(value_name = "GLOB")]
     glob: Option<String>,
@@ -61,7 +63,7 @@ enum Sort {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let log = open::integrated(&args.log)?;
+    let log = open::integrated(&args.log, &args.device)?;
     let filter = FunctionFilter {
         glob: args.glob.clone().unwrap_or_default(),
         slower_than_ns: args.slower_than,

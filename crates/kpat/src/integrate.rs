@@ -2,9 +2,10 @@
 
 use crate::info::{self, LossSum};
 use crate::open;
-use crate::output::{Meter, Output};
+use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
 use anyhow::bail;
+use kpat_analysis::devices::{Several, integrate_devices};
 use kpat_analysis::query::Store;
 use kpat_analysis::{Options, Report, Stage};
 use serde_json::json;
@@ -16,8 +17,9 @@ pub struct Args {
     /// The kernel behaviour log that `kpat record` wrote
     #[arg(value_name = "X.kbl")]
     log: PathBuf,
-    /// Captures of the wire by any sniffer on any machine: pcap or pcapng, plain, gzip or zstd
-    #[arg(value_name = "WIRE.pcapng")]
+    /// Captures of the wire by any sniffer on any machine: pcap or pcapng, plain, gzip or zstd; and the logs of further
+    /// devices, to follow packets from one kernel over the wire into the other
+    #[arg(value_name = "WIRE.pcapng|Y.kbl")]
     captures: Vec<PathBuf>,
     /// The integrated log to make, a directory [default: X.kpat]
     #[arg(long, short, value_name = "X.kpat")]
@@ -34,33 +36,23 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             args.log.display()
         );
     }
-    for capture in &args.captures {
-        if open::kind(capture)? == open::Kind::Log {
-            bail!(
-                "{} is a second kernel behaviour log; integrate takes one, and captures of the wire",
-                capture.display()
-            );
-        }
+    let mut logs = vec![args.log.clone()];
+    let mut captures = Vec::new();
+    for path in &args.captures {
+        let to = if open::kind(path)? == open::Kind::Log { &mut logs } else { &mut captures };
+        to.push(path.clone());
+    }
+    if logs.len() > 1 {
+        return several(args, &logs, &captures, out);
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
     let options = Options { overwrite: args.force, ..Options::default() };
     let mut meter = Meter::default();
     let done = kpat_analysis::integrate(&args.log, &args.captures, &target, &options, &mut |p| {
-        let doing = match p.stage {
-            Stage::Log => "log",
-            Stage::Captures => "captures",
-            Stage::Matching => "matching",
-            Stage::Writing => "writing",
-        };
-        out.progress(&mut meter, doing, p.done, p.total);
+        out.progress(&mut meter, stage(p.stage), p.done, p.total);
     });
     out.clear_progress();
-    let report = match done {
-        Err(kpat_analysis::Error::Exists { path }) => {
-            bail!("{} exists; --force replaces it, -o gives another name", path.display())
-        }
-        done => done?,
-    };
+    let report = unless_taken(done)?;
     let losses = LossSum::of(&Store::open(&target)?.info()?.losses);
     if out.json {
         out.value(&as_json(&target, &report, &losses))?;
@@ -71,6 +63,43 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say(warning);
     }
     Ok(out.ended(report.lost > 0 || !losses.is_empty()))
+}
+
+fn stage(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Log => "log",
+        Stage::Captures => "captures",
+        Stage::Matching => "matching",
+        Stage::Writing => "writing",
+    }
+}
+
+fn unless_taken<T>(done: kpat_analysis::Result<T>) -> anyhow::Result<T> {
+    match done {
+        Err(kpat_analysis::Error::Exists { path }) => {
+            bail!("{} exists; --force replaces it, -o gives another name", path.display())
+        }
+        done => Ok(done?),
+    }
+}
+
+/// Several devices, and the captures between them.
+fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) -> anyhow::Result<ExitCode> {
+    if captures.is_empty() {
+        return Err(usage("several devices are joined by the frames between them; give a capture, too"));
+    }
+    let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
+    let options = Options { overwrite: args.force, ..Options::default() };
+    let mut meter = Meter::default();
+    let done = integrate_devices(logs, captures, &target, &options, &mut |device, p| {
+        out.progress(&mut meter, &format!("{device}, {}", stage(p.stage)), p.done, p.total);
+    });
+    out.clear_progress();
+    let report = unless_taken(done)?;
+    for (device, of) in &report.devices {
+        of.warnings.iter().for_each(|w| out.say(&format!("{}: {w}", device.name)));
+    }
+    crate::devices::info(&target, &Several::open(&target)?, out)
 }
 
 fn text(args: &Args, target: &Path, r: &Report, losses: &[LossSum], width: usize) -> Vec<Line> {
@@ -121,7 +150,7 @@ fn as_json(target: &Path, r: &Report, losses: &[LossSum]) -> serde_json::Value {
         "frames": r.frames,
         "matched_frames": r.matched,
         "ambiguous_frames": r.ambiguous,
-        "clocks": r.clocks.iter().map(info::clock_json).collect::<Vec<_>>(),
+        "clocks": r.clocks.iter().map(|c| info::clock_json(c, None)).collect::<Vec<_>>(),
         "lost": r.lost,
         "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
         "warnings": r.warnings,

@@ -6,8 +6,10 @@
 
 mod cli;
 mod ctl;
+mod devices;
 mod doctor;
 mod events;
+mod frames;
 mod function;
 mod functions;
 mod info;
@@ -16,11 +18,13 @@ mod open;
 mod output;
 mod packet;
 mod packets;
+mod phases;
 mod probes;
 mod protocol;
 mod record;
 mod render;
 mod shell;
+mod time;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -4,6 +4,7 @@
 use crate::output::usage;
 use crate::render::clean;
 use anyhow::{Context, bail};
+use kpat_analysis::devices::Several;
 use kpat_analysis::query::Store;
 use kpat_store::Manifest;
 use std::ffi::OsStr;
@@ -55,6 +56,8 @@ pub struct Integrated {
     pub store: Store,
     pub manifest: Manifest,
     pub dir: PathBuf,
+    /// The log of several devices that this one is part of, and its place in it.
+    pub among: Option<(Several, i32)>,
 }
 
 impl Deref for Integrated {
@@ -91,8 +94,16 @@ impl Integrated {
     }
 }
 
-/// Opens an integrated log.
-pub fn integrated(path: &Path) -> anyhow::Result<Integrated> {
+/// Which device, where an integrated log holds several.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Device {
+    /// The device asked about, where the integrated log holds several (kpat info lists them)
+    #[arg(long = "device", value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// Opens an integrated log, or the one of a device in an integrated log of several.
+pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
     match kind(path)? {
         Kind::Integrated => {}
         Kind::Log => bail!(
@@ -110,7 +121,34 @@ pub fn integrated(path: &Path) -> anyhow::Result<Integrated> {
             path.display()
         ),
     }
-    Ok(Integrated { manifest: Manifest::read(path)?, store: Store::open(path)?, dir: path.to_owned() })
+    let manifest = Manifest::read(path)?;
+    if manifest.devices.is_empty() {
+        if let Some(name) = &device.name {
+            return Err(usage(format!("{} is of one device; leave --device {name} out", path.display())));
+        }
+        return Ok(Integrated { manifest, store: Store::open(path)?, dir: path.to_owned(), among: None });
+    }
+    let names: Vec<String> = manifest.devices.iter().map(|d| clean(&d.name)).collect();
+    let several = Several::open(path)?;
+    let Some(name) = &device.name else {
+        return Err(usage(format!(
+            "{} holds {} devices; say which one: --device {}",
+            path.display(),
+            names.len(),
+            names.join(" or --device ")
+        )));
+    };
+    let place = several.device(name).ok_or_else(|| {
+        usage(format!("no device `{name}` in {}; there are: {}", path.display(), names.join(", ")))
+    })?;
+    of_device(several, place)
+}
+
+/// One device's own log out of several.
+pub fn of_device(several: Several, place: i32) -> anyhow::Result<Integrated> {
+    let dir = several.folder(place);
+    let (manifest, store) = (Manifest::read(&dir)?, Store::open(&dir)?);
+    Ok(Integrated { manifest, store, dir, among: Some((several, place)) })
 }
 
 /// `NAME.kpat` beside `NAME.kbl`.

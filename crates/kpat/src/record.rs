@@ -147,6 +147,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         command: args.command.clone(),
         ready_file: args.ready_file.clone(),
         measure_cost: !args.no_cost,
+        own_packets: !args.sniff.is_empty(),
         words: std::env::args().collect(),
     })
 }

@@ -20,7 +20,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 24] = [
+    let cases: [(&[&str], i32, &str); 29] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
         (&["packets", "x.kbl"], 1, "first run: kpat integrate x.kbl"),
         (&["packets", "w.pcap"], 1, "kpat integrate X.kbl w.pcap"),
@@ -41,10 +41,15 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["integrate", "x.kbl"], 1, "x.kpat exists; --force replaces it"),
         (&["integrate", "nothing.kbl"], 1, "nothing.kbl"),
         (&["integrate", "x.kpat"], 1, "is a directory"),
-        (&["integrate", "x.kbl", "x.kbl", "-o", "y.kpat"], 1, "second kernel behaviour log"),
+        (&["integrate", "x.kbl", "x.kbl", "-o", "y.kpat"], 2, "give a capture"),
         (&["frobnicate"], 2, "frobnicate"),
         (&[], 2, "Usage"),
         (&["man", "frobnicate"], 2, "is no command"),
+        (&["time", "x.kpat", "--packet", "99"], 1, "no packet 99"),
+        (&["time", "x.kpat", "--slower", "2us", "--faster", "1us"], 2, "no call can fit"),
+        (&["time", "x.kpat", "--compare", "x.kbl"], 1, "first run: kpat integrate x.kbl"),
+        (&["phases", "x.kpat", "--packet", "99"], 1, "no packet 99"),
+        (&["phases", "x.kpat", "--boundaries", "none.txt"], 1, "cannot read none.txt"),
     ];
     for (args, status, says) in cases {
         let done = kpat(&folder, args);
@@ -66,6 +71,8 @@ fn an_empty_answer_says_so() {
         (["packets", "x.kpat", "arp"], "no packet fits"),
         (["functions", "x.kpat", "nothing*"], "no function fits"),
         (["events", "x.kpat", "--kind=route"], "no event fits"),
+        (["time", "x.kpat", "arp"], "no packet fits"),
+        (["phases", "x.kpat", "arp"], "no packet fits"),
     ] {
         let done = kpat(&folder, &args);
         assert_eq!(done.status.code(), Some(0));
@@ -121,6 +128,62 @@ fn a_recording_is_integrated_and_looked_up() {
     assert!(text.contains("e1000_clean_rx_irq") && text.contains("└─"), "{text}");
     let done = kpat(&folder, &["packet", "--frame", "1", "x.kpat"]);
     assert!(String::from_utf8(done.stderr).unwrap().contains("without a capture"));
+}
+
+/// The pictures stand alone, are well formed, and a hostile name in them stays text.
+#[test]
+fn pictures_of_phases() {
+    let folder = Folder::new("pictures");
+    fixture::integrated(&folder);
+    let args = ["phases", "x.kpat", "--svg", "p.svg", "--html", "p.html", "--study", "-q"];
+    let done = kpat(&folder, &args);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let svg = std::fs::read_to_string(folder.0.join("p.svg")).unwrap();
+    let html = std::fs::read_to_string(folder.0.join("p.html")).unwrap();
+    for text in [&svg, &html] {
+        assert!(text.contains("prefers-color-scheme: dark") && text.contains("e1000_xmit_frame"));
+        for outside in ["src=", "href=", "@import", "url(http", "<script"] {
+            assert!(!text.contains(outside), "{outside}");
+        }
+    }
+    assert!(html.contains("Beside the router study of 2009") && html.contains("27 % or 18 %"));
+    // Every element that is opened is closed, in order.
+    let mut open: Vec<&str> = Vec::new();
+    for tag in svg.split('<').skip(1).map(|t| t.split('>').next().unwrap()) {
+        let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if !tag.ends_with('/') && !tag.starts_with('?') {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    // The bars of one passage fill its width.
+    let first: f64 = svg
+        .split("<rect class=\"p\" ")
+        .skip(1)
+        .filter(|r| r.contains("height=\"30\""))
+        .take(5)
+        .map(|r| r.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert!((first - 912.0).abs() < 0.1, "{first}");
+    let done = kpat(&folder, &["phases", "x.kpat", "--svg", "no/such/folder.svg"]);
+    assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
+fn boundaries_of_ones_own() {
+    let folder = Folder::new("boundaries");
+    fixture::integrated(&folder);
+    let table = kpat(&folder, &["phases", "--show-boundaries"]);
+    std::fs::write(folder.0.join("same.txt"), &table.stdout).unwrap();
+    std::fs::write(folder.0.join("bad.txt"), "# mine\nlink-rx entry\n").unwrap();
+    let plain = kpat(&folder, &["phases", "x.kpat"]).stdout;
+    assert_eq!(kpat(&folder, &["phases", "x.kpat", "--boundaries", "same.txt"]).stdout, plain);
+    let done = kpat(&folder, &["phases", "x.kpat", "--boundaries", "bad.txt"]);
+    let words = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    assert!(words.contains("bad.txt: line 2: names no function"), "{words}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn look_ups() {
     let folder = Folder::new("golden");
     fixture::integrated(&folder);
     fixture::recorded(&folder);
-    let cases: [(&str, &[&str]); 12] = [
+    let cases: [(&str, &[&str]); 19] = [
         ("info-kbl", &["info", "x.kbl"]),
         ("info-kpat", &["info", "x.kpat"]),
         ("packets", &["packets", "x.kpat"]),
@@ -53,11 +53,21 @@ fn look_ups() {
         ("packet-delivered", &["packet", "2", "x.kpat"]),
         ("packet-dropped", &["packet", "x.kpat", "3"]),
         ("packet-incomplete", &["packet", "4", "x.kpat"]),
+        ("frames", &["frames", "x.kpat"]),
         ("functions", &["functions", "x.kpat"]),
         ("functions-slow", &["functions", "x.kpat", "*skb*", "--slower-than", "10us", "--sort", "max", "-r"]),
         ("function", &["function", "__dev_queue_xmit", "x.kpat"]),
         ("function-tracepoint", &["function", "skb:consume_skb", "x.kpat"]),
         ("events", &["events", "x.kpat"]),
+        ("time", &["time", "x.kpat"]),
+        ("time-packet", &["time", "x.kpat", "--packet", "1", "--of", "total", "--subtract-cost"]),
+        (
+            "time-by",
+            &["time", "x.kpat", "--by", "proto", "--histogram", "--function", "ip_*", "--slower", "5us"],
+        ),
+        ("time-compare", &["time", "x.kpat", "forwarded", "--compare", "x.kpat"]),
+        ("phases", &["phases", "x.kpat", "--study"]),
+        ("phases-packet", &["phases", "x.kpat", "--packet", "2"]),
     ];
     for (name, args) in cases {
         for width in ["80", "200"] {
@@ -73,6 +83,29 @@ fn look_ups() {
         let mut all = args.to_vec();
         all.push("--json");
         check(&format!("{name}.json"), &run(&folder, &all));
+    }
+}
+
+/// `--limit 0` prints as it reads; a list that is whole is the same in both ways.
+#[test]
+fn all_packets_as_they_come() {
+    let folder = Folder::new("all");
+    fixture::integrated(&folder);
+    let list: [&[&str]; 6] = [
+        &["--width", "200"],
+        &["--json"],
+        &["--json", "port", "1"],
+        &["--sort", "path", "--json"],
+        &["--sort", "length", "-r", "--width", "80"],
+        &["-r", "tcp"],
+    ];
+    for more in list {
+        let with = |limit: &str| {
+            let mut args = vec!["packets", "x.kpat", "--limit", limit];
+            args.extend(more);
+            run(&folder, &args)
+        };
+        assert_eq!(with("0"), with("1000"), "{more:?}");
     }
 }
 

@@ -9,6 +9,6 @@ pub mod record;
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{
-    Call, Context, Event, EventKind, FootprintRecord, Lineage, LineageKind, Loss, LossCause, Member, Point,
-    Process, Record,
+    Call, Context, Event, EventKind, FootprintRecord, HeaderBytes, Lineage, LineageKind, Loss, LossCause,
+    Member, Place, Point, Process, Record,
 };

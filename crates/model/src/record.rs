@@ -91,7 +91,7 @@ pub struct Member {
 
 /// The header bytes of a packet as the kernel held them at a moment: logged when the packet is first seen and again
 /// when its headers or its device changed. Parsed with the same decoder as a wire frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FootprintRecord {
     pub packet: PacketId,
     pub at: BootNs,
@@ -115,12 +115,68 @@ pub struct FootprintRecord {
     pub link_type: u16,
     /// Low bits of the skb's address.
     pub skb_tag: u16,
-    /// At most [`FootprintRecord::MAX_HEADER`] bytes.
-    pub header: Vec<u8>,
+    pub header: HeaderBytes,
 }
 
 impl FootprintRecord {
     pub const MAX_HEADER: usize = 112;
+}
+
+/// Header bytes, in place: at most [`FootprintRecord::MAX_HEADER`].
+#[derive(Clone, Copy)]
+pub struct HeaderBytes {
+    len: u8,
+    bytes: [u8; FootprintRecord::MAX_HEADER],
+}
+
+impl HeaderBytes {
+    /// What is beyond the room is not kept.
+    pub fn new(from: &[u8]) -> HeaderBytes {
+        let len = from.len().min(FootprintRecord::MAX_HEADER);
+        let mut bytes = [0; FootprintRecord::MAX_HEADER];
+        bytes[..len].copy_from_slice(&from[..len]);
+        HeaderBytes { len: len as u8, bytes }
+    }
+
+    /// With zeros behind the end.
+    pub fn padded(&self) -> &[u8; FootprintRecord::MAX_HEADER] {
+        &self.bytes
+    }
+}
+
+impl std::ops::Deref for HeaderBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl PartialEq for HeaderBytes {
+    fn eq(&self, other: &HeaderBytes) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for HeaderBytes {}
+
+impl std::fmt::Debug for HeaderBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// The packet is at another device; its headers are those of its last footprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub packet: PacketId,
+    pub at: BootNs,
+    pub ifindex: u32,
+    /// Inode number of the network namespace.
+    pub netns: u32,
+    /// ARPHRD_* of the device.
+    pub link_type: u16,
+    /// Low bits of the skb's address.
+    pub skb_tag: u16,
 }
 
 /// How one packet came from another.
@@ -350,4 +406,5 @@ pub enum Record {
     Event(Box<Event>),
     Process(Box<Process>),
     Loss(Loss),
+    Place(Place),
 }

@@ -5,8 +5,9 @@
 use crate::choose::Candidate;
 use crate::mechanism::{self, Mechanism};
 use crate::object::Loaded;
+use crate::profile;
 use crate::sys;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,12 +58,15 @@ impl Attached {
         progress(0, targets.len());
         match m {
             Mechanism::FsessionMulti => {
-                let p = prog("fsession_multi")?;
-                self.halve(&all, &mut |part| {
-                    let ids: Vec<u32> = part.iter().map(|i| targets[*i].candidate.btf_id).collect();
-                    let cookies: Vec<u64> = part.iter().map(|i| cookie(&targets[*i])).collect();
-                    sys::link_tracing_multi(p, sys::ATTACH_FSESSION_MULTI, &ids, &cookies)
-                });
+                let mut copies: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+                for i in all {
+                    let c = targets[i].candidate;
+                    let layer = if c.module.is_empty() { profile::layer(&c.name) } else { "" };
+                    copies.entry((&c.module, layer)).or_default().push(i);
+                }
+                for ((module, _), part) in copies {
+                    self.fsession(loaded, module, targets, &part)?;
+                }
             }
             Mechanism::KprobeSession => {
                 let p = prog("kprobe_session")?;
@@ -109,6 +113,42 @@ impl Attached {
         }
     }
 
+    /// One link for functions of one kernel object, to a copy of the program: a program knows one object only, and does not
+    /// run inside itself (bpf/functions.bpf.h).
+    fn fsession(
+        &mut self,
+        loaded: &Loaded,
+        module: &str,
+        targets: &[Target<'_>],
+        part: &[usize],
+    ) -> Result<(), Error> {
+        let code = loaded.code("fsession_multi").ok_or(Error::NoProgram("fsession_multi"))?;
+        let types = match module {
+            "" => None,
+            _ => sys::kernel_btfs().map_err(Error::Btf)?.into_iter().find(|(name, _)| name == module),
+        };
+        let copy = if types.is_none() && !module.is_empty() {
+            Err(io::Error::other(format!("the types of module {module} are not to be had")))
+        } else {
+            let types = types.as_ref().map(|(_, fd)| fd.as_fd());
+            sys::load_tracing(&code, sys::ATTACH_FSESSION_MULTI, 0, types)
+        };
+        let p = match &copy {
+            Ok(fd) => fd.as_fd(),
+            Err(e) => {
+                self.refused.extend(part.iter().map(|i| (*i, e.to_string())));
+                return Ok(());
+            }
+        };
+        self.halve(part, &mut |part| {
+            let ids: Vec<u32> = part.iter().map(|i| targets[*i].candidate.btf_id).collect();
+            let cookies: Vec<u64> = part.iter().map(|i| cookie(&targets[*i])).collect();
+            sys::link_tracing_multi(p, sys::ATTACH_FSESSION_MULTI, &ids, &cookies)
+        });
+        self.held.extend(copy);
+        Ok(())
+    }
+
     fn fentry(
         &mut self,
         loaded: &Loaded,
@@ -119,8 +159,8 @@ impl Attached {
         if targets.iter().any(|t| !t.candidate.module.is_empty()) {
             modules = sys::kernel_btfs().map_err(Error::Btf)?.into_iter().collect();
         }
-        let entry = loaded.instructions("fentry_one").ok_or(Error::NoProgram("fentry_one"))?;
-        let exit = loaded.instructions("fexit_one").ok_or(Error::NoProgram("fexit_one"))?;
+        let entry = loaded.code("fentry_one").ok_or(Error::NoProgram("fentry_one"))?;
+        let exit = loaded.code("fexit_one").ok_or(Error::NoProgram("fexit_one"))?;
         for (i, t) in targets.iter().enumerate() {
             let object = match t.candidate.module.as_str() {
                 "" => None,
@@ -131,6 +171,10 @@ impl Attached {
                         continue;
                     }
                 },
+            };
+            let (Some(exit), Some(entry)) = (loaded.code_for(&exit, i), loaded.code_for(&entry, i)) else {
+                self.refused.push((i, "kpat's own object has no constants".into()));
+                continue;
             };
             // exit first: an entry without its exit would fill the table of open calls
             let both = [(&exit, sys::ATTACH_FEXIT), (&entry, sys::ATTACH_FENTRY)].map(|(code, attach)| {

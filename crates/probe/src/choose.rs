@@ -7,46 +7,9 @@
 //! functions, control code mostly.
 
 use crate::btf::{Btf, kind};
+use crate::roles::{role, role_of, settle};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-/// What a function does to the identity of packets; bits of `KP_ROLE_*` in bpf/include/wire.h.
-pub mod role {
-    pub const FREE: u16 = 1;
-    pub const ALLOC: u16 = 2;
-    pub const EXPAND: u16 = 4;
-    pub const CLONE: u16 = 8;
-    pub const COPY: u16 = 16;
-    pub const SEGMENT: u16 = 32;
-    pub const GRO: u16 = 64;
-    pub const FRAGMENT: u16 = 128;
-    pub const LIST: u16 = 256;
-    pub const RETURN: u16 = 512;
-}
-
-/// Functions that tracking needs, whatever is logged. A kernel has some of each row.
-const TRACKING: &[(u16, &[&str])] = &[
-    (role::FREE, &["skb_release_data"]),
-    (
-        role::ALLOC,
-        &[
-            "__alloc_skb",
-            "__build_skb",
-            "build_skb",
-            "slab_build_skb",
-            "napi_build_skb",
-            "napi_alloc_skb",
-            "__napi_alloc_skb",
-            "__netdev_alloc_skb",
-        ],
-    ),
-    (role::EXPAND, &["pskb_expand_head"]),
-    (role::CLONE, &["skb_clone"]),
-    (role::COPY, &["skb_copy", "skb_copy_expand", "__pskb_copy_fclone"]),
-    (role::SEGMENT, &["skb_segment", "skb_segment_list"]),
-    (role::GRO, &["skb_gro_receive", "skb_gro_receive_list"]),
-    (role::FRAGMENT, &["ip_frag_next", "ip6_frag_next"]),
-];
 
 /// Called with an skb whose header buffer has just been given back: what it points to is somebody else's already.
 const AFTER_FREE: &[&str] =
@@ -133,6 +96,8 @@ pub struct Candidate {
     pub roles: u16,
     /// More than six arguments, a structure by value or variable arguments: typed mechanisms refuse it.
     pub odd_arguments: bool,
+    /// Entered with the packet as the probe before saw it (see `SETTLED`).
+    pub settled: bool,
 }
 
 impl Candidate {
@@ -144,7 +109,7 @@ impl Candidate {
             Via::Carrier { offset, .. } => c |= 1 << 17 | (offset as u64 & 0xfff) << 18,
             _ => {}
         }
-        c | (self.roles as u64) << 32
+        c | (self.roles as u64) << 32 | (self.settled as u64) << 48
     }
 }
 
@@ -195,10 +160,6 @@ fn skb_members(b: &Btf, id: u32, base: u32, depth: u32) -> Vec<(String, u32)> {
         }
     }
     out
-}
-
-fn role_of(name: &str) -> u16 {
-    TRACKING.iter().find(|(_, names)| names.contains(&name)).map_or(0, |(r, _)| *r)
 }
 
 /// All candidates of the given BTF objects. `deep`: closure depth beyond carriers is not for probing, see [`statistics`].
@@ -306,6 +267,7 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                 via,
                 roles,
                 odd_arguments,
+                settled: false,
             };
             match seen.entry((module.clone(), name.to_string())) {
                 std::collections::hash_map::Entry::Vacant(v) => {
@@ -355,7 +317,7 @@ pub fn choose(
     let mut refused: HashSet<String> = HashSet::new();
     for c in &found.candidates {
         let wanted = wants(&c.name, &c.module);
-        let tracking = c.roles & !(role::LIST | role::RETURN) != 0;
+        let tracking = role::tracks(c.roles);
         if !wanted && !tracking {
             continue;
         }
@@ -384,6 +346,7 @@ pub fn choose(
             }
         }
     }
+    settle(&mut out.functions, found);
     for pattern in &selection.add {
         if !pattern.contains(['*', '?']) && !found.candidates.iter().any(|c| c.name == *pattern) {
             let why = if symbols.count(pattern) > 0 {
@@ -554,6 +517,7 @@ mod tests {
             via: Via::Carrier { arg: 2, structure: String::new(), member: String::new(), offset: 0x28 },
             roles: role::GRO,
             odd_arguments: false,
+            settled: false,
         };
         let k = c.cookie(5);
         assert_eq!((k & 0x1fff, k >> 14 & 7, k >> 17 & 1, k >> 18 & 0xfff, k >> 32), (5, 2, 1, 0x28, 64));

@@ -17,6 +17,9 @@ pub const VISIBLE: u32 = 256;
 /// Instructions that fit into a placeholder. Two more slots are there, they skip what is left of the room.
 pub const ROOM: usize = 1000;
 
+/// Longer text could not become so few instructions, and libpcap would think about it for minutes.
+pub const TEXT_BYTES: usize = 8 * 1024;
+
 /// Filter code for packets that start at the link header and at the network header. The code leaves by running to its
 /// end, with the answer in r0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub enum Error {
         "the filter \"{text}\" becomes {needed} instructions, there is room for {ROOM}; use fewer addresses or ports, or a net or portrange"
     )]
     TooLong { text: String, needed: usize },
+    #[error("the filter has {length} bytes of text, {TEXT_BYTES} are possible; use a net or portrange")]
+    TooMuchText { length: usize },
 }
 
 /// Compiles pcap-filter text. `None`: the text is empty, every packet matches.
@@ -55,6 +60,9 @@ pub fn compile(text: &str) -> Result<Option<Compiled>, Error> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(None);
+    }
+    if text.len() > TEXT_BYTES {
+        return Err(Error::TooMuchText { length: text.len() });
     }
     let ebpf = |classic: &[pcap::Instruction]| {
         let code = translate::translate(classic).map_err(|e| match e {

@@ -153,6 +153,8 @@ fn small_plan(build: Build) -> Plan {
         ifindex: Vec::new(),
         filter: None,
         guess_reuse: false,
+        own_packets: false,
+        clone_cookies: Vec::new(),
     }
 }
 

@@ -61,6 +61,10 @@ pub struct Plan {
     pub filter: Option<crate::filter::Compiled>,
     /// Frees are not seen: recognise reused buffers by content.
     pub guess_reuse: bool,
+    /// Attach cookies of programs that are loaded once for each function, in their order.
+    pub clone_cookies: Vec<u64>,
+    /// This process reads packets itself (a capture): its own doings as a task are left out.
+    pub own_packets: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +96,8 @@ impl Plan {
         set("bucket_mask", &(self.packet_buckets - 1).to_le_bytes())?;
         set("has_filter", &(self.filter.is_some() as u32).to_le_bytes())?;
         set("guess_reuse", &(self.guess_reuse as u32).to_le_bytes())?;
-        set("own_tgid", &std::process::id().to_le_bytes())?;
+        set("own_tgid", &if self.own_packets { std::process::id() } else { 0 }.to_le_bytes())?;
+        set("clone_cookies", &self.clone_cookies.iter().flat_map(|c| c.to_le_bytes()).collect::<Vec<u8>>())?;
         set("netns_count", &(self.netns.len() as u32).to_le_bytes())?;
         set("netns_ids", &words(&self.netns))?;
         set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;
@@ -115,6 +120,15 @@ impl Plan {
         let mut open = ObjectBuilder::default()
             .open_memory(&bytes)
             .map_err(|e| Error::Object(format!("libbpf cannot open it: {e:#}")))?;
+        let bucket_bytes = elf::map(&bytes)
+            .and_then(|m| m.symbols.get("packet_buckets").map(|s| s.size as u32))
+            .ok_or_else(|| Error::Object("no packet table".into()))?;
+        let clone_cookies_at = elf::map(&bytes)
+            .and_then(|m| {
+                let constants = m.sections.iter().find(|s| s.name == ".rodata")?.offset;
+                Some(m.symbols.get("clone_cookies")?.offset - constants)
+            })
+            .ok_or_else(|| Error::Object("no cookies".into()))?;
         for mut m in open.maps_mut() {
             let set = |r: libbpf_rs::Result<()>| r.map_err(|e| Error::Load(format!("map size: {e:#}")));
             match m.name().to_str() {
@@ -122,7 +136,7 @@ impl Plan {
                     set(m.set_value_size((RING_DATA + self.ring_bytes + RING_TAIL) as u32))?;
                     set(m.set_max_entries(self.cpus as u32))?;
                 }
-                Some("packets") => set(m.set_max_entries(self.packet_buckets))?,
+                Some(".data.packets") => set(m.set_value_size(self.packet_buckets * bucket_bytes))?,
                 _ => {}
             }
         }
@@ -138,7 +152,7 @@ impl Plan {
             }
         }
         let object = open.load().map_err(|e| Error::Load(format!("{e:#} ({})", last_words())))?;
-        Ok(Loaded { object, ring_bytes: self.ring_bytes, cpus: self.cpus })
+        Ok(Loaded { object, ring_bytes: self.ring_bytes, cpus: self.cpus, clone_cookies_at })
     }
 }
 
@@ -172,11 +186,22 @@ pub fn tracepoint_programs(build: Build) -> Vec<(String, String)> {
     out
 }
 
+/// Relocated instructions, and what the verifier wants to know of the functions in them.
+#[derive(Clone)]
+pub struct Code {
+    pub insns: Vec<ffi::bpf_insn>,
+    pub functions: Vec<ffi::bpf_func_info>,
+    /// Descriptor of the object's types, negative: none.
+    pub types: i32,
+}
+
 /// A loaded object: programs and maps live as long as it does.
 pub struct Loaded {
     object: libbpf_rs::Object,
     pub ring_bytes: usize,
     pub cpus: usize,
+    /// Offset of the cookies among the constants.
+    clone_cookies_at: usize,
 }
 
 impl Loaded {
@@ -185,9 +210,42 @@ impl Loaded {
         self.object.progs().find(|p| p.name() == name).map(|p| unsafe { BorrowedFd::borrow_raw(raw(&p)) })
     }
 
-    /// Relocated instructions, for clones.
-    pub fn instructions(&self, name: &str) -> Option<Vec<ffi::bpf_insn>> {
-        self.object.progs().find(|p| p.name() == name).map(|p| p.insns().to_vec())
+    /// A program as it was loaded, for clones.
+    pub fn code(&self, name: &str) -> Option<Code> {
+        use libbpf_rs::AsRawLibbpf;
+        let p = self.object.progs().find(|p| p.name() == name)?;
+        let raw = p.as_libbpf_object().as_ptr();
+        // SAFETY: raw is the loaded program; libbpf keeps the table of its functions, of the length it says, as long as
+        // the object lives, and it is copied here.
+        let functions = unsafe {
+            let (at, n) = (ffi::bpf_program__func_info(raw), ffi::bpf_program__func_info_cnt(raw));
+            if at.is_null() { Vec::new() } else { std::slice::from_raw_parts(at, n as usize).to_vec() }
+        };
+        // SAFETY: the object is loaded, so it has (or is known to lack) a descriptor of its types.
+        let types = unsafe { ffi::bpf_object__btf_fd(self.object.as_libbpf_object().as_ptr()) };
+        Some(Code { insns: p.insns().to_vec(), functions, types })
+    }
+
+    /// The same for the `n`-th function of [`Plan::clone_cookies`].
+    pub fn code_for(&self, code: &Code, n: usize) -> Option<Code> {
+        const LOAD_WIDE: u8 = 0x18; // BPF_LD | BPF_IMM | BPF_DW
+        const MAP_VALUE: u8 = 2; // BPF_PSEUDO_MAP_VALUE
+        let constants = self.object.maps().find(|m| m.name().to_string_lossy().ends_with(".rodata"))?;
+        let constants = std::os::fd::AsRawFd::as_raw_fd(&constants.as_fd());
+        let mut code = code.clone();
+        let mut at = 0;
+        while at + 1 < code.insns.len() {
+            let i = code.insns[at];
+            if i.code == LOAD_WIDE {
+                let of_constants = i.src_reg() == MAP_VALUE && i.imm == constants;
+                if of_constants && code.insns[at + 1].imm as usize == self.clone_cookies_at {
+                    code.insns[at + 1].imm += 8 * n as i32;
+                }
+                at += 1;
+            }
+            at += 1;
+        }
+        Some(code)
     }
 
     pub fn map_fd(&self, name: &str) -> Option<BorrowedFd<'_>> {

@@ -30,6 +30,11 @@ pub enum Error {
         "{count} functions are more than the {MAX_FUNCS} that one recording can take; narrow the profile"
     )]
     TooMany { count: usize },
+    #[error(
+        "{count} functions are too many for fentry, which loads two programs for each ({MAX_CLONES} at most): take a smaller profile, or \
+         --mechanism kprobe and half a minute of patience"
+    )]
+    TooManyPrograms { count: usize },
 }
 
 /// Everything decided, nothing attached yet.
@@ -47,6 +52,8 @@ pub struct Decision {
 
 /// fentry loads two programs per function; more than this takes minutes on a slow machine.
 const FENTRY_MOST: usize = 150;
+/// `KP_MAX_CLONES` of bpf/include/wire.h.
+const MAX_CLONES: usize = 512;
 const KPROBE_MOST: usize = 400;
 
 /// Decides. `wanted`: the user's mechanism, else the best that is offered.
@@ -131,6 +138,9 @@ fn select(
         ));
         (chosen, logged) = (spine, spine_logged);
     }
+    if m == Mechanism::Fentry && chosen.functions.len() > MAX_CLONES {
+        return Err(Error::TooManyPrograms { count: chosen.functions.len() });
+    }
     if m == Mechanism::Fentry {
         // typed programs refuse these one by one; say so without trying
         let keep: Vec<bool> = chosen.functions.iter().map(|c| !c.odd_arguments).collect();
@@ -178,6 +188,10 @@ pub struct Tracepoint {
     pub switch: Option<usize>,
 }
 
+/// Points that are passed right before another one, in the same function or in that which it calls: they tell nothing more,
+/// and cost as much.
+const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
+
 /// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
 pub fn tracepoints(build: Build, points: Option<&Selection>) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
@@ -191,7 +205,12 @@ pub fn tracepoints(build: Build, points: Option<&Selection>) -> Vec<Tracepoint> 
                     let named = |globs: &[String]| {
                         globs.iter().any(|g| profile::glob(g, &full) || profile::glob(g, &name))
                     };
-                    !named(&s.remove) && (s.profile != "none" || named(&s.add))
+                    let by_profile = match s.profile.as_str() {
+                        "none" => false,
+                        "all" => true,
+                        _ => !TWINS.contains(&name.as_str()),
+                    };
+                    !named(&s.remove) && (by_profile || named(&s.add))
                 };
                 if !points.is_some_and(wanted) {
                     return None;
@@ -292,14 +311,21 @@ pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str
     out
 }
 
-/// fsession.multi takes functions of vmlinux with plain arguments; the others go by kprobe.session.
+/// fsession.multi takes functions with plain arguments, and those of a module only where the module's types are to be had;
+/// the others go by kprobe.session.
 fn second(d: &Decision) -> Option<Mechanism> {
-    (d.mechanism == Mechanism::FsessionMulti && d.functions.iter().any(by_session))
+    let others = |c: &Candidate| !c.module.is_empty() || c.odd_arguments;
+    (d.mechanism == Mechanism::FsessionMulti && d.functions.iter().any(others))
         .then_some(Mechanism::KprobeSession)
 }
 
-fn by_session(c: &Candidate) -> bool {
-    !c.module.is_empty() || c.odd_arguments
+/// For mechanisms with a program per function: what is constant in each.
+pub fn clone_cookies(d: &Decision) -> Vec<u64> {
+    let each = |(i, c): (usize, &Candidate)| c.cookie(function_id(i));
+    match d.mechanism {
+        Mechanism::Fentry => d.functions.iter().enumerate().map(each).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Loads.
@@ -327,18 +353,26 @@ pub fn attach(
         .map(|(i, candidate)| Target { candidate, func: function_id(i) })
         .collect();
     let split = second(d).is_some();
-    let (other, main): (Vec<Target<'_>>, Vec<Target<'_>>) =
-        targets.iter().partition(|t| split && by_session(t.candidate));
+    let (mut other, main): (Vec<Target<'_>>, Vec<Target<'_>>) =
+        targets.iter().partition(|t| split && t.candidate.odd_arguments);
     let mut refused: Vec<(String, String)> = Vec::new();
-    for (m, part) in [(d.mechanism, &main), (Mechanism::KprobeSession, &other)] {
-        if part.is_empty() {
-            continue;
-        }
+    let mut go = |m: Mechanism, part: &[Target<'_>]| -> Result<Vec<usize>, Error> {
         let from = attached.refused.len();
-        attached.functions(loaded, m, part, progress)?;
-        for (i, reason) in &attached.refused[from..] {
-            refused.push((part[*i].candidate.name.clone(), format!("refused by {}: {reason}", m.name())));
+        if !part.is_empty() {
+            attached.functions(loaded, m, part, progress)?;
         }
+        let (again, out): (Vec<_>, Vec<_>) = attached.refused[from..]
+            .iter()
+            .partition(|(i, _)| split && m == d.mechanism && !part[*i].candidate.module.is_empty());
+        refused.extend(out.iter().map(|(i, reason)| {
+            (part[*i].candidate.name.clone(), format!("refused by {}: {reason}", m.name()))
+        }));
+        Ok(again.iter().map(|(i, _)| *i).collect())
+    };
+    let again = go(d.mechanism, &main)?;
+    other.extend(again.iter().map(|i| main[*i]));
+    if split {
+        go(Mechanism::KprobeSession, &other)?;
     }
     for (name, reason) in refused {
         if let Some(i) = d.functions.iter().position(|c| c.name == name) {

@@ -141,6 +141,7 @@ static PATH: &[Group] = &[
             "ip6_finish_output2",
             "ip6_xmit",
             "icmp_rcv",
+            "icmp_echo",
             "icmpv6_rcv",
             "arp_rcv",
             "arp_process",

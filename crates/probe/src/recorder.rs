@@ -149,12 +149,15 @@ impl Recorder {
             ifindex: interface_ids(&options, &devices)?,
             filter: compiled,
             guess_reuse: points,
+            own_packets: options.own_packets,
+            clone_cookies: plan::clone_cookies(&decision),
         };
         let loaded = plan::load(&object, &decision, &tracepoints)?;
         let map = |name: &str| {
             loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
         };
-        let rings = Rings::new(map("rings")?, object.ring_bytes, cpus).map_err(Error::Map)?;
+        let rings =
+            Rings::new(map("rings")?, map(".data.ids")?, object.ring_bytes, cpus).map_err(Error::Map)?;
         let switches =
             Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
         let clock = Instant::now();
@@ -276,7 +279,11 @@ impl Recorder {
                 hurried = hurry;
             }
             if fill < 0.25 {
-                std::thread::sleep(Duration::from_millis(if fill < 0.02 { 10 } else { 2 }));
+                std::thread::sleep(Duration::from_millis(match fill {
+                    ..0.005 => 40,
+                    ..0.02 => 10,
+                    _ => 2,
+                }));
             }
         }
         if let Some(mut c) = child {
@@ -303,11 +310,7 @@ impl Recorder {
     /// Sets every switch to what is wanted now.
     fn switch(&self) {
         for (i, c) in self.decision.functions.iter().enumerate() {
-            let track = if c.roles & !(crate::choose::role::LIST | crate::choose::role::RETURN) != 0 {
-                TRACK
-            } else {
-                0
-            };
+            let track = if crate::roles::role::tracks(c.roles) { TRACK } else { 0 };
             let log = if self.on[i] { TRACK | LOG } else { 0 };
             self.switches.set(plan::function_id(i) as usize, if self.paused { 0 } else { track | log });
         }

@@ -4,12 +4,14 @@
 use crate::object::{RING_DATA, RING_TAIL};
 use crate::sys::Mapping;
 use crate::wire;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOT: usize = 32;
 
 pub struct Rings {
     mapping: Mapping,
+    ids: Mapping,
     ring_bytes: usize,
     cpus: usize,
 }
@@ -23,12 +25,24 @@ pub enum Raw<'a> {
     Lineage(&'a wire::Lineage),
     Event(&'a wire::Event),
     Process(&'a wire::Process),
+    Place(&'a wire::Place),
 }
 
 impl Rings {
-    pub fn new(fd: std::os::fd::BorrowedFd<'_>, ring_bytes: usize, cpus: usize) -> std::io::Result<Rings> {
+    /// `ids`: the map whose first word is the number of the next packet.
+    pub fn new(
+        fd: BorrowedFd<'_>,
+        ids: BorrowedFd<'_>,
+        ring_bytes: usize,
+        cpus: usize,
+    ) -> std::io::Result<Rings> {
         let mapping = Mapping::new(fd, cpus * (RING_DATA + ring_bytes + RING_TAIL))?;
-        Ok(Rings { mapping, ring_bytes, cpus })
+        Ok(Rings { mapping, ids: Mapping::new(ids, size_of::<u64>())?, ring_bytes, cpus })
+    }
+
+    /// Number of the next packet: every record that is in a ring now is about an older one.
+    pub fn next_packet(&self) -> u64 {
+        self.word(self.ids.as_ptr().cast()).load(Ordering::Acquire)
     }
 
     pub fn cpus(&self) -> usize {
@@ -72,13 +86,15 @@ impl Rings {
         self.ring_bytes
     }
 
-    /// Hands over all whole records of a CPU's ring, oldest first, and frees their space. Returns how many.
-    pub fn drain(&self, cpu: usize, each: &mut dyn FnMut(Raw<'_>)) -> u64 {
+    /// Hands over all whole records of a CPU's ring, oldest first, each with the number of a packet newer than all of
+    /// them, and frees their space. Returns how many.
+    pub fn drain(&self, cpu: usize, each: &mut dyn FnMut(Raw<'_>, u64)) -> u64 {
         let ctl = self.ctl(cpu);
         // SAFETY: as in losses().
         let (prod, cons) = unsafe { (self.word(&raw mut (*ctl).prod), self.word(&raw mut (*ctl).cons)) };
         let end = prod.load(Ordering::Acquire);
         let mut at = cons.load(Ordering::Relaxed);
+        let next = self.next_packet();
         let mut n = 0;
         // SAFETY: the data area starts one page after the control page.
         let data = unsafe { self.base(cpu).add(RING_DATA) };
@@ -97,13 +113,14 @@ impl Rings {
             // cons moves past it; p is aligned to 32 bytes, the types to 8, and every bit pattern is valid for them.
             unsafe {
                 match kind {
-                    wire::kind::CALL => each(Raw::Call(&*p.cast())),
-                    wire::kind::POINT => each(Raw::Point(&*p.cast())),
-                    wire::kind::MEMBER => each(Raw::Member(&*p.cast())),
-                    wire::kind::FOOTPRINT => each(Raw::Footprint(&*p.cast())),
-                    wire::kind::LINEAGE => each(Raw::Lineage(&*p.cast())),
-                    wire::kind::EVENT => each(Raw::Event(&*p.cast())),
-                    wire::kind::PROCESS => each(Raw::Process(&*p.cast())),
+                    wire::kind::CALL => each(Raw::Call(&*p.cast()), next),
+                    wire::kind::POINT => each(Raw::Point(&*p.cast()), next),
+                    wire::kind::MEMBER => each(Raw::Member(&*p.cast()), next),
+                    wire::kind::FOOTPRINT => each(Raw::Footprint(&*p.cast()), next),
+                    wire::kind::LINEAGE => each(Raw::Lineage(&*p.cast()), next),
+                    wire::kind::EVENT => each(Raw::Event(&*p.cast()), next),
+                    wire::kind::PROCESS => each(Raw::Process(&*p.cast()), next),
+                    wire::kind::PLACE => each(Raw::Place(&*p.cast()), next),
                     _ => {}
                 }
             }

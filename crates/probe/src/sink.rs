@@ -2,31 +2,24 @@
 //! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
 
 use crate::ring::{Raw, Rings};
-use crate::{sys, wire};
+use crate::{headers, sys, wire};
 use kpat_klog::{Chunk, Codec, Encoder};
 use kpat_model as model;
 use kpat_model::{BootNs, FuncId, PacketId};
 use std::collections::{HashSet, VecDeque};
 
-/// Turns 32-bit packet numbers of records into the log's 64-bit ids: the one nearest to the newest.
-#[derive(Default)]
-struct Extend {
-    newest: u64,
+/// The log's 64-bit id of a packet of whose number only the low `bits` are known, given the number of the `next` one: the
+/// newest older one that fits.
+fn full_id(next: u64, low: u32, bits: u32) -> PacketId {
+    if low == 0 {
+        return PacketId::NONE;
+    }
+    let newest = next.wrapping_sub(1);
+    PacketId(newest.wrapping_sub(newest.wrapping_sub(low as u64) & ((1 << bits) - 1)))
 }
 
-impl Extend {
-    fn id(&mut self, low: u32) -> PacketId {
-        if low == 0 {
-            return PacketId::NONE;
-        }
-        let delta = low.wrapping_sub(self.newest as u32) as i32;
-        let id = self.newest.wrapping_add(delta as i64 as u64);
-        if delta > 0 {
-            self.newest = id;
-        }
-        PacketId(id)
-    }
-}
+/// Of a call 24 bits are known: they share a word with the time of its entry.
+const CALL_BITS: u32 = 24;
 
 struct Cpu {
     encoder: Encoder,
@@ -39,7 +32,6 @@ struct Cpu {
 /// Keeps what was drained until it is written.
 pub struct Sink {
     cpus: Vec<Cpu>,
-    ids: Extend,
     /// Chunks ready to go.
     ready: Vec<Chunk>,
     pub records: u64,
@@ -60,7 +52,6 @@ impl Sink {
             |i| Cpu { encoder: Encoder::new(i as u16, codec), losses: [0; 16], looked: now, opened: now };
         Sink {
             cpus: (0..cpus).map(cpu).collect(),
-            ids: Extend::default(),
             ready: Vec::new(),
             records: 0,
             lost: Default::default(),
@@ -72,11 +63,10 @@ impl Sink {
     /// Takes everything out of one CPU's ring.
     pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
         let state = &mut self.cpus[cpu];
-        let (ids, ready, addresses, drops) =
-            (&mut self.ids, &mut self.ready, &mut self.addresses, &mut self.drops_seen);
+        let (ready, addresses, drops) = (&mut self.ready, &mut self.addresses, &mut self.drops_seen);
         let encoder = &mut state.encoder;
-        let n = rings.drain(cpu, &mut |raw| {
-            put(encoder, ids, raw, addresses, drops);
+        let n = rings.drain(cpu, &mut |raw, next| {
+            put(encoder, next, raw, addresses, drops);
             if encoder.is_full() {
                 ready.extend(encoder.finish());
             }
@@ -138,7 +128,8 @@ impl Sink {
     }
 }
 
-fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut HashSet<u64>, drops: &mut u64) {
+fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u64>, drops: &mut u64) {
+    let id = |low| full_id(next, low, 32);
     match raw {
         Raw::Call(r) => encoder.call(&model::Call {
             func: FuncId(r.h.func),
@@ -146,7 +137,7 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
             flags: r.flags,
             skb_tag: r.skb_tag,
             pid: r.h.pid,
-            packet: ids.id(r.packet),
+            packet: full_id(next, r.packet, CALL_BITS),
             entry: BootNs(r.h.ts as i64),
             dur_ns: (r.dur_hi as u64) << 32 | r.dur_lo as u64,
         }),
@@ -155,19 +146,19 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
             ctx: model::Context::from_u8(r.ctx),
             skb_tag: r.skb_tag,
             pid: r.h.pid,
-            packet: ids.id(r.packet),
+            packet: id(r.packet),
             at: BootNs(r.h.ts as i64),
             len_bytes: r.len,
         }),
         Raw::Member(r) => encoder.member(&model::Member {
             func: FuncId(r.h.func),
-            packet: ids.id(r.packet),
+            packet: id(r.packet),
             entry: BootNs(r.h.ts as i64),
         }),
         Raw::Footprint(r) => {
             let (header, tag_bytes) = header_as_on_the_wire(r);
             encoder.footprint(&model::FootprintRecord {
-                packet: ids.id(r.packet),
+                packet: id(r.packet),
                 at: BootNs(r.h.ts as i64),
                 ifindex: r.ifindex,
                 netns: r.netns,
@@ -182,9 +173,17 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
                 header,
             })
         }
+        Raw::Place(r) => encoder.place(&model::Place {
+            packet: id(r.packet),
+            at: BootNs(r.h.ts as i64),
+            ifindex: r.ifindex,
+            netns: r.netns,
+            link_type: r.link_type,
+            skb_tag: r.skb_tag,
+        }),
         Raw::Lineage(r) => {
             if let Some(kind) = model::LineageKind::from_u8(r.h.func as u8) {
-                let (parent, child) = (ids.id(r.parent), ids.id(r.child));
+                let (parent, child) = (id(r.parent), id(r.child));
                 encoder.lineage(&model::Lineage { kind, at: BootNs(r.h.ts as i64), parent, child });
             }
         }
@@ -199,7 +198,7 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
                     ctx: model::Context::from_u8(r.ctx),
                     pid: r.h.pid,
                     at: BootNs(r.h.ts as i64),
-                    packet: ids.id(r.packet),
+                    packet: id(r.packet),
                     netns: r.netns,
                     a: r.a,
                     b: r.b,
@@ -219,16 +218,21 @@ fn put(encoder: &mut Encoder, ids: &mut Extend, raw: Raw<'_>, addresses: &mut Ha
     }
 }
 
-/// Header bytes with the VLAN tag, which the kernel keeps beside the data, put where a frame has it.
-fn header_as_on_the_wire(r: &wire::Footprint) -> (Vec<u8>, u32) {
-    let mut header = r.header[..(r.header_len as usize).min(r.header.len())].to_vec();
+/// Header bytes without the data behind them, with the VLAN tag, which the kernel keeps beside the data, put where a frame
+/// has it; and the length of that tag.
+fn header_as_on_the_wire(r: &wire::Footprint) -> (model::HeaderBytes, u32) {
+    const MAX: usize = model::FootprintRecord::MAX_HEADER;
+    let kept = usize::from(r.header_len).min(MAX);
+    let header = &r.header[..headers::len(&r.header[..kept], r.start_layer, r.protocol, r.ip_proto)];
     if r.vlan_tci == 0 || r.start_layer != 2 || header.len() < 14 {
-        return (header, 0);
+        return (model::HeaderBytes::new(header), 0);
     }
     let tci = (r.vlan_tci & 0xefff).to_be_bytes();
-    header.splice(12..12, [0x81, 0x00, tci[0], tci[1]]);
-    header.truncate(model::FootprintRecord::MAX_HEADER);
-    (header, 4)
+    let mut tagged = [0; MAX + 4];
+    tagged[..12].copy_from_slice(&header[..12]);
+    tagged[12..16].copy_from_slice(&[0x81, 0x00, tci[0], tci[1]]);
+    tagged[16..header.len() + 4].copy_from_slice(&header[12..]);
+    (model::HeaderBytes::new(&tagged[..header.len() + 4]), 4)
 }
 
 /// The flight recorder's memory: the newest chunks up to a number of bytes.
@@ -270,13 +274,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packet_ids_extend_over_the_wrap_and_go_back_a_little() {
-        let mut e = Extend::default();
-        assert_eq!(e.id(0), PacketId::NONE);
-        assert_eq!(e.id(5).0, 5);
-        assert_eq!(e.id(3).0, 3);
-        e.newest = 0xffff_fffe;
-        assert_eq!(e.id(2).0, 0x1_0000_0002);
-        assert_eq!(e.id(0xffff_fffd).0, 0xffff_fffd);
+    fn ids_are_those_of_the_newest_packet_that_fits() {
+        assert_eq!(full_id(9, 0, 32), PacketId::NONE);
+        assert_eq!(full_id(9, 5, 32).0, 5);
+        assert_eq!(full_id(0x1_0000_0003, 2, 32).0, 0x1_0000_0002);
+        assert_eq!(full_id(0x1_0000_0003, 0xffff_fffd, 32).0, 0xffff_fffd);
+        assert_eq!(full_id(0x300_0005, 4, CALL_BITS).0, 0x300_0004);
+        assert_eq!(full_id(0x300_0005, 0xff_ffff, CALL_BITS).0, 0x2ff_ffff);
     }
 }

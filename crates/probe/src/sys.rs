@@ -151,9 +151,10 @@ pub fn perf_kprobe(pmu: u32, name: &std::ffi::CStr, retprobe: bool) -> io::Resul
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
 }
 
-/// Loads an already relocated program again for the BTF function `btf_id` of kernel object `btf_fd` (None: vmlinux).
+/// Loads an already relocated program again for the BTF function `btf_id` of kernel object `btf_obj` (None: vmlinux); a program
+/// for many functions of one object has no `btf_id`.
 pub fn load_tracing(
-    insns: &[libbpf_rs::libbpf_sys::bpf_insn],
+    code: &crate::object::Code,
     attach: u32,
     btf_id: u32,
     btf_obj: Option<BorrowedFd<'_>>,
@@ -185,8 +186,8 @@ pub fn load_tracing(
     }
     let mut a = Attr {
         prog_type: 26,
-        insn_cnt: insns.len() as u32,
-        insns: insns.as_ptr() as u64,
+        insn_cnt: code.insns.len() as u32,
+        insns: code.insns.as_ptr() as u64,
         license: c"GPL".as_ptr() as u64,
         log_level: 0,
         log_size: 0,
@@ -196,10 +197,10 @@ pub fn load_tracing(
         name: *b"kpat_tracing\0\0\0\0",
         ifindex: 0,
         attach,
-        btf_fd: 0,
-        func_info_rec_size: 0,
-        func_info: 0,
-        func_info_cnt: 0,
+        btf_fd: code.types.max(0) as u32,
+        func_info_rec_size: size_of::<libbpf_rs::libbpf_sys::bpf_func_info>() as u32,
+        func_info: code.functions.as_ptr() as u64,
+        func_info_cnt: if code.types < 0 { 0 } else { code.functions.len() as u32 },
         line_info_rec_size: 0,
         line_info: 0,
         line_info_cnt: 0,

@@ -13,6 +13,7 @@ pub mod kind {
     pub const LINEAGE: u32 = 5;
     pub const EVENT: u32 = 6;
     pub const PROCESS: u32 = 7;
+    pub const PLACE: u32 = 8;
 }
 
 /// `enum kp_loss`
@@ -154,6 +155,19 @@ pub struct Footprint {
     pub header: [u8; 112],
 }
 const _: () = assert!(size_of::<Footprint>() == 160);
+
+/// `struct kp_place`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub h: Head,
+    pub packet: u32,
+    pub ifindex: u32,
+    pub netns: u32,
+    pub link_type: u16,
+    pub skb_tag: u16,
+}
+const _: () = assert!(size_of::<Place>() == 32);
 
 /// `struct kp_ring_ctl`
 #[repr(C)]

@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 9] = [
+const STRUCTS: [&str; 10] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -13,6 +13,7 @@ const STRUCTS: [&str; 9] = [
     "kp_process",
     "kp_event",
     "kp_footprint",
+    "kp_place",
     "kp_ring_ctl",
 ];
 const ENUMS: [&str; 4] = ["kp_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];

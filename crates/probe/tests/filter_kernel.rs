@@ -48,6 +48,8 @@ fn plan(build: Build, text: &str) -> Plan {
         ifindex: vec![],
         filter: filter::compile(text).expect("a good filter"),
         guess_reuse: false,
+        own_packets: false,
+        clone_cookies: Vec::new(),
     }
 }
 

@@ -437,12 +437,14 @@ fn errors_say_text_and_reason() {
     assert!(matches!(filter::compile("inbound"), Err(Error::Metadata { .. })));
     assert!(matches!(filter::compile("ifindex 3"), Err(Error::Metadata { .. })));
     assert!(matches!(filter::compile("ip6 protochain 6"), Err(Error::Loop { .. })));
-    let many: Vec<String> = (0..1100).map(|n| format!("len = {}", n * 7)).collect();
+    let many: Vec<String> = (0..700).map(|n| format!("len={n}")).collect();
     let said = say(&many.join(" or "));
     assert!(
         said.contains("there is room for 1000")
             && matches!(filter::compile(&many.join(" or ")), Err(Error::TooLong { .. }))
     );
+    let endless = vec!["port 1"; 1000].join(" or ");
+    assert_eq!(filter::compile(&endless), Err(Error::TooMuchText { length: endless.len() }));
 }
 
 #[test]

@@ -12,6 +12,9 @@ pub enum Error {
     /// Written by a newer kpat.
     #[error("{path}: schema version {found}, this kpat reads up to {known}; use a newer kpat")]
     TooNew { path: PathBuf, found: u32, known: u32 },
+    /// Written by an older kpat.
+    #[error("{path}: schema version {found}, this kpat reads version {known}; integrate the log again")]
+    TooOld { path: PathBuf, found: u32, known: u32 },
     /// A table lacks a column that cannot be null.
     #[error("{path}: column `{column}` is missing or has another type; integrate the log again")]
     Column { path: PathBuf, column: String },

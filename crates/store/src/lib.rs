@@ -17,7 +17,7 @@ mod write;
 
 pub use batch::{Batch, Cell, Values};
 pub use error::{Error, Result};
-pub use manifest::{Manifest, SourceFile, TableCount};
+pub use manifest::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount};
 pub use read::{BatchReader, NULL, TableFile};
 pub use tables::{ColType, Column, Row, Table};
 pub use write::TableWriter;

@@ -27,6 +27,47 @@ pub struct Manifest {
     /// First and last moment in the kernel behaviour log, boot clock; both 0: it is empty.
     pub first_ns: i64,
     pub last_ns: i64,
+    /// Of an integrated log of several devices: each one's own integrated log, and what joining them gave. Then `log`,
+    /// `summary` and the two times are empty.
+    pub devices: Vec<DeviceLog>,
+    pub crossings: CrossingCounts,
+}
+
+/// A device among several: an integrated log of its own, in a folder of this one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceLog {
+    /// Stem of the log's file name, made unique.
+    pub name: String,
+    /// Folder of its integrated log, relative to the manifest.
+    pub folder: String,
+    /// File name of the kernel behaviour log.
+    pub log: String,
+    pub hostname: String,
+    pub boot_id: String,
+    pub kernel_release: String,
+    pub packets: u64,
+}
+
+/// What became of the frames when several devices were joined. Every frame is in exactly one of these but `rows`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CrossingCounts {
+    /// Frames in the captures.
+    pub frames: u64,
+    /// Seen by no kernel.
+    pub unmatched: u64,
+    /// Seen by one kernel only.
+    pub one_kernel: u64,
+    /// Sent by one, received by another: these are in the table.
+    pub crossed: u64,
+    /// As `crossed`, but of a packet that others fit as well, or by way of a host whose order is not certain; not in
+    /// the table.
+    pub ambiguous: u64,
+    /// Seen by several kernels, but which sent and which received it cannot be told; not in the table.
+    pub undirected: u64,
+    /// Rows of the table: more than `crossed` where several devices received one frame.
+    pub rows: u64,
 }
 
 /// A file that went in.
@@ -97,6 +138,9 @@ impl Manifest {
             serde_json::from_slice(&text).map_err(|source| Error::Manifest { path: path.clone(), source })?;
         if manifest.schema > SCHEMA_VERSION {
             return Err(Error::TooNew { path, found: manifest.schema, known: SCHEMA_VERSION });
+        }
+        if manifest.schema < SCHEMA_VERSION {
+            return Err(Error::TooOld { path, found: manifest.schema, known: SCHEMA_VERSION });
         }
         Ok(manifest)
     }

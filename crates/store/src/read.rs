@@ -3,14 +3,19 @@
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::tables::{ColType, Row, Table};
+use bytes::{Buf, Bytes};
 use parquet::basic::Type;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 use parquet::file::statistics::Statistics;
 use std::fs::File;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Stands for null in [`TableFile::ints`].
 pub const NULL: i64 = i64::MIN;
@@ -19,7 +24,9 @@ pub const NULL: i64 = i64::MIN;
 pub struct TableFile {
     path: PathBuf,
     table: &'static Table,
-    reader: SerializedFileReader<File>,
+    file: File,
+    len: u64,
+    meta: ParquetMetaData,
     /// Place in the file of each declared column; `None`: the file does not have it.
     places: Vec<Option<usize>>,
 }
@@ -31,8 +38,9 @@ impl TableFile {
     pub fn open(dir: &Path, table: &'static Table) -> Result<TableFile> {
         let path = dir.join(table.file_name());
         let file = File::open(&path).map_err(Error::io(&path, "open"))?;
-        let reader = SerializedFileReader::new(file).map_err(Error::parquet(&path))?;
-        let schema = reader.metadata().file_metadata().schema_descr();
+        let len = file.metadata().map_err(Error::io(&path, "read"))?.len();
+        let meta = ParquetMetaDataReader::new().parse_and_finish(&file).map_err(Error::parquet(&path))?;
+        let schema = meta.file_metadata().schema_descr();
         let mut places = Vec::with_capacity(table.columns.len());
         for c in table.columns {
             let place = schema.columns().iter().position(|d| d.path().parts() == [c.name]);
@@ -52,19 +60,36 @@ impl TableFile {
             }
             places.push(place);
         }
-        Ok(TableFile { path, table, reader, places })
+        Ok(TableFile { path, table, file, len, meta, places })
     }
 
     pub fn rows(&self) -> u64 {
-        self.reader.metadata().file_metadata().num_rows().max(0) as u64
+        self.meta.file_metadata().num_rows().max(0) as u64
     }
 
     pub fn groups(&self) -> usize {
-        self.reader.num_row_groups()
+        self.meta.num_row_groups()
     }
 
     pub fn group_rows(&self, group: usize) -> usize {
-        self.reader.metadata().row_group(group).num_rows().max(0) as usize
+        self.meta.row_group(group).num_rows().max(0) as usize
+    }
+
+    /// A column of a row group: its bytes, read at once.
+    fn open_column(&self, group: usize, place: usize) -> Result<ColumnReader> {
+        let column = self.meta.row_group(group).column(place);
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let (start, len) = (start.max(0) as u64, column.compressed_size().max(0) as u64);
+        if start.checked_add(len).is_none_or(|end| end > self.len) {
+            let what = format!("column {place} of row group {group} lies beyond the end of the file");
+            return Err(Error::parquet(&self.path)(ParquetError::EOF(what)));
+        }
+        let mut bytes = vec![0; len as usize];
+        self.file.read_exact_at(&mut bytes, start).map_err(Error::io(&self.path, "read"))?;
+        let chunk = Arc::new(Chunk { start, bytes: bytes.into() });
+        let pages = SerializedPageReader::new(chunk, column, self.group_rows(group), None)
+            .map_err(Error::parquet(&self.path))?;
+        Ok(get_column_reader(column.column_descr_ptr(), Box::new(pages)))
     }
 
     fn column(&self, name: &str) -> Result<usize> {
@@ -76,7 +101,7 @@ impl TableFile {
     /// Least and greatest value of an integer column in one row group; `None`: not known.
     pub fn range(&self, group: usize, column: &str) -> Option<RangeInclusive<i64>> {
         let place = self.places[self.table.column(column)?]?;
-        match self.reader.metadata().row_group(group).column(place).statistics()? {
+        match self.meta.row_group(group).column(place).statistics()? {
             Statistics::Int32(s) => Some(i64::from(*s.min_opt()?)..=i64::from(*s.max_opt()?)),
             Statistics::Int64(s) => Some(*s.min_opt()?..=*s.max_opt()?),
             _ => None,
@@ -175,6 +200,12 @@ impl TableFile {
         let mut out = Vec::new();
         let (Some(&low), Some(&high)) = (wanted.first(), wanted.last()) else { return Ok(out) };
         for group in self.groups_where(column, &(low..=high)) {
+            if let Some(have) = self.range(group, column) {
+                let next = wanted.partition_point(|w| w < have.start());
+                if wanted.get(next).is_none_or(|w| w > have.end()) {
+                    continue;
+                }
+            }
             let places: Vec<u32> = self
                 .ints(group, column)?
                 .iter()
@@ -185,6 +216,44 @@ impl TableFile {
             out.extend(self.rows_at::<R>(group, &places)?);
         }
         Ok(out)
+    }
+}
+
+/// A stretch of the file in memory.
+struct Chunk {
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Chunk {
+    fn from(&self, offset: u64) -> parquet::errors::Result<Bytes> {
+        let at = offset.checked_sub(self.start).filter(|at| *at <= self.bytes.len() as u64);
+        let at = at.ok_or_else(|| {
+            ParquetError::EOF(format!("a page at offset {offset} is outside of its column"))
+        })?;
+        Ok(self.bytes.slice(at as usize..))
+    }
+}
+
+impl Length for Chunk {
+    fn len(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for Chunk {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let rest = self.from(start)?;
+        if length > rest.len() {
+            return Err(ParquetError::EOF(format!("a page at offset {start} runs out of its column")));
+        }
+        Ok(rest.slice(..length))
     }
 }
 
@@ -212,14 +281,11 @@ impl<'a> BatchReader<'a> {
     fn advance(&mut self) -> Result<bool> {
         while self.left == 0 {
             let Some(group) = self.groups.next() else { return Ok(false) };
-            let path = &self.file.path;
-            let reader = self.file.reader.get_row_group(group).map_err(Error::parquet(path))?;
             self.left = self.file.group_rows(group);
             self.open.clear();
             for &index in &self.wanted {
                 if let Some(place) = self.file.places[index] {
-                    let column = reader.get_column_reader(place).map_err(Error::parquet(path))?;
-                    self.open.push((index, column));
+                    self.open.push((index, self.file.open_column(group, place)?));
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! The clock of one capture from its matches.
 
 use super::Line;
+use super::evidence::Evidence;
 use super::hull::{Band, Hulls, Point};
+use super::sample::SAME_NS;
 use super::vote::MAX_DRIFT;
 use crate::matching::Side;
 use crate::query::clock_method;
@@ -45,6 +47,11 @@ impl Segment {
             return self.bound;
         }
         self.bound.saturating_add((outside as f64 * self.drift_bound) as i64)
+    }
+
+    /// A line from few matches that swings more than any clock does.
+    pub fn is_wild(&self) -> bool {
+        self.line.drift.abs() >= MAX_DRIFT * 0.98
     }
 
     pub fn row(&self, capture_id: i32) -> ClockRow {
@@ -113,14 +120,11 @@ pub(crate) fn dut_offset(anchors: &[ClockAnchor], wall: i64) -> Option<(i64, i64
 }
 
 /// Relates the clocks; `guess` tells where to look. Empty: not a single usable pair.
-pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segment> {
-    let (Some(from), Some(to)) = (pairs.iter().map(|p| p.wall).min(), pairs.iter().map(|p| p.wall).max())
-    else {
-        return Vec::new();
-    };
+pub(crate) fn fit(evidence: &Evidence, guess: &Line, hints: &Hints<'_>) -> Vec<Segment> {
+    let Some((from, to)) = evidence.span else { return Vec::new() };
     let frame = Frame { from, to, reference: guess.boot(from).wrapping_sub(from) };
-    let received = pairs.iter().filter(|p| p.side == Side::Received).count();
-    let transmitted = pairs.iter().filter(|p| p.side == Side::Transmitted).count();
+    let Evidence { pairs, received, transmitted, .. } = evidence;
+    let (received, transmitted) = (*received, *transmitted);
     let finish = |band: Band, rejected: usize, (method, place): (i32, Place), widened: f64| {
         let offset = frame.reference.wrapping_add(band.value.round() as i64);
         let drift_bound = (band.slope_max - band.slope).max(band.slope - band.slope_min).max(0.0);
@@ -139,16 +143,18 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
     };
     let solve = |place: Place| {
         let bounds = bounds(pairs, place, &frame, hints);
-        solve_bands(bounds, pairs.len(), &frame)
+        solve_bands(bounds, evidence.total, &frame)
     };
+    let seen_inside = hints.same_names || evidence.inside > 0 || received + transmitted == 0;
+    // A guess from packets that are all alike may be off by what they wait.
+    let tolerance = if hints.same_names || evidence.inside > 0 { SAME_NS } else { 5_000_000 };
     let near = dut_offset(hints.anchors, from).is_some_and(|(offset, unsure)| {
-        frame.reference.wrapping_sub(offset).saturating_abs() <= unsure.saturating_add(5_000_000)
+        frame.reference.wrapping_sub(offset).saturating_abs() <= unsure.saturating_add(tolerance)
     });
     // Boot and wall clock of one host are steered alike: their difference changes in steps, it does not drift.
     let steady = |b: &Band| b.slope_min <= STEADY && b.slope_max >= -STEADY;
     let on_dut = if near { solve(Place::Dut).filter(|(band, _)| steady(band)) } else { None };
     let both_ways = received > 0 && transmitted > 0;
-    let seen_inside = hints.same_names || pairs.iter().any(|p| p.inside) || received + transmitted == 0;
     if let (Some((band, rejected)), true) = (on_dut, seen_inside) {
         return finish(band, rejected, (clock_method::ON_DUT, Place::Dut), 0.0);
     }
@@ -157,7 +163,7 @@ pub(crate) fn fit(pairs: &[Pair], guess: &Line, hints: &Hints<'_>) -> Vec<Segmen
         // The times of the capture were moved: the DUT's own anchors do not hold for them.
         let no_anchors = Hints { anchors: &[], ..*hints };
         let bounds = bounds(&inside, Place::Dut, &frame, &no_anchors);
-        if let Some((band, rejected)) = solve_bands(bounds, inside.len(), &frame) {
+        if let Some((band, rejected)) = solve_bands(bounds, evidence.inside, &frame) {
             return finish(band, rejected, (clock_method::ON_DUT, Place::Dut), 0.0);
         }
     }
@@ -322,7 +328,7 @@ mod tests {
         let truth = Line { origin: pairs[0].wall, offset, drift };
         let guess = Line { origin: pairs[0].wall, offset: offset + 1_000_000, drift: 0.0 };
         let hints = Hints { anchors: &[], same_names: false, one_way_ns: 1_000_000 };
-        let fit = fit(&pairs, &guess, &hints);
+        let fit = fit(&Evidence::of(pairs.clone()), &guess, &hints);
         let s = &fit[0];
         assert_eq!(s.method, method);
         for wall in [s.from, (s.from + s.to) / 2, s.to] {
@@ -346,7 +352,7 @@ mod tests {
         pairs.iter_mut().step_by(3).for_each(|p| p.at -= 3_000_000);
         let guess = Line { origin: pairs[0].wall, offset: -1_700_000_000_000_000_000, drift: 0.0 };
         let hints = Hints { anchors: &[], same_names: false, one_way_ns: 1_000_000 };
-        let fit = fit(&pairs, &guess, &hints);
+        let fit = fit(&Evidence::of(pairs.clone()), &guess, &hints);
         assert_eq!(fit[0].method, clock_method::WIDENED);
         assert!(fit[0].bound >= 1_400_000);
     }
@@ -354,6 +360,6 @@ mod tests {
     #[test]
     fn nothing_gives_nothing() {
         let hints = Hints { anchors: &[], same_names: false, one_way_ns: 1 };
-        assert_eq!(fit(&[], &Line::default(), &hints), vec![]);
+        assert_eq!(fit(&Evidence::default(), &Line::default(), &hints), vec![]);
     }
 }

@@ -5,10 +5,13 @@
 //! ([`hull`]). Where the sniffer ran on the DUT itself both taps lie within the packet's life, and each match bounds the
 //! line from both sides. Which of the two it was is tried, not asked for: the wrong one contradicts itself.
 //!
-//! One line per capture for now; [`fit`] gives a list so that steps and slews can become segments.
+//! One line per stretch of time: where no line agrees with all matches the clock was set or slewed ([`pieces`]).
 
+pub(crate) mod evidence;
 pub(crate) mod fit;
 pub(crate) mod hull;
+pub(crate) mod pieces;
+pub(crate) mod sample;
 pub(crate) mod vote;
 
 /// boot = wall + offset + drift * (wall - origin)

@@ -1,6 +1,6 @@
 //! A first guess of the clock from nothing but equal keys: every pair of frame and sighting with the same key votes for
 //! a difference of the clocks; true pairs agree, chance pairs do not. So a capture that is hours off is found as well
-//! as one that is right.
+//! as one that is right. Where all keys are alike, the rhythm of the times votes.
 
 use super::Line;
 use crate::matching::{Frame, Side, Sighting, exact};
@@ -26,32 +26,85 @@ pub(crate) struct Rough {
     pub votes: Vec<Vote>,
 }
 
+/// Votes of all keys that occur a few times; where there are none, of keys that repeat without end, by order.
 pub(crate) fn collect(frames: &[Frame], sightings: &[Sighting]) -> Vec<Vote> {
-    for limit in [MAX_PAIRS, 4096] {
-        let mut votes = Vec::new();
-        exact::buckets(frames, sightings, |fs, ss| {
-            if fs.len() * ss.len() > limit {
-                return;
+    let mut votes = Vec::new();
+    exact::buckets(frames, sightings, |fs, ss| {
+        if fs.len() * ss.len() <= MAX_PAIRS {
+            all_pairs(frames, sightings, fs, ss, &mut votes);
+        }
+    });
+    if votes.len() >= 2 {
+        return votes;
+    }
+    exact::buckets(frames, sightings, |fs, ss| {
+        if fs.len() * ss.len() <= MAX_PAIRS {
+        } else if fs.len().min(ss.len()) < RUN / 4 {
+            if fs.len() * ss.len() <= 4096 {
+                all_pairs(frames, sightings, fs, ss, &mut votes);
             }
-            for &f in fs {
-                for &s in ss {
-                    let (frame, sighting) = (&frames[f as usize], &sightings[s as usize]);
-                    let sides = [frame.side, sighting.side];
-                    let ttls = [frame.keys.ttl, sighting.keys.ttl];
-                    let against = (!sides.contains(&Side::Unknown) && sides[0] != sides[1])
-                        || (!ttls.contains(&0) && ttls[0] != ttls[1]);
-                    if !against {
-                        let diff = sighting.at.wrapping_sub(frame.wall);
-                        votes.push(Vote { frame: f, sighting: s, wall: frame.wall, diff });
-                    }
-                }
+        } else {
+            by_order(frames, sightings, fs, ss, &mut votes);
+        }
+    });
+    votes
+}
+
+/// Their headers allow that the two are the same.
+fn may_be(f: &Frame, s: &Sighting) -> bool {
+    let ttls = [f.keys.ttl, s.keys.ttl];
+    (f.side == Side::Unknown || s.side == Side::Unknown || f.side == s.side)
+        && (ttls.contains(&0) || ttls[0] == ttls[1])
+}
+
+fn all_pairs(frames: &[Frame], sightings: &[Sighting], fs: &[u32], ss: &[u32], votes: &mut Vec<Vote>) {
+    for &frame in fs {
+        for &sighting in ss {
+            let (f, s) = (&frames[frame as usize], &sightings[sighting as usize]);
+            if may_be(f, s) {
+                votes.push(Vote { frame, sighting, wall: f.wall, diff: s.at.wrapping_sub(f.wall) });
             }
-        });
-        if votes.len() >= 2 || limit == 4096 {
-            return votes;
         }
     }
-    Vec::new()
+}
+
+/// Frames in a row whose rhythm is looked for among the sightings.
+const RUN: usize = 32;
+
+/// One key without end, as a stream of equal datagrams over IPv6: nothing but the times tells which is which. Frames in a
+/// row are laid beside sightings in a row; where the differences of their times are the most alike, they are the same.
+fn by_order(frames: &[Frame], sightings: &[Sighting], fs: &[u32], ss: &[u32], votes: &mut Vec<Vote>) {
+    let first = &frames[fs[0] as usize];
+    for side in [Side::Received, Side::Transmitted, Side::Unknown] {
+        let wanted = |s: &Sighting| s.side == side && may_be(first, s);
+        let row: Vec<u32> = ss.iter().copied().filter(|s| wanted(&sightings[*s as usize])).collect();
+        let run = RUN.min(fs.len()).min(row.len());
+        if run < RUN / 4 {
+            continue;
+        }
+        for start in [0, (fs.len() - run) / 4, (fs.len() - run) / 2, fs.len() - run] {
+            let of = &fs[start..start + run];
+            let diff = |at: usize, i: usize| {
+                sightings[row[at + i] as usize].at.wrapping_sub(frames[of[i] as usize].wall)
+            };
+            let spread = |at: usize| {
+                let base = diff(at, 0);
+                let mut all: Vec<i64> = (0..run).map(|i| diff(at, i).wrapping_sub(base)).collect();
+                let median = *all.select_nth_unstable(run / 2).1;
+                // A frame or a packet that is missing shifts those behind it: the better half counts.
+                all.iter_mut().for_each(|d| *d = d.saturating_sub(median).saturating_abs());
+                all.sort_unstable();
+                all[..run.div_ceil(2)].iter().fold(0i64, |sum, d| sum.saturating_add(*d))
+            };
+            let Some(best) = (0..=row.len() - run).min_by_key(|at| spread(*at)) else { continue };
+            votes.extend((0..run).map(|i| Vote {
+                frame: of[i],
+                sighting: row[best + i],
+                wall: frames[of[i] as usize].wall,
+                diff: diff(best, i),
+            }));
+        }
+    }
 }
 
 /// The line that most votes agree on. `near`: where the clock should be if both hosts keep time, and how far off it may
@@ -122,4 +175,52 @@ fn median_line(votes: &[Vote], origin: i64) -> Line {
     // Over less than a second the noise is more than any drift.
     let drift = if sxx / n > 1e17 { (sxy / sxx).clamp(-MAX_DRIFT, MAX_DRIFT) } else { 0.0 };
     Line { origin, offset: base.wrapping_add((my - drift * mx) as i64), drift }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matching::keys::Keys;
+
+    /// A stream in which all packets are alike, sent in an uneven rhythm, hours off; some frames are missing. The clock is
+    /// found to within what the packets need.
+    #[test]
+    fn a_rhythm_is_found() {
+        let keys = Keys { exact: 7, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 64 };
+        let offset = -7_200_000_000_000i64;
+        let mut x = 88_172_645_463_325_252u64;
+        let mut below = move |n: u64| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            ((x >> 11) % n) as i64
+        };
+        let (mut frames, mut sightings) = (Vec::new(), Vec::new());
+        let mut wall = 1_700_000_000_000_000_000i64;
+        for i in 0..600u64 {
+            wall += 1_000_000 + below(200_000);
+            let at = wall + offset - 2_000 - below(3_000);
+            let side = Side::Transmitted;
+            sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 50_000, side });
+            if i >= 40 && i != 300 {
+                let side = Side::Unknown;
+                frames.push(Frame {
+                    keys,
+                    wall,
+                    number: i,
+                    interface: 0,
+                    side,
+                    inside: false,
+                    matched: false,
+                });
+            }
+        }
+        let votes = collect(&frames, &sightings);
+        let right =
+            votes.iter().filter(|v| frames[v.frame as usize].number == sightings[v.sighting as usize].packet);
+        assert!(right.count() * 10 > votes.len() * 7, "{} votes", votes.len());
+        let found = rough(votes, None).unwrap().line;
+        let error = found.boot(wall) - (wall + offset - 3_500);
+        assert!(error.abs() < 10_000, "{error} ns");
+    }
 }

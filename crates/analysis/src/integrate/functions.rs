@@ -1,7 +1,11 @@
-//! Statistics of each function. Quantiles come from a histogram with 32 steps per power of two: the middle of a step is
-//! within 1/64 of every value in it.
+//! Statistics of each function, and where its calls are. Quantiles come from a histogram with 32 steps per power of two:
+//! the middle of a step is within 1/64 of every value in it.
 
-use kpat_store::tables::FunctionRow;
+use crate::error::Result;
+use crate::spill::{Fixed, Put, Sorter, Take};
+use kpat_store::TableWriter;
+use kpat_store::tables::{CALL, CallIndexRow, CallRow, DurationRow, FunctionRow};
+use std::path::Path;
 
 const STEPS: u64 = 32;
 
@@ -82,6 +86,130 @@ impl Stats {
             row.max_ns = Some(self.max_ns);
             row.max_packet_id = (self.max_packet != 0).then_some(self.max_packet as i64);
         }
+    }
+}
+
+impl Stats {
+    /// Calls by the significant bits of their duration: class 0 is 0 ns, class i from 2^(i-1) to below 2^i.
+    fn classes(&self) -> [u64; 64] {
+        let mut classes = [0; 64];
+        for (step, &n) in self.histogram.iter().enumerate() {
+            // Steps do not cross a power of two.
+            let bits = 64 - (middle_of(step) as u64).leading_zeros() as usize;
+            classes[bits.min(63)] += u64::from(n);
+        }
+        classes
+    }
+}
+
+/// Writes how durations are spread.
+pub(super) fn write_durations(dir: &Path, stats: &[Stats]) -> Result<()> {
+    let mut table = TableWriter::create(dir)?;
+    for (func, stats) in stats.iter().enumerate() {
+        for (class, &calls) in stats.classes().iter().enumerate().filter(|c| *c.1 > 0) {
+            table.push(&DurationRow {
+                func_id: func as i32,
+                from_ns: if class == 0 { 0 } else { 1 << (class - 1) },
+                below_ns: 1 << class.min(62),
+                calls: calls as i64,
+            })?;
+        }
+    }
+    table.finish()?;
+    Ok(())
+}
+
+/// One function in one row group of the call table.
+#[derive(Clone, Copy)]
+struct Place {
+    func: u16,
+    group: u32,
+    calls: u32,
+    /// Shortest and longest of the timed calls.
+    times: Option<(i64, i64)>,
+}
+
+impl Fixed for Place {
+    const BYTES: usize = 2 + 4 + 4 + 1 + 16;
+    type Key = (u16, u32);
+
+    fn key(&self) -> (u16, u32) {
+        (self.func, self.group)
+    }
+
+    fn write(&self, to: &mut Put<'_>) {
+        let (min, max) = self.times.unwrap_or((0, 0));
+        to.u16(self.func).u32(self.group).u32(self.calls);
+        to.u8(u8::from(self.times.is_some())).i64(min).i64(max);
+    }
+
+    fn read(from: &mut Take<'_>) -> Self {
+        let (func, group, calls) = (from.u16(), from.u32(), from.u32());
+        let timed = from.u8() != 0;
+        let times = (from.i64(), from.i64());
+        Place { func, group, calls, times: timed.then_some(times) }
+    }
+}
+
+/// Says where in the call table each function's calls are, as the table is written.
+pub(super) struct CallIndex {
+    group: u32,
+    here: Vec<Place>,
+    done: Sorter<Place>,
+}
+
+impl CallIndex {
+    pub fn new(early: &Path) -> CallIndex {
+        CallIndex { group: 0, here: Vec::new(), done: Sorter::new(early, "calls", 1 << 18) }
+    }
+
+    #[inline]
+    pub fn add(&mut self, row: &CallRow) -> Result<()> {
+        let group = (row.call_id as u64 / CALL.group_rows as u64) as u32;
+        if group != self.group {
+            self.next_group(group)?;
+        }
+        let i = row.func_id as usize;
+        if self.here.len() <= i {
+            let func = |i| Place { func: i as u16, group, calls: 0, times: None };
+            self.here.extend((self.here.len()..=i).map(func));
+        }
+        let here = &mut self.here[i];
+        here.calls += 1;
+        if let Some(dur) = row.dur_ns {
+            let (min, max) = here.times.unwrap_or((dur, dur));
+            here.times = Some((min.min(dur), max.max(dur)));
+        }
+        Ok(())
+    }
+
+    fn next_group(&mut self, group: u32) -> Result<()> {
+        for place in &mut self.here {
+            if place.calls > 0 {
+                self.done.push(*place)?;
+            }
+            *place = Place { group, calls: 0, times: None, ..*place };
+        }
+        self.group = group;
+        Ok(())
+    }
+
+    pub fn write(mut self, dir: &Path) -> Result<()> {
+        self.next_group(self.group)?;
+        let sorted = self.done.finish()?;
+        let mut table = TableWriter::create(dir)?;
+        let mut all = sorted.iter()?;
+        while let Some(p) = all.next()? {
+            table.push(&CallIndexRow {
+                func_id: i32::from(p.func),
+                row_group: p.group as i32,
+                calls: p.calls as i32,
+                min_ns: p.times.map(|t| t.0),
+                max_ns: p.times.map(|t| t.1),
+            })?;
+        }
+        table.finish()?;
+        Ok(())
     }
 }
 

@@ -1,19 +1,24 @@
 //! The pass over the kernel behaviour log: every record once, in order of end time, into the tables that need nothing
 //! else, and into what matching needs.
 
+use super::captures::Met;
 use super::flatten::{self, id};
-use super::functions::Stats;
+use super::functions::{CallIndex, Stats};
 use super::nesting::{Nesting, Node, Placed};
 use super::packets::{Ended, Packets, Touch};
-use super::{Options, Progress, Stage};
+use super::{Held, Options, Progress, Stage};
+use crate::clock::sample::Seen;
 use crate::error::Result;
 use crate::hash::Map;
+use crate::matching::Sighting;
 use crate::roles::Roles;
+use crate::spill::Sorter;
 use kpat_klog::{Log, end_time};
-use kpat_model::{Call, EventKind, Member, Record};
+use kpat_model::{Call, EventKind, FootprintRecord, Member, Record};
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
 
 /// Writers of the tables that the log alone fills.
 struct Tables {
@@ -25,12 +30,17 @@ struct Tables {
     process: TableWriter<ProcessRow>,
     loss: TableWriter<LossRow>,
     packet: TableWriter<PacketRow>,
+    index: CallIndex,
 }
 
 /// What the pass leaves for the rest.
 pub(super) struct Passed {
     pub stats: Vec<Stats>,
-    pub packets: Packets,
+    pub met: Met,
+    pub held: Held,
+    /// Records of packets that were over, and packets that were ended because too many were alive.
+    pub late: u64,
+    pub forced: u64,
     pub records: u64,
     pub calls: u64,
     pub packet_rows: u64,
@@ -50,6 +60,9 @@ struct Pass<'a> {
     tables: Tables,
     nesting: Nesting,
     packets: Packets,
+    sightings: Sorter<Sighting>,
+    seen: Seen,
+    held: Held,
     stats: Vec<Stats>,
     roles: Vec<Roles>,
     /// Further packets of list calls that have not returned or not been given out, by CPU-independent key.
@@ -61,6 +74,9 @@ struct Pass<'a> {
     last: i64,
     swept: i64,
 }
+
+/// Records decoded ahead at a time.
+const BATCH: usize = 4096;
 
 /// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
 const MAX_TIME: i64 = 1 << 60;
@@ -85,6 +101,7 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::Point(r) => tame(&mut r.at.0, absurd),
         Record::Member(r) => tame(&mut r.entry.0, absurd),
         Record::Footprint(r) => tame(&mut r.at.0, absurd),
+        Record::Place(r) => tame(&mut r.at.0, absurd),
         Record::Lineage(r) => tame(&mut r.at.0, absurd),
         Record::Event(r) => tame(&mut r.at.0, absurd),
         Record::Process(r) => tame(&mut r.at.0, absurd),
@@ -95,7 +112,7 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
     }
 }
 
-/// Packet rows are written to `early` (they lack what matching adds), everything else to `dir`.
+/// Packet rows are written to `early` if they lack what matching adds, everything else to `dir`.
 pub(super) fn pass(
     log: &Log,
     dir: &Path,
@@ -118,10 +135,14 @@ pub(super) fn pass(
             lineage: TableWriter::create(dir)?,
             process: TableWriter::create(dir)?,
             loss: TableWriter::create(dir)?,
-            packet: TableWriter::create(early)?,
+            packet: TableWriter::create_threaded(if no_captures { dir } else { early })?,
+            index: CallIndex::new(early),
         },
         nesting: Nesting::default(),
         packets: Packets::new(no_captures, refused(log)),
+        sightings: Sorter::new(early, "sightings", 1 << 18),
+        seen: Seen::default(),
+        held: Held::default(),
         stats: vec![Stats::default(); most],
         roles,
         members: Map::default(),
@@ -133,18 +154,52 @@ pub(super) fn pass(
     };
     let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
     let mut records = 0u64;
-    for (cpu, record) in log.all_merged() {
-        records += 1;
-        if records.is_multiple_of(1 << 18) {
+    // Decoding has a thread of its own: it is a fifth of the work, and needs nothing of the rest.
+    std::thread::scope(|threads| {
+        let (give, take) = sync_channel::<Vec<(u16, Record)>>(4);
+        threads.spawn(move || {
+            let mut merged = log.all_merged();
+            loop {
+                let some: Vec<(u16, Record)> = merged.by_ref().take(BATCH).collect();
+                // Whoever took them met an error, and tells it.
+                if some.is_empty() || give.send(some).is_err() {
+                    break;
+                }
+            }
+        });
+        for batch in take {
+            for (cpu, record) in batch {
+                records += 1;
+                pass.record(cpu, record)?;
+            }
             progress(Progress { stage: Stage::Log, done: records, total });
         }
-        pass.record(cpu, record)?;
-    }
+        Ok::<_, crate::Error>(())
+    })?;
     progress(Progress { stage: Stage::Log, done: records, total });
-    pass.finish(records)
+    pass.finish(dir, records)
 }
 
 impl Pass<'_> {
+    fn footprint(&mut self, f: &FootprintRecord) -> Result<()> {
+        let print = kpat_capture::decode::packet(f);
+        self.packets.footprint(f, &print);
+        let mut row = FootprintRow {
+            packet_id: f.packet.0 as i64,
+            at_ns: f.at.0,
+            netns: (f.netns != 0).then_some(i64::from(f.netns)),
+            ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
+            len_bytes: i64::from(f.len_bytes),
+            gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
+            gso_segs: (f.gso_size != 0).then_some(i32::from(f.gso_segs)),
+            skb_tag: i32::from(f.skb_tag),
+            start_layer: i32::from(f.start_layer),
+            ..FootprintRow::default()
+        };
+        flatten::footprint(&mut row, &print);
+        Ok(self.tables.footprint.push(&row)?)
+    }
+
     fn record(&mut self, cpu: u16, mut record: Record) -> Result<()> {
         tame_record(&mut record, &mut self.absurd);
         let now = end_time(&record).0;
@@ -173,6 +228,7 @@ impl Pass<'_> {
                 let touch = Touch {
                     packet: p.packet.0,
                     func: p.func.0,
+                    cpu,
                     entry: p.at.0,
                     end: p.at.0,
                     self_ns: 0,
@@ -183,23 +239,11 @@ impl Pass<'_> {
                 stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
             }
             Record::Member(m) => self.member(&m),
-            Record::Footprint(f) => {
-                let print = kpat_capture::decode::packet(&f);
-                self.packets.footprint(&f, &print);
-                let mut row = FootprintRow {
-                    packet_id: f.packet.0 as i64,
-                    at_ns: f.at.0,
-                    netns: (f.netns != 0).then_some(i64::from(f.netns)),
-                    ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
-                    len_bytes: i64::from(f.len_bytes),
-                    gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
-                    gso_segs: (f.gso_size != 0).then_some(i32::from(f.gso_segs)),
-                    skb_tag: i32::from(f.skb_tag),
-                    start_layer: i32::from(f.start_layer),
-                    ..FootprintRow::default()
-                };
-                flatten::footprint(&mut row, &print);
-                self.tables.footprint.push(&row)?;
+            Record::Footprint(f) => self.footprint(&f)?,
+            Record::Place(p) => {
+                if let Some(f) = self.packets.at_place(&p) {
+                    self.footprint(&f)?;
+                }
             }
             Record::Lineage(l) => {
                 self.packets.lineage(&l);
@@ -211,7 +255,7 @@ impl Pass<'_> {
                 })?;
             }
             Record::Event(e) => {
-                self.packets.event(&e);
+                self.packets.event(cpu, &e);
                 // The end of a packet is in its row; a table of all of them would be one more row per packet.
                 if e.kind != EventKind::Free {
                     self.tables.event.push(&EventRow {
@@ -260,6 +304,7 @@ impl Pass<'_> {
         let touch = Touch {
             packet: c.packet.0,
             func: c.func.0,
+            cpu,
             entry: c.entry.0,
             end: c.entry.0.saturating_add(dur),
             self_ns: if timed { self_ns } else { 0 },
@@ -277,10 +322,14 @@ impl Pass<'_> {
 
     /// Gives out what is older than `before`.
     fn sweep(&mut self, before: i64) -> Result<()> {
-        let Pass { tables, nesting, packets, stats, roles, members, .. } = self;
+        let Pass { tables, nesting, packets, stats, roles, members, held, .. } = self;
+        held.calls = held.calls.max(nesting.pending as u64);
+        held.packets = held.packets.max(packets.alive() as u64);
         let list = u16::from(Call::LIST);
         nesting.release(before, |p: Placed<'_>| -> Result<()> {
-            tables.call.push(&call_row(&p))?;
+            let row = call_row(&p);
+            tables.index.add(&row)?;
+            tables.call.push(&row)?;
             let n = p.node;
             if n.flags & list != 0
                 && let Some(ids) = members.remove(&(u64::from(n.func), n.entry))
@@ -289,6 +338,7 @@ impl Pass<'_> {
                     let touch = Touch {
                         packet,
                         func: n.func,
+                        cpu: n.cpu,
                         entry: n.entry,
                         end: n.end,
                         self_ns: n.self_ns,
@@ -311,16 +361,27 @@ impl Pass<'_> {
         let before = before.saturating_sub(self.options.horizon_ns);
         let last = self.last;
         self.packets
-            .end(before, last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))
+            .end(before, last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))?;
+        self.keep_sightings()
     }
 
-    fn finish(mut self, records: u64) -> Result<Passed> {
+    fn keep_sightings(&mut self) -> Result<()> {
+        for s in self.packets.sightings.drain(..) {
+            self.seen.add(s.keys.exact);
+            self.sightings.push(s)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, dir: &Path, records: u64) -> Result<Passed> {
         self.sweep(i64::MAX)?;
         let last = self.last;
         self.packets
             .end_all(last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))?;
+        self.keep_sightings()?;
         let t = self.tables;
         let calls = t.call.finish()?;
+        t.index.write(dir)?;
         t.member.finish()?;
         t.event.finish()?;
         t.footprint.finish()?;
@@ -331,7 +392,10 @@ impl Pass<'_> {
         let empty = self.first > self.last;
         Ok(Passed {
             stats: self.stats,
-            packets: self.packets,
+            met: Met { sightings: self.sightings.finish()?, keys: self.seen },
+            held: self.held,
+            late: self.packets.late,
+            forced: self.packets.forced,
             records,
             calls,
             packet_rows,

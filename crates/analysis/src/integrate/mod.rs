@@ -4,14 +4,18 @@
 //! capture is read for its keys, matched, and read again into the frame table, now with the DUT's time. Packet rows
 //! wait in a table beside until matching has told how many frames they have.
 //!
-//! Memory is what is open (calls within the horizon, packets alive) plus some 100 bytes per frame of the largest capture and
-//! per meeting of a packet with the wire.
+//! Memory is what is open: calls within the horizon, packets alive, frames and meetings of packets with the wire within the
+//! reach of matching ([`Held`] counts them). What must wait longer (meetings with the wire, frames' keys, associations)
+//! waits sorted on disk, beside the result. Per packet of the log five bytes and a bit stay.
 
 mod captures;
 mod flatten;
+mod found;
 mod functions;
+mod headers;
 mod log;
 mod nesting;
+mod over;
 mod packets;
 mod work;
 
@@ -19,7 +23,7 @@ use crate::error::{Error, Result};
 use kpat_klog::Log;
 use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
-use work::Work;
+pub(crate) use work::Work;
 
 /// What the caller may choose.
 #[derive(Clone, Debug)]
@@ -75,8 +79,20 @@ pub struct Report {
     pub clocks: Vec<kpat_store::tables::ClockRow>,
     /// Records that the log says are missing.
     pub lost: u64,
+    pub held: Held,
     /// One sentence each: damaged stretches, contradictions, assumptions.
     pub warnings: Vec<String>,
+}
+
+/// How much was held in memory at a time, at most: it depends on how much happens at once, not on how long the log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Calls and points whose caller may still come.
+    pub calls: u64,
+    /// Packets that are not over.
+    pub packets: u64,
+    /// Frames and sightings in the window of matching.
+    pub matching: u64,
 }
 
 /// Joins a kernel behaviour log with captures into the directory `out`. Nothing is left behind on failure.
@@ -89,12 +105,20 @@ pub fn integrate(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    if out.exists() && !(options.overwrite && Manifest::read(out).is_ok()) {
-        return Err(Error::Exists { path: out.to_owned() });
-    }
+    is_free(out, options)?;
     let log = Log::open(kbl)?;
     let work = Work::create(out)?;
     let report = work::run(&log, kbl, captures, &work, options, progress)?;
     work.finish(out)?;
     Ok(report)
+}
+
+/// Errors: the place for the result is taken, and may not be replaced.
+pub(crate) fn is_free(out: &Path, options: &Options) -> Result<()> {
+    // One that only an older kpat could read is an integrated log all the same.
+    let ours = || matches!(Manifest::read(out), Ok(_) | Err(kpat_store::Error::TooOld { .. }));
+    if out.exists() && !(options.overwrite && ours()) {
+        return Err(Error::Exists { path: out.to_owned() });
+    }
+    Ok(())
 }

@@ -95,7 +95,9 @@ fn level(ctx: Context) -> usize {
 impl Nesting {
     /// Takes a finished call; gives its self time.
     pub fn call(&mut self, cpu: u16, c: &Call) -> i64 {
-        let dur = i64::try_from(c.dur_ns).unwrap_or(i64::MAX);
+        // Without a return there is no duration, whatever stands there: nothing comes off its caller's time.
+        let known = c.flags & Call::NO_RETURN == 0;
+        let dur = if known { i64::try_from(c.dur_ns).unwrap_or(i64::MAX) } else { 0 };
         let node = Node {
             entry: c.entry.0,
             end: c.entry.0.saturating_add(dur),
@@ -207,7 +209,6 @@ impl Nesting {
             if count == flow.len() {
                 flow.clear();
             } else {
-                let mut kept = Vec::with_capacity(flow.len() - count);
                 let mut end = flow.len();
                 let mut spans = Vec::new();
                 while end > 0 {
@@ -217,8 +218,13 @@ impl Nesting {
                     }
                     end = start;
                 }
-                spans.into_iter().rev().for_each(|s| kept.extend_from_slice(&flow[s]));
-                *flow = kept;
+                let mut kept = 0;
+                for span in spans.into_iter().rev() {
+                    let len = span.len();
+                    flow.copy_within(span, kept);
+                    kept += len;
+                }
+                flow.truncate(kept);
             }
         }
         self.flows.retain(|_, flow| !flow.is_empty());

@@ -4,17 +4,19 @@
 //! A packet is over when the log says that its buffer was freed and a while has passed (its last calls return after
 //! that). Packets that are never freed wait for the end of the log, or until too many wait.
 
-use super::flatten;
+use super::over::Over;
+use super::{flatten, headers};
 use crate::hash::Map;
 use crate::matching::keys::Keys;
 use crate::matching::{Side, Sighting};
 use crate::query::verdict;
 use crate::roles::*;
 use kpat_model::{
-    Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Network, Transport,
+    Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Network, Place, Transport,
 };
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 /// Waiting packets that are kept at most.
 const MAX_LIVE: usize = 400_000;
@@ -35,6 +37,8 @@ struct Print {
 struct Live {
     first: i64,
     last: i64,
+    /// Of its earliest call or point, and when that was.
+    cpu: (i64, u16),
     kernel_ns: i64,
     calls: u32,
     points: u32,
@@ -57,8 +61,13 @@ struct Live {
     queued_at: (i64, i64),
     prints: Vec<Print>,
     shown: Option<Box<Footprint>>,
+    /// The newest footprint: a packet that comes to another device has its headers.
+    newest: Option<Box<FootprintRecord>>,
     funcs: Vec<u16>,
     drop: Option<(i64, i32)>,
+    /// Where that was, and where it was last given to a driver: CPU and context.
+    drop_on: Option<(u16, Context)>,
+    xmit_on: Option<(u16, Context)>,
     freed: bool,
     /// Last time that a buffer of it was seen to be freed.
     free_at: i64,
@@ -75,6 +84,7 @@ impl Live {
         Live {
             first: at,
             last: at,
+            cpu: (i64::MAX, 0),
             kernel_ns: 0,
             calls: 0,
             points: 0,
@@ -91,8 +101,11 @@ impl Live {
             queued_at: (i64::MAX, i64::MIN),
             prints: Vec::new(),
             shown: None,
+            newest: None,
             funcs: Vec::new(),
             drop: None,
+            drop_on: None,
+            xmit_on: None,
             freed: false,
             free_at: i64::MIN,
             transformed: false,
@@ -131,8 +144,12 @@ impl Live {
                 (None, _) => true,
                 // Before that it was another clone: this one went on.
                 (Some(s), _) if at < s.0 => false,
-                // Later only where it arrived again: else it was a clone, or is on the wire already.
-                (Some(s), hop) => at <= s.1 || hop.is_some_and(|h| at >= h),
+                // Later only where it arrived again: else it was a clone, or is on the wire already. So it is where another CPU
+                // or an interrupt frees it while the driver's function still runs.
+                (Some(s), hop) => {
+                    let by_driver = self.xmit_on.is_none() || self.xmit_on == self.drop_on;
+                    at <= s.1 && by_driver || hop.is_some_and(|h| at >= h)
+                }
             };
             let of_sniffer = self.taps.iter().any(|t| (t.0..=t.1).contains(&at));
             let taken = read || (queued && !refused.contains(&reason));
@@ -266,6 +283,8 @@ impl Live {
             if_out: out_by.and_then(device),
             if_in_netns: in_by.and_then(netns),
             if_out_netns: out_by.and_then(netns),
+            cpu: (self.cpu.0 != i64::MAX).then_some(i32::from(self.cpu.1)),
+            end_ns: (self.free_at != i64::MIN).then_some(self.free_at),
             ..PacketRow::default()
         };
         if let Some(f) = &self.shown {
@@ -304,30 +323,6 @@ fn differs(a: &Print, b: &Print) -> bool {
     (a.ifindex, a.netns) != (b.ifindex, b.netns) && exact(a) != exact(b)
 }
 
-/// Length from the network header on, and whether header and kernel agree on it. The header alone is not to be believed:
-/// its length field is filled in late, and says nothing where segmentation is left to the device.
-fn network_len(f: &Footprint, record: &FootprintRecord) -> Option<(u32, bool)> {
-    let stated = match &f.network {
-        Some(Network::V4 { total_len, .. }) => u32::from(*total_len),
-        Some(Network::V6 { payload_len, .. }) => u32::from(*payload_len) + 40,
-        Some(Network::Arp { .. }) => 28,
-        Some(Network::Other(_)) | None => 0,
-    };
-    let link: u32 = match (record.start_layer, &f.link) {
-        (2, Some(_)) if record.link_type == 1 => 14,
-        _ => 0,
-    };
-    let rest = record.len_bytes.saturating_sub(link);
-    if rest == 0 {
-        return None;
-    }
-    // Padding and tags make it longer, segmentation offload makes the field smaller or 0.
-    if record.gso_size == 0 && stated >= 20 && stated <= rest && rest - stated <= 46 {
-        return Some((stated, true));
-    }
-    Some((rest, record.start_layer < 4 && record.gso_size > 0))
-}
-
 fn tcp_len(print: Option<&Print>) -> Option<u32> {
     print?.keys.first()?.tcp.map(|t| t.len)
 }
@@ -351,6 +346,7 @@ pub(super) struct Ended {
 pub(super) struct Touch {
     pub packet: u64,
     pub func: u16,
+    pub cpu: u16,
     pub entry: i64,
     pub end: i64,
     pub self_ns: i64,
@@ -364,8 +360,9 @@ pub(super) struct Touch {
 pub(super) struct Packets {
     live: Map<u64, Box<Live>>,
     freed: VecDeque<(i64, u64)>,
-    /// Which numbers are over, a page of bits for 65536 packets each.
-    over: Map<u64, Box<[u64; 1024]>>,
+    /// Which numbers are over.
+    over: Over,
+    /// Of packets that are over, for the caller to take.
     pub sightings: Vec<Sighting>,
     /// No capture to match with: nobody wants to know where packets met the wire.
     no_captures: bool,
@@ -384,23 +381,23 @@ impl Packets {
         Packets { no_captures, refused, ..Packets::default() }
     }
 
-    fn is_over(&self, packet: u64) -> bool {
-        let bit = packet & 0xffff;
-        self.over.get(&(packet >> 16)).is_some_and(|page| page[(bit >> 6) as usize] >> (bit & 63) & 1 != 0)
+    /// Packets that are not over.
+    pub fn alive(&self) -> usize {
+        self.live.len()
     }
 
     fn get(&mut self, packet: u64, at: i64) -> Option<&mut Live> {
         if packet == 0 {
             return None;
         }
-        if !self.live.contains_key(&packet) {
-            if self.is_over(packet) {
+        let live = match self.live.entry(packet) {
+            Entry::Occupied(live) => live.into_mut(),
+            Entry::Vacant(_) if self.over.has(packet) => {
                 self.late += 1;
                 return None;
             }
-            self.live.insert(packet, Box::new(Live::new(at)));
-        }
-        let live = self.live.get_mut(&packet)?;
+            Entry::Vacant(place) => place.insert(Box::new(Live::new(at))),
+        };
         live.first = live.first.min(at);
         live.last = live.last.max(at);
         Some(live)
@@ -410,6 +407,9 @@ impl Packets {
     pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
+        if t.entry < p.cpu.0 {
+            p.cpu = (t.entry, t.cpu);
+        }
         p.kernel_ns = p.kernel_ns.saturating_add(t.self_ns);
         match t.point_len {
             Some(len) => {
@@ -435,6 +435,7 @@ impl Packets {
             }
             if roles.has(XMIT) {
                 add_span(&mut p.xmits, span);
+                p.xmit_on = Some((t.cpu, t.ctx));
             }
             if roles.has(XMIT_QUEUE) {
                 add_span(&mut p.queued, span);
@@ -466,17 +467,30 @@ impl Packets {
         true
     }
 
+    /// What the packet's footprint is at another device; `None` if there is none, because it was lost.
+    pub fn at_place(&mut self, place: &Place) -> Option<FootprintRecord> {
+        let p = self.get(place.packet.0, place.at.0)?;
+        let mut f = **p.newest.as_ref()?;
+        f.at = place.at;
+        (f.ifindex, f.netns, f.link_type) = (place.ifindex, place.netns, place.link_type);
+        f.skb_tag = place.skb_tag;
+        Some(f)
+    }
+
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
         let Some(p) = self.get(record.packet.0, record.at.0) else { return };
+        p.newest = Some(Box::new(*record));
         if !p.len_known
-            && let Some((len, known)) = network_len(f, record)
+            && let Some((len, known)) = headers::network_len(f, record)
         {
             p.len_bytes = len;
             p.len_known = known;
         }
         let keys = Keys::on_wire(f, record);
         let better = |old: &Footprint| {
-            let known = |f: &Footprint| usize::from(f.network.is_some()) + usize::from(f.transport.is_some());
+            let known = |f: &Footprint| {
+                usize::from(f.network.is_some()) + usize::from(headers::is_transport_known(f))
+            };
             known(f) > known(old)
         };
         if p.shown.as_deref().is_none_or(better) {
@@ -503,10 +517,13 @@ impl Packets {
         }
     }
 
-    pub fn event(&mut self, e: &Event) {
+    pub fn event(&mut self, cpu: u16, e: &Event) {
         let Some(p) = self.get(e.packet.0, e.at.0) else { return };
         match e.kind {
-            EventKind::Drop => p.drop = Some((e.at.0, e.a as i32)),
+            EventKind::Drop => {
+                p.drop = Some((e.at.0, e.a as i32));
+                p.drop_on = Some((cpu, e.ctx));
+            }
             EventKind::Free => {
                 p.freed = true;
                 p.free_at = p.free_at.max(e.at.0);
@@ -560,14 +577,8 @@ impl Packets {
         log_end: i64,
         give: &mut impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
-        const MAX_PAGES: usize = 1 << 14;
         let Some(p) = self.live.remove(&packet) else { return Ok(()) };
-        // Numbers all over the place are no recorder's; then late records make a second row, and are rare.
-        if self.over.len() < MAX_PAGES || self.over.contains_key(&(packet >> 16)) {
-            let page = self.over.entry(packet >> 16).or_insert_with(|| Box::new([0; 1024]));
-            let bit = packet & 0xffff;
-            page[(bit >> 6) as usize] |= 1 << (bit & 63);
-        }
+        self.over.add(packet);
         if !self.no_captures {
             p.sightings(packet, &mut self.sightings);
         }

@@ -1,10 +1,11 @@
 //! The order of the work, the directory it happens in, and the tables that need everything.
 
-use super::captures::{self, Dut, Wire, Writers};
+use super::captures::{Dut, Join, Writers};
+use super::found::Found;
+use super::functions::write_durations;
 use super::log::{Passed, pass};
 use super::{Options, Progress, Report, Stage};
 use crate::error::{Error, Result};
-use crate::hash::Map;
 use kpat_klog::{EndState, Log};
 use kpat_model::meta::Meta;
 use kpat_store::tables::*;
@@ -13,8 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A directory beside the result, renamed to it at the end and removed otherwise.
-pub(super) struct Work {
-    dir: PathBuf,
+pub(crate) struct Work {
+    pub dir: PathBuf,
 }
 
 impl Work {
@@ -67,12 +68,13 @@ pub(super) fn run(
         kpat_capture::Reader::open(path)?;
         sources.push(SourceFile::describe("capture", i as i32, path)?);
     }
-    let mut passed = pass(log, dir, &work.early(), captures.is_empty(), options, progress)?;
+    let passed = pass(log, dir, &work.early(), captures.is_empty(), options, progress)?;
     let mut report = Report {
         records: passed.records,
         calls: passed.calls,
         packets: passed.packet_rows,
         lost: passed.lost,
+        held: passed.held,
         ..Report::default()
     };
     report.warnings.extend(
@@ -84,25 +86,15 @@ pub(super) fn run(
             file_name(kbl)
         ));
     }
-    let dut = Dut::new(log);
-    let sightings = std::mem::take(&mut passed.packets.sightings);
-    let mut on_wire: Map<u64, Wire> = Map::default();
-    let mut associations: Vec<AssociationRow> = Vec::new();
+    let early = work.early();
+    let mut join =
+        Join { dut: Dut::new(log), met: &passed.met, options, early: &early, found: Found::new(&early) };
     let mut frame = TableWriter::create_threaded(dir)?;
     let mut interface = TableWriter::create(dir)?;
     for (i, path) in captures.iter().enumerate() {
         let mut writers = Writers { frame: &mut frame, interface: &mut interface };
-        let outcome = captures::integrate(
-            i as i32,
-            path,
-            &dut,
-            &sightings,
-            options,
-            &mut writers,
-            &mut on_wire,
-            &mut associations,
-            progress,
-        )?;
+        let outcome = join.integrate(i as i32, path, &mut writers, progress)?;
+        report.held.matching = report.held.matching.max(outcome.held as u64);
         report.frames += outcome.frames;
         report.matched += outcome.matched;
         report.ambiguous += outcome.ambiguous;
@@ -111,11 +103,12 @@ pub(super) fn run(
     }
     frame.finish()?;
     interface.finish()?;
-    drop(sightings);
-    associations.sort_unstable_by_key(|a| (a.packet_id, a.capture_id, a.number));
-    write_all(dir, &associations)?;
-    drop(associations);
-    rewrite_packets(dir, &work.early(), &on_wire, progress)?;
+    let mut found = join.found;
+    found.write(dir)?;
+    if !captures.is_empty() {
+        rewrite_packets(dir, &early, &found, progress)?;
+    }
+    let _ = fs::remove_dir_all(early);
     write_all(dir, &report.clocks)?;
     write_described(dir, log, &passed)?;
     write_all(dir, &provenance(&passed, &report, options))?;
@@ -138,7 +131,7 @@ fn write_all<R: Row>(dir: &Path, rows: &[R]) -> Result<()> {
 fn rewrite_packets(
     dir: &Path,
     early: &Path,
-    on_wire: &Map<u64, Wire>,
+    found: &Found,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
     let from = TableFile::open(early, PacketRow::TABLE)?;
@@ -146,9 +139,9 @@ fn rewrite_packets(
     let total = from.rows();
     let mut failed = Ok(());
     from.each((0..from.groups()).collect(), |mut row: PacketRow| {
-        if let Some(wire) = on_wire.get(&(row.packet_id as u64)) {
-            row.frames = wire.frames;
-            row.confidence = Some(wire.confidence);
+        if let Some((frames, confidence)) = found.on_wire(row.packet_id) {
+            row.frames = frames;
+            row.confidence = Some(confidence);
         }
         if failed.is_ok() {
             failed = to.push(&row);
@@ -159,8 +152,6 @@ fn rewrite_packets(
     })?;
     failed?;
     to.finish()?;
-    drop(from);
-    let _ = fs::remove_dir_all(early);
     Ok(())
 }
 
@@ -196,6 +187,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
         }
     }
     write_all(dir, &functions)?;
+    write_durations(dir, &passed.stats)?;
     let devices: Vec<DeviceRow> = log
         .devices()
         .iter()
@@ -253,12 +245,12 @@ fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<Proven
         row("members.orphaned", passed.orphans.to_string(), "List members whose call is not in the log."),
         row(
             "packets.late",
-            passed.packets.late.to_string(),
+            passed.late.to_string(),
             "Records of a packet that came after its row was written; they are in the call table but not in the packet's sums.",
         ),
         row(
             "packets.forced",
-            passed.packets.forced.to_string(),
+            passed.forced.to_string(),
             "Packets whose row was written before their end because too many were alive.",
         ),
         row("frames", report.frames.to_string(), "Frames in the captures."),
@@ -287,5 +279,6 @@ fn manifest(log: &Log, sources: Vec<SourceFile>, passed: &Passed, dir: &Path) ->
         summary: log.summary().cloned(),
         first_ns: passed.first,
         last_ns: passed.last,
+        ..Manifest::default()
     })
 }

@@ -7,7 +7,7 @@
 //! frame with its neighbour's packet.
 
 use super::{Frame, Match, Side, Sighting, cost, residual};
-use crate::clock::fit::Segment;
+use crate::clock::pieces::Clock;
 use crate::query::match_key;
 
 /// Above every sum of costs.
@@ -53,34 +53,16 @@ pub(crate) fn buckets(frames: &[Frame], sightings: &[Sighting], mut f: impl FnMu
     }
 }
 
-pub(super) fn run(
-    frames: &[Frame],
-    sightings: &[Sighting],
-    clock: &Segment,
-    step: &mut dyn FnMut(u64),
-) -> Vec<Match> {
-    let mut out = Vec::new();
-    let mut done = 0u64;
-    let mut told = 0u64;
-    buckets(frames, sightings, |fs, ss| {
-        if !ss.is_empty() {
-            Bucket { frames, sightings, clock, fs, ss }.run(&mut out);
-        }
-        done += fs.len() as u64;
-        if done - told >= 100_000 {
-            told = done;
-            step(done);
-        }
-    });
-    out
-}
+/// How far the sightings of a bucket are used up: their time, and their place in the stream.
+pub(super) type Used = (i64, u64);
 
-struct Bucket<'a> {
-    frames: &'a [Frame],
-    sightings: &'a [Sighting],
-    clock: &'a Segment,
-    fs: &'a [u32],
-    ss: &'a [u32],
+/// The frames of one key and interface with the sightings of that key, both in order of time.
+pub(super) struct Bucket<'a> {
+    pub frames: &'a [Frame],
+    pub sightings: &'a [Sighting],
+    pub clock: &'a Clock,
+    pub fs: &'a [u32],
+    pub ss: &'a [u32],
 }
 
 impl Bucket<'_> {
@@ -100,23 +82,30 @@ impl Bucket<'_> {
     /// Sightings whose time allows frame `i`, as a range that may hold some that do not.
     fn window(&self, i: usize) -> (usize, usize) {
         let wall = self.frame(i).wall;
-        let boot = self.clock.line.boot(wall);
-        let slack = self.clock.bound_at(wall) + super::TAP_NS;
-        let low = boot.saturating_sub(super::OUT_NS + slack);
-        let high = boot.saturating_add(super::IN_NS + slack);
+        let (low, high) = super::reach(self.clock, wall);
         let from = self.ss.partition_point(|s| self.sightings[*s as usize].at < low);
         let to = self.ss.partition_point(|s| self.sightings[*s as usize].at <= high);
         if to - from > 4 * NEAREST {
+            let boot = self.clock.boot(wall);
             let here = self.ss.partition_point(|s| self.sightings[*s as usize].at < boot);
             return (from.max(here.saturating_sub(NEAREST)), to.min(here + NEAREST));
         }
         (from, to.max(from))
     }
 
-    fn run(&self, out: &mut Vec<Match>) {
+    /// Decides frames in order as long as no later one can have a say. `used`: sightings up to this one are taken, or
+    /// passed by frames before. `open_from`: what a later frame of this bucket, not yet here, could still reach; `None`:
+    /// there is none. Gives how many frames are decided, and what is used up then.
+    pub fn run(
+        &self,
+        used: Option<Used>,
+        place: impl Fn(u32) -> Used,
+        open_from: Option<i64>,
+        out: &mut Vec<Match>,
+    ) -> (usize, Option<Used>) {
         let mut i = 0;
         // Sightings before this one are taken, or passed by frames before.
-        let mut free = 0;
+        let mut free = used.map_or(0, |u| self.ss.partition_point(|s| place(*s) <= u));
         while i < self.fs.len() {
             let (from, mut to) = self.window(i);
             let from = from.max(free);
@@ -130,6 +119,11 @@ impl Bucket<'_> {
                 to = next_to;
                 end += 1;
             }
+            if end == self.fs.len()
+                && open_from.is_some_and(|low| super::reach(self.clock, self.frame(end - 1).wall).1 >= low)
+            {
+                break;
+            }
             if from < to {
                 if end - i == 1 && to - from == 1 {
                     if self.cost(i, from).is_some() {
@@ -142,6 +136,7 @@ impl Bucket<'_> {
             }
             i = end;
         }
+        (i, if free > 0 { Some(place(self.ss[free - 1])) } else { used })
     }
 
     /// Order-keeping alignment of frames `i0..i1` with sightings `k0..k1`: most matches, then least cost. Gives the last

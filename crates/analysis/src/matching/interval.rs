@@ -5,7 +5,7 @@
 //! wrap needs nothing special and turns of the sequence space are told apart by the clock window alone.
 
 use super::{Frame, Match, Sighting, cost, residual};
-use crate::clock::fit::Segment;
+use crate::clock::pieces::Clock;
 use crate::hash::{Fold, Map};
 use crate::query::match_key;
 
@@ -23,52 +23,52 @@ fn blocks(seq: u32, len: u32) -> impl Iterator<Item = u32> {
     (0..count.min(MAX_BLOCKS)).map(move |i| (first + i) & 0xffff)
 }
 
+/// The places at which an interval is entered.
+pub(super) fn entries(tcp: super::keys::Tcp) -> impl Iterator<Item = u64> {
+    blocks(tcp.seq, tcp.len).map(move |b| block_key(tcp.flow, b))
+}
+
+/// Frames `left` (with TCP payload, without an equal) and the sightings within whose time they lie; all of these must be
+/// here.
 pub(super) fn run(
     frames: &[Frame],
+    left: &[u32],
     sightings: &[Sighting],
-    clock: &Segment,
-    step: &mut dyn FnMut(u64),
-) -> Vec<Match> {
-    let left: Vec<u32> = (0..frames.len() as u32)
-        .filter(|&i| !frames[i as usize].matched && frames[i as usize].keys.tcp.is_some())
-        .collect();
+    clock: &Clock,
+    out: &mut Vec<Match>,
+) {
     if left.is_empty() {
-        return Vec::new();
+        return;
     }
     // Only flows that still have frames.
     let mut index: Map<u64, Vec<u32>> = Map::default();
-    for &i in &left {
+    for &i in left {
         if let Some(tcp) = frames[i as usize].keys.tcp {
-            blocks(tcp.seq, tcp.len).for_each(|b| {
-                index.entry(block_key(tcp.flow, b)).or_default();
-            });
+            index.extend(entries(tcp).map(|e| (e, Vec::new())));
         }
     }
     for (k, s) in sightings.iter().enumerate() {
         if let Some(tcp) = s.keys.tcp {
-            for b in blocks(tcp.seq, tcp.len) {
-                if let Some(list) = index.get_mut(&block_key(tcp.flow, b)) {
+            for e in entries(tcp) {
+                if let Some(list) = index.get_mut(&e) {
                     list.push(k as u32);
                 }
             }
         }
     }
-    index.values_mut().for_each(|list| list.sort_unstable_by_key(|k| sightings[*k as usize].at));
-    let mut out = Vec::new();
+    index.values_mut().for_each(|list| list.sort_by_key(|k| sightings[*k as usize].at));
     let mut candidates: Vec<Candidate> = Vec::new();
-    for (n, &i) in left.iter().enumerate() {
+    for &i in left {
         candidates.clear();
         let f = &frames[i as usize];
         let Some(tcp) = f.keys.tcp else { continue };
-        for b in blocks(tcp.seq, tcp.len) {
-            let Some(list) = index.get(&block_key(tcp.flow, b)) else { continue };
-            let boot = clock.line.boot(f.wall);
-            let slack = clock.bound_at(f.wall) + super::TAP_NS;
-            let from = list
-                .partition_point(|k| sightings[*k as usize].at < boot.saturating_sub(super::OUT_NS + slack));
+        let (low, high) = super::reach(clock, f.wall);
+        for e in entries(tcp) {
+            let Some(list) = index.get(&e) else { continue };
+            let from = list.partition_point(|k| sightings[*k as usize].at < low);
             for &k in &list[from..] {
                 let s = &sightings[k as usize];
-                if s.at > boot.saturating_add(super::IN_NS + slack) {
+                if s.at > high {
                     break;
                 }
                 if let Some(c) = candidate(f, s, k, clock) {
@@ -78,12 +78,8 @@ pub(super) fn run(
         }
         candidates.sort_unstable_by_key(|c| (c.sighting, c.cost));
         candidates.dedup_by_key(|c| c.sighting);
-        choose(i, &candidates, sightings, clock.bound_at(f.wall), &mut out);
-        if n % 100_000 == 99_999 {
-            step(frames.len() as u64);
-        }
+        choose(i, &candidates, sightings, clock.bound_at(f.wall), out);
     }
-    out
 }
 
 #[derive(Clone, Copy)]
@@ -104,7 +100,7 @@ enum Relation {
     Overlaps,
 }
 
-fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Segment) -> Option<Candidate> {
+fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Clock) -> Option<Candidate> {
     let (ft, st) = (f.keys.tcp?, s.keys.tcp?);
     if ft.flow != st.flow {
         return None;

@@ -82,7 +82,8 @@ impl Keys {
             }
             Some(Network::Other(_)) | None => {
                 // Encrypted or management 802.11: the sequence number is all there is.
-                let w = f.wifi.filter(|w| w.sequence_control != 0)?;
+                // Control frames have none; of the others 0 is a number like any.
+                let w = f.wifi.filter(|w| matches!(w.frame_control >> 2 & 3, 0 | 2))?;
                 let h = start.add(mac(w.receiver)).add(mac(w.transmitter)).add(u64::from(w.sequence_control));
                 let exact = h.value();
                 return Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0 });

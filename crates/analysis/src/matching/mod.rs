@@ -9,15 +9,20 @@
 //! are aligned in order within the clock window ([`exact`]). TCP payload without an equal is then matched by sequence
 //! interval ([`interval`]).
 //!
-//! Memory: some 100 bytes per frame and per sighting, all at once. A log too long for that would be cut into windows of time
-//! once the clock is known; nothing here needs more than one window.
+//! Both sides are streams in order of time, and a window goes over them ([`stream`]): the clock must be known well enough
+//! to say what a frame can reach.
 
 pub(crate) mod exact;
-pub(crate) mod interval;
+mod interval;
 pub(crate) mod keys;
+pub(crate) mod stream;
+#[cfg(test)]
+mod wifi_test;
 
-use crate::clock::fit::{Place, Segment};
-use keys::Keys;
+use crate::clock::fit::Place;
+use crate::clock::pieces::Clock;
+use crate::spill::{Fixed, Put, Take};
+use keys::{Keys, Tcp};
 
 /// Which way across the edge of the DUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +35,14 @@ pub(crate) enum Side {
 impl Side {
     pub fn code(self) -> i32 {
         self as i32
+    }
+
+    pub fn of(code: u8) -> Side {
+        match code {
+            1 => Side::Received,
+            2 => Side::Transmitted,
+            _ => Side::Unknown,
+        }
     }
 }
 
@@ -57,8 +70,76 @@ pub(crate) struct Frame {
     pub side: Side,
     /// Between two devices of the DUT.
     pub inside: bool,
-    /// Length as given, to tell segments that the sniffer's host merged from single ones.
+    /// Found an equal.
     pub matched: bool,
+}
+
+fn write_keys(k: &Keys, to: &mut Put<'_>) {
+    let tcp = k.tcp.unwrap_or(Tcp { flow: 0, seq: 0, len: 0 });
+    to.u64(k.exact).u64(tcp.flow).u32(tcp.seq).u32(tcp.len).u32(k.ident).u16(k.checksum);
+    to.u8(k.ttl).u8(k.kind as u8).u8(u8::from(k.tcp.is_some()));
+}
+
+fn read_keys(from: &mut Take<'_>) -> Keys {
+    let exact = from.u64();
+    let tcp = Tcp { flow: from.u64(), seq: from.u32(), len: from.u32() };
+    let (ident, checksum, ttl, kind) = (from.u32(), from.u16(), from.u8(), i32::from(from.u8()));
+    let tcp = (from.u8() != 0).then_some(tcp);
+    Keys { exact, tcp, kind, ident, checksum, ttl }
+}
+
+const KEYS_BYTES: usize = 33;
+
+impl Fixed for Sighting {
+    const BYTES: usize = KEYS_BYTES + 33;
+    type Key = i64;
+
+    fn key(&self) -> i64 {
+        self.at
+    }
+
+    fn write(&self, to: &mut Put<'_>) {
+        write_keys(&self.keys, to);
+        to.u64(self.packet).i64(self.at).i64(self.first).i64(self.last).u8(self.side as u8);
+    }
+
+    fn read(from: &mut Take<'_>) -> Self {
+        Sighting {
+            keys: read_keys(from),
+            packet: from.u64(),
+            at: from.i64(),
+            first: from.i64(),
+            last: from.i64(),
+            side: Side::of(from.u8()),
+        }
+    }
+}
+
+impl Fixed for Frame {
+    const BYTES: usize = KEYS_BYTES + 22;
+    type Key = i64;
+
+    fn key(&self) -> i64 {
+        self.wall
+    }
+
+    fn write(&self, to: &mut Put<'_>) {
+        write_keys(&self.keys, to);
+        to.i64(self.wall).u64(self.number).u32(self.interface);
+        to.u8(self.side as u8).u8(u8::from(self.inside));
+    }
+
+    fn read(from: &mut Take<'_>) -> Self {
+        Frame {
+            keys: read_keys(from),
+            wall: from.i64(),
+            number: from.u64(),
+            interface: from.u32(),
+            side: Side::of(from.u8()),
+            inside: from.u8() != 0,
+            matched: false,
+        }
+    }
 }
 
 /// One association, before it is numbered and stored.
@@ -83,14 +164,14 @@ const TAP_NS: i64 = 100_000;
 
 /// Frame time less sighting time, if the two can be the same at all.
 #[inline]
-pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Segment) -> Option<i64> {
+pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Clock) -> Option<i64> {
     if f.side != Side::Unknown && s.side != Side::Unknown && f.side != s.side {
         return None;
     }
-    let r = clock.line.boot(f.wall).saturating_sub(s.at);
+    let r = clock.boot(f.wall).saturating_sub(s.at);
     let bound = clock.bound_at(f.wall);
     let stays = s.last.saturating_sub(s.at).clamp(0, OUT_NS);
-    let (low, high) = match (clock.place, s.side) {
+    let (low, high) = match (clock.at(f.wall).place, s.side) {
         // On the wire the order is known: no frame is received after the kernel had it, none sent before.
         (Place::Wire, Side::Received) => (-IN_NS - bound, bound),
         (Place::Wire, Side::Transmitted) => (-bound, OUT_NS + bound),
@@ -128,17 +209,10 @@ pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, bound: i64) -> i64 {
     cost
 }
 
-/// All matches of one capture; `frames` and `sightings` in any order.
-pub(crate) fn run(
-    frames: &mut [Frame],
-    sightings: &[Sighting],
-    clock: &Segment,
-    step: &mut dyn FnMut(u64),
-) -> Vec<Match> {
-    let mut out = exact::run(frames, sightings, clock, step);
-    for m in &out {
-        frames[m.frame as usize].matched = true;
-    }
-    out.extend(interval::run(frames, sightings, clock, step));
-    out
+/// Earliest and latest moment of a sighting that a frame of this wall time can be; a frame that comes later reaches from
+/// later and to later.
+#[inline]
+pub(crate) fn reach(clock: &Clock, wall: i64) -> (i64, i64) {
+    let (low, high) = clock.between(wall);
+    (low.saturating_sub(OUT_NS + TAP_NS), high.saturating_add(IN_NS + TAP_NS))
 }

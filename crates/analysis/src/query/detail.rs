@@ -1,6 +1,6 @@
 //! The two look-ups: one packet with everything known of it, one function with its calls.
 
-use super::store::{Store, Top};
+use super::store::Store;
 use super::tree::{Names, build};
 use super::types::*;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ impl Store {
         Ok(rows)
     }
 
-    fn lineage(&self, id: i64) -> Result<Vec<LineageRow>> {
+    pub(crate) fn lineage(&self, id: i64) -> Result<Vec<LineageRow>> {
         let table = self.table::<LineageRow>()?;
         let mut rows = table.rows_equal::<LineageRow>("parent_id", &[id])?;
         let born = table.rows_equal::<LineageRow>("child_id", &[id])?;
@@ -142,29 +142,46 @@ impl Store {
     pub fn function(&self, name: &str, filter: &CallFilter) -> Result<FunctionDetail> {
         let function = self.find_function(name)?.clone();
         let func = i64::from(function.func_id);
+        let durations = self.table::<DurationRow>()?.rows_equal::<DurationRow>("func_id", &[func])?;
         let calls = self.table::<CallRow>()?;
         let range = filter.from_ns.unwrap_or(i64::MIN)..=filter.to_ns.unwrap_or(i64::MAX);
         let in_time = filter.from_ns.is_some() || filter.to_ns.is_some();
         let by_duration = filter.slower_than_ns.is_some() || filter.faster_than_ns.is_some();
         let longest = filter.longest_first;
+        // Of all calls the number is stored, so the search may stop when the best are found.
+        let all = !in_time && !by_duration;
+        let mut index = self.table::<CallIndexRow>()?.rows_equal::<CallIndexRow>("func_id", &[func])?;
+        index.retain(|i| {
+            filter.slower_than_ns.is_none_or(|n| i.max_ns.is_some_and(|max| max >= n))
+                && filter.faster_than_ns.is_none_or(|n| i.min_ns.is_some_and(|min| min <= n))
+                && (i.row_group as usize) < calls.groups()
+                && (!in_time
+                    || calls
+                        .range(i.row_group as usize, "entry_ns")
+                        .is_none_or(|have| have.start() <= range.end() && have.end() >= range.start()))
+        });
+        if longest {
+            index.sort_by_key(|i| (-i.max_ns.unwrap_or(-1), i.row_group));
+        }
         // (duration if it matters, group, place), the latter two in order of time: the rows themselves are read only
         // for the winners, and columns only where the question needs them.
-        let mut top =
-            Top::new(filter.limit, move |c: &(i64, usize, u32)| (if longest { -c.0 } else { 0 }, c.1, c.2));
+        let mut best: Vec<(i64, usize, u32)> = Vec::new();
+        let order = move |c: &(i64, usize, u32)| (if longest { -c.0 } else { 0 }, c.1, c.2);
         let mut packets: Set<i64> = Set::default();
-        let mut found = 0;
-        for group in calls.groups_where("entry_ns", &range) {
-            if calls.range(group, "func_id").is_some_and(|r| !r.contains(&func)) {
-                continue;
+        let mut total = 0;
+        for i in &index {
+            // Of equally long calls the earlier one stands first.
+            let best_here = order(&(i.max_ns.unwrap_or(-1), i.row_group as usize, 0));
+            let full = filter.limit > 0 && best.len() >= filter.limit;
+            if all && full && best.last().is_some_and(|least| order(least) <= best_here) {
+                break;
             }
+            let group = i.row_group as usize;
             let hits = places(&calls, group, "func_id", |f| f == func)?;
-            if hits.is_empty() {
-                continue;
-            }
             let column = |wanted: bool, name| if wanted { calls.ints(group, name) } else { Ok(Vec::new()) };
             let entry = column(in_time, "entry_ns")?;
             let dur = column(by_duration || longest, "dur_ns")?;
-            let packet = column(in_time || by_duration, "packet_id")?;
+            let packet = column(!all, "packet_id")?;
             for place in hits {
                 let i = place as usize;
                 let timed = dur.get(i).is_some_and(|d| *d != NULL);
@@ -175,17 +192,17 @@ impl Store {
                     if let Some(packet) = packet.get(i).filter(|p| **p != NULL) {
                         packets.insert(*packet);
                     }
-                    found += 1;
-                    top.push((if timed { dur[i] } else { -1 }, group, place));
+                    total += 1;
+                    best.push((if timed { dur[i] } else { -1 }, group, place));
                 }
             }
-            // What is left is only counted, and the counts of all calls are stored.
-            if !in_time && !by_duration && !longest && filter.limit > 0 && found >= filter.limit {
-                break;
+            if filter.limit > 0 {
+                best.sort_unstable_by_key(order);
+                best.truncate(filter.limit);
             }
         }
-        let (hits, total) = top.finish();
-        let all = !in_time && !by_duration;
+        best.sort_unstable_by_key(order);
+        let hits = best;
         let total = if all { function.calls as u64 } else { total };
         let packets = if all { function.packets as u64 } else { packets.len() as u64 };
         let mut by_group: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
@@ -215,7 +232,7 @@ impl Store {
                 Some(CallOfFunction { call, packet })
             })
             .collect();
-        Ok(FunctionDetail { function, calls, total, packets })
+        Ok(FunctionDetail { function, durations, calls, total, packets })
     }
 }
 

@@ -2,13 +2,19 @@
 //! makes the text. Times are the DUT's boot clock unless a name says `wall`.
 //!
 //! Both look-ups go over the call table, which is in order of time: packet -> calls reads the few row groups that its
-//! life touches (10 ms on ten million calls); function -> packets reads the function column everywhere and further columns
-//! only where the question needs them (below 0.3 s). A second copy sorted by function would double the store.
+//! life touches; function -> packets reads those row groups that `call_index` says can answer: for the longest calls the
+//! few that hold them. A second copy sorted by function would double the store.
 
+mod conservation;
 mod detail;
+mod frames;
+mod packets;
 mod store;
 mod tree;
 mod types;
 
+pub use conservation::{Conservation, Difference, Fates, OfInterface, Unexplained};
+pub use frames::{FrameFilter, FrameWithPackets, PacketOfFrame, SURE_PERCENT};
 pub use store::{Store, glob_fits};
+pub(crate) use tree::same_context;
 pub use types::*;

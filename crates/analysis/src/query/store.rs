@@ -2,25 +2,27 @@
 
 use super::types::*;
 use crate::error::{Error, Result};
-use crate::hash::Set;
 use crate::roles::Roles;
 use kpat_model::EventKind;
 use kpat_store::tables::*;
-use kpat_store::{Manifest, NULL, Row, TableFile};
-use std::collections::{HashMap, HashSet};
+use kpat_store::{Manifest, Row, TableFile};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An integrated log, open for questions. Tables are opened when a question needs them.
 pub struct Store {
     dir: PathBuf,
-    pub(super) manifest: Manifest,
+    pub(crate) manifest: Manifest,
     /// By `func_id`.
-    pub(super) functions: Vec<FunctionRow>,
+    pub(crate) functions: Vec<FunctionRow>,
     pub(super) roles: Vec<Roles>,
     pub(super) drop_reasons: HashMap<i32, String>,
     pub(super) symbols: HashMap<i64, String>,
     pub(super) processes: HashMap<i32, Vec<ProcessRow>>,
     pub(super) clocks: Vec<ClockRow>,
+    /// Tables that were asked for.
+    open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
 }
 
 impl Store {
@@ -35,6 +37,7 @@ impl Store {
             symbols: HashMap::new(),
             processes: HashMap::new(),
             clocks: Vec::new(),
+            open: Mutex::default(),
         };
         for f in store.all::<FunctionRow>()? {
             let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;
@@ -53,17 +56,29 @@ impl Store {
         Ok(store)
     }
 
-    pub(super) fn table<R: Row>(&self) -> Result<TableFile> {
-        Ok(TableFile::open(&self.dir, R::TABLE)?)
+    /// A table of this log, opened at its first use.
+    pub fn table<R: Row>(&self) -> Result<Arc<TableFile>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = open.get(R::TABLE.name) {
+            return Ok(Arc::clone(table));
+        }
+        let table = Arc::new(TableFile::open(&self.dir, R::TABLE)?);
+        open.insert(R::TABLE.name, Arc::clone(&table));
+        Ok(table)
     }
 
-    pub(super) fn all<R: Row>(&self) -> Result<Vec<R>> {
+    pub(crate) fn all<R: Row>(&self) -> Result<Vec<R>> {
         Ok(self.table::<R>()?.all()?)
     }
 
     /// Name of a function, `?` where the log does not say.
     pub fn function_name(&self, func_id: i32) -> &str {
         self.functions.get(func_id as usize).map_or("?", |f| if f.name.is_empty() { "?" } else { &f.name })
+    }
+
+    /// Was a function of that name probed, called or not? Compiler clones count as the function.
+    pub fn knows_function(&self, name: &str) -> bool {
+        self.functions.iter().any(|f| !f.name.is_empty() && f.name.split('.').next() == Some(name))
     }
 
     pub fn drop_reason(&self, reason: i32) -> Option<&str> {
@@ -107,101 +122,6 @@ impl Store {
             functions_hit: self.functions.iter().filter(|f| f.calls > 0).count() as u64,
             functions: self.functions.iter().filter(|f| !f.name.is_empty()).count() as u64,
         })
-    }
-
-    /// Packets that fit, best `limit` by `sort` (0: all).
-    pub fn packets(&self, filter: &PacketFilter, sort: PacketSort, limit: usize) -> Result<PacketList> {
-        let table = self.table::<PacketRow>()?;
-        let touched = match &filter.func {
-            Some(glob) => Some(self.packets_of_functions(glob)?),
-            None => None,
-        };
-        let mut groups: Vec<usize> = (0..table.groups()).collect();
-        if let Some(from) = filter.from_ns {
-            let fit: HashSet<usize> = table.groups_where("last_ns", &(from..=i64::MAX)).into_iter().collect();
-            groups.retain(|g| fit.contains(g));
-        }
-        if let Some(to) = filter.to_ns {
-            let fit: HashSet<usize> = table.groups_where("first_ns", &(i64::MIN..=to)).into_iter().collect();
-            groups.retain(|g| fit.contains(g));
-        }
-        let mut top = Top::new(limit, move |p: &PacketRow| match sort {
-            PacketSort::Time => (p.first_ns, p.packet_id),
-            PacketSort::Path => (-p.path_ns, p.packet_id),
-            PacketSort::Kernel => (-p.kernel_ns, p.packet_id),
-            PacketSort::Length => (-p.len_bytes, p.packet_id),
-            PacketSort::Calls => (-i64::from(p.calls), p.packet_id),
-        });
-        table.each(groups, |row: PacketRow| {
-            if touched.as_ref().is_none_or(|t| t.contains(&row.packet_id)) && self.fits(filter, &row) {
-                top.push(row);
-            }
-        })?;
-        let (rows, total) = top.finish();
-        Ok(PacketList { rows, total })
-    }
-
-    fn fits(&self, f: &PacketFilter, p: &PacketRow) -> bool {
-        let addr_is = |a: &String| p.src_addr.as_ref() == Some(a) || p.dst_addr.as_ref() == Some(a);
-        let port_is = |n: &u16| [p.sport, p.dport].contains(&Some(i32::from(*n)));
-        f.proto.as_ref().is_none_or(|proto| proto_fits(proto, p))
-            && f.addr.as_ref().is_none_or(addr_is)
-            && f.port.as_ref().is_none_or(port_is)
-            && f.min_path_ns.is_none_or(|n| p.path_ns >= n)
-            && f.max_path_ns.is_none_or(|n| p.path_ns <= n)
-            && f.verdict.is_none_or(|v| p.verdict == v)
-            && f.from_ns.is_none_or(|t| p.last_ns >= t)
-            && f.to_ns.is_none_or(|t| p.first_ns <= t)
-            && f.pid.is_none_or(|pid| p.pid == Some(pid))
-            && f.on_wire.is_none_or(|w| (p.frames > 0) == w)
-            && f.text.as_ref().is_none_or(|t| self.mentions(p, t))
-    }
-
-    fn mentions(&self, p: &PacketRow, text: &str) -> bool {
-        let text = text.to_lowercase();
-        let has = |s: &str| s.to_lowercase().contains(&text);
-        p.src_addr.as_deref().is_some_and(has)
-            || p.dst_addr.as_deref().is_some_and(has)
-            || has(verdict::name(p.verdict))
-            || p.drop_reason.and_then(|r| self.drop_reason(r)).is_some_and(has)
-            || p.pid.and_then(|pid| self.process(pid, p.last_ns)).is_some_and(|q| has(&q.comm))
-    }
-
-    /// Packets that some function fitting `glob` touched.
-    fn packets_of_functions(&self, glob: &str) -> Result<Set<i64>> {
-        let wanted: Vec<bool> =
-            self.functions.iter().map(|f| !f.name.is_empty() && glob_fits(glob, &f.name)).collect();
-        let ids: Vec<i64> = (0..wanted.len()).filter(|&i| wanted[i]).map(|i| i as i64).collect();
-        let mut out = Set::default();
-        let (Some(&low), Some(&high)) = (ids.first(), ids.last()) else { return Ok(out) };
-        let calls = self.table::<CallRow>()?;
-        let members = self.table::<CallMemberRow>()?;
-        let mut lists: Set<i64> = Set::default();
-        for group in calls.groups_where("func_id", &(low..=high)) {
-            let funcs = calls.ints(group, "func_id")?;
-            let fits = |f: i64| wanted.get(f as usize).copied().unwrap_or(false);
-            if !funcs.iter().any(|&f| fits(f)) {
-                continue;
-            }
-            let packets = calls.ints(group, "packet_id")?;
-            out.extend(packets.iter().zip(&funcs).filter(|(p, f)| **p != NULL && fits(**f)).map(|(p, _)| *p));
-            if members.rows() > 0 {
-                let ids = calls.ints(group, "call_id")?;
-                let flags = calls.ints(group, "flags")?;
-                let list = i64::from(call_flag::LIST);
-                lists.extend(
-                    (0..ids.len()).filter(|&i| flags[i] & list != 0 && fits(funcs[i])).map(|i| ids[i]),
-                );
-            }
-        }
-        if !lists.is_empty() {
-            for group in 0..members.groups() {
-                let ids = members.ints(group, "call_id")?;
-                let packets = members.ints(group, "packet_id")?;
-                out.extend(packets.iter().zip(&ids).filter(|(_, id)| lists.contains(id)).map(|(p, _)| *p));
-            }
-        }
-        Ok(out)
     }
 
     /// Functions that fit, best `limit` by `sort` (0: all).
@@ -310,19 +230,6 @@ impl<T, K: Ord, F: Fn(&T) -> K> Top<T, K, F> {
             self.rows.truncate(self.limit);
         }
         (self.rows, self.total)
-    }
-}
-
-fn proto_fits(proto: &str, p: &PacketRow) -> bool {
-    match proto.to_ascii_lowercase().as_str() {
-        "tcp" => p.proto == Some(6),
-        "udp" => p.proto == Some(17),
-        "icmp" => p.proto == Some(1),
-        "icmpv6" | "icmp6" => p.proto == Some(58),
-        "arp" => p.ethertype == Some(0x0806),
-        "ip" | "ipv4" => p.ethertype == Some(0x0800),
-        "ipv6" | "ip6" => p.ethertype == Some(0x86dd),
-        other => other.parse::<i32>().is_ok_and(|n| p.proto == Some(n)),
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn end_ns(call: &CallRow) -> i64 {
 }
 
 /// Same flow of control, as far as the record tells.
-fn same_context(a: &CallRow, b: &CallRow) -> bool {
+pub(crate) fn same_context(a: &CallRow, b: &CallRow) -> bool {
     a.ctx == b.ctx && if a.ctx == 0 && a.pid != 0 { a.pid == b.pid } else { a.cpu == b.cpu }
 }
 
@@ -121,10 +121,15 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
     root_of.iter().enumerate().for_each(|(i, &root)| members[root].push(i));
     let mut before: Option<usize> = None;
+    // Put into a backlog and not yet seen to be taken out: the place that did it.
+    let mut queued: Option<usize> = None;
     for i in 0..rows.len() {
         if root_of[i] != i {
             continue;
         }
+        let last_with =
+            |role: u32| members[i].iter().rev().copied().find(|&k| names.role(&rows[k]).has(role));
+        let taken = members[i].iter().copied().find(|&k| takes_from_backlog(names.role(&rows[k])));
         if let Some(b) = before {
             let (from_ns, to_ns) = (end_ns(&rows[b]), rows[i].entry_ns);
             // Within another tree's time it was interrupted into, not handed over.
@@ -132,7 +137,10 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
                 let kind_by = |role: u32, root: usize| {
                     members[root].iter().rev().copied().find(|&k| names.role(&rows[k]).has(role))
                 };
-                let (kind, from, to) = kind_of(rows, b, i, &kind_by);
+                let (kind, from, to) = match (queued, taken) {
+                    (Some(from), Some(to)) => (HandoverKind::Backlog, from, to),
+                    _ => kind_of(rows, b, i, &kind_by),
+                };
                 out[i] = Some(Handover {
                     kind,
                     from_ns,
@@ -143,11 +151,20 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
                 });
             }
         }
+        if taken.is_some() {
+            queued = None;
+        }
+        queued = last_with(BACKLOG_IN).or(queued);
         if before.is_none_or(|b| end_ns(&rows[i]) >= end_ns(&rows[b])) {
             before = Some(i);
         }
     }
     out
+}
+
+/// Received, and not by being put into a backlog: `netif_rx` both receives and queues, its tracepoints too.
+fn takes_from_backlog(roles: Roles) -> bool {
+    roles.has(BACKLOG_OUT) || (roles.has(RX) && !roles.has(BACKLOG_IN))
 }
 
 fn kind_of(
@@ -158,7 +175,6 @@ fn kind_of(
 ) -> (HandoverKind, usize, usize) {
     let out_of = |role: u32, into: u32| Some((find(role, b)?, find(into, i)?));
     let edges = [
-        (HandoverKind::Backlog, out_of(BACKLOG_IN, RX)),
         (HandoverKind::SocketQueue, out_of(SOCK_QUEUE, SOCK_READ)),
         (HandoverKind::SocketQueue, out_of(LOCAL_IN, SOCK_READ)),
         (HandoverKind::Device, out_of(XMIT, RX)),

@@ -69,19 +69,67 @@ pub mod clock_method {
     pub const ON_DUT: i32 = 3;
     pub const ANCHORS: i32 = 4;
     pub const WIDENED: i32 = 5;
+    pub const BETWEEN: i32 = 6;
 
-    const NAMES: [&str; 6] = [
+    const NAMES: [&str; 7] = [
         "?",
         "matches in both directions",
         "one-way traffic, one side assumed",
         "captured on the device under test",
         "anchors only",
         "contradictory matches, bound widened",
+        "the clock was set or changed its speed in this time",
     ];
 
     pub fn name(code: i32) -> &'static str {
         NAMES.get(code as usize).copied().unwrap_or("?")
     }
+}
+
+/// What a capture's clock counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeScale {
+    /// The device's own wall clock, within a second.
+    Utc,
+    /// Atomic time, 37 s ahead of UTC: a card's clock under PTP.
+    Tai,
+    /// GPS time, 18 s ahead of UTC.
+    Gps,
+    /// From some moment of its own: an adapter's clock, never set.
+    Own,
+    /// Another time of day.
+    Other,
+    /// The log does not say what time it was.
+    Unknown,
+}
+
+impl TimeScale {
+    pub fn name(self) -> &'static str {
+        match self {
+            TimeScale::Utc => "UTC",
+            TimeScale::Tai => "TAI",
+            TimeScale::Gps => "GPS",
+            TimeScale::Own => "own epoch",
+            TimeScale::Other => "other",
+            TimeScale::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a capture's clock counts. `dut_offset_ns`: the device's boot time less its wall time.
+pub fn time_scale(c: &ClockRow, dut_offset_ns: Option<i64>) -> TimeScale {
+    const SEC: i64 = 1_000_000_000;
+    // Long before anybody captured packets with a clock that was set.
+    const SET: i64 = 315_532_800 * SEC;
+    // TAI less UTC, GPS less UTC, since 2017.
+    const SCALES: [(i64, TimeScale); 3] = [(0, TimeScale::Utc), (37, TimeScale::Tai), (18, TimeScale::Gps)];
+    if c.from_wall_ns < SET {
+        return TimeScale::Own;
+    }
+    let Some(own) = dut_offset_ns else { return TimeScale::Unknown };
+    let ahead = own.saturating_sub(c.offset_ns);
+    let near = |s: &i64| ahead.saturating_sub(s * SEC).saturating_abs() < SEC;
+    SCALES.iter().find(|(s, _)| near(s)).map_or(TimeScale::Other, |(_, scale)| *scale)
 }
 
 pub mod call_flag {
@@ -113,7 +161,7 @@ pub struct Info {
 }
 
 /// Which packets; every given condition must hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PacketFilter {
     /// "tcp", "udp", "icmp", "icmpv6", "arp", "ip", "ipv6", or an IP protocol number.
     pub proto: Option<String>,
@@ -334,6 +382,8 @@ pub struct CallOfFunction {
 #[derive(Clone, Debug)]
 pub struct FunctionDetail {
     pub function: FunctionRow,
+    /// How the durations of all its calls are spread, shortest first.
+    pub durations: Vec<DurationRow>,
     pub calls: Vec<CallOfFunction>,
     /// Calls that fit, whatever the limit.
     pub total: u64,

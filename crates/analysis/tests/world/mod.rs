@@ -190,9 +190,15 @@ impl LogWriter {
             ip_proto: 0,
             link_type: 1,
             skb_tag: 1,
-            header: header[..header.len().min(96)].to_vec(),
+            header: HeaderBytes::new(&header[..header.len().min(96)]),
         };
         self.push(at.cpu, Record::Footprint(Box::new(record)));
+    }
+
+    pub fn place(&mut self, at: At, when: i64, ifindex: u32, netns: u32) {
+        let place =
+            Place { packet: PacketId(at.packet), at: BootNs(when), ifindex, netns, link_type: 1, skb_tag: 1 };
+        self.push(at.cpu, Record::Place(place));
     }
 
     pub fn free(&mut self, at: At, when: i64) {
@@ -261,12 +267,14 @@ pub struct Capture {
     path: PathBuf,
     interfaces: Vec<String>,
     frames: Vec<(i64, u32, Vec<u8>, u32, u64)>,
+    /// The file is in the order in which frames were given, whatever their times: as a sniffer writes whose clock is set.
+    pub as_given: bool,
 }
 
 impl Capture {
     pub fn new(path: &Path, interfaces: &[&str]) -> Capture {
         let interfaces = interfaces.iter().map(|s| (*s).to_owned()).collect();
-        Capture { path: path.to_owned(), interfaces, frames: Vec::new() }
+        Capture { path: path.to_owned(), interfaces, frames: Vec::new(), as_given: false }
     }
 
     /// `truth`: the packet, 0 none.
@@ -301,7 +309,9 @@ impl Capture {
             idb.extend_from_slice(&[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
             block(&mut out, 1, &idb);
         }
-        self.frames.sort_by_key(|f| f.0);
+        if !self.as_given {
+            self.frames.sort_by_key(|f| f.0);
+        }
         let mut truth = Vec::new();
         for (i, (wall, interface, data, len_wire, packet)) in self.frames.iter().enumerate() {
             let mut epb = interface.to_le_bytes().to_vec();

@@ -1,7 +1,7 @@
 //! Small frames in hexadecimal, spaces between headers, and what they mean. The great mass of frames is compared with
 //! tshark in `tests/tshark.rs`; here is what it does not show: cut headers, segmentation packets, kernel packets.
 
-use kpat_model::{BootNs, Network, PacketId, Transport};
+use kpat_model::{BootNs, HeaderBytes, Network, PacketId, Transport};
 
 use super::*;
 
@@ -172,8 +172,7 @@ fn wifi_bodies() {
 
 /// What the kernel held; `start` is (layer, ARPHRD_*, EtherType, IP protocol).
 fn held(start: (u8, u16, u16, u8), len_bytes: u32, gso_size: u16, parts: &[&str]) -> String {
-    let mut header = bytes(&parts.concat());
-    header.truncate(FootprintRecord::MAX_HEADER);
+    let header = HeaderBytes::new(&bytes(&parts.concat()));
     brief(&packet(&FootprintRecord {
         packet: PacketId(1),
         at: BootNs(0),

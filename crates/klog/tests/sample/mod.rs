@@ -134,7 +134,7 @@ impl Source {
             ip_proto: self.rng.next() as u8,
             link_type: self.num16(),
             skb_tag: self.tag(),
-            header,
+            header: HeaderBytes::new(&header),
         }
     }
 
@@ -155,6 +155,14 @@ impl Source {
                 entry: BootNs(self.now),
             }),
             2 => Record::Footprint(Box::new(self.footprint())),
+            7 | 8 => Record::Place(Place {
+                packet: self.packet(),
+                at: self.time(),
+                ifindex: self.rng.below(5) as u32,
+                netns: self.rng.below(2) as u32,
+                link_type: self.num16(),
+                skb_tag: self.tag(),
+            }),
             3 => Record::Lineage(Lineage {
                 kind: LineageKind::from_u8(1 + self.rng.below(7) as u8).unwrap(),
                 at: self.time(),

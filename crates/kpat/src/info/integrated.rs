@@ -2,11 +2,13 @@
 
 use super::recorded::device_table;
 use super::{
-    LossSum, add_losses, add_recording, clock_json, clock_lines, cost_json, cost_line, recording_json,
+    LossSum, add_losses, add_recording, balance, clock_json, clock_lines, cost_json, cost_line,
+    recording_json,
 };
 use crate::open::{self, Integrated};
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, percent, time_of_day};
+use kpat_analysis::devices::Several;
 use kpat_analysis::query::{Info, verdict};
 use kpat_model::meta::Device;
 use kpat_store::SourceFile;
@@ -15,8 +17,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-pub fn run(path: &Path, out: &Output) -> anyhow::Result<ExitCode> {
-    let log = open::integrated(path)?;
+pub fn run(path: &Path, device: &open::Device, out: &Output) -> anyhow::Result<ExitCode> {
+    if device.name.is_none()
+        && let Ok(several) = Several::open(path)
+    {
+        return crate::devices::info(path, &several, out);
+    }
+    let log = open::integrated(path, device)?;
     let info = log.info()?;
     let losses = LossSum::of(&info.losses);
     if out.json {
@@ -78,6 +85,9 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
     let packets: u64 = info.verdicts.iter().map(|(_, n)| n).sum();
     let list = if verdicts.is_empty() { String::new() } else { format!(": {}", verdicts.join(", ")) };
     pairs.add("packets", format!("{}{list}", count(packets)));
+    for (i, line) in balance::lines(&info.devices, &log.conservation()?).into_iter().enumerate() {
+        pairs.line(if i == 0 { "trust" } else { "" }, line);
+    }
     pairs.add("calls", format!("{}, {} events", count(rows(info, "call")), count(rows(info, "event"))));
     let (frames, matched) = info
         .interfaces
@@ -90,9 +100,13 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         );
     }
     for clock in &info.clocks {
-        for (i, line) in
-            clock_lines(log.capture(clock.capture_id), clock, info.dut_offset_ns).into_iter().enumerate()
-        {
+        let several = info.clocks.iter().filter(|c| c.capture_id == clock.capture_id).count() > 1;
+        let mut name = log.capture(clock.capture_id).to_owned();
+        if several {
+            let lasts = duration(clock.to_wall_ns.saturating_sub(clock.from_wall_ns));
+            name += &format!(", from {} for {lasts}", time_of_day(clock.from_wall_ns, false));
+        }
+        for (i, line) in clock_lines(&name, clock, info.dut_offset_ns).into_iter().enumerate() {
             pairs.line(if i == 0 { "clock" } else { "" }, line);
         }
     }
@@ -227,6 +241,7 @@ fn print_json(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         "rows": manifest.tables.iter().map(|t| (t.table.clone(), json!(t.rows))).collect::<serde_json::Map<_, _>>(),
         "packets_by_verdict": info.verdicts.iter()
             .map(|(code, n)| (verdict::name(*code).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+        "conservation": balance::as_json(&log.conservation()?),
         "functions": info.functions,
         "functions_called": info.functions_hit,
         "interfaces": info.interfaces.iter().map(|i| json!({
@@ -238,7 +253,7 @@ fn print_json(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
             "frames": i.frames,
             "matched_frames": i.matched,
         })).collect::<Vec<_>>(),
-        "clocks": info.clocks.iter().map(clock_json).collect::<Vec<_>>(),
+        "clocks": info.clocks.iter().map(|c| clock_json(c, info.dut_offset_ns)).collect::<Vec<_>>(),
         "dut_offset_ns": info.dut_offset_ns,
         "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
         "cost": manifest.summary.as_ref().map(|s| cost_json(&s.cost)),

@@ -1,5 +1,6 @@
 //! `kpat info`: what a log is and how far it can be trusted. Both kinds: as recorded, and integrated.
 
+mod balance;
 mod integrated;
 mod recorded;
 
@@ -7,7 +8,7 @@ use crate::open;
 use crate::output::Output;
 use crate::render::{Line, Pairs, Style, count, duration, percent};
 use anyhow::bail;
-use kpat_analysis::query::clock_method;
+use kpat_analysis::query::{TimeScale, clock_method, time_scale};
 use kpat_model::LossCause;
 use kpat_model::meta::{Cost, Meta};
 use kpat_store::tables::{ClockRow, LossRow};
@@ -21,11 +22,13 @@ pub struct Args {
     /// A kernel behaviour log or an integrated log
     #[arg(value_name = "X.kpat|X.kbl")]
     log: PathBuf,
+    #[command(flatten)]
+    device: open::Device,
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match open::kind(&args.log)? {
-        open::Kind::Integrated => integrated::run(&args.log, out),
+        open::Kind::Integrated => integrated::run(&args.log, &args.device, out),
         open::Kind::Log | open::Kind::Other => recorded::run(&args.log, out),
         open::Kind::Capture => bail!(
             "{} is a capture of the wire; kpat info is about X.kbl and X.kpat (capinfos tells of captures)",
@@ -181,6 +184,12 @@ fn recording_json(meta: &Meta) -> Value {
 /// How a capture's clock relates to the DUT's. `dut_offset_ns`: boot less wall of the DUT, so that the
 /// difference of the two wall clocks can be said.
 pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> Vec<Line> {
+    let scale = match time_scale(c, dut_offset_ns) {
+        TimeScale::Tai => " (it counts TAI, 37 s ahead of UTC)",
+        TimeScale::Gps => " (it counts GPS time, 18 s ahead of UTC)",
+        TimeScale::Own => " (it counts from an epoch of its own and was never set)",
+        TimeScale::Utc | TimeScale::Other | TimeScale::Unknown => "",
+    };
     let offset = match dut_offset_ns {
         Some(dut) => {
             let behind = c.offset_ns.saturating_sub(dut);
@@ -203,7 +212,7 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
     };
     vec![
         Line::of(capture, Style::Strong)
-            .plain(format!(": {offset}, "))
+            .plain(format!(": {offset}{scale}, "))
             .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), bound),
         Line::new().plain(format!("drift {} ± {} ppm", ppm(c.drift_ppb), ppm(c.drift_bound_ppb))),
         Line::new().faint(format!(
@@ -220,7 +229,7 @@ fn ppm(ppb: i64) -> String {
     format!("{:.3}", ppb as f64 / 1e3)
 }
 
-pub fn clock_json(c: &ClockRow) -> Value {
+pub fn clock_json(c: &ClockRow, dut_offset_ns: Option<i64>) -> Value {
     json!({
         "capture_id": c.capture_id,
         "from_wall_ns": c.from_wall_ns,
@@ -233,5 +242,6 @@ pub fn clock_json(c: &ClockRow) -> Value {
         "transmitted_matches": c.transmitted,
         "rejected_matches": c.rejected,
         "method": clock_method::name(c.method),
+        "time_scale": time_scale(c, dut_offset_ns).name(),
     })
 }

@@ -17,6 +17,7 @@ struct Counts {
     points: u64,
     members: u64,
     footprints: u64,
+    places: u64,
     lineage: u64,
     events: u64,
     processes: u64,
@@ -31,6 +32,7 @@ impl Counts {
             + self.points
             + self.members
             + self.footprints
+            + self.places
             + self.lineage
             + self.events
             + self.processes
@@ -71,6 +73,10 @@ impl Counts {
             }
             Record::Footprint(_) => {
                 self.footprints += 1;
+                end
+            }
+            Record::Place(_) => {
+                self.places += 1;
                 end
             }
             Record::Lineage(_) => {
@@ -212,6 +218,7 @@ fn records(n: &Counts) -> String {
         (n.points, "points"),
         (n.members, "list members"),
         (n.footprints, "footprints"),
+        (n.places, "changes of place"),
         (n.lineage, "lineage"),
         (n.events, "events"),
         (n.processes, "process names"),
@@ -278,6 +285,7 @@ fn print_json(
             "points": counts.points,
             "members": counts.members,
             "footprints": counts.footprints,
+            "places": counts.places,
             "lineage": counts.lineage,
             "events": counts.events,
             "processes": counts.processes,

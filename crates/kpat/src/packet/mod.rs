@@ -5,6 +5,7 @@ mod json;
 mod layers;
 mod timeline;
 
+use crate::devices;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::{title, verdict_style};
@@ -13,6 +14,7 @@ use crate::render::{
 };
 use anyhow::bail;
 use draw::Drawing;
+use kpat_analysis::devices::Several;
 use kpat_analysis::query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
 use kpat_model::LossCause;
 use kpat_store::TableFile;
@@ -35,6 +37,11 @@ pub struct Args {
     /// Leave the call tree out
     #[arg(long)]
     no_calls: bool,
+    /// With several devices: this packet's whole way, each kernel and the wires between, in order
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    device: open::Device,
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -54,18 +61,66 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             (Some(id), path)
         }
     };
-    let log = open::integrated(path)?;
+    let log = open::integrated(path, &args.device)?;
     let id = match (id, &args.frame) {
         (Some(id), _) => id,
         (None, frame) => by_frame(&log, frame.as_deref().unwrap_or_default(), out)?,
     };
+    if args.follow {
+        let Some((several, device)) = &log.among else {
+            return Err(usage("--follow goes from device to device; this log is of one device"));
+        };
+        return follow(several, *device, id, args, out);
+    }
     let detail = log.packet(id)?;
+    let way = log.among.as_ref().map(|(several, device)| several.way(*device, id)).transpose()?;
     if out.json {
-        out.value(&json::value(&log, &detail, args.no_calls))?;
+        let mut value = json::value(&log, &detail, args.no_calls);
+        if let (Some(way), Some((several, device))) = (&way, &log.among) {
+            value["device"] = several.name(*device).into();
+            value["came"] = way.came.iter().map(|c| devices::as_json(several, c)).collect();
+            value["went"] = way.went.iter().map(|c| devices::as_json(several, c)).collect();
+        }
+        out.value(&value)?;
     } else {
         text(&log, &detail, args, out)?;
+        if let (Some(way), Some((several, _))) = (&way, &log.among) {
+            out.lines(&devices::way_lines(several, way, out.width))?;
+        }
     }
     Ok(out.ended(!detail.losses.is_empty()))
+}
+
+/// The whole way, device by device and wire by wire.
+fn follow(several: &Several, device: i32, id: i64, args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let chain = several.chain(device, id)?;
+    let mut lost = false;
+    let mut packets = Vec::new();
+    for (n, (device, packet)) in chain.packets.iter().enumerate() {
+        let log = open::of_device(several.again()?, *device)?;
+        let detail = log.packet(*packet)?;
+        lost |= !detail.losses.is_empty();
+        let way = several.way(*device, *packet)?;
+        if out.json {
+            let mut value = json::value(&log, &detail, args.no_calls);
+            value["device"] = several.name(*device).into();
+            packets.push(value);
+            continue;
+        }
+        if n > 0 {
+            out.line(&Line::new())?;
+        }
+        out.line(&Line::of(format!("Device {}", several.name(*device)), Style::Strong))?;
+        text(&log, &detail, args, out)?;
+        out.lines(&devices::wire_lines(several, &way.went, out.width))?;
+    }
+    if out.json {
+        let wires: Vec<_> = chain.crossings.iter().map(|c| devices::as_json(several, c)).collect();
+        out.value(&serde_json::json!({ "packets": packets, "crossings": wires, "cut": chain.cut }))?;
+    } else if chain.cut {
+        out.say(&format!("the first {} packets of the way are shown", chain.packets.len()));
+    }
+    Ok(out.ended(lost))
 }
 
 /// The packet that a frame most likely is.

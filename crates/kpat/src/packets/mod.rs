@@ -1,54 +1,31 @@
 //! `kpat packets`: a list of packets.
 
 mod expression;
+mod which;
 
 use crate::open::{self, Integrated};
-use crate::output::{Output, usage};
+use crate::output::Output;
 use crate::protocol;
-use crate::render::{Column, Line, Style, Table, count, duration_aligned, parse_duration, seconds};
+use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned, seconds};
 use clap::ValueEnum;
+pub use expression::HELP;
 use kpat_analysis::query::{PacketFilter, PacketSort, verdict};
 use kpat_store::tables::PacketRow;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
+pub use which::Which;
 
 #[derive(clap::Args)]
-#[command(after_help = expression::HELP)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// The integrated log
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
-    /// Which packets, for example: tcp port 80 dropped
-    #[arg(value_name = "EXPRESSION")]
-    expression: Vec<String>,
-    /// tcp, udp, icmp, icmpv6, arp, ip, ip6 or a number
-    #[arg(long)]
-    proto: Option<String>,
-    /// Source or destination address
-    #[arg(long, value_parser = expression::address)]
-    addr: Option<String>,
-    /// Source or destination port
-    #[arg(long)]
-    port: Option<u16>,
-    /// delivered, forwarded, dropped, sent, in-flight, transformed, unknown
-    #[arg(long)]
-    verdict: Option<String>,
-    /// Handled by a function that fits this name or glob
-    #[arg(long, value_name = "GLOB")]
-    func: Option<String>,
-    /// At least this long in the kernel, for example 10us
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    min_path: Option<i64>,
-    /// At most this long in the kernel
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    max_path: Option<i64>,
-    /// Alive at or after this time since the start, for example 1.5s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    from: Option<i64>,
-    /// Alive at or before this time since the start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    to: Option<i64>,
+    #[command(flatten)]
+    device: open::Device,
+    #[command(flatten)]
+    which: Which,
     /// In what order
     #[arg(long, default_value = "time")]
     sort: Sort,
@@ -74,37 +51,9 @@ enum Sort {
     Calls,
 }
 
-impl Args {
-    fn filter(&self, store: &Integrated) -> anyhow::Result<PacketFilter> {
-        let start = store.start_ns();
-        let code = match &self.verdict {
-            None => None,
-            Some(name) => Some(verdict::from_name(name).ok_or_else(|| {
-                usage(format!(
-                    "`{name}` is no verdict: use delivered, forwarded, dropped, sent, in-flight, transformed or unknown"
-                ))
-            })?),
-        };
-        let mut filter = PacketFilter {
-            proto: self.proto.clone(),
-            addr: self.addr.clone(),
-            port: self.port,
-            verdict: code,
-            func: self.func.clone(),
-            min_path_ns: self.min_path,
-            max_path_ns: self.max_path,
-            from_ns: self.from.map(|t| start.saturating_add(t)),
-            to_ns: self.to.map(|t| start.saturating_add(t)),
-            ..PacketFilter::default()
-        };
-        expression::parse(&self.expression.join(" "), &mut filter, start).map_err(usage)?;
-        Ok(filter)
-    }
-}
-
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let store = open::integrated(&args.log)?;
-    let filter = args.filter(&store)?;
+    let store = open::integrated(&args.log, &args.device)?;
+    let filter = args.which.filter(&store)?;
     let sort = match args.sort {
         Sort::Time => PacketSort::Time,
         Sort::Path => PacketSort::Path,
@@ -112,15 +61,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Sort::Length => PacketSort::Length,
         Sort::Calls => PacketSort::Calls,
     };
-    // The other end of the order is only known when all were seen.
-    let asked = if args.reverse { 0 } else { args.limit };
-    let mut list = store.packets(&filter, sort, asked)?;
-    if args.reverse {
-        list.rows.reverse();
-        if args.limit > 0 {
-            list.rows.truncate(args.limit);
-        }
+    if args.limit == 0 {
+        return all(&store, &filter, sort, args.reverse, out);
     }
+    let list = store.packets(&filter, sort, args.reverse, args.limit)?;
     if out.json {
         let packets: Vec<Value> = list.rows.iter().map(|p| as_json(&store, p)).collect();
         out.value(&json!({
@@ -146,6 +90,86 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     hint_hidden(out, &hidden);
     Ok(ExitCode::SUCCESS)
+}
+
+/// All packets that fit, printed as they are read.
+fn all(
+    store: &Integrated,
+    filter: &PacketFilter,
+    sort: PacketSort,
+    reverse: bool,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
+    if out.json {
+        let mut json = JsonList { out, items: 0 };
+        let total = store.each_packet(filter, sort, reverse, &mut |p| -> anyhow::Result<bool> {
+            json.item(&as_json(store, &p))?;
+            Ok(true)
+        })?;
+        json.end(&[
+            ("shown", total.into()),
+            ("start_boot_ns", store.start_ns().into()),
+            ("total", total.into()),
+        ])?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    /// The widths of the columns are those of so many packets, until one needs more.
+    const SAMPLE: usize = 1000;
+    let mut rows: Vec<PacketRow> = Vec::with_capacity(SAMPLE);
+    let mut layout: Option<Layout> = None;
+    let mut print = |rows: &mut Vec<PacketRow>, more: bool| -> anyhow::Result<()> {
+        let part = table(store, rows);
+        rows.clear();
+        if layout.is_none() {
+            let made = part.layout(out.width, more);
+            out.line(&part.head(&made))?;
+            layout = Some(made);
+        }
+        if let Some(layout) = &mut layout {
+            out.lines(&part.body(layout))?;
+        }
+        // Whoever waits for the first line has it.
+        out.flush()
+    };
+    let total = store.each_packet(filter, sort, reverse, &mut |p| -> anyhow::Result<bool> {
+        rows.push(p);
+        if rows.len() >= SAMPLE {
+            print(&mut rows, true)?;
+        }
+        Ok(true)
+    })?;
+    if total == 0 {
+        out.say("no packet fits");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !rows.is_empty() {
+        print(&mut rows, false)?;
+    }
+    hint_hidden(out, &layout.map(|l| l.hidden).unwrap_or_default());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A JSON object whose list `packets` is written as it is made.
+struct JsonList<'a> {
+    out: &'a Output,
+    items: u64,
+}
+
+impl JsonList<'_> {
+    fn item(&mut self, value: &Value) -> anyhow::Result<()> {
+        let head = if self.items == 0 { "{\n  \"packets\": [\n" } else { ",\n" };
+        self.items += 1;
+        let text = serde_json::to_string_pretty(value)?.replace('\n', "\n    ");
+        self.out.raw(format!("{head}    {text}").as_bytes())
+    }
+
+    fn end(self, rest: &[(&str, Value)]) -> anyhow::Result<()> {
+        let mut text = if self.items == 0 { "{\n  \"packets\": []" } else { "\n  ]" }.to_owned();
+        for (name, value) in rest {
+            text += &format!(",\n  \"{name}\": {value}");
+        }
+        self.out.raw((text + "\n}\n").as_bytes())
+    }
 }
 
 /// Names the columns that a narrow terminal left out.

@@ -9,7 +9,7 @@ mod units;
 
 pub use color::{Line, Style, clean};
 pub use pairs::{Pairs, wrap};
-pub use table::{Column, Table, shorten};
+pub use table::{Column, Layout, Table, shorten};
 pub use tree::Branches;
 pub use units::{
     TimeAxis, bytes, count, duration, duration_aligned, parse_duration, percent, plural, seconds, time_of_day,

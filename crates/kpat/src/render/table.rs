@@ -48,11 +48,19 @@ impl Table {
 
     /// The lines, and the heads of the columns for which there was no room. `width` 0: as wide as needed.
     pub fn render(&self, width: usize) -> (Vec<Line>, Vec<&'static str>) {
-        let len = |s: &str| super::clean(s).chars().count();
+        let mut layout = self.layout(width, false);
+        let mut lines = vec![self.head(&layout)];
+        lines.extend(self.body(&mut layout));
+        (lines, layout.hidden)
+    }
+
+    /// How wide the columns are for the rows so far. `more` rows may follow: a column that is empty so far stays.
+    pub fn layout(&self, width: usize, more: bool) -> Layout {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|c| {
                 let cells = self.rows.iter().map(|r| len(&r[c].0)).max().unwrap_or(0);
-                if cells == 0 && !self.rows.is_empty() { 0 } else { cells.max(len(self.columns[c].head)) }
+                let empty = cells == 0 && !self.rows.is_empty() && !more;
+                if empty { 0 } else { cells.max(len(self.columns[c].head)) }
             })
             .collect();
         // A column without any content says nothing.
@@ -92,24 +100,58 @@ impl Table {
                 break;
             }
         }
-        let mut lines = Vec::with_capacity(self.rows.len() + 1);
+        Layout { shown, widths, limit: width, hidden }
+    }
+
+    pub fn head(&self, layout: &Layout) -> Line {
         let heads: Vec<(String, Style)> =
             self.columns.iter().map(|c| (c.head.to_owned(), Style::Faint)).collect();
-        for row in std::iter::once(&heads).chain(&self.rows) {
-            let mut line = Line::new();
-            for (i, &c) in shown.iter().enumerate() {
-                let text = shorten(&super::clean(&row[c].0), widths[c]);
-                let fill = " ".repeat(widths[c] - text.chars().count());
-                let gap = if i == 0 { "" } else { "  " };
-                line = match self.columns[c].align {
-                    Align::Left => line.plain(gap).put(text, row[c].1).plain(fill),
-                    Align::Right => line.plain(gap).plain(fill).put(text, row[c].1),
-                };
-            }
-            lines.push(line);
-        }
-        (lines, hidden)
+        self.line(layout, &heads)
     }
+
+    /// The rows as lines. A row that needs more room than the layout knows of widens it from there on.
+    pub fn body(&self, layout: &mut Layout) -> Vec<Line> {
+        let mut lines = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            for i in 0..layout.shown.len() {
+                let c = layout.shown[i];
+                let needs = len(&row[c].0);
+                // What may be shortened is, on a terminal.
+                if needs > layout.widths[c] && (layout.limit == 0 || self.columns[c].least == 0) {
+                    layout.widths[c] = needs;
+                }
+            }
+            lines.push(self.line(layout, row));
+        }
+        lines
+    }
+
+    fn line(&self, layout: &Layout, row: &[(String, Style)]) -> Line {
+        let mut line = Line::new();
+        for (i, &c) in layout.shown.iter().enumerate() {
+            let text = shorten(&super::clean(&row[c].0), layout.widths[c]);
+            let fill = " ".repeat(layout.widths[c] - text.chars().count());
+            let gap = if i == 0 { "" } else { "  " };
+            line = match self.columns[c].align {
+                Align::Left => line.plain(gap).put(text, row[c].1).plain(fill),
+                Align::Right => line.plain(gap).plain(fill).put(text, row[c].1),
+            };
+        }
+        line
+    }
+}
+
+/// How wide the columns are, and which are shown.
+pub struct Layout {
+    shown: Vec<usize>,
+    widths: Vec<usize>,
+    limit: usize,
+    /// Heads of the columns for which there was no room.
+    pub hidden: Vec<&'static str>,
+}
+
+fn len(text: &str) -> usize {
+    super::clean(text).chars().count()
 }
 
 /// At most `most` characters; what is too long loses its middle, since names differ at both ends.
@@ -179,6 +221,28 @@ mod tests {
         for width in 12..60 {
             assert!(sample().render(width).0.iter().all(|l| l.width() <= width), "{width}");
         }
+    }
+
+    /// What comes after the layout was made is all there, in a column that was empty, too.
+    #[test]
+    fn later_rows_widen() {
+        let columns = [Column::right("id", 0), Column::left("name", 0, 4), Column::left("note", 0, 0)];
+        let mut t = Table::new(&columns);
+        let row =
+            |id: &str, name: &str, note: &str| [id, name, note].map(|c| (c.to_owned(), Style::Plain)).into();
+        t.row(row("1", "a_short_one", ""));
+        let mut layout = t.layout(0, true);
+        let mut lines = vec![t.head(&layout)];
+        lines.extend(t.body(&mut layout));
+        t = Table::new(&columns);
+        t.row(row("12345", "a_much_longer_name", "new"));
+        t.row(row("6", "b", ""));
+        lines.extend(t.body(&mut layout));
+        let text: String = lines.iter().map(|l| l.paint(false) + "\n").collect();
+        assert_eq!(
+            text,
+            "id  name         note\n 1  a_short_one\n12345  a_much_longer_name  new\n    6  b\n"
+        );
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Options {
     pub ready_file: Option<PathBuf>,
     /// Let the kernel time our programs, in short windows.
     pub measure_cost: bool,
+    /// This process reads packets itself (a capture): its own doings are left out.
+    pub own_packets: bool,
     pub words: Vec<String>,
 }
 

@@ -38,6 +38,8 @@ table! { PACKET, PacketRow, "packet", 65536,
     if_in_netns: Option<i64>, Dict, "", "", "unknown", "Network namespace of `if_in`.";
     if_out_netns: Option<i64>, Dict, "", "", "unknown", "Network namespace of `if_out`.";
     confidence: Option<i32>, Dict, "percent", "", "no frame", "Best confidence of its associations.";
+    cpu: Option<i32>, Dict, "", "", "unknown", "CPU of its earliest call or point.";
+    end_ns: Option<i64>, Delta, "ns", "boot", "not seen", "When its header buffer was freed.";
 } }
 
 table! { CALL, CallRow, "call", 131_072,
@@ -66,6 +68,25 @@ table! { CALL_MEMBER, CallMemberRow, "call_member", 131_072,
     call_id: i64, Delta, "", "", "", "The call.";
     packet_id: i64, Delta, "", "", "", "A packet on its list, the first one excepted.";
     entry_ns: i64, Delta, "ns", "boot", "", "Entry of the call.";
+} }
+
+table! { CALL_INDEX, CallIndexRow, "call_index", 65536,
+    "Which row groups of `call` hold calls of a function, and how long they lasted: a question about one function reads only those that can answer it.",
+    "`func_id`, `row_group`. Source: integration.", {
+    func_id: i32, Delta, "", "", "", "Function, see table `function`.";
+    row_group: i32, Delta, "", "", "", "Row group of `call`, from 0: `call_id` divided by the rows of a group (131072).";
+    calls: i32, Delta, "", "", "", "Its calls and points in that row group.";
+    min_ns: Option<i64>, Delta, "ns", "", "no timed call there", "Shortest duration of them.";
+    max_ns: Option<i64>, Delta, "ns", "", "no timed call there", "Longest duration of them.";
+} }
+
+table! { DURATION, DurationRow, "duration", 65536,
+    "How the durations of each function's calls are spread, by powers of two.",
+    "`func_id`, `from_ns`. Source: integration.", {
+    func_id: i32, Delta, "", "", "", "Function, see table `function`.";
+    from_ns: i64, Delta, "ns", "", "", "Calls that lasted at least this (0, then powers of two) ...";
+    below_ns: i64, Delta, "ns", "", "", "... and less than this.";
+    calls: i64, Delta, "", "", "", "How many; classes without calls are not there.";
 } }
 
 table! { EVENT, EventRow, "event", 65536,
@@ -202,7 +223,7 @@ table! { CLOCK, ClockRow, "clock", 65536,
     received: i64, Delta, "", "", "", "Matches of received frames used (each bounds the offset from above).";
     transmitted: i64, Delta, "", "", "", "Matches of transmitted frames used (each bounds it from below).";
     rejected: i64, Delta, "", "", "", "Matches left out because they contradict the rest.";
-    method: i32, Dict, "code", "", "", "1 hull of matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself: each match bounds both sides, 4 anchors of the log only (no usable match), 5 matches contradict each other: bound widened until they do not.";
+    method: i32, Dict, "code", "", "", "1 hull of matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself: each match bounds both sides, 4 anchors of the log only (no usable match), 5 matches contradict each other: bound widened until they do not, 6 the time in which the clock was set or changed its speed: the lines before and behind are both within the bound.";
 } }
 
 table! { LOSS, LossRow, "loss", 65536,
@@ -237,11 +258,38 @@ table! { PROVENANCE, ProvenanceRow, "provenance", 65536,
     meaning: String, Dict, "", "", "", "One sentence for people.";
 } }
 
-/// Every table, in the order of the reference page.
+table! { CROSSING, CrossingRow, "crossing", 65536,
+    "A frame that one device sent and another received: how a packet of the one became a packet of the other. Only in an integrated log of several devices, which holds one integrated log per device beside it.",
+    "`capture_id`, `number`, devices. Source: the devices' associations.", {
+    from_device: i32, Dict, "", "", "", "Device that sent it; its place in the manifest's `devices`.";
+    from_packet_id: i64, Delta, "", "", "", "Packet of that device.";
+    to_device: i32, Dict, "", "", "", "Device that received it.";
+    to_packet_id: i64, Delta, "", "", "", "Packet of that device.";
+    capture_id: i32, Dict, "", "", "", "Capture of the frame.";
+    number: i64, Delta, "", "", "", "Number of the frame in its capture.";
+    left_ns: i64, Delta, "ns", "boot", "", "When the sender's kernel handed it to the device, by the sender's clock.";
+    wall_ns: i64, Delta, "ns", "wall", "", "Time of the frame by the sniffer's clock.";
+    arrived_ns: i64, Delta, "ns", "boot", "", "When the receiver's kernel first saw it, by the receiver's clock.";
+    left_wall_ns: i64, Delta, "ns", "wall", "", "`left_ns` on the sniffer's clock, plus or minus `left_bound_ns`.";
+    left_bound_ns: i64, Delta, "ns", "", "", "Bound of `left_wall_ns`.";
+    arrived_wall_ns: i64, Delta, "ns", "wall", "", "`arrived_ns` on the sniffer's clock, plus or minus `arrived_bound_ns`.";
+    arrived_bound_ns: i64, Delta, "ns", "", "", "Bound of `arrived_wall_ns`.";
+    flight_ns: i64, Delta, "ns", "", "", "From leaving to arriving: `arrived_wall_ns - left_wall_ns`, plus or minus `flight_bound_ns`.";
+    flight_bound_ns: i64, Delta, "ns", "", "", "Sum of the two bounds.";
+    key: i32, Dict, "code", "", "", "What matched on the side that is less sure; codes as in `association`.";
+    confidence: i32, Dict, "percent", "", "", "The less sure of the two sides; as in `association`.";
+} }
+
+/// Tables of an integrated log of several devices; those of one device are in its own log.
+pub const SEVERAL: &[&Table] = &[&CROSSING];
+
+/// Every table of one device, in the order of the reference page.
 pub const ALL: &[&Table] = &[
     &PACKET,
     &CALL,
     &CALL_MEMBER,
+    &CALL_INDEX,
+    &DURATION,
     &EVENT,
     &FOOTPRINT,
     &FRAME,

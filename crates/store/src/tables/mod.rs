@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 
 /// Version of this set of tables. A new column that may be null does not change it (readers ignore what they do not
 /// know and read what is missing as null); anything else does.
-pub const SCHEMA_VERSION: u32 = 2;
+///
+/// 3: `call_index` and `duration`, so that a look-up of one function does not read all calls.
+pub const SCHEMA_VERSION: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColType {
@@ -169,7 +171,7 @@ pub fn markdown() -> String {
          nanoseconds and name their clock: *boot* is the DUT's `CLOCK_BOOTTIME`, *wall* the wall clock of whoever wrote the \
          capture. Readers ignore columns they do not know.\n",
     );
-    for t in ALL {
+    for t in ALL.iter().chain(SEVERAL) {
         let _ = write!(out, "\n## `{}`\n\n{}\n\nOrder: {}\n\n", t.name, t.meaning, t.order);
         out.push_str("| Column | Type | Unit | Clock | Null means | Meaning |\n| --- | --- | --- | --- | --- | --- |\n");
         for c in t.columns {
@@ -192,8 +194,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_documented() {
-        for (i, t) in ALL.iter().enumerate() {
-            assert!(ALL[..i].iter().all(|u| u.name != t.name), "{} twice", t.name);
+        let all: Vec<&Table> = ALL.iter().chain(SEVERAL).copied().collect();
+        for (i, t) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|u| u.name != t.name), "{} twice", t.name);
             for (k, c) in t.columns.iter().enumerate() {
                 assert!(t.columns[..k].iter().all(|d| d.name != c.name), "{}.{} twice", t.name, c.name);
                 assert!(!c.meaning.is_empty());

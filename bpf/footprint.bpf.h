@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What is known of an skb from its header area and its device: is it wanted, and the records that say it. */
+#ifndef KPAT_FOOTPRINT_H
+#define KPAT_FOOTPRINT_H
+
+#include "config.bpf.h"
+#include "filter.bpf.h"
+#include "ring.bpf.h"
+
+#define ETH_P_IP 0x0800
+#define ETH_P_ARP 0x0806
+#define ETH_P_IPV6 0x86dd
+#define ARPHRD_ETHER 1
+#define ARPHRD_LOOPBACK 772
+#define UNSET_HEADER 0xffff
+
+static __always_inline u16 swap16(u16 v)
+{
+	return __builtin_bswap16(v);
+}
+
+struct header_words {
+	u64 w0, w1, w2;
+};
+
+/* 24 bytes of the network header; zeros where they cannot be read. */
+static __always_inline void load_network(u64 at, struct header_words *h)
+{
+#ifdef KPAT_DIRECT
+	struct timespec64 *a = kcast(struct timespec64, at), *b = kcast(struct timespec64, at + 16);
+
+	h->w0 = a->tv_sec;
+	h->w1 = a->tv_nsec;
+	h->w2 = b->tv_sec;
+#else
+	if (bpf_probe_read_kernel(h, sizeof(*h), (void *)at))
+		h->w0 = h->w1 = h->w2 = 0;
+#endif
+}
+
+/*
+ * skb->protocol and the three header offsets lie side by side on every kernel since 3.11 (struct sk_buff, group
+ * `headers`): the direct build reads them by one load. User space looks at the kernel's types first and takes the other
+ * build where it is not so.
+ */
+struct header_offsets {
+	u16 protocol; /* network order */
+	u16 transport, network, mac;
+};
+
+static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
+{
+	struct header_offsets h;
+
+#ifdef KPAT_DIRECT
+	u64 w = kread_ptr(skb, protocol);
+
+	h.protocol = w;
+	h.transport = w >> 16;
+	h.network = w >> 32;
+	h.mac = w >> 48;
+#else
+	h.protocol = kread(skb, protocol);
+	h.transport = kread(skb, transport_header);
+	h.network = kread(skb, network_header);
+	h.mac = kread(skb, mac_header);
+#endif
+	return h;
+}
+
+/*
+ * A driver has said where the link header is, by eth_type_trans(), and the network header has no place yet: it begins where
+ * the data do.
+ */
+__noinline u64 received_at(u64 skb, u64 head, u64 mac)
+{
+	u64 at = kread_ptr((struct sk_buff *)skb, data) - head;
+
+	return mac && at >= mac + 14 && at <= mac + 64 ? at : 0;
+}
+
+/* The same with the place of the network header also where only the driver has seen the packet. */
+static __always_inline struct header_offsets headers_of(struct sk_buff *skb, u64 head)
+{
+	struct header_offsets h = header_offsets(skb);
+
+	if (!h.network && h.protocol && h.mac != UNSET_HEADER)
+		h.network = received_at((u64)skb, head, h.mac);
+	return h;
+}
+
+/* EtherType in host order. IPv4 sets skb->protocol only in __ip_local_out: before that the version nibble says it. */
+static __always_inline u16 ethertype(struct header_offsets h, u64 head)
+{
+	u8 version;
+
+	if (h.protocol)
+		return swap16(h.protocol);
+	version = (kread_word(head + h.network) & 0xff) >> 4;
+	return version == 4 ? ETH_P_IP : version == 6 ? ETH_P_IPV6 : 0;
+}
+
+struct where {
+	u32 ifindex;
+	u32 netns;
+	u16 link_type;
+};
+
+/* false: no device is there. */
+static __always_inline bool locate_device(u64 at, struct where *w)
+{
+	struct net_device *dev = (struct net_device *)(at);
+	struct net *net;
+
+	w->ifindex = w->netns = w->link_type = 0;
+	if (!kernel_address(at))
+		return false;
+	net = (void *)kread_ptr(dev, nd_net.net);
+	if (!kernel_address((u64)net))
+		return false;
+	w->netns = kread((struct net *)(net), ns.inum);
+	w->ifindex = kread(dev, ifindex);
+	if (w->netns >= 0xf0000000 && w->ifindex && w->ifindex < 1 << 24) {
+		w->link_type = kread(dev, type);
+		return true;
+	}
+	w->ifindex = w->netns = 0;
+	return false;
+}
+
+/*
+ * Device and namespace. skb->dev shares its place with list links of TCP's queues and with UDP's scratch word, so a
+ * value that is no device must not be believed: a device's namespace has a plausible inode number.
+ */
+static __always_inline void locate(struct sk_buff *skb, struct where *w)
+{
+	struct net *net;
+	struct sock *sk;
+
+	if (locate_device(kread_ptr(skb, dev), w))
+		return;
+	sk = (void *)kread_ptr(skb, sk);
+	if (!sk)
+		return;
+	net = (void *)kread_ptr(sk, __sk_common.skc_net.net);
+	if (net)
+		w->netns = kread((struct net *)(net), ns.inum);
+	if (w->netns < 0xf0000000)
+		w->netns = 0;
+}
+
+static __always_inline bool place_wanted(const struct where *w)
+{
+	bool ok = !netns_count;
+
+	for (u32 i = 0; i < KP_MAX_IDS && i < netns_count; i++)
+		ok |= netns_ids[i] == w->netns;
+	if (!ok || !ifindex_count)
+		return ok;
+	ok = false;
+	for (u32 i = 0; i < KP_MAX_IDS && i < ifindex_count; i++)
+		ok |= ifindex_ids[i] == w->ifindex;
+	return ok;
+}
+
+/* Does skb->mac_header point to a link header right before the network header? */
+static __always_inline bool link_header_valid(u16 mac, u16 nh, u16 link_type)
+{
+	return (link_type == ARPHRD_ETHER || link_type == ARPHRD_LOOPBACK) && mac != UNSET_HEADER && nh >= mac + 14 && nh <= mac + 64;
+}
+
+/* Bytes of the packet from `start` to its end, wherever skb->data points at the moment. */
+static __always_inline u32 length_from(struct sk_buff *skb, u64 start)
+{
+	return kread(skb, len) + (u32)(kread_ptr(skb, data) - start);
+}
+
+__noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 link_type)
+{
+	struct sk_buff *skb = (struct sk_buff *)at;
+	bool link = link_header_valid(mac, nh, link_type);
+	u32 start = link ? mac : nh, end = kread(skb, end), slot = current_context(), len;
+	struct scratch *s;
+
+	s = bpf_map_lookup_elem(&scratches, &slot);
+	if (!s)
+		return false;
+	len = end > start ? end - start : 0;
+	if (len > sizeof(s->bytes))
+		len = sizeof(s->bytes);
+	if (!len || bpf_probe_read_kernel(s->bytes, len, (void *)(head + start)))
+		return false;
+	return link ? filter_link(s->bytes, len, length_from(skb, head + start)) : filter_network(s->bytes, len, length_from(skb, head + start));
+}
+
+/* A VLAN tag that is not in the data but beside it, 0: none. */
+static __always_inline u16 hidden_tag(struct sk_buff *skb)
+{
+	if (bpf_core_field_exists(struct sk_buff, vlan_all)) {
+		if (!kread(skb, vlan_all))
+			return 0;
+	} else if (!kread_bit(skb, vlan_present)) {
+		return 0;
+	}
+	return (kread(skb, vlan_tci) & 0xefff) | KP_VLAN_PRESENT;
+}
+
+/* Logs the headers as they are now. The header area may hold stale bytes before they are built: start_layer says. */
+__noinline int footprint(u64 at, u64 head, u64 id)
+{
+	struct sk_buff *skb = (struct sk_buff *)at;
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct header_offsets h = headers_of(skb, head);
+	u16 mac = h.mac, nh = h.network, th = h.transport;
+	u16 proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
+	u32 start, n, end = kread(skb, end), pid;
+	struct skb_shared_info *shinfo;
+	struct kp_footprint *r;
+	struct sock *sk;
+	struct where w;
+
+	if (!ctl)
+		return 0;
+	locate(skb, &w);
+	pid = current_pid(ctl, current_pid_tgid());
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return 0;
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->packet = id;
+	r->ifindex = w.ifindex;
+	r->netns = w.netns;
+	r->protocol = proto;
+	r->link_type = w.link_type;
+	r->skb_tag = (u64)skb >> 6;
+	r->ip_proto = 0;
+	r->ctx = current_context();
+	r->vlan_tci = hidden_tag(skb);
+	if (proto) {
+		r->start_layer = link_header_valid(mac, nh, w.link_type) ? 2 : 3;
+		start = r->start_layer == 2 ? mac : nh;
+	} else {
+		r->start_layer = 4;
+		start = th;
+		sk = (void *)kread_ptr(skb, sk);
+		if (sk)
+			r->ip_proto = kread((struct sock *)(sk), sk_protocol);
+	}
+	r->len = length_from(skb, head + start);
+	shinfo = (struct skb_shared_info *)(head + end);
+	r->gso_size = kread(shinfo, gso_size);
+	r->gso_segs = kread(shinfo, gso_segs);
+	n = end > start ? end - start : 0;
+	if (n > KP_HEADER_BYTES || start == UNSET_HEADER)
+		n = start == UNSET_HEADER ? 0 : KP_HEADER_BYTES;
+	r->header_len = n;
+	if (n && bpf_probe_read_kernel(r->header, n & 0x7f, (void *)(head + start))) {
+		r->header_len = 0;
+		count_loss(ctl, KP_LOSS_READ_FAULT);
+	}
+	ring_commit(&r->h, KP_FOOTPRINT, sizeof(*r), 0, pid);
+	return 0;
+}
+
+/* The packet is at another device, its headers are as they were. */
+__noinline int log_place(u64 skb, u64 dev, u64 id)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct kp_place *r;
+	struct where w;
+
+	if (!ctl || !locate_device(dev, &w))
+		return 0;
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return 0;
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->packet = id;
+	r->ifindex = w.ifindex;
+	r->netns = w.netns;
+	r->link_type = w.link_type;
+	r->skb_tag = skb >> 6;
+	ring_commit(&r->h, KP_PLACE, sizeof(*r), 0, 0);
+	return 0;
+}
+
+__noinline int log_lineage(u32 kind, u64 parent, u64 child)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct kp_lineage *r = ctl ? ring_reserve(ctl, sizeof(*r)) : NULL;
+
+	if (!r)
+		return 0;
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->parent = parent;
+	r->child = child;
+	r->pad = 0;
+	ring_commit(&r->h, KP_LINEAGE, sizeof(*r), kind, 0);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,373 @@
+//! Packets one after the other, each with all that it went through, from one pass over the call table.
+//!
+//! The table holds whole trees, one after the other, in the order in which their roots ended; a packet's calls lie in
+//! several of them. So each chosen packet collects its calls until it has as many as its row says, and is then given
+//! out and forgotten: memory is what is open at one time, whatever the log holds. Rejected: a look-up per packet,
+//! which reads the same row groups again for each.
+
+use crate::error::Result;
+use crate::hash::Map;
+use crate::query::{PacketFilter, Store, call_flag};
+use kpat_store::TableFile;
+use kpat_store::tables::*;
+
+/// What is kept of a packet while its calls are collected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Brief {
+    pub packet_id: i64,
+    pub first_ns: i64,
+    pub last_ns: i64,
+    pub verdict: i32,
+    /// What the caller made of it.
+    pub group: u32,
+    expected: u32,
+}
+
+/// A stretch of a call's own time: its callees and recorded interrupts are cut out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub call_id: i64,
+    pub func_id: i32,
+    pub from: i64,
+    pub to: i64,
+}
+
+/// One packet with its calls and points in order of entry; calls on lists that it was on included.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub brief: Brief,
+    pub rows: Vec<CallRow>,
+    /// In order of their start.
+    pub pieces: Vec<Piece>,
+    /// Calls and points directly below each call, by call_id; those that have any.
+    below: Vec<(i64, u32)>,
+}
+
+impl Life {
+    /// Calls and points directly below this call, those that did not touch this packet included.
+    pub fn below(&self, call_id: i64) -> u32 {
+        self.below.binary_search_by_key(&call_id, |b| b.0).map_or(0, |i| self.below[i].1)
+    }
+}
+
+/// Group of calls without a known packet.
+pub(crate) const NO_PACKET: u32 = u32::MAX;
+
+/// A whole tree, parents before children, children in order of entry.
+pub(crate) struct Tree<'a> {
+    pub rows: &'a [CallRow],
+    /// Group of the first chosen packet of each call; `None`: not asked for.
+    pub groups: &'a [Option<u32>],
+    /// All of it was read: false where it reaches into row groups in which no chosen packet lived.
+    pub whole: bool,
+}
+
+impl Tree<'_> {
+    /// Place of the caller of the call at `i`.
+    pub fn parent(&self, i: usize) -> Option<usize> {
+        parent_of(self.rows, i)
+    }
+}
+
+fn parent_of(rows: &[CallRow], i: usize) -> Option<usize> {
+    let place = usize::try_from(rows[i].parent_id?.checked_sub(rows[0].call_id)?).ok()?;
+    (place < i).then_some(place)
+}
+
+pub(crate) fn end_ns(call: &CallRow) -> i64 {
+    call.entry_ns.saturating_add(call.dur_ns.unwrap_or(0).max(0))
+}
+
+/// Which packets, and what to do with them.
+pub(crate) struct Asked<'a> {
+    pub filter: &'a PacketFilter,
+    pub packet: Option<i64>,
+}
+
+impl Asked<'_> {
+    /// Nothing was asked for in particular: calls without a packet count as well.
+    fn is_all(&self) -> bool {
+        self.packet.is_none() && *self.filter == PacketFilter::default()
+    }
+}
+
+/// Told how many parts of how many are done.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Walks over the chosen packets. `group` sorts them, `tree` sees every tree with a chosen call, `life` every packet
+/// when it is whole.
+pub(crate) fn walk(
+    store: &Store,
+    asked: &Asked<'_>,
+    progress: Progress<'_>,
+    group: &mut dyn FnMut(&PacketRow) -> u32,
+    tree: &mut dyn FnMut(&Tree<'_>),
+    life: &mut dyn FnMut(Life),
+) -> Result<()> {
+    let open = choose(store, asked, group)?;
+    let all = asked.is_all();
+    if open.is_empty() && !all {
+        return Ok(());
+    }
+    let calls = store.table::<CallRow>()?;
+    let groups = if all { (0..calls.groups()).collect() } else { groups_of(&calls, &open) };
+    let mut state = Walk { all, open, members: Members::open(store)?, cuts: Cuts::default() };
+    let mut rows: Vec<CallRow> = Vec::new();
+    let mut step = |rows: &mut Vec<CallRow>, end_seen: bool| {
+        one_tree(&mut state, rows, end_seen, tree, life);
+        rows.clear();
+    };
+    let mut before: Option<usize> = None;
+    let total = groups.len() as u64;
+    for (done, group) in (0..).zip(groups) {
+        progress(done, total);
+        // What was left out in between has the rest of the tree.
+        if before.is_some_and(|b| b + 1 != group) && !rows.is_empty() {
+            step(&mut rows, false);
+        }
+        before = Some(group);
+        calls.each(vec![group], |row: CallRow| {
+            if row.depth == 0 && !rows.is_empty() {
+                step(&mut rows, true);
+            }
+            rows.push(row);
+        })?;
+    }
+    if !rows.is_empty() {
+        step(&mut rows, before.is_none_or(|b| b + 1 == calls.groups()));
+    }
+    // Packets whose calls are fewer than their row says, or that have none.
+    let mut left: Vec<Open> = state.open.into_values().collect();
+    left.sort_unstable_by_key(|o| o.brief.packet_id);
+    left.into_iter().for_each(|o| life(o.whole()));
+    Ok(())
+}
+
+struct Open {
+    brief: Brief,
+    rows: Vec<CallRow>,
+    pieces: Vec<Piece>,
+    below: Vec<(i64, u32)>,
+}
+
+impl Open {
+    fn whole(mut self) -> Life {
+        self.rows.sort_unstable_by_key(|c| (c.entry_ns, c.call_id));
+        self.pieces.sort_unstable_by_key(|p| (p.from, p.call_id));
+        self.below.sort_unstable();
+        Life { brief: self.brief, rows: self.rows, pieces: self.pieces, below: self.below }
+    }
+}
+
+fn choose(
+    store: &Store,
+    asked: &Asked<'_>,
+    group: &mut dyn FnMut(&PacketRow) -> u32,
+) -> Result<Map<i64, Open>> {
+    let mut open: Map<i64, Open> = Map::default();
+    let touched = match &asked.filter.func {
+        Some(glob) => Some(store.packets_of_functions(glob)?),
+        None => None,
+    };
+    let table = store.table::<PacketRow>()?;
+    let groups = match asked.packet {
+        Some(id) => table.groups_where("packet_id", &(id..=id)),
+        None => (0..table.groups()).collect(),
+    };
+    table.each(groups, |p: PacketRow| {
+        let wanted = asked.packet.is_none_or(|id| id == p.packet_id)
+            && touched.as_ref().is_none_or(|t| t.contains(&p.packet_id))
+            && store.fits(asked.filter, &p);
+        if wanted {
+            let brief = Brief {
+                packet_id: p.packet_id,
+                first_ns: p.first_ns,
+                last_ns: p.last_ns,
+                verdict: p.verdict,
+                group: group(&p),
+                expected: p.calls.saturating_add(p.points).max(0).unsigned_abs(),
+            };
+            open.insert(p.packet_id, Open { brief, rows: Vec::new(), pieces: Vec::new(), below: Vec::new() });
+        }
+    })?;
+    Ok(open)
+}
+
+/// Row groups in whose time a chosen packet lived, and one before and after each run of them: a tree may reach there.
+fn groups_of(calls: &TableFile, open: &Map<i64, Open>) -> Vec<usize> {
+    let from = open.values().map(|o| o.brief.first_ns).min().unwrap_or(i64::MAX);
+    let to = open.values().map(|o| o.brief.last_ns).max().unwrap_or(i64::MIN);
+    let mut groups = calls.groups_where("entry_ns", &(from..=to));
+    let before: Vec<usize> = groups.iter().filter_map(|g| g.checked_sub(1)).collect();
+    let after: Vec<usize> = groups.iter().map(|g| g + 1).filter(|g| *g < calls.groups()).collect();
+    groups.extend(before);
+    groups.extend(after);
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// What is known while walking.
+struct Walk {
+    /// Calls without a packet count too.
+    all: bool,
+    open: Map<i64, Open>,
+    members: Members,
+    cuts: Cuts,
+}
+
+fn one_tree(
+    walk: &mut Walk,
+    rows: &[CallRow],
+    end_seen: bool,
+    tree: &mut dyn FnMut(&Tree<'_>),
+    life: &mut dyn FnMut(Life),
+) {
+    let Walk { all, open, members, cuts } = walk;
+    let pieces = pieces(rows, cuts);
+    let mut groups: Vec<Option<u32>> = vec![None; rows.len()];
+    let mut below = vec![0u32; rows.len()];
+    (0..rows.len()).filter_map(|i| parent_of(rows, i)).for_each(|p| below[p] += 1);
+    let mut whole: Vec<i64> = Vec::new();
+    let mut at = 0;
+    for (i, row) in rows.iter().enumerate() {
+        let first = at;
+        while pieces.get(at).is_some_and(|p| p.call_id == row.call_id) {
+            at += 1;
+        }
+        if row.packet_id.is_none() && *all {
+            groups[i] = Some(NO_PACKET);
+        }
+        let list = row.flags & call_flag::LIST != 0;
+        let further = if list { members.of(row.call_id) } else { Vec::new() };
+        for packet in row.packet_id.into_iter().chain(further) {
+            if let Some(o) = open.get_mut(&packet) {
+                groups[i].get_or_insert(o.brief.group);
+                o.rows.push(row.clone());
+                o.pieces.extend_from_slice(&pieces[first..at]);
+                if below[i] > 0 {
+                    o.below.push((row.call_id, below[i]));
+                }
+                if o.rows.len() as u64 >= u64::from(o.brief.expected) {
+                    whole.push(packet);
+                }
+            }
+        }
+    }
+    if groups.iter().any(Option::is_some) {
+        tree(&Tree { rows, groups: &groups, whole: end_seen && rows[0].depth == 0 });
+    }
+    whole.sort_unstable();
+    whole.dedup();
+    for packet in whole {
+        if let Some(o) = open.remove(&packet) {
+            life(o.whole());
+        }
+    }
+}
+
+/// Own time of every timed call of a tree, in the order of the rows.
+fn pieces(rows: &[CallRow], cuts: &mut Cuts) -> Vec<Piece> {
+    let mut cursor: Vec<i64> = rows.iter().map(|r| r.entry_ns).collect();
+    let mut own: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows.len()];
+    for i in 1..rows.len() {
+        if let Some(p) = parent_of(rows, i)
+            && rows[i].dur_ns.is_some()
+        {
+            let (from, to) = (rows[i].entry_ns, end_ns(&rows[i]));
+            if from > cursor[p] {
+                own[p].push((cursor[p], from));
+            }
+            cursor[p] = cursor[p].max(to);
+        }
+    }
+    let mut out = Vec::with_capacity(rows.len());
+    for (i, row) in rows.iter().enumerate().filter(|(_, r)| r.dur_ns.is_some()) {
+        let end = end_ns(row);
+        if end > cursor[i] {
+            own[i].push((cursor[i], end));
+        }
+        let mut put = |from, to| {
+            if to > from {
+                out.push(Piece { call_id: row.call_id, func_id: row.func_id, from, to });
+            }
+        };
+        for &(from, to) in &own[i] {
+            if row.irq_ns.unwrap_or(0) > 0 {
+                cuts.carve(row, from, to, &mut put);
+            } else {
+                put(from, to);
+            }
+        }
+    }
+    cuts.add(&rows[0]);
+    out
+}
+
+/// Interrupt work of late, by CPU: what may have cut into a call that ends now.
+#[derive(Default)]
+struct Cuts {
+    by_cpu: Map<i32, Vec<(i64, i64, i32)>>,
+}
+
+/// A call that is longer does not get its interrupts placed (their sum it has).
+const LONGEST_NS: i64 = 10_000_000_000;
+
+fn level(ctx: i32) -> i32 {
+    if (1..=3).contains(&ctx) { ctx } else { 0 }
+}
+
+impl Cuts {
+    fn add(&mut self, root: &CallRow) {
+        if level(root.ctx) == 0 || root.dur_ns.is_none() {
+            return;
+        }
+        let spans = self.by_cpu.entry(root.cpu).or_default();
+        let end = end_ns(root);
+        if spans.len() >= 4096 && spans.len().is_multiple_of(4096) {
+            let old = spans.partition_point(|s| s.1 < end.saturating_sub(LONGEST_NS));
+            spans.drain(..old);
+        }
+        spans.push((root.entry_ns, end, level(root.ctx)));
+    }
+
+    /// What is left of `from..to` of this call when higher contexts on its CPU are taken out.
+    fn carve(&self, call: &CallRow, from: i64, to: i64, put: &mut dyn FnMut(i64, i64)) {
+        let mut hits: Vec<(i64, i64)> = Vec::new();
+        if let Some(spans) = self.by_cpu.get(&call.cpu) {
+            // In order of end.
+            let first = spans.partition_point(|s| s.1 <= from);
+            let higher = |s: &&(i64, i64, i32)| s.2 > level(call.ctx) && s.0 < to && s.0 >= call.entry_ns;
+            hits.extend(
+                spans[first..].iter().take_while(|s| s.1 <= end_ns(call)).filter(higher).map(|s| (s.0, s.1)),
+            );
+        }
+        hits.sort_unstable();
+        let mut at = from;
+        for (a, b) in hits {
+            put(at, a.min(to));
+            at = at.max(b);
+        }
+        put(at, to);
+    }
+}
+
+/// Further packets of list calls: two numbers each, and there are few lists, so all are held.
+struct Members {
+    rows: Vec<(i64, i64)>,
+}
+
+impl Members {
+    fn open(store: &Store) -> Result<Members> {
+        let mut rows = Vec::new();
+        let table = store.table::<CallMemberRow>()?;
+        table.each((0..table.groups()).collect(), |m: CallMemberRow| rows.push((m.call_id, m.packet_id)))?;
+        rows.sort_unstable();
+        Ok(Members { rows })
+    }
+
+    fn of(&self, call_id: i64) -> Vec<i64> {
+        let first = self.rows.partition_point(|m| m.0 < call_id);
+        self.rows[first..].iter().take_while(|m| m.0 == call_id).map(|m| m.1).collect()
+    }
+}

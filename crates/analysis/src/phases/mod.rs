@@ -1,0 +1,306 @@
+//! The phases of packets on their way through a host: how long each, and which functions take the time.
+//!
+//! The study of a Linux router of 2009 cut one packet's way into six: DMA rx, link rx, network rx, network tx, link tx,
+//! DMA tx. Here every packet is cut by declared boundaries (`boundaries.txt`), locally sent and delivered ones too, and
+//! what it waits for in between is a row of its own. The segments of one packet sum up to its path time exactly.
+
+mod boundaries;
+mod cut;
+mod phase;
+pub mod study;
+
+pub use boundaries::{BadBoundary, Boundaries};
+pub use cut::{Passage, Segment};
+pub use phase::Phase;
+
+use crate::Parts;
+use crate::error::Result;
+use crate::hash::{Map, Set};
+use crate::lives::{Asked, Life, walk};
+use crate::query::{PacketFilter, Store};
+use crate::time::Spread;
+use boundaries::{LogFacts, Marks};
+use kpat_store::tables::{DeviceRow, PacketRow};
+use std::collections::BTreeMap;
+
+/// One phase of one kind of passage.
+#[derive(Clone, Debug)]
+pub struct PhaseTime {
+    pub phase: Phase,
+    /// Passages that have it; times below are of these.
+    pub time: Spread,
+    /// Share of the sum of all passages' times, 0 to 1.
+    pub share: f64,
+    /// Own time of recorded functions within it, most first.
+    pub functions: Vec<FunctionShare>,
+    /// Sum of time in which no recorded function of the packet ran (callers that were not recorded, interrupts, work
+    /// on other packets).
+    pub uncovered_ns: i64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionShare {
+    pub func_id: i32,
+    pub name: String,
+    pub layer: String,
+    /// Sum over all passages of the self time within the phase.
+    pub self_ns: i64,
+    /// Passages with it in this phase.
+    pub passages: u64,
+}
+
+/// All packets that passed in one way.
+#[derive(Clone, Debug)]
+pub struct PassageTime {
+    pub passage: Passage,
+    pub count: u64,
+    /// First to last moment of the passage.
+    pub time: Spread,
+    /// In order of [`Phase::ALL`]; those that occurred.
+    pub phases: Vec<PhaseTime>,
+}
+
+/// A phase that this log cannot show, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotMeasurable {
+    pub phase: Phase,
+    pub why: String,
+}
+
+/// The answer of `kpat phases`. Times in nanoseconds of the DUT's boot clock.
+#[derive(Clone, Debug)]
+pub struct PhaseReport {
+    pub packets: u64,
+    pub passages: Vec<PassageTime>,
+    pub missing: Vec<NotMeasurable>,
+    /// Only tracepoints: moments, no functions.
+    pub points_only: bool,
+    /// Packets whose segments did not sum up to their path time: always 0, counted to be seen.
+    pub open_sums: u64,
+    /// What in the log says that the machine was no real one.
+    pub emulator: Option<String>,
+}
+
+/// One packet's way, for `kpat phases --packet`.
+#[derive(Clone, Debug)]
+pub struct Way {
+    pub packet_id: i64,
+    pub segments: Vec<Segment>,
+    pub passages: Vec<Passage>,
+}
+
+/// Cuts packets of one log.
+pub(crate) struct Cutting {
+    marks: Marks,
+}
+
+impl Cutting {
+    pub(crate) fn new(store: &Store, boundaries: &Boundaries) -> Result<Cutting> {
+        let devices = store.all::<DeviceRow>()?;
+        let facts = LogFacts {
+            functions: store.functions.iter().map(|f| (f.name.as_str(), f.module.as_str())).collect(),
+            drivers: devices.iter().map(|d| d.driver.as_str()).filter(|d| !d.is_empty()).collect(),
+            release: &store.manifest.log.kernel_release,
+        };
+        Ok(Cutting { marks: boundaries.marks(&facts) })
+    }
+
+    pub(crate) fn way(&self, life: &Life) -> Vec<Segment> {
+        cut::cut(life, &self.marks)
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    time: Spread,
+    uncovered_ns: i64,
+    functions: Map<i32, (i64, u64)>,
+}
+
+#[derive(Default)]
+struct PassageSums {
+    time: Spread,
+    phases: BTreeMap<Phase, Sums>,
+}
+
+/// Cuts the packets that fit and sums up by phase.
+pub fn phases(
+    store: &Store,
+    filter: &PacketFilter,
+    boundaries: &Boundaries,
+    progress: Parts<'_>,
+) -> Result<PhaseReport> {
+    let cutting = Cutting::new(store, boundaries)?;
+    let mut sums: BTreeMap<Passage, PassageSums> = BTreeMap::new();
+    let (mut packets, mut open_sums, mut seen) = (0, 0, 0u32);
+    let asked = Asked { filter, packet: None };
+    let mut used: Set<(i64, i32)> = Set::default();
+    let mut by_device = |p: &PacketRow| {
+        used.extend(p.if_in.map(|i| (p.if_in_netns.unwrap_or(0), i)));
+        used.extend(p.if_out.map(|i| (p.if_out_netns.unwrap_or(0), i)));
+        0
+    };
+    walk(store, &asked, progress, &mut by_device, &mut |_| (), &mut |life| {
+        packets += 1;
+        let segments = cutting.way(&life);
+        let path = life.brief.last_ns - life.brief.first_ns;
+        open_sums += u64::from(segments.iter().map(Segment::dur_ns).sum::<i64>() != path);
+        seen |= segments.iter().fold(0, |bits, s| bits | s.phase.bit());
+        let passages = cut::passages(&segments, life.brief.verdict);
+        for (hop, passage) in (0..).zip(passages) {
+            let of_hop: Vec<&Segment> = segments.iter().filter(|s| s.hop == hop).collect();
+            add(sums.entry(passage).or_default(), &of_hop, &life);
+        }
+    })?;
+    let points_only = store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty());
+    let passages = sums.into_iter().map(|(passage, s)| finish(store, passage, s)).collect();
+    Ok(PhaseReport {
+        packets,
+        missing: missing(store, &cutting.marks, seen, &used),
+        passages,
+        points_only,
+        open_sums,
+        emulator: emulator(store),
+    })
+}
+
+/// One packet's way.
+///
+/// Errors: as [`Store::packet`].
+pub fn way(store: &Store, packet: i64, boundaries: &Boundaries) -> Result<Way> {
+    let cutting = Cutting::new(store, boundaries)?;
+    let mut found = None;
+    let filter = PacketFilter::default();
+    let asked = Asked { filter: &filter, packet: Some(packet) };
+    walk(store, &asked, &mut |_, _| (), &mut |_: &PacketRow| 0, &mut |_| (), &mut |life| {
+        let segments = cutting.way(&life);
+        let passages = cut::passages(&segments, life.brief.verdict);
+        found = Some(Way { packet_id: packet, segments, passages });
+    })?;
+    let count = store.table::<PacketRow>()?.rows();
+    found.ok_or(crate::Error::NoSuchPacket { id: packet, count })
+}
+
+fn add(sums: &mut PassageSums, segments: &[&Segment], life: &Life) {
+    let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return };
+    sums.time.push(last.to_ns - first.from_ns);
+    // A call belongs to the hop that it was entered in: what still returns later is not on the packet's way.
+    let mut of_hop = Set::default();
+    of_hop.extend(
+        life.rows
+            .iter()
+            .filter(|r| (first.from_ns..last.to_ns.max(first.from_ns + 1)).contains(&r.entry_ns))
+            .map(|r| r.call_id),
+    );
+    let mut by_phase: BTreeMap<Phase, (i64, i64, Map<i32, i64>)> = BTreeMap::new();
+    let mut at = 0;
+    for s in segments {
+        let sum = by_phase.entry(s.phase).or_default();
+        sum.0 += s.dur_ns();
+        // Pieces are in order of their start, and few reach over a boundary.
+        while life.pieces.get(at).is_some_and(|p| p.to <= s.from_ns) {
+            at += 1;
+        }
+        for p in life.pieces[at..].iter().take_while(|p| p.from < s.to_ns) {
+            let both = p.to.min(s.to_ns) - p.from.max(s.from_ns);
+            if both > 0 && of_hop.contains(&p.call_id) {
+                sum.1 = sum.1.saturating_add(both);
+                let own = sum.2.entry(p.func_id).or_default();
+                *own = own.saturating_add(both);
+            }
+        }
+    }
+    for (phase, (dur, covered, functions)) in by_phase {
+        let to = sums.phases.entry(phase).or_default();
+        to.time.push(dur);
+        to.uncovered_ns = to.uncovered_ns.saturating_add((dur - covered).max(0));
+        for (func, ns) in functions {
+            let f = to.functions.entry(func).or_default();
+            f.0 = f.0.saturating_add(ns);
+            f.1 += 1;
+        }
+    }
+}
+
+fn finish(store: &Store, passage: Passage, sums: PassageSums) -> PassageTime {
+    let total = sums.time.sum().max(1);
+    let phases = sums
+        .phases
+        .into_iter()
+        .map(|(phase, s)| {
+            let mut functions: Vec<FunctionShare> = s
+                .functions
+                .into_iter()
+                .map(|(func_id, (self_ns, passages))| FunctionShare {
+                    func_id,
+                    name: store.function_name(func_id).to_owned(),
+                    layer: store.functions.get(func_id as usize).map(|f| f.layer.clone()).unwrap_or_default(),
+                    self_ns,
+                    passages,
+                })
+                .collect();
+            functions.sort_by(|a, b| b.self_ns.cmp(&a.self_ns).then_with(|| a.name.cmp(&b.name)));
+            PhaseTime {
+                phase,
+                share: s.time.sum() as f64 / total as f64,
+                functions,
+                uncovered_ns: s.uncovered_ns,
+                time: s.time,
+            }
+        })
+        .collect();
+    PassageTime { passage, count: sums.time.count(), time: sums.time, phases }
+}
+
+/// What a log of this kind would be expected to show and does not, with the reason.
+fn missing(store: &Store, marks: &Marks, seen: u32, used: &Set<(i64, i32)>) -> Vec<NotMeasurable> {
+    let mut out = Vec::new();
+    if seen == 0 {
+        return out;
+    }
+    const VIRTUAL: [&str; 8] = ["", "veth", "lo", "loopback", "bridge", "tun", "dummy", "vxlan"];
+    let devices = store.all::<DeviceRow>().unwrap_or_default();
+    let is_used = |d: &&DeviceRow| {
+        used.is_empty() || used.contains(&(d.netns, d.ifindex)) || used.contains(&(0, d.ifindex))
+    };
+    let cards = devices.iter().filter(is_used).any(|d| !VIRTUAL.contains(&d.driver.as_str()));
+    let asked = [
+        Phase::DmaRx,
+        Phase::LinkRx,
+        Phase::NetworkRx,
+        Phase::TransportRx,
+        Phase::CopyToUser,
+        Phase::NetworkTx,
+        Phase::LinkTx,
+        Phase::DmaTx,
+    ];
+    for phase in asked {
+        if seen & phase.bit() != 0 {
+            continue;
+        }
+        let dma = matches!(phase, Phase::DmaRx | Phase::DmaTx);
+        let why = if dma && !cards {
+            "these are virtual devices, which have no DMA".to_owned()
+        } else if phase == Phase::DmaRx {
+            "the log holds neither the card's timestamp of a packet nor the time its descriptor was ready"
+                .to_owned()
+        } else if phase == Phase::DmaTx && marks.begins & phase.bit() != 0 {
+            "no packet was seen to be freed by the driver after sending".to_owned()
+        } else if marks.begins & phase.bit() != 0 {
+            continue; // It could have been seen and did not happen.
+        } else {
+            let wanted =
+                marks.wanted.iter().find(|w| w.0 == phase).map(|w| w.1.as_slice()).unwrap_or_default();
+            let some: Vec<&str> = wanted.iter().take(4).map(String::as_str).collect();
+            format!("none of its boundaries was recorded ({} ...)", some.join(", "))
+        };
+        out.push(NotMeasurable { phase, why });
+    }
+    out
+}
+
+/// Does the log say that its kernel ran in a virtual machine? By the addresses of its cards: QEMU gives 52:54:00.
+fn emulator(store: &Store) -> Option<String> {
+    let devices = store.all::<DeviceRow>().unwrap_or_default();
+    devices.iter().any(|d| d.mac.starts_with("52:54:00:")).then(|| "cards of QEMU, 52:54:00".to_owned())
+}

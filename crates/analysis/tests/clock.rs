@@ -1,0 +1,200 @@
+//! Sniffers' clocks that are set, steered, of another scale, or seen from one side only: the true time of every frame has
+//! to be within the bound that is claimed for it.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod judge;
+mod world;
+
+use judge::{run, score};
+use kpat_analysis::Report;
+use kpat_analysis::query::{TimeScale, clock_method, time_scale};
+use kpat_model::meta::ClockAnchor;
+use kpat_model::*;
+use kpat_store::TableFile;
+use kpat_store::tables::*;
+use std::collections::HashMap;
+use world::*;
+
+const FUNCTIONS: &[&str] = &[
+    "napi_gro_receive",
+    "ip_rcv",
+    "ip_forward",
+    "ip_local_deliver",
+    "__dev_queue_xmit",
+    "dev_hard_start_xmit",
+];
+const R0: Mac = [2, 0, 0, 0, 0, 2];
+const R1: Mac = [2, 0, 0, 0, 0, 3];
+const CLIENT: Mac = [2, 0, 0, 0, 0, 1];
+const SERVER: Mac = [2, 0, 0, 0, 0, 4];
+const SEC: i64 = 1_000_000_000;
+const WALL: i64 = 1_700_000_000 * SEC;
+
+struct Case {
+    name: &'static str,
+    /// What the sniffer's clock shows.
+    wall: fn(i64) -> i64,
+    /// Only what the DUT receives is captured.
+    one_way: bool,
+    /// No packets in this time.
+    gap: i64,
+    packets: i64,
+    /// Time between two packets.
+    every: i64,
+}
+
+impl Case {
+    fn of(name: &'static str, wall: fn(i64) -> i64) -> Case {
+        Case { name, wall, one_way: false, gap: 0, packets: 600, every: 50_000_000 }
+    }
+}
+
+/// A router's log and a capture of both links; every frame's time judged by the truth.
+fn judged(case: &Case) -> Report {
+    let dir = Dir::new(&format!("clock-{}", case.name));
+    let anchor = ClockAnchor { boot: BootNs(99 * SEC), wall: WallNs(WALL + 99 * SEC), uncertainty_ns: 500 };
+    let mut log =
+        LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap-in", "tap-out"]);
+    cap.as_given = true;
+    let mut random = Random(11);
+    let mut truth: Vec<i64> = Vec::new();
+    let (c, s) = ([10, 0, 0, 2], [198, 51, 100, 7]);
+    for i in 0..case.packets {
+        let packet = i as u64 + 1;
+        let mut at = 100 * SEC + i * case.every + random.below(2_000_000);
+        if i >= case.packets / 2 {
+            at += case.gap;
+        }
+        let (ident, body) = ((i * 7) as u16 | 1, icmp(8, 77, i as u16, 5));
+        let before = ether(R0, CLIENT, 0x800, &ipv4(c, s, ident, 1, 64, 8, &body));
+        let after = ether(SERVER, R1, 0x800, &ipv4(c, s, ident, 1, 63, 8, &body));
+        cap.frame((case.wall)(at), 0, before.clone(), 42, packet);
+        truth.push(at);
+        let known = at + 8_000 + random.below(40_000);
+        let soft = At { cpu: 0, ctx: Context::Softirq, pid: 0, packet };
+        log.print(soft, known + 100, 2, &before, 42, (0, 0));
+        log.call(soft, "ip_rcv", known + 1_000, known + 3_000);
+        if case.one_way {
+            log.call(soft, "ip_local_deliver", known + 3_100, known + 9_000);
+            log.call(soft, "napi_gro_receive", known, known + 12_000);
+        } else {
+            log.call(soft, "ip_forward", known + 4_000, known + 20_000);
+            log.print(soft, known + 14_500, 3, &after, 42, (0, 0));
+            log.call(soft, "dev_hard_start_xmit", known + 15_000, known + 18_000);
+            log.call(soft, "__dev_queue_xmit", known + 14_000, known + 19_000);
+            log.call(soft, "napi_gro_receive", known, known + 26_000);
+            let sent = known + 15_000 + 6_000 + random.below(30_000);
+            cap.frame((case.wall)(sent), 1, after, 42, packet);
+            truth.push(sent);
+        }
+        log.free(soft, known + 40_000);
+    }
+    log.close();
+    let numbers = cap.close();
+    let (report, out) = run(&dir, &["w.pcapng"]);
+    let score = score(&out, &[numbers]);
+    let associations: Vec<AssociationRow> = TableFile::open(&out, &ASSOCIATION).unwrap().all().unwrap();
+    let bounds: HashMap<i64, i64> = associations.iter().map(|a| (a.number, a.bound_ns)).collect();
+    let frames: Vec<FrameRow> = TableFile::open(&out, &FRAME).unwrap().all().unwrap();
+    assert_eq!(frames.len(), truth.len());
+    let (mut worst, mut widest) = (0, 0);
+    for f in &frames {
+        let error = (f.boot_ns.unwrap() - truth[f.number as usize - 1]).abs();
+        let bound = *bounds.get(&f.number).unwrap_or(&0);
+        worst = worst.max(error);
+        widest = widest.max(bound);
+        assert!(
+            error <= bound + 1,
+            "{}: frame {} is off by {error} ns, bound {bound} ns",
+            case.name,
+            f.number
+        );
+    }
+    println!(
+        "{}: precision {:.4} recall {:.4} of {} frames; {} segments, error at most {worst} ns, bound at most {widest} ns",
+        case.name,
+        score.precision,
+        score.recall,
+        score.frames,
+        report.clocks.len()
+    );
+    assert!(score.precision == 1.0 && score.recall == 1.0, "{}", case.name);
+    report
+}
+
+/// Segments that are no doubtful times.
+fn lines(r: &Report) -> Vec<&ClockRow> {
+    r.clocks.iter().filter(|c| c.method != clock_method::BETWEEN).collect()
+}
+
+#[test]
+fn straight_clocks_stay_one_line() {
+    for case in [
+        Case::of("even", |b| b + WALL + 1_234_567),
+        Case::of("drift", |b| b + WALL + b / 10_000),
+        Case { gap: 3_600 * SEC, ..Case::of("suspended", |b| b + WALL - 700_000 - b / 50_000) },
+    ] {
+        let r = judged(&case);
+        assert_eq!(r.clocks.len(), 1, "{}", case.name);
+        assert!(r.clocks[0].bound_ns < 50_000, "{}", case.name);
+    }
+}
+
+#[test]
+fn steps_are_found() {
+    const MID: i64 = 115 * SEC;
+    for (case, step) in [
+        (Case::of("step-small", |b| b + WALL + if b > MID { 300_000 } else { 0 }), 300_000),
+        (Case::of("step-forward", |b| b + WALL + if b > MID { 5_000_000 } else { 0 }), 5_000_000),
+        (Case::of("step-back", |b| b + WALL - if b > MID { 5_000_000 } else { 0 }), -5_000_000),
+        (Case::of("step-second", |b| b + WALL + if b > MID { SEC } else { 0 }), SEC),
+        (Case::of("step-hour", |b| b + WALL + if b > MID { 3_600 * SEC } else { 0 }), 3_600 * SEC),
+        (Case::of("step-hour-back", |b| b + WALL - if b > MID { 3_600 * SEC } else { 0 }), -3_600 * SEC),
+    ] {
+        let r = judged(&case);
+        let mut found = lines(&r);
+        found.sort_by_key(|c| c.to_wall_ns - c.from_wall_ns < SEC);
+        assert!(found.len() >= 2, "{}: {:?}", case.name, r.clocks);
+        // In the order of the true time.
+        let mut offsets: Vec<i64> = found[..2].iter().map(|c| c.offset_ns).collect();
+        if (offsets[0] < offsets[1]) == (step > 0) {
+            offsets.swap(0, 1);
+        }
+        let got = offsets[0] - offsets[1];
+        assert!((got - step).abs() < 120_000, "{}: step of {got} ns", case.name);
+    }
+}
+
+#[test]
+fn a_slew_is_found() {
+    // 400 ppm for ten seconds, as adjtime does it.
+    let r = judged(&Case::of("slew", |b| b + WALL + (b - 110 * SEC).clamp(0, 10 * SEC) / 2_500));
+    let steep =
+        lines(&r).into_iter().filter(|c| (c.drift_ppb + 400_000).abs() <= c.drift_bound_ppb.max(40_000));
+    assert!(lines(&r).len() >= 3, "{:?}", r.clocks);
+    assert!(steep.count() >= 1, "{:?}", r.clocks);
+}
+
+#[test]
+fn other_scales_are_named() {
+    for (case, want) in [
+        (Case::of("utc", |b| b + WALL + 40_000_000), TimeScale::Utc),
+        (Case::of("tai", |b| b + WALL + 37 * SEC + 3_000_000), TimeScale::Tai),
+        (Case::of("gps", |b| b + WALL + 18 * SEC - 2_000_000), TimeScale::Gps),
+        (Case::of("adapter", |b| b + 12_345 * SEC), TimeScale::Own),
+        (Case::of("wrong", |b| b + WALL + 1_000 * SEC), TimeScale::Other),
+    ] {
+        let r = judged(&case);
+        assert_eq!(time_scale(&r.clocks[0], Some(-WALL)), want, "{}", case.name);
+    }
+}
+
+#[test]
+fn one_way_traffic_has_an_honest_bound() {
+    let r = judged(&Case { one_way: true, ..Case::of("one-way", |b| b + WALL + 9_000_000 + b / 40_000) });
+    assert_eq!(r.clocks[0].method, clock_method::ONE_WAY);
+    // One side is assumed: the bound is no less than that assumption's half.
+    assert!(r.clocks[0].bound_ns >= 100_000, "{}", r.clocks[0].bound_ns);
+}

@@ -1,0 +1,154 @@
+//! `kpat frames`: the frames of the captures, each with its packet in the kernel.
+
+use crate::open::{self, Integrated};
+use crate::output::{Output, usage};
+use crate::packets::hint_hidden;
+use crate::protocol;
+use crate::render::{Column, Style, Table, count, duration_aligned, seconds};
+use kpat_analysis::query::{FrameFilter, FrameWithPackets, PacketOfFrame, match_key, side};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The integrated log
+    #[arg(value_name = "X.kpat")]
+    log: PathBuf,
+    #[command(flatten)]
+    device: open::Device,
+    /// Only frames of this capture (file name, or its beginning up to a dot)
+    #[arg(long, short, value_name = "NAME")]
+    capture: Option<String>,
+    /// Only frames without a packet
+    #[arg(long)]
+    unmatched: bool,
+    /// Only frames that may be of several packets
+    #[arg(long, conflicts_with = "unmatched")]
+    ambiguous: bool,
+    /// Show at most so many; 0: all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let log = open::integrated(&args.log, &args.device)?;
+    let capture_id = args.capture.as_deref().map(|name| capture_named(&log, name)).transpose()?;
+    let filter = FrameFilter { capture_id, unmatched: args.unmatched, ambiguous: args.ambiguous };
+    if out.json {
+        return as_list(&log, &filter, args.limit, out);
+    }
+    let mut rows = Vec::new();
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let mut more = false;
+    log.each_frame(&filter, &mut |f| -> anyhow::Result<bool> {
+        more = rows.len() == limit;
+        if !more {
+            rows.push(f);
+        }
+        Ok(!more)
+    })?;
+    if rows.is_empty() {
+        out.say("no frame fits");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (lines, hidden) = table(&log, &rows).render(out.width);
+    out.lines(&lines)?;
+    if more {
+        out.say(&format!("first {} frames shown; --limit 0 shows all", count(rows.len() as u64)));
+    }
+    hint_hidden(out, &hidden);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn capture_named(log: &Integrated, name: &str) -> anyhow::Result<i32> {
+    let captures = || log.manifest.sources.iter().filter(|s| s.role == "capture");
+    let stem = |file: &str| file.split('.').next().unwrap_or(file).to_owned();
+    captures()
+        .find(|s| s.name == name)
+        .or_else(|| captures().find(|s| stem(&s.name) == name))
+        .map(|s| s.capture_id)
+        .ok_or_else(|| {
+            let have: Vec<&str> = captures().map(|s| s.name.as_str()).collect();
+            usage(format!("no capture `{name}`; there are: {}", have.join(", ")))
+        })
+}
+
+/// One frame per line, written as it is read.
+fn as_list(log: &Integrated, filter: &FrameFilter, limit: usize, out: &Output) -> anyhow::Result<ExitCode> {
+    let mut shown = 0u64;
+    out.raw(b"{\n  \"frames\": [")?;
+    log.each_frame(filter, &mut |f| -> anyhow::Result<bool> {
+        let head = if shown == 0 { "\n    " } else { ",\n    " };
+        out.raw(format!("{head}{}", as_json(log, &f)).as_bytes())?;
+        shown += 1;
+        Ok(limit == 0 || shown < limit as u64)
+    })?;
+    out.raw(
+        format!("\n  ],\n  \"shown\": {shown},\n  \"start_boot_ns\": {}\n}}\n", log.start_ns()).as_bytes(),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(log: &Integrated, f: &FrameWithPackets) -> Value {
+    json!({
+        "capture": log.capture(f.frame.capture_id),
+        "number": f.frame.number,
+        "wall_ns": f.frame.wall_ns,
+        "boot_ns": f.frame.boot_ns,
+        "len_bytes": f.frame.len_bytes,
+        "packets": f.packets.iter().map(|p: &PacketOfFrame| json!({
+            "packet_id": p.association.packet_id,
+            "family_id": p.family,
+            "key": match_key::name(p.association.key),
+            "confidence_percent": p.association.confidence,
+            "alternatives": p.association.alternatives,
+            "side": side::name(p.association.side),
+            "kernel_boot_ns": p.association.kernel_ns,
+            "residual_ns": p.association.residual_ns,
+            "bound_ns": p.association.bound_ns,
+            "seq_offset_bytes": p.association.seq_offset,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn table(log: &Integrated, rows: &[FrameWithPackets]) -> Table {
+    let mut table = Table::new(&[
+        Column::left("capture", 0, 8),
+        Column::right("frame", 0),
+        Column::right("time s", 0),
+        Column::left("source", 0, 13),
+        Column::left("destination", 0, 13),
+        Column::left("proto", 0, 0),
+        Column::right("length", 5),
+        Column::right("packet", 0),
+        Column::left("side", 7, 0),
+        Column::left("by", 6, 12),
+        Column::right("match", 0),
+        Column::right("wire − kernel", 8),
+    ]);
+    for f in rows {
+        let plain = |text: String| (text, Style::Plain);
+        let best = f.packets.first().map(|p| &p.association);
+        let packets: Vec<String> = f.packets.iter().map(|p| p.association.packet_id.to_string()).collect();
+        let time = f.frame.boot_ns.map(|t| seconds(t.saturating_sub(log.start_ns()))).unwrap_or_default();
+        table.row(vec![
+            plain(log.capture(f.frame.capture_id).to_owned()),
+            (f.frame.number.to_string(), Style::Wire),
+            plain(time),
+            plain(protocol::endpoint(f.frame.ip_src.as_deref(), f.frame.sport)),
+            plain(protocol::endpoint(f.frame.ip_dst.as_deref(), f.frame.dport)),
+            plain(protocol::name(f.frame.ethertype, f.frame.ip_proto)),
+            plain(f.frame.len_bytes.to_string()),
+            plain(packets.join(" ")),
+            plain(best.map(|a| side::name(a.side).to_owned()).unwrap_or_default()),
+            plain(best.map(|a| match_key::name(a.key).to_owned()).unwrap_or_default()),
+            (
+                best.map(|a| format!("{} %", a.confidence)).unwrap_or_default(),
+                if f.is_ambiguous() { Style::Warn } else { Style::Plain },
+            ),
+            plain(best.map(|a| duration_aligned(a.residual_ns)).unwrap_or_default()),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,69 @@
+//! Which packets: the arguments that every command over packets takes.
+
+use super::expression;
+use crate::open::Integrated;
+use crate::output::usage;
+use crate::render::parse_duration;
+use kpat_analysis::query::{PacketFilter, verdict};
+
+#[derive(clap::Args)]
+pub struct Which {
+    /// Which packets, for example: tcp port 80 dropped
+    #[arg(value_name = "EXPRESSION")]
+    expression: Vec<String>,
+    /// tcp, udp, icmp, icmpv6, arp, ip, ip6 or a number
+    #[arg(long)]
+    proto: Option<String>,
+    /// Source or destination address
+    #[arg(long, value_parser = expression::address)]
+    addr: Option<String>,
+    /// Source or destination port
+    #[arg(long)]
+    port: Option<u16>,
+    /// delivered, forwarded, dropped, sent, in-flight, transformed, unknown
+    #[arg(long)]
+    verdict: Option<String>,
+    /// Handled by a function that fits this name or glob
+    #[arg(long, value_name = "GLOB")]
+    func: Option<String>,
+    /// At least this long in the kernel, for example 10us
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    min_path: Option<i64>,
+    /// At most this long in the kernel
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_path: Option<i64>,
+    /// Alive at or after this time since the start, for example 1.5s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    from: Option<i64>,
+    /// Alive at or before this time since the start
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    to: Option<i64>,
+}
+
+impl Which {
+    pub fn filter(&self, store: &Integrated) -> anyhow::Result<PacketFilter> {
+        let start = store.start_ns();
+        let code = match &self.verdict {
+            None => None,
+            Some(name) => Some(verdict::from_name(name).ok_or_else(|| {
+                usage(format!(
+                    "`{name}` is no verdict: use delivered, forwarded, dropped, sent, in-flight, transformed or unknown"
+                ))
+            })?),
+        };
+        let mut filter = PacketFilter {
+            proto: self.proto.clone(),
+            addr: self.addr.clone(),
+            port: self.port,
+            verdict: code,
+            func: self.func.clone(),
+            min_path_ns: self.min_path,
+            max_path_ns: self.max_path,
+            from_ns: self.from.map(|t| start.saturating_add(t)),
+            to_ns: self.to.map(|t| start.saturating_add(t)),
+            ..PacketFilter::default()
+        };
+        expression::parse(&self.expression.join(" "), &mut filter, start).map_err(usage)?;
+        Ok(filter)
+    }
+}

@@ -1,0 +1,53 @@
+//! Phases as JSON.
+
+use crate::time::spread;
+use kpat_analysis::phases::{PhaseReport, Way};
+use serde_json::{Value, json};
+
+pub fn report(r: &PhaseReport, study: bool) -> Value {
+    let mut value = json!({
+        "packets": r.packets,
+        "packets_with_open_sums": r.open_sums,
+        "points_only": r.points_only,
+        "emulator": r.emulator,
+        "not_measurable": r.missing.iter().map(|m| json!({ "phase": m.phase.name(), "why": m.why })).collect::<Vec<_>>(),
+        "passages": r.passages.iter().map(|p| json!({
+            "passage": p.passage.name(),
+            "count": p.count,
+            "time": spread(&p.time),
+            "phases": p.phases.iter().map(|f| json!({
+                "phase": f.phase.name(),
+                "is_wait": f.phase.is_wait(),
+                "meaning": f.phase.meaning(),
+                "share": f.share,
+                "time": spread(&f.time),
+                "in_no_recorded_function_ns": f.uncovered_ns,
+                "functions": f.functions.iter().map(|g| json!({
+                    "function": g.name,
+                    "layer": g.layer,
+                    "self_ns": g.self_ns,
+                    "passages": g.passages,
+                })).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+    });
+    if study {
+        value["study"] = super::study::json(r);
+    }
+    value
+}
+
+pub fn way(w: &Way) -> Value {
+    json!({
+        "packet_id": w.packet_id,
+        "passages": w.passages.iter().map(|p| p.name()).collect::<Vec<_>>(),
+        "segments": w.segments.iter().map(|s| json!({
+            "phase": s.phase.name(),
+            "is_wait": s.phase.is_wait(),
+            "hop": s.hop + 1,
+            "from_boot_ns": s.from_ns,
+            "to_boot_ns": s.to_ns,
+            "dur_ns": s.dur_ns(),
+        })).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,296 @@
+//! `kpat phases`: the phases of packets through this host.
+
+mod json;
+mod picture;
+mod study;
+
+use crate::open::{self, Integrated};
+use crate::output::{Meter, Output};
+use crate::packets::{HELP, Which, hint_hidden};
+use crate::render::{
+    Column, Line, Pairs, Style, Table, TimeAxis, count, duration, duration_aligned, percent, plural, wrap,
+};
+use anyhow::Context;
+use kpat_analysis::phases::{Boundaries, PassageTime, Phase, PhaseReport, PhaseTime, Way, phases, way};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// The integrated log
+    #[arg(value_name = "X.kpat", required_unless_present = "show_boundaries")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    which: Which,
+    /// The way of this packet, segment by segment
+    #[arg(long, value_name = "ID")]
+    packet: Option<i64>,
+    /// Where phases begin, in addition to what is built in
+    #[arg(long, value_name = "FILE")]
+    boundaries: Option<PathBuf>,
+    /// Print the built-in boundaries, as a file to start from
+    #[arg(long)]
+    show_boundaries: bool,
+    #[command(flatten)]
+    device: open::Device,
+    /// Set the shares of the router study of 2009 beside
+    #[arg(long)]
+    study: bool,
+    /// Functions shown of each phase; 0: all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 5)]
+    limit: usize,
+    /// Write a picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page with picture and tables
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let (false, Some(path)) = (args.show_boundaries, &args.log) else {
+        out.raw(Boundaries::built_in().as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let log = open::integrated(path, &args.device)?;
+    let boundaries = crate::time::boundaries(args.boundaries.as_deref())?;
+    if let Some(id) = args.packet {
+        let way = way(&log, id, &boundaries)?;
+        if out.json {
+            out.value(&json::way(&way))?;
+        } else {
+            out.lines(&draw_way(&way))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut meter = Meter::default();
+    let mut progress = |done, total| out.progress(&mut meter, "reading", done, total);
+    let report = phases(&log, &args.which.filter(&log)?, &boundaries, &mut progress);
+    out.clear_progress();
+    let report = report?;
+    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| -> anyhow::Result<()> {
+        if let Some(path) = path {
+            std::fs::write(path, text()).with_context(|| format!("cannot write {}", path.display()))?;
+            out.say(&format!("wrote {}", path.display()));
+        }
+        Ok(())
+    };
+    let about = about(&log);
+    write(&args.svg, &|| picture::svg(&report, &about))?;
+    write(&args.html, &|| picture::html(&report, &about, args.study))?;
+    if out.json {
+        out.value(&json::report(&report, args.study))?;
+    } else if report.packets == 0 {
+        out.say("no packet fits");
+    } else {
+        text(args, &report, out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line on what the numbers are of.
+fn about(log: &Integrated) -> String {
+    let meta = &log.manifest.log;
+    let name = log.dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let parts = [name, format!("Linux {}", meta.kernel_release), meta.mechanism.clone()];
+    let parts: Vec<String> = parts.into_iter().filter(|p| !p.is_empty() && p != "Linux ").collect();
+    parts.join(", ")
+}
+
+fn text(args: &Args, report: &PhaseReport, out: &Output) -> anyhow::Result<()> {
+    out.lines(&head(report).render(out.width))?;
+    let mut hidden = Vec::new();
+    for p in &report.passages {
+        out.line(&Line::new())?;
+        let title = Line::of(capital(p.passage.name()), Style::Strong);
+        out.line(&title.faint(format!("  {}", plural(p.count, "passage"))))?;
+        let (lines, left) = phase_table(p, out.width).render(out.width);
+        hidden.extend(left);
+        out.lines(&lines)?;
+        if p.phases.iter().any(|f| f.phase.is_work() && !f.functions.is_empty()) {
+            out.line(&Line::new())?;
+            let (lines, left) = function_table(p, args.limit).render(out.width);
+            hidden.extend(left);
+            out.lines(&lines)?;
+        }
+    }
+    if args.study {
+        out.line(&Line::new())?;
+        study::show(report, out)?;
+    }
+    hidden.sort_unstable();
+    hidden.dedup();
+    hint_hidden(out, &hidden);
+    Ok(())
+}
+
+fn head(report: &PhaseReport) -> Pairs {
+    let mut pairs = Pairs::new();
+    pairs.add("packets", count(report.packets));
+    let sums = if report.open_sums == 0 {
+        Line::of("close", Style::Good).plain(": phases and waits of every packet add up to its path time")
+    } else {
+        Line::of(format!("do not close in {}", plural(report.open_sums, "packet")), Style::Bad)
+    };
+    pairs.line("sums", sums);
+    for m in &report.missing {
+        let words = Line::of(m.phase.label(), Style::Warn).plain(format!(" not measurable here: {}", m.why));
+        pairs.line("missing", words);
+    }
+    if report.points_only {
+        pairs.add("functions", "none recorded, only tracepoints: phases, but not what they consist of");
+    }
+    if let Some(emulator) = &report.emulator {
+        let words = format!("virtual ({emulator}): proportions at best, not the times of a real computer");
+        pairs.line("machine", Line::of(words, Style::Warn));
+    }
+    pairs
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
+
+/// Phases in order; then waits; then the sum.
+fn phase_table(p: &PassageTime, width: usize) -> Table {
+    let mut table = Table::new(&[
+        Column::left("phase", 0, 0),
+        Column::right("passages", 5),
+        Column::right("share", 0),
+        Column::right("mean    ", 0),
+        Column::right("median  ", 1),
+        Column::right("p99     ", 2),
+        Column::right("max     ", 4),
+        Column::left("share of the passage", 3, 0),
+    ]);
+    let bar = if width == 0 || width >= 120 { 40 } else { 12 };
+    let time = |ns: Option<i64>| (ns.map(duration_aligned).unwrap_or_default(), Style::Plain);
+    for f in &p.phases {
+        let style = if f.phase.is_wait() { Style::Warn } else { Style::Plain };
+        let label =
+            if f.phase.is_wait() { format!("wait: {}", f.phase.label()) } else { f.phase.label().to_owned() };
+        table.row(vec![
+            (label, style),
+            (count(f.time.count()), Style::Faint),
+            (share(f, p), Style::Plain),
+            time(f.time.mean().map(|m| m.round() as i64)),
+            time(f.time.median()),
+            time(f.time.quantile(0.99)),
+            time(f.time.max()),
+            (crate::function::bar_of((f.share * 10_000.0) as u64, 10_000, bar), style),
+        ]);
+    }
+    table.row(vec![
+        ("in all".to_owned(), Style::Strong),
+        (count(p.count), Style::Faint),
+        (String::new(), Style::Plain),
+        time(p.time.mean().map(|m| m.round() as i64)),
+        time(p.time.median()),
+        time(p.time.quantile(0.99)),
+        time(p.time.max()),
+        (String::new(), Style::Plain),
+    ]);
+    table
+}
+
+fn share(f: &PhaseTime, p: &PassageTime) -> String {
+    percent(f.time.sum().max(0).unsigned_abs(), p.time.sum().max(0).unsigned_abs())
+}
+
+fn function_table(p: &PassageTime, limit: usize) -> Table {
+    let mut table = Table::new(&[
+        Column::left("phase", 0, 0),
+        Column::left("function", 0, 18),
+        Column::left("layer", 4, 0),
+        Column::right("passages", 3),
+        Column::right("self, mean", 0),
+        Column::right("of phase", 0),
+    ]);
+    for f in p.phases.iter().filter(|f| f.phase.is_work() && !f.functions.is_empty()) {
+        let all = f.time.sum().max(0).unsigned_abs();
+        let mean = |ns: i64| (duration_aligned(ns / (f.time.count().max(1) as i64)), Style::Plain);
+        let shown = if limit == 0 { f.functions.len() } else { limit };
+        let mut label = f.phase.label();
+        for g in f.functions.iter().take(shown) {
+            table.row(vec![
+                (std::mem::take(&mut label).to_owned(), Style::Strong),
+                (g.name.clone(), Style::Plain),
+                (g.layer.clone(), Style::Faint),
+                (count(g.passages), Style::Faint),
+                mean(g.self_ns),
+                (percent(g.self_ns.max(0).unsigned_abs(), all), Style::Plain),
+            ]);
+        }
+        let rest = f.functions.iter().skip(shown);
+        let (n, ns) = rest.fold((0, 0), |(n, ns), g| (n + 1, ns + g.self_ns));
+        let mut further = |text: String, ns: i64| {
+            let empty = || (String::new(), Style::Plain);
+            let part = (percent(ns.max(0).unsigned_abs(), all), Style::Plain);
+            table.row(vec![empty(), (text, Style::Faint), empty(), empty(), mean(ns), part]);
+        };
+        if n > 0 {
+            further(format!("{n} more"), ns);
+        }
+        if f.uncovered_ns > 0 {
+            further("outside of them".to_owned(), f.uncovered_ns);
+        }
+    }
+    table
+}
+
+fn draw_way(way: &Way) -> Vec<Line> {
+    let (Some(first), Some(last)) = (way.segments.first(), way.segments.last()) else {
+        return vec![Line::of("this packet's life has no length", Style::Faint)];
+    };
+    let zero = first.from_ns;
+    let axis = TimeAxis::for_range(0, last.to_ns - zero);
+    let width = axis.width().max(8);
+    let mut lines = vec![Line::of(
+        format!("{:>width$}  {:>10}  phase", format!("at {}", axis.unit), "duration"),
+        Style::Faint,
+    )];
+    let mut hop = None;
+    for s in &way.segments {
+        if hop != Some(s.hop) {
+            hop = Some(s.hop);
+            let passage = way.passages.get(s.hop as usize).map_or("", |p| p.name());
+            lines.push(Line::of(
+                format!("{:w$}hop {}: {passage}", "", s.hop + 1, w = width + 14),
+                Style::Strong,
+            ));
+        }
+        let wait = s.phase.is_wait();
+        let style = if wait { Style::Warn } else { Style::Plain };
+        let label = if wait { format!("⇢ {}", s.phase.label()) } else { s.phase.label().to_owned() };
+        lines.push(
+            Line::new()
+                .plain(format!("{:>width$}  ", axis.show(s.from_ns - zero)))
+                .put(duration_aligned(s.dur_ns()), style)
+                .plain("  ")
+                .put(label, style),
+        );
+    }
+    lines.push(
+        Line::new()
+            .plain(format!(
+                "{:>width$}  {}  ",
+                axis.show(last.to_ns - zero),
+                duration_aligned(last.to_ns - zero)
+            ))
+            .put("in all", Style::Strong),
+    );
+    lines
+}
+
+/// Sentences under each other.
+fn sentence(text: &str, width: usize) -> Vec<Line> {
+    wrap(&Line::of(text, Style::Faint), if width == 0 { usize::MAX } else { width })
+}
+
+/// Mean of a phase over all passages of its kind, those without it included.
+fn mean_of_all(p: &PassageTime, phase: Phase) -> Option<String> {
+    let f = p.phases.iter().find(|f| f.phase == phase)?;
+    Some(duration(f.time.sum() / (p.count.max(1) as i64)))
+}

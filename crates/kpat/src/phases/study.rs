@@ -1,0 +1,92 @@
+//! The router study's shares beside ours.
+
+use super::{mean_of_all, sentence};
+use crate::output::Output;
+use crate::render::{Column, Style, Table, duration};
+use kpat_analysis::phases::study::{REMARK, SHARES, TOTAL_NS};
+use kpat_analysis::phases::{Passage, PassageTime, Phase, PhaseReport};
+use serde_json::{Value, json};
+
+/// Share of a phase in the sum of the six, waits left out, in percent: what the study's shares are of.
+pub fn ours(p: &PassageTime, phase: Phase) -> Option<f64> {
+    let six: i64 = p.phases.iter().filter(|f| Phase::ROUTER.contains(&f.phase)).map(|f| f.time.sum()).sum();
+    let f = p.phases.iter().find(|f| f.phase == phase)?;
+    (six > 0).then(|| f.time.sum() as f64 * 100.0 / six as f64)
+}
+
+fn forwarded(report: &PhaseReport) -> Option<&PassageTime> {
+    report.passages.iter().find(|p| p.passage == Passage::Forwarded)
+}
+
+fn theirs(percent: f64, elsewhere: Option<f64>) -> String {
+    match elsewhere {
+        Some(other) => format!("{percent:.0} % or {other:.0} %"),
+        None => format!("{percent:.0} %"),
+    }
+}
+
+/// Phase, share here, mean here, share there.
+pub fn rows(report: &PhaseReport) -> Vec<[String; 4]> {
+    let p = forwarded(report);
+    SHARES
+        .iter()
+        .map(|s| {
+            let here = p.and_then(|p| ours(p, s.phase));
+            [
+                s.phase.label().to_owned(),
+                here.map_or("not measurable".to_owned(), |v| format!("{v:.1} %")),
+                p.and_then(|p| mean_of_all(p, s.phase)).unwrap_or_default(),
+                theirs(s.percent, s.elsewhere),
+            ]
+        })
+        .collect()
+}
+
+pub fn remarks(report: &PhaseReport) -> Vec<String> {
+    let mut out = vec![
+        format!("Study of 2009: {} in all, a real machine with e100 cards, 56-byte ICMP; {REMARK}.", duration(TOTAL_NS)),
+        "Here: shares of the phases that could be measured, waiting left out; the boundaries are those of `kpat phases \
+         --show-boundaries`, which need not be the study's."
+            .to_owned(),
+    ];
+    if let Some(emulator) = &report.emulator {
+        out.push(format!(
+            "This log is of a virtual machine ({emulator}): its times are not those of a real one."
+        ));
+    }
+    if forwarded(report).is_none() {
+        out.push("No packet was forwarded here, so there is nothing to set beside the study.".to_owned());
+    }
+    out
+}
+
+pub fn show(report: &PhaseReport, out: &Output) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        Column::left("phase of a router", 0, 0),
+        Column::right("share here", 0),
+        Column::right("mean here", 1),
+        Column::right("share in the study", 0),
+    ]);
+    for row in rows(report) {
+        table.row(row.map(|cell| (cell, Style::Plain)).into());
+    }
+    out.lines(&table.render(out.width).0)?;
+    for remark in remarks(report) {
+        out.lines(&sentence(&remark, out.width))?;
+    }
+    Ok(())
+}
+
+pub fn json(report: &PhaseReport) -> Value {
+    let p = forwarded(report);
+    json!({
+        "study_total_ns": TOTAL_NS,
+        "shares": SHARES.iter().map(|s| json!({
+            "phase": s.phase.name(),
+            "here_percent": p.and_then(|p| ours(p, s.phase)),
+            "study_percent": s.percent,
+            "study_percent_elsewhere": s.elsewhere,
+        })).collect::<Vec<_>>(),
+        "remarks": remarks(report),
+    })
+}

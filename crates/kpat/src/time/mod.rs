@@ -1,0 +1,171 @@
+//! `kpat time`: where the time goes.
+
+mod compare;
+mod json;
+mod text;
+
+use crate::open;
+use crate::output::{Meter, Output, usage};
+use crate::packets::{HELP, Which};
+use crate::render::parse_duration;
+use anyhow::Context;
+use clap::ValueEnum;
+use kpat_analysis::phases::Boundaries;
+use kpat_analysis::time::{GroupBy, TimeQuestion, TimeReport, time};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+pub use json::spread;
+
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// The integrated log
+    #[arg(value_name = "X.kpat")]
+    log: PathBuf,
+    #[command(flatten)]
+    device: open::Device,
+    #[command(flatten)]
+    which: Which,
+    /// Only this packet
+    #[arg(long, value_name = "ID")]
+    packet: Option<i64>,
+    /// Only functions whose name fits
+    #[arg(long, value_name = "GLOB", default_value = "", hide_default_value = true)]
+    function: String,
+    /// Only calls of at least this duration, for example 10us
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    slower: Option<i64>,
+    /// Only calls of at most this duration
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    faster: Option<i64>,
+    /// Group packets
+    #[arg(long)]
+    by: Option<By>,
+    /// What the columns min to max are of
+    #[arg(long, default_value = "self")]
+    of: Of,
+    /// Order of the functions
+    #[arg(long, default_value = "self")]
+    sort: Sort,
+    /// Show at most so many functions; 0: all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 30)]
+    limit: usize,
+    /// Draw the distributions too
+    #[arg(long)]
+    histogram: bool,
+    /// Take the estimate of the probes' own cost off every call
+    #[arg(long)]
+    subtract_cost: bool,
+    /// Compare with this log: its times less those of the first
+    #[arg(long, value_name = "B.kpat", conflicts_with_all = ["packet", "by", "histogram"])]
+    compare: Option<PathBuf>,
+    /// Where waits and phases begin, in addition to what is built in (see kpat phases --boundaries)
+    #[arg(long, value_name = "FILE")]
+    boundaries: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// TCP, UDP, ICMP ...
+    Proto,
+    /// Length, by powers of two
+    Size,
+    /// The lower of both ports
+    Port,
+    /// In, out, both
+    Direction,
+    /// What became of it
+    Verdict,
+    /// Devices that it came in and went out by
+    Interface,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Of {
+    /// Without what a function calls
+    #[value(name = "self")]
+    Own,
+    /// With what it calls
+    Total,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sort {
+    /// Most self time first
+    #[value(name = "self")]
+    Own,
+    /// Most time including what it calls first
+    Total,
+    /// Most calls first
+    Calls,
+    /// Largest median first
+    Median,
+    /// Largest 99th percentile first
+    P99,
+    /// Largest maximum first
+    Max,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let log = open::integrated(&args.log, &args.device)?;
+    let question = |log: &open::Integrated| -> anyhow::Result<TimeQuestion> {
+        Ok(TimeQuestion {
+            filter: args.which.filter(log)?,
+            packet: args.packet,
+            slower_ns: args.slower,
+            faster_ns: args.faster,
+            glob: args.function.clone(),
+            by: args.by.map(|by| match by {
+                By::Proto => GroupBy::Proto,
+                By::Size => GroupBy::Size,
+                By::Port => GroupBy::Port,
+                By::Direction => GroupBy::Direction,
+                By::Verdict => GroupBy::Verdict,
+                By::Interface => GroupBy::Interface,
+            }),
+            subtract_cost: args.subtract_cost,
+            boundaries: boundaries(args.boundaries.as_deref())?,
+        })
+    };
+    if args.slower.zip(args.faster).is_some_and(|(slower, faster)| slower > faster) {
+        return Err(usage("--slower is above --faster: no call can fit"));
+    }
+    let report = counted(&log, &question(&log)?, out)?;
+    if args.subtract_cost && report.run_cost.is_none() {
+        out.say("this log does not say what its probes cost, so nothing is subtracted");
+    }
+    let violated = report.closure.violations > 0;
+    if let Some(path) = &args.compare {
+        let other = open::integrated(path, &open::Device::default())?;
+        let second = counted(&other, &question(&other)?, out)?;
+        compare::show(args, (&log, &report), (&other, &second), out)?;
+        return Ok(out.ended(violated || second.closure.violations > 0));
+    }
+    if out.json {
+        out.value(&json::value(&report))?;
+    } else if report.groups.iter().all(|g| g.packets == 0) {
+        out.say("no packet fits");
+    } else {
+        text::show(args, &report, out)?;
+    }
+    Ok(out.ended(violated))
+}
+
+fn counted(log: &open::Integrated, question: &TimeQuestion, out: &Output) -> anyhow::Result<TimeReport> {
+    let mut meter = Meter::default();
+    let report = time(log, question, &mut |done, total| out.progress(&mut meter, "reading", done, total));
+    out.clear_progress();
+    Ok(report?)
+}
+
+/// The built-in boundaries and those of a file.
+pub fn boundaries(file: Option<&Path>) -> anyhow::Result<Boundaries> {
+    let mut boundaries = Boundaries::default();
+    if let Some(path) = file {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        boundaries.read(&text).map_err(|e| usage(format!("{}: {e}", path.display())))?;
+    }
+    Ok(boundaries)
+}
