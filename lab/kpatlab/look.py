@@ -27,13 +27,34 @@ class Log:
     """An integrated log, read through the command line as a user would."""
 
     def __init__(self, path: Path):
-        self.path, self.seen = str(path), {}
+        self.path, self.seen, self.kept = str(path), {}, {}
 
     def info(self) -> dict:
         return kpat_json("info", self.path)
 
     def packets(self, expression: str = "") -> list[dict]:
+        return self.once(f"packets {expression}", lambda: self._packets(expression))
+
+    def _packets(self, expression: str) -> list[dict]:
         return kpat_json("packets", self.path, "-n", "0", *([expression] if expression else []))["packets"]
+
+    def once(self, what: str, make):
+        if what not in self.kept:
+            self.kept[what] = make()
+        return self.kept[what]
+
+    def frames(self) -> dict[tuple[str, int], list[dict]]:
+        """The packets of each frame that has some, by capture file and number."""
+        return self.once("frames", lambda: {(f["capture"], f["number"]): f["packets"] for f in kpat_json("frames", self.path, "-n", "0")["frames"] if f["packets"]})
+
+    def lives(self) -> dict[int, tuple[int, int]]:
+        """First and last moment of each packet, boot clock."""
+        return self.once("lives", lambda: {p["packet_id"]: (p["first_boot_ns"], p["last_boot_ns"]) for p in self.packets()})
+
+    def boot_less_wall(self) -> int:
+        """The device's two clocks, as its recorder read them together."""
+        r = self.once("info", self.info)["recording"]
+        return r["started_boot_ns"] - r["started_wall_ns"]
 
     def functions(self) -> dict[str, dict]:
         """By name, all that were probed. Rows of one name in several modules are added up where they count."""

@@ -124,6 +124,8 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             lap("record_end")
         for name, p in captures.items():
             facts["captures"][name] = end_capture(p)
+        for d in s.derive:
+            facts["captures"][d["name"]] = derive(d, out / facts["captures"][d["of"]]["file"], out)
         for c, p in zip(s.server, [b for b in background if b.name in {x["name"] for x in s.server}]):
             facts["commands"][c["name"]] = {"rc": p.stop(), "expected": "any"}
         lap("ended")
@@ -180,6 +182,13 @@ def end_capture(p: Process) -> dict:
     text = said(p.stderr)
     m = re.search(r"(\d+) packets? dropped by kernel", text) or re.search(r"Packets received/dropped on interface '[^']*': \d+/(\d+)", text)
     return {"file": p.kept.name, "rc": rc, "lost": int(m[1]) if m else None}
+
+
+def derive(d: dict, source: Path, out: Path) -> dict:
+    """A capture made of another one by a command; `added_s` is what it added to the times."""
+    to = out / f"{d['name']}.pcapng"
+    cache.run(["sh", "-ec", fill(d["run"].replace("{from}", str(source)).replace("{to}", str(to)), out)], f"making {d['name']}", timeout=60)
+    return {"file": to.name, "rc": 0, "lost": 0, "added_s": d.get("added_s", 0)}
 
 
 def settle(p: Process) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import cache, guest, kernel, look, play, scenario
+from . import cache, guest, kernel, look, numbers, play, scenario
 from .cache import LAB, Refusal, say
 
 # Where only tracepoints are to be had, every packet that crosses a device meets these; expected instead of functions.
@@ -64,7 +64,7 @@ def verdict(s: scenario.Scenario, out: Path, where: str, boot: float | None, beg
             "seconds": seconds, "boot_seconds": boot, "results": results}
     (out / "verdict.json").write_text(json.dumps(told, indent=1) + "\n")
     for r in results:
-        say(f"{r['result']:7} {r['what']}" + (f": {r['detail']}" if r["result"] != "pass" and r["detail"] else ""))
+        say(f"{r['result']:7} {r['what']}" + (f": {r['detail']}" if (r["result"] != "pass" or "measured" in r) and r["detail"] else ""))
     by = f" by {facts['mechanism']}" if "mechanism" in facts else ""
     say(f"{s.name} on {facts['kernel']}{by}: {'passed' if not bad else f'{len(bad)} of {len(results)} failed'} in {seconds} s; results in {out}")
     print(out)
@@ -109,8 +109,8 @@ def in_guest(group: list[tuple], outs: dict, record: dict, a) -> float | None:
 def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
     results: list[dict] = []
 
-    def add(what: str, ok: bool | None, detail: str = "") -> None:
-        results.append({"what": what, "result": "skipped" if ok is None else "pass" if ok else "fail", "detail": detail})
+    def add(what: str, ok: bool | None, detail: str = "", measured: dict | None = None) -> None:
+        results.append({"what": what, "result": "skipped" if ok is None else "pass" if ok else "fail", "detail": detail} | ({"measured": measured} if measured else {}))
 
     if "refused" in facts:
         add("the scenario was played", False, facts["refused"])
@@ -120,17 +120,20 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
             add(f"{name} exits with {c['expected']}", c["rc"] == c["expected"], f"exit {c['rc']}: {last_words(out / (name + '.err'))}")
     for name, c in facts["captures"].items():
         add(f"the sniffer {name} lost nothing", c["rc"] == 0 and c["lost"] == 0, f"exit {c['rc']}, lost {c['lost']}")
+    lost = 0
     if facts["recorded"]:
         add("kpat record ends with 0", facts.get("record_rc") == 0, f"exit {facts.get('record_rc')}: {last_words(out / 'record.err')}")
-        integrate(out, facts, add)
+        lost = integrate(out, facts, add)
     log = look.Log(out / "run.kpat")
     for i, x in enumerate(s.expect):
         if "kernels" in x and not any(facts["kernel"].startswith(k + ".") for k in x["kernels"]):
             continue
         what = x.get("what") or " ".join(f"{k}={v}" for k, v in x.items())
         try:
-            if ("packets" in x or "matched" in x or x.get("needs_record")) and not facts["recorded"]:
+            if ({"packets", "matched", "numbers"} & x.keys() or x.get("needs_record")) and not facts["recorded"]:
                 add(what, None, "nothing was recorded")
+            elif x.get("functions_only") and facts.get("mechanism") == "tracepoint":
+                add(what, None, "only tracepoints here, which do not tell it")
             elif "command" in x:
                 add(what, *judge_command(x, out, facts["expect"].get(str(i))))
             elif "capture" in x:
@@ -140,6 +143,8 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
                 add(what, *judge_output(x, out))
             elif "matched" in x:
                 add(what, *judge_matched(x, log, out, facts))
+            elif "numbers" in x:
+                add(what, *numbers.judge(x, log, out, facts, lost))
             else:
                 if facts.get("mechanism") == "tracepoint" and ("functions" in x or "without" in x):
                     x = {k: v for k, v in x.items() if k not in ("functions", "without", "verdict")} | {"functions": x["points"] if "points" in x else POINTS}
@@ -181,8 +186,9 @@ def judge_output(x: dict, out: Path) -> tuple[bool, str]:
     return within(v, x), f"{x['json']} is {v}"
 
 
-def integrate(out: Path, facts: dict, add) -> None:
-    """One integrated log of the record and all captures, for the expectations on packets."""
+def integrate(out: Path, facts: dict, add) -> int:
+    """One integrated log of the record and all captures, for the expectations on packets. How many records were lost that
+    may have been all of a packet."""
     try:
         told = look.integrate(out / "record.kbl", [out / c["file"] for c in facts["captures"].values()], out / "run.kpat")
         facts["mechanism"] = look.Log(out / "run.kpat").info()["recording"]["mechanism"]
@@ -191,8 +197,10 @@ def integrate(out: Path, facts: dict, add) -> None:
         # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
         bad = {x["cause"]: x["count"] for x in told["losses"] if x["cause"] != "recursion" or x["count"] > 0.01 * told["records"]}
         add("the record lost nothing", not bad, f"lost: {bad}")
+        return sum(x["count"] for x in told["losses"] if x["cause"] in ("ring-full", "packet-table-full", "disk"))
     except (Refusal, ValueError) as e:
         add("kpat integrate ends with 0", False, str(e))
+        return 0
 
 
 def judge_packets(x: dict, log: look.Log) -> tuple[bool, str]:

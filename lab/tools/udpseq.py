@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Numbered UDP packets: the ground truth of what was sent and what arrived.
 
-    udpseq.py send HOST PORT COUNT [--size 64] [--pps N]     one JSON line: sent, seconds
+    udpseq.py send HOST PORT COUNT [--size 64] [--pps N] [--tile] [--unconnected] [--options] [--interface DEV]
+                                                              one JSON line: sent, seconds
+    udpseq.py echo PORT [--addr A]                            sends back what comes, until it is stopped
     udpseq.py recv PORT [--addr A] [--idle 1.5] [--expect N]  one JSON line: received, lost, duplicates, reordered, ...
 
-Payload: 8 bytes sequence number (big endian, from 0), then 0x4b to fill. The receiver ends when N different numbers have
+Payload: 8 bytes sequence number (big endian, from 0), then 0x4b to fill, or with --tile the number over and over, so that each
+IP fragment begins with it. --unconnected: one identification (0, as Linux does with DF) for all packets over IPv4. --options: IPv6
+hop-by-hop and destination options before the UDP header. A multicast HOST is sent to through --interface. The receiver ends when N different numbers have
 come, when nothing came for --idle seconds after the first packet, or on SIGINT/SIGTERM, and always prints its line.
 `missing` and `duplicated` list the numbers (the first 1000), so that a packet can be looked up in a log by its payload.
 """
@@ -26,9 +30,18 @@ def family(host: str) -> int:
 
 def send(a) -> dict:
     s = socket.socket(family(a.host), socket.SOCK_DGRAM)
-    s.connect((a.host, a.port))
-    fill = b"K" * max(0, a.size - 8)
-    pack, tx, now = struct.Struct(">Q").pack, s.send, time.monotonic
+    if a.options:
+        # 8 bytes each: next header and length, which the kernel fills in, and padding (PadN; more than 7 bytes of it are refused).
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_HOPOPTS, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
+    if a.interface:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, a.interface.encode())
+    if a.unconnected and s.family == socket.AF_INET:
+        s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: never a fragment, so no identification
+    if not a.unconnected:
+        s.connect((a.host, a.port))
+    pack, tx, now = struct.Struct(">Q").pack, s.send if not a.unconnected else lambda data: s.sendto(data, (a.host, a.port)), time.monotonic
+    more = max(0, a.size - 8)
     sent = errors = 0
     start = now()
     for i in range(a.count):
@@ -37,7 +50,7 @@ def send(a) -> dict:
             if ahead > 0:
                 time.sleep(ahead)
         try:
-            tx(pack(i) + fill)
+            tx(pack(i) + (pack(i) * (more // 8 + 1))[:more] if a.tile else pack(i) + b"K" * more)
             sent += 1
         except OSError:  # an ICMP error of an earlier packet is reported here: count it and go on
             errors += 1
@@ -86,6 +99,25 @@ def recv(a) -> dict:
             "malformed": malformed, "seconds": round(last - first, 6) if first is not None else 0, "missing": missing[:1000], "duplicated": again[:1000]}
 
 
+def echo(a) -> dict:
+    """Sends back what comes, until it is stopped."""
+    stop = []
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sig, lambda *_: stop.append(1))
+    s = socket.socket(family(a.addr), socket.SOCK_DGRAM)
+    s.bind((a.addr, a.port))
+    s.settimeout(0.1)
+    answered = 0
+    while not stop:
+        try:
+            data, who = s.recvfrom(65536)
+        except TimeoutError:
+            continue
+        s.sendto(data, who)
+        answered += 1
+    return {"answered": answered}
+
+
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sub = p.add_subparsers(dest="verb", required=True)
@@ -95,13 +127,19 @@ def main() -> int:
     t.add_argument("count", type=int)
     t.add_argument("--size", type=int, default=64)
     t.add_argument("--pps", type=float, default=0)
+    for flag in ("--tile", "--unconnected", "--options"):
+        t.add_argument(flag, action="store_true")
+    t.add_argument("--interface")
     r = sub.add_parser("recv")
     r.add_argument("port", type=int)
     r.add_argument("--addr", default="0.0.0.0")
     r.add_argument("--idle", type=float, default=1.5)
     r.add_argument("--expect", type=int, default=0)
+    e = sub.add_parser("echo")
+    e.add_argument("port", type=int)
+    e.add_argument("--addr", default="0.0.0.0")
     a = p.parse_args()
-    print(json.dumps(send(a) if a.verb == "send" else recv(a)))
+    print(json.dumps({"send": send, "recv": recv, "echo": echo}[a.verb](a)))
     return 0
 
 
