@@ -1,6 +1,7 @@
 """What integrating a log costs and how soon a look-up answers, for logs of several sizes, against tshark on the capture.
 
 The logs are made, not recorded (crates/analysis/examples/synth.rs): a forwarded packet is 24 calls and two frames.
+`capture alone` reads the same capture to fields beside a log of one packet: what tshark is asked for, without the join.
 """
 
 import json
@@ -53,13 +54,20 @@ class Bench:
 
     def integrate(self, m, rounds, peer_rounds):
         kbl, wire, store = self.files(m)
-        join = [self.kpat, "integrate", kbl, wire, "-o", store, "--force", "--json", "--no-progress"]
+        one = os.path.join(self.folder, "one")
+        if not os.path.exists(one):
+            subprocess.run([self.synth, one, "24", "0"], check=True, stdout=subprocess.DEVNULL)
+        options = ["--force", "--json", "--no-progress"]
+        join = [self.kpat, "integrate", kbl, wire, "-o", store, *options]
+        alone = [self.kpat, "integrate", os.path.join(one, "x.kbl"), wire, "-o", os.path.join(one, "x.kpat"), *options]
         for n in range(1, rounds + 1):
             what, out = timed(join, self.folder)
             said = json.loads(out)
             counts = {k: said[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
             sizes = {"log_bytes": os.path.getsize(kbl), "store_bytes": size_of(store)}
             self.add(millions=m, what="integrate", round=n, **what, **counts, **sizes)
+            what, out = timed(alone, self.folder)
+            self.add(millions=m, what="capture alone", round=n, **what, frames=json.loads(out)["frames"])
             if n <= peer_rounds:
                 what, out = timed(["tshark", "-r", wire, *TSHARK], self.folder)
                 self.add(millions=m, what="tshark", round=n, **what, frames=out.count(b"\n"), wire_bytes=os.path.getsize(wire))
@@ -91,4 +99,4 @@ def measure(kpat, synth, folder, millions, rounds, save):
     for m in millions:
         # tshark is slow and even: twice is enough for the large ones.
         b.integrate(m, rounds if m <= 10 else 1, 0 if m > 10 else 2 if m > 1 else rounds)
-        b.look(m, 5)
+        b.look(m, rounds)
