@@ -38,6 +38,14 @@ def need_space(megabytes: int, what: str) -> None:
         raise Refusal(f"{what} needs {megabytes} MB in {root()} and {free} MB are free; free some space or set KPAT_LAB_CACHE to another disk")
 
 
+def patience() -> float:
+    """Seconds that something may take to be ready: 120 on an idle machine, up to 300 where others want its processors, too. A guest does
+    not see who else wants them and is told."""
+    if told := os.environ.get("KPAT_LAB_PATIENCE"):
+        return float(told)
+    return min(300.0, 120.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
 def tool(name: str, package: str) -> str:
     """Path of a program, or a refusal that names the Debian package that has it."""
     for d in (os.environ.get("PATH", "") + ":/usr/sbin:/sbin").split(":"):

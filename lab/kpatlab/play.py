@@ -21,7 +21,6 @@ from .scenario import Scenario, load
 from .topology import Network, wait_for
 
 COMMAND_SECONDS = 60
-READY_SECONDS = 120
 
 
 class Process:
@@ -107,7 +106,7 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             p = Process(c["name"], [*net.enter(c["ns"]), "sh", "-c", "exec " + fill(c["run"], out, prefix)], out)
             background.append(p)
             probe = [*net.enter(c["ns"]), "sh", "-c", fill(c["ready"], out, prefix)]
-            p.wait_ready(lambda: subprocess.run(probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30).returncode == 0, 30)
+            p.wait_ready(lambda: subprocess.run(probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30).returncode == 0, cache.patience() / 4)
         lap("servers")
         if record and s.record is not None:
             recorder = start_record(s.record, net, out)
@@ -169,7 +168,7 @@ def start_capture(c: dict, net: Network, out: Path) -> Process:
                 *(["-f", c["filter"]] if "filter" in c else [])]
     p = Process("capture-" + c["name"], [*net.enter(c["ns"]), *argv], out)
     p.file, p.kept = folder / f"{c['name']}.{suffix}", out / f"{c['name']}.{suffix}"
-    p.wait_ready(lambda: ready in said(p.stderr), 30)
+    p.wait_ready(lambda: ready in said(p.stderr), cache.patience() / 4)
     return p
 
 
@@ -216,7 +215,7 @@ def start_record(r: dict, net: Network, out: Path) -> Process:
     ready.unlink(missing_ok=True)
     p = Process("record", argv + r.get("args", []), out)
     p.file, p.kept = log, out / "record.kbl"
-    p.wait_ready(ready.exists, READY_SECONDS)
+    p.wait_ready(ready.exists, cache.patience())
     return p
 
 

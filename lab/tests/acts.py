@@ -56,7 +56,7 @@ class Stage:
             argv += [x for n in self.net.topo["namespaces"] for x in ("--netns", self.net.ns(n))]
         p = play.Process(name, argv + list(map(str, args)), self.out)
         try:
-            p.wait_ready(ready.exists, play.READY_SECONDS)
+            p.wait_ready(ready.exists, cache.patience())
         except Refusal:
             p.stop()
             raise
@@ -93,7 +93,7 @@ class Stage:
     def receiver(self, expect: int):
         p = play.Process("recv", [*self.net.enter("sv"), *UDPSEQ, "recv", "9000", "--expect", str(expect), "--idle", "3"], self.out)
         try:
-            p.wait_ready(lambda: "9000" in self.run("sv", "ss", "-Hlun", "sport = :9000"), 30)
+            p.wait_ready(lambda: "9000" in self.run("sv", "ss", "-Hlun", "sport = :9000"), cache.patience() / 4)
             yield p
             with contextlib.suppress(subprocess.TimeoutExpired):
                 p.p.wait(30 if expect else 0)
@@ -176,7 +176,7 @@ def act_full(s: Stage) -> None:
         ready = s.out / "full.ready"
         p = play.Process("full", [play.kpat_path(), "record", "-o", str(small / "full.kbl"), "--ready-file", str(ready), "-f", "udp port 9000",
                                   *[x for n in s.net.topo["namespaces"] for x in ("--netns", s.net.ns(n))]], s.out)
-        p.wait_ready(ready.exists, play.READY_SECONDS)
+        p.wait_ready(ready.exists, cache.patience())
         end = time.monotonic() + 40
         while time.monotonic() < end and p.p.poll() is None and "disk is full" not in play.said(p.stderr):
             s.send(500, 4000)
@@ -288,7 +288,7 @@ def act_pwru(s: Stage) -> None:
     pwru = os.environ["KPAT_LAB_PWRU"]
     p = play.Process("pwru", [pwru, "--output-limit-lines", "4000", "icmp"], s.out)
     try:
-        p.wait_ready(lambda: "istening for events" in play.said(p.stderr) + play.said(p.stdout), 150)
+        p.wait_ready(lambda: "istening for events" in play.said(p.stderr) + play.said(p.stdout), cache.patience())
         s.ping(5, 0.2)
         time.sleep(2)
     finally:

@@ -55,7 +55,9 @@ class Place:
         else:
             env["KPAT_LAB_PWRU"] = str(pwru.wrapper())
             k = kernel.open_kernel(cls.series)
-            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(2, 2)).rc
+            said = cls.out / "acts.err"
+            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", said)).rc
+            print(said.read_text(errors="replace"), end="", file=sys.stderr, flush=True)
         if rc:
             raise AssertionError(f"the acts ended with {rc}; their words are above")
 
