@@ -1,0 +1,135 @@
+//! Answers about functions, where time goes by call path and by phase, and two logs compared.
+
+use super::declare::{Columns, Ns, answers};
+use super::packets::Ctx;
+
+answers! {
+    FunctionRow {
+        id: i32,
+        name: String,
+        module: String,
+        layer: String,
+        calls: u64,
+        packets: u64,
+        total: Ns,
+        own: Ns,
+        min: Option<Ns>,
+        median: Option<Ns>,
+        p99: Option<Ns>,
+        max: Option<Ns>,
+        max_packet: Option<i64>,
+        /// Calls by duration: at least this, and how many; the next power of two ends it.
+        buckets: Vec<(Ns, u64)>,
+    }
+    /// /api/functions?where=&slower=&faster=&sort=&desc=   Without where from the function table at once, and thresholds
+    /// choose functions that have such a call; with where the calls of those packets are counted, and only calls within
+    /// the thresholds.
+    Functions {
+        rows: Vec<FunctionRow>,
+        /// Estimated cost of one run of a probe.
+        probe_cost_ns: Option<f64>,
+    }
+    /// /api/function?id=&slower=&faster=&where=&from=&count=&by_time=   longest calls first, with by_time=1 earliest
+    FunctionDetail {
+        row: FunctionRow,
+        total: u64,
+        calls: Columns<FunctionCall>,
+        callers: Vec<Neighbour>,
+        callees: Vec<Neighbour>,
+    }
+    FunctionCall {
+        call: i64,
+        packet: Option<i64>,
+        t: Ns,
+        dur: Option<Ns>,
+        own: Option<Ns>,
+        cpu: i32,
+        ctx: Ctx,
+        comm: String,
+    }
+    /// Of a caller: the calls it made to the function, and their time. Of a callee: the calls that the function made.
+    /// id -1: no recorded caller.
+    Neighbour {
+        id: i32,
+        name: String,
+        calls: u64,
+        total: Ns,
+    }
+    /// /api/flame?where=   nodes in preorder, most time first among siblings; parent: index, -1: none
+    Flame {
+        total: Ns,
+        nodes: Columns<FlameNode>,
+    }
+    FlameNode {
+        func: i32,
+        name: String,
+        layer: String,
+        depth: u32,
+        parent: i64,
+        calls: u64,
+        total: Ns,
+        own: Ns,
+    }
+    /// /api/compare   only where the view was opened with --compare OTHER
+    Compare {
+        other: String,
+        rows: Vec<CompareRow>,
+        appeared: Vec<String>,
+        vanished: Vec<String>,
+    }
+    /// Self time per call. effect_ns: what it adds to an average packet; low_ns to high_ns: 95 % interval of the
+    /// difference of the medians, null: too few calls.
+    CompareRow {
+        name: String,
+        layer: String,
+        verdict: String,
+        a: Option<Side>,
+        b: Option<Side>,
+        effect_ns: f64,
+        low_ns: Option<i64>,
+        high_ns: Option<i64>,
+        probed: bool,
+    }
+    Side {
+        calls: u64,
+        median: Option<Ns>,
+        mean: Option<f64>,
+    }
+    /// /api/phases?where=
+    Phases {
+        packets: u64,
+        phases: Vec<PhaseRow>,
+        not_measurable: Vec<NotMeasurable>,
+        passages: Vec<Passage>,
+        /// Only tracepoints were recorded: moments, no functions.
+        points_only: bool,
+    }
+    /// Over all passages; packets counts passages that have the phase.
+    PhaseRow {
+        phase: String,
+        label: String,
+        wait: bool,
+        meaning: String,
+        packets: u64,
+        total: Ns,
+        share: f64,
+        median: Option<Ns>,
+        p99: Option<Ns>,
+        functions: Vec<PhaseFunction>,
+    }
+    PhaseFunction {
+        id: i32,
+        name: String,
+        own: Ns,
+        share: f64,
+    }
+    NotMeasurable {
+        phase: String,
+        words: String,
+    }
+    Passage {
+        name: String,
+        packets: u64,
+        median: Option<Ns>,
+    }
+}

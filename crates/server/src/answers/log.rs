@@ -1,0 +1,177 @@
+//! Answers about the log as a whole: what it is, and what a careful reader needs to trust it.
+
+use super::declare::{Big, Ns, answers, words};
+
+words! {
+    /// What a field of the filter language holds.
+    FieldKind { Number "number", Duration "duration", Text "text", Address "address", Word "word", Flag "flag", }
+}
+
+answers! {
+    /// /api/info
+    Info {
+        /// File name of the integrated log.
+        name: String,
+        /// Counts up whenever answers may have changed.
+        generation: u64,
+        /// A recording goes on and the log grows.
+        live: bool,
+        /// All packets are in memory; before that only the first page of the plain list is answered at once.
+        loaded: bool,
+        /// This device; null: the log is of one device.
+        device: Option<String>,
+        /// All devices of the log; empty: it is of one.
+        device_names: Vec<String>,
+        host: String,
+        kernel: String,
+        arch: String,
+        mechanism: String,
+        filter: String,
+        profile: String,
+        start_boot_ns: Big,
+        start_wall_ns: Option<Big>,
+        length_ns: Ns,
+        counts: Counts,
+        captures: Vec<CaptureFile>,
+        devices: Vec<Device>,
+        cpus: u32,
+        losses: Vec<Loss>,
+        cost: Option<Words>,
+        /// Share of packets that are explained, in parts per million.
+        trust_ppm: Option<u64>,
+        /// Name of the log that this one is compared with.
+        compare: Option<String>,
+        /// Fields of the filter language.
+        fields: Vec<Field>,
+        /// What is doubtful in the log, one sentence each.
+        notes: Vec<String>,
+    }
+    Counts {
+        packets: u64,
+        frames: u64,
+        calls: u64,
+        events: u64,
+        functions: u64,
+        /// Rows of the list of packets: packets and frames without a packet, as many as are held in memory.
+        rows: u64,
+    }
+    CaptureFile {
+        id: i32,
+        name: String,
+        frames: u64,
+        matched: u64,
+    }
+    Device {
+        netns: String,
+        ifindex: i32,
+        name: String,
+        driver: String,
+    }
+    Loss {
+        cause: String,
+        cpu: Option<i32>,
+        from: Ns,
+        to: Ns,
+        count: i64,
+        advice: String,
+    }
+    Words {
+        words: String,
+    }
+    Field {
+        name: String,
+        kind: FieldKind,
+        words: String,
+        values: Option<Vec<String>>,
+    }
+    /// /api/trust
+    Trust {
+        clocks: Vec<Clock>,
+        residuals: Vec<Residuals>,
+        losses: Vec<Loss>,
+        cost: Option<Cost>,
+        closure: Option<Words>,
+        conservation: Conservation,
+    }
+    /// A stretch of a capture's clock: boot = wall + offset + drift * (wall - from), within plus or minus bound.
+    Clock {
+        capture: String,
+        from: Option<Ns>,
+        to: Option<Ns>,
+        offset_ns: Big,
+        drift_ppb: i64,
+        bound_ns: i64,
+        drift_bound_ppb: i64,
+        received: i64,
+        transmitted: i64,
+        rejected: i64,
+        method: String,
+        words: String,
+    }
+    /// Matches of one capture, evenly thinned to 4,000 at most: when, frame time less kernel time, and side (1 received,
+    /// 2 transmitted, 0 cannot tell).
+    Residuals {
+        capture: String,
+        t: Vec<Ns>,
+        residual_ns: Vec<i64>,
+        side: Vec<i32>,
+        /// How many there are without thinning.
+        all: u64,
+    }
+    Cost {
+        rows: Vec<(String, String)>,
+    }
+    Conservation {
+        trust_ppm: u64,
+        words: String,
+        interfaces: Vec<Balance>,
+        unexplained: Vec<Unexplained>,
+    }
+    /// came = out + delivered + dropped + merged + in_flight + lost + unexplained; given: handed to it for sending.
+    Balance {
+        name: String,
+        came: u64,
+        out: u64,
+        delivered: u64,
+        dropped: u64,
+        merged: u64,
+        in_flight: u64,
+        lost: u64,
+        unexplained: u64,
+        given: u64,
+    }
+    Unexplained {
+        packet: i64,
+        words: String,
+    }
+    /// /api/events?kind=&from=&count=&where=
+    Events {
+        total: u64,
+        kinds: Vec<(String, u64)>,
+        rows: Vec<Event>,
+    }
+    Event {
+        t: Ns,
+        kind: String,
+        packet: Option<i64>,
+        cpu: i32,
+        words: String,
+        place: String,
+        reason: String,
+    }
+    /// /api/complete?text=&at=
+    Completion {
+        from: usize,
+        to: usize,
+        items: Vec<CompletionItem>,
+    }
+    CompletionItem {
+        text: String,
+        words: String,
+    }
+    /// /api/check?where=
+    Checked {
+        /// Rows that fit; null: the packets are not all read yet, or a function is asked for.
+        rows: Option<u64>,
+    }
+}

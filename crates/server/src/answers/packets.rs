@@ -1,0 +1,200 @@
+//! Answers about packets: lists, density over time, and one packet.
+
+use super::declare::{Big, Columns, Ns, answers, words};
+use super::log::Loss;
+use serde::Serialize;
+
+words! {
+    /// In what a function ran.
+    Ctx { Task "task", Softirq "softirq", Hardirq "hardirq", Nmi "nmi", Unknown "unknown", }
+    NodeKind { Packet "packet", Frame "frame", }
+    Direction { From "from", To "to", }
+}
+
+answers! {
+    /// A row of the list: a packet, or a frame without one (id is null).
+    PacketRow {
+        id: Option<i64>,
+        /// First wire frame: its number, with `capture:` before it where there are several captures.
+        frame: Option<String>,
+        t: Ns,
+        src: String,
+        dst: String,
+        proto: String,
+        len: u32,
+        info: String,
+        path_ns: Ns,
+        kernel_ns: Ns,
+        calls: u32,
+        /// Empty: a frame without a packet.
+        verdict: String,
+        drop: Option<String>,
+        process: Option<String>,
+        pid: Option<i32>,
+        confidence: Option<u8>,
+        ambiguous: bool,
+        retransmission: bool,
+        if_in: Option<String>,
+        if_out: Option<String>,
+    }
+    /// /api/packets/at?where=&sort=&desc=&id=   row of a packet in that list
+    PacketAt {
+        index: Option<u64>,
+    }
+    /// /api/overview?where=&bins=&from=&to=
+    Overview {
+        from: Ns,
+        to: Ns,
+        bins: Bins,
+    }
+    Bins {
+        packets: Vec<u32>,
+        drops: Vec<u32>,
+        retransmissions: Vec<u32>,
+        /// A loss was counted in that time.
+        lost: Vec<bool>,
+    }
+    /// /api/packet?id=
+    Packet {
+        row: PacketRow,
+        layers: Vec<Layer>,
+        frames: Vec<Frame>,
+        /// Preorder.
+        calls: Vec<Call>,
+        handovers: Vec<Handover>,
+        segments: Vec<Segment>,
+        events: Vec<PacketEvent>,
+        lineage: Lineage,
+        losses: Vec<Loss>,
+        crossings: Vec<Crossing>,
+        process: Option<Process>,
+    }
+    Layer {
+        name: String,
+        summary: String,
+        fields: Vec<LayerField>,
+    }
+    LayerField {
+        name: String,
+        value: String,
+        /// Equal in a wire frame's key.
+        matched: bool,
+        /// What it was later changed to, one after the other.
+        changed: Option<String>,
+    }
+    Frame {
+        capture: String,
+        number: i64,
+        t: Option<Ns>,
+        wall_ns: Big,
+        len: i32,
+        key: String,
+        confidence: i32,
+        alternatives: i32,
+        bound_ns: Ns,
+        residual_ns: Ns,
+        side: String,
+        via_packet: i64,
+    }
+    Call {
+        id: i64,
+        func: i32,
+        name: String,
+        layer: String,
+        depth: u32,
+        /// Id of the call above it among those shown.
+        parent: Option<i64>,
+        t: Ns,
+        dur: Option<Ns>,
+        own: Option<Ns>,
+        irq: Option<Ns>,
+        cpu: i32,
+        ctx: Ctx,
+        pid: i32,
+        comm: String,
+        point: bool,
+        list: bool,
+    }
+    Handover {
+        kind: String,
+        from: Ns,
+        to: Ns,
+        wait: Ns,
+        from_call: Option<i64>,
+        to_call: Option<i64>,
+    }
+    Segment {
+        phase: String,
+        label: String,
+        wait: bool,
+        from: Ns,
+        to: Ns,
+    }
+    PacketEvent {
+        t: Ns,
+        kind: String,
+        words: String,
+    }
+    Lineage {
+        nodes: Vec<LineageNode>,
+        edges: Vec<LineageEdge>,
+    }
+    LineageNode {
+        kind: NodeKind,
+        id: String,
+        words: String,
+        t: Option<Ns>,
+    }
+    LineageEdge {
+        from: String,
+        to: String,
+        kind: String,
+    }
+    /// The same data in another device's kernel.
+    Crossing {
+        device: String,
+        packet: i64,
+        direction: Direction,
+        flight_ns: Ns,
+        bound_ns: Ns,
+    }
+    Process {
+        pid: i32,
+        comm: String,
+    }
+    /// /api/phases/packets?where=&from=&count=
+    PhasePackets {
+        total: u64,
+        rows: Vec<PhasePacket>,
+    }
+    PhasePacket {
+        id: i64,
+        t: Ns,
+        path_ns: Ns,
+        /// Phase and its time, in order.
+        parts: Vec<(String, Ns)>,
+    }
+}
+
+/// /api/packets?where=&sort=&desc=&from=&count=
+#[derive(Clone, Debug, Serialize)]
+pub struct Packets {
+    #[serde(flatten)]
+    pub page: Columns<PacketRow>,
+    pub total: u64,
+    pub all: u64,
+    pub from: u64,
+    pub partial: bool,
+}
+
+pub const PACKETS: &str = "\
+// /api/packets?where=&sort=&desc=&from=&count=   sort: a column of PacketRow; without it in order of time.
+export interface Packets extends Columns<PacketRow> {
+  // Rows that fit, and rows in all.
+  total: number;
+  all: number;
+  from: number;
+  // The packets are not all read yet: /api/changes tells when they are.
+  partial: boolean;
+}
+";

@@ -1,0 +1,2 @@
+//! A local HTTP service for the web page.
+pub mod answers;

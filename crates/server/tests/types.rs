@@ -1,0 +1,15 @@
+//! `ui/src/api/types.ts` says what the service answers. `UPDATE_TYPES=1` writes it anew.
+
+use std::path::Path;
+
+#[test]
+fn the_page_has_the_types_of_the_service() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui/src/api/types.ts");
+    let want = kpat_server::answers::typescript();
+    if std::env::var_os("UPDATE_TYPES").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &want).unwrap();
+    }
+    let have = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(have == want, "{} is not as generated; UPDATE_TYPES=1 writes it", path.display());
+}

@@ -1,0 +1,538 @@
+// Generated from crates/server/src/answers by `UPDATE_TYPES=1 cargo test -p kpat-server --test types`. Do not edit.
+//
+// All questions are GET of the same origin, with the header `x-kpat-token`. Every answer is NDJSON: any number of lines
+// Step, then one line End. Whoever closes the connection leaves the question; the work for it stops.
+// Parameters that every question takes: device=NAME (a log of several devices), where=FILTER (see docs/filter.md).
+
+// Nanoseconds: since the log's start (times) or a duration.
+export type Ns = number;
+// A whole number that a double may not hold, as decimal text.
+export type Big = string;
+// Rows of T, column by column.
+export interface Columns<T> { rows: number; columns: { [K in keyof T]: T[K][] } }
+// While work is done, 0 to 1.
+export interface Step { progress: number; words: string }
+// What is wrong, and where in the filter (UTF-16 units, as a text field counts) if it is the filter.
+export interface Failure { words: string; at: { from: number; to: number } | null }
+export type End<T> = { result: T } | { error: Failure };
+// Server-sent events of /api/changes?token=: the log has grown, or its packets are all read; ask again.
+export interface Change { generation: number }
+
+// /api/info
+export interface Info {
+  // File name of the integrated log.
+  name: string;
+  // Counts up whenever answers may have changed.
+  generation: number;
+  // A recording goes on and the log grows.
+  live: boolean;
+  // All packets are in memory; before that only the first page of the plain list is answered at once.
+  loaded: boolean;
+  // This device; null: the log is of one device.
+  device: string | null;
+  // All devices of the log; empty: it is of one.
+  device_names: string[];
+  host: string;
+  kernel: string;
+  arch: string;
+  mechanism: string;
+  filter: string;
+  profile: string;
+  start_boot_ns: Big;
+  start_wall_ns: Big | null;
+  length_ns: Ns;
+  counts: Counts;
+  captures: CaptureFile[];
+  devices: Device[];
+  cpus: number;
+  losses: Loss[];
+  cost: Words | null;
+  // Share of packets that are explained, in parts per million.
+  trust_ppm: number | null;
+  // Name of the log that this one is compared with.
+  compare: string | null;
+  // Fields of the filter language.
+  fields: Field[];
+  // What is doubtful in the log, one sentence each.
+  notes: string[];
+}
+
+export interface Counts {
+  packets: number;
+  frames: number;
+  calls: number;
+  events: number;
+  functions: number;
+  // Rows of the list of packets: packets and frames without a packet, as many as are held in memory.
+  rows: number;
+}
+
+export interface CaptureFile {
+  id: number;
+  name: string;
+  frames: number;
+  matched: number;
+}
+
+export interface Device {
+  netns: string;
+  ifindex: number;
+  name: string;
+  driver: string;
+}
+
+export interface Loss {
+  cause: string;
+  cpu: number | null;
+  from: Ns;
+  to: Ns;
+  count: number;
+  advice: string;
+}
+
+export interface Words {
+  words: string;
+}
+
+export interface Field {
+  name: string;
+  kind: 'number' | 'duration' | 'text' | 'address' | 'word' | 'flag';
+  words: string;
+  values: string[] | null;
+}
+
+// /api/trust
+export interface Trust {
+  clocks: Clock[];
+  residuals: Residuals[];
+  losses: Loss[];
+  cost: Cost | null;
+  closure: Words | null;
+  conservation: Conservation;
+}
+
+// A stretch of a capture's clock: boot = wall + offset + drift * (wall - from), within plus or minus bound.
+export interface Clock {
+  capture: string;
+  from: Ns | null;
+  to: Ns | null;
+  offset_ns: Big;
+  drift_ppb: number;
+  bound_ns: number;
+  drift_bound_ppb: number;
+  received: number;
+  transmitted: number;
+  rejected: number;
+  method: string;
+  words: string;
+}
+
+// Matches of one capture, evenly thinned to 4,000 at most: when, frame time less kernel time, and side (1 received,
+// 2 transmitted, 0 cannot tell).
+export interface Residuals {
+  capture: string;
+  t: Ns[];
+  residual_ns: number[];
+  side: number[];
+  // How many there are without thinning.
+  all: number;
+}
+
+export interface Cost {
+  rows: [string, string][];
+}
+
+export interface Conservation {
+  trust_ppm: number;
+  words: string;
+  interfaces: Balance[];
+  unexplained: Unexplained[];
+}
+
+// came = out + delivered + dropped + merged + in_flight + lost + unexplained; given: handed to it for sending.
+export interface Balance {
+  name: string;
+  came: number;
+  out: number;
+  delivered: number;
+  dropped: number;
+  merged: number;
+  in_flight: number;
+  lost: number;
+  unexplained: number;
+  given: number;
+}
+
+export interface Unexplained {
+  packet: number;
+  words: string;
+}
+
+// /api/events?kind=&from=&count=&where=
+export interface Events {
+  total: number;
+  kinds: [string, number][];
+  rows: Event[];
+}
+
+export interface Event {
+  t: Ns;
+  kind: string;
+  packet: number | null;
+  cpu: number;
+  words: string;
+  place: string;
+  reason: string;
+}
+
+// /api/complete?text=&at=
+export interface Completion {
+  from: number;
+  to: number;
+  items: CompletionItem[];
+}
+
+export interface CompletionItem {
+  text: string;
+  words: string;
+}
+
+// /api/check?where=
+export interface Checked {
+  // Rows that fit; null: the packets are not all read yet, or a function is asked for.
+  rows: number | null;
+}
+
+// A row of the list: a packet, or a frame without one (id is null).
+export interface PacketRow {
+  id: number | null;
+  // First wire frame: its number, with `capture:` before it where there are several captures.
+  frame: string | null;
+  t: Ns;
+  src: string;
+  dst: string;
+  proto: string;
+  len: number;
+  info: string;
+  path_ns: Ns;
+  kernel_ns: Ns;
+  calls: number;
+  // Empty: a frame without a packet.
+  verdict: string;
+  drop: string | null;
+  process: string | null;
+  pid: number | null;
+  confidence: number | null;
+  ambiguous: boolean;
+  retransmission: boolean;
+  if_in: string | null;
+  if_out: string | null;
+}
+
+// /api/packets/at?where=&sort=&desc=&id=   row of a packet in that list
+export interface PacketAt {
+  index: number | null;
+}
+
+// /api/overview?where=&bins=&from=&to=
+export interface Overview {
+  from: Ns;
+  to: Ns;
+  bins: Bins;
+}
+
+export interface Bins {
+  packets: number[];
+  drops: number[];
+  retransmissions: number[];
+  // A loss was counted in that time.
+  lost: boolean[];
+}
+
+// /api/packet?id=
+export interface Packet {
+  row: PacketRow;
+  layers: Layer[];
+  frames: Frame[];
+  // Preorder.
+  calls: Call[];
+  handovers: Handover[];
+  segments: Segment[];
+  events: PacketEvent[];
+  lineage: Lineage;
+  losses: Loss[];
+  crossings: Crossing[];
+  process: Process | null;
+}
+
+export interface Layer {
+  name: string;
+  summary: string;
+  fields: LayerField[];
+}
+
+export interface LayerField {
+  name: string;
+  value: string;
+  // Equal in a wire frame's key.
+  matched: boolean;
+  // What it was later changed to, one after the other.
+  changed: string | null;
+}
+
+export interface Frame {
+  capture: string;
+  number: number;
+  t: Ns | null;
+  wall_ns: Big;
+  len: number;
+  key: string;
+  confidence: number;
+  alternatives: number;
+  bound_ns: Ns;
+  residual_ns: Ns;
+  side: string;
+  via_packet: number;
+}
+
+export interface Call {
+  id: number;
+  func: number;
+  name: string;
+  layer: string;
+  depth: number;
+  // Id of the call above it among those shown.
+  parent: number | null;
+  t: Ns;
+  dur: Ns | null;
+  self: Ns | null;
+  irq: Ns | null;
+  cpu: number;
+  ctx: 'task' | 'softirq' | 'hardirq' | 'nmi' | 'unknown';
+  pid: number;
+  comm: string;
+  point: boolean;
+  list: boolean;
+}
+
+export interface Handover {
+  kind: string;
+  from: Ns;
+  to: Ns;
+  wait: Ns;
+  from_call: number | null;
+  to_call: number | null;
+}
+
+export interface Segment {
+  phase: string;
+  label: string;
+  wait: boolean;
+  from: Ns;
+  to: Ns;
+}
+
+export interface PacketEvent {
+  t: Ns;
+  kind: string;
+  words: string;
+}
+
+export interface Lineage {
+  nodes: LineageNode[];
+  edges: LineageEdge[];
+}
+
+export interface LineageNode {
+  kind: 'packet' | 'frame';
+  id: string;
+  words: string;
+  t: Ns | null;
+}
+
+export interface LineageEdge {
+  from: string;
+  to: string;
+  kind: string;
+}
+
+// The same data in another device's kernel.
+export interface Crossing {
+  device: string;
+  packet: number;
+  direction: 'from' | 'to';
+  flight_ns: Ns;
+  bound_ns: Ns;
+}
+
+export interface Process {
+  pid: number;
+  comm: string;
+}
+
+// /api/phases/packets?where=&from=&count=
+export interface PhasePackets {
+  total: number;
+  rows: PhasePacket[];
+}
+
+export interface PhasePacket {
+  id: number;
+  t: Ns;
+  path_ns: Ns;
+  // Phase and its time, in order.
+  parts: [string, Ns][];
+}
+
+// /api/packets?where=&sort=&desc=&from=&count=   sort: a column of PacketRow; without it in order of time.
+export interface Packets extends Columns<PacketRow> {
+  // Rows that fit, and rows in all.
+  total: number;
+  all: number;
+  from: number;
+  // The packets are not all read yet: /api/changes tells when they are.
+  partial: boolean;
+}
+
+export interface FunctionRow {
+  id: number;
+  name: string;
+  module: string;
+  layer: string;
+  calls: number;
+  packets: number;
+  total: Ns;
+  self: Ns;
+  min: Ns | null;
+  median: Ns | null;
+  p99: Ns | null;
+  max: Ns | null;
+  max_packet: number | null;
+  // Calls by duration: at least this, and how many; the next power of two ends it.
+  buckets: [Ns, number][];
+}
+
+// /api/functions?where=&slower=&faster=&sort=&desc=   Without where from the function table at once, and thresholds
+// choose functions that have such a call; with where the calls of those packets are counted, and only calls within
+// the thresholds.
+export interface Functions {
+  rows: FunctionRow[];
+  // Estimated cost of one run of a probe.
+  probe_cost_ns: number | null;
+}
+
+// /api/function?id=&slower=&faster=&where=&from=&count=&by_time=   longest calls first, with by_time=1 earliest
+export interface FunctionDetail {
+  row: FunctionRow;
+  total: number;
+  calls: Columns<FunctionCall>;
+  callers: Neighbour[];
+  callees: Neighbour[];
+}
+
+export interface FunctionCall {
+  call: number;
+  packet: number | null;
+  t: Ns;
+  dur: Ns | null;
+  self: Ns | null;
+  cpu: number;
+  ctx: 'task' | 'softirq' | 'hardirq' | 'nmi' | 'unknown';
+  comm: string;
+}
+
+// Of a caller: the calls it made to the function, and their time. Of a callee: the calls that the function made.
+// id -1: no recorded caller.
+export interface Neighbour {
+  id: number;
+  name: string;
+  calls: number;
+  total: Ns;
+}
+
+// /api/flame?where=   nodes in preorder, most time first among siblings; parent: index, -1: none
+export interface Flame {
+  total: Ns;
+  nodes: Columns<FlameNode>;
+}
+
+export interface FlameNode {
+  func: number;
+  name: string;
+  layer: string;
+  depth: number;
+  parent: number;
+  calls: number;
+  total: Ns;
+  self: Ns;
+}
+
+// /api/compare   only where the view was opened with --compare OTHER
+export interface Compare {
+  other: string;
+  rows: CompareRow[];
+  appeared: string[];
+  vanished: string[];
+}
+
+// Self time per call. effect_ns: what it adds to an average packet; low_ns to high_ns: 95 % interval of the
+// difference of the medians, null: too few calls.
+export interface CompareRow {
+  name: string;
+  layer: string;
+  verdict: string;
+  a: Side | null;
+  b: Side | null;
+  effect_ns: number;
+  low_ns: number | null;
+  high_ns: number | null;
+  probed: boolean;
+}
+
+export interface Side {
+  calls: number;
+  median: Ns | null;
+  mean: number | null;
+}
+
+// /api/phases?where=
+export interface Phases {
+  packets: number;
+  phases: PhaseRow[];
+  not_measurable: NotMeasurable[];
+  passages: Passage[];
+  // Only tracepoints were recorded: moments, no functions.
+  points_only: boolean;
+}
+
+// Over all passages; packets counts passages that have the phase.
+export interface PhaseRow {
+  phase: string;
+  label: string;
+  wait: boolean;
+  meaning: string;
+  packets: number;
+  total: Ns;
+  share: number;
+  median: Ns | null;
+  p99: Ns | null;
+  functions: PhaseFunction[];
+}
+
+export interface PhaseFunction {
+  id: number;
+  name: string;
+  self: Ns;
+  share: number;
+}
+
+export interface NotMeasurable {
+  phase: string;
+  words: string;
+}
+
+export interface Passage {
+  name: string;
+  packets: number;
+  median: Ns | null;
+}
