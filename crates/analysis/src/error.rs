@@ -23,6 +23,9 @@ pub enum Error {
     /// The name of a function fits none of the log.
     #[error("no function `{name}` in this log{}", nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
     NoSuchFunction { name: String, nearest: Option<String> },
+    /// Whoever asked does not wait any more.
+    #[error("abandoned")]
+    Abandoned,
     /// A packet number that the log does not have.
     #[error("no packet {id} in this log (it has {count} packets)")]
     NoSuchPacket { id: i64, count: u64 },

@@ -5,7 +5,7 @@
 //! out and forgotten: memory is what is open at one time, whatever the log holds. Rejected: a look-up per packet,
 //! which reads the same row groups again for each.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash::Map;
 use crate::query::{PacketFilter, Store, call_flag};
 use kpat_store::TableFile;
@@ -91,8 +91,8 @@ impl Asked<'_> {
     }
 }
 
-/// Told how many parts of how many are done.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+/// Told how many parts of how many are done; false: nobody waits for the answer any more.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// Walks over the chosen packets. `group` sorts them, `tree` sees every tree with a chosen call, `life` every packet
 /// when it is whole.
@@ -120,7 +120,9 @@ pub(crate) fn walk(
     let mut before: Option<usize> = None;
     let total = groups.len() as u64;
     for (done, group) in (0..).zip(groups) {
-        progress(done, total);
+        if !progress(done, total) {
+            return Err(Error::Abandoned);
+        }
         // What was left out in between has the rest of the tree.
         if before.is_some_and(|b| b + 1 != group) && !rows.is_empty() {
             step(&mut rows, false);

@@ -53,7 +53,7 @@ fn soft(packet: u64) -> At {
 }
 
 fn all(store: &Store) -> TimeReport {
-    time(store, &TimeQuestion::default(), &mut |_, _| ()).unwrap()
+    time(store, &TimeQuestion::default(), &mut |_, _| true).unwrap()
 }
 
 fn function<'a>(r: &'a TimeReport, name: &str) -> &'a FunctionTime {
@@ -93,7 +93,7 @@ fn sums_close_and_the_checker_can_tell() {
     assert_eq!((function(&r, "f2").own.sum(), function(&r, "f2").irq_ns), (400 * 150, 400 * 100));
     // What is between the pieces of packet 1's calls is the interrupts': not its functions', not a wait.
     let one =
-        time(&store, &TimeQuestion { packet: Some(1), ..TimeQuestion::default() }, &mut |_, _| ()).unwrap();
+        time(&store, &TimeQuestion { packet: Some(1), ..TimeQuestion::default() }, &mut |_, _| true).unwrap();
     let g = &one.groups[0];
     assert_eq!(g.processing.sum(), 9_600 * 5);
     assert_eq!(g.path.sum(), g.processing.sum() + g.unrecorded.sum() + g.waiting.sum());
@@ -179,14 +179,14 @@ fn functions_layers_waits_and_groups() {
         glob: "tcp*".into(),
         ..TimeQuestion::default()
     };
-    let slow = time(&store, &slow, &mut |_, _| ()).unwrap();
+    let slow = time(&store, &slow, &mut |_, _| true).unwrap();
     assert_eq!(slow.groups[0].functions.len(), 1);
     assert_eq!(function(&slow, "tcp_v4_rcv").calls, 6);
     assert_eq!(slow.groups[0].processing.sum(), g.processing.sum());
     // By profile of packet.
     let by = |by: GroupBy| {
         let q = TimeQuestion { by: Some(by), ..TimeQuestion::default() };
-        let r = time(&store, &q, &mut |_, _| ()).unwrap();
+        let r = time(&store, &q, &mut |_, _| true).unwrap();
         r.groups.iter().map(|g| (g.label.clone(), g.packets)).collect::<Vec<_>>()
     };
     assert_eq!(by(GroupBy::Proto), [("UDP".to_owned(), 60), ("TCP".to_owned(), 40)]);
@@ -196,11 +196,11 @@ fn functions_layers_waits_and_groups() {
     // A filter counts its packets only, and so does a number.
     let tcp_only = PacketFilter { proto: Some("tcp".into()), ..PacketFilter::default() };
     let q = TimeQuestion { filter: tcp_only, ..TimeQuestion::default() };
-    assert_eq!(function(&time(&store, &q, &mut |_, _| ()).unwrap(), "ip_rcv").calls, 40);
+    assert_eq!(function(&time(&store, &q, &mut |_, _| true).unwrap(), "ip_rcv").calls, 40);
     let q = TimeQuestion { packet: Some(100), ..TimeQuestion::default() };
-    assert_eq!(function(&time(&store, &q, &mut |_, _| ()).unwrap(), "tcp_v4_rcv").own.sum(), 1_990);
+    assert_eq!(function(&time(&store, &q, &mut |_, _| true).unwrap(), "tcp_v4_rcv").own.sum(), 1_990);
     let q = TimeQuestion { packet: Some(101), ..TimeQuestion::default() };
-    assert!(matches!(time(&store, &q, &mut |_, _| ()), Err(Error::NoSuchPacket { .. })));
+    assert!(matches!(time(&store, &q, &mut |_, _| true), Err(Error::NoSuchPacket { .. })));
 }
 
 /// A call on a list happened once, and each packet on the list lived through it.
@@ -276,8 +276,9 @@ fn the_probes_cost_comes_off_again() {
     // One for f1, two for f2, one for the point; and one of f0 and two for f1 more in f0.
     assert_eq!(f1.cost_total_ns, 300 * 4 * RUN);
     assert_eq!(function(&with, "f0").cost_total_ns, 300 * 6 * RUN);
-    let less = time(&store, &TimeQuestion { subtract_cost: true, ..TimeQuestion::default() }, &mut |_, _| ())
-        .unwrap();
+    let less =
+        time(&store, &TimeQuestion { subtract_cost: true, ..TimeQuestion::default() }, &mut |_, _| true)
+            .unwrap();
     assert!(less.subtracted && !with.subtracted);
     assert_eq!(function(&less, "f0").own.sum(), 300 * 500);
     assert_eq!(function(&less, "f1").own.sum(), own);

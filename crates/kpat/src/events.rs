@@ -4,9 +4,8 @@ use crate::function::context;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
-use crate::protocol;
 use crate::render::{Column, Style, Table, count, parse_duration, seconds};
-use kpat_analysis::query::{EventFilter, EventOfPacket};
+use kpat_analysis::query::{EventFilter, EventOfPacket, event_kind};
 use kpat_model::EventKind;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -102,9 +101,9 @@ fn table(log: &Integrated, rows: &[EventOfPacket]) -> Table {
         let plain = |text: String| (text, Style::Plain);
         table.row(vec![
             plain(seconds(e.event.at_ns.saturating_sub(log.start_ns()))),
-            (kind_name(e.event.kind), kind_style(e.event.kind)),
+            (event_kind(e.event.kind), kind_style(e.event.kind)),
             plain(e.event.packet_id.map(|p| p.to_string()).unwrap_or_default()),
-            plain(what(e)),
+            plain(e.what()),
             plain(e.place.clone()),
             plain(e.event.cpu.to_string()),
             plain(context(e.event.ctx).to_owned()),
@@ -118,10 +117,6 @@ fn known(kind: i32) -> Option<EventKind> {
     u8::try_from(kind).ok().and_then(EventKind::from_u8)
 }
 
-pub fn kind_name(kind: i32) -> String {
-    known(kind).map_or_else(|| format!("kind {kind}"), |k| k.name().to_owned())
-}
-
 pub fn kind_style(kind: i32) -> Style {
     match known(kind) {
         Some(EventKind::Drop) => Style::Bad,
@@ -131,46 +126,12 @@ pub fn kind_style(kind: i32) -> Style {
     }
 }
 
-/// One phrase for what happened, place excepted.
-pub fn what(e: &EventOfPacket) -> String {
-    let (a, b) = (e.event.a, e.event.b);
-    let ports = || format!("port {} → {}", a >> 16 & 0xffff, a & 0xffff);
-    match known(e.event.kind) {
-        Some(EventKind::Drop) if e.reason.is_empty() => format!("reason {a}"),
-        Some(EventKind::Drop) => e.reason.clone(),
-        Some(EventKind::Retransmit) => format!("{}, {}", ports(), protocol::tcp_state(b)),
-        Some(EventKind::TcpState) => {
-            format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
-        }
-        Some(EventKind::Free) => "freed".to_owned(),
-        Some(EventKind::Link) => {
-            // IFF_UP, IFF_RUNNING.
-            let up = if b & 1 == 0 { "down" } else { "up" };
-            let carrier = if b & 0x40 == 0 { "no carrier" } else { "carrier" };
-            format!(
-                "{} {up}, {carrier}",
-                if e.event.text.is_empty() { format!("interface {a}") } else { e.event.text.clone() }
-            )
-        }
-        Some(EventKind::Route) => format!("{} {}", if a == 0 { "removed" } else { "added" }, e.event.text),
-        Some(EventKind::Neighbour) => {
-            let state = protocol::neighbour_state(a);
-            // The recorder may have put the state into the text, as `ip neigh` does.
-            match e.event.text.rsplit_once(' ') {
-                Some((_, last)) if last.eq_ignore_ascii_case(&state) => e.event.text.clone(),
-                _ => format!("{} {state}", e.event.text),
-            }
-        }
-        Some(EventKind::Control) | None => e.event.text.clone(),
-    }
-}
-
 pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
     json!({
         "at_boot_ns": e.event.at_ns,
-        "kind": kind_name(e.event.kind),
+        "kind": event_kind(e.event.kind),
         "packet_id": e.event.packet_id,
-        "what": what(e),
+        "what": e.what(),
         "reason": (!e.reason.is_empty()).then_some(&e.reason),
         "place": (!e.place.is_empty()).then_some(&e.place),
         "cpu": e.event.cpu,

@@ -3,8 +3,8 @@
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
-use crate::protocol;
 use crate::render::{Column, Style, Table, count, duration_aligned, seconds};
+use kpat_analysis::protocol;
 use kpat_analysis::query::{FrameFilter, FrameWithPackets, PacketOfFrame, match_key, side};
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -4,10 +4,10 @@ use crate::functions;
 use crate::open::{self, Integrated};
 use crate::output::Output;
 use crate::packets::hint_hidden;
-use crate::protocol;
 use crate::render::{
     Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural, seconds,
 };
+use kpat_analysis::protocol;
 use kpat_analysis::query::{CallFilter, CallOfFunction, call_flag, verdict};
 use kpat_model::Context;
 use kpat_store::tables::{DurationRow, FunctionRow};

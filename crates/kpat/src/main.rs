@@ -20,7 +20,6 @@ mod packet;
 mod packets;
 mod phases;
 mod probes;
-mod protocol;
 mod record;
 mod render;
 mod shell;

@@ -172,7 +172,7 @@ pub fn way(store: &Store, packet: i64, boundaries: &Boundaries) -> Result<Way> {
     let mut found = None;
     let filter = PacketFilter::default();
     let asked = Asked { filter: &filter, packet: Some(packet) };
-    walk(store, &asked, &mut |_, _| (), &mut |_: &PacketRow| 0, &mut |_| (), &mut |life| {
+    walk(store, &asked, &mut |_, _| true, &mut |_: &PacketRow| 0, &mut |_| (), &mut |life| {
         let segments = cutting.way(&life);
         let passages = cut::passages(&segments, life.brief.verdict);
         found = Some(Way { packet_id: packet, segments, passages });

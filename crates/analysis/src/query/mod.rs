@@ -8,6 +8,7 @@
 mod conservation;
 mod detail;
 mod frames;
+mod happened;
 mod packets;
 mod store;
 mod tree;
@@ -15,6 +16,7 @@ mod types;
 
 pub use conservation::{Conservation, Difference, Fates, OfInterface, Unexplained};
 pub use frames::{FrameFilter, FrameWithPackets, PacketOfFrame, SURE_PERCENT};
+pub use happened::event_kind;
 pub use store::{Store, glob_fits};
 pub(crate) use tree::same_context;
 pub use types::*;

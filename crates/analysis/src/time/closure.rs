@@ -76,7 +76,7 @@ pub fn closure(store: &Store) -> Result<Closure> {
     crate::lives::walk(
         store,
         &asked,
-        &mut |_, _| (),
+        &mut |_, _| true,
         &mut |_| 0,
         &mut |tree| closure.add(tree),
         &mut |_| (),

@@ -6,7 +6,7 @@ use crate::events;
 use crate::function::{context, flag_notes};
 use crate::open::Integrated;
 use crate::render::{Branches, Line, Style, TimeAxis, duration, duration_aligned, shorten, wrap};
-use kpat_analysis::query::{CallNode, FrameOfPacket, HandoverKind, side};
+use kpat_analysis::query::{CallNode, FrameOfPacket, HandoverKind, event_kind, side};
 use kpat_model::LineageKind;
 use kpat_store::tables::LineageRow;
 
@@ -227,11 +227,9 @@ impl Drawing<'_> {
                 .faint(format!("  {} → {}", h.from, h.to)),
             What::Frame(f) => self.frame(f),
             What::Event(e) => {
-                let mut line = Line::of(
-                    format!("✱ {}", events::kind_name(e.event.kind)),
-                    events::kind_style(e.event.kind),
-                );
-                let what = events::what(e);
+                let mut line =
+                    Line::of(format!("✱ {}", event_kind(e.event.kind)), events::kind_style(e.event.kind));
+                let what = e.what();
                 if what != "freed" {
                     line = line.put(format!(" {what}"), events::kind_style(e.event.kind));
                 }

@@ -5,10 +5,10 @@ mod which;
 
 use crate::open::{self, Integrated};
 use crate::output::Output;
-use crate::protocol;
 use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned, seconds};
 use clap::ValueEnum;
 pub use expression::HELP;
+use kpat_analysis::protocol;
 use kpat_analysis::query::{PacketFilter, PacketSort, verdict};
 use kpat_store::tables::PacketRow;
 use serde_json::{Value, json};

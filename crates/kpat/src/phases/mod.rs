@@ -65,7 +65,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut meter = Meter::default();
-    let mut progress = |done, total| out.progress(&mut meter, "reading", done, total);
+    let mut progress = |done, total| {
+        out.progress(&mut meter, "reading", done, total);
+        true
+    };
     let report = phases(&log, &args.which.filter(&log)?, &boundaries, &mut progress);
     out.clear_progress();
     let report = report?;

@@ -154,7 +154,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 
 fn counted(log: &open::Integrated, question: &TimeQuestion, out: &Output) -> anyhow::Result<TimeReport> {
     let mut meter = Meter::default();
-    let report = time(log, question, &mut |done, total| out.progress(&mut meter, "reading", done, total));
+    let report = time(log, question, &mut |done, total| {
+        out.progress(&mut meter, "reading", done, total);
+        true
+    });
     out.clear_progress();
     Ok(report?)
 }

@@ -1,4 +1,4 @@
-//! Names and one-line summaries of protocol fields.
+//! Names and one-line summaries of protocol fields: one list for everything that shows them.
 
 use kpat_store::tables::PacketRow;
 

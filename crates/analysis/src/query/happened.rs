@@ -1,0 +1,53 @@
+//! What an event says, in a few words.
+
+use super::types::EventOfPacket;
+use crate::protocol;
+use kpat_model::EventKind;
+
+fn known(kind: i32) -> Option<EventKind> {
+    u8::try_from(kind).ok().and_then(EventKind::from_u8)
+}
+
+/// Name of a code of `event.kind`.
+pub fn event_kind(kind: i32) -> String {
+    known(kind).map_or_else(|| format!("kind {kind}"), |k| k.name().to_owned())
+}
+
+impl EventOfPacket {
+    /// One phrase for what happened, place excepted.
+    pub fn what(&self) -> String {
+        let e = self;
+        let (a, b) = (e.event.a, e.event.b);
+        let ports = || format!("port {} → {}", a >> 16 & 0xffff, a & 0xffff);
+        match known(e.event.kind) {
+            Some(EventKind::Drop) if e.reason.is_empty() => format!("reason {a}"),
+            Some(EventKind::Drop) => e.reason.clone(),
+            Some(EventKind::Retransmit) => format!("{}, {}", ports(), protocol::tcp_state(b)),
+            Some(EventKind::TcpState) => {
+                format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
+            }
+            Some(EventKind::Free) => "freed".to_owned(),
+            Some(EventKind::Link) => {
+                // IFF_UP, IFF_RUNNING.
+                let up = if b & 1 == 0 { "down" } else { "up" };
+                let carrier = if b & 0x40 == 0 { "no carrier" } else { "carrier" };
+                format!(
+                    "{} {up}, {carrier}",
+                    if e.event.text.is_empty() { format!("interface {a}") } else { e.event.text.clone() }
+                )
+            }
+            Some(EventKind::Route) => {
+                format!("{} {}", if a == 0 { "removed" } else { "added" }, e.event.text)
+            }
+            Some(EventKind::Neighbour) => {
+                let state = protocol::neighbour_state(a);
+                // The recorder may have put the state into the text, as `ip neigh` does.
+                match e.event.text.rsplit_once(' ') {
+                    Some((_, last)) if last.eq_ignore_ascii_case(&state) => e.event.text.clone(),
+                    _ => format!("{} {state}", e.event.text),
+                }
+            }
+            Some(EventKind::Control) | None => e.event.text.clone(),
+        }
+    }
+}
