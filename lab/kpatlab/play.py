@@ -62,12 +62,6 @@ def said(p: Path) -> str:
         raise
 
 
-def quiet_cost() -> list[str]:
-    """In a guest nothing is timed: the kernel's switch for it patches code that runs, and the emulated 7.2 once stopped at a stale
-    breakpoint there (int3 in __bpf_prog_exit_recur)."""
-    return ["--no-cost"] if os.path.isdir("/lab") else []
-
-
 def kpat_path() -> str:
     named = os.environ.get("KPAT")
     for p in [named] if named else [REPO / "target/release/kpat", REPO / "target/debug/kpat"]:
@@ -206,7 +200,7 @@ def settle(p: Process) -> None:
 def start_record(r: dict, net: Network, out: Path) -> Process:
     folder = scratch(net, out)
     log, ready = folder / "record.kbl", folder / "record.ready"
-    argv = [kpat_path(), "record", *quiet_cost(), "-o", str(log), "--ready-file", str(ready)]
+    argv = [kpat_path(), "record", "-o", str(log), "--ready-file", str(ready)]
     for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism")):
         if key in r:
             argv += [flag, r[key]]
