@@ -17,16 +17,19 @@ use kpat_model as model;
 use kpat_model::meta::{self, Json};
 use kpat_model::{BootNs, LossCause};
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 mod cost;
+mod disk;
 mod live;
+mod scope;
 mod types;
 
 use cost::Stats;
+use disk::Reserve;
+use scope::{describe, devices, interface_ids, watched};
 pub use types::{Error, Mode, Note, Options, Outcome, Written};
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -40,24 +43,6 @@ fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1] {
         // SAFETY: the handler only stores to an atomic.
         unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
-    }
-}
-
-/// A file beside the log that holds disk blocks until the log is closed.
-struct Reserve(PathBuf);
-
-impl Reserve {
-    fn take(log: &Path) -> Option<Reserve> {
-        let name = format!(".{}.reserve", log.file_name()?.to_string_lossy());
-        let path = log.with_file_name(name);
-        let reserve = Reserve(path);
-        std::fs::write(&reserve.0, vec![0u8; 64 << 10]).is_ok().then_some(reserve)
-    }
-}
-
-impl Drop for Reserve {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -215,14 +200,6 @@ impl Recorder {
         Ok(recorder)
     }
 
-    fn open(&mut self, path: &Path) -> Result<Writer<File>, Error> {
-        let mut w = Writer::create(path)?;
-        w.json(&Json::Meta(Box::new(self.meta.clone())))?;
-        w.json(&Json::Devices(self.devices.clone()))?;
-        w.flush()?;
-        Ok(w)
-    }
-
     /// Runs until stopped by signal, request, time, or the end of the command.
     pub fn run(mut self, tell: &mut dyn FnMut(Note)) -> Result<Outcome, Error> {
         catch_signals();
@@ -370,60 +347,6 @@ impl Recorder {
         self.write_ready(tell)
     }
 
-    fn write_ready(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let chunks = self.sink.take_ready();
-        if chunks.is_empty() {
-            return Ok(());
-        }
-        let now = sys::boot_now();
-        for c in chunks {
-            let (count, first, cpu) = (c.count as u64, c.first, c.cpu);
-            let Some(w) = &mut self.writer else { continue };
-            match w.chunk(c) {
-                Ok(()) => {
-                    self.disk_full = false;
-                    self.disk_losses.drain(..).for_each(|l| self.sink.tell(&l));
-                }
-                Err(kpat_klog::Error::DiskFull { .. }) => {
-                    if !self.disk_full {
-                        tell(Note::DiskFull);
-                    }
-                    self.disk_full = true;
-                    let loss =
-                        model::Loss { cause: LossCause::Disk, cpu: cpu as i32, from: first, to: now, count };
-                    self.sink.count(&loss);
-                    match self.disk_losses.iter_mut().find(|l| l.cpu == loss.cpu) {
-                        Some(l) => (l.to, l.count) = (now, l.count + count),
-                        None => self.disk_losses.push(loss),
-                    }
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        if let Some(w) = &mut self.writer {
-            match w.flush() {
-                Ok(()) | Err(kpat_klog::Error::DiskFull { .. }) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn write_json(&mut self, j: &Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let Some(w) = &mut self.writer else { return Ok(()) };
-        match w.json(j).and_then(|()| w.flush()) {
-            Ok(()) => Ok(()),
-            Err(kpat_klog::Error::DiskFull { .. }) => {
-                if !self.disk_full {
-                    tell(Note::DiskFull);
-                }
-                self.disk_full = true;
-                Ok(())
-            }
-            Err(e) => Err(e.into()),
-        }
-    }
-
     fn rate_mark(&mut self) {
         let (at, was, _) = self.rate;
         let per_second = (self.sink.records - was) as f64 / at.elapsed().as_secs_f64().max(1e-3);
@@ -524,11 +447,7 @@ impl Recorder {
         self.reserve = None;
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
-        let mut last = kpat_klog::Encoder::new(0, self.options.codec);
-        self.disk_losses.iter().for_each(|l| last.loss(l));
-        if let (Some(w), Some(chunk)) = (&mut self.writer, last.finish()) {
-            w.chunk(chunk)?;
-        }
+        self.write_disk_losses()?;
         self.write_json(&Json::Symbols(symbols), tell)?;
         let summary = self.summary(true, reason);
         self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
@@ -544,74 +463,6 @@ impl Recorder {
             command_code,
             outputs: std::mem::take(&mut self.outputs),
         })
-    }
-}
-
-/// Namespaces whose interfaces and routes are watched: those asked for, else this one and all that have a name.
-fn watched(options: &Options) -> Vec<netlink::NetnsRef> {
-    if !options.netns.is_empty() {
-        return options.netns.clone();
-    }
-    let mut all: Vec<netlink::NetnsRef> = netlink::current_netns().into_iter().collect();
-    for n in netlink::named_netns() {
-        if !all.iter().any(|m| m.inum == n.inum) {
-            all.push(n);
-        }
-    }
-    all
-}
-
-fn devices(watched: &[netlink::NetnsRef]) -> Result<Vec<meta::Device>, netlink::Error> {
-    let mut out = Vec::new();
-    for n in watched {
-        out.extend(netlink::devices(n)?);
-    }
-    Ok(out)
-}
-
-fn interface_ids(options: &Options, devices: &[meta::Device]) -> Result<Vec<u32>, Error> {
-    let mut out = Vec::new();
-    for name in &options.interfaces {
-        let ids: Vec<u32> = devices.iter().filter(|d| d.name == *name).map(|d| d.ifindex).collect();
-        if ids.is_empty() {
-            return Err(Error::NoInterface(name.clone()));
-        }
-        out.extend(ids);
-    }
-    Ok(out)
-}
-
-fn describe(
-    options: &Options,
-    d: &Decision,
-    tracepoints: &[Tracepoint],
-    ring_bytes: usize,
-    cpus: usize,
-) -> meta::Meta {
-    meta::Meta {
-        writer: concat!("kpat ", env!("CARGO_PKG_VERSION")).into(),
-        hostname: kernel::read_line("/proc/sys/kernel/hostname"),
-        kernel_release: kernel::read_line("/proc/sys/kernel/osrelease"),
-        kernel_version: kernel::read_line("/proc/sys/kernel/version"),
-        arch: std::env::consts::ARCH.into(),
-        endian: if cfg!(target_endian = "little") { "little" } else { "big" }.into(),
-        boot_id: kernel::read_line("/proc/sys/kernel/random/boot_id"),
-        cpus: cpus as u32,
-        mechanism: d.mechanism.name().into(),
-        passed_over: d.passed_over.clone(),
-        profile: options.selection.profile.clone(),
-        filter: options.filter.clone(),
-        netns: options.netns.iter().map(|n| n.inum).collect(),
-        command: options.words.clone(),
-        ring_bytes_per_cpu: ring_bytes as u64,
-        functions: plan::function_table(d, tracepoints),
-        left_out: d
-            .left_out
-            .iter()
-            .map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() })
-            .collect(),
-        drop_reasons: d.drop_reasons.clone(),
-        started: sys::clock_anchor(),
     }
 }
 

@@ -1,0 +1,298 @@
+//! rtnetlink's messages as bytes: links, routes and neighbours, and what of them is an event.
+//!
+//! Layouts are those of include/uapi/linux/{netlink,rtnetlink,if_link,neighbour}.h. What is malformed ends the message. Any
+//! bytes may be given; no socket is known here.
+
+use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Sequence number of our questions; announcements have 0 or that of whoever asked for the change.
+pub(super) const QUESTION: u32 = 0x6b70_6174;
+
+pub(super) const NLMSG_ERROR: u16 = 2;
+pub(super) const NLMSG_DONE: u16 = 3;
+
+pub(super) struct Message<'a> {
+    pub(super) kind: u16,
+    sequence: u32,
+    pub(super) body: &'a [u8],
+}
+
+fn half(b: &[u8], at: usize) -> Option<u16> {
+    b.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+pub(super) fn word(b: &[u8], at: usize) -> Option<u32> {
+    b.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn aligned(n: usize) -> usize {
+    n.div_ceil(4) * 4
+}
+
+/// Takes one length-prefixed piece off the front; `None` at the end or where the length cannot be true.
+fn take<'a>(rest: &mut &'a [u8], len: usize, header: usize) -> Option<&'a [u8]> {
+    let piece = rest.get(..len).filter(|p| p.len() >= header)?;
+    *rest = rest.get(aligned(len)..).unwrap_or_default();
+    Some(piece)
+}
+
+pub(super) fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let len = word(rest, 0)? as usize;
+        let m = take(&mut rest, len, 16)?;
+        Some(Message { kind: half(m, 4)?, sequence: word(m, 8)?, body: &m[16..] })
+    })
+}
+
+/// Attributes from `at` on, without the flags in their types.
+fn attributes(b: &[u8], at: usize) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = b.get(at..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let len = half(rest, 0)?.into();
+        let a = take(&mut rest, len, 4)?;
+        Some((half(a, 2)? & 0x3fff, &a[4..]))
+    })
+}
+
+pub(super) fn string(b: &[u8]) -> String {
+    let end = b.iter().position(|c| *c == 0).unwrap_or(b.len());
+    String::from_utf8_lossy(&b[..end]).into_owned()
+}
+
+fn link_address(b: &[u8]) -> String {
+    b.iter().map(|x| format!("{x:02x}")).collect::<Vec<_>>().join(":")
+}
+
+/// By length: 4 IPv4, 16 IPv6, else a link-layer address.
+fn address(b: &[u8]) -> String {
+    if let Ok(v4) = <[u8; 4]>::try_from(b) {
+        Ipv4Addr::from(v4).to_string()
+    } else if let Ok(v6) = <[u8; 16]>::try_from(b) {
+        Ipv6Addr::from(v6).to_string()
+    } else {
+        link_address(b)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Link {
+    pub(super) ifindex: u32,
+    flags: u32,
+    carrier: bool,
+    pub(super) name: String,
+    pub(super) link_type: u16,
+    pub(super) mac: String,
+    pub(super) mtu: u32,
+    /// Index of the bridge or bond it belongs to, 0: none.
+    master: u32,
+}
+
+impl Link {
+    fn up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+}
+
+/// A link and its kind, from the body of RTM_NEWLINK or RTM_DELLINK.
+pub(super) fn link(body: &[u8]) -> Option<(Link, String)> {
+    let (mut l, mut kind) = (Link::default(), String::new());
+    (l.link_type, l.ifindex, l.flags) = (half(body, 2)?, word(body, 4)?, word(body, 8)?);
+    l.carrier = l.flags & libc::IFF_LOWER_UP as u32 != 0;
+    for (t, v) in attributes(body, 16) {
+        match t {
+            libc::IFLA_ADDRESS => l.mac = link_address(v),
+            libc::IFLA_IFNAME => l.name = string(v),
+            libc::IFLA_MTU => l.mtu = word(v, 0)?,
+            libc::IFLA_MASTER => l.master = word(v, 0)?,
+            libc::IFLA_CARRIER => l.carrier = *v.first()? != 0,
+            libc::IFLA_LINKINFO => {
+                kind = attributes(v, 0).find(|a| a.0 == 1).map(|a| string(a.1)).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+    // What a link that is down says of its carrier depends on driver and version.
+    l.carrier &= l.up();
+    Some((l, kind))
+}
+
+/// Turns rtnetlink messages of one namespace into events; remembers the links, because other messages only name an index.
+/// Any bytes may be given.
+#[derive(Default)]
+pub struct Decoder {
+    netns: u32,
+    links: HashMap<u32, Link>,
+}
+
+impl Decoder {
+    pub fn new(netns: u32) -> Decoder {
+        Decoder { netns, links: HashMap::new() }
+    }
+
+    /// This link was there before the first message.
+    pub(super) fn knows(&mut self, link: Link) {
+        self.links.insert(link.ifindex, link);
+    }
+
+    /// Decodes one datagram. Messages that say nothing new (statistics, a repeated state of a link) make no event.
+    pub fn decode(&mut self, datagram: &[u8], at: BootNs, sink: &mut dyn FnMut(Event)) {
+        for m in messages(datagram) {
+            let said = match m.kind {
+                libc::RTM_NEWLINK => self.link_is(m.body).filter(|_| m.sequence != QUESTION),
+                libc::RTM_DELLINK => self.link_gone(m.body),
+                libc::RTM_NEWROUTE => self.route(m.body).map(|t| (EventKind::Route, 1, 0, t)),
+                libc::RTM_DELROUTE => self.route(m.body).map(|t| (EventKind::Route, 0, 0, t)),
+                libc::RTM_NEWNEIGH => self.neighbour(m.body, false),
+                libc::RTM_DELNEIGH => self.neighbour(m.body, true),
+                _ => None,
+            };
+            if let Some((kind, a, b, text)) = said {
+                let (ctx, packet, netns) = (Context::Unknown, PacketId::NONE, self.netns);
+                sink(Event { kind, ctx, pid: 0, at, packet, netns, a, b, text });
+            }
+        }
+    }
+
+    fn name(&self, ifindex: u32) -> String {
+        self.links.get(&ifindex).map_or_else(|| format!("if{ifindex}"), |l| l.name.clone())
+    }
+
+    fn link_is(&mut self, body: &[u8]) -> Option<Said> {
+        if of_bridge(body) {
+            return None;
+        }
+        let (new, _) = link(body)?;
+        let old = self.links.insert(new.ifindex, new.clone());
+        if old.as_ref() == Some(&new) {
+            return None;
+        }
+        let state = match (new.up(), new.carrier) {
+            (false, _) => "down",
+            (true, true) => "up carrier",
+            (true, false) => "up no-carrier",
+        };
+        let mut text = format!("{} {state}", new.name);
+        match old {
+            None => text += " (new)",
+            Some(old) => {
+                if old.mtu != new.mtu {
+                    text += &format!(" mtu {}", new.mtu);
+                }
+                if old.mac != new.mac {
+                    text += &format!(" address {}", new.mac);
+                }
+                match new.master {
+                    m if m == old.master => {}
+                    0 => text += &format!(" left {}", self.name(old.master)),
+                    m => text += &format!(" master {}", self.name(m)),
+                }
+                if old.name != new.name {
+                    text += &format!(" (was {})", old.name);
+                }
+            }
+        }
+        Some((EventKind::Link, new.ifindex.into(), new.flags.into(), text))
+    }
+
+    fn link_gone(&mut self, body: &[u8]) -> Option<Said> {
+        if of_bridge(body) {
+            return None;
+        }
+        let (gone, _) = link(body)?;
+        let name = if gone.name.is_empty() { self.name(gone.ifindex) } else { gone.name };
+        self.links.remove(&gone.ifindex);
+        Some((EventKind::Link, gone.ifindex.into(), gone.flags.into(), format!("{name} removed")))
+    }
+
+    fn route(&self, body: &[u8]) -> Option<String> {
+        const CLONED: u32 = 0x200;
+        let (prefix, kind) = (*body.get(1)?, *body.get(7)?);
+        if word(body, 8)? & CLONED != 0 {
+            return None;
+        }
+        let full = if body[0] as i32 == libc::AF_INET6 { 128 } else { 32 };
+        let mut table = u32::from(body[4]);
+        let (mut to, mut how, mut tail) = ("default".to_string(), String::new(), String::new());
+        for (t, v) in attributes(body, 12) {
+            match t {
+                libc::RTA_DST if prefix == full => to = address(v),
+                libc::RTA_DST => to = format!("{}/{prefix}", address(v)),
+                libc::RTA_TABLE => table = word(v, 0)?,
+                libc::RTA_PREFSRC => tail += &format!(" src {}", address(v)),
+                libc::RTA_PRIORITY => tail += &format!(" metric {}", word(v, 0)?),
+                RTA_NH_ID => tail += &format!(" nhid {}", word(v, 0)?),
+                libc::RTA_MULTIPATH => {
+                    let mut rest = v;
+                    while let Some(hop) = half(rest, 0).and_then(|len| take(&mut rest, len.into(), 8)) {
+                        how += &format!(" nexthop{} dev {}", via(hop, 8), self.name(word(hop, 4)?));
+                        how += &format!(" weight {}", u32::from(hop[3]) + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut text = match KINDS.split(' ').nth(kind.into()) {
+            Some("unicast") | None => String::new(),
+            Some(name) => format!("{name} "),
+        };
+        text += &to;
+        text += &via(body, 12);
+        if let Some(ifindex) = attributes(body, 12).find(|a| a.0 == libc::RTA_OIF).and_then(|a| word(a.1, 0))
+        {
+            text += &format!(" dev {}", self.name(ifindex));
+        }
+        text += &how;
+        match table {
+            254 => {}
+            255 => text += " table local",
+            n => text += &format!(" table {n}"),
+        }
+        Some(text + &tail)
+    }
+
+    fn neighbour(&self, body: &[u8], gone: bool) -> Option<Said> {
+        let (family, ifindex, state) = (*body.first()?, word(body, 4)?, half(body, 8)?);
+        let find = |t| attributes(body, 12).find(move |a| a.0 == t).map(|a| a.1);
+        let (to, at) = (find(libc::NDA_DST), find(libc::NDA_LLADDR));
+        let mut text = if family as i32 == libc::AF_BRIDGE {
+            format!("{} dev {} fdb", link_address(at?), self.name(ifindex))
+        } else {
+            let lladdr = at.map(|a| format!(" lladdr {}", link_address(a))).unwrap_or_default();
+            format!("{}{lladdr} dev {}", address(to?), self.name(ifindex))
+        };
+        let names = STATES.split(' ').enumerate().filter(|(bit, _)| state >> bit & 1 != 0).map(|(_, s)| s);
+        for word in if gone { vec!["removed"] } else { names.collect() } {
+            text += " ";
+            text += word;
+        }
+        Some((EventKind::Neighbour, if gone { 0 } else { state.into() }, ifindex.into(), text))
+    }
+}
+
+/// Kind, a, b, text.
+type Said = (EventKind, u64, u64, String);
+
+const RTA_NH_ID: u16 = 30;
+
+/// RTN_*, from 0 on.
+const KINDS: &str = "unspec unicast local broadcast anycast multicast blackhole unreachable prohibit throw";
+
+/// NUD_*, from bit 0 on.
+const STATES: &str = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED NOARP PERMANENT";
+
+/// A bridge says of its ports what changed in the bridge; a port that "goes" has only left it.
+fn of_bridge(body: &[u8]) -> bool {
+    body.first().is_some_and(|family| i32::from(*family) == libc::AF_BRIDGE)
+}
+
+/// The gateway among the attributes, of either family.
+fn via(b: &[u8], at: usize) -> String {
+    let gateway = attributes(b, at).find_map(|(t, v)| match t {
+        libc::RTA_GATEWAY => Some(v),
+        libc::RTA_VIA => v.get(2..),
+        _ => None,
+    });
+    gateway.map(|g| format!(" via {}", address(g))).unwrap_or_default()
+}
