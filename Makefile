@@ -3,7 +3,7 @@
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: help build demo test lint lab bench install clean setup-build setup-test
+.PHONY: help ui build demo test lint lab bench install clean setup-build setup-test
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -18,10 +18,14 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' Makefile
 	@echo "PREFIX=$(PREFIX) is where install puts things; DESTDIR is put before it."
 
-build: setup-build ## compiler and headers if they are missing, then target/release/kpat
+ui: setup-build ## the page of kpat view, ui/dist
+	@scripts/ui
+
+build: ui ## compiler and headers if they are missing, then target/release/kpat
 	@scripts/quiet "building kpat" cargo build --release --locked
 
 demo: setup-test ## real packets through a router: recorded, captured, joined, looked up
+	@scripts/ui
 	@scripts/quiet "building kpat" cargo build --release --locked
 	@scripts/demo
 
@@ -33,10 +37,11 @@ lint: setup-test ## rustfmt and clippy, nothing may be left
 	@scripts/test format lint
 
 lab: setup-test ## Debian's kernels 6.1, 6.12 and 7.2 for QEMU, then every scenario and test on each
-	@scripts/test build kernels lab-full
+	@scripts/test ui build kernels lab-full
 
 bench: setup-test ## overhead against peers; results in bench/runs
 	@[ -x bench/run ] || { echo "make bench: bench/run is not here; this checkout has no benchmarks" >&2; exit 1; }
+	@scripts/ui
 	@scripts/quiet "building kpat" cargo build --release --locked
 	@bench/run
 
@@ -52,8 +57,8 @@ install: build ## binary, manual pages and completions below PREFIX
 	@echo "installed below $(DESTDIR)$(PREFIX): bin/kpat, manual pages, completions"
 
 clean: ## what was built and what the demo made; fetched kernels stay (.lab)
-	@rm -rf "$(TARGET)" demo-out
-	@echo "removed $(TARGET) and demo-out; the kernels of the lab stay in .lab"
+	@rm -rf "$(TARGET)" demo-out ui/dist ui/node_modules
+	@echo "removed $(TARGET), demo-out and the page; the kernels of the lab stay in .lab"
 
 setup-build:
 	@scripts/setup build

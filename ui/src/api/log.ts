@@ -1,0 +1,37 @@
+// The log that is looked at: what it is, and whether it still grows.
+
+import { signal } from "@preact/signals";
+import { Refused, ask, changes } from "./ask.ts";
+import { generation } from "./question.ts";
+import type { Info } from "./types.ts";
+
+export const log = signal<Info | null>(null);
+export const logError = signal<Refused | null>(null);
+
+async function load(): Promise<void> {
+  try {
+    log.value = await ask<Info>("info");
+    logError.value = null;
+  } catch (e) {
+    logError.value = e instanceof Refused ? e : new Refused(String(e), null);
+  }
+}
+
+const AGAIN_MS = 2000;
+
+/** Opens the log, and follows it while it is read into memory or still recorded. */
+export async function openLog(): Promise<void> {
+  await load();
+  while (log.value && (log.value.live || !log.value.loaded)) {
+    try {
+      await changes((g) => {
+        if (g === generation.value) return;
+        void load().then(() => (generation.value = g));
+      }, new AbortController().signal);
+    } catch {
+      // The service is gone or slow: the next attempt says which.
+    }
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+    await load();
+  }
+}

@@ -1,0 +1,200 @@
+// The frame around every view: what log this is, where one can go, the filter and the strip that all views share, the
+// chosen packet beside them, and the line that says how far to trust it all.
+
+import { useComputed, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { log, logError, openLog } from "../api/log.ts";
+import { device } from "../api/ask.ts";
+import { useQuestion } from "../api/question.ts";
+import type { Info, Overview, Packet } from "../api/types.ts";
+import { go, place } from "../base/place.ts";
+import { choice, choose, type Choice } from "../base/theme.ts";
+import { count, many, seen, share, shortSpan } from "../base/units.ts";
+import { PacketPane } from "../views/packet/packet.tsx";
+import { FilterBar } from "../widgets/filter.tsx";
+import { Split } from "../widgets/split.tsx";
+import { Empty, Failed } from "../widgets/states.tsx";
+import { Strip } from "../widgets/strip.tsx";
+import { Help } from "./help.tsx";
+import { VIEWS } from "./views.ts";
+
+const FILTER = "filter";
+/** From this width on the packet stands beside the view, else below it. */
+const BESIDE = 1800;
+const BINS = 400;
+
+const NEXT: Record<Choice, Choice> = { system: "light", light: "dark", dark: "system" };
+const LOOK: Record<Choice, string> = { system: "◐", light: "○", dark: "●" };
+
+function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
+  return (
+    <header class="top">
+      <a class="brand" href="#/packets" title="kpat: what the kernel did with a packet">
+        <svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true">
+          <rect x="1" y="2" width="16" height="3" rx="1" />
+          <rect x="4" y="7.5" width="10" height="3" rx="1" opacity=".75" />
+          <rect x="7" y="13" width="6" height="3" rx="1" opacity=".5" />
+        </svg>
+        kpat
+      </a>
+      <span class="top-log" title={`${info.name} on ${info.host}`}>
+        <b>{seen(info.name)}</b>
+        <span class="muted">{seen(info.host)} · Linux {seen(info.kernel)}</span>
+      </span>
+      {info.live && (
+        <span class="badge live" title="The recording goes on; the page follows it">
+          <i aria-hidden="true" /> live
+        </span>
+      )}
+      {info.device_names.length > 0 && (
+        <label class="check">
+          Device
+          <select value={place.value.device ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null })}>
+            {info.device_names.map((d) => <option key={d} value={d}>{seen(d)}</option>)}
+          </select>
+        </label>
+      )}
+      <nav class="views" aria-label="Views">
+        {VIEWS.map((v, i) => (
+          <a key={v.id} href={`#/${v.id}`} title={`${v.words} (${i + 1})`} aria-current={here().id === v.id ? "page" : undefined}
+            onClick={(e) => {
+              if (e.ctrlKey || e.metaKey || e.shiftKey) return;
+              e.preventDefault();
+              go({ view: v.id });
+            }}>
+            {v.title}
+          </a>
+        ))}
+      </nav>
+      <span class="spring" />
+      <button type="button" class="icon" onClick={help} aria-label="Keys" title="Keys (?)">?</button>
+      <button type="button" class="icon" onClick={() => choose(NEXT[choice.value])} aria-label={`Colours: ${choice.value}. Change to ${NEXT[choice.value]}`} title={`Colours: ${choice.value}`}>
+        <span aria-hidden="true">{LOOK[choice.value]}</span>
+      </button>
+    </header>
+  );
+}
+
+function here() {
+  return VIEWS.find((v) => v.id === place.value.view) ?? VIEWS[0]!;
+}
+
+/** Filters that this log can answer, from its own fields. */
+function examples(info: Info): string[] {
+  return [info.fields.some((f) => f.name === "path_time") ? "tcp and path_time > 1ms" : "tcp"];
+}
+
+function Shared({ info }: { info: Info }): JSX.Element {
+  const p = place.value;
+  const overview = useQuestion<Overview>("overview", { where: p.where, bins: BINS });
+  const chosen = useQuestion<Packet>(p.packet === null ? null : "packet", { id: p.packet });
+  const data = overview.state.value.value;
+  return (
+    <div class="shared">
+      <FilterBar id={FILTER} value={p.where} onApply={(where) => go({ where })} examples={examples(info)} />
+      <div class="shared-strip">
+        {data && data.bins.packets.length > 0 && <Strip data={data} chosen={p.time} onChoose={(time) => go({ time })} mark={chosen.state.value.value?.row.t ?? null} />}
+        {p.time && (
+          <button type="button" class="chip strip-chip" onClick={() => go({ time: null })} title="Show all of the time again">
+            {shortSpan(p.time[1] - p.time[0])} chosen ×
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Bottom({ info }: { info: Info }): JSX.Element {
+  const lost = info.losses.reduce((sum, l) => sum + l.count, 0);
+  const c = info.counts;
+  const matched = info.captures.reduce((sum, x) => sum + x.matched, 0);
+  return (
+    <footer class="bottom">
+      <span>{many(c.packets, "packet")}</span>
+      <span>{many(c.calls, "call")} of {many(c.functions, "function")}</span>
+      <span title="Frames of the captures that belong to a packet">{c.frames ? `${count(matched)} of ${many(c.frames, "frame")} matched` : "no capture"}</span>
+      <span>{shortSpan(info.length_ns)}, {info.cpus} CPUs, {seen(info.mechanism)}</span>
+      {!info.loaded && <span role="status">reading the packets …</span>}
+      <span class="spring" />
+      <a href="#/time" class={lost ? "bad-number" : undefined} onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>
+        {lost ? <><span class="glyph bad" aria-hidden="true">!</span> {count(lost)} lost</> : "nothing lost"}
+      </a>
+      {info.trust_ppm !== null && <a href="#/time" onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>{share(info.trust_ppm / 1e6)} explained</a>}
+    </footer>
+  );
+}
+
+function inField(e: KeyboardEvent): boolean {
+  const el = e.target as HTMLElement | null;
+  return !!el && (/^(INPUT|SELECT|TEXTAREA)$/.test(el.tagName) || el.isContentEditable);
+}
+
+export function Frame(): JSX.Element {
+  const wide = useSignal(innerWidth >= BESIDE);
+  const help = useSignal(false);
+  const view = here();
+  const docked = view.docked && place.value.packet !== null;
+  const info = log.value;
+  device.value = place.value.device;
+  const title = useComputed(() => `${here().title} · ${log.value?.name ?? "kpat"}`);
+  useEffect(() => title.subscribe((t) => (document.title = t)), []);
+  useEffect(() => {
+    const onResize = () => (wide.value = innerWidth >= BESIDE);
+    const onKey = (e: KeyboardEvent) => {
+      if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
+      if (e.key === "Escape" && !inField(e)) {
+        if (help.peek()) help.value = false;
+        else if (here().docked) go({ packet: null });
+        return;
+      }
+      if (inField(e)) return;
+      const nth = VIEWS[Number(e.key) - 1];
+      if (e.key === "/") {
+        e.preventDefault();
+        if (!here().filtered) go({ view: VIEWS[0]!.id });
+        requestAnimationFrame(() => document.getElementById(FILTER)?.focus());
+      } else if (e.key === "?") help.value = !help.peek();
+      else if (nth) go({ view: nth.id });
+    };
+    addEventListener("resize", onResize);
+    addEventListener("keydown", onKey);
+    return () => {
+      removeEventListener("resize", onResize);
+      removeEventListener("keydown", onKey);
+    };
+  }, []);
+
+  if (!info)
+    return logError.value ? (
+      <main class="alone">
+        <h1>kpat</h1>
+        <Failed error={logError.value} again={() => void openLog()} />
+      </main>
+    ) : (
+      <main class="alone" aria-busy="true">
+        <h1>kpat</h1>
+        <Empty title="Opening the log …" />
+      </main>
+    );
+  const Draw = view.draw;
+  return (
+    <div class={`frame${view.filtered ? " filtered" : ""}`}>
+      <Top info={info} help={() => (help.value = true)} />
+      {view.filtered && <Shared info={info} />}
+      <main aria-label={view.title}>
+        <h1 class="hidden">{view.title}</h1>
+        <Split
+          key={wide.value ? "row" : "column"}
+          name={`dock-${view.id}`}
+          direction={wide.value ? "row" : "column"}
+          start={wide.value ? 0.5 : 0.42}
+          first={<Draw key={`${view.id} ${place.value.device}`} />}
+          second={docked ? <PacketPane dock /> : null}
+        />
+      </main>
+      <Bottom info={info} />
+      {help.value && <Help close={() => (help.value = false)} />}
+    </div>
+  );
+}

@@ -1,0 +1,22 @@
+// Where the page begins.
+
+import "./app.css";
+import { effect } from "@preact/signals";
+import { render } from "preact";
+import { takeToken } from "../api/ask.ts";
+import { openLog } from "../api/log.ts";
+import { followAddress, place } from "../base/place.ts";
+import { followTheme } from "../base/theme.ts";
+import { Frame } from "./frame.tsx";
+
+takeToken();
+followTheme();
+followAddress();
+let opened: string | null | undefined;
+effect(() => {
+  const device = place.value.device;
+  if (device === opened) return;
+  opened = device;
+  void openLog();
+});
+render(<Frame />, document.getElementById("app")!);

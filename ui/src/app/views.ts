@@ -1,0 +1,11 @@
+// Every view of the page, in the order of its tabs. A new view is its folder and one line here.
+
+import type { View } from "../views/view.ts";
+import { events } from "../views/events/events.tsx";
+import { functions } from "../views/functions/functions.tsx";
+import { packet } from "../views/packet/packet.tsx";
+import { packets } from "../views/packets/packets.tsx";
+import { phases } from "../views/phases/phases.tsx";
+import { trust } from "../views/trust/trust.tsx";
+
+export const VIEWS: View[] = [packets, packet, functions, phases, trust, events];

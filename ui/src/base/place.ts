@@ -1,0 +1,73 @@
+// Where the reader is: which view, which packet, which function, which filter. It is in the address, so that links,
+// back and forward work; everything else a view keeps for itself.
+
+import { batch, signal } from "@preact/signals";
+
+export interface Place {
+  view: string;
+  where: string;
+  /** The piece of time that was brushed, ns since the log's start. */
+  time: [number, number] | null;
+  packet: number | null;
+  func: number | null;
+  /** Of a log of several devices. */
+  device: string | null;
+}
+
+export const START: Place = { view: "", where: "", time: null, packet: null, func: null, device: null };
+
+export function writePlace(p: Place): string {
+  const parts: string[] = [];
+  if (p.where) parts.push(`where=${encodeURIComponent(p.where)}`);
+  if (p.time) parts.push(`time=${Math.round(p.time[0])}-${Math.round(p.time[1])}`);
+  if (p.packet !== null) parts.push(`packet=${p.packet}`);
+  if (p.func !== null) parts.push(`func=${p.func}`);
+  if (p.device !== null) parts.push(`device=${encodeURIComponent(p.device)}`);
+  return `#/${p.view}${parts.length ? `?${parts.join("&")}` : ""}`;
+}
+
+/** What an address says; parts that make no sense are as if they were not there. */
+export function readPlace(hash: string): Place {
+  const found = /^#\/([a-z]*)(?:\?(.*))?$/.exec(hash);
+  if (!found) return START;
+  const params = new URLSearchParams(found[2] ?? "");
+  const whole = (name: string) => {
+    const text = params.get(name);
+    return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null;
+  };
+  const time = /^(\d{1,15})-(\d{1,15})$/.exec(params.get("time") ?? "");
+  return {
+    view: found[1] ?? "",
+    where: params.get("where") ?? "",
+    time: time && Number(time[1]) < Number(time[2]) ? [Number(time[1]), Number(time[2])] : null,
+    packet: whole("packet"),
+    func: whole("func"),
+    device: params.get("device"),
+  };
+}
+
+/** The filter as the service is asked: what was typed, and the brushed piece of time. */
+export function asked(where: string, time: [number, number] | null): string {
+  if (!time) return where;
+  const piece = `time >= ${Math.round(time[0])}ns and time <= ${Math.round(time[1])}ns`;
+  return where.trim() ? `(${where}) and ${piece}` : piece;
+}
+
+export const place = signal<Place>(START);
+
+/** Go there. `quietly` replaces the entry in the history: for moves too small to come back to. */
+export function go(to: Partial<Place>, quietly = false): void {
+  const next = { ...place.value, ...to };
+  const hash = writePlace(next);
+  if (hash === location.hash) return;
+  history[quietly ? "replaceState" : "pushState"](null, "", hash);
+  place.value = next;
+}
+
+/** Follow the address from now on. */
+export function followAddress(): void {
+  const read = () => batch(() => (place.value = readPlace(location.hash)));
+  addEventListener("popstate", read);
+  addEventListener("hashchange", read);
+  read();
+}

@@ -1,0 +1,232 @@
+// Moments: drops with reason and place, links, routes, states, retransmissions; on one axis and in a list.
+
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { ask } from "../../api/ask.ts";
+import { log } from "../../api/log.ts";
+import { Pages } from "../../api/pages.ts";
+import { generation, useQuestion } from "../../api/question.ts";
+import type { Event, Events, Overview } from "../../api/types.ts";
+import { asked, go, place } from "../../base/place.ts";
+import { Scale, tickWords, ticks } from "../../base/scale.ts";
+import { NONE, count, many, moment, seen } from "../../base/units.ts";
+import { Canvas, type Pen } from "../../widgets/canvas.tsx";
+import { Answer, Empty, Failed } from "../../widgets/states.tsx";
+import { hatch } from "../../widgets/strip.tsx";
+import { Table, type Column } from "../../widgets/table.tsx";
+import type { View } from "../view.ts";
+import { dropPlaces, marks, type Mark } from "./model.ts";
+import "./events.css";
+
+const LANE = 24;
+const GUTTER = 132;
+/** As many as the axis is drawn from; the list has all. */
+const DRAWN = 4000;
+const BINS = 240;
+
+const COLUMNS: Column<Event>[] = [
+  { key: "t", title: "Time s", width: 96, align: "right", draw: (r) => moment(r.t) },
+  { key: "kind", title: "Kind", width: 130, draw: (r) => seen(r.kind) },
+  { key: "packet", title: "Packet", width: 72, align: "right", draw: (r) => (r.packet === null ? <span class="none">{NONE}</span> : <span class="link">{r.packet}</span>) },
+  { key: "reason", title: "Reason", width: 200, from: 700, draw: (r) => seen(r.reason), hint: (r) => r.reason },
+  { key: "place", title: "Place", words: "Function, or device", width: 200, from: 860, draw: (r) => <span class="mono">{seen(r.place)}</span>, hint: (r) => r.place },
+  { key: "words", title: "What", draw: (r) => seen(r.words), hint: (r) => r.words },
+  { key: "cpu", title: "CPU", width: 52, align: "right", from: 600, draw: (r) => (r.cpu < 0 ? NONE : r.cpu) },
+];
+
+function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; density: Overview | null; kinds: [string, number][]; onChoose: (e: Event) => void; chosen: number | null }): JSX.Element {
+  const width = useRef(1);
+  const drawn = useRef<Mark[]>([]);
+  const tip = useSignal<{ x: number; y: number; mark: Mark } | null>(null);
+  const [from, to] = place.value.time ?? [0, Math.max(1, log.value?.length_ns ?? 1)];
+  const height = (kinds.length + 1) * LANE + 22;
+  const laneY = (lane: number) => (lane + 1) * LANE;
+  const paint = ({ g, width: w, height: h, color }: Pen) => {
+    width.current = w;
+    const s = new Scale(from, to, GUTTER, w - 12);
+    g.clearRect(0, 0, w, h);
+    g.font = `11px ${color("sans")}`;
+    g.textBaseline = "middle";
+    for (const l of log.value?.losses ?? []) if (l.to >= from && l.from <= to) hatch(g, Math.max(GUTTER, s.at(l.from)), 0, Math.max(2, s.at(l.to) - s.at(l.from)), h - 22, color("loss"));
+    const cols = ticks(from, to, Math.max(2, (w - GUTTER) / 120));
+    const words = tickWords(cols);
+    cols.forEach((t, i) => {
+      const x = Math.round(s.at(t)) + 0.5;
+      g.strokeStyle = color("line");
+      g.beginPath();
+      g.moveTo(x, 0);
+      g.lineTo(x, h - 18);
+      g.stroke();
+      g.fillStyle = color("muted");
+      g.fillText(words[i]!, Math.min(x + 3, w - 44), h - 9);
+    });
+    if (density) {
+      const n = density.bins.packets.length;
+      const most = Math.max(1, ...density.bins.packets);
+      const d = new Scale(0, n, s.at(density.from), s.at(density.to));
+      g.fillStyle = color("density");
+      density.bins.packets.forEach((v, i) => {
+        const tall = v ? Math.max(2, Math.sqrt(v / most) * (LANE - 5)) : 0;
+        g.fillRect(Math.max(GUTTER, d.at(i)), LANE - tall, Math.max(1, d.at(i + 1) - d.at(i) - 0.5), tall);
+      });
+      g.fillStyle = color("muted");
+      g.fillText("packets", 12, LANE / 2);
+    }
+    kinds.forEach(([kind, n], i) => {
+      const y = laneY(i);
+      g.strokeStyle = color("line");
+      g.beginPath();
+      g.moveTo(0, y + 0.5);
+      g.lineTo(w, y + 0.5);
+      g.stroke();
+      g.fillStyle = color("text");
+      g.fillText(seen(kind), 12, y + LANE / 2);
+      g.fillStyle = color("muted");
+      g.textAlign = "right";
+      g.fillText(count(n), GUTTER - 10, y + LANE / 2);
+      g.textAlign = "left";
+    });
+    drawn.current = marks(events, kinds.map(([k]) => k), (t) => s.at(t), 5);
+    for (const m of drawn.current) {
+      if (m.x < GUTTER) continue;
+      const y = laneY(m.lane) + LANE / 2;
+      g.fillStyle = g.strokeStyle = color(/drop/.test(m.kind) ? "drop" : /retrans/.test(m.kind) ? "retransmission" : "wire");
+      const size = Math.min(9, 3 + Math.log2(m.events.length));
+      if (/drop/.test(m.kind)) {
+        g.lineWidth = 2;
+        g.beginPath();
+        g.moveTo(m.x - size, y - size);
+        g.lineTo(m.x + size, y + size);
+        g.moveTo(m.x + size, y - size);
+        g.lineTo(m.x - size, y + size);
+        g.stroke();
+        g.lineWidth = 1;
+      } else {
+        g.beginPath();
+        g.moveTo(m.x, y - size - 1);
+        g.lineTo(m.x + size, y);
+        g.lineTo(m.x, y + size + 1);
+        g.lineTo(m.x - size, y);
+        g.fill();
+      }
+    }
+    if (chosen !== null) {
+      g.fillStyle = color("accent");
+      g.fillRect(s.at(chosen) - 0.75, 0, 1.5, h - 22);
+    }
+  };
+  const under = (x: number, y: number) => drawn.current.find((m) => laneY(m.lane) === Math.floor(y / LANE) * LANE && Math.abs(m.x - x) < 8);
+  return (
+    <div class="events-axis" style={{ height: `${height}px` }}>
+      <Canvas
+        paint={paint}
+        height={height}
+        role="img"
+        label={`Events over time: ${kinds.map(([k, n]) => `${count(n)} ${k}`).join(", ")}. The list below has each.`}
+        onPointerMove={(e) => {
+          const mark = under(e.offsetX, e.offsetY);
+          tip.value = mark ? { x: e.offsetX, y: e.offsetY, mark } : null;
+        }}
+        onPointerLeave={() => (tip.value = null)}
+        onClick={(e) => {
+          const m = under(e.offsetX, e.offsetY);
+          if (m) onChoose(m.events[0]!);
+        }}
+      />
+      {tip.value && (
+        <div class="tip" style={tip.value.x > width.current / 2 ? { right: `${width.current - tip.value.x + 10}px`, top: `${tip.value.y + 10}px` } : { left: `${tip.value.x + 10}px`, top: `${tip.value.y + 10}px` }}>
+          {tip.value.mark.events.slice(0, 4).map((e, i) => (
+            <div key={i}>{moment(e.t)} s {seen(e.reason || e.words)}{e.packet !== null && `, packet ${e.packet}`}</div>
+          ))}
+          {tip.value.mark.events.length > 4 && <div>and {count(tip.value.mark.events.length - 4)} more</div>}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function List({ where, kind, jump }: { where: string; kind: string; jump: { value: Event | null } }): JSX.Element {
+  const current = useSignal<number | null>(null);
+  const key = JSON.stringify([where, kind, generation.value]);
+  const pages = useMemo(() => new Pages<Event>((from, n, signal) => ask<Events>("events", { where, kind, from, count: n }, { signal })), [key]);
+  useEffect(() => {
+    current.value = null;
+    return () => pages.end();
+  }, [pages]);
+  pages.version.value;
+  const wanted = jump.value;
+  useEffect(() => {
+    if (!wanted) return;
+    const i = Array.from({ length: pages.total.value ?? 0 }, (_, k) => k).findIndex((k) => pages.row(k)?.t === wanted.t && pages.row(k)?.kind === wanted.kind);
+    if (i >= 0) current.value = i;
+  }, [wanted]);
+  if (pages.error.value) return <Failed error={pages.error.value} />;
+  if (pages.total.value === 0) return <Empty title="No event">{where || kind ? "Nothing fits this filter." : "Neither drops nor changes of links, routes or states were recorded."}</Empty>;
+  return (
+    <Table id="events" label="Events" columns={COLUMNS} total={pages.total.value ?? 0} row={(i) => pages.row(i)} need={(a, b) => pages.need(a, b)} current={current.value}
+      rowClass={(r) => (/drop/.test(r.kind) ? "e-drop" : /retrans/.test(r.kind) ? "e-retransmission" : "")}
+      onCurrent={(i, pressed) => {
+        current.value = i;
+        const packet = pages.row(i)?.packet;
+        if (packet !== null && packet !== undefined) go({ packet }, !pressed);
+      }} />
+  );
+}
+
+function Whole(): JSX.Element {
+  const where = asked(place.value.where, place.value.time);
+  const kind = useSignal("");
+  const jump = useSignal<Event | null>(null);
+  const question = useQuestion<Events>("events", { where, from: 0, count: DRAWN });
+  const [from, to] = place.value.time ?? [null, null];
+  const density = useQuestion<Overview>("overview", { where: place.value.where, bins: BINS, from, to });
+  return (
+    <Answer asked={question} what="Reading the events">
+      {(data) => {
+        const drops = dropPlaces(data.rows);
+        const kinds = [...data.kinds].sort((a, b) => b[1] - a[1]);
+        const shown = kinds.filter(([k]) => !kind.value || k === kind.value);
+        return (
+          <div class="events">
+            {kinds.length > 0 && (
+              <>
+                <div class="bar">
+                  <label class="check">
+                    Kind
+                    <select value={kind.value} onChange={(e) => (kind.value = e.currentTarget.value)}>
+                      <option value="">all</option>
+                      {kinds.map(([k, n]) => <option key={k} value={k}>{`${seen(k)} (${count(n)})`}</option>)}
+                    </select>
+                  </label>
+                  {drops.slice(0, 4).map((d) => (
+                    <button key={`${d.reason} ${d.place}`} type="button" class="chip" title={`Packets dropped for this reason${d.place ? `, at ${d.place}` : ""}`} onClick={() => go({ view: "packets", where: `drop == "${d.reason}"` })}>
+                      <span class="glyph drop" aria-hidden="true">✕</span> {count(d.count)} {seen(d.reason)}{d.place && <span class="muted"> {seen(d.place)}</span>}
+                    </button>
+                  ))}
+                  <span class="spring" />
+                  <span class="muted">{data.total > data.rows.length ? `axis: the first ${count(data.rows.length)} of ${many(data.total, "event")}` : many(data.total, "event")}</span>
+                </div>
+                <Axis density={density.state.value.value} events={data.rows} kinds={shown.slice(0, 10)} chosen={jump.value?.t ?? null}
+                  onChoose={(e) => {
+                    jump.value = e;
+                    if (e.packet !== null) go({ packet: e.packet });
+                  }} />
+              </>
+            )}
+            <div class="events-list"><List where={where} kind={kind.value} jump={jump} /></div>
+          </div>
+        );
+      }}
+    </Answer>
+  );
+}
+
+export const events: View = {
+  id: "events",
+  title: "Events",
+  words: "Drops, links, routes, states, retransmissions",
+  filtered: true,
+  docked: true,
+  draw: Whole,
+};

@@ -1,0 +1,103 @@
+// Everything known of one packet: its way in time, its calls, its headers, its frames. Stands alone or beside a list.
+
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { useQuestion } from "../../api/question.ts";
+import type { Packet } from "../../api/types.ts";
+import { go, place } from "../../base/place.ts";
+import { many, seen } from "../../base/units.ts";
+import { Protocol, Span, Verdict, Warning } from "../../widgets/marks.tsx";
+import { Split } from "../../widgets/split.tsx";
+import { Answer, Empty } from "../../widgets/states.tsx";
+import type { View } from "../view.ts";
+import { Calls } from "./calls.tsx";
+import { Crossings, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
+import { Timeline } from "./timeline.tsx";
+import "./packet.css";
+
+function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
+  const r = packet.row;
+  return (
+    <header class="packet-head">
+      <h2>Packet {r.id}</h2>
+      <Protocol name={r.proto} />
+      <span class="mono">{seen(r.src)} → {seen(r.dst)}</span>
+      <span class="packet-info" title={r.info}>{seen(r.info)}</span>
+      <span class="spring" />
+      <dl class="facts">
+        <div><dt>verdict</dt><dd><Verdict verdict={r.verdict} drop={r.drop} /></dd></div>
+        {(r.if_in || r.if_out) && <div><dt>in → out</dt><dd class="mono">{seen(r.if_in ?? "·")} → {seen(r.if_out ?? "·")}</dd></div>}
+        <div><dt>path</dt><dd><Span ns={r.path_ns} /></dd></div>
+        <div><dt>in functions</dt><dd><Span ns={r.kernel_ns} /></dd></div>
+        <div><dt>calls</dt><dd>{r.calls}</dd></div>
+        {packet.process && <div><dt>process</dt><dd>{seen(packet.process.comm)} {packet.process.pid}</dd></div>}
+      </dl>
+      {dock && (
+        <>
+          <button type="button" class="icon" title="Open alone (Enter in the list)" aria-label="Open the packet alone" onClick={() => go({ view: "packet" })}>⤢</button>
+          <button type="button" class="icon" title="Close (Escape)" aria-label="Close the packet" onClick={() => go({ packet: null })}>×</button>
+        </>
+      )}
+    </header>
+  );
+}
+
+function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
+  const func = place.value.func;
+  const chosen = useSignal<number | null>(null);
+  useEffect(() => {
+    chosen.value = (func !== null ? packet.calls.find((c) => c.func === func)?.id : undefined) ?? null;
+  }, [packet, func]);
+  const lost = packet.losses.reduce((sum, l) => sum + l.count, 0);
+  return (
+    <article class="packet" aria-label={`Packet ${packet.row.id}`}>
+      <Head packet={packet} dock={dock} />
+      {lost > 0 && <Warning>{`${many(lost, "record")} of the log ${lost === 1 ? "was" : "were"} lost while this packet lived (${packet.losses.map((l) => l.cause).join(", ")}): calls may be missing.`}</Warning>}
+      <div class="packet-body">
+        <Split
+          name={dock ? "dock" : "packet"}
+          direction="row"
+          start={0.64}
+          first={
+            <Split name={dock ? "dock-time" : "packet-time"} direction="column" start={0.46} first={<Timeline packet={packet} chosen={chosen} />} second={<Calls packet={packet} chosen={chosen} func={func} />} />
+          }
+          second={
+            <div class="sections" tabIndex={0} role="region" aria-label="Facts of the packet">
+              <Wire packet={packet} />
+              <Headers packet={packet} />
+              <PhaseParts packet={packet} />
+              <LineageGraph packet={packet} />
+              <Crossings packet={packet} />
+            </div>
+          }
+        />
+      </div>
+    </article>
+  );
+}
+
+export function PacketPane({ dock }: { dock: boolean }): JSX.Element {
+  const id = place.value.packet;
+  const asked = useQuestion<Packet>(id === null ? null : "packet", { id });
+  if (id === null)
+    return (
+      <Empty title="No packet is chosen">
+        Choose one in <a href="#/packets">Packets</a>, or anywhere else a packet's number stands.
+      </Empty>
+    );
+  return (
+    <Answer asked={asked} what="Reading the packet">
+      {(packet) => <Body packet={packet} dock={dock} />}
+    </Answer>
+  );
+}
+
+export const packet: View = {
+  id: "packet",
+  title: "Packet",
+  words: "One packet's way through the kernel",
+  filtered: false,
+  docked: false,
+  draw: () => <PacketPane dock={false} />,
+};

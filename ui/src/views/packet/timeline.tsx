@@ -1,0 +1,425 @@
+// One packet over CPUs and contexts: nested calls, where it was handed over and waited, when its frames were on the wire
+// and how sure that time is. Long waits are folded. Mouse, wheel and keys move in it; the table beside says the same.
+
+import { useComputed, useSignal, type Signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useMemo, useRef } from "preact/hooks";
+import type { Call, Packet } from "../../api/types.ts";
+import { Scale, panned, tickWords, ticks, zoomed } from "../../base/scale.ts";
+import { many, seen, shortSpan, span } from "../../base/units.ts";
+import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
+import { layerClass, phaseLayer } from "../../widgets/marks.tsx";
+import { hatch } from "../../widgets/strip.tsx";
+import { fold, type Folded } from "./folded.ts";
+import { CONTEXT, layTracks, type Bar } from "./tracks.ts";
+
+const GUTTER = 104;
+const AXIS = 20;
+const LANE = 20;
+const WIRE = 26;
+const BAR = 17;
+const GAP = 8;
+const LEAST_NS = 20;
+
+interface Props {
+  packet: Packet;
+  chosen: Signal<number | null>;
+}
+
+function extent(p: Packet): [number, number] {
+  const ts: number[] = [];
+  for (const c of p.calls) ts.push(c.t, c.t + (c.dur ?? 0));
+  for (const s of p.segments) ts.push(s.from, s.to);
+  for (const f of p.frames) if (f.t !== null) ts.push(f.t);
+  for (const e of p.events) ts.push(e.t);
+  if (!ts.length) ts.push(p.row.t, p.row.t + Math.max(1, p.row.path_ns));
+  let [from, to] = [Infinity, -Infinity];
+  for (const t of ts) [from, to] = [Math.min(from, t), Math.max(to, t)];
+  const margin = Math.max(1, (to - from) * 0.01);
+  return [from - margin, to + margin];
+}
+
+function busy(p: Packet): [number, number][] {
+  const found: [number, number][] = p.calls.map((c) => [c.t, c.t + (c.dur ?? 0)]);
+  for (const f of p.frames) if (f.t !== null) found.push([f.t, f.t]);
+  for (const s of p.segments) if (!s.wait) found.push([s.from, s.to]);
+  // Without functions the phases are moments apart: then work is what is left.
+  return p.calls.some((c) => c.dur) ? found.filter(([a, b], i) => i < p.calls.length || b - a === 0) : found;
+}
+
+export function Timeline({ packet, chosen }: Props): JSX.Element {
+  const folding = useSignal(true);
+  const byHeat = useSignal(false);
+  const { tracks, bars } = useMemo(() => layTracks(packet.calls), [packet]);
+  const [from, to] = useMemo(() => extent(packet), [packet]);
+  const folded = useMemo(() => fold(busy(packet), from, to, folding.value), [packet, folding.value]);
+  const view = useSignal<[number, number]>([0, folded.length]);
+  const shownFor = useRef<Folded>(folded);
+  if (shownFor.current !== folded) {
+    shownFor.current = folded;
+    view.value = [0, folded.length];
+  }
+  const width = useRef(1);
+  const hover = useSignal<{ x: number; y: number; lines: string[] } | null>(null);
+  const drag = useRef<{ x: number; view: [number, number]; moved: boolean } | null>(null);
+  const most = useMemo(() => Math.max(1, ...packet.calls.map((c) => c.self ?? 0)), [packet]);
+
+  const wireTop = AXIS + (packet.segments.length ? LANE : 0);
+  const wires = packet.frames.filter((f) => f.t !== null);
+  const tracksTop = wireTop + (wires.length ? WIRE : 0) + 4;
+  const rowY = (track: number, level: number) => tracksTop + tracks[track]!.row * BAR + track * GAP + level * BAR;
+  const last = tracks.at(-1);
+  const height = Math.max(90, last ? rowY(tracks.length - 1, last.levels) + 8 : tracksTop + 24);
+  const scale = () => new Scale(view.value[0], view.value[1], GUTTER, width.current - 8);
+  const xOf = (t: number) => scale().at(folded.u(t));
+  const folds = useComputed(() => folding.value);
+
+  const paint = (pen: Pen) => {
+    const { g, width: w, height: h, color } = pen;
+    width.current = w;
+    const s = scale();
+    const x = (t: number) => s.at(folded.u(t));
+    g.clearRect(0, 0, w, h);
+    g.font = `11px ${color("sans")}`;
+    g.textBaseline = "middle";
+    g.save();
+    g.beginPath();
+    g.rect(GUTTER, 0, w - GUTTER, h);
+    g.clip();
+    // Folds: time that is not drawn to scale.
+    for (const f of folded.folds) {
+      const [a, b] = [s.at(f.u0), s.at(f.u1)];
+      if (b < GUTTER || a > w) continue;
+      g.fillStyle = color("fold");
+      g.fillRect(a, AXIS, b - a, h - AXIS);
+      g.strokeStyle = color("line-strong");
+      g.setLineDash([2, 3]);
+      g.strokeRect(Math.round(a) + 0.5, AXIS, Math.round(b - a), h);
+      g.setLineDash([]);
+      g.fillStyle = color("muted");
+      const words = shortSpan(f.t1 - f.t0);
+      g.save();
+      g.translate((a + b) / 2, h - 6);
+      g.rotate(-Math.PI / 2);
+      if (b - a > 11) g.fillText(words, 0, 0);
+      g.restore();
+    }
+    // Axis, relative to the first sight of the packet.
+    g.strokeStyle = color("line");
+    for (const p of folded.pieces) {
+      if (p.fold) continue;
+      const [a, b] = [Math.max(GUTTER, s.at(p.u0)), Math.min(w, s.at(p.u1))];
+      if (b - a < 30) continue;
+      const [ta, tb] = [folded.t(s.back(a)) - packet.row.t, folded.t(s.back(b)) - packet.row.t];
+      const marks = ticks(ta, tb, Math.max(1, (b - a) / 90));
+      const words = tickWords(marks);
+      marks.forEach((m, i) => {
+        const at = Math.round(x(m + packet.row.t)) + 0.5;
+        g.beginPath();
+        g.moveTo(at, AXIS - 4);
+        g.lineTo(at, h);
+        g.stroke();
+        g.fillStyle = color("muted");
+        if (at + g.measureText(words[i]!).width + 6 < b + 40) g.fillText(words[i]!, at + 4, AXIS / 2);
+      });
+    }
+    // Phases and waits.
+    for (const seg of packet.segments) {
+      const [a, b] = [x(seg.from), x(seg.to)];
+      if (b < GUTTER || a > w) continue;
+      const wide = Math.max(1, b - a - 1);
+      g.fillStyle = seg.wait ? color("wait") : color(`l-${phaseLayer(seg.phase)}-soft`);
+      g.fillRect(a, AXIS + 2, wide, LANE - 5);
+      if (seg.wait) hatch(g, a, AXIS + 2, wide, LANE - 5, color("wait-line"));
+      g.fillStyle = color("text");
+      const left = Math.max(a, GUTTER);
+      const label = fitted(g, seg.label, Math.min(b, w) - left - 8);
+      if (label) {
+        if (seg.wait) {
+          g.fillStyle = color("wait");
+          g.fillRect(left + 2, AXIS + 4, g.measureText(label).width + 4, LANE - 9);
+          g.fillStyle = color("text");
+        }
+        g.fillText(label, left + 4, AXIS + LANE / 2);
+      }
+    }
+    // Frames: when they were on the wire, as sure as the clocks allow.
+    for (const f of wires) {
+      const at = x(f.t!);
+      const y = wireTop + 9;
+      const [a, b] = [x(f.t! - f.bound_ns), x(f.t! + f.bound_ns)];
+      g.strokeStyle = g.fillStyle = color("wire");
+      g.lineWidth = 1.5;
+      g.beginPath();
+      g.moveTo(a, y);
+      g.lineTo(b, y);
+      for (const end of [a, b]) {
+        g.moveTo(end, y - 4);
+        g.lineTo(end, y + 4);
+      }
+      g.stroke();
+      g.lineWidth = 1;
+      g.globalAlpha = 0.12;
+      g.fillRect(a, wireTop, Math.max(1, b - a), h - wireTop);
+      g.globalAlpha = 1;
+      g.beginPath();
+      g.arc(at, y, 3.5, 0, 7);
+      g.fill();
+      g.fillStyle = color("text");
+      g.fillText(fitted(g, `${f.number} ${f.capture} ${f.side}`, 220), Math.max(at + 7, b + 5), y);
+    }
+    // Calls.
+    const lastPixel = new Map<number, number>();
+    for (const bar of bars) drawBar(pen, bar, x, lastPixel);
+    // Hand-overs: from the call that gave the packet away to the call that took it up.
+    const at = new Map(bars.map((b) => [b.call.id, b]));
+    for (const o of packet.handovers) {
+      const a = o.from_call === null ? undefined : at.get(o.from_call);
+      const b = o.to_call === null ? undefined : at.get(o.to_call);
+      const [x0, x1] = [x(o.from), x(o.to)];
+      if (x1 < GUTTER || x0 > w) continue;
+      const y0 = a ? rowY(a.track, a.level) + BAR / 2 : b ? rowY(b.track, b.level) + BAR / 2 : tracksTop;
+      const y1 = b ? rowY(b.track, b.level) + BAR / 2 : y0;
+      const bend = Math.max(8, Math.min(40, Math.abs(x1 - x0) / 2));
+      g.strokeStyle = g.fillStyle = color("handover");
+      g.lineWidth = 1.5;
+      g.beginPath();
+      g.moveTo(x0, y0);
+      g.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 2, y1);
+      g.stroke();
+      g.beginPath();
+      g.moveTo(x1, y1);
+      g.lineTo(x1 - 6, y1 - 3.5);
+      g.lineTo(x1 - 6, y1 + 3.5);
+      g.fill();
+      g.lineWidth = 1;
+      const words = fitted(g, `${o.kind} ${shortSpan(o.wait)}`, x1 - x0 - 16);
+      if (words) {
+        const half = g.measureText(words).width / 2;
+        g.fillStyle = color("bg");
+        g.fillRect((x0 + x1) / 2 - half - 2, (y0 + y1) / 2 - 7, half * 2 + 4, 14);
+        g.fillStyle = color("handover");
+        g.fillText(words, (x0 + x1) / 2 - half, (y0 + y1) / 2);
+      }
+    }
+    // Losses while the packet lived.
+    for (const l of packet.losses) hatch(g, x(l.from), AXIS, Math.max(2, x(l.to) - x(l.from)), h - AXIS, color("loss"));
+    g.restore();
+    // Gutter.
+    g.fillStyle = color("muted");
+    if (packet.segments.length) g.fillText("phases", 8, AXIS + LANE / 2);
+    if (wires.length) g.fillText("wire", 8, wireTop + 9);
+    tracks.forEach((t, i) => {
+      const y = rowY(i, 0);
+      g.fillStyle = color("text");
+      g.fillText(`CPU ${t.cpu}`, 8, y + BAR / 2);
+      g.fillStyle = color("muted");
+      g.fillText(fitted(g, CONTEXT[t.ctx], GUTTER - 56), 50, y + BAR / 2);
+      g.strokeStyle = color("line");
+      g.beginPath();
+      g.moveTo(0, y - GAP / 2 + 0.5);
+      g.lineTo(w, y - GAP / 2 + 0.5);
+      g.stroke();
+    });
+    g.strokeStyle = color("line");
+    g.beginPath();
+    g.moveTo(GUTTER - 0.5, 0);
+    g.lineTo(GUTTER - 0.5, h);
+    g.stroke();
+  };
+
+  function drawBar({ g, width: w, color }: Pen, bar: Bar, x: (t: number) => number, lastPixel: Map<number, number>): void {
+    const { call, track, level } = bar;
+    const a = x(call.t);
+    const b = x(call.t + (call.dur ?? 0));
+    if (b < GUTTER || a > w) return;
+    const y = rowY(track, level);
+    const layer = layerClass(call.layer);
+    const isChosen = chosen.value === call.id;
+    if (call.point || call.dur === null) {
+      g.fillStyle = color(`l-${layer}`);
+      g.beginPath();
+      g.moveTo(a, y + 2);
+      g.lineTo(a + 4.5, y + BAR / 2);
+      g.lineTo(a, y + BAR - 2);
+      g.lineTo(a - 4.5, y + BAR / 2);
+      g.fill();
+      if (isChosen) {
+        g.strokeStyle = color("accent");
+        g.lineWidth = 2;
+        g.stroke();
+        g.lineWidth = 1;
+      }
+      return;
+    }
+    const wide = Math.max(1, b - a);
+    const row = Math.round(y);
+    if (wide <= 1 && lastPixel.get(row) === Math.round(a) && !isChosen) return;
+    lastPixel.set(row, Math.round(a));
+    g.fillStyle = byHeat.value ? color("heat-0") : color(`l-${layer}-soft`);
+    g.fillRect(a, y, wide, BAR - 1);
+    if (byHeat.value) {
+      g.globalAlpha = Math.sqrt((call.self ?? 0) / most);
+      g.fillStyle = color("heat-1");
+      g.fillRect(a, y, wide, BAR - 1);
+      g.globalAlpha = 1;
+    } else if (wide > 3) {
+      g.fillStyle = color(`l-${layer}`);
+      g.fillRect(a, y, 2, BAR - 1);
+    }
+    if (isChosen) {
+      g.strokeStyle = color("accent");
+      g.lineWidth = 2;
+      g.strokeRect(a + 1, y + 0.5, Math.max(1, wide - 2), BAR - 2);
+      g.lineWidth = 1;
+    }
+    const left = Math.max(a, GUTTER);
+    const label = fitted(g, seen(call.name), Math.min(b, w) - left - 8);
+    if (label) {
+      g.fillStyle = color("text");
+      g.fillText(label, left + 5, y + BAR / 2);
+    }
+  }
+
+  function under(px: number, py: number): { call?: Call; lines: string[] } | null {
+    const near = 3;
+    for (let i = bars.length - 1; i >= 0; i--) {
+      const { call, track, level } = bars[i]!;
+      const y = rowY(track, level);
+      if (py < y || py >= y + BAR) continue;
+      const [a, b] = [xOf(call.t), xOf(call.t + (call.dur ?? 0))];
+      if (px >= a - near && px <= Math.max(b, a + 1) + near) {
+        const times = call.dur === null ? ["no return was recorded"] : [`${span(call.dur)}, of it itself ${span(call.self)}`];
+        if (call.point) times.length = 0;
+        return {
+          call,
+          lines: [seen(call.name) + (call.list ? " (list)" : ""), ...times, `at ${span(call.t - packet.row.t)}, ${CONTEXT[call.ctx]}, CPU ${call.cpu}${call.comm ? `, over ${seen(call.comm)} ${call.pid}` : ""}`],
+        };
+      }
+    }
+    if (py >= wireTop && py < wireTop + WIRE)
+      for (const f of wires)
+        if (Math.abs(xOf(f.t!) - px) < 8 || (px >= xOf(f.t! - f.bound_ns) && px <= xOf(f.t! + f.bound_ns)))
+          return { lines: [`frame ${f.number} of ${seen(f.capture)}, ${seen(f.side)}`, `at ${span(f.t! - packet.row.t)} ± ${span(f.bound_ns)}`, `${Math.round(f.confidence * 100)} % sure, by ${seen(f.key)}`] };
+    if (py >= AXIS && py < AXIS + LANE)
+      for (const s of packet.segments)
+        if (px >= xOf(s.from) && px <= xOf(s.to)) return { lines: [s.label + (s.wait ? " (wait)" : ""), span(s.to - s.from)] };
+    return null;
+  }
+
+  const zoom = (factor: number, pivot = (view.peek()[0] + view.peek()[1]) / 2) => {
+    view.value = zoomed(view.peek()[0], view.peek()[1], factor, pivot, 0, folded.length, Math.min(LEAST_NS, folded.length));
+  };
+  const pan = (part: number) => {
+    const [a, b] = view.peek();
+    view.value = panned(a, b, (b - a) * part, 0, folded.length);
+  };
+  const fit = () => (view.value = [0, folded.length]);
+  const onKeyDown = (e: KeyboardEvent) => {
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    const act: Record<string, () => void> = {
+      w: () => zoom(0.7), s: () => zoom(1.4), a: () => pan(-0.15), d: () => pan(0.15),
+      "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), ArrowLeft: () => pan(-0.1), ArrowRight: () => pan(0.1), "0": fit, Home: fit,
+    };
+    const step = (by: number) => {
+      const i = packet.calls.findIndex((c) => c.id === chosen.peek());
+      const next = packet.calls[Math.max(0, Math.min(packet.calls.length - 1, i + by))];
+      if (!next) return;
+      chosen.value = next.id;
+      const [a, b] = view.peek();
+      const u = folded.u(next.t);
+      if (u < a || u > b) view.value = panned(a, b, u - (a + b) / 2, 0, folded.length);
+    };
+    act["ArrowDown"] = () => step(1);
+    act["ArrowUp"] = () => step(-1);
+    const f = act[e.key];
+    if (!f) return;
+    e.preventDefault();
+    f();
+  };
+  const attach = (el: HTMLCanvasElement) => {
+    const onWheel = (e: WheelEvent) => {
+      // Up and down scroll tall pictures unless a key says zoom; sideways pans.
+      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) pan(e.deltaX / width.current);
+      else zoom(Math.exp(Math.max(-0.5, Math.min(0.5, e.deltaY * 0.0025))), scale().back(e.offsetX));
+      e.preventDefault();
+    };
+    el.addEventListener("wheel", onWheel, { passive: false });
+    return () => el.removeEventListener("wheel", onWheel);
+  };
+  const wheel = useRef(attach);
+  wheel.current = attach;
+
+  const shownNs = folded.t(view.value[1]) - folded.t(view.value[0]);
+  const tip = hover.value;
+  return (
+    <div class="timeline">
+      <div class="bar">
+        <span class="bar-words">{shortSpan(shownNs)} shown</span>
+        <span class="spring" />
+        <label class="check">
+          <input type="checkbox" checked={folds.value} onChange={(e) => (folding.value = e.currentTarget.checked)} /> fold long waits
+        </label>
+        <label class="check">
+          <input type="checkbox" checked={byHeat.value} onChange={(e) => (byHeat.value = e.currentTarget.checked)} /> colour by self time
+        </label>
+        <button type="button" class="icon" title="Zoom out (s, −)" aria-label="Zoom out" onClick={() => zoom(1.6)}>−</button>
+        <button type="button" class="icon" title="Zoom in (w, +)" aria-label="Zoom in" onClick={() => zoom(0.6)}>+</button>
+        <button type="button" class="button small" title="The whole way (0)" onClick={fit}>Fit</button>
+      </div>
+      <div class="timeline-box">
+        <div class="timeline-tall" style={{ height: `${height}px` }}>
+          <Canvas
+            key={folding.value ? "f" : "p"}
+            paint={paint}
+            height={height}
+            attach={(el) => wheel.current(el)}
+            tabIndex={0}
+            role="img"
+            label={`Timeline of packet ${packet.row.id ?? ""}: ${many(packet.calls.length, "call")} on ${many(tracks.length, "track")}, ${many(wires.length, "wire frame")}. W and S zoom, A and D or the arrows move, up and down go from call to call. The table of calls says the same in words.`}
+            onKeyDown={onKeyDown}
+            onPointerDown={(e) => {
+              if (e.button !== 0) return;
+              e.currentTarget.setPointerCapture(e.pointerId);
+              drag.current = { x: e.clientX, view: view.peek(), moved: false };
+            }}
+            onPointerMove={(e) => {
+              const d = drag.current;
+              if (d) {
+                const by = e.clientX - d.x;
+                if (Math.abs(by) > 3) d.moved = true;
+                if (d.moved) view.value = panned(d.view[0], d.view[1], (-by / (width.current - GUTTER)) * (d.view[1] - d.view[0]), 0, folded.length);
+                hover.value = null;
+                return;
+              }
+              const found = under(e.offsetX, e.offsetY);
+              hover.value = found ? { x: e.offsetX, y: e.offsetY, lines: found.lines } : null;
+            }}
+            onPointerLeave={() => (hover.value = null)}
+            onPointerUp={(e) => {
+              if (drag.current && !drag.current.moved) chosen.value = under(e.offsetX, e.offsetY)?.call?.id ?? null;
+              drag.current = null;
+            }}
+            onDblClick={(e) => {
+              const call = under(e.offsetX, e.offsetY)?.call;
+              if (!call?.dur) {
+                fit();
+                return;
+              }
+              const [a, b] = [folded.u(call.t), folded.u(call.t + call.dur)];
+              const margin = Math.max(LEAST_NS, (b - a) * 0.05);
+              view.value = [Math.max(0, a - margin), Math.min(folded.length, b + margin)];
+            }}
+          />
+          {tip && (
+            <div class="tip" style={tip.x > width.current / 2 ? { right: `${width.current - tip.x + 12}px`, top: `${tip.y + 12}px` } : { left: `${tip.x + 12}px`, top: `${tip.y + 12}px` }}>
+              {tip.lines.map((l, i) => (
+                <div key={i}>{l}</div>
+              ))}
+            </div>
+          )}
+        </div>
+      </div>
+    </div>
+  );
+}

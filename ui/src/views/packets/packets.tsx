@@ -1,0 +1,159 @@
+// Packets and frames in order of time: the list everything else starts from.
+
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import { ask } from "../../api/ask.ts";
+import { log } from "../../api/log.ts";
+import { Pages, rowsOf } from "../../api/pages.ts";
+import { generation } from "../../api/question.ts";
+import type { PacketRow, Packets } from "../../api/types.ts";
+import { asked, go, place } from "../../base/place.ts";
+import { NONE, count, moment, seen } from "../../base/units.ts";
+import { Protocol, Span, Sure, Verdict, protocolClass } from "../../widgets/marks.tsx";
+import { Empty, Failed } from "../../widgets/states.tsx";
+import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
+import type { View } from "../view.ts";
+import { SIGNS, signs } from "./model.ts";
+import "./packets.css";
+
+const COLUMNS: Column<PacketRow>[] = [
+  { key: "id", title: "No.", words: "Number of the packet in this log; ○ a frame for which no packet was found", width: 82, align: "right", sortable: true,
+    draw: (r) => (
+      <>
+        {signs(r).map((s) => (
+          <span key={s.key} class={`glyph ${s.key}`} title={s.words} role="img" aria-label={s.words}>
+            {s.glyph}
+          </span>
+        ))}
+        {r.id ?? ""}
+      </>
+    ) },
+  { key: "t", title: "Time s", words: "Seconds since the log's start, by the boot clock of the device under test", width: 92, align: "right", sortable: true, draw: (r) => moment(r.t) },
+  { key: "frame", title: "Frame", words: "First wire frame of the packet: capture and number", width: 104, from: 1100, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
+  { key: "src", title: "Source", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.src)}</span>, hint: (r) => r.src },
+  { key: "dst", title: "Destination", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.dst)}</span>, hint: (r) => r.dst },
+  { key: "proto", title: "Protocol", width: 70, sortable: true, draw: (r) => <Protocol name={r.proto} /> },
+  { key: "len", title: "Length", words: "Bytes", width: 62, align: "right", sortable: true, draw: (r) => count(r.len) },
+  { key: "info", title: "Info", draw: (r) => seen(r.info), hint: (r) => r.info },
+  { key: "path_ns", title: "Path time", words: "From the first sight of the packet in the kernel to the last", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
+  { key: "kernel_ns", title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
+  { key: "calls", title: "Calls", width: 60, align: "right", sortable: true, from: 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
+  { key: "verdict", title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 118, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
+  { key: "if", title: "In → out", width: 110, from: 1300, draw: (r) => <span class="mono">{r.if_in || r.if_out ? `${seen(r.if_in ?? "·")} → ${seen(r.if_out ?? "·")}` : ""}</span> },
+  { key: "process", title: "Process", width: 112, sortable: true, from: 800, draw: (r) => (r.process ? `${seen(r.process)}${r.pid === null ? "" : ` ${r.pid}`}` : <span class="none">{NONE}</span>), hint: (r) => r.process ?? undefined },
+  { key: "confidence", title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
+];
+
+/** The rows of the list, fetched as they are looked at. */
+function useRows(where: string, sort: Sorting): { pages: Pages<PacketRow>; old: boolean } {
+  const shown = useSignal<{ pages: Pages<PacketRow>; key: string } | null>(null);
+  const key = JSON.stringify([where, sort, generation.value]);
+  const pages = useMemo(
+    () =>
+      new Pages<PacketRow>(async (from, n, signal) => {
+        const found = await ask<Packets>("packets", { where, sort: sort.key, desc: sort.desc, from, count: n }, { signal });
+        return { total: found.total, rows: rowsOf<PacketRow>(found) };
+      }),
+    [key],
+  );
+  useEffect(() => () => pages.end(), [pages]);
+  const ready = pages.total.value !== null || pages.error.value !== null;
+  // The old list stays until the new one has its first page.
+  if (ready && shown.peek()?.key !== key) shown.value = { pages, key };
+  const drawn = ready || !shown.value ? pages : shown.value.pages;
+  return { pages: drawn, old: drawn !== pages };
+}
+
+function List(): JSX.Element {
+  const sort = useSignal<Sorting>({ key: "t", desc: false });
+  const p = place.value;
+  const where = asked(p.where, p.time);
+  const { pages, old } = useRows(where, sort.value);
+  const current = useSignal<number | null>(null);
+  pages.version.value;
+  const total = pages.total.value;
+
+  // A packet chosen elsewhere: which row is it?
+  useEffect(() => {
+    if (p.packet === null) return;
+    if (current.peek() !== null && pages.row(current.peek()!)?.id === p.packet) return;
+    const leaving = new AbortController();
+    void ask<{ index: number | null }>("packets/at", { where, sort: sort.value.key, desc: sort.value.desc, id: p.packet }, { signal: leaving.signal }).then(
+      (found) => (current.value = found.index),
+      () => (current.value = null),
+    );
+    return () => leaving.abort();
+  }, [p.packet, where, sort.value, pages]);
+
+  if (pages.error.value) return <Failed error={pages.error.value} again={() => generation.value++} />;
+  if (total === null) return <div class="state quiet" role="status"><p class="state-words">Reading the packets …</p></div>;
+  if (total === 0)
+    return where ? (
+      <Empty title="No packet fits this filter">
+        Nothing of {count(log.value?.counts.packets ?? 0)} packets. <kbd>/</kbd> goes to the filter.
+      </Empty>
+    ) : (
+      <Empty title="There is no packet in this log">Nothing matched the recording's filter while it ran, or no frame was captured.</Empty>
+    );
+  const choose = (i: number, pressed: boolean) => {
+    current.value = i;
+    const row = pages.row(i);
+    if (row) go({ packet: row.id }, !pressed);
+  };
+  return (
+    <Table
+      id="packets"
+      label="Packets"
+      columns={COLUMNS}
+      total={total}
+      row={(i) => pages.row(i)}
+      need={(a, b) => pages.need(a, b)}
+      sort={sort.value}
+      onSort={(s) => (sort.value = s)}
+      current={current.value}
+      onCurrent={choose}
+      onOpen={(i) => {
+        const id = pages.row(i)?.id;
+        if (id !== null && id !== undefined) go({ view: "packet", packet: id });
+      }}
+      rowClass={(r) => `r-${protocolClass(r.proto)} ${signs(r)[0] ? `s-${signs(r)[0]!.key}` : ""}`}
+      old={old}
+    />
+  );
+}
+
+function Legend(): JSX.Element {
+  return (
+    <div class="legend" aria-label="Legend">
+      {["TCP", "UDP", "ICMP", "ARP", "other"].map((name) => (
+        <span key={name}>
+          <i class={`swatch r-${protocolClass(name)}`} aria-hidden="true" />
+          {name}
+        </span>
+      ))}
+      {Object.values(SIGNS).map((s) => (
+        <span key={s.key}>
+          <span class={`glyph ${s.key}`} aria-hidden="true">
+            {s.glyph}
+          </span>
+          {s.words}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+export const packets: View = {
+  id: "packets",
+  title: "Packets",
+  words: "Packets and frames in order of time",
+  filtered: true,
+  docked: true,
+  draw: () => (
+    <div class="packets">
+      <List />
+      <Legend />
+    </div>
+  ),
+};

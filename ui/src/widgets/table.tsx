@@ -1,0 +1,207 @@
+// A table of any length: only the rows on the screen exist. Moves by wheel, bar and keys; one row is the current one.
+// Knows nothing of what a row means; columns draw it.
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import "./table.css";
+import { revealed, rowsAt, scrollFromTop, spread, topFromScroll } from "../base/rows.ts";
+
+export const ROW = 22;
+
+export interface Column<R> {
+  key: string;
+  title: string;
+  /** What the column means, in a sentence. */
+  words?: string;
+  /** Pixels; the column without a width takes what is left. */
+  width?: number;
+  align?: "right";
+  sortable?: boolean;
+  /** Left out when the table is narrower than this. */
+  from?: number;
+  draw: (row: R, index: number) => ComponentChildren;
+  /** The whole text, for a cell that may be cut. */
+  hint?: (row: R) => string | undefined;
+}
+
+export interface Sorting {
+  key: string;
+  desc: boolean;
+}
+
+export interface TableProps<R> {
+  label: string;
+  columns: Column<R>[];
+  total: number;
+  row: (i: number) => R | undefined;
+  need?: (first: number, last: number) => void;
+  sort?: Sorting | null;
+  onSort?: (sort: Sorting) => void;
+  /** The current row; the table reveals it when it changes. */
+  current?: number | null;
+  /** `pressed`: by mouse or Enter, not by just passing over it with the arrows. */
+  onCurrent?: (i: number, pressed: boolean) => void;
+  onOpen?: (i: number) => void;
+  rowClass?: (row: R) => string;
+  old?: boolean;
+  id?: string;
+}
+
+export function Table<R>(p: TableProps<R>): JSX.Element {
+  const top = useSignal(0);
+  const size = useSignal({ height: 400, width: 1200 });
+  const scroller = useRef<HTMLDivElement>(null);
+  /** Where we put the bar ourselves: the scroll event that follows is no wish of the reader. */
+  const put = useRef(-1);
+  const view = size.value.height;
+  const shownTop = Math.min(top.value, Math.max(0, p.total - view / ROW));
+  const window = rowsAt(shownTop, p.total, ROW, view);
+  const columns = p.columns.filter((c) => (c.from ?? 0) <= size.value.width);
+  const grid = columns.map((c) => (c.width ? `${c.width}px` : "minmax(140px, 1fr)")).join(" ");
+
+  const moveTo = (next: number) => {
+    const el = scroller.current;
+    const most = Math.max(0, p.total - view / ROW);
+    top.value = Math.max(0, Math.min(most, next));
+    if (!el) return;
+    const at = scrollFromTop(top.value, p.total, ROW, view);
+    put.current = Math.round(at);
+    el.scrollTop = at;
+  };
+
+  useLayoutEffect(() => {
+    const el = scroller.current;
+    if (!el) return;
+    const measure = () => (size.value = { height: Math.max(ROW, el.clientHeight - ROW - 4), width: el.clientWidth });
+    const watch = new ResizeObserver(measure);
+    watch.observe(el);
+    measure();
+    return () => watch.disconnect();
+  }, []);
+
+  useEffect(() => p.need?.(window.first, Math.max(window.last, window.first + 1)), [window.first, window.last, p.row, p.total]);
+  useEffect(() => {
+    if (p.current === null || p.current === undefined) return;
+    const next = revealed(shownTop, p.current, p.total, ROW, view);
+    if (next !== shownTop) moveTo(next);
+  }, [p.current, p.total, view]);
+
+  const onScroll = () => {
+    const el = scroller.current;
+    if (!el) return;
+    if (Math.abs(el.scrollTop - put.current) <= 1) return;
+    put.current = -1;
+    top.value = topFromScroll(el.scrollTop, p.total, ROW, view);
+  };
+
+  useEffect(() => {
+    const el = scroller.current;
+    if (!el) return;
+    // Only where a pixel of the bar is more than a pixel of rows: there the wheel has to go by rows.
+    const onWheel = (e: WheelEvent) => {
+      if (spread(p.total, ROW) === p.total * ROW || e.ctrlKey || e.deltaY === 0) return;
+      e.preventDefault();
+      const unit = e.deltaMode === 1 ? 1 : e.deltaMode === 2 ? view / ROW : 1 / ROW;
+      moveTo(top.value + e.deltaY * unit);
+    };
+    el.addEventListener("wheel", onWheel, { passive: false });
+    return () => el.removeEventListener("wheel", onWheel);
+  }, [p.total, view]);
+
+  const onKeyDown = (e: KeyboardEvent) => {
+    if (!p.total || e.ctrlKey || e.metaKey || e.altKey) return;
+    const page = Math.max(1, Math.floor(view / ROW) - 1);
+    const now = p.current ?? -1;
+    const steps: Record<string, number> = {
+      ArrowDown: now + 1,
+      ArrowUp: Math.max(0, now - 1),
+      PageDown: now + page,
+      PageUp: now - page,
+      Home: 0,
+      End: p.total - 1,
+    };
+    if (e.key === "Enter" && now >= 0) {
+      e.preventDefault();
+      (p.onOpen ?? ((i: number) => p.onCurrent?.(i, true)))(now);
+      return;
+    }
+    const next = steps[e.key];
+    if (next === undefined) return;
+    e.preventDefault();
+    if (p.onCurrent) p.onCurrent(Math.max(0, Math.min(p.total - 1, next)), false);
+    else moveTo(e.key === "Home" ? 0 : e.key === "End" ? p.total : top.value + next - now);
+  };
+
+  const sorted = (c: Column<R>) => (p.sort?.key === c.key ? (p.sort.desc ? "descending" : "ascending") : "none");
+  const id = p.id ?? `table-${p.label.replace(/\W+/g, "-")}`;
+  const indices = Array.from({ length: window.last - window.first }, (_, i) => window.first + i);
+  return (
+    <div
+      class={`table${p.old ? " old" : ""}`}
+      ref={scroller}
+      onScroll={onScroll}
+      onKeyDown={onKeyDown}
+      role="grid"
+      aria-label={p.label}
+      aria-rowcount={p.total + 1}
+      aria-colcount={columns.length}
+      aria-activedescendant={p.current !== null && p.current !== undefined && p.current >= window.first && p.current < window.last ? `${id}-${p.current}` : undefined}
+      tabIndex={0}
+    >
+      <div class="table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: grid }}>
+        {columns.map((c) => (
+          <div
+            key={c.key}
+            role="columnheader"
+            class={c.align === "right" ? "right" : undefined}
+            title={c.words}
+            aria-sort={c.sortable ? sorted(c) : undefined}
+          >
+            {c.sortable && p.onSort ? (
+              <button
+                type="button"
+                tabIndex={-1}
+                onClick={() => p.onSort?.({ key: c.key, desc: p.sort?.key === c.key ? !p.sort.desc : c.align === "right" && c.key !== "t" })}
+              >
+                {c.title}
+                <span class="sort-mark" aria-hidden="true">
+                  {sorted(c) === "none" ? "" : sorted(c) === "ascending" ? "▴" : "▾"}
+                </span>
+              </button>
+            ) : (
+              c.title
+            )}
+          </div>
+        ))}
+      </div>
+      <div class="table-space" role="rowgroup" style={{ height: `${spread(p.total, ROW)}px` }}>
+        <div class="table-window" role="presentation" style={{ height: `${view}px` }}>
+          {indices.map((i) => {
+            const row = p.row(i);
+            const current = i === p.current;
+            return (
+              <div
+                key={i}
+                id={`${id}-${i}`}
+                role="row"
+                aria-rowindex={i + 2}
+                aria-selected={current}
+                class={`row${i % 2 ? " odd" : ""}${current ? " current" : ""}${row ? ` ${p.rowClass?.(row) ?? ""}` : " coming"}`}
+                style={{ gridTemplateColumns: grid, transform: `translateY(${(i - window.first) * ROW - window.offset}px)` }}
+                onClick={() => row && p.onCurrent?.(i, true)}
+                onDblClick={() => row && p.onOpen?.(i)}
+              >
+                {columns.map((c) => (
+                  <div key={c.key} role="gridcell" class={c.align === "right" ? "right" : undefined} title={row && c.hint?.(row)}>
+                    {row ? c.draw(row, i) : <span class="blank" aria-hidden="true" />}
+                  </div>
+                ))}
+              </div>
+            );
+          })}
+        </div>
+      </div>
+    </div>
+  );
+}
