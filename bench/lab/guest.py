@@ -247,6 +247,9 @@ for round_no in range(1, ROUNDS + 1):
             kpat(f"kpat {mechanism} stopped", "--ring", "64M", "--no-cost", "--mechanism", mechanism, stop=True)
             empty(mechanism, path)
     empty("kprobe.multi.pair", path)
+    if not newest:
+        # Fewer functions, as this mechanism loads programs for each: what to compare is the cost of a call.
+        kpat("kpat fentry filter stopped", "-f", FILTER, "--ring", "64M", "--no-cost", "--mechanism", "fentry", stop=True)
     nothing()
 # Last, because its detaching takes minutes. Its quickest way first; left alone it takes single kprobes.
 round_no = 1
