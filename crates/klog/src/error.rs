@@ -12,8 +12,10 @@ pub enum Error {
     Empty { path: PathBuf },
     #[error("cannot {doing} {} at offset {offset}: {source}", path.display())]
     Io { path: PathBuf, doing: &'static str, offset: u64, source: io::Error },
-    #[error("{} is in version {version} of the log format (offset 7), this kpat reads up to version {}; use a newer kpat", path.display(), crate::VERSION)]
+    #[error("{} is in version {version} of the log format (offset 7), this kpat reads version {}; use a newer kpat", path.display(), crate::VERSION)]
     TooNew { path: PathBuf, version: u8 },
+    #[error("{} is in version {version} of the log format (offset 7), this kpat reads version {} only; read it with the kpat that wrote it, or record again", path.display(), crate::VERSION)]
+    TooOld { path: PathBuf, version: u8 },
     #[error("{} has no readable description of the recording (the first chunk, at offset {offset}, is {why}), so its records cannot be named; fetch the file again from where it was recorded", path.display())]
     NoMeta { path: PathBuf, offset: u64, why: String },
     #[error("no space left for {} at offset {offset}; everything before it is in the log: free space on that disk and recording goes on", path.display())]

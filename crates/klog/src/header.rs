@@ -3,7 +3,7 @@
 /// Bytes of a chunk header.
 pub const HEADER_LEN: usize = 64;
 /// Version of the format that this crate writes, and the newest that it reads.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// A chunk's payload never decodes to more than this.
 pub const MAX_RAW_LEN: u32 = 16 << 20;
 /// A stored payload is never longer than its decoded form, because the encoder then stores it as it is.
@@ -74,6 +74,7 @@ pub enum Fault {
     NoMagic,
     Checksum,
     TooNew(u8),
+    TooOld(u8),
     Field(&'static str),
 }
 
@@ -82,7 +83,7 @@ impl Fault {
         match self {
             Fault::NoMagic => "no chunk starts here".into(),
             Fault::Checksum => "the chunk header fails its checksum".into(),
-            Fault::TooNew(v) => format!("the chunk is in version {v} of the format"),
+            Fault::TooNew(v) | Fault::TooOld(v) => format!("the chunk is in version {v} of the format"),
             Fault::Field(what) => format!("the chunk header has an impossible {what}"),
         }
     }
@@ -131,6 +132,9 @@ impl Header {
         }
         if b[7] > VERSION {
             return Err(Fault::TooNew(b[7]));
+        }
+        if b[7] < VERSION {
+            return Err(Fault::TooOld(b[7]));
         }
         let codec = match b[9] {
             0 => Codec::None,

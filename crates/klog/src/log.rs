@@ -75,8 +75,10 @@ impl Log {
             return Err(Error::Empty { path: path.into() });
         }
         let found = walk(&source, size).map_err(failed)?;
-        if let Some(Fault::TooNew(version)) = found.first_fault {
-            return Err(Error::TooNew { path: path.into(), version });
+        match found.first_fault {
+            Some(Fault::TooNew(version)) => return Err(Error::TooNew { path: path.into(), version }),
+            Some(Fault::TooOld(version)) => return Err(Error::TooOld { path: path.into(), version }),
+            _ => {}
         }
         if found.chunks.is_empty() && found.tail_bytes == 0 && found.first_fault == Some(Fault::NoMagic) {
             return Err(Error::NotALog { path: path.into(), found: kind_of_file(&source, size) });

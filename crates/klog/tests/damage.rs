@@ -151,12 +151,21 @@ fn foreign_files_are_named() {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name() {
-    let (mut bytes, _) = sample::log(1, 1, 5, Codec::None);
-    bytes[7] = 9;
-    let crc = crc32c::crc32c(&bytes[..56]);
-    bytes[56..60].copy_from_slice(&crc.to_le_bytes());
-    assert!(matches!(Log::from_bytes(bytes), Err(Error::TooNew { version: 9, .. })));
+fn another_version_is_refused_by_name() {
+    let refused = |version: u8| {
+        let (mut bytes, _) = sample::log(1, 1, 5, Codec::None);
+        bytes[7] = version;
+        let crc = crc32c::crc32c(&bytes[..56]);
+        bytes[56..60].copy_from_slice(&crc.to_le_bytes());
+        Log::from_bytes(bytes).err().unwrap()
+    };
+    assert!(matches!(refused(9), Error::TooNew { version: 9, .. }));
+    let old = refused(1);
+    assert!(matches!(old, Error::TooOld { version: 1, .. }));
+    assert!(
+        old.to_string().contains("version 1 of the log format (offset 7), this kpat reads version 2 only"),
+        "{old}"
+    );
 }
 
 #[test]
