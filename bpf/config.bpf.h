@@ -48,6 +48,7 @@ struct packet_entry {
 	u64 link; /* link header at the last footprint, 0: none */
 	u64 ident; /* what stays the same for a packet's life (see guess_reuse) */
 	u64 seen; /* boot time of the last probe, for eviction */
+	u64 received; /* with guess_reuse: a device has received it */
 };
 
 #define WAYS 4

@@ -61,6 +61,7 @@ static __noinline struct packet_entry *packet_insert(u64 head, u64 id, u64 now)
 		e->dev = 0;
 		e->link = 0;
 		e->ident = 0;
+		e->received = 0;
 		e->seen = now;
 		*(volatile u64 *)&e->id = id;
 		return e;
@@ -97,11 +98,11 @@ static __always_inline u64 link_signature(struct sk_buff *skb, u64 head, struct 
 }
 
 /*
- * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP sequence or UDP
- * length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
- * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the
- * eight bytes behind the header, which NAT does not touch there. The transport header is where the network header says:
- * the skb learns that later than we look.
+ * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
+ * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
+ * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
+ * header, which NAT does not touch there; they name an echo alone, two acknowledgements or equal datagrams have the same. The
+ * transport header is where the network header says: the skb learns that later than we look.
  */
 __noinline u64 identity(u64 net, u32 proto)
 {
@@ -112,13 +113,15 @@ __noinline u64 identity(u64 net, u32 proto)
 		return 0;
 	load_network(net, &h);
 	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);
-	if (proto == ETH_P_IPV6)
+	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == 58)
 		return t.w0;
+	if (proto == ETH_P_IPV6)
+		return (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
 	id = h.w0 >> 32 & 0xffff;
 	l4 = h.w1 >> 8 & 0xff;
 	if (l4 == 6)
 		return l4 << 56 | id << 32 | t.w0 >> 32;
-	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48);
+	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
 }
 
 static __always_inline bool names_packet(u64 ident)
@@ -126,7 +129,9 @@ static __always_inline bool names_packet(u64 ident)
 	return ident >> 32 & 0xffff;
 }
 
+/* For so long headers name the packet that had them, and so long still when that was freed: it may have been copied before. */
 #define SAME_PACKET_NS 2000000000ULL
+#define FREED_PACKET_NS 100000ULL
 
 static __always_inline struct ident_entry *ident_slot(u64 ident)
 {
@@ -153,6 +158,18 @@ static __noinline u64 known_again(struct kp_ring_ctl *ctl, u64 ident, u64 now)
 		return 0;
 	log_lineage(KP_LIN_REALLOC, s->id, s->id);
 	return s->id;
+}
+
+/*
+ * The packet is freed. What comes later with these headers is another one: an answer may have the request's identification and
+ * length.
+ */
+static __always_inline void soon_unknown(struct packet_entry *e, u64 now)
+{
+	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+
+	if (s && s->id == e->id)
+		s->seen = now - SAME_PACKET_NS + FREED_PACKET_NS;
 }
 
 static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)
@@ -284,6 +301,20 @@ static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool 
 	if (e && sig && (sig != e->sig || kread_ptr(skb, dev) != e->dev))
 		e = changed(skb, head, e, sig);
 	return e ?: admit(skb, head, sig);
+}
+
+/*
+ * Where frees are not seen, at the way into a device: what a socket has just made cannot be what was received in that buffer,
+ * even if it looks the same. A clone may be: of a multicast packet one is received here while the other is still being sent.
+ */
+static __always_inline void forget_received(struct sk_buff *skb)
+{
+	struct packet_entry *e = packet_find(kread_ptr(skb, head));
+
+	if (!e || !e->received || names_packet(e->ident))
+		return;
+	if (kread_ptr(skb, sk) && !kread(skb, skb_iif) && !kread_bit(skb, cloned))
+		packet_forget(e);
 }
 
 /* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */

@@ -11,7 +11,10 @@
 
 struct bpf_raw_tracepoint_args;
 
-static __always_inline int point(u32 func, u64 arg, bool leaves, bool forget)
+/* What a point says of the packet. */
+enum { PASSES, RECEIVED, QUEUED, LEAVES, FREED };
+
+static __always_inline int point(u32 func, u64 arg, u32 what)
 {
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
@@ -27,16 +30,23 @@ static __always_inline int point(u32 func, u64 arg, bool leaves, bool forget)
 	if (!ctl)
 		return 0;
 	skb = (struct sk_buff *)(arg);
+	if (guess_reuse && what == QUEUED)
+		forget_received(skb);
 	e = packet_of(skb, false);
 	if (!e)
 		return 0;
+	if (guess_reuse && what == RECEIVED)
+		e->received = 1;
 	now = bpf_ktime_get_boot_ns();
 	id = e->id;
 	e->seen = now;
-	if (leaves)
+	if (what == LEAVES)
 		check_link(skb, kread_ptr(skb, head), e);
-	if (forget && last_holder(skb, kread_ptr(skb, head)))
+	if (what == FREED && last_holder(skb, kread_ptr(skb, head))) {
+		if (guess_reuse)
+			soon_unknown(e, now);
 		packet_forget(e);
+	}
 	ctx = current_context();
 	pid_tgid = current_pid_tgid();
 	if (own_doing(ctx, pid_tgid))
@@ -56,31 +66,30 @@ static __always_inline int point(u32 func, u64 arg, bool leaves, bool forget)
 	return 0;
 }
 
-#define LEAVES 7 /* net_dev_start_xmit */
-#define POINT(slot, name, arg, forget)                                                         \
+#define POINT(slot, name, arg, what)                                                           \
 	SEC("raw_tp/" #name)                                                                   \
 	int point_##slot##_##name(u64 *ctx)                                                    \
 	{                                                                                      \
-		return point(KP_MAX_FUNCS - 1 - slot, ctx[arg], slot == LEAVES, forget);                \
+		return point(KP_MAX_FUNCS - 1 - slot, ctx[arg], what);                                  \
 	}
 
 /* include/trace/events/{net,skb,qdisc,tcp}.h; the argument is that of the TP_PROTO */
-POINT(0, napi_gro_receive_entry, 0, false)
-POINT(1, netif_rx, 0, false)
-POINT(2, netif_receive_skb_entry, 0, false)
-POINT(3, netif_receive_skb, 0, false)
-POINT(4, net_dev_queue, 0, false)
-POINT(5, qdisc_enqueue, 2, false)
-POINT(6, qdisc_dequeue, 3, false)
-POINT(7, net_dev_start_xmit, 0, false)
-POINT(8, net_dev_xmit, 0, false)
-POINT(9, skb_copy_datagram_iovec, 0, false)
-POINT(10, consume_skb, 0, true)
-POINT(11, tcp_probe, 1, false)
-POINT(12, napi_gro_frags_entry, 0, false)
-POINT(13, netif_receive_skb_list_entry, 0, false)
-POINT(14, netif_rx_entry, 0, false)
-POINT(15, kfree_skb, 0, true)
+POINT(0, napi_gro_receive_entry, 0, RECEIVED)
+POINT(1, netif_rx, 0, RECEIVED)
+POINT(2, netif_receive_skb_entry, 0, RECEIVED)
+POINT(3, netif_receive_skb, 0, RECEIVED)
+POINT(4, net_dev_queue, 0, QUEUED)
+POINT(5, qdisc_enqueue, 2, PASSES)
+POINT(6, qdisc_dequeue, 3, PASSES)
+POINT(7, net_dev_start_xmit, 0, LEAVES)
+POINT(8, net_dev_xmit, 0, PASSES)
+POINT(9, skb_copy_datagram_iovec, 0, PASSES)
+POINT(10, consume_skb, 0, FREED)
+POINT(11, tcp_probe, 1, PASSES)
+POINT(12, napi_gro_frags_entry, 0, RECEIVED)
+POINT(13, netif_receive_skb_list_entry, 0, RECEIVED)
+POINT(14, netif_rx_entry, 0, RECEIVED)
+POINT(15, kfree_skb, 0, FREED)
 
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
 {

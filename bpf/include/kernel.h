@@ -84,6 +84,7 @@ struct sk_buff {
 	struct sk_buff *next;
 	struct net_device *dev;
 	struct sock *sk;
+	int skb_iif;
 	unsigned int len;
 	u16 protocol;
 	u16 transport_header;
