@@ -114,6 +114,9 @@ pub struct Summary {
     pub bytes: u64,
     pub cost: Cost,
     pub losses: Vec<LossTotal>,
+    /// Calls that had not returned at the end; they are among the losses (no-return). None: not known, because the mechanism keeps an
+    /// open call in the call itself, or the recording has not ended.
+    pub open_calls: Option<u64>,
 }
 
 /// What the measuring cost, as the kernel's own BPF statistics and `getrusage` say.

@@ -245,7 +245,7 @@ impl Recorder {
                 if anchored.elapsed() > Duration::from_secs(5) {
                     anchored = Instant::now();
                     self.write_json(&Json::Anchor(sys::clock_anchor()), tell)?;
-                    let summary = self.summary(false, "");
+                    let summary = self.summary(false, "", None);
                     self.write_json(&Json::Summary(Box::new(summary)), tell)?;
                 }
             }
@@ -353,7 +353,7 @@ impl Recorder {
         self.rate = (Instant::now(), self.sink.records, per_second);
     }
 
-    fn summary(&self, complete: bool, reason: &str) -> meta::Summary {
+    fn summary(&self, complete: bool, reason: &str, open_calls: Option<u64>) -> meta::Summary {
         let mut cost = self.cost.clone();
         cost.wall_ns = self.started.elapsed().as_nanos() as u64;
         cost.drain_cpu_ns = own_cpu_ns() - self.cpu_at_start;
@@ -375,6 +375,7 @@ impl Recorder {
             bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
             cost,
             losses: self.loss_totals(),
+            open_calls,
         }
     }
 
@@ -389,16 +390,20 @@ impl Recorder {
     }
 
     /// Calls in the kernel side's table whose return did not come. Session mechanisms keep calls in the call itself:
-    /// what is open there when recording ends is not known, and not in the log.
-    fn open_calls(&self) -> u64 {
+    /// what is open there when recording ends is not known, and the log says so.
+    fn open_calls(&self) -> Option<u64> {
         const ENTRY: usize = 24;
-        let Some(fd) = self.loaded.map_fd("open_calls") else { return 0 };
-        let Ok(map) = sys::Mapping::new(fd, OPEN_CALLS * ENTRY) else { return 0 };
+        match self.decision.mechanism {
+            Mechanism::FsessionMulti | Mechanism::KprobeSession => return None,
+            Mechanism::Tracepoint => return Some(0),
+            _ => {}
+        }
+        let map = sys::Mapping::new(self.loaded.map_fd("open_calls")?, OPEN_CALLS * ENTRY).ok()?;
         let key = |i: usize| {
             // SAFETY: i is below the number of entries, the first word of each is its key; only counted.
             unsafe { map.as_ptr().add(i * ENTRY).cast::<u64>().read_volatile() }
         };
-        (0..OPEN_CALLS).filter(|i| key(*i) != 0).count() as u64
+        Some((0..OPEN_CALLS).filter(|i| key(*i) != 0).count() as u64)
     }
 
     fn symbols(&self) -> Vec<meta::Symbol> {
@@ -418,14 +423,15 @@ impl Recorder {
         self.switch();
         self.drain();
         self.sample_cost(sys::boot_now(), true);
-        // calls that are open return within this; what is open still is counted
+        // Open calls return within this, but those whose task sleeps or was put aside; what is open still is counted.
+        sys::wait_for_running_code();
         std::thread::sleep(Duration::from_millis(20));
         self.drain();
         let now = sys::boot_now();
         let open = self.open_calls();
-        if open > 0 {
+        if let Some(count) = open.filter(|n| *n > 0) {
             let from = self.meta.started.boot;
-            self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count: open });
+            self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count });
         }
         self.housekeeping(tell, true)?;
         if self.memory.is_some() {
@@ -449,7 +455,7 @@ impl Recorder {
         self.housekeeping(tell, true)?;
         self.write_disk_losses()?;
         self.write_json(&Json::Symbols(symbols), tell)?;
-        let summary = self.summary(true, reason);
+        let summary = self.summary(true, reason, open);
         self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
         if self.memory.is_none() {
             let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);

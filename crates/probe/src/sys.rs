@@ -350,6 +350,13 @@ pub fn clock_anchor() -> kpat_model::meta::ClockAnchor {
     best
 }
 
+/// Waits until every CPU has left what it was running in the kernel without sleeping (an RCU grace period, some 10 ms).
+pub fn wait_for_running_code() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: no memory is passed. Where the call is not to be had, nothing is waited for.
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+}
+
 pub fn boot_now() -> kpat_model::BootNs {
     clock_read(libc::CLOCK_BOOTTIME)
 }

@@ -59,7 +59,8 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
     match &manifest.summary {
         Some(s) if s.complete => {
             let why = if s.end_reason.is_empty() { String::new() } else { format!(": {}", s.end_reason) };
-            pairs.line("state", Line::of(format!("recording complete{why}"), Style::Good));
+            let open = super::recorded::open_calls_words(meta, Some(s));
+            pairs.line("state", Line::of(format!("recording complete{why}{open}"), Style::Good));
         }
         _ => pairs.line(
             "state",
@@ -229,6 +230,7 @@ fn print_json(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         "writer": manifest.writer,
         "recording_complete": manifest.summary.as_ref().is_some_and(|s| s.complete),
         "end_reason": manifest.summary.as_ref().map(|s| &s.end_reason),
+        "open_calls": manifest.summary.as_ref().and_then(|s| s.open_calls),
         "sources": manifest.sources.iter().map(|s| json!({
             "role": s.role,
             "capture_id": (s.capture_id >= 0).then_some(s.capture_id),

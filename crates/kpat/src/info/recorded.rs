@@ -4,7 +4,7 @@ use super::{LossSum, add_losses, add_recording, cost_json, cost_line, recording_
 use crate::output::{Meter, Output};
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, time_of_day};
 use kpat_klog::{EndState, Issue, Log, end_time};
-use kpat_model::meta::Device;
+use kpat_model::meta::{Device, Meta, Summary};
 use kpat_model::{Loss, Record};
 use kpat_store::tables::LossRow;
 use serde_json::json;
@@ -112,13 +112,24 @@ fn loss_row(l: &Loss) -> LossRow {
     }
 }
 
+/// Calls that were open at the end are a loss; where their number is not known, that is said.
+pub(super) fn open_calls_words(meta: &Meta, summary: Option<&Summary>) -> String {
+    match summary {
+        Some(Summary { open_calls: None, .. }) if meta.mechanism.contains("session") => format!(
+            "; calls that had not returned by then are not in it and not counted ({} keeps them to itself)",
+            meta.mechanism
+        ),
+        _ => String::new(),
+    }
+}
+
 /// How the file ends, whether that is as it should be, and in one word for JSON.
 fn end_words(log: &Log) -> (String, Style, &'static str) {
     match log.end_state() {
         EndState::Complete => {
             let why = log.summary().map(|s| s.end_reason.as_str()).unwrap_or_default();
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            (format!("complete{why}"), Style::Good, "complete")
+            (format!("complete{why}{}", open_calls_words(log.meta(), log.summary())), Style::Good, "complete")
         }
         EndState::Open { tail_bytes: 0 } => (
             "not closed: still being written, or the recorder was killed; all that was written is readable"
@@ -271,6 +282,7 @@ fn print_json(
         "file_bytes": file_bytes,
         "state": end_words(log).2,
         "end_reason": summary.filter(|s| s.complete).map(|s| &s.end_reason),
+        "open_calls": summary.filter(|s| s.complete).and_then(|s| s.open_calls),
         "tail_bytes": tail,
         "issues": issues.iter().map(|i| json!({
             "offset_bytes": i.offset, "len_bytes": i.len, "reason": i.reason,

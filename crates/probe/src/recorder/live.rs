@@ -164,7 +164,7 @@ impl Recorder {
             }
         }
         w.json(&Json::Symbols(self.symbols()))?;
-        let mut s = self.summary(true, "dumped");
+        let mut s = self.summary(true, "dumped", None);
         s.records = records;
         s.bytes = w.bytes_written();
         w.json(&Json::Summary(Box::new(s)))?;
