@@ -4,6 +4,7 @@
 //! A frame is handed out only when all of it is there. Where the file ends in the middle of a record, a warning says
 //! so and the reader is at its end; where it is corrupt, `next` gives one error and is at its end after that.
 
+mod blocks;
 mod pcap;
 mod pcapng;
 mod source;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use kpat_model::WallNs;
 
 use crate::Error;
+pub use blocks::{Block, Blocks, kind};
 use source::Source;
 
 /// Larger frames than this are not a capture but a misread length. Wireshark's own limit is 256 KiB for Ethernet.

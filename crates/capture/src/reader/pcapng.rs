@@ -93,6 +93,22 @@ impl Pcapng {
         Ok(self.sections > 0 && matches!(kind, OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET))
     }
 
+    /// Byte order of the section.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Kind and stated length of the block that begins with these bytes (at least 12); of a section header by its own order.
+    pub fn head(&self, d: &[u8]) -> (u32, usize) {
+        let kind = self.order.u32(d, 0);
+        let order = match (kind, Order::Little.u32(d, 8)) {
+            (SECTION, BYTE_ORDER_MAGIC) => Order::Little,
+            (SECTION, _) => Order::Big,
+            _ => self.order,
+        };
+        (kind, order.u32(d, 4) as usize)
+    }
+
     #[inline]
     pub fn step(&mut self, source: &mut Source, notes: &mut Notes) -> Result<Step, Fault> {
         let offset = source.offset();
