@@ -18,6 +18,7 @@ pub mod query;
 mod roles;
 mod spill;
 pub mod time;
+pub mod trace;
 
 pub use error::{Error, Result};
 pub use integrate::{Held, Options, Progress, Report, Stage, integrate};

@@ -58,6 +58,8 @@ pub(crate) struct Tree<'a> {
     pub rows: &'a [CallRow],
     /// Group of the first chosen packet of each call; `None`: not asked for.
     pub groups: &'a [Option<u32>],
+    /// Chosen packets of each call, as (place, packet), in the order of the places.
+    pub packets: &'a [(usize, i64)],
     /// All of it was read: false where it reaches into row groups in which no chosen packet lived.
     pub whole: bool,
 }
@@ -228,6 +230,7 @@ fn one_tree(
     let Walk { all, open, members, cuts } = walk;
     let pieces = pieces(rows, cuts);
     let mut groups: Vec<Option<u32>> = vec![None; rows.len()];
+    let mut chosen: Vec<(usize, i64)> = Vec::new();
     let mut below = vec![0u32; rows.len()];
     (0..rows.len()).filter_map(|i| parent_of(rows, i)).for_each(|p| below[p] += 1);
     let mut whole: Vec<i64> = Vec::new();
@@ -245,6 +248,7 @@ fn one_tree(
         for packet in row.packet_id.into_iter().chain(further) {
             if let Some(o) = open.get_mut(&packet) {
                 groups[i].get_or_insert(o.brief.group);
+                chosen.push((i, packet));
                 o.rows.push(row.clone());
                 o.pieces.extend_from_slice(&pieces[first..at]);
                 if below[i] > 0 {
@@ -257,7 +261,7 @@ fn one_tree(
         }
     }
     if groups.iter().any(Option::is_some) {
-        tree(&Tree { rows, groups: &groups, whole: end_seen && rows[0].depth == 0 });
+        tree(&Tree { rows, groups: &groups, packets: &chosen, whole: end_seen && rows[0].depth == 0 });
     }
     whole.sort_unstable();
     whole.dedup();

@@ -20,7 +20,7 @@ pub struct Store {
     pub(super) drop_reasons: HashMap<i32, String>,
     pub(super) symbols: HashMap<i64, String>,
     pub(super) processes: HashMap<i32, Vec<ProcessRow>>,
-    pub(super) clocks: Vec<ClockRow>,
+    pub(crate) clocks: Vec<ClockRow>,
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
 }
@@ -54,6 +54,11 @@ impl Store {
         }
         store.clocks = store.all()?;
         Ok(store)
+    }
+
+    /// What the log was made from.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
     /// A table of this log, opened at its first use.

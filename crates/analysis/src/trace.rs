@@ -1,0 +1,210 @@
+//! Everything of a log, or of the packets that fit, in one pass: for whoever writes it down in another form.
+//!
+//! A call stands in exactly one tree and is given once, whatever it touched; a packet's calls are given when all of them
+//! are read. Memory is what is open at one time ([`crate::lives`]).
+
+use crate::error::Error;
+use crate::lives::{Asked, Life, Progress, Tree, walk};
+use crate::query::{PacketFilter, Store};
+use kpat_store::tables::{CallRow, ClockRow, PacketRow};
+use std::cell::RefCell;
+
+/// Is given a packet and its calls.
+pub type TakeLife<'a, E> = &'a mut dyn FnMut(i64, &[CallRow]) -> std::result::Result<(), E>;
+
+/// Which packets.
+#[derive(Clone, Debug, Default)]
+pub struct Chosen {
+    pub filter: PacketFilter,
+    /// Only this one.
+    pub packet: Option<i64>,
+}
+
+impl Chosen {
+    /// Nothing in particular: calls without a known packet belong to it as well.
+    pub fn is_all(&self) -> bool {
+        self.packet.is_none() && self.filter == PacketFilter::default()
+    }
+}
+
+/// A whole tree of calls, parents before children, children in order of entry; calls that were not asked for included, for
+/// they are the callers of others.
+pub struct TreeOfCalls<'a> {
+    tree: &'a Tree<'a>,
+    at: RefCell<usize>,
+}
+
+impl TreeOfCalls<'_> {
+    pub fn rows(&self) -> &[CallRow] {
+        self.tree.rows
+    }
+
+    /// The call at `i` touched a chosen packet, or all calls were asked for.
+    pub fn is_chosen(&self, i: usize) -> bool {
+        self.tree.groups[i].is_some()
+    }
+
+    /// Chosen packets that the call at `i` touched, those of its list included.
+    pub fn packets(&self, i: usize) -> impl Iterator<Item = i64> {
+        let all = self.tree.packets;
+        let mut at = self.at.borrow_mut();
+        // As a rule the places are asked for in their order.
+        if all.get(*at).is_none_or(|p| p.0 != i) || (*at > 0 && all[*at - 1].0 == i) {
+            *at = all.partition_point(|p| p.0 < i);
+        }
+        let from = *at;
+        let to = from + all[from..].iter().take_while(|p| p.0 == i).count();
+        *at = to;
+        all[from..to].iter().map(|p| p.1)
+    }
+
+    /// Place of the caller of the call at `i`.
+    pub fn parent(&self, i: usize) -> Option<usize> {
+        self.tree.parent(i)
+    }
+}
+
+impl Store {
+    /// Gives every tree with a chosen call; the first error ends it.
+    pub fn each_tree<E: From<Error>>(
+        &self,
+        chosen: &Chosen,
+        progress: Progress<'_>,
+        give: &mut dyn FnMut(&TreeOfCalls<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let failed: RefCell<Option<E>> = RefCell::new(None);
+        let asked = Asked { filter: &chosen.filter, packet: chosen.packet };
+        let mut tree = |tree: &Tree<'_>| {
+            let mut failed = failed.borrow_mut();
+            if failed.is_none() {
+                *failed = give(&TreeOfCalls { tree, at: RefCell::new(0) }).err();
+            }
+        };
+        let mut waits = |done, of| failed.borrow().is_none() && progress(done, of);
+        let walked = walk(self, &asked, &mut waits, &mut |_| 0, &mut tree, &mut |_| ());
+        failed.into_inner().map_or(walked.map_err(E::from), Err)
+    }
+
+    /// Gives every chosen packet with its calls and points in order of entry; the first error ends it.
+    pub fn each_life<E: From<Error>>(
+        &self,
+        chosen: &Chosen,
+        progress: Progress<'_>,
+        give: TakeLife<'_, E>,
+    ) -> std::result::Result<(), E> {
+        let failed: RefCell<Option<E>> = RefCell::new(None);
+        let asked = Asked { filter: &chosen.filter, packet: chosen.packet };
+        let mut life = |life: Life| {
+            let mut failed = failed.borrow_mut();
+            if failed.is_none() {
+                *failed = give(life.brief.packet_id, &life.rows).err();
+            }
+        };
+        let mut waits = |done, of| failed.borrow().is_none() && progress(done, of);
+        let walked = walk(self, &asked, &mut waits, &mut |_| 0, &mut |_| (), &mut life);
+        failed.into_inner().map_or(walked.map_err(E::from), Err)
+    }
+
+    /// Gives the chosen packets in the order of their first moment; the first error ends it.
+    ///
+    /// Errors: [`Error::NoSuchPacket`] where one was asked for and is not there.
+    pub fn each_chosen<E: From<Error>>(
+        &self,
+        chosen: &Chosen,
+        give: &mut dyn FnMut(PacketRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<u64, E> {
+        let Some(id) = chosen.packet else {
+            return self.each_packet(&chosen.filter, Default::default(), false, &mut |p| {
+                give(p)?;
+                Ok(true)
+            });
+        };
+        let table = self.table::<PacketRow>()?;
+        let found = table.rows_equal::<PacketRow>("packet_id", &[id]).map_err(Error::from)?;
+        let Some(packet) = found.into_iter().next() else {
+            return Err(Error::NoSuchPacket { id, count: table.rows() }.into());
+        };
+        give(packet)?;
+        Ok(1)
+    }
+
+    /// Clock of a capture, the other way round; `None`: the two could not be related.
+    pub fn wall_clock(&self, capture_id: i32) -> Option<WallClock> {
+        let mut lines: Vec<ClockRow> =
+            self.clocks.iter().filter(|c| c.capture_id == capture_id).cloned().collect();
+        lines.sort_by_key(|c| c.from_wall_ns);
+        (!lines.is_empty()).then_some(WallClock { lines })
+    }
+
+    /// The device's own wall clock, as it stood when the recording began.
+    pub fn own_wall_clock(&self) -> WallClock {
+        let started = self.manifest.log.started;
+        let line = ClockRow {
+            from_wall_ns: started.wall.0,
+            to_wall_ns: i64::MAX,
+            offset_ns: started.boot.0.wrapping_sub(started.wall.0),
+            bound_ns: started.uncertainty_ns,
+            ..ClockRow::default()
+        };
+        WallClock { lines: vec![line] }
+    }
+}
+
+/// From the DUT's boot clock to a wall clock.
+#[derive(Clone, Debug)]
+pub struct WallClock {
+    /// In order of time; at least one.
+    lines: Vec<ClockRow>,
+}
+
+impl WallClock {
+    /// The moment by the wall clock, and how far that may be off.
+    pub fn wall(&self, boot_ns: i64) -> (i64, i64) {
+        let begins = |c: &ClockRow| c.from_wall_ns.saturating_add(c.offset_ns);
+        let i = self.lines.partition_point(|c| begins(c) <= boot_ns).saturating_sub(1);
+        let c = &self.lines[i];
+        let since = boot_ns.saturating_sub(begins(c));
+        // since = x + drift * x
+        let drift = c.drift_ppb as f64 / 1e9;
+        let shrunk = (since as f64 * drift / (1.0 + drift)).round() as i64;
+        (c.from_wall_ns.saturating_add(since).saturating_sub(shrunk), c.bound_ns)
+    }
+
+    /// The largest bound of all.
+    pub fn bound_ns(&self) -> i64 {
+        self.lines.iter().map(|c| c.bound_ns).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Line;
+
+    #[test]
+    fn there_and_back() {
+        let line = |from_wall_ns, offset_ns, drift_ppb| ClockRow {
+            from_wall_ns,
+            offset_ns,
+            drift_ppb,
+            bound_ns: 7,
+            ..ClockRow::default()
+        };
+        const WALL: i64 = 1_763_700_000_000_000_000;
+        let clock = WallClock {
+            lines: vec![
+                line(WALL, -WALL + 5_000, 30_000),
+                line(WALL + 1_000_000_000, -WALL + 900_000, -80_000),
+            ],
+        };
+        for c in &clock.lines {
+            let there = Line { origin: c.from_wall_ns, offset: c.offset_ns, drift: c.drift_ppb as f64 / 1e9 };
+            for since in [0, 1, 17_000, 999_000_000] {
+                let wall = c.from_wall_ns + since;
+                let (back, bound) = clock.wall(there.boot(wall));
+                assert!((back - wall).abs() <= 1, "{wall} {back}");
+                assert_eq!(bound, 7);
+            }
+        }
+    }
+}
