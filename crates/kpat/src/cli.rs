@@ -117,6 +117,8 @@ commands! {
     Phases => phases,
     /// List events: drops, retransmissions, state changes
     Events => events,
+    /// Write it for other tools: Wireshark, Perfetto, pprof, flame graphs, tables
+    Export => export,
     /// Print a completion script for a shell
     Completion => shell::completion,
     /// Print the manual page, or write all of them into a folder

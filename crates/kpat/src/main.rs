@@ -9,6 +9,7 @@ mod ctl;
 mod devices;
 mod doctor;
 mod events;
+mod export;
 mod frames;
 mod function;
 mod functions;

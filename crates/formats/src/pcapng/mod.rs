@@ -1,0 +1,421 @@
+//! pcapng with annotations: the capture as it was, each frame with what the kernel did with it in its comments, and between
+//! the frames the packets as the kernel held them, on interfaces of their own.
+//!
+//! What stands in the capture is kept byte for byte: blocks are copied, options are put behind those that a packet block
+//! has. A pcap file, which has no blocks, becomes pcapng. Times of the kernel are brought to the capture's clock. Custom
+//! blocks and options were rejected: Wireshark shows none of them, comments and packet numbers it shows and filters in every
+//! version from 4.0 on.
+
+mod block;
+mod kernel;
+mod note;
+mod sources;
+
+pub use note::VERSION as NOTE_VERSION;
+pub use sources::find as find_source;
+
+use crate::names::Names;
+use crate::{Counts, Result};
+use block::{BlockWriter, has_option, open_section, opt, with_options};
+use kernel::{Port, Seen, Sightings, Way};
+use kpat_analysis::Parts;
+use kpat_analysis::query::Store;
+use kpat_analysis::trace::{Chosen, WallClock};
+use kpat_capture::{Blocks, Reader, block_kind};
+use kpat_klog::Log;
+use kpat_store::tables::{AssociationRow, LossRow, PacketRow};
+use note::{Notes, Sighting};
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::iter::Peekable;
+use std::path::{Path, PathBuf};
+
+/// Packets of one frame that are told; a frame of which more fit says little of any.
+const MAX_PACKETS: usize = 4;
+
+/// What goes into the file.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// A capture and its number in the integrated log; `None`: only what the kernel held.
+    pub capture: Option<(PathBuf, i32)>,
+    /// The kernel behaviour log; `None`: only the capture.
+    pub log: Option<PathBuf>,
+    /// Folder for what must wait; it is gone at the end.
+    pub beside: PathBuf,
+}
+
+/// What was written, and what was odd about it: one sentence each.
+#[derive(Debug, Default)]
+pub struct Written {
+    pub counts: Counts,
+    pub warnings: Vec<String>,
+}
+
+/// Writes one file. With a choice of packets only their frames and sightings.
+pub fn write(
+    store: &Store,
+    chosen: &Chosen,
+    sources: &Sources,
+    out: &mut dyn Write,
+    progress: Parts<'_>,
+) -> Result<Written> {
+    let names = Names::of(store)?;
+    let mut counts = Counts::default();
+    let notes = Notes::gather(store, chosen, &names, &sources.beside, &mut counts, progress)?;
+    let capture_id = sources.capture.as_ref().map(|c| c.1);
+    let frames = Frames::of(store, capture_id)?;
+    let log = sources.log.as_deref().map(Log::open).transpose()?;
+    let mut file = PcapngFile {
+        store,
+        notes: &notes,
+        clock: capture_id.and_then(|c| store.wall_clock(c)).unwrap_or_else(|| store.own_wall_clock()),
+        names: &names,
+        frames,
+        all: chosen.is_all(),
+        out,
+        section: Section::default(),
+        done: Written { counts, warnings: Vec::new() },
+    };
+    let mut kernel = match &log {
+        None => None,
+        Some(log) => {
+            let mut devices = HashMap::new();
+            store.each_chosen(chosen, &mut |p: PacketRow| -> Result<()> {
+                let with = |ifindex: Option<i32>, netns| ifindex.map(|i| (i, netns));
+                let of = [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)];
+                devices.insert(p.packet_id, of);
+                Ok(())
+            })?;
+            Some(Sightings::new(log, devices).peekable())
+        }
+    };
+    match &sources.capture {
+        None => file.begin_own(None)?,
+        Some((path, _)) => match Blocks::open(path)? {
+            Some(blocks) => file.copy(path, blocks, &mut kernel)?,
+            None => file.convert(path, &mut kernel)?,
+        },
+    }
+    file.kernel_until(&mut kernel, i64::MAX)?;
+    file.end_section()?;
+    Ok(file.done)
+}
+
+/// Packets of the frames of one capture, by the frame's number.
+struct Frames {
+    /// By frame, most likely packet first.
+    rows: Vec<AssociationRow>,
+    /// All packets with a frame there.
+    packets: HashSet<i64>,
+}
+
+impl Frames {
+    fn of(store: &Store, capture_id: Option<i32>) -> Result<Frames> {
+        let table = store.table::<AssociationRow>()?;
+        let (mut rows, mut packets) = (Vec::new(), HashSet::new());
+        table.each((0..table.groups()).collect(), |a: AssociationRow| {
+            if Some(a.capture_id) == capture_id {
+                packets.insert(a.packet_id);
+                rows.push(a);
+            }
+        })?;
+        rows.sort_by_key(|a| (a.number, -a.confidence, a.packet_id));
+        Ok(Frames { rows, packets })
+    }
+
+    fn of_frame(&self, number: u64) -> &[AssociationRow] {
+        let number = i64::try_from(number).unwrap_or(i64::MAX);
+        let from = self.rows.partition_point(|a| a.number < number);
+        let to = from + self.rows[from..].partition_point(|a| a.number == number);
+        &self.rows[from..to]
+    }
+}
+
+type Kernel<'a> = Option<Peekable<Sightings<'a>>>;
+
+/// What is known of the section that is being written.
+#[derive(Default)]
+struct Section {
+    big_endian: bool,
+    begun: bool,
+    /// Interfaces of the capture.
+    interfaces: u32,
+    /// Ours: number in the section, packets written.
+    ports: HashMap<Port, (u32, u64)>,
+    /// In the order of their numbers.
+    order: Vec<Port>,
+}
+
+struct PcapngFile<'a> {
+    store: &'a Store,
+    notes: &'a Notes,
+    clock: WallClock,
+    names: &'a Names,
+    frames: Frames,
+    /// No packets were chosen in particular: frames without a packet belong to it.
+    all: bool,
+    out: &'a mut dyn Write,
+    section: Section,
+    done: Written,
+}
+
+impl PcapngFile<'_> {
+    /// The capture's blocks, with what is added.
+    fn copy(&mut self, path: &Path, mut blocks: Blocks, kernel: &mut Kernel<'_>) -> Result<()> {
+        let described = descriptions(path)?;
+        let mut sections = 0;
+        loop {
+            let b = match blocks.next() {
+                Ok(Some(b)) => b,
+                Ok(None) => return Ok(()),
+                // What stands before that place is a capture all the same.
+                Err(e @ kpat_capture::Error::Corrupt { .. }) => {
+                    self.done.warnings.push(e.to_string());
+                    return Ok(());
+                }
+                Err(e) => return Err(e.into()),
+            };
+            match b.kind {
+                block_kind::SECTION => {
+                    self.end_section()?;
+                    let mine = described.get(sections).map_or(&[][..], Vec::as_slice);
+                    sections += 1;
+                    self.section = Section {
+                        big_endian: b.big_endian,
+                        begun: true,
+                        interfaces: mine.len() as u32,
+                        ..Section::default()
+                    };
+                    self.out.write_all(&open_section(b.bytes))?;
+                    // Together at the front, so that the numbers behind them are ours.
+                    for block in mine {
+                        self.out.write_all(block)?;
+                    }
+                }
+                block_kind::INTERFACE => {}
+                _ => match b.number {
+                    Some(number) => {
+                        if b.at.0 != 0 {
+                            self.kernel_until(kernel, b.at.0)?;
+                        }
+                        self.frame(b.kind, b.bytes, number)?;
+                    }
+                    None => self.out.write_all(b.bytes)?,
+                },
+            }
+        }
+    }
+
+    /// A pcap file becomes a section.
+    fn convert(&mut self, path: &Path, kernel: &mut Kernel<'_>) -> Result<()> {
+        let mut reader = Reader::open(path)?;
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let first = reader.interfaces().first().map(|i| (i.link_type, i.snaplen));
+        self.begin_own(Some((&name, first.unwrap_or_default())))?;
+        while let Some(f) = reader.next()? {
+            let (at, number) = (f.at.0, f.number);
+            let mut w = BlockWriter::block(block_kind::ENHANCED_PACKET, false);
+            w.u32(0);
+            w.time(at);
+            w.u32(f.data.len() as u32);
+            w.u32(f.len_wire);
+            w.padded(f.data);
+            self.kernel_until(kernel, at)?;
+            self.frame(block_kind::ENHANCED_PACKET, &w.finish(), number)?;
+        }
+        Ok(())
+    }
+
+    /// A section that no capture had; with the interface of a pcap file if there is one.
+    fn begin_own(&mut self, pcap: Option<(&str, (u16, u32))>) -> Result<()> {
+        let mut w = BlockWriter::block(block_kind::SECTION, false);
+        w.u32(0x1a2b_3c4d);
+        w.u16(1);
+        w.u16(0);
+        w.u32(u32::MAX);
+        w.u32(u32::MAX);
+        let log = &self.store.manifest().log;
+        if pcap.is_none() {
+            w.option(opt::SHB_OS, format!("Linux {}", log.kernel_release).as_bytes());
+        }
+        w.option(opt::SHB_APPLICATION, concat!("kpat ", env!("CARGO_PKG_VERSION")).as_bytes());
+        w.end_of_options();
+        self.out.write_all(&w.finish())?;
+        self.section = Section { begun: true, ..Section::default() };
+        if let Some((name, (link_type, snaplen))) = pcap {
+            let mut w = BlockWriter::block(block_kind::INTERFACE, false);
+            w.u16(link_type);
+            w.u16(0);
+            w.u32(snaplen);
+            w.option(opt::IF_DESCRIPTION, name.as_bytes());
+            w.option(opt::IF_TSRESOL, &[9]);
+            w.end_of_options();
+            self.out.write_all(&w.finish())?;
+            self.section.interfaces = 1;
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, kind: u32, block: &[u8], number: u64) -> Result<()> {
+        let big_endian = self.section.big_endian;
+        let notes = self.notes;
+        let mine = self.frames.of_frame(number).iter().filter(|a| notes.has(a.packet_id));
+        let mine: Vec<&AssociationRow> = mine.collect();
+        if mine.is_empty() && !self.all {
+            return Ok(());
+        }
+        self.done.counts.frames += 1;
+        let mut add = BlockWriter::options(big_endian);
+        for a in mine.iter().take(MAX_PACKETS) {
+            for line in self.notes.of_frame(a)?.into_iter().flatten() {
+                add.option(opt::COMMENT, line.as_bytes());
+            }
+        }
+        if let Some(best) = mine.first()
+            && kind == block_kind::ENHANCED_PACKET
+            && !has_option(block, big_endian, opt::EPB_PACKETID)
+        {
+            add.option_u64(opt::EPB_PACKETID, best.packet_id as u64);
+        }
+        let can_have = matches!(kind, block_kind::ENHANCED_PACKET | block_kind::OLD_PACKET);
+        let changed =
+            if add.bytes.is_empty() || !can_have { None } else { with_options(block, big_endian, &add) };
+        self.done.counts.annotated += u64::from(changed.is_some());
+        Ok(self.out.write_all(changed.as_deref().unwrap_or(block))?)
+    }
+
+    /// Sightings up to this moment of the capture's clock.
+    fn kernel_until(&mut self, kernel: &mut Kernel<'_>, wall_ns: i64) -> Result<()> {
+        let Some(sightings) = kernel else { return Ok(()) };
+        if !self.section.begun {
+            return Ok(());
+        }
+        while let Some(seen) = sightings.peek() {
+            let (at, bound) = self.clock.wall(seen.at_boot_ns);
+            if at > wall_ns {
+                break;
+            }
+            if let Some(seen) = sightings.next() {
+                self.sighting(&seen, at, bound)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sighting(&mut self, seen: &Seen, at_ns: i64, bound_ns: i64) -> Result<()> {
+        let big_endian = self.section.big_endian;
+        let id = self.port(&seen.port)?;
+        let mut w = BlockWriter::block(block_kind::ENHANCED_PACKET, big_endian);
+        w.u32(id);
+        w.time(at_ns);
+        w.u32(seen.data.len() as u32);
+        w.u32(seen.len);
+        w.padded(&seen.data);
+        match seen.port.way {
+            Way::In => w.option_u32(opt::EPB_FLAGS, 1),
+            Way::Out => w.option_u32(opt::EPB_FLAGS, 2),
+            Way::Within => {}
+        }
+        let device = seen.port.device(self.names);
+        // A packet that no frame of this capture tells of is told of here, once.
+        let first = !self.frames.packets.contains(&seen.packet) && self.frames.packets.insert(seen.packet);
+        let s = Sighting {
+            packet: seen.packet,
+            device: &device,
+            layer: seen.port.layer,
+            at_boot_ns: seen.at_boot_ns,
+            bound_ns,
+        };
+        for line in self.notes.of_sighting(&s, first)? {
+            w.option(opt::COMMENT, line.as_bytes());
+        }
+        w.option_u64(opt::EPB_PACKETID, seen.packet as u64);
+        w.end_of_options();
+        self.out.write_all(&w.finish())?;
+        self.done.counts.sightings += 1;
+        Ok(())
+    }
+
+    /// Number of the interface for these sightings; described when it is first needed.
+    fn port(&mut self, port: &Port) -> Result<u32> {
+        if let Some((id, packets)) = self.section.ports.get_mut(port) {
+            *packets += 1;
+            return Ok(*id);
+        }
+        let id = self.section.interfaces + self.section.order.len() as u32;
+        let log = &self.store.manifest().log;
+        let mut w = BlockWriter::block(block_kind::INTERFACE, self.section.big_endian);
+        w.u16(port.link_type);
+        w.u16(0);
+        w.u32(0);
+        w.option(opt::IF_NAME, port.name(self.names).as_bytes());
+        w.option(
+            opt::IF_DESCRIPTION,
+            format!(
+                "packets as the kernel of {} held them, headers only; times within ±{}",
+                log.hostname,
+                note::duration(self.clock.bound_ns())
+            )
+            .as_bytes(),
+        );
+        w.option(opt::IF_TSRESOL, &[9]);
+        w.option(opt::IF_OS, format!("Linux {}", log.kernel_release).as_bytes());
+        w.end_of_options();
+        self.out.write_all(&w.finish())?;
+        self.section.ports.insert(*port, (id, 1));
+        self.section.order.push(*port);
+        Ok(id)
+    }
+
+    /// Statistics of our interfaces. What the log lost cannot be told by interface: it stands at the first of them.
+    fn end_section(&mut self) -> Result<()> {
+        let losses: Vec<LossRow> = self.store.table::<LossRow>()?.all()?;
+        let lost: i64 = losses.iter().fold(0, |sum, l| sum.saturating_add(l.count));
+        let section = std::mem::take(&mut self.section);
+        let (at, _) = self.clock.wall(self.store.manifest().last_ns);
+        for (i, port) in section.order.iter().enumerate() {
+            let Some((id, packets)) = section.ports.get(port) else { continue };
+            let mut w = BlockWriter::block(block_kind::STATISTICS, section.big_endian);
+            w.u32(*id);
+            w.time(at);
+            if i == 0 && lost > 0 {
+                let mut causes: HashMap<i32, i64> = HashMap::new();
+                losses.iter().for_each(|l| *causes.entry(l.cause).or_default() += l.count);
+                let mut causes: Vec<_> = causes.into_iter().collect();
+                causes.sort_unstable();
+                let list: Vec<String> =
+                    causes.iter().map(|(c, n)| format!("{} {n}", crate::names::loss(*c))).collect();
+                w.option(
+                    opt::COMMENT,
+                    format!("kpat: lost to the whole log, at whatever interface: {}", list.join(", "))
+                        .as_bytes(),
+                );
+            }
+            w.option_u64(opt::ISB_IFRECV, *packets);
+            if i == 0 {
+                w.option_u64(opt::ISB_IFDROP, lost.unsigned_abs());
+            }
+            w.end_of_options();
+            self.out.write_all(&w.finish())?;
+        }
+        Ok(())
+    }
+}
+
+/// The interface descriptions of each section, up to where the file can be read.
+fn descriptions(path: &Path) -> Result<Vec<Vec<Vec<u8>>>> {
+    let mut out: Vec<Vec<Vec<u8>>> = Vec::new();
+    let Some(mut blocks) = Blocks::open(path)? else { return Ok(out) };
+    while let Ok(Some(b)) = blocks.next() {
+        match b.kind {
+            block_kind::SECTION => out.push(Vec::new()),
+            block_kind::INTERFACE => {
+                if let Some(section) = out.last_mut() {
+                    section.push(b.bytes.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(out)
+}

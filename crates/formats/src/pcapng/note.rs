@@ -1,0 +1,349 @@
+//! What is said of a packet in the comments of its frames: one line for people, one line of JSON for programs.
+//!
+//! The JSON line is what our Wireshark dissector reads; [`VERSION`] is its version. What belongs to the packet is made once,
+//! in one pass over the calls, and waits on disk until its frames come by; what belongs to a frame is put before it.
+
+use crate::names::{Names, clean, context, drop_reason, packet, process};
+use crate::{Counts, Result};
+use kpat_analysis::Parts;
+use kpat_analysis::query::{Store, call_flag, match_key, side, verdict};
+use kpat_analysis::trace::Chosen;
+use kpat_store::tables::{AssociationRow, CallRow, PacketRow};
+use serde::Serialize;
+use serde::ser::SerializeTuple;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Of the JSON line; a new field does not change it.
+pub const VERSION: u32 = 1;
+/// Calls that are told one by one; of more only the functions' names.
+pub const MAX_PATH: usize = 120;
+/// Functions named in the line for people.
+const MAX_NAMED: usize = 12;
+
+/// The part of the JSON line that is the packet's.
+#[derive(Serialize)]
+struct OfPacket<'a> {
+    packet: i64,
+    what: String,
+    verdict: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drop: Option<String>,
+    path_ns: i64,
+    kernel_ns: i64,
+    calls: i32,
+    points: i32,
+    frames: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<&'a str>,
+    path: Vec<Step<'a>>,
+    /// Calls that are not in `path`.
+    more: usize,
+    /// Functions that are only among those.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    also: Vec<&'a str>,
+}
+
+/// `[function, depth, ns since the packet's first moment, duration or null, CPU, context]`.
+struct Step<'a> {
+    name: &'a str,
+    depth: usize,
+    at_ns: i64,
+    dur_ns: Option<i64>,
+    cpu: i32,
+    context: &'static str,
+}
+
+impl Serialize for Step<'_> {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut t = s.serialize_tuple(6)?;
+        t.serialize_element(self.name)?;
+        t.serialize_element(&self.depth)?;
+        t.serialize_element(&self.at_ns)?;
+        t.serialize_element(&self.dur_ns)?;
+        t.serialize_element(&self.cpu)?;
+        t.serialize_element(self.context)?;
+        t.end()
+    }
+}
+
+/// The part of the JSON line that is the frame's.
+#[derive(Serialize)]
+struct OfFrame {
+    kpat: u32,
+    seen: &'static str,
+    side: &'static str,
+    #[serde(rename = "match")]
+    confidence: i32,
+    key: &'static str,
+    alternatives: i32,
+    residual_ns: i64,
+    bound_ns: i64,
+}
+
+/// Of a sighting in the kernel.
+#[derive(Serialize)]
+struct OfSighting<'a> {
+    kpat: u32,
+    seen: &'static str,
+    packet: i64,
+    device: &'a str,
+    layer: u8,
+    at_boot_ns: i64,
+    bound_ns: i64,
+}
+
+/// What is said of one packet.
+struct Said {
+    people: String,
+    json: String,
+}
+
+/// Notes of all chosen packets, on disk.
+pub(super) struct Notes {
+    file: File,
+    /// Where each packet's note is: offset, bytes for people, bytes of JSON.
+    places: HashMap<i64, (u64, u32, u32)>,
+}
+
+impl Notes {
+    /// One pass over the calls; `beside` is the folder in which the notes wait. They are gone when this is.
+    pub fn gather(
+        store: &Store,
+        chosen: &Chosen,
+        names: &Names,
+        beside: &Path,
+        counts: &mut Counts,
+        progress: Parts<'_>,
+    ) -> Result<Notes> {
+        let (file, reader) = nameless(beside)?;
+        let mut out = BufWriter::with_capacity(1 << 18, file);
+        let mut packets: HashMap<i64, PacketRow> = HashMap::new();
+        store.each_chosen(chosen, &mut |p: PacketRow| -> Result<()> {
+            packets.insert(p.packet_id, p);
+            Ok(())
+        })?;
+        counts.packets = packets.len() as u64;
+        let mut places = HashMap::new();
+        let mut offset = 0u64;
+        store.each_life(chosen, progress, &mut |id, rows| -> Result<()> {
+            let Some(p) = packets.remove(&id) else { return Ok(()) };
+            rows.iter().for_each(|r| counts.call(r));
+            let said = say(store, names, &p, rows);
+            out.write_all(said.people.as_bytes())?;
+            out.write_all(said.json.as_bytes())?;
+            places.insert(id, (offset, said.people.len() as u32, said.json.len() as u32));
+            offset += (said.people.len() + said.json.len()) as u64;
+            Ok(())
+        })?;
+        out.flush()?;
+        Ok(Notes { file: reader, places })
+    }
+
+    pub fn has(&self, packet: i64) -> bool {
+        self.places.contains_key(&packet)
+    }
+
+    fn read(&self, packet: i64) -> Result<Option<Said>> {
+        let Some(&(offset, people, json)) = self.places.get(&packet) else { return Ok(None) };
+        let mut bytes = vec![0; (people + json) as usize];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        let rest = bytes.split_off(people as usize);
+        let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
+        Ok(Some(Said { people: text(bytes), json: text(rest) }))
+    }
+
+    /// The two lines for a frame of this packet.
+    pub fn of_frame(&self, a: &AssociationRow) -> Result<Option<[String; 2]>> {
+        let Some(said) = self.read(a.packet_id)? else { return Ok(None) };
+        let certain = match a.alternatives {
+            0 => String::new(),
+            1 => ", 1 other packet fits as well".to_owned(),
+            n => format!(", {n} other packets fit as well"),
+        };
+        let people = format!(
+            "{}; {} by the device, match {} %{certain}, clocks ±{}",
+            said.people,
+            side::name(a.side),
+            a.confidence,
+            duration(a.bound_ns)
+        );
+        let head = OfFrame {
+            kpat: VERSION,
+            seen: "wire",
+            side: side::name(a.side),
+            confidence: a.confidence,
+            key: match_key::name(a.key),
+            alternatives: a.alternatives,
+            residual_ns: a.residual_ns,
+            bound_ns: a.bound_ns,
+        };
+        Ok(Some([people, joined(&head, &said.json)]))
+    }
+
+    /// The two lines for a sighting in the kernel; all that is known where the packet has no frame to say it.
+    pub fn of_sighting(&self, s: &Sighting<'_>, whole: bool) -> Result<[String; 2]> {
+        let head = OfSighting {
+            kpat: VERSION,
+            seen: "kernel",
+            packet: s.packet,
+            device: s.device,
+            layer: s.layer,
+            at_boot_ns: s.at_boot_ns,
+            bound_ns: s.bound_ns,
+        };
+        let place = if s.device.is_empty() { String::new() } else { format!(" at {}", clean(s.device)) };
+        let short = format!("kpat: packet {} as the kernel held it{place}", s.packet);
+        if whole && let Some(said) = self.read(s.packet)? {
+            let people = format!("{short}; {}", said.people.trim_start_matches("kpat: "));
+            return Ok([people, joined(&head, &said.json)]);
+        }
+        Ok([short, serde_json::to_string(&head).map_err(io::Error::from)?])
+    }
+}
+
+/// A packet as the kernel held it, somewhere on its way.
+pub(super) struct Sighting<'a> {
+    pub packet: i64,
+    /// Name of the device; empty: none.
+    pub device: &'a str,
+    pub layer: u8,
+    pub at_boot_ns: i64,
+    pub bound_ns: i64,
+}
+
+/// One object of two.
+fn joined(head: &impl Serialize, rest: &str) -> String {
+    let head = serde_json::to_string(head).unwrap_or_default();
+    let rest = rest.strip_prefix('{').unwrap_or(rest);
+    // A sighting names its packet itself.
+    let rest = if head.contains("\"packet\":") { rest.split_once(',').map_or(rest, |r| r.1) } else { rest };
+    format!("{},{rest}", head.strip_suffix('}').unwrap_or(&head))
+}
+
+fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Said {
+    let process = process(store, p);
+    let drop = drop_reason(store, p);
+    let steps = steps(names, p, rows);
+    let mut told: HashSet<&str> = HashSet::new();
+    let mut order: Vec<&str> = Vec::new();
+    for s in &steps {
+        if told.insert(s.name) {
+            order.push(s.name);
+        }
+    }
+    let people = {
+        let reason = drop.as_ref().map(|r| format!(" ({})", clean(r))).unwrap_or_default();
+        let mut line = format!(
+            "kpat: packet {} {}{reason}, {} from first to last",
+            p.packet_id,
+            verdict::name(p.verdict),
+            duration(p.path_ns)
+        );
+        if p.calls > 0 {
+            line += &format!(", {} in {} recorded calls", duration(p.kernel_ns), p.calls);
+        }
+        if let Some((pid, comm)) = process {
+            line += &format!(", process {} {pid}", clean(comm));
+        }
+        if !order.is_empty() {
+            let more = order.len().saturating_sub(MAX_NAMED);
+            line += &format!("; {}", clean(&order[..order.len() - more].join(" > ")));
+            if more > 0 {
+                line += &format!(" > … {more} more");
+            }
+        }
+        line
+    };
+    let also = {
+        let shown: HashSet<&str> = steps.iter().take(MAX_PATH).map(|s| s.name).collect();
+        order.iter().copied().filter(|n| !shown.contains(n)).collect()
+    };
+    let more = steps.len().saturating_sub(MAX_PATH);
+    let mut path = steps;
+    path.truncate(MAX_PATH);
+    let of = OfPacket {
+        packet: p.packet_id,
+        what: packet(p),
+        verdict: verdict::name(p.verdict),
+        drop,
+        path_ns: p.path_ns,
+        kernel_ns: p.kernel_ns,
+        calls: p.calls,
+        points: p.points,
+        frames: p.frames,
+        pid: process.map(|q| q.0),
+        process: process.map(|q| q.1),
+        path,
+        more,
+        also,
+    };
+    Said { people, json: serde_json::to_string(&of).unwrap_or_default() }
+}
+
+/// The packet's calls and points in order, nested as far as their callers touched the packet, too.
+fn steps<'a>(names: &'a Names, p: &PacketRow, rows: &[CallRow]) -> Vec<Step<'a>> {
+    let mut depths: HashMap<i64, usize> = HashMap::new();
+    rows.iter()
+        .map(|r| {
+            let depth = r.parent_id.and_then(|p| depths.get(&p)).map_or(0, |d| d + 1);
+            depths.insert(r.call_id, depth);
+            let is_point = r.flags & call_flag::POINT != 0;
+            Step {
+                name: names.name(r.func_id),
+                depth,
+                at_ns: r.entry_ns.saturating_sub(p.first_ns),
+                dur_ns: r.dur_ns.filter(|_| !is_point),
+                cpu: r.cpu,
+                context: context(r.ctx),
+            }
+        })
+        .collect()
+}
+
+/// With three digits and a unit.
+pub(super) fn duration(ns: i64) -> String {
+    let size = ns.unsigned_abs() as f64;
+    let (value, unit) = match size {
+        s if s < 1e3 => return format!("{ns} ns"),
+        s if s < 1e6 => (s / 1e3, "µs"),
+        s if s < 1e9 => (s / 1e6, "ms"),
+        s => (s / 1e9, "s"),
+    };
+    let digits = if value < 10.0 {
+        2
+    } else if value < 100.0 {
+        1
+    } else {
+        0
+    };
+    format!("{}{value:.digits$} {unit}", if ns < 0 { "-" } else { "" })
+}
+
+/// A file without a name: one handle to write, one to read.
+fn nameless(folder: &Path) -> Result<(File, File)> {
+    let path = folder.join(format!(".kpat-notes-{}", std::process::id()));
+    let write = File::options().write(true).create_new(true).open(&path)?;
+    let read = File::open(&path);
+    std::fs::remove_file(&path)?;
+    Ok((write, read?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (ns, text) in
+            [(0, "0 ns"), (999, "999 ns"), (93_000, "93.0 µs"), (1_234_567, "1.23 ms"), (-5_000, "-5.00 µs")]
+        {
+            assert_eq!(duration(ns), text);
+        }
+    }
+}

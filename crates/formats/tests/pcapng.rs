@@ -1,0 +1,251 @@
+//! The annotated capture: what was there is there byte for byte, and what was added is what the log says, as tshark and
+//! capinfos read it.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod judge;
+mod small;
+
+use kpat_analysis::query::{PacketFilter, PacketSort};
+use kpat_analysis::trace::Chosen;
+use kpat_formats::Error;
+use kpat_formats::pcapng::{self, Sources, Written, find_source};
+use small::{PACKETS, Small};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+fn sources(small: &Small, capture: &Path) -> Sources {
+    Sources { capture: Some((capture.to_owned(), 0)), log: Some(small.kbl()), beside: small.dir.0.clone() }
+}
+
+fn export(small: &Small, chosen: &Chosen, sources: &Sources, name: &str) -> (PathBuf, Written) {
+    let path = small.dir.path(name);
+    let mut out = Vec::new();
+    let written = pcapng::write(&small.store, chosen, sources, &mut out, &mut |_, _| true).unwrap();
+    std::fs::File::create(&path).unwrap().write_all(&out).unwrap();
+    (path, written)
+}
+
+/// Kind and body of every block, the order of the bytes little-endian.
+fn blocks(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let len = word(at + 4) as usize;
+        assert_eq!(word(at + len - 4) as usize, len);
+        out.push((word(at), bytes[at + 8..at + len - 4].to_vec()));
+        at += len;
+    }
+    out
+}
+
+fn tshark(args: &[&str]) -> Option<Vec<Vec<String>>> {
+    let mut all = vec!["-n"];
+    all.extend(args);
+    let text = judge::output("tshark", "--version", &all)?;
+    Some(text.lines().map(|l| l.split('\t').map(str::to_owned).collect()).collect())
+}
+
+#[test]
+fn the_capture_is_kept() {
+    let small = small::make("pcapng-kept");
+    let sources = sources(&small, &small.capture());
+    let (path, written) = export(&small, &Chosen::default(), &sources, "out.pcapng");
+    let before = blocks(&std::fs::read(small.capture()).unwrap());
+    let after = blocks(&std::fs::read(path).unwrap());
+    // Ours have interfaces behind those of the capture.
+    let interfaces = before.iter().filter(|b| b.0 == 1).count() as u32;
+    let ours = |b: &&(u32, Vec<u8>)| match b.0 {
+        6 | 5 => u32::from_le_bytes(b.1[..4].try_into().unwrap()) >= interfaces,
+        _ => false,
+    };
+    let theirs: Vec<_> = after.iter().filter(|b| !ours(b)).collect();
+    let mut described = 0;
+    let mut kept = theirs.iter().filter(|b| {
+        described += u32::from(b.0 == 1);
+        b.0 != 1 || described <= interfaces
+    });
+    for (kind, body) in &before {
+        let (found_kind, found) = kept.next().unwrap();
+        assert_eq!(kind, found_kind);
+        // Options come behind what was there.
+        assert_eq!(found[..body.len()], body[..], "{kind}");
+    }
+    assert!(kept.next().is_none());
+    assert_eq!(written.counts.frames, small.truth.len() as u64);
+    assert_eq!(written.counts.annotated, 2 * PACKETS);
+    assert_eq!(written.counts.sightings, 2 * PACKETS);
+    assert!(written.warnings.is_empty());
+}
+
+#[test]
+fn tshark_reads_what_was_added() {
+    let small = small::make("pcapng-tshark");
+    let sources = sources(&small, &small.capture());
+    let (path, _) = export(&small, &Chosen::default(), &sources, "out.pcapng");
+    let file = path.to_str().unwrap();
+    let fields = ["frame.packet_id", "frame.interface_name", "frame.time_epoch", "frame.comment"];
+    let mut args = vec!["-r", file, "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=/s"];
+    fields.iter().for_each(|f| args.extend(["-e", f]));
+    let Some(rows) = tshark(&args) else { return };
+    let packets: BTreeMap<i64, _> = small
+        .store
+        .packets(&PacketFilter::default(), PacketSort::Time, false, 0)
+        .unwrap()
+        .rows
+        .into_iter()
+        .map(|p| (p.packet_id, p))
+        .collect();
+    let mut frame = 0;
+    let mut last = String::new();
+    let mut full = 0;
+    for row in &rows {
+        assert!(row[2] >= last, "not in order of time: {row:?}");
+        last.clone_from(&row[2]);
+        let on_wire = row[1].starts_with("tap");
+        if on_wire {
+            let (_, packet) = small.truth[frame];
+            frame += 1;
+            assert_eq!(row[0], if packet == 0 { String::new() } else { packet.to_string() });
+            if packet == 0 {
+                assert_eq!(row[3], "");
+                continue;
+            }
+        } else {
+            assert!(row[1].starts_with("kernel lan in") || row[1].starts_with("kernel wan"), "{row:?}");
+        }
+        let json = &row[3][row[3].find("{\"kpat\":1,").unwrap()..];
+        let note: serde_json::Value = serde_json::from_str(json).unwrap();
+        let p = &packets[&note["packet"].as_i64().unwrap()];
+        assert_eq!(row[0], p.packet_id.to_string());
+        assert_eq!(note["seen"], if on_wire { "wire" } else { "kernel" });
+        if on_wire {
+            full += 1;
+            assert_eq!(note["path_ns"], p.path_ns);
+            assert_eq!(note["kernel_ns"], p.kernel_ns);
+            assert_eq!(note["path"].as_array().unwrap().len() as i32, p.calls + p.points);
+            assert_eq!(note["path"][0][0], "napi_gro_receive");
+            assert_eq!(note["path"][1][1], 1, "ip_rcv is called by it");
+            assert!(row[3].contains("napi_gro_receive > ip_rcv > ip_forward"), "{row:?}");
+        }
+    }
+    assert_eq!((frame, full), (small.truth.len(), 2 * PACKETS as usize));
+    assert_eq!(rows.len(), small.truth.len() + 2 * PACKETS as usize);
+    let filter = "frame.packet_id == 29";
+    assert_eq!(tshark(&["-r", file, "-Y", filter]).unwrap().len(), 4);
+    let broken = "_ws.malformed && frame.interface_name contains \"kernel\"";
+    assert_eq!(tshark(&["-r", file, "-Y", broken]).unwrap().len(), 0);
+    // The header bytes of the kernel are of the same packets, whole as they were.
+    let kernel = "frame.interface_name contains \"kernel\" && udp.dstport == 53 && frame.len == 142";
+    assert_eq!(tshark(&["-r", file, "-Y", kernel]).unwrap().len(), 2 * PACKETS as usize);
+}
+
+#[test]
+fn capinfos_reads_the_loss() {
+    let small = small::make("pcapng-loss");
+    let sources = sources(&small, &small.capture());
+    let (path, _) = export(&small, &Chosen::default(), &sources, "out.pcapng");
+    let bytes = std::fs::read(&path).unwrap();
+    let statistics: Vec<_> = blocks(&bytes).into_iter().filter(|b| b.0 == 5).collect();
+    // In at one device, out at the other, and at the other without being seen to leave.
+    assert_eq!(statistics.len(), 3);
+    // isb_ifdrop, 8 bytes: 17.
+    let wanted: Vec<u8> =
+        [5u16.to_le_bytes(), 8u16.to_le_bytes()].concat().into_iter().chain(17u64.to_le_bytes()).collect();
+    assert!(statistics[0].1.windows(wanted.len()).any(|w| w == wanted));
+    let said = String::from_utf8_lossy(&statistics[0].1);
+    assert!(said.contains("ring-full 17"), "{said}");
+    let Some(text) = judge::output("capinfos", "--version", &[path.to_str().unwrap()]) else { return };
+    assert!(text.contains("Number of interfaces in file: 5"), "{text}");
+    assert!(text.contains("Strict time order:   True"), "{text}");
+}
+
+#[test]
+fn chosen_packets_and_their_frames_only() {
+    let small = small::make("pcapng-chosen");
+    let sources = sources(&small, &small.capture());
+    let chosen = Chosen { packet: Some(5), ..Chosen::default() };
+    let (_, written) = export(&small, &chosen, &sources, "out.pcapng");
+    let c = written.counts;
+    assert_eq!((c.packets, c.frames, c.annotated, c.sightings), (1, 2, 2, 2));
+    // The notes that waited are gone.
+    let left: Vec<_> = std::fs::read_dir(&small.dir.0)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .filter(|n| n.contains("notes"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The same frames as a pcap file, and without any capture.
+#[test]
+fn a_pcap_file_becomes_pcapng() {
+    let small = small::make("pcapng-pcap");
+    let mut reader = kpat_capture::Reader::open(&small.capture()).unwrap();
+    let mut pcap = Vec::new();
+    for v in [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 262_144, 1] {
+        pcap.extend_from_slice(&v.to_le_bytes());
+    }
+    while let Some(f) = reader.next().unwrap() {
+        let (s, ns) = (f.at.0 / 1_000_000_000, f.at.0 % 1_000_000_000);
+        for v in [s as u32, ns as u32, f.data.len() as u32, f.len_wire] {
+            pcap.extend_from_slice(&v.to_le_bytes());
+        }
+        pcap.extend_from_slice(f.data);
+    }
+    let path = small.dir.path("w.pcap");
+    std::fs::write(&path, pcap).unwrap();
+    let (from_pcap, written) = export(&small, &Chosen::default(), &sources(&small, &path), "p.pcapng");
+    assert_eq!(written.counts.annotated, 2 * PACKETS);
+    let (from_pcapng, _) = export(&small, &Chosen::default(), &sources(&small, &small.capture()), "n.pcapng");
+    let read = |p: &Path| {
+        tshark(&[
+            "-r",
+            p.to_str().unwrap(),
+            "-T",
+            "fields",
+            "-e",
+            "frame.time_epoch",
+            "-e",
+            "frame.packet_id",
+            "-e",
+            "frame.len",
+        ])
+    };
+    assert_eq!(read(&from_pcap), read(&from_pcapng));
+    let alone = Sources { capture: None, ..sources(&small, &path) };
+    let (_, written) = export(&small, &Chosen::default(), &alone, "k.pcapng");
+    assert_eq!((written.counts.frames, written.counts.sightings), (0, 2 * PACKETS));
+}
+
+#[test]
+fn a_torn_capture_is_used_as_far_as_it_goes() {
+    let small = small::make("pcapng-torn");
+    let whole = std::fs::read(small.capture()).unwrap();
+    let path = small.dir.path("torn.pcapng");
+    std::fs::write(&path, &whole[..whole.len() - 50]).unwrap();
+    let (_, written) = export(&small, &Chosen::default(), &sources(&small, &path), "t.pcapng");
+    assert_eq!(written.counts.frames, small.truth.len() as u64 - 1);
+}
+
+#[test]
+fn another_file_is_not_taken_for_the_capture() {
+    let small = small::make("pcapng-other");
+    let source = &small.store.manifest().sources[1];
+    assert_eq!(source.role, "capture");
+    let dir = small.integrated();
+    assert_eq!(
+        find_source(source, &dir, &[]).unwrap(),
+        std::fs::canonicalize(small.dir.path("w.pcapng")).unwrap()
+    );
+    let moved = small.dir.path("moved.pcapng");
+    std::fs::rename(small.capture(), &moved).unwrap();
+    assert!(matches!(find_source(source, &dir, &[]), Err(Error::SourceMissing { .. })));
+    assert_eq!(find_source(source, &dir, std::slice::from_ref(&moved)).unwrap(), moved);
+    let mut bytes = std::fs::read(&moved).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(small.capture(), bytes).unwrap();
+    assert!(matches!(find_source(source, &dir, &[]), Err(Error::SourceChanged { .. })));
+}
