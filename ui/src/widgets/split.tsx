@@ -9,6 +9,8 @@ interface Props {
   /** Share of the first pane, 0..1, remembered under this name. */
   name: string;
   start: number;
+  /** The first pane needs no more than that many pixels. */
+  most?: number;
   first: ComponentChildren;
   second: ComponentChildren | null;
 }
@@ -17,8 +19,10 @@ export function Split(p: Props): JSX.Element {
   const key = `kpat-split-${p.name}-${p.direction}`;
   const kept = Number(localStorage.getItem(key));
   const part = useSignal(kept > 0.1 && kept < 0.9 ? kept : p.start);
+  const moved = useSignal(kept > 0.1 && kept < 0.9);
   const box = useRef<HTMLDivElement>(null);
   const set = (x: number) => {
+    moved.value = true;
     part.value = Math.max(0.15, Math.min(0.85, x));
     localStorage.setItem(key, part.value.toFixed(3));
   };
@@ -34,9 +38,11 @@ export function Split(p: Props): JSX.Element {
     e.preventDefault();
     set(part.peek() + (e.key === less ? -0.03 : 0.03));
   };
+  const share = `${(part.value * 100).toFixed(2)}% - 3px`;
+  const basis = p.most && !moved.value ? `min(${p.most}px, ${share})` : `calc(${share})`;
   return (
     <div class={`split ${p.direction === "row" ? "across" : "down"}`} ref={box}>
-      <div class="pane" style={p.second ? { flex: `0 0 calc(${(part.value * 100).toFixed(2)}% - 3px)` } : { flex: "1 1 auto" }}>
+      <div class="pane" style={p.second ? { flex: `0 0 ${basis}` } : { flex: "1 1 auto" }}>
         {p.first}
       </div>
       {p.second && (

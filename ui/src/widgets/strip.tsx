@@ -5,7 +5,7 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { Scale, tickWords, ticks } from "../base/scale.ts";
 import type { Overview } from "../api/types.ts";
-import { count, shortSpan, span } from "../base/units.ts";
+import { count, shortSpan } from "../base/units.ts";
 import { Canvas, type Pen } from "./canvas.tsx";
 
 const LEAST_PIXELS = 4;
@@ -61,13 +61,17 @@ export function Strip({ data, chosen, onChoose, mark }: Props): JSX.Element {
       const h = up(data.bins.packets[i]!);
       if (h) g.fillRect(i * step, tall - h, Math.max(1, step - (step > 4 ? 1 : 0)), h);
     }
+    // A mark stands for all within its own width.
+    let [cross, again] = [-Infinity, -Infinity];
     for (let i = 0; i < n; i++) {
       const x = i * step + step / 2;
-      if (data.bins.retransmissions[i]) {
+      if (data.bins.retransmissions[i] && x - again >= 4) {
+        again = x;
         g.fillStyle = color("retransmission");
         g.fillRect(x - 1, 5, 2, 4);
       }
-      if (data.bins.drops[i]) {
+      if (data.bins.drops[i] && x - cross >= 7) {
+        cross = x;
         g.strokeStyle = color("drop");
         g.lineWidth = 1.5;
         g.beginPath();
@@ -177,9 +181,7 @@ export function Strip({ data, chosen, onChoose, mark }: Props): JSX.Element {
             (data.bins.drops[bin] ? `, ${count(data.bins.drops[bin]!)} dropped` : "") +
             (data.bins.retransmissions[bin] ? `, ${count(data.bins.retransmissions[bin]!)} retransmitted` : "") +
             (data.bins.lost[bin] ? ", something was lost here" : "")
-          : chosen
-            ? `chosen: ${span(chosen[1] - chosen[0])}`
-            : ""}
+          : ""}
       </div>
     </div>
   );

@@ -77,12 +77,12 @@ export function Calls({ packet, chosen, func }: { packet: Packet; chosen: Signal
       key: "self",
       title: "Self",
       words: "Without what it called and the interrupts that stopped it",
-      width: 104,
+      width: 136,
       align: "right",
       draw: (l) =>
         l.kind === "call" && !l.call.point ? (
           <span class="heat">
-            <i style={{ width: `${Math.round(l.heat * 100)}%`, opacity: 0.25 + 0.6 * l.heat }} aria-hidden="true" />
+            <i style={{ "--part": `${Math.round(l.heat * 100)}%` }} aria-hidden="true" />
             <span>{l.call.self === null ? NONE : <Span ns={l.call.self} />}</span>
           </span>
         ) : (

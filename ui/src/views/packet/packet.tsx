@@ -13,7 +13,7 @@ import { Answer, Empty } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
 import { Calls } from "./calls.tsx";
 import { Crossings, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
-import { Timeline } from "./timeline.tsx";
+import { Timeline, timelineHeight } from "./timeline.tsx";
 import "./packet.css";
 
 function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
@@ -60,7 +60,7 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
           direction="row"
           start={0.64}
           first={
-            <Split name={dock ? "dock-time" : "packet-time"} direction="column" start={0.46} first={<Timeline packet={packet} chosen={chosen} />} second={<Calls packet={packet} chosen={chosen} func={func} />} />
+            <Split name={dock ? "dock-time" : "packet-time"} direction="column" start={0.46} most={Math.max(150, timelineHeight(packet))} first={<Timeline packet={packet} chosen={chosen} />} second={<Calls packet={packet} chosen={chosen} func={func} />} />
           }
           second={
             <div class="sections" tabIndex={0} role="region" aria-label="Facts of the packet">

@@ -66,8 +66,7 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
           <table class="plain">
             <thead>
               <tr>
-                <th class="right">Frame</th>
-                <th>Capture</th>
+                <th>Frame</th>
                 <th>Way</th>
                 <th class="right" title="On the device's clock, since the first sight of the packet">Time</th>
                 <th class="right" title="How far wire and kernel time may be apart">±</th>
@@ -80,8 +79,7 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
             <tbody>
               {packet.frames.map((f, i) => (
                 <tr key={i}>
-                  <td class="right">{f.number}</td>
-                  <td>{seen(f.capture)}</td>
+                  <td>{seen(f.capture)}:{f.number}</td>
                   <td>{seen(f.side)}</td>
                   <td class="right">{f.t === null ? <span class="none">no clock</span> : <Span ns={f.t - packet.row.t} />}</td>
                   <td class="right"><Bound ns={f.t === null ? null : f.bound_ns} /></td>
@@ -130,7 +128,7 @@ export function PhaseParts({ packet }: { packet: Packet }): JSX.Element | null {
   );
 }
 
-const [CELL_W, CELL_H, BOX_W, BOX_H] = [170, 44, 132, 32];
+const [CELL_W, CELL_H, BOX_W, BOX_H] = [206, 44, 128, 30];
 
 export function LineageGraph({ packet }: { packet: Packet }): JSX.Element | null {
   const placed = useMemo(() => layGraph(packet.lineage), [packet]);

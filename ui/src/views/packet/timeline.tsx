@@ -47,6 +47,13 @@ function busy(p: Packet): [number, number][] {
   return p.calls.some((c) => c.dur) ? found.filter(([a, b], i) => i < p.calls.length || b - a === 0) : found;
 }
 
+/** Pixels that the whole picture takes, with the bar above it. */
+export function timelineHeight(packet: Packet): number {
+  const { tracks } = layTracks(packet.calls);
+  const rows = tracks.reduce((sum, t) => sum + t.levels, 0);
+  return 36 + AXIS + LANE + WIRE + 20 + rows * BAR + tracks.length * GAP;
+}
+
 export function Timeline({ packet, chosen }: Props): JSX.Element {
   const folding = useSignal(true);
   const byHeat = useSignal(false);
