@@ -93,14 +93,14 @@ function Shared({ info }: { info: Info }): JSX.Element {
   return (
     <div class="shared">
       <FilterBar id={FILTER} value={p.where} onApply={(where) => go({ where })} examples={examples(info)} />
-      <div class="shared-strip">
+      <section class="shared-strip" aria-label="Overview">
         {data && data.bins.packets.length > 0 && <Strip data={data} chosen={p.time} onChoose={(time) => go({ time })} mark={chosen.state.value.value?.row.t ?? null} />}
         {p.time && (
           <button type="button" class="chip strip-chip" onClick={() => go({ time: null })} title="Show all of the time again">
             {shortSpan(p.time[1] - p.time[0])} chosen ×
           </button>
         )}
-      </div>
+      </section>
     </div>
   );
 }

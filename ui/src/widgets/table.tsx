@@ -111,6 +111,14 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
 
   const onKeyDown = (e: KeyboardEvent) => {
     if (!p.total || e.ctrlKey || e.metaKey || e.altKey) return;
+    const head = (e.target as HTMLElement).closest(".table-head");
+    if (head) {
+      const buttons = [...head.querySelectorAll("button")];
+      const i = buttons.indexOf(e.target as HTMLButtonElement);
+      const beside = e.key === "ArrowLeft" ? buttons[i - 1] : e.key === "ArrowRight" ? buttons[i + 1] : undefined;
+      beside?.focus();
+      return;
+    }
     const page = Math.max(1, Math.floor(view / ROW) - 1);
     const now = p.current ?? -1;
     const steps: Record<string, number> = {
@@ -134,6 +142,8 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
   };
 
   const sorted = (c: Column<R>) => (p.sort?.key === c.key ? (p.sort.desc ? "descending" : "ascending") : "none");
+  // One stop for Tab; the arrows go on from there.
+  const tabStop = p.sort?.key ?? columns.find((c) => c.sortable)?.key;
   const id = p.id ?? `table-${p.label.replace(/\W+/g, "-")}`;
   const indices = Array.from({ length: window.last - window.first }, (_, i) => window.first + i);
   return (
@@ -161,7 +171,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
             {c.sortable && p.onSort ? (
               <button
                 type="button"
-                tabIndex={-1}
+                tabIndex={c.key === tabStop ? 0 : -1}
                 onClick={() => p.onSort?.({ key: c.key, desc: p.sort?.key === c.key ? !p.sort.desc : c.align === "right" && c.key !== "t" })}
               >
                 {c.title}

@@ -123,7 +123,16 @@ function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; d
         paint={paint}
         height={height}
         role="img"
-        label={`Events over time: ${kinds.map(([k, n]) => `${count(n)} ${k}`).join(", ")}. The list below has each.`}
+        tabIndex={0}
+        label={`Events over time: ${kinds.map(([k, n]) => `${count(n)} ${k}`).join(", ")}. Left and right go from event to event. The list below has each.`}
+        onKeyDown={(e) => {
+          if (e.key !== "ArrowLeft" && e.key !== "ArrowRight") return;
+          e.preventDefault();
+          const ordered = drawn.current.map((m) => m.events[0]!).sort((a, b) => a.t - b.t);
+          const at = chosen ?? (e.key === "ArrowRight" ? -Infinity : Infinity);
+          const next = e.key === "ArrowRight" ? ordered.find((x) => x.t > at) : ordered.findLast((x) => x.t < at);
+          if (next) onChoose(next);
+        }}
         onPointerMove={(e) => {
           const mark = under(e.offsetX, e.offsetY);
           tip.value = mark ? { x: e.offsetX, y: e.offsetY, mark } : null;

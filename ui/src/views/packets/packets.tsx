@@ -45,6 +45,11 @@ const COLUMNS: Column<PacketRow>[] = [
   { key: "confidence", title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
 ];
 
+/** Order of time needs no sorting: it is not asked for. */
+function order(sort: Sorting): { sort?: string; desc?: number } {
+  return sort.key === "t" && !sort.desc ? {} : { sort: sort.key, desc: sort.desc ? 1 : 0 };
+}
+
 /** The rows of the list, fetched as they are looked at. */
 function useRows(where: string, sort: Sorting): { pages: Pages<PacketRow>; old: boolean } {
   const shown = useSignal<{ pages: Pages<PacketRow>; key: string } | null>(null);
@@ -52,7 +57,7 @@ function useRows(where: string, sort: Sorting): { pages: Pages<PacketRow>; old: 
   const pages = useMemo(
     () =>
       new Pages<PacketRow>(async (from, n, signal) => {
-        const found = await ask<Packets>("packets", { where, sort: sort.key, desc: sort.desc, from, count: n }, { signal });
+        const found = await ask<Packets>("packets", { where, ...order(sort), from, count: n }, { signal });
         return { total: found.total, rows: rowsOf<PacketRow>(found) };
       }),
     [key],
@@ -79,7 +84,7 @@ function List(): JSX.Element {
     if (p.packet === null) return;
     if (current.peek() !== null && pages.row(current.peek()!)?.id === p.packet) return;
     const leaving = new AbortController();
-    void ask<{ index: number | null }>("packets/at", { where, sort: sort.value.key, desc: sort.value.desc, id: p.packet }, { signal: leaving.signal }).then(
+    void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: p.packet }, { signal: leaving.signal }).then(
       (found) => (current.value = found.index),
       () => (current.value = null),
     );

@@ -89,7 +89,7 @@ function Sum({ data }: { data: Phases }): JSX.Element {
       </table>
       {data.passages.length > 0 && (
         <>
-          <h3>Ways through the host</h3>
+          <h2>Ways through the host</h2>
           <table class="plain wide">
             <thead><tr><th>Way</th><th class="right">Packets</th><th class="right">Median</th></tr></thead>
             <tbody>
@@ -102,7 +102,7 @@ function Sum({ data }: { data: Phases }): JSX.Element {
       )}
       {data.not_measurable.length > 0 && (
         <>
-          <h3>What this log cannot tell</h3>
+          <h2>What this log cannot tell</h2>
           <dl class="cannot">
             {data.not_measurable.map((n) => (
               <div key={n.phase}><dt><Name>{n.phase}</Name></dt><dd>{seen(n.words)}</dd></div>

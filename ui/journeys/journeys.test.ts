@@ -1,0 +1,336 @@
+// What people do with the page, from opening it to what a stranger's data or page could do to them.
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { AddressInfo } from "node:net";
+import { after, before, describe, test } from "node:test";
+import type { Page } from "playwright-core";
+import { COMM, MARKUP, World, type Service } from "./world.ts";
+
+const world = new World();
+let router: Service;
+let recorded: Service;
+
+before(async () => {
+  await world.begin();
+  const log = world.router("router", 48_000, 4000);
+  const other = world.router("other", 24_000, 2000);
+  router = await world.view(log, "--compare", other);
+  recorded = await world.view(world.recorded());
+});
+after(() => world.end());
+
+const VIEWS = ["Packets", "Packet", "Functions", "Phases", "Time", "Events"];
+const rows = (page: Page, table = "Packets") => page.getByRole("grid", { name: table, exact: true }).locator(".table-window [role=row]:not(.coming)");
+const place = (page: Page) => page.evaluate(() => location.hash);
+const go = (page: Page, view: string) => page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: view, exact: true }).click();
+const total = async (page: Page, table = "Packets") => Number(await page.getByRole("grid", { name: table, exact: true }).getAttribute("aria-rowcount")) - 1;
+const filter = (page: Page) => page.getByRole("combobox", { name: "Filter packets" });
+
+/** Closes the page; nothing may have been complained of. */
+async function done(page: Page & { complaints: string[] }): Promise<void> {
+  const said = page.complaints;
+  await page.context().close();
+  assert.deepEqual(said, []);
+}
+
+describe("packets", () => {
+  test("opens with the list; the token is gone from the address", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    assert.ok((await total(page)) >= 2000);
+    assert.doesNotMatch(await page.evaluate(() => location.href), /token/);
+    await page.getByText(/matched/).first().waitFor();
+    await done(page);
+  });
+
+  test("a good filter narrows, a bad one says where it is wrong and changes nothing", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    const all = await total(page);
+    await page.keyboard.press("/");
+    await page.keyboard.type("udp");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction((n) => Number(document.querySelector("#app [role=grid]")?.getAttribute("aria-rowcount")) - 1 < n, all);
+    const udp = await total(page);
+    assert.ok(udp > 0 && udp < all, `${udp} of ${all}`);
+    assert.match(await place(page), /where=udp/);
+    await filter(page).fill("udp and nonsense == 3");
+    await page.keyboard.press("Enter");
+    const alert = page.getByRole("alert");
+    await alert.waitFor();
+    assert.match(await alert.innerText(), /nonsense/);
+    assert.equal(await total(page), udp);
+    await page.getByRole("button", { name: "Clear the filter" }).click();
+    await page.waitForFunction((n) => Number(document.querySelector("#app [role=grid]")?.getAttribute("aria-rowcount")) - 1 === n, all);
+    await done(page);
+  });
+
+  test("the field is completed", async () => {
+    const page = await world.open(router);
+    await filter(page).click();
+    await page.keyboard.type("path_t");
+    const option = page.getByRole("option").filter({ hasText: "path_time" }).first();
+    await option.waitFor();
+    await page.keyboard.press("Tab");
+    assert.match(await filter(page).inputValue(), /path_time/);
+    await done(page);
+  });
+
+  test("a chosen packet stands beside every view, and back and forward work", async () => {
+    const page = await world.open(router);
+    await rows(page).nth(3).click();
+    await page.getByRole("heading", { name: /^Packet \d+$/ }).waitFor();
+    const chosen = /packet=(\d+)/.exec(await place(page))?.[1];
+    assert.ok(chosen);
+    for (const view of ["Functions", "Phases", "Time", "Events", "Packet"]) {
+      await go(page, view);
+      await page.getByRole("heading", { name: `Packet ${chosen}`, exact: true }).waitFor();
+    }
+    await page.goBack();
+    await page.getByRole("heading", { name: "Events", exact: true }).waitFor({ state: "attached" });
+    await page.goForward();
+    await page.getByRole("grid", { name: "Calls of this packet" }).waitFor();
+    assert.ok((await rows(page, "Calls of this packet").count()) > 5);
+    await done(page);
+  });
+
+  test("sorted by path time, the longest comes first", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    const head = page.getByRole("columnheader", { name: /Path time/ });
+    await head.getByRole("button").click();
+    await page.locator('[aria-sort="descending"]').waitFor();
+    await page.waitForTimeout(200);
+    const times = await rows(page).evaluateAll((all) => all.slice(0, 5).map((r) => r.querySelectorAll("[role=gridcell]")[8]?.textContent ?? ""));
+    const values = times.map((t) => parseFloat(t) * (/ms/.test(t) ? 1000 : 1));
+    assert.deepEqual(values, [...values].sort((a, b) => b - a));
+    await done(page);
+  });
+
+  test("brushing the strip chooses a piece of time", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    const all = await total(page);
+    const box = (await page.locator(".strip canvas").boundingBox())!;
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 10);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.5, box.y + 10, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction((n) => Number(document.querySelector("#app [role=grid]")?.getAttribute("aria-rowcount")) - 1 < n, all);
+    assert.match(await place(page), /time=\d+-\d+/);
+    await page.getByRole("button", { name: /chosen/ }).click();
+    await page.waitForFunction((n) => Number(document.querySelector("#app [role=grid]")?.getAttribute("aria-rowcount")) - 1 === n, all);
+    await done(page);
+  });
+});
+
+describe("functions", () => {
+  test("reverse look-up: from a function to one of its packets", async () => {
+    const page = await world.open(router, "#/functions");
+    await page.getByRole("searchbox", { name: "Search functions" }).fill("ip_forward");
+    await rows(page, "Functions").filter({ hasText: /^ip_forward(?!_)/ }).first().click();
+    await page.getByRole("heading", { name: "ip_forward", exact: true }).waitFor();
+    await rows(page, "Calls of this function, longest first").first().click();
+    await page.getByRole("heading", { name: /^Packet \d+$/ }).waitFor();
+    await page.locator(".is-here").first().waitFor();
+    assert.match(await page.locator(".is-here .name").first().innerText(), /^ip_forward$/);
+    await page.getByRole("button", { name: "Its packets" }).click();
+    assert.match(decodeURIComponent(await place(page)), /where=func == "ip_forward"/);
+    await rows(page).first().waitFor();
+    await done(page);
+  });
+
+  test("thresholds leave out what was quicker; a threshold without unit is refused", async () => {
+    const page = await world.open(router, "#/functions");
+    await rows(page, "Functions").first().waitFor();
+    const all = await total(page, "Functions");
+    const slower = page.getByLabel("slower than");
+    await slower.fill("3500ns");
+    await slower.press("Enter");
+    await page.waitForFunction((n) => Number(document.querySelector('[aria-label="Functions"][role=grid]')?.getAttribute("aria-rowcount")) - 1 < n, all);
+    assert.ok((await total(page, "Functions")) > 0);
+    await slower.fill("3500");
+    await page.getByRole("alert").filter({ hasText: "a time such as" }).waitFor();
+    await done(page);
+  });
+
+  test("the flame graph by keys, and as a table", async () => {
+    const page = await world.open(router, "#/functions");
+    await page.getByRole("tab", { name: "Flame graph" }).click();
+    const picture = page.getByRole("img", { name: /Flame graph/ });
+    await picture.waitFor();
+    await picture.focus();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Whole picture" }).click();
+    await page.getByLabel("as table").check();
+    assert.ok((await page.getByRole("region", { name: "Places by self time" }).getByRole("row").count()) > 5);
+    await done(page);
+  });
+
+  test("two logs compared, with intervals", async () => {
+    const page = await world.open(router, "#/functions");
+    await page.getByRole("tab", { name: /Compared with/ }).click();
+    const table = page.getByRole("region", { name: "Comparison" });
+    await table.getByRole("row").nth(3).waitFor();
+    assert.match(await table.innerText(), /ip_forward/);
+    await done(page);
+  });
+});
+
+describe("phases, time, events", () => {
+  test("phases in sum, drilled down to a function", async () => {
+    const page = await world.open(router, "#/phases");
+    const phase = page.getByRole("button", { name: /network/i }).first();
+    await phase.click();
+    assert.equal(await phase.getAttribute("aria-expanded"), "true");
+    await rows(page, "Phases packet by packet").first().waitFor();
+    await done(page);
+  });
+
+  test("time says how far a clock may be off, and whether packets add up", async () => {
+    const page = await world.open(router, "#/time");
+    const clocks = page.getByRole("region", { name: "Clocks" });
+    await clocks.waitFor();
+    assert.match(await clocks.innerText(), /± \d/);
+    await page.getByText(/of the packets are explained/).waitFor();
+    await done(page);
+  });
+
+  test("a drop, by reason, to its packets", async () => {
+    const page = await world.open(recorded, "#/events");
+    const chip = page.locator(".chip").first();
+    await chip.waitFor();
+    const reason = (await chip.innerText()).trim();
+    await chip.click();
+    await rows(page).first().waitFor();
+    assert.match(decodeURIComponent(await place(page)), /packets\?where=drop == /);
+    assert.ok((await total(page)) >= 1, reason);
+    await done(page);
+  });
+});
+
+describe("keys, eyes, colours", () => {
+  test("everything by keyboard", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    await page.getByRole("grid", { name: "Packets" }).focus();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("PageDown");
+    await page.getByRole("heading", { name: /^Packet \d+$/ }).waitFor();
+    await page.keyboard.press("End");
+    await page.waitForFunction(() => document.querySelector("[role=grid][aria-label=Packets] .current")?.getAttribute("aria-rowindex") === document.querySelector("[role=grid][aria-label=Packets]")?.getAttribute("aria-rowcount"));
+    await page.keyboard.press("Home");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Packet", exact: true }).waitFor({ state: "attached" });
+    await page.getByRole("img", { name: /^Timeline/ }).focus();
+    const wide = await page.locator(".timeline .bar-words").innerText();
+    for (const key of ["w", "w", "d", "ArrowDown"]) await page.keyboard.press(key);
+    assert.notEqual(await page.locator(".timeline .bar-words").innerText(), wide);
+    await page.keyboard.press("3");
+    await page.getByRole("heading", { name: "Functions", exact: true }).waitFor({ state: "attached" });
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
+    await done(page);
+  });
+
+  test("dark as the system says, and as chosen", async () => {
+    const page = await world.open(router, "", { colorScheme: "dark" });
+    const theme = () => page.locator("html").getAttribute("data-theme");
+    assert.equal(await theme(), "dark");
+    await page.getByRole("button", { name: /^Colours/ }).click();
+    assert.equal(await theme(), "light");
+    await page.reload();
+    assert.equal(await theme(), "light");
+    await done(page);
+  });
+
+  const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  for (const colorScheme of ["light", "dark"] as const)
+    test(`no view has a fault that axe finds, ${colorScheme}`, async () => {
+      const page = await world.open(router, "", { colorScheme });
+      await rows(page).nth(2).click();
+      await page.getByRole("grid", { name: "Calls of this packet" }).waitFor();
+      // A script tag is against the page's policy: the check comes in over the debugging connection.
+      await page.evaluate(axe);
+      for (const view of VIEWS) {
+        await go(page, view);
+        await page.waitForTimeout(250);
+        const faults = await page.evaluate(async () => {
+          const axe = (globalThis as unknown as { axe: { run: (root: Document) => Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }> } }).axe;
+          const found = await axe.run(document);
+          return found.violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 140)} ${n.failureSummary ?? ""}`).join(" | ")}`);
+        });
+        assert.deepEqual(faults, [], view);
+      }
+      await done(page);
+    });
+});
+
+describe("what is hostile", () => {
+  test("names that are markup stay text", async () => {
+    const page = await world.open(router, "#/time");
+    await page.getByText(`${MARKUP}.pcapng`).first().waitFor();
+    assert.equal(await page.locator("img").count(), 0);
+    await done(page);
+    const other = await world.open(recorded);
+    await rows(other).first().waitFor();
+    await filter(other).fill(`process == "${COMM}"`);
+    await filter(other).press("Enter");
+    await other.getByText(COMM).first().waitFor();
+    assert.equal(await other.locator("#app [role=grid] b").count(), 0);
+    await done(other);
+  });
+
+  test("a filter in a foreign link is shown and refused, never run", async () => {
+    const page = await world.open(router, `#/packets?where=${encodeURIComponent("<script>hit()</script>")}`);
+    await page.getByRole("alert").first().waitFor();
+    assert.equal(await filter(page).inputValue(), "<script>hit()</script>");
+    await done(page);
+  });
+
+  test("a foreign page cannot read the service", async () => {
+    const token = new URL(router.address).hash.slice("#token=".length);
+    const foreign = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<!doctype html><title>foreign</title>"));
+    await new Promise<void>((up) => foreign.listen(0, "127.0.0.1", up));
+    const context = await world.browser.newContext();
+    try {
+      const page = await context.newPage();
+      await page.goto(`http://127.0.0.1:${(foreign.address() as AddressInfo).port}/`);
+      const read = (headers: Record<string, string>) =>
+        page.evaluate(([url, h]) => fetch(url as string, { headers: h as Record<string, string> }).then((r) => r.text(), (e: unknown) => `failed ${e}`), [`${router.origin}/api/info`, headers] as const);
+      assert.match(await read({}), /^failed/);
+      assert.match(await read({ "x-kpat-token": token }), /^failed/);
+      const framed = await page.evaluate(async (url) => {
+        const frame = document.createElement("iframe");
+        frame.src = url;
+        document.body.append(frame);
+        await new Promise((loaded) => (frame.onload = loaded));
+        try {
+          return frame.contentDocument?.body.innerText ?? "";
+        } catch {
+          return "";
+        }
+      }, router.address);
+      assert.equal(framed, "");
+    } finally {
+      await context.close();
+      foreign.close();
+    }
+  });
+
+  test("without the token the page says what to do", async () => {
+    const context = await world.browser.newContext();
+    const page = await context.newPage();
+    await page.goto(router.origin);
+    await page.getByRole("alert").getByText("Open the address that").waitFor();
+    await context.close();
+  });
+});

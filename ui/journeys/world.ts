@@ -1,0 +1,120 @@
+// What the journeys go through: real logs made on the spot, each behind a real `kpat view`, and a real browser.
+//
+// A router's log with functions comes from the benchmark's maker of logs (built with the tests of the crates), with a
+// capture whose name is markup; a log with drops, and a process whose name is markup, is recorded here from traffic in two
+// network namespaces of our own.
+
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { chromium, type Browser, type BrowserContextOptions, type Page } from "playwright-core";
+
+export const KPAT = resolve(process.env["KPAT"] ?? "../target/release/kpat");
+const SYNTH = join(dirname(KPAT), "examples/synth");
+const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+/** Names that would do something if they were ever taken for markup. */
+export const MARKUP = "<img src=x onerror=hit()>";
+export const COMM = "<b>ping";
+
+export interface Service {
+  /** With the token. */
+  address: string;
+  origin: string;
+  end: () => void;
+}
+
+export class World {
+  readonly dir = mkdtempSync(join(tmpdir(), "kpat-journeys-"));
+  private readonly running: ChildProcess[] = [];
+  private readonly undo: (() => void)[] = [];
+  browser!: Browser;
+
+  async begin(): Promise<void> {
+    for (const [program, remedy] of [[KPAT, "make"], [SYNTH, "cargo build --release --examples"], [CHROMIUM, "scripts/setup test"]] as const)
+      if (!existsSync(program)) throw new Error(`no ${program}; run: ${remedy}`);
+    this.browser = await chromium.launch({
+      executablePath: CHROMIUM,
+      args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+    });
+  }
+
+  async end(): Promise<void> {
+    await this.browser?.close();
+    for (const child of this.running) child.kill("SIGINT");
+    for (const u of this.undo.reverse()) u();
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+
+  /** A log of a router: so many calls, half as many frames as packets have on two wires. */
+  router(name: string, calls: number, frames: number): string {
+    const made = join(this.dir, `made-${name}`);
+    execFileSync(SYNTH, [made, String(calls), String(frames)], { stdio: "pipe" });
+    const capture = join(made, `${MARKUP}.pcapng`);
+    copyFileSync(join(made, "w.pcapng"), capture);
+    const log = join(this.dir, `${name}.kpat`);
+    execFileSync(KPAT, ["-q", "integrate", join(made, "x.kbl"), capture, "-o", log], { stdio: "pipe" });
+    return log;
+  }
+
+  /** A log of this kernel: pings by a process with a strange name, and datagrams that nobody wants. */
+  recorded(): string {
+    const [a, b] = [`kpat-ja-${process.pid}`, `kpat-jb-${process.pid}`];
+    const ip = (...args: string[]) => execFileSync("ip", args, { stdio: "pipe" });
+    for (const ns of [a, b]) {
+      ip("netns", "add", ns);
+      this.undo.push(() => ip("netns", "del", ns));
+      ip("-n", ns, "link", "set", "lo", "up");
+    }
+    ip("link", "add", "v0", "netns", a, "type", "veth", "peer", "name", "v1", "netns", b);
+    ip("-n", a, "addr", "add", "10.77.1.1/24", "dev", "v0");
+    ip("-n", b, "addr", "add", "10.77.1.2/24", "dev", "v1");
+    ip("-n", a, "link", "set", "v0", "up");
+    ip("-n", b, "link", "set", "v1", "up");
+    const strange = join(this.dir, "bin");
+    mkdirSync(strange);
+    symlinkSync(execFileSync("sh", ["-c", "command -v ping"], { encoding: "utf8" }).trim(), join(strange, COMM));
+    const traffic = join(this.dir, "traffic");
+    writeFileSync(traffic, `set -e\n'${join(strange, COMM)}' -n -c 5 -i 0.05 -W 5 10.77.1.2\nfor i in 1 2 3; do echo x > /dev/udp/10.77.1.2/9; done\n`);
+    chmodSync(traffic, 0o755);
+    const log = join(this.dir, "recorded.kbl");
+    execFileSync(KPAT, ["-q", "record", "-o", log, "--netns", b, "--", "ip", "netns", "exec", a, "bash", traffic], { stdio: "pipe", timeout: 30_000 });
+    const joined = join(this.dir, "recorded.kpat");
+    execFileSync(KPAT, ["-q", "integrate", log, "-o", joined], { stdio: "pipe" });
+    return joined;
+  }
+
+  /** `kpat view`, ready to be asked. */
+  async view(log: string, ...args: string[]): Promise<Service> {
+    const child = spawn(KPAT, ["view", log, "--no-open", ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    this.running.push(child);
+    let said = "";
+    const address = await new Promise<string>((found, failed) => {
+      const read = (data: Buffer) => {
+        said += data.toString();
+        const url = /http:\/\/127\.0\.0\.1:\d+\/#token=[\w-]+/.exec(said);
+        if (url) found(url[0]);
+      };
+      child.stdout.on("data", read);
+      child.stderr.on("data", read);
+      child.on("exit", (code) => failed(new Error(`kpat view ended with ${code}: ${said}`)));
+      child.on("error", failed);
+    });
+    return { address, origin: new URL(address).origin, end: () => child.kill("SIGINT") };
+  }
+
+  /** A page that fails the test at whatever it complains of. */
+  async open(service: Service, place = "", options: BrowserContextOptions = {}): Promise<Page & { complaints: string[] }> {
+    const context = await this.browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+    const page = (await context.newPage()) as Page & { complaints: string[] };
+    page.complaints = [];
+    page.setDefaultTimeout(8000);
+    page.on("pageerror", (e) => page.complaints.push(String(e)));
+    page.on("console", (m) => m.type() === "error" && page.complaints.push(m.text()));
+    page.on("dialog", (d) => page.complaints.push(`dialog ${d.message()}`));
+    await page.goto(service.address);
+    await page.getByRole("navigation", { name: "Views" }).waitFor();
+    if (place) await page.evaluate((p) => (location.hash = p), place);
+    return page;
+  }
+}
