@@ -167,7 +167,7 @@ describe("functions", () => {
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
     await page.getByRole("button", { name: "Whole picture" }).click();
-    await page.getByLabel("as table").check();
+    await page.getByRole("checkbox", { name: "as table" }).check();
     assert.ok((await page.getByRole("region", { name: "Places by self time" }).getByRole("row").count()) > 5);
     await done(page);
   });

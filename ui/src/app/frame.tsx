@@ -188,7 +188,7 @@ export function Frame(): JSX.Element {
           key={wide.value ? "row" : "column"}
           name={`dock-${view.id}`}
           direction={wide.value ? "row" : "column"}
-          start={wide.value ? 0.5 : 0.42}
+          start={wide.value ? 0.5 : 0.38}
           first={<Draw key={`${view.id} ${place.value.device}`} />}
           second={docked ? <PacketPane dock /> : null}
         />

@@ -23,7 +23,7 @@ test("short durations have three digits", () => {
 
 test("shares are not rounded to all or nothing", () => {
   assert.deepEqual([0, 0.00001, 0.5, 0.99999, 1].map(share), ["0.0 %", "< 0.1 %", "50.0 %", "> 99.9 %", "100.0 %"]);
-  assert.deepEqual([null, 0.4, 0.999, 1].map(sure), ["–", "40 %", "99 %", "100 %"]);
+  assert.deepEqual([null, 40, 99.9, 100].map(sure), ["–", "40 %", "99 %", "100 %"]);
 });
 
 test("typed durations", () => {

@@ -67,11 +67,9 @@ export function share(x: number): string {
   return `${(x * 100).toFixed(1)} %`;
 }
 
-/** Confidence of a match, 0..1, in whole percent. */
-export function sure(x: number | null): string {
-  if (x === null) return NONE;
-  if (x < 1 && x >= 0.995) return "99 %";
-  return `${Math.round(x * 100)} %`;
+/** Confidence of a match, which the service tells in percent. */
+export function sure(percent: number | null): string {
+  return percent === null ? NONE : `${Math.floor(percent)} %`;
 }
 
 export function bytes(n: number): string {

@@ -10,6 +10,11 @@ test("what came before stands to the left", () => {
   assert.deepEqual(placed.map((p) => [p.node.id, p.column, p.row]), [["a", 0, 0], ["b", 1, 0], ["c", 1, 1], ["d", 2, 0]]);
 });
 
+test("what became of itself stays where it is", () => {
+  const placed = layGraph({ nodes: ["a", "b"].map(node), edges: [edge("a", "a"), edge("a", "b")] });
+  assert.deepEqual(placed.map((p) => p.column), [0, 1]);
+});
+
 test("a circle ends", () => {
   assert.equal(layGraph({ nodes: ["a", "b"].map(node), edges: [edge("a", "b"), edge("b", "a")] }).length, 2);
 });

@@ -15,7 +15,7 @@ export function layGraph(lineage: Lineage): Placed[] {
     let moved = false;
     for (const e of lineage.edges) {
       const [a, b] = [column.get(e.from), column.get(e.to)];
-      if (a !== undefined && b !== undefined && b <= a && a + 1 < lineage.nodes.length) {
+      if (e.from !== e.to && a !== undefined && b !== undefined && b <= a && a + 1 < lineage.nodes.length) {
         column.set(e.to, a + 1);
         moved = true;
       }

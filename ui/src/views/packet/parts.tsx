@@ -84,7 +84,7 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
                   <td class="right">{f.t === null ? <span class="none">no clock</span> : <Span ns={f.t - packet.row.t} />}</td>
                   <td class="right"><Bound ns={f.t === null ? null : f.bound_ns} /></td>
                   <td class="right"><Sure of={f.confidence} ambiguous={f.alternatives > 0} /></td>
-                  <td>{seen(f.key)}{f.alternatives > 0 && <span class="muted"> ({many(f.alternatives, "other")} possible)</span>}</td>
+                  <td class="by">{seen(f.key)}{f.alternatives > 0 && <span class="muted"> ({many(f.alternatives, "other")} possible)</span>}</td>
                   <td class="right"><Span ns={f.t === null ? null : f.residual_ns} /></td>
                   <td class="right">{bytes(f.len)}</td>
                 </tr>
@@ -132,11 +132,12 @@ const [CELL_W, CELL_H, BOX_W, BOX_H] = [206, 44, 128, 30];
 
 export function LineageGraph({ packet }: { packet: Packet }): JSX.Element | null {
   const placed = useMemo(() => layGraph(packet.lineage), [packet]);
-  if (placed.length < 2) return null;
+  if (placed.length < 2 && !packet.lineage.edges.length) return null;
   const at = new Map(placed.map((p) => [p.node.id, p]));
   const width = Math.max(...placed.map((p) => p.column)) * CELL_W + BOX_W + 8;
   const height = Math.max(...placed.map((p) => p.row)) * CELL_H + BOX_H + 8;
-  const mine = `packet:${packet.row.id}`;
+  const mine = `p${packet.row.id}`;
+  const itself = packet.lineage.edges.filter((e) => e.from === e.to);
   const x = (c: number) => 4 + c * CELL_W;
   const y = (r: number) => 4 + r * CELL_H;
   const name = (id: string) => at.get(id)?.node.words ?? id;
@@ -146,7 +147,7 @@ export function LineageGraph({ packet }: { packet: Packet }): JSX.Element | null
         <svg class="graph" width={width} height={height} aria-hidden="true">
           {packet.lineage.edges.map((e, i) => {
             const [a, b] = [at.get(e.from), at.get(e.to)];
-            if (!a || !b) return null;
+            if (!a || !b || a === b) return null;
             const [x0, y0, x1, y1] = [x(a.column) + BOX_W, y(a.row) + BOX_H / 2, x(b.column), y(b.row) + BOX_H / 2];
             return (
               <g key={i}>
@@ -172,6 +173,7 @@ export function LineageGraph({ packet }: { packet: Packet }): JSX.Element | null
           <li key={i}>{`${name(e.from)}, by ${e.kind}, became ${name(e.to)}`}</li>
         ))}
       </ul>
+      {itself.length > 0 && <p class="muted pad">{itself.map((e) => `${name(e.from)}: ${seen(e.kind)}, followed under the same number`).join("; ")}</p>}
     </Section>
   );
 }

@@ -6,7 +6,7 @@ import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import type { Call, Packet } from "../../api/types.ts";
 import { Scale, panned, tickWords, ticks, zoomed } from "../../base/scale.ts";
-import { many, seen, shortSpan, span } from "../../base/units.ts";
+import { many, seen, shortSpan, span, sure } from "../../base/units.ts";
 import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
 import { layerClass, phaseLayer } from "../../widgets/marks.tsx";
 import { hatch } from "../../widgets/strip.tsx";
@@ -16,7 +16,8 @@ import { CONTEXT, layTracks, type Bar } from "./tracks.ts";
 const GUTTER = 104;
 const AXIS = 20;
 const LANE = 20;
-const WIRE = 26;
+const WIRE = 16;
+const WIRE_ROWS = 3;
 const BAR = 17;
 const GAP = 8;
 const LEAST_NS = 20;
@@ -51,7 +52,7 @@ function busy(p: Packet): [number, number][] {
 export function timelineHeight(packet: Packet): number {
   const { tracks } = layTracks(packet.calls);
   const rows = tracks.reduce((sum, t) => sum + t.levels, 0);
-  return 36 + AXIS + LANE + WIRE + 20 + rows * BAR + tracks.length * GAP;
+  return 36 + AXIS + LANE + Math.min(WIRE_ROWS, packet.frames.length) * WIRE + 26 + rows * BAR + tracks.length * GAP;
 }
 
 export function Timeline({ packet, chosen }: Props): JSX.Element {
@@ -73,7 +74,10 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
 
   const wireTop = AXIS + (packet.segments.length ? LANE : 0);
   const wires = packet.frames.filter((f) => f.t !== null);
-  const tracksTop = wireTop + (wires.length ? WIRE : 0) + 4;
+  const wireRows = Math.min(WIRE_ROWS, wires.length);
+  const tracksTop = wireTop + wireRows * WIRE + 10;
+  /** In which row each frame was drawn. */
+  const wireRow = useRef<number[]>([]);
   const rowY = (track: number, level: number) => tracksTop + tracks[track]!.row * BAR + track * GAP + level * BAR;
   const last = tracks.at(-1);
   const height = Math.max(90, last ? rowY(tracks.length - 1, last.levels) + 8 : tracksTop + 24);
@@ -151,9 +155,13 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       }
     }
     // Frames: when they were on the wire, as sure as the clocks allow.
-    for (const f of wires) {
+    const free: number[] = Array.from({ length: wireRows }, () => -Infinity);
+    wireRow.current = wires.map((f) => {
       const at = x(f.t!);
-      const y = wireTop + 9;
+      const label = `${f.number} ${seen(f.capture)} ${seen(f.side)}`;
+      const start = Math.min(at - 4, x(f.t! - f.bound_ns));
+      const row = Math.max(0, free.findIndex((end) => end <= start));
+      const y = wireTop + row * WIRE + 9;
       const [a, b] = [x(f.t! - f.bound_ns), x(f.t! + f.bound_ns)];
       g.strokeStyle = g.fillStyle = color("wire");
       g.lineWidth = 1.5;
@@ -173,8 +181,16 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       g.arc(at, y, 3.5, 0, 7);
       g.fill();
       g.fillStyle = color("text");
-      g.fillText(fitted(g, `${f.number} ${f.capture} ${f.side}`, 220), Math.max(at + 7, b + 5), y);
-    }
+      const labelAt = Math.max(at + 7, b + 5);
+      const words = fitted(g, label, 220);
+      const wide = g.measureText(words).width;
+      const left = labelAt + wide > w - 4 ? start - wide - 6 : labelAt;
+      if (free[row]! <= Math.min(start, left)) {
+        g.fillText(words, left, y);
+        free[row] = Math.max(b, left + wide) + 8;
+      }
+      return row;
+    });
     // Calls.
     const lastPixel = new Map<number, number>();
     for (const bar of bars) drawBar(pen, bar, x, lastPixel);
@@ -200,7 +216,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       g.lineTo(x1 - 6, y1 + 3.5);
       g.fill();
       g.lineWidth = 1;
-      const words = fitted(g, `${o.kind} ${shortSpan(o.wait)}`, x1 - x0 - 16);
+      const words = x1 - x0 < 24 ? "" : fitted(g, `${o.kind} ${shortSpan(o.wait)}`, Math.max(110, x1 - x0 - 16));
       if (words) {
         const half = g.measureText(words).width / 2;
         g.fillStyle = color("bg");
@@ -209,8 +225,8 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
         g.fillText(words, (x0 + x1) / 2 - half, (y0 + y1) / 2);
       }
     }
-    // Losses while the packet lived.
-    for (const l of packet.losses) hatch(g, x(l.from), AXIS, Math.max(2, x(l.to) - x(l.from)), h - AXIS, color("loss"));
+    // Losses while the packet lived: over the axis, so that what is there can still be read.
+    for (const l of packet.losses) hatch(g, Math.max(GUTTER, x(l.from)), 0, Math.max(2, Math.min(w, x(l.to)) - Math.max(GUTTER, x(l.from))), AXIS - 4, color("loss"));
     g.restore();
     // Gutter.
     g.fillStyle = color("muted");
@@ -304,10 +320,10 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
         };
       }
     }
-    if (py >= wireTop && py < wireTop + WIRE)
-      for (const f of wires)
-        if (Math.abs(xOf(f.t!) - px) < 8 || (px >= xOf(f.t! - f.bound_ns) && px <= xOf(f.t! + f.bound_ns)))
-          return { lines: [`frame ${f.number} of ${seen(f.capture)}, ${seen(f.side)}`, `at ${span(f.t! - packet.row.t)} ± ${span(f.bound_ns)}`, `${Math.round(f.confidence * 100)} % sure, by ${seen(f.key)}`] };
+    if (py >= wireTop && py < wireTop + wireRows * WIRE)
+      for (const [i, f] of wires.entries())
+        if (wireRow.current[i] === Math.floor((py - wireTop) / WIRE) && (Math.abs(xOf(f.t!) - px) < 8 || (px >= xOf(f.t! - f.bound_ns) && px <= xOf(f.t! + f.bound_ns))))
+          return { lines: [`frame ${f.number} of ${seen(f.capture)}, ${seen(f.side)}`, `at ${span(f.t! - packet.row.t)} ± ${span(f.bound_ns)}`, `${sure(f.confidence)} sure, by ${seen(f.key)}`] };
     if (py >= AXIS && py < AXIS + LANE)
       for (const s of packet.segments)
         if (px >= xOf(s.from) && px <= xOf(s.to)) return { lines: [s.label + (s.wait ? " (wait)" : ""), span(s.to - s.from)] };

@@ -3,14 +3,31 @@
 import type { Clock, Residuals } from "../../api/types.ts";
 import { bound } from "../../base/units.ts";
 
-/** From the middle 98 % of the points and the bounds: a few late frames must not flatten the rest. */
-export function range(r: Residuals, clocks: Clock[]): [number, number] {
-  const sorted = [...r.residual_ns].sort((a, b) => a - b);
-  const at = (part: number) => sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))] ?? 0;
-  const widest = Math.max(0, ...clocks.map((c) => c.bound_ns));
-  const [lo, hi] = [Math.min(-widest, at(0.01), 0), Math.max(widest, at(0.99), 0)];
-  const margin = Math.max(1, (hi - lo) * 0.08);
-  return [lo - margin, hi + margin];
+/**
+ * An axis that is straight within the bound and logarithmic beyond: the bound is microseconds, a frame that waited is
+ * milliseconds late, and both have to be seen.
+ */
+export interface Bent {
+  low: number;
+  high: number;
+  /** Where a value stands, in units of the bound. */
+  bend: (ns: number) => number;
+  /** Values to mark. */
+  marks: number[];
+}
+
+export function bent(r: Residuals, clocks: Clock[]): Bent {
+  const unit = Math.max(1, ...clocks.map((c) => c.bound_ns));
+  let [low, high] = [-2 * unit, 2 * unit];
+  for (const v of r.residual_ns) [low, high] = [Math.min(low, v), Math.max(high, v)];
+  const bend = (ns: number) => Math.asinh(ns / unit);
+  const first = 10 ** Math.ceil(Math.log10(unit));
+  const marks = [0];
+  for (let m = first; m <= Math.max(high, -low); m *= 10) {
+    if (m <= high) marks.push(m);
+    if (-m >= low) marks.unshift(-m);
+  }
+  return { low, high, bend, marks };
 }
 
 /** Stretches in order of time. */

@@ -13,39 +13,37 @@ import { Warning } from "../../widgets/marks.tsx";
 import { Answer } from "../../widgets/states.tsx";
 import { hatch } from "../../widgets/strip.tsx";
 import type { View } from "../view.ts";
-import { band, boundAt, range } from "./model.ts";
+import { band, bent, boundAt } from "./model.ts";
 import "./trust.css";
 
 const SIDES = ["side not known", "received", "transmitted"];
 
 function ResidualPlot({ residuals, clocks, losses, length }: { residuals: Residuals; clocks: Clock[]; losses: Loss[]; length: number }): JSX.Element {
   const mine = clocks.filter((c) => c.capture === residuals.capture);
-  const [lo, hi] = range(residuals, mine);
-  const outside = residuals.residual_ns.filter((v) => v < lo || v > hi).length;
+  const axis = bent(residuals, mine);
   const paint = ({ g, width, height, color }: Pen) => {
     const x = new Scale(0, length, 64, width - 12);
-    const y = new Scale(lo, hi, height - 22, 8);
+    const bentY = new Scale(axis.bend(axis.low), axis.bend(axis.high), height - 26, 12);
+    const y = (ns: number) => bentY.at(axis.bend(ns));
     g.clearRect(0, 0, width, height);
     g.font = `10px ${color("sans")}`;
-    for (const l of losses) hatch(g, x.at(l.from), 8, Math.max(2, x.at(l.to) - x.at(l.from)), height - 30, color("loss"));
+    for (const l of losses) hatch(g, Math.max(64, x.at(l.from)), 0, Math.max(2, x.at(l.to) - Math.max(64, x.at(l.from))), 7, color("loss"));
     // Within the bound, no order of wire and kernel is sure.
     g.fillStyle = color("bound-band");
     for (const c of mine) {
       const [a, b] = [x.at(c.from ?? 0), x.at(c.to ?? length)];
-      g.fillRect(a, y.at(Math.min(hi, c.bound_ns)), Math.max(1, b - a), y.at(Math.max(lo, -c.bound_ns)) - y.at(Math.min(hi, c.bound_ns)));
+      g.fillRect(a, y(c.bound_ns), Math.max(1, b - a), y(-c.bound_ns) - y(c.bound_ns));
     }
     g.textBaseline = "middle";
-    const rows = ticks(lo, hi, 5);
-    const words = tickWords(rows);
-    rows.forEach((v, i) => {
+    axis.marks.forEach((v) => {
       g.strokeStyle = v === 0 ? color("line-strong") : color("line");
       g.beginPath();
-      g.moveTo(64, Math.round(y.at(v)) + 0.5);
-      g.lineTo(width - 12, Math.round(y.at(v)) + 0.5);
+      g.moveTo(64, Math.round(y(v)) + 0.5);
+      g.lineTo(width - 12, Math.round(y(v)) + 0.5);
       g.stroke();
       g.fillStyle = color("muted");
       g.textAlign = "right";
-      g.fillText(words[i]!.replace("-", "−"), 58, y.at(v));
+      g.fillText(v === 0 ? "0" : shortSpan(v), 58, y(v));
     });
     g.textAlign = "left";
     const cols = ticks(0, length, Math.max(2, width / 130));
@@ -55,7 +53,7 @@ function ResidualPlot({ residuals, clocks, losses, length }: { residuals: Residu
       const v = residuals.residual_ns[i]!;
       const side = residuals.side[i]!;
       const px = x.at(residuals.t[i]!);
-      const py = Math.max(8, Math.min(height - 22, y.at(v)));
+      const py = y(v);
       g.fillStyle = g.strokeStyle = color(side === 1 ? "side-rx" : side === 2 ? "side-tx" : "muted");
       // Shape says the side as well: triangles point away from what cannot be.
       g.beginPath();
@@ -72,8 +70,7 @@ function ResidualPlot({ residuals, clocks, losses, length }: { residuals: Residu
   return (
     <figure class="residuals">
       <figcaption>
-        <span><b>{seen(residuals.capture)}</b>: frame time less kernel time, {residuals.t.length < residuals.all ? `${count(residuals.t.length)} of ${many(residuals.all, "match", "matches")}` : many(residuals.all, "match", "matches")}
-        {outside > 0 && <span class="muted">, {count(outside)} beyond the axis</span>}</span>
+        <span><b>{seen(residuals.capture)}</b>: frame time less kernel time, {residuals.t.length < residuals.all ? `${count(residuals.t.length)} of ${many(residuals.all, "match", "matches")}` : many(residuals.all, "match", "matches")}</span>
         <span class="keys">
           <span><i class="key-rx" aria-hidden="true">▼</i> received</span>
           <span><i class="key-tx" aria-hidden="true">▲</i> transmitted</span>
