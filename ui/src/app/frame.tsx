@@ -153,7 +153,10 @@ export function Frame(): JSX.Element {
       if (e.key === "/") {
         e.preventDefault();
         if (!here().filtered) go({ view: VIEWS[0]!.id });
-        requestAnimationFrame(() => document.getElementById(FILTER)?.focus());
+        const field = document.getElementById(FILTER);
+        // Another view has to be drawn first; in this one the next key must already arrive there.
+        if (field) field.focus();
+        else requestAnimationFrame(() => document.getElementById(FILTER)?.focus());
       } else if (e.key === "?") help.value = !help.peek();
       else if (nth) go({ view: nth.id });
     };

@@ -45,7 +45,7 @@ export function Layer(p: { name: string }): JSX.Element {
   return (
     <span class="layer">
       <i class={`dot l-${layerClass(p.name)}`} aria-hidden="true" />
-      {seen(p.name)}
+      {seen(p.name) || "other"}
     </span>
   );
 }

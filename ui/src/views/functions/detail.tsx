@@ -16,8 +16,9 @@ import { reach } from "./model.ts";
 import { Spark } from "./spark.tsx";
 
 export interface Thresholds {
-  slower: string;
-  faster: string;
+  /** In ns. */
+  slower: number | null;
+  faster: number | null;
 }
 
 const COLUMNS: Column<FunctionCall>[] = [
@@ -128,7 +129,7 @@ export function Detail({ id, thresholds }: { id: number; thresholds: Thresholds 
                 <Neighbours title="Calls" rows={d.callees} none="Nothing that was recorded." />
               </div>
             </div>
-            <div class="function-count muted">{many(d.total, "call")}{thresholds.slower || thresholds.faster || where ? " within filter and limits" : ""}, longest first</div>
+            <div class="function-count muted">{many(d.total, "call")}{thresholds.slower !== null || thresholds.faster !== null || where ? " within filter and limits" : ""}, longest first</div>
             <div class="function-calls"><CallList id={id} thresholds={thresholds} where={where} /></div>
           </section>
         );

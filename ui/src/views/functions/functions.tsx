@@ -1,13 +1,13 @@
 // Where the time goes by function: a table with distributions, one function in detail, the flame graph, two logs compared.
 
-import { signal, useSignal } from "@preact/signals";
+import { signal, useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { log } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
 import { asked, go, place } from "../../base/place.ts";
-import { count, readSpan, seen, span } from "../../base/units.ts";
+import { count, readSpan, seen, shortSpan, span } from "../../base/units.ts";
 import { Layer, Span } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
 import { Answer, Empty } from "../../widgets/states.tsx";
@@ -25,8 +25,9 @@ type Tab = "table" | "flame" | "compare";
 /** Kept while other views are looked at. */
 const tab = signal<Tab>("table");
 const search = signal("");
-const slower = signal("");
-const faster = signal("");
+/** In ns. */
+const slower = signal<number | null>(null);
+const faster = signal<number | null>(null);
 
 function columns(range: [number, number]): Column<FunctionRow>[] {
   return [
@@ -50,7 +51,7 @@ function List({ data }: { data: Functions }): JSX.Element {
   const range = useMemo(() => reach(data.rows), [data]);
   const shown = useMemo(() => columns(range), [range]);
   const at = rows.findIndex((r) => r.id === place.value.func);
-  if (!data.rows.length) return <Empty title="No function has such calls">{place.value.where || slower.value || faster.value ? "Nothing is within filter and limits." : "Only tracepoints were recorded: they are moments and have no duration."}</Empty>;
+  if (!data.rows.length) return <Empty title="No function has such calls">{place.value.where || slower.value !== null || faster.value !== null ? "Nothing is within filter and limits." : "Only tracepoints were recorded: they are moments and have no duration."}</Empty>;
   if (!rows.length) return <Empty title={`No function's name holds “${search.value}”`} />;
   return (
     <Table id="functions" label="Functions" columns={shown} total={rows.length} row={(i) => rows[i]} sort={sort.value} onSort={(s) => (sort.value = s)}
@@ -58,12 +59,12 @@ function List({ data }: { data: Functions }): JSX.Element {
   );
 }
 
-function Limit({ label, value }: { label: string; value: typeof slower }): JSX.Element {
-  const typed = useSignal(value.value);
+function Limit({ label, value }: { label: string; value: Signal<number | null> }): JSX.Element {
+  const typed = useSignal(value.value === null ? "" : shortSpan(value.value));
   const wrong = typed.value.trim() !== "" && readSpan(typed.value) === null;
   const id = `limit-${label.replace(/\W/g, "")}`;
   const apply = () => {
-    if (!wrong) value.value = typed.peek().replace(/\s+/g, "").replace("µ", "u");
+    if (!wrong) value.value = readSpan(typed.peek());
   };
   return (
     <label class={`limit${wrong ? " wrong" : ""}`}>
