@@ -129,8 +129,12 @@ static __always_inline bool names_packet(u64 ident)
 	return ident >> 32 & 0xffff;
 }
 
-/* For so long headers name the packet that had them, and so long still when that was freed: it may have been copied before. */
-#define SAME_PACKET_NS 2000000000ULL
+/*
+ * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to
+ * 3 M packets/s), and so long still when it was freed: it may have been copied before. Copies are made on the way between two
+ * points, not in a queue, where a packet may wait for longer.
+ */
+#define SAME_PACKET_NS 20000000ULL
 #define FREED_PACKET_NS 100000ULL
 
 static __always_inline struct ident_entry *ident_slot(u64 ident)
@@ -170,6 +174,16 @@ static __always_inline void soon_unknown(struct packet_entry *e, u64 now)
 
 	if (s && s->id == e->id)
 		s->seen = now - SAME_PACKET_NS + FREED_PACKET_NS;
+}
+
+/* With guess_reuse: a device has received it. */
+static __always_inline void still_known(struct packet_entry *e, u64 now)
+{
+	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+
+	e->received = 1;
+	if (s && s->id == e->id)
+		s->seen = now;
 }
 
 static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)

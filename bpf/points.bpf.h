@@ -35,11 +35,11 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	e = packet_of(skb, false);
 	if (!e)
 		return 0;
-	if (guess_reuse && what == RECEIVED)
-		e->received = 1;
 	now = bpf_ktime_get_boot_ns();
 	id = e->id;
 	e->seen = now;
+	if (guess_reuse && what == RECEIVED)
+		still_known(e, now);
 	if (what == LEAVES)
 		check_link(skb, kread_ptr(skb, head), e);
 	if (what == FREED && last_holder(skb, kread_ptr(skb, head))) {
