@@ -3,7 +3,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { Refused, ask, type Params } from "./ask.ts";
+import { Refused, ask, device, type Params } from "./ask.ts";
 
 export interface Question<T> {
   value: T | null;
@@ -27,7 +27,7 @@ export const generation = signal(0);
 /** Asks `path` while the component lives; `null` asks nothing. */
 export function useQuestion<T>(path: string | null, params: Params = {}): Asked<T> {
   const asked = useMemo(() => new Asking<T>(), []);
-  const key = path === null ? null : `${path} ${JSON.stringify(params)}`;
+  const key = path === null ? null : `${device.value ?? ""} ${path} ${JSON.stringify(params)}`;
   const now = generation.value;
   useEffect(() => {
     asked.start(path, params, key);

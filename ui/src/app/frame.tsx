@@ -5,13 +5,12 @@ import { useComputed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { log, logError, openLog } from "../api/log.ts";
-import { device } from "../api/ask.ts";
 import { useQuestion } from "../api/question.ts";
-import type { Info, Overview, Packet } from "../api/types.ts";
+import type { Info, Overview } from "../api/types.ts";
 import { go, place } from "../base/place.ts";
 import { choice, choose, type Choice } from "../base/theme.ts";
 import { count, many, seen, share, shortSpan } from "../base/units.ts";
-import { PacketPane } from "../views/packet/packet.tsx";
+import { PacketPane, shownAt } from "../views/packet/packet.tsx";
 import { FilterBar } from "../widgets/filter.tsx";
 import { Split } from "../widgets/split.tsx";
 import { Empty, Failed } from "../widgets/states.tsx";
@@ -88,13 +87,12 @@ function examples(info: Info): string[] {
 function Shared({ info }: { info: Info }): JSX.Element {
   const p = place.value;
   const overview = useQuestion<Overview>("overview", { where: p.where, bins: BINS });
-  const chosen = useQuestion<Packet>(p.packet === null ? null : "packet", { id: p.packet });
   const data = overview.state.value.value;
   return (
     <div class="shared">
       <FilterBar id={FILTER} value={p.where} onApply={(where) => go({ where })} examples={examples(info)} />
       <section class="shared-strip" aria-label="Overview">
-        {data && data.bins.packets.length > 0 && <Strip data={data} chosen={p.time} onChoose={(time) => go({ time })} mark={chosen.state.value.value?.row.t ?? null} />}
+        {data && data.bins.packets.length > 0 && <Strip data={data} chosen={p.time} onChoose={(time) => go({ time })} mark={shownAt.value} />}
         {p.time && (
           <button type="button" class="chip strip-chip" onClick={() => go({ time: null })} title="Show all of the time again">
             {shortSpan(p.time[1] - p.time[0])} chosen ×
@@ -136,7 +134,6 @@ export function Frame(): JSX.Element {
   const view = here();
   const docked = view.docked && place.value.packet !== null;
   const info = log.value;
-  device.value = place.value.device;
   const title = useComputed(() => `${here().title} · ${log.value?.name ?? "kpat"}`);
   useEffect(() => title.subscribe((t) => (document.title = t)), []);
   useEffect(() => {

@@ -3,7 +3,7 @@
 import "./app.css";
 import { effect } from "@preact/signals";
 import { render } from "preact";
-import { takeToken } from "../api/ask.ts";
+import { device as asked, takeToken } from "../api/ask.ts";
 import { openLog } from "../api/log.ts";
 import { followAddress, place } from "../base/place.ts";
 import { followTheme } from "../base/theme.ts";
@@ -17,6 +17,7 @@ effect(() => {
   const device = place.value.device;
   if (device === opened) return;
   opened = device;
+  asked.value = device;
   void openLog();
 });
 render(<Frame />, document.getElementById("app")!);

@@ -18,6 +18,13 @@ export class Scale {
   }
 }
 
+/** The largest of any number of values; a call with each as an argument ends at some ten thousands. */
+export function largest(values: Iterable<number>, least: number): number {
+  let found = least;
+  for (const v of values) if (v > found) found = v;
+  return found;
+}
+
 /** Round numbers from `from` to `to`, at most about `wanted` of them: steps of 1, 2 or 5 times a power of ten. */
 export function ticks(from: number, to: number, wanted: number): number[] {
   const range = to - from;

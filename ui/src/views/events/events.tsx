@@ -14,6 +14,7 @@ import { NONE, count, many, moment, seen } from "../../base/units.ts";
 import { Canvas, type Pen } from "../../widgets/canvas.tsx";
 import { Answer, Empty, Failed } from "../../widgets/states.tsx";
 import { hatch } from "../../widgets/strip.tsx";
+import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { Table, type Column } from "../../widgets/table.tsx";
 import type { View } from "../view.ts";
 import { dropPlaces, marks, type Mark } from "./model.ts";
@@ -35,10 +36,18 @@ const COLUMNS: Column<Event>[] = [
   { key: "cpu", title: "CPU", width: 52, align: "right", from: 600, draw: (r) => (r.cpu < 0 ? NONE : r.cpu) },
 ];
 
+/** At most so many events in a tooltip. */
+const TOLD = 4;
+
+function tipLines(mark: Mark): string[] {
+  const lines = mark.events.slice(0, TOLD).map((e) => `${moment(e.t)} s ${seen(e.reason || e.words)}${e.packet === null ? "" : `, packet ${e.packet}`}`);
+  return mark.events.length > TOLD ? [...lines, `and ${count(mark.events.length - TOLD)} more`] : lines;
+}
+
 function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; density: Overview | null; kinds: [string, number][]; onChoose: (e: Event) => void; chosen: number | null }): JSX.Element {
   const width = useRef(1);
   const drawn = useRef<Mark[]>([]);
-  const tip = useSignal<{ x: number; y: number; mark: Mark } | null>(null);
+  const tip = useSignal<Tipped | null>(null);
   const [from, to] = place.value.time ?? [0, Math.max(1, log.value?.length_ns ?? 1)];
   const height = (kinds.length + 1) * LANE + 22;
   const laneY = (lane: number) => (lane + 1) * LANE;
@@ -135,7 +144,7 @@ function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; d
         }}
         onPointerMove={(e) => {
           const mark = under(e.offsetX, e.offsetY);
-          tip.value = mark ? { x: e.offsetX, y: e.offsetY, mark } : null;
+          tip.value = mark ? { x: e.offsetX, y: e.offsetY, lines: tipLines(mark) } : null;
         }}
         onPointerLeave={() => (tip.value = null)}
         onClick={(e) => {
@@ -143,14 +152,7 @@ function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; d
           if (m) onChoose(m.events[0]!);
         }}
       />
-      {tip.value && (
-        <div class="tip" style={tip.value.x > width.current / 2 ? { right: `${width.current - tip.value.x + 10}px`, top: `${tip.value.y + 10}px` } : { left: `${tip.value.x + 10}px`, top: `${tip.value.y + 10}px` }}>
-          {tip.value.mark.events.slice(0, 4).map((e, i) => (
-            <div key={i}>{moment(e.t)} s {seen(e.reason || e.words)}{e.packet !== null && `, packet ${e.packet}`}</div>
-          ))}
-          {tip.value.mark.events.length > 4 && <div>and {count(tip.value.mark.events.length - 4)} more</div>}
-        </div>
-      )}
+      <Tip at={tip} width={() => width.current} />
     </div>
   );
 }

@@ -15,12 +15,22 @@ import { foundIn, layFlame, neighbour } from "./flame-model.ts";
 const LEVEL = 19;
 const TWIN_ROWS = 60;
 
+/** Its own component: the picture is not drawn again when the mouse moves. */
+function Told(p: { of: () => number; words: (i: number) => string; rest: string }): JSX.Element {
+  const i = p.of();
+  return (
+    <span class="bar-words" aria-live="polite">
+      {i >= 0 ? p.words(i) : p.rest}
+    </span>
+  );
+}
+
 function Picture({ flame, search }: { flame: Flame; search: string }): JSX.Element {
   const laid = useMemo(() => layFlame(flame), [flame]);
   const found = useMemo(() => foundIn(flame, laid, search), [flame, laid, search]);
   const root = useSignal(-1);
   const focus = useSignal(-1);
-  const hover = useSignal<{ x: number; y: number; i: number } | null>(null);
+  const hover = useSignal<number | null>(null);
   const asTable = useSignal(false);
   const width = useRef(1);
   const c = flame.nodes.columns;
@@ -89,14 +99,12 @@ function Picture({ flame, search }: { flame: Flame; search: string }): JSX.Eleme
     }
   };
   const heaviest = useMemo(() => Array.from({ length: flame.nodes.rows }, (_, i) => i).sort((a, b) => c.self[b]! - c.self[a]!).slice(0, TWIN_ROWS), [flame]);
-  const told = hover.value?.i ?? (focus.value >= 0 ? focus.value : root.value);
+  const rest = `${shortSpan(flame.total)} in ${count(flame.nodes.rows)} places${search ? `; “${search}” has ${share(found.time / (laid.total || 1))}` : ""}`;
   if (!flame.nodes.rows) return <Empty title="There is no time to show">No function with a duration was recorded for these packets.</Empty>;
   return (
     <div class="flame">
       <div class="bar">
-        <span class="bar-words" aria-live="polite">
-          {told >= 0 ? words(told) : `${shortSpan(flame.total)} in ${count(flame.nodes.rows)} places${search ? `; “${search}” has ${share(found.time / (laid.total || 1))}` : ""}`}
-        </span>
+        <Told of={() => hover.value ?? (focus.value >= 0 ? focus.value : root.value)} words={words} rest={rest} />
         <span class="spring" />
         {root.value >= 0 && (
           <>
@@ -140,7 +148,7 @@ function Picture({ flame, search }: { flame: Flame; search: string }): JSX.Eleme
               onKeyDown={onKeyDown}
               onPointerMove={(e) => {
                 const i = under(e.offsetX, e.offsetY);
-                hover.value = i >= 0 ? { x: e.offsetX, y: e.offsetY, i } : null;
+                hover.value = i >= 0 ? i : null;
               }}
               onPointerLeave={() => (hover.value = null)}
               onClick={(e) => {

@@ -41,11 +41,11 @@ export function Calls({ packet, chosen, func }: { packet: Packet; chosen: Signal
       title: "Function",
       draw: (l) =>
         l.kind === "note" ? (
-          <span class="note" style={{ paddingLeft: `${l.depth * 12 + 16}px` }}>
+          <span class="note" style={{ paddingLeft: `${l.depth * 9 + 16}px` }}>
             <span class="glyph" aria-hidden="true">{l.glyph}</span> {l.words}
           </span>
         ) : (
-          <span class="call" style={{ paddingLeft: `${l.call.depth * 12}px` }}>
+          <span class="call" style={{ paddingLeft: `${l.call.depth * 9}px` }}>
             {l.inside ? (
               <button type="button" class="twist" tabIndex={-1} aria-label={l.shut ? "Show what it called" : "Hide what it called"} onClick={(e) => (e.stopPropagation(), toggle(l.call.id))}>
                 {l.shut ? "▸" : "▾"}
@@ -77,7 +77,7 @@ export function Calls({ packet, chosen, func }: { packet: Packet; chosen: Signal
       key: "self",
       title: "Self",
       words: "Without what it called and the interrupts that stopped it",
-      width: 136,
+      width: 124,
       align: "right",
       draw: (l) =>
         l.kind === "call" && !l.call.point ? (
@@ -89,9 +89,9 @@ export function Calls({ packet, chosen, func }: { packet: Packet; chosen: Signal
           ""
         ),
     },
-    { key: "irq", title: "Interrupted", words: "Time of interrupts inside", width: 92, align: "right", from: 900, draw: (l) => (l.kind === "call" && l.call.irq ? <Span ns={l.call.irq} /> : "") },
+    { key: "irq", title: "Interrupted", words: "Time of interrupts inside", width: 92, align: "right", from: 1100, draw: (l) => (l.kind === "call" && l.call.irq ? <Span ns={l.call.irq} /> : "") },
     { key: "ctx", title: "CPU, context", width: 96, from: 480, draw: (l) => (l.kind === "call" ? `${l.call.cpu} ${CONTEXT[l.call.ctx]}` : "") },
-    { key: "comm", title: "Process", words: "What the CPU was running", width: 110, from: 700, draw: (l) => (l.kind === "call" && l.call.comm ? `${seen(l.call.comm)} ${l.call.pid}` : "") },
+    { key: "comm", title: "Process", words: "What the CPU was running", width: 110, from: 960, draw: (l) => (l.kind === "call" && l.call.comm ? `${seen(l.call.comm)} ${l.call.pid}` : "") },
   ];
   if (!lines.length) return <Empty title="No call was recorded for this packet" />;
   return (

@@ -1,6 +1,6 @@
 // Everything known of one packet: its way in time, its calls, its headers, its frames. Stands alone or beside a list.
 
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { useQuestion } from "../../api/question.ts";
@@ -15,6 +15,9 @@ import { Calls } from "./calls.tsx";
 import { Crossings, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
 import { Timeline, timelineHeight } from "./timeline.tsx";
 import "./packet.css";
+
+/** When the packet on the screen was first seen, for whoever marks it on another axis. */
+export const shownAt = signal<number | null>(null);
 
 function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
   const r = packet.row;
@@ -46,6 +49,10 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
 function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
   const func = place.value.func;
   const chosen = useSignal<number | null>(null);
+  useEffect(() => {
+    shownAt.value = packet.row.t;
+    return () => (shownAt.value = null);
+  }, [packet]);
   useEffect(() => {
     chosen.value = (func !== null ? packet.calls.find((c) => c.func === func)?.id : undefined) ?? null;
   }, [packet, func]);

@@ -5,11 +5,12 @@ import { useComputed, useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import type { Call, Packet } from "../../api/types.ts";
-import { Scale, panned, tickWords, ticks, zoomed } from "../../base/scale.ts";
+import { Scale, largest, panned, tickWords, ticks, zoomed } from "../../base/scale.ts";
 import { many, seen, shortSpan, span, sure } from "../../base/units.ts";
 import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
 import { layerClass, phaseLayer } from "../../widgets/marks.tsx";
 import { hatch } from "../../widgets/strip.tsx";
+import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { fold, type Folded } from "./folded.ts";
 import { CONTEXT, layTracks, type Bar } from "./tracks.ts";
 
@@ -68,9 +69,9 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
     view.value = [0, folded.length];
   }
   const width = useRef(1);
-  const hover = useSignal<{ x: number; y: number; lines: string[] } | null>(null);
+  const hover = useSignal<Tipped | null>(null);
   const drag = useRef<{ x: number; view: [number, number]; moved: boolean } | null>(null);
-  const most = useMemo(() => Math.max(1, ...packet.calls.map((c) => c.self ?? 0)), [packet]);
+  const most = useMemo(() => largest(packet.calls.map((c) => c.self ?? 0), 1), [packet]);
 
   const wireTop = AXIS + (packet.segments.length ? LANE : 0);
   const wires = packet.frames.filter((f) => f.t !== null);
@@ -374,7 +375,6 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
   wheel.current = attach;
 
   const shownNs = folded.t(view.value[1]) - folded.t(view.value[0]);
-  const tip = hover.value;
   return (
     <div class="timeline">
       <div class="bar">
@@ -434,13 +434,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
               view.value = [Math.max(0, a - margin), Math.min(folded.length, b + margin)];
             }}
           />
-          {tip && (
-            <div class="tip" style={tip.x > width.current / 2 ? { right: `${width.current - tip.x + 12}px`, top: `${tip.y + 12}px` } : { left: `${tip.x + 12}px`, top: `${tip.y + 12}px` }}>
-              {tip.lines.map((l, i) => (
-                <div key={i}>{l}</div>
-              ))}
-            </div>
-          )}
+          <Tip at={hover} width={() => width.current} />
         </div>
       </div>
     </div>

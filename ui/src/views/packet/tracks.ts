@@ -1,6 +1,7 @@
 // Where each call stands in the timeline: a track for every CPU and context in which something ran, calls nested in it.
 
 import type { Call } from "../../api/types.ts";
+import { largest } from "../../base/scale.ts";
 
 export interface Bar {
   call: Call;
@@ -70,7 +71,7 @@ export interface Note {
 
 /** The calls in preorder with the notes where they belong in time, without what is inside shut calls. */
 export function layLines(calls: Call[], notes: Note[], shut: ReadonlySet<number>): Line[] {
-  const most = Math.max(1, ...calls.map((c) => c.self ?? 0));
+  const most = largest(calls.map((c) => c.self ?? 0), 1);
   const waiting = [...notes].sort((a, b) => a.t - b.t);
   const lines: Line[] = [];
   let hiddenBelow = Infinity;
