@@ -116,6 +116,7 @@ mod tests {
                 interface: 0,
                 side,
                 inside: false,
+                device: 0,
                 matched: false,
             });
         }
@@ -130,7 +131,8 @@ mod tests {
         let mut sample = Sample::default();
         let keys = Keys { exact: 0, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 0 };
         let side = Side::Unknown;
-        let frame = Frame { keys, wall: 0, number: 1, interface: 0, side, inside: false, matched: false };
+        let frame =
+            Frame { keys, wall: 0, number: 1, interface: 0, side, inside: false, device: 0, matched: false };
         (0..100_000).for_each(|_| sample.push(&frame));
         assert_eq!(sample.frames.len(), PER_KEY as usize);
     }

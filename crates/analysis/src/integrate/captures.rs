@@ -17,7 +17,7 @@ use kpat_capture::{Direction, Reader, decode};
 use kpat_klog::Log;
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// What came of one capture.
@@ -41,16 +41,22 @@ pub(super) struct Writers<'a> {
 pub(super) struct Dut<'a> {
     pub log: &'a Log,
     macs: Set<u64>,
-    names: HashSet<&'a str>,
+    /// Devices by name; 0: several have it.
+    names: HashMap<&'a str, u64>,
 }
 
 impl<'a> Dut<'a> {
     pub fn new(log: &'a Log) -> Dut<'a> {
         let devices = log.devices();
+        let mut names: HashMap<&str, u64> = HashMap::new();
+        for d in devices.iter().filter(|d| !d.name.is_empty()) {
+            let device = matching::device(d.netns, d.ifindex);
+            names.entry(&d.name).and_modify(|n| *n = if *n == device { device } else { 0 }).or_insert(device);
+        }
         Dut {
             log,
             macs: devices.iter().filter_map(|d| mac(&d.mac)).map(number).filter(|m| *m != 0).collect(),
-            names: devices.iter().map(|d| d.name.as_str()).filter(|n| !n.is_empty()).collect(),
+            names,
         }
     }
 
@@ -60,6 +66,10 @@ impl<'a> Dut<'a> {
             .as_ref()
             // Nothing has the address 0 but the loopback device, which no frame leaves.
             .is_some_and(|l| [l.src, l.dst].map(number).iter().all(|m| *m == 0 || self.macs.contains(m)))
+    }
+
+    fn device(&self, name: &str) -> u64 {
+        self.names.get(name).copied().unwrap_or(0)
     }
 
     /// Which way a frame went, if its link addresses say so.
@@ -214,14 +224,16 @@ impl Join<'_> {
                     done += 1;
                     let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
                     if let Some(keys) = Keys::of(&print) {
-                        let wall = frame.at.0;
+                        let (wall, number, interface) = (frame.at.0, frame.number, frame.interface);
+                        let own = reader.interfaces().get(interface as usize);
                         let frame = Frame {
                             keys,
                             wall,
-                            number: frame.number,
-                            interface: frame.interface,
+                            number,
+                            interface,
                             side: dut.side(&print),
                             inside: dut.inside(&print),
+                            device: own.map_or(0, |i| dut.device(&i.name)),
                             matched: false,
                         };
                         if self.met.keys.has(keys.exact) {
@@ -251,7 +263,7 @@ impl Join<'_> {
         // Every name, so that a sniffer with an `eth0` of its own beside others is not taken for the DUT.
         let mut names =
             reader.interfaces().iter().map(|i| i.name.as_str()).filter(|n| !n.is_empty()).peekable();
-        let same_names = names.peek().is_some() && names.all(|n| dut.names.contains(n));
+        let same_names = names.peek().is_some() && names.all(|n| dut.names.contains_key(n));
         progress(Progress { stage: Stage::Captures, done, total: done });
         Ok(Frames { sorted: frames.finish()?, sample, span, same_names })
     }

@@ -76,7 +76,7 @@ impl Bucket<'_> {
 
     fn cost(&self, i: usize, k: usize) -> Option<i64> {
         let (f, s) = (self.frame(i), self.sighting(k));
-        residual(f, s, self.clock).map(|r| cost(f, s, r, self.clock.bound_at(f.wall)))
+        residual(f, s, self.clock).map(|r| cost(f, s, r, self.clock))
     }
 
     /// Sightings whose time allows frame `i`, as a range that may hold some that do not.

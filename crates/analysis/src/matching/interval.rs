@@ -124,8 +124,7 @@ fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Clock) -> Option<Candidate
     s.keys.ident = 0;
     s.keys.checksum = f.keys.checksum;
     // Of two that fit in time the tighter one: a segment rather than the packet it was cut from.
-    let cost =
-        cost(f, &s, r, clock.bound_at(f.wall)).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
+    let cost = cost(f, &s, r, clock).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
     Some(Candidate { cost, sighting: k, offset, relation })
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Sighting {
     pub first: i64,
     pub last: i64,
     pub side: Side,
+    /// The device and its namespace, see [`device`]; 0: not known.
+    pub device: u64,
 }
 
 /// A frame as far as matching needs it.
@@ -70,8 +72,15 @@ pub(crate) struct Frame {
     pub side: Side,
     /// Between two devices of the DUT.
     pub inside: bool,
+    /// The one device of the DUT that has the name of the frame's interface; 0: none, or several.
+    pub device: u64,
     /// Found an equal.
     pub matched: bool,
+}
+
+/// A device as a number: an index alone is of some namespace.
+pub(crate) fn device(netns: u32, ifindex: u32) -> u64 {
+    if ifindex == 0 { 0 } else { u64::from(netns) << 32 | u64::from(ifindex) }
 }
 
 fn write_keys(k: &Keys, to: &mut Put<'_>) {
@@ -91,7 +100,7 @@ fn read_keys(from: &mut Take<'_>) -> Keys {
 const KEYS_BYTES: usize = 33;
 
 impl Fixed for Sighting {
-    const BYTES: usize = KEYS_BYTES + 33;
+    const BYTES: usize = KEYS_BYTES + 41;
     type Key = i64;
 
     fn key(&self) -> i64 {
@@ -100,7 +109,7 @@ impl Fixed for Sighting {
 
     fn write(&self, to: &mut Put<'_>) {
         write_keys(&self.keys, to);
-        to.u64(self.packet).i64(self.at).i64(self.first).i64(self.last).u8(self.side as u8);
+        to.u64(self.packet).i64(self.at).i64(self.first).i64(self.last).u8(self.side as u8).u64(self.device);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
@@ -111,12 +120,13 @@ impl Fixed for Sighting {
             first: from.i64(),
             last: from.i64(),
             side: Side::of(from.u8()),
+            device: from.u64(),
         }
     }
 }
 
 impl Fixed for Frame {
-    const BYTES: usize = KEYS_BYTES + 22;
+    const BYTES: usize = KEYS_BYTES + 30;
     type Key = i64;
 
     fn key(&self) -> i64 {
@@ -126,7 +136,7 @@ impl Fixed for Frame {
     fn write(&self, to: &mut Put<'_>) {
         write_keys(&self.keys, to);
         to.i64(self.wall).u64(self.number).u32(self.interface);
-        to.u8(self.side as u8).u8(u8::from(self.inside));
+        to.u8(self.side as u8).u8(u8::from(self.inside)).u64(self.device);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
@@ -137,6 +147,7 @@ impl Fixed for Frame {
             interface: from.u32(),
             side: Side::of(from.u8()),
             inside: from.u8() != 0,
+            device: from.u64(),
             matched: false,
         }
     }
@@ -183,10 +194,18 @@ pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Clock) -> Option<i64> {
     (low..=high).contains(&r).then_some(r)
 }
 
+/// Seen on the DUT at another of its devices. A packet may well be: its sighting is at one end of a virtual link, the sniffer
+/// was at the other. Where there is a sighting at the sniffer's own device, it is that.
+const ELSEWHERE_NS: i64 = 3_000_000;
+
 /// How well the two fit: least is best, in nanoseconds.
 #[inline]
-pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, bound: i64) -> i64 {
+pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, clock: &Clock) -> i64 {
+    let bound = clock.bound_at(f.wall);
     let mut cost = residual.abs();
+    if f.device != 0 && s.device != 0 && f.device != s.device && clock.at(f.wall).place != Place::Wire {
+        cost += ELSEWHERE_NS;
+    }
     // The wrong way round: within the clock's bound nothing can be said, beyond it hardly.
     let wrong_way = match s.side {
         Side::Received => residual,
@@ -215,4 +234,65 @@ pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, bound: i64) -> i64 {
 pub(crate) fn reach(clock: &Clock, wall: i64) -> (i64, i64) {
     let (low, high) = clock.between(wall);
     (low.saturating_sub(OUT_NS + TAP_NS), high.saturating_add(IN_NS + TAP_NS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Line;
+    use crate::clock::fit::Segment;
+    use crate::query::{clock_method, match_key};
+
+    /// A router sent it by r1 and a server got it by s0, both of this host over an emulated wire: what was sniffed at s0 is the
+    /// server's packet although the router's is nearer in time. A sniffer elsewhere may call its interface s0, too.
+    #[test]
+    fn a_frame_is_of_the_packet_at_its_own_device() {
+        let clock = |place| {
+            let (from, to) = (i64::MIN / 2, i64::MAX / 2);
+            let (line, method) = (Line::default(), clock_method::HULL);
+            let one = Segment {
+                line,
+                bound: 1_000,
+                drift_bound: 0.0,
+                from,
+                to,
+                received: 0,
+                transmitted: 0,
+                rejected: 0,
+                method,
+                place,
+            };
+            Clock::new(vec![one]).unwrap()
+        };
+        let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
+        let (r1, s0) = (device(4_026_532_196, 3), device(4_026_532_248, 3));
+        assert_ne!(r1, s0, "an index alone is no device");
+        let frame = Frame {
+            keys,
+            wall: 10_000,
+            number: 1,
+            interface: 0,
+            side: Side::Unknown,
+            inside: true,
+            device: s0,
+            matched: false,
+        };
+        let sighting = |packet, at, side, device| Sighting {
+            keys,
+            packet,
+            at,
+            first: at,
+            last: at + 50_000,
+            side,
+            device,
+        };
+        let sent = sighting(1, 9_900, Side::Transmitted, r1);
+        let got = sighting(2, 12_000, Side::Received, s0);
+        let nearer = |place| {
+            let clock = clock(place);
+            let cost = |s: &Sighting| cost(&frame, s, residual(&frame, s, &clock).unwrap(), &clock);
+            if cost(&sent) < cost(&got) { 1 } else { 2 }
+        };
+        assert_eq!((nearer(Place::Dut), nearer(Place::Wire)), (2, 1));
+    }
 }

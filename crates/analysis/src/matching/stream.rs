@@ -207,7 +207,15 @@ mod tests {
             let keys = Keys { exact, tcp, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
             let side = if below(2) == 0 { Side::Received } else { Side::Transmitted };
             if below(5) > 0 {
-                sightings.push(Sighting { keys, packet, at, first: at, last: at + 1_000_000, side });
+                sightings.push(Sighting {
+                    keys,
+                    packet,
+                    at,
+                    first: at,
+                    last: at + 1_000_000,
+                    side,
+                    device: 0,
+                });
             }
             if below(5) > 0 {
                 let delay = match (side, below(4)) {
@@ -229,6 +237,7 @@ mod tests {
                     interface,
                     side,
                     inside: false,
+                    device: 0,
                     matched: false,
                 });
             }
@@ -284,13 +293,13 @@ mod tests {
         let at = |i: u64| i as i64 * 1_000_000;
         let sightings: Vec<Sighting> = (0..3_000u64)
             .filter(|i| i % 7 != 3)
-            .map(|i| Sighting { keys, packet: i, at: at(i), first: at(i), last, side })
+            .map(|i| Sighting { keys, packet: i, at: at(i), first: at(i), last, side, device: 0 })
             .collect();
         let frames: Vec<Frame> = (0..3_000u64)
             .filter(|i| i % 11 != 5)
             .map(|i| {
                 let wall = at(i) + 400_000;
-                Frame { keys, wall, number: i, interface: 0, side, inside: false, matched: false }
+                Frame { keys, wall, number: i, interface: 0, side, inside: false, device: 0, matched: false }
             })
             .collect();
         let (whole, _) = run_world(usize::MAX, &frames, &sightings);
