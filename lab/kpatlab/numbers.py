@@ -19,7 +19,9 @@ def judge(x: dict, log: look.Log, out: Path, facts: dict, lost: int, missed: flo
     """Whether what the expectation asks holds, in words and in figures. `lost`: records that kpat says it lost. `missed`: the share of
     calls that it says it missed; above a thousandth, so many more associations may be wrong or lacking, because the end of a packet
     may be among those calls."""
-    frames = read(x, out, facts)
+    # Sniffers begin before the recorder and end after it, which takes a while to detach.
+    since, until = facts.get("recorded_wall_ns", (0, 1 << 63))
+    frames = [f for f in read(x, out, facts) if since <= f["ns"] <= until]
     told = log.frames()
     lives = log.lives()
     offset = log.boot_less_wall()

@@ -106,11 +106,13 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             recorder = start_record(s.record, net, out)
             background.append(recorder)
             facts["recorded"] = True
+            facts["recorded_wall_ns"] = [time.time_ns(), None]
             lap("record")
         for c in s.traffic:
             facts["commands"][c["name"]] = traffic(c, net, out, prefix)
         lap("traffic")
         if recorder:
+            facts["recorded_wall_ns"][1] = time.time_ns()
             facts["record_rc"] = recorder.stop(60)
             if recorder.file != recorder.kept and recorder.file.exists():
                 shutil.move(recorder.file, recorder.kept)
