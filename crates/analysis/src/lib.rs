@@ -4,14 +4,17 @@
 //! [`integrate`] joins a kernel behaviour log with captures in one streaming pass; [`query`] answers the questions of
 //! the command line and the web page from the tables; [`clock`] relates two clocks by the packets that both saw.
 
+pub mod catalog;
 pub mod clock;
 pub mod devices;
 mod error;
+pub mod filter;
 mod hash;
 mod integrate;
 pub mod layers;
 mod lives;
 mod matching;
+mod paths;
 pub mod phases;
 pub mod protocol;
 pub mod query;

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::hash::Map;
-use crate::query::{PacketFilter, Store, call_flag};
+use crate::query::{Choice, PacketFilter, Store, call_flag};
 use kpat_store::TableFile;
 use kpat_store::tables::*;
 
@@ -106,7 +106,7 @@ pub(crate) fn walk(
     tree: &mut dyn FnMut(&Tree<'_>),
     life: &mut dyn FnMut(Life),
 ) -> Result<()> {
-    let open = choose(store, asked, group)?;
+    let open = choose(store, asked, progress, group)?;
     let all = asked.is_all();
     if open.is_empty() && !all {
         return Ok(());
@@ -163,25 +163,20 @@ impl Open {
     }
 }
 
+/// So many packets are looked up one by one.
+const FEW: usize = 4096;
+
 fn choose(
     store: &Store,
     asked: &Asked<'_>,
+    progress: Progress<'_>,
     group: &mut dyn FnMut(&PacketRow) -> u32,
 ) -> Result<Map<i64, Open>> {
     let mut open: Map<i64, Open> = Map::default();
-    let touched = match &asked.filter.func {
-        Some(glob) => Some(store.packets_of_functions(glob)?),
-        None => None,
-    };
+    let choice = Choice::new(store, asked.filter, progress)?;
     let table = store.table::<PacketRow>()?;
-    let groups = match asked.packet {
-        Some(id) => table.groups_where("packet_id", &(id..=id)),
-        None => (0..table.groups()).collect(),
-    };
-    table.each(groups, |p: PacketRow| {
-        let wanted = asked.packet.is_none_or(|id| id == p.packet_id)
-            && touched.as_ref().is_none_or(|t| t.contains(&p.packet_id))
-            && store.fits(asked.filter, &p);
+    let mut take = |p: PacketRow| {
+        let wanted = asked.packet.is_none_or(|id| id == p.packet_id) && choice.fits(&p);
         if wanted {
             let brief = Brief {
                 packet_id: p.packet_id,
@@ -193,15 +188,33 @@ fn choose(
             };
             open.insert(p.packet_id, Open { brief, rows: Vec::new(), pieces: Vec::new(), below: Vec::new() });
         }
-    })?;
+    };
+    match (asked.packet, &asked.filter.ids) {
+        (Some(id), _) => table.rows_equal::<PacketRow>("packet_id", &[id])?.into_iter().for_each(take),
+        (None, Some(ids)) if ids.len() <= FEW => {
+            table.rows_equal::<PacketRow>("packet_id", ids)?.into_iter().for_each(take);
+        }
+        _ => table.each((0..table.groups()).filter(|g| choice.may(&table, *g)).collect(), &mut take)?,
+    }
     Ok(open)
 }
 
 /// Row groups in whose time a chosen packet lived, and one before and after each run of them: a tree may reach there.
 fn groups_of(calls: &TableFile, open: &Map<i64, Open>) -> Vec<usize> {
-    let from = open.values().map(|o| o.brief.first_ns).min().unwrap_or(i64::MAX);
-    let to = open.values().map(|o| o.brief.last_ns).max().unwrap_or(i64::MIN);
-    let mut groups = calls.groups_where("entry_ns", &(from..=to));
+    // Lives by their beginning, each with the latest end up to there.
+    let mut lives: Vec<(i64, i64)> = open.values().map(|o| (o.brief.first_ns, o.brief.last_ns)).collect();
+    lives.sort_unstable();
+    let mut latest = i64::MIN;
+    for life in &mut lives {
+        latest = latest.max(life.1);
+        life.1 = latest;
+    }
+    let any_within = |have: std::ops::RangeInclusive<i64>| {
+        let begun = lives.partition_point(|l| l.0 <= *have.end());
+        begun > 0 && lives[begun - 1].1 >= *have.start()
+    };
+    let lived = |g: &usize| calls.range(*g, "entry_ns").is_none_or(any_within);
+    let mut groups: Vec<usize> = (0..calls.groups()).filter(lived).collect();
     let before: Vec<usize> = groups.iter().filter_map(|g| g.checked_sub(1)).collect();
     let after: Vec<usize> = groups.iter().map(|g| g + 1).filter(|g| *g < calls.groups()).collect();
     groups.extend(before);
@@ -228,6 +241,12 @@ fn one_tree(
     life: &mut dyn FnMut(Life),
 ) {
     let Walk { all, open, members, cuts } = walk;
+    let chosen =
+        |r: &CallRow| r.flags & call_flag::LIST != 0 || r.packet_id.is_some_and(|p| open.contains_key(&p));
+    if !*all && !rows.iter().any(chosen) {
+        cuts.add(&rows[0]);
+        return;
+    }
     let pieces = pieces(rows, cuts);
     let mut groups: Vec<Option<u32>> = vec![None; rows.len()];
     let mut chosen: Vec<(usize, i64)> = Vec::new();

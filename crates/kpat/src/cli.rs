@@ -119,6 +119,8 @@ commands! {
     Events => events,
     /// Write it for other tools: Wireshark, Perfetto, pprof, flame graphs, tables
     Export => export,
+    /// Look at it in the browser: a local service with all views
+    View => view,
     /// Print a completion script for a shell
     Completion => shell::completion,
     /// Print the manual page, or write all of them into a folder

@@ -52,6 +52,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         to_ns: args.to.map(|t| log.start_ns().saturating_add(t)),
         limit: args.limit,
         longest_first: !args.by_time,
+        packets: None,
     };
     let detail = log.function(name, &filter)?;
     let histogram = Histogram::of(&detail.durations);

@@ -25,6 +25,7 @@ mod record;
 mod render;
 mod shell;
 mod time;
+mod view;
 
 use clap::Parser;
 use std::process::ExitCode;

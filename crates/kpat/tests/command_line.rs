@@ -34,7 +34,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["packet", "--frame", "lan.pcapng:18", "x.kpat"], 1, "lan.pcapng has no frame 18"),
         (&["packet", "--frame", "dmz:1", "x.kpat"], 1, "no capture `dmz`"),
         (&["function", "ip_rvc", "x.kpat"], 1, "did you mean `ip_rcv`?"),
-        (&["packets", "x.kpat", "tcp", "or", "udp"], 2, "`or` is not supported"),
+        (&["packets", "x.kpat", "tcp", "or"], 2, "a condition is missing here (character 7"),
         (&["packets", "x.kpat", "--verdict", "lost"], 2, "`lost` is no verdict"),
         (&["packets", "x.kpat", "--min-path", "10"], 2, "needs a unit"),
         (&["events", "x.kpat", "-k", "party"], 2, "no kind of event"),

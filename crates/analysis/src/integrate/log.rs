@@ -11,6 +11,7 @@ use crate::clock::sample::Seen;
 use crate::error::Result;
 use crate::hash::Map;
 use crate::matching::Sighting;
+use crate::paths::Paths;
 use crate::roles::Roles;
 use crate::spill::Sorter;
 use kpat_klog::{Log, end_time};
@@ -31,6 +32,7 @@ struct Tables {
     loss: TableWriter<LossRow>,
     packet: TableWriter<PacketRow>,
     index: CallIndex,
+    paths: Paths,
 }
 
 /// What the pass leaves for the rest.
@@ -137,6 +139,7 @@ pub(super) fn pass(
             loss: TableWriter::create(dir)?,
             packet: TableWriter::create_threaded(if no_captures { dir } else { early })?,
             index: CallIndex::new(early),
+            paths: Paths::new(),
         },
         nesting: Nesting::default(),
         packets: Packets::new(no_captures, refused(log)),
@@ -329,6 +332,7 @@ impl Pass<'_> {
         nesting.release(before, |p: Placed<'_>| -> Result<()> {
             let row = call_row(&p);
             tables.index.add(&row)?;
+            tables.paths.add(&row, true);
             tables.call.push(&row)?;
             let n = p.node;
             if n.flags & list != 0
@@ -382,6 +386,7 @@ impl Pass<'_> {
         let t = self.tables;
         let calls = t.call.finish()?;
         t.index.write(dir)?;
+        t.paths.write(dir)?;
         t.member.finish()?;
         t.event.finish()?;
         t.footprint.finish()?;

@@ -181,6 +181,30 @@ pub fn way(store: &Store, packet: i64, boundaries: &Boundaries) -> Result<Way> {
     found.ok_or(crate::Error::NoSuchPacket { id: packet, count })
 }
 
+/// The ways of these packets (sorted), in no order.
+///
+/// Errors: [`crate::Error::Abandoned`].
+pub fn ways(
+    store: &Store,
+    packets: &[i64],
+    boundaries: &Boundaries,
+    progress: Parts<'_>,
+) -> Result<Vec<Way>> {
+    if packets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let cutting = Cutting::new(store, boundaries)?;
+    let mut found = Vec::new();
+    let filter = PacketFilter { ids: Some(packets.into()), ..PacketFilter::default() };
+    let asked = Asked { filter: &filter, packet: None };
+    walk(store, &asked, progress, &mut |_: &PacketRow| 0, &mut |_| (), &mut |life| {
+        let segments = cutting.way(&life);
+        let passages = cut::passages(&segments, life.brief.verdict);
+        found.push(Way { packet_id: life.brief.packet_id, segments, passages });
+    })?;
+    Ok(found)
+}
+
 fn add(sums: &mut PassageSums, segments: &[&Segment], life: &Life) {
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return };
     sums.time.push(last.to_ns - first.from_ns);

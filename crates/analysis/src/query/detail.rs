@@ -140,7 +140,19 @@ impl Store {
     ///
     /// Errors: [`Error::NoSuchFunction`] with the nearest name.
     pub fn function(&self, name: &str, filter: &CallFilter) -> Result<FunctionDetail> {
-        let function = self.find_function(name)?.clone();
+        self.calls_of_function(self.find_function(name)?.clone(), filter)
+    }
+
+    /// As [`Store::function`], by `func_id`.
+    pub fn function_by_id(&self, func_id: i32, filter: &CallFilter) -> Result<FunctionDetail> {
+        let known = usize::try_from(func_id).ok().and_then(|i| self.functions.get(i));
+        let Some(function) = known.filter(|f| !f.name.is_empty()) else {
+            return Err(Error::NoSuchFunction { name: format!("number {func_id}"), nearest: None });
+        };
+        self.calls_of_function(function.clone(), filter)
+    }
+
+    fn calls_of_function(&self, function: FunctionRow, filter: &CallFilter) -> Result<FunctionDetail> {
         let func = i64::from(function.func_id);
         let durations = self.table::<DurationRow>()?.rows_equal::<DurationRow>("func_id", &[func])?;
         let calls = self.table::<CallRow>()?;
@@ -149,7 +161,7 @@ impl Store {
         let by_duration = filter.slower_than_ns.is_some() || filter.faster_than_ns.is_some();
         let longest = filter.longest_first;
         // Of all calls the number is stored, so the search may stop when the best are found.
-        let all = !in_time && !by_duration;
+        let all = !in_time && !by_duration && filter.packets.is_none();
         let mut index = self.table::<CallIndexRow>()?.rows_equal::<CallIndexRow>("func_id", &[func])?;
         index.retain(|i| {
             filter.slower_than_ns.is_none_or(|n| i.max_ns.is_some_and(|max| max >= n))
@@ -187,7 +199,11 @@ impl Store {
                 let timed = dur.get(i).is_some_and(|d| *d != NULL);
                 let fits = (!in_time || range.contains(&entry[i]))
                     && filter.slower_than_ns.is_none_or(|n| timed && dur[i] >= n)
-                    && filter.faster_than_ns.is_none_or(|n| timed && dur[i] <= n);
+                    && filter.faster_than_ns.is_none_or(|n| timed && dur[i] <= n)
+                    && filter
+                        .packets
+                        .as_ref()
+                        .is_none_or(|p| packet.get(i).is_some_and(|id| p.binary_search(id).is_ok()));
                 if fits {
                     if let Some(packet) = packet.get(i).filter(|p| **p != NULL) {
                         packets.insert(*packet);

@@ -5,18 +5,29 @@
 //! life touches; function -> packets reads those row groups that `call_index` says can answer: for the longest calls the
 //! few that hold them. A second copy sorted by function would double the store.
 
+mod choice;
 mod conservation;
 mod detail;
+mod flame;
 mod frames;
 mod happened;
+mod moments;
 mod packets;
+mod residuals;
 mod store;
+mod touched;
 mod tree;
 mod types;
 
+pub(crate) use choice::Choice;
 pub use conservation::{Conservation, Difference, Fates, OfInterface, Unexplained};
+pub use flame::{Flame, FlameNode, Neighbour};
 pub use frames::{FrameFilter, FrameWithPackets, PacketOfFrame, SURE_PERCENT};
 pub use happened::event_kind;
+pub use moments::Moments;
+pub use residuals::Residuals;
+pub(crate) use store::edit_distance;
 pub use store::{Store, glob_fits};
+pub use touched::{FunctionCount, Touched};
 pub(crate) use tree::same_context;
 pub use types::*;

@@ -1,7 +1,8 @@
 //! Lists of packets. What decides whether and where a packet stands in the list is read of all packets that come into
 //! question, whole rows only of those that are given.
 
-use super::store::{Store, Top, glob_fits};
+use super::choice::Choice;
+use super::store::{Store, Top};
 use super::types::*;
 use crate::error::Result;
 use crate::hash::Set;
@@ -56,22 +57,10 @@ fn columns(f: &PacketFilter, sort: PacketSort) -> Vec<&'static str> {
     when(f.pid.is_some(), &["pid"]);
     when(f.on_wire.is_some(), &["frames"]);
     when(f.text.is_some(), &["src_addr", "dst_addr", "verdict", "drop_reason", "pid", "last_ns"]);
+    wanted.extend(Choice::columns(f));
     wanted.sort_unstable();
     wanted.dedup();
     wanted
-}
-
-/// What of the table comes into question.
-struct Scan {
-    groups: Vec<usize>,
-    /// Packets that a function touched, if that was asked for.
-    touched: Option<Set<i64>>,
-}
-
-impl Scan {
-    fn touches(&self, p: &PacketRow) -> bool {
-        self.touched.as_ref().is_none_or(|t| t.contains(&p.packet_id))
-    }
 }
 
 impl Store {
@@ -130,12 +119,12 @@ impl Store {
         filter: &PacketFilter,
         give: &mut dyn FnMut(PacketRow) -> std::result::Result<bool, E>,
     ) -> std::result::Result<u64, E> {
-        let scan = self.scan(table, filter)?;
+        let choice = Choice::new(self, filter, &mut |_, _| true)?;
         let mut given = 0;
         // Rows that a row group to come may precede.
         let mut waiting: BTreeMap<(i64, i64, u64), PacketRow> = BTreeMap::new();
         let mut number = 0;
-        let order = by_first(table, &scan.groups);
+        let order = by_first(table, &choice);
         for next in 0..=order.len() {
             let until = order.get(next).map_or(i64::MAX, |o| o.0);
             while let Some(first) = waiting.first_entry() {
@@ -150,7 +139,7 @@ impl Store {
             let Some((_, group)) = order.get(next) else { break };
             table
                 .each(vec![*group], |row: PacketRow| {
-                    if scan.touches(&row) && self.fits(filter, &row) {
+                    if choice.fits(&row) {
                         number += 1;
                         waiting.insert((row.first_ns, row.packet_id, number), row);
                     }
@@ -158,23 +147,6 @@ impl Store {
                 .map_err(crate::Error::from)?;
         }
         Ok(given)
-    }
-
-    fn scan(&self, table: &TableFile, filter: &PacketFilter) -> Result<Scan> {
-        let touched = match &filter.func {
-            Some(glob) => Some(self.packets_of_functions(glob)?),
-            None => None,
-        };
-        let may = |group: usize, column, wanted: &std::ops::RangeInclusive<i64>| {
-            table
-                .range(group, column)
-                .is_none_or(|have| have.start() <= wanted.end() && have.end() >= wanted.start())
-        };
-        let groups = (0..table.groups())
-            .filter(|g| filter.from_ns.is_none_or(|from| may(*g, "last_ns", &(from..=i64::MAX))))
-            .filter(|g| filter.to_ns.is_none_or(|to| may(*g, "first_ns", &(i64::MIN..=to))))
-            .collect();
-        Ok(Scan { groups, touched })
     }
 
     /// The best `limit` (0: all) packets that fit, in order; and how many fit.
@@ -186,12 +158,12 @@ impl Store {
         reverse: bool,
         limit: usize,
     ) -> Result<(Vec<Candidate>, u64)> {
-        let scan = self.scan(table, filter)?;
+        let choice = Choice::new(self, filter, &mut |_, _| true)?;
         let columns = columns(filter, sort);
         // All fit, and the earliest are asked for: row groups that begin later than these need not be read.
         let earliest =
             *filter == PacketFilter::default() && sort == PacketSort::Time && !reverse && limit > 0;
-        let order = by_first(table, &scan.groups);
+        let order = by_first(table, &choice);
         let mut best: BinaryHeap<i64> = BinaryHeap::new();
         let sign = if reverse { -1 } else { 1 };
         let mut top = Top::new(limit, move |c: &Candidate| {
@@ -207,7 +179,7 @@ impl Store {
                 for i in 0..batch.rows {
                     // Columns that were not read are null or zero, and nobody asks for them.
                     let row = <PacketRow as kpat_store::Row>::get(&batch, i);
-                    if scan.touches(&row) && self.fits(filter, &row) {
+                    if choice.fits(&row) {
                         let key = key_of(&row, sort);
                         top.push(Candidate { key, packet_id: row.packet_id, group, place });
                         if earliest && (best.len() < limit || best.peek().is_some_and(|worst| key < *worst)) {
@@ -251,10 +223,15 @@ impl Store {
             || p.pid.and_then(|pid| self.process(pid, p.last_ns)).is_some_and(|q| has(&q.comm))
     }
 
-    /// Packets that some function fitting `glob` touched.
-    pub(crate) fn packets_of_functions(&self, glob: &str) -> Result<Set<i64>> {
-        let wanted: Vec<bool> =
-            self.functions.iter().map(|f| !f.name.is_empty() && glob_fits(glob, &f.name)).collect();
+    /// Packets that some function whose name fits touched. `progress` is told row groups of calls.
+    ///
+    /// Errors: [`crate::Error::Abandoned`].
+    pub(crate) fn packets_of_functions(
+        &self,
+        fits: &dyn Fn(&str) -> bool,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Set<i64>> {
+        let wanted: Vec<bool> = self.functions.iter().map(|f| !f.name.is_empty() && fits(&f.name)).collect();
         let ids: Vec<i64> = (0..wanted.len()).filter(|&i| wanted[i]).map(|i| i as i64).collect();
         let mut out = Set::default();
         let (Some(&low), Some(&high)) = (ids.first(), ids.last()) else { return Ok(out) };
@@ -268,7 +245,11 @@ impl Store {
                 in_groups.insert(i.row_group as usize);
             }
         })?;
-        for group in in_groups.into_iter().filter(|g| *g < calls.groups()) {
+        let parts = in_groups.len() as u64;
+        for (done, group) in (0..).zip(in_groups.into_iter().filter(|g| *g < calls.groups())) {
+            if !progress(done, parts) {
+                return Err(crate::Error::Abandoned);
+            }
             let funcs = calls.ints(group, "func_id")?;
             let fits = |f: i64| wanted.get(f as usize).copied().unwrap_or(false);
             let packets = calls.ints(group, "packet_id")?;
@@ -293,10 +274,11 @@ impl Store {
     }
 }
 
-/// Row groups by their earliest packet.
-fn by_first(table: &TableFile, groups: &[usize]) -> Vec<(i64, usize)> {
+/// Row groups that come into question, by their earliest packet.
+fn by_first(table: &TableFile, choice: &Choice<'_>) -> Vec<(i64, usize)> {
     let first = |g: usize| table.range(g, "first_ns").map_or(i64::MIN, |r| *r.start());
-    let mut order: Vec<(i64, usize)> = groups.iter().map(|&g| (first(g), g)).collect();
+    let groups = (0..table.groups()).filter(|g| choice.may(table, *g));
+    let mut order: Vec<(i64, usize)> = groups.map(|g| (first(g), g)).collect();
     order.sort_unstable();
     order
 }

@@ -17,9 +17,9 @@ pub struct Store {
     /// By `func_id`.
     pub(crate) functions: Vec<FunctionRow>,
     pub(super) roles: Vec<Roles>,
-    pub(super) drop_reasons: HashMap<i32, String>,
+    pub(crate) drop_reasons: HashMap<i32, String>,
     pub(super) symbols: HashMap<i64, String>,
-    pub(super) processes: HashMap<i32, Vec<ProcessRow>>,
+    pub(crate) processes: HashMap<i32, Vec<ProcessRow>>,
     pub(crate) clocks: Vec<ClockRow>,
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
@@ -79,6 +79,11 @@ impl Store {
     /// Name of a function, `?` where the log does not say.
     pub fn function_name(&self, func_id: i32) -> &str {
         self.functions.get(func_id as usize).map_or("?", |f| if f.name.is_empty() { "?" } else { &f.name })
+    }
+
+    /// Module (empty: vmlinux) and layer of a function.
+    pub fn function_place(&self, func_id: i32) -> (&str, &str) {
+        self.functions.get(func_id as usize).map_or(("", ""), |f| (&f.module, &f.layer))
     }
 
     /// Was a function of that name probed, called or not? Compiler clones count as the function.
@@ -261,7 +266,7 @@ pub fn glob_fits(glob: &str, text: &str) -> bool {
     g[i..].iter().all(|&c| c == '*')
 }
 
-fn edit_distance(a: &str, b: &str) -> usize {
+pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.chars().take(64).enumerate() {

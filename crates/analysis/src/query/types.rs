@@ -1,7 +1,9 @@
 //! What is asked and what is answered.
 
+use crate::filter::Filter;
 use kpat_store::Manifest;
 use kpat_store::tables::*;
+use std::sync::Arc;
 
 pub mod verdict {
     //! Codes of `packet.verdict`.
@@ -184,6 +186,10 @@ pub struct PacketFilter {
     pub on_wire: Option<bool>,
     /// Occurs in an address, the verdict's name, the drop reason's name or the process name.
     pub text: Option<String>,
+    /// What the filter language says.
+    pub expression: Option<Filter>,
+    /// Only these, sorted.
+    pub ids: Option<Arc<[i64]>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -370,6 +376,8 @@ pub struct CallFilter {
     pub limit: usize,
     /// Longest first instead of earliest first.
     pub longest_first: bool,
+    /// Only calls that touched these packets, sorted; on a list the first one counts.
+    pub packets: Option<Arc<[i64]>>,
 }
 
 #[derive(Clone, Debug)]

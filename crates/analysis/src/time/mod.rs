@@ -201,6 +201,13 @@ pub fn time(store: &Store, question: &TimeQuestion, progress: Parts<'_>) -> Resu
     })
 }
 
+impl Store {
+    /// Estimated cost of one run of a probe's program; `None`: the log has no times of its programs.
+    pub fn probe_cost_ns(&self) -> Option<f64> {
+        cost::run_cost(self.manifest.summary.as_ref().map(|s| &s.cost), &self.functions).map(|c| c.ns)
+    }
+}
+
 impl Counter<'_> {
     fn sums(groups: &mut Vec<Sums>, group: u32) -> &mut Sums {
         // Calls without a packet are the first group's: they only exist where all is asked for.

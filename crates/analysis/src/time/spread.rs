@@ -72,6 +72,29 @@ impl Spread {
         self.steps[step] += 1;
     }
 
+    /// Takes all values of another one.
+    pub fn merge(&mut self, other: &Spread) {
+        if other.steps.is_empty() {
+            other.few.iter().for_each(|v| self.push(*v));
+            return;
+        }
+        (self.min, self.max) = if self.count == 0 {
+            (other.min, other.max)
+        } else {
+            (self.min.min(other.min), self.max.max(other.max))
+        };
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.squares += other.squares;
+        for v in std::mem::take(&mut self.few) {
+            self.step(v);
+        }
+        if self.steps.len() < other.steps.len() {
+            self.steps.resize(other.steps.len(), 0);
+        }
+        self.steps.iter_mut().zip(&other.steps).for_each(|(a, b)| *a += b);
+    }
+
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -193,6 +216,24 @@ mod tests {
         let sd = s.variance().unwrap().sqrt();
         assert!((sd - 10_000_000.0 / 12f64.sqrt()).abs() < 1_000.0, "{sd}");
         assert_eq!((Spread::default().median(), Spread::default().mean()), (None, None));
+    }
+
+    #[test]
+    fn merged_is_as_if_pushed() {
+        for (a, b) in [(10, 20), (10_000, 20), (20, 10_000), (0, 9_000), (7_000, 8_000)] {
+            let (mut all, mut left, mut right) = (Spread::default(), Spread::default(), Spread::default());
+            (0..a).for_each(|v| left.push(v * 13));
+            (0..b).for_each(|v| right.push(v * 17 + 5));
+            (0..a).map(|v| v * 13).chain((0..b).map(|v| v * 17 + 5)).for_each(|v| all.push(v));
+            left.merge(&right);
+            assert_eq!(
+                (left.count(), left.sum(), left.min(), left.max()),
+                (all.count(), all.sum(), all.min(), all.max())
+            );
+            assert_eq!(left.buckets(), all.buckets(), "{a} {b}");
+            let near = |x: Option<i64>, y: Option<i64>| (x.unwrap() - y.unwrap()).abs() <= y.unwrap() / 60;
+            assert!(near(left.median(), all.median()), "{a} {b}");
+        }
     }
 
     #[test]

@@ -51,7 +51,8 @@ impl Which {
                 ))
             })?),
         };
-        let mut filter = PacketFilter {
+        let filter = PacketFilter {
+            expression: expression::parse(&self.expression.join(" ")).map_err(usage)?,
             proto: self.proto.clone(),
             addr: self.addr.clone(),
             port: self.port,
@@ -63,7 +64,6 @@ impl Which {
             to_ns: self.to.map(|t| start.saturating_add(t)),
             ..PacketFilter::default()
         };
-        expression::parse(&self.expression.join(" "), &mut filter, start).map_err(usage)?;
         Ok(filter)
     }
 }

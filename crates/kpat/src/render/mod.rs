@@ -8,9 +8,8 @@ mod tree;
 mod units;
 
 pub use color::{Line, Style, clean};
+pub use kpat_analysis::filter::parse_duration;
 pub use pairs::{Pairs, wrap};
 pub use table::{Column, Layout, Table, shorten};
 pub use tree::Branches;
-pub use units::{
-    TimeAxis, bytes, count, duration, duration_aligned, parse_duration, percent, plural, seconds, time_of_day,
-};
+pub use units::{TimeAxis, bytes, count, duration, duration_aligned, percent, plural, seconds, time_of_day};

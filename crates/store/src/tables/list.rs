@@ -80,6 +80,19 @@ table! { CALL_INDEX, CallIndexRow, "call_index", 65536,
     max_ns: Option<i64>, Delta, "ns", "", "no timed call there", "Longest duration of them.";
 } }
 
+table! { CALL_PATH, CallPathRow, "call_path", 65536,
+    "Time by call path: the same functions called each other, one row for all such calls. What flame graphs, callers and callees are made of.",
+    "`path_id`; callers before callees. Source: integration.", {
+    path_id: i64, Delta, "", "", "", "Number of the path, its place in this table.";
+    parent_id: Option<i64>, Delta, "", "", "called by nothing that was recorded", "Path of the caller.";
+    func_id: i32, Dict, "", "", "", "Function at its end, see table `function`; -1: all others, where paths were too many to be kept.";
+    depth: i32, Dict, "", "", "", "0: no recorded caller.";
+    calls: i64, Delta, "", "", "", "Calls and points.";
+    timed: i64, Delta, "", "", "", "Calls with a known duration: what the times are of.";
+    total_ns: i64, Delta, "ns", "", "", "Sum of durations.";
+    self_ns: i64, Delta, "ns", "", "", "Sum of self times.";
+} }
+
 table! { DURATION, DurationRow, "duration", 65536,
     "How the durations of each function's calls are spread, by powers of two.",
     "`func_id`, `from_ns`. Source: integration.", {
@@ -289,6 +302,7 @@ pub const ALL: &[&Table] = &[
     &CALL,
     &CALL_MEMBER,
     &CALL_INDEX,
+    &CALL_PATH,
     &DURATION,
     &EVENT,
     &FOOTPRINT,

@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 /// know and read what is missing as null); anything else does.
 ///
 /// 3: `call_index` and `duration`, so that a look-up of one function does not read all calls.
-pub const SCHEMA_VERSION: u32 = 3;
+/// 4: `call_path`, so that a flame graph does not either.
+pub const SCHEMA_VERSION: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColType {

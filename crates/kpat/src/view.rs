@@ -1,0 +1,166 @@
+//! `kpat view`: the service for the page, and a browser opened on it.
+
+use crate::open::{self, Kind};
+use crate::output::{Output, usage};
+use anyhow::{Context, bail};
+use kpat_server::{Growing, Service, Start};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// An integrated log; or, of a recording that goes on, its .kbl file or the folder that it is written to
+    #[arg(value_name = "X.kpat|X.kbl")]
+    log: PathBuf,
+    /// With a recording: captures that are being written beside it
+    #[arg(value_name = "WIRE.pcapng")]
+    captures: Vec<PathBuf>,
+    /// A second integrated log to compare with
+    #[arg(long, value_name = "OTHER.kpat")]
+    compare: Option<PathBuf>,
+    /// Do not open a browser, only print the address
+    #[arg(long)]
+    no_open: bool,
+    /// Listen on this port of 127.0.0.1 [default: any]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    // Before any thread is made, so that all of them leave these signals to the one that waits.
+    let signals = Signals::block()?;
+    let recording = recording(args)?;
+    let mut growing = match &recording {
+        Some((kbl, captures)) => Some(
+            Growing::open(kbl, captures).with_context(|| format!("cannot integrate {}", kbl.display()))?,
+        ),
+        None => None,
+    };
+    if growing.is_none() && !args.captures.is_empty() {
+        return Err(usage("captures are given to a recording; an integrated log has its own"));
+    }
+    let log = growing.as_ref().map_or_else(|| args.log.clone(), Growing::log);
+    let service = Service::start(&Start { log, compare: args.compare.clone(), port: args.port })?;
+    if let Some((kbl, _)) = &recording {
+        service.rename(&kbl.file_name().unwrap_or(kbl.as_os_str()).to_string_lossy());
+    }
+    let address = service.address();
+    if out.json {
+        out.value(&json!({ "address": address, "live": growing.is_some() }))?;
+    } else {
+        out.raw(format!("{address}\n").as_bytes())?;
+    }
+    out.flush()?;
+    if !kpat_server::has_page() {
+        out.say("this kpat was built without its page: `make ui`, then build it again");
+    }
+    let answering = Arc::clone(&service);
+    std::thread::Builder::new().name("answering".into()).spawn(move || answering.run())?;
+    if !args.no_open && !browser(&address) {
+        out.say("no browser could be opened; open the address above");
+    }
+    if std::io::stderr().is_terminal() {
+        out.say("Ctrl-C ends it");
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let following = growing.take().map(|mut growing| {
+        let (service, over) = (Arc::clone(&service), Arc::clone(&over));
+        std::thread::spawn(move || {
+            growing.follow(&service, &over);
+            growing
+        })
+    });
+    signals.wait();
+    over.store(true, Ordering::Relaxed);
+    // The folder of what was integrated goes with it.
+    if let Some(thread) = following {
+        let _ = thread.join();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The recording and its captures, if it is one that was given.
+fn recording(args: &Args) -> anyhow::Result<Option<(PathBuf, Vec<PathBuf>)>> {
+    let kbl = match open::kind(&args.log)? {
+        Kind::Log => args.log.clone(),
+        Kind::Integrated if !args.log.join("manifest.json").exists() => match in_folder(&args.log)? {
+            Some(kbl) => kbl,
+            None => return Ok(None),
+        },
+        Kind::Capture => bail!(
+            "{} is a capture of the wire; it is looked at after: kpat integrate X.kbl {}",
+            args.log.display(),
+            args.log.display()
+        ),
+        _ => return Ok(None),
+    };
+    let mut captures = args.captures.clone();
+    if captures.is_empty() {
+        // What `record --sniff` writes beside it.
+        for extension in ["pcapng", "pcap"] {
+            let beside = kbl.with_extension(extension);
+            if beside.exists() {
+                captures.push(beside);
+            }
+        }
+    }
+    Ok(Some((kbl, captures)))
+}
+
+/// The newest log of a folder.
+fn in_folder(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let logs = entries.filter_map(|e| e.ok().map(|e| e.path()));
+    let logs = logs.filter(|p| p.extension().is_some_and(|e| e == "kbl"));
+    Ok(logs.max_by_key(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()))
+}
+
+/// Opens the address as the desktop does it.
+fn browser(address: &str) -> bool {
+    let opener = Command::new("xdg-open")
+        .arg(address)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut child) = opener else { return false };
+    // It ends soon where it cannot do it, and may stay as long as the browser where it can.
+    for _ in 0..20 {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) => std::thread::sleep(Duration::from_millis(50)),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// SIGINT and SIGTERM, waited for instead of dying by them.
+struct Signals(libc::sigset_t);
+
+impl Signals {
+    fn block() -> anyhow::Result<Signals> {
+        // SAFETY: sigset_t is plain data, filled by sigemptyset before use; all pointers are to locals.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+                bail!("cannot wait for signals");
+            }
+            Ok(Signals(set))
+        }
+    }
+
+    fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: the set is initialised and both pointers are to live data.
+        unsafe { libc::sigwait(&self.0, &mut signal) };
+    }
+}

@@ -1,0 +1,195 @@
+//! What the log is.
+
+use super::{Answer, Ask};
+use crate::answers::log::{CaptureFile, Counts, Device, Field, FieldKind, Info, Loss, Words};
+use crate::answers::{Big, Ns};
+use crate::open::Log;
+use kpat_analysis::filter::{FIELDS, Kind};
+use kpat_model::LossCause;
+use kpat_store::tables::LossRow;
+
+pub fn rows(log: &Log, table: &str) -> u64 {
+    log.info.manifest.tables.iter().find(|t| t.table == table).map_or(0, |t| t.rows)
+}
+
+pub fn losses(log: &Log, rows: &[LossRow]) -> Vec<Loss> {
+    let start = log.start_ns();
+    let known = |code: i32| LossCause::ALL.into_iter().find(|c| *c as i32 == code);
+    rows.iter()
+        .map(|l| Loss {
+            cause: known(l.cause).map_or_else(|| format!("cause {}", l.cause), |c| c.name().to_owned()),
+            advice: known(l.cause).map_or("", LossCause::advice).to_owned(),
+            cpu: l.cpu,
+            from: Ns(l.from_ns.saturating_sub(start)),
+            to: Ns(l.to_ns.saturating_sub(start)),
+            count: l.count,
+        })
+        .collect()
+}
+
+/// What is doubtful, one sentence each.
+fn notes(log: &Log) -> Vec<String> {
+    let said = |key: &str, n: u64| match key {
+        "calls.crossing" => Some(format!("{n} calls overlap a neighbour: which called which is not certain")),
+        "calls.self_clamped" => {
+            Some(format!("{n} calls are shorter than what they called: self time taken as 0"))
+        }
+        "times.absurd" => Some(format!("{n} times in damaged records that no clock shows")),
+        "members.orphaned" => Some(format!("{n} packets of lists whose call is not in the log")),
+        "packets.late" => Some(format!("{n} records came after their packet had ended")),
+        "packets.forced" => {
+            Some(format!("{n} packets were taken as ended early: too many were alive at once"))
+        }
+        "frames.ambiguous" => Some(format!("{n} frames fit several packets about equally well")),
+        _ => None,
+    };
+    let mut out: Vec<String> = Vec::new();
+    for p in &log.info.provenance {
+        if p.key == "warning" {
+            out.push(p.value.clone());
+        } else {
+            out.extend(p.value.parse().ok().filter(|n| *n > 0).and_then(|n| said(&p.key, n)));
+        }
+    }
+    if log.info.manifest.summary.as_ref().is_none_or(|s| !s.complete) {
+        out.push("the recording was not closed; what it had written is here".to_owned());
+    }
+    if let Some(catalog) = log.loaded() {
+        if catalog.cut > 0 {
+            out.push(format!("the list of packets is cut: {} more rows find no room in memory", catalog.cut));
+        }
+        if catalog.unplaced > 0 {
+            out.push(format!("{} frames are not listed: their time is not known", catalog.unplaced));
+        }
+    }
+    out
+}
+
+/// What the probes cost, in one sentence.
+fn cost(log: &Log) -> Option<Words> {
+    let cost = &log.info.manifest.summary.as_ref()?.cost;
+    if cost.probe_hits == 0 {
+        return None;
+    }
+    let words = if cost.probe_ns > 0 {
+        let all = cost.wall_ns.max(1) as f64 * f64::from(cost.cpus.max(1));
+        format!(
+            "{} runs of probes, {:.0} ns each: {:.2} % of all CPUs",
+            cost.probe_hits,
+            cost.probe_ns as f64 / cost.probe_hits as f64,
+            cost.probe_ns as f64 * 100.0 / all
+        )
+    } else {
+        format!("{} runs of probes; the kernel did not time them", cost.probe_hits)
+    };
+    Some(Words { words })
+}
+
+fn fields(log: &Log) -> Vec<Field> {
+    let devices = || {
+        let mut names: Vec<String> = log.info.devices.iter().map(|d| d.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let of = |f: &kpat_analysis::filter::Field| {
+        let fixed = f.values();
+        let values = match f.name {
+            "if_in" | "if_out" | "interface" => Some(devices()),
+            "capture" => Some(captures(log).into_iter().map(|c| c.name).collect()),
+            _ => (!fixed.is_empty()).then(|| fixed.into_iter().map(str::to_owned).collect()),
+        };
+        Field {
+            name: f.name.to_owned(),
+            kind: match f.kind {
+                Kind::Number => FieldKind::Number,
+                Kind::Duration => FieldKind::Duration,
+                Kind::Text => FieldKind::Text,
+                Kind::Address => FieldKind::Address,
+                Kind::Word => FieldKind::Word,
+                Kind::Flag => FieldKind::Flag,
+            },
+            words: f.words.to_owned(),
+            values,
+        }
+    };
+    FIELDS.iter().map(of).collect()
+}
+
+fn captures(log: &Log) -> Vec<CaptureFile> {
+    let sources = log.info.manifest.sources.iter().filter(|s| s.role == "capture");
+    sources
+        .map(|s| {
+            let of = || log.info.interfaces.iter().filter(|i| i.capture_id == s.capture_id);
+            CaptureFile {
+                id: s.capture_id,
+                name: s.name.clone(),
+                frames: of().map(|i| i.frames.unsigned_abs()).sum(),
+                matched: of().map(|i| i.matched.unsigned_abs()).sum(),
+            }
+        })
+        .collect()
+}
+
+pub fn info(ask: &Ask<'_>) -> Answer<Info> {
+    let log = ask.log;
+    ask.service.load(log);
+    let manifest = &log.info.manifest;
+    let meta = &manifest.log;
+    let catalog = log.loaded();
+    let name_of = |netns: i64, name: &str| if name.is_empty() { netns.to_string() } else { name.to_owned() };
+    Ok(Info {
+        name: ask.opened.name.clone(),
+        generation: ask.service.generation(),
+        live: ask.service.is_live(),
+        loaded: catalog.is_some(),
+        device: log.among.as_ref().map(|a| a.name.clone()),
+        device_names: ask
+            .opened
+            .devices
+            .iter()
+            .filter_map(|d| d.among.as_ref().map(|a| a.name.clone()))
+            .collect(),
+        host: meta.hostname.clone(),
+        kernel: meta.kernel_release.clone(),
+        arch: meta.arch.clone(),
+        mechanism: meta.mechanism.clone(),
+        filter: meta.filter.clone(),
+        profile: meta.profile.clone(),
+        start_boot_ns: Big(log.start_ns()),
+        start_wall_ns: log.info.dut_offset_ns.map(|o| Big(log.start_ns().wrapping_sub(o))),
+        length_ns: Ns(manifest.last_ns.saturating_sub(manifest.first_ns)),
+        counts: Counts {
+            packets: rows(log, "packet"),
+            frames: rows(log, "frame"),
+            calls: rows(log, "call"),
+            events: rows(log, "event"),
+            functions: log.info.functions,
+            rows: catalog.map_or_else(|| rows(log, "packet"), |c| c.entries.len() as u64),
+        },
+        captures: captures(log),
+        devices: log
+            .info
+            .devices
+            .iter()
+            .map(|d| Device {
+                netns: name_of(d.netns, &d.netns_name),
+                ifindex: d.ifindex,
+                name: d.name.clone(),
+                driver: d.driver.clone(),
+            })
+            .collect(),
+        cpus: meta.cpus,
+        losses: losses(log, &log.info.losses),
+        cost: cost(log),
+        trust_ppm: log.conservation.get().map(|c| c.trust_ppm()),
+        compare: ask.opened.other.as_ref().map(|o| name(o)),
+        fields: fields(log),
+        notes: notes(log),
+    })
+}
+
+/// File name of a log.
+pub fn name(log: &Log) -> String {
+    log.dir.file_name().unwrap_or(log.dir.as_os_str()).to_string_lossy().into_owned()
+}

@@ -1,0 +1,96 @@
+//! A recording that goes on: its log is integrated again and again into a folder of its own, and the service told. At most a
+//! third of the time is spent on it, so what a long recording costs is that its pictures come less often.
+
+use crate::service::Service;
+use crate::{Error, Result};
+use kpat_analysis::{Options, integrate};
+use kpat_klog::{EndState, Log};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Soonest after the last one.
+const SOON: Duration = Duration::from_secs(2);
+/// Between two looks at the files.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A log that is being written, the captures beside it, and the folder for what comes of them. The folder goes with it.
+pub struct Growing {
+    kbl: PathBuf,
+    captures: Vec<PathBuf>,
+    folder: PathBuf,
+    round: u64,
+}
+
+impl Growing {
+    /// Integrates what there is.
+    pub fn open(kbl: &Path, captures: &[PathBuf]) -> Result<Growing> {
+        let folder = std::env::temp_dir().join(format!("kpat-view-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let io = |source| Error::Io { doing: "make a folder for what is seen so far", source };
+        fs::create_dir_all(&folder).map_err(io)?;
+        // What is recorded is nobody else's business.
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).map_err(io)?;
+        let mut growing = Growing { kbl: kbl.to_owned(), captures: captures.to_vec(), folder, round: 0 };
+        growing.integrate()?;
+        Ok(growing)
+    }
+
+    /// The integrated log of the last round.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join(format!("{}.kpat", self.round))
+    }
+
+    fn integrate(&mut self) -> Result<()> {
+        let next = self.folder.join(format!("{}.kpat", self.round + 1));
+        let options = Options { overwrite: true, ..Options::default() };
+        integrate(&self.kbl, &self.captures, &next, &options, &mut |_| ())?;
+        self.round += 1;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        let len = |p: &PathBuf| fs::metadata(p).map_or(0, |m| m.len());
+        std::iter::once(&self.kbl).chain(&self.captures).map(len).sum()
+    }
+
+    /// The recording was closed in order.
+    pub fn is_over(&self) -> bool {
+        Log::open(&self.kbl).is_ok_and(|log| *log.end_state() == EndState::Complete)
+    }
+
+    /// Follows the files until the recording is closed, or `leave` is set; the folder stays as long as this does.
+    pub fn follow(&mut self, service: &Arc<Service>, leave: &AtomicBool) {
+        let mut seen = self.bytes();
+        let mut over = false;
+        let mut took = Duration::ZERO;
+        service.set_live(true);
+        while !over {
+            let rest = Instant::now() + (2 * took).max(SOON);
+            while Instant::now() < rest || (self.bytes() == seen && !over) {
+                std::thread::sleep(LOOK);
+                if leave.load(Ordering::Relaxed) {
+                    return;
+                }
+                over = self.is_over();
+            }
+            over |= self.is_over();
+            seen = self.bytes();
+            let started = Instant::now();
+            // A file that is torn just now is whole the next time.
+            if self.integrate().is_ok() && service.replace(&self.log()).is_ok() && self.round > 2 {
+                let _ = fs::remove_dir_all(self.folder.join(format!("{}.kpat", self.round - 2)));
+            }
+            took = started.elapsed();
+        }
+        service.set_live(false);
+    }
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

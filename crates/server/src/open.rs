@@ -1,0 +1,257 @@
+//! An integrated log, open for questions, with what is kept between them: the list of packets, orders of it, and the
+//! answers that took long.
+
+use kpat_analysis::catalog::{Catalog, Column};
+use kpat_analysis::devices::Several;
+use kpat_analysis::phases::PhaseReport;
+use kpat_analysis::query::{Conservation, Flame, Info, Store, Touched};
+use kpat_analysis::time::Comparison;
+use kpat_store::Manifest;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// What stands at a path: one log, or those of several devices.
+pub struct Opened {
+    /// As it was given, without its folder.
+    pub name: String,
+    pub devices: Vec<Arc<Log>>,
+    /// To compare with.
+    pub other: Option<Arc<Log>>,
+}
+
+impl Opened {
+    /// Errors: not an integrated log, or a damaged one.
+    pub fn open(path: &Path, other: Option<Arc<Log>>) -> kpat_analysis::Result<Opened> {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let manifest = Manifest::read(path)?;
+        let mut devices = Vec::new();
+        if manifest.devices.is_empty() {
+            devices.push(Arc::new(Log::open(path, None)?));
+        } else {
+            for (place, d) in (0..).zip(&manifest.devices) {
+                let among = Among { dir: path.to_owned(), place, name: d.name.clone() };
+                devices.push(Arc::new(Log::open(&Several::open(path)?.folder(place), Some(among))?));
+            }
+        }
+        Ok(Opened { name, devices, other })
+    }
+
+    /// By name; without one the first.
+    pub fn device(&self, name: Option<&str>) -> Option<&Arc<Log>> {
+        match name.filter(|n| !n.is_empty()) {
+            None => self.devices.first(),
+            Some(name) => self.devices.iter().find(|d| d.among.as_ref().is_some_and(|a| a.name == name)),
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.devices.iter().for_each(|d| d.stop.store(true, Ordering::Relaxed));
+    }
+}
+
+/// The log of several devices that a log is part of.
+pub struct Among {
+    pub dir: PathBuf,
+    pub place: i32,
+    pub name: String,
+}
+
+/// One device's log.
+pub struct Log {
+    pub store: Store,
+    pub info: Info,
+    pub among: Option<Among>,
+    pub dir: PathBuf,
+    beginning: OnceLock<Arc<Catalog>>,
+    loading: Mutex<Loading>,
+    changed: Condvar,
+    started: OnceLock<()>,
+    stop: AtomicBool,
+    pub orders: Kept<(String, Option<Column>, bool), Vec<u32>>,
+    pub ids: Kept<String, Arc<[i64]>>,
+    pub touched: Kept<(String, Option<i64>, Option<i64>), Touched>,
+    pub phases: Kept<String, PhaseReport>,
+    pub comparison: Kept<(), Comparison>,
+    pub conservation: OnceLock<Conservation>,
+    flame: OnceLock<Flame>,
+}
+
+#[derive(Default)]
+struct Loading {
+    done: u64,
+    parts: u64,
+    catalog: Option<Result<Arc<Catalog>, String>>,
+}
+
+impl Log {
+    pub fn open(dir: &Path, among: Option<Among>) -> kpat_analysis::Result<Log> {
+        let store = Store::open(dir)?;
+        let info = store.info()?;
+        Ok(Log {
+            store,
+            info,
+            among,
+            dir: dir.to_owned(),
+            beginning: OnceLock::new(),
+            loading: Mutex::default(),
+            changed: Condvar::new(),
+            started: OnceLock::new(),
+            stop: AtomicBool::new(false),
+            orders: Kept::new(12),
+            ids: Kept::new(4),
+            touched: Kept::new(4),
+            phases: Kept::new(4),
+            comparison: Kept::new(1),
+            conservation: OnceLock::new(),
+            flame: OnceLock::new(),
+        })
+    }
+
+    /// What times count from.
+    pub fn start_ns(&self) -> i64 {
+        self.info.manifest.first_ns
+    }
+
+    pub fn capture(&self, capture_id: i32) -> &str {
+        let mut sources = self.info.manifest.sources.iter();
+        sources.find(|s| s.role == "capture" && s.capture_id == capture_id).map_or("?", |s| &s.name)
+    }
+
+    /// Name of the thread at that time; empty: unknown.
+    pub fn comm(&self, pid: i32, at_ns: i64) -> String {
+        self.store.process(pid, at_ns).map(|p| p.comm.clone()).unwrap_or_default()
+    }
+
+    /// Reads the list of packets in a thread of its own, once; `ready` is called when it is there.
+    pub fn load(self: &Arc<Log>, ready: impl FnOnce() + Send + 'static) {
+        if self.started.set(()).is_err() {
+            return;
+        }
+        let log = Arc::clone(self);
+        let work = move || {
+            let read = Catalog::load(&log.store, &mut |done, parts| {
+                let mut loading = log.locked();
+                (loading.done, loading.parts) = (done, parts);
+                drop(loading);
+                log.changed.notify_all();
+                !log.stop.load(Ordering::Relaxed)
+            });
+            log.locked().catalog = Some(read.map(Arc::new).map_err(|e| e.to_string()));
+            log.changed.notify_all();
+            if let Ok(conservation) = log.store.conservation() {
+                let _ = log.conservation.set(conservation);
+            }
+            ready();
+        };
+        if let Err(e) = std::thread::Builder::new().name("packets".into()).spawn(work) {
+            self.locked().catalog = Some(Err(format!("no thread to read the packets: {e}")));
+        }
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Loading> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The list, if it is there.
+    pub fn loaded(&self) -> Option<Arc<Catalog>> {
+        self.locked().catalog.as_ref().and_then(|c| c.as_ref().ok().cloned())
+    }
+
+    /// The list, waited for. `progress` is asked ten times a second.
+    ///
+    /// Errors: words; `None`: nobody waits any more.
+    pub fn catalog(
+        &self,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Arc<Catalog>, Option<String>> {
+        let mut loading = self.locked();
+        loop {
+            match &loading.catalog {
+                Some(Ok(catalog)) => return Ok(Arc::clone(catalog)),
+                Some(Err(words)) => return Err(Some(words.clone())),
+                None => {}
+            }
+            let (done, parts) = (loading.done, loading.parts);
+            drop(loading);
+            if !progress(done, parts) {
+                return Err(None);
+            }
+            let wait = self.changed.wait_timeout(self.locked(), Duration::from_millis(100));
+            loading = wait.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The beginning of the list, read at once.
+    pub fn beginning(&self) -> kpat_analysis::Result<Arc<Catalog>> {
+        if let Some(catalog) = self.beginning.get() {
+            return Ok(Arc::clone(catalog));
+        }
+        let read = Arc::new(Catalog::beginning(&self.store)?);
+        Ok(Arc::clone(self.beginning.get_or_init(|| read)))
+    }
+
+    /// Of all calls.
+    pub fn flame(&self) -> kpat_analysis::Result<&Flame> {
+        if let Some(flame) = self.flame.get() {
+            return Ok(flame);
+        }
+        let read = self.store.flame()?;
+        Ok(self.flame.get_or_init(|| read))
+    }
+}
+
+/// The last few answers to one kind of question.
+pub struct Kept<K, V> {
+    most: usize,
+    /// Last used last.
+    answers: Mutex<Vec<(K, Arc<V>)>>,
+}
+
+impl<K: PartialEq, V> Kept<K, V> {
+    fn new(most: usize) -> Kept<K, V> {
+        Kept { most, answers: Mutex::default() }
+    }
+
+    pub fn get(&self, key: &K) -> Option<Arc<V>> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = answers.iter().position(|a| a.0 == *key)?;
+        let answer = answers.remove(at);
+        let value = Arc::clone(&answer.1);
+        answers.push(answer);
+        Some(value)
+    }
+
+    /// The kept answer, or a new one. Two that ask the same at once both work.
+    pub fn get_or<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
+        }
+        let value = Arc::new(make()?);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.retain(|a| a.0 != key);
+        if answers.len() >= self.most {
+            answers.remove(0);
+        }
+        answers.push((key, Arc::clone(&value)));
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_longest_goes() {
+        let kept: Kept<u8, u8> = Kept::new(2);
+        for key in [1, 2, 1, 3] {
+            kept.get_or::<()>(key, || Ok(key * 10)).unwrap();
+        }
+        assert_eq!([1, 2, 3].map(|k| kept.get(&k).map(|v| *v)), [Some(10), None, Some(30)]);
+        assert_eq!(kept.get_or(9, || Err("no")), Err("no"));
+    }
+}

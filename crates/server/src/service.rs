@@ -1,0 +1,290 @@
+//! The service: connections, who may ask, answers in lines, and the news that answers may have changed.
+
+use crate::answers::typescript;
+use crate::ask::{Ask, Failure, answer};
+use crate::guard::{self, HEADERS, Token};
+use crate::http::{Connection, Request, Unreadable};
+use crate::open::{Log, Opened};
+use crate::{Error, Result, page};
+use serde_json::json;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Connections at a time; a browser opens six.
+const MOST_CONNECTIONS: usize = 64;
+/// Between two lines of progress.
+const STEP: Duration = Duration::from_millis(100);
+/// Between two signs of life to a page that waits for news.
+const NEWS: Duration = Duration::from_secs(10);
+
+/// What to serve.
+pub struct Start {
+    pub log: PathBuf,
+    /// To compare with; one device's log.
+    pub compare: Option<PathBuf>,
+    /// 0: any.
+    pub port: u16,
+}
+
+/// A running service; ends with the process.
+pub struct Service {
+    listener: TcpListener,
+    port: u16,
+    token: Token,
+    opened: RwLock<Arc<Opened>>,
+    live: AtomicBool,
+    generation: AtomicU64,
+    news: (Mutex<()>, Condvar),
+    connections: AtomicUsize,
+    /// For threads that outlive a borrow.
+    own: std::sync::Weak<Service>,
+}
+
+impl Service {
+    /// Opens the log and listens. [`Service::run`] answers.
+    pub fn start(start: &Start) -> Result<Arc<Service>> {
+        let other = match &start.compare {
+            Some(path) => Some(Arc::new(Log::open(path, None)?)),
+            None => None,
+        };
+        let opened = Arc::new(Opened::open(&start.log, other)?);
+        let listen = |source| Error::Listen { port: start.port, source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, start.port)).map_err(listen)?;
+        let port = listener.local_addr().map_err(listen)?.port();
+        let token = Token::new().map_err(Error::Random)?;
+        let service = Arc::new_cyclic(|own| Service {
+            listener,
+            port,
+            token,
+            opened: RwLock::new(opened),
+            live: AtomicBool::new(false),
+            generation: AtomicU64::new(1),
+            news: (Mutex::new(()), Condvar::new()),
+            connections: AtomicUsize::new(0),
+            own: own.clone(),
+        });
+        if let Some(first) = service.opened().devices.first() {
+            service.load(first);
+        }
+        Ok(service)
+    }
+
+    /// What to open in a browser. The secret stands behind `#`, which no browser sends.
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}/#token={}", self.port, self.token.text())
+    }
+
+    /// Answers until the process ends.
+    pub fn run(&self) -> Result<()> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.connection(stream),
+                // The one who came is gone, or this process has no file left: later there may be one.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => std::thread::sleep(STEP),
+            }
+        }
+    }
+
+    fn connection(&self, stream: TcpStream) {
+        let Some(service) = self.own.upgrade() else { return };
+        let Ok(mut connection) = Connection::new(stream) else { return };
+        if self.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            let _ = refuse(&mut connection, 503, "too many connections");
+            return;
+        }
+        let serve = move || {
+            // What goes wrong while writing is that the other side has left.
+            let _ = service.serve(&mut connection);
+            service.connections.fetch_sub(1, Ordering::Relaxed);
+        };
+        if std::thread::Builder::new().name("question".into()).spawn(serve).is_err() {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn serve(&self, connection: &mut Connection) -> io::Result<()> {
+        loop {
+            let request = match connection.request() {
+                Ok(request) => request,
+                Err(Unreadable::Over) => return Ok(()),
+                Err(Unreadable::Bad(status, words)) => return refuse(connection, status, words),
+            };
+            let stays = request.stays;
+            if let Err((status, words)) = guard::check(&request, &self.token, self.port) {
+                refuse(connection, status, words)?;
+            } else if request.path == "/api/changes" {
+                return self.changes(connection);
+            } else if request.path.starts_with("/api/") {
+                self.api(connection, &request)?;
+            } else {
+                match page::file(&request.path) {
+                    Some((content, kind)) => {
+                        connection.answer(200, &with(&[("Content-Type", kind)]), content)?;
+                    }
+                    None => refuse(connection, 404, "there is nothing of that name here")?,
+                }
+            }
+            if !stays {
+                return Ok(());
+            }
+        }
+    }
+
+    fn api(&self, connection: &mut Connection, request: &Request) -> io::Result<()> {
+        if request.path == "/api/types" {
+            return connection.answer(
+                200,
+                &with(&[("Content-Type", "text/plain; charset=utf-8")]),
+                typescript().as_bytes(),
+            );
+        }
+        let opened = self.opened();
+        let Some(log) = opened.device(request.get("device")) else {
+            return refuse(connection, 404, "there is no device of that name in this log");
+        };
+        let ask = Ask { service: self, opened: &opened, log, request };
+        let mut lines = Lines { begun: false, connection, looked: Instant::now() };
+        let answered = answer(&ask, &mut |words, done, parts| lines.progress(words, done, parts));
+        match answered {
+            None => refuse(lines.connection, 404, "there is no question of that name"),
+            Some(Err(Failure::Left)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Some(Ok(result)) => lines.end(&[b"{\"result\":".as_slice(), &result, b"}\n"].concat()),
+            Some(Err(Failure::Words(words, at))) => {
+                let at = at.map(|(from, to)| json!({ "from": from, "to": to }));
+                lines.end(format!("{}\n", json!({ "error": { "words": words, "at": at } })).as_bytes())
+            }
+        }
+    }
+
+    /// Server-sent events: the generation now, and at each change.
+    fn changes(&self, connection: &mut Connection) -> io::Result<()> {
+        connection.begin(&with(&[("Content-Type", "text/event-stream")]))?;
+        let mut told = 0;
+        let mut quiet = Instant::now();
+        loop {
+            let now = self.generation();
+            if now != told {
+                told = now;
+                connection.piece(format!("data: {{\"generation\":{now}}}\n\n").as_bytes())?;
+                quiet = Instant::now();
+            } else if quiet.elapsed() >= NEWS {
+                connection.piece(b": still here\n\n")?;
+                quiet = Instant::now();
+            }
+            let waiting = self.news.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.generation() == told {
+                let _ = self.news.1.wait_timeout(waiting, Duration::from_secs(1));
+            }
+            if !connection.is_awaited() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub fn set_live(&self, live: bool) {
+        if self.live.swap(live, Ordering::Relaxed) != live {
+            self.tell();
+        }
+    }
+
+    fn opened(&self) -> Arc<Opened> {
+        Arc::clone(&self.opened.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Serves another state of the log from now on. Questions that are being answered keep the old one.
+    pub fn replace(&self, log: &std::path::Path) -> Result<()> {
+        let old = self.opened();
+        let mut opened = Opened::open(log, old.other.clone())?;
+        opened.name.clone_from(&old.name);
+        if let Some(first) = opened.devices.first() {
+            self.load(first);
+        }
+        *self.opened.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(opened);
+        self.tell();
+        Ok(())
+    }
+
+    /// What the log is called.
+    pub fn rename(&self, name: &str) {
+        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = Arc::get_mut(&mut opened) {
+            name.clone_into(&mut opened.name);
+        }
+    }
+
+    /// Answers may be others than before.
+    fn tell(&self) {
+        let waiting = self.news.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        drop(waiting);
+        self.news.1.notify_all();
+    }
+
+    /// Begins to read a log's packets, if nobody has yet.
+    pub fn load(&self, log: &Arc<Log>) {
+        let service = self.own.clone();
+        log.load(move || {
+            if let Some(service) = service.upgrade() {
+                service.tell();
+            }
+        });
+    }
+}
+
+/// An answer in lines: begun with the first progress, so that quick answers are one piece.
+struct Lines<'a> {
+    connection: &'a mut Connection,
+    begun: bool,
+    looked: Instant,
+}
+
+impl Lines<'_> {
+    fn progress(&mut self, words: &str, done: u64, parts: u64) -> bool {
+        if self.looked.elapsed() < STEP {
+            return true;
+        }
+        self.looked = Instant::now();
+        let share = if parts == 0 { 0.0 } else { (done as f64 / parts as f64).min(1.0) };
+        let line = format!("{}\n", json!({ "progress": share, "words": words }));
+        let begun = if self.begun { Ok(()) } else { self.connection.begin(&with(&[NDJSON])) };
+        self.begun = true;
+        begun.and_then(|()| self.connection.piece(line.as_bytes())).is_ok() && self.connection.is_awaited()
+    }
+
+    fn end(self, line: &[u8]) -> io::Result<()> {
+        if self.begun {
+            self.connection.piece(line)?;
+            self.connection.end()
+        } else {
+            self.connection.answer(200, &with(&[NDJSON]), line)
+        }
+    }
+}
+
+const NDJSON: (&str, &str) = ("Content-Type", "application/x-ndjson");
+
+fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    HEADERS.iter().copied().chain(more.iter().copied()).collect()
+}
+
+fn refuse(connection: &mut Connection, status: u16, words: &str) -> io::Result<()> {
+    let allow: &[(&str, &str)] = if status == 405 { &[("Allow", "GET")] } else { &[] };
+    let kind = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")];
+    let headers: Vec<_> = with(&kind).into_iter().chain(allow.iter().copied()).collect();
+    connection.answer(status, &headers, format!("{words}\n").as_bytes())?;
+    Err(io::ErrorKind::ConnectionAborted.into())
+}
