@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Longest head of a request.
@@ -14,6 +14,9 @@ const MOST_HEAD: usize = 16 << 10;
 const IDLE: Duration = Duration::from_secs(60);
 /// Whoever takes nothing for so long is gone.
 const STUCK: Duration = Duration::from_secs(20);
+
+/// How long what is still sent is read, so that the answer is not lost.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// A request; header names in lower case.
 #[derive(Debug, Default, PartialEq)]
@@ -98,6 +101,20 @@ impl Connection {
         write!(out, "Content-Length: {}\r\n\r\n", body.len())?;
         out.write_all(body)?;
         out.flush()
+    }
+
+    /// Lets the other side read the last answer, though it may have sent more than was read.
+    pub fn close(mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.set_read_timeout(Some(LINGER));
+        let mut left = 1 << 20;
+        let mut some = [0; 4096];
+        while let Ok(n @ 1..) = self.stream.read(&mut some) {
+            left -= n.min(left);
+            if left == 0 {
+                break;
+            }
+        }
     }
 
     /// Begins an answer whose length is not known yet; [`Connection::end`] ends it.

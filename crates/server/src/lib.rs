@@ -8,6 +8,7 @@
 
 pub mod answers;
 mod ask;
+mod background;
 mod guard;
 mod http;
 mod live;

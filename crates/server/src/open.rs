@@ -1,16 +1,22 @@
 //! An integrated log, open for questions, with what is kept between them: the list of packets, orders of it, and the
 //! answers that took long.
 
+use crate::background::Background;
 use kpat_analysis::catalog::{Catalog, Column};
 use kpat_analysis::devices::Several;
-use kpat_analysis::phases::PhaseReport;
-use kpat_analysis::query::{Conservation, Flame, Info, Store, Touched};
+use kpat_analysis::phases::{Boundaries, PhaseReport, phases};
+use kpat_analysis::query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};
 use kpat_analysis::time::Comparison;
 use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Logs of so many calls at most are cut into phases before anybody asks: some ten seconds of one CPU.
+const CUT_AHEAD: u64 = 20_000_000;
+
+/// Points of a capture that are drawn.
+const MOST_POINTS: usize = 4_000;
 
 /// What stands at a path: one log, or those of several devices.
 pub struct Opened {
@@ -67,9 +73,9 @@ pub struct Log {
     pub among: Option<Among>,
     pub dir: PathBuf,
     beginning: OnceLock<Arc<Catalog>>,
-    loading: Mutex<Loading>,
-    changed: Condvar,
-    started: OnceLock<()>,
+    list: Background<Catalog>,
+    /// Of all packets.
+    phases_of_all: Background<PhaseReport>,
     stop: AtomicBool,
     pub orders: Kept<(String, Option<Column>, bool), Vec<u32>>,
     pub ids: Kept<String, Arc<[i64]>>,
@@ -78,13 +84,7 @@ pub struct Log {
     pub comparison: Kept<(), Comparison>,
     pub conservation: OnceLock<Conservation>,
     flame: OnceLock<Flame>,
-}
-
-#[derive(Default)]
-struct Loading {
-    done: u64,
-    parts: u64,
-    catalog: Option<Result<Arc<Catalog>, String>>,
+    residuals: OnceLock<Vec<Residuals>>,
 }
 
 impl Log {
@@ -97,9 +97,8 @@ impl Log {
             among,
             dir: dir.to_owned(),
             beginning: OnceLock::new(),
-            loading: Mutex::default(),
-            changed: Condvar::new(),
-            started: OnceLock::new(),
+            list: Background::default(),
+            phases_of_all: Background::default(),
             stop: AtomicBool::new(false),
             orders: Kept::new(12),
             ids: Kept::new(4),
@@ -108,6 +107,7 @@ impl Log {
             comparison: Kept::new(1),
             conservation: OnceLock::new(),
             flame: OnceLock::new(),
+            residuals: OnceLock::new(),
         })
     }
 
@@ -126,63 +126,72 @@ impl Log {
         self.store.process(pid, at_ns).map(|p| p.comm.clone()).unwrap_or_default()
     }
 
-    /// Reads the list of packets in a thread of its own, once; `ready` is called when it is there.
+    /// Reads the list of packets in a thread of its own, once; `ready` is called when it is there. What takes long and will
+    /// be asked for comes after it.
     pub fn load(self: &Arc<Log>, ready: impl FnOnce() + Send + 'static) {
-        if self.started.set(()).is_err() {
+        if !self.list.begin() {
             return;
         }
         let log = Arc::clone(self);
         let work = move || {
             let read = Catalog::load(&log.store, &mut |done, parts| {
-                let mut loading = log.locked();
-                (loading.done, loading.parts) = (done, parts);
-                drop(loading);
-                log.changed.notify_all();
+                log.list.step(done, parts);
                 !log.stop.load(Ordering::Relaxed)
             });
-            log.locked().catalog = Some(read.map(Arc::new).map_err(|e| e.to_string()));
-            log.changed.notify_all();
+            log.list.end(read.map_err(|e| e.to_string()));
             if let Ok(conservation) = log.store.conservation() {
                 let _ = log.conservation.set(conservation);
             }
             ready();
+            let calls = log.info.manifest.tables.iter().find(|t| t.table == "call").map_or(0, |t| t.rows);
+            if calls <= CUT_AHEAD {
+                log.cut_all();
+            }
         };
         if let Err(e) = std::thread::Builder::new().name("packets".into()).spawn(work) {
-            self.locked().catalog = Some(Err(format!("no thread to read the packets: {e}")));
+            self.list.end(Err(format!("no thread to read the packets: {e}")));
         }
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Loading> {
-        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Cuts all packets into phases, if nobody has yet; here and now.
+    fn cut_all(&self) {
+        if !self.phases_of_all.begin() {
+            return;
+        }
+        let all = PacketFilter::default();
+        let cut = phases(&self.store, &all, &Boundaries::default(), &mut |done, parts| {
+            self.phases_of_all.step(done, parts);
+            !self.stop.load(Ordering::Relaxed)
+        });
+        self.phases_of_all.end(cut.map_err(|e| e.to_string()));
+    }
+
+    /// Phases of all packets, waited for.
+    ///
+    /// Errors: words; `None`: nobody waits any more.
+    pub fn phases_of_all(
+        self: &Arc<Log>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Arc<PhaseReport>, Option<String>> {
+        let log = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("phases".into()).spawn(move || log.cut_all());
+        spawned.map_err(|e| Some(format!("no thread to cut packets into phases: {e}")))?;
+        self.phases_of_all.wait(progress)
     }
 
     /// The list, if it is there.
     pub fn loaded(&self) -> Option<Arc<Catalog>> {
-        self.locked().catalog.as_ref().and_then(|c| c.as_ref().ok().cloned())
+        self.list.get()
     }
 
-    /// The list, waited for. `progress` is asked ten times a second.
+    /// The list, waited for.
     ///
     /// Errors: words; `None`: nobody waits any more.
     pub fn catalog(
         &self,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Arc<Catalog>, Option<String>> {
-        let mut loading = self.locked();
-        loop {
-            match &loading.catalog {
-                Some(Ok(catalog)) => return Ok(Arc::clone(catalog)),
-                Some(Err(words)) => return Err(Some(words.clone())),
-                None => {}
-            }
-            let (done, parts) = (loading.done, loading.parts);
-            drop(loading);
-            if !progress(done, parts) {
-                return Err(None);
-            }
-            let wait = self.changed.wait_timeout(self.locked(), Duration::from_millis(100));
-            loading = wait.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.list.wait(progress)
     }
 
     /// The beginning of the list, read at once.
@@ -192,6 +201,15 @@ impl Log {
         }
         let read = Arc::new(Catalog::beginning(&self.store)?);
         Ok(Arc::clone(self.beginning.get_or_init(|| read)))
+    }
+
+    /// Of every capture, thinned for drawing.
+    pub fn residuals(&self) -> kpat_analysis::Result<&[Residuals]> {
+        if let Some(residuals) = self.residuals.get() {
+            return Ok(residuals);
+        }
+        let read = self.store.residuals(MOST_POINTS)?;
+        Ok(self.residuals.get_or_init(|| read))
     }
 
     /// Of all calls.

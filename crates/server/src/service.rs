@@ -101,6 +101,7 @@ impl Service {
         let serve = move || {
             // What goes wrong while writing is that the other side has left.
             let _ = service.serve(&mut connection);
+            connection.close();
             service.connections.fetch_sub(1, Ordering::Relaxed);
         };
         if std::thread::Builder::new().name("question".into()).spawn(serve).is_err() {

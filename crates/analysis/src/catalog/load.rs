@@ -8,16 +8,22 @@ use crate::query::{FrameOfPacket, PacketDetail, Store};
 use kpat_model::EventKind;
 use kpat_store::NULL;
 use kpat_store::tables::*;
+use std::ops::RangeInclusive;
 
 /// What the tables of events and associations say of packets.
 pub(crate) fn facts(store: &Store) -> Result<Facts> {
-    Ok(Facts { retransmitted: retransmitted(store)?, frames: first_frames(store)? })
+    facts_of(store, &(i64::MIN..=i64::MAX))
 }
 
-fn retransmitted(store: &Store) -> Result<Set<i64>> {
+/// Of packets with these numbers.
+fn facts_of(store: &Store, packets: &RangeInclusive<i64>) -> Result<Facts> {
+    Ok(Facts { retransmitted: retransmitted(store, packets)?, frames: first_frames(store, packets)? })
+}
+
+fn retransmitted(store: &Store, of: &RangeInclusive<i64>) -> Result<Set<i64>> {
     let table = store.table::<EventRow>()?;
     let mut out = Set::default();
-    for group in 0..table.groups() {
+    for group in table.groups_where("packet_id", of) {
         let kinds = table.ints(group, "kind")?;
         let packets = table.ints(group, "packet_id")?;
         let again = EventKind::Retransmit as i64;
@@ -27,10 +33,10 @@ fn retransmitted(store: &Store) -> Result<Set<i64>> {
 }
 
 /// The frame that was first on the wire, of each packet.
-fn first_frames(store: &Store) -> Result<Map<i64, (u16, u32)>> {
+fn first_frames(store: &Store, of: &RangeInclusive<i64>) -> Result<Map<i64, (u16, u32)>> {
     let table = store.table::<AssociationRow>()?;
     let mut first: Map<i64, (i64, u16, u32)> = Map::default();
-    for group in 0..table.groups() {
+    for group in table.groups_where("packet_id", of) {
         let column = |name| table.ints(group, name);
         let (packets, captures, numbers) = (column("packet_id")?, column("capture_id")?, column("number")?);
         let (kernel, residual) = (column("kernel_ns")?, column("residual_ns")?);
@@ -76,10 +82,11 @@ impl Catalog {
     pub fn beginning(store: &Store) -> Result<Catalog> {
         let mut catalog = Catalog { names: Names::of(store)?, ..Catalog::default() };
         let packets = store.table::<PacketRow>()?;
-        let nothing = Facts::default();
         let early = (0..packets.groups()).min_by_key(|g| packets.range(*g, "first_ns").map(|r| *r.start()));
+        let numbers = early.and_then(|g| packets.range(g, "packet_id")).unwrap_or(i64::MIN..=i64::MAX);
+        let facts = facts_of(store, &numbers)?;
         packets.each(early.into_iter().collect(), |row: PacketRow| {
-            let entry = Entry::of_packet(&row, &mut catalog.names, &nothing);
+            let entry = Entry::of_packet(&row, &mut catalog.names, &facts);
             catalog.push(entry);
         })?;
         catalog.in_order();

@@ -50,7 +50,8 @@ pub fn complete(store: &Store, names: &Names, text: &str, at: usize) -> Completi
         .map_or(text.len(), |n| at + n);
     let mut items = match asked(&before) {
         Asked::Condition => conditions(),
-        Asked::Sign(field) => signs(field),
+        // A value may stand beside its field.
+        Asked::Sign(field) => signs(field).into_iter().chain(values(store, names, field)).collect(),
         Asked::Value(field) => values(store, names, field),
     };
     items.retain(|i| i.text != part.0);

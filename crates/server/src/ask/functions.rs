@@ -125,8 +125,8 @@ pub fn functions(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Functions> {
         "module" => rows.sort_by(|a, b| (&b.module, &b.name).cmp(&(&a.module, &a.name))),
         other => return Err(Failure::words(format!("no column `{other}` to sort by"))),
     }
-    // Most first is the other way round of what `desc` says, where it is said.
-    if ask.request.get("desc").is_some() && !ask.flag("desc") {
+    // All of these are descending.
+    if ask.request.get("sort").is_some_and(|s| !s.is_empty()) && !ask.flag("desc") {
         rows.reverse();
     }
     Ok(Functions { rows, probe_cost_ns: log.store.probe_cost_ns() })

@@ -9,6 +9,11 @@ use kpat_analysis::time::Spread;
 use std::collections::HashMap;
 
 pub fn phases(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Phases> {
+    if ask.filter()?.is_none() {
+        let words = "cutting packets into phases";
+        let report = ask.log.phases_of_all(&mut |done, parts| progress(words, done, parts));
+        return Ok(answer(&*report.map_err(|e| e.map_or(super::Failure::Left, super::Failure::words))?));
+    }
     let filter = ask.packet_filter(progress)?;
     let report = ask.log.phases.get_or(ask.text_of_filter().to_owned(), || {
         Ok::<_, super::Failure>(cut(&ask.log.store, &filter, &Boundaries::default(), &mut |done, parts| {

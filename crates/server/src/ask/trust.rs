@@ -8,17 +8,14 @@ use crate::open::Log;
 use kpat_analysis::query::{TimeScale, clock_method, time_scale};
 use kpat_store::tables::ClockRow;
 
-/// Points of a capture that are drawn.
-const MOST_POINTS: usize = 4_000;
-
 pub fn trust(ask: &Ask<'_>) -> Answer<Trust> {
     let log = ask.log;
     let start = log.start_ns();
-    let residuals = log.store.residuals(MOST_POINTS)?;
+    let residuals = log.residuals()?;
     Ok(Trust {
         clocks: log.info.clocks.iter().map(|c| clock(log, c)).collect(),
         residuals: residuals
-            .into_iter()
+            .iter()
             .map(|r| Residuals {
                 capture: log.capture(r.capture_id).to_owned(),
                 t: r.points.iter().map(|p| Ns(p.0.saturating_sub(start))).collect(),
