@@ -7,8 +7,8 @@
 use super::over::Over;
 use super::{flatten, headers};
 use crate::hash::Map;
+use crate::matching::Sighting;
 use crate::matching::keys::Keys;
-use crate::matching::{self, Side, Sighting};
 use crate::query::verdict;
 use crate::roles::*;
 use kpat_model::{
@@ -17,6 +17,8 @@ use kpat_model::{
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+
+mod sightings;
 
 /// Waiting packets that are kept at most.
 const MAX_LIVE: usize = 400_000;
@@ -32,10 +34,6 @@ struct Print {
     ifindex: u32,
     netns: u32,
     keys: Vec<Keys>,
-}
-
-fn device_of(print: &Print) -> u64 {
-    matching::device(print.netns, print.ifindex)
 }
 
 struct Live {
@@ -201,73 +199,6 @@ impl Live {
         usable().rev().find(|p| p.at <= at).or_else(|| usable().next())
     }
 
-    fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
-        let mut see = |print: Option<&Print>, at: i64, side: Side, device: u64| {
-            for keys in print.iter().flat_map(|p| &p.keys) {
-                out.push(Sighting {
-                    keys: *keys,
-                    packet,
-                    at,
-                    first: self.first,
-                    last: self.last,
-                    side,
-                    device,
-                });
-            }
-        };
-        let received = self.was_received();
-        let sent = if self.xmits.is_empty() { &self.queued } else { &self.xmits };
-        if received && !self.received_by_parent {
-            see(self.print_at(i64::MIN), self.first, Side::Received, self.device_at(self.first));
-            // Receive offload made it longer: it stands for further frames, which the kernel had by then.
-            let until = sent.first().map_or(i64::MAX, |s| s.0);
-            let mut longest = tcp_len(self.print_at(i64::MIN));
-            for print in self.prints.iter().filter(|p| p.at < until) {
-                let len = tcp_len(Some(print));
-                if longest.is_some() && len > longest {
-                    longest = len;
-                    see(Some(print), print.at, Side::Received, device_of(print));
-                }
-            }
-        }
-        self.unwrapped().for_each(|(at, print)| see(Some(print), at, Side::Received, device_of(print)));
-        for (i, &(from, to)) in sent.iter().enumerate() {
-            let print = self.print_at(to);
-            see(print, from, Side::Transmitted, self.device_at(from));
-            // Into another namespace over a virtual link: it is received again.
-            let until = sent.get(i + 1).map_or(i64::MAX, |s| s.0);
-            let hop = self.received.iter().map(|r| r.0).filter(|&at| at > from && at < until).min();
-            if let Some(at) = hop {
-                let there = self.prints.iter().find(|p| p.at >= from && p.at < until && !p.keys.is_empty());
-                see(there.or(print), at, Side::Received, self.device_at(at));
-            }
-            // A tunnel's device was given what the wire gets wrapped.
-            let inner = self.print_at(from);
-            if inner.zip(print).is_some_and(|(a, b)| differs(a, b)) {
-                see(inner, from, Side::Transmitted, 0);
-            }
-        }
-        if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
-            see(self.print_at(i64::MIN), self.first, Side::Unknown, self.device_at(self.first));
-        }
-    }
-
-    /// Where it was: by the last record until then that says so, else the first after; 0: none.
-    fn device_at(&self, at: i64) -> u64 {
-        let known = || self.prints.iter().filter(|p| p.ifindex != 0);
-        known().rev().find(|p| p.at <= at).or_else(|| known().next()).map_or(0, device_of)
-    }
-
-    /// Receptions on another device with other headers than at the one before, with nothing sent between: a tunnel was
-    /// taken off.
-    fn unwrapped(&self) -> impl Iterator<Item = (i64, &Print)> {
-        self.received.windows(2).filter_map(|w| {
-            let (a, b) = (self.print_at(w[0].0)?, self.print_at(w[1].0)?);
-            let sent_between = self.xmits.iter().any(|x| x.0 > w[0].0 && x.0 < w[1].0);
-            (!sent_between && differs(a, b)).then_some((w[1].0, b))
-        })
-    }
-
     /// The device that it was last given to. Within the call the other end of a virtual link may already have it.
     fn out_by(&self) -> Option<&Print> {
         let (from, to) = self.sent()?;
@@ -333,16 +264,6 @@ impl Live {
         }
         row
     }
-}
-
-/// Other headers on another device: a tunnel between them. (Address translation does not change the device.)
-fn differs(a: &Print, b: &Print) -> bool {
-    let exact = |p: &Print| p.keys.first().map(|k| k.exact);
-    (a.ifindex, a.netns) != (b.ifindex, b.netns) && exact(a) != exact(b)
-}
-
-fn tcp_len(print: Option<&Print>) -> Option<u32> {
-    print?.keys.first()?.tcp.map(|t| t.len)
 }
 
 /// An outermost span replaces those within it.
