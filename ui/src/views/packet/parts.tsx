@@ -71,8 +71,8 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
                 <th class="right" title="On the device's clock, since the first sight of the packet">Time</th>
                 <th class="right" title="How far wire and kernel time may be apart">±</th>
                 <th class="right">Sure</th>
-                <th>By</th>
                 <th class="right" title="Frame time less kernel time, by the estimated clock">Residual</th>
+                <th>By</th>
                 <th class="right">Length</th>
               </tr>
             </thead>
@@ -84,8 +84,8 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
                   <td class="right">{f.t === null ? <span class="none">no clock</span> : <Span ns={f.t - packet.row.t} />}</td>
                   <td class="right"><Bound ns={f.t === null ? null : f.bound_ns} /></td>
                   <td class="right"><Sure of={f.confidence} ambiguous={f.alternatives > 0} /></td>
-                  <td class="by">{seen(f.key)}{f.alternatives > 0 && <span class="muted"> ({many(f.alternatives, "other")} possible)</span>}</td>
                   <td class="right"><Span ns={f.t === null ? null : f.residual_ns} /></td>
+                  <td class="by">{seen(f.key)}{f.alternatives > 0 && <span class="muted"> ({many(f.alternatives, "other")} possible)</span>}</td>
                   <td class="right">{bytes(f.len)}</td>
                 </tr>
               ))}

@@ -39,9 +39,9 @@ const COLUMNS: Column<PacketRow>[] = [
   { key: "path_ns", title: "Path time", words: "From the first sight of the packet in the kernel to the last", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
   { key: "kernel_ns", title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
   { key: "calls", title: "Calls", width: 60, align: "right", sortable: true, from: 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
-  { key: "verdict", title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 118, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
+  { key: "verdict", title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 136, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
   { key: "if", title: "In → out", width: 110, from: 1300, draw: (r) => <span class="mono">{r.if_in || r.if_out ? `${seen(r.if_in ?? "·")} → ${seen(r.if_out ?? "·")}` : ""}</span> },
-  { key: "process", title: "Process", width: 112, sortable: true, from: 800, draw: (r) => (r.process ? `${seen(r.process)}${r.pid === null ? "" : ` ${r.pid}`}` : <span class="none">{NONE}</span>), hint: (r) => r.process ?? undefined },
+  { key: "process", title: "Process", width: 104, sortable: true, from: 800, draw: (r) => (r.process ? `${seen(r.process)}${r.pid === null ? "" : ` ${r.pid}`}` : <span class="none">{NONE}</span>), hint: (r) => r.process ?? undefined },
   { key: "confidence", title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
 ];
 
