@@ -17,17 +17,23 @@ def kpat_json(*args: str) -> dict:
     return json.loads(cache.run([play.kpat_path(), *args, "--json"], f"kpat {args[0]}", timeout=300).stdout)
 
 
-def integrate(log: Path, captures: list[Path], to: Path) -> dict:
-    """Make an integrated log; what `kpat integrate` says of it."""
+def integrate(log: Path | list[Path], captures: list[Path], to: Path) -> dict:
+    """Make an integrated log, of one device or several; what `kpat integrate` says of it."""
     shutil.rmtree(to, ignore_errors=True)
-    return kpat_json("integrate", str(log), *map(str, captures), "-o", str(to))
+    logs = log if isinstance(log, list) else [log]
+    return kpat_json("integrate", *map(str, logs), *map(str, captures), "-o", str(to))
+
+
+def crossings(path: Path) -> list[dict]:
+    """Of an integrated log of several devices: every frame with its crossings."""
+    return kpat_json("frames", str(path), "-n", "0")["frames"]
 
 
 class Log:
-    """An integrated log, read through the command line as a user would."""
+    """An integrated log, read through the command line as a user would; of several devices that of one."""
 
-    def __init__(self, path: Path):
-        self.path, self.seen, self.kept = str(path), {}, {}
+    def __init__(self, path: Path, device: str | None = None):
+        self.path, self.seen, self.kept = str(path / f"{device}.kpat" if device else path), {}, {}
 
     def info(self) -> dict:
         return kpat_json("info", self.path)
@@ -55,6 +61,10 @@ class Log:
         """The device's two clocks, as its recorder read them together."""
         r = self.once("info", self.info)["recording"]
         return r["started_boot_ns"] - r["started_wall_ns"]
+
+    def boot_id(self) -> str:
+        """Two devices with the same one share a clock."""
+        return self.once("info", self.info)["recording"]["boot_id"]
 
     def functions(self) -> dict[str, dict]:
         """By name, all that were probed. Rows of one name in several modules are added up where they count."""

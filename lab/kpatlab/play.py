@@ -86,7 +86,7 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
     def lap(name: str) -> None:
         facts["seconds"][name] = round(time.monotonic() - began, 2)
 
-    net, background, captures, recorder = Network(s.topology, prefix, in_guest), [], {}, None
+    net, background, captures, recorders = Network(s.topology, prefix, in_guest), [], {}, []
     try:
         if in_guest and s.modules:
             cache.run([cache.tool("modprobe", "kmod"), "-a", *s.modules], "loading modules")
@@ -102,18 +102,23 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             probe = [*net.enter(c["ns"]), "sh", "-c", fill(c["ready"], out, prefix)]
             p.wait_ready(lambda: subprocess.run(probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30).returncode == 0, cache.patience() / 4)
         lap("servers")
-        if record and s.record is not None:
-            recorder = start_record(s.record, net, out)
-            background.append(recorder)
+        for r in s.recordings() if record else []:
+            recorders.append(start_record(r, net, out))
+            background.append(recorders[-1])
             facts["recorded"] = True
             facts["recorded_wall_ns"] = [time.time_ns(), None]
             lap("record")
         for c in s.traffic:
             facts["commands"][c["name"]] = traffic(c, net, out, prefix)
         lap("traffic")
+<<<<<<< HEAD
         if recorder:
             facts["recorded_wall_ns"][1] = time.time_ns()
             facts["record_rc"] = recorder.stop(60)
+=======
+        for recorder in recorders:
+            facts.setdefault("records", {})[recorder.name] = recorder.stop(60)
+>>>>>>> 24c4643 (devices: frames list who sent and who received; one recording twice is refused; three recordings in the lab)
             if recorder.file != recorder.kept and recorder.file.exists():
                 shutil.move(recorder.file, recorder.kept)
             lap("record_end")
@@ -201,7 +206,8 @@ def settle(p: Process) -> None:
 
 def start_record(r: dict, net: Network, out: Path) -> Process:
     folder = scratch(net, out)
-    log, ready = folder / "record.kbl", folder / "record.ready"
+    name = r["name"]
+    log, ready = folder / f"{name}.kbl", folder / f"{name}.ready"
     argv = [kpat_path(), "record", "-o", str(log), "--ready-file", str(ready)]
     for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism")):
         if key in r:
@@ -209,8 +215,8 @@ def start_record(r: dict, net: Network, out: Path) -> Process:
     for n in [r["netns"]] if isinstance(r.get("netns"), str) else r.get("netns", []):
         argv += ["--netns", net.ns(n)]
     ready.unlink(missing_ok=True)
-    p = Process("record", argv + r.get("args", []), out)
-    p.file, p.kept = log, out / "record.kbl"
+    p = Process(name, argv + r.get("args", []), out)
+    p.file, p.kept = log, out / log.name
     p.wait_ready(ready.exists, cache.patience())
     return p
 

@@ -11,7 +11,7 @@ from .cache import LAB, Refusal
 
 ANY = object
 SHAPE = {
-    "title": str, "modules": list, "topology": dict, "capture": list, "derive": list, "record": dict, "server": list, "traffic": list, "expect": list, "timeout": (int, float)}
+    "title": str, "modules": list, "topology": dict, "capture": list, "derive": list, "record": dict, "device": list, "server": list, "traffic": list, "expect": list, "timeout": (int, float)}
 TOPOLOGY = {"namespaces": list, "dut": str, "forward": list, "link": list, "route": list, "vxlan": list, "vlan": list, "netem": list,
             "sysctl": dict, "nft": dict, "setup": list}
 LINK = {"a": dict, "b": dict, "kind": str}
@@ -23,11 +23,13 @@ NETEM = {"ns": str, "dev": str, "args": str}
 CAPTURE = {"name": str, "ns": str, "dev": str, "tool": str, "filter": str, "snaplen": int}
 DERIVE = {"name": str, "of": str, "run": str, "added_s": (int, float)}
 RECORD = {"profile": str, "filter": str, "mechanism": str, "netns": (str, list), "args": list}
+DEVICE = {"name": str, **RECORD}
 COMMAND = {"name": str, "ns": str, "run": str, "rc": (int, str), "timeout": (int, float), "ready": str}
 EXPECT = {"what": str, "command": str, "where": str, "rc": int, "stdout": str, "capture": str, "filter": str, "min": (int, float), "max": (int, float),
-          "output": str, "matches": str, "json": str, "equals": ANY, "packets": str, "functions": list, "points": list, "without": list, "footprints": list, "same": list, "reason": str,
+          "output": str, "matches": str, "json": str, "equals": ANY, "packets": str, "functions": list, "points": list, "without": list, "footprints": list, "same": list, "lineage": list, "reason": str,
           "verdict": str, "frames": list, "frames_each": int, "matched": str, "share": (int, float), "needs_record": bool, "kernels": list,
-          "numbers": list, "functions_only": bool, "number": (str, list), "nth": bool, "merged": bool, "by": str, "slack_ms": (int, float), "precision": (int, float), "recall": (int, float), "ambiguous": int}
+          "numbers": list, "functions_only": bool, "number": (str, list), "nth": bool, "merged": bool, "by": str, "slack_ms": (int, float), "precision": (int, float), "recall": (int, float), "ambiguous": int,
+          "crossed": list, "from": str, "to": str, "device": str}
 KINDS = ("veth", "e100", "e1000e", "virtio")
 
 
@@ -40,10 +42,15 @@ class Scenario:
     capture: list = field(default_factory=list)
     derive: list = field(default_factory=list)
     record: dict | None = None
+    device: list = field(default_factory=list)
     server: list = field(default_factory=list)
     traffic: list = field(default_factory=list)
     expect: list = field(default_factory=list)
     timeout: float = 180
+
+    def recordings(self) -> list[dict]:
+        """What is recorded: one log, or one for each device, each with its name."""
+        return self.device or ([{"name": "record", **self.record}] if self.record is not None else [])
 
     def nics(self) -> list[str]:
         """Card models of the links that are not veth, in link order."""
@@ -125,7 +132,9 @@ def check(p: Path, raw: dict) -> Scenario:
         place("topology", {"ns": ns})
     if "record" in raw:
         table("record", raw["record"], RECORD)
-    for key, shape, need in (("capture", CAPTURE, ("name", "ns", "dev")), ("derive", DERIVE, ("name", "of", "run")), ("server", COMMAND, ("name", "ns", "run", "ready")),
+    if "record" in raw and "device" in raw:
+        bad("device", "stands in place of record")
+    for key, shape, need in (("capture", CAPTURE, ("name", "ns", "dev")), ("derive", DERIVE, ("name", "of", "run")), ("device", DEVICE, ("name",)), ("server", COMMAND, ("name", "ns", "run", "ready")),
                              ("traffic", COMMAND, ("name", "ns", "run")), ("expect", EXPECT, ())):
         names = set()
         for i, t in enumerate(raw.get(key, [])):
@@ -136,6 +145,7 @@ def check(p: Path, raw: dict) -> Scenario:
                     bad(f"{key}[{i}].name", f"{t['name']!r} is used twice or is not made of a-z, 0-9 and -")
                 names.add(t["name"])
     captures = {c["name"] for c in raw.get("capture", [])}
+    devices = {d["name"] for d in raw.get("device", [])}
     for i, t in enumerate(raw.get("derive", [])):
         if t["of"] not in captures or t["name"] in captures:
             bad(f"derive[{i}]", f"of has to name a capture before it ({t['of']!r}), name has to be new ({t['name']!r})")
@@ -143,15 +153,22 @@ def check(p: Path, raw: dict) -> Scenario:
     outputs = {c["name"] for k in ("server", "traffic") for c in raw.get(k, [])}
     for i, x in enumerate(raw.get("expect", [])):
         w = f"expect[{i}]"
-        if sum(k in x for k in ("command", "capture", "output", "packets", "matched", "numbers")) != 1:
-            bad(w, "needs exactly one of command, capture, output, packets, matched, numbers")
-        for name in [x[k] for k in ("capture", "matched") if k in x] + x.get("frames", []) + x.get("numbers", []):
+        if sum(k in x for k in ("command", "capture", "output", "packets", "matched", "numbers", "crossed")) != 1:
+            bad(w, "needs exactly one of command, capture, output, packets, matched, numbers, crossed")
+        for name in [x[k] for k in ("capture", "matched") if k in x] + x.get("frames", []) + x.get("numbers", []) + x.get("crossed", []):
             if name not in captures:
                 bad(w, f"no capture {name!r}")
         if "output" in x and (x["output"] not in outputs or ("matches" in x) == ("json" in x)):
             bad(w, "output has to name a server or traffic, with either matches or json")
-        if "numbers" in x:
-            if x.get("by", "family") not in ("family", "packet") or ("number" in x) == x.get("merged", False):
+        for key in ("from", "to", "device"):
+            if key in x and x[key] not in devices:
+                bad(f"{w}.{key}", f"no device {x[key]!r}")
+        if devices and {"packets", "matched", "numbers"} & x.keys() and "device" not in x:
+            bad(w, "has to say of which device")
+        if "crossed" in x and not {"from", "to", "number"} <= x.keys():
+            bad(w, "crossed needs from, to and number")
+        if "numbers" in x or "crossed" in x:
+            if "numbers" in x and (x.get("by", "family") not in ("family", "packet") or ("number" in x) == x.get("merged", False)):
                 bad(w, "numbers needs number (tshark fields) or merged = true, and by is family or packet")
             for n in [x["number"]] if isinstance(x.get("number"), str) else x.get("number", []):
                 if not all(re.fullmatch(r"[a-z0-9_.]+(\[\d+:\d+\])?", c) for c in n.split("|")):

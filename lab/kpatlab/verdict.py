@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import cache, guest, kernel, look, numbers, play, scenario
+from . import cache, crossed, guest, kernel, look, numbers, play, scenario
 from .cache import LAB, Refusal, say
 
 # Where only tracepoints are to be had, every packet that crosses a device meets these; expected instead of functions.
@@ -31,7 +31,7 @@ def run_scenarios(a) -> int:
     for s in found:
         if a.nic:
             s.use_nics(a.nic)
-        record[s.name] = s.record is not None and not a.no_record
+        record[s.name] = bool(s.recordings()) and not a.no_record
     if any(record.values()):
         play.kpat_path()
     outs = {}
@@ -127,15 +127,18 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
         add(f"the sniffer {name} lost nothing", c["rc"] == 0 and c["lost"] == 0, f"exit {c['rc']}, lost {c['lost']}")
     lost, missed = 0, 0.0
     if facts["recorded"]:
-        add("kpat record ends with 0", facts.get("record_rc") == 0, f"exit {facts.get('record_rc')}: {last_words(out / 'record.err')}")
+        for name, rc in facts["records"].items():
+            of = "" if name == "record" else f" of {name}"
+            add(f"kpat record{of} ends with 0", rc == 0, f"exit {rc}: {last_words(out / (name + '.err'))}")
         lost, missed = integrate(out, facts, add)
-    log = look.Log(out / "run.kpat")
+    logs = {d: look.Log(out / "run.kpat", d) for d in [None, *facts.get("records", {})]}
     for i, x in enumerate(s.expect):
         if "kernels" in x and not any(facts["kernel"].startswith(k + ".") for k in x["kernels"]):
             continue
+        log = logs.get(x.get("device"))
         what = x.get("what") or " ".join(f"{k}={v}" for k, v in x.items())
         try:
-            if ({"packets", "matched", "numbers"} & x.keys() or x.get("needs_record")) and not facts["recorded"]:
+            if ({"packets", "matched", "numbers", "crossed"} & x.keys() or x.get("needs_record")) and not facts["recorded"]:
                 add(what, None, "nothing was recorded")
             elif x.get("functions_only") and facts.get("mechanism") == "tracepoint":
                 add(what, None, "only tracepoints here, which do not tell it")
@@ -150,6 +153,8 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
                 add(what, *judge_matched(x, log, out, facts, missed))
             elif "numbers" in x:
                 add(what, *numbers.judge(x, log, out, facts, lost, missed))
+            elif "crossed" in x:
+                add(what, *crossed.judge(x, logs, out, facts, lost))
             else:
                 if facts.get("mechanism") == "tracepoint" and ("functions" in x or "without" in x):
                     x = {k: v for k, v in x.items() if k not in ("functions", "without", "verdict")} | {"functions": x["points"] if "points" in x else POINTS}
@@ -201,15 +206,22 @@ def integrate(out: Path, facts: dict, add) -> tuple[int, float]:
     """One integrated log of the record and all captures, for the expectations on packets. How many records were lost that
     may have been all of a packet, and which share of the calls was missed inside a probe."""
     try:
-        told = look.integrate(out / "record.kbl", [out / c["file"] for c in facts["captures"].values()], out / "run.kpat")
-        facts["mechanism"] = look.Log(out / "run.kpat").info()["recording"]["mechanism"]
+        several = len(facts["records"]) > 1
+        told = look.integrate([out / f"{name}.kbl" for name in facts["records"]], [out / c["file"] for c in facts["captures"].values()], out / "run.kpat")
+        first = look.Log(out / "run.kpat", next(iter(facts["records"])) if several else None)
+        facts["mechanism"] = first.info()["recording"]["mechanism"]
         (out / "integrate.json").write_text(json.dumps(told, indent=1) + "\n")
         add("kpat integrate ends with 0", True)
-        # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
-        missed = sum(x["count"] for x in told["losses"] if x["cause"] == "recursion") / max(told["records"], 1)
-        bad = {x["cause"]: x["count"] for x in told["losses"] if x["cause"] != "recursion" or missed > MISSED.get(facts["mechanism"], MISSED_ELSE)}
-        add("the record lost nothing", not bad, f"lost: {bad}")
-        return sum(x["count"] for x in told["losses"] if x["cause"] in ("ring-full", "packet-table-full", "disk")), missed
+        lost, missed = 0, 0.0
+        for d in told["devices"] if several else [told]:
+            records = sum(look.kpat_json("info", str(out / d["source"]))["records"].values()) if several else d["records"]
+            # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
+            share = sum(x["count"] for x in d["losses"] if x["cause"] == "recursion") / max(records, 1)
+            bad = {x["cause"]: x["count"] for x in d["losses"] if x["cause"] != "recursion" or share > MISSED.get(facts["mechanism"], MISSED_ELSE)}
+            add(f"the record{' of ' + d['name'] if several else ''} lost nothing", not bad, f"lost: {bad}")
+            lost += sum(x["count"] for x in d["losses"] if x["cause"] in ("ring-full", "packet-table-full", "disk"))
+            missed = max(missed, share)
+        return lost, missed
     except (Refusal, ValueError) as e:
         add("kpat integrate ends with 0", False, str(e))
         return 0, 0
@@ -218,7 +230,7 @@ def integrate(out: Path, facts: dict, add) -> tuple[int, float]:
 def judge_packets(x: dict, log: look.Log) -> tuple[bool, str]:
     """How many of the packets that fit the expression have all that is asked of one packet."""
     rows = log.packets(x["packets"])
-    asked = [k for k in ("functions", "without", "footprints", "same", "reason", "verdict", "frames") if k in x]
+    asked = [k for k in ("functions", "without", "footprints", "same", "lineage", "reason", "verdict", "frames") if k in x]
     if not asked:
         return within(len(rows), {"min": 1, **x} if "max" not in x and "equals" not in x else x), f"{len(rows)} packets"
     good, nearest = 0, None
@@ -244,6 +256,7 @@ def lacking(x: dict, d: dict) -> list[str]:
         values = {f["fields"].get(field) for f in d["footprints"]} - {None}
         if len(values) > 1:
             lacks.append(f"one {field} (has {', '.join(map(str, sorted(values)))})")
+    lacks += [f"lineage {kind}" for kind in x.get("lineage", []) if kind not in {w["kind"] for w in d["lineage"]}]
     if "reason" in x and p["drop_reason"] not in x["reason"].split("|"):
         lacks.append(f"reason {x['reason']} (has {p['drop_reason']})")
     if "verdict" in x and p["verdict"] not in x["verdict"].split("|"):

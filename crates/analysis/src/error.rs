@@ -18,6 +18,9 @@ pub enum Error {
     /// The place for the result is taken: give another name, or ask to overwrite.
     #[error("{path}: exists; give another name or remove it")]
     Exists { path: PathBuf },
+    /// One recording was given as two devices: leave one of them out.
+    #[error("{first} and {second} are the same recording; give the log of each device once")]
+    SameLog { first: PathBuf, second: PathBuf },
     #[error("{path}: cannot {doing}: {source}")]
     Io { path: PathBuf, doing: &'static str, source: std::io::Error },
     /// The name of a function fits none of the log.

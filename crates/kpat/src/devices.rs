@@ -3,10 +3,12 @@
 
 use crate::info::LossSum;
 use crate::output::Output;
+use crate::packets::hint_hidden;
 use crate::render::{Column, Line, Pairs, Style, Table, clean, count, duration, plural, time_of_day};
 use kpat_analysis::devices::{ClockBetween, Several, Way};
+use kpat_analysis::protocol;
 use kpat_analysis::query::{Store, match_key};
-use kpat_store::tables::CrossingRow;
+use kpat_store::tables::{CrossingRow, FrameRow};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
@@ -143,6 +145,64 @@ pub fn as_json(log: &Several, c: &CrossingRow) -> Value {
         "key": match_key::name(c.key),
         "confidence_percent": c.confidence,
     })
+}
+
+/// Frames, and which packet of whom became which of whom.
+pub fn frames(log: &Several, rows: &[(FrameRow, Vec<CrossingRow>)], out: &Output) -> anyhow::Result<()> {
+    if out.json {
+        out.value(&json!({
+            "frames": rows.iter().map(|(f, crossings)| json!({
+                "capture": capture(log, f.capture_id),
+                "number": f.number,
+                "wall_ns": f.wall_ns,
+                "len_bytes": f.len_bytes,
+                "crossings": crossings.iter().map(|c| as_json(log, c)).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+            "shown": rows.len(),
+        }))?;
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        Column::left("capture", 0, 8),
+        Column::right("frame", 0),
+        Column::left("source", 2, 13),
+        Column::left("destination", 2, 13),
+        Column::left("proto", 2, 0),
+        Column::right("length", 3),
+        Column::left("from", 0, 6),
+        Column::right("packet", 0),
+        Column::left("to", 0, 6),
+        Column::right("packet", 0),
+        Column::left("flight", 1, 0),
+        Column::right("sure", 3),
+    ]);
+    for (f, crossings) in rows {
+        let about = |c: Option<&CrossingRow>| {
+            let text = |t: Option<String>| (t.unwrap_or_default(), Style::Plain);
+            vec![
+                text(Some(capture(log, f.capture_id))),
+                (f.number.to_string(), Style::Wire),
+                text(Some(protocol::endpoint(f.ip_src.as_deref(), f.sport))),
+                text(Some(protocol::endpoint(f.ip_dst.as_deref(), f.dport))),
+                text(Some(protocol::name(f.ethertype, f.ip_proto))),
+                text(Some(f.len_bytes.to_string())),
+                text(c.map(|c| clean(log.name(c.from_device)))),
+                text(c.map(|c| c.from_packet_id.to_string())),
+                text(c.map(|c| clean(log.name(c.to_device)))),
+                text(c.map(|c| c.to_packet_id.to_string())),
+                text(c.map(|c| with_bound(c.flight_ns, c.flight_bound_ns))),
+                text(c.map(|c| format!("{} %", c.confidence))),
+            ]
+        };
+        if crossings.is_empty() {
+            table.row(about(None));
+        }
+        crossings.iter().for_each(|c| table.row(about(Some(c))));
+    }
+    let (lines, hidden) = table.render(out.width);
+    out.lines(&lines)?;
+    hint_hidden(out, &hidden);
+    Ok(())
 }
 
 /// Where a packet came from and went on to: the end of `kpat packet`.

@@ -1,11 +1,15 @@
-//! `kpat frames`: the frames of the captures, each with its packet in the kernel.
+//! `kpat frames`: the frames of the captures, each with its packet in the kernel; of several devices, who sent it and who
+//! received it.
 
+use crate::devices;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
 use crate::render::{Column, Style, Table, count, duration_aligned, seconds};
+use kpat_analysis::devices::Several;
 use kpat_analysis::protocol;
 use kpat_analysis::query::{FrameFilter, FrameWithPackets, PacketOfFrame, match_key, side};
+use kpat_store::Manifest;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +24,7 @@ pub struct Args {
     /// Only frames of this capture (file name, or its beginning up to a dot)
     #[arg(long, short, value_name = "NAME")]
     capture: Option<String>,
-    /// Only frames without a packet
+    /// Only frames without a packet; of several devices, those that did not cross from one into another
     #[arg(long)]
     unmatched: bool,
     /// Only frames that may be of several packets
@@ -32,8 +36,14 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    // Which packet a frame may be of is a question about one device.
+    if (args.device.name.is_none() && !args.ambiguous)
+        && let Ok(several) = Several::open(&args.log)
+    {
+        return crossings(args, &several, out);
+    }
     let log = open::integrated(&args.log, &args.device)?;
-    let capture_id = args.capture.as_deref().map(|name| capture_named(&log, name)).transpose()?;
+    let capture_id = args.capture.as_deref().map(|name| capture_named(&log.manifest, name)).transpose()?;
     let filter = FrameFilter { capture_id, unmatched: args.unmatched, ambiguous: args.ambiguous };
     if out.json {
         return as_list(&log, &filter, args.limit, out);
@@ -61,8 +71,33 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn capture_named(log: &Integrated, name: &str) -> anyhow::Result<i32> {
-    let captures = || log.manifest.sources.iter().filter(|s| s.role == "capture");
+/// Of several devices: who sent each frame and who received it.
+fn crossings(args: &Args, log: &Several, out: &Output) -> anyhow::Result<ExitCode> {
+    let capture_id = args.capture.as_deref().map(|name| capture_named(&log.manifest, name)).transpose()?;
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let (mut rows, mut more) = (Vec::new(), false);
+    log.each_frame(&mut |frame, crossings| -> anyhow::Result<bool> {
+        let fits =
+            capture_id.is_none_or(|c| c == frame.capture_id) && !(args.unmatched && !crossings.is_empty());
+        more = fits && rows.len() == limit;
+        if fits && !more {
+            rows.push((frame, crossings.to_vec()));
+        }
+        Ok(!more)
+    })?;
+    if rows.is_empty() && !out.json {
+        out.say("no frame fits");
+        return Ok(ExitCode::SUCCESS);
+    }
+    devices::frames(log, &rows, out)?;
+    if more && !out.json {
+        out.say(&format!("first {} frames shown; --limit 0 shows all", count(rows.len() as u64)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn capture_named(manifest: &Manifest, name: &str) -> anyhow::Result<i32> {
+    let captures = || manifest.sources.iter().filter(|s| s.role == "capture");
     let stem = |file: &str| file.split('.').next().unwrap_or(file).to_owned();
     captures()
         .find(|s| s.name == name)

@@ -79,6 +79,7 @@ fn unless_taken<T>(done: kpat_analysis::Result<T>) -> anyhow::Result<T> {
         Err(kpat_analysis::Error::Exists { path }) => {
             bail!("{} exists; --force replaces it, -o gives another name", path.display())
         }
+        Err(e @ kpat_analysis::Error::SameLog { .. }) => Err(usage(e.to_string())),
         done => Ok(done?),
     }
 }

@@ -84,6 +84,12 @@ fn two_logs_become_one() {
     let dir = Dir::new("command-line-devices");
     make(&dir);
     refused(&dir, &["integrate", "a.kbl", "b.kbl"], "capture");
+    std::fs::copy(dir.path("a.kbl"), dir.path("copy.kbl")).unwrap();
+    for again in ["a.kbl", "copy.kbl"] {
+        let words = format!("a.kbl and {again} are the same recording; give the log of each device once");
+        refused(&dir, &["integrate", "a.kbl", "b.kbl", again, "wire.pcapng", "-o", "twice.kpat"], &words);
+        assert!(!dir.path("twice.kpat").exists());
+    }
     // The capture may stand between the logs.
     text(&dir, &["integrate", "a.kbl", "wire.pcapng", "b.kbl", "-o", "x.kpat"]);
     let info = json(&dir, &["info", "x.kpat"]);
@@ -98,14 +104,36 @@ fn two_logs_become_one() {
     assert!(error.abs() < clock["bound_ns"].as_i64().unwrap() + 50_000, "{clock}");
     assert!(text(&dir, &["info", "x.kpat"]).contains("b → a: 150 packets in 150 frames"));
 
-    for command in
-        [&["packets"][..], &["functions"], &["frames"], &["events"], &["time"], &["phases"], &["packet", "7"]]
-    {
+    for command in [
+        &["packets"][..],
+        &["functions"],
+        &["frames", "--ambiguous"],
+        &["events"],
+        &["time"],
+        &["phases"],
+        &["packet", "7"],
+    ] {
         refused(&dir, &[command, &["x.kpat"]].concat(), "--device a or --device b");
     }
     refused(&dir, &["packets", "x.kpat", "--device", "c"], "there are: a, b");
     refused(&dir, &["packets", "x.kpat/a.kpat", "--device", "a"], "leave --device a out");
     assert_eq!(json(&dir, &["packets", "x.kpat", "--device", "b"])["total"], 300);
+
+    // Frame n is of datagram n - 1, which is packet n of a and 1000 + n of b.
+    let frames = json(&dir, &["frames", "x.kpat", "-n", "0"]);
+    assert_eq!(frames["shown"], 300);
+    for (i, f) in frames["frames"].as_array().unwrap().iter().enumerate() {
+        let (a, b) = (i as i64 + 1, i as i64 + 1_001);
+        let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
+        let c = &f["crossings"][0];
+        assert_eq!(
+            (f["number"].as_i64(), c["from_packet_id"].as_i64(), c["to_packet_id"].as_i64()),
+            (Some(a), Some(from), Some(to))
+        );
+    }
+    let words = text(&dir, &["frames", "x.kpat", "-n", "2"]);
+    assert!(words.contains("1001") && words.contains('±') && !words.contains("1003"), "{words}");
+    assert_eq!(json(&dir, &["frames", "x.kpat", "--unmatched"])["shown"], 0);
 
     // Packet 7 is the seventh datagram, from a to b.
     let one = json(&dir, &["packet", "7", "x.kpat", "--device", "a"]);

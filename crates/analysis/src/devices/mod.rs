@@ -30,7 +30,7 @@ pub struct DevicesReport {
 /// Joins several kernel behaviour logs with the captures between them into the directory `out`, with an integrated log
 /// for each device in it. Nothing is left behind on failure. `progress` is told which log is being worked at.
 ///
-/// Errors: as [`integrate`].
+/// Errors: as [`integrate`]; two of the logs are of one recording.
 pub fn integrate_devices(
     logs: &[PathBuf],
     captures: &[PathBuf],
@@ -41,6 +41,11 @@ pub fn integrate_devices(
     is_free(out, options)?;
     // A wrong name is told before the long work.
     let opened = logs.iter().map(|p| Ok(Log::open(p)?)).collect::<Result<Vec<_>>>()?;
+    for (i, second) in logs.iter().enumerate() {
+        if let Some(first) = (0..i).find(|&k| same_recording((&logs[k], &opened[k]), (second, &opened[i]))) {
+            return Err(Error::SameLog { first: logs[first].clone(), second: second.clone() });
+        }
+    }
     let work = Work::create(out)?;
     let early = work.dir.join("early");
     fs::remove_dir(&early).map_err(|source| Error::Io { path: early, doing: "remove", source })?;
@@ -84,6 +89,13 @@ pub fn integrate_devices(
     manifest.write(&work.dir)?;
     work.finish(out)?;
     Ok(DevicesReport { devices, crossings })
+}
+
+/// One file, or copies of one: two recordings on one host do not start in the same nanosecond.
+fn same_recording(a: (&Path, &Log), b: (&Path, &Log)) -> bool {
+    let file = |p: &Path| fs::canonicalize(p).ok();
+    let (m, n) = (a.1.meta(), b.1.meta());
+    (file(a.0).is_some() && file(a.0) == file(b.0)) || (m.started.boot.0 != 0 && m == n)
 }
 
 /// Stem of the log's name; with a number behind it where another log is called so, too.
