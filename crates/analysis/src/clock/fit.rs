@@ -79,6 +79,9 @@ pub(crate) struct Hints<'a> {
     pub anchors: &'a [ClockAnchor],
     /// The capture names interfaces as the DUT does.
     pub same_names: bool,
+    /// The log is of some namespaces only: it knows a packet that comes into one of them over a virtual link only after a
+    /// sniffer there has stamped it.
+    pub late_first: bool,
     pub one_way_ns: i64,
 }
 
@@ -188,7 +191,9 @@ pub(crate) fn fit(evidence: &Evidence, guess: &Line, hints: &Hints<'_>) -> Vec<S
     let mut all = bounds(pairs, if near { Place::Either } else { Place::Wire }, &frame, hints);
     let mut method = clock_method::WIDENED;
     if !both_ways {
-        assume_other_side(&mut all, hints.one_way_ns as f64, &frame);
+        // What is assumed is of the kernel's edge, whatever holds of the packet's life.
+        let edge = bounds(pairs, Place::Wire, &frame, hints);
+        assume_other_side(&mut all, &edge, hints.one_way_ns as f64, &frame);
         method = clock_method::ONE_WAY;
         if let Some((band, rejected)) = solve_bounds(&all, 0, &frame) {
             return finish(band, rejected, (method, Place::Either), 0.0);
@@ -211,14 +216,17 @@ fn bounds(pairs: &[Pair], place: Place, frame: &Frame, hints: &Hints<'_>) -> Bou
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     for p in pairs {
         match (place, p.side) {
-            (Place::Dut, _) => {
-                lower.push(frame.point(p.wall, p.first));
+            (Place::Dut, side) => {
+                if !hints.late_first || p.inside || side != Side::Received {
+                    lower.push(frame.point(p.wall, p.first));
+                }
                 upper.push(frame.point(p.wall, p.last));
             }
             (_, Side::Unknown) => {}
             (Place::Wire, Side::Received) => upper.push(frame.point(p.wall, p.at)),
             (Place::Either, Side::Received) => upper.push(frame.point(p.wall, p.last)),
-            (Place::Wire | Place::Either, Side::Transmitted) => lower.push(frame.point(p.wall, p.at)),
+            (Place::Wire, Side::Transmitted) => lower.push(frame.point(p.wall, p.at)),
+            (Place::Either, Side::Transmitted) => lower.push(frame.point(p.wall, p.first)),
         }
     }
     if place == Place::Dut {
@@ -283,9 +291,9 @@ fn solve_bounds(bounds: &Bounds, spare: usize, frame: &Frame) -> Option<(Band, u
 }
 
 /// Traffic in one direction: the shortest delay in a busy stretch of time is taken to be at most `most`.
-fn assume_other_side(bounds: &mut Bounds, most: f64, frame: &Frame) {
+fn assume_other_side(bounds: &mut Bounds, edge: &Bounds, most: f64, frame: &Frame) {
     const STRETCHES: f64 = 16.0;
-    let (known, sign) = if bounds.lower.is_empty() { (&bounds.upper, -1.0) } else { (&bounds.lower, 1.0) };
+    let (known, sign) = if bounds.lower.is_empty() { (&edge.upper, -1.0) } else { (&edge.lower, 1.0) };
     let width = ((frame.to.wrapping_sub(frame.from)) as f64 / STRETCHES).max(1.0);
     let mut made: Vec<Point> = Vec::new();
     for bin in 0..=STRETCHES as usize {
@@ -303,6 +311,7 @@ fn assume_other_side(bounds: &mut Bounds, most: f64, frame: &Frame) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kpat_model::{BootNs, WallNs};
 
     fn pairs(n: i64, both: bool, wrong: usize) -> (Vec<Pair>, i64, f64) {
         let (offset, drift) = (-1_700_000_000_000_000_000i64, 40e-6);
@@ -327,7 +336,7 @@ mod tests {
         let (pairs, offset, drift) = pairs(n, both, wrong);
         let truth = Line { origin: pairs[0].wall, offset, drift };
         let guess = Line { origin: pairs[0].wall, offset: offset + 1_000_000, drift: 0.0 };
-        let hints = Hints { anchors: &[], same_names: false, one_way_ns: 1_000_000 };
+        let hints = Hints { anchors: &[], same_names: false, late_first: false, one_way_ns: 1_000_000 };
         let fit = fit(&Evidence::of(pairs.clone()), &guess, &hints);
         let s = &fit[0];
         assert_eq!(s.method, method);
@@ -346,12 +355,43 @@ mod tests {
         check(1, false, 0, clock_method::ONE_WAY);
     }
 
+    /// One way, and the sniffer's host may be the DUT: how long packets live afterwards differs by milliseconds, which
+    /// says nothing of their way in.
+    #[test]
+    fn one_way_does_not_depend_on_what_follows() {
+        let truth =
+            Line { origin: 1_700_000_000_000_000_000, offset: -1_699_999_000_000_000_000, drift: 0.0 };
+        let pair = |i: i64, side: Side| {
+            let wall = truth.origin + i * 10_000_000;
+            let delay = 2_000 + (i * 7919) % 3_000;
+            let at = truth.boot(wall) + if side == Side::Received { delay } else { -delay };
+            let rest = if i > 300 { 4_000_000 } else { 20_000 };
+            Pair { wall, at, first: at - 5_000, last: at + rest, side, inside: false }
+        };
+        let anchor = ClockAnchor {
+            boot: BootNs(truth.boot(truth.origin) + 1_000),
+            wall: WallNs(truth.origin),
+            uncertainty_ns: 2_000,
+        };
+        for side in [Side::Received, Side::Transmitted] {
+            let pairs: Vec<Pair> = (0..400).map(|i| pair(i, side)).collect();
+            let hints =
+                Hints { anchors: &[anchor], same_names: false, late_first: true, one_way_ns: 1_000_000 };
+            let s = fit(&Evidence::of(pairs), &truth, &hints)[0];
+            assert_eq!(s.method, clock_method::ONE_WAY);
+            for wall in [s.from, (s.from + s.to) / 2, s.to] {
+                let error = (s.line.boot(wall) - truth.boot(wall)).abs();
+                assert!(error <= s.bound && s.bound < 4_000_000, "{side:?}: {error}, {s:?}");
+            }
+        }
+    }
+
     #[test]
     fn many_contradictions_widen() {
         let (mut pairs, _, _) = pairs(100, true, 0);
         pairs.iter_mut().step_by(3).for_each(|p| p.at -= 3_000_000);
         let guess = Line { origin: pairs[0].wall, offset: -1_700_000_000_000_000_000, drift: 0.0 };
-        let hints = Hints { anchors: &[], same_names: false, one_way_ns: 1_000_000 };
+        let hints = Hints { anchors: &[], same_names: false, late_first: false, one_way_ns: 1_000_000 };
         let fit = fit(&Evidence::of(pairs.clone()), &guess, &hints);
         assert_eq!(fit[0].method, clock_method::WIDENED);
         assert!(fit[0].bound >= 1_400_000);
@@ -359,7 +399,7 @@ mod tests {
 
     #[test]
     fn nothing_gives_nothing() {
-        let hints = Hints { anchors: &[], same_names: false, one_way_ns: 1 };
+        let hints = Hints { anchors: &[], same_names: false, late_first: false, one_way_ns: 1 };
         assert_eq!(fit(&Evidence::default(), &Line::default(), &hints), vec![]);
     }
 }

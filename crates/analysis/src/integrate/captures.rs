@@ -280,7 +280,12 @@ impl Join<'_> {
         let Frames { mut sorted, sample, span, same_names } = read;
         let Some((mut from, mut to)) = span else { return Ok(None) };
         let options = self.options;
-        let hints = Hints { anchors: self.dut.log.anchors(), same_names, one_way_ns: options.one_way_ns };
+        let hints = Hints {
+            anchors: self.dut.log.anchors(),
+            same_names,
+            late_first: !self.dut.log.meta().netns.is_empty(),
+            one_way_ns: options.one_way_ns,
+        };
         let near =
             fit::dut_offset(hints.anchors, from).map(|(offset, _)| (offset, options.clock_tolerance_ns));
         let (mut sampled, seen) = sample.finish(&self.met.sightings)?;

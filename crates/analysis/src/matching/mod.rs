@@ -172,6 +172,8 @@ const OUT_NS: i64 = 1_000_000_000;
 pub(crate) const MAX_APART_NS: i64 = IN_NS + OUT_NS;
 /// Two taps on one host, one packet: the order of a few instructions.
 const TAP_NS: i64 = 100_000;
+/// But an interrupt, or work for others, may come between them.
+const LATE_NS: i64 = 10_000_000;
 
 /// Frame time less sighting time, if the two can be the same at all.
 #[inline]
@@ -182,13 +184,15 @@ pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Clock) -> Option<i64> {
     let r = clock.boot(f.wall).saturating_sub(s.at);
     let bound = clock.bound_at(f.wall);
     let stays = s.last.saturating_sub(s.at).clamp(0, OUT_NS);
+    // A tap on the host is shown the packet before the driver has it, and an interrupt may come between.
+    let waited = s.at.saturating_sub(s.first).clamp(0, LATE_NS);
     let (low, high) = match (clock.at(f.wall).place, s.side) {
         // On the wire the order is known: no frame is received after the kernel had it, none sent before.
         (Place::Wire, Side::Received) => (-IN_NS - bound, bound),
         (Place::Wire, Side::Transmitted) => (-bound, OUT_NS + bound),
-        (Place::Dut, Side::Received) => (-TAP_NS - bound, stays + TAP_NS + bound),
+        (Place::Dut, Side::Received) => (-LATE_NS - bound, stays + TAP_NS + bound),
         (Place::Either, Side::Received) => (-IN_NS - bound, stays + TAP_NS + bound),
-        (_, Side::Transmitted) => (-TAP_NS - bound, OUT_NS + bound),
+        (_, Side::Transmitted) => (-waited - TAP_NS - bound, OUT_NS + bound),
         (_, Side::Unknown) => (-IN_NS - bound, OUT_NS + bound),
     };
     (low..=high).contains(&r).then_some(r)
