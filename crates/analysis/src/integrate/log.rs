@@ -2,6 +2,7 @@
 //! else, and into what matching needs.
 
 use super::captures::Met;
+use super::datagrams::Datagrams;
 use super::flatten::{self, id};
 use super::functions::{CallIndex, Stats};
 use super::nesting::{Nesting, Node, Placed};
@@ -62,6 +63,7 @@ struct Pass<'a> {
     tables: Tables,
     nesting: Nesting,
     packets: Packets,
+    datagrams: Datagrams,
     sightings: Sorter<Sighting>,
     seen: Seen,
     held: Held,
@@ -143,6 +145,7 @@ pub(super) fn pass(
         },
         nesting: Nesting::default(),
         packets: Packets::new(no_captures, refused(log)),
+        datagrams: Datagrams::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         held: Held::default(),
@@ -187,6 +190,7 @@ impl Pass<'_> {
     fn footprint(&mut self, f: &FootprintRecord) -> Result<()> {
         let print = kpat_capture::decode::packet(f);
         self.packets.footprint(f, &print);
+        self.datagrams.print(f, &print, &mut self.packets);
         let mut row = FootprintRow {
             packet_id: f.packet.0 as i64,
             at_ns: f.at.0,
@@ -255,6 +259,7 @@ impl Pass<'_> {
                     kind: l.kind as i32,
                     parent_id: l.parent.0 as i64,
                     child_id: l.child.0 as i64,
+                    inferred: None,
                 })?;
             }
             Record::Event(e) => {
@@ -361,6 +366,18 @@ impl Pass<'_> {
             }
             Ok(())
         })?;
+        let mut found = Vec::new();
+        self.datagrams.conclude(before, &mut self.packets, &mut found);
+        for l in found {
+            self.packets.lineage(&l);
+            self.tables.lineage.push(&LineageRow {
+                at_ns: l.at.0,
+                kind: l.kind as i32,
+                parent_id: l.parent.0 as i64,
+                child_id: l.child.0 as i64,
+                inferred: Some(1),
+            })?;
+        }
         // List members are told of their calls only when those are given out, so packets wait longer.
         let before = before.saturating_sub(self.options.horizon_ns);
         let last = self.last;

@@ -4,20 +4,19 @@
 //! A packet is over when the log says that its buffer was freed and a while has passed (its last calls return after
 //! that). Packets that are never freed wait for the end of the log, or until too many wait.
 
+use super::headers;
 use super::over::Over;
-use super::{flatten, headers};
 use crate::hash::Map;
 use crate::matching::Sighting;
 use crate::matching::keys::Keys;
 use crate::query::verdict;
 use crate::roles::*;
-use kpat_model::{
-    Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Network, Place, Transport,
-};
+use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Place};
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
+mod row;
 mod sightings;
 
 /// Waiting packets that are kept at most.
@@ -34,6 +33,19 @@ struct Print {
     ifindex: u32,
     netns: u32,
     keys: Vec<Keys>,
+}
+
+/// See [`super::datagrams`].
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fragment {
+    /// It was a whole datagram, or no IP at all, in some header before.
+    pub whole: bool,
+    /// Of the datagram that it is, or was, a fragment of; 0: never was.
+    pub key: u64,
+    /// What the whole of that has in common with it.
+    pub same: u64,
+    /// The kernel told which packet it was cut from.
+    pub told: bool,
 }
 
 struct Live {
@@ -74,6 +86,10 @@ struct Live {
     /// Last time that a buffer of it was seen to be freed.
     free_at: i64,
     transformed: bool,
+    /// Put together with others to the datagram that they were cut from.
+    whole_again_at: i64,
+    /// What its headers said of fragments so far.
+    pub(super) fragment: Fragment,
     /// Cut from a packet that was received.
     received_by_parent: bool,
     task_pid: u32,
@@ -111,6 +127,8 @@ impl Live {
             freed: false,
             free_at: i64::MIN,
             transformed: false,
+            whole_again_at: i64::MIN,
+            fragment: Fragment::default(),
             received_by_parent: false,
             task_pid: 0,
             readers: Vec::new(),
@@ -164,6 +182,8 @@ impl Live {
         } else if hopped.is_some_and(|h| self.free_at >= h) && self.drop.is_none() && !self.transformed {
             // Came over a virtual link, was neither sent on nor dropped, and is gone: somebody there took it.
             verdict::DELIVERED
+        } else if sent.is_some_and(|s| self.whole_again_at >= s.0) {
+            verdict::TRANSFORMED
         } else if sent.is_some() {
             if self.was_received() { verdict::FORWARDED } else { verdict::SENT }
         } else if self.transformed {
@@ -205,64 +225,6 @@ impl Live {
         let until = if self.hopped_at().is_some() { from } else { to };
         let with_device = || self.prints.iter().filter(|p| p.ifindex != 0);
         with_device().rev().find(|p| p.at <= until).or_else(|| with_device().find(|p| p.at <= to))
-    }
-
-    fn row(&self, packet: u64, log_end: i64, refused: &[i32], sniffers: &[u32]) -> PacketRow {
-        let received = self.was_received();
-        let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
-        let netns = |p: &Print| (p.netns != 0).then_some(i64::from(p.netns));
-        let in_by = if received { self.prints.iter().find(|p| p.ifindex != 0) } else { None };
-        let out_by = self.out_by();
-        let code = self.verdict(log_end, refused);
-        let pid = self.reader(code, sniffers).unwrap_or(if received { 0 } else { self.task_pid });
-        let mut row = PacketRow {
-            packet_id: packet as i64,
-            first_ns: self.first,
-            last_ns: self.last,
-            path_ns: self.last.saturating_sub(self.first),
-            kernel_ns: self.kernel_ns,
-            len_bytes: i64::from(self.len_bytes),
-            calls: self.calls as i32,
-            points: self.points as i32,
-            verdict: code,
-            drop_reason: self.drop.filter(|_| code == verdict::DROPPED).map(|d| d.1),
-            pid: (pid != 0).then_some(pid as i32),
-            netns: self.prints.iter().find_map(netns),
-            if_in: in_by.and_then(device),
-            if_out: out_by.and_then(device),
-            if_in_netns: in_by.and_then(netns),
-            if_out_netns: out_by.and_then(netns),
-            cpu: (self.cpu.0 != i64::MAX).then_some(i32::from(self.cpu.1)),
-            end_ns: (self.free_at != i64::MIN).then_some(self.free_at),
-            ..PacketRow::default()
-        };
-        if let Some(f) = &self.shown {
-            row.ethertype = flatten::ethertype(f);
-            row.proto = flatten::ip_proto(f);
-            (row.src_addr, row.dst_addr) = flatten::addresses(f);
-            if let Some(Network::Arp { op, .. }) = &f.network {
-                row.arp_op = Some(i32::from(*op));
-            }
-            match &f.transport {
-                Some(Transport::Tcp { sport, dport, seq, flags, .. }) => {
-                    row.sport = Some(i32::from(*sport));
-                    row.dport = Some(i32::from(*dport));
-                    row.tcp_seq = Some(i64::from(*seq));
-                    row.tcp_flags = Some(i32::from(*flags));
-                }
-                Some(Transport::Udp { sport, dport, .. }) => {
-                    row.sport = Some(i32::from(*sport));
-                    row.dport = Some(i32::from(*dport));
-                }
-                Some(Transport::Icmp { kind, id, seq, .. } | Transport::Icmpv6 { kind, id, seq, .. }) => {
-                    row.icmp_kind = Some(i32::from(*kind));
-                    row.icmp_id = Some(i32::from(*id));
-                    row.icmp_seq = Some(i32::from(*seq));
-                }
-                Some(Transport::Other { .. }) | None => {}
-            }
-        }
-        row
     }
 }
 
@@ -323,6 +285,16 @@ impl Packets {
     /// Packets that are not over.
     pub fn alive(&self) -> usize {
         self.live.len()
+    }
+
+    /// What is known of the packet as a fragment; `None`: it is over.
+    pub fn fragment(&mut self, packet: u64) -> Option<&mut Fragment> {
+        self.live.get_mut(&packet).map(|p| &mut p.fragment)
+    }
+
+    /// It came in from outside, as far as is known by now; `None`: it is over.
+    pub fn was_received(&self, packet: u64) -> Option<bool> {
+        self.live.get(&packet).map(|p| p.was_received())
     }
 
     fn get(&mut self, packet: u64, at: i64) -> Option<&mut Live> {
@@ -446,13 +418,19 @@ impl Packets {
         }
         let mut received = false;
         if let Some(parent) = self.get(l.parent.0, l.at.0) {
-            parent.transformed |= l.kind != LineageKind::Copy;
+            // The datagram's own buffer goes on as its first fragment.
+            let goes_on = l.kind == LineageKind::Fragment && parent.fragment.key != 0;
+            parent.transformed |= l.kind != LineageKind::Copy && !goes_on;
             received = parent.was_received();
+            if l.kind == LineageKind::Reassembly {
+                parent.whole_again_at = l.at.0;
+            }
         }
         if matches!(l.kind, LineageKind::Segment | LineageKind::Fragment | LineageKind::Copy)
             && let Some(child) = self.get(l.child.0, l.at.0)
         {
             child.received_by_parent |= received;
+            child.fragment.told |= l.kind == LineageKind::Fragment;
         }
     }
 

@@ -268,6 +268,11 @@ impl Drawing<'_> {
 }
 
 pub fn lineage(l: &LineageRow, packet: i64) -> String {
+    let text = lineage_words(l, packet);
+    if l.inferred.is_some() { text + ", by their headers" } else { text }
+}
+
+fn lineage_words(l: &LineageRow, packet: i64) -> String {
     let kind = u8::try_from(l.kind).ok().and_then(LineageKind::from_u8);
     let to_child = l.parent_id == packet;
     match kind {

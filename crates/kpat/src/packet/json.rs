@@ -51,6 +51,7 @@ pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {
             "kind": u8::try_from(l.kind).ok().and_then(LineageKind::from_u8).map(LineageKind::name),
             "parent_id": l.parent_id,
             "child_id": l.child_id,
+            "inferred": l.inferred.is_some(),
         })).collect::<Vec<_>>(),
         "losses": d.losses.iter().map(|l| json!({
             "cause": u8::try_from(l.cause).ok().and_then(LossCause::from_u8).map(LossCause::name),

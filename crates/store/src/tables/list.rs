@@ -162,11 +162,12 @@ table! { ASSOCIATION, AssociationRow, "association", 65536,
 
 table! { LINEAGE, LineageRow, "lineage", 65536,
     "How one packet came from another.",
-    "`at_ns`. Source: kernel behaviour log.", {
-    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    "`at_ns`; inferred rows up to a second later. Source: kernel behaviour log.", {
+    at_ns: i64, Delta, "ns", "boot", "", "When; inferred: when headers said so.";
     kind: i32, Dict, "code", "", "", "1 clone, 2 copy, 3 segment, 4 gro-merge, 5 fragment, 6 reassembly, 7 realloc.";
     parent_id: i64, Delta, "", "", "", "Packet it came from.";
-    child_id: i64, Delta, "", "", "", "Packet that came of it; equals the parent for clone and realloc.";
+    child_id: i64, Delta, "", "", "", "Packet that came of it; equals the parent for clone and realloc. Of a reassembly it is the packet whose buffer the whole has, itself a fragment before.";
+    inferred: Option<i32>, Dict, "", "", "the kernel's function was seen to do it", "1: concluded from headers (same addresses and identification), for fragments and what is put together of them.";
 } }
 
 table! { FUNCTION, FunctionRow, "function", 65536,
