@@ -6,6 +6,7 @@ use super::functions::write_durations;
 use super::log::{Passed, pass};
 use super::{Options, Progress, Report, Stage};
 use crate::error::{Error, Result};
+use crate::query::{balance, conservation};
 use kpat_klog::{EndState, Log};
 use kpat_model::meta::Meta;
 use kpat_store::tables::*;
@@ -112,6 +113,8 @@ pub(super) fn run(
     write_all(dir, &report.clocks)?;
     write_described(dir, log, &passed)?;
     write_all(dir, &provenance(&passed, &report, options))?;
+    let counted = conservation::count(dir, &log.meta().mechanism, passed.last)?;
+    write_all(dir, &balance::rows(&counted))?;
     manifest(log, sources, &passed, dir)?.write(dir)?;
     Ok(report)
 }

@@ -4,6 +4,7 @@
 //! unexplained, in all, by interface and by CPU. What is unexplained is a packet whose end the log should have and has not,
 //! with no counted loss that could be the reason.
 
+use super::balance;
 use super::store::Store;
 use super::types::verdict;
 use crate::error::Result;
@@ -11,6 +12,7 @@ use crate::hash::Set;
 use kpat_store::tables::*;
 use kpat_store::{NULL, TableFile};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A packet that did nothing for so long was not in flight when the log ended.
 const IDLE_NS: i64 = 1_000_000_000;
@@ -99,6 +101,8 @@ pub struct Conservation {
     pub differences: Vec<Unexplained>,
     /// The recording could see buffers being freed. Else only the fate of a packet is judged.
     pub ends_recorded: bool,
+    /// Packets by verdict.
+    pub verdicts: BTreeMap<i32, u64>,
 }
 
 impl Conservation {
@@ -115,93 +119,102 @@ impl Conservation {
 }
 
 impl Store {
-    /// The balance of all packets. Reads the number columns of the packet table.
+    /// The balance of all packets, and how many there are of each verdict: as it was counted while integrating.
     pub fn conservation(&self) -> Result<Conservation> {
-        let table = self.table::<PacketRow>()?;
-        let children = self.children()?;
-        let losses: Vec<LossRow> = self.all()?;
-        let mut out = Conservation {
-            ends_recorded: self.manifest.log.mechanism != "tracepoint"
-                && (0..table.groups()).any(|g| table.range(g, "end_ns").is_some()),
-            ..Conservation::default()
-        };
-        let mut found: BTreeMap<Place, (u64, i64)> = BTreeMap::new();
-        for group in 0..table.groups() {
-            let rows = Group::read(&table, group)?;
-            for i in 0..rows.id.len() {
-                let (cpu, last) = (rows.cpu[i], rows.last[i]);
-                let code = rows.verdict[i] as i32;
-                let idle = last < self.manifest.last_ns.saturating_sub(IDLE_NS);
-                let why = if code == verdict::UNKNOWN {
-                    Some(Difference::NoFate)
-                } else if out.ends_recorded && rows.end[i] == NULL && idle && code != verdict::TRANSFORMED {
-                    Some(Difference::NoEnd)
-                } else {
-                    None
+        // Logs of earlier versions have no such table.
+        match balance::read(&self.dir)? {
+            Some(counted) => Ok(counted),
+            None => count(&self.dir, &self.manifest.log.mechanism, self.manifest.last_ns),
+        }
+    }
+}
+
+/// Counts the packets of a log that ended at `log_end`. Reads the number columns of the packet table.
+pub(crate) fn count(dir: &Path, mechanism: &str, log_end: i64) -> Result<Conservation> {
+    let table = TableFile::open(dir, &PACKET)?;
+    let children = children(&TableFile::open(dir, &LINEAGE)?)?;
+    let losses: Vec<LossRow> = TableFile::open(dir, &LOSS)?.all()?;
+    let mut out = Conservation {
+        ends_recorded: mechanism != "tracepoint"
+            && (0..table.groups()).any(|g| table.range(g, "end_ns").is_some()),
+        ..Conservation::default()
+    };
+    let mut found: BTreeMap<Place, (u64, i64)> = BTreeMap::new();
+    for group in 0..table.groups() {
+        let rows = Group::read(&table, group)?;
+        for i in 0..rows.id.len() {
+            let (cpu, last) = (rows.cpu[i], rows.last[i]);
+            let code = rows.verdict[i] as i32;
+            *out.verdicts.entry(code).or_default() += 1;
+            let idle = last < log_end.saturating_sub(IDLE_NS);
+            let why = if code == verdict::UNKNOWN {
+                Some(Difference::NoFate)
+            } else if out.ends_recorded && rows.end[i] == NULL && idle && code != verdict::TRANSFORMED {
+                Some(Difference::NoEnd)
+            } else {
+                None
+            };
+            let could_be = |l: &LossRow| {
+                l.to_ns >= last && (l.cpu.is_none() || cpu == NULL || l.cpu.map(i64::from) == Some(cpu))
+            };
+            let lost = why.is_some() && losses.iter().any(could_be);
+            let add = |f: &mut Fates| {
+                let place = match (why, code) {
+                    (Some(_), _) if lost => &mut f.lost,
+                    (Some(_), _) => &mut f.unexplained,
+                    (None, verdict::FORWARDED) => &mut f.forwarded,
+                    (None, verdict::SENT) => &mut f.sent,
+                    (None, verdict::DELIVERED) => &mut f.delivered,
+                    (None, verdict::DROPPED) => &mut f.dropped,
+                    (None, verdict::TRANSFORMED) => &mut f.transformed,
+                    (None, _) => &mut f.in_flight,
                 };
-                let could_be = |l: &LossRow| {
-                    l.to_ns >= last && (l.cpu.is_none() || cpu == NULL || l.cpu.map(i64::from) == Some(cpu))
-                };
-                let lost = why.is_some() && losses.iter().any(could_be);
-                let add = |f: &mut Fates| {
-                    let place = match (why, code) {
-                        (Some(_), _) if lost => &mut f.lost,
-                        (Some(_), _) => &mut f.unexplained,
-                        (None, verdict::FORWARDED) => &mut f.forwarded,
-                        (None, verdict::SENT) => &mut f.sent,
-                        (None, verdict::DELIVERED) => &mut f.delivered,
-                        (None, verdict::DROPPED) => &mut f.dropped,
-                        (None, verdict::TRANSFORMED) => &mut f.transformed,
-                        (None, _) => &mut f.in_flight,
-                    };
-                    *place += 1;
-                };
-                let interface = (rows.in_netns[i], rows.if_in[i]);
-                let received = interface.1 != NULL;
-                if received {
-                    out.received += 1;
-                    add(&mut out.interfaces.entry(interface).or_default().received);
-                } else if children.contains(&rows.id[i]) {
-                    out.from_others += 1;
-                } else {
-                    out.made_here += 1;
-                }
-                if rows.if_out[i] != NULL {
-                    out.interfaces.entry((rows.out_netns[i], rows.if_out[i])).or_default().given += 1;
-                }
-                add(&mut out.fates);
-                add(out.cpus.entry(if cpu == NULL { -1 } else { cpu }).or_default());
-                if let (Some(why), false) = (why, lost) {
-                    found.entry((why, cpu, interface)).or_insert((0, rows.id[i])).0 += 1;
-                }
+                *place += 1;
+            };
+            let interface = (rows.in_netns[i], rows.if_in[i]);
+            let received = interface.1 != NULL;
+            if received {
+                out.received += 1;
+                add(&mut out.interfaces.entry(interface).or_default().received);
+            } else if children.contains(&rows.id[i]) {
+                out.from_others += 1;
+            } else {
+                out.made_here += 1;
+            }
+            if rows.if_out[i] != NULL {
+                out.interfaces.entry((rows.out_netns[i], rows.if_out[i])).or_default().given += 1;
+            }
+            add(&mut out.fates);
+            add(out.cpus.entry(if cpu == NULL { -1 } else { cpu }).or_default());
+            if let (Some(why), false) = (why, lost) {
+                found.entry((why, cpu, interface)).or_insert((0, rows.id[i])).0 += 1;
             }
         }
-        out.differences = found
-            .into_iter()
-            .map(|((why, cpu, interface), (packets, packet_id))| Unexplained {
-                why,
-                cpu: (cpu != NULL).then_some(cpu as i32),
-                interface: (interface.1 != NULL).then_some(interface),
-                packets,
-                packet_id,
-            })
-            .collect();
-        out.differences.sort_by_key(|d| (std::cmp::Reverse(d.packets), d.packet_id));
-        out.differences.truncate(LISTED);
-        Ok(out)
     }
+    out.differences = found
+        .into_iter()
+        .map(|((why, cpu, interface), (packets, packet_id))| Unexplained {
+            why,
+            cpu: (cpu != NULL).then_some(cpu as i32),
+            interface: (interface.1 != NULL).then_some(interface),
+            packets,
+            packet_id,
+        })
+        .collect();
+    out.differences.sort_by_key(|d| (std::cmp::Reverse(d.packets), d.packet_id));
+    out.differences.truncate(LISTED);
+    Ok(out)
+}
 
-    /// Packets that came of others.
-    fn children(&self) -> Result<Set<i64>> {
-        let table = self.table::<LineageRow>()?;
-        let mut out = Set::default();
-        for group in 0..table.groups() {
-            let parents = table.ints(group, "parent_id")?;
-            let children = table.ints(group, "child_id")?;
-            out.extend(children.iter().zip(&parents).filter(|(c, p)| c != p).map(|(c, _)| *c));
-        }
-        Ok(out)
+/// Packets that came of others.
+fn children(table: &TableFile) -> Result<Set<i64>> {
+    let mut out = Set::default();
+    for group in 0..table.groups() {
+        let parents = table.ints(group, "parent_id")?;
+        let children = table.ints(group, "child_id")?;
+        out.extend(children.iter().zip(&parents).filter(|(c, p)| c != p).map(|(c, _)| *c));
     }
+    Ok(out)
 }
 
 /// Why, CPU, and interface that it came in by.

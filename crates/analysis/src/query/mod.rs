@@ -5,8 +5,9 @@
 //! life touches; function -> packets reads those row groups that `call_index` says can answer: for the longest calls the
 //! few that hold them. A second copy sorted by function would double the store.
 
+pub(crate) mod balance;
 mod choice;
-mod conservation;
+pub(crate) mod conservation;
 mod detail;
 mod flame;
 mod frames;

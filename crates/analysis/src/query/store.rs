@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// An integrated log, open for questions. Tables are opened when a question needs them.
 pub struct Store {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     pub(crate) manifest: Manifest,
     /// By `func_id`.
     pub(crate) functions: Vec<FunctionRow>,
@@ -110,15 +110,6 @@ impl Store {
     }
 
     pub fn info(&self) -> Result<Info> {
-        let packets = self.table::<PacketRow>()?;
-        let mut verdicts: HashMap<i32, u64> = HashMap::new();
-        for group in 0..packets.groups() {
-            for v in packets.ints(group, "verdict")? {
-                *verdicts.entry(v as i32).or_default() += 1;
-            }
-        }
-        let mut verdicts: Vec<_> = verdicts.into_iter().collect();
-        verdicts.sort_unstable();
         let started = self.manifest.log.started;
         Ok(Info {
             manifest: self.manifest.clone(),
@@ -127,7 +118,7 @@ impl Store {
             clocks: self.clocks.clone(),
             losses: self.all()?,
             provenance: self.all()?,
-            verdicts,
+            conservation: self.conservation()?,
             dut_offset_ns: (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0)),
             functions_hit: self.functions.iter().filter(|f| f.calls > 0).count() as u64,
             functions: self.functions.iter().filter(|f| !f.name.is_empty()).count() as u64,

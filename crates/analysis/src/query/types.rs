@@ -1,5 +1,6 @@
 //! What is asked and what is answered.
 
+use super::conservation::Conservation;
 use crate::filter::Filter;
 use kpat_store::Manifest;
 use kpat_store::tables::*;
@@ -153,8 +154,8 @@ pub struct Info {
     pub clocks: Vec<ClockRow>,
     pub losses: Vec<LossRow>,
     pub provenance: Vec<ProvenanceRow>,
-    /// Number of packets by verdict code.
-    pub verdicts: Vec<(i32, u64)>,
+    /// Whether the packets add up.
+    pub conservation: Conservation,
     /// Boot time less wall time of the DUT itself at the start of the recording, if the log knows.
     pub dut_offset_ns: Option<i64>,
     /// Functions with at least one call, and all that were probed.

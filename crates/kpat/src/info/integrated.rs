@@ -78,15 +78,16 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
     }
     pairs.add("duration", duration(manifest.last_ns.saturating_sub(manifest.first_ns)));
     let verdicts: Vec<String> = info
+        .conservation
         .verdicts
         .iter()
-        .filter(|(_, n)| *n > 0)
+        .filter(|(_, n)| **n > 0)
         .map(|(code, n)| format!("{} {}", count(*n), verdict::name(*code)))
         .collect();
-    let packets: u64 = info.verdicts.iter().map(|(_, n)| n).sum();
+    let packets: u64 = info.conservation.packets();
     let list = if verdicts.is_empty() { String::new() } else { format!(": {}", verdicts.join(", ")) };
     pairs.add("packets", format!("{}{list}", count(packets)));
-    for (i, line) in balance::lines(&info.devices, &log.conservation()?).into_iter().enumerate() {
+    for (i, line) in balance::lines(&info.devices, &info.conservation).into_iter().enumerate() {
         pairs.line(if i == 0 { "trust" } else { "" }, line);
     }
     pairs.add("calls", format!("{}, {} events", count(rows(info, "call")), count(rows(info, "event"))));
@@ -241,9 +242,9 @@ fn print_json(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         "first_boot_ns": manifest.first_ns,
         "last_boot_ns": manifest.last_ns,
         "rows": manifest.tables.iter().map(|t| (t.table.clone(), json!(t.rows))).collect::<serde_json::Map<_, _>>(),
-        "packets_by_verdict": info.verdicts.iter()
+        "packets_by_verdict": info.conservation.verdicts.iter()
             .map(|(code, n)| (verdict::name(*code).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
-        "conservation": balance::as_json(&log.conservation()?),
+        "conservation": balance::as_json(&info.conservation),
         "functions": info.functions,
         "functions_called": info.functions_hit,
         "interfaces": info.interfaces.iter().map(|i| json!({

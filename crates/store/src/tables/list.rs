@@ -272,6 +272,30 @@ table! { PROVENANCE, ProvenanceRow, "provenance", 65536,
     meaning: String, Dict, "", "", "", "One sentence for people.";
 } }
 
+table! { BALANCE, BalanceRow, "balance", 65536,
+    "Where packets came from and what became of them, counted: the balance that `kpat info` shows, ready for any length of log.",
+    "`scope`. Source: integration.", {
+    scope: i32, Dict, "code", "", "", "What the row counts: 0 all packets, 1 those that an interface received, 2 those of a CPU, 3 unexplained ones of one kind and place, 4 those of one verdict.";
+    netns: Option<i64>, Dict, "", "", "not by interface, or unknown", "Network namespace of the interface.";
+    ifindex: Option<i32>, Dict, "", "", "not by interface", "Interface.";
+    cpu: Option<i32>, Dict, "", "", "not by CPU", "CPU of a packet's earliest call or point; -1: unknown.";
+    code: Option<i32>, Dict, "code", "", "not of that kind", "Scope 0: 1 if ends of packets were recorded; 3: 1 nothing tells what became of it, 2 its end was not seen; 4: the verdict, as in `packet`.";
+    packets: i64, Delta, "", "", "", "Packets.";
+    received: i64, Delta, "", "", "", "Of these, received by a device.";
+    made_here: i64, Delta, "", "", "", "Of these, made by this host.";
+    from_others: i64, Delta, "", "", "", "Of these, segments, fragments and copies of others.";
+    forwarded: i64, Delta, "", "", "", "Of these, forwarded.";
+    sent: i64, Delta, "", "", "", "Of these, sent by this host.";
+    delivered: i64, Delta, "", "", "", "Of these, delivered to this host.";
+    dropped: i64, Delta, "", "", "", "Of these, dropped.";
+    transformed: i64, Delta, "", "", "", "Of these, merged or cut into others.";
+    in_flight: i64, Delta, "", "", "", "Of these, on their way when the log ended.";
+    lost: i64, Delta, "", "", "", "Of these, without an end, in a time of counted losses.";
+    unexplained: i64, Delta, "", "", "", "Of these, without a fate or an end that anything explains.";
+    given: i64, Delta, "", "", "", "Scope 1: packets that were last given to the interface.";
+    packet_id: Option<i64>, Delta, "", "", "not scope 3", "One of them.";
+} }
+
 table! { CROSSING, CrossingRow, "crossing", 65536,
     "A frame that one device sent and another received: how a packet of the one became a packet of the other. Only in an integrated log of several devices, which holds one integrated log per device beside it.",
     "`capture_id`, `number`, devices. Source: the devices' associations.", {
@@ -318,5 +342,6 @@ pub const ALL: &[&Table] = &[
     &LOSS,
     &DROP_REASON,
     &SYMBOL,
+    &BALANCE,
     &PROVENANCE,
 ];
