@@ -26,6 +26,11 @@ LAST, LAST_WAIT = ("6s", 9) if "KPAT_LAB_GUEST" in os.environ else ("1s", 2.5)
 PROFILED = ["ip_rcv", "ip_rcv_core", "ip_forward", "ip_forward_finish", "ip_output", "ip_finish_output", "ip_finish_output2", "ip_local_deliver",
             "ip_protocol_deliver_rcu", "icmp_rcv", "icmp_echo", "icmp_reply", "udp_rcv", "udp_queue_rcv_one_skb", "__udp_enqueue_schedule_skb", "veth_xmit"]
 
+# Each can be probed by kpat as well: what only one of the two has would be in the other's callers' self time.
+GRAPHED = [*PROFILED, "__netif_receive_skb", "netif_rx_internal", "enqueue_to_backlog",
+           "__dev_queue_xmit", "dev_hard_start_xmit", "validate_xmit_skb", "ip_route_input_noref", "ping_rcv", "ping_queue_rcv_skb", "sock_queue_rcv_skb_reason", "__sock_queue_rcv_skb"]
+GRAPH_PINGS = 200
+
 
 class Stage:
     """One act's folder in memory (a sniffer must not wait for a shared folder), and the tools the acts share."""
@@ -140,6 +145,34 @@ def act_counts(s: Stage) -> None:
     finally:
         (t / "current_tracer").write_text("nop")
         t.rmdir()
+
+
+def act_graph(s: Stage) -> None:
+    """The same pings twice: timed by the kernel's function graph tracer, then by kpat."""
+    tracing = Path("/sys/kernel/tracing")
+    if "function_graph" not in (tracing / "available_tracers").read_text().split():
+        s.facts["lacks"] = "this kernel has no function graph tracer"
+        return
+    known = {x.split()[0] for x in (tracing / "available_filter_functions").read_text().splitlines()}
+    names = [n for n in GRAPHED if n in known]
+    try:
+        (tracing / "tracing_on").write_text("0")
+        (tracing / "buffer_size_kb").write_text("16384")
+        (tracing / "set_ftrace_filter").write_text("\n".join(names) + "\n")
+        (tracing / "current_tracer").write_text("function_graph")
+        (tracing / "options/funcgraph-tail").write_text("1")
+        s.ping(5)
+        (tracing / "tracing_on").write_text("1")
+        s.ping(GRAPH_PINGS)
+        (tracing / "tracing_on").write_text("0")
+        shutil.copyfile(tracing / "trace", s.out / "graph.txt")
+        s.facts["overrun"] = sum(int(re.search(r"^overrun: (\d+)", f.read_text(), re.M)[1]) for f in tracing.glob("per_cpu/cpu*/stats"))
+    finally:
+        (tracing / "current_tracer").write_text("nop")
+        (tracing / "set_ftrace_filter").write_text("\n")
+    s.facts["asked"] = names
+    with s.recording("graph", "-f", "icmp or arp", "--profile", "none", *[x for n in names for x in ("--add", n)], namespaces=False):
+        s.ping(GRAPH_PINGS)
 
 
 def act_killed(s: Stage) -> None:

@@ -22,6 +22,9 @@ from kpatlab.cache import LAB, Refusal
 ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words"]
 QUICK = ["udp", "counts", "control", "flight"]
 GUEST_SECONDS = 540
+# Below these a packet has other headers or another device than before (TTL, link header, the other end of a link, a header taken off),
+# or is new.
+CHANGES = ["ip_forward", "__dev_queue_xmit", "veth_xmit", "ip_output", "icmp_reply", "ip_protocol_deliver_rcu", "icmp_rcv", "ping_rcv"]
 
 
 def tshark(capture: Path, display_filter: str, *fields: str) -> list[list[str]]:
@@ -34,6 +37,7 @@ class Place:
 
     series = "host"
     acts = ACTS
+    det = False
 
     @classmethod
     def setUpClass(cls):
@@ -56,7 +60,7 @@ class Place:
             env["KPAT_LAB_PWRU"] = str(pwru.wrapper())
             k = kernel.open_kernel(cls.series)
             said = cls.out / "acts.err"
-            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", said)).rc
+            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, det=cls.det, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", said)).rc
             print(said.read_text(errors="replace"), end="", file=sys.stderr, flush=True)
         if rc:
             raise AssertionError(f"the acts ended with {rc}; their words are above")
@@ -170,6 +174,37 @@ class Place:
         # Equal, or no more is lacking than kpat itself counted as missed.
         self.assertLessEqual(sum(abs(a - b) for a, b in wrong.values()), missed, f"function: (tracer, kpat) {wrong}")
         self.assertEqual({n: c for n, c in wrong.items() if c[1] > c[0]}, {}, "kpat has calls that there were not")
+
+    def test_b_durations_equal_the_graph_tracer(self):
+        """Mean self time of each function, by the kernel's graph tracer and by kpat, over equal pings one after the other.
+
+        Either tracer costs something within the time that it measures: a little in every call, and more in a caller for each call
+        below it that is traced, too. That is the same for all functions, so two numbers (fitted: per call, per call below) must
+        explain the differences of all of them: to 100 instructions (guest time counts instructions). Where headers or the device
+        change, kpat also writes the new ones at the next call below, and asks the filter about a packet that is new there: up to
+        3000 in the caller's time.
+        """
+        facts = self.facts("graph")
+        if "lacks" in facts:
+            self.skipTest(facts["lacks"])
+        self.assertEqual(facts["overrun"], 0, "the tracer lost some")
+        theirs = graph_of((self.out / "graph/graph.txt").read_text())
+        log = self.log("graph", "graph")
+        ours = {f["function"]: f for g in look.kpat_json("time", log.path)["groups"] for f in g["functions"]}
+        rows = {}
+        for name in facts["asked"]:
+            if name in theirs and name in ours:
+                own, below = (statistics.fmean(x[i] for x in theirs[name]) for i in (0, 1))
+                rows[name] = own, below, ours[name]["self"]["mean_ns"]
+        self.assertEqual({n for n in set(theirs) ^ set(ours) if len(theirs.get(n, "")) > 20}, set(), "only one of the two has them")
+        self.assertEqual({n: (len(theirs[n]), ours[n]["calls"]) for n in rows if abs(len(theirs[n]) - ours[n]["calls"]) > 20}, {}, "calls")
+        even = [n for n in rows if n not in CHANGES]
+        self.assertGreaterEqual(len(even), 14)
+        per_call, per_below = line_through([(rows[n][1], rows[n][2] - rows[n][0]) for n in even])
+        left = {n: mine - own - per_call - per_below * below for n, (own, below, mine) in rows.items()}
+        self.say(f"mean self time of {len(rows)} functions, graph tracer and kpat, in instructions: kpat {per_call:+.0f} per call, {per_below:+.0f} per call below; "
+                 + ", ".join(f"{n} {own:.0f}/{mine:.0f} ({left[n]:+.0f})" for n, (own, _, mine) in rows.items()))
+        self.assertEqual({n: d for n, d in left.items() if not -100 <= d <= (3000 if n in CHANGES else 100)}, {}, "differs by more than the tracers cost")
 
     # c: clocks
 
@@ -385,6 +420,37 @@ class Place:
         self.assertEqual({f: why for f, why in missing.items() if not why.startswith("left out")}, {})
 
 
+def graph_of(text: str) -> dict[str, list[tuple[float, int]]]:
+    """Of each function its calls' self times in nanoseconds and how many calls were directly below, from a trace of the graph tracer."""
+    found: dict[str, list[tuple[float, int]]] = {}
+    stacks: dict[str, list[list]] = {}
+    for line in text.splitlines():
+        m = re.match(r"\s*(\d+)\)\s+(?:[+!#*@$]\s*)?(?:([\d.]+) us)?\s*\|\s+(.*)$", line)
+        if not m:
+            continue
+        stack = stacks.setdefault(m[1], [])
+        ns = float(m[2]) * 1000 if m[2] else None
+        if m[3].endswith("{"):
+            stack.append([0.0, 0])
+            continue
+        name = re.search(r"/\* (\w+)", m[3]) if m[3].startswith("}") else re.match(r"(\w+)(?:\.\w+)*\(", m[3])
+        if ns is None or not name:
+            continue
+        children, below = stack.pop() if m[3].startswith("}") and stack else (0.0, 0)
+        found.setdefault(name[1], []).append((ns - children, below))
+        if stack:
+            stack[-1][0] += ns
+            stack[-1][1] += 1
+    return found
+
+
+def line_through(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Value at 0 and slope of the line that half of the points lie above of (Theil-Sen): one odd function does not move it."""
+    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1:] if x1 != x2]
+    slope = statistics.median(slopes) if slopes else 0.0
+    return statistics.median(y - slope * x for x, y in points), slope
+
+
 def rewrite(source: Path, target: Path, ns_of) -> None:
     """A nanosecond pcap with other times."""
     b = bytearray(source.read_bytes())
@@ -427,6 +493,13 @@ class Kernel612(Guest, unittest.TestCase):
     def setUpClass(cls):
         pwru.fetch()
         super().setUpClass()
+
+
+class Kernel72Times(Guest, unittest.TestCase):
+    """Guest time counts instructions, so that times can be compared."""
+    series = "7.2"
+    acts = ["graph"]
+    det = True
 
 
 class Kernel61(Guest, unittest.TestCase):
