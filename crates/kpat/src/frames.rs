@@ -78,7 +78,7 @@ fn crossings(args: &Args, log: &Several, out: &Output) -> anyhow::Result<ExitCod
     let (mut rows, mut more) = (Vec::new(), false);
     log.each_frame(&mut |frame, crossings| -> anyhow::Result<bool> {
         let fits =
-            capture_id.is_none_or(|c| c == frame.capture_id) && !(args.unmatched && !crossings.is_empty());
+            capture_id.is_none_or(|c| c == frame.capture_id) && (!args.unmatched || crossings.is_empty());
         more = fits && rows.len() == limit;
         if fits && !more {
             rows.push((frame, crossings.to_vec()));

@@ -49,6 +49,9 @@ pub struct ClockBetween {
     pub drift_bound_ppb: i64,
 }
 
+/// Takes a frame and its crossings; `false`: that is enough.
+pub type EachFrame<'a, E> = dyn FnMut(FrameRow, &[CrossingRow]) -> std::result::Result<bool, E> + 'a;
+
 /// Packets of one chain, at most.
 const MOST: usize = 64;
 
@@ -169,7 +172,7 @@ impl Several {
     /// Memory: the crossings (120 bytes each).
     pub fn each_frame<E: From<crate::error::Error>>(
         &self,
-        f: &mut dyn FnMut(FrameRow, &[CrossingRow]) -> std::result::Result<bool, E>,
+        f: &mut EachFrame<'_, E>,
     ) -> std::result::Result<(), E> {
         // Every device has the same frames; only their times on its own clock differ.
         let frames = TableFile::open(&self.folder(0), &FRAME).map_err(crate::error::Error::from)?;

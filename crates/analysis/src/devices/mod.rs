@@ -9,7 +9,7 @@
 mod chain;
 mod join;
 
-pub use chain::{Chain, ClockBetween, Several, Way};
+pub use chain::{Chain, ClockBetween, EachFrame, Several, Way};
 
 use crate::error::{Error, Result};
 use crate::integrate::{Options, Progress, Report, Work, integrate, is_free};
