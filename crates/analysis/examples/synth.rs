@@ -190,5 +190,5 @@ fn look(dir: &Path) {
         let filter = PacketFilter { func: Some("nf_*".into()), ..Default::default() };
         store.packets(&filter, PacketSort::Time, false, 50).unwrap().total.to_string()
     });
-    timed("info", &mut || format!("{:?}", store.info().unwrap().verdicts));
+    timed("info", &mut || format!("{:?}", store.info().unwrap().conservation.verdicts));
 }

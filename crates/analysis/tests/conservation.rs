@@ -92,6 +92,21 @@ fn all_is_explained() {
     assert_eq!(c.cpus.iter().map(|(cpu, f)| (*cpu, f.sum())).collect::<Vec<_>>(), [(0, 150), (1, 150)]);
 }
 
+/// What was counted while integrating is what counting again gives.
+#[test]
+fn the_stored_balance_is_the_balance() {
+    let (stored, dir) = world("stored", |p| match p {
+        31 | 32 => Some("fate"),
+        120 | PACKETS => Some("end"),
+        _ => None,
+    });
+    let counted = of(&stored);
+    assert_eq!((counted.verdicts.values().sum::<u64>(), counted.differences.len()), (PACKETS, 3));
+    let out = dir.path("out.kpat");
+    std::fs::remove_file(out.join("balance.parquet")).unwrap();
+    assert_eq!(of(&Store::open(&out).unwrap()), counted);
+}
+
 #[test]
 fn a_missing_end_is_found() {
     let (store, _dir) = world("end", |p| (p == 120).then_some("end"));
@@ -125,6 +140,8 @@ fn a_counted_loss_explains_what_it_can() {
     let mut losses = TableWriter::<LossRow>::create(&out).unwrap();
     losses.push(&LossRow { cause: 1, cpu: Some(0), from_ns: at, to_ns: at + SEC, count: 3 }).unwrap();
     losses.finish().unwrap();
+    // Without the table of what was counted before, it is counted again.
+    std::fs::remove_file(out.join("balance.parquet")).unwrap();
     let c = of(&Store::open(&out).unwrap());
     assert_eq!((c.fates.lost, c.fates.unexplained), (1, 1));
     assert_eq!(c.differences[0].packet_id, 61);

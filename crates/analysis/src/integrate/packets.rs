@@ -177,13 +177,15 @@ impl Live {
         });
         if dropped {
             verdict::DROPPED
-        } else if read || queued || (self.roles & LOCAL_IN != 0 && after_sent(self.local_in_at)) {
+        } else if read || queued {
+            verdict::DELIVERED
+        } else if self.whole_again_at != i64::MIN && after_sent(self.whole_again_at) {
+            verdict::TRANSFORMED
+        } else if self.roles & LOCAL_IN != 0 && after_sent(self.local_in_at) {
             verdict::DELIVERED
         } else if hopped.is_some_and(|h| self.free_at >= h) && self.drop.is_none() && !self.transformed {
             // Came over a virtual link, was neither sent on nor dropped, and is gone: somebody there took it.
             verdict::DELIVERED
-        } else if sent.is_some_and(|s| self.whole_again_at >= s.0) {
-            verdict::TRANSFORMED
         } else if sent.is_some() {
             if self.was_received() { verdict::FORWARDED } else { verdict::SENT }
         } else if self.transformed {
