@@ -5,6 +5,7 @@
 use crate::error::Result;
 use crate::lives::{Tree, end_ns};
 use crate::query::{PacketFilter, Store, call_flag};
+use kpat_model::Context;
 
 /// What was checked. `violations` is 0 in every log that kpat wrote, however odd its records are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,9 @@ pub struct Closure {
     pub violations: u64,
     /// Sum of the time of interrupts that cut in.
     pub irq_ns: i64,
+    /// Own time of all calls, and of those made by tasks: nothing records that a task was scheduled away within one.
+    pub own_ns: i64,
+    pub task_own_ns: i64,
     /// The first few violations.
     pub examples: Vec<i64>,
 }
@@ -49,6 +53,10 @@ impl Closure {
             timed += 1;
             let (own, irq) = (row.self_ns.unwrap_or(-1), row.irq_ns.unwrap_or(-1));
             self.irq_ns = self.irq_ns.saturating_add(irq.max(0));
+            self.own_ns = self.own_ns.saturating_add(own.max(0));
+            if row.ctx == Context::Task as i32 {
+                self.task_own_ns = self.task_own_ns.saturating_add(own.max(0));
+            }
             let sum = children[i].saturating_add(own).saturating_add(irq);
             if row.flags & call_flag::SELF_CLAMPED != 0 {
                 self.clamped += 1;

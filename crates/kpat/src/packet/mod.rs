@@ -28,7 +28,7 @@ use timeline::{Timeline, What};
     override_usage = "kpat packet [OPTIONS] <ID> <X.kpat>\n       kpat packet [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>"
 )]
 pub struct Args {
-    /// Number of the packet (see kpat packets) and the integrated log; with --frame the log alone
+    /// Number of the packet (see kpat packets), or several as 7,9,20-25, and the integrated log; with --frame the log alone
     #[arg(value_names = ["ID", "X.kpat"], num_args = 1..=2, required = true)]
     words: Vec<String>,
     /// The packet of this frame: its number in the capture, as Wireshark counts; with several captures NAME:NUMBER
@@ -45,26 +45,28 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let (id, path) = match (&args.frame, args.words.as_slice()) {
-        (Some(_), [log]) => (None, Path::new(log)),
+    let (ids, path) = match (&args.frame, args.words.as_slice()) {
+        (Some(_), [log]) => (Vec::new(), Path::new(log)),
         (Some(_), _) => {
             return Err(usage("--frame takes the place of the packet's number; give the log alone"));
         }
         (None, words) => {
             let (id, path) = open::thing_and_log(words, "packet ID")?;
-            let id: i64 = id.trim_start_matches('#').parse().map_err(|_| {
+            let ids = numbers(id).ok_or_else(|| {
                 usage(format!(
                     "`{id}` is not the number of a packet; kpat packets {} lists them",
                     path.display()
                 ))
             })?;
-            (Some(id), path)
+            (ids, path)
         }
     };
     let log = open::integrated(path, &args.device)?;
-    let id = match (id, &args.frame) {
-        (Some(id), _) => id,
-        (None, frame) => by_frame(&log, frame.as_deref().unwrap_or_default(), out)?,
+    let id = match (ids.as_slice(), &args.frame) {
+        ([id], _) => *id,
+        ([], frame) => by_frame(&log, frame.as_deref().unwrap_or_default(), out)?,
+        _ if args.follow => return Err(usage("--follow is of one packet")),
+        (several, _) => return list(&log, several, args, out),
     };
     if args.follow {
         let Some((several, device)) = &log.among else {
@@ -89,6 +91,46 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(out.ended(!detail.losses.is_empty()))
+}
+
+/// `7`, `#7`, `7,9,20-25`; `None`: something else.
+fn numbers(text: &str) -> Option<Vec<i64>> {
+    let mut out = Vec::new();
+    for part in text.trim_start_matches('#').split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (i64, i64) = (from.parse().ok()?, to.parse().ok()?);
+        // More than any look-up is for; a slip of the finger otherwise fills the memory.
+        if from > to || to - from >= 1_000_000 {
+            return None;
+        }
+        out.extend(from..=to);
+    }
+    Some(out)
+}
+
+/// One after the other, each as if asked for alone.
+fn list(log: &Integrated, ids: &[i64], args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let mut lost = false;
+    if out.json {
+        out.raw(b"{\n  \"packets\": [")?;
+    }
+    for (n, id) in ids.iter().enumerate() {
+        let detail = log.packet(*id)?;
+        lost |= !detail.losses.is_empty();
+        if out.json {
+            let head = if n == 0 { "\n    " } else { ",\n    " };
+            out.raw(format!("{head}{}", json::value(log, &detail, args.no_calls)).as_bytes())?;
+            continue;
+        }
+        if n > 0 {
+            out.line(&Line::new())?;
+        }
+        text(log, &detail, args, out)?;
+    }
+    if out.json {
+        out.raw(b"\n  ]\n}\n")?;
+    }
+    Ok(out.ended(lost))
 }
 
 /// The whole way, device by device and wire by wire.
@@ -404,5 +446,16 @@ fn others(f: &FrameOfPacket) -> String {
         0 => String::new(),
         1 => ", 1 other fits".to_owned(),
         n => format!(", {n} others fit"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn several_packets_may_be_asked_for() {
+        use super::numbers;
+        assert_eq!(numbers("#7"), Some(vec![7]));
+        assert_eq!(numbers("7,9,20-22"), Some(vec![7, 9, 20, 21, 22]));
+        assert!(["", "x", "7,", "9-7", "1-99999999", "1--2"].iter().all(|t| numbers(t).is_none()));
     }
 }

@@ -215,7 +215,7 @@ fn passage(body: &mut String, p: &PassageTime, mut y: f64) -> f64 {
         let _ = writeln!(
             body,
             "<rect class=\"p\" x=\"{MARGIN}\" y=\"{:.0}\" width=\"13\" height=\"13\" fill=\"{}\"/><text x=\"{}\" \
-             y=\"{y:.0}\" class=\"phase\">{}{}</text><text x=\"200\" y=\"{y:.0}\">{}</text><text x=\"270\" \
+             y=\"{y:.0}\" class=\"phase\">{}{}</text><text x=\"216\" y=\"{y:.0}\">{}</text><text x=\"276\" \
              y=\"{y:.0}\" class=\"faint\">{}</text>",
             y - 11.0,
             colour(f.phase),
@@ -327,7 +327,8 @@ pub fn html(report: &PhaseReport, about: &str, with_study: bool) -> String {
     if with_study {
         tables.push_str(
             "<h2>Beside the router study of 2009</h2>\n<table><thead><tr><th>phase<th class=n>share here<th \
-             class=n>mean here<th class=n>share in the study</tr></thead><tbody>\n",
+             class=n>mean here<th class=n>share in the study<th class=n>of the CPU's four here<th class=n>in the \
+             study</tr></thead><tbody>\n",
         );
         for row in study::rows(report) {
             let cells: Vec<String> = row[1..].iter().map(|c| format!("<td class=n>{}", text(c))).collect();

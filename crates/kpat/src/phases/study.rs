@@ -3,7 +3,7 @@
 use super::{mean_of_all, sentence};
 use crate::output::Output;
 use crate::render::{Column, Style, Table, duration};
-use kpat_analysis::phases::study::{REMARK, SHARES, TOTAL_NS};
+use kpat_analysis::phases::study::{REMARK, SHARES, StudyShare, TOTAL_NS};
 use kpat_analysis::phases::{Passage, PassageTime, Phase, PhaseReport};
 use serde_json::{Value, json};
 
@@ -25,18 +25,41 @@ fn theirs(percent: f64, elsewhere: Option<f64>) -> String {
     }
 }
 
-/// Phase, share here, mean here, share there.
-pub fn rows(report: &PhaseReport) -> Vec<[String; 4]> {
+/// The four that are the processor's work: what can be compared where the card is an emulator's.
+const WORK: [Phase; 4] = [Phase::LinkRx, Phase::NetworkRx, Phase::NetworkTx, Phase::LinkTx];
+
+/// Share of a phase in these four, here and there, in percent.
+fn of_work(p: Option<&PassageTime>, s: &StudyShare) -> Option<(Option<f64>, f64, Option<f64>)> {
+    let four = |f: &dyn Fn(&StudyShare) -> f64| -> f64 {
+        SHARES.iter().filter(|s| WORK.contains(&s.phase)).map(f).sum()
+    };
+    let here = || -> Option<f64> {
+        let times = |phase| p?.phases.iter().find(|f| f.phase == phase).map(|f| f.time.sum());
+        let all: i64 = WORK.iter().filter_map(|phase| times(*phase)).sum();
+        (all > 0).then(|| times(s.phase).map(|t| t as f64 * 100.0 / all as f64))?
+    };
+    WORK.contains(&s.phase).then(|| {
+        let there = s.percent * 100.0 / four(&|s| s.percent);
+        let elsewhere = s.elsewhere.map(|e| e * 100.0 / four(&|s| s.elsewhere.unwrap_or(s.percent)));
+        (here(), there, elsewhere)
+    })
+}
+
+/// Phase, share here, mean here, share there; share in the processor's work here and there.
+pub fn rows(report: &PhaseReport) -> Vec<[String; 6]> {
     let p = forwarded(report);
     SHARES
         .iter()
         .map(|s| {
             let here = p.and_then(|p| ours(p, s.phase));
+            let work = of_work(p, s);
             [
                 s.phase.label().to_owned(),
                 here.map_or("not measurable".to_owned(), |v| format!("{v:.1} %")),
                 p.and_then(|p| mean_of_all(p, s.phase)).unwrap_or_default(),
                 theirs(s.percent, s.elsewhere),
+                work.and_then(|w| w.0).map_or(String::new(), |v| format!("{v:.1} %")),
+                work.map_or(String::new(), |w| theirs(w.1, w.2)),
             ]
         })
         .collect()
@@ -45,6 +68,7 @@ pub fn rows(report: &PhaseReport) -> Vec<[String; 4]> {
 pub fn remarks(report: &PhaseReport) -> Vec<String> {
     let mut out = vec![
         format!("Study of 2009: {} in all, a real machine with e100 cards, 56-byte ICMP; {REMARK}.", duration(TOTAL_NS)),
+        "The CPU's four: both link and both network phases, without what the card does.".to_owned(),
         "Here: shares of the phases that could be measured, waiting left out; the boundaries are those of `kpat phases \
          --show-boundaries`, which need not be the study's."
             .to_owned(),
@@ -66,6 +90,8 @@ pub fn show(report: &PhaseReport, out: &Output) -> anyhow::Result<()> {
         Column::right("share here", 0),
         Column::right("mean here", 1),
         Column::right("share in the study", 0),
+        Column::right("of the CPU's four here", 2),
+        Column::right("in the study", 3),
     ]);
     for row in rows(report) {
         table.row(row.map(|cell| (cell, Style::Plain)).into());
@@ -86,6 +112,8 @@ pub fn json(report: &PhaseReport) -> Value {
             "here_percent": p.and_then(|p| ours(p, s.phase)),
             "study_percent": s.percent,
             "study_percent_elsewhere": s.elsewhere,
+            "here_percent_of_work": of_work(p, s).and_then(|w| w.0),
+            "study_percent_of_work": of_work(p, s).map(|w| w.1),
         })).collect::<Vec<_>>(),
         "remarks": remarks(report),
     })

@@ -23,6 +23,8 @@ pub fn sums(c: &Closure) -> Value {
         "clamped": c.clamped,
         "without_return": c.no_return,
         "interrupts_ns": c.irq_ns,
+        "self_ns": c.own_ns,
+        "self_in_tasks_ns": c.task_own_ns,
         "first_violations": c.examples,
     })
 }

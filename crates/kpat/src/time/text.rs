@@ -59,6 +59,12 @@ fn head(report: &TimeReport) -> Pairs {
     let mut pairs = Pairs::new();
     pairs.add("packets", count(report.groups.iter().map(|g| g.packets).sum()));
     pairs.line("sums", sums(&report.closure));
+    let c = &report.closure;
+    if c.task_own_ns > 0 {
+        let share = percent(c.task_own_ns.unsigned_abs(), c.own_ns.unsigned_abs());
+        let words = format!("not recorded; {share} of the self time is of tasks, which may have slept in it");
+        pairs.add("preemption", words);
+    }
     let own: i64 = report.groups.iter().flat_map(|g| &g.functions).map(|f| f.own.sum()).sum();
     let cost: i64 = report.groups.iter().flat_map(|g| &g.functions).map(|f| f.cost_own_ns).sum();
     let clamped: u64 = report.groups.iter().flat_map(|g| &g.functions).map(|f| f.clamped).sum();
