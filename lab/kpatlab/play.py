@@ -111,14 +111,10 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
         for c in s.traffic:
             facts["commands"][c["name"]] = traffic(c, net, out, prefix)
         lap("traffic")
-<<<<<<< HEAD
-        if recorder:
+        if recorders:
             facts["recorded_wall_ns"][1] = time.time_ns()
-            facts["record_rc"] = recorder.stop(60)
-=======
         for recorder in recorders:
             facts.setdefault("records", {})[recorder.name] = recorder.stop(60)
->>>>>>> 24c4643 (devices: frames list who sent and who received; one recording twice is refused; three recordings in the lab)
             if recorder.file != recorder.kept and recorder.file.exists():
                 shutil.move(recorder.file, recorder.kept)
             lap("record_end")
