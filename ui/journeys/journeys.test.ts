@@ -97,6 +97,15 @@ describe("packets", () => {
     await done(page);
   });
 
+  test("a link opens in a second tab", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    const second = await page.context().newPage();
+    await second.goto(`${router.origin}/#/time`);
+    await second.getByText(/of the packets are explained/).waitFor();
+    await done(page);
+  });
+
   test("sorted by path time, the longest comes first", async () => {
     const page = await world.open(router);
     await rows(page).first().waitFor();

@@ -55,12 +55,35 @@ export function address(path: string, params: Params): string {
 
 const TOKEN = "kpat-token";
 
-/** Takes the token out of the address, where `kpat view` put it, so that it is in no link and no history. */
-export function takeToken(): void {
+/** How long a new tab waits for an older one of the same service to pass the token on. */
+const NEIGHBOUR_MS = 250;
+
+/**
+ * Takes the token out of the address, where `kpat view` put it, so that it is in no link and no history. A tab that was
+ * opened by a link has none and asks the other tabs of this origin, which nobody else can hear.
+ */
+export async function takeToken(): Promise<void> {
   const found = /^#token=([\w-]+)$/.exec(location.hash);
-  if (!found) return;
-  sessionStorage.setItem(TOKEN, found[1]!);
-  history.replaceState(null, "", location.pathname);
+  if (found) {
+    sessionStorage.setItem(TOKEN, found[1]!);
+    history.replaceState(null, "", location.pathname);
+  }
+  const tabs = new BroadcastChannel(TOKEN);
+  if (!sessionStorage.getItem(TOKEN)) {
+    await new Promise<void>((heard) => {
+      setTimeout(heard, NEIGHBOUR_MS);
+      tabs.onmessage = (e: MessageEvent<{ token?: string }>) => {
+        if (!e.data.token) return;
+        sessionStorage.setItem(TOKEN, e.data.token);
+        heard();
+      };
+      tabs.postMessage({});
+    });
+  }
+  tabs.onmessage = (e: MessageEvent<{ token?: string }>) => {
+    const token = sessionStorage.getItem(TOKEN);
+    if (token && !e.data.token) tabs.postMessage({ token });
+  };
 }
 
 function headers(): Record<string, string> {

@@ -9,8 +9,8 @@ import { followAddress, place } from "../base/place.ts";
 import { followTheme } from "../base/theme.ts";
 import { Frame } from "./frame.tsx";
 
-takeToken();
 followTheme();
+const token = takeToken();
 followAddress();
 let opened: string | null | undefined;
 effect(() => {
@@ -18,6 +18,6 @@ effect(() => {
   if (device === opened) return;
   opened = device;
   asked.value = device;
-  void openLog();
+  void token.then(openLog);
 });
 render(<Frame />, document.getElementById("app")!);

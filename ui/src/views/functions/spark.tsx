@@ -5,6 +5,9 @@ import type { FunctionRow } from "../../api/types.ts";
 import { count, shortSpan } from "../../base/units.ts";
 import { bucketsOf } from "./model.ts";
 
+/** Room for a label under the axis, in pixels. */
+const LABEL = 52;
+
 interface Props {
   row: FunctionRow;
   range: [number, number];
@@ -35,9 +38,9 @@ export function Spark({ row, range, width, height, large }: Props): JSX.Element 
       {row.median !== null && <line x1={at(row.median)} x2={at(row.median)} y1={0} y2={tall} class="spark-median" />}
       {large &&
         Array.from({ length: high - low + 1 }, (_, i) => low + i)
-          .filter((p) => (p - low) % Math.max(1, Math.ceil((high - low) / 6)) === 0)
+          .filter((p) => (p - low) % Math.ceil(LABEL / step) === 0)
           .map((p) => (
-            <text key={p} x={(p - low) * step} y={height - 3} text-anchor={p === low ? "start" : p === high ? "end" : "middle"}>
+            <text key={p} x={(p - low) * step} y={height - 3} text-anchor={p === low ? "start" : (high - p) * step < LABEL / 2 ? "end" : "middle"}>
               {shortSpan(2 ** p)}
             </text>
           ))}

@@ -226,6 +226,25 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
         g.fillText(words, (x0 + x1) / 2 - half, (y0 + y1) / 2);
       }
     }
+    // Events: a drop is where the packet's way ends.
+    for (const e of packet.events) {
+      const at = x(e.t);
+      if (at < GUTTER || at > w) continue;
+      const isDrop = /drop/.test(e.kind);
+      g.strokeStyle = g.fillStyle = color(isDrop ? "drop" : "wire");
+      g.setLineDash([3, 3]);
+      g.beginPath();
+      g.moveTo(at, AXIS);
+      g.lineTo(at, h);
+      g.stroke();
+      g.setLineDash([]);
+      g.lineWidth = 2;
+      g.beginPath();
+      if (isDrop) (g.moveTo(at - 4, AXIS - 9), g.lineTo(at + 4, AXIS - 1), g.moveTo(at + 4, AXIS - 9), g.lineTo(at - 4, AXIS - 1));
+      else (g.moveTo(at, AXIS - 10), g.lineTo(at + 4, AXIS - 5), g.lineTo(at, AXIS), g.lineTo(at - 4, AXIS - 5), g.closePath());
+      g.stroke();
+      g.lineWidth = 1;
+    }
     // Losses while the packet lived: over the axis, so that what is there can still be read.
     for (const l of packet.losses) hatch(g, Math.max(GUTTER, x(l.from)), 0, Math.max(2, Math.min(w, x(l.to)) - Math.max(GUTTER, x(l.from))), AXIS - 4, color("loss"));
     g.restore();
@@ -325,6 +344,8 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       for (const [i, f] of wires.entries())
         if (wireRow.current[i] === Math.floor((py - wireTop) / WIRE) && (Math.abs(xOf(f.t!) - px) < 8 || (px >= xOf(f.t! - f.bound_ns) && px <= xOf(f.t! + f.bound_ns))))
           return { lines: [`frame ${f.number} of ${seen(f.capture)}, ${seen(f.side)}`, `at ${span(f.t! - packet.row.t)} ± ${span(f.bound_ns)}`, `${sure(f.confidence)} sure, by ${seen(f.key)}`] };
+    if (py < AXIS)
+      for (const e of packet.events) if (Math.abs(xOf(e.t) - px) < 6) return { lines: [seen(e.kind), seen(e.words), `at ${span(e.t - packet.row.t)}`] };
     if (py >= AXIS && py < AXIS + LANE)
       for (const s of packet.segments)
         if (px >= xOf(s.from) && px <= xOf(s.to)) return { lines: [s.label + (s.wait ? " (wait)" : ""), span(s.to - s.from)] };
