@@ -11,7 +11,8 @@ from . import look, numbers
 
 def judge(x: dict, logs: dict, out: Path, facts: dict, lost: int) -> tuple[bool, str, dict]:
     """Whether every numbered frame went from one device into the other, in words and in figures."""
-    frames = numbers.read({**x, "numbers": x["crossed"]}, out, facts)
+    since, until = facts.get("recorded_wall_ns", (0, 1 << 63))
+    frames = [f for f in numbers.read({**x, "numbers": x["crossed"]}, out, facts) if since <= f["ns"] <= until]
     told = {(f["capture"], f["number"]): f["crossings"] for f in look.crossings(out / "run.kpat")}
     sender, receiver = logs[x["from"]], logs[x["to"]]
     slack = int(x.get("slack_ms", numbers.SLACK_MS) * 1e6)
