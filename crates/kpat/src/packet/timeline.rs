@@ -2,8 +2,8 @@
 //! wire, an event, a change of headers), each hung where it belongs.
 //!
 //! Work that cut in on the same CPU is hung into the call that it cut into. A frame is placed where it can have been: a
-//! received one not after the kernel knew it, a transmitted one not before the kernel gave it away, whatever the
-//! estimate within its bound says; the time shown is the estimate.
+//! received one not after the kernel knew it, a transmitted one not before the kernel gave it away, as far as the estimate's
+//! bound lets it; the time shown is the estimate. (A tap on the device itself sees a packet before the device gets it.)
 
 use kpat_analysis::query::{CallNode, EventOfPacket, FrameOfPacket, Handover, side};
 use kpat_store::tables::{CallRow, LineageRow};
@@ -146,15 +146,14 @@ impl<'a> Timeline<'a> {
     pub fn frame(&mut self, frame: &'a FrameOfPacket) {
         let kernel = frame.association.kernel_ns;
         let shown = frame.frame.boot_ns.unwrap_or(kernel);
-        match frame.association.side {
-            side::RECEIVED => {
-                // Before the call that first knew it, not inside.
-                let at = shown.min(kernel.saturating_sub(1));
-                self.hang(at, shown, What::Frame(frame));
-            }
-            side::TRANSMITTED => self.hang(shown.max(kernel), shown, What::Frame(frame)),
-            _ => self.hang(shown, shown, What::Frame(frame)),
-        }
+        // Before the call that first knew it, not inside.
+        let at = match frame.association.side {
+            side::RECEIVED => shown.min(kernel.saturating_sub(1)),
+            side::TRANSMITTED => shown.max(kernel),
+            _ => shown,
+        };
+        let certain = frame.association.bound_ns.max(0) < shown.abs_diff(at).try_into().unwrap_or(i64::MAX);
+        self.hang(if certain { shown } else { at }, shown, What::Frame(frame));
     }
 
     pub fn moment(&mut self, at: i64, what: What<'a>) {
