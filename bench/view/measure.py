@@ -28,7 +28,7 @@ class Service:
     def __init__(self, kpat, log):
         self.started = time.monotonic()
         self.process = subprocess.Popen([kpat, "view", "--no-open", log], stdout=subprocess.PIPE, text=True)
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/#token=(\w+)", self.process.stdout.readline())
+        found = re.match(r"[^#]*:(\d+)/#token=(\w+)", self.process.stdout.readline())
         self.port, self.token = int(found[1]), found[2]
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port)
 

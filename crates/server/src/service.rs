@@ -211,8 +211,10 @@ impl Service {
         let old = self.opened();
         let mut opened = Opened::open(log, old.other.clone())?;
         opened.name.clone_from(&old.name);
+        // Read before anybody asks, so that the page does not see its list come in two steps.
         if let Some(first) = opened.devices.first() {
-            self.load(first);
+            first.load(|| ());
+            let _ = first.catalog(&mut |_, _| true);
         }
         *self.opened.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(opened);
         self.tell();

@@ -1,5 +1,7 @@
 //! A recording that goes on: the page gets what is there, then the rest, and nothing is left behind.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../../kpat/tests/fixture/mod.rs"]
 #[allow(dead_code)]
 mod fixture;

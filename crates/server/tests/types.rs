@@ -1,5 +1,7 @@
 //! `ui/src/api/types.ts` says what the service answers. `UPDATE_TYPES=1` writes it anew.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::path::Path;
 
 #[test]
