@@ -223,6 +223,23 @@ describe("phases, time, events", () => {
   });
 });
 
+describe("a recording that goes on", () => {
+  test("is followed, and what was chosen stays", async () => {
+    const service = await world.view(await world.recording(14));
+    const page = await world.open(service);
+    await page.getByText("live", { exact: true }).waitFor();
+    await rows(page).first().waitFor();
+    await rows(page).first().click();
+    const heading = page.getByRole("heading", { name: /^Packet \d+$/ });
+    const chosen = await heading.innerText();
+    const before = await total(page);
+    await page.waitForFunction((n) => Number(document.querySelector("[role=grid][aria-label=Packets]")?.getAttribute("aria-rowcount")) - 1 > n, before, { timeout: 20_000 });
+    assert.equal(await heading.innerText(), chosen);
+    await done(page);
+    service.end();
+  });
+});
+
 describe("keys, eyes, colours", () => {
   test("everything by keyboard", async () => {
     const page = await world.open(router);
@@ -269,8 +286,15 @@ describe("keys, eyes, colours", () => {
       await page.getByRole("grid", { name: "Calls of this packet" }).waitFor();
       // A script tag is against the page's policy: the check comes in over the debugging connection.
       await page.evaluate(axe);
-      for (const view of VIEWS) {
-        await go(page, view);
+      for (const view of [...VIEWS, "Functions, Flame graph", "Functions, Compared with", "Packets, nothing"]) {
+        const [title, more] = view.split(", ");
+        await go(page, title!);
+        if (title === "Functions" && more) await page.getByRole("tab", { name: more }).click();
+        if (more === "nothing") {
+          await filter(page).fill("udp and arp");
+          await filter(page).press("Enter");
+          await page.getByText("No packet fits this filter").waitFor();
+        }
         await page.waitForTimeout(250);
         const faults = await page.evaluate(async () => {
           const axe = (globalThis as unknown as { axe: { run: (root: Document) => Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }> } }).axe;

@@ -29,6 +29,8 @@ export class World {
   private readonly running: ChildProcess[] = [];
   private readonly undo: (() => void)[] = [];
   browser!: Browser;
+  /** Namespaces of whoever sends, and of the device under test. */
+  private namespaces: [string, string] | null = null;
 
   async begin(): Promise<void> {
     for (const [program, remedy] of [[KPAT, "make"], [SYNTH, "cargo build --release --examples"], [CHROMIUM, "scripts/setup test"]] as const)
@@ -57,8 +59,9 @@ export class World {
     return log;
   }
 
-  /** A log of this kernel: pings by a process with a strange name, and datagrams that nobody wants. */
-  recorded(): string {
+  /** Two namespaces with a wire between them. */
+  private hosts(): [string, string] {
+    if (this.namespaces) return this.namespaces;
     const [a, b] = [`kpat-ja-${process.pid}`, `kpat-jb-${process.pid}`];
     const ip = (...args: string[]) => execFileSync("ip", args, { stdio: "pipe" });
     for (const ns of [a, b]) {
@@ -71,6 +74,13 @@ export class World {
     ip("-n", b, "addr", "add", "10.77.1.2/24", "dev", "v1");
     ip("-n", a, "link", "set", "v0", "up");
     ip("-n", b, "link", "set", "v1", "up");
+    this.namespaces = [a, b];
+    return this.namespaces;
+  }
+
+  /** A log of this kernel: pings by a process with a strange name, and datagrams that nobody wants. */
+  recorded(): string {
+    const [a, b] = this.hosts();
     const strange = join(this.dir, "bin");
     mkdirSync(strange);
     symlinkSync(execFileSync("sh", ["-c", "command -v ping"], { encoding: "utf8" }).trim(), join(strange, COMM));
@@ -82,6 +92,23 @@ export class World {
     const joined = join(this.dir, "recorded.kpat");
     execFileSync(KPAT, ["-q", "integrate", log, "-o", joined], { stdio: "pipe" });
     return joined;
+  }
+
+  /** A recording that goes on for some seconds, with five pings a second; ready when its file is there. */
+  async recording(seconds: number): Promise<string> {
+    const [a, b] = this.hosts();
+    const log = join(this.dir, "live.kbl");
+    const traffic = ["ip", "netns", "exec", a, "ping", "-n", "-q", "-i", "0.2", "-w", String(seconds), "10.77.1.2"];
+    const child = spawn(KPAT, ["-q", "record", "-o", log, "--netns", b, "--", ...traffic], { stdio: ["ignore", "ignore", "pipe"] });
+    this.running.push(child);
+    let said = "";
+    child.stderr.on("data", (d: Buffer) => (said += d.toString()));
+    const until = Date.now() + 20_000;
+    while (!existsSync(log)) {
+      if (child.exitCode !== null || Date.now() > until) throw new Error(`kpat record did not begin: ${said}`);
+      await new Promise((again) => setTimeout(again, 50));
+    }
+    return log;
   }
 
   /** `kpat view`, ready to be asked. */

@@ -10,6 +10,8 @@ import { Canvas, type Pen } from "./canvas.tsx";
 
 const LEAST_PIXELS = 4;
 const AXIS = 14;
+/** Room at both ends, so that no mark is cut. */
+const END = 5;
 
 /** Diagonal lines: time of which the log knows less than it should. */
 export function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, color: string): void {
@@ -41,30 +43,30 @@ export function Strip({ data, chosen, onChoose, mark }: Props): JSX.Element {
   const hover = useSignal<number | null>(null);
   const width = useSignal(1);
   const n = data.bins.packets.length;
-  const scale = () => new Scale(data.from, data.to, 0, width.peek());
+  const scale = () => new Scale(data.from, data.to, END, width.peek() - END);
   const binWidth = (data.to - data.from) / Math.max(1, n);
 
   const paint = ({ g, width: w, height, color }: Pen) => {
     width.value = w;
-    const s = new Scale(data.from, data.to, 0, w);
+    const s = new Scale(data.from, data.to, END, w - END);
     const tall = height - AXIS;
     const most = Math.max(1, ...data.bins.packets);
     // A root scale: one packet is still seen beside a burst of thousands.
     const up = (v: number) => (v ? Math.max(2, Math.sqrt(v / most) * (tall - 6)) : 0);
     g.clearRect(0, 0, w, height);
-    const step = w / n;
+    const step = (w - 2 * END) / n;
     for (let i = 0; i < n; i++) {
-      if (data.bins.lost[i]) hatch(g, i * step, 0, step + 0.5, tall, color("loss"));
+      if (data.bins.lost[i]) hatch(g, END + i * step, 0, step + 0.5, tall, color("loss"));
     }
     g.fillStyle = color("density");
     for (let i = 0; i < n; i++) {
       const h = up(data.bins.packets[i]!);
-      if (h) g.fillRect(i * step, tall - h, Math.max(1, step - (step > 4 ? 1 : 0)), h);
+      if (h) g.fillRect(END + i * step, tall - h, Math.max(1, step - (step > 4 ? 1 : 0)), h);
     }
     // A mark stands for all within its own width.
     let [cross, again] = [-Infinity, -Infinity];
     for (let i = 0; i < n; i++) {
-      const x = i * step + step / 2;
+      const x = END + i * step + step / 2;
       if (data.bins.retransmissions[i] && x - again >= 4) {
         again = x;
         g.fillStyle = color("retransmission");
