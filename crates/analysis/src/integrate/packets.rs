@@ -177,11 +177,10 @@ impl Live {
         });
         if dropped {
             verdict::DROPPED
-        } else if read || queued {
-            verdict::DELIVERED
         } else if self.whole_again_at != i64::MIN && after_sent(self.whole_again_at) {
+            // Its bytes may be read one by one later: the datagram is what is delivered then.
             verdict::TRANSFORMED
-        } else if self.roles & LOCAL_IN != 0 && after_sent(self.local_in_at) {
+        } else if read || queued || (self.roles & LOCAL_IN != 0 && after_sent(self.local_in_at)) {
             verdict::DELIVERED
         } else if hopped.is_some_and(|h| self.free_at >= h) && self.drop.is_none() && !self.transformed {
             // Came over a virtual link, was neither sent on nor dropped, and is gone: somebody there took it.

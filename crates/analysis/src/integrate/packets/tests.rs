@@ -32,6 +32,12 @@ fn the_verdict_is_of_where_the_packet_ended() {
     };
     assert_eq!(then(2), verdict::DELIVERED, "another clone");
     assert_eq!(then(6), verdict::DROPPED, "refused by the socket");
+    let put_together = hopped(|p| {
+        to_socket(p);
+        p.roles |= SOCK_READ;
+        p.whole_again_at = 29;
+    });
+    assert_eq!(put_together, verdict::TRANSFORMED, "read as a part of the whole");
     let by_sniffer = hopped(|p| (p.taps, p.drop) = (vec![(25, 35)], Some((30, 2))));
     assert_eq!(by_sniffer, verdict::SENT);
 }
