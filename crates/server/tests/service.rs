@@ -2,94 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod asking;
 #[path = "../../kpat/tests/fixture/mod.rs"]
 #[allow(dead_code)]
 mod fixture;
 
+use asking::{Running, send, serve};
 use fixture::{Folder, integrated};
-use kpat_server::{Service, Start};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-struct Running {
-    service: Arc<Service>,
-    port: u16,
-    token: String,
-    _folder: Folder,
-}
-
-fn start(name: &str) -> Running {
+/// The fixture's log, served and compared with itself; the folder goes at the end.
+fn start(name: &str) -> (Running, Folder) {
     let folder = Folder::new(&format!("server-{name}"));
     let log = integrated(&folder);
-    let service = Service::start(&Start { compare: Some(log.clone()), log, port: 0 }).unwrap();
-    let address = service.address();
-    let (rest, token) = address.split_once("/#token=").unwrap();
-    let port = rest.strip_prefix("http://127.0.0.1:").unwrap().parse().unwrap();
-    let token = token.to_owned();
-    let answering = Arc::clone(&service);
-    std::thread::spawn(move || answering.run());
-    Running { service, port, token, _folder: folder }
-}
-
-/// Status, head and body.
-fn send(port: u16, request: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut all = Vec::new();
-    stream.read_to_end(&mut all).unwrap();
-    let text = String::from_utf8(all).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
-    let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    (status, head.to_owned(), if chunked { whole(body) } else { body.to_owned() })
-}
-
-fn whole(mut chunked: &str) -> String {
-    let mut out = String::new();
-    while let Some((len, rest)) = chunked.split_once("\r\n") {
-        let len = usize::from_str_radix(len, 16).unwrap();
-        out.push_str(&rest[..len]);
-        chunked = rest[len..].trim_start_matches("\r\n");
-    }
-    out
-}
-
-impl Running {
-    fn get(&self, target: &str, more: &str) -> (u16, String, String) {
-        let port = self.port;
-        send(
-            port,
-            &format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{more}\r\n"),
-        )
-    }
-
-    /// The last line of an answer.
-    fn line(&self, target: &str) -> Value {
-        let (status, head, body) = self.get(target, &format!("X-Kpat-Token: {}\r\n", self.token));
-        assert_eq!(status, 200, "{target}: {head} {body}");
-        assert!(head.contains("application/x-ndjson"), "{head}");
-        let lines: Vec<Value> = body.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-        for step in &lines[..lines.len() - 1] {
-            assert!(step["progress"].as_f64().is_some_and(|p| (0.0..=1.0).contains(&p)), "{step}");
-        }
-        lines.last().cloned().unwrap()
-    }
-
-    fn ask(&self, target: &str) -> Value {
-        let line = self.line(target);
-        assert!(line["error"].is_null(), "{target}: {line}");
-        line["result"].clone()
-    }
-
-    fn error(&self, target: &str) -> Value {
-        let line = self.line(target);
-        assert!(line["result"].is_null(), "{target}: {line}");
-        line["error"].clone()
-    }
+    (serve(&log, Some(&log)), folder)
 }
 
 /// Percent signs for everything that is not plain.
@@ -101,7 +30,7 @@ fn coded(text: &str) -> String {
 
 #[test]
 fn every_question_has_its_answer() {
-    let s = start("all");
+    let (s, _folder) = start("all");
     let info = s.ask("/api/info");
     assert_eq!((&info["name"], &info["host"]), (&"x.kpat".into(), &"router".into()));
     assert_eq!(info["counts"]["packets"], 4);
@@ -249,7 +178,7 @@ fn every_question_has_its_answer() {
 
 #[test]
 fn what_cannot_be_answered_is_said() {
-    let s = start("errors");
+    let (s, _folder) = start("errors");
     let e = s.error(&format!("/api/packets?where={}", coded("'ü🦀' port htp")));
     assert_eq!(e["at"], serde_json::json!({ "from": 11, "to": 14 }), "{e}");
     for target in
@@ -279,7 +208,7 @@ fn what_cannot_be_answered_is_said() {
 
 #[test]
 fn who_may_not_ask_learns_nothing() {
-    let s = start("guard");
+    let (s, _folder) = start("guard");
     let (port, token) = (s.port, &s.token);
     let named = format!("X-Kpat-Token: {token}\r\n");
     assert_eq!(s.get("/api/info", "").0, 403);
@@ -325,7 +254,7 @@ fn who_may_not_ask_learns_nothing() {
 
 #[test]
 fn news_are_told_and_the_log_may_be_another() {
-    let s = start("news");
+    let (s, _folder) = start("news");
     let mut stream = TcpStream::connect(("127.0.0.1", s.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let request =
@@ -353,7 +282,7 @@ fn news_are_told_and_the_log_may_be_another() {
 /// A connection carries many questions, and one that is left frees its thread.
 #[test]
 fn connections_stay_and_may_be_left() {
-    let s = start("stay");
+    let (s, _folder) = start("stay");
     let mut stream = TcpStream::connect(("127.0.0.1", s.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let one =

@@ -140,19 +140,31 @@ impl Store {
     ///
     /// Errors: [`Error::NoSuchFunction`] with the nearest name.
     pub fn function(&self, name: &str, filter: &CallFilter) -> Result<FunctionDetail> {
-        self.calls_of_function(self.find_function(name)?.clone(), filter)
+        self.calls_of_function(self.find_function(name)?.clone(), filter, &mut |_, _| true)
     }
 
-    /// As [`Store::function`], by `func_id`.
-    pub fn function_by_id(&self, func_id: i32, filter: &CallFilter) -> Result<FunctionDetail> {
+    /// As [`Store::function`], by `func_id`; `progress` is told row groups of calls.
+    ///
+    /// Errors: [`Error::Abandoned`].
+    pub fn function_by_id(
+        &self,
+        func_id: i32,
+        filter: &CallFilter,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<FunctionDetail> {
         let known = usize::try_from(func_id).ok().and_then(|i| self.functions.get(i));
         let Some(function) = known.filter(|f| !f.name.is_empty()) else {
             return Err(Error::NoSuchFunction { name: format!("number {func_id}"), nearest: None });
         };
-        self.calls_of_function(function.clone(), filter)
+        self.calls_of_function(function.clone(), filter, progress)
     }
 
-    fn calls_of_function(&self, function: FunctionRow, filter: &CallFilter) -> Result<FunctionDetail> {
+    fn calls_of_function(
+        &self,
+        function: FunctionRow,
+        filter: &CallFilter,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<FunctionDetail> {
         let func = i64::from(function.func_id);
         let durations = self.table::<DurationRow>()?.rows_equal::<DurationRow>("func_id", &[func])?;
         let calls = self.table::<CallRow>()?;
@@ -181,7 +193,10 @@ impl Store {
         let order = move |c: &(i64, usize, u32)| (if longest { -c.0 } else { 0 }, c.1, c.2);
         let mut packets: Set<i64> = Set::default();
         let mut total = 0;
-        for i in &index {
+        for (done, i) in (0..).zip(&index) {
+            if !progress(done, index.len() as u64) {
+                return Err(Error::Abandoned);
+            }
             // Of equally long calls the earlier one stands first.
             let best_here = order(&(i.max_ns.unwrap_or(-1), i.row_group as usize, 0));
             let full = filter.limit > 0 && best.len() >= filter.limit;

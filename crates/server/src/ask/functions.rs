@@ -151,10 +151,8 @@ pub fn function(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<FunctionDetail>
         longest_first: !ask.flag("by_time"),
         packets: ask.ids(progress)?,
     };
-    if !progress("reading calls", 0, 1) {
-        return Err(Failure::Left);
-    }
-    let detail = log.store.function_by_id(id, &filter)?;
+    let detail =
+        log.store.function_by_id(id, &filter, &mut |done, parts| progress("reading calls", done, parts))?;
     let flame = log.flame()?;
     let (callers, callees) = flame.neighbours(id);
     let mut of = HashMap::from([(
