@@ -50,6 +50,22 @@ impl Life {
     }
 }
 
+impl Life {
+    /// A packet with its calls in any order, for what needs no own times.
+    pub fn of_calls(packet: &PacketRow, mut rows: Vec<CallRow>) -> Life {
+        rows.sort_unstable_by_key(|c| (c.entry_ns, c.call_id));
+        let brief = Brief {
+            packet_id: packet.packet_id,
+            first_ns: packet.first_ns,
+            last_ns: packet.last_ns,
+            verdict: packet.verdict,
+            group: 0,
+            expected: rows.len() as u32,
+        };
+        Life { brief, rows, pieces: Vec::new(), below: Vec::new() }
+    }
+}
+
 /// Group of calls without a known packet.
 pub(crate) const NO_PACKET: u32 = u32::MAX;
 

@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::hash::Set;
 use crate::query::{Store, verdict};
 use fields::Get;
+use std::fmt::Write as _;
 use std::ops::{Range, RangeInclusive};
 use tree::{Expr, Like, Net};
 
@@ -196,10 +197,37 @@ fn functions(store: &Store, like: &[Like], progress: &mut dyn FnMut(u64, u64) ->
 
 fn mentions(e: &Entry, names: &Names, text: &str) -> bool {
     let has = |s: &str| s.to_lowercase().contains(text);
-    [e.addr(flag::SRC, e.src), e.addr(flag::DST, e.dst)].into_iter().flatten().any(|a| has(&a.to_string()))
-        || (e.is_packet() && has(verdict::name(i32::from(e.verdict))))
+    let mut line = Line { bytes: [0; 48], len: 0 };
+    // Addresses and verdicts have no upper case, and there are many of them.
+    let mut in_addr = |a: std::net::IpAddr| {
+        line.len = 0;
+        write!(line, "{a}").is_ok() && line.text().contains(text)
+    };
+    [e.addr(flag::SRC, e.src), e.addr(flag::DST, e.dst)].into_iter().flatten().any(&mut in_addr)
+        || (e.is_packet() && verdict::name(i32::from(e.verdict)).contains(text))
         || names.drop_of(e).is_some_and(has)
         || names.process_of(e).is_some_and(has)
+}
+
+/// Room for an address as text.
+struct Line {
+    bytes: [u8; 48],
+    len: usize,
+}
+
+impl Line {
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Write for Line {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        let end = self.len + s.len();
+        self.bytes.get_mut(self.len..end).ok_or(std::fmt::Error)?.copy_from_slice(s.as_bytes());
+        self.len = end;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -17,10 +17,10 @@ use crate::Parts;
 use crate::error::Result;
 use crate::hash::{Map, Set};
 use crate::lives::{Asked, Life, walk};
-use crate::query::{PacketFilter, Store};
+use crate::query::{CallNode, PacketDetail, PacketFilter, Store};
 use crate::time::Spread;
 use boundaries::{LogFacts, Marks};
-use kpat_store::tables::{DeviceRow, PacketRow};
+use kpat_store::tables::{CallRow, DeviceRow, PacketRow};
 use std::collections::BTreeMap;
 
 /// One phase of one kind of passage.
@@ -179,6 +179,20 @@ pub fn way(store: &Store, packet: i64, boundaries: &Boundaries) -> Result<Way> {
     })?;
     let count = store.table::<PacketRow>()?.rows();
     found.ok_or(crate::Error::NoSuchPacket { id: packet, count })
+}
+
+/// The way of a packet whose calls are known already.
+pub fn way_of(store: &Store, detail: &PacketDetail, boundaries: &Boundaries) -> Result<Way> {
+    let mut rows: Vec<CallRow> = Vec::new();
+    let mut todo: Vec<&CallNode> = detail.calls.iter().collect();
+    while let Some(node) = todo.pop() {
+        todo.extend(&node.children);
+        rows.push(node.call.clone());
+    }
+    let life = Life::of_calls(&detail.packet, rows);
+    let segments = Cutting::new(store, boundaries)?.way(&life);
+    let passages = cut::passages(&segments, life.brief.verdict);
+    Ok(Way { packet_id: detail.packet.packet_id, segments, passages })
 }
 
 /// The ways of these packets (sorted), in no order.

@@ -13,7 +13,7 @@ use crate::open::Log;
 use kpat_analysis::catalog::Catalog;
 use kpat_analysis::devices::Several;
 use kpat_analysis::layers::{Layer as Fields, matched, of_footprint, of_frame};
-use kpat_analysis::phases::{Boundaries, way};
+use kpat_analysis::phases::{Boundaries, way_of};
 use kpat_analysis::query::{CallNode, PacketDetail, call_flag, event_kind, match_key, side};
 use kpat_model::LineageKind;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
         }
     };
     let (calls, handovers) = calls(log, &detail.calls);
-    let way = way(&log.store, id, &Boundaries::default())?;
+    let way = way_of(&log.store, &detail, &Boundaries::default())?;
     Ok(Packet {
         row: shown,
         layers: layers(&detail),
