@@ -24,6 +24,8 @@ export function FilterBar(p: Props): JSX.Element {
   const wrong = useSignal<{ words: string; span: Span | null; of: string } | null>(null);
   const open = useSignal(false);
   const field = useRef<HTMLInputElement>(null);
+  /** Found right when it was last checked: Enter need not ask again. */
+  const right = useRef<string | null>(null);
   const asking = useRef<AbortController | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
 
@@ -40,7 +42,8 @@ export function FilterBar(p: Props): JSX.Element {
       return true;
     }
     try {
-      await ask("check", { where });
+      if (right.current !== where) await ask("check", { where });
+      right.current = where;
       if (text.peek() === where) wrong.value = null;
       return true;
     } catch (e) {

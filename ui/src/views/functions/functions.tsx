@@ -83,6 +83,7 @@ function Whole(): JSX.Element {
   const compare = log.value?.compare ?? null;
   const tabs: [Tab, string][] = [["table", "Table"], ["flame", "Flame graph"], ...(compare !== null ? [["compare", `Compared with ${compare}`] as [Tab, string]] : [])];
   const cost = question.state.value.value?.probe_cost_ns ?? null;
+  const moments = !!question.state.value.value?.rows.length && question.state.value.value.rows.every((r) => r.median === null);
   const main = (
     <div class="functions-main">
       {tab.value === "table" ? (
@@ -122,7 +123,8 @@ function Whole(): JSX.Element {
           </>
         )}
         <span class="spring" />
-        {cost !== null && tab.value === "table" && <span class="muted" title="Contained in all times here; kpat time --subtract-cost estimates without it">probes cost about {span(cost)} a run</span>}
+        {moments && tab.value === "table" && <span class="muted">only tracepoints were recorded: moments, without a duration</span>}
+        {cost !== null && !moments && tab.value === "table" && <span class="muted" title="Contained in all times here; kpat time --subtract-cost estimates without it">probes cost about {span(cost)} a run</span>}
       </div>
       <div class="functions-body">
         <Split name="function" direction="row" start={0.58} first={main} second={place.value.func !== null && tab.value !== "compare" ? <Detail id={place.value.func} thresholds={thresholds} /> : null} />
