@@ -208,7 +208,13 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 
 	if (roles & KP_ROLE_EXPAND) {
 		head = arg ? kread_ptr((struct sk_buff *)arg, head) : 0;
-		if (head && !packet_find(head) && packet_insert(head, id, bpf_ktime_get_boot_ns()))
+		e = head ? packet_find(head) : NULL;
+		/* whoever is known by a buffer that is fresh has gone unseen */
+		if (e && e->id != id) {
+			packet_forget(e);
+			e = NULL;
+		}
+		if (head && !e && packet_insert(head, id, bpf_ktime_get_boot_ns()))
 			log_lineage(KP_LIN_REALLOC, id, id);
 		return id;
 	}
