@@ -201,7 +201,7 @@ mod tests {
             wall += 1_000_000 + below(200_000);
             let at = wall + offset - 2_000 - below(3_000);
             let side = Side::Transmitted;
-            sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 50_000, side, device: 0 });
+            sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 50_000, side, devices: 0 });
             if i >= 40 && i != 300 {
                 let side = Side::Unknown;
                 frames.push(Frame {

@@ -214,7 +214,7 @@ mod tests {
                     first: at,
                     last: at + 1_000_000,
                     side,
-                    device: 0,
+                    devices: 0,
                 });
             }
             if below(5) > 0 {
@@ -293,7 +293,7 @@ mod tests {
         let at = |i: u64| i as i64 * 1_000_000;
         let sightings: Vec<Sighting> = (0..3_000u64)
             .filter(|i| i % 7 != 3)
-            .map(|i| Sighting { keys, packet: i, at: at(i), first: at(i), last, side, device: 0 })
+            .map(|i| Sighting { keys, packet: i, at: at(i), first: at(i), last, side, devices: 0 })
             .collect();
         let frames: Vec<Frame> = (0..3_000u64)
             .filter(|i| i % 11 != 5)

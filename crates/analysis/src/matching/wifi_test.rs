@@ -53,7 +53,7 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
         let keys = Keys::of(&print).unwrap();
         assert_eq!(keys.kind, match_key::WIFI);
         let side = if down { Side::Transmitted } else { Side::Received };
-        sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 900_000, side, device: 0 });
+        sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 900_000, side, devices: 0 });
         let delay = if down { 60_000 } else { -60_000 };
         if i % 10 != 3 {
             // The retry bit is not the driver's but the card's to set.

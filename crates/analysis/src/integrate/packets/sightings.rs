@@ -1,12 +1,13 @@
 //! Where and when a packet met the wire, or a device at which a sniffer may sit.
 
-use super::{Live, Print};
+use super::{Live, MAX_PRINTS, Print};
 use crate::matching::{self, Side, Sighting};
 use crate::roles::*;
 
 impl Live {
     pub(super) fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
-        let mut see = |print: Option<&Print>, at: i64, side: Side, device: u64| {
+        let devices = self.devices();
+        let mut see = |print: Option<&Print>, at: i64, side: Side| {
             for keys in print.iter().flat_map(|p| &p.keys) {
                 out.push(Sighting {
                     keys: *keys,
@@ -15,14 +16,14 @@ impl Live {
                     first: self.first,
                     last: self.last,
                     side,
-                    device,
+                    devices,
                 });
             }
         };
         let received = self.was_received();
         let sent = if self.xmits.is_empty() { &self.queued } else { &self.xmits };
         if received && !self.received_by_parent {
-            see(self.print_at(i64::MIN), self.first, Side::Received, self.device_at(self.first));
+            see(self.print_at(i64::MIN), self.first, Side::Received);
             // Receive offload made it longer: it stands for further frames, which the kernel had by then.
             let until = sent.first().map_or(i64::MAX, |s| s.0);
             let mut longest = tcp_len(self.print_at(i64::MIN));
@@ -30,36 +31,36 @@ impl Live {
                 let len = tcp_len(Some(print));
                 if longest.is_some() && len > longest {
                     longest = len;
-                    see(Some(print), print.at, Side::Received, device_of(print));
+                    see(Some(print), print.at, Side::Received);
                 }
             }
         }
-        self.unwrapped().for_each(|(at, print)| see(Some(print), at, Side::Received, device_of(print)));
+        self.unwrapped().for_each(|(at, print)| see(Some(print), at, Side::Received));
         for (i, &(from, to)) in sent.iter().enumerate() {
             let print = self.print_at(to);
-            see(print, from, Side::Transmitted, self.device_at(from));
+            see(print, from, Side::Transmitted);
             // Into another namespace over a virtual link: it is received again.
             let until = sent.get(i + 1).map_or(i64::MAX, |s| s.0);
             let hop = self.received.iter().map(|r| r.0).filter(|&at| at > from && at < until).min();
             if let Some(at) = hop {
                 let there = self.prints.iter().find(|p| p.at >= from && p.at < until && !p.keys.is_empty());
-                see(there.or(print), at, Side::Received, self.device_at(at));
+                see(there.or(print), at, Side::Received);
             }
             // A tunnel's device was given what the wire gets wrapped.
             let inner = self.print_at(from);
             if inner.zip(print).is_some_and(|(a, b)| differs(a, b)) {
-                see(inner, from, Side::Transmitted, 0);
+                see(inner, from, Side::Transmitted);
             }
         }
         if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
-            see(self.print_at(i64::MIN), self.first, Side::Unknown, self.device_at(self.first));
+            see(self.print_at(i64::MIN), self.first, Side::Unknown);
         }
     }
 
-    /// Where it was: by the last record until then that says so, else the first after; 0: none.
-    fn device_at(&self, at: i64) -> u64 {
-        let known = || self.prints.iter().filter(|p| p.ifindex != 0);
-        known().rev().find(|p| p.at <= at).or_else(|| known().next()).map_or(0, device_of)
+    /// Where it was; 0 where not every place was kept.
+    fn devices(&self) -> u64 {
+        let all = || self.prints.iter().fold(0, |all, p| all | matching::device(p.netns, p.ifindex));
+        if self.prints.len() < MAX_PRINTS { all() } else { 0 }
     }
 
     /// Receptions on another device with other headers than at the one before, with nothing sent between: a tunnel was
@@ -71,10 +72,6 @@ impl Live {
             (!sent_between && differs(a, b)).then_some((w[1].0, b))
         })
     }
-}
-
-fn device_of(print: &Print) -> u64 {
-    matching::device(print.netns, print.ifindex)
 }
 
 /// Other headers on another device: a tunnel between them. (Address translation does not change the device.)
