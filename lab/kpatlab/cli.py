@@ -2,6 +2,7 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     a = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # who ends the lab ends its guest
     try:
         return {"fetch": do_fetch, "run": do_run, "exec": do_exec, "build": do_build, "list": do_list}[a.verb](a)
     except Refusal as e:
