@@ -185,8 +185,15 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       const labelAt = Math.max(at + 7, b + 5);
       const words = fitted(g, label, 220);
       const wide = g.measureText(words).width;
-      const left = labelAt + wide > w - 4 ? start - wide - 6 : labelAt;
-      if (free[row]! <= Math.min(start, left)) {
+      // To the right of the bar, else to its left; where the bound is wider than the picture, upon it.
+      const beside = labelAt + wide > w - 4 ? start - wide - 6 : labelAt;
+      const left = beside < GUTTER ? GUTTER + 6 : beside;
+      if (free[row]! <= Math.max(GUTTER, Math.min(start, left))) {
+        if (left !== beside) {
+          g.fillStyle = color("bg");
+          g.fillRect(left - 2, y - 7, wide + 4, 14);
+          g.fillStyle = color("text");
+        }
         g.fillText(words, left, y);
         free[row] = Math.max(b, left + wide) + 8;
       }
@@ -197,6 +204,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
     for (const bar of bars) drawBar(pen, bar, x, lastPixel);
     // Hand-overs: from the call that gave the packet away to the call that took it up.
     const at = new Map(bars.map((b) => [b.call.id, b]));
+    const labels: [left: number, right: number, y: number][] = [];
     for (const o of packet.handovers) {
       const a = o.from_call === null ? undefined : at.get(o.from_call);
       const b = o.to_call === null ? undefined : at.get(o.to_call);
@@ -218,12 +226,17 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       g.fill();
       g.lineWidth = 1;
       const words = x1 - x0 < 24 ? "" : fitted(g, `${o.kind} ${shortSpan(o.wait)}`, Math.max(110, x1 - x0 - 16));
-      if (words) {
-        const half = g.measureText(words).width / 2;
+      const half = g.measureText(words).width / 2 + 2;
+      const [middle, level] = [(x0 + x1) / 2, (y0 + y1) / 2];
+      const free = !labels.some(([l, r, y]) => Math.abs(y - level) < 14 && middle - half < r && middle + half > l);
+      // Within one track the words would cover what stands beside the arrow.
+      const room = Math.abs(y1 - y0) > 20 || x1 - x0 >= half * 2 + 16;
+      if (words && free && room && middle - half > GUTTER) {
+        labels.push([middle - half, middle + half, level]);
         g.fillStyle = color("bg");
-        g.fillRect((x0 + x1) / 2 - half - 2, (y0 + y1) / 2 - 7, half * 2 + 4, 14);
+        g.fillRect(middle - half, level - 7, half * 2, 14);
         g.fillStyle = color("handover");
-        g.fillText(words, (x0 + x1) / 2 - half, (y0 + y1) / 2);
+        g.fillText(words, middle - half + 2, level);
       }
     }
     // Events: a drop is where the packet's way ends.
