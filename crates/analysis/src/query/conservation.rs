@@ -9,6 +9,7 @@ use super::store::Store;
 use super::types::verdict;
 use crate::error::Result;
 use crate::hash::Set;
+use kpat_model::LineageKind;
 use kpat_store::tables::*;
 use kpat_store::{NULL, TableFile};
 use std::collections::BTreeMap;
@@ -212,7 +213,11 @@ fn children(table: &TableFile) -> Result<Set<i64>> {
     for group in 0..table.groups() {
         let parents = table.ints(group, "parent_id")?;
         let children = table.ints(group, "child_id")?;
-        out.extend(children.iter().zip(&parents).filter(|(c, p)| c != p).map(|(c, _)| *c));
+        let kinds = table.ints(group, "kind")?;
+        let rows = children.iter().zip(&parents).zip(&kinds);
+        // What is put together has the buffer of a fragment, which was there before.
+        let new = rows.filter(|((c, p), kind)| c != p && **kind != LineageKind::Reassembly as i64);
+        out.extend(new.map(|((child, _), _)| *child));
     }
     Ok(out)
 }
