@@ -143,6 +143,8 @@ impl Log {
                 let _ = log.conservation.set(conservation);
             }
             ready();
+            // Asked for by the next view, and kept.
+            let _ = log.residuals();
             let calls = log.info.manifest.tables.iter().find(|t| t.table == "call").map_or(0, |t| t.rows);
             if calls <= CUT_AHEAD {
                 log.cut_all();
