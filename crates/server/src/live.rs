@@ -69,15 +69,22 @@ impl Growing {
         service.set_live(true);
         while !over {
             let rest = Instant::now() + (2 * took).max(SOON);
-            while Instant::now() < rest || (self.bytes() == seen && !over) {
+            let mut last = self.bytes();
+            // Reading a long log's index is not for nothing: only asked while the files rest, once for each size.
+            let mut asked = None;
+            while !over && (Instant::now() < rest || last == seen) {
                 std::thread::sleep(LOOK);
                 if leave.load(Ordering::Relaxed) {
                     return;
                 }
-                over = self.is_over();
+                let now = self.bytes();
+                if now == last && asked != Some(now) {
+                    asked = Some(now);
+                    over = self.is_over();
+                }
+                last = now;
             }
-            over |= self.is_over();
-            seen = self.bytes();
+            seen = last;
             let started = Instant::now();
             // A file that is torn just now is whole the next time.
             if self.integrate().is_ok() && service.replace(&self.log()).is_ok() && self.round > 2 {

@@ -126,9 +126,9 @@ impl Log {
         self.store.process(pid, at_ns).map(|p| p.comm.clone()).unwrap_or_default()
     }
 
-    /// Reads the list of packets in a thread of its own, once; `ready` is called when it is there. What takes long and will
-    /// be asked for comes after it.
-    pub fn load(self: &Arc<Log>, ready: impl FnOnce() + Send + 'static) {
+    /// Reads the list of packets in a thread of its own, once; `ready` is called when it is there. `ahead`: what takes long
+    /// and will be asked for comes after it.
+    pub fn load(self: &Arc<Log>, ahead: bool, ready: impl FnOnce() + Send + 'static) {
         if !self.list.begin() {
             return;
         }
@@ -146,7 +146,7 @@ impl Log {
             // Asked for by the next view, and kept.
             let _ = log.residuals();
             let calls = log.info.manifest.tables.iter().find(|t| t.table == "call").map_or(0, |t| t.rows);
-            if calls <= CUT_AHEAD {
+            if ahead && calls <= CUT_AHEAD {
                 log.cut_all();
             }
         };

@@ -213,7 +213,7 @@ impl Service {
         opened.name.clone_from(&old.name);
         // Read before anybody asks, so that the page does not see its list come in two steps.
         if let Some(first) = opened.devices.first() {
-            first.load(|| ());
+            first.load(false, || ());
             let _ = first.catalog(&mut |_, _| true);
         }
         *self.opened.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(opened);
@@ -240,7 +240,7 @@ impl Service {
     /// Begins to read a log's packets, if nobody has yet.
     pub fn load(&self, log: &Arc<Log>) {
         let service = self.own.clone();
-        log.load(move || {
+        log.load(!self.is_live(), move || {
             if let Some(service) = service.upgrade() {
                 service.tell();
             }
