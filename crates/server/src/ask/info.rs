@@ -28,7 +28,7 @@ pub fn losses(log: &Log, rows: &[LossRow]) -> Vec<Loss> {
 }
 
 /// What is doubtful, one sentence each.
-fn notes(log: &Log) -> Vec<String> {
+fn notes(log: &Log, live: bool) -> Vec<String> {
     let said = |key: &str, n: u64| match key {
         "calls.crossing" => Some(format!("{n} calls overlap a neighbour: which called which is not certain")),
         "calls.self_clamped" => {
@@ -45,13 +45,17 @@ fn notes(log: &Log) -> Vec<String> {
     };
     let mut out: Vec<String> = Vec::new();
     for p in &log.info.provenance {
+        // That a recording that goes on is not closed is no doubt.
+        if p.key == "warning" && live && p.value.contains("was not closed in order") {
+            continue;
+        }
         if p.key == "warning" {
             out.push(p.value.clone());
         } else {
             out.extend(p.value.parse().ok().filter(|n| *n > 0).and_then(|n| said(&p.key, n)));
         }
     }
-    if log.info.manifest.summary.as_ref().is_none_or(|s| !s.complete) {
+    if !live && log.info.manifest.summary.as_ref().is_none_or(|s| !s.complete) {
         out.push("the recording was not closed; what it had written is here".to_owned());
     }
     if let Some(catalog) = log.loaded() {
@@ -185,7 +189,7 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
         trust_ppm: log.conservation.get().map(|c| c.trust_ppm()),
         compare: ask.opened.other.as_ref().map(|o| name(o)),
         fields: fields(log),
-        notes: notes(log),
+        notes: notes(log, ask.service.is_live()),
     })
 }
 
