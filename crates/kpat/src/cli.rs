@@ -121,6 +121,8 @@ commands! {
     Export => export,
     /// Look at it in the browser: a local service with all views
     View => view,
+    /// Ask the tables in SQL
+    Sql => sql,
     /// Print a completion script for a shell
     Completion => shell::completion,
     /// Print the manual page, or write all of them into a folder

@@ -24,6 +24,7 @@ mod probes;
 mod record;
 mod render;
 mod shell;
+mod sql;
 mod time;
 mod view;
 

@@ -28,7 +28,7 @@ pub use happened::event_kind;
 pub use moments::Moments;
 pub use residuals::Residuals;
 pub(crate) use store::edit_distance;
-pub use store::{Store, glob_fits};
+pub use store::{Store, glob_fits, nearest};
 pub use touched::{FunctionCount, Touched};
 pub(crate) use tree::same_context;
 pub use types::*;

@@ -193,12 +193,8 @@ impl Store {
         {
             return Ok(f);
         }
-        let nearest = self
-            .functions
-            .iter()
-            .filter(|f| !f.name.is_empty())
-            .min_by_key(|f| (edit_distance(&f.name, name), f.name.len()))
-            .map(|f| f.name.clone());
+        let names = self.functions.iter().map(|f| f.name.as_str()).filter(|n| !n.is_empty());
+        let nearest = nearest(name, names).map(str::to_owned);
         Err(Error::NoSuchFunction { name: name.to_owned(), nearest })
     }
 }
@@ -255,6 +251,11 @@ pub fn glob_fits(glob: &str, text: &str) -> bool {
         }
     }
     g[i..].iter().all(|&c| c == '*')
+}
+
+/// The one of these names that is most like this one.
+pub fn nearest<'a>(name: &str, of: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    of.min_by_key(|n| (edit_distance(n, name), n.len()))
 }
 
 pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
