@@ -123,6 +123,8 @@ commands! {
     View => view,
     /// Ask the tables in SQL
     Sql => sql,
+    /// Be a part of Wireshark: dissector and capture interfaces
+    Wireshark => wireshark,
     /// Print a completion script for a shell
     Completion => shell::completion,
     /// Print the manual page, or write all of them into a folder

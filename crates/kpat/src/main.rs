@@ -27,11 +27,20 @@ mod shell;
 mod sql;
 mod time;
 mod view;
+mod wireshark;
 
 use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Wireshark starts a link to this program and asks in its own way.
+    let words: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
+    if wireshark::extcap::is_asked(&words) {
+        // It takes every word on standard error for an error.
+        let out = output::Output::new(&cli::Global { quiet: true, ..cli::Global::default() });
+        let done = wireshark::extcap::run(&words, &out).and_then(|code| out.flush().map(|()| code));
+        return done.unwrap_or_else(|e| output::report(&e));
+    }
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

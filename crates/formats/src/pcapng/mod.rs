@@ -8,9 +8,11 @@
 
 mod block;
 mod kernel;
+mod live;
 mod note;
 mod sources;
 
+pub use live::Live;
 pub use note::VERSION as NOTE_VERSION;
 pub use sources::find as find_source;
 
@@ -74,6 +76,7 @@ pub fn write(
         all: chosen.is_all(),
         out,
         section: Section::default(),
+        from_wall_ns: i64::MIN,
         done: Written { counts, warnings: Vec::new() },
     };
     let mut kernel = match &log {
@@ -81,9 +84,7 @@ pub fn write(
         Some(log) => {
             let mut devices = HashMap::new();
             store.each_chosen(chosen, &mut |p: PacketRow| -> Result<()> {
-                let with = |ifindex: Option<i32>, netns| ifindex.map(|i| (i, netns));
-                let of = [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)];
-                devices.insert(p.packet_id, of);
+                devices.insert(p.packet_id, devices_of(&p));
                 Ok(())
             })?;
             Some(Sightings::new(log, devices).peekable())
@@ -99,6 +100,12 @@ pub fn write(
     file.kernel_until(&mut kernel, i64::MAX)?;
     file.end_section()?;
     Ok(file.done)
+}
+
+/// Where a packet came in and went out.
+fn devices_of(p: &PacketRow) -> kernel::Devices {
+    let with = |ifindex: Option<i32>, netns| ifindex.map(|i| (i, netns));
+    [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)]
 }
 
 /// Packets of the frames of one capture, by the frame's number.
@@ -138,8 +145,8 @@ type Kernel<'a> = Option<Peekable<Sightings<'a>>>;
 struct Section {
     big_endian: bool,
     begun: bool,
-    /// Interfaces of the capture.
-    interfaces: u32,
+    /// Number of the next interface; those of the capture come first.
+    next_id: u32,
     /// Ours: number in the section, packets written.
     ports: HashMap<Port, (u32, u64)>,
     /// In the order of their numbers.
@@ -156,6 +163,8 @@ struct PcapngFile<'a> {
     all: bool,
     out: &'a mut dyn Write,
     section: Section,
+    /// Sightings before this moment of the capture's clock were written by somebody else.
+    from_wall_ns: i64,
     done: Written,
 }
 
@@ -183,7 +192,7 @@ impl PcapngFile<'_> {
                     self.section = Section {
                         big_endian: b.big_endian,
                         begun: true,
-                        interfaces: mine.len() as u32,
+                        next_id: mine.len() as u32,
                         ..Section::default()
                     };
                     self.out.write_all(&open_section(b.bytes))?;
@@ -251,7 +260,7 @@ impl PcapngFile<'_> {
             w.option(opt::IF_TSRESOL, &[9]);
             w.end_of_options();
             self.out.write_all(&w.finish())?;
-            self.section.interfaces = 1;
+            self.section.next_id = 1;
         }
         Ok(())
     }
@@ -295,7 +304,9 @@ impl PcapngFile<'_> {
             if at > wall_ns {
                 break;
             }
-            if let Some(seen) = sightings.next() {
+            if let Some(seen) = sightings.next()
+                && at >= self.from_wall_ns
+            {
                 self.sighting(&seen, at, bound)?;
             }
         }
@@ -342,7 +353,8 @@ impl PcapngFile<'_> {
             *packets += 1;
             return Ok(*id);
         }
-        let id = self.section.interfaces + self.section.order.len() as u32;
+        let id = self.section.next_id;
+        self.section.next_id += 1;
         let log = &self.store.manifest().log;
         let mut w = BlockWriter::block(block_kind::INTERFACE, self.section.big_endian);
         w.u16(port.link_type);
