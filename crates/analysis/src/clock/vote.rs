@@ -59,9 +59,12 @@ fn may_be(f: &Frame, s: &Sighting) -> bool {
 
 fn all_pairs(frames: &[Frame], sightings: &[Sighting], fs: &[u32], ss: &[u32], votes: &mut Vec<Vote>) {
     for &frame in fs {
+        let f = &frames[frame as usize];
+        // Over a cable from one port of the host to another two packets have one key: the frame is of the one at its device.
+        let here = f.inside && ss.iter().any(|s| sightings[*s as usize].devices & f.device != 0);
         for &sighting in ss {
-            let (f, s) = (&frames[frame as usize], &sightings[sighting as usize]);
-            if may_be(f, s) {
+            let s = &sightings[sighting as usize];
+            if may_be(f, s) && !(here && s.was_elsewhere(f)) {
                 votes.push(Vote { frame, sighting, wall: f.wall, diff: s.at.wrapping_sub(f.wall) });
             }
         }

@@ -61,6 +61,13 @@ pub(crate) struct Sighting {
     pub devices: u64,
 }
 
+impl Sighting {
+    /// The frame's interface has the name of one device of the DUT, at which this packet never was.
+    pub fn was_elsewhere(&self, f: &Frame) -> bool {
+        self.devices != 0 && f.device & !self.devices != 0
+    }
+}
+
 /// A frame as far as matching needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
@@ -208,7 +215,7 @@ const ELSEWHERE_NS: i64 = 50_000_000;
 pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, clock: &Clock) -> i64 {
     let bound = clock.bound_at(f.wall);
     let mut cost = residual.abs();
-    if s.devices != 0 && f.device & !s.devices != 0 && clock.at(f.wall).place != Place::Wire {
+    if s.was_elsewhere(f) && (f.inside || clock.at(f.wall).place != Place::Wire) {
         cost += ELSEWHERE_NS;
     }
     // The wrong way round: within the clock's bound nothing can be said, beyond it hardly.
@@ -249,7 +256,8 @@ mod tests {
     use crate::query::{clock_method, match_key};
 
     /// A router sent it by r1 and a server got it by s0, both of this host over an emulated wire: what was sniffed at s0 is the
-    /// server's packet although the router's is nearer in time. A sniffer elsewhere may call its interface s0, too.
+    /// server's packet although the router's is nearer in time. A sniffer elsewhere may call its interface s0, too; the link addresses
+    /// say that it is not elsewhere.
     #[test]
     fn a_frame_is_of_the_packet_at_its_own_device() {
         let clock = |place| {
@@ -278,7 +286,7 @@ mod tests {
             number: 1,
             interface: 0,
             side: Side::Unknown,
-            inside: true,
+            inside: false,
             device: s0,
             matched: false,
         };
@@ -293,11 +301,14 @@ mod tests {
         };
         let sent = sighting(1, 9_900, Side::Transmitted, r1);
         let got = sighting(2, 12_000, Side::Received, s0);
-        let nearer = |place| {
-            let clock = clock(place);
+        let nearer = |inside, place| {
+            let (clock, frame) = (clock(place), Frame { inside, ..frame });
             let cost = |s: &Sighting| cost(&frame, s, residual(&frame, s, &clock).unwrap(), &clock);
             if cost(&sent) < cost(&got) { 1 } else { 2 }
         };
-        assert_eq!((nearer(Place::Dut), nearer(Place::Wire)), (2, 1));
+        assert_eq!(
+            (nearer(false, Place::Dut), nearer(false, Place::Wire), nearer(true, Place::Wire)),
+            (2, 1, 2)
+        );
     }
 }
