@@ -49,7 +49,7 @@ install: build ## binary, manual pages and completions below PREFIX
 	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
-	@install -m 755 "$(KPAT)" "$(DESTDIR)$(PREFIX)/bin/kpat"
+	@install -s -m 755 "$(KPAT)" "$(DESTDIR)$(PREFIX)/bin/kpat"
 	@"$(KPAT)" -q man --all "$(DESTDIR)$(PREFIX)/share/man/man1"
 	@"$(KPAT)" completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kpat"
 	@"$(KPAT)" completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kpat"
