@@ -114,6 +114,7 @@ def read(x: dict, out: Path, facts: dict) -> list[dict]:
                 "-E", "occurrence=l", "-e", "frame.number", "-e", "frame.time_epoch", *[y for n in names for y in ("-e", n)]]
         argv += ["-Y", x["filter"]] if "filter" in x else []
         times: Counter = Counter()
+        here = []
         for line in cache.run(argv, f"tshark on {told['file']}", timeout=240).stdout.decode().splitlines():
             frame, epoch, *values = line.split("\t")
             row = dict(zip(names, values))
@@ -126,10 +127,12 @@ def read(x: dict, out: Path, facts: dict) -> list[dict]:
                 if number[3] == "0":
                     continue
                 f |= {"way": number[:2], "seq": int(number[2]), "len": int(number[3])}
-            if x.get("nth"):
-                times[number] += 1
-                number += (times[number],)
-            frames.append(f | {"number": number})
+            here.append(f | {"number": number})
+        # From the last backwards: what was one large packet before a router has its first turn there under another number.
+        for f in reversed(here) if x.get("nth") and x.get("merged") else here if x.get("nth") else ():
+            times[f["number"]] += 1
+            f["number"] += (times[f["number"]],)
+        frames += here
     return frames
 
 
