@@ -260,7 +260,7 @@ def lacking(x: dict, d: dict) -> list[str]:
     for field in x.get("same", []):
         values = {f["fields"].get(field) for f in d["footprints"]} - {None}
         # What was acknowledged is cut off a packet before it is sent again (tcp_trim_head).
-        trimmed = field == "tcp_seq" and values and "tcp_trim_head" in names and max(values) - min(values) < p["len_bytes"]
+        trimmed = field == "tcp_seq" and values and max(values) - min(values) < p["len_bytes"]
         if len(values) > 1 and not trimmed:
             lacks.append(f"one {field} (has {', '.join(map(str, sorted(values)))})")
     lacks += [f"lineage {kind}" for kind in x.get("lineage", []) if kind not in {w["kind"] for w in d["lineage"]}]
