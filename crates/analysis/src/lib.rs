@@ -24,5 +24,5 @@ pub mod time;
 pub mod trace;
 
 pub use error::{Error, Result};
-pub use integrate::{Held, Options, Progress, Report, Stage, integrate};
+pub use integrate::{Held, Options, Progress, Report, Stage, integrate, integrate_parts};
 pub use lives::Progress as Parts;

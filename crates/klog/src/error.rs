@@ -24,4 +24,8 @@ pub enum Error {
     Write { path: PathBuf, offset: u64, source: io::Error },
     #[error("a JSON chunk for {} at offset {offset} would be {len} bytes, a chunk holds at most {}; split the list", path.display(), crate::MAX_RAW_LEN)]
     TooLarge { path: PathBuf, offset: u64, len: usize },
+    #[error("{} and {} are not files of one recording", first.display(), second.display())]
+    NotOneRecording { first: PathBuf, second: PathBuf },
+    #[error("{} and {} are both file {number} of one recording; give each once", first.display(), second.display())]
+    SamePart { first: PathBuf, second: PathBuf, number: u32 },
 }

@@ -1,17 +1,22 @@
 //! A log, opened: what it says of itself, where its chunks are, and in what state its file is. Records are read
 //! through [`crate::Records`], a chunk at a time; memory does not grow with the length of the log but for the index.
+//! The files of one recording can be opened as one log: `join.rs`.
 
 use crate::error::Error;
 use crate::header::{ChunkKind, Codec, Fault, HEADER_LEN};
 use crate::records::{Merged, Records};
 use crate::walk::{ChunkInfo, Source, Unread, Walk, read_chunk, walk};
-use kpat_model::meta::{ClockAnchor, Device, Json, Meta, Summary, Symbol};
+use kpat_model::meta::{ClockAnchor, Device, Json, Meta, Summary, Symbol, Task};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Most issues that are kept one by one.
 const MAX_ISSUES: usize = 20_000;
+
+mod join;
+
+pub use join::Missing;
 
 /// How the file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub enum EndState {
 /// A stretch of the file that was not understood and was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
+    /// Which of the log's files, from 0; see [`Log::file_name`].
+    pub file: u32,
     pub offset: u64,
     /// Bytes left out; 0: nothing is there that should be.
     pub len: u64,
@@ -36,16 +43,23 @@ pub struct Issue {
 
 /// A kernel behaviour log, open for reading; may be shared between threads.
 pub struct Log {
-    path: PathBuf,
-    source: Source,
+    /// Never empty; in the order of recording.
+    files: Vec<Opened>,
     meta: Meta,
     anchors: Vec<ClockAnchor>,
     devices: Vec<Device>,
     symbols: Vec<Symbol>,
+    tasks: Vec<Task>,
     summary: Option<Summary>,
     end_state: EndState,
     chunks: Vec<ChunkInfo>,
     issues: Mutex<Vec<Issue>>,
+    missing: Vec<Missing>,
+}
+
+struct Opened {
+    path: PathBuf,
+    source: Source,
 }
 
 impl Log {
@@ -88,16 +102,17 @@ impl Log {
 
     fn from_walk(source: Source, path: &Path, found: Walk) -> Result<Log, Error> {
         let mut log = Log {
-            path: path.into(),
-            source,
+            files: vec![Opened { path: path.into(), source }],
             meta: Meta::default(),
             anchors: Vec::new(),
             devices: Vec::new(),
             symbols: Vec::new(),
+            tasks: Vec::new(),
             summary: None,
             end_state: EndState::Open { tail_bytes: found.tail_bytes },
             chunks: found.chunks,
             issues: Mutex::new(found.issues),
+            missing: Vec::new(),
         };
         let mut meta = None;
         let mut last = None;
@@ -114,9 +129,11 @@ impl Log {
             };
             match json {
                 Ok(Json::Meta(m)) => {
-                    log.anchors.push(m.started);
+                    // A part's own clock readings begin with it.
+                    log.anchors.push(if m.part.number > 1 { m.part.began } else { m.started });
                     meta.get_or_insert(*m);
                 }
+                Ok(Json::Tasks(t)) => log.tasks.extend(t),
                 Ok(Json::Anchor(a)) => log.anchors.push(a),
                 Ok(Json::Devices(d)) => log.devices.extend(d),
                 Ok(Json::Symbols(s)) => log.symbols.extend(s),
@@ -140,7 +157,7 @@ impl Log {
                 (None, 0) => "missing".into(),
                 (None, _) => "not yet written or cut off".into(),
             };
-            return Err(Error::NoMeta { path: log.path, offset: 0, why });
+            return Err(Error::NoMeta { path: path.into(), offset: 0, why });
         };
         log.meta = meta;
         // A summary counts as the end only if it is one.
@@ -150,8 +167,20 @@ impl Log {
         Ok(log)
     }
 
+    /// Of its first file.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.files[0].path
+    }
+
+    /// Name of one of its files.
+    pub fn file_name(&self, file: u32) -> String {
+        let path = self.files.get(file as usize).map_or(Path::new(""), |f| &f.path);
+        path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Files of the recording that should be between those that were opened, or before them.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
     }
 
     pub fn meta(&self) -> &Meta {
@@ -172,7 +201,12 @@ impl Log {
         &self.symbols
     }
 
-    /// The newest.
+    /// Tasks that were named in files before the first that was opened.
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// The newest; of several files the sum.
     pub fn summary(&self) -> Option<&Summary> {
         self.summary.as_ref()
     }
@@ -185,7 +219,7 @@ impl Log {
     /// [`Log::verify`] or after all records were read. In the order of the file.
     pub fn issues(&self) -> Vec<Issue> {
         let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        issues.sort_by_key(|i| i.offset);
+        issues.sort_by_key(|i| (i.file, i.offset));
         issues
     }
 
@@ -222,7 +256,7 @@ impl Log {
 
     pub(crate) fn add_issue(&self, info: &ChunkInfo, reason: String) {
         let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
-        let issue = Issue { offset: info.offset, len: info.end() - info.offset, reason };
+        let issue = Issue { file: info.file, offset: info.offset, len: info.end() - info.offset, reason };
         // Records may be read more than once.
         if issues.len() < MAX_ISSUES && !issues.contains(&issue) {
             issues.push(issue);
@@ -231,7 +265,7 @@ impl Log {
 
     /// A chunk's decoded payload, in `buf`.
     pub(crate) fn payload<'b>(&self, info: &ChunkInfo, buf: &'b mut Vec<u8>) -> Result<&'b [u8], String> {
-        read_chunk(&self.source, info, buf)?;
+        read_chunk(&self.files[info.file as usize].source, info, buf)?;
         match info.codec {
             Codec::None => {}
             Codec::Zstd => {

@@ -56,6 +56,8 @@ impl Source {
 /// One chunk of a log, from its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
+    /// Which of the log's files it stands in, from 0.
+    pub file: u32,
     /// Where its header starts in the file.
     pub offset: u64,
     pub kind: ChunkKind,
@@ -74,8 +76,9 @@ pub struct ChunkInfo {
 }
 
 impl ChunkInfo {
-    fn new(offset: u64, h: &Header) -> ChunkInfo {
+    fn new(file: u32, offset: u64, h: &Header) -> ChunkInfo {
         ChunkInfo {
+            file,
             offset,
             kind: h.kind,
             cpu: h.cpu,
@@ -122,7 +125,7 @@ pub fn read_chunk(source: &Source, info: &ChunkInfo, buf: &mut Vec<u8>) -> Resul
     source.read_exact_at(buf, info.offset).map_err(|e| format!("the chunk cannot be read: {}", e.source))?;
     let head = buf.first_chunk::<HEADER_LEN>().expect("at least a header long");
     let header = Header::parse(head).map_err(Fault::text)?;
-    if ChunkInfo::new(info.offset, &header) != *info {
+    if ChunkInfo::new(info.file, info.offset, &header) != *info {
         return Err("the chunk changed while the log was open".into());
     }
     if chunk_crc(buf) != header.crc {
@@ -144,7 +147,7 @@ pub fn walk(source: &Source, size: u64) -> Result<Walk, Unread> {
         let found = header_at(source, pos, size)?;
         let fault = match found {
             Ok(h) if h.chunk_len() <= size - pos => {
-                w.chunks.push(ChunkInfo::new(pos, &h));
+                w.chunks.push(ChunkInfo::new(0, pos, &h));
                 pos += h.chunk_len();
                 continue;
             }
@@ -229,7 +232,7 @@ fn is_tail(source: &Source, pos: u64, size: u64, fault: Option<Fault>) -> Result
 impl Walk {
     fn add_issue(&mut self, offset: u64, len: u64, reason: String) {
         if self.issues.len() < MAX_ISSUES {
-            self.issues.push(Issue { offset, len, reason });
+            self.issues.push(Issue { file: 0, offset, len, reason });
         }
     }
 
@@ -246,7 +249,7 @@ impl Walk {
                 } else {
                     "chunks are out of order here: the file was put together from parts".into()
                 };
-                found.push(Issue { offset: pair[1].offset, len: 0, reason });
+                found.push(Issue { file: 0, offset: pair[1].offset, len: 0, reason });
             }
         }
         for issue in found {

@@ -34,7 +34,16 @@ fn cut_file_back(file: &mut File, len: u64) -> io::Result<()> {
 impl Writer<File> {
     /// A new log; a file of that name is replaced.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|source| match source.kind() {
+        Writer::onto(path, File::create(path))
+    }
+
+    /// A new log that is locked as long as it is written (see [`crate::adopt`]); nothing of that name may exist.
+    pub fn create_part(path: &Path) -> Result<Self, Error> {
+        Writer::onto(path, crate::part::create(path))
+    }
+
+    fn onto(path: &Path, file: io::Result<File>) -> Result<Self, Error> {
+        let file = file.map_err(|source| match source.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 Error::DiskFull { path: path.into(), offset: 0 }
             }

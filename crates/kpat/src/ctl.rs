@@ -28,6 +28,8 @@ enum What {
     Resume,
     /// Flight recorder: write what is in memory
     Dump,
+    /// A recording with --rotate-size or --rotate-time: end its file and begin the next
+    Rotate,
     /// End the recording
     Stop,
     /// Process ids of the recordings that run
@@ -51,6 +53,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Pause => Request::Pause,
         What::Resume => Request::Resume,
         What::Dump => Request::Dump,
+        What::Rotate => Request::Rotate,
         What::Stop => Request::Stop,
     };
     match control::ask(args.pid, &request)? {

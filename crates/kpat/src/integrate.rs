@@ -5,7 +5,7 @@ use crate::open;
 use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
 use anyhow::bail;
-use kpat_analysis::devices::{Several, integrate_devices};
+use kpat_analysis::devices::{Several, integrate_devices, recordings};
 use kpat_analysis::query::Store;
 use kpat_analysis::{Options, Report, Stage};
 use serde_json::json;
@@ -17,8 +17,9 @@ pub struct Args {
     /// The kernel behaviour log that `kpat record` wrote
     #[arg(value_name = "X.kbl")]
     log: PathBuf,
-    /// Captures of the wire by any sniffer on any machine: pcap or pcapng, plain, gzip or zstd; and the logs of further
-    /// devices, to follow packets from one kernel over the wire into the other
+    /// Captures of the wire by any sniffer on any machine: pcap or pcapng, plain, gzip or zstd; further files of the same
+    /// recording, which are one log; and the logs of further devices, to follow packets from one kernel over the wire
+    /// into the other
     #[arg(value_name = "WIRE.pcapng|Y.kbl")]
     captures: Vec<PathBuf>,
     /// The integrated log to make, a directory [default: X.kpat]
@@ -42,13 +43,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let to = if open::kind(path)? == open::Kind::Log { &mut logs } else { &mut captures };
         to.push(path.clone());
     }
-    if logs.len() > 1 {
+    let mut recordings = recordings(&logs)?;
+    if recordings.len() > 1 {
         return several(args, &logs, &captures, out);
     }
-    let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
+    let logs = recordings.pop().unwrap_or_default();
+    let target = args.output.clone().unwrap_or_else(|| default_name(&args.log, logs.len()));
     let options = Options { overwrite: args.force, ..Options::default() };
     let mut meter = Meter::default();
-    let done = kpat_analysis::integrate(&args.log, &args.captures, &target, &options, &mut |p| {
+    let done = kpat_analysis::integrate_parts(&logs, &captures, &target, &options, &mut |p| {
         out.progress(&mut meter, stage(p.stage), p.done, p.total);
     });
     out.clear_progress();
@@ -57,12 +60,23 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if out.json {
         out.value(&as_json(&target, &report, &losses))?;
     } else {
-        out.lines(&text(args, &target, &report, &losses, out.width))?;
+        out.lines(&text(&captures, &target, &report, &losses, out.width))?;
     }
     for warning in &report.warnings {
         out.say(warning);
     }
     Ok(out.ended(report.lost > 0 || !losses.is_empty()))
+}
+
+/// `a-20260131T120000Z.kpat` for several files `a-20260131T120000Z-0001.kbl`.
+fn default_name(log: &Path, files: usize) -> PathBuf {
+    let stem = log.file_stem().unwrap_or_default().to_string_lossy();
+    match stem.rsplit_once('-') {
+        Some((name, number)) if files > 1 && number.bytes().all(|b| b.is_ascii_digit()) => {
+            log.with_file_name(format!("{name}.kpat"))
+        }
+        _ => open::integrated_name(log),
+    }
 }
 
 fn stage(stage: Stage) -> &'static str {
@@ -87,7 +101,10 @@ fn unless_taken<T>(done: kpat_analysis::Result<T>) -> anyhow::Result<T> {
 /// Several devices, and the captures between them.
 fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) -> anyhow::Result<ExitCode> {
     if captures.is_empty() {
-        return Err(usage("several devices are joined by the frames between them; give a capture, too"));
+        return Err(usage(
+            "these are several recordings: those of several devices are joined by the frames between them, so give a \
+             capture, too; those of one device are integrated each by itself",
+        ));
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
     let options = Options { overwrite: args.force, ..Options::default() };
@@ -103,7 +120,7 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
     crate::devices::info(&target, &Several::open(&target)?, out)
 }
 
-fn text(args: &Args, target: &Path, r: &Report, losses: &[LossSum], width: usize) -> Vec<Line> {
+fn text(captures: &[PathBuf], target: &Path, r: &Report, losses: &[LossSum], width: usize) -> Vec<Line> {
     let mut pairs = Pairs::new();
     pairs.line("written", Line::of(target.display().to_string(), Style::Strong));
     pairs.add(
@@ -115,7 +132,7 @@ fn text(args: &Args, target: &Path, r: &Report, losses: &[LossSum], width: usize
             plural(r.records, "record")
         ),
     );
-    if args.captures.is_empty() {
+    if captures.is_empty() {
         pairs.add("wire", "no capture given");
     } else {
         let mut line = Line::new().plain(format!(
@@ -130,7 +147,7 @@ fn text(args: &Args, target: &Path, r: &Report, losses: &[LossSum], width: usize
         pairs.line("wire", line);
     }
     for clock in &r.clocks {
-        let capture = usize::try_from(clock.capture_id).ok().and_then(|i| args.captures.get(i));
+        let capture = usize::try_from(clock.capture_id).ok().and_then(|i| captures.get(i));
         let name =
             capture.and_then(|c| c.file_name()).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         for (i, line) in info::clock_lines(&name, clock, None).into_iter().enumerate() {

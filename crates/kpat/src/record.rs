@@ -8,7 +8,7 @@ use kpat_capture::sniff::{SniffStats, Sniffer};
 use kpat_klog::Codec;
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
-use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder};
+use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder, Rotate};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,15 @@ pub struct Args {
     /// Packets that can be followed at once
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     packets: u32,
+    /// Go on in a next file when this one has so many bytes: NAME-TIME-0001.kbl, -0002 ... (FILE is NAME.kbl)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
+    rotate_size: Option<u64>,
+    /// Go on in a next file after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "memory")]
+    rotate_time: Option<i64>,
+    /// Remove the oldest file of this recording when there are more than so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rotate_keep: Option<u32>,
     /// Flight recorder: keep the newest in this much memory, write only when asked (`kpat ctl dump`, SIGUSR1, the end)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
@@ -133,6 +142,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     };
     Ok(Options {
         output: args.output.clone(),
+        rotate: rotate(args)?,
         mechanism,
         selection: args.select.selection(),
         filter: args.filter.clone(),
@@ -150,6 +160,24 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         own_packets: !args.sniff.is_empty(),
         words: std::env::args().collect(),
     })
+}
+
+fn rotate(args: &Args) -> anyhow::Result<Option<Rotate>> {
+    let keep = args.rotate_keep.map(|n| n as usize);
+    if args.rotate_size.is_none() && args.rotate_time.is_none() {
+        return match keep {
+            Some(_) => Err(usage("--rotate-keep is for --rotate-size or --rotate-time")),
+            None => Ok(None),
+        };
+    }
+    if let Some(n) = args.rotate_size.filter(|n| *n < 1 << 16) {
+        return Err(usage(format!("--rotate-size {n}: at least 64K, each file has a head of its own")));
+    }
+    if args.rotate_time.is_some_and(|ns| ns < 1_000_000_000) {
+        return Err(usage("--rotate-time: at least 1s"));
+    }
+    let every = args.rotate_time.map(|ns| Duration::from_nanos(ns.max(0) as u64));
+    Ok(Some(Rotate { bytes: args.rotate_size, every, keep }))
 }
 
 fn start_sniffers(args: &Args) -> anyhow::Result<Vec<(String, PathBuf, Sniffer)>> {
@@ -215,6 +243,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Note::Dumped { path, records } => {
             out.say(&format!("dumped {} records to {}", count(records), path.display()))
         }
+        Note::Finished(w) => {
+            out.say(&format!("{}: {} records, {}", w.path.display(), count(w.records), bytes(w.bytes)))
+        }
+        Note::Adopted(path) => {
+            out.say(&format!("{}: left by a recorder that was killed, now finished", path.display()))
+        }
+        Note::Unnamed(words) => out.say(&words),
         Note::DiskFull => {
             out.say("the disk is full: what was written is safe, what comes now is lost and counted")
         }
@@ -288,7 +323,9 @@ fn report(
             })).collect::<Vec<_>>(),
         }));
     }
-    for w in &o.outputs {
+    // The files before were told of when they were finished.
+    for w in o.outputs.iter().skip(if args.memory.is_none() { o.outputs.len().saturating_sub(1) } else { 0 })
+    {
         let each = if w.records > 0 {
             format!(" ({:.1} bytes each)", w.bytes as f64 / w.records as f64)
         } else {
@@ -335,12 +372,20 @@ fn report(
     if args.memory.is_none() {
         let next = args.output.with_extension("kpat");
         let captures: Vec<String> = captures.iter().map(|(_, p, _)| format!(" {}", p.display())).collect();
-        out.say(&format!(
-            "next: kpat integrate {}{} -o {}",
-            args.output.display(),
-            captures.concat(),
-            next.display()
-        ));
+        let logs = match o.outputs.last() {
+            Some(last) if last.path != args.output => all_parts(&last.path),
+            _ => args.output.display().to_string(),
+        };
+        out.say(&format!("next: kpat integrate {logs}{} -o {}", captures.concat(), next.display()));
     }
     Ok(())
+}
+
+/// `NAME-TIME-*.kbl` of `NAME-TIME-0007.kbl`.
+fn all_parts(last: &Path) -> String {
+    let name = last.display().to_string();
+    match name.rsplit_once('-') {
+        Some((base, _)) => format!("{base}-*.{}", last.extension().unwrap_or_default().to_string_lossy()),
+        None => name,
+    }
 }

@@ -36,7 +36,37 @@ pub struct Meta {
     pub left_out: Vec<LeftOut>,
     /// Number and name, from the kernel's own BTF.
     pub drop_reasons: Vec<(u32, String)>,
+    /// When the recording started; the same in all its parts.
     pub started: ClockAnchor,
+    /// Which recording, and which file of it.
+    pub part: Part,
+}
+
+/// One file of a recording that goes on from file to file. Each stands alone; together they are one log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Part {
+    /// Random, the same in all files of one recording. Empty: the writer did not say.
+    pub recording: String,
+    /// From 1 on; 0: the recording is one file.
+    pub number: u32,
+    /// When this file was begun.
+    pub began: ClockAnchor,
+    /// Records in the files before it: tells how many a missing file held.
+    pub records_before: u64,
+}
+
+/// A task that was known already when a part of a recording was begun.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Task {
+    /// When it was first seen, or took this name.
+    pub at: BootNs,
+    /// Thread id.
+    pub pid: u32,
+    /// Thread group id.
+    pub tgid: u32,
+    pub comm: String,
 }
 
 /// A probed function or tracepoint.
@@ -101,13 +131,15 @@ pub struct Symbol {
     pub text: String,
 }
 
-/// Last chunk of a log that was closed in order; also written every few seconds, the newest counts.
+/// Last chunk of a log that was closed in order; also written every few seconds, the newest counts. In a part of a
+/// recording all numbers are of that part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
     /// True only in the last one of a log that was closed in order.
     pub complete: bool,
-    /// Why the recording ended: "stopped", "time is up", "command ended", "disk full" ...
+    /// Why the recording ended: "stopped", "time is up", "command ended", "disk full" ...; [`ROTATED`]: it goes on in the
+    /// next file.
     pub end_reason: String,
     pub at: ClockAnchor,
     pub records: u64,
@@ -118,6 +150,9 @@ pub struct Summary {
     /// open call in the call itself, or the recording has not ended.
     pub open_calls: Option<u64>,
 }
+
+/// [`Summary::end_reason`] of a file after which another of the same recording comes.
+pub const ROTATED: &str = "rotated";
 
 /// What the measuring cost, as the kernel's own BPF statistics and `getrusage` say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -152,4 +187,6 @@ pub enum Json {
     Devices(Vec<Device>),
     Symbols(Vec<Symbol>),
     Summary(Box<Summary>),
+    /// Second and later files of a recording: whom the files before named.
+    Tasks(Vec<Task>),
 }

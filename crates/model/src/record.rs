@@ -325,10 +325,12 @@ pub enum LossCause {
     ProbeMissed = 9,
     /// A header could not be read.
     ReadFault = 10,
+    /// A file of the recording is not here.
+    MissingPart = 11,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 10] = [
+    pub const ALL: [LossCause; 11] = [
         LossCause::RingFull,
         LossCause::CallTableFull,
         LossCause::PacketTableFull,
@@ -339,6 +341,7 @@ impl LossCause {
         LossCause::Evicted,
         LossCause::ProbeMissed,
         LossCause::ReadFault,
+        LossCause::MissingPart,
     ];
 
     pub fn from_u8(v: u8) -> Option<LossCause> {
@@ -357,6 +360,7 @@ impl LossCause {
             LossCause::Evicted => "evicted",
             LossCause::ProbeMissed => "probe-missed",
             LossCause::ReadFault => "read-fault",
+            LossCause::MissingPart => "missing-part",
         }
     }
 
@@ -378,6 +382,9 @@ impl LossCause {
             LossCause::Disk => "free disk space; everything before is in the log",
             LossCause::Evicted => "the flight recorder keeps the last seconds only; give a larger --memory",
             LossCause::ProbeMissed => "the kernel ran out of return instances; prefer another --mechanism",
+            LossCause::MissingPart => {
+                "a file of the recording was not given; `kpat collect list` says what became of it"
+            }
             LossCause::ReadFault => "a pointer was stale when read; the record has no header bytes",
         }
     }

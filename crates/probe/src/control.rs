@@ -20,6 +20,8 @@ pub enum Request {
     Resume,
     /// Flight recorder: write what is in memory.
     Dump,
+    /// Begin the next file now.
+    Rotate,
     Stop,
 }
 

@@ -24,13 +24,15 @@ use std::time::{Duration, Instant};
 mod cost;
 mod disk;
 mod live;
+mod parts;
 mod scope;
 mod types;
 
 use cost::Stats;
 use disk::Reserve;
+use parts::{Before, Parts};
 use scope::{describe, devices, interface_ids, watched};
-pub use types::{Error, Mode, Note, Options, Outcome, Written};
+pub use types::{Error, Mode, Note, Options, Outcome, Rotate, Written};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);
@@ -79,6 +81,9 @@ pub struct Recorder {
     switches: Switches,
     sink: Sink,
     writer: Option<Writer<File>>,
+    /// The recording goes on from file to file.
+    parts: Option<Parts>,
+    before: Before,
     memory: Option<Memory>,
     meta: meta::Meta,
     devices: Vec<meta::Device>,
@@ -175,6 +180,8 @@ impl Recorder {
             stats,
             rate: (Instant::now(), 0, 0.0),
             writer: None,
+            parts: None,
+            before: Before::default(),
             dumps: 0,
             outputs: Vec::new(),
             disk_full: false,
@@ -193,9 +200,9 @@ impl Recorder {
             devices,
         };
         if recorder.memory.is_none() {
-            let path = recorder.options.output.clone();
+            let path = recorder.first_file(tell)?;
             recorder.writer = Some(recorder.open(&path)?);
-            recorder.reserve = Reserve::take(&path);
+            recorder.reserve = Reserve::take(&recorder.options.output);
         }
         Ok(recorder)
     }
@@ -226,6 +233,7 @@ impl Recorder {
                 housekeeping = Instant::now();
                 self.housekeeping(tell, false)?;
                 stop |= self.serve(tell);
+                self.rotate(tell)?;
                 if let Some(c) = &mut child
                     && let Ok(Some(status)) = c.try_wait()
                 {
@@ -245,7 +253,7 @@ impl Recorder {
                 if anchored.elapsed() > Duration::from_secs(5) {
                     anchored = Instant::now();
                     self.write_json(&Json::Anchor(sys::clock_anchor()), tell)?;
-                    let summary = self.summary(false, "", None);
+                    let summary = self.file_summary(false, "", None);
                     self.write_json(&Json::Summary(Box::new(summary)), tell)?;
                 }
             }
@@ -372,7 +380,7 @@ impl Recorder {
             end_reason: reason.into(),
             at: sys::clock_anchor(),
             records: self.sink.records,
-            bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
+            bytes: self.before.bytes + self.writer.as_ref().map_or(0, Writer::bytes_written),
             cost,
             losses: self.loss_totals(),
             open_calls,
@@ -380,13 +388,16 @@ impl Recorder {
     }
 
     fn loss_totals(&self) -> Vec<meta::LossTotal> {
-        self.sink
-            .lost
-            .iter()
-            .filter_map(|(&(cause, cpu), &count)| {
-                Some(meta::LossTotal { cause: LossCause::from_u8(cause)?.name().into(), cpu, count })
-            })
-            .collect()
+        self.losses_since(&Default::default())
+    }
+
+    fn losses_since(&self, before: &std::collections::BTreeMap<(u8, i32), u64>) -> Vec<meta::LossTotal> {
+        let lost = self.sink.lost.iter().filter_map(|(key, n)| {
+            let count = n - before.get(key).copied().unwrap_or(0);
+            let cause = LossCause::from_u8(key.0)?.name().into();
+            (count > 0).then_some(meta::LossTotal { cause, cpu: key.1, count })
+        });
+        lost.collect()
     }
 
     /// Calls in the kernel side's table whose return did not come. Session mechanisms keep calls in the call itself:
@@ -442,25 +453,17 @@ impl Recorder {
         drop(std::mem::take(&mut self.attached));
         self.cost.detach_ns = clock.elapsed().as_nanos() as u64;
         let reason = if self.disk_full { "disk full" } else { reason };
-        // interfaces may have come while we recorded
-        // a namespace that has gone meanwhile leaves what was known of it
-        if let Ok(devices) = devices(&watched(&self.options))
-            && devices != self.devices
-        {
-            self.write_json(&Json::Devices(devices), tell)?;
-        }
-        let symbols = self.symbols();
         self.reserve = None;
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
         self.write_disk_losses()?;
-        self.write_json(&Json::Symbols(symbols), tell)?;
+        let name = self.parts.as_ref().map_or_else(|| self.options.output.clone(), Parts::name);
+        let written = self.end_file(reason, open, &name, tell)?;
         let summary = self.summary(true, reason, open);
-        self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
         if self.memory.is_none() {
-            let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
-            self.outputs.push(Written { path: self.options.output.clone(), records: summary.records, bytes });
+            self.remember(written);
         }
+        self.end_parts(tell);
         Ok(Outcome {
             functions: self.meta.functions.len(),
             summary,

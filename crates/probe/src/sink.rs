@@ -6,7 +6,7 @@ use crate::{headers, sys, wire};
 use kpat_klog::{Chunk, Codec, Encoder};
 use kpat_model as model;
 use kpat_model::{BootNs, FuncId, PacketId};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// The log's 64-bit id of a packet of whose number only the low `bits` are known, given the number of the `next` one: the
 /// newest older one that fits.
@@ -36,10 +36,12 @@ pub struct Sink {
     ready: Vec<Chunk>,
     pub records: u64,
     /// Totals by cause and CPU, of everything that was lost.
-    pub lost: std::collections::BTreeMap<(u8, i32), u64>,
+    pub lost: BTreeMap<(u8, i32), u64>,
     /// Places of drops, to be named at the end.
     pub addresses: HashSet<u64>,
     pub drops_seen: u64,
+    /// Whom the log named, by thread id; `None`: nobody will ask.
+    pub tasks: Option<BTreeMap<u32, model::meta::Task>>,
 }
 
 /// A chunk is closed at this age even if small, so that a log being written can be followed.
@@ -57,6 +59,7 @@ impl Sink {
             lost: Default::default(),
             addresses: HashSet::new(),
             drops_seen: 0,
+            tasks: None,
         }
     }
 
@@ -64,8 +67,12 @@ impl Sink {
     pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
         let state = &mut self.cpus[cpu];
         let (ready, addresses, drops) = (&mut self.ready, &mut self.addresses, &mut self.drops_seen);
-        let encoder = &mut state.encoder;
+        let (encoder, tasks) = (&mut state.encoder, &mut self.tasks);
         let n = rings.drain(cpu, &mut |raw, next| {
+            if let (Raw::Process(r), Some(tasks)) = (&raw, &mut *tasks) {
+                let (at, pid, tgid) = (BootNs(r.h.ts as i64), r.h.pid, r.tgid);
+                tasks.insert(pid, model::meta::Task { at, pid, tgid, comm: comm(r) });
+            }
             put(encoder, next, raw, addresses, drops);
             if encoder.is_full() {
                 ready.extend(encoder.finish());
@@ -207,15 +214,19 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             }
         }
         Raw::Process(r) => {
-            let end = r.comm.iter().position(|c| *c == 0).unwrap_or(r.comm.len());
             encoder.process(&model::Process {
                 at: BootNs(r.h.ts as i64),
                 pid: r.h.pid,
                 tgid: r.tgid,
-                comm: String::from_utf8_lossy(&r.comm[..end]).into_owned(),
+                comm: comm(r),
             });
         }
     }
+}
+
+fn comm(r: &wire::Process) -> String {
+    let end = r.comm.iter().position(|c| *c == 0).unwrap_or(r.comm.len());
+    String::from_utf8_lossy(&r.comm[..end]).into_owned()
 }
 
 /// Header bytes without the data behind them, with the VLAN tag, which the kernel keeps beside the data, put where a frame

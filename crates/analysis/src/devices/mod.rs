@@ -12,7 +12,7 @@ mod join;
 pub use chain::{Chain, ClockBetween, EachFrame, Several, Way};
 
 use crate::error::{Error, Result};
-use crate::integrate::{Options, Progress, Report, Work, integrate, is_free};
+use crate::integrate::{Options, Progress, Report, Work, integrate_parts, is_free};
 use kpat_klog::Log;
 use kpat_store::tables::{CROSSING, CrossingRow, SCHEMA_VERSION};
 use kpat_store::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount, TableWriter};
@@ -28,7 +28,7 @@ pub struct DevicesReport {
 }
 
 /// Joins several kernel behaviour logs with the captures between them into the directory `out`, with an integrated log
-/// for each device in it. Nothing is left behind on failure. `progress` is told which log is being worked at.
+/// for each device in it; the files of one recording are one device's log. Nothing is left behind on failure. `progress` is told which log is being worked at.
 ///
 /// Errors: as [`integrate`]; two of the logs are of one recording.
 pub fn integrate_devices(
@@ -40,10 +40,13 @@ pub fn integrate_devices(
 ) -> Result<DevicesReport> {
     is_free(out, options)?;
     // A wrong name is told before the long work.
-    let opened = logs.iter().map(|p| Ok(Log::open(p)?)).collect::<Result<Vec<_>>>()?;
-    for (i, second) in logs.iter().enumerate() {
-        if let Some(first) = (0..i).find(|&k| same_recording((&logs[k], &opened[k]), (second, &opened[i]))) {
-            return Err(Error::SameLog { first: logs[first].clone(), second: second.clone() });
+    let recordings = recordings(logs)?;
+    let opened = recordings.iter().map(|r| Ok(Log::open_parts(r)?)).collect::<Result<Vec<_>>>()?;
+    for (i, second) in recordings.iter().enumerate() {
+        let first =
+            (0..i).find(|&k| same_recording((&recordings[k][0], &opened[k]), (&second[0], &opened[i])));
+        if let Some(first) = first {
+            return Err(Error::SameLog { first: recordings[first][0].clone(), second: second[0].clone() });
         }
     }
     let work = Work::create(out)?;
@@ -51,13 +54,16 @@ pub fn integrate_devices(
     fs::remove_dir(&early).map_err(|source| Error::Io { path: early, doing: "remove", source })?;
     let mut sources = Vec::new();
     let mut devices: Vec<(DeviceLog, Report)> = Vec::new();
-    for (path, log) in logs.iter().zip(opened) {
-        sources.push(SourceFile::describe("log", -1, path)?);
+    for (files, log) in recordings.iter().zip(opened) {
+        for path in files {
+            sources.push(SourceFile::describe("log", -1, path)?);
+        }
+        let path = log.path();
         let taken: Vec<&str> = devices.iter().map(|(d, _)| d.name.as_str()).collect();
         let name = name_of(path, &taken);
         let folder = format!("{name}.kpat");
         let report =
-            integrate(path, captures, &work.dir.join(&folder), options, &mut |p| progress(&name, p))?;
+            integrate_parts(files, captures, &work.dir.join(&folder), options, &mut |p| progress(&name, p))?;
         let meta = log.meta();
         let device = DeviceLog {
             log: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
@@ -89,6 +95,23 @@ pub fn integrate_devices(
     manifest.write(&work.dir)?;
     work.finish(out)?;
     Ok(DevicesReport { devices, crossings })
+}
+
+/// The logs by recording, each with its files; in the order in which recordings were first named.
+///
+/// Errors: a log cannot be opened.
+pub fn recordings(logs: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>> {
+    let mut all: Vec<(String, Vec<PathBuf>)> = Vec::new();
+    for path in logs {
+        let part = Log::open(path)?.meta().part.clone();
+        // A whole recording in one file stands for itself, also when it is given twice.
+        let name = if part.number > 0 { part.recording } else { String::new() };
+        match all.iter_mut().find(|(n, _)| !name.is_empty() && *n == name) {
+            Some((_, files)) => files.push(path.clone()),
+            None => all.push((name, vec![path.clone()])),
+        }
+    }
+    Ok(all.into_iter().map(|(_, files)| files).collect())
 }
 
 /// One file, or copies of one: two recordings on one host do not start in the same nanosecond.

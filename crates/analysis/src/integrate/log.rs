@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::roles::Roles;
 use crate::spill::Sorter;
 use kpat_klog::{Log, end_time};
-use kpat_model::{Call, EventKind, FootprintRecord, Member, Record};
+use kpat_model::{Call, EventKind, FootprintRecord, Loss, LossCause, Member, Record};
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::path::Path;
@@ -158,6 +158,16 @@ pub(super) fn pass(
         last: i64::MIN,
         swept: i64::MIN,
     };
+    for t in log.tasks() {
+        // Not through the stream: they were named before this log begins.
+        let (pid, tgid, comm) = (t.pid as i32, t.tgid as i32, t.comm.clone());
+        pass.tables.process.push(&ProcessRow { at_ns: t.at.0, pid, tgid, comm })?;
+    }
+    for m in log.missing() {
+        let Some(count) = m.records.filter(|n| *n > 0) else { continue };
+        let loss = Loss { cause: LossCause::MissingPart, cpu: -1, from: m.from, to: m.to, count };
+        pass.record(0, Record::Loss(loss))?;
+    }
     let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
     let mut records = 0u64;
     // Decoding has a thread of its own: it is a fifth of the work, and needs nothing of the rest.

@@ -106,10 +106,23 @@ pub fn integrate(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
+    integrate_parts(&[kbl.to_owned()], captures, out, options, progress)
+}
+
+/// As [`integrate`], from the files of one recording, in any order.
+///
+/// Errors: also where they are not of one recording. Files that are not given are a loss and a warning.
+pub fn integrate_parts(
+    kbls: &[PathBuf],
+    captures: &[PathBuf],
+    out: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
     is_free(out, options)?;
-    let log = Log::open(kbl)?;
+    let log = Log::open_parts(kbls)?;
     let work = Work::create(out)?;
-    let report = work::run(&log, kbl, captures, &work, options, progress)?;
+    let report = work::run(&log, kbls, captures, &work, options, progress)?;
     work.finish(out)?;
     Ok(report)
 }

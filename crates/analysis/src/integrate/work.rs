@@ -7,7 +7,7 @@ use super::log::{Passed, pass};
 use super::{Options, Progress, Report, Stage};
 use crate::error::{Error, Result};
 use crate::query::{balance, conservation};
-use kpat_klog::{EndState, Log};
+use kpat_klog::{EndState, Log, Missing};
 use kpat_model::meta::Meta;
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
@@ -56,14 +56,17 @@ impl Drop for Work {
 
 pub(super) fn run(
     log: &Log,
-    kbl: &Path,
+    kbls: &[PathBuf],
     captures: &[PathBuf],
     work: &Work,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
     let dir = &work.dir;
-    let mut sources = vec![SourceFile::describe("log", -1, kbl)?];
+    let mut sources = Vec::new();
+    for kbl in kbls {
+        sources.push(SourceFile::describe("log", -1, kbl)?);
+    }
     for (i, path) in captures.iter().enumerate() {
         // Before the long work, so that a wrong name is told at once.
         kpat_capture::Reader::open(path)?;
@@ -79,12 +82,13 @@ pub(super) fn run(
         ..Report::default()
     };
     report.warnings.extend(
-        log.issues().iter().map(|i| format!("{}: offset {}: {}", file_name(kbl), i.offset, i.reason)),
+        log.issues().iter().map(|i| format!("{}: offset {}: {}", log.file_name(i.file), i.offset, i.reason)),
     );
+    report.warnings.extend(log.missing().iter().map(missing_words));
     if let EndState::Open { tail_bytes } = log.end_state() {
         report.warnings.push(format!(
             "{} was not closed in order ({tail_bytes} bytes of an unfinished chunk at its end)",
-            file_name(kbl)
+            log.file_name(kbls.len() as u32 - 1)
         ));
     }
     let early = work.early();
@@ -119,8 +123,13 @@ pub(super) fn run(
     Ok(report)
 }
 
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+fn missing_words(m: &Missing) -> String {
+    let held = m.records.map_or_else(|| "what they held is not known".to_owned(), |n| format!("{n} records"));
+    match (m.first, m.last) {
+        (first, 0) => format!("the recording goes on in its file {first}, which was not given"),
+        (first, last) if first == last => format!("file {first} of the recording was not given: {held}"),
+        (first, last) => format!("files {first} to {last} of the recording were not given: {held}"),
+    }
 }
 
 fn write_all<R: Row>(dir: &Path, rows: &[R]) -> Result<()> {

@@ -29,9 +29,12 @@ impl Drop for Reserve {
 
 impl Recorder {
     pub(super) fn open(&mut self, path: &Path) -> Result<Writer<File>, Error> {
-        let mut w = Writer::create(path)?;
+        let mut w = if self.parts.is_some() { Writer::create_part(path)? } else { Writer::create(path)? };
         w.json(&Json::Meta(Box::new(self.meta.clone())))?;
         w.json(&Json::Devices(self.devices.clone()))?;
+        if let Some(tasks) = self.sink.tasks.as_ref().filter(|t| !t.is_empty()) {
+            w.json(&Json::Tasks(tasks.values().cloned().collect()))?;
+        }
         w.flush()?;
         Ok(w)
     }

@@ -36,6 +36,15 @@ impl Recorder {
                 asked = Some(Request::Dump);
                 Reply::Done(format!("dumping to {}", self.dump_path().display()))
             }
+            Request::Rotate => match &mut self.parts {
+                Some(parts) => {
+                    parts.ask();
+                    Reply::Done(format!("{} ends here", parts.name().display()))
+                }
+                None => {
+                    Reply::Refused("this recording is one file; see --rotate-size and --rotate-time".into())
+                }
+            },
             Request::Stop => {
                 asked = Some(Request::Stop);
                 Reply::Done("stopping".into())
@@ -170,7 +179,7 @@ impl Recorder {
         w.json(&Json::Summary(Box::new(s)))?;
         w.flush()?;
         self.dumps += 1;
-        self.outputs.push(Written { path: path.clone(), records, bytes: w.bytes_written() });
+        self.remember(Written { path: path.clone(), records, bytes: w.bytes_written() });
         tell(Note::Dumped { path, records });
         Ok(())
     }

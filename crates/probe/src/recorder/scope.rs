@@ -46,6 +46,13 @@ pub(super) fn describe(
     ring_bytes: usize,
     cpus: usize,
 ) -> meta::Meta {
+    let started = sys::clock_anchor();
+    let part = meta::Part {
+        recording: kernel::read_line("/proc/sys/kernel/random/uuid"),
+        number: options.rotate.is_some().into(),
+        began: started,
+        records_before: 0,
+    };
     meta::Meta {
         writer: concat!("kpat ", env!("CARGO_PKG_VERSION")).into(),
         hostname: kernel::read_line("/proc/sys/kernel/hostname"),
@@ -69,6 +76,7 @@ pub(super) fn describe(
             .map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() })
             .collect(),
         drop_reasons: d.drop_reasons.clone(),
-        started: sys::clock_anchor(),
+        started,
+        part,
     }
 }

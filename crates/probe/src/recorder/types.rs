@@ -23,6 +23,8 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub output: PathBuf,
+    /// The recording goes on from file to file; their names are made of `output`'s.
+    pub rotate: Option<Rotate>,
     pub mechanism: Option<Mechanism>,
     pub selection: Selection,
     pub filter: String,
@@ -45,6 +47,15 @@ pub struct Options {
     /// This process reads packets itself (a capture): its own doings are left out.
     pub own_packets: bool,
     pub words: Vec<String>,
+}
+
+/// When a file is whole and the next one begins; at least one of the first two.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rotate {
+    pub bytes: Option<u64>,
+    pub every: Option<Duration>,
+    /// Only so many finished files stay.
+    pub keep: Option<usize>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,13 +82,37 @@ pub enum Error {
 
 /// What the person at the terminal should hear.
 pub enum Note {
-    Decided { mechanism: Mechanism, passed_over: Vec<String>, functions: usize, left_out: usize },
-    Attaching { done: usize, of: usize },
-    Attached { functions: usize, seconds: f64 },
+    Decided {
+        mechanism: Mechanism,
+        passed_over: Vec<String>,
+        functions: usize,
+        left_out: usize,
+    },
+    Attaching {
+        done: usize,
+        of: usize,
+    },
+    Attached {
+        functions: usize,
+        seconds: f64,
+    },
     Ready,
-    Lost { cause: LossCause, cpu: i32, count: u64 },
-    Dumped { path: PathBuf, records: u64 },
+    Lost {
+        cause: LossCause,
+        cpu: i32,
+        count: u64,
+    },
+    Dumped {
+        path: PathBuf,
+        records: u64,
+    },
     DiskFull,
+    /// A file of a recording that goes on is whole.
+    Finished(Written),
+    /// A file that a killed recorder left was given its name.
+    Adopted(PathBuf),
+    /// A finished file could not be given its name, or an old one not be removed.
+    Unnamed(String),
     Detaching,
 }
 
@@ -97,5 +132,6 @@ pub struct Outcome {
     pub mechanism: Mechanism,
     /// Exit code of the command that was recorded, if there was one.
     pub command_code: Option<i32>,
+    /// The newest of them, if they are very many.
     pub outputs: Vec<Written>,
 }

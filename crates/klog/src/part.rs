@@ -1,0 +1,105 @@
+//! A file that nobody may take yet: `X.kbl.part` until it is whole, then `X.kbl`. Its writer holds a lock on it, so
+//! whoever finds one without its writer knows that the writer died, and what stands in it is all there will be.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a file's name ends with while it is written.
+pub const PART_ENDING: &str = ".part";
+
+/// A new file, locked by this process as long as it is open.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Makes a file last and gives it its name; nothing of that name is replaced. While this goes on the file stays locked.
+pub fn finish(file: &File, part: &Path, name: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    rename_new(part, name)?;
+    sync_folder(name)
+}
+
+/// As `rename`, but an error where `to` exists.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(e),
+        // No links on this file system.
+        Err(_) if to.exists() => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(from, to),
+    }
+}
+
+fn sync_folder(of: &Path) -> io::Result<()> {
+    let folder = of.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder)?.sync_all() {
+        // Not every file system can.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        done => done,
+    }
+}
+
+/// What came of the files that killed recorders left.
+#[derive(Debug, Default)]
+pub struct Adopted {
+    pub names: Vec<PathBuf>,
+    /// Those that could not be finished, and why.
+    pub left: Vec<(PathBuf, io::Error)>,
+}
+
+/// Finishes what recorders left in a folder that were killed. A file in which nothing stands is removed.
+pub fn adopt(folder: &Path) -> io::Result<Adopted> {
+    let mut adopted = Adopted::default();
+    for entry in fs::read_dir(folder)? {
+        let part = entry?.path();
+        let Some(name) = part.to_str().and_then(|p| p.strip_suffix(PART_ENDING)).map(PathBuf::from) else {
+            continue;
+        };
+        if name.extension().is_none_or(|e| e != "kbl")
+            || !fs::symlink_metadata(&part).is_ok_and(|m| m.is_file())
+        {
+            continue;
+        }
+        match adopt_one(&part, &name) {
+            Ok(true) => adopted.names.push(name),
+            Ok(false) => {}
+            Err(e) => adopted.left.push((part, e)),
+        }
+    }
+    adopted.names.sort();
+    Ok(adopted)
+}
+
+/// False: its writer lives, or there was nothing in it.
+fn adopt_one(part: &Path, name: &Path) -> io::Result<bool> {
+    let file = File::open(part)?;
+    if file.try_lock().is_err() {
+        return Ok(false);
+    }
+    let meta = file.metadata()?;
+    if meta.len() == 0 {
+        // If it is young, its writer may be about to lock it.
+        if meta.modified()?.elapsed().is_ok_and(|age| age.as_secs() > 60) {
+            fs::remove_file(part)?;
+        }
+        return Ok(false);
+    }
+    match finish(&file, part, name) {
+        Ok(()) => Ok(true),
+        // Killed between the link and its removal.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && same_file(part, name) => {
+            fs::remove_file(part)?;
+            Ok(false)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |p: &Path| fs::metadata(p).map(|m| (m.dev(), m.ino()));
+    matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
+}
