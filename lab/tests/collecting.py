@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from kpatlab import cache, play
@@ -145,3 +147,33 @@ class Collecting(unittest.TestCase):
         numbers = [int(re.search(r"-(\d+)\.kbl$", f.name)[1]) for f in self.parts(spool)]
         self.assertEqual(len(numbers), 2)
         self.assertGreaterEqual(numbers[0], 4)
+
+    def test_metrics(self):
+        """What Prometheus reads is what `kpat ctl status` says."""
+        p = self.start("metrics", self.dir / "m.kbl", "--metrics", "0", "--rotate-time", "1h")
+        self.send(2000, 4000)
+        url = re.search(r"metrics at (http:\S+)", play.said(p.stderr))[1]
+        ask = lambda: urllib.request.urlopen(url, timeout=5).read().decode()
+        wait_for(lambda: "kpat_records_total 0\n" not in ask(), 20, "a second")
+        time.sleep(2)  # nothing flows, so two looks a second apart are equal
+        page, status = ask(), json.loads(sh(self.kpat, "ctl", "status", "--json", "--pid", p.p.pid).stdout)
+        row = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\})? (-?[0-9.e+]+)$')
+        values, declared = {}, set()
+        for line in page.splitlines():
+            if line.startswith("# TYPE "):
+                declared.add(line.split()[2])
+            elif not line.startswith("# HELP "):
+                name, labels, value = row.match(line).groups()
+                self.assertIn(name, declared)
+                self.assertNotIn((name, labels), values)
+                values[name, labels] = float(value)
+        self.assertEqual(values["kpat_records_total", None], status["records"])
+        self.assertGreater(status["records"], 2000)
+        self.assertEqual(values["kpat_start_time_seconds", None] // 1, status["started_wall_ns"] // 10**9)
+        self.assertEqual(sum(v for (n, _), v in values.items() if n == "kpat_lost_total"), sum(x["count"] for x in status["losses"]))
+        self.assertEqual(len([1 for n, _ in values if n == "kpat_ring_fill_ratio"]), len(status["rings_fill_percent"]))
+        with contextlib.suppress(ImportError):
+            from prometheus_client.parser import text_string_to_metric_families
+            self.assertEqual({f.name for f in text_string_to_metric_families(page)}, {n.removesuffix("_total") for n in declared})
+        with self.assertRaises(urllib.error.HTTPError):
+            urllib.request.urlopen(url.replace("metrics", "etc"), timeout=5)

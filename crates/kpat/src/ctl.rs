@@ -77,7 +77,14 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
     p.add("functions", format!("{} on of {}", s.functions_on, s.functions));
     p.add("running", format!("{:.1} s", s.seconds));
     p.add("records", format!("{} ({} a second)", count(s.records), count(s.records_per_second as u64)));
-    p.add("written", bytes(s.bytes));
+    p.add("written", format!("{} ({} a second)", bytes(s.bytes), bytes(s.bytes_per_second as u64)));
+    if s.file_number > 0 {
+        p.add("file", format!("{} ({}, number {})", s.file, bytes(s.file_bytes), s.file_number));
+    }
+    if s.disk_full {
+        p.add("disk", "full: what is recorded now is lost");
+    }
+    p.add("own CPU", format!("{:.2} s", s.drain_cpu_seconds));
     if s.memory_bytes > 0 {
         p.add("in memory", bytes(s.memory_bytes));
     }

@@ -15,6 +15,7 @@ mod function;
 mod functions;
 mod info;
 mod integrate;
+mod metrics;
 mod open;
 mod output;
 mod packet;

@@ -73,6 +73,9 @@ pub struct Args {
     /// Compress the log (zstd): a fifth smaller for half as much CPU again
     #[arg(long)]
     compress: bool,
+    /// State and losses for Prometheus at http://127.0.0.1:PORT/metrics; another address has to be named
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = crate::metrics::address)]
+    metrics: Option<std::net::SocketAddr>,
     /// Do not sample the kernel's own statistics of our programs
     #[arg(long)]
     no_cost: bool,
@@ -255,7 +258,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         Note::Detaching => {}
     };
-    let recorder = Recorder::start(options, &mut tell).map_err(|e| {
+    let mut recorder = Recorder::start(options, &mut tell).map_err(|e| {
         use kpat_probe::{plan, recorder::Error};
         match e {
             Error::Filter(_)
@@ -266,6 +269,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             e => e.into(),
         }
     })?;
+    if let Some(at) = args.metrics {
+        let watch = recorder.watch();
+        let at = crate::metrics::serve(at, watch).with_context(|| format!("cannot listen at {at}"))?;
+        out.say(&format!("metrics at http://{at}/metrics"));
+    }
     let sniffers = start_sniffers(args)?;
     let outcome = recorder.run(&mut tell)?;
     let mut captures = Vec::new();

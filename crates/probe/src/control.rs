@@ -25,11 +25,19 @@ pub enum Request {
     Stop,
 }
 
+/// How a recording is; numbers are of the whole recording. Rates and fill are of the last whole second.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
     pub pid: u32,
     pub output: String,
+    /// What is being written now; empty in memory.
+    pub file: String,
+    /// Of a recording that goes from file to file: number of that file, from 1; else 0.
+    pub file_number: u32,
+    pub file_bytes: u64,
+    /// When the recording started: wall clock then, in nanoseconds.
+    pub started_wall_ns: i64,
     pub mode: String,
     pub mechanism: String,
     pub paused: bool,
@@ -39,9 +47,17 @@ pub struct Status {
     pub records: u64,
     pub records_per_second: f64,
     pub bytes: u64,
+    pub bytes_per_second: f64,
+    /// What is recorded now is lost until there is room.
+    pub disk_full: bool,
+    /// CPU time of the recorder itself.
+    pub drain_cpu_seconds: f64,
     pub memory_bytes: u64,
     pub losses: Vec<kpat_model::meta::LossTotal>,
+    /// Of the fullest ring.
     pub ring_fill_percent: f64,
+    /// Of each CPU's ring: how full it was at most.
+    pub rings_fill_percent: Vec<f64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -19,6 +19,7 @@ use kpat_model::{BootNs, LossCause};
 use std::fs::File;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 mod cost;
@@ -30,6 +31,7 @@ mod types;
 
 use cost::Stats;
 use disk::Reserve;
+use live::Pace;
 use parts::{Before, Parts};
 use scope::{describe, devices, interface_ids, watched};
 pub use types::{Error, Mode, Note, Options, Outcome, Rotate, Written};
@@ -104,7 +106,9 @@ pub struct Recorder {
     reserve: Option<Reserve>,
     /// What a full disk cost so far, by CPU; told when there is room again, at the latest at the end.
     disk_losses: Vec<model::Loss>,
-    rate: (Instant, u64, f64),
+    pace: Pace,
+    /// Somebody wants to know how it goes.
+    watch: Option<Arc<Mutex<control::Status>>>,
 }
 
 impl Recorder {
@@ -178,7 +182,8 @@ impl Recorder {
             cpu_at_start: own_cpu_ns(),
             cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
             stats,
-            rate: (Instant::now(), 0, 0.0),
+            pace: Pace::new(cpus),
+            watch: None,
             writer: None,
             parts: None,
             before: Before::default(),
@@ -234,6 +239,7 @@ impl Recorder {
                 self.housekeeping(tell, false)?;
                 stop |= self.serve(tell);
                 self.rotate(tell)?;
+                self.beat();
                 if let Some(c) = &mut child
                     && let Ok(Some(status)) = c.try_wait()
                 {
@@ -311,7 +317,9 @@ impl Recorder {
     fn drain(&mut self) -> f64 {
         let mut most = 0.0f64;
         for cpu in 0..self.rings.cpus() {
-            most = most.max(self.rings.backlog(cpu) as f64 / self.rings.ring_bytes() as f64);
+            let waited = self.rings.backlog(cpu);
+            self.pace.waited(cpu, waited);
+            most = most.max(waited as f64 / self.rings.ring_bytes() as f64);
             self.sink.drain(&self.rings, cpu);
         }
         most
@@ -353,12 +361,6 @@ impl Recorder {
             return Ok(());
         }
         self.write_ready(tell)
-    }
-
-    fn rate_mark(&mut self) {
-        let (at, was, _) = self.rate;
-        let per_second = (self.sink.records - was) as f64 / at.elapsed().as_secs_f64().max(1e-3);
-        self.rate = (Instant::now(), self.sink.records, per_second);
     }
 
     fn summary(&self, complete: bool, reason: &str, open_calls: Option<u64>) -> meta::Summary {

@@ -1,5 +1,6 @@
 //! While it runs: requests are answered, functions switched, the flight recorder dumped.
 
+use super::parts::Parts;
 use super::{Error, Mode, Note, Recorder, Written};
 use crate::control::{Reply, Request, Status};
 use crate::profile::glob;
@@ -9,7 +10,51 @@ use kpat_model as model;
 use kpat_model::meta::Json;
 use kpat_model::{BootNs, LossCause};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a second brought.
+pub(super) struct Pace {
+    since: Instant,
+    records: u64,
+    bytes: u64,
+    records_per_second: f64,
+    bytes_per_second: f64,
+    /// Most bytes that waited in each CPU's ring: in the last whole second, and in this one.
+    rings: Vec<(u64, u64)>,
+}
+
+impl Pace {
+    pub(super) fn new(cpus: usize) -> Pace {
+        let rings = vec![(0, 0); cpus];
+        Pace {
+            since: Instant::now(),
+            records: 0,
+            bytes: 0,
+            records_per_second: 0.0,
+            bytes_per_second: 0.0,
+            rings,
+        }
+    }
+
+    pub(super) fn waited(&mut self, cpu: usize, bytes: u64) {
+        if let Some((_, now)) = self.rings.get_mut(cpu) {
+            *now = bytes.max(*now);
+        }
+    }
+
+    fn fill(&self) -> impl Iterator<Item = u64> {
+        self.rings.iter().map(|(last, now)| *last.max(now))
+    }
+
+    fn turn(&mut self, records: u64, bytes: u64) {
+        let seconds = self.since.elapsed().as_secs_f64().max(1e-3);
+        self.records_per_second = records.saturating_sub(self.records) as f64 / seconds;
+        self.bytes_per_second = bytes.saturating_sub(self.bytes) as f64 / seconds;
+        (self.since, self.records, self.bytes) = (Instant::now(), records, bytes);
+        self.rings.iter_mut().for_each(|(last, now)| *last = std::mem::take(now));
+    }
+}
 
 impl Recorder {
     pub(super) fn serve(&mut self, tell: &mut dyn FnMut(Note)) -> bool {
@@ -113,14 +158,18 @@ impl Recorder {
         });
     }
 
-    fn status(&mut self) -> Status {
-        if self.rate.0.elapsed() > Duration::from_millis(200) {
-            self.rate_mark();
-        }
-        let fill = (0..self.rings.cpus()).map(|c| self.rings.backlog(c)).max().unwrap_or(0);
+    fn status(&self) -> Status {
+        let ring = self.rings.ring_bytes() as f64;
+        let rings: Vec<f64> = self.pace.fill().map(|bytes| bytes as f64 * 100.0 / ring).collect();
+        let file_bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
+        let file = self.parts.as_ref().map_or_else(|| self.options.output.clone(), Parts::part_name);
         Status {
             pid: std::process::id(),
             output: self.options.output.display().to_string(),
+            file: if self.memory.is_some() { String::new() } else { file.display().to_string() },
+            file_number: self.meta.part.number,
+            file_bytes,
+            started_wall_ns: self.meta.started.wall.0,
             mode: if self.memory.is_some() { "memory" } else { "disk" }.into(),
             mechanism: self.decision.mechanism.name().into(),
             paused: self.paused,
@@ -128,12 +177,35 @@ impl Recorder {
             functions: self.counts().1,
             functions_on: self.counts().0,
             records: self.sink.records,
-            records_per_second: self.rate.2,
-            bytes: self.writer.as_ref().map_or(0, Writer::bytes_written),
+            records_per_second: self.pace.records_per_second,
+            bytes: self.before.bytes + file_bytes,
+            bytes_per_second: self.pace.bytes_per_second,
+            disk_full: self.disk_full,
+            drain_cpu_seconds: (super::own_cpu_ns() - self.cpu_at_start) as f64 / 1e9,
             memory_bytes: self.memory.as_ref().map_or(0, |m| m.bytes() as u64),
             losses: self.loss_totals(),
-            ring_fill_percent: fill as f64 * 100.0 / self.rings.ring_bytes() as f64,
+            ring_fill_percent: rings.iter().copied().fold(0.0, f64::max),
+            rings_fill_percent: rings,
         }
+    }
+
+    /// Once a second: rates, and the state for whoever watches.
+    pub(super) fn beat(&mut self) {
+        if self.pace.since.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        let bytes = self.before.bytes + self.writer.as_ref().map_or(0, Writer::bytes_written);
+        self.pace.turn(self.sink.records, bytes);
+        if let Some(watch) = &self.watch {
+            let status = self.status();
+            *watch.lock().unwrap_or_else(PoisonError::into_inner) = status;
+        }
+    }
+
+    /// The state of this recording, renewed every second while it runs.
+    pub fn watch(&mut self) -> Arc<Mutex<Status>> {
+        let now = self.status();
+        self.watch.get_or_insert_with(|| Arc::new(Mutex::new(now))).clone()
     }
 
     fn dump_path(&self) -> PathBuf {

@@ -1,0 +1,184 @@
+//! `kpat record --metrics`: how the recording is, for Prometheus. One page, plain HTTP, read-only. A thread apart, so
+//! that a reader that stalls costs the recording nothing.
+
+use kpat_model::LossCause;
+use kpat_probe::control::Status;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const MOST_HEAD: usize = 8 << 10;
+/// Whoever asks has so long, all in all; there is one at a time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// `9435`, `:9435`: on this machine only. Another address has to be named.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let digits = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = digits.parse::<u16>() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| format!("{text:?} is no address; write PORT, 127.0.0.1:PORT or [::1]:PORT"))
+}
+
+/// Answers from now on; gives the address in use.
+pub fn serve(at: SocketAddr, watch: Arc<Mutex<Status>>) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind(at)?;
+    let at = listener.local_addr()?;
+    std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
+        for stream in listener.incoming() {
+            match stream {
+                // Whoever left without the answer needs none.
+                Ok(stream) => drop(answer(stream, &watch)),
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    })?;
+    Ok(at)
+}
+
+fn answer(mut stream: TcpStream, watch: &Mutex<Status>) -> std::io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut head = Vec::new();
+    let mut some = [0; 1024];
+    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut some)? {
+            0 => return Ok(()),
+            n => head.extend_from_slice(&some[..n]),
+        }
+        if head.len() > MOST_HEAD || Instant::now() >= until {
+            return Ok(());
+        }
+    }
+    let line = head.split(|b| *b == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|b| *b == b' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = path.split(|b| *b == b'?').next().unwrap_or_default();
+    let (status, body) = match (method, path) {
+        (b"GET" | b"HEAD", b"/metrics") => {
+            ("200 OK", text(&watch.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
+        (b"GET" | b"HEAD", _) => ("404 Not Found", "the page is /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
+    };
+    let kind =
+        if status.starts_with("200") { "text/plain; version=0.0.4; charset=utf-8" } else { "text/plain" };
+    let mut out = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    if method != b"HEAD" {
+        out += &body;
+    }
+    stream.write_all(out.as_bytes())
+}
+
+/// A label's value as the format wants it.
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn text(s: &Status) -> String {
+    let mut out = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in rows {
+            let _ = writeln!(out, "{name}{labels} {value}");
+        }
+    };
+    let one = |value: f64| vec![(String::new(), value)];
+    let flag = |on: bool| one(if on { 1.0 } else { 0.0 });
+    let (output, mechanism) = (quoted(&s.output), quoted(&s.mechanism));
+    let version = env!("CARGO_PKG_VERSION");
+    let info = format!("{{version=\"{version}\",mechanism=\"{mechanism}\",output=\"{output}\"}}");
+    family("kpat_info", "gauge", "What records, how, and where to.", &[(info, 1.0)]);
+    family("kpat_records_total", "counter", "Records taken from the kernel.", &one(s.records as f64));
+    family("kpat_written_bytes_total", "counter", "Bytes of log written.", &one(s.bytes as f64));
+    family("kpat_file_bytes", "gauge", "Bytes of the file being written.", &one(s.file_bytes as f64));
+    family(
+        "kpat_file_number",
+        "gauge",
+        "Which file of the recording is being written, 0: it is one file.",
+        &one(s.file_number.into()),
+    );
+    family(
+        "kpat_memory_bytes",
+        "gauge",
+        "Bytes that the flight recorder holds.",
+        &one(s.memory_bytes as f64),
+    );
+    let mut lost: Vec<(String, f64)> = Vec::new();
+    for cause in LossCause::ALL.map(LossCause::name) {
+        let of_cause = s.losses.iter().filter(|l| l.cause == cause);
+        let before = lost.len();
+        lost.extend(of_cause.map(|l| {
+            let cpu = if l.cpu < 0 { "all".to_owned() } else { l.cpu.to_string() };
+            (format!("{{cause=\"{cause}\",cpu=\"{cpu}\"}}"), l.count as f64)
+        }));
+        if lost.len() == before {
+            lost.push((format!("{{cause=\"{cause}\",cpu=\"all\"}}"), 0.0));
+        }
+    }
+    family("kpat_lost_total", "counter", "Records that should be in the log and are not.", &lost);
+    let rings = s.rings_fill_percent.iter().enumerate();
+    let rings: Vec<(String, f64)> = rings.map(|(cpu, p)| (format!("{{cpu=\"{cpu}\"}}"), p / 100.0)).collect();
+    family(
+        "kpat_ring_fill_ratio",
+        "gauge",
+        "How full the ring was at most in the last second; at 1 records are lost.",
+        &rings,
+    );
+    family("kpat_paused", "gauge", "1: attached and not logging.", &flag(s.paused));
+    family("kpat_disk_full", "gauge", "1: what is recorded now is lost.", &flag(s.disk_full));
+    family(
+        "kpat_functions",
+        "gauge",
+        "Functions and tracepoints that are logged now.",
+        &one(s.functions_on as f64),
+    );
+    family(
+        "kpat_start_time_seconds",
+        "gauge",
+        "When the recording started.",
+        &one(s.started_wall_ns as f64 / 1e9),
+    );
+    family(
+        "kpat_cpu_seconds_total",
+        "counter",
+        "CPU time of the recorder, without the probes.",
+        &one(s.drain_cpu_seconds),
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_unless_named() {
+        for (text, want) in [
+            ("9435", "127.0.0.1:9435"),
+            (":0", "127.0.0.1:0"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:5", "[::1]:5"),
+        ] {
+            assert_eq!(address(text).unwrap().to_string(), want);
+        }
+        for wrong in ["", "x", "localhost:80", "70000", "1.2.3.4"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_quotes() {
+        let s = Status { output: "a\"} 9\nkpat_records_total 5\\".into(), ..Status::default() };
+        let text = text(&s);
+        assert!(text.contains("output=\"a\\\"} 9\\nkpat_records_total 5\\\\\"} 1"), "{text}");
+        assert_eq!(text.lines().filter(|l| l.starts_with("kpat_records_total")).count(), 1);
+    }
+}
