@@ -43,7 +43,7 @@ const STEPS = `
   };
   window.grid = (name) => document.querySelector('[role=grid][aria-label="' + name + '"]');
   window.count = (name) => Number(grid(name)?.getAttribute("aria-rowcount") ?? 0) - 1;
-  window.ready = (name) => grid(name) && !grid(name).classList.contains("old") && grid(name).querySelector(".table-window [role=row]:not(.coming)") && !grid(name).querySelector(".coming");
+  window.ready = (name) => grid(name) && grid(name).getAttribute("aria-busy") !== "true" && grid(name).querySelector(".table-window [role=row]:not(.coming)") && !grid(name).querySelector(".coming");
   window.type = (text) => {
     const field = document.querySelector("#filter");
     field.focus();

@@ -178,7 +178,7 @@ fn look(dir: &Path) {
         let f = store
             .function("ip_forward", &CallFilter { limit: 50, longest_first: true, ..Default::default() })
             .unwrap();
-        format!("{} calls, {} packets", f.total, f.packets)
+        format!("{} calls, {} packets", f.total, f.function.packets)
     });
     timed("functions", &mut || {
         store.functions(&FunctionFilter::default(), FunctionSort::SelfTime, 20).total.to_string()

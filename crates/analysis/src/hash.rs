@@ -53,3 +53,54 @@ impl Hasher for Fold {
 
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fold>>;
 pub(crate) type Set<K> = HashSet<K, BuildHasherDefault<Fold>>;
+
+/// Many of the numbers from 0 on, such as those of packets: a bit each. Far numbers are kept one by one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbers {
+    bits: Vec<u64>,
+    far: Set<i64>,
+}
+
+/// Numbers from here on have no bit: 32 MiB of them.
+const FAR: i64 = 1 << 28;
+
+impl Numbers {
+    pub fn insert(&mut self, n: i64) {
+        if !(0..FAR).contains(&n) {
+            self.far.insert(n);
+            return;
+        }
+        let word = (n / 64) as usize;
+        if self.bits.len() <= word {
+            self.bits.resize((word + 1).next_power_of_two(), 0);
+        }
+        self.bits[word] |= 1 << (n % 64);
+    }
+
+    pub fn contains(&self, n: i64) -> bool {
+        match usize::try_from(n).ok().filter(|_| n < FAR) {
+            Some(near) => self.bits.get(near / 64).is_some_and(|w| w >> (near % 64) & 1 == 1),
+            None => self.far.contains(&n),
+        }
+    }
+}
+
+impl Extend<i64> for Numbers {
+    fn extend<I: IntoIterator<Item = i64>>(&mut self, numbers: I) {
+        numbers.into_iter().for_each(|n| self.insert(n));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_near_and_far() {
+        let mut set = Numbers::default();
+        let inside = [0, 1, 63, 64, 4_095, FAR - 1, FAR, i64::MAX, -1, i64::MIN];
+        set.extend(inside);
+        assert!(inside.iter().all(|n| set.contains(*n)));
+        assert!([2, 62, 65, 4_096, FAR - 2, FAR + 1, i64::MAX - 1, -2].iter().all(|n| !set.contains(*n)));
+    }
+}

@@ -4,6 +4,7 @@
 //! [`integrate`] joins a kernel behaviour log with captures in one streaming pass; [`query`] answers the questions of
 //! the command line and the web page from the tables; [`clock`] relates two clocks by the packets that both saw.
 
+mod abreast;
 pub mod catalog;
 pub mod clock;
 pub mod devices;
@@ -19,6 +20,7 @@ pub mod phases;
 pub mod protocol;
 pub mod query;
 mod roles;
+mod slices;
 mod spill;
 pub mod time;
 pub mod trace;

@@ -123,16 +123,38 @@ pub(crate) fn walk(
     life: &mut dyn FnMut(Life),
 ) -> Result<()> {
     let open = choose(store, asked, progress, group)?;
-    let all = asked.is_all();
-    if open.is_empty() && !all {
+    let chosen = Chosen { all: asked.is_all(), open, elsewhere: &|_| false };
+    walk_chosen(store, chosen, &Members::open(store)?, progress, tree, life)
+}
+
+/// Packets whose lives are wanted.
+pub(crate) struct Chosen<'a> {
+    /// Calls without a packet count too.
+    pub all: bool,
+    pub open: Map<i64, Open>,
+    /// Chosen as well, but walked over elsewhere: a call on a list is of the first chosen packet of the list alone.
+    pub elsewhere: &'a dyn Fn(i64) -> bool,
+}
+
+/// As [`walk`].
+pub(crate) fn walk_chosen(
+    store: &Store,
+    chosen: Chosen<'_>,
+    members: &Members,
+    progress: Progress<'_>,
+    tree: &mut dyn FnMut(&Tree<'_>),
+    life: &mut dyn FnMut(Life),
+) -> Result<()> {
+    let all = chosen.all;
+    if chosen.open.is_empty() && !all {
         return Ok(());
     }
     let calls = store.table::<CallRow>()?;
-    let groups = if all { (0..calls.groups()).collect() } else { groups_of(&calls, &open) };
-    let mut state = Walk { all, open, members: Members::open(store)?, cuts: Cuts::default() };
+    let groups = if all { (0..calls.groups()).collect() } else { groups_of(&calls, &chosen.open)? };
+    let mut state = Walk { chosen, members, cuts: Cuts::default() };
     let mut rows: Vec<CallRow> = Vec::new();
-    let mut step = |rows: &mut Vec<CallRow>, end_seen: bool| {
-        one_tree(&mut state, rows, end_seen, tree, life);
+    let mut step = |state: &mut Walk<'_>, rows: &mut Vec<CallRow>, end_seen: bool| {
+        one_tree(state, rows, end_seen, tree, life);
         rows.clear();
     };
     let mut before: Option<usize> = None;
@@ -143,27 +165,32 @@ pub(crate) fn walk(
         }
         // What was left out in between has the rest of the tree.
         if before.is_some_and(|b| b + 1 != group) && !rows.is_empty() {
-            step(&mut rows, false);
+            step(&mut state, &mut rows, false);
+        }
+        // Every chosen packet has all its calls.
+        if !all && state.chosen.open.is_empty() {
+            return Ok(());
         }
         before = Some(group);
         calls.each(vec![group], |row: CallRow| {
             if row.depth == 0 && !rows.is_empty() {
-                step(&mut rows, true);
+                step(&mut state, &mut rows, true);
             }
             rows.push(row);
         })?;
     }
     if !rows.is_empty() {
-        step(&mut rows, before.is_none_or(|b| b + 1 == calls.groups()));
+        step(&mut state, &mut rows, before.is_none_or(|b| b + 1 == calls.groups()));
     }
     // Packets whose calls are fewer than their row says, or that have none.
-    let mut left: Vec<Open> = state.open.into_values().collect();
+    let mut left: Vec<Open> = state.chosen.open.into_values().collect();
     left.sort_unstable_by_key(|o| o.brief.packet_id);
     left.into_iter().for_each(|o| life(o.whole()));
     Ok(())
 }
 
-struct Open {
+/// A packet that collects its calls.
+pub(crate) struct Open {
     brief: Brief,
     rows: Vec<CallRow>,
     pieces: Vec<Piece>,
@@ -171,6 +198,18 @@ struct Open {
 }
 
 impl Open {
+    pub fn new(p: &PacketRow, group: u32) -> Open {
+        let brief = Brief {
+            packet_id: p.packet_id,
+            first_ns: p.first_ns,
+            last_ns: p.last_ns,
+            verdict: p.verdict,
+            group,
+            expected: p.calls.saturating_add(p.points).max(0).unsigned_abs(),
+        };
+        Open { brief, rows: Vec::new(), pieces: Vec::new(), below: Vec::new() }
+    }
+
     fn whole(mut self) -> Life {
         self.rows.sort_unstable_by_key(|c| (c.entry_ns, c.call_id));
         self.pieces.sort_unstable_by_key(|p| (p.from, p.call_id));
@@ -194,15 +233,7 @@ fn choose(
     let mut take = |p: PacketRow| {
         let wanted = asked.packet.is_none_or(|id| id == p.packet_id) && choice.fits(&p);
         if wanted {
-            let brief = Brief {
-                packet_id: p.packet_id,
-                first_ns: p.first_ns,
-                last_ns: p.last_ns,
-                verdict: p.verdict,
-                group: group(&p),
-                expected: p.calls.saturating_add(p.points).max(0).unsigned_abs(),
-            };
-            open.insert(p.packet_id, Open { brief, rows: Vec::new(), pieces: Vec::new(), below: Vec::new() });
+            open.insert(p.packet_id, Open::new(&p, group(&p)));
         }
     };
     match (asked.packet, &asked.filter.ids) {
@@ -215,8 +246,8 @@ fn choose(
     Ok(open)
 }
 
-/// Row groups in whose time a chosen packet lived, and one before and after each run of them: a tree may reach there.
-fn groups_of(calls: &TableFile, open: &Map<i64, Open>) -> Vec<usize> {
+/// Row groups in whose time a chosen packet lived, and one before and after each run of them into which a tree reaches.
+fn groups_of(calls: &TableFile, open: &Map<i64, Open>) -> Result<Vec<usize>> {
     // Lives by their beginning, each with the latest end up to there.
     let mut lives: Vec<(i64, i64)> = open.values().map(|o| (o.brief.first_ns, o.brief.last_ns)).collect();
     lives.sort_unstable();
@@ -231,35 +262,41 @@ fn groups_of(calls: &TableFile, open: &Map<i64, Open>) -> Vec<usize> {
     };
     let lived = |g: &usize| calls.range(*g, "entry_ns").is_none_or(any_within);
     let mut groups: Vec<usize> = (0..calls.groups()).filter(lived).collect();
-    let before: Vec<usize> = groups.iter().filter_map(|g| g.checked_sub(1)).collect();
-    let after: Vec<usize> = groups.iter().map(|g| g + 1).filter(|g| *g < calls.groups()).collect();
+    let is_new = |g: &usize| groups.binary_search(g).is_err();
+    // Whether a tree goes on behind a run is seen when its last group has been read.
+    let after: Vec<usize> =
+        groups.iter().map(|g| g + 1).filter(|g| *g < calls.groups() && is_new(g)).collect();
+    let mut before = Vec::new();
+    for g in groups.iter().filter_map(|g| g.checked_sub(1)).filter(is_new) {
+        if calls.ints(g + 1, "depth")?.first().is_some_and(|depth| *depth > 0) {
+            before.push(g);
+        }
+    }
     groups.extend(before);
     groups.extend(after);
     groups.sort_unstable();
     groups.dedup();
-    groups
+    Ok(groups)
 }
 
 /// What is known while walking.
-struct Walk {
-    /// Calls without a packet count too.
-    all: bool,
-    open: Map<i64, Open>,
-    members: Members,
+struct Walk<'a> {
+    chosen: Chosen<'a>,
+    members: &'a Members,
     cuts: Cuts,
 }
 
 fn one_tree(
-    walk: &mut Walk,
+    walk: &mut Walk<'_>,
     rows: &[CallRow],
     end_seen: bool,
     tree: &mut dyn FnMut(&Tree<'_>),
     life: &mut dyn FnMut(Life),
 ) {
-    let Walk { all, open, members, cuts } = walk;
-    let chosen =
+    let Walk { chosen: Chosen { all, open, elsewhere }, members, cuts } = walk;
+    let wanted =
         |r: &CallRow| r.flags & call_flag::LIST != 0 || r.packet_id.is_some_and(|p| open.contains_key(&p));
-    if !*all && !rows.iter().any(chosen) {
+    if !*all && !rows.iter().any(wanted) {
         cuts.add(&rows[0]);
         return;
     }
@@ -280,9 +317,12 @@ fn one_tree(
         }
         let list = row.flags & call_flag::LIST != 0;
         let further = if list { members.of(row.call_id) } else { Vec::new() };
+        let mut counted = false;
         for packet in row.packet_id.into_iter().chain(further) {
             if let Some(o) = open.get_mut(&packet) {
-                groups[i].get_or_insert(o.brief.group);
+                if !counted {
+                    groups[i].get_or_insert(o.brief.group);
+                }
                 chosen.push((i, packet));
                 o.rows.push(row.clone());
                 o.pieces.extend_from_slice(&pieces[first..at]);
@@ -292,6 +332,8 @@ fn one_tree(
                 if o.rows.len() as u64 >= u64::from(o.brief.expected) {
                     whole.push(packet);
                 }
+            } else if list && groups[i].is_none() && elsewhere(packet) {
+                counted = true;
             }
         }
     }
@@ -394,12 +436,12 @@ impl Cuts {
 }
 
 /// Further packets of list calls: two numbers each, and there are few lists, so all are held.
-struct Members {
+pub(crate) struct Members {
     rows: Vec<(i64, i64)>,
 }
 
 impl Members {
-    fn open(store: &Store) -> Result<Members> {
+    pub fn open(store: &Store) -> Result<Members> {
         let mut rows = Vec::new();
         let table = store.table::<CallMemberRow>()?;
         table.each((0..table.groups()).collect(), |m: CallMemberRow| rows.push((m.call_id, m.packet_id)))?;

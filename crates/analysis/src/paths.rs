@@ -84,6 +84,21 @@ impl Paths {
         path
     }
 
+    /// Takes what others counted.
+    pub fn join(&mut self, other: &Paths) {
+        let mut places: Vec<u32> = Vec::with_capacity(other.nodes.len());
+        for theirs in &other.nodes {
+            let parent = if theirs.parent == NOWHERE { NOWHERE } else { places[theirs.parent as usize] };
+            let path = self.path(parent, theirs.func);
+            places.push(path);
+            let ours = &mut self.nodes[path as usize];
+            ours.calls += theirs.calls;
+            ours.timed += theirs.timed;
+            ours.total_ns = ours.total_ns.saturating_add(theirs.total_ns);
+            ours.self_ns = ours.self_ns.saturating_add(theirs.self_ns);
+        }
+    }
+
     pub fn rows(&self) -> impl Iterator<Item = CallPathRow> {
         (0..).zip(&self.nodes).map(|(path_id, n)| CallPathRow {
             path_id,

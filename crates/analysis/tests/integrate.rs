@@ -178,10 +178,15 @@ fn a_list_counts_once_and_belongs_to_each() {
         (1, 1000, 900, 3)
     );
     // The same through a filter that all fit, and through one that none does.
-    let slow =
-        CallFilter { slower_than_ns: Some(1000), longest_first: true, limit: 5, ..CallFilter::default() };
+    let slow = CallFilter {
+        slower_than_ns: Some(1000),
+        longest_first: true,
+        limit: 5,
+        count_packets: true,
+        ..CallFilter::default()
+    };
     let slow = store.function("netif_receive_skb_list_internal", &slow).unwrap();
-    assert_eq!((slow.total, slow.packets, slow.calls.len()), (1, 1, 1));
+    assert_eq!((slow.total, slow.packets, slow.calls.len()), (1, Some(1), 1));
     let none = CallFilter { from_ns: Some(5000), ..CallFilter::default() };
     assert_eq!(store.function("ip_rcv", &none).unwrap().total, 0);
     assert_eq!(store.function("ip_rcv", &CallFilter::default()).unwrap().calls[1].call.packet_id, Some(3));
@@ -366,7 +371,8 @@ fn absurd_records() {
     let times = kpat_analysis::time::time(&store, &Default::default(), &mut quiet).unwrap();
     assert_eq!(times.closure.violations, 0, "{:?}", times.closure);
     let all = PacketFilter::default();
-    let phases = kpat_analysis::phases::phases(&store, &all, &Default::default(), &mut quiet).unwrap();
+    let phases =
+        kpat_analysis::phases::phases(&store, &all, &Default::default(), &mut quiet, &mut |_| ()).unwrap();
     assert_eq!(phases.open_sums, 0);
 }
 

@@ -122,6 +122,13 @@ fn the_list_says_what_the_tables_say() {
     assert!(beginning.entries[..100] == catalog.entries[..100]);
 }
 
+fn table_of_ids(store: &Store) -> Vec<i64> {
+    let rows = store.packets(&PacketFilter::default(), PacketSort::Time, false, 0).unwrap().rows;
+    let mut ids: Vec<i64> = rows.iter().map(|p| p.packet_id).collect();
+    ids.sort_unstable();
+    ids
+}
+
 #[test]
 fn call_paths_are_the_calls() {
     let dir = Dir::new("list-paths");
@@ -144,7 +151,7 @@ fn call_paths_are_the_calls() {
     );
     assert_eq!(paths.len(), 6);
     // Everything again by walking over all packets.
-    let all = store.touched(&PacketFilter::default(), (None, None), &mut |_, _| true).unwrap();
+    let all = store.touched(&PacketFilter::default(), (None, None), &mut |_, _| true, &mut |_| ()).unwrap();
     assert_eq!((all.packets, &all.flame), (PACKETS, &flame));
     let table = store.functions(&Default::default(), Default::default(), 0);
     for f in &table.rows {
@@ -153,10 +160,24 @@ fn call_paths_are_the_calls() {
         assert_eq!((found.total.sum(), found.self_ns), (f.total_ns, f.self_ns), "{}", f.name);
         assert_eq!((found.total.max(), found.max_packet), (f.max_ns, f.max_packet_id), "{}", f.name);
     }
+    // And slice by slice: the first account is of the first packets, the last one of all.
+    let ids: Vec<i64> = table_of_ids(&store);
+    let by_number = PacketFilter { ids: Some(ids.into()), ..PacketFilter::default() };
+    let mut parts = Vec::new();
+    let sliced =
+        store.touched(&by_number, (None, None), &mut |_, _| true, &mut |t| parts.push(t.packets)).unwrap();
+    assert!(parts[0] > 0 && parts[0] < PACKETS, "{parts:?}");
+    assert_eq!((sliced.packets, &sliced.flame), (PACKETS, &flame));
+    for (a, b) in all.functions.iter().zip(&sliced.functions) {
+        let of = |f: &kpat_analysis::query::FunctionCount| {
+            (f.func_id, f.calls, f.packets, f.self_ns, f.max_packet, f.total.sum(), f.total.median())
+        };
+        assert_eq!(of(a), of(b));
+    }
     let of_one = PacketFilter { ids: Some([8].into()), ..PacketFilter::default() };
-    let one = store.touched(&of_one, (None, None), &mut |_, _| true).unwrap();
+    let one = store.touched(&of_one, (None, None), &mut |_, _| true, &mut |_| ()).unwrap();
     assert_eq!((one.packets, one.functions.len(), one.flame.nodes.len()), (1, 4, 4));
-    let slow = store.touched(&of_one, (Some(3_000), None), &mut |_, _| true).unwrap();
+    let slow = store.touched(&of_one, (Some(3_000), None), &mut |_, _| true, &mut |_| ()).unwrap();
     assert_eq!(slow.functions.iter().map(|f| f.calls).sum::<u64>(), 3);
     // A few packets' ways are those of all.
     let some = ways(&store, &[5, 8, 2_000], &Boundaries::default(), &mut |_, _| true).unwrap();
@@ -176,8 +197,11 @@ fn questions_may_be_left() {
     let all = PacketFilter::default();
     let func = Filter::parse("func ip_*").unwrap().unwrap();
     assert!(matches!(Catalog::load(&store, &mut no), Err(Error::Abandoned)));
-    assert!(matches!(store.touched(&all, (None, None), &mut no), Err(Error::Abandoned)));
-    assert!(matches!(phases(&store, &all, &Boundaries::default(), &mut no), Err(Error::Abandoned)));
+    assert!(matches!(store.touched(&all, (None, None), &mut no, &mut |_| ()), Err(Error::Abandoned)));
+    assert!(matches!(
+        phases(&store, &all, &Boundaries::default(), &mut no, &mut |_| ()),
+        Err(Error::Abandoned)
+    ));
     assert!(matches!(func.prepare(&store, &mut no), Err(Error::Abandoned)));
     let catalog = Catalog::load(&store, &mut |_, _| true).unwrap();
     let condition = func.prepare(&store, &mut |_, _| true).unwrap();

@@ -51,7 +51,7 @@ fn open(dir: &Dir) -> Store {
 }
 
 fn report(store: &Store) -> PhaseReport {
-    phases(store, &PacketFilter::default(), &Boundaries::default(), &mut |_, _| true).unwrap()
+    phases(store, &PacketFilter::default(), &Boundaries::default(), &mut |_, _| true, &mut |_| ()).unwrap()
 }
 
 fn soft(cpu: u16, packet: u64) -> At {

@@ -53,6 +53,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         limit: args.limit,
         longest_first: !args.by_time,
         packets: None,
+        count_packets: true,
     };
     let detail = log.function(name, &filter)?;
     let histogram = Histogram::of(&detail.durations);
@@ -85,12 +86,14 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     out.line(&Line::of(what, Style::Strong).faint(format!(", {order}")))?;
     let (lines, hidden) = calls_table(&log, &detail.calls).render(out.width);
     out.lines(&lines)?;
-    if (detail.calls.len() as u64) < detail.total {
+    if let Some(packets) = detail.packets
+        && (detail.calls.len() as u64) < detail.total
+    {
         out.say(&format!(
             "{} of {} calls shown, with {} packets in all; --limit 0 shows all",
             detail.calls.len(),
             count(detail.total),
-            count(detail.packets)
+            count(packets)
         ));
     }
     hint_hidden(out, &hidden);

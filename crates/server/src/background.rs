@@ -16,12 +16,14 @@ struct State<T> {
     begun: bool,
     done: u64,
     parts: u64,
+    /// What there is so far.
+    part: Option<Arc<T>>,
     result: Option<Result<Arc<T>, String>>,
 }
 
 impl<T> Default for Background<T> {
     fn default() -> Self {
-        let state = State { begun: false, done: 0, parts: 0, result: None };
+        let state = State { begun: false, done: 0, parts: 0, part: None, result: None };
         Background { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
@@ -43,8 +45,17 @@ impl<T> Background<T> {
         self.changed.notify_all();
     }
 
+    /// What there is of the result so far.
+    pub fn so_far(&self, part: T) {
+        self.locked().part = Some(Arc::new(part));
+        self.changed.notify_all();
+    }
+
     pub fn end(&self, result: Result<T, String>) {
-        self.locked().result = Some(result.map(Arc::new));
+        let mut state = self.locked();
+        state.part = None;
+        state.result = Some(result.map(Arc::new));
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -57,7 +68,17 @@ impl<T> Background<T> {
     ///
     /// Errors: words; `None`: nobody waits any more.
     pub fn wait(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Arc<T>, Option<String>> {
+        self.wait_and_see(progress, &mut |_| ())
+    }
+
+    /// As [`Background::wait`]; `so_far` is given every part of the result that it can be shown.
+    pub fn wait_and_see(
+        &self,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+        so_far: &mut dyn FnMut(&T),
+    ) -> Result<Arc<T>, Option<String>> {
         let mut state = self.locked();
+        let mut seen: Option<Arc<T>> = None;
         loop {
             match &state.result {
                 Some(Ok(result)) => return Ok(Arc::clone(result)),
@@ -65,7 +86,14 @@ impl<T> Background<T> {
                 None => {}
             }
             let (done, parts) = (state.done, state.parts);
+            let part = state.part.clone();
             drop(state);
+            if let Some(part) = part
+                && seen.as_ref().is_none_or(|s| !Arc::ptr_eq(s, &part))
+            {
+                so_far(&part);
+                seen = Some(part);
+            }
             if !progress(done, parts) {
                 return Err(None);
             }

@@ -162,24 +162,27 @@ impl Log {
         }
         step_back();
         let all = PacketFilter::default();
-        let cut = phases(&self.store, &all, &Boundaries::default(), &mut |done, parts| {
+        let mut step = |done, parts| {
             self.phases_of_all.step(done, parts);
             !self.stop.load(Ordering::Relaxed)
-        });
+        };
+        let so_far = &mut |report| self.phases_of_all.so_far(report);
+        let cut = phases(&self.store, &all, &Boundaries::default(), &mut step, so_far);
         self.phases_of_all.end(cut.map_err(|e| e.to_string()));
     }
 
-    /// Phases of all packets, waited for.
+    /// Phases of all packets, waited for; `so_far` is given those of the packets cut until then.
     ///
     /// Errors: words; `None`: nobody waits any more.
     pub fn phases_of_all(
         self: &Arc<Log>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
+        so_far: &mut dyn FnMut(&PhaseReport),
     ) -> Result<Arc<PhaseReport>, Option<String>> {
         let log = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("phases".into()).spawn(move || log.cut_all());
         spawned.map_err(|e| Some(format!("no thread to cut packets into phases: {e}")))?;
-        self.phases_of_all.wait(progress)
+        self.phases_of_all.wait_and_see(progress, so_far)
     }
 
     /// The list, if it is there.

@@ -7,6 +7,7 @@ use crate::http::{Connection, Request, Unreadable};
 use crate::open::{Log, Opened};
 use crate::{Error, Result, page};
 use serde_json::json;
+use std::cell::RefCell;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -149,9 +150,12 @@ impl Service {
         let Some(log) = opened.device(request.get("device")) else {
             return refuse(connection, 404, "there is no device of that name in this log");
         };
-        let ask = Ask { service: self, opened: &opened, log, request };
-        let mut lines = Lines { begun: false, connection, looked: Instant::now() };
-        let answered = answer(&ask, &mut |words, done, parts| lines.progress(words, done, parts));
+        let lines = RefCell::new(Lines { begun: false, connection, looked: Instant::now() });
+        let parts = |part: &[u8]| lines.borrow_mut().part(part);
+        let ask = Ask { service: self, opened: &opened, log, request, parts: &parts };
+        let answered =
+            answer(&ask, &mut |words, done, parts| lines.borrow_mut().progress(words, done, parts));
+        let lines = lines.into_inner();
         match answered {
             None => refuse(lines.connection, 404, "there is no question of that name"),
             Some(Err(Failure::Left)) => Err(io::ErrorKind::BrokenPipe.into()),
@@ -263,9 +267,20 @@ impl Lines<'_> {
         self.looked = Instant::now();
         let share = if parts == 0 { 0.0 } else { (done as f64 / parts as f64).min(1.0) };
         let line = format!("{}\n", json!({ "progress": share, "words": words }));
-        let begun = if self.begun { Ok(()) } else { self.connection.begin(&with(&[NDJSON])) };
-        self.begun = true;
-        begun.and_then(|()| self.connection.piece(line.as_bytes())).is_ok() && self.connection.is_awaited()
+        self.line(line.as_bytes()).is_ok() && self.connection.is_awaited()
+    }
+
+    /// Whoever has left is found out at the next progress.
+    fn part(&mut self, part: &[u8]) {
+        let _ = self.line(&[b"{\"part\":".as_slice(), part, b"}\n"].concat());
+    }
+
+    fn line(&mut self, line: &[u8]) -> io::Result<()> {
+        if !self.begun {
+            self.connection.begin(&with(&[NDJSON]))?;
+            self.begun = true;
+        }
+        self.connection.piece(line)
     }
 
     fn end(self, line: &[u8]) -> io::Result<()> {

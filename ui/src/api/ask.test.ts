@@ -4,6 +4,7 @@ import { Refused, address, ask, readLine } from "./ask.ts";
 
 test("lines of an answer", () => {
   assert.deepEqual(readLine('{"progress":0.5,"words":"calls"}'), { kind: "progress", part: 0.5, words: "calls" });
+  assert.deepEqual(readLine('{"part":{"a":1}}'), { kind: "so far", value: { a: 1 } });
   assert.deepEqual(readLine('{"result":[]}'), { kind: "result", value: [] });
   assert.deepEqual(readLine('{"error":{"words":"no","at":{"from":1,"to":2}}}'), { kind: "error", words: "no", at: { from: 1, to: 2 } });
 });
@@ -30,6 +31,10 @@ test("an answer in pieces, with progress before it", async () => {
   answering('{"progress":0.1}\n{"prog', 'ress":0.9,"words":"x"}\n{"res', 'ult":{"a":"ü', '"}}\n');
   assert.deepEqual(await ask("x", {}, { progress: (p) => seen.push(p) }), { a: "ü" });
   assert.deepEqual(seen, [0.1, 0.9]);
+  const parts: unknown[] = [];
+  answering('{"part":1}\n{"progress":0.5}\n{"part":2}\n', '{"result":3}\n');
+  assert.equal(await ask("x", {}, { soFar: (value) => parts.push(value) }), 3);
+  assert.deepEqual(parts, [1, 2]);
 });
 
 test("a refusal has its words and its place; half an answer is none", async () => {

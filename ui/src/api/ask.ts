@@ -1,5 +1,6 @@
 // One question to the service: sent, followed while it works, left when nobody waits for it any more.
-// An answer is lines of JSON: progress as often as the service likes, then one result or one error.
+// An answer is lines of JSON: progress as often as the service likes, in between answers over the part that has been read
+// so far, then one result or one error.
 
 import { signal } from "@preact/signals";
 
@@ -26,11 +27,14 @@ export type Params = Record<string, string | number | boolean | null | undefined
 export interface Following {
   signal?: AbortSignal;
   progress?: (part: number, words: string) => void;
+  /** An answer over the part that has been read until now. */
+  soFar?: (value: unknown) => void;
 }
 
 /** What one line of an answer says. */
 export type Line<T> =
   | { kind: "progress"; part: number; words: string }
+  | { kind: "so far"; value: T }
   | { kind: "result"; value: T }
   | { kind: "error"; words: string; at: Span | null };
 
@@ -38,11 +42,13 @@ export function readLine<T>(text: string): Line<T> {
   const said = JSON.parse(text) as {
     progress?: number;
     words?: string;
+    part?: T;
     result?: T;
     error?: { words: string; at?: Span | null };
   };
   if (said.error) return { kind: "error", words: said.error.words, at: said.error.at ?? null };
   if (said.result !== undefined) return { kind: "result", value: said.result };
+  if (said.part !== undefined) return { kind: "so far", value: said.part };
   return { kind: "progress", part: said.progress ?? 0, words: said.words ?? "" };
 }
 
@@ -137,6 +143,7 @@ export async function ask<T>(path: string, params: Params = {}, follow: Followin
       throw new Refused("The service's answer cannot be read. Are page and `kpat` of one version?", null);
     }
     if (line.kind === "progress") follow.progress?.(line.part, line.words);
+    else if (line.kind === "so far") follow.soFar?.(line.value);
     else if (line.kind === "result") return line.value;
     else throw new Refused(line.words, line.at);
   }

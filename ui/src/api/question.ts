@@ -2,7 +2,7 @@
 // The last answer stays until the next one is there, so that nothing flickers.
 
 import { signal, type Signal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import { Refused, ask, device, type Params } from "./ask.ts";
 
 export interface Question<T> {
@@ -13,6 +13,8 @@ export interface Question<T> {
   /** Answers of another question than the one asked now are shown, but said to be old. */
   old: boolean;
   left: boolean;
+  /** The value is over a part of what was asked about. */
+  soFar: boolean;
 }
 
 export interface Asked<T> {
@@ -29,15 +31,16 @@ export function useQuestion<T>(path: string | null, params: Params = {}): Asked<
   const asked = useMemo(() => new Asking<T>(), []);
   const key = path === null ? null : `${device.value ?? ""} ${path} ${JSON.stringify(params)}`;
   const now = generation.value;
-  useEffect(() => {
+  // Before the page is painted: the question is on its way meanwhile.
+  useLayoutEffect(() => {
     asked.start(path, params, key);
   }, [key, now]);
-  useEffect(() => () => asked.end(), []);
+  useLayoutEffect(() => () => asked.end(), []);
   return asked;
 }
 
 class Asking<T> implements Asked<T> {
-  readonly state = signal<Question<T>>({ value: null, error: null, busy: null, old: false, left: false });
+  readonly state = signal<Question<T>>({ value: null, error: null, busy: null, old: false, left: false, soFar: false });
   private running: AbortController | null = null;
   private last: { path: string | null; params: Params; key: string | null } = { path: null, params: {}, key: null };
 
@@ -46,7 +49,7 @@ class Asking<T> implements Asked<T> {
     const same = key === this.last.key;
     this.last = { path, params, key };
     if (path === null) {
-      this.state.value = { value: null, error: null, busy: null, old: false, left: false };
+      this.state.value = { value: null, error: null, busy: null, old: false, left: false, soFar: false };
       return;
     }
     const running = new AbortController();
@@ -58,9 +61,12 @@ class Asking<T> implements Asked<T> {
       progress: (part, words) => {
         if (mine()) this.state.value = { ...this.state.value, busy: { part, words } };
       },
+      soFar: (value) => {
+        if (mine()) this.state.value = { ...this.state.value, value: value as T, old: false, soFar: true };
+      },
     }).then(
       (value) => {
-        if (mine()) this.state.value = { value, error: null, busy: null, old: false, left: false };
+        if (mine()) this.state.value = { value, error: null, busy: null, old: false, left: false, soFar: false };
       },
       (e: unknown) => {
         if (!mine() || running.signal.aborted) return;

@@ -1,7 +1,7 @@
 // Generated from crates/server/src/answers by `UPDATE_TYPES=1 cargo test -p kpat-server --test types`. Do not edit.
 //
 // All questions are GET of the same origin, with the header `x-kpat-token`. Every answer is NDJSON: any number of lines
-// Step, then one line End. Whoever closes the connection leaves the question; the work for it stops.
+// Step or SoFar, then one line End. Whoever closes the connection leaves the question; the work for it stops.
 // Parameters that every question takes: device=NAME (a log of several devices), where=FILTER (see docs/filter.md).
 
 // Nanoseconds: since the log's start (times) or a duration.
@@ -12,6 +12,8 @@ export type Big = string;
 export interface Columns<T> { rows: number; columns: { [K in keyof T]: T[K][] } }
 // While work is done, 0 to 1.
 export interface Step { progress: number; words: string }
+// The answer over the part of the packets that has been read until now.
+export interface SoFar<T> { part: T }
 // What is wrong, and where in the filter (UTF-16 units, as a text field counts) if it is the filter.
 export interface Failure { words: string; at: { from: number; to: number } | null }
 export type End<T> = { result: T } | { error: Failure };

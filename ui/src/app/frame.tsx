@@ -3,11 +3,11 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { log, logError, openLog } from "../api/log.ts";
 import { useQuestion } from "../api/question.ts";
 import type { Info, Overview } from "../api/types.ts";
-import { go, place } from "../base/place.ts";
+import { at, go } from "../base/place.ts";
 import { choice, choose, type Choice } from "../base/theme.ts";
 import { count, many, seen, share, shortSpan } from "../base/units.ts";
 import { PacketPane, shownAt } from "../views/packet/packet.tsx";
@@ -49,7 +49,7 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
       {info.device_names.length > 0 && (
         <label class="check">
           Device
-          <select value={place.value.device ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null })}>
+          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null })}>
             {info.device_names.map((d) => <option key={d} value={d}>{seen(d)}</option>)}
           </select>
         </label>
@@ -76,7 +76,7 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
 }
 
 function here() {
-  return VIEWS.find((v) => v.id === place.value.view) ?? VIEWS[0]!;
+  return VIEWS.find((v) => v.id === at.view.value) ?? VIEWS[0]!;
 }
 
 /** Filters that this log can answer, from its own fields. */
@@ -85,17 +85,17 @@ function examples(info: Info): string[] {
 }
 
 function Shared({ info }: { info: Info }): JSX.Element {
-  const p = place.value;
-  const overview = useQuestion<Overview>("overview", { where: p.where, bins: BINS });
+  const [where, time] = [at.where.value, at.time.value];
+  const overview = useQuestion<Overview>("overview", { where, bins: BINS });
   const data = overview.state.value.value;
   return (
     <div class="shared">
-      <FilterBar id={FILTER} value={p.where} onApply={(where) => go({ where })} examples={examples(info)} />
+      <FilterBar id={FILTER} value={where} onApply={(next) => go({ where: next })} examples={examples(info)} />
       <section class="shared-strip" aria-label="Overview">
-        {data && data.bins.packets.length > 0 && <Strip data={data} chosen={p.time} onChoose={(time) => go({ time })} mark={shownAt.value} />}
-        {p.time && (
+        {data && data.bins.packets.length > 0 && <Strip data={data} chosen={time} onChoose={(next) => go({ time: next })} mark={shownAt.value} />}
+        {time && (
           <button type="button" class="chip strip-chip" onClick={() => go({ time: null })} title="Show all of the time again">
-            {shortSpan(p.time[1] - p.time[0])} chosen ×
+            {shortSpan(time[1] - time[0])} chosen ×
           </button>
         )}
       </section>
@@ -131,8 +131,9 @@ function inField(e: KeyboardEvent): boolean {
 export function Frame(): JSX.Element {
   const wide = useSignal(innerWidth >= BESIDE);
   const help = useSignal(false);
+  const chosen = useComputed(() => at.packet.value !== null);
   const view = here();
-  const docked = view.docked && place.value.packet !== null;
+  const docked = view.docked && chosen.value;
   const info = log.value;
   const title = useComputed(() => `${here().title} · ${log.value?.name ?? "kpat"}`);
   useEffect(() => title.subscribe((t) => (document.title = t)), []);
@@ -165,6 +166,12 @@ export function Frame(): JSX.Element {
     };
   }, []);
 
+  const device = at.device.value;
+  const Draw = view.draw;
+  // They draw themselves again when what they show changes, not whenever the frame does.
+  const main = useMemo(() => <Draw key={`${view.id} ${device}`} />, [view, device]);
+  const pane = useMemo(() => <PacketPane dock />, []);
+
   if (!info)
     return logError.value ? (
       <main class="alone">
@@ -177,7 +184,6 @@ export function Frame(): JSX.Element {
         <Empty title="Opening the log …" />
       </main>
     );
-  const Draw = view.draw;
   return (
     <div class={`frame${view.filtered ? " filtered" : ""}`}>
       <Top info={info} help={() => (help.value = true)} />
@@ -189,8 +195,8 @@ export function Frame(): JSX.Element {
           name={`dock-${view.id}`}
           direction={wide.value ? "row" : "column"}
           start={wide.value ? 0.5 : 0.38}
-          first={<Draw key={`${view.id} ${place.value.device}`} />}
-          second={docked ? <PacketPane dock /> : null}
+          first={main}
+          second={docked ? pane : null}
         />
       </main>
       <Bottom info={info} />

@@ -1,7 +1,7 @@
 // Where the reader is: which view, which packet, which function, which filter. It is in the address, so that links,
 // back and forward work; everything else a view keeps for itself.
 
-import { batch, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 
 export interface Place {
   view: string;
@@ -54,6 +54,16 @@ export function asked(where: string, time: [number, number] | null): string {
 }
 
 export const place = signal<Place>(START);
+
+/** Parts of the place, for whoever is drawn again only when that part changes. */
+export const at = {
+  view: computed(() => place.value.view),
+  where: computed(() => place.value.where),
+  time: computed(() => place.value.time),
+  packet: computed(() => place.value.packet),
+  func: computed(() => place.value.func),
+  device: computed(() => place.value.device),
+};
 
 /** Go there. `quietly` replaces the entry in the history: for moves too small to come back to. */
 export function go(to: Partial<Place>, quietly = false): void {

@@ -36,7 +36,7 @@ export function Failed(p: { error: Refused; again?: () => void }): JSX.Element {
 /** Quick answers must not flash a progress bar. */
 const PATIENCE_MS = 150;
 
-export function Progress(p: { busy: Question<unknown>["busy"]; leave: () => void }): JSX.Element | null {
+export function Progress(p: { busy: Question<unknown>["busy"]; soFar: boolean; leave: () => void }): JSX.Element | null {
   const [long, setLong] = useState(false);
   const on = p.busy !== null;
   useEffect(() => {
@@ -62,6 +62,7 @@ export function Progress(p: { busy: Question<unknown>["busy"]; leave: () => void
       <span class="progress-words">
         {seen(p.busy.words) || "Asking"}
         {p.busy.part > 0 ? ` ${percent} %` : " …"}
+        {p.soFar && "; what is shown is of the first packets, so far"}
       </span>
       <button type="button" class="button small" onClick={p.leave}>
         Leave
@@ -75,7 +76,13 @@ export function Answer<T>(p: { asked: Asked<T>; children: (value: T) => Componen
   const q = p.asked.state.value;
   return (
     <div class="answer">
-      <Progress busy={q.busy} leave={p.asked.leave} />
+      <Progress busy={q.busy} soFar={q.soFar} leave={p.asked.leave} />
+      {q.left && q.soFar && (
+        <div class="progress" role="status">
+          <span class="progress-words">You left this question: what is shown is of the first packets only.</span>
+          <button type="button" class="button small" onClick={p.asked.again}>Ask again</button>
+        </div>
+      )}
       {q.error ? (
         <Failed error={q.error} again={p.asked.again} />
       ) : q.value !== null ? (

@@ -48,7 +48,44 @@ export interface TableProps<R> {
   id?: string;
 }
 
+/** Quick answers must not make the table flash. */
+const PATIENCE_MS = 150;
+
+/** True when it has been so for a while. */
+function useLate(now: boolean): boolean {
+  const late = useSignal(false);
+  useEffect(() => {
+    late.value = false;
+    if (!now) return;
+    const timer = setTimeout(() => (late.value = true), PATIENCE_MS);
+    return () => clearTimeout(timer);
+  }, [now]);
+  return now && late.value;
+}
+
+type Cells = <R>(columns: Column<R>[], row: R | undefined, index: number) => JSX.Element[];
+
+/** The cells of a row, the same ones again while row and columns are the same: then nothing in them is compared. */
+function useCells(all: unknown): Cells {
+  const kept = useRef<{ all: unknown; shown: string; rows: WeakMap<object, JSX.Element[]> }>({ all: null, shown: "", rows: new WeakMap() });
+  return (columns, row, index) => {
+    const shown = columns.map((c) => c.key).join(" ");
+    if (kept.current.all !== all || kept.current.shown !== shown) kept.current = { all, shown, rows: new WeakMap() };
+    const known = typeof row === "object" && row !== null ? kept.current.rows.get(row) : undefined;
+    if (known) return known;
+    const drawn = columns.map((c) => (
+      <div key={c.key} role="gridcell" class={c.align === "right" ? "right" : undefined} title={row && c.hint?.(row)}>
+        {row ? c.draw(row, index) : <span class="blank" aria-hidden="true" />}
+      </div>
+    ));
+    if (typeof row === "object" && row !== null) kept.current.rows.set(row, drawn);
+    return drawn;
+  };
+}
+
 export function Table<R>(p: TableProps<R>): JSX.Element {
+  const old = useLate(p.old ?? false);
+  const cells = useCells(p.columns);
   const top = useSignal(0);
   const size = useSignal({ height: 400, width: 1200 });
   const scroller = useRef<HTMLDivElement>(null);
@@ -148,7 +185,8 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
   const indices = Array.from({ length: window.last - window.first }, (_, i) => window.first + i);
   return (
     <div
-      class={`table${p.old ? " old" : ""}`}
+      class={`table${old ? " old" : ""}`}
+      aria-busy={p.old ?? false}
       ref={scroller}
       onScroll={onScroll}
       onKeyDown={onKeyDown}
@@ -202,11 +240,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
                 onClick={() => row && p.onCurrent?.(i, true)}
                 onDblClick={() => row && p.onOpen?.(i)}
               >
-                {columns.map((c) => (
-                  <div key={c.key} role="gridcell" class={c.align === "right" ? "right" : undefined} title={row && c.hint?.(row)}>
-                    {row ? c.draw(row, i) : <span class="blank" aria-hidden="true" />}
-                  </div>
-                ))}
+                {cells(columns, row, i)}
               </div>
             );
           })}

@@ -12,7 +12,8 @@ pub(crate) use entry::{Facts, mapped};
 pub(crate) use load::facts;
 pub use order::{Column, UnknownColumn};
 
-use crate::error::{Error, Result};
+use crate::abreast::abreast;
+use crate::error::Result;
 use crate::filter::Condition;
 
 /// Rows held at most: a gigabyte.
@@ -59,15 +60,12 @@ impl Catalog {
     ) -> Result<Vec<u32>> {
         let Some(condition) = condition else { return Ok((0..self.entries.len() as u32).collect()) };
         let mut out = Vec::new();
-        for (i, part) in self.entries.chunks(STRIDE).enumerate() {
-            let first = i * STRIDE;
-            if !progress(first as u64, self.entries.len() as u64) {
-                return Err(Error::Abandoned);
-            }
-            out.extend(
-                (first as u32..).zip(part).filter(|(_, e)| condition.fits(e, &self.names)).map(|(i, _)| i),
-            );
-        }
+        let parts: Vec<(usize, &[Entry])> = self.entries.chunks(STRIDE).enumerate().collect();
+        let fitting = |(i, part): &(usize, &[Entry]), _: &dyn Fn() -> bool| {
+            let places = ((i * STRIDE) as u32..).zip(*part);
+            Ok(places.filter(|(_, e)| condition.fits(e, &self.names)).map(|(i, _)| i).collect::<Vec<u32>>())
+        };
+        abreast(&parts, progress, &fitting, &mut |places| out.extend(places))?;
         Ok(out)
     }
 

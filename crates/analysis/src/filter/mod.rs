@@ -19,7 +19,7 @@ pub use tree::Kind;
 
 use crate::catalog::{Entry, Names, flag};
 use crate::error::Result;
-use crate::hash::Set;
+use crate::hash::Numbers;
 use crate::query::{Store, verdict};
 use fields::Get;
 use std::fmt::Write as _;
@@ -147,7 +147,7 @@ fn compile(expr: &Expr, store: &Store, progress: &mut dyn FnMut(u64, u64) -> boo
             Get::Func => {
                 let touched = functions(store, like, progress)?;
                 let none = *none;
-                Box::new(move |e, _| e.is_packet() && touched.contains(&e.id) != none)
+                Box::new(move |e, _| e.is_packet() && touched.contains(e.id) != none)
             }
             Get::Text(f) => {
                 let (like, none) = (like.clone(), *none);
@@ -191,7 +191,7 @@ fn addresses(field: usize, nets: Vec<Net>, none: bool) -> Test {
 }
 
 /// Packets that one of these functions touched.
-fn functions(store: &Store, like: &[Like], progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Set<i64>> {
+fn functions(store: &Store, like: &[Like], progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Numbers> {
     store.packets_of_functions(&|name| like.iter().any(|l| l.fits(name)), progress)
 }
 

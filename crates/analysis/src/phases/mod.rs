@@ -18,10 +18,13 @@ use crate::error::Result;
 use crate::hash::{Map, Set};
 use crate::lives::{Asked, Life, walk};
 use crate::query::{CallNode, PacketDetail, PacketFilter, Store};
+use crate::slices::{MOST, Sum, numbers, walk_slices};
 use crate::time::Spread;
 use boundaries::{LogFacts, Marks};
 use kpat_store::tables::{CallRow, DeviceRow, PacketRow};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// One phase of one kind of passage.
 #[derive(Clone, Debug)]
@@ -110,58 +113,126 @@ impl Cutting {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Sums {
     time: Spread,
     uncovered_ns: i64,
     functions: Map<i32, (i64, u64)>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct PassageSums {
     time: Spread,
     phases: BTreeMap<Phase, Sums>,
 }
 
-/// Cuts the packets that fit and sums up by phase.
+/// What is summed up of packets.
+struct Total<'a> {
+    cutting: &'a Cutting,
+    passages: BTreeMap<Passage, PassageSums>,
+    packets: u64,
+    open_sums: u64,
+    /// Bits of phases.
+    seen: u32,
+    used: Set<(i64, i32)>,
+}
+
+impl<'a> Total<'a> {
+    fn new(cutting: &'a Cutting) -> Total<'a> {
+        let (passages, used) = (BTreeMap::new(), Set::default());
+        Total { cutting, passages, packets: 0, open_sums: 0, seen: 0, used }
+    }
+
+    fn join(&mut self, other: Total<'_>) {
+        self.packets += other.packets;
+        self.open_sums += other.open_sums;
+        self.seen |= other.seen;
+        self.used.extend(other.used);
+        for (passage, theirs) in other.passages {
+            let ours = self.passages.entry(passage).or_default();
+            ours.time.merge(&theirs.time);
+            for (phase, theirs) in theirs.phases {
+                let ours = ours.phases.entry(phase).or_default();
+                ours.time.merge(&theirs.time);
+                ours.uncovered_ns = ours.uncovered_ns.saturating_add(theirs.uncovered_ns);
+                for (func, (ns, passages)) in theirs.functions {
+                    let f = ours.functions.entry(func).or_default();
+                    *f = (f.0.saturating_add(ns), f.1 + passages);
+                }
+            }
+        }
+    }
+
+    fn report(&self, store: &Store) -> PhaseReport {
+        let sums = self.passages.clone();
+        PhaseReport {
+            packets: self.packets,
+            missing: missing(store, &self.cutting.marks, self.seen, &self.used),
+            passages: sums.into_iter().map(|(passage, s)| finish(store, passage, s)).collect(),
+            points_only: store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty()),
+            open_sums: self.open_sums,
+            emulator: emulator(store),
+        }
+    }
+}
+
+impl Sum for Total<'_> {
+    fn packet(&mut self, p: &PacketRow) {
+        self.used.extend(p.if_in.map(|i| (p.if_in_netns.unwrap_or(0), i)));
+        self.used.extend(p.if_out.map(|i| (p.if_out_netns.unwrap_or(0), i)));
+    }
+
+    fn life(&mut self, life: Life) {
+        self.packets += 1;
+        let segments = self.cutting.way(&life);
+        let path = life.brief.last_ns - life.brief.first_ns;
+        self.open_sums += u64::from(segments.iter().map(Segment::dur_ns).sum::<i64>() != path);
+        self.seen |= segments.iter().fold(0, |bits, s| bits | s.phase.bit());
+        let passages = cut::passages(&segments, life.brief.verdict);
+        for (hop, passage) in (0..).zip(passages) {
+            let of_hop: Vec<&Segment> = segments.iter().filter(|s| s.hop == hop).collect();
+            add(self.passages.entry(passage).or_default(), &of_hop, &life);
+        }
+    }
+}
+
+/// Between two reports on what has been cut so far.
+const SO_FAR: Duration = Duration::from_millis(250);
+
+/// Cuts the packets that fit and sums up by phase. `so_far` is given reports on those cut until then.
+///
+/// Errors: [`crate::Error::Abandoned`].
 pub fn phases(
     store: &Store,
     filter: &PacketFilter,
     boundaries: &Boundaries,
     progress: Parts<'_>,
+    so_far: &mut dyn FnMut(PhaseReport),
 ) -> Result<PhaseReport> {
     let cutting = Cutting::new(store, boundaries)?;
-    let mut sums: BTreeMap<Passage, PassageSums> = BTreeMap::new();
-    let (mut packets, mut open_sums, mut seen) = (0, 0, 0u32);
-    let asked = Asked { filter, packet: None };
-    let mut used: Set<(i64, i32)> = Set::default();
-    let mut by_device = |p: &PacketRow| {
-        used.extend(p.if_in.map(|i| (p.if_in_netns.unwrap_or(0), i)));
-        used.extend(p.if_out.map(|i| (p.if_out_netns.unwrap_or(0), i)));
-        0
-    };
-    walk(store, &asked, progress, &mut by_device, &mut |_| (), &mut |life| {
-        packets += 1;
-        let segments = cutting.way(&life);
-        let path = life.brief.last_ns - life.brief.first_ns;
-        open_sums += u64::from(segments.iter().map(Segment::dur_ns).sum::<i64>() != path);
-        seen |= segments.iter().fold(0, |bits, s| bits | s.phase.bit());
-        let passages = cut::passages(&segments, life.brief.verdict);
-        for (hop, passage) in (0..).zip(passages) {
-            let of_hop: Vec<&Segment> = segments.iter().filter(|s| s.hop == hop).collect();
-            add(sums.entry(passage).or_default(), &of_hop, &life);
+    let mut total = Total::new(&cutting);
+    match numbers(filter) {
+        Some(ids) => {
+            let mut told: Option<Instant> = None;
+            walk_slices(store, ids, MOST, progress, &|| Total::new(&cutting), &mut |slice| {
+                total.join(slice);
+                if told.is_none_or(|t| t.elapsed() >= SO_FAR) {
+                    told = Some(Instant::now());
+                    so_far(total.report(store));
+                }
+            })?;
         }
-    })?;
-    let points_only = store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty());
-    let passages = sums.into_iter().map(|(passage, s)| finish(store, passage, s)).collect();
-    Ok(PhaseReport {
-        packets,
-        missing: missing(store, &cutting.marks, seen, &used),
-        passages,
-        points_only,
-        open_sums,
-        emulator: emulator(store),
-    })
+        None => {
+            let asked = Asked { filter, packet: None };
+            let total = RefCell::new(&mut total);
+            let packet = &mut |p: &PacketRow| {
+                total.borrow_mut().packet(p);
+                0
+            };
+            walk(store, &asked, progress, packet, &mut |_| (), &mut |life| total.borrow_mut().life(life))?;
+        }
+    }
+    Ok(total.report(store))
 }
 
 /// One packet's way.

@@ -5,7 +5,7 @@ use super::types::PacketFilter;
 use crate::catalog::{Entry, Facts, Names, facts};
 use crate::error::Result;
 use crate::filter::Condition;
-use crate::hash::Set;
+use crate::hash::Numbers;
 use kpat_store::TableFile;
 use kpat_store::tables::PacketRow;
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ pub(crate) struct Choice<'a> {
     store: &'a Store,
     filter: &'a PacketFilter,
     /// Packets that a function touched, if that was asked for.
-    touched: Option<Set<i64>>,
+    touched: Option<Numbers>,
     expression: Option<Expression>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Choice<'a> {
 
     pub fn fits(&self, p: &PacketRow) -> bool {
         self.filter.ids.as_ref().is_none_or(|ids| ids.binary_search(&p.packet_id).is_ok())
-            && self.touched.as_ref().is_none_or(|t| t.contains(&p.packet_id))
+            && self.touched.as_ref().is_none_or(|t| t.contains(p.packet_id))
             && self.store.fits(self.filter, p)
             && self.expression.as_ref().is_none_or(|e| {
                 let mut names = e.names.borrow_mut();

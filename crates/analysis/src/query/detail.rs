@@ -3,6 +3,7 @@
 use super::store::Store;
 use super::tree::{Names, build};
 use super::types::*;
+use crate::abreast::abreast;
 use crate::error::{Error, Result};
 use crate::hash::Set;
 use kpat_store::tables::*;
@@ -189,26 +190,21 @@ impl Store {
         }
         // (duration if it matters, group, place), the latter two in order of time: the rows themselves are read only
         // for the winners, and columns only where the question needs them.
-        let mut best: Vec<(i64, usize, u32)> = Vec::new();
         let order = move |c: &(i64, usize, u32)| (if longest { -c.0 } else { 0 }, c.1, c.2);
-        let mut packets: Set<i64> = Set::default();
-        let mut total = 0;
-        for (done, i) in (0..).zip(&index) {
-            if !progress(done, index.len() as u64) {
-                return Err(Error::Abandoned);
+        let keep = |best: &mut Vec<(i64, usize, u32)>| {
+            if filter.limit > 0 && best.len() > filter.limit {
+                best.select_nth_unstable_by_key(filter.limit, order);
+                best.truncate(filter.limit);
             }
-            // Of equally long calls the earlier one stands first.
-            let best_here = order(&(i.max_ns.unwrap_or(-1), i.row_group as usize, 0));
-            let full = filter.limit > 0 && best.len() >= filter.limit;
-            if all && full && best.last().is_some_and(|least| order(least) <= best_here) {
-                break;
-            }
+        };
+        let scan = |i: &CallIndexRow| -> Result<Found> {
             let group = i.row_group as usize;
             let hits = places(&calls, group, "func_id", |f| f == func)?;
             let column = |wanted: bool, name| if wanted { calls.ints(group, name) } else { Ok(Vec::new()) };
             let entry = column(in_time, "entry_ns")?;
             let dur = column(by_duration || longest, "dur_ns")?;
-            let packet = column(!all, "packet_id")?;
+            let packet = column(!all && (filter.count_packets || filter.packets.is_some()), "packet_id")?;
+            let mut found = Found::default();
             for place in hits {
                 let i = place as usize;
                 let timed = dur.get(i).is_some_and(|d| *d != NULL);
@@ -220,22 +216,48 @@ impl Store {
                         .as_ref()
                         .is_none_or(|p| packet.get(i).is_some_and(|id| p.binary_search(id).is_ok()));
                 if fits {
-                    if let Some(packet) = packet.get(i).filter(|p| **p != NULL) {
-                        packets.insert(*packet);
-                    }
-                    total += 1;
-                    best.push((if timed { dur[i] } else { -1 }, group, place));
+                    found.packets.extend(packet.get(i).filter(|p| **p != NULL));
+                    found.total += 1;
+                    found.best.push((if timed { dur[i] } else { -1 }, group, place));
                 }
             }
-            if filter.limit > 0 {
-                best.sort_unstable_by_key(order);
-                best.truncate(filter.limit);
+            keep(&mut found.best);
+            Ok(found)
+        };
+        let mut best: Vec<(i64, usize, u32)> = Vec::new();
+        let mut packets: Set<i64> = Set::default();
+        let mut total = 0;
+        if all {
+            for (done, i) in (0..).zip(&index) {
+                if !progress(done, index.len() as u64) {
+                    return Err(Error::Abandoned);
+                }
+                // Of equally long calls the earlier one stands first.
+                let best_here = order(&(i.max_ns.unwrap_or(-1), i.row_group as usize, 0));
+                let full = filter.limit > 0 && best.len() >= filter.limit;
+                if full && best.iter().map(order).max().is_some_and(|least| least <= best_here) {
+                    break;
+                }
+                best.extend(scan(i)?.best);
+                keep(&mut best);
             }
+        } else {
+            abreast(&index, progress, &|i, _| scan(i), &mut |found| {
+                total += found.total;
+                if filter.count_packets {
+                    packets.extend(found.packets);
+                }
+                best.extend(found.best);
+                keep(&mut best);
+            })?;
         }
         best.sort_unstable_by_key(order);
         let hits = best;
         let total = if all { function.calls as u64 } else { total };
-        let packets = if all { function.packets as u64 } else { packets.len() as u64 };
+        let packets = match all {
+            true => Some(function.packets as u64),
+            false => filter.count_packets.then_some(packets.len() as u64),
+        };
         let mut by_group: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (_, group, place) in &hits {
             by_group.entry(*group).or_default().push(*place);
@@ -265,6 +287,15 @@ impl Store {
             .collect();
         Ok(FunctionDetail { function, durations, calls, total, packets })
     }
+}
+
+/// Calls of a function in one row group.
+#[derive(Default)]
+struct Found {
+    total: u64,
+    best: Vec<(i64, usize, u32)>,
+    /// Of all of them, if wanted.
+    packets: Vec<i64>,
 }
 
 /// Places in a row group whose integer column fits.

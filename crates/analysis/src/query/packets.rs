@@ -4,8 +4,9 @@
 use super::choice::Choice;
 use super::store::{Store, Top};
 use super::types::*;
+use crate::abreast::abreast;
 use crate::error::Result;
-use crate::hash::Set;
+use crate::hash::{Numbers, Set};
 use kpat_store::tables::*;
 use kpat_store::{NULL, TableFile};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -230,10 +231,10 @@ impl Store {
         &self,
         fits: &dyn Fn(&str) -> bool,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Set<i64>> {
+    ) -> Result<Numbers> {
         let wanted: Vec<bool> = self.functions.iter().map(|f| !f.name.is_empty() && fits(&f.name)).collect();
         let ids: Vec<i64> = (0..wanted.len()).filter(|&i| wanted[i]).map(|i| i as i64).collect();
-        let mut out = Set::default();
+        let mut out = Numbers::default();
         let (Some(&low), Some(&high)) = (ids.first(), ids.last()) else { return Ok(out) };
         let calls = self.table::<CallRow>()?;
         let members = self.table::<CallMemberRow>()?;
@@ -245,24 +246,28 @@ impl Store {
                 in_groups.insert(i.row_group as usize);
             }
         })?;
-        let parts = in_groups.len() as u64;
-        for (done, group) in (0..).zip(in_groups.into_iter().filter(|g| *g < calls.groups())) {
-            if !progress(done, parts) {
-                return Err(crate::Error::Abandoned);
-            }
-            let funcs = calls.ints(group, "func_id")?;
+        let groups: Vec<usize> = in_groups.into_iter().filter(|g| *g < calls.groups()).collect();
+        let touched = |group: &usize, _: &dyn Fn() -> bool| {
+            let funcs = calls.ints(*group, "func_id")?;
             let fits = |f: i64| wanted.get(f as usize).copied().unwrap_or(false);
-            let packets = calls.ints(group, "packet_id")?;
-            out.extend(packets.iter().zip(&funcs).filter(|(p, f)| **p != NULL && fits(**f)).map(|(p, _)| *p));
+            let packets = calls.ints(*group, "packet_id")?;
+            let hits = packets.iter().zip(&funcs).filter(|(p, f)| **p != NULL && fits(**f));
+            let mut packets: Vec<i64> = hits.map(|(p, _)| *p).collect();
+            packets.dedup();
+            let mut of_lists = Vec::new();
             if members.rows() > 0 {
-                let ids = calls.ints(group, "call_id")?;
-                let flags = calls.ints(group, "flags")?;
+                let ids = calls.ints(*group, "call_id")?;
+                let flags = calls.ints(*group, "flags")?;
                 let list = i64::from(call_flag::LIST);
-                lists.extend(
-                    (0..ids.len()).filter(|&i| flags[i] & list != 0 && fits(funcs[i])).map(|i| ids[i]),
-                );
+                let hits = (0..ids.len()).filter(|&i| flags[i] & list != 0 && fits(funcs[i]));
+                of_lists.extend(hits.map(|i| ids[i]));
             }
-        }
+            Ok((packets, of_lists))
+        };
+        abreast(&groups, progress, &touched, &mut |(packets, of_lists)| {
+            out.extend(packets);
+            lists.extend(of_lists);
+        })?;
         if !lists.is_empty() {
             for group in 0..members.groups() {
                 let ids = members.ints(group, "call_id")?;

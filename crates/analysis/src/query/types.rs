@@ -379,6 +379,8 @@ pub struct CallFilter {
     pub longest_first: bool,
     /// Only calls that touched these packets, sorted; on a list the first one counts.
     pub packets: Option<Arc<[i64]>>,
+    /// Also count the different packets of all calls that fit, which takes as long again.
+    pub count_packets: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -396,8 +398,8 @@ pub struct FunctionDetail {
     pub calls: Vec<CallOfFunction>,
     /// Calls that fit, whatever the limit.
     pub total: u64,
-    /// Different packets among them.
-    pub packets: u64,
+    /// Different packets among them; `None`: not asked for.
+    pub packets: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]

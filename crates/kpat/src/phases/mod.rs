@@ -69,7 +69,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.progress(&mut meter, "reading", done, total);
         true
     };
-    let report = phases(&log, &args.which.filter(&log)?, &boundaries, &mut progress);
+    let report = phases(&log, &args.which.filter(&log)?, &boundaries, &mut progress, &mut |_| ());
     out.clear_progress();
     let report = report?;
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| -> anyhow::Result<()> {

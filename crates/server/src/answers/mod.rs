@@ -13,7 +13,7 @@ pub fn typescript() -> String {
     let head = "// Generated from crates/server/src/answers by `UPDATE_TYPES=1 cargo test -p kpat-server --test types`. Do not edit.\n\
         //\n\
         // All questions are GET of the same origin, with the header `x-kpat-token`. Every answer is NDJSON: any number of lines\n\
-        // Step, then one line End. Whoever closes the connection leaves the question; the work for it stops.\n\
+        // Step or SoFar, then one line End. Whoever closes the connection leaves the question; the work for it stops.\n\
         // Parameters that every question takes: device=NAME (a log of several devices), where=FILTER (see docs/filter.md).\n\n\
         // Nanoseconds: since the log's start (times) or a duration.\n\
         export type Ns = number;\n\
@@ -23,6 +23,8 @@ pub fn typescript() -> String {
         export interface Columns<T> { rows: number; columns: { [K in keyof T]: T[K][] } }\n\
         // While work is done, 0 to 1.\n\
         export interface Step { progress: number; words: string }\n\
+        // The answer over the part of the packets that has been read until now.\n\
+        export interface SoFar<T> { part: T }\n\
         // What is wrong, and where in the filter (UTF-16 units, as a text field counts) if it is the filter.\n\
         export interface Failure { words: string; at: { from: number; to: number } | null }\n\
         export type End<T> = { result: T } | { error: Failure };\n\

@@ -83,21 +83,20 @@ fn touched(
     ask: &Ask<'_>,
     within: (Option<i64>, Option<i64>),
     progress: Progress<'_>,
+    so_far: &mut dyn FnMut(Touched),
 ) -> Answer<Arc<Touched>> {
     let key = (ask.text_of_filter().to_owned(), within.0, within.1);
     let filter = ask.packet_filter(progress)?;
     ask.log.touched.get_or(key, || {
-        Ok(ask
-            .log
-            .store
-            .touched(&filter, within, &mut |done, parts| progress("reading calls", done, parts))?)
+        let mut step = |done, parts| progress("reading calls", done, parts);
+        Ok(ask.log.store.touched(&filter, within, &mut step, so_far)?)
     })
 }
 
 pub fn functions(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Functions> {
     let within = (ask.number("slower")?, ask.number("faster")?);
     let log = ask.log;
-    let mut rows: Vec<FunctionRow> = if ask.filter()?.is_none() {
+    let rows: Vec<FunctionRow> = if ask.filter()?.is_none() {
         let filter = FunctionFilter {
             slower_than_ns: within.0,
             faster_than_ns: within.1,
@@ -107,9 +106,20 @@ pub fn functions(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Functions> {
         let list = log.store.functions(&filter, FunctionSort::SelfTime, 0);
         list.rows.iter().map(|f| stored(f, &mut buckets)).collect()
     } else {
-        let found = touched(ask, within, progress)?;
-        found.functions.iter().filter(|f| f.calls > 0).map(|f| counted(log, f)).collect()
+        let rows = |found: &Touched| {
+            found.functions.iter().filter(|f| f.calls > 0).map(|f| counted(log, f)).collect::<Vec<_>>()
+        };
+        let so_far = &mut |part: Touched| {
+            if let Ok(rows) = sorted(ask, rows(&part)) {
+                ask.so_far(&Functions { rows, probe_cost_ns: log.store.probe_cost_ns() });
+            }
+        };
+        rows(&*touched(ask, within, progress, so_far)?)
     };
+    Ok(Functions { rows: sorted(ask, rows)?, probe_cost_ns: log.store.probe_cost_ns() })
+}
+
+fn sorted(ask: &Ask<'_>, mut rows: Vec<FunctionRow>) -> Answer<Vec<FunctionRow>> {
     let most = |n: Option<Ns>| std::cmp::Reverse(n.map_or(i64::MIN, |n| n.0));
     match ask.request.get("sort").unwrap_or_default() {
         "" | "self" => rows.sort_by_key(|f| most(Some(f.own))),
@@ -129,7 +139,7 @@ pub fn functions(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Functions> {
     if ask.request.get("sort").is_some_and(|s| !s.is_empty()) && !ask.flag("desc") {
         rows.reverse();
     }
-    Ok(Functions { rows, probe_cost_ns: log.store.probe_cost_ns() })
+    Ok(rows)
 }
 
 pub fn function(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<FunctionDetail> {
@@ -150,6 +160,7 @@ pub fn function(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<FunctionDetail>
         limit: (from + count).max(1),
         longest_first: !ask.flag("by_time"),
         packets: ask.ids(progress)?,
+        count_packets: false,
     };
     let detail =
         log.store.function_by_id(id, &filter, &mut |done, parts| progress("reading calls", done, parts))?;
@@ -198,7 +209,8 @@ pub fn flame(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Flame> {
     if ask.filter()?.is_none() {
         return Ok(drawn(log, log.flame()?));
     }
-    Ok(drawn(log, &touched(ask, (None, None), progress)?.flame))
+    let so_far = &mut |part: Touched| ask.so_far(&drawn(log, &part.flame));
+    Ok(drawn(log, &touched(ask, (None, None), progress, so_far)?.flame))
 }
 
 /// Nodes that are drawn; smaller ones are left out, deepest first.

@@ -54,6 +54,8 @@ pub struct Ask<'a> {
     pub opened: &'a Opened,
     pub log: &'a Arc<Log>,
     pub request: &'a Request,
+    /// Takes an answer over a part of the packets, as JSON, while that over all of them is made.
+    pub parts: &'a dyn Fn(&[u8]),
 }
 
 /// Rows in one answer at most.
@@ -78,6 +80,13 @@ impl Ask<'_> {
     /// `from` and `count`.
     fn page(&self) -> Answer<(usize, usize)> {
         Ok((self.number("from")?.unwrap_or(0), self.number("count")?.unwrap_or(100).min(MOST_ROWS)))
+    }
+
+    /// Shows what there is of an answer so far.
+    fn so_far<T: Serialize>(&self, part: &T) {
+        if let Ok(part) = serde_json::to_vec(part) {
+            (self.parts)(&part);
+        }
     }
 
     fn flag(&self, name: &str) -> bool {

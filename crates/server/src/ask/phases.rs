@@ -9,16 +9,17 @@ use kpat_analysis::time::Spread;
 use std::collections::HashMap;
 
 pub fn phases(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Phases> {
+    const WORDS: &str = "cutting packets into phases";
     if ask.filter()?.is_none() {
-        let words = "cutting packets into phases";
-        let report = ask.log.phases_of_all(&mut |done, parts| progress(words, done, parts));
+        let mut step = |done, parts| progress(WORDS, done, parts);
+        let report = ask.log.phases_of_all(&mut step, &mut |part| ask.so_far(&answer(part)));
         return Ok(answer(&*report.map_err(|e| e.map_or(super::Failure::Left, super::Failure::words))?));
     }
     let filter = ask.packet_filter(progress)?;
     let report = ask.log.phases.get_or(ask.text_of_filter().to_owned(), || {
-        Ok::<_, super::Failure>(cut(&ask.log.store, &filter, &Boundaries::default(), &mut |done, parts| {
-            progress("cutting packets into phases", done, parts)
-        })?)
+        let mut step = |done, parts| progress(WORDS, done, parts);
+        let so_far = &mut |part| ask.so_far(&answer(&part));
+        Ok::<_, super::Failure>(cut(&ask.log.store, &filter, &Boundaries::default(), &mut step, so_far)?)
     })?;
     Ok(answer(&report))
 }

@@ -8,7 +8,7 @@ import { log } from "../../api/log.ts";
 import { Pages } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
 import type { Event, Events, Overview } from "../../api/types.ts";
-import { asked, go, place } from "../../base/place.ts";
+import { asked, go, at } from "../../base/place.ts";
 import { Scale, tickWords, ticks } from "../../base/scale.ts";
 import { NONE, count, many, moment, seen } from "../../base/units.ts";
 import { Canvas, type Pen } from "../../widgets/canvas.tsx";
@@ -48,7 +48,7 @@ function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; d
   const width = useRef(1);
   const drawn = useRef<Mark[]>([]);
   const tip = useSignal<Tipped | null>(null);
-  const [from, to] = place.value.time ?? [0, Math.max(1, log.value?.length_ns ?? 1)];
+  const [from, to] = at.time.value ?? [0, Math.max(1, log.value?.length_ns ?? 1)];
   const height = (kinds.length + 1) * LANE + 22;
   const laneY = (lane: number) => (lane + 1) * LANE;
   const paint = ({ g, width: w, height: h, color }: Pen) => {
@@ -186,12 +186,12 @@ function List({ where, kind, jump }: { where: string; kind: string; jump: { valu
 }
 
 function Whole(): JSX.Element {
-  const where = asked(place.value.where, place.value.time);
+  const where = asked(at.where.value, at.time.value);
   const kind = useSignal("");
   const jump = useSignal<Event | null>(null);
   const question = useQuestion<Events>("events", { where, from: 0, count: DRAWN });
-  const [from, to] = place.value.time ?? [null, null];
-  const density = useQuestion<Overview>("overview", { where: place.value.where, bins: BINS, from, to });
+  const [from, to] = at.time.value ?? [null, null];
+  const density = useQuestion<Overview>("overview", { where: at.where.value, bins: BINS, from, to });
   return (
     <Answer asked={question} what="Reading the events">
       {(data) => {

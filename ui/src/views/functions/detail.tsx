@@ -7,7 +7,7 @@ import { ask } from "../../api/ask.ts";
 import { Pages, rowsOf } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
 import type { FunctionCall, FunctionDetail, Neighbour } from "../../api/types.ts";
-import { asked, go, place } from "../../base/place.ts";
+import { asked, go, at } from "../../base/place.ts";
 import { NONE, count, many, moment, seen } from "../../base/units.ts";
 import { Layer, Share, Span } from "../../widgets/marks.tsx";
 import { Answer, Failed } from "../../widgets/states.tsx";
@@ -90,7 +90,7 @@ function Neighbours({ title, rows, none }: { title: string; rows: Neighbour[]; n
 }
 
 export function Detail({ id, thresholds }: { id: number; thresholds: Thresholds }): JSX.Element {
-  const where = asked(place.value.where, place.value.time);
+  const where = asked(at.where.value, at.time.value);
   const question = useQuestion<FunctionDetail>("function", { id, where, ...thresholds, from: 0, count: 1 });
   return (
     <Answer asked={question} what="Reading the calls of this function">

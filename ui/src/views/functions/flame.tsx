@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { useQuestion } from "../../api/question.ts";
 import type { Flame } from "../../api/types.ts";
-import { asked, go, place } from "../../base/place.ts";
+import { asked, go, at } from "../../base/place.ts";
 import { count, many, seen, share, shortSpan, span } from "../../base/units.ts";
 import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
 import { Share, Span, layerClass } from "../../widgets/marks.tsx";
@@ -166,7 +166,7 @@ function Picture({ flame, search }: { flame: Flame; search: string }): JSX.Eleme
 }
 
 export function FlameGraph({ search }: { search: string }): JSX.Element {
-  const where = asked(place.value.where, place.value.time);
+  const where = asked(at.where.value, at.time.value);
   const question = useQuestion<Flame>("flame", { where });
   return (
     <Answer asked={question} what={where ? "Adding up the calls of these packets" : "Adding up all calls"}>

@@ -2,10 +2,10 @@
 
 import { signal, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { useQuestion } from "../../api/question.ts";
 import type { Packet } from "../../api/types.ts";
-import { go, place } from "../../base/place.ts";
+import { at, go } from "../../base/place.ts";
 import { many, seen } from "../../base/units.ts";
 import { Protocol, Span, Verdict, Warning } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
@@ -47,7 +47,7 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
 }
 
 function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
-  const func = place.value.func;
+  const func = at.func.value;
   const chosen = useSignal<number | null>(null);
   useEffect(() => {
     shownAt.value = packet.row.t;
@@ -85,8 +85,11 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
 }
 
 export function PacketPane({ dock }: { dock: boolean }): JSX.Element {
-  const id = place.value.packet;
+  const id = at.packet.value;
   const asked = useQuestion<Packet>(id === null ? null : "packet", { id });
+  const packet = asked.state.value.value;
+  // Drawn anew with another packet only, not with each step of the question.
+  const body = useMemo(() => packet && <Body packet={packet} dock={dock} />, [packet, dock]);
   if (id === null)
     return (
       <Empty title="No packet is chosen">
@@ -95,7 +98,7 @@ export function PacketPane({ dock }: { dock: boolean }): JSX.Element {
     );
   return (
     <Answer asked={asked} what="Reading the packet">
-      {(packet) => <Body packet={packet} dock={dock} />}
+      {() => body}
     </Answer>
   );
 }

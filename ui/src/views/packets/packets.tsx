@@ -8,7 +8,7 @@ import { log } from "../../api/log.ts";
 import { Pages, rowsOf } from "../../api/pages.ts";
 import { generation } from "../../api/question.ts";
 import type { PacketRow, Packets } from "../../api/types.ts";
-import { asked, go, place } from "../../base/place.ts";
+import { asked, at, go } from "../../base/place.ts";
 import { NONE, count, moment, seen } from "../../base/units.ts";
 import { Protocol, Span, Sure, Verdict, protocolClass } from "../../widgets/marks.tsx";
 import { Empty, Failed } from "../../widgets/states.tsx";
@@ -72,8 +72,8 @@ function useRows(where: string, sort: Sorting): { pages: Pages<PacketRow>; old: 
 
 function List(): JSX.Element {
   const sort = useSignal<Sorting>({ key: "t", desc: false });
-  const p = place.value;
-  const where = asked(p.where, p.time);
+  const packet = at.packet.value;
+  const where = asked(at.where.value, at.time.value);
   const { pages, old } = useRows(where, sort.value);
   const current = useSignal<number | null>(null);
   pages.version.value;
@@ -81,15 +81,15 @@ function List(): JSX.Element {
 
   // A packet chosen elsewhere: which row is it?
   useEffect(() => {
-    if (p.packet === null) return;
-    if (current.peek() !== null && pages.row(current.peek()!)?.id === p.packet) return;
+    if (packet === null) return;
+    if (current.peek() !== null && pages.row(current.peek()!)?.id === packet) return;
     const leaving = new AbortController();
-    void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: p.packet }, { signal: leaving.signal }).then(
+    void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: packet }, { signal: leaving.signal }).then(
       (found) => (current.value = found.index),
       () => (current.value = null),
     );
     return () => leaving.abort();
-  }, [p.packet, where, sort.value, pages]);
+  }, [packet, where, sort.value, pages]);
 
   if (pages.error.value) return <Failed error={pages.error.value} again={() => generation.value++} />;
   if (total === null) return <div class="state quiet" role="status"><p class="state-words">Reading the packets …</p></div>;

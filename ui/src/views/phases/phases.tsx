@@ -7,7 +7,7 @@ import { ask } from "../../api/ask.ts";
 import { Pages } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
 import type { PhasePacket, PhasePackets, PhaseRow, Phases } from "../../api/types.ts";
-import { asked, go, place } from "../../base/place.ts";
+import { asked, go, at } from "../../base/place.ts";
 import { count, many, moment, seen, share, span } from "../../base/units.ts";
 import { Name, Share, Span, phaseLayer } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
@@ -174,7 +174,7 @@ function PerPacket({ where, data }: { where: string; data: Phases }): JSX.Elemen
 }
 
 function Whole(): JSX.Element {
-  const where = asked(place.value.where, place.value.time);
+  const where = asked(at.where.value, at.time.value);
   const question = useQuestion<Phases>("phases", { where });
   return (
     <Answer asked={question} what="Cutting the packets' ways into phases">
