@@ -4,13 +4,37 @@
 //! are read. Memory is what is open at one time ([`crate::lives`]).
 
 use crate::error::Error;
+use crate::hash::Map;
 use crate::lives::{Asked, Life, Progress, Tree, walk};
 use crate::query::{PacketFilter, Store};
+use crate::slices::{Sum, numbers, walk_slices};
 use kpat_store::tables::{CallRow, ClockRow, PacketRow};
 use std::cell::RefCell;
 
-/// Is given a packet and its calls.
-pub type TakeLife<'a, E> = &'a mut dyn FnMut(i64, &[CallRow]) -> std::result::Result<(), E>;
+/// Makes something of a packet and its calls; several threads do at once.
+pub type OfLife<'a, T> = &'a (dyn Fn(&PacketRow, &[CallRow]) -> T + Sync);
+
+/// What was made of the packets of one slice.
+struct Made<'a, T> {
+    of: OfLife<'a, T>,
+    packets: Map<i64, PacketRow>,
+    made: Vec<T>,
+}
+
+impl<T: Send> Sum for Made<'_, T> {
+    fn packet(&mut self, p: &PacketRow) {
+        self.packets.insert(p.packet_id, p.clone());
+    }
+
+    fn life(&mut self, life: Life) {
+        if let Some(p) = self.packets.remove(&life.brief.packet_id) {
+            self.made.push((self.of)(&p, &life.rows));
+        }
+    }
+}
+
+/// Packets in memory at a time, for each thread.
+const SLICE: usize = 4_096;
 
 /// Which packets.
 #[derive(Clone, Debug, Default)]
@@ -85,23 +109,35 @@ impl Store {
         failed.into_inner().map_or(walked.map_err(E::from), Err)
     }
 
-    /// Gives every chosen packet with its calls and points in order of entry; the first error ends it.
-    pub fn each_life<E: From<Error>>(
+    /// Gives what `of` makes of every chosen packet and its calls and points in order of entry; the first error ends it.
+    pub fn each_life<T: Send, E: From<Error>>(
         &self,
         chosen: &Chosen,
         progress: Progress<'_>,
-        give: TakeLife<'_, E>,
+        of: OfLife<'_, T>,
+        give: &mut dyn FnMut(T) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let failed: RefCell<Option<E>> = RefCell::new(None);
-        let asked = Asked { filter: &chosen.filter, packet: chosen.packet };
-        let mut life = |life: Life| {
-            let mut failed = failed.borrow_mut();
-            if failed.is_none() {
-                *failed = give(life.brief.packet_id, &life.rows).err();
+        let mut found: Vec<i64> = Vec::new();
+        let ids = match (chosen.packet, numbers(&chosen.filter)) {
+            (None, Some(ids)) => ids,
+            _ => {
+                self.each_chosen(chosen, &mut |p| -> std::result::Result<(), E> {
+                    found.push(p.packet_id);
+                    Ok(())
+                })?;
+                found.sort_unstable();
+                Some(found.as_slice())
             }
         };
+        let failed: RefCell<Option<E>> = RefCell::new(None);
         let mut waits = |done, of| failed.borrow().is_none() && progress(done, of);
-        let walked = walk(self, &asked, &mut waits, &mut |_| 0, &mut |_| (), &mut life);
+        let new = || Made { of, packets: Map::default(), made: Vec::new() };
+        let walked = walk_slices(self, ids, SLICE, &mut waits, &new, &mut |slice| {
+            let mut failed = failed.borrow_mut();
+            if failed.is_none() {
+                *failed = slice.made.into_iter().try_for_each(&mut *give).err();
+            }
+        });
         failed.into_inner().map_or(walked.map_err(E::from), Err)
     }
 

@@ -37,6 +37,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    fn add(&mut self, of: &Counts) {
+        self.calls += of.calls;
+        self.points += of.points;
+        self.self_ns = self.self_ns.saturating_add(of.self_ns);
+    }
+
     fn call(&mut self, row: &kpat_store::tables::CallRow) {
         if row.flags & kpat_analysis::query::call_flag::POINT != 0 {
             self.points += 1;

@@ -5,6 +5,7 @@
 
 use crate::names::Names;
 use crate::pcapng::block::BlockWriter;
+use crate::pcapng::note::Notes;
 use kpat_klog::{Log, Merged};
 use kpat_model::{EventKind, FootprintRecord, Record};
 use std::collections::{HashMap, HashSet};
@@ -60,20 +61,18 @@ pub(super) struct Sightings<'a> {
     records: Merged<'a>,
     /// What is still at work; its last footprint, for changes of the device alone.
     last: HashMap<u64, FootprintRecord>,
-    /// Of the chosen packets.
-    devices: HashMap<i64, Devices>,
     /// Packets that were seen at their first device.
     came_in: HashSet<u64>,
 }
 
 impl<'a> Sightings<'a> {
-    pub fn new(log: &'a Log, devices: HashMap<i64, Devices>) -> Sightings<'a> {
-        Sightings { records: log.all_merged(), last: HashMap::new(), devices, came_in: HashSet::new() }
+    pub fn new(log: &'a Log) -> Sightings<'a> {
+        Sightings { records: log.all_merged(), last: HashMap::new(), came_in: HashSet::new() }
     }
 
-    fn seen(&mut self, f: &FootprintRecord) -> Option<Seen> {
+    fn seen(&mut self, f: &FootprintRecord, notes: &Notes) -> Option<Seen> {
         let packet = f.packet.0 as i64;
-        let [came_in, went_out] = *self.devices.get(&packet)?;
+        let [came_in, went_out] = notes.devices(packet)?;
         let way = if is_at(came_in, f) && self.came_in.insert(f.packet.0) {
             Way::In
         } else if is_at(went_out, f) {
@@ -98,14 +97,13 @@ impl<'a> Sightings<'a> {
     }
 }
 
-impl Iterator for Sightings<'_> {
-    type Item = Seen;
-
-    fn next(&mut self) -> Option<Seen> {
+impl Sightings<'_> {
+    /// The next one of a packet that there is a note of.
+    pub fn next(&mut self, notes: &Notes) -> Option<Seen> {
         loop {
             let found = match self.records.next()?.1 {
                 Record::Footprint(f) => {
-                    let seen = self.seen(&f);
+                    let seen = self.seen(&f, notes);
                     self.last.insert(f.packet.0, *f);
                     seen
                 }
@@ -113,7 +111,7 @@ impl Iterator for Sightings<'_> {
                     Some(f) => {
                         (f.at, f.ifindex, f.netns, f.link_type) = (p.at, p.ifindex, p.netns, p.link_type);
                         let f = *f;
-                        self.seen(&f)
+                        self.seen(&f, notes)
                     }
                     None => None,
                 },

@@ -4,7 +4,7 @@
 //! taken from it. Interfaces are described when they are first met and keep their numbers.
 
 use super::block::{BlockWriter, opt, u32_at};
-use super::kernel::{Port, Sightings};
+use super::kernel::Port;
 use super::note::Notes;
 use super::{Frames, Kernel, PcapngFile, Section, Sources, Written};
 use crate::names::Names;
@@ -13,8 +13,7 @@ use kpat_analysis::query::{PacketFilter, Store};
 use kpat_analysis::trace::Chosen;
 use kpat_capture::{Blocks, block_kind};
 use kpat_klog::Log;
-use kpat_store::tables::PacketRow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Write;
 
 /// A packet that ended so long before a piece has no frame in it.
@@ -27,7 +26,7 @@ pub struct Live<'a> {
     /// Interfaces of the capture: name and link type, and number in the stream.
     wire: HashMap<(String, u16), u32>,
     /// Packets that were told of at a sighting.
-    told: HashSet<i64>,
+    told: Vec<i64>,
     lost: u64,
 }
 
@@ -49,7 +48,7 @@ impl<'a> Live<'a> {
             out,
             section: Section { begun: true, ..Section::default() },
             wire: HashMap::new(),
-            told: HashSet::new(),
+            told: Vec::new(),
             lost: 0,
         })
     }
@@ -72,19 +71,17 @@ impl<'a> Live<'a> {
         let filter = PacketFilter { from_ns: Some(since), ..PacketFilter::default() };
         let chosen = Chosen { filter, packet: None };
         let mut counts = Counts::default();
-        let notes = Notes::gather(store, &chosen, &names, &sources.beside, &mut counts, &mut |_, _| true)?;
-        let mut frames = Frames::of(store, capture_id)?;
-        frames.packets.extend(&self.told);
+        let mut notes =
+            Notes::gather(store, &chosen, &names, &sources.beside, &mut counts, &mut |_, _| true)?;
+        let frames = Frames::of(store, capture_id, &mut notes)?;
+        for packet in &self.told {
+            notes.tell(*packet);
+        }
         let log = sources.log.as_deref().map(Log::open).transpose()?;
-        let mut devices = HashMap::new();
-        store.each_chosen(&chosen, &mut |p: PacketRow| -> Result<()> {
-            devices.insert(p.packet_id, super::devices_of(&p));
-            Ok(())
-        })?;
-        let mut kernel: Kernel<'_> = log.as_ref().map(|l| Sightings::new(l, devices).peekable());
+        let mut kernel = log.as_ref().map(Kernel::new);
         let mut file = PcapngFile {
             store,
-            notes: &notes,
+            notes,
             clock,
             names: &names,
             frames,
@@ -92,12 +89,12 @@ impl<'a> Live<'a> {
             out: &mut *self.out,
             section: std::mem::take(&mut self.section),
             from_wall_ns: from_ns,
+            told: Vec::new(),
             done: Written { counts, warnings: Vec::new() },
         };
-        let before = file.frames.packets.clone();
         let done = frames_of(&mut file, &mut self.wire, sources, &mut kernel, from_ns, to_ns)
             .and_then(|()| file.kernel_until(&mut kernel, to_ns - 1));
-        self.told.extend(file.frames.packets.difference(&before));
+        self.told.append(&mut file.told);
         self.section = std::mem::take(&mut file.section);
         let counts = file.done.counts;
         done?;
@@ -133,7 +130,7 @@ fn frames_of(
     file: &mut PcapngFile<'_>,
     wire: &mut HashMap<(String, u16), u32>,
     sources: &Sources,
-    kernel: &mut Kernel<'_>,
+    kernel: &mut Option<Kernel<'_>>,
     from_ns: i64,
     to_ns: i64,
 ) -> Result<()> {

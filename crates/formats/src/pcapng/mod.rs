@@ -25,12 +25,14 @@ use kpat_analysis::query::Store;
 use kpat_analysis::trace::{Chosen, WallClock};
 use kpat_capture::{Blocks, Reader, block_kind};
 use kpat_klog::Log;
-use kpat_store::tables::{AssociationRow, LossRow, PacketRow};
+use kpat_store::TableFile;
+use kpat_store::tables::{AssociationRow, LossRow};
 use note::{Notes, Sighting};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Write;
-use std::iter::Peekable;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Packets of one frame that are told; a frame of which more fit says little of any.
 const MAX_PACKETS: usize = 4;
@@ -63,13 +65,13 @@ pub fn write(
 ) -> Result<Written> {
     let names = Names::of(store)?;
     let mut counts = Counts::default();
-    let notes = Notes::gather(store, chosen, &names, &sources.beside, &mut counts, progress)?;
+    let mut notes = Notes::gather(store, chosen, &names, &sources.beside, &mut counts, progress)?;
     let capture_id = sources.capture.as_ref().map(|c| c.1);
-    let frames = Frames::of(store, capture_id)?;
+    let frames = Frames::of(store, capture_id, &mut notes)?;
     let log = sources.log.as_deref().map(Log::open).transpose()?;
     let mut file = PcapngFile {
         store,
-        notes: &notes,
+        notes,
         clock: capture_id.and_then(|c| store.wall_clock(c)).unwrap_or_else(|| store.own_wall_clock()),
         names: &names,
         frames,
@@ -77,19 +79,10 @@ pub fn write(
         out,
         section: Section::default(),
         from_wall_ns: i64::MIN,
+        told: Vec::new(),
         done: Written { counts, warnings: Vec::new() },
     };
-    let mut kernel = match &log {
-        None => None,
-        Some(log) => {
-            let mut devices = HashMap::new();
-            store.each_chosen(chosen, &mut |p: PacketRow| -> Result<()> {
-                devices.insert(p.packet_id, devices_of(&p));
-                Ok(())
-            })?;
-            Some(Sightings::new(log, devices).peekable())
-        }
-    };
+    let mut kernel = log.as_ref().map(Kernel::new);
     match &sources.capture {
         None => file.begin_own(None)?,
         Some((path, _)) => match Blocks::open(path)? {
@@ -102,43 +95,78 @@ pub fn write(
     Ok(file.done)
 }
 
-/// Where a packet came in and went out.
-fn devices_of(p: &PacketRow) -> kernel::Devices {
-    let with = |ifindex: Option<i32>, netns| ifindex.map(|i| (i, netns));
-    [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)]
+/// Packets of the frames of one capture, by the frame's number. In memory is where each row is; rows are read as frames
+/// come by.
+struct Frames {
+    capture_id: i64,
+    table: Arc<TableFile>,
+    /// (frame, row group, place), by frame.
+    places: Vec<(i64, u32, u32)>,
+    /// Rows of the frames that come next, most likely packet first.
+    rows: Vec<AssociationRow>,
+    /// What part of `places` they are.
+    read: Range<usize>,
 }
 
-/// Packets of the frames of one capture, by the frame's number.
-struct Frames {
-    /// By frame, most likely packet first.
-    rows: Vec<AssociationRow>,
-    /// All packets with a frame there.
-    packets: HashSet<i64>,
-}
+/// Rows read at a time.
+const AHEAD: usize = 8_192;
 
 impl Frames {
-    fn of(store: &Store, capture_id: Option<i32>) -> Result<Frames> {
+    /// Notes of packets with a frame there will be told of at it.
+    fn of(store: &Store, capture_id: Option<i32>, notes: &mut Notes) -> Result<Frames> {
         let table = store.table::<AssociationRow>()?;
-        let (mut rows, mut packets) = (Vec::new(), HashSet::new());
-        table.each((0..table.groups()).collect(), |a: AssociationRow| {
-            if Some(a.capture_id) == capture_id {
-                packets.insert(a.packet_id);
-                rows.push(a);
+        let capture_id = capture_id.map_or(-1, i64::from);
+        let mut places = Vec::new();
+        for group in 0..table.groups() {
+            let captures = table.ints(group, "capture_id")?;
+            let numbers = table.ints(group, "number")?;
+            let packets = table.ints(group, "packet_id")?;
+            for i in (0..captures.len()).filter(|i| captures[*i] == capture_id) {
+                places.push((numbers[i], group as u32, i as u32));
+                notes.tell(packets[i]);
             }
-        })?;
-        rows.sort_by_key(|a| (a.number, -a.confidence, a.packet_id));
-        Ok(Frames { rows, packets })
+        }
+        places.sort_unstable();
+        Ok(Frames { capture_id, table, places, rows: Vec::new(), read: 0..0 })
     }
 
-    fn of_frame(&self, number: u64) -> &[AssociationRow] {
+    fn of_frame(&mut self, number: u64) -> Result<&[AssociationRow]> {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
-        let from = self.rows.partition_point(|a| a.number < number);
-        let to = from + self.rows[from..].partition_point(|a| a.number == number);
-        &self.rows[from..to]
+        let from = self.places.partition_point(|p| p.0 < number);
+        let to = from + self.places[from..].iter().take_while(|p| p.0 == number).count();
+        if from < self.read.start || to > self.read.end {
+            self.read_from(from, to.max((from + AHEAD).min(self.places.len())))?;
+        }
+        let first = self.rows.partition_point(|a| a.number < number);
+        Ok(&self.rows[first..first + (to - from)])
+    }
+
+    fn read_from(&mut self, from: usize, to: usize) -> Result<()> {
+        let mut wanted: Vec<(u32, u32)> = self.places[from..to].iter().map(|p| (p.1, p.2)).collect();
+        wanted.sort_unstable();
+        self.rows.clear();
+        for of_group in wanted.chunk_by(|a, b| a.0 == b.0) {
+            let places: Vec<u32> = of_group.iter().map(|p| p.1).collect();
+            self.rows.extend(self.table.rows_at::<AssociationRow>(of_group[0].0 as usize, &places)?);
+        }
+        debug_assert!(self.rows.iter().all(|a| i64::from(a.capture_id) == self.capture_id));
+        self.rows.sort_by_key(|a| (a.number, -a.confidence, a.packet_id));
+        self.read = from..to;
+        Ok(())
     }
 }
 
-type Kernel<'a> = Option<Peekable<Sightings<'a>>>;
+/// The sightings, and the one that comes next.
+struct Kernel<'a> {
+    sightings: Sightings<'a>,
+    next: Option<Seen>,
+}
+
+impl<'a> Kernel<'a> {
+    fn new(log: &'a Log) -> Kernel<'a> {
+        Kernel { sightings: Sightings::new(log), next: None }
+    }
+}
 
 /// What is known of the section that is being written.
 #[derive(Default)]
@@ -155,7 +183,7 @@ struct Section {
 
 struct PcapngFile<'a> {
     store: &'a Store,
-    notes: &'a Notes,
+    notes: Notes,
     clock: WallClock,
     names: &'a Names,
     frames: Frames,
@@ -165,12 +193,14 @@ struct PcapngFile<'a> {
     section: Section,
     /// Sightings before this moment of the capture's clock were written by somebody else.
     from_wall_ns: i64,
+    /// Packets that were told of at a sighting, not at a frame.
+    told: Vec<i64>,
     done: Written,
 }
 
 impl PcapngFile<'_> {
     /// The capture's blocks, with what is added.
-    fn copy(&mut self, path: &Path, mut blocks: Blocks, kernel: &mut Kernel<'_>) -> Result<()> {
+    fn copy(&mut self, path: &Path, mut blocks: Blocks, kernel: &mut Option<Kernel<'_>>) -> Result<()> {
         let described = descriptions(path)?;
         let mut sections = 0;
         loop {
@@ -216,7 +246,7 @@ impl PcapngFile<'_> {
     }
 
     /// A pcap file becomes a section.
-    fn convert(&mut self, path: &Path, kernel: &mut Kernel<'_>) -> Result<()> {
+    fn convert(&mut self, path: &Path, kernel: &mut Option<Kernel<'_>>) -> Result<()> {
         let mut reader = Reader::open(path)?;
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let first = reader.interfaces().first().map(|i| (i.link_type, i.snaplen));
@@ -267,8 +297,8 @@ impl PcapngFile<'_> {
 
     fn frame(&mut self, kind: u32, block: &[u8], number: u64) -> Result<()> {
         let big_endian = self.section.big_endian;
-        let notes = self.notes;
-        let mine = self.frames.of_frame(number).iter().filter(|a| notes.has(a.packet_id));
+        let notes = &self.notes;
+        let mine = self.frames.of_frame(number)?.iter().filter(|a| notes.has(a.packet_id));
         let mine: Vec<&AssociationRow> = mine.collect();
         if mine.is_empty() && !self.all {
             return Ok(());
@@ -276,7 +306,7 @@ impl PcapngFile<'_> {
         self.done.counts.frames += 1;
         let mut add = BlockWriter::options(big_endian);
         for a in mine.iter().take(MAX_PACKETS) {
-            for line in self.notes.of_frame(a)?.into_iter().flatten() {
+            for line in notes.of_frame(a)?.into_iter().flatten() {
                 add.option(opt::COMMENT, line.as_bytes());
             }
         }
@@ -294,19 +324,18 @@ impl PcapngFile<'_> {
     }
 
     /// Sightings up to this moment of the capture's clock.
-    fn kernel_until(&mut self, kernel: &mut Kernel<'_>, wall_ns: i64) -> Result<()> {
-        let Some(sightings) = kernel else { return Ok(()) };
+    fn kernel_until(&mut self, kernel: &mut Option<Kernel<'_>>, wall_ns: i64) -> Result<()> {
+        let Some(Kernel { sightings, next }) = kernel else { return Ok(()) };
         if !self.section.begun {
             return Ok(());
         }
-        while let Some(seen) = sightings.peek() {
+        while let Some(seen) = next.take().or_else(|| sightings.next(&self.notes)) {
             let (at, bound) = self.clock.wall(seen.at_boot_ns);
             if at > wall_ns {
+                *next = Some(seen);
                 break;
             }
-            if let Some(seen) = sightings.next()
-                && at >= self.from_wall_ns
-            {
+            if at >= self.from_wall_ns {
                 self.sighting(&seen, at, bound)?;
             }
         }
@@ -329,7 +358,10 @@ impl PcapngFile<'_> {
         }
         let device = seen.port.device(self.names);
         // A packet that no frame of this capture tells of is told of here, once.
-        let first = !self.frames.packets.contains(&seen.packet) && self.frames.packets.insert(seen.packet);
+        let first = self.notes.tell(seen.packet);
+        if first {
+            self.told.push(seen.packet);
+        }
         let s = Sighting {
             packet: seen.packet,
             device: &device,

@@ -3,6 +3,7 @@
 //! The JSON line is what our Wireshark dissector reads; [`VERSION`] is its version. What belongs to the packet is made once,
 //! in one pass over the calls, and waits on disk until its frames come by; what belongs to a frame is put before it.
 
+use super::kernel::Devices;
 use crate::names::{Names, clean, context, drop_reason, packet, process};
 use crate::{Counts, Result};
 use kpat_analysis::Parts;
@@ -107,8 +108,22 @@ struct Said {
 /// Notes of all chosen packets, on disk.
 pub(super) struct Notes {
     file: File,
-    /// Where each packet's note is: offset, bytes for people, bytes of JSON.
-    places: HashMap<i64, (u64, u32, u32)>,
+    /// By packet.
+    places: Vec<Place>,
+    /// Devices that packets came in and went out by.
+    devices: Vec<Devices>,
+}
+
+/// Where a packet's note is, and what else is known of it without reading.
+struct Place {
+    packet: i64,
+    offset: u64,
+    /// Bytes for people, bytes of JSON.
+    people: u32,
+    json: u32,
+    devices: u32,
+    /// Somebody tells all of it.
+    told: bool,
 }
 
 impl Notes {
@@ -123,37 +138,57 @@ impl Notes {
     ) -> Result<Notes> {
         let (file, reader) = nameless(beside)?;
         let mut out = BufWriter::with_capacity(1 << 18, file);
-        let mut packets: HashMap<i64, PacketRow> = HashMap::new();
-        store.each_chosen(chosen, &mut |p: PacketRow| -> Result<()> {
-            packets.insert(p.packet_id, p);
-            Ok(())
-        })?;
-        counts.packets = packets.len() as u64;
-        let mut places = HashMap::new();
+        let (mut places, mut devices): (Vec<Place>, Vec<Devices>) = (Vec::new(), Vec::new());
+        let mut known: HashMap<Devices, u32> = HashMap::new();
         let mut offset = 0u64;
-        store.each_life(chosen, progress, &mut |id, rows| -> Result<()> {
-            let Some(p) = packets.remove(&id) else { return Ok(()) };
+        let of = |p: &PacketRow, rows: &[CallRow]| {
+            let mut counts = Counts::default();
             rows.iter().for_each(|r| counts.call(r));
-            let said = say(store, names, &p, rows);
+            (p.packet_id, devices_of(p), counts, say(store, names, p, rows))
+        };
+        store.each_life(chosen, progress, &of, &mut |(packet, its, of, said)| -> Result<()> {
+            counts.packets += 1;
+            counts.add(&of);
             out.write_all(said.people.as_bytes())?;
             out.write_all(said.json.as_bytes())?;
-            places.insert(id, (offset, said.people.len() as u32, said.json.len() as u32));
-            offset += (said.people.len() + said.json.len()) as u64;
+            let next = devices.len() as u32;
+            let at = *known.entry(its).or_insert(next);
+            if at == next {
+                devices.push(its);
+            }
+            let (people, json) = (said.people.len() as u32, said.json.len() as u32);
+            places.push(Place { packet, offset, people, json, devices: at, told: false });
+            offset += u64::from(people) + u64::from(json);
             Ok(())
         })?;
         out.flush()?;
-        Ok(Notes { file: reader, places })
+        places.sort_unstable_by_key(|p| p.packet);
+        Ok(Notes { file: reader, places, devices })
+    }
+
+    fn place(&self, packet: i64) -> Option<usize> {
+        self.places.binary_search_by_key(&packet, |p| p.packet).ok()
     }
 
     pub fn has(&self, packet: i64) -> bool {
-        self.places.contains_key(&packet)
+        self.place(packet).is_some()
+    }
+
+    /// All that is known of this packet stands somewhere; false: it does already.
+    pub fn tell(&mut self, packet: i64) -> bool {
+        self.place(packet).is_some_and(|i| !std::mem::replace(&mut self.places[i].told, true))
+    }
+
+    /// By which devices a chosen packet came in and went out.
+    pub fn devices(&self, packet: i64) -> Option<Devices> {
+        self.place(packet).map(|i| self.devices[self.places[i].devices as usize])
     }
 
     fn read(&self, packet: i64) -> Result<Option<Said>> {
-        let Some(&(offset, people, json)) = self.places.get(&packet) else { return Ok(None) };
-        let mut bytes = vec![0; (people + json) as usize];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        let rest = bytes.split_off(people as usize);
+        let Some(p) = self.place(packet).map(|i| &self.places[i]) else { return Ok(None) };
+        let mut bytes = vec![0; (p.people + p.json) as usize];
+        self.file.read_exact_at(&mut bytes, p.offset)?;
+        let rest = bytes.split_off(p.people as usize);
         let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
         Ok(Some(Said { people: text(bytes), json: text(rest) }))
     }
@@ -224,6 +259,12 @@ fn joined(head: &impl Serialize, rest: &str) -> String {
     // A sighting names its packet itself.
     let rest = if head.contains("\"packet\":") { rest.split_once(',').map_or(rest, |r| r.1) } else { rest };
     format!("{},{rest}", head.strip_suffix('}').unwrap_or(&head))
+}
+
+/// Where a packet came in and went out.
+fn devices_of(p: &PacketRow) -> Devices {
+    let with = |ifindex: Option<i32>, netns| ifindex.map(|i| (i, netns));
+    [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)]
 }
 
 fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Said {
