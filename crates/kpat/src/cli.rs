@@ -95,6 +95,8 @@ commands! {
     Record => record,
     /// Ask a running recording, or tell it to do otherwise
     Ctl => ctl,
+    /// Bring finished logs from many devices to where they are kept, and say what is there
+    Collect => collect,
 
     // Anywhere.
     /// Join a kernel behaviour log with captures of the wire

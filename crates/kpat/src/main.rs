@@ -5,6 +5,7 @@
 //! `run(&Args, &Output) -> anyhow::Result<ExitCode>`, and is listed once, in `cli.rs`.
 
 mod cli;
+mod collect;
 mod ctl;
 mod devices;
 mod doctor;

@@ -84,7 +84,7 @@ pub struct Args {
     command: Vec<String>,
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let n: u64 = digits.parse().map_err(|_| format!("{text:?} is not a size; write 64K, 8M or 1G"))?;
     let factor = match unit.trim_end_matches(['i', 'B', 'b']) {

@@ -1,0 +1,203 @@
+//! The gathering side on disk: a folder per device. A device adds its own files and nothing else: names are plain, nothing
+//! is replaced, listed or read back. What is under way lies in `.incoming`, under its checksum; a file gets its
+//! name when all its bytes are there, match, and are on the disk.
+
+use crate::digest::{Digest, of_file};
+use crate::error::{Error, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest name of a device or file.
+const MOST_NAME: usize = 128;
+/// What broke off and was not taken up again is removed after this.
+const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A name that leads nowhere else, is not hidden, and is no surprise in a terminal or a shell.
+pub fn is_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-~+".contains(&b);
+    (1..=MOST_NAME).contains(&text.len()) && text.bytes().all(plain) && !text.starts_with(['.', '-'])
+}
+
+/// What may be added: logs, and notices of what was thrown away.
+pub fn is_file_name(text: &str) -> bool {
+    is_name(text) && (text.ends_with(".kbl") || (text.starts_with("lost-") && text.ends_with(".json")))
+}
+
+/// A file on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub name: String,
+    pub bytes: u64,
+    pub digest: Digest,
+}
+
+/// What of a file is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Have {
+    Whole,
+    /// The first so many bytes.
+    Part(u64),
+}
+
+/// Why bytes were not taken.
+#[derive(Debug)]
+pub enum Unadded {
+    /// Somebody else is sending it, or the bytes do not begin where the part ends.
+    Busy(Have),
+    /// All bytes came, and are not those of the checksum. They were thrown away.
+    Wrong,
+    /// The device's share, or the disk, is full.
+    Full,
+    /// The sender left; what came stays.
+    Broken(io::Error),
+    /// This side cannot.
+    Own(Error),
+}
+
+impl From<Error> for Unadded {
+    fn from(e: Error) -> Unadded {
+        Unadded::Own(e)
+    }
+}
+
+/// Where one device's files are.
+pub struct Shelf {
+    dir: PathBuf,
+    /// Most bytes that it may hold.
+    limit: Option<u64>,
+}
+
+impl Shelf {
+    /// Made if it is not there.
+    pub fn open(root: &Path, device: &str, limit: Option<u64>) -> Result<Shelf> {
+        if !is_name(device) {
+            return Err(Error::Name(device.to_owned(), "a device"));
+        }
+        let dir = root.join(device);
+        for dir in [dir.join(".incoming"), dir.join(".sums")] {
+            fs::create_dir_all(&dir).map_err(Error::io(&dir, "make"))?;
+        }
+        let shelf = Shelf { dir, limit };
+        shelf.sweep();
+        Ok(shelf)
+    }
+
+    fn sweep(&self) {
+        for entry in fs::read_dir(self.dir.join(".incoming")).into_iter().flatten().flatten() {
+            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+            if age.is_some_and(|a| a > STALE) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn incoming(&self, item: &Item) -> PathBuf {
+        self.dir.join(".incoming").join(item.digest.text())
+    }
+
+    /// A file of that name and other content keeps it; this one's has a part of its checksum in it.
+    fn places(&self, item: &Item) -> [PathBuf; 2] {
+        let (stem, ending) = item.name.rsplit_once('.').unwrap_or((&item.name, "kbl"));
+        [self.dir.join(&item.name), self.dir.join(format!("{stem}~{}.{ending}", item.digest.short()))]
+    }
+
+    fn sum_of(&self, file: &Path) -> Result<Option<Digest>> {
+        if !file.exists() {
+            return Ok(None);
+        }
+        let kept = self.dir.join(".sums").join(file.file_name().unwrap_or_default());
+        match fs::read_to_string(&kept).ok().and_then(|t| Digest::parse(t.trim())) {
+            Some(digest) => Ok(Some(digest)),
+            None => of_file(file).map(Some),
+        }
+    }
+
+    pub fn have(&self, item: &Item) -> Result<Have> {
+        for place in self.places(item) {
+            if self.sum_of(&place)?.is_some_and(|d| d == item.digest) {
+                return Ok(Have::Whole);
+            }
+        }
+        let part = fs::metadata(self.incoming(item)).map(|m| m.len()).unwrap_or(0);
+        Ok(Have::Part(part.min(item.bytes)))
+    }
+
+    fn held(&self) -> u64 {
+        let bytes = |dir: PathBuf| -> u64 {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.filter_map(|e| e.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
+        };
+        bytes(self.dir.clone()) + bytes(self.dir.join(".incoming"))
+    }
+
+    /// Takes the bytes from `offset` to the end of the file. Adding what is there already is no error and changes
+    /// nothing.
+    pub fn add(&self, item: &Item, offset: u64, from: &mut dyn Read) -> std::result::Result<(), Unadded> {
+        if !is_file_name(&item.name) {
+            return Err(Error::Name(item.name.clone(), "a log").into());
+        }
+        let part = self.incoming(item);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&part)
+            .map_err(|e| full_or(e, &part, "make"))?;
+        let have = self.have(item)?;
+        if have != Have::Part(offset) || file.try_lock().is_err() {
+            if have == Have::Whole {
+                let _ = fs::remove_file(&part);
+            }
+            return Err(Unadded::Busy(have));
+        }
+        if self.limit.is_some_and(|l| self.held().saturating_add(item.bytes - offset) > l) {
+            return Err(Unadded::Full);
+        }
+        file.seek(SeekFrom::Start(offset)).map_err(Error::io(&part, "read"))?;
+        let mut left = item.bytes - offset;
+        let mut buf = vec![0; 1 << 16];
+        while left > 0 {
+            let want = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let n = match from.read(&mut buf[..want]) {
+                Ok(0) => return Err(Unadded::Broken(ErrorKind::UnexpectedEof.into())),
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Unadded::Broken(e)),
+            };
+            file.write_all(&buf[..n]).map_err(|e| full_or(e, &part, "write"))?;
+            left -= n as u64;
+        }
+        file.sync_all().map_err(|e| full_or(e, &part, "write"))?;
+        if of_file(&part)? != item.digest {
+            fs::remove_file(&part).map_err(Error::io(&part, "remove"))?;
+            return Err(Unadded::Wrong);
+        }
+        self.name(item, &file, &part)
+    }
+
+    fn name(&self, item: &Item, file: &File, part: &Path) -> std::result::Result<(), Unadded> {
+        for place in self.places(item) {
+            let sum = self.dir.join(".sums").join(place.file_name().unwrap_or_default());
+            if place.exists() {
+                continue;
+            }
+            fs::write(&sum, item.digest.text()).map_err(|e| full_or(e, &sum, "write"))?;
+            match kpat_klog::finish(file, part, &place) {
+                Ok(()) => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(full_or(e, &place, "make")),
+            }
+        }
+        Err(Unadded::Busy(self.have(item)?))
+    }
+}
+
+fn full_or(e: io::Error, path: &Path, doing: &'static str) -> Unadded {
+    match e.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Unadded::Full,
+        _ => Unadded::Own(Error::io(path, doing)(e)),
+    }
+}

@@ -1,0 +1,117 @@
+//! The gathering side's ways in, and who may use them.
+
+use super::told;
+use crate::output::{Output, usage};
+use crate::record::parse_size;
+use crate::render::{bytes, clean};
+use kpat_collect::receive::{Event, Service, Who, serve};
+use kpat_collect::{shelf, token as tokens};
+use serde_json::json;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+#[derive(clap::Args)]
+pub struct Receive {
+    /// Where the devices' folders are, and their tokens
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Only this machine can reach it unless an address is named; put a proxy with TLS before it
+    #[arg(long, value_name = "[ADDR:]PORT", default_value = "9436", value_parser = crate::metrics::address)]
+    listen: SocketAddr,
+    /// Most bytes that one device may have here
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    limit: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct Accept {
+    /// Where the devices' folders are
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Whose files they are
+    #[arg(long, value_name = "NAME")]
+    device: String,
+    /// Most bytes that it may have here
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    limit: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct Token {
+    /// Where the devices' folders are
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    #[arg(value_name = "DEVICE")]
+    device: String,
+    /// Take all tokens of the device away
+    #[arg(long)]
+    revoke: bool,
+}
+
+pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
+    if !args.folder.is_dir() {
+        return Err(usage(format!(
+            "there is no folder {}; `kpat collect token` makes it",
+            args.folder.display()
+        )));
+    }
+    let service = Service::bind(&args.folder, args.listen, args.limit).map_err(told)?;
+    out.say(&format!("listening at http://{}", service.address()?));
+    let json = out.json;
+    service.run(Arc::new(move |e: Event| {
+        let text = match (&e, json) {
+            (Event::Added { device, name, bytes }, true) => {
+                json!({ "event": "added", "device": device, "file": name, "bytes": bytes }).to_string()
+            }
+            (Event::Refused { from, why }, true) => {
+                json!({ "event": "refused", "device": from, "why": why }).to_string()
+            }
+            (Event::Added { device, name, bytes: n }, false) => format!("{device}: {name}, {}", bytes(*n)),
+            (Event::Refused { from, why }, false) => format!("{from}: refused: {why}"),
+        };
+        // Nobody reads it any more: receiving goes on.
+        let _ = if json {
+            writeln!(std::io::stdout(), "{text}")
+        } else {
+            writeln!(std::io::stderr(), "kpat: {}", clean(&text))
+        };
+    }));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
+    if !shelf::is_name(&args.device) {
+        return Err(usage(format!("{:?} is no name for a device", args.device)));
+    }
+    let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let who = Who::Known(&args.device);
+    // Words would be in the device's way: it is told by its answers.
+    match serve(&args.folder, &who, args.limit, stdin, stdout, &mut |_| ()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(anyhow::Error::new(e).context("the device's requests ended")),
+    }
+}
+
+pub fn token(args: &Token, out: &Output) -> anyhow::Result<ExitCode> {
+    if args.revoke {
+        let n = tokens::revoke(&args.folder, &args.device).map_err(told)?;
+        if out.json {
+            out.value(&json!({ "device": args.device, "revoked": n }))?;
+        } else {
+            out.say(&format!("{n} taken away from {}", args.device));
+        }
+        return Ok(if n > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let token = tokens::add(&args.folder, &args.device).map_err(told)?;
+    if out.json {
+        out.value(&json!({ "device": args.device, "token": token }))?;
+    } else {
+        out.raw(format!("{token}\n").as_bytes())?;
+        out.say("shown this once; on the device: kpat collect send SPOOL http://HOST:PORT --token-file FILE");
+    }
+    Ok(ExitCode::SUCCESS)
+}
