@@ -254,7 +254,7 @@ static __always_inline void log_call(u32 func, u64 packed, u64 id, u64 arg, u64 
 	pid_tgid = current_pid_tgid();
 	if (own_doing(ctx, pid_tgid))
 		return;
-	pid = current_pid(ctl, pid_tgid);
+	pid = current_pid(ctl, pid_tgid, ctx);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return;

@@ -28,6 +28,9 @@ const volatile u64 clone_cookies[KP_MAX_CLONES] = {};
 /* Switched while running: 0 off, else KP_MODE_*. Function ids of tracepoints are in the same space. */
 u8 func_mode[KP_MAX_FUNCS] SEC(".data.modes");
 
+/* Events have the last ids before the points, so that they too can be switched. */
+#define EVENT_MODE(n) (func_mode[KP_MAX_FUNCS - 65 - (n)])
+
 /* Next packet id; 32 bits are in the record, user space extends them. Low 24 bits are never all zero. */
 u64 next_packet SEC(".data.ids") = 1;
 

@@ -5,7 +5,7 @@
 
 #include "config.bpf.h"
 #include "filter.bpf.h"
-#include "ring.bpf.h"
+#include "tasks.bpf.h"
 
 #define ETH_P_IP 0x0800
 #define ETH_P_ARP 0x0806
@@ -216,13 +216,14 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 	u32 start, n, end = kread(skb, end), pid;
 	struct skb_shared_info *shinfo;
 	struct kp_footprint *r;
+	u8 ctx = current_context();
 	struct sock *sk;
 	struct where w;
 
 	if (!ctl)
 		return 0;
 	locate(skb, &w);
-	pid = current_pid(ctl, current_pid_tgid());
+	pid = current_pid(ctl, current_pid_tgid(), ctx);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
@@ -234,7 +235,7 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 	r->link_type = w.link_type;
 	r->skb_tag = (u64)skb >> 6;
 	r->ip_proto = 0;
-	r->ctx = current_context();
+	r->ctx = ctx;
 	r->vlan_tci = hidden_tag(skb);
 	if (proto) {
 		r->start_layer = link_header_valid(mac, nh, w.link_type) ? 2 : 3;

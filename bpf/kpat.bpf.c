@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The kernel side of kpat, one object: maps and configuration (config.bpf.h), rings (ring.bpf.h), packets
+ * The kernel side of kpat, one object: maps and configuration (config.bpf.h), rings (ring.bpf.h), tasks (tasks.bpf.h), packets
  * (packets.bpf.h, footprint.bpf.h), calls (calls.bpf.h), programs (functions.bpf.h, points.bpf.h). Compiled twice, with and without
  * KPAT_DIRECT (see kernel.h).
  */
@@ -16,6 +16,7 @@ struct kp_process _kp_process SEC(".data.types") = {};
 struct kp_event _kp_event SEC(".data.types") = {};
 struct kp_footprint _kp_footprint SEC(".data.types") = {};
 struct kp_place _kp_place SEC(".data.types") = {};
+struct kp_pause _kp_pause SEC(".data.types") = {};
 enum kp_kind _kp_kind SEC(".data.types") = KP_NONE;
 enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;
 enum kp_event_kind _kp_event_kind SEC(".data.types") = KP_EV_DROP;

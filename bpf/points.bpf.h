@@ -51,7 +51,7 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	pid_tgid = current_pid_tgid();
 	if (own_doing(ctx, pid_tgid))
 		return 0;
-	pid = current_pid(ctl, pid_tgid);
+	pid = current_pid(ctl, pid_tgid, ctx);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
@@ -93,7 +93,8 @@ POINT(15, kfree_skb, 0, FREED)
 
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
 {
-	u32 pid = current_pid(ctl, current_pid_tgid());
+	u8 ctx = current_context();
+	u32 pid = current_pid(ctl, current_pid_tgid(), ctx);
 	struct kp_event *r = ring_reserve(ctl, sizeof(*r));
 
 	if (!r)
@@ -103,14 +104,11 @@ static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet,
 	r->netns = netns;
 	r->a = a;
 	r->b = b;
-	r->ctx = current_context();
+	r->ctx = ctx;
 	__builtin_memset(r->pad, 0, sizeof(r->pad));
 	r->pad2[0] = r->pad2[1] = 0;
 	ring_commit(&r->h, KP_EVENT, sizeof(*r), kind, pid);
 }
-
-/* Events have the last ids before the points, so that they too can be switched. */
-#define EVENT_MODE(n) (func_mode[KP_MAX_FUNCS - 65 - (n)])
 
 /* (skb, location, reason[, rx_sk]); the reason came with 5.17 */
 SEC("raw_tp/kfree_skb")
@@ -180,29 +178,6 @@ int event_2_inet_sock_set_state(u64 *ctx)
 	if (ctl)
 		event(ctl, KP_EV_TCP_STATE, 0, w.netns, sock_ports(sk), ctx[1] << 8 | (ctx[2] & 0xff));
 	return 0;
-}
-
-/* A task took another name or went: say its name again at the next sight of that id. */
-static __always_inline int forget_name(void)
-{
-	u32 pid = (u32)current_pid_tgid(), slot = (pid >> 6) & 0xffff;
-	u64 *word = bpf_map_lookup_elem(&named_pids, &slot);
-
-	if (word)
-		__sync_fetch_and_and(word, ~(1ULL << (pid & 63)));
-	return 0;
-}
-
-SEC("raw_tp/sched_process_exit")
-int task_sched_process_exit(u64 *ctx)
-{
-	return forget_name();
-}
-
-SEC("raw_tp/task_rename")
-int task_task_rename(u64 *ctx)
-{
-	return forget_name();
 }
 
 #ifdef KPAT_TRACED_CONTEXT

@@ -50,47 +50,4 @@ static __always_inline void ring_commit(struct kp_head *h, u8 kind, u32 bytes, u
 #endif
 }
 
-/*
- * Global functions are verified once and by their own; a static one anew for each way that leads to it. So the long ones
- * are global, take numbers only, and loading takes a third of the time.
- */
-__noinline int announce_process(u64 pid_tgid)
-{
-	struct kp_ring_ctl *ctl = ring_ctl();
-	u32 pid = (u32)pid_tgid, slot = (pid >> 6) & 0xffff;
-	u64 bit = 1ULL << (pid & 63), *word;
-	struct kp_process *r;
-
-	if (!ctl)
-		return 0;
-	ctl->last_pid = pid;
-	word = bpf_map_lookup_elem(&named_pids, &slot);
-	if (!word || (*word & bit))
-		return 0;
-	r = ring_reserve(ctl, sizeof(*r));
-	if (!r)
-		return 0; /* the bit stays clear: tried again at the next chance */
-	__sync_fetch_and_or(word, bit);
-	r->h.ts = bpf_ktime_get_boot_ns();
-	r->tgid = pid_tgid >> 32;
-	r->pad = 0;
-	bpf_get_current_comm(r->comm, sizeof(r->comm));
-	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
-	return 0;
-}
-
-/* Thread id of the current task; its name goes into the log the first time. */
-static __always_inline u32 current_pid(struct kp_ring_ctl *ctl, u64 pid_tgid)
-{
-	if (ctl->last_pid != (u32)pid_tgid)
-		announce_process(pid_tgid);
-	return (u32)pid_tgid;
-}
-
-/* The recorder's own process, as a task: what it does is not traffic. */
-static __always_inline bool own_doing(u8 ctx, u64 pid_tgid)
-{
-	return own_tgid && ctx == 0 && pid_tgid >> 32 == own_tgid;
-}
-
 #endif

@@ -34,6 +34,7 @@ enum kp_kind {
 	KP_EVENT = 6,
 	KP_PROCESS = 7,
 	KP_PLACE = 8,
+	KP_PAUSE = 9,
 };
 
 /* Same numbers as model::LossCause. */
@@ -44,6 +45,7 @@ enum kp_loss {
 	KP_LOSS_NO_RETURN = 5,
 	KP_LOSS_LIST_CUT = 6,
 	KP_LOSS_READ_FAULT = 10,
+	KP_LOSS_TASK_TABLE = 12,
 	KP_LOSS_MAX = 16,
 };
 
@@ -67,6 +69,10 @@ enum kp_lineage_kind {
 /* Same bits as model::Call. */
 #define KP_F_LIST 1u
 #define KP_F_RETURNED 4u
+
+/* Same bits as model::Pause. */
+#define KP_PAUSE_PREEMPTED 1u /* it could have gone on */
+#define KP_PAUSE_MORE 2u /* pauses right before this one are not in the log */
 
 /* What a function does to the identity of packets, bits of the attach cookie from 32 on. */
 #define KP_ROLE_FREE 1u /* skb_release_data: the header buffer may go */
@@ -187,14 +193,22 @@ struct kp_place {
 	u16 skb_tag;
 };
 
+/* A task was off the CPU. */
+struct kp_pause {
+	struct kp_head h; /* ts: running again; func: KP_PAUSE_* */
+	u64 dur;
+	u32 wait; /* from being woken to running again; 0: it was preempted, or that is not known */
+	u16 cpu_out;
+	u16 cpu_in;
+};
+
 struct kp_ring_ctl {
 	u64 prod;
 	u64 pad0[7];
 	u64 cons; /* user space writes this line */
 	u64 pad1[7];
 	u64 lost[KP_LOSS_MAX];
-	u32 last_pid;
-	u32 pad2;
+	u32 last_pid[2]; /* of records made as a task; of those made in an interrupt */
 };
 
 _Static_assert(sizeof(struct kp_head) == 16, "head");
@@ -206,6 +220,7 @@ _Static_assert(sizeof(struct kp_process) == 64, "process: two slots");
 _Static_assert(sizeof(struct kp_event) == 64, "event: two slots");
 _Static_assert(sizeof(struct kp_footprint) == 160, "footprint: five slots");
 _Static_assert(sizeof(struct kp_place) == 32, "place: one slot");
+_Static_assert(sizeof(struct kp_pause) == 32, "pause: one slot");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 
 #endif

@@ -19,6 +19,7 @@ mod paths;
 pub mod phases;
 pub mod protocol;
 pub mod query;
+mod rests;
 mod roles;
 mod slices;
 mod spill;

@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::hash::Map;
 use crate::query::{Choice, PacketFilter, Store, call_flag};
+use crate::rests::{Rest, Rests};
 use kpat_store::TableFile;
 use kpat_store::tables::*;
 
@@ -23,7 +24,7 @@ pub(crate) struct Brief {
     expected: u32,
 }
 
-/// A stretch of a call's own time: its callees and recorded interrupts are cut out.
+/// A stretch of a call's own time: its callees, recorded interrupts and pauses of its task are cut out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub call_id: i64,
@@ -39,6 +40,8 @@ pub(crate) struct Life {
     pub rows: Vec<CallRow>,
     /// In order of their start.
     pub pieces: Vec<Piece>,
+    /// When tasks were off the CPU within its calls, and before they began, in order.
+    pub rests: Vec<Rest>,
     /// Calls and points directly below each call, by call_id; those that have any.
     below: Vec<(i64, u32)>,
 }
@@ -52,7 +55,7 @@ impl Life {
 
 impl Life {
     /// A packet with its calls in any order, for what needs no own times.
-    pub fn of_calls(packet: &PacketRow, mut rows: Vec<CallRow>) -> Life {
+    pub fn of_calls(store: &Store, packet: &PacketRow, mut rows: Vec<CallRow>) -> Result<Life> {
         rows.sort_unstable_by_key(|c| (c.entry_ns, c.call_id));
         let brief = Brief {
             packet_id: packet.packet_id,
@@ -62,7 +65,15 @@ impl Life {
             group: 0,
             expected: rows.len() as u32,
         };
-        Life { brief, rows, pieces: Vec::new(), below: Vec::new() }
+        let all = Rests::open(store, packet.first_ns, packet.last_ns)?;
+        let mut rests: Vec<Rest> = Vec::new();
+        for row in &rows {
+            rests.extend(all.before(row));
+            rests.extend_from_slice(all.within(row));
+        }
+        rests.sort_unstable();
+        rests.dedup();
+        Ok(Life { brief, rows, pieces: Vec::new(), rests, below: Vec::new() })
     }
 }
 
@@ -151,7 +162,16 @@ pub(crate) fn walk_chosen(
     }
     let calls = store.table::<CallRow>()?;
     let groups = if all { (0..calls.groups()).collect() } else { groups_of(&calls, &chosen.open)? };
-    let mut state = Walk { chosen, members, cuts: Cuts::default() };
+    let lived = |o: &Open| (o.brief.first_ns, o.brief.last_ns);
+    let (first, last) = match all {
+        true => (i64::MIN, i64::MAX),
+        false => {
+            let lives = chosen.open.values().map(lived);
+            lives.fold((i64::MAX, i64::MIN), |a, b| (a.0.min(b.0), a.1.max(b.1)))
+        }
+    };
+    let rests = Rests::open(store, first, last)?;
+    let mut state = Walk { chosen, members, cuts: Cuts::default(), rests };
     let mut rows: Vec<CallRow> = Vec::new();
     let mut step = |state: &mut Walk<'_>, rows: &mut Vec<CallRow>, end_seen: bool| {
         one_tree(state, rows, end_seen, tree, life);
@@ -194,6 +214,7 @@ pub(crate) struct Open {
     brief: Brief,
     rows: Vec<CallRow>,
     pieces: Vec<Piece>,
+    rests: Vec<Rest>,
     below: Vec<(i64, u32)>,
 }
 
@@ -207,14 +228,17 @@ impl Open {
             group,
             expected: p.calls.saturating_add(p.points).max(0).unsigned_abs(),
         };
-        Open { brief, rows: Vec::new(), pieces: Vec::new(), below: Vec::new() }
+        Open { brief, rows: Vec::new(), pieces: Vec::new(), rests: Vec::new(), below: Vec::new() }
     }
 
     fn whole(mut self) -> Life {
         self.rows.sort_unstable_by_key(|c| (c.entry_ns, c.call_id));
         self.pieces.sort_unstable_by_key(|p| (p.from, p.call_id));
+        self.rests.sort_unstable();
+        self.rests.dedup();
         self.below.sort_unstable();
-        Life { brief: self.brief, rows: self.rows, pieces: self.pieces, below: self.below }
+        let Open { brief, rows, pieces, rests, below } = self;
+        Life { brief, rows, pieces, rests, below }
     }
 }
 
@@ -284,6 +308,7 @@ struct Walk<'a> {
     chosen: Chosen<'a>,
     members: &'a Members,
     cuts: Cuts,
+    rests: Rests,
 }
 
 fn one_tree(
@@ -293,14 +318,14 @@ fn one_tree(
     tree: &mut dyn FnMut(&Tree<'_>),
     life: &mut dyn FnMut(Life),
 ) {
-    let Walk { chosen: Chosen { all, open, elsewhere }, members, cuts } = walk;
+    let Walk { chosen: Chosen { all, open, elsewhere }, members, cuts, rests } = walk;
     let wanted =
         |r: &CallRow| r.flags & call_flag::LIST != 0 || r.packet_id.is_some_and(|p| open.contains_key(&p));
     if !*all && !rows.iter().any(wanted) {
         cuts.add(&rows[0]);
         return;
     }
-    let pieces = pieces(rows, cuts);
+    let pieces = pieces(rows, cuts, rests);
     let mut groups: Vec<Option<u32>> = vec![None; rows.len()];
     let mut chosen: Vec<(usize, i64)> = Vec::new();
     let mut below = vec![0u32; rows.len()];
@@ -326,6 +351,8 @@ fn one_tree(
                 chosen.push((i, packet));
                 o.rows.push(row.clone());
                 o.pieces.extend_from_slice(&pieces[first..at]);
+                o.rests.extend(rests.before(row));
+                o.rests.extend_from_slice(rests.within(row));
                 if below[i] > 0 {
                     o.below.push((row.call_id, below[i]));
                 }
@@ -350,7 +377,7 @@ fn one_tree(
 }
 
 /// Own time of every timed call of a tree, in the order of the rows.
-fn pieces(rows: &[CallRow], cuts: &mut Cuts) -> Vec<Piece> {
+fn pieces(rows: &[CallRow], cuts: &mut Cuts, rests: &Rests) -> Vec<Piece> {
     let mut cursor: Vec<i64> = rows.iter().map(|r| r.entry_ns).collect();
     let mut own: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows.len()];
     for i in 1..rows.len() {
@@ -376,11 +403,10 @@ fn pieces(rows: &[CallRow], cuts: &mut Cuts) -> Vec<Piece> {
             }
         };
         for &(from, to) in &own[i] {
-            if row.irq_ns.unwrap_or(0) > 0 {
-                cuts.carve(row, from, to, &mut put);
-            } else {
-                put(from, to);
-            }
+            let cut = row.irq_ns.unwrap_or(0) > 0;
+            rests.running(row, from, to, &mut |from, to, cpu| {
+                if cut { cuts.carve(row, cpu, (from, to), &mut put) } else { put(from, to) }
+            });
         }
     }
     cuts.add(&rows[0]);
@@ -414,10 +440,10 @@ impl Cuts {
         spans.push((root.entry_ns, end, level(root.ctx)));
     }
 
-    /// What is left of `from..to` of this call when higher contexts on its CPU are taken out.
-    fn carve(&self, call: &CallRow, from: i64, to: i64, put: &mut dyn FnMut(i64, i64)) {
+    /// What is left of `from..to` of this call when higher contexts on the CPU that it ran on are taken out.
+    fn carve(&self, call: &CallRow, cpu: i32, (from, to): (i64, i64), put: &mut dyn FnMut(i64, i64)) {
         let mut hits: Vec<(i64, i64)> = Vec::new();
-        if let Some(spans) = self.by_cpu.get(&call.cpu) {
+        if let Some(spans) = self.by_cpu.get(&cpu) {
             // In order of end.
             let first = spans.partition_point(|s| s.1 <= from);
             let higher = |s: &&(i64, i64, i32)| s.2 > level(call.ctx) && s.0 < to && s.0 >= call.entry_ns;

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::io::Write;
 
 /// The columns, in order, and what they mean. Empty means: not known, or does not apply.
-pub const COLUMNS: [(&str, &str); 17] = [
+pub const COLUMNS: [(&str, &str); 18] = [
     ("call_id", "number of the call"),
     ("packet_ids", "packets that it touched, separated by commas; more than one where it handled a list"),
     ("function", "function, or tracepoint as group:name"),
@@ -18,8 +18,9 @@ pub const COLUMNS: [(&str, &str); 17] = [
     ("kind", "call or point"),
     ("entry_ns", "entry, boot clock of the device under test, ns"),
     ("dur_ns", "entry to return, ns; empty: a point, or the return was not seen"),
-    ("self_ns", "dur_ns less callees and interrupts, ns"),
+    ("self_ns", "dur_ns less callees, interrupts and off_ns, ns"),
     ("irq_ns", "interrupts that cut in, ns"),
+    ("off_ns", "its task was off the CPU, ns"),
     ("parent_id", "call that encloses it"),
     ("depth", "0: no recorded caller"),
     ("cpu", "CPU of the return"),
@@ -49,7 +50,7 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
             let comm = store.process(row.pid, row.entry_ns).map_or("", |p| p.comm.as_str());
             writeln!(
                 out,
-                "\t{}\t{}\t{}\t{kind}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+                "\t{}\t{}\t{}\t{kind}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
                 clean(names.name(f)),
                 clean(names.module(f)),
                 names.layer(f),
@@ -57,6 +58,7 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
                 opt(row.dur_ns),
                 opt(row.self_ns),
                 opt(row.irq_ns),
+                opt(row.off_ns),
                 opt(row.parent_id),
                 row.depth,
                 row.cpu,

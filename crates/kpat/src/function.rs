@@ -277,6 +277,7 @@ fn call_json(log: &Integrated, c: &CallOfFunction) -> Value {
         "dur_ns": call.dur_ns,
         "self_ns": call.self_ns,
         "irq_ns": call.irq_ns,
+        "off_ns": call.off_ns,
         "parent_call_id": call.parent_id,
         "cpu": call.cpu,
         "context": context(call.ctx),

@@ -323,6 +323,7 @@ fn report(
             "left_out": o.left_out.len(),
             "cost": {
                 "probe_hits": c.probe_hits, "probe_ns": c.probe_ns, "ns_per_hit": per_hit, "drain_cpu_ns": c.drain_cpu_ns,
+                "switch_hits": c.switch_hits, "switch_ns": c.switch_ns,
                 "wall_ns": c.wall_ns, "cpus": c.cpus, "probe_cpu_percent": cpu_share(c.probe_ns), "drain_cpu_percent": cpu_share(c.drain_cpu_ns),
                 "attach_ns": c.attach_ns, "detach_ns": c.detach_ns,
             },

@@ -10,5 +10,5 @@ pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{
     Call, Context, Event, EventKind, FootprintRecord, HeaderBytes, Lineage, LineageKind, Loss, LossCause,
-    Member, Place, Point, Process, Record,
+    Member, Pause, Place, Point, Process, Record,
 };

@@ -36,6 +36,8 @@ pub struct Meta {
     pub left_out: Vec<LeftOut>,
     /// Number and name, from the kernel's own BTF.
     pub drop_reasons: Vec<(u32, String)>,
+    /// When tasks that handle packets were off the CPU is in the log ([`crate::Pause`]).
+    pub pauses: bool,
     /// When the recording started; the same in all its parts.
     pub started: ClockAnchor,
     /// Which recording, and which file of it.
@@ -158,10 +160,13 @@ pub const ROTATED: &str = "rotated";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// Runs of our programs.
+    /// Runs of our programs where packets pass.
     pub probe_hits: u64,
     /// Nanoseconds inside our programs (`run_time_ns`); 0 with `probe_hits` > 0: the kernel's statistics were not to be had.
     pub probe_ns: u64,
+    /// Runs of those at the scheduler's switches and wake-ups, of all tasks, and the time in them; not among `probe_hits`.
+    pub switch_hits: u64,
+    pub switch_ns: u64,
     /// CPU time of the recorder (user + system).
     pub drain_cpu_ns: u64,
     pub wall_ns: u64,

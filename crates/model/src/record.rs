@@ -238,6 +238,8 @@ pub enum EventKind {
     TcpState = 3,
     /// Packet's header buffer was freed: end of its life.
     Free = 4,
+    /// The task `pid` was off the CPU until now. `a` for how many nanoseconds, `b` why and where, see [`Pause`].
+    Pause = 5,
     /// `a` ifindex, `b` flags (IFF_*, as rtnetlink gives them). Text: interface name.
     Link = 32,
     /// `a` 1 added, 0 removed. Text: the route.
@@ -251,7 +253,7 @@ pub enum EventKind {
 impl EventKind {
     pub fn from_u8(v: u8) -> Option<EventKind> {
         use EventKind::*;
-        [Drop, Retransmit, TcpState, Free, Link, Route, Neighbour, Control]
+        [Drop, Retransmit, TcpState, Free, Pause, Link, Route, Neighbour, Control]
             .into_iter()
             .find(|k| *k as u8 == v)
     }
@@ -262,6 +264,7 @@ impl EventKind {
             EventKind::Retransmit => "retransmit",
             EventKind::TcpState => "tcp-state",
             EventKind::Free => "free",
+            EventKind::Pause => "pause",
             EventKind::Link => "link",
             EventKind::Route => "route",
             EventKind::Neighbour => "neighbour",
@@ -287,6 +290,64 @@ pub struct Event {
     pub b: u64,
     /// Meaning by kind; empty for events of the kernel side.
     pub text: String,
+}
+
+/// A task was off the CPU: an [`Event`] of kind [`EventKind::Pause`], unpacked. Logged when the task next handles a recorded packet,
+/// so what tasks do that never handle one is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Thread id.
+    pub pid: u32,
+    pub from: BootNs,
+    pub to: BootNs,
+    /// It could have gone on and was not let; else it waited for something (slept).
+    pub preempted: bool,
+    /// From being woken to running again; 0 where it was preempted (the whole pause is that) or the waking was not seen.
+    pub wait_ns: u32,
+    /// Earlier pauses of this task, after the one that was logged before, are not in the log.
+    pub more: bool,
+    pub cpu_out: u16,
+    pub cpu_in: u16,
+}
+
+impl Pause {
+    pub const PREEMPTED: u64 = 1;
+    pub const MORE: u64 = 2;
+
+    /// `b`: bits 0 and 1 preempted and more, 2 to 15 the CPU it was taken off, 16 to 31 the one it came back on, the rest `wait_ns`.
+    pub fn to_event(self) -> Event {
+        let flags =
+            if self.preempted { Pause::PREEMPTED } else { 0 } | if self.more { Pause::MORE } else { 0 };
+        Event {
+            kind: EventKind::Pause,
+            ctx: Context::Task,
+            pid: self.pid,
+            at: self.to,
+            packet: PacketId::NONE,
+            netns: 0,
+            a: self.to.0.wrapping_sub(self.from.0) as u64,
+            b: flags
+                | u64::from(self.cpu_out & 0x3fff) << 2
+                | u64::from(self.cpu_in) << 16
+                | u64::from(self.wait_ns) << 32,
+            text: String::new(),
+        }
+    }
+
+    /// `None`: another kind of event, or one of impossible length.
+    pub fn of_event(e: &Event) -> Option<Pause> {
+        let dur = i64::try_from(e.a).ok().filter(|_| e.kind == EventKind::Pause)?;
+        Some(Pause {
+            pid: e.pid,
+            from: BootNs(e.at.0.checked_sub(dur)?),
+            to: e.at,
+            preempted: e.b & Pause::PREEMPTED != 0,
+            wait_ns: (e.b >> 32) as u32,
+            more: e.b & Pause::MORE != 0,
+            cpu_out: (e.b >> 2 & 0x3fff) as u16,
+            cpu_in: (e.b >> 16 & 0xffff) as u16,
+        })
+    }
 }
 
 /// A task was seen for the first time, or took another name.
@@ -327,10 +388,12 @@ pub enum LossCause {
     ReadFault = 10,
     /// A file of the recording is not here.
     MissingPart = 11,
+    /// Two tasks shared a place in the table of tasks: a pause of the one is not known.
+    TaskTableFull = 12,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 11] = [
+    pub const ALL: [LossCause; 12] = [
         LossCause::RingFull,
         LossCause::CallTableFull,
         LossCause::PacketTableFull,
@@ -342,6 +405,7 @@ impl LossCause {
         LossCause::ProbeMissed,
         LossCause::ReadFault,
         LossCause::MissingPart,
+        LossCause::TaskTableFull,
     ];
 
     pub fn from_u8(v: u8) -> Option<LossCause> {
@@ -361,6 +425,7 @@ impl LossCause {
             LossCause::ProbeMissed => "probe-missed",
             LossCause::ReadFault => "read-fault",
             LossCause::MissingPart => "missing-part",
+            LossCause::TaskTableFull => "task-table-full",
         }
     }
 
@@ -386,6 +451,9 @@ impl LossCause {
                 "a file of the recording was not given; `kpat collect list` says what became of it"
             }
             LossCause::ReadFault => "a pointer was stale when read; the record has no header bytes",
+            LossCause::TaskTableFull => {
+                "when some task slept or was preempted is not known; that time stands as self time"
+            }
         }
     }
 }

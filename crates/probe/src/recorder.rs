@@ -377,6 +377,12 @@ impl Recorder {
             cost.probe_hits = (self.stats.runs as f64 * scale.max(1.0)) as u64;
             cost.probe_ns = (self.stats.run_ns as f64 * scale.max(1.0)) as u64;
         }
+        if self.stats.switches > 0 {
+            // switches leave no records: by time
+            let scale = self.started.elapsed().as_secs_f64() / self.stats.window.as_secs_f64().max(1e-9);
+            cost.switch_hits = (self.stats.switches as f64 * scale.max(1.0)) as u64;
+            cost.switch_ns = (self.stats.switch_ns as f64 * scale.max(1.0)) as u64;
+        }
         meta::Summary {
             complete,
             end_reason: reason.into(),

@@ -26,6 +26,7 @@ pub enum Raw<'a> {
     Event(&'a wire::Event),
     Process(&'a wire::Process),
     Place(&'a wire::Place),
+    Pause(&'a wire::Pause),
 }
 
 impl Rings {
@@ -121,6 +122,7 @@ impl Rings {
                     wire::kind::EVENT => each(Raw::Event(&*p.cast()), next),
                     wire::kind::PROCESS => each(Raw::Process(&*p.cast()), next),
                     wire::kind::PLACE => each(Raw::Place(&*p.cast()), next),
+                    wire::kind::PAUSE => each(Raw::Pause(&*p.cast()), next),
                     _ => {}
                 }
             }

@@ -213,6 +213,19 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
                 });
             }
         }
+        Raw::Pause(r) => encoder.event(
+            &model::Pause {
+                pid: r.h.pid,
+                from: BootNs(r.h.ts.wrapping_sub(r.dur) as i64),
+                to: BootNs(r.h.ts as i64),
+                preempted: u64::from(r.h.func) & model::Pause::PREEMPTED != 0,
+                wait_ns: r.wait,
+                more: u64::from(r.h.func) & model::Pause::MORE != 0,
+                cpu_out: r.cpu_out,
+                cpu_in: r.cpu_in,
+            }
+            .to_event(),
+        ),
         Raw::Process(r) => {
             encoder.process(&model::Process {
                 at: BootNs(r.h.ts as i64),

@@ -14,6 +14,7 @@ pub mod kind {
     pub const EVENT: u32 = 6;
     pub const PROCESS: u32 = 7;
     pub const PLACE: u32 = 8;
+    pub const PAUSE: u32 = 9;
 }
 
 /// `enum kp_loss`
@@ -24,6 +25,7 @@ pub mod loss {
     pub const LOSS_NO_RETURN: u32 = 5;
     pub const LOSS_LIST_CUT: u32 = 6;
     pub const LOSS_READ_FAULT: u32 = 10;
+    pub const LOSS_TASK_TABLE: u32 = 12;
     pub const LOSS_MAX: u32 = 16;
 }
 
@@ -169,6 +171,18 @@ pub struct Place {
 }
 const _: () = assert!(size_of::<Place>() == 32);
 
+/// `struct kp_pause`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    pub h: Head,
+    pub dur: u64,
+    pub wait: u32,
+    pub cpu_out: u16,
+    pub cpu_in: u16,
+}
+const _: () = assert!(size_of::<Pause>() == 32);
+
 /// `struct kp_ring_ctl`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +192,6 @@ pub struct RingCtl {
     pub cons: u64,
     pub pad1: [u64; 7],
     pub lost: [u64; 16],
-    pub last_pid: u32,
-    pub pad2: u32,
+    pub last_pid: [u32; 2],
 }
 const _: () = assert!(size_of::<RingCtl>() == 264);

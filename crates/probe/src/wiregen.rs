@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 10] = [
+const STRUCTS: [&str; 11] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -14,6 +14,7 @@ const STRUCTS: [&str; 10] = [
     "kp_event",
     "kp_footprint",
     "kp_place",
+    "kp_pause",
     "kp_ring_ctl",
 ];
 const ENUMS: [&str; 4] = ["kp_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];

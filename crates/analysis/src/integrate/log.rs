@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::roles::Roles;
 use crate::spill::Sorter;
 use kpat_klog::{Log, end_time};
-use kpat_model::{Call, EventKind, FootprintRecord, Loss, LossCause, Member, Record};
+use kpat_model::{Call, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::path::Path;
@@ -29,6 +29,7 @@ struct Tables {
     event: TableWriter<EventRow>,
     footprint: TableWriter<FootprintRow>,
     lineage: TableWriter<LineageRow>,
+    pause: TableWriter<PauseRow>,
     process: TableWriter<ProcessRow>,
     loss: TableWriter<LossRow>,
     packet: TableWriter<PacketRow>,
@@ -50,6 +51,7 @@ pub(super) struct Passed {
     pub lost: u64,
     pub crossing: u64,
     pub clamped: u64,
+    pub more_pauses: u64,
     /// Times outside of what a clock can show.
     pub absurd: u64,
     /// Members whose call never came.
@@ -137,6 +139,7 @@ pub(super) fn pass(
             event: TableWriter::create(dir)?,
             footprint: TableWriter::create_threaded(dir)?,
             lineage: TableWriter::create(dir)?,
+            pause: TableWriter::create(dir)?,
             process: TableWriter::create(dir)?,
             loss: TableWriter::create(dir)?,
             packet: TableWriter::create_threaded(if no_captures { dir } else { early })?,
@@ -271,6 +274,12 @@ impl Pass<'_> {
                     child_id: l.child.0 as i64,
                     inferred: None,
                 })?;
+            }
+            Record::Event(e) if e.kind == EventKind::Pause => {
+                if let Some(p) = Pause::of_event(&e) {
+                    self.nesting.pause(&p);
+                    self.tables.pause.push(&pause_row(&p))?;
+                }
             }
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
@@ -418,6 +427,7 @@ impl Pass<'_> {
         t.event.finish()?;
         t.footprint.finish()?;
         t.lineage.finish()?;
+        t.pause.finish()?;
         t.process.finish()?;
         t.loss.finish()?;
         let packet_rows = t.packet.finish()?;
@@ -434,6 +444,7 @@ impl Pass<'_> {
             lost: self.lost,
             crossing: self.nesting.crossing,
             clamped: self.nesting.clamped,
+            more_pauses: self.nesting.more_pauses(),
             absurd: self.absurd,
             orphans: self.members.values().map(|m| m.len() as u64).sum(),
             first: if empty { 0 } else { self.first },
@@ -461,6 +472,18 @@ fn roles_of(roles: &[Roles], func: u16) -> Roles {
     roles.get(usize::from(func)).copied().unwrap_or_default()
 }
 
+fn pause_row(p: &Pause) -> PauseRow {
+    PauseRow {
+        pid: p.pid as i32,
+        from_ns: p.from.0,
+        to_ns: p.to.0,
+        preempted: i32::from(p.preempted),
+        woken_ns: (p.wait_ns > 0 && !p.preempted).then(|| p.to.0 - i64::from(p.wait_ns)),
+        cpu_out: i32::from(p.cpu_out),
+        cpu_in: i32::from(p.cpu_in),
+    }
+}
+
 fn call_row(p: &Placed<'_>) -> CallRow {
     let n: &Node = p.node;
     let timed = n.timed();
@@ -472,6 +495,7 @@ fn call_row(p: &Placed<'_>) -> CallRow {
         dur_ns: timed.then_some(n.end - n.entry),
         self_ns: timed.then_some(n.self_ns),
         irq_ns: timed.then_some(n.irq_ns),
+        off_ns: timed.then_some(n.off_ns),
         parent_id: p.parent_id,
         depth: p.depth,
         cpu: i32::from(n.cpu),

@@ -4,16 +4,18 @@
 //! began after it did: a stack per flow, and no depth is needed in the record. A flow is a task (by thread id, so it may
 //! change the CPU) or the softirq, hardirq or NMI work of one CPU; the idle task, which every CPU has, counts per CPU.
 //!
-//! Self time = duration - direct callees - interrupt work that cut in directly into this call. The latter are finished
-//! top-level calls of a higher context on the same CPU within the call's time; the innermost call that encloses them
-//! returns first, takes them, and they are not seen by its callers again. So over a tree
-//! `sum(self) + sum(irq) = duration of the root`, to the nanosecond.
+//! Self time = duration - direct callees - interrupt work that cut in directly into this call - pauses of its task. Interrupt work
+//! is finished top-level calls of a higher context on the same CPU within the call's time; the innermost call that encloses
+//! them returns first, takes them, and they are not seen by its callers again. So it is with pauses, which the log tells before the
+//! call that they lie in. What cuts in on the CPU that the task has left cuts in on somebody else. So over a tree
+//! `sum(self) + sum(irq) + sum(off) = duration of the root`, to the nanosecond.
 //!
 //! A call's number and that of its caller are known only when no caller can come any more. Trees wait for that for the
 //! horizon; then they are given out in order of their end, each in order of entry.
 
+use super::away::Away;
 use crate::hash::Map;
-use kpat_model::{Call, Context, Point};
+use kpat_model::{Call, Context, Pause, Point};
 
 /// The call's self time would be negative: siblings overlap.
 pub(super) const SELF_CLAMPED: u16 = 512;
@@ -25,6 +27,7 @@ pub(super) struct Node {
     pub end: i64,
     pub self_ns: i64,
     pub irq_ns: i64,
+    pub off_ns: i64,
     pub packet: u64,
     pub pid: u32,
     /// Nodes in its subtree, itself included.
@@ -68,6 +71,7 @@ pub(super) struct Nesting {
     flows: Map<u64, Vec<Node>>,
     /// By CPU, then softirq, hardirq, NMI.
     cuts: Vec<[Cuts; 3]>,
+    away: Away,
     next_id: i64,
     /// Calls that neither enclose nor follow their predecessor in the same flow.
     pub crossing: u64,
@@ -103,6 +107,7 @@ impl Nesting {
             end: c.entry.0.saturating_add(dur),
             self_ns: dur,
             irq_ns: 0,
+            off_ns: 0,
             packet: c.packet.0,
             pid: c.pid,
             size: 1,
@@ -116,12 +121,18 @@ impl Nesting {
         self.push(node)
     }
 
+    /// A task was off the CPU; told before the calls that it was in the midst of.
+    pub fn pause(&mut self, p: &Pause) {
+        self.away.add(p);
+    }
+
     pub fn point(&mut self, cpu: u16, p: &Point) {
         self.push(Node {
             entry: p.at.0,
             end: p.at.0,
             self_ns: 0,
             irq_ns: 0,
+            off_ns: 0,
             packet: p.packet.0,
             pid: p.pid,
             size: 1,
@@ -151,8 +162,20 @@ impl Nesting {
                 at -= last.size as usize;
             }
             node.size += (flow.len() - at) as u32;
-            node.irq_ns = take_cuts(&mut self.cuts, &node);
-            let own = (node.end - node.entry).saturating_sub(callees).saturating_sub(node.irq_ns);
+            let ran = if node.ctx == Context::Task {
+                self.away.take(&mut node.off_ns, node.pid, node.cpu, (node.entry, node.end))
+            } else {
+                Vec::new()
+            };
+            node.irq_ns = if ran.is_empty() {
+                take_cuts(&mut self.cuts, &node)
+            } else {
+                take_cuts_of(&mut self.cuts, &ran)
+            };
+            let own = (node.end - node.entry)
+                .saturating_sub(callees)
+                .saturating_sub(node.irq_ns)
+                .saturating_sub(node.off_ns);
             if own < 0 {
                 node.flags |= SELF_CLAMPED;
                 self.clamped += 1;
@@ -162,6 +185,11 @@ impl Nesting {
         flow.push(node);
         self.pending += 1;
         node.self_ns
+    }
+
+    /// Calls in which their task was off the CPU more often than the log can say.
+    pub fn more_pauses(&self) -> u64 {
+        self.away.unknown
     }
 
     /// Gives out trees whose root ended before `before`.
@@ -228,6 +256,7 @@ impl Nesting {
             }
         }
         self.flows.retain(|_, flow| !flow.is_empty());
+        self.away.forget(before);
         for cuts in self.cuts.iter_mut().flatten() {
             let old = cuts.spans.partition_point(|&(_, end)| end < before);
             cuts.spans.drain(..old);
@@ -266,6 +295,30 @@ fn take_cuts(all: &mut Vec<[Cuts; 3]>, node: &Node) -> i64 {
     irq_ns
 }
 
+/// The same for a task's call that was not on one CPU all the time: what cut in while it was running, where it was.
+fn take_cuts_of(all: &mut [[Cuts; 3]], ran: &[(u16, i64, i64)]) -> i64 {
+    let mut irq_ns = 0i64;
+    for &(cpu, from, to) in ran {
+        let Some(of_cpu) = all.get_mut(usize::from(cpu)) else { continue };
+        for cuts in of_cpu {
+            let first = cuts.spans.partition_point(|&(_, end)| end < from);
+            let after = first + cuts.spans[first..].partition_point(|&(_, end)| end <= to);
+            let mut at = first;
+            for i in first..after {
+                let (entry, end) = cuts.spans[i];
+                if entry >= from {
+                    irq_ns = irq_ns.saturating_add(end - entry);
+                } else {
+                    cuts.spans[at] = (entry, end);
+                    at += 1;
+                }
+            }
+            cuts.spans.drain(at..after);
+        }
+    }
+    irq_ns
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +340,28 @@ mod tests {
     /// Calls as (cpu, func, ctx, pid, entry, end) in order of return; wanted as (func, parent func, depth, self, irq) in
     /// the order given out.
     fn check(calls: &[(u16, u16, Context, u32, i64, i64)], want: &[(u16, Option<u16>, i32, i64, i64)]) {
+        check_paused(&[], calls, want);
+    }
+
+    /// With pauses as (pid, from, to, cpu before, cpu after), all of which are told first.
+    fn check_paused(
+        pauses: &[(u32, i64, i64, u16, u16)],
+        calls: &[(u16, u16, Context, u32, i64, i64)],
+        want: &[(u16, Option<u16>, i32, i64, i64)],
+    ) {
         let mut n = Nesting::default();
+        for &(pid, from, to, cpu_out, cpu_in) in pauses {
+            n.pause(&Pause {
+                pid,
+                from: BootNs(from),
+                to: BootNs(to),
+                preempted: true,
+                wait_ns: 0,
+                more: false,
+                cpu_out,
+                cpu_in,
+            });
+        }
         for &(cpu, func, ctx, pid, entry, end) in calls {
             n.call(cpu, &call(func, ctx, pid, entry, end));
         }
@@ -343,6 +417,49 @@ mod tests {
     fn a_task_may_change_its_cpu_and_idle_may_not() {
         check(&[(1, 2, T, 7, 10, 20), (0, 1, T, 7, 0, 30)], &[(1, None, 0, 20, 0), (2, Some(1), 1, 10, 0)]);
         check(&[(1, 2, T, 0, 10, 20), (0, 1, T, 0, 0, 30)], &[(2, None, 0, 10, 0), (1, None, 0, 30, 0)]);
+    }
+
+    #[test]
+    fn pauses_are_nobodys_self_time() {
+        // Task 7: 1 calls 2 and sleeps in it; once more in 1 itself. A softirq (5) cuts into 2 before, another (6) into task 8 (4) on
+        // the CPU that 7 has left.
+        check_paused(
+            &[(7, 30, 60, 0, 0), (7, 80, 85, 0, 0)],
+            &[
+                (0, 5, S, 7, 20, 24),
+                (0, 6, S, 8, 40, 45),
+                (0, 4, T, 8, 35, 50),
+                (0, 2, T, 7, 10, 70),
+                (0, 1, T, 7, 0, 100),
+            ],
+            &[
+                (5, None, 0, 4, 0),
+                (6, None, 0, 5, 0),
+                (4, None, 0, 10, 5),
+                (1, None, 0, 35, 0),
+                (2, Some(1), 1, 26, 4),
+            ],
+        );
+        // It comes back on another CPU: interrupts of either count while it was there, and only then.
+        check_paused(
+            &[(7, 30, 60, 0, 1)],
+            &[
+                (0, 5, S, 7, 10, 20),
+                (1, 5, S, 0, 10, 20),
+                (0, 6, S, 0, 70, 80),
+                (1, 6, S, 7, 70, 80),
+                (1, 1, T, 7, 0, 100),
+            ],
+            &[
+                (5, None, 0, 10, 0),
+                (5, None, 0, 10, 0),
+                (6, None, 0, 10, 0),
+                (6, None, 0, 10, 0),
+                (1, None, 0, 50, 20),
+            ],
+        );
+        // Before it, and of another task: not its.
+        check_paused(&[(7, 0, 10, 0, 0), (8, 12, 14, 0, 0)], &[(0, 1, T, 7, 10, 20)], &[(1, None, 0, 10, 0)]);
     }
 
     #[test]

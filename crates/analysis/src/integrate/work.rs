@@ -250,6 +250,11 @@ fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<Proven
             "Calls whose self time would be negative and was set to 0.",
         ),
         row(
+            "calls.more_pauses",
+            passed.more_pauses.to_string(),
+            "Calls in which their task was off the CPU more often than is kept of one: the earlier pauses stand as self time.",
+        ),
+        row(
             "times.absurd",
             passed.absurd.to_string(),
             "Times that no clock shows, in damaged records; brought back to the edge.",

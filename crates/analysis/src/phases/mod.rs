@@ -260,7 +260,7 @@ pub fn way_of(store: &Store, detail: &PacketDetail, boundaries: &Boundaries) -> 
         todo.extend(&node.children);
         rows.push(node.call.clone());
     }
-    let life = Life::of_calls(&detail.packet, rows);
+    let life = Life::of_calls(store, &detail.packet, rows)?;
     let segments = Cutting::new(store, boundaries)?.way(&life);
     let passages = cut::passages(&segments, life.brief.verdict);
     Ok(Way { packet_id: detail.packet.packet_id, segments, passages })

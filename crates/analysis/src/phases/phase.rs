@@ -49,7 +49,8 @@ phases! {
     Neighbour "neighbour" "neighbour" true;
     SocketQueue "socket-queue" "socket queue" true;
     Held "held" "held until freed" true;
-    Scheduled "scheduled" "scheduled" true;
+    Scheduled "scheduled" "scheduler" true;
+    Asleep "asleep" "asleep" true;
 }
 
 impl Phase {
@@ -130,9 +131,12 @@ impl Phase {
             Phase::OtherCpu => "until another CPU takes it",
             Phase::Qdisc => "in a queueing discipline",
             Phase::Neighbour => "until the neighbour's link address is known",
-            Phase::SocketQueue => "until a reader comes, its scheduling included",
+            Phase::SocketQueue => {
+                "until a reader comes; where pauses are recorded, without its waiting for a CPU"
+            }
             Phase::Held => "not yet freed: retransmission queue, another reference, freeing deferred",
-            Phase::Scheduled => "until a task runs again",
+            Phase::Scheduled => "until a task runs (again) that could: preempted, or woken and not yet there",
+            Phase::Asleep => "the task that works on the packet sleeps in the midst of it",
         }
     }
 }

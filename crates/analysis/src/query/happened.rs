@@ -47,6 +47,7 @@ impl EventOfPacket {
                     _ => format!("{} {state}", e.event.text),
                 }
             }
+            Some(EventKind::Pause) => "off the CPU".to_owned(),
             Some(EventKind::Control) | None => e.event.text.clone(),
         }
     }

@@ -1,5 +1,5 @@
-//! Do the sums close? For every call with a known return, its direct children, its own time and the interrupts that cut
-//! in must make up its duration, to the nanosecond. Recomputed from entries and durations of the table, so it also holds
+//! Do the sums close? For every call with a known return, its direct children, its own time, the interrupts that cut
+//! in and the time its task was off the CPU must make up its duration, to the nanosecond. Recomputed from entries and durations of the table, so it also holds
 //! the table against whoever wrote it.
 
 use crate::error::Result;
@@ -22,7 +22,9 @@ pub struct Closure {
     pub violations: u64,
     /// Sum of the time of interrupts that cut in.
     pub irq_ns: i64,
-    /// Own time of all calls, and of those made by tasks: nothing records that a task was scheduled away within one.
+    /// Sum of the time in which tasks were off the CPU.
+    pub off_ns: i64,
+    /// Own time of all calls, and of those made by tasks.
     pub own_ns: i64,
     pub task_own_ns: i64,
     /// The first few violations.
@@ -53,16 +55,19 @@ impl Closure {
             timed += 1;
             let (own, irq) = (row.self_ns.unwrap_or(-1), row.irq_ns.unwrap_or(-1));
             self.irq_ns = self.irq_ns.saturating_add(irq.max(0));
+            // Not in logs of earlier versions.
+            let off = row.off_ns.unwrap_or(0);
+            self.off_ns = self.off_ns.saturating_add(off.max(0));
             self.own_ns = self.own_ns.saturating_add(own.max(0));
             if row.ctx == Context::Task as i32 {
                 self.task_own_ns = self.task_own_ns.saturating_add(own.max(0));
             }
-            let sum = children[i].saturating_add(own).saturating_add(irq);
+            let sum = children[i].saturating_add(own).saturating_add(irq).saturating_add(off);
             if row.flags & call_flag::SELF_CLAMPED != 0 {
                 self.clamped += 1;
                 wrong[i] |= own != 0 || sum < dur;
             } else {
-                wrong[i] |= sum != dur || own < 0 || irq < 0;
+                wrong[i] |= sum != dur || own < 0 || irq < 0 || off < 0;
             }
             if wrong[i] {
                 self.violations += 1;

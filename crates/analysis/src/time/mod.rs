@@ -1,7 +1,7 @@
 //! Where the time goes: per function, per layer, and in waiting; of one packet or of many.
 //!
-//! Self time is a call's duration less its callees and less recorded interrupts; over a tree the sums close
-//! ([`closure`]). Waiting is not a function's time: it comes from cutting each packet's way
+//! Self time is a call's duration less its callees, less recorded interrupts and less the time in which its task was off the CPU;
+//! over a tree the sums close ([`closure`]). Waiting is not a function's time: it comes from cutting each packet's way
 //! ([`crate::phases`]), and is a row of its own.
 
 mod closure;
@@ -57,6 +57,8 @@ pub struct FunctionTime {
     pub total: Spread,
     pub own: Spread,
     pub irq_ns: i64,
+    /// Its task was off the CPU.
+    pub off_ns: i64,
     /// Estimated cost of the probes in own and in total time; 0 where the log has no times.
     pub cost_own_ns: i64,
     pub cost_total_ns: i64,
@@ -113,6 +115,8 @@ pub struct TimeReport {
     pub subtracted: bool,
     /// No function was recorded, only tracepoints.
     pub points_only: bool,
+    /// The log says when tasks were off the CPU; else that time is self time.
+    pub pauses: bool,
 }
 
 /// Layers in the order in which a received packet meets them.
@@ -124,6 +128,7 @@ struct FunctionSums {
     total: Spread,
     own: Spread,
     irq_ns: i64,
+    off_ns: i64,
     cost: (f64, f64),
     clamped: u64,
 }
@@ -197,6 +202,7 @@ pub fn time(store: &Store, question: &TimeQuestion, progress: Parts<'_>) -> Resu
         closure,
         run_cost,
         subtracted: question.subtract_cost && per_run.is_some(),
+        pauses: store.manifest.log.pauses,
         points_only: store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty()),
     })
 }
@@ -240,6 +246,7 @@ impl Counter<'_> {
             if let (Some(dur), Some(own)) = (row.dur_ns, row.self_ns) {
                 let (mut dur, mut own) = (dur, own);
                 f.irq_ns = f.irq_ns.saturating_add(row.irq_ns.unwrap_or(0));
+                f.off_ns = f.off_ns.saturating_add(row.off_ns.unwrap_or(0));
                 if let Some(per_run) = self.per_run {
                     f.cost.0 += runs[i].0 as f64 * per_run;
                     f.cost.1 += runs[i].1 as f64 * per_run;
@@ -333,6 +340,7 @@ fn finish(store: &Store, label: String, sums: Sums) -> GroupTime {
                 total: s.total,
                 own: s.own,
                 irq_ns: s.irq_ns,
+                off_ns: s.off_ns,
                 cost_own_ns: s.cost.0.round() as i64,
                 cost_total_ns: s.cost.1.round() as i64,
                 clamped: s.clamped,

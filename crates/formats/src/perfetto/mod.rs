@@ -41,10 +41,11 @@ const OF_EVENT: u64 = 4;
 const OF_LOSS: u64 = 5;
 
 /// Names of what slices say of themselves, interned.
-const NOTES: [&str; 16] = [
+const NOTES: [&str; 17] = [
     "packet",
     "self_ns",
     "irq_ns",
+    "off_ns",
     "call",
     "cpu",
     "len_bytes",
@@ -360,6 +361,7 @@ fn one_call(names: &Names, w: &mut Writer<'_>, row: &CallRow, track: u64, flow_i
     notes.extend(row.packet_id.map(|p| number("packet", p)));
     notes.extend(row.self_ns.map(|ns| number("self_ns", ns)));
     notes.extend(row.irq_ns.filter(|ns| *ns > 0).map(|ns| number("irq_ns", ns)));
+    notes.extend(row.off_ns.filter(|ns| *ns > 0).map(|ns| number("off_ns", ns)));
     notes.extend(row.len_bytes.map(|n| number("len_bytes", i64::from(n))));
     notes.push(text("layer", names.layer(row.func_id)));
     if !is_point && row.dur_ns.is_none() {

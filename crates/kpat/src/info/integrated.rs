@@ -145,6 +145,7 @@ fn notes(info: &Info) -> Vec<String> {
         let (one, what) = match key {
             "calls.crossing" => ("call overlaps", "calls overlap"),
             "calls.self_clamped" => ("call is shorter", "calls are shorter"),
+            "calls.more_pauses" => ("call was", "calls were"),
             "times.absurd" => ("time", "times"),
             "members.orphaned" => ("packet", "packets"),
             "packets.late" => ("record", "records"),
@@ -157,6 +158,9 @@ fn notes(info: &Info) -> Vec<String> {
                 "a neighbour without one enclosing the other: which called which is not certain"
             }
             "calls.self_clamped" => "than what was called within: self time taken as 0",
+            "calls.more_pauses" => {
+                "off the CPU more often than is kept of one: some of that stands as self time"
+            }
             "times.absurd" => "in damaged records that no clock shows",
             "members.orphaned" => "of lists whose call is not in the log",
             "packets.late" => "came after their packet had ended, and are not in its sums",

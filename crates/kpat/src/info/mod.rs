@@ -135,6 +135,10 @@ fn cost_line(cost: &Cost, bytes: u64, records: u64) -> Option<String> {
     if capacity > 0 && cost.probe_ns > 0 {
         parts.push(format!("{} of {} CPUs in probes", percent(cost.probe_ns, capacity), cost.cpus));
     }
+    if cost.switch_hits > 0 && cost.switch_ns > 0 {
+        let each = cost.switch_ns / cost.switch_hits;
+        parts.push(format!("{} switches and wake-ups of tasks, {each} ns each", count(cost.switch_hits)));
+    }
     if cost.wall_ns > 0 {
         parts.push(format!("drain {} of one CPU", percent(cost.drain_cpu_ns, cost.wall_ns)));
     }
@@ -151,6 +155,8 @@ fn cost_json(cost: &Cost) -> Value {
     json!({
         "probe_hits": cost.probe_hits,
         "probe_ns": cost.probe_ns,
+        "switch_hits": cost.switch_hits,
+        "switch_ns": cost.switch_ns,
         "drain_cpu_ns": cost.drain_cpu_ns,
         "wall_ns": cost.wall_ns,
         "cpus": cost.cpus,

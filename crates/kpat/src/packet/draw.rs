@@ -214,6 +214,9 @@ impl Drawing<'_> {
                 if let Some(irq) = node.call.irq_ns.filter(|n| *n > 0) {
                     line = line.put(format!(" interrupted for {}", duration(irq)), Style::Warn);
                 }
+                if let Some(off) = node.call.off_ns.filter(|n| *n > 0) {
+                    line = line.put(format!(" off the CPU for {}", duration(off)), Style::Warn);
+                }
                 let notes = flag_notes(node.call.flags).join(", ");
                 if !notes.is_empty() {
                     line = line.put(format!(" ({notes})"), Style::Warn);

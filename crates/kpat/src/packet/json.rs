@@ -78,6 +78,7 @@ fn call(log: &Integrated, row: &Row<'_>) -> Option<Value> {
         "dur_ns": call.dur_ns,
         "self_ns": call.self_ns,
         "irq_ns": call.irq_ns,
+        "off_ns": call.off_ns,
         "gap_ns": gap_ns,
         "cpu": call.cpu,
         "context": context(call.ctx),

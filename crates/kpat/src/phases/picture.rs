@@ -101,7 +101,7 @@ fn in_order(p: &PassageTime) -> Vec<&PhaseTime> {
         Phase::Qdisc => 15,
         Phase::DmaTx => 16,
         Phase::GivenAway => 17,
-        Phase::Softirq | Phase::OtherCpu | Phase::Scheduled => 18,
+        Phase::Softirq | Phase::OtherCpu | Phase::Scheduled | Phase::Asleep => 18,
         Phase::Freeing => 19,
         Phase::Held => 20,
     };

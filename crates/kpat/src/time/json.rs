@@ -7,6 +7,7 @@ pub fn value(report: &TimeReport) -> Value {
     json!({
         "sums": sums(&report.closure),
         "points_only": report.points_only,
+        "pauses_recorded": report.pauses,
         "probe_ns_per_run_estimate": report.run_cost.map(|c| c.ns),
         "probe_mean_ns_per_run": report.run_cost.map(|c| c.mean_ns),
         "shortest_call_ns": report.run_cost.map(|c| c.shortest_ns),
@@ -23,6 +24,7 @@ pub fn sums(c: &Closure) -> Value {
         "clamped": c.clamped,
         "without_return": c.no_return,
         "interrupts_ns": c.irq_ns,
+        "off_cpu_ns": c.off_ns,
         "self_ns": c.own_ns,
         "self_in_tasks_ns": c.task_own_ns,
         "first_violations": c.examples,
@@ -73,6 +75,7 @@ fn function(f: &FunctionTime) -> Value {
         "self": spread(&f.own),
         "total": spread(&f.total),
         "interrupts_ns": f.irq_ns,
+        "off_cpu_ns": f.off_ns,
         "probe_cost_self_ns_estimate": f.cost_own_ns,
         "probe_cost_total_ns_estimate": f.cost_total_ns,
         "clamped_by_subtraction": f.clamped,

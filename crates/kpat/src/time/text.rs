@@ -60,7 +60,12 @@ fn head(report: &TimeReport) -> Pairs {
     pairs.add("packets", count(report.groups.iter().map(|g| g.packets).sum()));
     pairs.line("sums", sums(&report.closure));
     let c = &report.closure;
-    if c.task_own_ns > 0 {
+    if report.pauses && c.off_ns > 0 {
+        pairs.add(
+            "off the CPU",
+            format!("{} within calls: tasks slept or were preempted", duration(c.off_ns)),
+        );
+    } else if !report.pauses && c.task_own_ns > 0 {
         let share = percent(c.task_own_ns.unsigned_abs(), c.own_ns.unsigned_abs());
         let words = format!("not recorded; {share} of the self time is of tasks, which may have slept in it");
         pairs.add("preemption", words);
@@ -111,8 +116,9 @@ pub fn sums(c: &Closure) -> Line {
     }
     let what = format!("{}, {}", plural(c.trees, "tree"), plural(c.calls, "call"));
     let mut line = if c.violations == 0 {
-        Line::of("close", Style::Good)
-            .plain(format!(" to the nanosecond: children + self + interrupts = duration in {what}"))
+        Line::of("close", Style::Good).plain(format!(
+            " to the nanosecond: children + self + interrupts + off the CPU = duration in {what}"
+        ))
     } else {
         Line::of("do not close", Style::Bad).plain(format!(
             " in {} of {what}; first at call {}",
@@ -285,6 +291,7 @@ fn function_table(args: &Args, g: &GroupTime, functions: &[&FunctionTime]) -> Ta
         Column::right("self    ", 0),
         Column::right("of self", 2),
         Column::right("interrupts", 8),
+        Column::right("off CPU", 9),
         Column::right("probes", 5),
     ];
     columns.extend(HEADS);
@@ -305,6 +312,7 @@ fn function_table(args: &Args, g: &GroupTime, functions: &[&FunctionTime]) -> Ta
             if timed { time(f.own.sum()) } else { (String::new(), Style::Plain) },
             (percent(f.own.sum().max(0).unsigned_abs(), all.max(0).unsigned_abs()), Style::Plain),
             (if f.irq_ns > 0 { duration_aligned(f.irq_ns) } else { String::new() }, Style::Warn),
+            (if f.off_ns > 0 { duration_aligned(f.off_ns) } else { String::new() }, Style::Warn),
             (cost.unwrap_or_default(), Style::Faint),
         ];
         cells.extend(spread_cells(measure(args, f)));

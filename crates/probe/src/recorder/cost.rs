@@ -16,13 +16,27 @@ pub(super) struct Stats {
     /// Held while the kernel times.
     on: Option<std::os::fd::OwnedFd>,
     since: Option<Instant>,
+    /// From the start of the recording to the end of the window.
+    pub(super) window: Duration,
     /// In the window.
     pub(super) runs: u64,
     pub(super) run_ns: u64,
+    pub(super) switches: u64,
+    pub(super) switch_ns: u64,
     pub(super) records: u64,
-    at_start: (u64, u64, u64),
+    at_start: Totals,
     recursion: u64,
     looked: Option<(Instant, BootNs)>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    runs: u64,
+    run_ns: u64,
+    /// At the scheduler's switches and wake-ups.
+    switches: u64,
+    switch_ns: u64,
+    recursion: u64,
 }
 
 impl Stats {
@@ -33,15 +47,20 @@ impl Stats {
 }
 
 impl Recorder {
-    fn program_totals(&self) -> (u64, u64, u64) {
+    fn program_totals(&self) -> Totals {
         let names = plan::programs(&self.decision, &self.tracepoints);
         let own = names
             .iter()
             .filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one"))
-            .filter_map(|(n, _)| self.loaded.program(n));
-        let mut t = (0, 0, 0);
-        for s in own.chain(self.attached.clones()).filter_map(|fd| sys::prog_stats(fd).ok()) {
-            t = (t.0 + s.runs, t.1 + s.run_ns, t.2 + s.recursion_misses);
+            .filter_map(|(n, _)| Some((n.contains("_sched_"), self.loaded.program(n)?)));
+        let mut t = Totals::default();
+        let clones = self.attached.clones().map(|fd| (false, fd));
+        for (of_scheduler, fd) in own.chain(clones) {
+            let Ok(s) = sys::prog_stats(fd) else { continue };
+            let (runs, ns) =
+                if of_scheduler { (&mut t.switches, &mut t.switch_ns) } else { (&mut t.runs, &mut t.run_ns) };
+            (*runs, *ns) = (*runs + s.runs, *ns + s.run_ns);
+            t.recursion += s.recursion_misses;
         }
         t
     }
@@ -49,7 +68,7 @@ impl Recorder {
     pub(super) fn start_window(&mut self) {
         self.stats.since = self.stats.on.as_ref().map(|_| Instant::now());
         self.stats.at_start = self.program_totals();
-        self.stats.recursion = self.stats.at_start.2;
+        self.stats.recursion = self.stats.at_start.recursion;
         self.stats.looked = Some((Instant::now(), sys::boot_now()));
     }
 
@@ -65,11 +84,14 @@ impl Recorder {
         let t = self.program_totals();
         if over {
             (self.stats.on, self.stats.since) = (None, None);
-            self.stats.runs = t.0 - self.stats.at_start.0;
-            self.stats.run_ns = t.1 - self.stats.at_start.1;
+            let start = self.stats.at_start;
+            (self.stats.runs, self.stats.run_ns) = (t.runs - start.runs, t.run_ns - start.run_ns);
+            (self.stats.switches, self.stats.switch_ns) =
+                (t.switches - start.switches, t.switch_ns - start.switch_ns);
+            self.stats.window = self.started.elapsed();
             self.stats.records = self.sink.records;
         }
-        let missed = t.2.saturating_sub(self.stats.recursion);
+        let missed = t.recursion.saturating_sub(self.stats.recursion);
         if missed > 0 {
             self.sink.loss(&model::Loss {
                 cause: LossCause::Recursion,
@@ -78,7 +100,7 @@ impl Recorder {
                 to: now,
                 count: missed,
             });
-            self.stats.recursion = t.2;
+            self.stats.recursion = t.recursion;
         }
     }
 }

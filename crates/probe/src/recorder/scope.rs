@@ -76,6 +76,7 @@ pub(super) fn describe(
             .map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() })
             .collect(),
         drop_reasons: d.drop_reasons.clone(),
+        pauses: !d.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch"),
         started,
         part,
     }

@@ -50,8 +50,9 @@ table! { CALL, CallRow, "call", 131_072,
     func_id: i32, Dict, "", "", "", "Function, see table `function`.";
     entry_ns: i64, Delta, "ns", "boot", "", "Entry, or the moment of a point.";
     dur_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Entry to return.";
-    self_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Duration less direct children less `irq_ns`.";
+    self_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Duration less direct children less `irq_ns` less `off_ns`.";
     irq_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Recorded interrupt work that cut in directly into this call (not into a child) on the same CPU.";
+    off_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Time in which its task was off the CPU directly within this call (not in a child), asleep or preempted; see `pause`. 0 where the log has no pauses.";
     parent_id: Option<i64>, Delta, "", "", "called by something that was not recorded", "Call that encloses it in the same context.";
     depth: i32, Dict, "", "", "", "0: no recorded caller.";
     cpu: i32, Dict, "", "", "", "CPU of the return.";
@@ -68,6 +69,18 @@ table! { CALL_MEMBER, CallMemberRow, "call_member", 131_072,
     call_id: i64, Delta, "", "", "", "The call.";
     packet_id: i64, Delta, "", "", "", "A packet on its list, the first one excepted.";
     entry_ns: i64, Delta, "ns", "boot", "", "Entry of the call.";
+} }
+
+table! { PAUSE, PauseRow, "pause", 65536,
+    "A task that handles packets was off the CPU. Pauses of tasks are logged when they next handle one.",
+    "about `to_ns`. Source: kernel behaviour log.", {
+    pid: i32, Dict, "", "", "", "Thread.";
+    from_ns: i64, Delta, "ns", "boot", "", "Taken off the CPU.";
+    to_ns: i64, Delta, "ns", "boot", "", "Running again.";
+    preempted: i32, Dict, "", "", "", "1: it could have gone on and was not let; 0: it waited for something.";
+    woken_ns: Option<i64>, Delta, "ns", "boot", "preempted, or the waking was not seen", "When what it waited for had come: from then on it waited for the CPU.";
+    cpu_out: i32, Dict, "", "", "", "CPU that it was taken off.";
+    cpu_in: i32, Dict, "", "", "", "CPU that it came back on.";
 } }
 
 table! { CALL_INDEX, CallIndexRow, "call_index", 65536,
@@ -106,7 +119,7 @@ table! { EVENT, EventRow, "event", 65536,
     "A point in time without duration: drop, retransmission, state change, link or route change, recorder control.",
     "`at_ns`. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
-    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 32 link, 33 route, 34 neighbour, 35 control (4, the end of a packet, is not stored here: `packet.last_ns`).";
+    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 32 link, 33 route, 34 neighbour, 35 control (4, the end of a packet, is not stored here: `packet.last_ns`; nor 5, a task's pause: table `pause`).";
     packet_id: Option<i64>, Delta, "", "", "no packet concerned", "Packet.";
     cpu: i32, Dict, "", "", "", "CPU.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";
@@ -243,7 +256,7 @@ table! { CLOCK, ClockRow, "clock", 65536,
 table! { LOSS, LossRow, "loss", 65536,
     "What should be in the log and is not.",
     "`from_ns`. Source: kernel behaviour log.", {
-    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part.";
+    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part, 12 task-table-full.";
     cpu: Option<i32>, Dict, "", "", "not tied to one CPU", "CPU.";
     from_ns: i64, Delta, "ns", "boot", "", "The loss happened after this ...";
     to_ns: i64, Delta, "ns", "boot", "", "... and not after this.";
@@ -326,6 +339,7 @@ pub const ALL: &[&Table] = &[
     &PACKET,
     &CALL,
     &CALL_MEMBER,
+    &PAUSE,
     &CALL_INDEX,
     &CALL_PATH,
     &DURATION,

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Which task runs: its name, once, and when it was off the CPU.
+ *
+ * A pause is kept where the scheduler switches tasks, whatever the task does, and logged only when the task next handles a
+ * recorded packet, before that record: so a task that never does costs no record, and whoever handles packets asks one question
+ * that it asks anyway, "is this still the task of my last record?". A switch makes the answer no.
+ * Rejected: to note at each entry that a call is open. Switches are fewer than calls by far, and a task may change its CPU.
+ */
+#ifndef KPAT_TASKS_H
+#define KPAT_TASKS_H
+
+#include "ring.bpf.h"
+
+#define TASK_DEAD 0x80 /* include/linux/sched.h: switched out for the last time */
+
+/* Pauses of a task that were not logged; of more than fit the last are kept. */
+#define PAUSES 4
+struct pause {
+	u64 out; /* boot time */
+	u64 woken; /* 0: not seen */
+	u64 in;
+	u16 cpu_out;
+	u16 cpu_in;
+	u32 preempted;
+};
+
+struct task_slot {
+	u32 pid;
+	u32 taken_from; /* a task whose pause was not over: it had to give way */
+	u32 off; /* the pause in the place of the next is not over */
+	u32 count; /* pauses that are over */
+	u32 logged; /* of these, logged or too old to be */
+	u32 pad;
+	struct pause last[PAUSES];
+};
+
+#define TASK_SLOTS 8192 /* by the low bits of the thread id */
+struct task_slot task_slots[TASK_SLOTS] SEC(".data.tasks");
+
+static __always_inline struct task_slot *task_slot(u32 pid)
+{
+	return &task_slots[pid & (TASK_SLOTS - 1)];
+}
+
+static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
+{
+	struct task_slot *s = task_slot(pid);
+	u32 n, at, flags = 0;
+	struct kp_pause *r;
+	struct pause *p;
+
+	if (s->pid != pid) {
+		if (s->taken_from == pid) {
+			s->taken_from = 0;
+			count_loss(ctl, KP_LOSS_TASK_TABLE);
+		}
+		return;
+	}
+	n = s->count;
+	at = s->logged;
+	s->logged = n;
+	if (n - at > PAUSES) {
+		at = n - PAUSES;
+		flags = KP_PAUSE_MORE;
+	}
+	for (int i = 0; i < PAUSES; i++, at++) {
+		if (at == n)
+			break;
+		p = &s->last[at & (PAUSES - 1)];
+		r = ring_reserve(ctl, sizeof(*r));
+		if (!r)
+			return;
+		r->h.ts = p->in;
+		r->dur = p->in - p->out;
+		r->wait = p->woken ? p->in - p->woken : 0;
+		if (p->woken && p->in - p->woken > 0xffffffffULL)
+			r->wait = 0xffffffff;
+		r->cpu_out = p->cpu_out;
+		r->cpu_in = p->cpu_in;
+		ring_commit(&r->h, KP_PAUSE, sizeof(*r), flags | (p->preempted ? KP_PAUSE_PREEMPTED : 0), pid);
+		flags = 0;
+	}
+}
+
+/*
+ * Global functions are verified once and by their own; a static one anew for each way that leads to it. So the long ones
+ * are global, take numbers only, and loading takes a third of the time.
+ */
+__noinline int announce_task(u64 pid_tgid, u64 interrupted)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 pid = (u32)pid_tgid, slot = (pid >> 6) & 0xffff;
+	u64 bit = 1ULL << (pid & 63), *word;
+	struct kp_process *r;
+
+	if (!ctl)
+		return 0;
+	ctl->last_pid[interrupted & 1] = pid;
+	if (!interrupted)
+		log_pauses(ctl, pid);
+	word = bpf_map_lookup_elem(&named_pids, &slot);
+	if (!word || (*word & bit))
+		return 0;
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return 0; /* the bit stays clear: tried again at the next chance */
+	__sync_fetch_and_or(word, bit);
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->tgid = pid_tgid >> 32;
+	r->pad = 0;
+	bpf_get_current_comm(r->comm, sizeof(r->comm));
+	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
+	return 0;
+}
+
+/* Thread id of the current task; its name goes into the log the first time. */
+static __always_inline u32 current_pid(struct kp_ring_ctl *ctl, u64 pid_tgid, u8 ctx)
+{
+	if (ctl->last_pid[ctx != 0] != (u32)pid_tgid)
+		announce_task(pid_tgid, ctx != 0);
+	return (u32)pid_tgid;
+}
+
+/* The recorder's own process, as a task: what it does is not traffic. */
+static __always_inline bool own_doing(u8 ctx, u64 pid_tgid)
+{
+	return own_tgid && ctx == 0 && pid_tgid >> 32 == own_tgid;
+}
+
+/* A task took another name or went: say its name again at the next sight of that id. */
+static __always_inline int forget_name(void)
+{
+	u32 pid = (u32)current_pid_tgid(), slot = (pid >> 6) & 0xffff;
+	u64 *word = bpf_map_lookup_elem(&named_pids, &slot);
+
+	if (word)
+		__sync_fetch_and_and(word, ~(1ULL << (pid & 63)));
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exit")
+int task_sched_process_exit(u64 *ctx)
+{
+	return forget_name();
+}
+
+SEC("raw_tp/task_rename")
+int task_task_rename(u64 *ctx)
+{
+	return forget_name();
+}
+
+static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempted)
+{
+	struct task_slot *s = task_slot(pid);
+	struct pause *p;
+
+	if (s->pid != pid) {
+		s->taken_from = s->off ? s->pid : 0;
+		s->pid = pid;
+		s->count = s->logged = 0;
+	}
+	s->off = 1;
+	p = &s->last[s->count & (PAUSES - 1)];
+	p->out = now;
+	p->woken = 0;
+	p->cpu_out = cpu;
+	p->preempted = preempted;
+}
+
+/* (preempt, prev, next, prev_state); the last came with 5.18. The idle task, which every CPU has, has no pauses. */
+SEC("raw_tp/sched_switch")
+int event_3_sched_switch(u64 *ctx)
+{
+	u32 pid = (u32)current_pid_tgid();
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct task_slot *s;
+	struct pause *p;
+	u64 now;
+
+	if (!ctl || !EVENT_MODE(3))
+		return 0;
+	ctl->last_pid[0] = ~0;
+	now = bpf_ktime_get_boot_ns();
+	if (pid && ctx[3] & TASK_DEAD)
+		task_slot(pid)->pid = task_slot(pid)->off = 0;
+	else if (pid)
+		switched_out(pid, now, cpu, ctx[0] || !ctx[3]);
+	pid = kread((struct task_struct *)(ctx[2]), pid);
+	s = task_slot(pid);
+	if (!pid || s->pid != pid || !s->off)
+		return 0;
+	p = &s->last[s->count & (PAUSES - 1)];
+	p->in = now;
+	p->cpu_in = cpu;
+	s->off = 0;
+	s->count++;
+	return 0;
+}
+
+/* (task): it may run again */
+SEC("raw_tp/sched_wakeup")
+int event_4_sched_wakeup(u64 *ctx)
+{
+	u32 pid;
+	struct task_slot *s;
+	struct pause *p;
+
+	if (!EVENT_MODE(4))
+		return 0;
+	pid = kread((struct task_struct *)(ctx[0]), pid);
+	s = task_slot(pid);
+	p = &s->last[s->count & (PAUSES - 1)];
+	if (s->pid == pid && s->off && !p->woken)
+		p->woken = bpf_ktime_get_boot_ns();
+	return 0;
+}
+
+#endif
