@@ -43,6 +43,7 @@ struct {
 	__uint(value_size, KP_RING_DATA + (1 << 20) + KP_RING_TAIL);
 } rings SEC(".maps");
 
+#ifndef KPAT_APP
 struct packet_entry {
 	u64 head; /* key: address of the header buffer; 0 free */
 	u64 id; /* 0 while being filled in */
@@ -93,6 +94,8 @@ struct {
 	__type(value, struct open_call[OPEN_WAYS]);
 } open_calls SEC(".maps");
 
+#endif
+
 /* One bit per thread id: its name is in the log. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -101,6 +104,7 @@ struct {
 	__type(value, u64);
 } named_pids SEC(".maps");
 
+#ifndef KPAT_APP
 /* Header bytes while the filter looks at them: one per CPU and context, so that an interrupt spoils nothing. */
 struct scratch {
 	u8 bytes[256];
@@ -111,5 +115,7 @@ struct {
 	__type(key, u32);
 	__type(value, struct scratch);
 } scratches SEC(".maps");
+
+#endif
 
 #endif

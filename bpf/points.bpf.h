@@ -8,6 +8,7 @@
 #define KPAT_POINTS_H
 
 #include "calls.bpf.h"
+#include "tasks.bpf.h"
 
 struct bpf_raw_tracepoint_args;
 
@@ -179,20 +180,5 @@ int event_2_inet_sock_set_state(u64 *ctx)
 		event(ctl, KP_EV_TCP_STATE, 0, w.netns, sock_ports(sk), ctx[1] << 8 | (ctx[2] & 0xff));
 	return 0;
 }
-
-#ifdef KPAT_TRACED_CONTEXT
-#define CONTEXT(name, variable, value)                                                         \
-	SEC("raw_tp/" #name)                                                                   \
-	int context_##name(u64 *ctx)                                                           \
-	{                                                                                      \
-		variable[bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1)] = value;              \
-		return 0;                                                                      \
-	}
-
-CONTEXT(softirq_entry, traced_softirq, 1)
-CONTEXT(softirq_exit, traced_softirq, 0)
-CONTEXT(irq_handler_entry, traced_hardirq, 1)
-CONTEXT(irq_handler_exit, traced_hardirq, 0)
-#endif
 
 #endif

@@ -34,6 +34,10 @@ static __always_inline void *ring_reserve(struct kp_ring_ctl *ctl, u32 bytes)
 			return (u8 *)ctl + KP_RING_DATA + (at & ring_mask);
 	}
 	count_loss(ctl, KP_LOSS_RING_FULL);
+#ifdef KPAT_APP
+	if (!__sync_fetch_and_add(&ctl->untold, 1))
+		ctl->untold_since = bpf_ktime_get_boot_ns();
+#endif
 	return NULL;
 }
 

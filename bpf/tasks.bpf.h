@@ -10,8 +10,10 @@
 #ifndef KPAT_TASKS_H
 #define KPAT_TASKS_H
 
+#include "contexts.bpf.h"
 #include "ring.bpf.h"
 
+#ifndef KPAT_APP
 #define TASK_DEAD 0x80 /* include/linux/sched.h: switched out for the last time */
 
 /* Pauses of a task that were not logged; of more than fit the last are kept. */
@@ -82,6 +84,7 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 		flags = 0;
 	}
 }
+#endif
 
 /*
  * Global functions are verified once and by their own; a static one anew for each way that leads to it. So the long ones
@@ -97,8 +100,10 @@ __noinline int announce_task(u64 pid_tgid, u64 interrupted)
 	if (!ctl)
 		return 0;
 	ctl->last_pid[interrupted & 1] = pid;
+#ifndef KPAT_APP
 	if (!interrupted)
 		log_pauses(ctl, pid);
+#endif
 	word = bpf_map_lookup_elem(&named_pids, &slot);
 	if (!word || (*word & bit))
 		return 0;
@@ -151,6 +156,7 @@ int task_task_rename(u64 *ctx)
 	return forget_name();
 }
 
+#ifndef KPAT_APP
 static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempted)
 {
 	struct task_slot *s = task_slot(pid);
@@ -217,5 +223,6 @@ int event_4_sched_wakeup(u64 *ctx)
 		p->woken = bpf_ktime_get_boot_ns();
 	return 0;
 }
+#endif
 
 #endif

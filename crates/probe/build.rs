@@ -1,4 +1,4 @@
-//! Compiles the kernel side (bpf/kpat.bpf.c) once per way of reading kernel memory (`direct`: typed pointer casts, 6.2;
+//! Compiles the kernel sides (bpf/kpat.bpf.c, bpf/app.bpf.c) once per way of reading kernel memory (`direct`: typed pointer casts, 6.2;
 //! `read`: a helper call) and of knowing the context (the preemption count, or `traced` by tracepoints). Needs clang 16
 //! or newer and libbpf's headers.
 
@@ -28,12 +28,14 @@ fn main() {
     println!("cargo:rerun-if-changed={}", root.display());
     println!("cargo:rerun-if-env-changed=KPAT_CLANG");
     let clang = clang();
-    for (name, defines) in [
+    let builds = [
         ("direct", &["-DKPAT_DIRECT"][..]),
         ("direct-traced", &["-DKPAT_DIRECT", "-DKPAT_TRACED_CONTEXT"]),
         ("read", &[]),
         ("read-traced", &["-DKPAT_TRACED_CONTEXT"]),
-    ] {
+    ];
+    let sources = ["kpat", "app"];
+    for (source, (name, defines)) in sources.iter().flat_map(|s| builds.map(|b| (s, b))) {
         let mut c = Command::new(&clang);
         c.args(["-g", "-O2", "-Wall", "-Werror", "-Wno-unused-function", "-target", "bpf", "-mcpu=v3"]);
         c.arg(format!("-D__TARGET_ARCH_{arch}"));
@@ -41,12 +43,13 @@ fn main() {
         c.arg("-I").arg(&root).arg("-I").arg(root.join("include"));
         c.args(["-idirafter", &format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH)]);
         c.arg("-fdebug-prefix-map=".to_string() + &root.display().to_string() + "=bpf");
-        c.arg("-c").arg(root.join("kpat.bpf.c")).arg("-o").arg(out.join(format!("kpat-{name}.bpf.o")));
-        let object = out.join(format!("kpat-{name}.bpf.o"));
+        c.arg("-c").arg(root.join(format!("{source}.bpf.c")));
+        let object = out.join(format!("{source}-{name}.bpf.o"));
+        c.arg("-o").arg(&object);
         let status = c.status().unwrap_or_else(|e| panic!("cannot run {clang}: {e}"));
         assert!(
             status.success(),
-            "{clang} could not compile bpf/kpat.bpf.c (are libbpf-dev and linux-libc-dev installed?)"
+            "{clang} could not compile bpf/{source}.bpf.c (are libbpf-dev and linux-libc-dev installed?)"
         );
         // DWARF is of no use to the loader; BTF stays. Without the tool the binary is only larger.
         let strip = clang.replace("clang", "llvm-strip");

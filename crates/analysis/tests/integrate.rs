@@ -314,8 +314,8 @@ fn empty_and_hostile_inputs() {
     // One of an older schema is refused by name, and replaced when that is asked for.
     let manifest = out.join("manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
-    std::fs::write(&manifest, text.replace("\"schema\": 5", "\"schema\": 3")).unwrap();
-    assert!(matches!(Store::open(&out), Err(Error::Store(kpat_store::Error::TooOld { found: 3, .. }))));
+    std::fs::write(&manifest, text.replace("\"schema\": 5", "\"schema\": 4")).unwrap();
+    assert!(matches!(Store::open(&out), Err(Error::Store(kpat_store::Error::TooOld { found: 4, .. }))));
     integrate(&dir.path("x.kbl"), &[], &out, &options, &mut |_| ()).unwrap();
     Store::open(&out).unwrap();
 }

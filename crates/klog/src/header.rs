@@ -22,6 +22,8 @@ const SEQ_AT: usize = 24;
 pub enum ChunkKind {
     Json,
     Records,
+    /// What applications asked of the network.
+    Application,
     /// Written by a later kpat of the same format version; skipped.
     Other(u8),
 }
@@ -31,6 +33,7 @@ impl ChunkKind {
         match v {
             1 => ChunkKind::Json,
             2 => ChunkKind::Records,
+            3 => ChunkKind::Application,
             other => ChunkKind::Other(other),
         }
     }
@@ -39,6 +42,7 @@ impl ChunkKind {
         match self {
             ChunkKind::Json => 1,
             ChunkKind::Records => 2,
+            ChunkKind::Application => 3,
             ChunkKind::Other(v) => v,
         }
     }

@@ -12,6 +12,7 @@
 //!
 //! Way of one record: [`Encoder`] -> [`Chunk`] -> [`Writer`] -> file -> [`Log`] -> [`Records`].
 
+mod app;
 mod decode;
 mod encode;
 mod error;
@@ -24,6 +25,7 @@ mod varint;
 mod walk;
 mod write;
 
+pub use app::{AppDecoder, AppEncoder, AppRecords};
 pub use encode::{Chunk, Encoder, TARGET_BYTES};
 pub use error::Error;
 pub use header::{ChunkKind, Codec, HEADER_LEN, MAX_RAW_LEN, VERSION};

@@ -1,8 +1,10 @@
 //! `kpat ctl`: a running recording is asked how it is, or told to do otherwise.
 
-use crate::output::Output;
+use crate::output::{Output, usage};
+use crate::record::app::parse_states;
 use crate::render::{Pairs, bytes, count};
-use kpat_probe::control::{self, Reply, Request, Status};
+use kpat_probe::app::States;
+use kpat_probe::control::{self, Change, Reply, Request, Status};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -26,6 +28,18 @@ enum What {
     Pause,
     /// Log again
     Resume,
+    /// Recording of applications: change what is recorded
+    Set {
+        /// Sockets that match (pcap-filter syntax, empty: all)
+        #[arg(short, long, value_name = "FILTER")]
+        filter: Option<String>,
+        /// When TCP's state is written: change, off, all, or at least every TIME
+        #[arg(long, value_name = "WHEN")]
+        tcp_state: Option<String>,
+        /// Whether segments without data count
+        #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
+        acks: Option<String>,
+    },
     /// Flight recorder: write what is in memory
     Dump,
     /// A recording with --rotate-size or --rotate-time: end its file and begin the next
@@ -50,6 +64,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Status => Request::Status,
         What::On { globs } => Request::On(or_all(globs)),
         What::Off { globs } => Request::Off(or_all(globs)),
+        What::Set { filter, tcp_state, acks } => {
+            Request::Set(change(filter, tcp_state.as_deref(), acks.as_deref())?)
+        }
         What::Pause => Request::Pause,
         What::Resume => Request::Resume,
         What::Dump => Request::Dump,
@@ -63,6 +80,24 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Reply::Refused(why) => anyhow::bail!("{why}"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn change(filter: &Option<String>, states: Option<&str>, acks: Option<&str>) -> anyhow::Result<Change> {
+    if filter.is_none() && states.is_none() && acks.is_none() {
+        return Err(usage("nothing to set; --filter, --tcp-state or --acks"));
+    }
+    let states = states
+        .map(|t| {
+            parse_states(t)
+                .ok_or_else(|| usage(format!("--tcp-state {t}: change, off, all or a time such as 10ms")))
+        })
+        .transpose()?;
+    Ok(Change {
+        filter: filter.clone(),
+        state_every_ns: states.map(|s| s.every_ns()),
+        states: states.map(|s| s != States::Off),
+        acks: acks.map(|a| a == "on"),
+    })
 }
 
 fn or_all(globs: &[String]) -> Vec<String> {

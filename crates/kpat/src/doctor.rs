@@ -1,5 +1,6 @@
 //! `kpat doctor`: which mechanisms this kernel offers, found by trying each, and what is lost without the others.
 
+use crate::crossings;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table};
 use kpat_probe::kernel;
@@ -53,6 +54,7 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let lockdown = kernel::lockdown();
     let list = kernel::traceable().map(|t| t.len());
     let others = others();
+    let crossings = crossings::here(offers.iter().any(|o| o.mechanism == Mechanism::Fentry && o.offered))?;
     if out.json {
         out.value(&json!({
             "kernel": release,
@@ -69,6 +71,7 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             })).chain(others.iter().map(|o| json!({
                 "name": o.name, "offered": o.offered, "reason": o.note, "tried": false,
             }))).collect::<Vec<_>>(),
+            "crossings": crossings::value(&crossings),
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -128,6 +131,9 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         None => out.line(&Line::of("Nothing can be recorded on this kernel.", Style::Bad))?,
     }
+    out.line(&Line::new())?;
+    out.line(&Line::of("Application traffic (kpat record --profile app) is seen at", Style::Strong))?;
+    crossings::table(&crossings, out)?;
     Ok(ExitCode::SUCCESS)
 }
 

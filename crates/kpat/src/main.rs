@@ -6,6 +6,7 @@
 
 mod cli;
 mod collect;
+mod crossings;
 mod ctl;
 mod devices;
 mod doctor;

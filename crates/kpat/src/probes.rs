@@ -1,17 +1,19 @@
 //! `kpat probes`: which functions would be probed and how the packet is reached in each.
 
+use crate::crossings;
 use crate::output::Output;
 use crate::render::{Column, Line, Style, Table, count};
 use kpat_probe::btf::Btf;
 use kpat_probe::choose::{self, Statistics, Via};
 use kpat_probe::kernel::{self, Symbols};
+use kpat_probe::mechanism::{self, Mechanism};
 use kpat_probe::profile::{self, Selection};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Select {
-    /// path (functions that move a packet), router, tcp, app, driver:NAME, all, none
+    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network
     #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE")]
     pub profile: String,
     /// Functions to add (glob; may be repeated)
@@ -47,6 +49,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let btfs = Btf::running()?;
     if args.stats {
         return statistics(&choose::statistics(&btfs, args.depth as usize), btfs.len() - 1, out);
+    }
+    if args.select.profile == "app" {
+        return application(out);
     }
     let selection = args.select.selection();
     selection.check()?;
@@ -102,6 +107,19 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     ));
     if traceable.is_none() {
         out.say("this kernel does not list what it can trace; some of these may be refused when attached");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A recording of applications is no list of functions but of places between layers.
+fn application(out: &Output) -> anyhow::Result<ExitCode> {
+    let functions = mechanism::pick_build()
+        .is_ok_and(|b| mechanism::attempt(Mechanism::Fentry, b, &kernel::config()).is_ok());
+    let chosen = crossings::here(functions)?;
+    if out.json {
+        out.value(&json!({"profile": "app", "crossings": crossings::value(&chosen)}))?;
+    } else {
+        crossings::table(&chosen, out)?;
     }
     Ok(ExitCode::SUCCESS)
 }

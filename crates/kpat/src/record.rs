@@ -1,5 +1,7 @@
 //! `kpat record`: what was typed becomes options; notes of the recorder become words on the terminal.
 
+pub mod app;
+
 use crate::output::{Meter, Output, usage};
 use crate::probes::Select;
 use crate::render::{bytes, count, duration, parse_duration};
@@ -79,6 +81,8 @@ pub struct Args {
     /// Do not sample the kernel's own statistics of our programs
     #[arg(long)]
     no_cost: bool,
+    #[command(flatten)]
+    app: app::AppArgs,
     /// Record while this command runs; its exit code is passed on
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
@@ -162,6 +166,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         measure_cost: !args.no_cost,
         own_packets: !args.sniff.is_empty(),
         words: std::env::args().collect(),
+        application: args.app.application(&args.select.profile)?,
     })
 }
 

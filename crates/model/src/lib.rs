@@ -1,11 +1,13 @@
 //! The words of kpat as types. Nothing here reads a file, a kernel or a clock: rooms that do
 //! (`klog`, `probe`, `capture`, `store`) speak to each other in these types and know nothing else of one another.
 
+pub mod application;
 pub mod footprint;
 pub mod ids;
 pub mod meta;
 pub mod record;
 
+pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{

@@ -34,6 +34,8 @@ pub struct Meta {
     pub functions: Vec<Function>,
     /// Functions that were wanted and could not be probed, with the reason.
     pub left_out: Vec<LeftOut>,
+    /// Ticks a second (CONFIG_HZ), 0: unknown. TCP's timers are counted in them.
+    pub hz: u32,
     /// Number and name, from the kernel's own BTF.
     pub drop_reasons: Vec<(u32, String)>,
     /// When tasks that handle packets were off the CPU is in the log ([`crate::Pause`]).

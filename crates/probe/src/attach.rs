@@ -232,6 +232,15 @@ impl Attached {
         Ok(())
     }
 
+    /// Where the program's section says.
+    pub fn typed(&mut self, loaded: &Loaded, program: &str, attach: u32) -> io::Result<()> {
+        let p = loaded
+            .program(program)
+            .ok_or_else(|| io::Error::other(format!("program {program} is not loaded")))?;
+        self.links.push(sys::link_tracing(p, attach, 0)?);
+        Ok(())
+    }
+
     /// Descriptors of the clones, for statistics.
     pub fn clones(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.held.iter().map(AsFd::as_fd)

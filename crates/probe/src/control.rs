@@ -18,11 +18,26 @@ pub enum Request {
     /// Stay attached, log nothing; and back.
     Pause,
     Resume,
+    /// Of a recording of applications; what is `None` stays.
+    Set(Change),
     /// Flight recorder: write what is in memory.
     Dump,
     /// Begin the next file now.
     Rotate,
     Stop,
+}
+
+/// What can be changed of a recording of applications while it runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Change {
+    /// pcap-filter text; empty: all.
+    pub filter: Option<String>,
+    /// Nanoseconds after which TCP's state is written though nothing changed; 0: with every event.
+    pub state_every_ns: Option<u64>,
+    /// `false`: TCP's state is not written.
+    pub states: Option<bool>,
+    pub acks: Option<bool>,
 }
 
 /// How a recording is; numbers are of the whole recording. Rates and fill are of the last whole second.

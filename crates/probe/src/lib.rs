@@ -5,6 +5,7 @@
 //! [`btf`] and [`profile`]), loads the kernel side ([`object`], [`filter`]), attaches ([`attach`]), and drains ([`ring`],
 //! [`sink`]) until it is told to stop ([`control`], signals).
 
+pub mod app;
 pub mod attach;
 pub mod btf;
 pub mod choose;

@@ -3,7 +3,7 @@
 
 use crate::btf::{Btf, kind};
 use crate::kernel;
-use crate::object::{Build, Loaded, Plan};
+use crate::object::{Build, Loaded, Plan, Side};
 use crate::sys;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -146,6 +146,7 @@ fn headers_are_one_word() -> bool {
 fn small_plan(build: Build) -> Plan {
     Plan {
         build,
+        side: Side::Packets,
         ring_bytes: 1 << 16,
         cpus: kernel::possible_cpus(),
         packet_buckets: 64,
@@ -155,6 +156,7 @@ fn small_plan(build: Build) -> Plan {
         guess_reuse: false,
         own_packets: false,
         clone_cookies: Vec::new(),
+        constants: Vec::new(),
     }
 }
 

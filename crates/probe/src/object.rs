@@ -12,6 +12,11 @@ static DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-dir
 static READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read.bpf.o"));
 static READ_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read-traced.bpf.o"));
 
+static APP_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct.bpf.o"));
+static APP_DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct-traced.bpf.o"));
+static APP_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read.bpf.o"));
+static APP_READ_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read-traced.bpf.o"));
+
 /// Bytes of the page before and the page after the ring itself, as in wire.h.
 pub const RING_DATA: usize = 4096;
 pub const RING_TAIL: usize = 4096;
@@ -36,12 +41,35 @@ impl Build {
     ];
 
     /// The object file as compiled.
-    pub fn object(self) -> &'static [u8] {
-        match (self.direct, self.traced_context) {
-            (true, false) => DIRECT,
-            (true, true) => DIRECT_TRACED,
-            (false, false) => READ,
-            (false, true) => READ_TRACED,
+    pub fn object(self, side: Side) -> &'static [u8] {
+        match (side, self.direct, self.traced_context) {
+            (Side::Packets, true, false) => DIRECT,
+            (Side::Packets, true, true) => DIRECT_TRACED,
+            (Side::Packets, false, false) => READ,
+            (Side::Packets, false, true) => READ_TRACED,
+            (Side::Application, true, false) => APP_DIRECT,
+            (Side::Application, true, true) => APP_DIRECT_TRACED,
+            (Side::Application, false, false) => APP_READ,
+            (Side::Application, false, true) => APP_READ_TRACED,
+        }
+    }
+}
+
+/// What is recorded: each has a kernel side of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Functions and tracepoints that handle packets (bpf/kpat.bpf.c).
+    Packets,
+    /// Bytes crossing from layer to layer (bpf/app.bpf.c).
+    Application,
+}
+
+impl Side {
+    /// Records in the ring are multiples of this (`KP_SLOT` of bpf/include/wire.h).
+    pub fn slot(self) -> usize {
+        match self {
+            Side::Packets => 32,
+            Side::Application => 8,
         }
     }
 }
@@ -50,6 +78,7 @@ impl Build {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub build: Build,
+    pub side: Side,
     /// Power of two, at least 64 KiB.
     pub ring_bytes: usize,
     pub cpus: usize,
@@ -65,6 +94,8 @@ pub struct Plan {
     pub clone_cookies: Vec<u64>,
     /// This process reads packets itself (a capture): its own doings as a task are left out.
     pub own_packets: bool,
+    /// Further variables of the kernel side, by name.
+    pub constants: Vec<(&'static str, u32)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +111,7 @@ pub enum Error {
 impl Plan {
     /// The configured object file.
     pub fn bytes(&self) -> Result<Vec<u8>, Error> {
-        let mut b = self.build.object().to_vec();
+        let mut b = self.build.object(self.side).to_vec();
         let map = elf::map(&b).ok_or_else(|| Error::Object("not an ELF file".into()))?;
         let mut set = |name: &str, value: &[u8]| -> Result<(), Error> {
             let s = map.symbols.get(name).ok_or_else(|| Error::Object(format!("no variable {name}")))?;
@@ -102,6 +133,12 @@ impl Plan {
         set("netns_ids", &words(&self.netns))?;
         set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;
         set("ifindex_ids", &words(&self.ifindex))?;
+        for (name, value) in &self.constants {
+            set(name, &value.to_le_bytes())?;
+        }
+        if self.side == Side::Application {
+            return Ok(b);
+        }
         let text = map
             .sections
             .iter()
@@ -122,6 +159,7 @@ impl Plan {
             .map_err(|e| Error::Object(format!("libbpf cannot open it: {e:#}")))?;
         let bucket_bytes = elf::map(&bytes)
             .and_then(|m| m.symbols.get("packet_buckets").map(|s| s.size as u32))
+            .or((self.side == Side::Application).then_some(0))
             .ok_or_else(|| Error::Object("no packet table".into()))?;
         let clone_cookies_at = elf::map(&bytes)
             .and_then(|m| {
@@ -168,8 +206,8 @@ fn set_types(p: &mut libbpf_rs::OpenProgramMut<'_>, kind: u32, attach: u32) {
 }
 
 /// Names of all raw tracepoint programs in the object: (program, tracepoint).
-pub fn tracepoint_programs(build: Build) -> Vec<(String, String)> {
-    let Some(map) = elf::map(build.object()) else { return Vec::new() };
+pub fn tracepoint_programs(build: Build, side: Side) -> Vec<(String, String)> {
+    let Some(map) = elf::map(build.object(side)) else { return Vec::new() };
     let mut out: Vec<(String, String)> = Vec::new();
     for (name, s) in &map.symbols {
         let section = map

@@ -1,11 +1,12 @@
 //! What to record with: the best mechanism that works here, the functions it can take, the numbers they get.
 
+use crate::app;
 use crate::attach::{self, Attached, Target};
 use crate::btf::{self, Btf, kind};
 use crate::choose::{self, Candidate, Chosen};
 use crate::kernel::{self, Symbols};
 use crate::mechanism::{self, Mechanism, Offer};
-use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan};
+use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Selection};
 use kpat_model::meta;
 use std::sync::Arc;
@@ -177,11 +178,23 @@ pub fn drop_reasons(vmlinux: &Btf) -> Vec<(u32, String)> {
     out
 }
 
-/// A tracepoint program of the object.
+/// How a program of one fixed place is put there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fixed {
+    /// At a raw tracepoint, by name.
+    Raw,
+    /// Where its section says, with the attach type given: a tracepoint with types, a function's entry or return.
+    Typed(u32),
+    /// It is no program but a switch that several have in common.
+    Switch,
+}
+
+/// A program of the object that has one fixed place.
 #[derive(Clone, Debug)]
 pub struct Tracepoint {
     pub program: String,
     pub name: String,
+    pub fixed: Fixed,
     /// Number in the log, for points.
     pub func: Option<u16>,
     /// Index of its switch, for points and events.
@@ -195,7 +208,7 @@ const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
 /// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
 pub fn tracepoints(build: Build, points: Option<&Selection>) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
-    object::tracepoint_programs(build)
+    object::tracepoint_programs(build, Side::Packets)
         .into_iter()
         .filter_map(|(program, name)| {
             let (mut func, mut switch) = (None, None);
@@ -220,9 +233,87 @@ pub fn tracepoints(build: Build, points: Option<&Selection>) -> Vec<Tracepoint> 
             } else if program.starts_with("event_") {
                 switch = Some(MAX_FUNCS - 65 - number(&program)?);
             }
-            Some(Tracepoint { program, name, func, switch })
+            Some(Tracepoint { program, name, fixed: Fixed::Raw, func, switch })
         })
         .collect()
+}
+
+/// The switch of TCP's state; those of the crossings lie below it.
+const STATE_SWITCH: usize = MAX_FUNCS - 1;
+const STATE_SWITCH_NAME: &str = "tcp-state";
+
+/// Its number.
+pub fn state_switch() -> u16 {
+    STATE_SWITCH as u16
+}
+
+/// Decides for a recording of applications: which places this kernel has and lets us have.
+pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
+    if let Some(why) = mechanism::refusal() {
+        return Err(Error::Refused(why));
+    }
+    let build = mechanism::pick_build()
+        .map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))?;
+    let functions = mechanism::attempt(Mechanism::Fentry, build, &kernel::config());
+    let btfs = Btf::running()?;
+    let chosen = app::choose(&btfs[0], functions.is_ok());
+    let typed = |place| match place {
+        app::Place::Point => Fixed::Typed(crate::sys::ATTACH_RAW_TP),
+        app::Place::Entry => Fixed::Typed(crate::sys::ATTACH_FENTRY),
+        app::Place::Return => Fixed::Typed(crate::sys::ATTACH_FEXIT),
+    };
+    let mut all: Vec<Tracepoint> = chosen
+        .sources
+        .iter()
+        .map(|s| Tracepoint {
+            program: s.program.into(),
+            name: s.at.into(),
+            fixed: typed(s.place),
+            func: None,
+            switch: None,
+        })
+        .collect();
+    all.extend(
+        object::tracepoint_programs(build, Side::Application).into_iter().map(|(program, name)| Tracepoint {
+            program,
+            name,
+            fixed: Fixed::Raw,
+            func: None,
+            switch: None,
+        }),
+    );
+    let switch = |name: &str, at: usize| Tracepoint {
+        program: String::new(),
+        name: name.into(),
+        fixed: Fixed::Switch,
+        func: Some(at as u16),
+        switch: Some(at),
+    };
+    let seen = |c: &kpat_model::Crossing| {
+        ["tcp", "udp", "raw", "ping"].iter().any(|p| !app::seen_by(&chosen, *c, p).is_empty())
+    };
+    all.extend(
+        kpat_model::Crossing::ALL
+            .iter()
+            .filter(|c| seen(c))
+            .map(|c| switch(c.name(), STATE_SWITCH - *c as usize)),
+    );
+    all.push(switch(STATE_SWITCH_NAME, STATE_SWITCH));
+    let decision = Decision {
+        mechanism: if functions.is_ok() { Mechanism::Fentry } else { Mechanism::Tracepoint },
+        build,
+        passed_over: functions
+            .err()
+            .map(|r| format!("{}: {r}", Mechanism::Fentry.name()))
+            .into_iter()
+            .collect(),
+        functions: Vec::new(),
+        logged: Vec::new(),
+        left_out: chosen.left_out.clone(),
+        drop_reasons: drop_reasons(&btfs[0]),
+        symbols: Symbols::running(),
+    };
+    Ok((decision, all, chosen))
 }
 
 /// Name in the log.
@@ -269,7 +360,20 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             via: c.via.text(),
         })
         .collect();
-    out.extend(tracepoints.iter().filter_map(|t| {
+    let switches = tracepoints.iter().filter(|t| t.fixed == Fixed::Switch);
+    out.extend(switches.filter_map(|t| {
+        let crossing = kpat_model::Crossing::parse(&t.name);
+        Some(meta::Function {
+            id: t.func?,
+            name: t.name.clone(),
+            module: String::new(),
+            kind: "crossing".into(),
+            addr: 0,
+            layer: String::new(),
+            via: crossing.map_or("TCP's state", |c| c.layers()).into(),
+        })
+    }));
+    out.extend(tracepoints.iter().filter(|t| t.fixed != Fixed::Switch).filter_map(|t| {
         Some(meta::Function {
             id: t.func?,
             name: tracepoint_name(&t.name),
@@ -303,8 +407,10 @@ pub fn function_id(i: usize) -> u16 {
 /// Programs to load for a decision.
 pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str, Option<(u32, u32)>)> {
     let mut out: Vec<(&str, Option<(u32, u32)>)> =
-        tracepoints.iter().map(|t| (t.program.as_str(), None)).collect();
-    out.extend(d.mechanism.programs());
+        tracepoints.iter().filter(|t| t.fixed != Fixed::Switch).map(|t| (t.program.as_str(), None)).collect();
+    if !d.functions.is_empty() {
+        out.extend(d.mechanism.programs());
+    }
     if second(d).is_some() {
         out.extend(Mechanism::KprobeSession.programs());
     }
@@ -342,7 +448,12 @@ pub fn attach(
 ) -> Result<Attached, Error> {
     let mut attached = Attached::default();
     for t in tracepoints {
-        if let Err(e) = attached.tracepoint(loaded, &t.program, &t.name) {
+        let put = match t.fixed {
+            Fixed::Raw => attached.tracepoint(loaded, &t.program, &t.name),
+            Fixed::Typed(kind) => attached.typed(loaded, &t.program, kind),
+            Fixed::Switch => continue,
+        };
+        if let Err(e) = put {
             d.left_out.push((format!("tracepoint {}", t.name), e.to_string()));
         }
     }

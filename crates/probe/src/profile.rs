@@ -434,13 +434,14 @@ pub struct Selection {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("no profile is called {0:?}; there are path, router, tcp, app, driver:NAME and all")]
+#[error("no profile is called {0:?}; there are path, router, tcp, socket, driver:NAME, all and app")]
 pub struct UnknownProfile(pub String);
 
 impl Selection {
     pub fn check(&self) -> Result<(), UnknownProfile> {
-        let known = matches!(self.profile.as_str(), "path" | "router" | "tcp" | "app" | "all" | "none")
-            || self.profile.strip_prefix("driver:").is_some_and(|n| !n.is_empty());
+        let known =
+            matches!(self.profile.as_str(), "path" | "router" | "tcp" | "socket" | "app" | "all" | "none")
+                || self.profile.strip_prefix("driver:").is_some_and(|n| !n.is_empty());
         if known { Ok(()) } else { Err(UnknownProfile(self.profile.clone())) }
     }
 
@@ -471,7 +472,7 @@ impl Selection {
             "tcp" => {
                 path(&LAYERS) || (!spine_only && (name.starts_with("tcp_") || name.starts_with("__tcp")))
             }
-            "app" => path(&["transport", "socket"]),
+            "socket" => path(&["transport", "socket"]),
             p => {
                 path(&LAYERS)
                     || p.strip_prefix("driver:").is_some_and(|m| m == module || m.replace('-', "_") == module)
@@ -506,7 +507,7 @@ mod tests {
         assert!(s("path").wants("ip_rcv", "", true));
         assert!(!s("path").wants("ip_defrag", "", true));
         assert!(s("path").wants("ip_defrag", "", false));
-        assert!(!s("app").wants("ip_rcv", "", false));
+        assert!(!s("socket").wants("ip_rcv", "", false));
         assert!(s("driver:e1000e").wants("e1000_clean_rx_irq", "e1000e", false));
         let mut cut = s("path");
         cut.remove.push("ip_*".into());

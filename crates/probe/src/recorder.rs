@@ -7,11 +7,11 @@
 use crate::attach::Attached;
 use crate::control;
 use crate::mechanism::Mechanism;
-use crate::object::{Loaded, MAX_FUNCS, Plan};
+use crate::object::{Loaded, MAX_FUNCS, Plan, Side};
 use crate::plan::{self, Decision, Tracepoint};
 use crate::ring::Rings;
 use crate::sink::{Memory, Sink};
-use crate::{filter, kernel, netlink, sys};
+use crate::{app, filter, kernel, netlink, sys};
 use kpat_klog::Writer;
 use kpat_model as model;
 use kpat_model::meta::{self, Json};
@@ -34,7 +34,7 @@ use disk::Reserve;
 use live::Pace;
 use parts::{Before, Parts};
 use scope::{describe, devices, interface_ids, watched};
-pub use types::{Error, Mode, Note, Options, Outcome, Rotate, Written};
+pub use types::{Application, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);
@@ -77,6 +77,8 @@ pub struct Recorder {
     on: Vec<bool>,
     /// Tracepoints that were switched off.
     points_off: std::collections::BTreeSet<u16>,
+    /// Of an application recording.
+    settings: Option<app::Settings>,
     loaded: Loaded,
     attached: Attached,
     rings: Rings,
@@ -115,9 +117,21 @@ impl Recorder {
     /// Decides, loads and attaches.
     pub fn start(options: Options, tell: &mut dyn FnMut(Note)) -> Result<Recorder, Error> {
         let compiled = filter::compile(&options.filter)?;
-        let mut decision = plan::decide(options.mechanism, &options.selection)?;
-        let points = decision.mechanism == Mechanism::Tracepoint;
-        let tracepoints = plan::tracepoints(decision.build, points.then_some(&options.selection));
+        let side = if options.application.is_some() { Side::Application } else { Side::Packets };
+        let (mut decision, tracepoints, constants) = match side {
+            Side::Application => {
+                let (decision, tracepoints, chosen) = plan::decide_app()?;
+                let by_function = u32::from(chosen.datagrams_by_function);
+                (decision, tracepoints, vec![("datagrams_by_function", by_function)])
+            }
+            Side::Packets => {
+                let decision = plan::decide(options.mechanism, &options.selection)?;
+                let points = (decision.mechanism == Mechanism::Tracepoint).then_some(&options.selection);
+                let tracepoints = plan::tracepoints(decision.build, points);
+                (decision, tracepoints, Vec::new())
+            }
+        };
+        let points = side == Side::Packets && decision.mechanism == Mechanism::Tracepoint;
         if points && !tracepoints.iter().any(|t| t.func.is_some()) {
             let hint =
                 options.selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint fits {a})"));
@@ -136,6 +150,7 @@ impl Recorder {
         let cpus = kernel::possible_cpus();
         let object = Plan {
             build: decision.build,
+            side,
             ring_bytes: options.ring_bytes.next_power_of_two().max(1 << 16),
             cpus,
             packet_buckets: (options.packets / 4).next_power_of_two().max(16),
@@ -145,13 +160,14 @@ impl Recorder {
             guess_reuse: points,
             own_packets: options.own_packets,
             clone_cookies: plan::clone_cookies(&decision),
+            constants,
         };
         let loaded = plan::load(&object, &decision, &tracepoints)?;
         let map = |name: &str| {
             loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
         };
-        let rings =
-            Rings::new(map("rings")?, map(".data.ids")?, object.ring_bytes, cpus).map_err(Error::Map)?;
+        let rings = Rings::new(map("rings")?, map(".data.ids")?, object.ring_bytes, cpus, side.slot())
+            .map_err(Error::Map)?;
         let switches =
             Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
         let clock = Instant::now();
@@ -160,12 +176,22 @@ impl Recorder {
             tell(Note::Attaching { done, of })
         })?;
         let attach_ns = clock.elapsed().as_nanos() as u64;
-        let functions = if points {
+        let functions = if decision.functions.is_empty() {
             tracepoints.iter().filter(|t| t.func.is_some()).count()
         } else {
             decision.logged.iter().filter(|l| **l).count()
         };
         tell(Note::Attached { functions, seconds: attach_ns as f64 / 1e9 });
+        let mut sink = Sink::new(cpus, options.codec);
+        let mut settings = None;
+        if let Some(a) = &options.application {
+            let s = app::Settings::new(&loaded).map_err(Error::Map)?;
+            s.states(a.states);
+            s.empty(a.empty);
+            settings = Some(s);
+            let sockets = app::Sockets::new(&loaded, object.build, &options.filter, a.addresses.clone());
+            sink.sockets = Some(sockets.map_err(Error::Map)?);
+        }
         let meta = describe(&options, &decision, &tracepoints, object.ring_bytes, cpus);
         let memory = match options.mode {
             Mode::Disk => None,
@@ -173,8 +199,12 @@ impl Recorder {
         };
         let mut recorder = Recorder {
             on: decision.logged.clone(),
-            points_off: Default::default(),
-            sink: Sink::new(cpus, options.codec),
+            points_off: match &options.application {
+                Some(a) if a.states == app::States::Off => [plan::state_switch()].into(),
+                _ => Default::default(),
+            },
+            sink,
+            settings,
             monitor: Some(netlink::Monitor::start(&watched)?),
             server: Some(control::Server::start()?),
             paused: options.paused,
@@ -413,6 +443,7 @@ impl Recorder {
     fn open_calls(&self) -> Option<u64> {
         const ENTRY: usize = 24;
         match self.decision.mechanism {
+            _ if self.decision.functions.is_empty() => return Some(0),
             Mechanism::FsessionMulti | Mechanism::KprobeSession => return None,
             Mechanism::Tracepoint => return Some(0),
             _ => {}

@@ -7,13 +7,13 @@ use crate::wire;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const SLOT: usize = 32;
-
 pub struct Rings {
     mapping: Mapping,
     ids: Mapping,
     ring_bytes: usize,
     cpus: usize,
+    /// Records are whole multiples of this.
+    slot: usize,
 }
 
 /// One record as it lies in the ring. Only fields of the kind that `kind` says may be read.
@@ -27,6 +27,10 @@ pub enum Raw<'a> {
     Process(&'a wire::Process),
     Place(&'a wire::Place),
     Pause(&'a wire::Pause),
+    Crossing(&'a wire::Crossing),
+    Socket(&'a wire::Socket),
+    Tcp(&'a wire::Tcp),
+    Gap(&'a wire::Gap),
 }
 
 impl Rings {
@@ -36,9 +40,10 @@ impl Rings {
         ids: BorrowedFd<'_>,
         ring_bytes: usize,
         cpus: usize,
+        slot: usize,
     ) -> std::io::Result<Rings> {
         let mapping = Mapping::new(fd, cpus * (RING_DATA + ring_bytes + RING_TAIL))?;
-        Ok(Rings { mapping, ids: Mapping::new(ids, size_of::<u64>())?, ring_bytes, cpus })
+        Ok(Rings { mapping, ids: Mapping::new(ids, size_of::<u64>())?, ring_bytes, cpus, slot })
     }
 
     /// Number of the next packet: every record that is in a ring now is about an older one.
@@ -101,17 +106,17 @@ impl Rings {
         let data = unsafe { self.base(cpu).add(RING_DATA) };
         while at < end {
             let offset = at as usize & (self.ring_bytes - 1);
-            // SAFETY: offset is below ring_bytes and a multiple of 32; a record is at most 160 bytes and may run into
+            // SAFETY: offset is below ring_bytes and a multiple of the slot; a record is at most 160 bytes and may run into
             // the tail page, which belongs to the mapping.
             let p = unsafe { data.add(offset) };
             let head = self.word(p.cast()).load(Ordering::Acquire);
             let (kind, slots) = ((head & 0xff) as u32, (head >> 8 & 0xff) as usize);
-            if kind == wire::kind::NONE || slots == 0 || slots * SLOT > RING_TAIL {
+            if kind == wire::kind::NONE || slots == 0 || slots * self.slot > RING_TAIL {
                 // reserved and not yet written: an interrupt handler or another task holds it for a moment
                 break;
             }
             // SAFETY: the kernel has committed the record (its head was read with acquire) and does not touch it until
-            // cons moves past it; p is aligned to 32 bytes, the types to 8, and every bit pattern is valid for them.
+            // cons moves past it; p is aligned to 8 bytes at least, as the types are, and every bit pattern is valid for them.
             unsafe {
                 match kind {
                     wire::kind::CALL => each(Raw::Call(&*p.cast()), next),
@@ -123,14 +128,18 @@ impl Rings {
                     wire::kind::PROCESS => each(Raw::Process(&*p.cast()), next),
                     wire::kind::PLACE => each(Raw::Place(&*p.cast()), next),
                     wire::kind::PAUSE => each(Raw::Pause(&*p.cast()), next),
+                    wire::kind::CROSSING => each(Raw::Crossing(&*p.cast()), next),
+                    wire::kind::SOCKET => each(Raw::Socket(&*p.cast()), next),
+                    wire::kind::TCP => each(Raw::Tcp(&*p.cast()), next),
+                    wire::kind::GAP => each(Raw::Gap(&*p.cast()), next),
                     _ => {}
                 }
             }
             for i in 0..slots {
                 // SAFETY: the same bytes as the record read above.
-                self.word(unsafe { p.add(i * SLOT) }.cast()).store(0, Ordering::Relaxed);
+                self.word(unsafe { p.add(i * self.slot) }.cast()).store(0, Ordering::Relaxed);
             }
-            at += (slots * SLOT) as u64;
+            at += (slots * self.slot) as u64;
             n += 1;
             if n & 1023 == 0 {
                 cons.store(at, Ordering::Release);

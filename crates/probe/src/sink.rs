@@ -1,9 +1,10 @@
 //! From rings to chunks: raw records become klog records, per CPU; a chunk goes to disk, or into the bounded memory of
 //! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
 
+use crate::app::Sockets;
 use crate::ring::{Raw, Rings};
 use crate::{headers, sys, wire};
-use kpat_klog::{Chunk, Codec, Encoder};
+use kpat_klog::{AppEncoder, Chunk, Codec, Encoder};
 use kpat_model as model;
 use kpat_model::{BootNs, FuncId, PacketId};
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -23,6 +24,7 @@ const CALL_BITS: u32 = 24;
 
 struct Cpu {
     encoder: Encoder,
+    app: AppEncoder,
     losses: [u64; 16],
     /// When losses and age of the open chunk were last looked at.
     looked: BootNs,
@@ -42,6 +44,8 @@ pub struct Sink {
     pub drops_seen: u64,
     /// Whom the log named, by thread id; `None`: nobody will ask.
     pub tasks: Option<BTreeMap<u32, model::meta::Task>>,
+    /// Of an application recording.
+    pub sockets: Option<Sockets>,
 }
 
 /// A chunk is closed at this age even if small, so that a log being written can be followed.
@@ -50,8 +54,13 @@ const CHUNK_AGE_NS: i64 = 500_000_000;
 impl Sink {
     pub fn new(cpus: usize, codec: Codec) -> Sink {
         let now = sys::boot_now();
-        let cpu =
-            |i| Cpu { encoder: Encoder::new(i as u16, codec), losses: [0; 16], looked: now, opened: now };
+        let cpu = |i| Cpu {
+            encoder: Encoder::new(i as u16, codec),
+            app: AppEncoder::new(i as u16, codec),
+            losses: [0; 16],
+            looked: now,
+            opened: now,
+        };
         Sink {
             cpus: (0..cpus).map(cpu).collect(),
             ready: Vec::new(),
@@ -60,18 +69,38 @@ impl Sink {
             addresses: HashSet::new(),
             drops_seen: 0,
             tasks: None,
+            sockets: None,
         }
     }
 
     /// Takes everything out of one CPU's ring.
     pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
+        if let Some(sockets) = &mut self.sockets {
+            let (state, ready) = (&mut self.cpus[cpu], &mut self.ready);
+            let latest = sys::boot_now().0 + AHEAD_NS;
+            let n = rings.drain(cpu, &mut |raw, _| {
+                match raw {
+                    Raw::Process(r) => {
+                        if let Some(tasks) = &mut self.tasks {
+                            tasks.insert(r.h.pid, task(r));
+                        }
+                        state.encoder.process(&process(r));
+                    }
+                    raw => put_app(&mut state.app, sockets, latest, raw),
+                }
+                if state.app.is_full() {
+                    ready.extend(state.app.finish());
+                }
+            });
+            self.records += n;
+            return n;
+        }
         let state = &mut self.cpus[cpu];
         let (ready, addresses, drops) = (&mut self.ready, &mut self.addresses, &mut self.drops_seen);
         let (encoder, tasks) = (&mut state.encoder, &mut self.tasks);
         let n = rings.drain(cpu, &mut |raw, next| {
             if let (Raw::Process(r), Some(tasks)) = (&raw, &mut *tasks) {
-                let (at, pid, tgid) = (BootNs(r.h.ts as i64), r.h.pid, r.tgid);
-                tasks.insert(pid, model::meta::Task { at, pid, tgid, comm: comm(r) });
+                tasks.insert(r.h.pid, task(r));
             }
             put(encoder, next, raw, addresses, drops);
             if encoder.is_full() {
@@ -97,10 +126,11 @@ impl Sink {
         }
         state.losses = losses;
         state.looked = now;
-        if state.encoder.count() == 0 {
+        if state.encoder.count() + state.app.count() == 0 {
             state.opened = now;
         } else if close || now.0 - state.opened.0 > CHUNK_AGE_NS {
             self.ready.extend(state.encoder.finish());
+            self.ready.extend(state.app.finish());
             state.opened = now;
         }
     }
@@ -108,6 +138,12 @@ impl Sink {
     /// A record of user space's own (netlink events, losses seen elsewhere).
     pub fn event(&mut self, e: &model::Event) {
         self.cpus[0].encoder.event(e);
+        self.records += 1;
+    }
+
+    /// A socket that is wanted from now on.
+    pub fn socket(&mut self, r: &model::SocketRecord) {
+        self.cpus[0].app.socket(r);
         self.records += 1;
     }
 
@@ -226,14 +262,104 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             }
             .to_event(),
         ),
-        Raw::Process(r) => {
-            encoder.process(&model::Process {
-                at: BootNs(r.h.ts as i64),
-                pid: r.h.pid,
-                tgid: r.tgid,
-                comm: comm(r),
+        Raw::Process(r) => encoder.process(&process(r)),
+        Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) => {
+            debug_assert!(false, "the kernel side of packets writes no such record");
+        }
+    }
+}
+
+fn process(r: &wire::Process) -> model::Process {
+    model::Process { at: BootNs(r.h.ts as i64), pid: r.h.pid, tgid: r.tgid, comm: comm(r) }
+}
+
+fn task(r: &wire::Process) -> model::meta::Task {
+    model::meta::Task { at: BootNs(r.h.ts as i64), pid: r.h.pid, tgid: r.tgid, comm: comm(r) }
+}
+
+/// Of a crossing's time so many bits are in the record: three days and a bit.
+const TIME_BITS: u32 = 48;
+/// No record is newer than this after its ring began to be read.
+const AHEAD_NS: i64 = 3_600_000_000_000;
+
+/// The time of which the low bits are known and that is not after `latest`.
+fn whole_time(latest: i64, low: u64) -> BootNs {
+    BootNs(latest - ((latest as u64).wrapping_sub(low) & ((1 << TIME_BITS) - 1)) as i64)
+}
+
+fn put_app(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, raw: Raw<'_>) {
+    match raw {
+        Raw::Crossing(r) => {
+            let Some(what) = model::Crossing::from_u8(r.what & 0xf).filter(|_| sockets.wanted(r.sock)) else {
+                return;
+            };
+            let packet = what.is_packet();
+            encoder.crossing(&model::CrossingRecord {
+                what,
+                ctx: model::Context::from_u8(r.what >> 4),
+                pid: (r.ts_pid >> TIME_BITS) as u32 | u32::from(r.pid_hi) << 16,
+                sock: r.sock,
+                at: whole_time(latest, r.ts_pid),
+                size: if packet { r.size & 0xf_ffff } else { r.size },
+                segments: if packet { (r.size as u32 >> 20) as u16 } else { 1 },
+                seq: r.seq,
             });
         }
+        Raw::Socket(r) => {
+            if let Some(r) = sockets.announced(r) {
+                encoder.socket(&r);
+            }
+        }
+        Raw::Tcp(r) if sockets.wanted(r.sock) => encoder.tcp(&tcp(r)),
+        Raw::Tcp(_) => {}
+        Raw::Gap(r) => encoder.gap(&model::Gap {
+            since: BootNs(r.since as i64),
+            until: BootNs(r.until as i64),
+            lost: r.lost,
+        }),
+        _ => debug_assert!(false, "the kernel side of applications writes no such record"),
+    }
+}
+
+fn tcp(r: &wire::Tcp) -> model::TcpRecord {
+    model::TcpRecord {
+        at: BootNs(r.ts as i64),
+        sock: r.sock,
+        what: r.what,
+        ca_state: r.ca_state,
+        state: r.state,
+        limit: r.limit,
+        ip_version: r.version,
+        tos: r.tos,
+        ttl: r.ttl,
+        tcp_flags: r.tcp_flags,
+        ip_id: r.ip_id,
+        ip_fragment: r.ip_frag,
+        mss: r.mss,
+        snd_cwnd: r.snd_cwnd,
+        snd_ssthresh: r.snd_ssthresh,
+        snd_wnd: r.snd_wnd,
+        rcv_wnd: r.rcv_wnd,
+        srtt_us8: r.srtt_us8,
+        rttvar_us4: r.rttvar_us4,
+        rto_jiffies: r.rto_jiffies,
+        in_flight: r.in_flight,
+        retrans_out: r.retrans_out,
+        lost_out: r.lost_out,
+        sacked_out: r.sacked_out,
+        total_retrans: r.total_retrans,
+        write_seq: r.write_seq,
+        snd_una: r.snd_una,
+        snd_nxt: r.snd_nxt,
+        copied_seq: r.copied_seq,
+        rcv_nxt: r.rcv_nxt,
+        app_limited: r.app_limited,
+        delivered: r.delivered,
+        rate_delivered: r.rate_delivered,
+        rate_interval_us: r.rate_interval_us,
+        wmem_queued: r.wmem_queued,
+        rmem_alloc: r.rmem_alloc,
+        pacing_rate: r.pacing_rate,
     }
 }
 
@@ -296,6 +422,17 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_whole_again_at_every_border() {
+        for now in [5_000_000_000_000i64, 1 << 48, (1 << 48) + 10, 3 << 48, (7 << 48) - 1] {
+            for ago in [0, 1, 999_999_999, 86_400_000_000_000] {
+                let at = (now - ago).max(0);
+                let word = at as u64 & ((1 << TIME_BITS) - 1) | 0xabcd << TIME_BITS;
+                assert_eq!(whole_time(now + AHEAD_NS, word), BootNs(at), "{now} {ago}");
+            }
+        }
+    }
 
     #[test]
     fn ids_are_those_of_the_newest_packet_that_fits() {

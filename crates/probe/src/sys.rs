@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// `BPF_TRACE_RAW_TP`: a tracepoint whose arguments have types.
+pub const ATTACH_RAW_TP: u32 = 23;
 pub const ATTACH_FENTRY: u32 = 24;
 pub const ATTACH_FEXIT: u32 = 25;
 pub const ATTACH_PERF_EVENT: u32 = 41;

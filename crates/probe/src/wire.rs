@@ -15,6 +15,26 @@ pub mod kind {
     pub const PROCESS: u32 = 7;
     pub const PLACE: u32 = 8;
     pub const PAUSE: u32 = 9;
+    pub const CROSSING: u32 = 10;
+    pub const SOCKET: u32 = 11;
+    pub const TCP: u32 = 12;
+    pub const GAP: u32 = 13;
+}
+
+/// `enum kp_crossing_kind`
+pub mod crossing_kind {
+    pub const X_ASK: u32 = 1;
+    pub const X_SEND: u32 = 2;
+    pub const X_TO_TRANSPORT: u32 = 3;
+    pub const X_TO_NETWORK: u32 = 4;
+    pub const X_TO_DEVICE: u32 = 5;
+    pub const X_TO_DRIVER: u32 = 6;
+    pub const X_FROM_DEVICE: u32 = 7;
+    pub const X_FROM_NETWORK: u32 = 8;
+    pub const X_TO_SOCKET: u32 = 9;
+    pub const X_RECV: u32 = 10;
+    pub const X_RETRANSMIT: u32 = 11;
+    pub const X_ACKED: u32 = 12;
 }
 
 /// `enum kp_loss`
@@ -183,12 +203,114 @@ pub struct Pause {
 }
 const _: () = assert!(size_of::<Pause>() == 32);
 
+/// `struct kp_crossing`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Crossing {
+    pub kind: u8,
+    pub slots: u8,
+    pub what: u8,
+    pub pid_hi: u8,
+    pub sock: u32,
+    pub ts_pid: u64,
+    pub size: i32,
+    pub seq: u32,
+}
+const _: () = assert!(size_of::<Crossing>() == 24);
+
+/// `struct kp_socket`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Socket {
+    pub kind: u8,
+    pub slots: u8,
+    pub what: u8,
+    pub state: u8,
+    pub sock: u32,
+    pub ts: u64,
+    pub cookie: u64,
+    pub cgroup: u64,
+    pub slot: u32,
+    pub netns: u32,
+    pub family: u16,
+    pub protocol: u16,
+    pub port: u16,
+    pub peer_port: u16,
+    pub addr: [u8; 16],
+    pub peer: [u8; 16],
+    pub congestion: [u8; 16],
+    pub pid: u32,
+    pub uid: u32,
+}
+const _: () = assert!(size_of::<Socket>() == 104);
+
+/// `struct kp_tcp`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp {
+    pub kind: u8,
+    pub slots: u8,
+    pub what: u8,
+    pub ca_state: u8,
+    pub sock: u32,
+    pub ts: u64,
+    pub ip_id: u16,
+    pub ip_frag: u16,
+    pub tos: u8,
+    pub ttl: u8,
+    pub version: u8,
+    pub tcp_flags: u8,
+    pub state: u8,
+    pub limit: u8,
+    pub mss: u16,
+    pub snd_cwnd: u32,
+    pub snd_ssthresh: u32,
+    pub snd_wnd: u32,
+    pub rcv_wnd: u32,
+    pub srtt_us8: u32,
+    pub rttvar_us4: u32,
+    pub rto_jiffies: u32,
+    pub in_flight: u32,
+    pub retrans_out: u32,
+    pub lost_out: u32,
+    pub sacked_out: u32,
+    pub total_retrans: u32,
+    pub write_seq: u32,
+    pub snd_una: u32,
+    pub snd_nxt: u32,
+    pub copied_seq: u32,
+    pub rcv_nxt: u32,
+    pub app_limited: u32,
+    pub delivered: u32,
+    pub rate_delivered: u32,
+    pub rate_interval_us: u32,
+    pub wmem_queued: u32,
+    pub rmem_alloc: u32,
+    pub pacing_rate: u64,
+}
+const _: () = assert!(size_of::<Tcp>() == 128);
+
+/// `struct kp_gap`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Gap {
+    pub kind: u8,
+    pub slots: u8,
+    pub pad: u16,
+    pub lost: u32,
+    pub since: u64,
+    pub until: u64,
+}
+const _: () = assert!(size_of::<Gap>() == 24);
+
 /// `struct kp_ring_ctl`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RingCtl {
     pub prod: u64,
-    pub pad0: [u64; 7],
+    pub untold: u64,
+    pub untold_since: u64,
+    pub pad0: [u64; 5],
     pub cons: u64,
     pub pad1: [u64; 7],
     pub lost: [u64; 16],

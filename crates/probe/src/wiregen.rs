@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 11] = [
+const STRUCTS: [&str; 15] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -15,9 +15,13 @@ const STRUCTS: [&str; 11] = [
     "kp_footprint",
     "kp_place",
     "kp_pause",
+    "kp_crossing",
+    "kp_socket",
+    "kp_tcp",
+    "kp_gap",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 4] = ["kp_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];
+const ENUMS: [&str; 5] = ["kp_kind", "kp_crossing_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];
 
 fn camel(name: &str) -> String {
     name.trim_start_matches("kp_").split('_').map(|w| w[..1].to_uppercase() + &w[1..]).collect()
@@ -30,7 +34,7 @@ fn rust_type(b: &Btf, id: u32) -> String {
         kind::ARRAY => b.array(id).map_or("()".into(), |(e, n)| format!("[{}; {n}]", rust_type(b, e))),
         kind::STRUCT => camel(b.str(t.name_off)),
         _ => {
-            let signed = b.name_of(id).starts_with("long long") || b.name_of(id) == "long";
+            let signed = b.name_of(id).starts_with("long long") || matches!(b.name_of(id), "long" | "int");
             let char8 = t.size_or_type == 1;
             format!("{}{}", if signed && !char8 { "i" } else { "u" }, t.size_or_type * 8)
         }

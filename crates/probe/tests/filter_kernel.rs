@@ -1,7 +1,7 @@
 //! The running kernel's verifier takes the real object with each filter in it. Needs root; without it the test says so.
 
 use kpat_probe::filter;
-use kpat_probe::object::{Build, Plan};
+use kpat_probe::object::{Build, Plan, Side};
 
 const FILTERS: &[&str] = &[
     "",
@@ -49,6 +49,8 @@ fn plan(build: Build, text: &str) -> Plan {
         filter: filter::compile(text).expect("a good filter"),
         guess_reuse: false,
         own_packets: false,
+        side: Side::Packets,
+        constants: Vec::new(),
         clone_cookies: Vec::new(),
     }
 }

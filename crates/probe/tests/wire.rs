@@ -1,11 +1,16 @@
 //! The committed Rust types are those of the compiled kernel side.
 
-use kpat_probe::{btf::Btf, elf, object::Build, wiregen};
+use kpat_probe::{
+    btf::Btf,
+    elf,
+    object::{Build, Side},
+    wiregen,
+};
 
 #[test]
 fn rust_types_are_the_objects() {
     for build in Build::ALL {
-        let bytes = build.object();
+        let bytes = build.object(Side::Packets);
         let map = elf::map(bytes).expect("our object is an ELF file");
         let s = map.sections.iter().find(|s| s.name == ".BTF").expect("BTF section");
         let btf = Btf::parse("object", &bytes[s.offset..s.offset + s.size], None).expect("BTF");

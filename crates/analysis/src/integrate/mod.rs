@@ -8,6 +8,7 @@
 //! reach of matching ([`Held`] counts them). What must wait longer (meetings with the wire, frames' keys, associations)
 //! waits sorted on disk, beside the result. Per packet of the log five bytes and a bit stay.
 
+mod application;
 mod away;
 mod captures;
 mod datagrams;
@@ -82,6 +83,9 @@ pub struct Report {
     /// Records that the log says are missing.
     pub lost: u64,
     pub held: Held,
+    /// Of a recording of applications.
+    pub sockets: u64,
+    pub app_events: u64,
     /// One sentence each: damaged stretches, contradictions, assumptions.
     pub warnings: Vec<String>,
 }

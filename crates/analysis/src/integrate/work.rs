@@ -1,5 +1,6 @@
 //! The order of the work, the directory it happens in, and the tables that need everything.
 
+use super::application;
 use super::captures::{Dut, Join, Writers};
 use super::found::Found;
 use super::functions::write_durations;
@@ -73,13 +74,21 @@ pub(super) fn run(
         sources.push(SourceFile::describe("capture", i as i32, path)?);
     }
     let passed = pass(log, dir, &work.early(), captures.is_empty(), options, progress)?;
+    let application = application::pass(log, dir)?;
     let mut report = Report {
-        records: passed.records,
+        records: passed.records + application.records,
         calls: passed.calls,
         packets: passed.packet_rows,
         lost: passed.lost,
         held: passed.held,
+        sockets: application.sockets,
+        app_events: application.events,
         ..Report::default()
+    };
+    let passed = Passed {
+        first: passed.first.min(application.first),
+        last: passed.last.max(application.last),
+        ..passed
     };
     report.warnings.extend(
         log.issues().iter().map(|i| format!("{}: offset {}: {}", log.file_name(i.file), i.offset, i.reason)),

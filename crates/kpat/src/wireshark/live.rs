@@ -39,7 +39,7 @@ pub struct Args {
     /// In this network namespace (a name of `ip netns`)
     #[arg(long, value_name = "NAME")]
     pub netns: Option<String>,
-    /// Which functions: path, router, tcp, app, driver:NAME, all, none
+    /// Which functions: path, router, tcp, socket, driver:NAME, all, none
     #[arg(long, short, default_value = "path", value_name = "PROFILE")]
     pub profile: String,
     /// How functions are probed [default: the best that works here]

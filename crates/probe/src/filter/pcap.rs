@@ -1,4 +1,4 @@
-//! The five calls of libpcap that turn pcap-filter text into classic BPF, without opening a device. Nothing of libpcap
+//! The calls of libpcap that turn pcap-filter text into classic BPF and run it, without opening a device. Nothing of libpcap
 //! leaves this file.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -42,6 +42,15 @@ unsafe extern "C" {
     fn pcap_geterr(handle: *mut Handle) -> *const c_char;
     fn pcap_freecode(program: *mut Program);
     fn pcap_close(handle: *mut Handle);
+    fn bpf_filter(program: *const Instruction, packet: *const u8, len: c_uint, kept: c_uint) -> c_uint;
+}
+
+/// Runs a compiled filter over a packet.
+pub fn matches(program: &[Instruction], packet: &[u8]) -> bool {
+    // SAFETY: the program is what libpcap compiled and ends in a return; packet and length belong together.
+    unsafe {
+        bpf_filter(program.as_ptr(), packet.as_ptr(), packet.len() as c_uint, packet.len() as c_uint) != 0
+    }
 }
 
 const SNAPLEN: c_int = 262_144;

@@ -2,7 +2,7 @@
 
 use super::parts::Parts;
 use super::{Error, Mode, Note, Recorder, Written};
-use crate::control::{Reply, Request, Status};
+use crate::control::{Change, Reply, Request, Status};
 use crate::profile::glob;
 use crate::{plan, sys};
 use kpat_klog::Writer;
@@ -74,6 +74,7 @@ impl Recorder {
                     "logging".into()
                 })
             }
+            Request::Set(change) => self.change(&change),
             Request::Dump if self.memory.is_none() => {
                 Reply::Refused("this recording writes to disk all the time; dump is for --memory".into())
             }
@@ -135,6 +136,44 @@ impl Recorder {
         self.note(&format!("{n} functions {word}: {}", globs.join(" ")));
         let (now_on, all) = self.counts();
         Reply::Done(format!("{n} functions switched {word}, {now_on} of {all} are on"))
+    }
+
+    /// Of a recording of applications.
+    fn change(&mut self, c: &Change) -> Reply {
+        let (Some(settings), Some(sockets)) = (&self.settings, &mut self.sink.sockets) else {
+            return Reply::Refused("this recording is not of applications (--profile app)".into());
+        };
+        let mut said = Vec::new();
+        let mut fresh = Vec::new();
+        if let Some(text) = &c.filter {
+            match sockets.refilter(text) {
+                Ok(sockets) => fresh = sockets,
+                Err(e) => return Reply::Refused(e.to_string()),
+            }
+            said.push(if text.is_empty() { "no filter".into() } else { format!("filter {text}") });
+        }
+        if let Some(ns) = c.state_every_ns {
+            settings.state_every_ns(ns);
+            said.push(format!("TCP's state at least every {} ms", ns as f64 / 1e6));
+        }
+        if let Some(acks) = c.acks {
+            settings.empty(acks);
+            said.push(format!("acknowledgements {}", if acks { "on" } else { "off" }));
+        }
+        if let Some(on) = c.states {
+            let switch = plan::state_switch();
+            if on {
+                self.points_off.remove(&switch)
+            } else {
+                self.points_off.insert(switch)
+            };
+            self.switch();
+            said.push(format!("TCP's state {}", if on { "on" } else { "off" }));
+        }
+        fresh.iter().for_each(|r| self.sink.socket(r));
+        let text = said.join(", ");
+        self.note(&text);
+        Reply::Done(text)
     }
 
     /// Functions (or tracepoints) that are logged now, and that could be.

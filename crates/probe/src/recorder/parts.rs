@@ -183,6 +183,9 @@ impl Recorder {
         self.reserve = Reserve::take(&self.options.output);
         self.before = self.counted(written.bytes);
         self.sink.addresses.clear();
+        if let Some(sockets) = &mut self.sink.sockets {
+            sockets.announce_again();
+        }
         if let (Some(p), Some(old)) = (&mut self.parts, old) {
             p.hand_over(Whole { file: old.into_inner(), part: old_part, name: old_name });
             (p.begun, p.not_before, p.asked) = (Instant::now(), None, false);

@@ -75,6 +75,7 @@ pub(super) fn describe(
             .iter()
             .map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() })
             .collect(),
+        hz: kernel::config().get("HZ").and_then(|v| v.parse().ok()).unwrap_or(0),
         drop_reasons: d.drop_reasons.clone(),
         pauses: !d.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch"),
         started,

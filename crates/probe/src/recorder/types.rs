@@ -1,5 +1,6 @@
 //! What a recording is told, what it says, how it ends.
 
+use crate::app::{Addresses, States};
 use crate::mechanism::Mechanism;
 use crate::profile::Selection;
 use crate::{control, filter, netlink, plan};
@@ -47,6 +48,17 @@ pub struct Options {
     /// This process reads packets itself (a capture): its own doings are left out.
     pub own_packets: bool,
     pub words: Vec<String>,
+    /// Record what applications ask of the network instead of what the kernel does with packets.
+    pub application: Option<Application>,
+}
+
+/// Of a recording of applications.
+#[derive(Clone, Debug)]
+pub struct Application {
+    pub states: States,
+    /// Acknowledgements without data are crossings, too.
+    pub empty: bool,
+    pub addresses: Addresses,
 }
 
 /// When a file is whole and the next one begins; at least one of the first two.

@@ -204,6 +204,93 @@ table! { FUNCTION, FunctionRow, "function", 65536,
     max_packet_id: Option<i64>, Delta, "", "", "no timed call, or no packet known", "Packet of the longest call.";
 } }
 
+table! { SOCKET, SocketRow, "socket", 16384,
+    "A socket of an application, from a recording with `--profile app`.",
+    "`socket_id`. Source: kernel behaviour log.", {
+    socket_id: i64, Delta, "", "", "", "The kernel's cookie of the socket, which `ss -e` shows as `sk:`; never given twice while the kernel runs.";
+    first_ns: i64, Delta, "ns", "boot", "", "First moment at which the log knows it.";
+    last_ns: i64, Delta, "ns", "boot", "", "Last.";
+    proto: i32, Dict, "code", "", "", "IP protocol: 6 TCP, 17 UDP, 1 ICMP.";
+    version: i32, Dict, "", "", "", "4 or 6.";
+    netns: Option<i64>, Dict, "", "", "unknown", "Inode of its network namespace.";
+    cgroup: Option<i64>, Dict, "", "", "unknown", "Identifier of its cgroup (inode in cgroup2).";
+    local_addr: Option<String>, Dict, "", "", "none, or left out", "Own address; `h:` and 32 digits where it was replaced by a keyed hash.";
+    local_port: i32, Dict, "", "", "", "Own port, 0: none.";
+    peer_addr: Option<String>, Dict, "", "", "none, or left out", "The other side's address, as `local_addr`.";
+    peer_port: i32, Dict, "", "", "", "The other side's port, 0: none.";
+    congestion: Option<String>, Dict, "", "", "not TCP", "Congestion control as last seen.";
+    pid: Option<i32>, Dict, "", "", "not known", "Thread that used it first.";
+    events: i64, Delta, "", "", "", "Its rows in `app_event`.";
+    sent_bytes: i64, Delta, "bytes", "", "", "Data that the application gave to it.";
+    received_bytes: i64, Delta, "bytes", "", "", "Data that it gave to the application.";
+} }
+
+table! { APP_EVENT, AppEventRow, "app_event", 131_072,
+    "Bytes of an application crossing from one layer into the next.",
+    "`at_ns` but for receptions by a device, which are told when their socket becomes known. Source: kernel behaviour log.", {
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
+    crossing: i32, Dict, "code", "", "", "1 ask, 2 send (application to socket, when the call is over), 3 to-transport, 4 to-network, 5 to-device (its queue), 6 to-driver, 7 from-device, 8 from-network, 9 to-socket, 10 recv (socket to application, when the call is over), 11 retransmit, 12 acked.";
+    size_bytes: i64, Delta, "bytes", "", "", "Application data; negative: the error number of the call.";
+    segments: i32, Dict, "", "", "", "Frames that a packet becomes or came from; 1 where no packet crosses.";
+    offset: Option<i64>, Delta, "bytes", "", "not TCP", "Of the first byte in its direction's stream, from the first that the log saw; wraps are counted.";
+    tag: Option<i64>, Dict, "", "", "TCP, or no packet", "Tells packets of one socket apart while they live.";
+    pid: Option<i32>, Dict, "", "", "an interrupt had cut in", "Thread.";
+    ctx: i32, Dict, "code", "", "", "As in `call`.";
+    cpu: i32, Dict, "", "", "", "CPU.";
+} }
+
+table! { TCP_STATE, TcpStateRow, "tcp_state", 65536,
+    "TCP's state at a moment, with the headers of the segment at hand.",
+    "`at_ns`. Source: kernel behaviour log (include/linux/tcp.h).", {
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    socket_id: i64, Dict, "", "", "", "Socket.";
+    crossing: i32, Dict, "code", "", "", "The crossing it goes with, as in `app_event`.";
+    state: i32, Dict, "code", "", "", "TCP_* of include/net/tcp_states.h: 1 established.";
+    ca_state: i32, Dict, "code", "", "", "0 open, 1 disorder, 2 cwr, 3 recovery, 4 loss.";
+    snd_cwnd: i64, Delta, "segments", "", "", "Congestion window.";
+    snd_ssthresh: Option<i64>, Delta, "segments", "", "not yet set", "Slow start threshold.";
+    snd_wnd: i64, Delta, "bytes", "", "", "The window that the other side offers.";
+    rcv_wnd: i64, Delta, "bytes", "", "", "The window offered to it.";
+    mss: i64, Dict, "bytes", "", "", "Sender's segment size.";
+    srtt_ns: i64, Delta, "ns", "", "", "Smoothed round trip.";
+    rttvar_ns: i64, Delta, "ns", "", "", "Its variation.";
+    rto_ns: Option<i64>, Delta, "ns", "", "the kernel's tick is not known", "Retransmission timeout.";
+    in_flight: i64, Delta, "segments", "", "", "Sent, neither acknowledged nor taken for lost.";
+    retrans_out: i64, Dict, "segments", "", "", "Of these sent again.";
+    lost_out: i64, Dict, "segments", "", "", "Taken for lost.";
+    sacked_out: i64, Dict, "segments", "", "", "Acknowledged selectively.";
+    total_retrans: i64, Delta, "segments", "", "", "Sent again since the beginning.";
+    write_seq: i64, Delta, "", "", "", "Sequence number behind the last byte written by the application.";
+    snd_una: i64, Delta, "", "", "", "First byte not acknowledged.";
+    snd_nxt: i64, Delta, "", "", "", "Next byte to be sent.";
+    copied_seq: i64, Delta, "", "", "", "Next byte that the application will read.";
+    rcv_nxt: i64, Delta, "", "", "", "Next byte expected.";
+    delivered: i64, Delta, "segments", "", "", "Delivered since the beginning.";
+    app_limited: i32, Dict, "", "", "", "1: the application had nothing to send while the window was open.";
+    busy: i32, Dict, "code", "", "", "What TCP waits for (enum tcp_chrono): 0 nothing, 1 it sends, 2 the receiver's window, 3 the send buffer.";
+    cwnd_limited: i32, Dict, "", "", "", "1: the congestion window was full.";
+    rate_bytes_s: Option<i64>, Delta, "bytes/s", "", "not yet measured", "Newest delivery rate.";
+    pacing_bytes_s: Option<i64>, Delta, "bytes/s", "", "not paced", "Pacing rate.";
+    wmem_queued: i64, Delta, "bytes", "", "", "Send queue with its overhead.";
+    rmem_alloc: i64, Delta, "bytes", "", "", "Receive queue with its overhead.";
+    ip_version: Option<i32>, Dict, "", "", "no segment at hand", "4 or 6.";
+    tos: Option<i32>, Dict, "", "", "no segment at hand", "Differentiated services and ECN.";
+    ttl: Option<i32>, Dict, "", "", "no segment at hand", "Time to live or hop limit.";
+    ip_id: Option<i32>, Delta, "", "", "not IPv4", "Identification.";
+    ip_fragment: Option<i32>, Dict, "", "", "not IPv4", "Flags and fragment offset.";
+    tcp_flags: Option<i32>, Dict, "code", "", "no segment at hand", "Flags, FIN = 1.";
+} }
+
+table! { GAP, GapRow, "gap", 16384,
+    "Crossings that are missing, exactly at their place in one CPU's stream. They are in `loss`, too.",
+    "`to_ns`. Source: kernel behaviour log.", {
+    from_ns: i64, Delta, "ns", "boot", "", "The first was lost at this moment ...";
+    to_ns: i64, Delta, "ns", "boot", "", "... and from this moment on records fitted again.";
+    cpu: i32, Dict, "", "", "", "CPU.";
+    lost: i64, Delta, "", "", "", "How many.";
+} }
+
 table! { PROCESS, ProcessRow, "process", 65536,
     "A thread was seen for the first time, or took another name.",
     "`at_ns`. Source: kernel behaviour log.", {
@@ -350,6 +437,10 @@ pub const ALL: &[&Table] = &[
     &LINEAGE,
     &FUNCTION,
     &PROCESS,
+    &SOCKET,
+    &APP_EVENT,
+    &TCP_STATE,
+    &GAP,
     &DEVICE,
     &INTERFACE,
     &CLOCK,

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Where the kernel does not give its preemption count, these tracepoints keep the context (kernel.h). */
+#ifndef KPAT_CONTEXTS_H
+#define KPAT_CONTEXTS_H
+
+#include "config.bpf.h"
+
+#ifdef KPAT_TRACED_CONTEXT
+#define CONTEXT(name, variable, value)                                                         \
+	SEC("raw_tp/" #name)                                                                   \
+	int context_##name(u64 *ctx)                                                           \
+	{                                                                                      \
+		variable[bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1)] = value;              \
+		return 0;                                                                      \
+	}
+
+CONTEXT(softirq_entry, traced_softirq, 1)
+CONTEXT(softirq_exit, traced_softirq, 0)
+CONTEXT(irq_handler_entry, traced_hardirq, 1)
+CONTEXT(irq_handler_exit, traced_hardirq, 0)
+#endif
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Functions at the crossings where a kernel has no tracepoint. fentry: the arguments; fexit: and the result behind them.
+ */
+#ifndef KPAT_CROSSING_FUNCTIONS_H
+#define KPAT_CROSSING_FUNCTIONS_H
+
+#include "crossings.bpf.h"
+
+#define ASK(function)                                                                          \
+	AT("fentry/" #function, f1_##function) /* (sock, msg, size) */                         \
+	{                                                                                      \
+		struct sock *sk = ((struct socket *)ctx[0])->sk;                               \
+		struct sock_entry *e = sk ? sock_of(sk) : NULL;                                \
+                                                                                               \
+		if (e && CROSSING_MODE(KP_X_ASK))                                              \
+			cross(KP_X_ASK, e->cookie, bpf_ktime_get_boot_ns(), ctx[2],            \
+			      e->tcp ? tp_read(sk, write_seq) : 0);                            \
+		return 0;                                                                      \
+	}
+ASK(inet_sendmsg)
+ASK(inet6_sendmsg)
+
+#define SEND_OVER(function)                                                                    \
+	AT("fexit/" #function, r2_##function) /* (sock, msg, size) -> bytes or error */        \
+	{                                                                                      \
+		struct sock *sk = ((struct socket *)ctx[0])->sk;                               \
+                                                                                               \
+		if (sk)                                                                        \
+			send_over(sk, ctx[3]);                                                 \
+		return 0;                                                                      \
+	}
+SEND_OVER(inet_sendmsg)
+SEND_OVER(inet6_sendmsg)
+
+#define RECV_OVER(function)                                                                    \
+	AT("fexit/" #function, r10_##function) /* (sock, msg, size, flags) -> bytes or error */ \
+	{                                                                                      \
+		struct sock *sk = ((struct socket *)ctx[0])->sk;                               \
+		struct sock_entry *e = sk && !(ctx[3] & MSG_PEEK) ? sock_of(sk) : NULL;        \
+                                                                                               \
+		if (e)                                                                         \
+			recv_over(e, sk, ctx[4]);                                         \
+		return 0;                                                                      \
+	}
+RECV_OVER(inet_recvmsg)
+RECV_OVER(inet6_recvmsg)
+
+#define WRITE(function)                                                                        \
+	AT("fentry/" #function, f3_##function) /* (sk, msg, size) */                           \
+	{                                                                                      \
+		struct sock *sk = (struct sock *)ctx[0];                                       \
+		struct sock_entry *e = sock_of(sk);                                            \
+                                                                                               \
+		if (e && CROSSING_MODE(KP_X_TO_TRANSPORT))                                     \
+			cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), ctx[2],   \
+			      e->tcp ? tp_read(sk, write_seq) : 0);                            \
+		return 0;                                                                      \
+	}
+WRITE(tcp_sendmsg_locked)
+WRITE(udp_sendmsg)
+WRITE(udpv6_sendmsg)
+WRITE(raw_sendmsg)
+WRITE(rawv6_sendmsg)
+WRITE(ping_v4_sendmsg)
+WRITE(ping_v6_sendmsg)
+
+#define TO_NETWORK(function, sk_at, skb_at)                                                    \
+	AT("fentry/" #function, f4_##function)                                                 \
+	{                                                                                      \
+		struct sk_buff___app *skb = (struct sk_buff___app *)ctx[skb_at];               \
+		struct sock *sk = sk_at < 0 ? skb->sk : (struct sock *)ctx[sk_at < 0 ? 0 : sk_at]; \
+                                                                                               \
+		if (sk && full_socket(sk))                                                     \
+			sent(KP_X_TO_NETWORK, sk, (struct sk_buff *)skb, false);               \
+		return 0;                                                                      \
+	}
+TO_NETWORK(ip_queue_xmit, 0, 1)
+TO_NETWORK(inet6_csk_xmit, 0, 1)
+TO_NETWORK(ip_send_skb, -1, 1)
+TO_NETWORK(ip6_send_skb, -1, 0)
+
+/* (sk, skb): a datagram has found its socket */
+#define FROM_NETWORK(function)                                                                 \
+	AT("fentry/" #function, f8_##function)                                                 \
+	{                                                                                      \
+		struct sock *sk = (struct sock *)ctx[0];                                       \
+		struct sk_buff *skb = (struct sk_buff *)ctx[1];                                \
+		struct sock_entry *e = sock_of(sk);                                            \
+                                                                                               \
+		if (e)                                                                         \
+			received(e, skb, 0, 8);                                                \
+		return 0;                                                                      \
+	}
+FROM_NETWORK(udp_queue_rcv_one_skb)
+FROM_NETWORK(udpv6_queue_rcv_one_skb)
+
+/* (sk, skb): a datagram goes into its socket's queue */
+AT("fentry/__udp_enqueue_schedule_skb", f9___udp_enqueue_schedule_skb)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sk_buff *skb = (struct sk_buff *)ctx[1];
+	struct sock_entry *e = sock_of(sk);
+
+	if (e)
+		readable(e, sk, kread(skb, len), skb_tag(skb_key(skb)));
+	return 0;
+}
+
+/* (sk), until 6.2, which has no tracepoint for it */
+AT("fentry/sock_def_readable", f9_sock_def_readable)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sock_entry *e = sock_of(sk);
+
+	if (e && e->tcp)
+		readable(e, sk, 0, 0);
+	return 0;
+}
+
+#endif

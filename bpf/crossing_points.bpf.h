@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Tracepoints at the crossings. */
+#ifndef KPAT_CROSSING_POINTS_H
+#define KPAT_CROSSING_POINTS_H
+
+#include "crossings.bpf.h"
+
+/* include/trace/events/sock.h, 6.3: (sk, ret, flags), when the call is over */
+AT("tp_btf/sock_send_length", t2_sock_send_length)
+{
+	send_over((struct sock *)ctx[0], ctx[1]);
+	return 0;
+}
+
+AT("tp_btf/sock_recv_length", t10_sock_recv_length)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sock_entry *e = ctx[2] & MSG_PEEK ? NULL : sock_of(sk);
+
+	if (e)
+		recv_over(e, sk, ctx[1]);
+	return 0;
+}
+
+/* include/trace/events/sock.h, 6.3: (sk) */
+AT("tp_btf/sk_data_ready", t9_sk_data_ready)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sock_entry *e = sock_of(sk);
+	u32 len = 0, seq = 0;
+
+	if (!e)
+		return 0;
+	if (!e->tcp) {
+		if (datagrams_by_function)
+			return 0;
+		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), key;
+		struct arrival *a;
+
+		if (!kernel_address(skb) || !sk_read(sk, sk_receive_queue.qlen))
+			return 0;
+		key = (u32)skb | kread_ptr((struct sk_buff *)(skb), head) << 32;
+		len = kread((struct sk_buff *)(skb), len);
+		seq = skb_tag(key);
+		a = arrival_of(key);
+		if (a->skb == key && CROSSING_MODE(KP_X_FROM_DEVICE))
+			cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
+	}
+	readable(e, sk, len, seq);
+	return 0;
+}
+
+/* include/trace/events/tcp.h, 6.16: (sk, msg, skb, size_goal), for each part of a write: the first is the whole */
+AT("tp_btf/tcp_sendmsg_locked", t3_tcp_sendmsg_locked)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sock_entry *e = sock_of(sk);
+	u32 left;
+
+	if (!e)
+		return 0;
+	left = kread((struct msghdr *)ctx[1], msg_iter.count);
+	if ((!e->left || left > e->left) && CROSSING_MODE(KP_X_TO_TRANSPORT))
+		cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), left, tp_read(sk, write_seq));
+	e->left = left;
+	return 0;
+}
+
+/* include/trace/events/net.h: (skb) */
+AT("tp_btf/net_dev_queue", t5_net_dev_queue)
+{
+	struct sk_buff___app *skb = (struct sk_buff___app *)ctx[0];
+	struct sock *sk = skb->sk;
+
+	if (sk && full_socket(sk))
+		sent(KP_X_TO_DEVICE, sk, (struct sk_buff *)skb, true);
+	return 0;
+}
+
+/* (skb, dev) */
+AT("tp_btf/net_dev_start_xmit", t6_net_dev_start_xmit)
+{
+	struct sk_buff___app *skb = (struct sk_buff___app *)ctx[0];
+	struct sock *sk = skb->sk;
+
+	if (sk && full_socket(sk))
+		sent(KP_X_TO_DRIVER, sk, (struct sk_buff *)skb, true);
+	return 0;
+}
+
+/* (skb): a packet from a device; whose it is comes out later */
+AT("tp_btf/netif_receive_skb", t7_netif_receive_skb)
+{
+	u64 key = skb_key((struct sk_buff *)ctx[0]);
+	struct arrival *a = arrival_of(key);
+
+	a->ts = bpf_ktime_get_boot_ns();
+	a->skb = key;
+	return 0;
+}
+
+/* include/trace/events/tcp.h: (sk, skb), an established connection gets a segment; what it acknowledges is not yet counted */
+AT("tp_btf/tcp_probe", t8_tcp_probe)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sk_buff *skb = (struct sk_buff *)ctx[1];
+	struct sock_entry *e = sock_of(sk);
+	u64 th, head;
+	u32 una, acked;
+
+	if (!e)
+		return 0;
+	head = kread_ptr(skb, head);
+	th = kread_ptr(skb, data);
+	received(e, skb, th, (kread_word(th + 8) >> 36 & 0xf) * 4);
+	una = tp_read(sk, snd_una);
+	acked = __builtin_bswap32(kread_word(th + 8)) - una;
+	if (acked && acked < 1 << 30 && CROSSING_MODE(KP_X_ACKED))
+		cross(KP_X_ACKED, e->cookie, bpf_ktime_get_boot_ns(), acked, una);
+	if (TCP_STATE_MODE)
+		say_tcp(sk, e->cookie, head + kread(skb, network_header), th, KP_X_FROM_NETWORK);
+	return 0;
+}
+
+/* (sk, skb, ...); the segment lies in the write queue, its first number in the socket's own part of the skb */
+AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sk_buff___app *skb = (struct sk_buff___app *)ctx[1];
+	struct sock_entry *e = sk && full_socket(sk) ? sock_of(sk) : NULL;
+
+	if (!e || !skb)
+		return 0;
+	if (CROSSING_MODE(KP_X_RETRANSMIT))
+		cross(KP_X_RETRANSMIT, e->cookie, bpf_ktime_get_boot_ns(), packed(kread((struct sk_buff *)skb, len), segments_of((struct sk_buff *)skb)),
+		      kread_word((u64)skb + bpf_core_field_offset(struct sk_buff___app, cb)));
+	if (TCP_STATE_MODE)
+		say_tcp(sk, e->cookie, 0, 0, KP_X_RETRANSMIT);
+	return 0;
+}
+
+/* include/trace/events/sock.h: (sk, oldstate, newstate) */
+AT("tp_btf/inet_sock_set_state", note_state)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct sock_entry *e = sock_of(sk);
+
+	if (!e || !e->tcp)
+		return 0;
+	e->said = tp_read(sk, rcv_nxt);
+	announce_socket(sk, e->cookie, e->slot);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,298 @@
+//! The sockets that the kernel side announced: which are wanted (by the filter of now), and how their addresses go into
+//! the log. The filter is pcap-filter text, asked of a header made of the socket's addresses and ports, in both directions;
+//! what has no peer yet (a bound datagram socket) has zeros there.
+
+use crate::btf::{Btf, kind};
+use crate::filter::{self, pcap};
+use crate::object::Loaded;
+use crate::sys::Mapping;
+use crate::{elf, object, wire};
+use kpat_model::{BootNs, Privacy, SocketRecord};
+use std::collections::HashMap;
+use std::hash::Hasher;
+
+/// How addresses go into the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Addresses {
+    #[default]
+    Plain,
+    /// By a keyed hash: who has the key can tell whether an address is one that he knows, nobody else can.
+    Hashed([u8; 16]),
+    LeftOut,
+}
+
+impl Addresses {
+    fn apply(&self, r: &mut SocketRecord) {
+        match self {
+            Addresses::Plain => {}
+            Addresses::Hashed(key) => {
+                (r.addr, r.peer) = (hashed(key, &r.addr), hashed(key, &r.peer));
+                r.privacy = Privacy::Hashed;
+            }
+            Addresses::LeftOut => {
+                (r.addr, r.peer) = ([0; 16], [0; 16]);
+                r.privacy = Privacy::LeftOut;
+            }
+        }
+    }
+}
+
+/// SipHash-2-4 with 128 bits of result. "Any address" (all zero) stays what it is.
+fn hashed(key: &[u8; 16], address: &[u8; 16]) -> [u8; 16] {
+    if *address == [0; 16] {
+        return *address;
+    }
+    use siphasher::sip128::{Hasher128, SipHasher24};
+    let mut h = SipHasher24::new_with_key(key);
+    h.write(address);
+    h.finish128().as_bytes()
+}
+
+/// Marks of the kernel side's entries (bpf/sockets.bpf.h).
+const OFF: u8 = 1;
+const AGAIN: u8 = 2;
+
+struct Known {
+    record: SocketRecord,
+    /// Its place in the kernel side's table.
+    slot: u32,
+    wanted: bool,
+}
+
+/// All sockets so far, by the low half of their cookies.
+pub struct Sockets {
+    table: Mapping,
+    entry_bytes: usize,
+    cookie_at: usize,
+    marks_at: usize,
+    entries: usize,
+    known: HashMap<u32, Known>,
+    filter: Vec<pcap::Instruction>,
+    addresses: Addresses,
+}
+
+impl Sockets {
+    pub fn new(
+        loaded: &Loaded,
+        build: object::Build,
+        text: &str,
+        addresses: Addresses,
+    ) -> std::io::Result<Sockets> {
+        let odd = |what: &str| std::io::Error::other(format!("kpat's own object has no {what}"));
+        let bytes = build.object(object::Side::Application);
+        let map = elf::map(bytes).ok_or_else(|| odd("sections"))?;
+        let types = map.sections.iter().find(|s| s.name == ".BTF").ok_or_else(|| odd("types"))?;
+        let btf = Btf::parse("object", &bytes[types.offset..types.offset + types.size], None)
+            .map_err(std::io::Error::other)?;
+        let entry = btf.find(kind::STRUCT, "sock_entry").ok_or_else(|| odd("sock_entry"))?;
+        let at = |name: &str| btf.member_offset(entry, name).map(|o| o as usize).ok_or_else(|| odd(name));
+        let size = map.symbols.get("sock_buckets").ok_or_else(|| odd("sock_buckets"))?.size;
+        let fd = loaded.map_fd(".bss.socks").ok_or_else(|| odd(".bss.socks"))?;
+        let entry_bytes = btf.size_of(entry) as usize;
+        Ok(Sockets {
+            table: Mapping::new(fd, size)?,
+            entry_bytes,
+            cookie_at: at("cookie")?,
+            marks_at: at("marks")?,
+            entries: size / entry_bytes,
+            known: HashMap::new(),
+            filter: compile(text).map_err(std::io::Error::other)?,
+            addresses,
+        })
+    }
+
+    /// A socket was announced. What goes into the log; `None`: it is not wanted, and the kernel side now knows.
+    pub fn announced(&mut self, r: &wire::Socket) -> Option<SocketRecord> {
+        let record = decode(r);
+        let wanted = wants(&self.filter, &record);
+        if !wanted {
+            self.switch(r.slot, record.cookie, true);
+        }
+        self.known.insert(r.sock, Known { record, slot: r.slot, wanted });
+        wanted.then(|| self.shown(record))
+    }
+
+    /// Are events of this socket wanted? Those that were under way when it was announced come, too.
+    pub fn wanted(&self, sock: u32) -> bool {
+        self.filter.is_empty() || self.known.get(&sock).is_none_or(|k| k.wanted)
+    }
+
+    /// From now on another filter. Sockets that come to be wanted are given, for the log.
+    pub fn refilter(&mut self, text: &str) -> Result<Vec<SocketRecord>, filter::Error> {
+        self.filter = compile(text)?;
+        let mut changed = Vec::new();
+        let mut fresh = Vec::new();
+        for k in self.known.values_mut() {
+            let wanted = wants(&self.filter, &k.record);
+            if wanted != k.wanted {
+                k.wanted = wanted;
+                changed.push((k.slot, k.record.cookie, !wanted));
+                fresh.extend(wanted.then_some(k.record));
+            }
+        }
+        changed.into_iter().for_each(|(slot, cookie, off)| self.switch(slot, cookie, off));
+        Ok(fresh.into_iter().map(|r| self.shown(r)).collect())
+    }
+
+    fn shown(&self, mut r: SocketRecord) -> SocketRecord {
+        self.addresses.apply(&mut r);
+        r
+    }
+
+    /// A file begins that knows none of them: each is announced once more at its next event.
+    pub fn announce_again(&mut self) {
+        let mut there = std::collections::HashSet::new();
+        for slot in 0..self.entries {
+            let cookie = self.cookie(slot);
+            if cookie != 0 {
+                there.insert(cookie);
+                self.mark(slot, |marks| marks | AGAIN);
+            }
+        }
+        self.known.retain(|_, k| there.contains(&k.record.cookie));
+    }
+
+    /// Nothing happens if the place has another socket by now.
+    fn switch(&self, slot: u32, cookie: u64, off: bool) {
+        let slot = slot as usize;
+        if slot < self.entries && self.cookie(slot) == cookie {
+            self.mark(slot, |_| if off { OFF } else { 0 });
+        }
+    }
+
+    fn entry(&self, slot: usize) -> *mut u8 {
+        assert!(slot < self.entries);
+        // SAFETY: the place lies inside the mapped table.
+        unsafe { self.table.as_ptr().add(slot * self.entry_bytes) }
+    }
+
+    fn cookie(&self, slot: usize) -> u64 {
+        // SAFETY: an aligned word inside the entry, which the kernel writes at any time; any value is valid.
+        unsafe { self.entry(slot).add(self.cookie_at).cast::<u64>().read_volatile() }
+    }
+
+    fn mark(&self, slot: usize, to: impl Fn(u8) -> u8) {
+        // SAFETY: a byte inside the entry; what the kernel makes of a mark that crosses with its own is a socket announced
+        // once too often or at its next event but one.
+        unsafe {
+            let at = self.entry(slot).add(self.marks_at);
+            at.write_volatile(to(at.read_volatile()));
+        }
+    }
+}
+
+fn compile(text: &str) -> Result<Vec<pcap::Instruction>, filter::Error> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    filter::compile(text)?;
+    pcap::compile(text, pcap::RAW_IP).map_err(|why| filter::Error::Syntax { text: text.to_string(), why })
+}
+
+fn decode(r: &wire::Socket) -> SocketRecord {
+    let (mut addr, mut peer) = (r.addr, r.peer);
+    let mapped = |a: &[u8; 16]| a[..10] == [0; 10] && a[10..12] == [0xff; 2];
+    let mut version = if r.what & 1 != 0 { 6 } else { 4 };
+    // an IPv6 socket that speaks IPv4
+    if version == 6 && (mapped(&addr) || mapped(&peer)) {
+        version = 4;
+        for a in [&mut addr, &mut peer] {
+            a.rotate_left(12);
+            a[4..].fill(0);
+        }
+    }
+    SocketRecord {
+        at: BootNs(r.ts as i64),
+        cookie: r.cookie,
+        cgroup: r.cgroup,
+        netns: r.netns,
+        version,
+        protocol: r.protocol,
+        state: r.state,
+        pid: r.pid,
+        port: r.port,
+        peer_port: r.peer_port,
+        addr,
+        peer,
+        privacy: Privacy::Plain,
+        congestion: r.congestion,
+    }
+}
+
+/// No filter wants all.
+fn wants(filter: &[pcap::Instruction], r: &SocketRecord) -> bool {
+    filter.is_empty() || [false, true].iter().any(|back| pcap::matches(filter, &header(r, *back)))
+}
+
+/// A datagram or segment as this socket would send it, or get it.
+fn header(r: &SocketRecord, back: bool) -> Vec<u8> {
+    let (from, to) = if back { (&r.peer, &r.addr) } else { (&r.addr, &r.peer) };
+    let (from_port, to_port) = if back { (r.peer_port, r.port) } else { (r.port, r.peer_port) };
+    let mut out;
+    if r.version == 6 {
+        out = vec![0; 40];
+        (out[0], out[4], out[6], out[7]) = (0x60, 0, r.protocol as u8, 64);
+        out[5] = 20;
+        out[8..24].copy_from_slice(from);
+        out[24..40].copy_from_slice(to);
+    } else {
+        out = vec![0; 20];
+        (out[0], out[3], out[8], out[9]) = (0x45, 40, 64, r.protocol as u8);
+        out[12..16].copy_from_slice(&from[..4]);
+        out[16..20].copy_from_slice(&to[..4]);
+    }
+    out.extend(from_port.to_be_bytes());
+    out.extend(to_port.to_be_bytes());
+    out.extend([0; 16]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(version: u8, protocol: u16, port: u16, peer_port: u16) -> SocketRecord {
+        let mut r = SocketRecord { version, protocol, port, peer_port, ..Default::default() };
+        r.addr[..4].copy_from_slice(&[10, 0, 0, 1]);
+        r.peer[..4].copy_from_slice(&[10, 0, 0, 2]);
+        r
+    }
+
+    fn matches(text: &str, r: &SocketRecord) -> bool {
+        wants(&compile(text).unwrap(), r)
+    }
+
+    #[test]
+    fn a_filter_is_asked_of_the_socket_in_both_directions() {
+        let tcp = socket(4, 6, 40_000, 443);
+        for text in [
+            "",
+            "tcp",
+            "port 443",
+            "dst port 443",
+            "src port 443",
+            "host 10.0.0.2 and tcp",
+            "src host 10.0.0.2",
+        ] {
+            assert!(matches(text, &tcp), "{text}");
+        }
+        for text in ["udp", "port 80", "ip6", "host 10.0.0.3", "src host 10.0.0.2 and dst port 443"] {
+            assert!(!matches(text, &tcp), "{text}");
+        }
+        assert!(matches("ip6 and udp port 53", &socket(6, 17, 53, 0)));
+        assert!(compile("port nonsense and and").is_err());
+    }
+
+    #[test]
+    fn hashed_addresses_stay_equal_and_say_nothing_else() {
+        let (mut a, mut b, mut other) = (socket(4, 6, 1, 2), socket(4, 6, 3, 4), socket(4, 6, 1, 2));
+        let plain = a.addr;
+        Addresses::Hashed([1; 16]).apply(&mut a);
+        Addresses::Hashed([1; 16]).apply(&mut b);
+        Addresses::Hashed([2; 16]).apply(&mut other);
+        assert_eq!((a.addr, a.privacy), (b.addr, Privacy::Hashed));
+        assert!(a.addr != plain && a.addr != other.addr && a.addr != a.peer);
+        Addresses::LeftOut.apply(&mut b);
+        assert_eq!((b.addr, b.peer, b.port), ([0; 16], [0; 16], 3));
+    }
+}
