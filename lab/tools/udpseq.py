@@ -57,10 +57,7 @@ def send(a) -> dict:
     return {"sent": sent, "errors": errors, "size": max(8, a.size), "seconds": round(now() - start, 6)}
 
 
-def recv(a) -> dict:
-    stop = []
-    for sig in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(sig, lambda *_: stop.append(1))
+def listen(a) -> socket.socket:
     s = socket.socket(family(a.addr), socket.SOCK_DGRAM)
     try:
         s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
@@ -68,6 +65,14 @@ def recv(a) -> dict:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
     s.bind((a.addr, a.port))
     s.settimeout(0.1)
+    return s
+
+
+def recv(a) -> dict:
+    stop = []
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sig, lambda *_: stop.append(1))
+    s = listen(a)
     seen: dict[int, int] = {}
     received = reordered = malformed = 0
     highest, first, last = -1, None, 0.0
@@ -104,9 +109,7 @@ def echo(a) -> dict:
     stop = []
     for sig in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sig, lambda *_: stop.append(1))
-    s = socket.socket(family(a.addr), socket.SOCK_DGRAM)
-    s.bind((a.addr, a.port))
-    s.settimeout(0.1)
+    s = listen(a)
     answered = 0
     while not stop:
         try:
