@@ -97,13 +97,15 @@ fn cross(frame: &FrameRow, seen: &[Seen], macs: &[HashSet<String>], out: &mut Ve
         return Fate::Undirected;
     }
     let wall = frame.wall_ns;
-    let Some(from) = nearest(possible(senders, |s| s.at - s.bound <= wall), 1, &|s| owns(s, &frame.mac_src))
-    else {
+    // A sniffer on the device itself has its tap within the kernel, on the wrong side of what the probes see: the owner
+    // of the link address may always be.
+    let before = |s: &Seen| s.at - s.bound <= wall || owns(s, &frame.mac_src);
+    let Some(from) = nearest(possible(senders, before), 1, &|s| owns(s, &frame.mac_src)) else {
         return Fate::Ambiguous;
     };
     let mut others = receivers;
     others.retain(|r| r.device != from.device);
-    let others = possible(others, |r| r.at + r.bound >= wall);
+    let others = possible(others, |r| r.at + r.bound >= wall || owns(r, &frame.mac_dst));
     if others.is_empty() {
         return Fate::Undirected;
     }
@@ -124,7 +126,7 @@ fn cross(frame: &FrameRow, seen: &[Seen], macs: &[HashSet<String>], out: &mut Ve
     Fate::Crossed
 }
 
-/// Those that may be; all, where none may: a sniffer on the device itself has its tap within the kernel.
+/// Those that may be; all, where none may.
 fn possible(all: Vec<Seen>, may: impl Fn(&Seen) -> bool) -> Vec<Seen> {
     let kept: Vec<Seen> = all.iter().filter(|s| may(s)).cloned().collect();
     if kept.is_empty() { all } else { kept }
@@ -236,6 +238,19 @@ mod tests {
         check(&close, [MACS[0], MACS[2]], &[(0, 2)]);
         check(&close, [MACS[1], MACS[2]], &[(1, 2)]);
         check(&close, none, &[]);
+    }
+
+    /// The tap is behind the first probe of the receiver, and before the last one of the sender.
+    #[test]
+    fn a_sniffer_on_the_device_itself_is_no_reason_to_take_the_next_one() {
+        let (sent, got) = (side::TRANSMITTED, side::RECEIVED);
+        let macs = [MACS[0], MACS[1]];
+        let at_receiver =
+            [saw(0, sent, WALL - 9_000, 99), saw(1, got, WALL - 900, 99), saw(2, got, WALL + 9_000, 99)];
+        check(&at_receiver, macs, &[(0, 1)]);
+        let at_sender =
+            [saw(2, sent, WALL - 90_000, 99), saw(0, sent, WALL + 900, 99), saw(1, got, WALL + 9_000, 99)];
+        check(&at_sender, macs, &[(0, 1)]);
     }
 
     #[test]
