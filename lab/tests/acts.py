@@ -317,8 +317,15 @@ def act_words(s: Stage) -> None:
 
 
 def act_pwru(s: Stage) -> None:
-    """The same pings twice: seen by pwru, then by kpat with all functions."""
+    """The same pings twice: seen by pwru, then by kpat with all functions. Neighbours are known for good: what goes to one that
+    has to be confirmed takes another way, and when that is due depends on how long each program takes to start."""
     pwru = os.environ["KPAT_LAB_PWRU"]
+    s.ping(2)
+    for ns in s.net.topo["namespaces"]:
+        for n in json.loads(s.run(ns, "ip", "-j", "neigh", "show") or "[]"):
+            if "lladdr" in n:
+                s.run(ns, "ip", "neigh", "replace", n["dst"], "lladdr", n["lladdr"], "dev", n["dev"], "nud", "permanent")
+    s.facts["neighbours"] = {ns: s.run(ns, "ip", "neigh", "show") for ns in s.net.topo["namespaces"]}
     p = play.Process("pwru", [pwru, "--output-limit-lines", "4000", "icmp"], s.out)
     try:
         p.wait_ready(lambda: "istening for events" in play.said(p.stderr) + play.said(p.stdout), cache.patience())
