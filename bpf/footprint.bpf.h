@@ -120,7 +120,7 @@ static __always_inline bool locate_device(u64 at, struct where *w)
 		return false;
 	w->netns = kread((struct net *)(net), ns.inum);
 	w->ifindex = kread(dev, ifindex);
-	if (w->netns >= 0xf0000000 && w->ifindex && w->ifindex < 1 << 24) {
+	if (w->netns >= FIRST_NETNS && w->ifindex && w->ifindex < 1 << 24) {
 		w->link_type = kread(dev, type);
 		return true;
 	}
@@ -145,7 +145,7 @@ static __always_inline void locate(struct sk_buff *skb, struct where *w)
 	net = (void *)kread_ptr(sk, __sk_common.skc_net.net);
 	if (net)
 		w->netns = kread((struct net *)(net), ns.inum);
-	if (w->netns < 0xf0000000)
+	if (w->netns < FIRST_NETNS)
 		w->netns = 0;
 }
 

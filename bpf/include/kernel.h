@@ -126,6 +126,12 @@ static __always_inline bool kernel_address(u64 p)
 	return p >> 47 == 0x1ffff;
 }
 
+/*
+ * Lowest inode number of a network namespace: they count from 0xf0000000 (PROC_DYNAMIC_FIRST), but for the initial one, which has
+ * NET_NS_INIT_INO since 6.18 (include/uapi/linux/nsfs.h).
+ */
+#define FIRST_NETNS 0xeffffff9
+
 #define NMI_MASK 0x00f00000
 #define HARDIRQ_MASK 0x000f0000
 #define SOFTIRQ_SERVING 0x00000100
