@@ -100,5 +100,13 @@ def nics(links: list[str]) -> list[str]:
     return o
 
 
+WIRE_MAC = "52:54:00:00:ff:00"
+
+
+def wire(fd: int) -> list[str]:
+    """A card at the other end of a tap device of this machine."""
+    return ["-netdev", f"tap,id=wire,fd={fd}", "-device", f"virtio-net-pci,netdev=wire,mac={WIRE_MAC},romfile="]
+
+
 def mac(link: int, end: int) -> str:
     return f"52:54:00:00:{link:02x}:{end:02x}"

@@ -74,9 +74,10 @@ def keep_console(series: str, words: str, console: list[str]) -> Path:
 
 
 def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1024, nics=(), timeout=120.0, cwd=None, env=None,
-        sinks=(1, 2), append="") -> Result:
+        sinks=(1, 2), append="", wire: int | None = None) -> Result:
     """Run `argv` in a guest, once more if its kernel dies. `share` becomes /lab. `sinks`: descriptors for the command's stdout and
-    stderr, or files, which a second run begins anew; what was said on a descriptor cannot be taken back, then there is no second run."""
+    stderr, or files, which a second run begins anew; what was said on a descriptor cannot be taken back, then there is no second run.
+    `wire`: descriptor of a tap device, whose other end is the guest's card."""
     share = share.resolve()
     share.mkdir(parents=True, exist_ok=True)
     (share / ".rc").unlink(missing_ok=True)
@@ -88,12 +89,15 @@ def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1
     given = set(share.iterdir())
     with cache.Lock("guest", 1800, "another guest of this lab is running"):
         qemu, options = emulator.choose(), emulator.machine(det, smp, mem) + emulator.nics(list(nics))
+        if wire is not None:
+            options += emulator.wire(wire)
         append = append if det else "tsc=reliable " + append
         died = None
         while True:
             files = [open(s, "wb") if isinstance(s, Path) else None for s in sinks]
             try:
-                r = _boot(kernel, share, qemu, options, timeout, [f.fileno() if f else s for f, s in zip(files, sinks)], append, beats=not det)
+                r = _boot(kernel, share, qemu, options, timeout, [f.fileno() if f else s for f, s in zip(files, sinks)], append, beats=not det,
+                          wires=[] if wire is None else [wire])
                 r.died = died
                 if died:
                     note(kept, "the second run came to its end")
@@ -119,7 +123,8 @@ def note(kept: Path, words: str) -> None:
     kept.write_text(f"{first}; {words}\n{rest}")
 
 
-def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[str], timeout: float, sinks, append: str, beats: bool) -> Result:
+def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[str], timeout: float, sinks, append: str, beats: bool,
+          wires: list[int] = []) -> Result:
     ports = [os.pipe(), os.pipe()]
     argv = qemu.argv + options + ["-kernel", str(kernel.vmlinux), "-initrd", str(kernel.initrd), "-append", f"{APPEND} {append}".strip()]
     for tag, path, ro in (("root", "/", True), ("lab", share, False), ("kernel", kernel.tree, True)):
@@ -130,7 +135,7 @@ def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[st
         argv += ["-chardev", f"file,id={name},path=/proc/self/fd/{w}", "-device", f"virtserialport,chardev={name},name=lab.{name}"]
     start = time.monotonic()
     writers = [w for _, w in ports]
-    p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=writers,
+    p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[*writers, *wires],
                          env={**os.environ, **qemu.env}, start_new_session=True)
     for w in writers:
         os.close(w)
