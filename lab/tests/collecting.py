@@ -277,6 +277,27 @@ class Collecting(unittest.TestCase):
         self.assertEqual([d.name for d in shelf.iterdir()], ["mine"])
         self.same_as(contents, shelf / "mine")
 
+    def test_by_rsync(self):
+        """To rsync's own service; it ends in the middle of it and comes back."""
+        if not shutil.which("rsync"):
+            self.skipTest("rsync is not installed")
+        spool, module = self.spool_of(3), self.dir / "module"
+        module.mkdir()
+        contents = {f.name: f.read_bytes() for f in self.parts(spool)}
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        send = lambda: self.collect("send", spool, f"rsync://127.0.0.1:{port}/logs", "--device", "dev", "--once", ok=False)
+        self.assertEqual(send().returncode, 1)
+        self.same_as(contents, spool)
+        (self.dir / "rsyncd.conf").write_text(f"use chroot = no\n[logs]\npath = {module}\nread only = no\nuid = 0\ngid = 0\n")
+        server = self.process("rsyncd", "rsync", "--daemon", "--no-detach", f"--port={port}", "--address=127.0.0.1", "--config", self.dir / "rsyncd.conf")
+        server.wait_ready(lambda: f":{port}" in sh("ss", "-Hltn", f"sport = :{port}").stdout, cache.patience())
+        r = send()
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.same_as(contents, module / "dev")
+        self.assertEqual(self.parts(spool), [])
+
     def test_to_a_storage(self):
         """S3: signatures are checked by the storage; a wrong key and another's object are refused."""
         try:
