@@ -219,6 +219,21 @@ def act_full(s: Stage) -> None:
         subprocess.run(["umount", str(small)], stdin=subprocess.DEVNULL)
 
 
+def act_rotated(s: Stage) -> None:
+    """Two recorders of the same packets, one of them going from file to file. In a guest the clock is set an hour ahead meanwhile."""
+    with s.recording("single", "-f", "udp port 9000"), s.recording("rotated", "-f", "udp port 9000", "--rotate-time", "2s"):
+        for i in range(3):
+            s.send(300, 300)
+            if i == 1 and s.net.in_guest:
+                time.clock_settime(time.CLOCK_REALTIME, time.time() + 3600)
+        time.sleep(6)  # readings of both clocks are five seconds apart
+    if s.net.in_guest:
+        time.clock_settime(time.CLOCK_REALTIME, time.time() - 3600)
+    s.facts["sent"] = 900
+    s.facts["files"] = sorted(f.name for f in s.out.glob("rotated-*.kbl"))
+    s.facts["list"] = s.kpat("collect", "send", s.out, s.out / "shelf", "--device", "dut", "--once") | {"listed": s.kpat("collect", "list", s.out / "shelf", "--json")["out"]}
+
+
 def act_control(s: Stage) -> None:
     """kpat ctl on a running recording; each word is marked by the source port of the datagrams sent after it."""
     def some(mark: int) -> None:

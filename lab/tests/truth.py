@@ -19,8 +19,8 @@ from pathlib import Path
 from kpatlab import cache, guest, kernel, look, play, pwru
 from kpatlab.cache import LAB, Refusal
 
-ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words"]
-QUICK = ["udp", "counts", "control", "flight"]
+ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words", "rotated"]
+QUICK = ["udp", "counts", "control", "flight", "rotated"]
 GUEST_SECONDS = 540
 # Below these a packet has other headers or another device than before (TTL, link header, the other end of a link, a header taken off),
 # or is new.
@@ -295,6 +295,31 @@ class Place:
         self.assertGreaterEqual(compared, 2 * self.facts("udp")["send"]["sent"])
 
     # f: what may go wrong
+
+    def test_f_files_of_a_recording_are_one_log(self):
+        """Calls of every function and packets, equal to those of a recorder that wrote one file; and what the gathered files say of the clock."""
+        f = self.facts("rotated")
+        shelf = self.out / "rotated/shelf/dut"
+        files = sorted(shelf.glob("rotated-*.kbl"))
+        self.assertEqual([x.name for x in files], f["files"], f["list"]["err"])
+        self.assertGreaterEqual(len(files), 3)
+        one, several = self.out / "rotated/one.kpat", self.out / "rotated/several.kpat"
+        self.assertEqual(look.kpat_json("integrate", str(shelf / "single.kbl"), "-o", str(one), "--force")["warnings"], [])
+        told = look.kpat_json("integrate", *map(str, files[::-1]), "-o", str(several), "--force")
+        self.assertEqual(told["warnings"], [])
+        logs = look.Log(one), look.Log(several)
+        if not self.tracepoints():
+            calls = [{x["name"]: x["calls"] for x in look.kpat_json("functions", str(d), "--limit", "0")["functions"]} for d in (one, several)]
+            self.assertEqual(calls[0], calls[1])
+            self.assertEqual([len(x.packets("udp port 9000")) for x in logs], [len(logs[0].packets("udp port 9000"))] * 2)
+        listed = {r["first_file"] != 0: r for r in json.loads(f["list"]["listed"])[0]["recordings"]}
+        steps = [x["by_ns"] / 1e9 for x in listed[True]["clock"]["steps"]]
+        self.say(f"rotated: {len(files)} files, clock {listed[True]['clock']}")
+        if self.series == "host":
+            self.assertEqual(steps, [])
+        else:
+            self.assertEqual(len(steps), 1)
+            self.assertAlmostEqual(steps[0], 3600, delta=1)
 
     def test_f_killed_log_is_readable(self):
         self.facts("killed")
