@@ -354,3 +354,8 @@ class Collecting(unittest.TestCase):
             if shutil.which("shellcheck"):
                 r = sh("shellcheck", script, ok=False)
                 self.assertEqual(r.returncode, 0, r.stdout)
+
+    def test_soak(self):
+        """The soak, shortened: far end away, recorder killed, disk full."""
+        r = sh(LAB.parent / "bench/soak", "0.6", "--pps", 3000, ok=False, seconds=200, KPAT=self.kpat)
+        self.assertEqual(r.returncode, 0, r.stdout + r.stderr)

@@ -309,7 +309,7 @@ class Place:
         self.assertEqual(told["warnings"], [])
         logs = look.Log(one), look.Log(several)
         if not self.tracepoints():
-            calls = [{x["name"]: x["calls"] for x in look.kpat_json("functions", str(d), "--limit", "0")["functions"]} for d in (one, several)]
+            calls = [{x["function"]: x["calls"] for x in look.kpat_json("functions", str(d), "--limit", "0")["functions"]} for d in (one, several)]
             self.assertEqual(calls[0], calls[1])
             self.assertEqual([len(x.packets("udp port 9000")) for x in logs], [len(logs[0].packets("udp port 9000"))] * 2)
         listed = {r["first_file"] != 0: r for r in json.loads(f["list"]["listed"])[0]["recordings"]}
