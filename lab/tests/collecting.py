@@ -137,6 +137,12 @@ class Collecting(unittest.TestCase):
         self.assertEqual([f.name + ".part" for f in left], [part.name])
         after.stop()
         self.assertIn("left by a recorder that was killed", play.said(after.stderr))
+        shelf = self.dir / "shelf"
+        (shelf / "dev").mkdir(parents=True)
+        shutil.copy(left[0], shelf / "dev")
+        self.assertIn("did not end in order", self.collect("list", shelf).stdout)
+        shutil.copy(self.parts(spool)[-1], shelf / "dev")
+        self.assertEqual([g["kind"] for g in json.loads(self.collect("list", shelf, "--json").stdout)[0]["gaps"]], ["killed"])
         got = self.integrate(left, "killed.kpat")
         self.assertEqual(self.sent(got["log"]), 2000)
 

@@ -70,7 +70,7 @@ impl Span {
     pub(crate) fn of(log: &Log) -> Span {
         let meta = log.meta();
         let began = if meta.part.number > 1 { meta.part.began } else { meta.started };
-        let chunks = || log.chunk_index().iter().filter(|c| c.kind == ChunkKind::Records);
+        let chunks = || log.chunk_index().iter().filter(|c| c.kind != ChunkKind::Json);
         let last = log.anchors().last().copied().unwrap_or(began);
         let to = chunks().map(|c| c.last.0).max().unwrap_or(last.boot.0).max(last.boot.0);
         let counted = chunks().map(|c| u64::from(c.count)).sum();

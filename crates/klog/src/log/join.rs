@@ -75,7 +75,7 @@ impl Log {
 
     /// The last moment that the file tells of.
     fn end(&self) -> BootNs {
-        let chunks = self.chunks.iter().filter(|c| c.count > 0 && c.kind == crate::ChunkKind::Records);
+        let chunks = self.chunks.iter().filter(|c| c.count > 0 && c.kind != crate::ChunkKind::Json);
         let last = chunks.map(|c| c.last).max().unwrap_or_default();
         last.max(self.anchors.last().map_or(last, |a| a.boot))
     }

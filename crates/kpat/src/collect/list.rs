@@ -97,6 +97,13 @@ fn details(d: &Device, out: &Output) -> anyhow::Result<()> {
     for g in &d.gaps {
         lines.push(Line::new().plain(format!("{}: ", d.name)).put(gap_words(g), Style::Warn));
     }
+    if let Some(last) = d.recordings.last().filter(|r| r.end == "open") {
+        let words = format!(
+            "{} UTC: the last recording did not end in order; its recorder was killed, and none came after it",
+            wall(Some(last.to_wall_ns))
+        );
+        lines.push(Line::new().plain(format!("{}: ", d.name)).put(words, Style::Warn));
+    }
     for r in &d.recordings {
         for s in &r.clock.steps {
             let at = r.from_wall_ns + (s.after_boot_ns - r.from_boot_ns);
