@@ -10,13 +10,14 @@ use kpat_analysis::query::{PacketFilter, PacketSort};
 use kpat_analysis::trace::Chosen;
 use kpat_formats::Error;
 use kpat_formats::pcapng::{self, Sources, Written, find_source};
+use kpat_store::SourceFile;
 use small::{PACKETS, Small};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 fn sources(small: &Small, capture: &Path) -> Sources {
-    Sources { capture: Some((capture.to_owned(), 0)), log: Some(small.kbl()), beside: small.dir.0.clone() }
+    Sources { capture: Some((capture.to_owned(), 0)), log: vec![small.kbl()], beside: small.dir.0.clone() }
 }
 
 fn export(small: &Small, chosen: &Chosen, sources: &Sources, name: &str) -> (PathBuf, Written) {
@@ -244,6 +245,12 @@ fn another_file_is_not_taken_for_the_capture() {
     std::fs::rename(small.capture(), &moved).unwrap();
     assert!(matches!(find_source(source, &dir, &[]), Err(Error::SourceMissing { .. })));
     assert_eq!(find_source(source, &dir, std::slice::from_ref(&moved)).unwrap(), moved);
+    // Where it was, as seen from the log.
+    std::fs::create_dir(small.dir.path("caps")).unwrap();
+    let there = small.dir.path("caps").join(&source.name);
+    std::fs::copy(&moved, &there).unwrap();
+    let elsewhere = SourceFile { folder: "../caps".into(), ..source.clone() };
+    assert_eq!(find_source(&elsewhere, &dir, &[]).unwrap(), std::fs::canonicalize(&there).unwrap());
     let mut bytes = std::fs::read(&moved).unwrap();
     bytes[100] ^= 1;
     std::fs::write(small.capture(), bytes).unwrap();

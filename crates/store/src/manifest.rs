@@ -7,7 +7,7 @@ use kpat_model::meta::{Meta, Summary};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE: &str = "manifest.json";
 
@@ -83,6 +83,9 @@ pub struct SourceFile {
     pub bytes: u64,
     /// FNV-1a (64 bit, hexadecimal) of the first 64 KiB: enough to say "this is not the file I was made from".
     pub head_fnv: String,
+    /// Folder of the file, from the integrated log's own; empty: not known, or they have no folder in common but the root.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub folder: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -93,7 +96,8 @@ pub struct TableCount {
 }
 
 impl SourceFile {
-    pub fn describe(role: &str, capture_id: i32, path: &Path) -> Result<SourceFile> {
+    /// `log_dir`: the integrated log's folder, or one beside it.
+    pub fn describe(role: &str, capture_id: i32, path: &Path, log_dir: &Path) -> Result<SourceFile> {
         let mut head = Vec::new();
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
@@ -105,8 +109,25 @@ impl SourceFile {
             name,
             bytes,
             head_fnv: format!("{:016x}", fnv(&head)),
+            folder: path.parent().and_then(|p| between(log_dir, p)).unwrap_or_default(),
         })
     }
+}
+
+/// The way from one folder to another; `None`: only over the root, which would tell where on this machine they are.
+fn between(from: &Path, to: &Path) -> Option<String> {
+    let to = if to.as_os_str().is_empty() { Path::new(".") } else { to };
+    let (from, to) = (from.canonicalize().ok()?, to.canonicalize().ok()?);
+    let parts = |p: &Path| p.components().map(|c| c.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (from, to) = (parts(&from), parts(&to));
+    let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    // The first is the root itself.
+    if common < 2 {
+        return None;
+    }
+    let up = from[common..].iter().map(|_| "..".into());
+    let way: PathBuf = up.chain(to[common..].iter().cloned()).collect();
+    Some(way.to_string_lossy().into_owned())
 }
 
 fn fnv(bytes: &[u8]) -> u64 {
@@ -143,5 +164,24 @@ impl Manifest {
             return Err(Error::TooOld { path, found: manifest.schema, known: SCHEMA_VERSION });
         }
         Ok(manifest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_between_folders() {
+        let top = std::env::temp_dir().join(format!("kpat-between-{}", std::process::id()));
+        for folder in ["a/x.kpat", "a/caps/b", "c"] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+        }
+        let way = |from: &str, to: &str| between(&top.join(from), &top.join(to)).unwrap();
+        assert_eq!(way("a/x.kpat", "a"), "..");
+        assert_eq!(way("a/x.kpat", "a/caps/b"), "../caps/b");
+        assert_eq!(way("a/x.kpat", "c"), "../../c");
+        assert_eq!(between(&top, Path::new("/")), None);
+        fs::remove_dir_all(top).unwrap();
     }
 }

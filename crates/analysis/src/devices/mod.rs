@@ -56,7 +56,7 @@ pub fn integrate_devices(
     let mut devices: Vec<(DeviceLog, Report)> = Vec::new();
     for (files, log) in recordings.iter().zip(opened) {
         for path in files {
-            sources.push(SourceFile::describe("log", -1, path)?);
+            sources.push(SourceFile::describe("log", -1, path, &work.dir)?);
         }
         let path = log.path();
         let taken: Vec<&str> = devices.iter().map(|(d, _)| d.name.as_str()).collect();
@@ -77,7 +77,7 @@ pub fn integrate_devices(
         devices.push((device, report));
     }
     for (i, path) in captures.iter().enumerate() {
-        sources.push(SourceFile::describe("capture", i as i32, path)?);
+        sources.push(SourceFile::describe("capture", i as i32, path, &work.dir)?);
     }
     let folders: Vec<PathBuf> = devices.iter().map(|(d, _)| work.dir.join(&d.folder)).collect();
     let mut writer = TableWriter::<CrossingRow>::create(&work.dir)?;

@@ -66,12 +66,12 @@ pub(super) fn run(
     let dir = &work.dir;
     let mut sources = Vec::new();
     for kbl in kbls {
-        sources.push(SourceFile::describe("log", -1, kbl)?);
+        sources.push(SourceFile::describe("log", -1, kbl, dir)?);
     }
     for (i, path) in captures.iter().enumerate() {
         // Before the long work, so that a wrong name is told at once.
         kpat_capture::Reader::open(path)?;
-        sources.push(SourceFile::describe("capture", i as i32, path)?);
+        sources.push(SourceFile::describe("capture", i as i32, path, dir)?);
     }
     let passed = pass(log, dir, &work.early(), captures.is_empty(), options, progress)?;
     let application = application::pass(log, dir)?;

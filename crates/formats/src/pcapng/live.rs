@@ -77,7 +77,7 @@ impl<'a> Live<'a> {
         for packet in &self.told {
             notes.tell(*packet);
         }
-        let log = sources.log.as_deref().map(Log::open).transpose()?;
+        let log = (!sources.log.is_empty()).then(|| Log::open_parts(&sources.log)).transpose()?;
         let mut kernel = log.as_ref().map(Kernel::new);
         let mut file = PcapngFile {
             store,

@@ -42,8 +42,8 @@ const MAX_PACKETS: usize = 4;
 pub struct Sources {
     /// A capture and its number in the integrated log; `None`: only what the kernel held.
     pub capture: Option<(PathBuf, i32)>,
-    /// The kernel behaviour log; `None`: only the capture.
-    pub log: Option<PathBuf>,
+    /// The kernel behaviour log, all files of it; none: only the capture.
+    pub log: Vec<PathBuf>,
     /// Folder for what must wait; it is gone at the end.
     pub beside: PathBuf,
 }
@@ -68,7 +68,7 @@ pub fn write(
     let mut notes = Notes::gather(store, chosen, &names, &sources.beside, &mut counts, progress)?;
     let capture_id = sources.capture.as_ref().map(|c| c.1);
     let frames = Frames::of(store, capture_id, &mut notes)?;
-    let log = sources.log.as_deref().map(Log::open).transpose()?;
+    let log = (!sources.log.is_empty()).then(|| Log::open_parts(&sources.log)).transpose()?;
     let mut file = PcapngFile {
         store,
         notes,

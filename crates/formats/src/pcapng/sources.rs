@@ -1,5 +1,5 @@
 //! Where the files are that the integrated log was made from. It knows their names, lengths and the checksum of their
-//! first bytes, not their places: they are looked for beside it, and among what the caller names.
+//! first bytes, and where they were as seen from it: they are looked for there, beside it, and among what the caller names.
 
 use crate::{Error, Result};
 use kpat_store::SourceFile;
@@ -14,8 +14,11 @@ pub fn find(source: &SourceFile, log_dir: &Path, given: &[PathBuf]) -> Result<Pa
     // A device's own log may stand within that of several.
     let beside = absolute.ancestors().skip(1).take(2).map(|d| d.join(&source.name));
     let here = PathBuf::from(&source.name);
+    // A name out of the manifest leads only to a file that is the one by its length and beginning.
+    let there = (!source.folder.is_empty()).then(|| absolute.join(&source.folder).join(&source.name));
+    let there = there.and_then(|path| path.canonicalize().ok());
     let mut other = None;
-    for path in given.iter().cloned().chain(beside).chain([here]) {
+    for path in given.iter().cloned().chain(there).chain(beside).chain([here]) {
         if !path.is_file() {
             continue;
         }
@@ -33,7 +36,7 @@ pub fn find(source: &SourceFile, log_dir: &Path, given: &[PathBuf]) -> Result<Pa
 }
 
 fn difference(source: &SourceFile, path: &Path) -> Result<Option<String>> {
-    let found = SourceFile::describe(&source.role, source.capture_id, path)?;
+    let found = SourceFile::describe(&source.role, source.capture_id, path, Path::new(""))?;
     Ok(if found.bytes != source.bytes {
         Some(format!("it has {} bytes, not {}", found.bytes, source.bytes))
     } else if !source.head_fnv.is_empty() && found.head_fnv != source.head_fnv {

@@ -152,14 +152,14 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The kernel behaviour log, unless it is not wanted.
-fn kernel_log(args: &Args, store: &Integrated) -> anyhow::Result<Option<PathBuf>> {
+/// The files of the kernel behaviour log, unless they are not wanted.
+fn kernel_log(args: &Args, store: &Integrated) -> anyhow::Result<Vec<PathBuf>> {
     if args.wire_only {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let Some(source) = store.manifest.sources.iter().find(|s| s.role == "log") else { return Ok(None) };
-    located(find_source(source, &store.dir, &args.capture), "or --wire-only leaves the kernel's packets out")
-        .map(Some)
+    let else_do = "or --wire-only leaves the kernel's packets out";
+    let files = store.manifest.sources.iter().filter(|s| s.role == "log");
+    files.map(|source| located(find_source(source, &store.dir, &args.capture), else_do)).collect()
 }
 
 fn located(found: kpat_formats::Result<PathBuf>, else_do: &str) -> anyhow::Result<PathBuf> {

@@ -244,7 +244,7 @@ impl Recording {
         let store = Store::open(&self.integrated)?;
         let sources = Sources {
             capture: Some((self.capture.clone(), 0)),
-            log: Some(self.kbl.clone()),
+            log: vec![self.kbl.clone()],
             beside: self.integrated.parent().unwrap_or(Path::new(".")).to_owned(),
         };
         let to = if self.has_ended {
