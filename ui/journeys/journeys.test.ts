@@ -12,6 +12,7 @@ import { COMM, MARKUP, World, type Service } from "./world.ts";
 const world = new World();
 let router: Service;
 let recorded: Service;
+let overrun: Service;
 
 before(async () => {
   await world.begin();
@@ -19,6 +20,7 @@ before(async () => {
   const other = world.router("other", 24_000, 2000);
   router = await world.view(log, "--compare", other);
   recorded = await world.view(world.recorded());
+  overrun = await world.view(world.overrun("overrun", "other", "router"));
 });
 after(() => world.end());
 
@@ -28,6 +30,19 @@ const place = (page: Page) => page.evaluate(() => location.hash);
 const go = (page: Page, view: string) => page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: view, exact: true }).click();
 const total = async (page: Page, table = "Packets") => Number(await page.getByRole("grid", { name: table, exact: true }).getAttribute("aria-rowcount")) - 1;
 const filter = (page: Page) => page.getByRole("combobox", { name: "Filter packets" });
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** What axe finds wrong with what is on the screen. */
+async function faults(page: Page): Promise<string[]> {
+  // A script tag is against the page's policy: the check comes in over the debugging connection.
+  await page.evaluate(AXE);
+  return page.evaluate(async () => {
+    const axe = (globalThis as unknown as { axe: { run: (root: Document) => Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }> } }).axe;
+    const found = await axe.run(document);
+    return found.violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 140)} ${n.failureSummary ?? ""}`).join(" | ")}`);
+  });
+}
 
 /** Closes the page; nothing may have been complained of. */
 async function done(page: Page & { complaints: string[] }): Promise<void> {
@@ -116,6 +131,68 @@ describe("packets", () => {
     const times = await rows(page).evaluateAll((all) => all.slice(0, 5).map((r) => r.querySelectorAll("[role=gridcell]")[8]?.textContent ?? ""));
     const values = times.map((t) => parseFloat(t) * (/ms/.test(t) ? 1000 : 1));
     assert.deepEqual(values, [...values].sort((a, b) => b - a));
+    await done(page);
+  });
+
+  test("a frame without a packet says why, and leads to its flow", async () => {
+    const page = await world.open(overrun);
+    const list = page.getByRole("grid", { name: "Packets", exact: true });
+    await rows(page).first().waitFor();
+    await page.getByText(/reading the packets/).waitFor({ state: "detached" });
+    await list.focus();
+    await page.keyboard.press("End");
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.press("ArrowDown");
+    const head = page.getByRole("heading", { name: /^Frame \d+$/ });
+    await head.waitFor();
+    await page.getByText(/after the recording had ended/).waitFor();
+    await page.getByText("IPv4", { exact: true }).first().waitFor();
+    assert.deepEqual(await faults(page), []);
+    const chosen = await place(page);
+    assert.match(chosen, /frame=0\.\d+/);
+    // By its address it is found again, in the list as well.
+    await page.reload();
+    await head.waitFor();
+    await page.locator(".row.current").waitFor();
+    await page.getByRole("button", { name: "Packets between the same two" }).click();
+    await page.waitForFunction(() => /where=ip.addr/.test(decodeURIComponent(location.hash)));
+    await page.getByRole("button", { name: "Close the frame" }).click();
+    await head.waitFor({ state: "detached" });
+    await done(page);
+  });
+
+  test("columns are made wider by mouse and keys, and stay so", async () => {
+    const page = await world.open(router);
+    await rows(page).first().waitFor();
+    const width = async (title: RegExp) => Math.round((await page.getByRole("columnheader", { name: title }).boundingBox())!.width);
+    const grip = (title: string) => page.getByRole("separator", { name: `Width of ${title}`, exact: true });
+    const drag = async (title: string, by: number) => {
+      const box = (await grip(title).boundingBox())!;
+      await page.mouse.move(box.x + 3, box.y + 8);
+      await page.mouse.down();
+      await page.mouse.move(box.x + 3 + by, box.y + 8, { steps: 5 });
+      await page.mouse.up();
+    };
+    const source = await width(/^Source/);
+    await drag("Source", 50);
+    assert.equal(await width(/^Source/), source + 50);
+    assert.equal(await page.locator('[aria-sort="ascending"], [aria-sort="descending"]').count(), 1, "a drag sorts nothing");
+    // Behind the flexible column the left edge is the one that moves.
+    const verdict = await width(/^Verdict/);
+    await drag("Verdict", 20);
+    assert.equal(await width(/^Verdict/), verdict - 20);
+    await page.getByRole("columnheader", { name: /^Destination/ }).getByRole("button").focus();
+    const destination = await width(/^Destination/);
+    await page.keyboard.press("Shift+ArrowRight");
+    await page.keyboard.press("Shift+ArrowRight");
+    assert.equal(await width(/^Destination/), destination + 16);
+    await page.reload();
+    await rows(page).first().waitFor();
+    assert.deepEqual([await width(/^Source/), await width(/^Destination/)], [source + 50, destination + 16]);
+    await grip("Source").dblclick();
+    assert.equal(await width(/^Source/), source);
+    await drag("Source", 3000);
+    assert.ok((await width(/^Info/)) >= 140, "the flexible column keeps its least");
     await done(page);
   });
 
@@ -278,14 +355,11 @@ describe("keys, eyes, colours", () => {
     await done(page);
   });
 
-  const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
   for (const colorScheme of ["light", "dark"] as const)
     test(`no view has a fault that axe finds, ${colorScheme}`, async () => {
       const page = await world.open(router, "", { colorScheme });
       await rows(page).nth(2).click();
       await page.getByRole("grid", { name: "Calls of this packet" }).waitFor();
-      // A script tag is against the page's policy: the check comes in over the debugging connection.
-      await page.evaluate(axe);
       for (const view of [...VIEWS, "Functions, Flame graph", "Functions, Compared with", "Packets, nothing"]) {
         const [title, more] = view.split(", ");
         await go(page, title!);
@@ -296,12 +370,7 @@ describe("keys, eyes, colours", () => {
           await page.getByText("No packet fits this filter").waitFor();
         }
         await page.waitForTimeout(250);
-        const faults = await page.evaluate(async () => {
-          const axe = (globalThis as unknown as { axe: { run: (root: Document) => Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }> } }).axe;
-          const found = await axe.run(document);
-          return found.violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 140)} ${n.failureSummary ?? ""}`).join(" | ")}`);
-        });
-        assert.deepEqual(faults, [], view);
+        assert.deepEqual(await faults(page), [], view);
       }
       await done(page);
     });

@@ -59,6 +59,14 @@ export class World {
     return log;
   }
 
+  /** The log of one router with the capture of another that ran longer: its later frames have no packet. */
+  overrun(name: string, log: string, capture: string): string {
+    const joined = join(this.dir, `${name}.kpat`);
+    const made = (of: string) => join(this.dir, `made-${of}`);
+    execFileSync(KPAT, ["-q", "integrate", join(made(log), "x.kbl"), join(made(capture), "w.pcapng"), "-o", joined], { stdio: "pipe" });
+    return joined;
+  }
+
   /** Two namespaces with a wire between them. */
   private hosts(): [string, string] {
     if (this.namespaces) return this.namespaces;

@@ -29,6 +29,9 @@ pub enum Error {
     /// Whoever asked does not wait any more.
     #[error("abandoned")]
     Abandoned,
+    /// A frame number that the capture does not have.
+    #[error("no frame {number} in capture {capture_id} of this log")]
+    NoSuchFrame { capture_id: i32, number: i64 },
     /// A packet number that the log does not have.
     #[error("no packet {id} in this log (it has {count} packets)")]
     NoSuchPacket { id: i64, count: u64 },

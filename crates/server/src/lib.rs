@@ -28,6 +28,11 @@ pub enum Error {
     /// The port is taken, or the machine gives no socket.
     #[error("cannot listen on 127.0.0.1:{port}: {source}")]
     Listen { port: u16, source: std::io::Error },
+    /// The second log is of several devices: one of them is to be given.
+    #[error(
+        "{path} is a log of several devices, and one log is compared with one: give one of them, as --compare {first}"
+    )]
+    CompareSeveral { path: std::path::PathBuf, first: String },
     #[error("no random numbers for the secret of the address: {0}")]
     Random(std::io::Error),
     #[error("cannot {doing}: {source}")]

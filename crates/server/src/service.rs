@@ -6,6 +6,7 @@ use crate::guard::{self, HEADERS, Token};
 use crate::http::{Connection, Request, Unreadable};
 use crate::open::{Log, Opened};
 use crate::{Error, Result, page};
+use kpat_store::Manifest;
 use serde_json::json;
 use std::cell::RefCell;
 use std::io;
@@ -49,7 +50,14 @@ impl Service {
     /// Opens the log and listens. [`Service::run`] answers.
     pub fn start(start: &Start) -> Result<Arc<Service>> {
         let other = match &start.compare {
-            Some(path) => Some(Arc::new(Log::open(path, None)?)),
+            Some(path) => {
+                let manifest = Manifest::read(path).map_err(kpat_analysis::Error::from)?;
+                if let Some(d) = manifest.devices.first() {
+                    let first = path.join(&d.folder).display().to_string();
+                    return Err(Error::CompareSeveral { path: path.clone(), first });
+                }
+                Some(Arc::new(Log::open(path, None)?))
+            }
             None => None,
         };
         let opened = Arc::new(Opened::open(&start.log, other)?);

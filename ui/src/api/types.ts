@@ -210,6 +210,8 @@ export interface PacketRow {
   id: number | null;
   // First wire frame: its number, with `capture:` before it where there are several captures.
   frame: string | null;
+  // The same for /api/frame.
+  frame_id: string | null;
   t: Ns;
   src: string;
   dst: string;
@@ -231,7 +233,7 @@ export interface PacketRow {
   if_out: string | null;
 }
 
-// /api/packets/at?where=&sort=&desc=&id=   row of a packet in that list
+// /api/packets/at?where=&sort=&desc=&id=|frame=   row of a packet, or of a frame without one, in that list
 export interface PacketAt {
   index: number | null;
 }
@@ -265,6 +267,37 @@ export interface Packet {
   losses: Loss[];
   crossings: Crossing[];
   process: Process | null;
+}
+
+// /api/frame?id=   a frame alone; id as in frame_id
+export interface WireFrame {
+  capture: string;
+  number: number;
+  interface: string;
+  // null: its clock could not be related to the device's.
+  t: Ns | null;
+  bound_ns: Ns | null;
+  wall_ns: Big;
+  len: number;
+  captured: number;
+  proto: string;
+  src: string;
+  dst: string;
+  info: string;
+  layers: Layer[];
+  packets: FramePacket[];
+  // Why it has no packet, a sentence each, most telling first.
+  why: string[];
+  // Filter for what went between the same two.
+  flow: string | null;
+}
+
+export interface FramePacket {
+  id: number;
+  key: string;
+  confidence: number;
+  alternatives: number;
+  side: string;
 }
 
 export interface Layer {

@@ -10,7 +10,8 @@ import type { Info, Overview } from "../api/types.ts";
 import { at, go } from "../base/place.ts";
 import { choice, choose, type Choice } from "../base/theme.ts";
 import { count, many, seen, share, shortSpan } from "../base/units.ts";
-import { PacketPane, shownAt } from "../views/packet/packet.tsx";
+import { PacketPane } from "../views/packet/packet.tsx";
+import { shownAt } from "../views/packet/shown.ts";
 import { FilterBar } from "../widgets/filter.tsx";
 import { Split } from "../widgets/split.tsx";
 import { Empty, Failed } from "../widgets/states.tsx";
@@ -131,7 +132,7 @@ function inField(e: KeyboardEvent): boolean {
 export function Frame(): JSX.Element {
   const wide = useSignal(innerWidth >= BESIDE);
   const help = useSignal(false);
-  const chosen = useComputed(() => at.packet.value !== null);
+  const chosen = useComputed(() => at.packet.value !== null || at.frame.value !== null);
   const view = here();
   const docked = view.docked && chosen.value;
   const info = log.value;
@@ -143,7 +144,7 @@ export function Frame(): JSX.Element {
       if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
       if (e.key === "Escape" && !inField(e)) {
         if (help.peek()) help.value = false;
-        else if (here().docked) go({ packet: null });
+        else if (here().docked) go({ packet: null, frame: null });
         return;
       }
       if (inField(e)) return;

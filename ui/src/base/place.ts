@@ -9,18 +9,21 @@ export interface Place {
   /** The piece of time that was brushed, ns since the log's start. */
   time: [number, number] | null;
   packet: number | null;
+  /** A frame without a packet, as CAPTURE.NUMBER. Either a packet is chosen or a frame. */
+  frame: string | null;
   func: number | null;
   /** Of a log of several devices. */
   device: string | null;
 }
 
-export const START: Place = { view: "", where: "", time: null, packet: null, func: null, device: null };
+export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, device: null };
 
 export function writePlace(p: Place): string {
   const parts: string[] = [];
   if (p.where) parts.push(`where=${encodeURIComponent(p.where)}`);
   if (p.time) parts.push(`time=${Math.round(p.time[0])}-${Math.round(p.time[1])}`);
   if (p.packet !== null) parts.push(`packet=${p.packet}`);
+  if (p.frame !== null) parts.push(`frame=${p.frame}`);
   if (p.func !== null) parts.push(`func=${p.func}`);
   if (p.device !== null) parts.push(`device=${encodeURIComponent(p.device)}`);
   return `#/${p.view}${parts.length ? `?${parts.join("&")}` : ""}`;
@@ -41,6 +44,7 @@ export function readPlace(hash: string): Place {
     where: params.get("where") ?? "",
     time: time && Number(time[1]) < Number(time[2]) ? [Number(time[1]), Number(time[2])] : null,
     packet: whole("packet"),
+    frame: whole("packet") === null && /^\d{1,5}\.\d{1,15}$/.test(params.get("frame") ?? "") ? params.get("frame") : null,
     func: whole("func"),
     device: params.get("device"),
   };
@@ -61,6 +65,7 @@ export const at = {
   where: computed(() => place.value.where),
   time: computed(() => place.value.time),
   packet: computed(() => place.value.packet),
+  frame: computed(() => place.value.frame),
   func: computed(() => place.value.func),
   device: computed(() => place.value.device),
 };
@@ -68,6 +73,8 @@ export const at = {
 /** Go there. `quietly` replaces the entry in the history: for moves too small to come back to. */
 export function go(to: Partial<Place>, quietly = false): void {
   const next = { ...place.value, ...to };
+  if (to.packet !== undefined && to.packet !== null) next.frame = null;
+  else if (to.frame) next.packet = null;
   const hash = writePlace(next);
   if (hash === location.hash) return;
   history[quietly ? "replaceState" : "pushState"](null, "", hash);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TALLEST, lastTop, revealed, rowsAt, scrollFromTop, spread, topFromScroll } from "./rows.ts";
+import { TALLEST, lastTop, revealed, rowsAt, scrollFromTop, spread, topFromScroll, readWidths } from "./rows.ts";
 
 test("short lists scroll pixel by pixel", () => {
   assert.equal(spread(1000, 20), 20_000);
@@ -23,4 +23,11 @@ test("a row is revealed with the least movement", () => {
   assert.equal(revealed(100, 120, 1000, 20, 400), 101);
   assert.equal(revealed(0, 999, 1000, 20, 400), lastTop(1000, 20, 400));
   assert.equal(revealed(0, 3, 4, 20, 400), 0);
+});
+
+test("kept widths of columns", () => {
+  assert.deepEqual(readWidths('{"id":90,"t":"x","src":-4,"dst":1e9}'), { id: 90 });
+  assert.deepEqual(readWidths(null), {});
+  assert.deepEqual(readWidths("[1"), {});
+  assert.deepEqual(readWidths("null"), {});
 });

@@ -47,3 +47,15 @@ export function revealed(top: number, row: number, total: number, rowHeight: num
   const wanted = row < top ? row : row > top + whole - 1 ? row - whole + 1 : top;
   return Math.max(0, Math.min(lastTop(total, rowHeight, view), wanted));
 }
+
+/** Widths of columns as they were kept; what makes no sense is as if it were not there. */
+export function readWidths(kept: string | null): Record<string, number> {
+  try {
+    const said: unknown = JSON.parse(kept ?? "{}");
+    if (typeof said !== "object" || said === null) return {};
+    const sane = Object.entries(said).filter(([, w]) => typeof w === "number" && w >= 20 && w <= 4000);
+    return Object.fromEntries(sane) as Record<string, number>;
+  } catch {
+    return {};
+  }
+}

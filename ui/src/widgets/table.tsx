@@ -3,9 +3,9 @@
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import "./table.css";
-import { revealed, rowsAt, scrollFromTop, spread, topFromScroll } from "../base/rows.ts";
+import { readWidths, revealed, rowsAt, scrollFromTop, spread, topFromScroll } from "../base/rows.ts";
 
 export const ROW = 22;
 
@@ -83,6 +83,58 @@ function useCells(all: unknown): Cells {
   };
 }
 
+/** Pixels that a column keeps, and that the flexible one does. */
+const NARROWEST = 36;
+const FLEXIBLE = 140;
+
+interface Widths {
+  of: (key: string, otherwise: number) => number;
+  /** null: as it was made. */
+  put: (key: string, width: number | null) => void;
+}
+
+/** Widths that the reader gave the columns of the table of this name, kept in this browser. */
+function useWidths(table: string | undefined): Widths {
+  const name = `kpat-columns-${table}`;
+  const given = useSignal<Record<string, number>>(useMemo(() => readWidths(table ? localStorage.getItem(name) : null), [name]));
+  return {
+    of: (key, otherwise) => given.value[key] ?? otherwise,
+    put: (key, width) => {
+      const { [key]: _, ...rest } = given.peek();
+      given.value = width === null ? rest : { ...rest, [key]: width };
+      localStorage.setItem(name, JSON.stringify(given.value));
+    },
+  };
+}
+
+/** The edge of a title that is dragged: the right one, or the left one of what stands behind the flexible column. */
+function Grip(p: { side: "left" | "right"; title: string; width: number; to: (width: number) => void; reset: () => void }): JSX.Element {
+  const from = useRef<{ x: number; width: number } | null>(null);
+  return (
+    <span
+      class={`grip ${p.side}-grip`}
+      role="separator"
+      aria-orientation="vertical"
+      aria-label={`Width of ${p.title}`}
+      aria-valuenow={p.width}
+      aria-valuemin={NARROWEST}
+      title="Drag: width of the column; double click: as it was"
+      onPointerDown={(e) => {
+        e.preventDefault();
+        e.currentTarget.setPointerCapture(e.pointerId);
+        from.current = { x: e.clientX, width: p.width };
+      }}
+      onPointerMove={(e) => {
+        if (!from.current) return;
+        const moved = e.clientX - from.current.x;
+        p.to(from.current.width + (p.side === "left" ? -moved : moved));
+      }}
+      onPointerUp={() => (from.current = null)}
+      onDblClick={p.reset}
+    />
+  );
+}
+
 export function Table<R>(p: TableProps<R>): JSX.Element {
   const old = useLate(p.old ?? false);
   const cells = useCells(p.columns);
@@ -95,7 +147,16 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
   const shownTop = Math.min(top.value, Math.max(0, p.total - view / ROW));
   const window = rowsAt(shownTop, p.total, ROW, view);
   const columns = p.columns.filter((c) => (c.from ?? 0) <= size.value.width);
-  const grid = columns.map((c) => (c.width ? `${c.width}px` : "minmax(140px, 1fr)")).join(" ");
+  const widths = useWidths(p.id);
+  const widthOf = (c: Column<R>) => (c.width === undefined ? undefined : widths.of(c.key, c.width));
+  const grid = columns.map((c) => (c.width ? `${widthOf(c)}px` : `minmax(${FLEXIBLE}px, 1fr)`)).join(" ");
+  /** The flexible column gives what another takes, down to its least. */
+  const resize = (c: Column<R>, to: number) => {
+    const others = columns.reduce((sum, o) => sum + (o === c ? 0 : (widthOf(o) ?? FLEXIBLE)), 0);
+    const most = Math.max(widthOf(c) ?? NARROWEST, size.peek().width - others);
+    widths.put(c.key, Math.round(Math.max(NARROWEST, Math.min(most, to))));
+  };
+  const flexible = columns.findIndex((c) => c.width === undefined);
 
   const moveTo = (next: number) => {
     const el = scroller.current;
@@ -150,10 +211,15 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
     if (!p.total || e.ctrlKey || e.metaKey || e.altKey) return;
     const head = (e.target as HTMLElement).closest(".table-head");
     if (head) {
-      const buttons = [...head.querySelectorAll("button")];
-      const i = buttons.indexOf(e.target as HTMLButtonElement);
-      const beside = e.key === "ArrowLeft" ? buttons[i - 1] : e.key === "ArrowRight" ? buttons[i + 1] : undefined;
-      beside?.focus();
+      const titles = [...head.querySelectorAll<HTMLElement>("[data-title]")];
+      const i = titles.indexOf(e.target as HTMLElement);
+      const step = e.key === "ArrowLeft" ? -1 : e.key === "ArrowRight" ? 1 : 0;
+      const column = columns[i];
+      if (!step || !column) return;
+      e.preventDefault();
+      const width = widthOf(column);
+      if (!e.shiftKey) titles[i + step]?.focus();
+      else if (width !== undefined && p.id) resize(column, width + step * 8);
       return;
     }
     const page = Math.max(1, Math.floor(view / ROW) - 1);
@@ -198,7 +264,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
       tabIndex={0}
     >
       <div class="table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: grid }}>
-        {columns.map((c) => (
+        {columns.map((c, i) => (
           <div
             key={c.key}
             role="columnheader"
@@ -209,6 +275,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
             {c.sortable && p.onSort ? (
               <button
                 type="button"
+                data-title
                 tabIndex={c.key === tabStop ? 0 : -1}
                 onClick={() => p.onSort?.({ key: c.key, desc: p.sort?.key === c.key ? !p.sort.desc : c.align === "right" && c.key !== "t" })}
               >
@@ -218,7 +285,10 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
                 </span>
               </button>
             ) : (
-              c.title
+              <span data-title tabIndex={-1}>{c.title}</span>
+            )}
+            {p.id && c.width !== undefined && (
+              <Grip side={flexible >= 0 && i > flexible ? "left" : "right"} title={c.title} width={widthOf(c) ?? c.width} to={(w) => resize(c, w)} reset={() => widths.put(c.key, null)} />
             )}
           </div>
         ))}

@@ -225,6 +225,11 @@ impl Entry {
     }
 }
 
+/// What distinguishes a frame beyond its addresses, as lists say it.
+pub fn summary_of_frame(f: &FrameRow) -> String {
+    Entry::of_frame(f, 0).info_text()
+}
+
 fn endpoint(addr: Option<IpAddr>, port: Option<u16>) -> String {
     let addr = addr.map(|a| a.to_string());
     crate::protocol::endpoint(addr.as_deref(), port.map(i32::from))

@@ -7,7 +7,7 @@ mod entry;
 mod load;
 mod order;
 
-pub use entry::{Entry, Names, flag};
+pub use entry::{Entry, Names, flag, summary_of_frame};
 pub(crate) use entry::{Facts, mapped};
 pub(crate) use load::facts;
 pub use order::{Column, UnknownColumn};
@@ -48,6 +48,11 @@ impl Catalog {
     /// Place of a packet.
     pub fn place(&self, id: i64) -> Option<usize> {
         self.by_id.binary_search_by_key(&id, |p| p.0).ok().map(|i| self.by_id[i].1 as usize)
+    }
+
+    /// Place of a frame without a packet.
+    pub fn place_of_frame(&self, capture: u16, number: u32) -> Option<usize> {
+        self.entries.iter().position(|e| !e.is_packet() && e.frame == number && e.capture == capture)
     }
 
     /// Places of the rows that fit, in order of time.

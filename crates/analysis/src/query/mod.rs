@@ -12,6 +12,7 @@ mod detail;
 mod flame;
 mod frames;
 mod happened;
+mod lone;
 mod moments;
 mod packets;
 mod residuals;
@@ -25,6 +26,7 @@ pub use conservation::{Conservation, Difference, Fates, OfInterface, Unexplained
 pub use flame::{Flame, FlameNode, Neighbour};
 pub use frames::{FrameFilter, FrameWithPackets, PacketOfFrame, SURE_PERCENT};
 pub use happened::event_kind;
+pub use lone::{FrameDetail, Unmatched};
 pub use moments::Moments;
 pub use residuals::Residuals;
 pub(crate) use store::edit_distance;

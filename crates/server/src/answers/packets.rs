@@ -17,6 +17,8 @@ answers! {
         id: Option<i64>,
         /// First wire frame: its number, with `capture:` before it where there are several captures.
         frame: Option<String>,
+        /// The same for /api/frame.
+        frame_id: Option<String>,
         t: Ns,
         src: String,
         dst: String,
@@ -37,7 +39,7 @@ answers! {
         if_in: Option<String>,
         if_out: Option<String>,
     }
-    /// /api/packets/at?where=&sort=&desc=&id=   row of a packet in that list
+    /// /api/packets/at?where=&sort=&desc=&id=|frame=   row of a packet, or of a frame without one, in that list
     PacketAt {
         index: Option<u64>,
     }
@@ -68,6 +70,35 @@ answers! {
         losses: Vec<Loss>,
         crossings: Vec<Crossing>,
         process: Option<Process>,
+    }
+    /// /api/frame?id=   a frame alone; id as in frame_id
+    WireFrame {
+        capture: String,
+        number: i64,
+        interface: String,
+        /// null: its clock could not be related to the device's.
+        t: Option<Ns>,
+        bound_ns: Option<Ns>,
+        wall_ns: Big,
+        len: i32,
+        captured: i32,
+        proto: String,
+        src: String,
+        dst: String,
+        info: String,
+        layers: Vec<Layer>,
+        packets: Vec<FramePacket>,
+        /// Why it has no packet, a sentence each, most telling first.
+        why: Vec<String>,
+        /// Filter for what went between the same two.
+        flow: Option<String>,
+    }
+    FramePacket {
+        id: i64,
+        key: String,
+        confidence: i32,
+        alternatives: i32,
+        side: String,
     }
     Layer {
         name: String,

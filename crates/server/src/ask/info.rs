@@ -12,12 +12,19 @@ pub fn rows(log: &Log, table: &str) -> u64 {
     log.info.manifest.tables.iter().find(|t| t.table == table).map_or(0, |t| t.rows)
 }
 
+fn known(code: i32) -> Option<LossCause> {
+    LossCause::ALL.into_iter().find(|c| *c as i32 == code)
+}
+
+pub fn cause(code: i32) -> String {
+    known(code).map_or_else(|| format!("cause {code}"), |c| c.name().to_owned())
+}
+
 pub fn losses(log: &Log, rows: &[LossRow]) -> Vec<Loss> {
     let start = log.start_ns();
-    let known = |code: i32| LossCause::ALL.into_iter().find(|c| *c as i32 == code);
     rows.iter()
         .map(|l| Loss {
-            cause: known(l.cause).map_or_else(|| format!("cause {}", l.cause), |c| c.name().to_owned()),
+            cause: cause(l.cause),
             advice: known(l.cause).map_or("", LossCause::advice).to_owned(),
             cpu: l.cpu,
             from: Ns(l.from_ns.saturating_sub(start)),

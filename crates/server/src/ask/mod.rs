@@ -2,6 +2,7 @@
 
 mod events;
 mod filter;
+mod frame;
 mod functions;
 mod info;
 mod packet;
@@ -75,6 +76,13 @@ impl Ask<'_> {
 
     fn needed<T: FromStr>(&self, name: &str) -> Answer<T> {
         self.number(name)?.ok_or_else(|| Failure::words(format!("the question needs {name}=")))
+    }
+
+    /// `frame` as CAPTURE.NUMBER.
+    fn frame(&self) -> Answer<Option<(i32, i64)>> {
+        let Some(text) = self.request.get("frame").filter(|t| !t.is_empty()) else { return Ok(None) };
+        let parts = text.split_once('.').and_then(|(c, n)| Some((c.parse().ok()?, n.parse().ok()?)));
+        parts.map(Some).ok_or_else(|| Failure::words(format!("frame={text} is not CAPTURE.NUMBER")))
     }
 
     /// `from` and `count`.
@@ -177,6 +185,7 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/packets/at" => json(packets::at(ask, progress)),
         "/api/overview" => json(packets::overview(ask, progress)),
         "/api/packet" => json(packet::packet(ask)),
+        "/api/frame" => json(frame::frame(ask)),
         "/api/functions" => json(functions::functions(ask, progress)),
         "/api/function" => json(functions::function(ask, progress)),
         "/api/flame" => json(functions::flame(ask, progress)),

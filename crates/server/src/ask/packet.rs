@@ -79,7 +79,7 @@ fn layers(d: &PacketDetail) -> Vec<Layer> {
     shown(&layers, &matched(&layers, &d.frames), &later)
 }
 
-fn shown(layers: &[Fields], matched: &[&str], later: &[Vec<Fields>]) -> Vec<Layer> {
+pub fn shown(layers: &[Fields], matched: &[&str], later: &[Vec<Fields>]) -> Vec<Layer> {
     let changed = |id: &str, first: &str| {
         let mut values: Vec<&str> = vec![first];
         for f in later.iter().flat_map(|l| l.iter().flat_map(|l| &l.fields)).filter(|f| f.id == id) {

@@ -12,6 +12,7 @@ pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
     PacketRow {
         id: e.is_packet().then_some(e.id),
         frame: names.frame_of(e),
+        frame_id: (e.frame > 0).then(|| format!("{}.{}", e.capture, e.frame)),
         t: Ns(e.first_ns.saturating_sub(names.start_ns)),
         src: e.src_text(),
         dst: e.dst_text(),
@@ -73,11 +74,19 @@ pub fn packets(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Packets> {
 }
 
 pub fn at(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<PacketAt> {
-    let id: i64 = ask.needed("id")?;
     let order = order(ask)?;
+    let frame = ask.frame()?;
+    let id: i64 = if frame.is_some() { -1 } else { ask.needed("id")? };
     let catalog = ask.catalog(progress)?;
     let places = ask.places(&catalog, order, progress)?;
-    let Some(place) = catalog.place(id) else { return Ok(PacketAt { index: None }) };
+    let found = match frame {
+        Some((capture, number)) => match (u16::try_from(capture), u32::try_from(number)) {
+            (Ok(capture), Ok(number)) => catalog.place_of_frame(capture, number),
+            _ => None,
+        },
+        None => catalog.place(id),
+    };
+    let Some(place) = found else { return Ok(PacketAt { index: None }) };
     let place = place as u32;
     let index = if order.0.is_none() {
         places.binary_search(&place).ok()

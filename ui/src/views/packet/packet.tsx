@@ -1,6 +1,6 @@
 // Everything known of one packet: its way in time, its calls, its headers, its frames. Stands alone or beside a list.
 
-import { signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { useQuestion } from "../../api/question.ts";
@@ -12,12 +12,11 @@ import { Split } from "../../widgets/split.tsx";
 import { Answer, Empty } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
 import { Calls } from "./calls.tsx";
+import { FramePane } from "./frame.tsx";
 import { Crossings, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
+import { shownAt } from "./shown.ts";
 import { Timeline, timelineHeight } from "./timeline.tsx";
 import "./packet.css";
-
-/** When the packet on the screen was first seen, for whoever marks it on another axis. */
-export const shownAt = signal<number | null>(null);
 
 function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
   const r = packet.row;
@@ -90,6 +89,8 @@ export function PacketPane({ dock }: { dock: boolean }): JSX.Element {
   const packet = asked.state.value.value;
   // Drawn anew with another packet only, not with each step of the question.
   const body = useMemo(() => packet && <Body packet={packet} dock={dock} />, [packet, dock]);
+  const frame = at.frame.value;
+  if (id === null && frame !== null) return <FramePane id={frame} dock={dock} />;
   if (id === null)
     return (
       <Empty title="No packet is chosen">

@@ -2,13 +2,13 @@
 
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { Packet } from "../../api/types.ts";
+import type { Layer, Packet } from "../../api/types.ts";
 import { go } from "../../base/place.ts";
 import { bytes, many, seen, span } from "../../base/units.ts";
 import { Bound, Name, Share, Span, Sure, phaseLayer } from "../../widgets/marks.tsx";
 import { layGraph } from "./graph.ts";
 
-export function Section(p: { title: string; aside?: string; children: preact.ComponentChildren; open?: boolean }): JSX.Element {
+export function Section(p: { title: string; aside?: string | undefined; children: preact.ComponentChildren; open?: boolean }): JSX.Element {
   return (
     <details class="section" open={p.open ?? true}>
       <summary>
@@ -21,10 +21,15 @@ export function Section(p: { title: string; aside?: string; children: preact.Com
 }
 
 export function Headers({ packet }: { packet: Packet }): JSX.Element {
+  return <Layers title="Headers" aside="✓ equal in a wire frame" layers={packet.layers} none="No header of this packet is in the log." />;
+}
+
+/** Protocol layers as a tree. */
+export function Layers(p: { title: string; aside?: string; layers: Layer[]; none: string }): JSX.Element {
   return (
-    <Section title="Headers" aside="✓ equal in a wire frame">
+    <Section title={p.title} aside={p.aside}>
       <div class="layers">
-        {packet.layers.map((l, i) => (
+        {p.layers.map((l, i) => (
           <details key={i} class="header" open>
             <summary>
               <b>{seen(l.name)}</b> <span class="muted">{seen(l.summary)}</span>
@@ -52,7 +57,7 @@ export function Headers({ packet }: { packet: Packet }): JSX.Element {
             </dl>
           </details>
         ))}
-        {!packet.layers.length && <p class="muted pad">No header of this packet is in the log.</p>}
+        {!p.layers.length && <p class="muted pad">{p.none}</p>}
       </div>
     </Section>
   );

@@ -72,7 +72,7 @@ function useRows(where: string, sort: Sorting): { pages: Pages<PacketRow>; old: 
 
 function List(): JSX.Element {
   const sort = useSignal<Sorting>({ key: "t", desc: false });
-  const packet = at.packet.value;
+  const [packet, frame] = [at.packet.value, at.frame.value];
   const where = asked(at.where.value, at.time.value);
   const { pages, old } = useRows(where, sort.value);
   const current = useSignal<number | null>(null);
@@ -81,15 +81,16 @@ function List(): JSX.Element {
 
   // A packet chosen elsewhere: which row is it?
   useEffect(() => {
-    if (packet === null) return;
-    if (current.peek() !== null && pages.row(current.peek()!)?.id === packet) return;
+    if (packet === null && frame === null) return;
+    const here = current.peek() === null ? undefined : pages.row(current.peek()!);
+    if (here && (packet === null ? here.id === null && here.frame_id === frame : here.id === packet)) return;
     const leaving = new AbortController();
-    void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: packet }, { signal: leaving.signal }).then(
+    void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: packet, frame }, { signal: leaving.signal }).then(
       (found) => (current.value = found.index),
       () => (current.value = null),
     );
     return () => leaving.abort();
-  }, [packet, where, sort.value, pages]);
+  }, [packet, frame, where, sort.value, pages]);
 
   if (pages.error.value) return <Failed error={pages.error.value} again={() => generation.value++} />;
   if (total === null) return <div class="state quiet" role="status"><p class="state-words">Reading the packets …</p></div>;
@@ -104,7 +105,7 @@ function List(): JSX.Element {
   const choose = (i: number, pressed: boolean) => {
     current.value = i;
     const row = pages.row(i);
-    if (row) go({ packet: row.id }, !pressed);
+    if (row) go(row.id === null ? { packet: null, frame: row.frame_id } : { packet: row.id }, !pressed);
   };
   return (
     <Table
@@ -119,8 +120,8 @@ function List(): JSX.Element {
       current={current.value}
       onCurrent={choose}
       onOpen={(i) => {
-        const id = pages.row(i)?.id;
-        if (id !== null && id !== undefined) go({ view: "packet", packet: id });
+        const row = pages.row(i);
+        if (row) go({ view: "packet", ...(row.id === null ? { packet: null, frame: row.frame_id } : { packet: row.id }) });
       }}
       rowClass={(r) => `r-${protocolClass(r.proto)} ${signs(r)[0] ? `s-${signs(r)[0]!.key}` : ""}`}
       old={old}
