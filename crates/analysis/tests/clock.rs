@@ -16,19 +16,6 @@ use kpat_store::tables::*;
 use std::collections::HashMap;
 use world::*;
 
-const FUNCTIONS: &[&str] = &[
-    "napi_gro_receive",
-    "ip_rcv",
-    "ip_forward",
-    "ip_local_deliver",
-    "__dev_queue_xmit",
-    "dev_hard_start_xmit",
-];
-const R0: Mac = [2, 0, 0, 0, 0, 2];
-const R1: Mac = [2, 0, 0, 0, 0, 3];
-const CLIENT: Mac = [2, 0, 0, 0, 0, 1];
-const SERVER: Mac = [2, 0, 0, 0, 0, 4];
-const SEC: i64 = 1_000_000_000;
 const WALL: i64 = 1_700_000_000 * SEC;
 
 struct Case {
@@ -54,8 +41,7 @@ impl Case {
 fn judged(case: &Case) -> Report {
     let dir = Dir::new(&format!("clock-{}", case.name));
     let anchor = ClockAnchor { boot: BootNs(99 * SEC), wall: WallNs(WALL + 99 * SEC), uncertainty_ns: 500 };
-    let mut log =
-        LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
+    let mut log = LogWriter::create(&dir.path("x.kbl"), ROUTER, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
     let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap-in", "tap-out"]);
     cap.as_given = true;
     let mut random = Random(11);

@@ -13,20 +13,6 @@ use kpat_store::TableWriter;
 use kpat_store::tables::LossRow;
 use world::*;
 
-const FUNCTIONS: &[&str] = &[
-    "napi_gro_receive",
-    "ip_rcv",
-    "ip_forward",
-    "ip_local_deliver",
-    "__dev_queue_xmit",
-    "dev_hard_start_xmit",
-    "kfree_skb_reason",
-];
-const R0: Mac = [2, 0, 0, 0, 0, 2];
-const R1: Mac = [2, 0, 0, 0, 0, 3];
-const CLIENT: Mac = [2, 0, 0, 0, 0, 1];
-const SERVER: Mac = [2, 0, 0, 0, 0, 4];
-const SEC: i64 = 1_000_000_000;
 const PACKETS: u64 = 300;
 
 /// 100 forwarded, 100 delivered, 100 dropped, over ten seconds and two CPUs; `take` says what of a packet is left out.
@@ -34,8 +20,7 @@ fn world(name: &str, take: impl Fn(u64) -> Option<&'static str>) -> (Store, Dir)
     let dir = Dir::new(&format!("conservation-{name}"));
     let anchor =
         ClockAnchor { boot: BootNs(99 * SEC), wall: WallNs(1_700_000_099 * SEC), uncertainty_ns: 500 };
-    let mut log =
-        LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
+    let mut log = LogWriter::create(&dir.path("x.kbl"), ROUTER, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
     let (c, s) = ([10, 0, 0, 2], [198, 51, 100, 7]);
     for packet in 1..=PACKETS {
         let at = 100 * SEC + packet as i64 * 30_000_000;

@@ -13,6 +13,22 @@ use std::path::{Path, PathBuf};
 
 pub type Mac = [u8; 6];
 
+/// Functions of a small router's log, and the cards of the router and of those beside it.
+pub const ROUTER: &[&str] = &[
+    "napi_gro_receive",
+    "ip_rcv",
+    "ip_forward",
+    "ip_local_deliver",
+    "__dev_queue_xmit",
+    "dev_hard_start_xmit",
+    "kfree_skb_reason",
+];
+pub const R0: Mac = [2, 0, 0, 0, 0, 2];
+pub const R1: Mac = [2, 0, 0, 0, 0, 3];
+pub const CLIENT: Mac = [2, 0, 0, 0, 0, 1];
+pub const SERVER: Mac = [2, 0, 0, 0, 0, 4];
+pub const SEC: i64 = 1_000_000_000;
+
 /// A folder that goes away.
 pub struct Dir(pub PathBuf);
 
