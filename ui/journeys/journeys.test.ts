@@ -141,8 +141,9 @@ describe("packets", () => {
     await page.getByText(/reading the packets/).waitFor({ state: "detached" });
     await list.focus();
     await page.keyboard.press("End");
+    // What is not read yet cannot be chosen.
+    await page.locator(".row.current:not(.coming)").waitFor();
     await page.keyboard.press("ArrowUp");
-    await page.keyboard.press("ArrowDown");
     const head = page.getByRole("heading", { name: /^Frame \d+$/ });
     await head.waitFor();
     await page.getByText(/after the recording had ended/).waitFor();
