@@ -213,7 +213,7 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 	struct header_offsets h = headers_of(skb, head);
 	u16 mac = h.mac, nh = h.network, th = h.transport;
 	u16 proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
-	u32 start, n, end = kread(skb, end), pid;
+	u32 start, n, end = kread(skb, end);
 	struct skb_shared_info *shinfo;
 	struct kp_footprint *r;
 	u8 ctx = current_context();
@@ -223,7 +223,6 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 	if (!ctl)
 		return 0;
 	locate(skb, &w);
-	pid = current_pid(ctl, current_pid_tgid(), ctx);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
@@ -259,7 +258,7 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 		r->header_len = 0;
 		count_loss(ctl, KP_LOSS_READ_FAULT);
 	}
-	ring_commit(&r->h, KP_FOOTPRINT, sizeof(*r), 0, pid);
+	ring_commit(&r->h, KP_FOOTPRINT, sizeof(*r), 0, 0);
 	return 0;
 }
 

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Applications that know what they did, and the judge of what kpat made of it.
+
+    writes.py recv tcp|udp ADDR PORT            takes everything, says how much in which calls (one JSON object)
+    writes.py send tcp|udp ADDR PORT [ROUNDS]   known sizes at known times, and TCP_INFO before each write
+    writes.py judge KPAT X.kpat SEND.out RECV.out ...   pairs of the above; says what does not agree, exit 1 then
+
+Times are CLOCK_BOOTTIME, kpat's clock. struct tcp_info: include/uapi/linux/tcp.h.
+"""
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+TCP_SIZES = [1, 7, 100, 1448, 1449, 5000, 70000, 300000, 3, 65536, 1000]
+UDP_SIZES = [1, 100, 1472, 1473, 9000]
+TX = {"tcp": (2, 3, 5, 6), "udp": (2, 5, 6)}
+TX_FUNCTIONS = {"tcp": (1, 4), "udp": (1, 3, 4)}
+RX = {"tcp": (8, 9, 10), "udp": (9, 10)}
+RX_FUNCTIONS = {"tcp": (), "udp": (8,)}
+NAMES = ["", "ask", "send", "to-transport", "to-network", "to-device", "to-driver", "from-device", "from-network", "to-socket", "recv"]
+
+
+def now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def family(addr: str) -> int:
+    return socket.AF_INET6 if ":" in addr else socket.AF_INET
+
+
+def tcp_info(s: socket.socket) -> dict:
+    raw = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    v = struct.unpack("=8B24I", raw)
+    u = v[8:]
+    return {"at": now(), "rto_us": u[0], "snd_mss": u[2], "rtt_us": u[15], "snd_ssthresh": u[17], "snd_cwnd": u[18], "total_retrans": u[23]}
+
+
+def recv(proto: str, addr: str, port: int) -> None:
+    s = socket.socket(family(addr), socket.SOCK_STREAM if proto == "tcp" else socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((addr, port))
+    got = []
+    if proto == "tcp":
+        s.listen()
+        s.settimeout(150)
+        s, _ = s.accept()
+        while b := s.recv(10000):
+            got.append(len(b))
+    else:
+        s.settimeout(150)
+        while True:
+            n = len(s.recv(65536))
+            if n == 0:
+                break
+            got.append(n)
+    print(json.dumps({"proto": proto, "port": port, "received": got}), flush=True)
+
+
+def send(proto: str, addr: str, port: int, rounds: int) -> None:
+    s = socket.socket(family(addr), socket.SOCK_STREAM if proto == "tcp" else socket.SOCK_DGRAM)
+    s.connect((addr, port))
+    writes = []
+    for size in (TCP_SIZES if proto == "tcp" else UDP_SIZES) * rounds:
+        time.sleep(0.02)
+        info = tcp_info(s) if proto == "tcp" else {}
+        began = now()
+        s.sendall(b"x" * size)
+        writes.append({"size": size, "began": began, "ended": now(), "info": info})
+    time.sleep(0.1)
+    if proto == "udp":
+        s.send(b"")  # the other side stops
+    own = s.getsockname()[1]
+    s.close()
+    print(json.dumps({"proto": proto, "port": own, "writes": writes}), flush=True)
+
+
+class Judge:
+    def __init__(self, kpat: str, log: str):
+        self.kpat, self.log, self.wrong, self.right = kpat, log, [], 0
+
+    def rows(self, query: str) -> list[dict]:
+        r = subprocess.run([self.kpat, "sql", "--json", self.log, query], stdout=subprocess.PIPE, check=True)
+        return json.loads(r.stdout)
+
+    def check(self, what: str, have, want) -> None:
+        if have == want:
+            self.right += 1
+        else:
+            self.wrong.append(f"{what}: {have}, it was {want}")
+
+    def sums(self, sock: int, crossings: tuple, total: int, what: str) -> None:
+        for c in crossings:
+            r = self.rows(f"select coalesce(sum(size_bytes), 0) as n from app_event where socket_id = {sock} and crossing = {c} and size_bytes > 0")
+            self.check(f"{what}, {NAMES[c]}: bytes", r[0]["n"], total)
+
+    def pair(self, sent: dict, got: dict, functions: bool) -> None:
+        proto = sent["proto"]
+        number = {"tcp": 6, "udp": 17}[proto]
+        one = lambda port: self.rows(f"select socket_id from socket where proto = {number} and local_port = {port} and events > 0")[0]["socket_id"]
+        total = sum(w["size"] for w in sent["writes"])
+        a, b = one(sent["port"]), one(got["port"])
+        self.check(f"{proto}: the receiver read", sum(got["received"]), total)
+        self.sums(a, TX[proto] + (TX_FUNCTIONS[proto] if functions else ()), total, f"{proto} sender")
+        self.sums(b, RX[proto] + (RX_FUNCTIONS[proto] if functions else ()), total, f"{proto} receiver")
+        sends = self.rows(f"select at_ns, size_bytes from app_event where socket_id = {a} and crossing = 2 and size_bytes > 0 order by at_ns")
+        self.check(f"{proto}: sizes of the writes", [s["size_bytes"] for s in sends], [w["size"] for w in sent["writes"]])
+        late = [w["size"] for w, s in zip(sent["writes"], sends) if not w["began"] <= s["at_ns"] <= w["ended"]]
+        self.check(f"{proto}: writes outside of their time", late, [])
+        reads = self.rows(f"select size_bytes from app_event where socket_id = {b} and crossing = 10 and size_bytes > 0 order by at_ns")
+        self.check(f"{proto}: sizes of the reads", [r["size_bytes"] for r in reads], [n for n in got["received"] if n])
+        if proto == "tcp":
+            self.states(a, sent["writes"])
+
+    def states(self, sock: int, writes: list[dict]) -> None:
+        """TCP_INFO just before a write, and kpat's first word of the state after that moment: the write's own segment."""
+        states = self.rows(f"select at_ns, snd_cwnd, snd_ssthresh, mss, srtt_ns, rto_ns, total_retrans from tcp_state where socket_id = {sock} order by at_ns")
+        for w in writes:
+            i = w["info"]
+            s = next(s for s in states if s["at_ns"] >= i["at"])
+            have = [s["snd_cwnd"], s["snd_ssthresh"] or 0x7FFFFFFF, s["mss"], s["srtt_ns"] // 1000, s["total_retrans"]]
+            self.check(f"TCP_INFO before the write of {w['size']}: cwnd, ssthresh, mss, rtt, retransmissions", have,
+                       [i["snd_cwnd"], i["snd_ssthresh"], i["snd_mss"], i["rtt_us"], i["total_retrans"]])
+            if s["rto_ns"] is not None:
+                self.check("its rto", s["rto_ns"] // 1000, i["rto_us"])
+
+
+def judge(kpat: str, log: str, files: list[str]) -> int:
+    j = Judge(kpat, log)
+    seen = {r["crossing"] for r in j.rows("select distinct crossing from app_event")}
+    for sent, got in zip(files[::2], files[1::2]):
+        j.pair(json.load(open(sent)), json.load(open(got)), functions=1 in seen)
+    print("\n".join(j.wrong) or f"{j.right} checks hold, {'functions and tracepoints' if 1 in seen else 'tracepoints alone'}")
+    return 1 if j.wrong else 0
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    if what == "recv":
+        recv(rest[0], rest[1], int(rest[2]))
+    elif what == "send":
+        send(rest[0], rest[1], int(rest[2]), int(rest[3]) if len(rest) > 3 else 3)
+    elif what == "judge":
+        sys.exit(judge(rest[0], rest[1], rest[2:]))
+    else:
+        sys.exit(__doc__)
