@@ -114,7 +114,7 @@ AT("tp_btf/tcp_probe", t8_tcp_probe)
 	th = kread_ptr(skb, data);
 	received(e, skb, th, (kread_word(th + 8) >> 36 & 0xf) * 4);
 	una = tp_read(sk, snd_una);
-	acked = __builtin_bswap32(kread_word(th + 8)) - una;
+	acked = tcp_cb(skb, ack_seq) - una;
 	if (acked && acked < 1 << 30 && CROSSING_MODE(KP_X_ACKED))
 		cross(KP_X_ACKED, e->cookie, bpf_ktime_get_boot_ns(), acked, una);
 	if (TCP_STATE_MODE)
@@ -133,7 +133,7 @@ AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
 		return 0;
 	if (CROSSING_MODE(KP_X_RETRANSMIT))
 		cross(KP_X_RETRANSMIT, e->cookie, bpf_ktime_get_boot_ns(), packed(kread((struct sk_buff *)skb, len), segments_of((struct sk_buff *)skb)),
-		      kread_word((u64)skb + bpf_core_field_offset(struct sk_buff___app, cb)));
+		      tcp_cb(skb, seq));
 	if (TCP_STATE_MODE)
 		say_tcp(sk, e->cookie, 0, 0, KP_X_RETRANSMIT);
 	return 0;

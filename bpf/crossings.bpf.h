@@ -31,6 +31,16 @@ struct sk_buff___app {
 	char cb[48];
 } __core;
 
+/* In the socket's own part of an skb. Acknowledgements that waited for a busy socket are merged here, not in the header. */
+struct tcp_skb_cb {
+	u32 seq;
+	u32 ack_seq;
+} __core;
+
+#define tcp_cb(skb, member)                                                                    \
+	((u32)kread_word((u64)(skb) + bpf_core_field_offset(struct sk_buff___app, cb) +            \
+			 bpf_core_field_offset(struct tcp_skb_cb, member)))
+
 struct arrival {
 	u64 skb; /* key, 0 free */
 	u64 ts;

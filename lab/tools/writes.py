@@ -112,6 +112,8 @@ class Judge:
         reads = self.rows(f"select size_bytes from app_event where socket_id = {b} and crossing = 10 and size_bytes > 0 order by at_ns")
         self.check(f"{proto}: sizes of the reads", [r["size_bytes"] for r in reads], [n for n in got["received"] if n])
         if proto == "tcp":
+            acked = self.rows(f"select sum(size_bytes) as n from app_event where socket_id = {a} and crossing = 12")[0]["n"]
+            self.check("tcp: acknowledged, but for the end of the stream", min(acked, total), max(acked - 1, total))
             self.states(a, sent["writes"])
 
     def states(self, sock: int, writes: list[dict]) -> None:

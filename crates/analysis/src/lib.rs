@@ -5,6 +5,7 @@
 //! the command line and the web page from the tables; [`clock`] relates two clocks by the packets that both saw.
 
 mod abreast;
+pub mod app;
 pub mod catalog;
 pub mod clock;
 pub mod devices;

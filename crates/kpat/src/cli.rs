@@ -117,6 +117,8 @@ commands! {
     Time => time,
     /// The phases of packets through this host, and the functions within each
     Phases => phases,
+    /// What applications asked of the network and what became of it, socket by socket
+    App => app,
     /// List events: drops, retransmissions, state changes
     Events => events,
     /// Write it for other tools: Wireshark, Perfetto, pprof, flame graphs, tables

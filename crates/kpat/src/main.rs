@@ -4,6 +4,7 @@
 //! asked from `kpat-analysis`, `kpat-klog` or `kpat-probe`. One file per command; a command is a struct of arguments and
 //! `run(&Args, &Output) -> anyhow::Result<ExitCode>`, and is listed once, in `cli.rs`.
 
+mod app;
 mod cli;
 mod collect;
 mod crossings;

@@ -1,0 +1,171 @@
+//! What applications asked of the network and what became of it, socket by socket: how much in which sizes and how far
+//! apart at each crossing, how writes became packets and frames, where bytes waited, what held TCP back.
+//!
+//! One pass over the events in order of time. A byte of a stream is known by its place, so whatever crosses next takes from
+//! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
+
+mod spread;
+mod ways;
+
+use crate::error::Result;
+use crate::query::Store;
+use kpat_model::Crossing;
+use kpat_store::tables::*;
+pub use spread::Spread;
+use std::collections::BTreeMap;
+use ways::Ways;
+pub use ways::{Leg, Wait};
+
+/// One crossing of one socket.
+#[derive(Clone, Debug, Default)]
+pub struct Layer {
+    pub events: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    pub bytes: i64,
+    /// Frames, where packets cross.
+    pub segments: u64,
+    pub size_bytes: Spread,
+    /// From one event to the next.
+    pub spacing_ns: Spread,
+    pub first_ns: i64,
+    pub last_ns: i64,
+}
+
+impl Layer {
+    fn add(&mut self, e: &AppEventRow) {
+        if self.events > 0 {
+            self.spacing_ns.add(e.at_ns - self.last_ns, 1);
+        } else {
+            self.first_ns = e.at_ns;
+        }
+        self.events += 1;
+        self.last_ns = e.at_ns;
+        if e.size_bytes < 0 {
+            self.errors += 1;
+            return;
+        }
+        self.bytes += e.size_bytes;
+        self.segments += e.segments.max(0) as u64;
+        self.size_bytes.add(e.size_bytes, 1);
+    }
+}
+
+/// What held a TCP sender back, of the time over which its state is known.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    pub known_ns: i64,
+    /// The application had nothing to send.
+    pub application_ns: i64,
+    pub congestion_window_ns: i64,
+    pub receive_window_ns: i64,
+    pub send_buffer_ns: i64,
+    /// In recovery or loss.
+    pub recovery_ns: i64,
+    pub srtt_ns: Spread,
+    pub snd_cwnd: Spread,
+    /// Segments sent again, as TCP counts them.
+    pub total_retrans: i64,
+}
+
+/// A socket with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    pub socket: SocketRow,
+    pub process: Option<String>,
+    pub layers: BTreeMap<Crossing, Layer>,
+    pub waits: Vec<Wait>,
+    pub limits: Option<Limits>,
+    /// Writes that shared a packet, packets that shared a write: pairs of both.
+    pub writes_in_packets: u64,
+}
+
+impl Traffic {
+    pub fn layer(&self, c: Crossing) -> Layer {
+        self.layers.get(&c).cloned().unwrap_or_default()
+    }
+
+    /// How many writes a packet carries, in the mean; `None`: not known here.
+    pub fn writes_per_packet(&self) -> Option<f64> {
+        let packets = self.layer(Crossing::ToDevice).events;
+        (packets > 0 && self.writes_in_packets > 0).then(|| self.writes_in_packets as f64 / packets as f64)
+    }
+}
+
+#[derive(Default)]
+struct Open {
+    layers: BTreeMap<Crossing, Layer>,
+    ways: Ways,
+    limits: Limits,
+    state: Option<TcpStateRow>,
+}
+
+/// All sockets of a log; `only`: of these alone. Empty: the log has none of applications.
+pub fn traffic(store: &Store, only: &[i64]) -> Result<Vec<Traffic>> {
+    let wanted = |id: i64| only.is_empty() || only.contains(&id);
+    let sockets: Vec<SocketRow> = store.all()?;
+    let mut open: BTreeMap<i64, Open> = BTreeMap::new();
+    let table = store.table::<AppEventRow>()?;
+    table.each((0..table.groups()).collect(), |e: AppEventRow| {
+        let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
+        if let Some(what) = what.filter(|_| wanted(e.socket_id)) {
+            let o = open.entry(e.socket_id).or_default();
+            o.layers.entry(what).or_default().add(&e);
+            o.ways.pass(what, &e);
+        }
+    })?;
+    let states = store.table::<TcpStateRow>()?;
+    states.each((0..states.groups()).collect(), |s: TcpStateRow| {
+        if wanted(s.socket_id) {
+            let o = open.entry(s.socket_id).or_default();
+            o.limits.add(o.state.as_ref(), &s);
+            o.state = Some(s);
+        }
+    })?;
+    let one = |socket: SocketRow| {
+        let o = open.remove(&socket.socket_id).unwrap_or_default();
+        let process = socket.pid.and_then(|p| store.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let (waits, writes_in_packets) = o.ways.finish();
+        let limits = o.state.is_some().then_some(o.limits);
+        Traffic { socket, process, layers: o.layers, waits, limits, writes_in_packets }
+    };
+    Ok(sockets.into_iter().filter(|s| wanted(s.socket_id)).map(one).collect())
+}
+
+/// Events that did not fit into the recorder's rings.
+pub fn lost(store: &Store) -> Result<u64> {
+    Ok(store.all::<GapRow>()?.iter().map(|g| g.lost.max(0) as u64).sum())
+}
+
+/// TCP's state is said at least this often while the socket is in use: a longer silence is of the application.
+const HEARTBEAT_NS: i64 = 1_000_000_000;
+
+/// `enum tcp_chrono` of include/linux/tcp.h.
+const RWND_LIMITED: i32 = 2;
+const SNDBUF_LIMITED: i32 = 3;
+/// TCP_CA_Recovery of include/uapi/linux/tcp.h; behind it comes Loss.
+const RECOVERY: i32 = 3;
+
+impl Limits {
+    fn add(&mut self, before: Option<&TcpStateRow>, now: &TcpStateRow) {
+        self.total_retrans = now.total_retrans;
+        if now.srtt_ns > 0 {
+            self.srtt_ns.add(now.srtt_ns, 1);
+        }
+        self.snd_cwnd.add(now.snd_cwnd, 1);
+        let Some(b) = before else { return };
+        let gone = (now.at_ns - b.at_ns).max(0);
+        self.known_ns += gone;
+        let silent = gone > HEARTBEAT_NS;
+        match b.busy {
+            _ if silent || b.app_limited != 0 => self.application_ns += gone,
+            RWND_LIMITED => self.receive_window_ns += gone,
+            SNDBUF_LIMITED => self.send_buffer_ns += gone,
+            _ if b.cwnd_limited != 0 => self.congestion_window_ns += gone,
+            _ => {}
+        }
+        if b.ca_state >= RECOVERY {
+            self.recovery_ns += gone;
+        }
+    }
+}
