@@ -164,9 +164,15 @@ class Collecting(unittest.TestCase):
         ask = lambda: urllib.request.urlopen(url, timeout=5).read().decode()
         wait_for(lambda: "kpat_records_total 0\n" not in ask(), 20, "a second")
         status = lambda: json.loads(sh(self.kpat, "ctl", "status", "--json", "--pid", p.p.pid).stdout)
-        # The page is up to a second old.
-        wait_for(lambda: f"kpat_records_total {status()['records']}\n" in ask(), 20, "the same number on both")
-        page, status = ask(), status()
+        asked = {}
+
+        def agree():
+            # The page is up to a second old, and the namespace may speak by itself between the two.
+            asked.update(page=ask(), status=status())
+            return f"kpat_records_total {asked['status']['records']}\n" in asked["page"]
+
+        wait_for(agree, 20, "the same number on both")
+        page, status = asked["page"], asked["status"]
         row = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\})? (-?[0-9.e+]+)$')
         values, declared = {}, set()
         for line in page.splitlines():
