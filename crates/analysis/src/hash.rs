@@ -77,6 +77,13 @@ impl Numbers {
         self.bits[word] |= 1 << (n % 64);
     }
 
+    /// Takes all of those, too.
+    pub fn unite(&mut self, others: &Numbers) {
+        self.bits.resize(self.bits.len().max(others.bits.len()), 0);
+        self.bits.iter_mut().zip(&others.bits).for_each(|(mine, others)| *mine |= others);
+        self.far.extend(&others.far);
+    }
+
     pub fn contains(&self, n: i64) -> bool {
         match usize::try_from(n).ok().filter(|_| n < FAR) {
             Some(near) => self.bits.get(near / 64).is_some_and(|w| w >> (near % 64) & 1 == 1),
@@ -101,6 +108,11 @@ mod tests {
         let inside = [0, 1, 63, 64, 4_095, FAR - 1, FAR, i64::MAX, -1, i64::MIN];
         set.extend(inside);
         assert!(inside.iter().all(|n| set.contains(*n)));
+        let mut other = Numbers::default();
+        other.extend([7, 100_000, FAR + 5]);
+        other.unite(&set);
+        assert!(inside.iter().chain(&[7, 100_000, FAR + 5]).all(|n| other.contains(*n)));
+        assert!(!other.contains(2) && !set.contains(7));
         assert!([2, 62, 65, 4_096, FAR - 2, FAR + 1, i64::MAX - 1, -2].iter().all(|n| !set.contains(*n)));
     }
 }

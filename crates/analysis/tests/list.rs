@@ -103,6 +103,13 @@ fn the_list_says_what_the_tables_say() {
         assert_eq!(few.total as usize, ids.len(), "{text}");
     }
     assert_eq!(chosen(&store, &catalog, "func ip_forward").len() as u64, PACKETS / 2);
+
+    // What functions touched may be kept in memory: the answers stay.
+    let by_function = ["func ip_forward", "func in {udp_rcv, ip_forward}", "func *", "func ip_*"];
+    let read = by_function.map(|text| chosen(&store, &catalog, text));
+    assert!(matches!(store.keep_touching(&mut |_, _| false), Err(Error::Abandoned)));
+    store.keep_touching(&mut |_, _| true).unwrap();
+    assert_eq!(by_function.map(|text| chosen(&store, &catalog, text)), read);
     assert_eq!(chosen(&store, &catalog, "retransmission").len() as u64, PACKETS / 14);
 
     // Orders are orders, and equals stay in order of time.

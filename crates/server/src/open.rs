@@ -10,7 +10,8 @@ use kpat_analysis::time::Comparison;
 use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Logs of so many calls at most are cut into phases before anybody asks: some ten seconds of one CPU.
 const CUT_AHEAD: u64 = 20_000_000;
@@ -147,6 +148,8 @@ impl Log {
             let _ = log.residuals();
             let calls = log.info.manifest.tables.iter().find(|t| t.table == "call").map_or(0, |t| t.rows);
             if ahead && calls <= CUT_AHEAD {
+                // If it fails, filters by function read the calls.
+                let _ = log.store.keep_touching(&mut |_, _| !log.stop.load(Ordering::Relaxed));
                 log.cut_all();
             }
         };
@@ -236,16 +239,22 @@ fn step_back() {
     }
 }
 
+/// Between two times that one who waits for another's answer is asked whether it still does.
+const STILL: Duration = Duration::from_millis(50);
+
 /// The last few answers to one kind of question.
 pub struct Kept<K, V> {
     most: usize,
     /// Last used last.
     answers: Mutex<Vec<(K, Arc<V>)>>,
+    /// Questions whose answer is being made and waited for.
+    making: Mutex<Vec<K>>,
+    made: Condvar,
 }
 
 impl<K: PartialEq, V> Kept<K, V> {
     fn new(most: usize) -> Kept<K, V> {
-        Kept { most, answers: Mutex::default() }
+        Kept { most, answers: Mutex::default(), making: Mutex::default(), made: Condvar::new() }
     }
 
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
@@ -271,6 +280,50 @@ impl<K: PartialEq, V> Kept<K, V> {
         answers.push((key, Arc::clone(&value)));
         Ok(value)
     }
+
+    /// The kept answer, or a new one. Of those that ask the same at once one works and the others wait, as long as `still` says;
+    /// when it fails, the next one tries. Both are given `with`.
+    pub fn get_or_once<C: ?Sized, E>(
+        &self,
+        key: K,
+        with: &mut C,
+        still: impl Fn(&mut C) -> Result<(), E>,
+        make: impl FnOnce(&mut C) -> Result<V, E>,
+    ) -> Result<Arc<V>, E>
+    where
+        K: Clone,
+    {
+        let mut making = self.making();
+        while making.contains(&key) {
+            drop(self.made.wait_timeout(making, STILL).unwrap_or_else(PoisonError::into_inner));
+            still(with)?;
+            making = self.making();
+        }
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
+        }
+        making.push(key.clone());
+        drop(making);
+        let _made = Made { kept: self, key: &key };
+        self.get_or(key.clone(), || make(with))
+    }
+
+    fn making(&self) -> MutexGuard<'_, Vec<K>> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the waiting for an answer, whatever became of it.
+struct Made<'a, K: PartialEq, V> {
+    kept: &'a Kept<K, V>,
+    key: &'a K,
+}
+
+impl<K: PartialEq, V> Drop for Made<'_, K, V> {
+    fn drop(&mut self) {
+        self.kept.making.lock().unwrap_or_else(PoisonError::into_inner).retain(|k| k != self.key);
+        self.kept.made.notify_all();
+    }
 }
 
 #[cfg(test)]
@@ -285,5 +338,43 @@ mod tests {
         }
         assert_eq!([1, 2, 3].map(|k| kept.get(&k).map(|v| *v)), [Some(10), None, Some(30)]);
         assert_eq!(kept.get_or(9, || Err("no")), Err("no"));
+    }
+
+    #[test]
+    fn one_works_and_those_that_ask_meanwhile_wait() {
+        let kept: Kept<u8, u8> = Kept::new(2);
+        let worked = std::sync::atomic::AtomicU32::new(0);
+        let ask = |key, good: bool| {
+            kept.get_or_once(
+                key,
+                &mut (),
+                |()| Ok(()),
+                |()| {
+                    worked.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(100));
+                    if good { Ok(key) } else { Err(()) }
+                },
+            )
+        };
+        std::thread::scope(|s| {
+            let all: Vec<_> = (0..4).map(|_| s.spawn(|| ask(1, true))).collect();
+            assert!(all.into_iter().all(|a| *a.join().unwrap().unwrap() == 1));
+        });
+        assert_eq!(worked.swap(0, Ordering::Relaxed), 1);
+        // Each of those who wait for one that fails tries for itself.
+        std::thread::scope(|s| {
+            let all = [s.spawn(|| ask(2, false)), s.spawn(|| ask(2, false))];
+            assert!(all.into_iter().all(|a| a.join().unwrap().is_err()));
+        });
+        assert_eq!(worked.load(Ordering::Relaxed), 2);
+        // One who no longer wants it goes at once.
+        std::thread::scope(|s| {
+            let one = s.spawn(|| ask(3, true));
+            while kept.making.lock().unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            assert_eq!(kept.get_or_once(3, &mut (), |()| Err(()), |()| Ok(4)), Err(()));
+            assert_eq!(*one.join().unwrap().unwrap(), 3);
+        });
     }
 }

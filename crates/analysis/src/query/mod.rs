@@ -18,6 +18,7 @@ mod packets;
 mod residuals;
 mod store;
 mod touched;
+mod touching;
 mod tree;
 mod types;
 

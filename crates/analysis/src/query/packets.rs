@@ -4,12 +4,10 @@
 use super::choice::Choice;
 use super::store::{Store, Top};
 use super::types::*;
-use crate::abreast::abreast;
 use crate::error::Result;
-use crate::hash::{Numbers, Set};
+use kpat_store::TableFile;
 use kpat_store::tables::*;
-use kpat_store::{NULL, TableFile};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Rows fetched at a time for an order that the table does not have: first few, so that there is something to show.
 const BLOCKS: [usize; 2] = [1 << 10, 1 << 17];
@@ -222,60 +220,6 @@ impl Store {
             || has(verdict::name(p.verdict))
             || p.drop_reason.and_then(|r| self.drop_reason(r)).is_some_and(has)
             || p.pid.and_then(|pid| self.process(pid, p.last_ns)).is_some_and(|q| has(&q.comm))
-    }
-
-    /// Packets that some function whose name fits touched. `progress` is told row groups of calls.
-    ///
-    /// Errors: [`crate::Error::Abandoned`].
-    pub(crate) fn packets_of_functions(
-        &self,
-        fits: &dyn Fn(&str) -> bool,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Numbers> {
-        let wanted: Vec<bool> = self.functions.iter().map(|f| !f.name.is_empty() && fits(&f.name)).collect();
-        let ids: Vec<i64> = (0..wanted.len()).filter(|&i| wanted[i]).map(|i| i as i64).collect();
-        let mut out = Numbers::default();
-        let (Some(&low), Some(&high)) = (ids.first(), ids.last()) else { return Ok(out) };
-        let calls = self.table::<CallRow>()?;
-        let members = self.table::<CallMemberRow>()?;
-        let mut lists: Set<i64> = Set::default();
-        let index = self.table::<CallIndexRow>()?;
-        let mut in_groups: BTreeSet<usize> = BTreeSet::new();
-        index.each(index.groups_where("func_id", &(low..=high)), |i: CallIndexRow| {
-            if wanted.get(i.func_id as usize).copied().unwrap_or(false) {
-                in_groups.insert(i.row_group as usize);
-            }
-        })?;
-        let groups: Vec<usize> = in_groups.into_iter().filter(|g| *g < calls.groups()).collect();
-        let touched = |group: &usize, _: &dyn Fn() -> bool| {
-            let funcs = calls.ints(*group, "func_id")?;
-            let fits = |f: i64| wanted.get(f as usize).copied().unwrap_or(false);
-            let packets = calls.ints(*group, "packet_id")?;
-            let hits = packets.iter().zip(&funcs).filter(|(p, f)| **p != NULL && fits(**f));
-            let mut packets: Vec<i64> = hits.map(|(p, _)| *p).collect();
-            packets.dedup();
-            let mut of_lists = Vec::new();
-            if members.rows() > 0 {
-                let ids = calls.ints(*group, "call_id")?;
-                let flags = calls.ints(*group, "flags")?;
-                let list = i64::from(call_flag::LIST);
-                let hits = (0..ids.len()).filter(|&i| flags[i] & list != 0 && fits(funcs[i]));
-                of_lists.extend(hits.map(|i| ids[i]));
-            }
-            Ok((packets, of_lists))
-        };
-        abreast(&groups, progress, &touched, &mut |(packets, of_lists)| {
-            out.extend(packets);
-            lists.extend(of_lists);
-        })?;
-        if !lists.is_empty() {
-            for group in 0..members.groups() {
-                let ids = members.ints(group, "call_id")?;
-                let packets = members.ints(group, "packet_id")?;
-                out.extend(packets.iter().zip(&ids).filter(|(_, id)| lists.contains(id)).map(|(p, _)| *p));
-            }
-        }
-        Ok(out)
     }
 }
 

@@ -1,5 +1,6 @@
 //! An open integrated log: lists of packets, functions and events.
 
+use super::touching::Touching;
 use super::types::*;
 use crate::error::{Error, Result};
 use crate::roles::Roles;
@@ -8,7 +9,7 @@ use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// An integrated log, open for questions. Tables are opened when a question needs them.
 pub struct Store {
@@ -23,6 +24,7 @@ pub struct Store {
     pub(crate) clocks: Vec<ClockRow>,
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
+    pub(super) touching: OnceLock<Touching>,
 }
 
 impl Store {
@@ -38,6 +40,7 @@ impl Store {
             processes: HashMap::new(),
             clocks: Vec::new(),
             open: Mutex::default(),
+            touching: OnceLock::new(),
         };
         for f in store.all::<FunctionRow>()? {
             let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;

@@ -47,7 +47,8 @@ impl From<kpat_analysis::Error> for Failure {
 pub type Answer<T> = Result<T, Failure>;
 
 /// Told what is done, and how much of how much; false: nobody waits.
-pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64) -> bool;
+pub type Progress<'a> = &'a mut Step<'a>;
+pub type Step<'a> = dyn FnMut(&str, u64, u64) -> bool + 'a;
 
 /// A question to one log.
 pub struct Ask<'a> {
@@ -128,11 +129,15 @@ impl Ask<'_> {
         if let Some(found) = self.log.orders.get(&key) {
             return Ok(found);
         }
-        let in_time = self.log.orders.get_or((text, None, false), || self.fitting(catalog, progress))?;
+        // A page asks for several stretches of a list, and for its density, at once.
+        let still = |words| move |p: &mut Step<'_>| if p(words, 0, 1) { Ok(()) } else { Err(Failure::Left) };
+        let fitting = |p: &mut Step<'_>| self.fitting(catalog, p);
+        let orders = &self.log.orders;
+        let in_time = orders.get_or_once((text, None, false), progress, still("filtering"), fitting)?;
         if order == (None, false) {
             return Ok(in_time);
         }
-        self.log.orders.get_or(key, || {
+        orders.get_or_once(key, progress, still("sorting"), |_| {
             let mut places = in_time.as_ref().clone();
             catalog.sort(&mut places, order.0.unwrap_or(Column::Time), order.1);
             Ok(places)
