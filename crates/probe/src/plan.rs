@@ -205,32 +205,32 @@ pub struct Tracepoint {
 /// and cost as much.
 const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
 
-/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
-pub fn tracepoints(build: Build, points: Option<&Selection>) -> Vec<Tracepoint> {
+/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism. The scheduler's
+/// cost something at every switch of every task, so they may be left out.
+pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
     object::tracepoint_programs(build, Side::Packets)
         .into_iter()
         .filter_map(|(program, name)| {
             let (mut func, mut switch) = (None, None);
+            let full = tracepoint_name(&name);
+            let named =
+                |globs: &[String]| globs.iter().any(|g| profile::glob(g, &full) || profile::glob(g, &name));
             if program.starts_with("point_") {
-                let full = tracepoint_name(&name);
-                let wanted = |s: &Selection| {
-                    let named = |globs: &[String]| {
-                        globs.iter().any(|g| profile::glob(g, &full) || profile::glob(g, &name))
-                    };
-                    let by_profile = match s.profile.as_str() {
-                        "none" => false,
-                        "all" => true,
-                        _ => !TWINS.contains(&name.as_str()),
-                    };
-                    !named(&s.remove) && (by_profile || named(&s.add))
+                let by_profile = match selection.profile.as_str() {
+                    "none" => false,
+                    "all" => true,
+                    _ => !TWINS.contains(&name.as_str()),
                 };
-                if !points.is_some_and(wanted) {
+                if !points || named(&selection.remove) || !(by_profile || named(&selection.add)) {
                     return None;
                 }
                 let f = MAX_FUNCS - 1 - number(&program)?;
                 (func, switch) = (Some(f as u16), Some(f));
             } else if program.starts_with("event_") {
+                if full.starts_with("sched:") && named(&selection.remove) {
+                    return None;
+                }
                 switch = Some(MAX_FUNCS - 65 - number(&program)?);
             }
             Some(Tracepoint { program, name, fixed: Fixed::Raw, func, switch })
@@ -326,6 +326,7 @@ fn tracepoint_group(name: &str) -> &'static str {
         "consume_skb" | "kfree_skb" | "skb_copy_datagram_iovec" => "skb",
         n if n.starts_with("qdisc_") => "qdisc",
         n if n.starts_with("tcp_") => "tcp",
+        n if n.starts_with("sched_") => "sched",
         _ => "net",
     }
 }
@@ -492,4 +493,31 @@ pub fn attach(
         d.left_out.push((name, reason));
     }
     Ok(attached)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(remove: &[&str], points: bool) -> Vec<String> {
+        let remove = remove.iter().map(|g| (*g).to_owned()).collect();
+        let selection = Selection { profile: "path".into(), add: Vec::new(), remove };
+        tracepoints(Build::ALL[0], &selection, points).into_iter().map(|t| t.name).collect()
+    }
+
+    #[test]
+    fn points_and_the_schedulers_may_be_left_out_and_nothing_else() {
+        for points in [true, false] {
+            let all = names(&[], points);
+            assert!(all.contains(&"sched_switch".into()) && all.contains(&"sched_process_exit".into()));
+            assert_eq!(all.contains(&"net_dev_queue".into()), points);
+            let without = names(&["sched:*", "net:net_dev_queue"], points);
+            let gone: Vec<&String> = all.iter().filter(|n| !without.contains(n)).collect();
+            let expected = ["net_dev_queue", "sched_switch", "sched_wakeup"];
+            let expected: Vec<&str> =
+                expected.into_iter().filter(|n| points || n.starts_with("sched")).collect();
+            assert_eq!(gone.len(), expected.len(), "{gone:?}");
+            assert!(expected.iter().all(|n| gone.iter().any(|g| g == n)));
+        }
+    }
 }

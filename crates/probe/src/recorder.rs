@@ -126,8 +126,8 @@ impl Recorder {
             }
             Side::Packets => {
                 let decision = plan::decide(options.mechanism, &options.selection)?;
-                let points = (decision.mechanism == Mechanism::Tracepoint).then_some(&options.selection);
-                let tracepoints = plan::tracepoints(decision.build, points);
+                let points = decision.mechanism == Mechanism::Tracepoint;
+                let tracepoints = plan::tracepoints(decision.build, &options.selection, points);
                 (decision, tracepoints, Vec::new())
             }
         };

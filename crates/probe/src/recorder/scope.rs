@@ -77,7 +77,8 @@ pub(super) fn describe(
             .collect(),
         hz: kernel::config().get("HZ").and_then(|v| v.parse().ok()).unwrap_or(0),
         drop_reasons: d.drop_reasons.clone(),
-        pauses: !d.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch"),
+        pauses: tracepoints.iter().any(|t| t.name == "sched_switch")
+            && !d.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch"),
         started,
         part,
     }
