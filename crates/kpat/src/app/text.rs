@@ -1,108 +1,16 @@
-//! `kpat app`: what applications asked of the network and what became of it, from a recording with `--profile app`.
+//! Sockets as tables of text.
 
-use crate::open::{self, Integrated};
-use crate::output::{Output, usage};
+use super::names::{ends, held_by, protocol};
+use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
-use kpat_analysis::app::{self, Limits, Spread, Traffic};
+use kpat_analysis::app::{Limits, Spread, Traffic};
 use kpat_model::Crossing;
-use serde_json::{Value, json};
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-#[derive(clap::Args)]
-pub struct Args {
-    /// The integrated log
-    #[arg(value_name = "X.kpat")]
-    log: PathBuf,
-    #[command(flatten)]
-    device: open::Device,
-    /// All that is known of this socket (its number is what `ss -e` shows as sk:, in decimal)
-    #[arg(long, short, value_name = "ID")]
-    socket: Option<i64>,
-    /// Show at most so many sockets, those with the most bytes first; 0: all
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
-    limit: usize,
-}
-
-pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let log = open::integrated(&args.log, &args.device)?;
-    let only: Vec<i64> = args.socket.into_iter().collect();
-    let mut all = app::traffic(&log, &only)?;
-    if all.is_empty() {
-        return Err(usage(match args.socket {
-            Some(id) => format!("the log has no socket {id}; `kpat app` without --socket lists them"),
-            None => "this log has no application traffic; record it with `kpat record --profile app`".into(),
-        }));
-    }
-    all.sort_by_key(|t| std::cmp::Reverse(t.socket.sent_bytes + t.socket.received_bytes));
-    let total = all.len();
-    if args.limit > 0 {
-        all.truncate(args.limit);
-    }
-    if out.json {
-        let sockets: Vec<Value> = all.iter().map(|t| as_json(&log, t)).collect();
-        out.value(&json!({"start_boot_ns": log.start_ns(), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets}))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    match (args.socket, &all[..]) {
-        (Some(_), [one]) => detail(one, out)?,
-        _ => list(&all, out)?,
-    }
-    let lost = app::lost(&log)?;
-    if lost > 0 {
-        out.say(&format!(
-            "{} events are missing in this log; sums are too small by what they held",
-            count(lost)
-        ));
-    }
-    if all.len() < total {
-        out.say(&format!("{} of {total} sockets shown; --limit 0 shows all", all.len()));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn protocol(proto: i32) -> String {
-    match proto {
-        6 => "TCP".into(),
-        17 => "UDP".into(),
-        1 | 58 => "ping".into(),
-        other => format!("proto {other}"),
-    }
-}
-
-fn end(addr: Option<&String>, port: i32) -> String {
-    let addr = addr.map_or("*", String::as_str);
-    let shown =
-        if addr.contains(':') && !addr.starts_with("h:") { format!("[{addr}]") } else { addr.to_owned() };
-    if port == 0 { shown } else { format!("{shown}:{port}") }
-}
-
-fn ends(t: &Traffic) -> String {
-    let s = &t.socket;
-    let (own, far) = (end(s.local_addr.as_ref(), s.local_port), end(s.peer_addr.as_ref(), s.peer_port));
-    if s.peer_port == 0 { own } else { format!("{own} > {far}") }
-}
-
-/// The greatest share of the known time, and of what.
-fn held_by(l: &Limits) -> Option<(&'static str, f64)> {
-    let share = |ns: i64| ns as f64 / l.known_ns.max(1) as f64;
-    [
-        ("application", l.application_ns),
-        ("congestion window", l.congestion_window_ns),
-        ("receive window", l.receive_window_ns),
-        ("send buffer", l.send_buffer_ns),
-    ]
-    .into_iter()
-    .map(|(name, ns)| (name, share(ns)))
-    .filter(|(_, s)| *s > 0.0)
-    .max_by(|a, b| a.1.total_cmp(&b.1))
-}
 
 fn mean(s: &Spread) -> String {
     s.mean().map(|m| bytes(m.round() as u64)).unwrap_or_default()
 }
 
-fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
+pub fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         Column::right("socket", 0),
         Column::left("process", 1, 8),
@@ -150,7 +58,7 @@ fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn detail(t: &Traffic, out: &Output) -> anyhow::Result<()> {
+pub fn detail(t: &Traffic, out: &Output) -> anyhow::Result<()> {
     let s = &t.socket;
     let mut facts = Pairs::new();
     let version = if s.version == 6 { "IPv6" } else { "IPv4" };
@@ -272,41 +180,4 @@ fn limits(l: &Limits, out: &Output) -> anyhow::Result<()> {
     }
     facts.add("window", format!("{} to {} segments", l.snd_cwnd.min, l.snd_cwnd.max));
     out.lines(&facts.render(out.width))
-}
-
-fn spread(s: &Spread) -> Value {
-    json!({
-        "count": s.count, "min": s.min, "max": s.max, "mean": s.mean(),
-        "median_below": s.quantile(0.5), "p99_below": s.quantile(0.99), "by_power_of_two": s.classes,
-    })
-}
-
-fn as_json(log: &Integrated, t: &Traffic) -> Value {
-    let s = &t.socket;
-    let layers: serde_json::Map<String, Value> = t
-        .layers
-        .iter()
-        .map(|(c, l)| {
-            let v = json!({
-                "events": l.events, "errors": l.errors, "bytes": l.bytes, "frames": l.segments,
-                "size_bytes": spread(&l.size_bytes), "spacing_ns": spread(&l.spacing_ns),
-                "first_ns": l.first_ns - log.start_ns(), "last_ns": l.last_ns - log.start_ns(),
-            });
-            (c.name().to_owned(), v)
-        })
-        .collect();
-    json!({
-        "socket_id": s.socket_id, "proto": s.proto, "version": s.version, "process": t.process, "pid": s.pid,
-        "netns": s.netns, "cgroup": s.cgroup, "congestion": s.congestion,
-        "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr, "peer_port": s.peer_port,
-        "sent_bytes": s.sent_bytes, "received_bytes": s.received_bytes,
-        "crossings": layers,
-        "writes_per_packet": t.writes_per_packet(),
-        "waits": t.waits.iter().map(|w| json!({"leg": w.leg.name(), "ns": spread(&w.ns)})).collect::<Vec<_>>(),
-        "tcp": t.limits.as_ref().map(|l| json!({
-            "known_ns": l.known_ns, "application_ns": l.application_ns, "congestion_window_ns": l.congestion_window_ns,
-            "receive_window_ns": l.receive_window_ns, "send_buffer_ns": l.send_buffer_ns, "recovery_ns": l.recovery_ns,
-            "srtt_ns": spread(&l.srtt_ns), "snd_cwnd": spread(&l.snd_cwnd), "total_retrans": l.total_retrans,
-        })),
-    })
 }

@@ -1,0 +1,65 @@
+//! `kpat app`: what applications asked of the network and what became of it, from a recording with `--profile app`.
+
+mod json;
+mod names;
+mod text;
+
+use crate::open;
+use crate::output::{Output, usage};
+use crate::render::count;
+use kpat_analysis::app;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The integrated log
+    #[arg(value_name = "X.kpat")]
+    log: PathBuf,
+    #[command(flatten)]
+    device: open::Device,
+    /// All that is known of this socket (its number is what `ss -e` shows as sk:, in decimal)
+    #[arg(long, short, value_name = "ID")]
+    socket: Option<i64>,
+    /// Show at most so many sockets, those with the most bytes first; 0: all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let log = open::integrated(&args.log, &args.device)?;
+    let only: Vec<i64> = args.socket.into_iter().collect();
+    let mut all = app::traffic(&log, &only)?;
+    if all.is_empty() {
+        return Err(usage(match args.socket {
+            Some(id) => format!("the log has no socket {id}; `kpat app` without --socket lists them"),
+            None => "this log has no application traffic; record it with `kpat record --profile app`".into(),
+        }));
+    }
+    all.sort_by_key(|t| std::cmp::Reverse(t.socket.sent_bytes + t.socket.received_bytes));
+    let total = all.len();
+    if args.limit > 0 {
+        all.truncate(args.limit);
+    }
+    if out.json {
+        let sockets: Vec<Value> = all.iter().map(|t| json::socket(&log, t)).collect();
+        out.value(&json!({"start_boot_ns": log.start_ns(), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match (args.socket, &all[..]) {
+        (Some(_), [one]) => text::detail(one, out)?,
+        _ => text::list(&all, out)?,
+    }
+    let lost = app::lost(&log)?;
+    if lost > 0 {
+        out.say(&format!(
+            "{} events are missing in this log; sums are too small by what they held",
+            count(lost)
+        ));
+    }
+    if all.len() < total {
+        out.say(&format!("{} of {total} sockets shown; --limit 0 shows all", all.len()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
