@@ -4,6 +4,7 @@
 //! One pass over the events in order of time. A byte of a stream is known by its place, so whatever crosses next takes from
 //! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
 
+mod order;
 mod spread;
 mod ways;
 
@@ -11,6 +12,7 @@ use crate::error::Result;
 use crate::query::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
+pub use order::{Moment, in_order};
 pub use spread::Spread;
 use std::collections::BTreeMap;
 use ways::Ways;

@@ -2,6 +2,7 @@
 
 mod json;
 mod names;
+mod table;
 mod text;
 
 use crate::open;
@@ -25,17 +26,29 @@ pub struct Args {
     /// Show at most so many sockets, those with the most bytes first; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Every event a line in order of time instead, tab separated, with what is missing at its place
+    #[arg(long = "to", short = 't', value_name = "FORMAT")]
+    format: Option<table::Format>,
+    /// With --to: the file to write [default: standard output]
+    #[arg(long, short, value_name = "FILE", requires = "format")]
+    output: Option<PathBuf>,
+}
+
+const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
+
+fn no_socket(id: i64) -> String {
+    format!("the log has no socket {id}; `kpat app` without --socket lists them")
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let log = open::integrated(&args.log, &args.device)?;
     let only: Vec<i64> = args.socket.into_iter().collect();
+    if args.format.is_some() {
+        return table::run(&log, &only, args.output.as_deref(), out);
+    }
     let mut all = app::traffic(&log, &only)?;
     if all.is_empty() {
-        return Err(usage(match args.socket {
-            Some(id) => format!("the log has no socket {id}; `kpat app` without --socket lists them"),
-            None => "this log has no application traffic; record it with `kpat record --profile app`".into(),
-        }));
+        return Err(usage(args.socket.map_or_else(|| NOTHING.to_owned(), no_socket)));
     }
     all.sort_by_key(|t| std::cmp::Reverse(t.socket.sent_bytes + t.socket.received_bytes));
     let total = all.len();

@@ -1,6 +1,6 @@
 //! `kpat export`: an integrated log for other tools.
 
-mod target;
+pub mod target;
 
 use crate::open::{self, Integrated};
 use crate::output::{Meter, Output, usage};

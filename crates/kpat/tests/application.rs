@@ -1,0 +1,112 @@
+//! `kpat app` and what it writes, over tables made by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(dead_code, reason = "other tests use other parts of the fixture")]
+
+mod fixture;
+
+use fixture::{Folder, START};
+use kpat_store::TableWriter;
+use kpat_store::tables::*;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn kpat(folder: &Folder, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kpat")).args(args).current_dir(&folder.0).output().unwrap()
+}
+
+fn words(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+fn fill<R: kpat_store::Row>(dir: &Path, rows: impl IntoIterator<Item = R>) {
+    let mut w = TableWriter::create(dir).unwrap();
+    rows.into_iter().for_each(|r| w.push(&r).unwrap());
+    w.finish().unwrap();
+}
+
+/// A thread of the fixture whose name has an escape sequence in it.
+const HOSTILE: i32 = 900;
+
+fn socket(id: i64, ports: (i32, i32)) -> SocketRow {
+    SocketRow {
+        socket_id: id,
+        first_ns: START,
+        last_ns: START + 1_000_000_000,
+        proto: 6,
+        version: 4,
+        local_addr: Some("10.0.0.1".into()),
+        local_port: ports.0,
+        peer_addr: Some("10.0.0.2".into()),
+        peer_port: ports.1,
+        pid: Some(HOSTILE),
+        ..Default::default()
+    }
+}
+
+fn event(at: i64, socket_id: i64, crossing: i32, size_bytes: i64) -> AppEventRow {
+    AppEventRow {
+        at_ns: START + at,
+        socket_id,
+        crossing,
+        size_bytes,
+        segments: 1,
+        pid: Some(HOSTILE),
+        ..Default::default()
+    }
+}
+
+/// Receptions are told late, here by more than a row group; a state; a gap between events. The table has all in order.
+#[test]
+fn every_event_is_a_line_in_order_of_time() {
+    const EVENTS: i64 = 300_000;
+    let folder = Folder::new("app-tsv");
+    fixture::integrated(&folder);
+    let log = folder.0.join("x.kpat");
+    let late = |i: i64| if i % 1000 == 999 && i > 200_000 { (i - 200_000) * 10 + 5 } else { i * 10 };
+    fill(&log, [socket(7, (40000, 80)), socket(8, (80, 40000))]);
+    fill(&log, (0..EVENTS).map(|i| event(late(i), 7 + i % 2, if i % 3 == 0 { 2 } else { 7 }, i % 5 - 1)));
+    fill(
+        &log,
+        [TcpStateRow {
+            at_ns: START + 1_000_003,
+            socket_id: 7,
+            crossing: 5,
+            snd_cwnd: 33,
+            ..Default::default()
+        }],
+    );
+    fill(&log, [GapRow { from_ns: START + 2_000_001, to_ns: START + 2_000_009, cpu: 1, lost: 12 }]);
+    let done = kpat(&folder, &["app", "x.kpat", "--to", "tsv"]);
+    assert!(done.status.success(), "{}", words(&done));
+    assert!(words(&done).contains("12 events are missing"), "{}", words(&done));
+    let text = String::from_utf8(done.stdout).unwrap();
+    let mut lines = text.lines();
+    let head: Vec<&str> = lines.next().unwrap().split('\t').collect();
+    let rows: Vec<Vec<&str>> = lines.map(|l| l.split('\t').collect()).collect();
+    assert!(rows.iter().all(|r| r.len() == head.len()));
+    let times: Vec<i64> = rows.iter().map(|r| r[0].parse().unwrap()).collect();
+    assert!(times.is_sorted(), "in order");
+    let count = |event: &str| rows.iter().filter(|r| r[2] == event).count();
+    assert_eq!((count("socket"), count("tcp-state"), count("gap")), (2, 1, 1));
+    assert_eq!(count("send") + count("from-device"), EVENTS as usize);
+    let gap = rows.iter().position(|r| r[2] == "gap").unwrap();
+    assert!(times[gap - 1] <= START + 2_000_001 && times[gap + 1] > START + 2_000_001);
+    let column = |name: &str| head.iter().position(|h| *h == name).unwrap();
+    assert_eq!((rows[gap][column("lost")], rows[gap][column("cpu")]), ("12", "1"));
+    let state = rows.iter().find(|r| r[2] == "tcp-state").unwrap();
+    assert_eq!(state[column("snd_cwnd_segments")], "33");
+    let of = rows.iter().find(|r| r[2] == "socket").unwrap();
+    assert_eq!((of[column("local")], of[column("peer")]), ("10.0.0.1:40000", "10.0.0.2:80"));
+    assert!(text.contains("\\x1b[31m") && !text.contains('\x1b'), "names cannot reach the terminal");
+
+    let one = kpat(&folder, &["app", "x.kpat", "--to", "tsv", "--socket", "8", "-o", "one.tsv"]);
+    assert!(one.status.success() && one.stdout.is_empty(), "{}", words(&one));
+    let text = std::fs::read_to_string(folder.0.join("one.tsv")).unwrap();
+    assert_eq!(text.lines().count() as i64, 1 + 1 + EVENTS / 2 + 1, "head, socket, its events, the gap");
+    let none = kpat(&folder, &["app", "x.kpat", "--to", "tsv", "--socket", "9"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(words(&none).contains("no socket 9"), "{}", words(&none));
+    let strict = kpat(&folder, &["app", "x.kpat", "--to", "tsv", "-o", "all.tsv", "--strict"]);
+    assert_eq!(strict.status.code(), Some(3));
+}
