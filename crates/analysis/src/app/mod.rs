@@ -4,15 +4,20 @@
 //! One pass over the events in order of time. A byte of a stream is known by its place, so whatever crosses next takes from
 //! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
 
+mod limits;
 mod order;
+mod series;
 mod spread;
 mod ways;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::lives::Progress;
 use crate::query::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
+pub use limits::{Held, Limits};
 pub use order::{Moment, in_order};
+pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;
 use std::collections::BTreeMap;
 use ways::Ways;
@@ -53,23 +58,6 @@ impl Layer {
     }
 }
 
-/// What held a TCP sender back, of the time over which its state is known.
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    pub known_ns: i64,
-    /// The application had nothing to send.
-    pub application_ns: i64,
-    pub congestion_window_ns: i64,
-    pub receive_window_ns: i64,
-    pub send_buffer_ns: i64,
-    /// In recovery or loss.
-    pub recovery_ns: i64,
-    pub srtt_ns: Spread,
-    pub snd_cwnd: Spread,
-    /// Segments sent again, as TCP counts them.
-    pub total_retrans: i64,
-}
-
 /// A socket with all that is known of it.
 #[derive(Clone, Debug)]
 pub struct Traffic {
@@ -103,27 +91,36 @@ struct Open {
 }
 
 /// All sockets of a log; `only`: of these alone. Empty: the log has none of applications.
-pub fn traffic(store: &Store, only: &[i64]) -> Result<Vec<Traffic>> {
+///
+/// Errors: [`Error::Abandoned`].
+pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Vec<Traffic>> {
     let wanted = |id: i64| only.is_empty() || only.contains(&id);
     let sockets: Vec<SocketRow> = store.all()?;
     let mut open: BTreeMap<i64, Open> = BTreeMap::new();
-    let table = store.table::<AppEventRow>()?;
-    table.each((0..table.groups()).collect(), |e: AppEventRow| {
-        let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
-        if let Some(what) = what.filter(|_| wanted(e.socket_id)) {
-            let o = open.entry(e.socket_id).or_default();
-            o.layers.entry(what).or_default().add(&e);
-            o.ways.pass(what, &e);
-        }
-    })?;
-    let states = store.table::<TcpStateRow>()?;
-    states.each((0..states.groups()).collect(), |s: TcpStateRow| {
-        if wanted(s.socket_id) {
-            let o = open.entry(s.socket_id).or_default();
-            o.limits.add(o.state.as_ref(), &s);
-            o.state = Some(s);
-        }
-    })?;
+    let (events, states) = (store.table::<AppEventRow>()?, store.table::<TcpStateRow>()?);
+    let all = (events.groups() + states.groups()) as u64;
+    let mut step = |done: usize| progress(done as u64, all).then_some(()).ok_or(Error::Abandoned);
+    for group in 0..events.groups() {
+        step(group)?;
+        events.each(vec![group], |e: AppEventRow| {
+            let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
+            if let Some(what) = what.filter(|_| wanted(e.socket_id)) {
+                let o = open.entry(e.socket_id).or_default();
+                o.layers.entry(what).or_default().add(&e);
+                o.ways.pass(what, &e);
+            }
+        })?;
+    }
+    for group in 0..states.groups() {
+        step(events.groups() + group)?;
+        states.each(vec![group], |s: TcpStateRow| {
+            if wanted(s.socket_id) {
+                let o = open.entry(s.socket_id).or_default();
+                o.limits.add(o.state.as_ref(), &s);
+                o.state = Some(s);
+            }
+        })?;
+    }
     let one = |socket: SocketRow| {
         let o = open.remove(&socket.socket_id).unwrap_or_default();
         let process = socket.pid.and_then(|p| store.process(p, socket.last_ns)).map(|p| p.comm.clone());
@@ -137,37 +134,4 @@ pub fn traffic(store: &Store, only: &[i64]) -> Result<Vec<Traffic>> {
 /// Events that did not fit into the recorder's rings.
 pub fn lost(store: &Store) -> Result<u64> {
     Ok(store.all::<GapRow>()?.iter().map(|g| g.lost.max(0) as u64).sum())
-}
-
-/// TCP's state is said at least this often while the socket is in use: a longer silence is of the application.
-const HEARTBEAT_NS: i64 = 1_000_000_000;
-
-/// `enum tcp_chrono` of include/linux/tcp.h.
-const RWND_LIMITED: i32 = 2;
-const SNDBUF_LIMITED: i32 = 3;
-/// TCP_CA_Recovery of include/uapi/linux/tcp.h; behind it comes Loss.
-const RECOVERY: i32 = 3;
-
-impl Limits {
-    fn add(&mut self, before: Option<&TcpStateRow>, now: &TcpStateRow) {
-        self.total_retrans = now.total_retrans;
-        if now.srtt_ns > 0 {
-            self.srtt_ns.add(now.srtt_ns, 1);
-        }
-        self.snd_cwnd.add(now.snd_cwnd, 1);
-        let Some(b) = before else { return };
-        let gone = (now.at_ns - b.at_ns).max(0);
-        self.known_ns += gone;
-        let silent = gone > HEARTBEAT_NS;
-        match b.busy {
-            _ if silent || b.app_limited != 0 => self.application_ns += gone,
-            RWND_LIMITED => self.receive_window_ns += gone,
-            SNDBUF_LIMITED => self.send_buffer_ns += gone,
-            _ if b.cwnd_limited != 0 => self.congestion_window_ns += gone,
-            _ => {}
-        }
-        if b.ca_state >= RECOVERY {
-            self.recovery_ns += gone;
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Sockets as JSON.
 
 use crate::open::Integrated;
-use kpat_analysis::app::{Spread, Traffic};
+use kpat_analysis::app::{Held, Spread, Traffic};
 use serde_json::{Value, json};
 
 fn spread(s: &Spread) -> Value {
@@ -34,8 +34,8 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         "writes_per_packet": t.writes_per_packet(),
         "waits": t.waits.iter().map(|w| json!({"leg": w.leg.name(), "ns": spread(&w.ns)})).collect::<Vec<_>>(),
         "tcp": t.limits.as_ref().map(|l| json!({
-            "known_ns": l.known_ns, "application_ns": l.application_ns, "congestion_window_ns": l.congestion_window_ns,
-            "receive_window_ns": l.receive_window_ns, "send_buffer_ns": l.send_buffer_ns, "recovery_ns": l.recovery_ns,
+            "known_ns": l.known_ns, "application_ns": l.held_ns(Held::Application), "congestion_window_ns": l.held_ns(Held::CongestionWindow),
+            "receive_window_ns": l.held_ns(Held::ReceiveWindow), "send_buffer_ns": l.held_ns(Held::SendBuffer), "recovery_ns": l.recovery_ns,
             "srtt_ns": spread(&l.srtt_ns), "snd_cwnd": spread(&l.snd_cwnd), "total_retrans": l.total_retrans,
         })),
     })

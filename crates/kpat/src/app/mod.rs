@@ -2,11 +2,12 @@
 
 mod json;
 mod names;
+mod series;
 mod table;
 mod text;
 
 use crate::open;
-use crate::output::{Output, usage};
+use crate::output::{Meter, Output, usage};
 use crate::render::count;
 use kpat_analysis::app;
 use serde_json::{Value, json};
@@ -26,6 +27,12 @@ pub struct Args {
     /// Show at most so many sockets, those with the most bytes first; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Over time: bytes at each crossing, TCP's state, what held it back and what happened; of --socket, else of all in sum
+    #[arg(long, conflicts_with = "format")]
+    series: bool,
+    /// Into so many pieces of time
+    #[arg(long, value_name = "N", requires = "series", value_parser = clap::value_parser!(u16).range(1..=8192))]
+    bins: Option<u16>,
     /// Every event a line in order of time instead, tab separated, with what is missing at its place
     #[arg(long = "to", short = 't', value_name = "FORMAT")]
     format: Option<table::Format>,
@@ -46,9 +53,17 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if args.format.is_some() {
         return table::run(&log, &only, args.output.as_deref(), out);
     }
-    let mut all = app::traffic(&log, &only)?;
+    if args.series {
+        return series::show(&log, args.socket, args.bins, out);
+    }
+    let mut meter = Meter::default();
+    let mut all = app::traffic(&log, &only, &mut |done, parts| {
+        out.progress(&mut meter, "reading", done, parts);
+        true
+    })?;
+    out.clear_progress();
     if all.is_empty() {
-        return Err(usage(args.socket.map_or_else(|| NOTHING.to_owned(), no_socket)));
+        return Err(none(args.socket));
     }
     all.sort_by_key(|t| std::cmp::Reverse(t.socket.sent_bytes + t.socket.received_bytes));
     let total = all.len();
@@ -75,4 +90,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say(&format!("{} of {total} sockets shown; --limit 0 shows all", all.len()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is nothing to show.
+fn none(socket: Option<i64>) -> anyhow::Error {
+    usage(socket.map_or_else(|| NOTHING.to_owned(), no_socket))
 }

@@ -1,6 +1,6 @@
 //! How sockets are named for people.
 
-use kpat_analysis::app::{Limits, Traffic};
+use kpat_analysis::app::{Held, Limits, Traffic};
 
 pub fn protocol(proto: i32) -> String {
     match proto {
@@ -26,15 +26,8 @@ pub fn ends(t: &Traffic) -> String {
 
 /// The greatest share of the known time, and of what.
 pub fn held_by(l: &Limits) -> Option<(&'static str, f64)> {
-    let share = |ns: i64| ns as f64 / l.known_ns.max(1) as f64;
-    [
-        ("application", l.application_ns),
-        ("congestion window", l.congestion_window_ns),
-        ("receive window", l.receive_window_ns),
-        ("send buffer", l.send_buffer_ns),
-    ]
-    .into_iter()
-    .map(|(name, ns)| (name, share(ns)))
-    .filter(|(_, s)| *s > 0.0)
-    .max_by(|a, b| a.1.total_cmp(&b.1))
+    let share = |by: &Held| l.held_ns(*by) as f64 / l.known_ns.max(1) as f64;
+    let known = Held::ALL.into_iter().filter(|h| *h != Held::Nothing);
+    let most = known.max_by(|a, b| share(a).total_cmp(&share(b)))?;
+    (share(&most) > 0.0).then(|| (most.name(), share(&most)))
 }

@@ -3,7 +3,7 @@
 use super::names::{ends, held_by, protocol};
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
-use kpat_analysis::app::{Limits, Spread, Traffic};
+use kpat_analysis::app::{Held, Limits, Spread, Traffic};
 use kpat_model::Crossing;
 
 fn mean(s: &Spread) -> String {
@@ -163,15 +163,16 @@ fn waits(t: &Traffic, out: &Output) -> anyhow::Result<()> {
 
 fn limits(l: &Limits, out: &Output) -> anyhow::Result<()> {
     let mut facts = Pairs::new();
-    let share = |ns: i64| format!("{:.1} %", 100.0 * ns as f64 / l.known_ns.max(1) as f64);
+    let part = |ns: i64| format!("{:.1} %", 100.0 * ns as f64 / l.known_ns.max(1) as f64);
+    let share = |by: Held| part(l.held_ns(by));
     facts.add("state known", duration(l.known_ns));
-    facts.add("application", format!("{} of it had nothing to send", share(l.application_ns)));
-    facts.add("congestion", format!("{} held by the congestion window", share(l.congestion_window_ns)));
-    facts.add("receiver", format!("{} held by the receiver's window", share(l.receive_window_ns)));
-    facts.add("send buffer", format!("{} held by the send buffer", share(l.send_buffer_ns)));
+    facts.add("application", format!("{} of it had nothing to send", share(Held::Application)));
+    facts.add("congestion", format!("{} held by the congestion window", share(Held::CongestionWindow)));
+    facts.add("receiver", format!("{} held by the receiver's window", share(Held::ReceiveWindow)));
+    facts.add("send buffer", format!("{} held by the send buffer", share(Held::SendBuffer)));
     facts.add(
         "recovery",
-        format!("{} repairing losses; {} segments sent again", share(l.recovery_ns), l.total_retrans),
+        format!("{} repairing losses; {} segments sent again", part(l.recovery_ns), l.total_retrans),
     );
     if let (Some(low), Some(mid), Some(high)) =
         (Some(l.srtt_ns.min), l.srtt_ns.quantile(0.5), Some(l.srtt_ns.max))
