@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui/dist");
+    // Asked for when it runs: a build directory may have been moved since this was compiled.
+    let here = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let dist = Path::new(&here).join("../../ui/dist");
     println!("cargo::rerun-if-changed={}", dist.display());
     let mut files: Vec<PathBuf> = fs::read_dir(&dist)
         .map(|entries| entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_file()).collect())

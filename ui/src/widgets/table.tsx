@@ -143,6 +143,9 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null);
   /** Where we put the bar ourselves: the scroll event that follows is no wish of the reader. */
   const put = useRef(-1);
+  /** The current row as the last key left it: keys may come quicker than the table is drawn. */
+  const newest = useRef<number | null>(null);
+  newest.current = p.current ?? null;
   const view = size.value.height;
   const shownTop = Math.min(top.value, Math.max(0, p.total - view / ROW));
   const window = rowsAt(shownTop, p.total, ROW, view);
@@ -223,7 +226,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
       return;
     }
     const page = Math.max(1, Math.floor(view / ROW) - 1);
-    const now = p.current ?? -1;
+    const now = newest.current ?? -1;
     const steps: Record<string, number> = {
       ArrowDown: now + 1,
       ArrowUp: Math.max(0, now - 1),
@@ -240,8 +243,10 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
     const next = steps[e.key];
     if (next === undefined) return;
     e.preventDefault();
-    if (p.onCurrent) p.onCurrent(Math.max(0, Math.min(p.total - 1, next)), false);
-    else moveTo(e.key === "Home" ? 0 : e.key === "End" ? p.total : top.value + next - now);
+    if (p.onCurrent) {
+      newest.current = Math.max(0, Math.min(p.total - 1, next));
+      p.onCurrent(newest.current, false);
+    } else moveTo(e.key === "Home" ? 0 : e.key === "End" ? p.total : top.value + next - now);
   };
 
   const sorted = (c: Column<R>) => (p.sort?.key === c.key ? (p.sort.desc ? "descending" : "ascending") : "none");

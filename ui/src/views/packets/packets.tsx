@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ask } from "../../api/ask.ts";
 import { log } from "../../api/log.ts";
 import { Pages, rowsOf } from "../../api/pages.ts";
@@ -76,7 +76,9 @@ function List(): JSX.Element {
   const where = asked(at.where.value, at.time.value);
   const { pages, old } = useRows(where, sort.value);
   const current = useSignal<number | null>(null);
-  pages.version.value;
+  /** A row that was chosen before it was there. */
+  const awaited = useRef<number | null>(null);
+  const version = pages.version.value;
   const total = pages.total.value;
 
   // A packet chosen elsewhere: which row is it?
@@ -86,11 +88,25 @@ function List(): JSX.Element {
     if (here && (packet === null ? here.id === null && here.frame_id === frame : here.id === packet)) return;
     const leaving = new AbortController();
     void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: packet, frame }, { signal: leaving.signal }).then(
-      (found) => (current.value = found.index),
+      (found) => {
+        if (awaited.current === null) current.value = found.index;
+      },
       () => (current.value = null),
     );
     return () => leaving.abort();
   }, [packet, frame, where, sort.value, pages]);
+
+  const show = (i: number, pressed: boolean) => {
+    const row = pages.row(i);
+    awaited.current = row ? null : i;
+    if (row) go(row.id === null ? { packet: null, frame: row.frame_id } : { packet: row.id }, !pressed);
+  };
+  useEffect(() => {
+    if (awaited.current !== null) show(awaited.current, false);
+  }, [version]);
+  useEffect(() => {
+    awaited.current = null;
+  }, [pages]);
 
   if (pages.error.value) return <Failed error={pages.error.value} again={() => generation.value++} />;
   if (total === null) return <div class="state quiet" role="status"><p class="state-words">Reading the packets …</p></div>;
@@ -104,8 +120,7 @@ function List(): JSX.Element {
     );
   const choose = (i: number, pressed: boolean) => {
     current.value = i;
-    const row = pages.row(i);
-    if (row) go(row.id === null ? { packet: null, frame: row.frame_id } : { packet: row.id }, !pressed);
+    show(i, pressed);
   };
   return (
     <Table
