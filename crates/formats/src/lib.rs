@@ -5,6 +5,7 @@
 //! the commands, and memory does not grow with the log beyond a few bytes per packet. This room computes no times and
 //! matches nothing; it knows no command line.
 
+pub mod app_trace;
 pub mod app_tsv;
 mod error;
 pub mod folded;

@@ -56,6 +56,108 @@ fn event(at: i64, socket_id: i64, crossing: i32, size_bytes: i64) -> AppEventRow
     }
 }
 
+/// A request and its answer, seen at both ends, cut by TCP into packets of which one is sent again.
+fn both_ends(log: &Path) {
+    let other = SocketRow {
+        local_addr: Some("10.0.0.2".into()),
+        peer_addr: Some("10.0.0.1".into()),
+        ..socket(8, (80, 40000))
+    };
+    fill(log, [socket(7, (40000, 80)), other]);
+    fill(log, Vec::<TcpStateRow>::new());
+    fill(log, Vec::<GapRow>::new());
+    let at = |at, id, crossing, size, offset| AppEventRow {
+        offset: Some(offset),
+        ..event(at, id, crossing, size)
+    };
+    fill(
+        log,
+        [
+            event(100, 7, 2, -11),
+            at(1000, 7, 2, 300, 0),
+            at(1100, 7, 5, 300, 0),
+            at(2000, 8, 10, 200, 0),
+            at(2100, 8, 10, 100, 200),
+            at(2600, 8, 2, 5000, 0),
+            at(2700, 8, 5, 2500, 0),
+            at(2800, 8, 5, 2500, 0),
+            at(2900, 8, 5, 3000, 2000),
+            at(3500, 7, 10, 5000, 0),
+            at(4500, 7, 2, 20, 300),
+            at(5_004_600, 7, 2, 30, 320),
+        ],
+    );
+}
+
+fn lines(folder: &Folder, name: &str) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(folder.0.join(name)).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn a_trace_is_what_was_written_and_what_had_been_read_before() {
+    let folder = Folder::new("app-trace");
+    fixture::integrated(&folder);
+    both_ends(&folder.0.join("x.kpat"));
+    let done = kpat(&folder, &["app", "export", "x.kpat", "-o", "x.trace"]);
+    assert!(done.status.success(), "{}", words(&done));
+    let all = lines(&folder, "x.trace");
+    assert_eq!((&all[0]["kpat_app_trace"], &all[0]["layer"]), (&1.into(), &"application".into()));
+    assert_eq!((&all[1]["a"]["port"], &all[1]["a"]["seen"]), (&40000.into(), &"written".into()));
+    assert_eq!((&all[1]["b"]["port"], &all[1]["b"]["seen"]), (&80.into(), &"written".into()));
+    let writes: Vec<String> = all[2..all.len() - 1].iter().map(ToString::to_string).collect();
+    assert_eq!(
+        writes,
+        [
+            r#"{"c":1,"n":300,"s":"a","t":0}"#,
+            r#"{"c":1,"n":5000,"r":300,"s":"b","t":1600,"w":500}"#,
+            r#"{"c":1,"n":20,"r":5000,"s":"a","t":3500,"w":1000}"#,
+            r#"{"c":1,"n":30,"s":"a","t":5003600}"#,
+        ]
+    );
+    assert_eq!(all.last().unwrap()["end"]["bytes"], 5350);
+
+    // as the network got it: what is sent again counts once
+    let done =
+        kpat(&folder, &["app", "export", "x.kpat", "-o", "n.trace", "--as", "network", "--socket", "8"]);
+    assert!(done.status.success(), "{}", words(&done));
+    let all = lines(&folder, "n.trace");
+    let sizes: Vec<i64> = all.iter().filter_map(|l| l["n"].as_i64()).collect();
+    assert_eq!(sizes, [300, 2500, 2500], "the other end belongs to the connection");
+
+    // ns-3's form: from 1, no type B, no line end behind the last
+    let done = kpat(&folder, &["app", "export", "x.kpat", "-o", "ns3", "--format", "ns3"]);
+    assert!(done.status.success(), "{}", words(&done));
+    let read = |name: &str| std::fs::read_to_string(folder.0.join("ns3").join(name)).unwrap();
+    assert_eq!(
+        (read("tcp-1a.dat"), read("tcp-1b.dat")),
+        ("1 P 0 300\n2 P 0 20\n3 P 5 30".into(), "1 P 0 5000".into())
+    );
+    let again = kpat(&folder, &["app", "export", "x.kpat", "-o", "ns3", "--format", "ns3"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(words(&again).contains("not empty"), "{}", words(&again));
+
+    let table = kpat(&folder, &["app", "export", "x.kpat", "--format", "tsv"]);
+    let text = String::from_utf8(table.stdout).unwrap();
+    assert!(text.contains("1\tb\ttcp\t1600\t5000\t300\t500\n"), "{text}");
+}
+
+/// The other end was on another host: what was read here stands for what it wrote, and the trace says so.
+#[test]
+fn the_end_that_was_not_recorded_is_what_was_read() {
+    let folder = Folder::new("app-alone");
+    fixture::integrated(&folder);
+    let log = folder.0.join("x.kpat");
+    both_ends(&log);
+    fill(&log, [socket(7, (40000, 80))]);
+    let done = kpat(&folder, &["app", "export", "x.kpat", "-o", "x.trace"]);
+    assert!(done.status.success(), "{}", words(&done));
+    let all = lines(&folder, "x.trace");
+    assert_eq!((&all[1]["a"]["seen"], &all[1]["b"]["seen"]), (&"written".into(), &"read".into()));
+    assert_eq!(all[3].to_string(), r#"{"c":1,"n":5000,"r":300,"s":"b","t":2500,"w":2500}"#);
+    assert_eq!(all[4].to_string(), r#"{"c":1,"n":20,"r":5000,"s":"a","t":3500,"w":1000}"#);
+}
+
 /// Receptions are told late, here by more than a row group; a state; a gap between events. The table has all in order.
 #[test]
 fn every_event_is_a_line_in_order_of_time() {

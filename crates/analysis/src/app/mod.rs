@@ -8,6 +8,7 @@ mod limits;
 mod order;
 mod series;
 mod spread;
+pub mod trace;
 mod ways;
 
 use crate::error::{Error, Result};

@@ -1,5 +1,6 @@
 //! `kpat app`: what applications asked of the network and what became of it, from a recording with `--profile app`.
 
+mod export;
 mod json;
 mod names;
 mod series;
@@ -11,14 +12,21 @@ use crate::output::{Meter, Output, usage};
 use crate::render::count;
 use kpat_analysis::app;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
 pub struct Args {
     /// The integrated log
-    #[arg(value_name = "X.kpat")]
-    log: PathBuf,
+    #[arg(value_name = "X.kpat", required = true)]
+    log: Option<PathBuf>,
+    #[command(subcommand)]
+    then: Option<Then>,
     #[command(flatten)]
     device: open::Device,
     /// All that is known of this socket (its number is what `ss -e` shows as sk:, in decimal)
@@ -41,6 +49,12 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
+#[derive(clap::Subcommand)]
+enum Then {
+    /// Write the application trace: who sent how much when, free of what the protocol made of it
+    Export(export::Args),
+}
+
 const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
 
 fn no_socket(id: i64) -> String {
@@ -48,7 +62,11 @@ fn no_socket(id: i64) -> String {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let log = open::integrated(&args.log, &args.device)?;
+    match &args.then {
+        Some(Then::Export(args)) => return export::run(args, out),
+        None => {}
+    }
+    let log = open::integrated(args.log.as_deref().unwrap_or(Path::new("")), &args.device)?;
     let only: Vec<i64> = args.socket.into_iter().collect();
     if args.format.is_some() {
         return table::run(&log, &only, args.output.as_deref(), out);
