@@ -89,9 +89,11 @@ function List(): JSX.Element {
     const leaving = new AbortController();
     void ask<{ index: number | null }>("packets/at", { where, ...order(sort.value), id: packet, frame }, { signal: leaving.signal }).then(
       (found) => {
-        if (awaited.current === null) current.value = found.index;
+        if (!leaving.signal.aborted && awaited.current === null) current.value = found.index;
       },
-      () => (current.value = null),
+      () => {
+        if (!leaving.signal.aborted) current.value = null;
+      },
     );
     return () => leaving.abort();
   }, [packet, frame, where, sort.value, pages]);
