@@ -28,6 +28,7 @@ mod probes;
 mod record;
 mod render;
 mod shell;
+mod signals;
 mod sql;
 mod time;
 mod view;

@@ -2,6 +2,7 @@
 
 use crate::open::{self, Kind};
 use crate::output::{Output, usage};
+use crate::signals::Signals;
 use anyhow::{Context, bail};
 use kpat_server::{Growing, Service, Start};
 use serde_json::json;
@@ -138,29 +139,4 @@ fn browser(address: &str) -> bool {
         }
     }
     true
-}
-
-/// SIGINT and SIGTERM, waited for instead of dying by them.
-struct Signals(libc::sigset_t);
-
-impl Signals {
-    fn block() -> anyhow::Result<Signals> {
-        // SAFETY: sigset_t is plain data, filled by sigemptyset before use; all pointers are to locals.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, libc::SIGINT);
-            libc::sigaddset(&mut set, libc::SIGTERM);
-            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
-                bail!("cannot wait for signals");
-            }
-            Ok(Signals(set))
-        }
-    }
-
-    fn wait(&self) {
-        let mut signal = 0;
-        // SAFETY: the set is initialised and both pointers are to live data.
-        unsafe { libc::sigwait(&self.0, &mut signal) };
-    }
 }

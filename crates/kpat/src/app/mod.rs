@@ -3,6 +3,7 @@
 mod export;
 mod json;
 mod names;
+mod replay;
 mod series;
 mod table;
 mod text;
@@ -53,6 +54,8 @@ pub struct Args {
 enum Then {
     /// Write the application trace: who sent how much when, free of what the protocol made of it
     Export(export::Args),
+    /// Play an application trace over real sockets, or be the other end of it
+    Replay(replay::Args),
 }
 
 const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
@@ -64,6 +67,7 @@ fn no_socket(id: i64) -> String {
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match &args.then {
         Some(Then::Export(args)) => return export::run(args, out),
+        Some(Then::Replay(args)) => return replay::run(args, out),
         None => {}
     }
     let log = open::integrated(args.log.as_deref().unwrap_or(Path::new("")), &args.device)?;

@@ -1,0 +1,29 @@
+//! Ctrl-C as something to wait for.
+
+use anyhow::bail;
+
+/// SIGINT and SIGTERM, waited for instead of dying by them.
+pub struct Signals(libc::sigset_t);
+
+impl Signals {
+    /// To be called before any thread is made, so that all of them leave these signals to the one that waits.
+    pub fn block() -> anyhow::Result<Signals> {
+        // SAFETY: sigset_t is plain data, filled by sigemptyset before use; all pointers are to locals.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+                bail!("cannot wait for signals");
+            }
+            Ok(Signals(set))
+        }
+    }
+
+    pub fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: the set is initialised and both pointers are to live data.
+        unsafe { libc::sigwait(&self.0, &mut signal) };
+    }
+}
