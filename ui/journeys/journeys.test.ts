@@ -7,12 +7,13 @@ import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import type { Page } from "playwright-core";
-import { COMM, MARKUP, World, type Service } from "./world.ts";
+import { COMM, MARKUP, WRITTEN, World, type Service } from "./world.ts";
 
 const world = new World();
 let router: Service;
 let recorded: Service;
 let overrun: Service;
+let applications: Service;
 
 before(async () => {
   await world.begin();
@@ -20,11 +21,12 @@ before(async () => {
   const other = world.router("other", 24_000, 2000);
   router = await world.view(log, "--compare", other);
   recorded = await world.view(world.recorded());
+  applications = await world.view(world.applications());
   overrun = await world.view(world.overrun("overrun", "other", "router"));
 });
 after(() => world.end());
 
-const VIEWS = ["Packets", "Packet", "Functions", "Phases", "Time", "Events"];
+const VIEWS = ["Packets", "Packet", "Functions", "Phases", "Applications", "Time", "Events"];
 const rows = (page: Page, table = "Packets") => page.getByRole("grid", { name: table, exact: true }).locator(".table-window [role=row]:not(.coming)");
 const place = (page: Page) => page.evaluate(() => location.hash);
 const go = (page: Page, view: string) => page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: view, exact: true }).click();
@@ -314,6 +316,76 @@ describe("a recording that goes on", () => {
     await done(page);
     service.end();
   });
+});
+
+describe("applications", () => {
+  const lists = (page: Page) => rows(page, "Sockets");
+
+  test("a recording of applications opens with them: all in sum, then one, over time and at each layer", async () => {
+    const page = await world.open(applications);
+    await lists(page).first().waitFor();
+    await page.getByRole("heading", { name: "All sockets in sum" }).waitFor();
+    await page.getByRole("img", { name: /^All sockets in sum over time: Application/ }).waitFor();
+    // The most bytes first: who wrote.
+    assert.match(await lists(page).first().innerText(), /python3[\s\S]*10\.77\.1\.1[\s\S]*10\.77\.1\.2:7001/);
+    await lists(page).first().click();
+    const plot = page.getByRole("img", { name: /^python3, TCP 10\.77\.1\.1:\d+ to 10\.77\.1\.2:7001 over time: .*Window.*Round trip/ });
+    await plot.waitFor();
+    assert.match(await place(page), /socket=\d+/);
+    await page.getByRole("tab", { name: "At each layer" }).click();
+    const row = (name: RegExp) => page.getByRole("region", { name: "Sizes at each layer" }).getByRole("row").filter({ has: page.getByRole("cell", { name }) });
+    const bytes = async (name: RegExp) => Number((await row(name).getByRole("cell").nth(2).innerText()).replaceAll(",", ""));
+    assert.equal(await bytes(/^application -> socket$/), WRITTEN);
+    assert.equal(await bytes(/^acknowledged$/), WRITTEN);
+    await page.getByRole("heading", { name: "What held it back" }).waitFor();
+    await done(page);
+  });
+
+  test("a piece of time by keys and by mouse, and its words", async () => {
+    const page = await world.open(applications);
+    await lists(page).first().click();
+    const plot = page.getByRole("img", { name: /over time: .*Window/ });
+    await plot.focus();
+    for (const key of ["w", "w", "d"]) await page.keyboard.press(key);
+    await page.waitForFunction(() => /time=\d+-\d+/.test(location.hash));
+    const [, from, to] = /time=(\d+)-(\d+)/.exec(await place(page))!.map(Number);
+    await page.keyboard.press("0");
+    await page.waitForFunction(() => !/time=/.test(location.hash));
+    const box = (await plot.boundingBox())!;
+    await page.mouse.move(box.x + 200, box.y + 150);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 500, box.y + 150, { steps: 3 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /time=\d+-\d+/.test(location.hash));
+    assert.doesNotMatch(await place(page), new RegExp(`time=${from}-${to}`));
+    await page.getByRole("tab", { name: "Over time" }).focus();
+    await page.keyboard.press("ArrowRight");
+    const table = page.getByRole("region", { name: "Over time, as a table" });
+    await table.getByRole("columnheader", { name: "Held back by" }).waitFor();
+    assert.equal(await table.getByRole("row").count(), 61);
+    await page.getByRole("button", { name: /chosen/ }).click();
+    await table.getByText(/failed|zero window/).first().waitFor();
+    await done(page);
+  });
+
+  test("a log without applications says how to record them", async () => {
+    const page = await world.open(router);
+    await go(page, "Applications");
+    await page.getByText("kpat record --profile app").waitFor();
+    await done(page);
+  });
+
+  for (const colorScheme of ["light", "dark"] as const)
+    test(`nothing of it has a fault that axe finds, ${colorScheme}`, async () => {
+      const page = await world.open(applications, "", { colorScheme });
+      await lists(page).first().click();
+      for (const tab of ["Over time", "As a table", "At each layer"]) {
+        await page.getByRole("tab", { name: tab }).click();
+        await page.waitForTimeout(400);
+        assert.deepEqual(await faults(page), [], tab);
+      }
+      await done(page);
+    });
 });
 
 describe("keys, eyes, colours", () => {

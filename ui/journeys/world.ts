@@ -17,6 +17,42 @@ const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 export const MARKUP = "<img src=x onerror=hit()>";
 export const COMM = "<b>ping";
 
+/** How much one side writes, and the other reads. */
+export const WRITTEN = 20 * 1000 + 4_000_000;
+const APPLICATIONS = `
+import fcntl, socket, struct, subprocess, sys, termios, time
+if sys.argv[1] == "read":
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100000)
+    s.bind(("10.77.1.2", 7001))
+    s.listen()
+    print("ready", flush=True)
+    c, _ = s.accept()
+    while c.recv(20000):
+        time.sleep(0.002)
+    sys.exit()
+reader = subprocess.Popen(["ip", "netns", "exec", sys.argv[1], "python3", __file__, "read"], stdout=subprocess.PIPE)
+reader.stdout.readline()
+s = socket.create_connection(("10.77.1.2", 7001))
+for i in range(20):
+    s.sendall(b"x" * 1000)
+    time.sleep(0.01)
+s.sendall(b"y" * 4000000)
+# Acknowledgements that come behind our FIN pass no tracepoint.
+while struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0]:
+    time.sleep(0.01)
+s.close()
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.connect(("10.77.1.2", 9))
+for i in range(3):
+    try:
+        u.send(b"z")
+    except OSError:
+        pass
+    time.sleep(0.02)
+reader.wait()
+`;
+
 export interface Service {
   /** With the token. */
   address: string;
@@ -98,6 +134,18 @@ export class World {
     const log = join(this.dir, "recorded.kbl");
     execFileSync(KPAT, ["-q", "record", "-o", log, "--netns", b, "--", "ip", "netns", "exec", a, "bash", traffic], { stdio: "pipe", timeout: 30_000 });
     const joined = join(this.dir, "recorded.kpat");
+    execFileSync(KPAT, ["-q", "integrate", log, "-o", joined], { stdio: "pipe" });
+    return joined;
+  }
+
+  /** A log of applications alone: small writes at known times over TCP, whose reader rests so that the window closes, and a refused datagram. */
+  applications(): string {
+    const [a, b] = this.hosts();
+    const program = join(this.dir, "applications.py");
+    writeFileSync(program, APPLICATIONS);
+    const log = join(this.dir, "applications.kbl");
+    execFileSync(KPAT, ["-q", "record", "--profile", "app", "-o", log, "--netns", a, "--netns", b, "--", "ip", "netns", "exec", a, "python3", program, b], { stdio: "pipe", timeout: 60_000 });
+    const joined = join(this.dir, "applications.kpat");
     execFileSync(KPAT, ["-q", "integrate", log, "-o", joined], { stdio: "pipe" });
     return joined;
   }

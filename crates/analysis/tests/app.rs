@@ -2,127 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod sockets;
+
 use kpat_analysis::app::{Crossed, Held, Mark, Metric, Series, Window, series, traffic};
 use kpat_analysis::query::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
-use kpat_store::{Manifest, Row, TableWriter};
-use std::path::{Path, PathBuf};
-
-/// A folder that goes away.
-struct Log(PathBuf);
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn table<R: Row>(dir: &Path, rows: &[R]) {
-    let mut w = TableWriter::create(dir).unwrap();
-    rows.iter().for_each(|r| w.push(r).unwrap());
-    w.finish().unwrap();
-}
-
-fn log(name: &str, sockets: &[SocketRow], events: &[AppEventRow], states: &[TcpStateRow]) -> Log {
-    let dir = std::env::temp_dir().join(format!("kpat-app-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    table(&dir, sockets);
-    table(&dir, events);
-    table(&dir, states);
-    let gap = |from_ns, to_ns, lost| GapRow { from_ns, to_ns, lost, ..GapRow::default() };
-    table(
-        &dir,
-        &[
-            gap(START + 500, START + 520, 7),
-            gap(START + 505, START + 530, 3),
-            gap(START + 900, START + 900, 1),
-        ],
-    );
-    table::<FunctionRow>(&dir, &[]);
-    table::<DropReasonRow>(&dir, &[]);
-    table::<SymbolRow>(&dir, &[]);
-    table::<ProcessRow>(&dir, &[]);
-    table::<ClockRow>(&dir, &[]);
-    Manifest { schema: SCHEMA_VERSION, ..Manifest::default() }.write(&dir).unwrap();
-    Log(dir)
-}
-
-const START: i64 = 7_000_000_000_000;
-
-fn event(at: i64, socket_id: i64, what: Crossing, size_bytes: i64) -> AppEventRow {
-    AppEventRow {
-        at_ns: START + at,
-        socket_id,
-        crossing: what as i32,
-        size_bytes,
-        segments: if what.is_packet() { ((size_bytes.max(1) + 999) / 1000) as i32 } else { 1 },
-        ..AppEventRow::default()
-    }
-}
-
-/// Two sockets. The first writes 1500 bytes each 100 ns from 0 to 900; each write becomes a packet 10 ns later; the one of 300 is
-/// sent again at 350; the write of 400 finds no room and that of 600 fails. The second sends 64 bytes at 50 and at 950.
-fn events() -> Vec<AppEventRow> {
-    let mut all = Vec::new();
-    for at in (0..1000).step_by(100) {
-        let size = match at {
-            400 => -11,
-            600 => -32,
-            _ => 1500,
-        };
-        all.push(event(at, 1, Crossing::Send, size));
-        if size > 0 {
-            all.push(event(at + 10, 1, Crossing::ToDevice, size));
-        }
-        if at == 300 {
-            all.push(event(350, 1, Crossing::Retransmit, 1500));
-        }
-    }
-    all.push(event(50, 2, Crossing::Send, 64));
-    all.push(event(950, 2, Crossing::Send, 64));
-    all.sort_by_key(|e| e.at_ns);
-    all
-}
-
-/// The congestion window has filled at 100, halves at 350 with three segments lost, is no longer what holds at 600; at 700 the
-/// other side closes its window and opens it at 800.
-fn states() -> Vec<TcpStateRow> {
-    let s = |at: i64, snd_cwnd: i64| TcpStateRow {
-        at_ns: START + at,
-        socket_id: 1,
-        state: 1,
-        busy: 1,
-        snd_cwnd,
-        snd_wnd: 60_000,
-        srtt_ns: 1000 + at,
-        rto_ns: Some(200_000),
-        in_flight: snd_cwnd / 2,
-        snd_una: (1 << 32) - 500,
-        snd_nxt: 500,
-        ..TcpStateRow::default()
-    };
-    vec![
-        TcpStateRow { app_limited: 1, ..s(0, 10) },
-        TcpStateRow { cwnd_limited: 1, ..s(100, 40) },
-        TcpStateRow { cwnd_limited: 1, ca_state: 3, lost_out: 3, snd_ssthresh: Some(20), ..s(350, 20) },
-        TcpStateRow { snd_ssthresh: Some(20), ..s(600, 22) },
-        TcpStateRow { snd_ssthresh: Some(20), busy: 2, snd_wnd: 0, ..s(700, 22) },
-        TcpStateRow { snd_ssthresh: Some(20), ..s(800, 23) },
-    ]
-}
-
-fn sockets() -> Vec<SocketRow> {
-    let s = |socket_id, first, last| SocketRow {
-        socket_id,
-        first_ns: START + first,
-        last_ns: START + last,
-        proto: 6,
-        ..SocketRow::default()
-    };
-    vec![s(1, 0, 999), s(2, 50, 950)]
-}
+use sockets::{START, events, log, sockets, states};
 
 fn asked(store: &Store, socket: Option<i64>, from: Option<i64>, to: Option<i64>, bins: usize) -> Series {
     let at = |t: Option<i64>| t.map(|t| START + t);

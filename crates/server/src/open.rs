@@ -2,6 +2,7 @@
 //! answers that took long.
 
 use crate::background::Background;
+use kpat_analysis::app::Traffic;
 use kpat_analysis::catalog::{Catalog, Column};
 use kpat_analysis::devices::Several;
 use kpat_analysis::phases::{Boundaries, PhaseReport, phases};
@@ -83,6 +84,8 @@ pub struct Log {
     pub touched: Kept<(String, Option<i64>, Option<i64>), Touched>,
     pub phases: Kept<String, PhaseReport>,
     pub comparison: Kept<(), Comparison>,
+    /// Of all sockets, those with the most bytes first.
+    pub traffic: Kept<(), Vec<Traffic>>,
     pub conservation: OnceLock<Conservation>,
     flame: OnceLock<Flame>,
     residuals: OnceLock<Vec<Residuals>>,
@@ -106,6 +109,7 @@ impl Log {
             touched: Kept::new(4),
             phases: Kept::new(4),
             comparison: Kept::new(1),
+            traffic: Kept::new(1),
             conservation: OnceLock::new(),
             flame: OnceLock::new(),
             residuals: OnceLock::new(),

@@ -65,6 +65,8 @@ export interface Counts {
   calls: number;
   events: number;
   functions: number;
+  // Of applications, in a log of `record --profile app`.
+  sockets: number;
   // Rows of the list of packets: packets and frames without a packet, as many as are held in memory.
   rows: number;
 }
@@ -571,3 +573,5 @@ export interface Passage {
   packets: number;
   median: Ns | null;
 }
+
+export type * from "./types-apps.ts";

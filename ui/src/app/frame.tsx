@@ -17,6 +17,7 @@ import { Split } from "../widgets/split.tsx";
 import { Empty, Failed } from "../widgets/states.tsx";
 import { Strip } from "../widgets/strip.tsx";
 import { Help } from "./help.tsx";
+import type { View } from "../views/view.ts";
 import { VIEWS } from "./views.ts";
 
 const FILTER = "filter";
@@ -50,7 +51,7 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
       {info.device_names.length > 0 && (
         <label class="check">
           Device
-          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null })}>
+          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null, socket: null })}>
             {info.device_names.map((d) => <option key={d} value={d}>{seen(d)}</option>)}
           </select>
         </label>
@@ -76,8 +77,15 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
   );
 }
 
-function here() {
-  return VIEWS.find((v) => v.id === at.view.value) ?? VIEWS[0]!;
+/** What is shown first: packets, but for a recording of applications alone. */
+function first(): View {
+  const counts = log.value?.counts;
+  const alone = !!counts && counts.sockets > 0 && counts.packets === 0 && counts.frames === 0;
+  return VIEWS.find((v) => v.id === (alone ? "apps" : "packets")) ?? VIEWS[0]!;
+}
+
+function here(): View {
+  return VIEWS.find((v) => v.id === at.view.value) ?? first();
 }
 
 /** Filters that this log can answer, from its own fields. */
@@ -111,6 +119,7 @@ function Bottom({ info }: { info: Info }): JSX.Element {
   return (
     <footer class="bottom">
       <span>{many(c.packets, "packet")}</span>
+      {c.sockets > 0 && <span>{many(c.sockets, "socket")} of applications</span>}
       <span>{many(c.calls, "call")} of {many(c.functions, "function")}</span>
       <span title="Frames of the captures that belong to a packet">{c.frames ? `${count(matched)} of ${many(c.frames, "frame")} matched` : "no capture"}</span>
       <span>{shortSpan(info.length_ns)}, {info.cpus} CPUs, {seen(info.mechanism)}</span>

@@ -1,6 +1,7 @@
 // Every view of the page, in the order of its tabs. A new view is its folder and one line here.
 
 import type { View } from "../views/view.ts";
+import { apps } from "../views/apps/apps.tsx";
 import { events } from "../views/events/events.tsx";
 import { functions } from "../views/functions/functions.tsx";
 import { packet } from "../views/packet/packet.tsx";
@@ -8,4 +9,4 @@ import { packets } from "../views/packets/packets.tsx";
 import { phases } from "../views/phases/phases.tsx";
 import { trust } from "../views/trust/trust.tsx";
 
-export const VIEWS: View[] = [packets, packet, functions, phases, trust, events];
+export const VIEWS: View[] = [packets, packet, functions, phases, apps, trust, events];

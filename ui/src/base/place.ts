@@ -12,11 +12,13 @@ export interface Place {
   /** A frame without a packet, as CAPTURE.NUMBER. Either a packet is chosen or a frame. */
   frame: string | null;
   func: number | null;
+  /** Of an application: the kernel's cookie, which a double may not hold. */
+  socket: string | null;
   /** Of a log of several devices. */
   device: string | null;
 }
 
-export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, device: null };
+export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, socket: null, device: null };
 
 export function writePlace(p: Place): string {
   const parts: string[] = [];
@@ -25,6 +27,7 @@ export function writePlace(p: Place): string {
   if (p.packet !== null) parts.push(`packet=${p.packet}`);
   if (p.frame !== null) parts.push(`frame=${p.frame}`);
   if (p.func !== null) parts.push(`func=${p.func}`);
+  if (p.socket !== null) parts.push(`socket=${p.socket}`);
   if (p.device !== null) parts.push(`device=${encodeURIComponent(p.device)}`);
   return `#/${p.view}${parts.length ? `?${parts.join("&")}` : ""}`;
 }
@@ -46,6 +49,7 @@ export function readPlace(hash: string): Place {
     packet: whole("packet"),
     frame: whole("packet") === null && /^\d{1,5}\.\d{1,15}$/.test(params.get("frame") ?? "") ? params.get("frame") : null,
     func: whole("func"),
+    socket: /^\d{1,19}$/.test(params.get("socket") ?? "") ? params.get("socket") : null,
     device: params.get("device"),
   };
 }
@@ -67,6 +71,7 @@ export const at = {
   packet: computed(() => place.value.packet),
   frame: computed(() => place.value.frame),
   func: computed(() => place.value.func),
+  socket: computed(() => place.value.socket),
   device: computed(() => place.value.device),
 };
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { count, many, moment, readSpan, seen, share, shortSpan, span, sure } from "./units.ts";
+import { count, many, moment, readSpan, seen, share, shortSpan, size, span, sure } from "./units.ts";
 
 test("durations carry a unit and never show a thousand of it", () => {
   const cases: [number, string][] = [
@@ -28,6 +28,10 @@ test("shares are not rounded to all or nothing", () => {
 
 test("typed durations", () => {
   assert.deepEqual(["250ns", "10us", " 1.5 ms ", "2s", "2", "x"].map(readSpan), [250, 10_000, 1_500_000, 2e9, null, null]);
+});
+
+test("sizes never show a thousand of a unit", () => {
+  assert.deepEqual([0, 1023, 1024, 1048570, 21747984].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "20.7 MiB"]);
 });
 
 test("counts and moments", () => {

@@ -76,6 +76,16 @@ export function bytes(n: number): string {
   return `${count(n)} B`;
 }
 
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** Bytes where room is short, as on the command line. */
+export function size(n: number): string {
+  let [value, i] = [Math.abs(n), 0];
+  // 1023.96 KiB must not become "1024.0 KiB".
+  while (i < SIZES.length - 1 && (i ? value >= 1023.95 : value >= 1024)) [value, i] = [value / 1024, i + 1];
+  return `${n < 0 ? "−" : ""}${i ? value.toFixed(1) : Math.round(value)} ${SIZES[i]}`;
+}
+
 /** What was typed as a duration: `250ns`, `10us`, `1.5 ms`, `2s`. null where it is none. */
 export function readSpan(text: string): number | null {
   const found = /^\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\s*$/.exec(text);

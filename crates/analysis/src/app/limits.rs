@@ -72,6 +72,13 @@ impl Limits {
         self.held_ns[by as usize]
     }
 
+    /// What held it back longest, and for which share of the known time.
+    pub fn most(&self) -> Option<(Held, f64)> {
+        let held = Held::ALL.into_iter().filter(|h| *h != Held::Nothing);
+        let most = held.max_by_key(|h| self.held_ns(*h)).filter(|h| self.held_ns(*h) > 0)?;
+        Some((most, self.held_ns(most) as f64 / self.known_ns.max(1) as f64))
+    }
+
     pub(super) fn add(&mut self, before: Option<&TcpStateRow>, now: &TcpStateRow) {
         self.total_retrans = now.total_retrans;
         if now.srtt_ns > 0 {

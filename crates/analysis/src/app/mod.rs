@@ -5,6 +5,7 @@
 //! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
 
 mod limits;
+mod names;
 mod order;
 mod series;
 mod spread;
@@ -17,6 +18,7 @@ use crate::query::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
+pub use names::{ends, protocol};
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;

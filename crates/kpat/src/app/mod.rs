@@ -2,7 +2,6 @@
 
 mod export;
 mod json;
-mod names;
 mod replay;
 mod series;
 mod table;

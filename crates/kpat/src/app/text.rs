@@ -1,10 +1,16 @@
 //! Sockets as tables of text.
 
-use super::names::{ends, held_by, protocol};
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
-use kpat_analysis::app::{Held, Limits, Spread, Traffic};
+use kpat_analysis::app::{Held, Limits, Spread, Traffic, protocol};
 use kpat_model::Crossing;
+
+fn ends(t: &Traffic) -> String {
+    match kpat_analysis::app::ends(&t.socket) {
+        (own, Some(far)) => format!("{own} > {far}"),
+        (own, None) => own,
+    }
+}
 
 fn mean(s: &Spread) -> String {
     s.mean().map(|m| bytes(m.round() as u64)).unwrap_or_default()
@@ -33,7 +39,7 @@ pub fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
         let (send, device, recv) =
             (t.layer(Crossing::Send), t.layer(Crossing::ToDevice), t.layer(Crossing::Recv));
         let l = t.limits.as_ref();
-        let held = l.and_then(held_by).map(|(n, s)| format!("{n} {:.0} %", s * 100.0));
+        let held = l.and_then(Limits::most).map(|(h, s)| format!("{} {:.0} %", h.name(), s * 100.0));
         let plain = |text: String| (text, Style::Plain);
         table.row(vec![
             plain(t.socket.socket_id.to_string()),

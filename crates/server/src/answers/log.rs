@@ -52,6 +52,8 @@ answers! {
         calls: u64,
         events: u64,
         functions: u64,
+        /// Of applications, in a log of `record --profile app`.
+        sockets: u64,
         /// Rows of the list of packets: packets and frames without a packet, as many as are held in memory.
         rows: u64,
     }

@@ -1,6 +1,7 @@
-//! What the service answers: the contract with the page. `ui/src/api/types.ts` is generated from here
-//! ([`typescript`]); a test holds the two against each other.
+//! What the service answers: the contract with the page. `ui/src/api/types.ts` and `types-apps.ts` are generated from here
+//! ([`files`]); a test holds the two against each other.
 
+pub mod apps;
 pub(crate) mod declare;
 pub mod functions;
 pub mod log;
@@ -8,8 +9,20 @@ pub mod packets;
 
 pub use declare::{Big, Columns, Ns};
 
-/// The file `ui/src/api/types.ts`.
+/// All of it.
 pub fn typescript() -> String {
+    [base().as_str(), "\n", &apps::typescript()].concat()
+}
+
+/// The files in `ui/src/api/`.
+pub fn files() -> [(&'static str, String); 2] {
+    let made = "// Generated from crates/server/src/answers as types.ts is. Do not edit.\n\n";
+    let all = base() + "\nexport type * from \"./types-apps.ts\";\n";
+    let of_apps = [made, "import type { Big, Ns } from \"./types.ts\";\n\n", &apps::typescript()].concat();
+    [("types.ts", all), ("types-apps.ts", of_apps)]
+}
+
+fn base() -> String {
     let head = "// Generated from crates/server/src/answers by `UPDATE_TYPES=1 cargo test -p kpat-server --test types`. Do not edit.\n\
         //\n\
         // All questions are GET of the same origin, with the header `x-kpat-token`. Every answer is NDJSON: any number of lines\n\

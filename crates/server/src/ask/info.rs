@@ -176,6 +176,7 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
             calls: rows(log, "call"),
             events: rows(log, "event"),
             functions: log.info.functions,
+            sockets: rows(log, "socket"),
             rows: catalog.map_or_else(|| rows(log, "packet"), |c| c.entries.len() as u64),
         },
         captures: captures(log),

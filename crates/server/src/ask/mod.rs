@@ -1,5 +1,6 @@
 //! The questions, one function each: parameters in, an answer of [`crate::answers`] out.
 
+mod apps;
 mod events;
 mod filter;
 mod frame;
@@ -199,6 +200,9 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/phases/packets" => json(phases::packets(ask, progress)),
         "/api/trust" => json(trust::trust(ask)),
         "/api/events" => json(events::events(ask, progress)),
+        "/api/apps" => json(apps::apps(ask, progress)),
+        "/api/app" => json(apps::app(ask, progress)),
+        "/api/app/series" => json(apps::series(ask, progress)),
         "/api/complete" => json(filter::complete(ask)),
         "/api/check" => json(filter::check(ask)),
         _ => return None,

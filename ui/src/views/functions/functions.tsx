@@ -12,6 +12,7 @@ import { Layer, Span } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
 import { Answer, Empty } from "../../widgets/states.tsx";
 import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
+import { Tabs } from "../../widgets/tabs.tsx";
 import type { View } from "../view.ts";
 import { Comparison } from "./compare.tsx";
 import { Detail, type Thresholds } from "./detail.tsx";
@@ -98,21 +99,7 @@ function Whole(): JSX.Element {
   return (
     <div class="functions">
       <div class="bar">
-        <div class="tabs" role="tablist" aria-label="Functions as">
-          {tabs.map(([id, title]) => (
-            <button key={id} type="button" role="tab" aria-selected={tab.value === id} tabIndex={tab.value === id ? 0 : -1} onClick={() => (tab.value = id)}
-              onKeyDown={(e) => {
-                const i = tabs.findIndex(([t]) => t === tab.value);
-                const next = e.key === "ArrowRight" ? tabs[(i + 1) % tabs.length] : e.key === "ArrowLeft" ? tabs[(i + tabs.length - 1) % tabs.length] : undefined;
-                if (!next) return;
-                tab.value = next[0];
-                const bar = e.currentTarget.parentElement;
-                requestAnimationFrame(() => bar?.querySelector<HTMLElement>('[aria-selected="true"]')?.focus());
-              }}>
-              {seen(title)}
-            </button>
-          ))}
-        </div>
+        <Tabs label="Functions as" tabs={tabs} current={tab.value} choose={(to) => (tab.value = to)} />
         {tab.value !== "compare" && (
           <input class="search" type="search" aria-label="Search functions" placeholder="Search functions" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
         )}

@@ -1,0 +1,138 @@
+//! Answers about applications: their sockets, one of them at each layer, and over time.
+
+use super::declare::{Big, Ns, answers};
+
+answers! {
+    /// /api/apps   All sockets, those with the most bytes first; 10,000 at most.
+    Apps {
+        total: u64,
+        /// Events that are missing in the log.
+        lost: u64,
+        sockets: Vec<SocketLine>,
+    }
+    SocketLine {
+        /// The kernel's cookie.
+        id: Big,
+        process: Option<String>,
+        pid: Option<i32>,
+        protocol: String,
+        local: String,
+        /// null: not connected.
+        peer: Option<String>,
+        from: Ns,
+        to: Ns,
+        written: i64,
+        writes: u64,
+        read: i64,
+        reads: u64,
+        packets: u64,
+        frames: u64,
+        /// Frames sent again.
+        retransmitted: u64,
+        /// Calls that failed.
+        failed: u64,
+        /// Mean; null: not TCP, or not known.
+        round_trip: Option<Ns>,
+        /// What held it back longest, and for which share of the known time.
+        held: Option<(String, f64)>,
+    }
+    /// /api/app?socket=   One socket at each layer.
+    SocketDetail {
+        line: SocketLine,
+        version: i32,
+        congestion: Option<String>,
+        netns: Option<Big>,
+        cgroup: Option<Big>,
+        layers: Vec<SocketLayer>,
+        waits: Vec<SocketWait>,
+        /// Of the time over which TCP's state is known; null: it is not.
+        limits: Option<SocketLimits>,
+        writes_per_packet: Option<f64>,
+    }
+    SocketLayer {
+        crossing: String,
+        /// From which layer to which.
+        words: String,
+        /// Packets cross here.
+        packets: bool,
+        events: u64,
+        failed: u64,
+        bytes: i64,
+        frames: u64,
+        least: i64,
+        most: i64,
+        mean: Option<f64>,
+        /// No more than a power of two above the median.
+        median: Option<i64>,
+        apart_median: Option<Ns>,
+        apart_p99: Option<Ns>,
+        /// Events by size: at least this, and how many; the next power of two ends it.
+        sizes: Vec<(i64, u64)>,
+    }
+    SocketWait {
+        leg: String,
+        bytes: u64,
+        least: Ns,
+        mean: Option<Ns>,
+        median: Option<Ns>,
+        p99: Option<Ns>,
+        most: Ns,
+    }
+    SocketLimits {
+        known: Ns,
+        held: Vec<(String, Ns)>,
+        recovery: Ns,
+        total_retrans: i64,
+    }
+    /// /api/app/series?socket=&from=&to=&bins=   A socket, or without one all in sum, over time. Bin i is from
+    /// from + ceil((to - from) * i / bins) on.
+    SocketSeries {
+        from: Ns,
+        to: Ns,
+        bins: usize,
+        crossings: Vec<CrossingSeries>,
+        marks: Vec<MarkSeries>,
+        /// null: all sockets, not TCP, or no state was recorded.
+        tcp: Option<TcpSeries>,
+        gaps: Vec<GapSpan>,
+    }
+    CrossingSeries {
+        crossing: String,
+        words: String,
+        events: Vec<u64>,
+        bytes: Vec<i64>,
+        frames: Vec<u64>,
+        /// Of one event's bytes; 0 where nothing crossed.
+        least: Vec<i64>,
+        most: Vec<i64>,
+    }
+    /// Moments, counted in each bin.
+    MarkSeries {
+        mark: String,
+        counts: Vec<u64>,
+    }
+    TcpSeries {
+        tracks: Vec<TrackSeries>,
+        /// Nanoseconds of each bin.
+        held: Vec<HeldSeries>,
+        recovery: Vec<i64>,
+    }
+    /// Extremes within each bin, and what was in force at its end; null: not known, or infinite.
+    TrackSeries {
+        metric: String,
+        unit: String,
+        low: Vec<Option<i64>>,
+        high: Vec<Option<i64>>,
+        last: Vec<Option<i64>>,
+    }
+    HeldSeries {
+        held: String,
+        ns: Vec<i64>,
+    }
+    /// Events are missing here.
+    GapSpan {
+        from: Ns,
+        to: Ns,
+        lost: i64,
+    }
+}

@@ -1,0 +1,148 @@
+// Generated from crates/server/src/answers as types.ts is. Do not edit.
+
+import type { Big, Ns } from "./types.ts";
+
+// /api/apps   All sockets, those with the most bytes first; 10,000 at most.
+export interface Apps {
+  total: number;
+  // Events that are missing in the log.
+  lost: number;
+  sockets: SocketLine[];
+}
+
+export interface SocketLine {
+  // The kernel's cookie.
+  id: Big;
+  process: string | null;
+  pid: number | null;
+  protocol: string;
+  local: string;
+  // null: not connected.
+  peer: string | null;
+  from: Ns;
+  to: Ns;
+  written: number;
+  writes: number;
+  read: number;
+  reads: number;
+  packets: number;
+  frames: number;
+  // Frames sent again.
+  retransmitted: number;
+  // Calls that failed.
+  failed: number;
+  // Mean; null: not TCP, or not known.
+  round_trip: Ns | null;
+  // What held it back longest, and for which share of the known time.
+  held: [string, number] | null;
+}
+
+// /api/app?socket=   One socket at each layer.
+export interface SocketDetail {
+  line: SocketLine;
+  version: number;
+  congestion: string | null;
+  netns: Big | null;
+  cgroup: Big | null;
+  layers: SocketLayer[];
+  waits: SocketWait[];
+  // Of the time over which TCP's state is known; null: it is not.
+  limits: SocketLimits | null;
+  writes_per_packet: number | null;
+}
+
+export interface SocketLayer {
+  crossing: string;
+  // From which layer to which.
+  words: string;
+  // Packets cross here.
+  packets: boolean;
+  events: number;
+  failed: number;
+  bytes: number;
+  frames: number;
+  least: number;
+  most: number;
+  mean: number | null;
+  // No more than a power of two above the median.
+  median: number | null;
+  apart_median: Ns | null;
+  apart_p99: Ns | null;
+  // Events by size: at least this, and how many; the next power of two ends it.
+  sizes: [number, number][];
+}
+
+export interface SocketWait {
+  leg: string;
+  bytes: number;
+  least: Ns;
+  mean: Ns | null;
+  median: Ns | null;
+  p99: Ns | null;
+  most: Ns;
+}
+
+export interface SocketLimits {
+  known: Ns;
+  held: [string, Ns][];
+  recovery: Ns;
+  total_retrans: number;
+}
+
+// /api/app/series?socket=&from=&to=&bins=   A socket, or without one all in sum, over time. Bin i is from
+// from + ceil((to - from) * i / bins) on.
+export interface SocketSeries {
+  from: Ns;
+  to: Ns;
+  bins: number;
+  crossings: CrossingSeries[];
+  marks: MarkSeries[];
+  // null: all sockets, not TCP, or no state was recorded.
+  tcp: TcpSeries | null;
+  gaps: GapSpan[];
+}
+
+export interface CrossingSeries {
+  crossing: string;
+  words: string;
+  events: number[];
+  bytes: number[];
+  frames: number[];
+  // Of one event's bytes; 0 where nothing crossed.
+  least: number[];
+  most: number[];
+}
+
+// Moments, counted in each bin.
+export interface MarkSeries {
+  mark: string;
+  counts: number[];
+}
+
+export interface TcpSeries {
+  tracks: TrackSeries[];
+  // Nanoseconds of each bin.
+  held: HeldSeries[];
+  recovery: number[];
+}
+
+// Extremes within each bin, and what was in force at its end; null: not known, or infinite.
+export interface TrackSeries {
+  metric: string;
+  unit: string;
+  low: (number | null)[];
+  high: (number | null)[];
+  last: (number | null)[];
+}
+
+export interface HeldSeries {
+  held: string;
+  ns: number[];
+}
+
+// Events are missing here.
+export interface GapSpan {
+  from: Ns;
+  to: Ns;
+  lost: number;
+}
