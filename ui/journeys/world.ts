@@ -5,7 +5,7 @@
 // network namespaces of our own.
 
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
-import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { chromium, type Browser, type BrowserContextOptions, type Page } from "playwright-core";
@@ -150,7 +150,7 @@ export class World {
     return joined;
   }
 
-  /** A recording that goes on for some seconds, with five pings a second; ready when its file is there. */
+  /** A recording that goes on for some seconds, with five pings a second; ready when something is in its file. */
   async recording(seconds: number): Promise<string> {
     const [a, b] = this.hosts();
     const log = join(this.dir, "live.kbl");
@@ -160,7 +160,7 @@ export class World {
     let said = "";
     child.stderr.on("data", (d: Buffer) => (said += d.toString()));
     const until = Date.now() + 20_000;
-    while (!existsSync(log)) {
+    while (!existsSync(log) || !statSync(log).size) {
       if (child.exitCode !== null || Date.now() > until) throw new Error(`kpat record did not begin: ${said}`);
       await new Promise((again) => setTimeout(again, 50));
     }
