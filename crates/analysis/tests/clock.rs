@@ -14,6 +14,7 @@ use kpat_model::*;
 use kpat_store::TableFile;
 use kpat_store::tables::*;
 use std::collections::HashMap;
+use std::ops::Range;
 use world::*;
 
 const WALL: i64 = 1_700_000_000 * SEC;
@@ -29,11 +30,28 @@ struct Case {
     packets: i64,
     /// Time between two packets.
     every: i64,
+    /// After so many packets the identifications come round again, and nothing else tells packets apart.
+    round: i64,
+    /// The packets that are in the log, and in the capture.
+    logged: Range<i64>,
+    captured: Range<i64>,
 }
 
 impl Case {
     fn of(name: &'static str, wall: fn(i64) -> i64) -> Case {
-        Case { name, wall, one_way: false, gap: 0, packets: 600, every: 50_000_000 }
+        let all = 0..i64::MAX;
+        let (logged, captured) = (all.clone(), all);
+        Case {
+            name,
+            wall,
+            one_way: false,
+            gap: 0,
+            packets: 600,
+            every: 50_000_000,
+            round: 9_000,
+            logged,
+            captured,
+        }
     }
 }
 
@@ -48,17 +66,31 @@ fn judged(case: &Case) -> Report {
     let mut truth: Vec<i64> = Vec::new();
     let (c, s) = ([10, 0, 0, 2], [198, 51, 100, 7]);
     for i in 0..case.packets {
-        let packet = i as u64 + 1;
-        let mut at = 100 * SEC + i * case.every + random.below(2_000_000);
+        let mut at = 100 * SEC + i * case.every + random.below(2_000_000.min(case.every / 2));
         if i >= case.packets / 2 {
             at += case.gap;
         }
+        let (logged, captured) = (case.logged.contains(&i), case.captured.contains(&i));
+        let packet = i as u64 + 1;
+        // Frames of packets that the log does not hold have none.
+        let of = if logged { packet } else { 0 };
+        let i = i % case.round;
         let (ident, body) = ((i * 7) as u16 | 1, icmp(8, 77, i as u16, 5));
         let before = ether(R0, CLIENT, 0x800, &ipv4(c, s, ident, 1, 64, 8, &body));
         let after = ether(SERVER, R1, 0x800, &ipv4(c, s, ident, 1, 63, 8, &body));
-        cap.frame((case.wall)(at), 0, before.clone(), 42, packet);
-        truth.push(at);
         let known = at + 8_000 + random.below(40_000);
+        let sent = known + 15_000 + 6_000 + random.below(30_000);
+        if captured {
+            cap.frame((case.wall)(at), 0, before.clone(), 42, of);
+            truth.push(at);
+        }
+        if captured && !case.one_way {
+            cap.frame((case.wall)(sent), 1, after.clone(), 42, of);
+            truth.push(sent);
+        }
+        if !logged {
+            continue;
+        }
         let soft = At { cpu: 0, ctx: Context::Softirq, pid: 0, packet };
         log.print(soft, known + 100, 2, &before, 42, (0, 0));
         log.call(soft, "ip_rcv", known + 1_000, known + 3_000);
@@ -71,9 +103,6 @@ fn judged(case: &Case) -> Report {
             log.call(soft, "dev_hard_start_xmit", known + 15_000, known + 18_000);
             log.call(soft, "__dev_queue_xmit", known + 14_000, known + 19_000);
             log.call(soft, "napi_gro_receive", known, known + 26_000);
-            let sent = known + 15_000 + 6_000 + random.below(30_000);
-            cap.frame((case.wall)(sent), 1, after, 42, packet);
-            truth.push(sent);
         }
         log.free(soft, known + 40_000);
     }
@@ -86,9 +115,13 @@ fn judged(case: &Case) -> Report {
     let frames: Vec<FrameRow> = TableFile::open(&out, &FRAME).unwrap().all().unwrap();
     assert_eq!(frames.len(), truth.len());
     let (mut worst, mut widest) = (0, 0);
+    // Of a frame that the log does not hold: the line goes on, and its drift's bound with it.
+    let span = truth.iter().max().unwrap() - truth.iter().min().unwrap();
+    let further = |c: &ClockRow| c.bound_ns + (c.drift_bound_ppb as f64 * span as f64 / 1e9) as i64;
+    let beside = report.clocks.iter().map(further).max().unwrap();
     for f in &frames {
         let error = (f.boot_ns.unwrap() - truth[f.number as usize - 1]).abs();
-        let bound = *bounds.get(&f.number).unwrap_or(&0);
+        let bound = *bounds.get(&f.number).unwrap_or(&beside);
         worst = worst.max(error);
         widest = widest.max(bound);
         assert!(
@@ -150,6 +183,29 @@ fn steps_are_found() {
         }
         let got = offsets[0] - offsets[1];
         assert!((got - step).abs() < 120_000, "{}: step of {got} ns", case.name);
+    }
+}
+
+/// Identifications that come round again every two seconds, and a capture that goes on when the log has ended, or begins before it:
+/// no clock jumped by a round, and frames from outside of the log have no packet in it.
+#[test]
+fn identifications_that_come_round_are_no_step() {
+    let case = |name, logged, captured| Case {
+        packets: 12_000,
+        every: 1_000_000,
+        round: 2_000,
+        logged,
+        captured,
+        ..Case::of(name, |b| b + WALL + 1_234_567)
+    };
+    for case in [
+        case("round-behind", 0..3_000, 0..12_000),
+        case("round-later", 0..3_000, 1_500..12_000),
+        case("round-before", 9_000..12_000, 0..12_000),
+        case("round-within", 4_000..7_000, 0..12_000),
+    ] {
+        let r = judged(&case);
+        assert_eq!(r.clocks.len(), 1, "{}: {:?}", case.name, r.clocks);
     }
 }
 

@@ -10,7 +10,7 @@
 
 use super::evidence::Evidence;
 use super::fit::{self, Hints, Pair, Segment};
-use super::vote::{self, Vote};
+use super::vote::{self, Rough, Vote};
 use super::{Line, sample};
 use crate::matching::Frame;
 use crate::query::clock_method;
@@ -20,6 +20,8 @@ use kpat_model::meta::ClockAnchor;
 const LEAST: usize = 4;
 /// Frames in a row that show a jump.
 const ROW: usize = 8;
+/// In a file, frames of several interfaces, and packets that waited, may be so far out of order.
+const DISORDER_NS: i64 = 100_000_000;
 const MAX_PIECES: usize = 32;
 
 /// The clock of one capture: segments in order of the sniffer's time.
@@ -113,6 +115,7 @@ pub(crate) fn fit(evidence: &Evidence, guess: &Line, hints: &Hints<'_>, cuts: &[
     let mut edges: Vec<usize> = cuts.iter().map(|c| pairs.partition_point(|p| p.wall < *c)).collect();
     edges.push(pairs.len());
     edges.retain(|e| *e > 0);
+    edges.sort_unstable();
     edges.dedup();
     for edge in edges {
         let part = &pairs[from..edge];
@@ -220,13 +223,21 @@ pub(crate) fn added(jumps: &[Jump], number: u64) -> i64 {
     i.checked_sub(1).map_or(0, |i| jumps[i].add)
 }
 
+/// Boot time of the sighting.
+fn seen(v: &Vote) -> i64 {
+    v.wall.wrapping_add(v.diff)
+}
+
 /// Where the votes, in the order of the file, leave one line for another. `main`: the line that most agree on. Empty: it
 /// holds for all. Else the first is from the first frame on.
+///
+/// The order of a file is that of true time, whatever the clock showed: frames from behind the end of the log, which have the
+/// identifications of earlier ones come round again, are no jump back by as long as a round.
 pub(crate) fn jumps(votes: &[Vote], frames: &[Frame], main: &Line) -> Vec<Jump> {
     let mut by_number: Vec<(u64, bool, Vote)> = votes
         .iter()
         .map(|v| {
-            let apart = main.boot(v.wall).wrapping_sub(v.wall.wrapping_add(v.diff)).saturating_abs();
+            let apart = main.boot(v.wall).wrapping_sub(seen(v)).saturating_abs();
             (frames[v.frame as usize].number, apart <= sample::SAME_NS, *v)
         })
         .collect();
@@ -235,6 +246,8 @@ pub(crate) fn jumps(votes: &[Vote], frames: &[Frame], main: &Line) -> Vec<Jump> 
     let mut all = by_number.clone();
     all.dedup_by_key(|(number, ..)| *number);
     let mut out: Vec<Jump> = Vec::new();
+    // When what was before in the file was seen.
+    let mut reached = i64::MIN;
     let mut i = 0;
     while i < all.len() {
         let agrees = all[i].1;
@@ -252,17 +265,25 @@ pub(crate) fn jumps(votes: &[Vote], frames: &[Frame], main: &Line) -> Vec<Jump> 
         i = end;
         if agrees {
             out.push(Jump { number: from, add: 0 });
+            reached = row.iter().filter(|v| v.1).map(|v| seen(&v.2)).fold(reached, i64::max);
             continue;
         }
+        let then = all[end..].iter().find(|v| v.1).map_or(i64::MAX, |v| seen(&v.2));
+        let in_order = |r: &Rough| {
+            let times = || r.votes.iter().map(seen);
+            times().min() >= Some(reached.saturating_sub(DISORDER_NS))
+                && times().max() <= Some(then.saturating_add(DISORDER_NS))
+        };
         let here: Vec<Vote> =
             by_number.iter().filter(|(n, ..)| (from..=to).contains(n)).map(|(_, _, v)| *v).collect();
         let found = vote::rough(here, None).filter(|r| {
             let mut frames: Vec<u32> = r.votes.iter().map(|v| v.frame).collect();
             frames.sort_unstable();
             frames.dedup();
-            frames.len() >= ROW && frames.len() * 2 >= row.len()
+            frames.len() >= ROW && frames.len() * 2 >= row.len() && in_order(r)
         });
         if let Some(r) = found {
+            reached = r.votes.iter().map(seen).fold(reached, i64::max);
             let at = row[0].2.wall;
             let add = r.line.boot(at).wrapping_sub(main.boot(at));
             out.push(Jump { number: from, add });

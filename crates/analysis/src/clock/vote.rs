@@ -119,7 +119,7 @@ pub(crate) fn rough(mut votes: Vec<Vote>, near: Option<(i64, i64)>) -> Option<Ro
     votes.sort_unstable_by_key(|v| v.diff);
     // (votes, start, end) of the densest window, anywhere and near.
     let mut best = (0usize, 0usize, 0usize);
-    let mut best_near = best;
+    let mut near_ones: Vec<(i64, (usize, usize, usize))> = Vec::new();
     let mut start = 0;
     for end in 0..votes.len() {
         while votes[end].diff.saturating_sub(votes[start].diff) > width {
@@ -129,13 +129,20 @@ pub(crate) fn rough(mut votes: Vec<Vote>, near: Option<(i64, i64)>) -> Option<Ro
         if count > best.0 {
             best = (count, start, end + 1);
         }
-        let is_near = near.is_some_and(|(at, tolerance)| {
-            votes[end].diff.saturating_sub(at).saturating_abs() <= tolerance + width
-        });
-        if is_near && count > best_near.0 {
-            best_near = (count, start, end + 1);
+        if let Some((at, tolerance)) = near {
+            let apart = votes[end].diff.saturating_sub(at).saturating_abs();
+            if apart <= tolerance + width {
+                near_ones.push((apart, (count, start, end + 1)));
+            }
         }
     }
+    // Of near ones with some support, as when identifications come round again, the nearest, and of its kind the densest.
+    let most = near_ones.iter().map(|(_, w)| w.0).max().unwrap_or(0);
+    let enough = near_ones.iter().filter(|(_, w)| w.0 * 3 >= most);
+    let nearest = enough.min_by_key(|(apart, _)| *apart).map_or((0, 0, 0), |(_, w)| *w);
+    let same = |w: &&(usize, usize, usize)| w.1 < nearest.2 && nearest.1 < w.2;
+    let best_near =
+        near_ones.iter().map(|(_, w)| w).filter(same).max_by_key(|w| w.0).copied().unwrap_or(nearest);
     // One vote far away is chance; and near ones need less support.
     let chosen = if best_near.0 > 0 && best_near.0 * 3 >= best.0 { best_near } else { best };
     if chosen.0 < 2 && chosen != best_near && near.is_some() {

@@ -179,8 +179,8 @@ impl Recording {
         let file = |ending: &str| folder.join(format!("{number}.{ending}"));
         let (kbl, ready, words) = (file("kbl"), file("ready"), file("words"));
         let place = match &args.netns {
-            Some(netns) => format!("{netns}:{}", args.interface),
-            None => args.interface.clone(),
+            Some(netns) if !args.interface.contains(':') => format!("{netns}:{}", args.interface),
+            _ => args.interface.clone(),
         };
         let netns = place.split_once(':').map(|(n, _)| n.to_owned());
         let mut own = Command::new(std::env::current_exe().context("cannot tell where this program is")?);
