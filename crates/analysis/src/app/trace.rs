@@ -17,7 +17,8 @@ use std::collections::{HashMap, HashSet};
 pub enum As {
     /// Application to socket.
     Application,
-    /// Network to device, each byte once: what is sent again is left out.
+    /// Device queue to driver, behind segmentation by the kernel: what a sniffer on that host sees. Each byte once: what is sent
+    /// again is left out.
     Network,
 }
 
@@ -260,7 +261,7 @@ impl Open {
                 self.end(side).reads(e.size_bytes, e.at_ns);
                 (alone && connected).then_some((side.other(), e.size_bytes))
             }
-            (As::Network, Crossing::ToDevice) => {
+            (As::Network, Crossing::ToDriver) => {
                 let new = fresh(&mut self.end(side).sent_to);
                 (new > 0 || !tcp).then_some((side, new))
             }

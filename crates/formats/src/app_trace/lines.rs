@@ -16,7 +16,7 @@ pub struct Header {
     pub time_unit: String,
     pub size_unit: String,
     pub clock: String,
-    /// `application`: as written; `network`: as handed to the device.
+    /// `application`: as written; `network`: as handed to the driver.
     pub layer: String,
     pub source: Source,
     /// Events that are missing in the source; 0: none.

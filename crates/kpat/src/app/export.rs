@@ -46,7 +46,7 @@ enum Format {
 enum Layer {
     /// As applications wrote it
     Application,
-    /// As it was handed to the network device, each byte once
+    /// As it was handed to the device's driver, each byte once
     Network,
 }
 
