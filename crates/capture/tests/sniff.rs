@@ -89,6 +89,23 @@ fn frames_going_out_and_snapped() {
     }
 }
 
+/// A frame every 20 ms, so that there is never a pause: whoever reads the file meanwhile finds what is older than half a second.
+#[test]
+fn a_steady_trickle_is_in_the_file_soon() {
+    let cable = Cable::bare();
+    let out = Out::new("trickle");
+    let sniffer = Sniffer::start("va", Some(&cable.a), &out.0, 0).unwrap();
+    let one = frames::ethernet_corpus().into_iter().take(1).collect::<Vec<_>>();
+    let mut in_file = Vec::new();
+    for _ in 0..60 {
+        cable.send(&one);
+        in_file.push(std::fs::metadata(&out.0).unwrap().len());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(in_file[59] > in_file[0], "{in_file:?}");
+    sniffer.stop().unwrap();
+}
+
 #[test]
 fn all_interfaces_of_a_namespace() {
     let cable = Cable::bare();

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Error;
 use socket::{Batch, PacketSocket, Ready, Refused};
@@ -25,6 +25,8 @@ pub const ANY: &str = "any";
 
 /// Kept of a frame where the caller gave no limit.
 const MAX_SNAPLEN: u32 = 256 << 10;
+/// What was captured so long ago is in the file.
+const FLUSHED: Duration = Duration::from_millis(250);
 
 /// What a sniffer saw; `bytes` counts whole frames as they were on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,6 +127,7 @@ impl Job {
         let _ = ready.send(());
         let mut batch = Batch::new(self.snaplen as usize);
         let mut stats = SniffStats::default();
+        let mut flushed = Instant::now();
         loop {
             let waited = socket.wait(stopped.as_fd()).map_err(refuse)?;
             if waited == Ready::Stop {
@@ -142,10 +145,13 @@ impl Job {
                     break;
                 }
             }
-            match waited {
-                Ready::Frames => {}
-                Ready::Idle => file.flush().map_err(|e| broken(file.offset(), e))?,
-                Ready::Stop => break,
+            // Also where frames come one by one and it is never idle: whoever follows the file waits for them.
+            if waited == Ready::Idle || flushed.elapsed() >= FLUSHED {
+                file.flush().map_err(|e| broken(file.offset(), e))?;
+                flushed = Instant::now();
+            }
+            if waited == Ready::Stop {
+                break;
             }
         }
         stats.kernel_drops = socket.drops().map_err(refuse)?;
