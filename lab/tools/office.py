@@ -104,11 +104,15 @@ def work(addr: str, seconds: float, planted: list[str]) -> None:
         if pid == 0:
             ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
             random.seed(name)
-            job()
+            try:
+                job()
+            except OSError as e:
+                print(f"{name}: {e}", file=sys.stderr)
+                os._exit(1)
             os._exit(0)
         children.append(pid)
-    for pid in children:
-        os.waitpid(pid, 0)
+    if any([os.waitpid(pid, 0)[1] for pid in children]):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Longer than anybody waits, and short enough to be added to any time.
+const FOREVER: Duration = Duration::from_secs(1 << 36);
+
 /// How the trace's times are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -23,7 +26,8 @@ pub struct Pace {
 
 impl Pace {
     pub fn scaled(&self, ns: i64) -> Duration {
-        Duration::try_from_secs_f64(ns.max(0) as f64 * 1e-9 * self.scale).unwrap_or(Duration::MAX)
+        let seconds = ns.max(0) as f64 * 1e-9 * self.scale;
+        Duration::try_from_secs_f64(seconds).unwrap_or(FOREVER).min(FOREVER)
     }
 }
 
@@ -225,6 +229,6 @@ mod tests {
         let pace = |scale| Pace { scale, closed: false };
         assert_eq!(pace(0.5).scaled(2_000_000), Duration::from_millis(1));
         assert_eq!(pace(1.0).scaled(-7), Duration::ZERO);
-        assert_eq!(pace(f64::MAX).scaled(i64::MAX), Duration::MAX);
+        assert_eq!(pace(f64::MAX).scaled(i64::MAX), FOREVER);
     }
 }
