@@ -23,6 +23,7 @@ mod open;
 mod output;
 mod packet;
 mod packets;
+mod page;
 mod phases;
 mod probes;
 mod record;

@@ -2,7 +2,9 @@
 
 mod export;
 mod json;
+mod picture;
 mod replay;
+mod report;
 mod series;
 mod table;
 mod text;
@@ -41,6 +43,12 @@ pub struct Args {
     /// Into so many pieces of time
     #[arg(long, value_name = "N", requires = "series", value_parser = clap::value_parser!(u16).range(1..=8192))]
     bins: Option<u16>,
+    /// Write a picture over time, of --socket, else of all in sum
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "series"])]
+    svg: Option<PathBuf>,
+    /// Write a page with every socket that is shown: tables, and pictures over time
+    #[arg(long, value_name = "FILE", visible_alias = "report", conflicts_with_all = ["format", "series"])]
+    html: Option<PathBuf>,
     /// Every event a line in order of time instead, tab separated, with what is missing at its place
     #[arg(long = "to", short = 't', value_name = "FORMAT")]
     format: Option<table::Format>,
@@ -90,6 +98,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let total = all.len();
     if args.limit > 0 {
         all.truncate(args.limit);
+    }
+    if let Some(path) = &args.svg {
+        report::svg(&log, args.socket.and(all.first()), path, out)?;
+    }
+    if let Some(path) = &args.html {
+        report::html(&log, &all, total, path, out)?;
     }
     if out.json {
         let sockets: Vec<Value> = all.iter().map(|t| json::socket(&log, t)).collect();

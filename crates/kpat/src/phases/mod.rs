@@ -4,13 +4,13 @@ mod json;
 mod picture;
 mod study;
 
-use crate::open::{self, Integrated};
+use crate::open;
 use crate::output::{Meter, Output};
 use crate::packets::{HELP, Which, hint_hidden};
+use crate::page;
 use crate::render::{
     Column, Line, Pairs, Style, Table, TimeAxis, count, duration, duration_aligned, percent, plural, wrap,
 };
-use anyhow::Context;
 use kpat_analysis::phases::{Boundaries, PassageTime, Phase, PhaseReport, PhaseTime, Way, phases, way};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,16 +72,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let report = phases(&log, &args.which.filter(&log)?, &boundaries, &mut progress, &mut |_| ());
     out.clear_progress();
     let report = report?;
-    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| -> anyhow::Result<()> {
-        if let Some(path) = path {
-            std::fs::write(path, text()).with_context(|| format!("cannot write {}", path.display()))?;
-            out.say(&format!("wrote {}", path.display()));
-        }
-        Ok(())
-    };
-    let about = about(&log);
-    write(&args.svg, &|| picture::svg(&report, &about))?;
-    write(&args.html, &|| picture::html(&report, &about, args.study))?;
+    let about = page::about(&log);
+    if let Some(path) = &args.svg {
+        page::write(path, &picture::svg(&report, &about), out)?;
+    }
+    if let Some(path) = &args.html {
+        page::write(path, &picture::html(&report, &about, args.study), out)?;
+    }
     if out.json {
         out.value(&json::report(&report, args.study))?;
     } else if report.packets == 0 {
@@ -90,15 +87,6 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         text(args, &report, out)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One line on what the numbers are of.
-fn about(log: &Integrated) -> String {
-    let meta = &log.manifest.log;
-    let name = log.dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let parts = [name, format!("Linux {}", meta.kernel_release), meta.mechanism.clone()];
-    let parts: Vec<String> = parts.into_iter().filter(|p| !p.is_empty() && p != "Linux ").collect();
-    parts.join(", ")
 }
 
 fn text(args: &Args, report: &PhaseReport, out: &Output) -> anyhow::Result<()> {

@@ -3,7 +3,8 @@
 //! without colour and to a screen reader.
 
 use super::study;
-use crate::render::{clean, duration, percent, plural};
+use crate::page::{self, text};
+use crate::render::{duration, percent, plural};
 use kpat_analysis::phases::{PassageTime, Phase, PhaseReport, PhaseTime};
 use std::fmt::Write as _;
 
@@ -13,15 +14,10 @@ const ROW: f64 = 22.0;
 const FUNCTIONS: usize = 6;
 
 const STYLE: &str = "
-svg.kpat { --ink: #1b1f24; --faint: #59636e; --page: #ffffff; --line: #d1d9e0; font: 13px system-ui, sans-serif; background: var(--page); }
-svg.kpat text { fill: var(--ink); }
-svg.kpat .faint { fill: var(--faint); }
-svg.kpat .head { font-size: 16px; font-weight: 600; }
 svg.kpat .phase, svg.kpat .in { font-weight: 600; }
 svg.kpat .track { fill: var(--line); opacity: .45; }
 svg.kpat rect.p { stroke: var(--page); stroke-width: 1; }
 @media (prefers-color-scheme: dark) {
-  svg.kpat { --ink: #e6edf3; --faint: #9198a1; --page: #0d1117; --line: #3d444d; }
   svg.kpat rect.p { opacity: .85; }
 }
 ";
@@ -60,22 +56,6 @@ fn ink_on(phase: Phase) -> &'static str {
     }
 }
 
-/// As text of XML: nothing out of a log can become markup.
-fn text(raw: &str) -> String {
-    let mut out = String::with_capacity(raw.len());
-    for c in clean(raw).chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 fn share_of(f: &PhaseTime, p: &PassageTime) -> String {
     percent(f.time.sum().max(0).unsigned_abs(), p.time.sum().max(0).unsigned_abs())
 }
@@ -112,7 +92,7 @@ fn in_order(p: &PassageTime) -> Vec<&PhaseTime> {
 
 /// A whole SVG document.
 pub fn svg(report: &PhaseReport, about: &str) -> String {
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", drawing(report, about))
+    page::svg(&drawing(report, about))
 }
 
 fn drawing(report: &PhaseReport, about: &str) -> String {
@@ -148,11 +128,12 @@ fn drawing(report: &PhaseReport, about: &str) -> String {
     let height = y + MARGIN;
     format!(
         "<svg class=\"kpat\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"100%\" \
-         role=\"img\" aria-labelledby=\"t\">\n<title id=\"t\">Phases of packets, {}</title>\n<style>{STYLE}</style>\n\
+         role=\"img\" aria-labelledby=\"t\">\n<title id=\"t\">Phases of packets, {}</title>\n<style>{}{STYLE}</style>\n\
          <defs><pattern id=\"wait\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
          patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#d9b44a\" opacity=\".25\"/><rect \
          width=\"2\" height=\"6\" fill=\"#b58900\"/></pattern></defs>\n{body}</svg>\n",
-        text(about)
+        text(about),
+        page::STYLE,
     )
 }
 
@@ -339,16 +320,5 @@ pub fn html(report: &PhaseReport, about: &str, with_study: bool) -> String {
             let _ = writeln!(tables, "<p>{}</p>", text(&remark));
         }
     }
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>Phases of packets, {}</title>\n<style>\n:root {{ color-scheme: light \
-         dark; }}\nbody {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 1rem auto; padding: 0 1rem; \
-         background: #fff; color: #1b1f24; }}\ntable {{ border-collapse: collapse; margin: .5rem 0 1rem; }}\nth, td {{ \
-         text-align: left; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid #8885; font-weight: normal; }}\n\
-         thead th {{ color: #59636e; }}\n.n {{ text-align: right; font-variant-numeric: tabular-nums; }}\n@media \
-         (prefers-color-scheme: dark) {{ body {{ background: #0d1117; color: #e6edf3; }} thead th {{ color: #9198a1; \
-         }} }}\n</style></head><body>\n{}\n{tables}</body></html>\n",
-        text(about),
-        drawing(report, about),
-    )
+    page::html(&format!("Phases of packets, {about}"), "", &(drawing(report, about) + "\n" + &tables))
 }
