@@ -227,7 +227,7 @@ fn a_live_stream_has_the_kernels_path() {
     let fifo = home.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let mut ping = Command::new("ip")
-        .args(["netns", "exec", &a, "ping", "-n", "-i", "0.2", "-w", "20", "10.93.1.2"])
+        .args(["netns", "exec", &a, "ping", "-n", "-i", "0.02", "-w", "20", "10.93.1.2"])
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -259,6 +259,12 @@ fn a_live_stream_has_the_kernels_path() {
     assert!(echoes >= 4, "{echoes} echoes: {}", words(&done));
     let told = count("icmp && frame.interface_name == \"v1\" && kpat.packet && kpat.func contains \"net\"");
     assert_eq!(told, echoes, "each has its path");
+    // Of 50 echoes a second none is missing between the first and the last, and none is there twice.
+    let requests = "icmp.type == 8 && frame.interface_name == \"v1\"";
+    let seqs =
+        tshark(home, &["-r", "live.pcapng", "-Y", requests, "-T", "fields", "-e", "icmp.seq"]).unwrap();
+    let seqs: Vec<u32> = seqs.iter().map(|s| s.parse().unwrap()).collect();
+    assert!(seqs.len() > 50 && seqs.windows(2).all(|w| w[1] == w[0] + 1), "{seqs:?}");
     assert!(count("kpat.seen == \"kernel\" && kpat.device contains \"v1\"") >= echoes);
     // The rows are in order of time, and no packet is told of twice.
     let times = tshark(home, &["-r", "live.pcapng", "-T", "fields", "-e", "frame.time_epoch"]).unwrap();
