@@ -131,7 +131,7 @@ fn a_trace_is_what_was_written_and_what_had_been_read_before() {
     let read = |name: &str| std::fs::read_to_string(folder.0.join("ns3").join(name)).unwrap();
     assert_eq!(
         (read("tcp-1a.dat"), read("tcp-1b.dat")),
-        ("1 P 0 300\n2 P 0 20\n3 P 5 30".into(), "1 P 0 5000".into())
+        ("1 P 1 300\n2 P 1 20\n3 P 6 30".into(), "1 P 1 5000".into())
     );
     let again = kpat(&folder, &["app", "export", "x.kpat", "-o", "ns3", "--format", "ns3"]);
     assert_eq!(again.status.code(), Some(1));

@@ -2,7 +2,8 @@
 //!
 //! How that class reads shapes what is written: its type B means "together with the one before", so all are P; an index of 0 or
 //! equal to the last is skipped by newer versions, so it counts from 1; a line end behind the last line makes older versions take
-//! the last entry twice, so there is none. Milliseconds are all the time it has.
+//! the last entry twice, so there is none; and a first entry at 0 is sent once more after the last, without the loop, too, so times begin
+//! at 1. Milliseconds are all the time it has.
 
 use super::write::protocol;
 use crate::{Error, Result};
@@ -52,7 +53,7 @@ pub fn write_ns3(store: &Store, only: &[i64], layer: As, folder: &Path) -> Resul
                 });
                 s.lines += 1;
                 let (end, ms) =
-                    (if s.lines > 1 { "\n" } else { "" }, (w.at_ns - s.first_ns + 500_000) / 1_000_000);
+                    (if s.lines > 1 { "\n" } else { "" }, 1 + (w.at_ns - s.first_ns + 500_000) / 1_000_000);
                 write!(s.text, "{end}{} P {ms} {}", s.lines, w.size_bytes)?;
                 if s.text.len() > 1 << 16 {
                     s.flush()?;
