@@ -42,7 +42,7 @@ fn a_socket_over_time() {
     assert!(row(3).contains("2 frames sent again, 3 taken for lost"), "{text}");
     assert!(row(5).contains("events are missing"), "{text}");
     assert!(row(7).contains("receive window") && row(7).contains("zero window"), "{text}");
-    assert!(words.contains("since the log's start"), "{words}");
+    assert!(words.contains("since the log's start") && words.contains("11 events are missing"), "{words}");
 
     let (code, _, words) = kpat(&log, &["--socket", "9", "--series"]);
     assert_eq!(code, 2);

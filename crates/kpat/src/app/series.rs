@@ -98,6 +98,13 @@ fn text(log: &Integrated, s: &Series, out: &Output) -> anyhow::Result<()> {
     }
     let (lines, hidden) = table.render(out.width);
     out.lines(&lines)?;
+    let lost: i64 = s.gaps.iter().map(|g| g.lost).sum();
+    if lost > 0 {
+        out.say(&format!(
+            "{} events are missing in this time; sums are too small by what they held",
+            count(lost.unsigned_abs())
+        ));
+    }
     out.say(&format!("times in {} since the log's start", axis.unit));
     crate::packets::hint_hidden(out, &hidden);
     Ok(())
