@@ -81,7 +81,7 @@ struct inet_connection_sock {
 
 struct tcp_sock {
 	u32 rcv_nxt, copied_seq, snd_una, snd_nxt, write_seq;
-	u32 snd_wnd, rcv_wnd, srtt_us, rttvar_us, packets_out, retrans_out, lost_out, sacked_out;
+	u32 snd_wnd, rcv_wnd, srtt_us, mdev_us, packets_out, retrans_out, lost_out, sacked_out;
 	u32 snd_ssthresh, snd_cwnd, total_retrans, delivered, rate_delivered, rate_interval_us, app_limited, mss_cache;
 	u8 chrono_type : 2;
 	u8 is_cwnd_limited : 1;

@@ -81,7 +81,7 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	r->snd_wnd = tp_read(sk, snd_wnd);
 	r->rcv_wnd = tp_read(sk, rcv_wnd);
 	r->srtt_us8 = tp_read(sk, srtt_us);
-	r->rttvar_us4 = tp_read(sk, rttvar_us);
+	r->rttvar_us4 = tp_read(sk, mdev_us);
 	r->rto_jiffies = rto;
 	r->in_flight = tp_read(sk, packets_out) - sacked - lost + retrans;
 	r->retrans_out = retrans;

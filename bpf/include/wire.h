@@ -289,7 +289,7 @@ struct kp_tcp {
 	u32 snd_wnd;
 	u32 rcv_wnd;
 	u32 srtt_us8; /* eight times the smoothed round trip */
-	u32 rttvar_us4;
+	u32 rttvar_us4; /* four times its mean deviation, as TCP_INFO gives it; the one behind the timeout has a floor */
 	u32 rto_jiffies;
 	u32 in_flight;
 	u32 retrans_out;

@@ -2,7 +2,7 @@
 """Applications that know what they did, and the judge of what kpat made of it.
 
     writes.py recv tcp|udp ADDR PORT            takes everything, says how much in which calls (one JSON object)
-    writes.py send tcp|udp ADDR PORT [ROUNDS]   known sizes at known times, and TCP_INFO before each write
+    writes.py send tcp|udp ADDR PORT [ROUNDS]   known sizes at known times; TCP_INFO before each write, now and then what `ss` says
     writes.py judge KPAT X.kpat SEND.out RECV.out ...   pairs of the above; says what does not agree, exit 1 then
 
 Times are CLOCK_BOOTTIME, kpat's clock. struct tcp_info: include/uapi/linux/tcp.h.
@@ -38,6 +38,15 @@ def tcp_info(s: socket.socket) -> dict:
     return {"at": now(), "rto_us": u[0], "snd_mss": u[2], "rtt_us": u[15], "snd_ssthresh": u[17], "snd_cwnd": u[18], "total_retrans": u[23]}
 
 
+def ss_info(s: socket.socket) -> dict:
+    """What `ss -tin` says of this socket; a threshold that was never set it leaves out."""
+    text = subprocess.run(["ss", "-Htin", f"sport = :{s.getsockname()[1]}"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    word = lambda name: next((w.removeprefix(name + ":") for w in text.split() if w.startswith(name + ":")), None)
+    rtt, var = (round(float(x) * 1000) for x in word("rtt").split("/"))
+    return {"cwnd": int(word("cwnd")), "ssthresh": int(word("ssthresh") or 0x7FFFFFFF), "mss": int(word("mss")), "rtt_us": rtt, "rttvar_us": var,
+            "rto_us": round(float(word("rto")) * 1000)}
+
+
 def recv(proto: str, addr: str, port: int) -> None:
     s = socket.socket(family(addr), socket.SOCK_STREAM if proto == "tcp" else socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -65,10 +74,12 @@ def send(proto: str, addr: str, port: int, rounds: int) -> None:
     writes = []
     for size in (TCP_SIZES if proto == "tcp" else UDP_SIZES) * rounds:
         time.sleep(0.02)
+        # Costs a process: some are enough.
+        ss = ss_info(s) if proto == "tcp" and len(writes) % 4 == 3 else None
         info = tcp_info(s) if proto == "tcp" else {}
         began = now()
         s.sendall(b"x" * size)
-        writes.append({"size": size, "began": began, "ended": now(), "info": info})
+        writes.append({"size": size, "began": began, "ended": now(), "info": info, "ss": ss})
     time.sleep(0.1)
     if proto == "udp":
         s.send(b"")  # the other side stops
@@ -118,7 +129,7 @@ class Judge:
 
     def states(self, sock: int, writes: list[dict]) -> None:
         """TCP_INFO just before a write, and kpat's first word of the state after that moment: the write's own segment."""
-        states = self.rows(f"select at_ns, snd_cwnd, snd_ssthresh, mss, srtt_ns, rto_ns, total_retrans from tcp_state where socket_id = {sock} order by at_ns")
+        states = self.rows(f"select at_ns, snd_cwnd, snd_ssthresh, mss, srtt_ns, rttvar_ns, rto_ns, total_retrans from tcp_state where socket_id = {sock} order by at_ns")
         for w in writes:
             i = w["info"]
             s = next(s for s in states if s["at_ns"] >= i["at"])
@@ -127,6 +138,13 @@ class Judge:
                        [i["snd_cwnd"], i["snd_ssthresh"], i["snd_mss"], i["rtt_us"], i["total_retrans"]])
             if s["rto_ns"] is not None:
                 self.check("its rto", s["rto_ns"] // 1000, i["rto_us"])
+            if ss := w["ss"]:
+                # ss prints six digits of a time.
+                near = lambda ns, us: us if ns is None or abs(ns / 1000 - us) <= max(1, us / 100_000) else ns / 1000
+                have = [s["snd_cwnd"], s["snd_ssthresh"] or 0x7FFFFFFF, s["mss"], near(s["srtt_ns"], ss["rtt_us"]), near(s["rttvar_ns"], ss["rttvar_us"]),
+                        near(s["rto_ns"], ss["rto_us"])]
+                self.check(f"`ss` before the write of {w['size']}: cwnd, ssthresh, mss, rtt, its variation, rto", have,
+                           [ss["cwnd"], ss["ssthresh"], ss["mss"], ss["rtt_us"], ss["rttvar_us"], ss["rto_us"]])
 
 
 def judge(kpat: str, log: str, files: list[str]) -> int:

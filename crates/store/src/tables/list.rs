@@ -254,7 +254,7 @@ table! { TCP_STATE, TcpStateRow, "tcp_state", 65536,
     rcv_wnd: i64, Delta, "bytes", "", "", "The window offered to it.";
     mss: i64, Dict, "bytes", "", "", "Sender's segment size.";
     srtt_ns: i64, Delta, "ns", "", "", "Smoothed round trip.";
-    rttvar_ns: i64, Delta, "ns", "", "", "Its variation.";
+    rttvar_ns: i64, Delta, "ns", "", "", "Its mean deviation, as TCP_INFO and `ss` give it (`mdev_us`; what the timeout is made of has a floor of 50 ms).";
     rto_ns: Option<i64>, Delta, "ns", "", "the kernel's tick is not known", "Retransmission timeout.";
     in_flight: i64, Delta, "segments", "", "", "Sent, neither acknowledged nor taken for lost.";
     retrans_out: i64, Dict, "segments", "", "", "Of these sent again.";
