@@ -122,10 +122,25 @@ class Judge:
         self.check(f"{proto}: writes outside of their time", late, [])
         reads = self.rows(f"select size_bytes from app_event where socket_id = {b} and crossing = 10 and size_bytes > 0 order by at_ns")
         self.check(f"{proto}: sizes of the reads", [r["size_bytes"] for r in reads], [n for n in got["received"] if n])
+        self.series(a, sent["writes"])
         if proto == "tcp":
             acked = self.rows(f"select sum(size_bytes) as n from app_event where socket_id = {a} and crossing = 12")[0]["n"]
             self.check("tcp: acknowledged, but for the end of the stream", min(acked, total), max(acked - 1, total))
             self.states(a, sent["writes"])
+
+    def series(self, sock: int, writes: list[dict]) -> None:
+        """What was written by the end of each piece of time: no less than the writes that were over, no more than those begun."""
+        r = subprocess.run([self.kpat, "app", "--json", self.log, "--socket", str(sock), "--series", "--bins", "50"], stdout=subprocess.PIPE, check=True)
+        s = json.loads(r.stdout)
+        edges = [s["start_boot_ns"] + t for t in s["bin_from_ns"][1:] + [s["to_ns"]]]
+        so_far, off = 0, []
+        for edge, size in zip(edges, s["crossings"]["send"]["bytes"]):
+            so_far += size
+            over, begun = (sum(w["size"] for w in writes if w[when] < edge) for when in ("ended", "began"))
+            if not over <= so_far <= begun:
+                off.append((edge, over, so_far, begun))
+        self.check("over time: pieces that do not hold their writes", off, [])
+        self.check("over time: bytes written", so_far, sum(w["size"] for w in writes))
 
     def states(self, sock: int, writes: list[dict]) -> None:
         """TCP_INFO just before a write, and kpat's first word of the state after that moment: the write's own segment."""
