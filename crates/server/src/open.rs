@@ -239,7 +239,7 @@ impl Log {
 fn step_back() {
     // SAFETY: takes numbers only; 0 is the calling thread, as Linux counts. If it is refused, all goes on as before.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
     }
 }
 
