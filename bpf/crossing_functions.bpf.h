@@ -111,10 +111,8 @@ AT("fentry/__udp_enqueue_schedule_skb", f9___udp_enqueue_schedule_skb)
 AT("fentry/sock_def_readable", f9_sock_def_readable)
 {
 	struct sock *sk = (struct sock *)ctx[0];
-	struct sock_entry *e = sock_of(sk);
 
-	if (e && e->tcp)
-		readable(e, sk, 0, 0);
+	data_ready(sk);
 	return 0;
 }
 

@@ -26,27 +26,8 @@ AT("tp_btf/sock_recv_length", t10_sock_recv_length)
 AT("tp_btf/sk_data_ready", t9_sk_data_ready)
 {
 	struct sock *sk = (struct sock *)ctx[0];
-	struct sock_entry *e = sock_of(sk);
-	u32 len = 0, seq = 0;
 
-	if (!e)
-		return 0;
-	if (!e->tcp) {
-		if (datagrams_by_function)
-			return 0;
-		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), key;
-		struct arrival *a;
-
-		if (!kernel_address(skb) || !sk_read(sk, sk_receive_queue.qlen))
-			return 0;
-		key = (u32)skb | kread_ptr((struct sk_buff *)(skb), head) << 32;
-		len = kread((struct sk_buff *)(skb), len);
-		seq = skb_tag(key);
-		a = arrival_of(key);
-		if (a->skb == key && CROSSING_MODE(KP_X_FROM_DEVICE))
-			cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
-	}
-	readable(e, sk, len, seq);
+	data_ready(sk);
 	return 0;
 }
 

@@ -164,10 +164,19 @@ static __always_inline bool later_fragment(u64 ip)
 	return (w >> 48 & 0xff) == 44 && (kread_word(ip + 40) >> 16 & 0xf8ff);
 }
 
-/* Data of a sent packet that has its transport header: packed size; negative: none to tell of. */
-static __always_inline s32 sent_size(struct sk_buff *skb, u64 ip, u64 th, bool tcp)
+/* Bytes of the header that the transport puts before the application's: raw and ping sockets are given theirs by it. */
+static __always_inline u32 transport_bytes(struct sock *sk, u64 ip, u64 th, bool tcp)
 {
-	u32 header = tcp ? (kread_word(th + 8) >> 36 & 0xf) * 4 : ip && later_fragment(ip) ? 0 : 8;
+	u32 proto = sk_read(sk, sk_protocol);
+
+	if (tcp)
+		return (kread_word(th + 8) >> 36 & 0xf) * 4;
+	return (proto != IPPROTO_UDP && proto != IPPROTO_UDPLITE) || (ip && later_fragment(ip)) ? 0 : 8;
+}
+
+/* Data of a sent packet that has its transport header: packed size; negative: none to tell of. */
+static __always_inline s32 sent_size(struct sk_buff *skb, u32 header, u64 th, bool tcp)
+{
 	u32 len = kread(skb, len) - (u32)(th - kread_ptr(skb, data)) - header;
 
 	if (len > 1 << 20 || (tcp && !len && !settings.empty))
@@ -187,7 +196,7 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 		f->sk = low;
 		f->queued = now;
 		f->started = 0;
-		f->size = sent_size(skb, ip, th, false);
+		f->size = sent_size(skb, transport_bytes(sk, ip, th, false), th, false);
 		f->seq = skb_tag(skb_key(skb));
 	} else if (f->sk == low) {
 		f->started = now;
@@ -214,7 +223,7 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	e = sock_with_cookie(sk, cookie);
 	if (!e)
 		return;
-	size = sent_size(skb, ip, th, e->tcp);
+	size = sent_size(skb, transport_bytes(sk, ip, th, e->tcp), th, e->tcp);
 	if (size >= 0 && CROSSING_MODE(what))
 		cross(what, cookie, bpf_ktime_get_boot_ns(), size, e->tcp ? __builtin_bswap32(kread_word(th + 4)) : skb_tag(skb_key(skb)));
 	if (e->tcp && what == KP_X_TO_DEVICE && TCP_STATE_MODE)
@@ -257,12 +266,12 @@ static __noinline int tell_first(struct sock *sk, u64 cookie)
 /* The call that sends is over: bytes taken, or the error. */
 static __always_inline void send_over(struct sock *sk, s32 ret)
 {
-	bool fresh = !sock_cookie(sk);
 	struct sock_entry *e = sock_of(sk);
 
 	if (!e)
 		return;
-	if (fresh)
+	/* Not only of a socket that has its cookie from here: an answer may have come before the call was over. */
+	if (!e->tcp)
 		tell_first(sk, e->cookie);
 	e->left = 0;
 	sock_refresh(e, sk);
@@ -290,6 +299,33 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 	}
 	if (len && CROSSING_MODE(KP_X_TO_SOCKET))
 		cross(KP_X_TO_SOCKET, e->cookie, bpf_ktime_get_boot_ns(), len, seq);
+}
+
+/* Somebody is woken: the newest datagram in the queue is what there is to read. */
+static __always_inline void data_ready(struct sock *sk)
+{
+	struct sock_entry *e = sock_of(sk);
+	u32 len = 0, seq = 0, proto;
+
+	if (!e)
+		return;
+	if (!e->tcp) {
+		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), key;
+		struct arrival *a;
+
+		proto = sk_read(sk, sk_protocol);
+		if (datagrams_by_function && (proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE))
+			return;
+		if (!kernel_address(skb) || !sk_read(sk, sk_receive_queue.qlen))
+			return;
+		key = (u32)skb | kread_ptr((struct sk_buff *)(skb), head) << 32;
+		len = kread((struct sk_buff *)(skb), len);
+		seq = skb_tag(key);
+		a = arrival_of(key);
+		if (a->skb == key && CROSSING_MODE(KP_X_FROM_DEVICE))
+			cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
+	}
+	readable(e, sk, len, seq);
 }
 
 /* A section's name says where a program goes; user space loads those whose place this kernel has (crates/probe/src/app.rs). */

@@ -17,6 +17,8 @@
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
 #define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_UDPLITE 136
 
 /* only their places are used */
 struct in6_bytes {

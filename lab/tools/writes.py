@@ -3,6 +3,7 @@
 
     writes.py recv tcp|udp ADDR PORT            takes everything, says how much in which calls (one JSON object)
     writes.py send tcp|udp ADDR PORT [ROUNDS]   known sizes at known times; TCP_INFO before each write, now and then what `ss` says
+    writes.py send ping|raw ADDR 0 [ROUNDS]     the same by a socket without ports: echoes and their answers, or datagrams nobody takes
     writes.py judge KPAT X.kpat SEND.out RECV.out ...   pairs of the above; says what does not agree, exit 1 then
 
 Times are CLOCK_BOOTTIME, kpat's clock. struct tcp_info: include/uapi/linux/tcp.h.
@@ -16,6 +17,8 @@ import time
 
 TCP_SIZES = [1, 7, 100, 1448, 1449, 5000, 70000, 300000, 3, 65536, 1000]
 UDP_SIZES = [1, 100, 1472, 1473, 9000]
+ECHO_SIZES = [8, 9, 100, 1480]
+NOBODYS = 253  # a protocol for experiments, RFC 3692
 TX = {"tcp": (2, 3, 5, 6), "udp": (2, 5, 6)}
 TX_FUNCTIONS = {"tcp": (1, 4), "udp": (1, 3, 4)}
 RX = {"tcp": (8, 9, 10), "udp": (9, 10)}
@@ -88,6 +91,23 @@ def send(proto: str, addr: str, port: int, rounds: int) -> None:
     print(json.dumps({"proto": proto, "port": own, "writes": writes}), flush=True)
 
 
+def send_alone(proto: str, addr: str, rounds: int) -> None:
+    if proto == "ping":
+        with open("/proc/sys/net/ipv4/ping_group_range", "w") as f:
+            f.write("0 0")
+    s = socket.socket(socket.AF_INET, *((socket.SOCK_DGRAM, socket.IPPROTO_ICMP) if proto == "ping" else (socket.SOCK_RAW, NOBODYS)))
+    s.settimeout(10)
+    writes, received = [], []
+    for i, size in enumerate(ECHO_SIZES * rounds):
+        time.sleep(0.01)
+        began = now()
+        s.sendto(struct.pack("!BBHHH", 8, 0, 0, 0, i) + b"x" * (size - 8), (addr, 0))
+        writes.append({"size": size, "began": began, "ended": now()})
+        if proto == "ping":
+            received.append(len(s.recv(65536)))
+    print(json.dumps({"proto": proto, "writes": writes, "received": received}), flush=True)
+
+
 class Judge:
     def __init__(self, kpat: str, log: str):
         self.kpat, self.log, self.wrong, self.right = kpat, log, [], 0
@@ -142,6 +162,17 @@ class Judge:
         self.check("over time: pieces that do not hold their writes", off, [])
         self.check("over time: bytes written", so_far, sum(w["size"] for w in writes))
 
+    def alone(self, sent: dict) -> None:
+        proto, sizes = sent["proto"], [w["size"] for w in sent["writes"]]
+        number = {"ping": socket.IPPROTO_ICMP, "raw": NOBODYS}[proto]
+        sock = self.rows(f"select socket_id from socket where proto = {number} and events > 0")[0]["socket_id"]
+        of = lambda crossing: [r["size_bytes"] for r in self.rows(
+            f"select size_bytes from app_event where socket_id = {sock} and crossing = {crossing} and size_bytes > 0 order by at_ns")]
+        for c in (2, 5, 6):
+            self.check(f"{proto}, {NAMES[c]}: sizes", of(c), sizes)
+        for c in (9, 10) if proto == "ping" else ():
+            self.check(f"{proto}, {NAMES[c]}: sizes", of(c), sent["received"])
+
     def states(self, sock: int, writes: list[dict]) -> None:
         """TCP_INFO just before a write, and kpat's first word of the state after that moment: the write's own segment."""
         states = self.rows(f"select at_ns, snd_cwnd, snd_ssthresh, mss, srtt_ns, rttvar_ns, rto_ns, total_retrans from tcp_state where socket_id = {sock} order by at_ns")
@@ -165,8 +196,13 @@ class Judge:
 def judge(kpat: str, log: str, files: list[str]) -> int:
     j = Judge(kpat, log)
     seen = {r["crossing"] for r in j.rows("select distinct crossing from app_event")}
-    for sent, got in zip(files[::2], files[1::2]):
-        j.pair(json.load(open(sent)), json.load(open(got)), functions=1 in seen)
+    said = [json.load(open(f)) for f in files]
+    pairs = [s for s in said if s["proto"] in TX]
+    for sent, got in zip(pairs[::2], pairs[1::2]):
+        j.pair(sent, got, functions=1 in seen)
+    for sent in said:
+        if sent["proto"] not in TX:
+            j.alone(sent)
     print("\n".join(j.wrong) or f"{j.right} checks hold, {'functions and tracepoints' if 1 in seen else 'tracepoints alone'}")
     return 1 if j.wrong else 0
 
@@ -175,6 +211,8 @@ if __name__ == "__main__":
     what, *rest = sys.argv[1:]
     if what == "recv":
         recv(rest[0], rest[1], int(rest[2]))
+    elif what == "send" and rest[0] not in TX:
+        send_alone(rest[0], rest[1], int(rest[3]) if len(rest) > 3 else 3)
     elif what == "send":
         send(rest[0], rest[1], int(rest[2]), int(rest[3]) if len(rest) > 3 else 3)
     elif what == "judge":
