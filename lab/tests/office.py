@@ -124,4 +124,5 @@ class Replayed(Office):
                 self.assertEqual([one["writes"], one["bytes"]], [one["planned_writes"], one["planned_bytes"]])
                 self.assertEqual(one["read_bytes"], other["bytes"])
                 self.assertLess(one["late_ns"]["median"], 5_000_000)
-            self.assertEqual(self.trace(name), first, how)
+            # Connections that begin within microseconds may change places.
+            self.assertEqual(sorted(self.trace(name), key=repr), sorted(first, key=repr), how)
