@@ -75,6 +75,11 @@ class Log:
                 found[f["function"]] = f
         return found
 
+    def calls_between(self, since_ns: int, until_ns: int) -> dict[str, int]:
+        """Calls of each function that began in a stretch of the boot clock."""
+        question = f"select name, count(*) as calls from call join function using (func_id) where entry_ns >= {since_ns} and entry_ns < {until_ns} group by name"
+        return {r["name"]: r["calls"] for r in kpat_json("sql", self.path, question)}
+
     def events(self, *kinds: str) -> list[dict]:
         return kpat_json("events", self.path, "-n", "0", *(["--kind", ",".join(kinds)] if kinds else []))["events"]
 

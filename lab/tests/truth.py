@@ -164,10 +164,10 @@ class Place:
             self.skipTest(facts["lacks"])
         if self.tracepoints():
             self.skipTest("only tracepoints here: there are no functions to count")
-        ours = self.log("counts", "counts").functions()
+        ours = self.log("counts", "counts").calls_between(*facts["stretch_ns"])
         self.assertEqual(facts["overrun"], 0, "the tracer lost some")
         missed = sum(x["count"] for x in self.info("counts", "counts")["losses"])
-        both = {n: (facts["hits"][n], ours[n]["calls"]) for n in facts["asked"] if n in facts["hits"] and n in ours}
+        both = {n: (facts["hits"][n], ours[n]) for n in facts["asked"] if n in facts["hits"] and n in ours}
         wrong = {n: c for n, c in both.items() if c[0] != c[1]}
         self.say(f"calls by function, the kernel's function tracer and kpat ({missed} counted as missed): {', '.join(f'{n} {a}/{b}' for n, (a, b) in both.items())}")
         self.assertGreaterEqual(len(both), 10)
