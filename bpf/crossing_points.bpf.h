@@ -40,6 +40,7 @@ AT("tp_btf/tcp_sendmsg_locked", t3_tcp_sendmsg_locked)
 
 	if (!e)
 		return 0;
+	catch_up(e, sk);
 	left = kread((struct msghdr *)ctx[1], msg_iter.count);
 	if ((!e->left || left > e->left) && CROSSING_MODE(KP_X_TO_TRANSPORT))
 		cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), left, tp_read(sk, write_seq));
@@ -91,6 +92,7 @@ AT("tp_btf/tcp_probe", t8_tcp_probe)
 
 	if (!e)
 		return 0;
+	catch_up(e, sk); /* the segment at hand is not yet taken: it will be told */
 	head = kread_ptr(skb, head);
 	th = kread_ptr(skb, data);
 	received(e, skb, th, (kread_word(th + 8) >> 36 & 0xf) * 4);

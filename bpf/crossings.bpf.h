@@ -285,9 +285,21 @@ static __always_inline void recv_over(struct sock_entry *e, struct sock *sk, s32
 		cross(KP_X_RECV, e->cookie, bpf_ktime_get_boot_ns(), ret, e->tcp ? tp_read(sk, copied_seq) - (ret > 0 ? ret : 0) : 0);
 }
 
+/* What a socket did in a pause is not told afterwards. */
+static __always_inline void catch_up(struct sock_entry *e, struct sock *sk)
+{
+	if (e->epoch == (u32)settings.epoch)
+		return;
+	e->epoch = settings.epoch;
+	e->left = 0;
+	if (e->tcp)
+		e->said = tp_read(sk, rcv_nxt);
+}
+
 /* Data for the application is in the socket. `len`: of the datagram; a stream says how far it has got. */
 static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 len, u32 seq)
 {
+	catch_up(e, sk);
 	if (e->tcp) {
 		u32 next = tp_read(sk, rcv_nxt);
 
@@ -328,9 +340,17 @@ static __always_inline void data_ready(struct sock *sk)
 	readable(e, sk, len, seq);
 }
 
-/* A section's name says where a program goes; user space loads those whose place this kernel has (crates/probe/src/app.rs). */
-#define AT(section, name)  \
-	SEC(section)       \
-	int name(u64 *ctx)
+/*
+ * A section's name says where a program goes; user space loads those whose place this kernel has (crates/probe/src/app.rs).
+ * In a pause it leaves at once.
+ */
+#define AT(section, name)                                    \
+	static __always_inline int name##_now(u64 *ctx);     \
+	SEC(section)                                         \
+	int name(u64 *ctx)                                   \
+	{                                                    \
+		return settings.epoch ? name##_now(ctx) : 0; \
+	}                                                    \
+	static __always_inline int name##_now(u64 *ctx)
 
 #endif

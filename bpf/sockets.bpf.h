@@ -89,6 +89,13 @@ struct tcp_sock {
 	u8 is_cwnd_limited : 1;
 } __core;
 
+struct app_settings {
+	u64 state_every_ns; /* state is said again after so long even if nothing changed; 0: with each event */
+	u64 empty; /* crossings without data (acknowledgements) count, too */
+	u64 epoch; /* 0: paused, nothing is looked at; else another number after each pause */
+};
+struct app_settings settings SEC(".data.settings") = { .state_every_ns = 1000000000ULL };
+
 struct sock_entry {
 	u64 cookie; /* key; 0 free */
 	u64 ops; /* congestion control as announced */
@@ -100,8 +107,10 @@ struct sock_entry {
 	u32 left; /* of a write that is under way: bytes not yet taken */
 	u8 marks; /* SOCK_OFF, SOCK_AGAIN; user space sets them */
 	u8 tcp;
-	u8 pad[6];
-	u64 pad2;
+	u8 pad[2];
+	u32 epoch; /* of the settings when it was last looked at */
+	u32 pad2;
+	u64 pad3;
 };
 
 #define SOCK_OFF 1 /* not wanted */
@@ -227,6 +236,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->ports = sock_ports(sk);
 	e->slot = (hash & (SOCK_BUCKETS - 1)) * SOCK_WAYS + oldest;
 	e->left = 0;
+	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
 	*(volatile u64 *)&e->cookie = cookie;
 	if (!e->marks)

@@ -6,12 +6,6 @@
 #include "sockets.bpf.h"
 
 /* Set by user space, also while recording. */
-struct app_settings {
-	u64 state_every_ns; /* state is said again after so long even if nothing changed; 0: with each event */
-	u64 empty; /* crossings without data (acknowledgements) count, too */
-};
-struct app_settings settings SEC(".data.settings") = { .state_every_ns = 1000000000ULL };
-
 #define TCP_STATE_MODE (func_mode[KP_MAX_FUNCS - 1])
 
 static __always_inline u32 mix(u32 h, u32 v)

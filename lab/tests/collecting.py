@@ -26,6 +26,22 @@ from kpatlab.topology import wait_for
 UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
 
 
+TAKER = """
+import socket
+l = socket.socket(); l.bind(('', 7000)); l.listen(); print('listening')
+s, _ = l.accept()
+while (got := s.recv(65536)):
+    s.send(b'!')
+"""
+# Writes that come in one piece each, and a byte for answer.
+WRITER = """
+import socket, sys
+c = socket.create_connection(('10.93.0.2', 7000))
+for line in sys.stdin:
+    c.sendall(b'x' * int(line)); c.recv(1); print('taken')
+"""
+
+
 def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
     r = subprocess.run(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
                        env={**os.environ, **env}, text=True)
@@ -155,6 +171,40 @@ class Collecting(unittest.TestCase):
         numbers = [int(re.search(r"-(\d+)\.kbl$", f.name)[1]) for f in self.parts(spool)]
         self.assertEqual(len(numbers), 2)
         self.assertGreaterEqual(numbers[0], 4)
+
+    def test_applications_paused(self):
+        """What applications do in a pause is not told, not afterwards either; what comes after it is, whole."""
+        log, ready = self.dir / "p.kbl", self.dir / "p.ready"
+        p = play.Process("paused", [self.kpat, "record", "--profile", "app", "--netns", self.a, "--netns", self.b, "--paused", "-o", str(log),
+                                    "--ready-file", str(ready), "--no-cost"], self.dir)
+        self.stack.callback(p.stop)
+        p.wait_ready(ready.exists, cache.patience())
+        listener = subprocess.Popen(["ip", "netns", "exec", self.b, sys.executable, "-uc", TAKER], stdout=subprocess.PIPE, text=True)
+        self.stack.callback(listener.communicate)
+        self.stack.callback(listener.kill)
+        listener.stdout.readline()
+        writer = subprocess.Popen(["ip", "netns", "exec", self.a, sys.executable, "-uc", WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.stack.callback(writer.communicate)
+        self.stack.callback(writer.kill)
+
+        def write(*sizes: int) -> None:
+            for n in sizes:
+                writer.stdin.write(f"{n}\n")
+                writer.stdin.flush()
+                self.assertEqual(writer.stdout.readline(), "taken\n")
+
+        ask = lambda what: sh(self.kpat, "ctl", what, "--pid", p.p.pid)
+        write(1000)
+        for sizes in ((2000, 2001), (3000, 3001)):
+            ask("resume")
+            write(*sizes)
+            ask("pause")
+            write(700, 701)
+        self.assertEqual(p.stop(), 0)
+        out = self.integrate([log], "p.kpat")["log"]
+        of = lambda crossing: self.rows(out, f"select size_bytes from app_event where crossing = {crossing} and size_bytes > 1 order by at_ns")
+        for crossing in (2, 5, 6, 7, 9, 10):
+            self.assertEqual(of(crossing), ["2000", "2001", "3000", "3001"], f"crossing {crossing}")
 
     def test_metrics(self):
         """What Prometheus reads is what `kpat ctl status` says."""

@@ -330,6 +330,9 @@ impl Recorder {
 
     /// Sets every switch to what is wanted now.
     fn switch(&self) {
+        if let Some(settings) = &self.settings {
+            settings.pause(self.paused);
+        }
         for (i, c) in self.decision.functions.iter().enumerate() {
             let track = if crate::roles::role::tracks(c.roles) { TRACK } else { 0 };
             let log = if self.on[i] { TRACK | LOG } else { 0 };

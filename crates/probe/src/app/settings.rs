@@ -3,6 +3,7 @@
 
 use crate::object::Loaded;
 use crate::sys::Mapping;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// When TCP's state is written.
@@ -39,7 +40,13 @@ impl States {
 /// The kernel side's `struct app_settings`.
 pub struct Settings {
     mapping: Mapping,
+    /// Number of the times that it was not paused, and whether it is so.
+    epoch: Cell<(u64, bool)>,
 }
+
+/// In `struct app_settings`.
+const WORDS: usize = 3;
+const EPOCH: usize = 2;
 
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -48,7 +55,7 @@ impl Settings {
         let fd = loaded
             .map_fd(".data.settings")
             .ok_or_else(|| std::io::Error::other("kpat's own object has no settings"))?;
-        Ok(Settings { mapping: Mapping::new(fd, 2 * size_of::<u64>())? })
+        Ok(Settings { mapping: Mapping::new(fd, WORDS * size_of::<u64>())?, epoch: Cell::new((0, false)) })
     }
 
     pub fn states(&self, states: States) {
@@ -64,8 +71,17 @@ impl Settings {
         self.set(1, u64::from(count));
     }
 
+    /// In a pause the programs leave at once; what comes after it is told apart from what was before.
+    pub fn pause(&self, paused: bool) {
+        let (number, running) = self.epoch.get();
+        if running == paused {
+            self.epoch.set((number + u64::from(running), !paused));
+            self.set(EPOCH, if paused { 0 } else { number + 1 });
+        }
+    }
+
     fn set(&self, word: usize, value: u64) {
-        // SAFETY: word is 0 or 1 of two mapped words; the kernel reads them whole, any value is valid.
+        // SAFETY: word is one of the mapped words; the kernel reads them whole, any value is valid.
         unsafe { self.mapping.as_ptr().cast::<u64>().add(word).write_volatile(value) };
     }
 }
