@@ -13,6 +13,7 @@
 #define KPAT_PACKETS_H
 
 #include "footprint.bpf.h"
+#include "polls.bpf.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -209,23 +210,22 @@ static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 
 	struct header_offsets h = headers_of(skb, head);
 	u16 family;
 	struct packet_entry *e;
+	struct sock *sk;
 	struct where w;
 	u64 now, id;
 
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
 		return NULL;
 	locate(skb, &w);
-	if (!place_wanted(&w))
-		return NULL;
+	sk = (void *)kread_ptr(skb, sk);
 	if (sig) {
-		if (ethertype(h, head) < 0x600 || !w.netns)
+		if (!place_wanted(&w) || ethertype(h, head) < 0x600 || !w.netns ||
+		    (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w.link_type))) {
+			poll_mixed(ctl);
 			return NULL;
-		if (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w.link_type))
-			return NULL;
+		}
 	} else {
-		struct sock *sk = (void *)kread_ptr(skb, sk);
-
-		if (has_filter || ifindex_count || !sk)
+		if (!place_wanted(&w) || has_filter || ifindex_count || !sk)
 			return NULL;
 		family = kread((struct sock *)(sk), __sk_common.skc_family);
 		if ((family != AF_INET && family != AF_INET6) || !w.netns)
@@ -238,8 +238,11 @@ static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 
 	e = packet_insert(head, id, now);
 	if (!e) {
 		count_loss(ctl, KP_LOSS_PACKET_TABLE);
+		poll_mixed(ctl);
 		return NULL;
 	}
+	if (sig && !sk && ctl->poll != POLL_TOLD && current_context() == 1)
+		tell_poll(id, now);
 	e->sig = sig;
 	e->dev = kread_ptr(skb, dev);
 	e->link = link_signature(skb, head, h);

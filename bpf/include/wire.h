@@ -80,6 +80,7 @@ enum kp_event_kind {
 	KP_EV_DROP = 1,
 	KP_EV_RETRANSMIT = 2,
 	KP_EV_TCP_STATE = 3,
+	KP_EV_POLL = 6, /* a: nanoseconds since the poll began, and 1; b: since that had been asked for; 0: not known */
 };
 
 /* Same numbers as model::LineageKind. */
@@ -329,6 +330,9 @@ struct kp_ring_ctl {
 	u64 pad1[7];
 	u64 lost[KP_LOSS_MAX];
 	u32 last_pid[2]; /* of records made as a task; of those made in an interrupt */
+	u64 poll; /* see polls.bpf.h, these three */
+	u64 poll_wait;
+	u64 raised;
 };
 
 _Static_assert(sizeof(struct kp_head) == 16, "head");

@@ -241,7 +241,7 @@ def integrate(out: Path, facts: dict, add) -> tuple[int, float, int]:
 
 def judge_packets(x: dict, log: look.Log, lacking_calls: int = 0) -> tuple[bool, str]:
     """How many of the packets that fit the expression have all that is asked of one packet. Where kpat says that it missed calls, a
-    hundredth of the packets may lack a function (one call can have a list of packets), and nothing else."""
+    hundredth of the packets may lack a function (one call can have a list of packets) or, where a number is asked for, be lacking."""
     rows = log.packets(x["packets"])
     asked = [k for k in ("functions", "without", "footprints", "same", "lineage", "reason", "verdict", "frames") if k in x]
     if not asked:
@@ -257,6 +257,9 @@ def judge_packets(x: dict, log: look.Log, lacking_calls: int = 0) -> tuple[bool,
     if lacking_calls and 0 < cut <= max(1, len(rows) // 100):
         words += f"; {cut} lack a function, and kpat says that it missed {lacking_calls} calls"
         good += cut
+    elif lacking_calls and 0 < x.get("equals", 0) - good <= max(1, x["equals"] // 100):
+        words += f"; kpat says that it missed {lacking_calls} calls"
+        good = x["equals"]
     whole = x.get("share") is None or good >= x["share"] * len(rows)
     return whole and within(good, x if "max" in x or "equals" in x else {"min": 1, **x}), words
 

@@ -22,6 +22,23 @@ pub(crate) struct Brief {
     /// What the caller made of it.
     pub group: u32,
     expected: u32,
+    pub before: Before,
+}
+
+/// Work and wait before a packet was first seen, 0: none, or not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    pub driver_ns: i64,
+    pub softirq_ns: i64,
+}
+
+impl Brief {
+    fn of(p: &PacketRow, group: u32, expected: u32) -> Brief {
+        let known = |ns: Option<i64>| ns.unwrap_or(0).max(0);
+        let before = Before { driver_ns: known(p.driver_ns), softirq_ns: known(p.softirq_ns) };
+        let PacketRow { packet_id, first_ns, last_ns, verdict, .. } = *p;
+        Brief { packet_id, first_ns, last_ns, verdict, group, expected, before }
+    }
 }
 
 /// A stretch of a call's own time: its callees, recorded interrupts and pauses of its task are cut out.
@@ -57,14 +74,7 @@ impl Life {
     /// A packet with its calls in any order, for what needs no own times.
     pub fn of_calls(store: &Store, packet: &PacketRow, mut rows: Vec<CallRow>) -> Result<Life> {
         rows.sort_unstable_by_key(|c| (c.entry_ns, c.call_id));
-        let brief = Brief {
-            packet_id: packet.packet_id,
-            first_ns: packet.first_ns,
-            last_ns: packet.last_ns,
-            verdict: packet.verdict,
-            group: 0,
-            expected: rows.len() as u32,
-        };
+        let brief = Brief::of(packet, 0, rows.len() as u32);
         let all = Rests::open(store, packet.first_ns, packet.last_ns)?;
         let mut rests: Vec<Rest> = Vec::new();
         for row in &rows {
@@ -220,14 +230,8 @@ pub(crate) struct Open {
 
 impl Open {
     pub fn new(p: &PacketRow, group: u32) -> Open {
-        let brief = Brief {
-            packet_id: p.packet_id,
-            first_ns: p.first_ns,
-            last_ns: p.last_ns,
-            verdict: p.verdict,
-            group,
-            expected: p.calls.saturating_add(p.points).max(0).unsigned_abs(),
-        };
+        let expected = p.calls.saturating_add(p.points).max(0).unsigned_abs();
+        let brief = Brief::of(p, group, expected);
         Open { brief, rows: Vec::new(), pieces: Vec::new(), rests: Vec::new(), below: Vec::new() }
     }
 

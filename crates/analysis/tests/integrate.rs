@@ -10,7 +10,9 @@ use kpat_analysis::{Error, Options, Report, integrate};
 use kpat_model::meta::ClockAnchor;
 use kpat_model::*;
 use kpat_store::TableFile;
-use kpat_store::tables::{CALL, CallRow, FOOTPRINT, FUNCTION, FootprintRow, FunctionRow, PACKET, PacketRow};
+use kpat_store::tables::{
+    CALL, CallRow, FOOTPRINT, FUNCTION, FootprintRow, FunctionRow, PACKET, PacketRow, SCHEMA_VERSION,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use world::*;
@@ -314,7 +316,8 @@ fn empty_and_hostile_inputs() {
     // One of an older schema is refused by name, and replaced when that is asked for.
     let manifest = out.join("manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
-    std::fs::write(&manifest, text.replace("\"schema\": 5", "\"schema\": 4")).unwrap();
+    std::fs::write(&manifest, text.replace(&format!("\"schema\": {SCHEMA_VERSION}"), "\"schema\": 4"))
+        .unwrap();
     assert!(matches!(Store::open(&out), Err(Error::Store(kpat_store::Error::TooOld { found: 4, .. }))));
     integrate(&dir.path("x.kbl"), &[], &out, &options, &mut |_| ()).unwrap();
     Store::open(&out).unwrap();

@@ -350,3 +350,61 @@ fn a_users_boundaries_go_first() {
     assert_eq!(named(&segments), [("link-rx", 0, 100), ("network-rx", 0, 1_000)]);
     assert!(way(&store, 7, &own).is_err());
 }
+
+/// A card's poll receives two packets, one of another poll follows some that are not in the log, and an answer is made in the
+/// same softirq: what the driver did before each is known from outside.
+#[test]
+fn the_drivers_work_before_a_packet_is_seen_is_its_link_rx() {
+    let dir = Dir::new("phases-driver");
+    let mut log = log(&dir, FUNCTIONS);
+    let header = |id: u16| {
+        ether([2; 6], [4; 6], 0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], id, 17, 64, 28, &udp(1, 2, 0)))
+    };
+    let seen = |log: &mut LogWriter, packet: u64, t: i64| {
+        let at = soft(0, packet);
+        log.print(at, t, 3, &header(packet as u16), 42, (0, 0));
+        log.call(at, "udp_rcv", t + 300, t + 700);
+        log.call(at, "ip_rcv", t + 200, t + 800);
+        log.call(at, "napi_gro_receive", t, t + 900);
+    };
+    let poll = |log: &mut LogWriter, packet: u64, at: i64, a: u64, b: u64| {
+        let packet = PacketId(packet);
+        let (kind, at, ctx) = (EventKind::Poll, BootNs(at), Context::Softirq);
+        let e = Event { kind, ctx, pid: 0, at, packet, netns: 0, a, b, text: String::new() };
+        log.push(0, Record::Event(Box::new(e)));
+    };
+    let t = SEC;
+    // Raised at t, begun at t + 2000, seen at t + 2700; then 350 for the next, which gets an answer.
+    poll(&mut log, 1, t + 2_700, 701, 2_001);
+    seen(&mut log, 1, t + 2_700);
+    seen(&mut log, 2, t + 2_700 + 900 + 350);
+    let answer = t + 2_700 + 900 + 350 + 950;
+    log.print(soft(0, 3), answer, 0, &header(3), 42, (0, 0));
+    log.call(soft(0, 3), "__dev_queue_xmit", answer + 200, answer + 400);
+    log.call(soft(0, 3), "ip_send_skb", answer + 10, answer + 500);
+    poll(&mut log, 4, t + 90_000, 0, 0);
+    seen(&mut log, 4, t + 90_000);
+    log.close();
+    let store = open(&dir);
+    let before = |id: i64| {
+        let row = store.packet(id).unwrap().packet;
+        (row.driver_ns, row.softirq_ns)
+    };
+    assert_eq!(before(1), (Some(700), Some(2_000)));
+    assert_eq!(before(2), (Some(350), None));
+    assert_eq!(before(3), (None, None), "made here");
+    // Behind the unknown one of the next poll nothing is known until a packet of its own is done with.
+    assert_eq!(before(4), (None, None));
+    let w = way(&store, 1, &Boundaries::default()).unwrap();
+    assert_eq!(w.seen_ns, t + 2_700);
+    assert_eq!(named(&w.segments)[..3], [("softirq", 0, 2_000), ("link-rx", 0, 700), ("link-rx", 0, 200)]);
+    let r = report(&store);
+    assert_eq!(r.open_sums, 0);
+    let delivered = r.passages.iter().find(|p| p.passage == Passage::Delivered).unwrap();
+    let link = delivered.phases.iter().find(|f| f.phase == Phase::LinkRx).unwrap();
+    assert_eq!((link.unseen, link.time.count()), ((1_050, 2), 3));
+    let functions: i64 = link.functions.iter().map(|g| g.self_ns).sum();
+    assert_eq!(functions + link.uncovered_ns + link.unseen.0, link.time.sum());
+    let sent = r.passages.iter().find(|p| p.passage == Passage::Sent).unwrap();
+    assert!(sent.phases.iter().all(|f| f.phase != Phase::LinkRx));
+}

@@ -166,7 +166,8 @@ pub struct Cost {
     pub probe_hits: u64,
     /// Nanoseconds inside our programs (`run_time_ns`); 0 with `probe_hits` > 0: the kernel's statistics were not to be had.
     pub probe_ns: u64,
-    /// Runs of those at the scheduler's switches and wake-ups, of all tasks, and the time in them; not among `probe_hits`.
+    /// Runs of those at the scheduler's switches and wake-ups, of all tasks, and at softirqs and polls of devices, and the time in
+    /// them; not among `probe_hits`.
     pub switch_hits: u64,
     pub switch_ns: u64,
     /// CPU time of the recorder (user + system).

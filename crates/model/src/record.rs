@@ -240,6 +240,9 @@ pub enum EventKind {
     Free = 4,
     /// The task `pid` was off the CPU until now. `a` for how many nanoseconds, `b` why and where, see [`Pause`].
     Pause = 5,
+    /// `packet` is the first of a poll of received packets that is in the log, or the first after some that are not. `a` nanoseconds
+    /// since the poll began, and 1; `b` nanoseconds since NET_RX had been raised for it, and 1. 0: not known.
+    Poll = 6,
     /// `a` ifindex, `b` flags (IFF_*, as rtnetlink gives them). Text: interface name.
     Link = 32,
     /// `a` 1 added, 0 removed. Text: the route.
@@ -253,7 +256,7 @@ pub enum EventKind {
 impl EventKind {
     pub fn from_u8(v: u8) -> Option<EventKind> {
         use EventKind::*;
-        [Drop, Retransmit, TcpState, Free, Pause, Link, Route, Neighbour, Control]
+        [Drop, Retransmit, TcpState, Free, Pause, Poll, Link, Route, Neighbour, Control]
             .into_iter()
             .find(|k| *k as u8 == v)
     }
@@ -265,6 +268,7 @@ impl EventKind {
             EventKind::TcpState => "tcp-state",
             EventKind::Free => "free",
             EventKind::Pause => "pause",
+            EventKind::Poll => "poll",
             EventKind::Link => "link",
             EventKind::Route => "route",
             EventKind::Neighbour => "neighbour",

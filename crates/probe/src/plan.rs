@@ -205,8 +205,10 @@ pub struct Tracepoint {
 /// and cost as much.
 const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
 
-/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism. The scheduler's
-/// cost something at every switch of every task, so they may be left out.
+/// Groups of events that cost something at each switch of every task, at each softirq: they may be left out.
+const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
+
+/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
 pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
     object::tracepoint_programs(build, Side::Packets)
@@ -228,7 +230,7 @@ pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tra
                 let f = MAX_FUNCS - 1 - number(&program)?;
                 (func, switch) = (Some(f as u16), Some(f));
             } else if program.starts_with("event_") {
-                if full.starts_with("sched:") && named(&selection.remove) {
+                if OPTIONAL.iter().any(|group| full.starts_with(group)) && named(&selection.remove) {
                     return None;
                 }
                 switch = Some(MAX_FUNCS - 65 - number(&program)?);
@@ -327,6 +329,8 @@ fn tracepoint_group(name: &str) -> &'static str {
         n if n.starts_with("qdisc_") => "qdisc",
         n if n.starts_with("tcp_") => "tcp",
         n if n.starts_with("sched_") => "sched",
+        n if n.starts_with("softirq_") => "irq",
+        "napi_poll" => "napi",
         _ => "net",
     }
 }
@@ -511,11 +515,11 @@ mod tests {
             let all = names(&[], points);
             assert!(all.contains(&"sched_switch".into()) && all.contains(&"sched_process_exit".into()));
             assert_eq!(all.contains(&"net_dev_queue".into()), points);
-            let without = names(&["sched:*", "net:net_dev_queue"], points);
+            let without = names(&["sched:*", "irq:*", "napi:*", "net:net_dev_queue"], points);
             let gone: Vec<&String> = all.iter().filter(|n| !without.contains(n)).collect();
-            let expected = ["net_dev_queue", "sched_switch", "sched_wakeup"];
-            let expected: Vec<&str> =
-                expected.into_iter().filter(|n| points || n.starts_with("sched")).collect();
+            let mut expected =
+                vec!["sched_switch", "sched_wakeup", "softirq_raise", "softirq_entry", "napi_poll"];
+            expected.extend(points.then_some("net_dev_queue"));
             assert_eq!(gone.len(), expected.len(), "{gone:?}");
             assert!(expected.iter().all(|n| gone.iter().any(|g| g == n)));
         }

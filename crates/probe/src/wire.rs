@@ -54,6 +54,7 @@ pub mod event_kind {
     pub const EV_DROP: u32 = 1;
     pub const EV_RETRANSMIT: u32 = 2;
     pub const EV_TCP_STATE: u32 = 3;
+    pub const EV_POLL: u32 = 6;
 }
 
 /// `enum kp_lineage_kind`
@@ -315,5 +316,8 @@ pub struct RingCtl {
     pub pad1: [u64; 7],
     pub lost: [u64; 16],
     pub last_pid: [u32; 2],
+    pub poll: u64,
+    pub poll_wait: u64,
+    pub raised: u64,
 }
-const _: () = assert!(size_of::<RingCtl>() == 264);
+const _: () = assert!(size_of::<RingCtl>() == 288);

@@ -1,6 +1,7 @@
 //! The pass over the kernel behaviour log: every record once, in order of end time, into the tables that need nothing
 //! else, and into what matching needs.
 
+use super::arrivals::Arrivals;
 use super::captures::Met;
 use super::datagrams::Datagrams;
 use super::flatten::{self, id};
@@ -66,6 +67,7 @@ struct Pass<'a> {
     nesting: Nesting,
     packets: Packets,
     datagrams: Datagrams,
+    arrivals: Arrivals,
     sightings: Sorter<Sighting>,
     seen: Seen,
     held: Held,
@@ -149,6 +151,7 @@ pub(super) fn pass(
         nesting: Nesting::default(),
         packets: Packets::new(no_captures, refused(log)),
         datagrams: Datagrams::default(),
+        arrivals: Arrivals::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         held: Held::default(),
@@ -200,7 +203,11 @@ pub(super) fn pass(
 }
 
 impl Pass<'_> {
-    fn footprint(&mut self, f: &FootprintRecord) -> Result<()> {
+    fn footprint(&mut self, cpu: u16, f: &FootprintRecord) -> Result<()> {
+        if self.packets.is_new(f.packet.0) {
+            let arrival = self.arrivals.first(cpu, f.at.0);
+            self.packets.arrival(f.packet.0, f.at.0, arrival);
+        }
         let print = kpat_capture::decode::packet(f);
         self.packets.footprint(f, &print);
         self.datagrams.print(f, &print, &mut self.packets);
@@ -243,6 +250,7 @@ impl Pass<'_> {
             Record::Call(c) => self.call(cpu, &c),
             Record::Point(p) => {
                 self.nesting.point(cpu, &p);
+                self.arrivals.unknown(cpu);
                 let stats = stats_of(&mut self.stats, p.func.0);
                 stats.calls += 1;
                 let touch = Touch {
@@ -259,10 +267,10 @@ impl Pass<'_> {
                 stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
             }
             Record::Member(m) => self.member(&m),
-            Record::Footprint(f) => self.footprint(&f)?,
+            Record::Footprint(f) => self.footprint(cpu, &f)?,
             Record::Place(p) => {
                 if let Some(f) = self.packets.at_place(&p) {
-                    self.footprint(&f)?;
+                    self.footprint(cpu, &f)?;
                 }
             }
             Record::Lineage(l) => {
@@ -281,6 +289,7 @@ impl Pass<'_> {
                     self.tables.pause.push(&pause_row(&p))?;
                 }
             }
+            Record::Event(e) if e.kind == EventKind::Poll => self.arrivals.poll(cpu, &e),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 // The end of a packet is in its row; a table of all of them would be one more row per packet.
@@ -307,6 +316,7 @@ impl Pass<'_> {
             })?,
             Record::Loss(l) => {
                 self.lost = self.lost.saturating_add(l.count);
+                self.arrivals.loss(&l);
                 self.tables.loss.push(&LossRow {
                     cause: l.cause as i32,
                     cpu: (l.cpu >= 0).then_some(l.cpu),
@@ -322,6 +332,7 @@ impl Pass<'_> {
     fn call(&mut self, cpu: u16, c: &Call) {
         let self_ns = self.nesting.call(cpu, c);
         let dur = c.dur_ns.min(i64::MAX as u64) as i64;
+        self.arrivals.call(cpu, c.ctx, c, c.entry.0.saturating_add(dur));
         let timed = c.flags & Call::NO_RETURN == 0;
         let stats = stats_of(&mut self.stats, c.func.0);
         stats.calls += 1;
@@ -400,8 +411,9 @@ impl Pass<'_> {
         // List members are told of their calls only when those are given out, so packets wait longer.
         let before = before.saturating_sub(self.options.horizon_ns);
         let last = self.last;
-        self.packets
-            .end(before, last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))?;
+        self.packets.end(before, last, &self.arrivals, |ended: Ended| {
+            Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
+        })?;
         self.keep_sightings()
     }
 
@@ -416,8 +428,9 @@ impl Pass<'_> {
     fn finish(mut self, dir: &Path, records: u64) -> Result<Passed> {
         self.sweep(i64::MAX)?;
         let last = self.last;
-        self.packets
-            .end_all(last, |ended: Ended| Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?))?;
+        self.packets.end_all(last, &self.arrivals, |ended: Ended| {
+            Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
+        })?;
         self.keep_sightings()?;
         let t = self.tables;
         let calls = t.call.finish()?;

@@ -9,6 +9,7 @@
 //! waits sorted on disk, beside the result. Per packet of the log five bytes and a bit stay.
 
 mod application;
+mod arrivals;
 mod away;
 mod captures;
 mod datagrams;

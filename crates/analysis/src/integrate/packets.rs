@@ -4,6 +4,7 @@
 //! A packet is over when the log says that its buffer was freed and a while has passed (its last calls return after
 //! that). Packets that are never freed wait for the end of the log, or until too many wait.
 
+use super::arrivals::{Arrival, Arrivals};
 use super::headers;
 use super::over::Over;
 use crate::hash::Map;
@@ -51,8 +52,10 @@ pub(super) struct Fragment {
 struct Live {
     first: i64,
     last: i64,
-    /// Of its earliest call or point, and when that was.
-    cpu: (i64, u16),
+    /// Of its earliest call or point: when that was, the CPU, the context.
+    cpu: (i64, u16, Context),
+    /// As it was first seen.
+    arrival: Option<Arrival>,
     kernel_ns: i64,
     calls: u32,
     points: u32,
@@ -102,7 +105,8 @@ impl Live {
         Live {
             first: at,
             last: at,
-            cpu: (i64::MAX, 0),
+            cpu: (i64::MAX, 0, Context::Unknown),
+            arrival: None,
             kernel_ns: 0,
             calls: 0,
             points: 0,
@@ -298,6 +302,18 @@ impl Packets {
         self.live.get(&packet).map(|p| p.was_received())
     }
 
+    /// Nothing was told of it yet.
+    pub fn is_new(&self, packet: u64) -> bool {
+        packet != 0 && !self.live.contains_key(&packet) && !self.over.has(packet)
+    }
+
+    /// It is seen for the first time.
+    pub fn arrival(&mut self, packet: u64, at: i64, arrival: Option<Arrival>) {
+        if let Some(p) = self.get(packet, at) {
+            p.arrival = arrival;
+        }
+    }
+
     fn get(&mut self, packet: u64, at: i64) -> Option<&mut Live> {
         if packet == 0 {
             return None;
@@ -320,7 +336,7 @@ impl Packets {
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
         if t.entry < p.cpu.0 {
-            p.cpu = (t.entry, t.cpu);
+            p.cpu = (t.entry, t.cpu, t.ctx);
         }
         p.kernel_ns = p.kernel_ns.saturating_add(t.self_ns);
         match t.point_len {
@@ -456,6 +472,7 @@ impl Packets {
         &mut self,
         before: i64,
         log_end: i64,
+        arrivals: &Arrivals,
         mut give: impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
         while let Some(&(at, packet)) = self.freed.front() {
@@ -463,7 +480,7 @@ impl Packets {
                 break;
             }
             self.freed.pop_front();
-            self.end_one(packet, log_end, &mut give)?;
+            self.end_one(packet, log_end, arrivals, &mut give)?;
         }
         if self.live.len() > MAX_LIVE {
             let mut idle: Vec<(i64, u64)> = self.live.iter().map(|(id, p)| (p.last, *id)).collect();
@@ -472,7 +489,7 @@ impl Packets {
             oldest.sort_unstable_by_key(|o| o.1);
             for (_, packet) in oldest {
                 self.forced += 1;
-                self.end_one(packet, log_end, &mut give)?;
+                self.end_one(packet, log_end, arrivals, &mut give)?;
             }
         }
         Ok(())
@@ -482,17 +499,19 @@ impl Packets {
     pub fn end_all<E>(
         &mut self,
         log_end: i64,
+        arrivals: &Arrivals,
         mut give: impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut ids: Vec<u64> = self.live.keys().copied().collect();
         ids.sort_unstable();
-        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, &mut give))
+        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))
     }
 
     fn end_one<E>(
         &mut self,
         packet: u64,
         log_end: i64,
+        arrivals: &Arrivals,
         give: &mut impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(p) = self.live.remove(&packet) else { return Ok(()) };
@@ -505,7 +524,9 @@ impl Packets {
                 self.sniffers.push(pid);
             }
         }
-        give(Ended { row: p.row(packet, log_end, &self.refused, &self.sniffers) })
+        let mut row = p.row(packet, log_end, &self.refused, &self.sniffers);
+        p.before(arrivals, &mut row);
+        give(Ended { row })
     }
 }
 

@@ -1,5 +1,6 @@
 //! One packet's way cut into phases and waits: segments without gap or overlap from its first to its last moment, so
-//! their sum is its path time by construction.
+//! their sum is its path time by construction. Before them, where they are known, stand the wait for the softirq and the driver's
+//! work until a function had the packet.
 //!
 //! A moment belongs to the phase that the last boundary before it began. Where nothing recorded runs for the packet and
 //! it goes on in another flow of control, it waited: for what, the phase and the two contexts tell. A hop is one
@@ -7,7 +8,7 @@
 
 use super::boundaries::{Mark, Marks};
 use super::phase::Phase;
-use crate::lives::{Life, end_ns};
+use crate::lives::{Before, Life, end_ns};
 use crate::query::{call_flag, same_context, verdict};
 use crate::rests::Rest;
 use kpat_store::tables::CallRow;
@@ -80,7 +81,22 @@ pub(super) fn cut(life: &Life, marks: &Marks) -> Vec<Segment> {
     gaps(&life.rows, &mut out);
     rests(&life.rows, &life.rests, &mut out);
     merge(&mut out);
+    before(life, &mut out);
     out
+}
+
+/// Puts what was before the packet was seen in front, if it came in by a device.
+fn before(life: &Life, out: &mut Vec<Segment>) {
+    let Before { driver_ns, softirq_ns } = life.brief.before;
+    if driver_ns <= 0 || out.first().is_some_and(|s| s.phase.sends()) {
+        return;
+    }
+    let to_ns = life.brief.first_ns;
+    let from_ns = to_ns.saturating_sub(driver_ns);
+    let driver = Segment { phase: Phase::LinkRx, hop: 0, from_ns, to_ns };
+    let raised_ns = from_ns.saturating_sub(softirq_ns);
+    let wait = Segment { phase: Phase::Softirq, hop: 0, from_ns: raised_ns, to_ns: from_ns };
+    out.splice(0..0, [wait, driver].into_iter().filter(|s| s.dur_ns() > 0));
 }
 
 /// An entry or return at which some phase may begin.

@@ -2,7 +2,8 @@
 //!
 //! The study of a Linux router of 2009 cut one packet's way into six: DMA rx, link rx, network rx, network tx, link tx,
 //! DMA tx. Here every packet is cut by declared boundaries (`boundaries.txt`), locally sent and delivered ones too, and
-//! what it waits for in between is a row of its own. The segments of one packet sum up to its path time exactly.
+//! what it waits for in between is a row of its own. The segments of one packet sum up to its path time exactly, and what is known
+//! of the time before it was first seen (the driver's poll) comes on top.
 
 mod boundaries;
 mod cut;
@@ -39,6 +40,8 @@ pub struct PhaseTime {
     /// Sum of time in which no recorded function of the packet ran (callers that were not recorded, interrupts, work
     /// on other packets).
     pub uncovered_ns: i64,
+    /// Of link rx: sum of the driver's work before a function had the packet, and in how many passages that is known.
+    pub unseen: (i64, u64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +91,8 @@ pub struct PhaseReport {
 #[derive(Clone, Debug)]
 pub struct Way {
     pub packet_id: i64,
+    /// When a function first had it; what is before that is the driver's and the softirq's.
+    pub seen_ns: i64,
     pub segments: Vec<Segment>,
     pub passages: Vec<Passage>,
 }
@@ -117,6 +122,7 @@ impl Cutting {
 struct Sums {
     time: Spread,
     uncovered_ns: i64,
+    unseen: (i64, u64),
     functions: Map<i32, (i64, u64)>,
 }
 
@@ -155,6 +161,8 @@ impl<'a> Total<'a> {
                 let ours = ours.phases.entry(phase).or_default();
                 ours.time.merge(&theirs.time);
                 ours.uncovered_ns = ours.uncovered_ns.saturating_add(theirs.uncovered_ns);
+                ours.unseen =
+                    (ours.unseen.0.saturating_add(theirs.unseen.0), ours.unseen.1 + theirs.unseen.1);
                 for (func, (ns, passages)) in theirs.functions {
                     let f = ours.functions.entry(func).or_default();
                     *f = (f.0.saturating_add(ns), f.1 + passages);
@@ -186,7 +194,8 @@ impl Sum for Total<'_> {
         self.packets += 1;
         let segments = self.cutting.way(&life);
         let path = life.brief.last_ns - life.brief.first_ns;
-        self.open_sums += u64::from(segments.iter().map(Segment::dur_ns).sum::<i64>() != path);
+        let seen = segments.iter().filter(|s| s.from_ns >= life.brief.first_ns);
+        self.open_sums += u64::from(seen.map(Segment::dur_ns).sum::<i64>() != path);
         self.seen |= segments.iter().fold(0, |bits, s| bits | s.phase.bit());
         let passages = cut::passages(&segments, life.brief.verdict);
         for (hop, passage) in (0..).zip(passages) {
@@ -246,7 +255,7 @@ pub fn way(store: &Store, packet: i64, boundaries: &Boundaries) -> Result<Way> {
     walk(store, &asked, &mut |_, _| true, &mut |_: &PacketRow| 0, &mut |_| (), &mut |life| {
         let segments = cutting.way(&life);
         let passages = cut::passages(&segments, life.brief.verdict);
-        found = Some(Way { packet_id: packet, segments, passages });
+        found = Some(Way { packet_id: packet, seen_ns: life.brief.first_ns, segments, passages });
     })?;
     let count = store.table::<PacketRow>()?.rows();
     found.ok_or(crate::Error::NoSuchPacket { id: packet, count })
@@ -263,7 +272,8 @@ pub fn way_of(store: &Store, detail: &PacketDetail, boundaries: &Boundaries) -> 
     let life = Life::of_calls(store, &detail.packet, rows)?;
     let segments = Cutting::new(store, boundaries)?.way(&life);
     let passages = cut::passages(&segments, life.brief.verdict);
-    Ok(Way { packet_id: detail.packet.packet_id, segments, passages })
+    let PacketRow { packet_id, first_ns: seen_ns, .. } = detail.packet;
+    Ok(Way { packet_id, seen_ns, segments, passages })
 }
 
 /// The ways of these packets (sorted), in no order.
@@ -285,7 +295,8 @@ pub fn ways(
     walk(store, &asked, progress, &mut |_: &PacketRow| 0, &mut |_| (), &mut |life| {
         let segments = cutting.way(&life);
         let passages = cut::passages(&segments, life.brief.verdict);
-        found.push(Way { packet_id: life.brief.packet_id, segments, passages });
+        let (packet_id, seen_ns) = (life.brief.packet_id, life.brief.first_ns);
+        found.push(Way { packet_id, seen_ns, segments, passages });
     })?;
     Ok(found)
 }
@@ -302,10 +313,14 @@ fn add(sums: &mut PassageSums, segments: &[&Segment], life: &Life) {
             .map(|r| r.call_id),
     );
     let mut by_phase: BTreeMap<Phase, (i64, i64, Map<i32, i64>)> = BTreeMap::new();
-    let mut at = 0;
+    let (mut at, mut unseen) = (0, 0);
     for s in segments {
         let sum = by_phase.entry(s.phase).or_default();
         sum.0 += s.dur_ns();
+        if s.to_ns <= life.brief.first_ns {
+            sum.1 = sum.1.saturating_add(s.dur_ns());
+            unseen += if s.phase == Phase::LinkRx { s.dur_ns() } else { 0 };
+        }
         // Pieces are in order of their start, and few reach over a boundary.
         while life.pieces.get(at).is_some_and(|p| p.to <= s.from_ns) {
             at += 1;
@@ -323,6 +338,9 @@ fn add(sums: &mut PassageSums, segments: &[&Segment], life: &Life) {
         let to = sums.phases.entry(phase).or_default();
         to.time.push(dur);
         to.uncovered_ns = to.uncovered_ns.saturating_add((dur - covered).max(0));
+        if phase == Phase::LinkRx && unseen > 0 {
+            to.unseen = (to.unseen.0.saturating_add(unseen), to.unseen.1 + 1);
+        }
         for (func, ns) in functions {
             let f = to.functions.entry(func).or_default();
             f.0 = f.0.saturating_add(ns);
@@ -354,6 +372,7 @@ fn finish(store: &Store, passage: Passage, sums: PassageSums) -> PassageTime {
                 share: s.time.sum() as f64 / total as f64,
                 functions,
                 uncovered_ns: s.uncovered_ns,
+                unseen: s.unseen,
                 time: s.time,
             }
         })

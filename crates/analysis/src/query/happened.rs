@@ -27,6 +27,7 @@ impl EventOfPacket {
                 format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
             }
             Some(EventKind::Free) => "freed".to_owned(),
+            Some(EventKind::Poll) => "a poll began".to_owned(),
             Some(EventKind::Link) => {
                 // IFF_UP, IFF_RUNNING.
                 let up = if b & 1 == 0 { "down" } else { "up" };

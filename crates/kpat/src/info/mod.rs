@@ -137,7 +137,10 @@ fn cost_line(cost: &Cost, bytes: u64, records: u64) -> Option<String> {
     }
     if cost.switch_hits > 0 && cost.switch_ns > 0 {
         let each = cost.switch_ns / cost.switch_hits;
-        parts.push(format!("{} switches and wake-ups of tasks, {each} ns each", count(cost.switch_hits)));
+        parts.push(format!(
+            "{} switches of tasks, wake-ups and softirqs, {each} ns each",
+            count(cost.switch_hits)
+        ));
     }
     if cost.wall_ns > 0 {
         parts.push(format!("drain {} of one CPU", percent(cost.drain_cpu_ns, cost.wall_ns)));

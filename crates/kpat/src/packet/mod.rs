@@ -333,6 +333,11 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
             counts.join(", ")
         ),
     );
+    if let Some(driver) = p.driver_ns {
+        let wait = p.softirq_ns.map(|ns| format!(", {} after its softirq had been asked for", duration(ns)));
+        let words = format!("{} in the poll that received it{}", duration(driver), wait.unwrap_or_default());
+        pairs.add("driver", words + "; before it is first seen");
+    }
     let started = log.manifest.log.started;
     let after =
         format!("{} s after the start of the log", seconds(p.first_ns.saturating_sub(log.start_ns())));

@@ -240,6 +240,8 @@ pub fn as_json(store: &Integrated, p: &PacketRow) -> Value {
         "last_boot_ns": p.last_ns,
         "path_ns": p.path_ns,
         "kernel_ns": p.kernel_ns,
+        "driver_ns": p.driver_ns,
+        "softirq_ns": p.softirq_ns,
         "protocol": protocol::name(p.ethertype, p.proto),
         "ethertype": p.ethertype,
         "ip_proto": p.proto,

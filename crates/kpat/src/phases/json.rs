@@ -22,6 +22,8 @@ pub fn report(r: &PhaseReport, study: bool) -> Value {
                 "share": f.share,
                 "time": spread(&f.time),
                 "in_no_recorded_function_ns": f.uncovered_ns,
+                "driver_before_seen_ns": f.unseen.0,
+                "passages_with_driver": f.unseen.1,
                 "functions": f.functions.iter().map(|g| json!({
                     "function": g.name,
                     "layer": g.layer,
@@ -40,6 +42,7 @@ pub fn report(r: &PhaseReport, study: bool) -> Value {
 pub fn way(w: &Way) -> Value {
     json!({
         "packet_id": w.packet_id,
+        "first_boot_ns": w.seen_ns,
         "passages": w.passages.iter().map(|p| p.name()).collect::<Vec<_>>(),
         "segments": w.segments.iter().map(|s| json!({
             "phase": s.phase.name(),

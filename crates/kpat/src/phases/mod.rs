@@ -125,6 +125,17 @@ fn head(report: &PhaseReport) -> Pairs {
         Line::of(format!("do not close in {}", plural(report.open_sums, "packet")), Style::Bad)
     };
     pairs.line("sums", sums);
+    let link = || report.passages.iter().flat_map(|p| &p.phases).filter(|f| f.phase == Phase::LinkRx);
+    let (known, all) = link().fold((0, 0), |(known, all), f| (known + f.unseen.1, all + f.time.count()));
+    if all > 0 {
+        let words = format!("of {} of {}", count(known), plural(all, "received passage"));
+        let words = if known == all {
+            words
+        } else {
+            format!("{words}; for the others link rx begins where a function first had the packet")
+        };
+        pairs.add("driver", format!("its work before a function has the packet is known {words}"));
+    }
     for m in &report.missing {
         let words = Line::of(m.phase.label(), Style::Warn).plain(format!(" not measurable here: {}", m.why));
         pairs.line("missing", words);
@@ -224,6 +235,9 @@ fn function_table(p: &PassageTime, limit: usize) -> Table {
         if n > 0 {
             further(format!("{n} more"), ns);
         }
+        if f.unseen.0 > 0 {
+            further("driver, before a function has it".to_owned(), f.unseen.0);
+        }
         if f.uncovered_ns > 0 {
             further("outside of them".to_owned(), f.uncovered_ns);
         }
@@ -254,7 +268,10 @@ fn draw_way(way: &Way) -> Vec<Line> {
         }
         let wait = s.phase.is_wait();
         let style = if wait { Style::Warn } else { Style::Plain };
-        let label = if wait { format!("⇢ {}", s.phase.label()) } else { s.phase.label().to_owned() };
+        let mut label = if wait { format!("⇢ {}", s.phase.label()) } else { s.phase.label().to_owned() };
+        if s.to_ns <= way.seen_ns && !wait {
+            label += ", the driver before a function has the packet";
+        }
         lines.push(
             Line::new()
                 .plain(format!("{:>width$}  ", axis.show(s.from_ns - zero)))

@@ -33,7 +33,7 @@ pub(super) struct Stats {
 struct Totals {
     runs: u64,
     run_ns: u64,
-    /// At the scheduler's switches and wake-ups.
+    /// At the scheduler's switches and wake-ups, at softirqs and polls: whatever is handled there.
     switches: u64,
     switch_ns: u64,
     recursion: u64,
@@ -52,13 +52,16 @@ impl Recorder {
         let own = names
             .iter()
             .filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one"))
-            .filter_map(|(n, _)| Some((n.contains("_sched_"), self.loaded.program(n)?)));
+            .filter_map(|(n, _)| {
+                let of_no_packet = ["_sched_", "_softirq_", "_napi_poll"].iter().any(|part| n.contains(part));
+                Some((of_no_packet, self.loaded.program(n)?))
+            });
         let mut t = Totals::default();
         let clones = self.attached.clones().map(|fd| (false, fd));
-        for (of_scheduler, fd) in own.chain(clones) {
+        for (of_no_packet, fd) in own.chain(clones) {
             let Ok(s) = sys::prog_stats(fd) else { continue };
             let (runs, ns) =
-                if of_scheduler { (&mut t.switches, &mut t.switch_ns) } else { (&mut t.runs, &mut t.run_ns) };
+                if of_no_packet { (&mut t.switches, &mut t.switch_ns) } else { (&mut t.runs, &mut t.run_ns) };
             (*runs, *ns) = (*runs + s.runs, *ns + s.run_ns);
             t.recursion += s.recursion_misses;
         }

@@ -13,7 +13,7 @@ use crate::open::Log;
 use kpat_analysis::catalog::Catalog;
 use kpat_analysis::devices::Several;
 use kpat_analysis::layers::{Layer as Fields, matched, of_footprint, of_frame};
-use kpat_analysis::phases::{Boundaries, way_of};
+use kpat_analysis::phases::{Boundaries, Phase, way_of};
 use kpat_analysis::query::{CallNode, PacketDetail, call_flag, event_kind, match_key, side};
 use kpat_model::LineageKind;
 use std::collections::BTreeMap;
@@ -47,7 +47,10 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
             .iter()
             .map(|s| Segment {
                 phase: s.phase.name().to_owned(),
-                label: s.phase.label().to_owned(),
+                label: match s.phase {
+                    Phase::LinkRx if s.to_ns <= way.seen_ns => "driver's poll".to_owned(),
+                    phase => phase.label().to_owned(),
+                },
                 wait: s.phase.is_wait(),
                 from: Ns(s.from_ns.saturating_sub(start)),
                 to: Ns(s.to_ns.saturating_sub(start)),

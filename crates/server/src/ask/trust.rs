@@ -83,7 +83,7 @@ fn cost(log: &Log) -> Option<Cost> {
     if c.switch_ns > 0 && c.switch_hits > 0 {
         let each = c.switch_ns as f64 / c.switch_hits as f64;
         let words = format!("{} runs of {each:.0} ns{}", c.switch_hits, share(c.switch_ns));
-        rows.push(("at switches of tasks".to_owned(), words));
+        rows.push(("at switches and softirqs".to_owned(), words));
     }
     rows.push(("recorder".to_owned(), seconds(c.drain_cpu_ns) + &share(c.drain_cpu_ns)));
     rows.push(("attaching".to_owned(), seconds(c.attach_ns)));

@@ -40,6 +40,8 @@ table! { PACKET, PacketRow, "packet", 65536,
     confidence: Option<i32>, Dict, "percent", "", "no frame", "Best confidence of its associations.";
     cpu: Option<i32>, Dict, "", "", "unknown", "CPU of its earliest call or point.";
     end_ns: Option<i64>, Delta, "ns", "boot", "not seen", "When its header buffer was freed.";
+    driver_ns: Option<i64>, Delta, "ns", "", "not received in a poll of which everything is in the log", "Before `first_ns`: since the poll that received it began, or since the packet before it in that poll was done with. What a driver does before any function has the packet, and what was not recorded in between.";
+    softirq_ns: Option<i64>, Delta, "ns", "", "not the first packet of its softirq", "Before that: since NET_RX was raised on this CPU, for the first packet of a softirq.";
 } }
 
 table! { CALL, CallRow, "call", 131_072,

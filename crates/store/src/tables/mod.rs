@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 /// 3: `call_index` and `duration`, so that a look-up of one function does not read all calls.
 /// 4: `call_path`, so that a flame graph does not either.
 /// 5: `pause`, so that sleeping is not self time; `socket`, `app_event`, `tcp_state`, `gap`: what applications ask of the network.
-pub const SCHEMA_VERSION: u32 = 5;
+pub const SCHEMA_VERSION: u32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColType {

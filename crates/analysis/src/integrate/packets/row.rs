@@ -1,12 +1,24 @@
 //! The row of a packet that is over.
 
+use super::super::arrivals::{Arrival, Arrivals};
 use super::super::flatten;
 use super::{Live, Print};
 use crate::query::verdict;
-use kpat_model::{Network, Transport};
+use kpat_model::{Context, Network, Transport};
 use kpat_store::tables::PacketRow;
 
 impl Live {
+    /// What was done for it before it was first seen, if a device received it in the poll that is meant.
+    pub(super) fn before(&self, arrivals: &Arrivals, row: &mut PacketRow) {
+        let (at, cpu, ctx) = self.cpu;
+        let own = |a: &&Arrival| a.cpu == cpu && ctx == Context::Softirq && at != i64::MAX;
+        let Some(a) = self.arrival.as_ref().filter(own).filter(|_| row.if_in.is_some()) else { return };
+        if !self.received_by_parent && a.from <= self.first && arrivals.holds(a, self.first) {
+            row.driver_ns = Some(self.first - a.from);
+            row.softirq_ns = a.raised.filter(|r| *r <= a.from).map(|r| a.from - r);
+        }
+    }
+
     pub(super) fn row(&self, packet: u64, log_end: i64, refused: &[i32], sniffers: &[u32]) -> PacketRow {
         let received = self.was_received();
         let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
