@@ -28,15 +28,18 @@ UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
 
 TAKER = """
 import socket
-l = socket.socket(); l.bind(('', 7000)); l.listen(); print('listening')
-s, _ = l.accept()
-while (got := s.recv(65536)):
-    s.send(b'!')
+l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind(('', 7000)); l.listen(); print('listening')
+while True:
+    s, _ = l.accept()
+    while (got := s.recv(65536)):
+        s.send(b'!')
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\\1\\0\\0\\0\\0\\0\\0\\0'); s.close()
 """
 # Writes that come in one piece each, and a byte for answer.
 WRITER = """
 import socket, sys
-c = socket.create_connection(('10.93.0.2', 7000))
+c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); c.bind(('', 7001))
+c.connect(('10.93.0.2', 7000))
 for line in sys.stdin:
     c.sendall(b'x' * int(line)); c.recv(1); print('taken')
 """
@@ -172,8 +175,14 @@ class Collecting(unittest.TestCase):
         self.assertEqual(len(numbers), 2)
         self.assertGreaterEqual(numbers[0], 4)
 
+    def links(self, p: play.Process) -> int:
+        """Programs of a process that are attached, by the kernel's word."""
+        texts = (f.read_text() for f in Path(f"/proc/{p.p.pid}/fdinfo").iterdir())
+        return sum("link_type:" in t for t in texts)
+
     def test_applications_paused(self):
-        """What applications do in a pause is not told, not afterwards either; what comes after it is, whole."""
+        """What applications do in a pause is not told, not afterwards either; what comes after it is, whole. A socket that closed in a pause
+        is not the one that took its ports. In a pause the recorder is on no packet's way."""
         log, ready = self.dir / "p.kbl", self.dir / "p.ready"
         p = play.Process("paused", [self.kpat, "record", "--profile", "app", "--netns", self.a, "--netns", self.b, "--paused", "-o", str(log),
                                     "--ready-file", str(ready), "--no-cost"], self.dir)
@@ -183,28 +192,52 @@ class Collecting(unittest.TestCase):
         self.stack.callback(listener.communicate)
         self.stack.callback(listener.kill)
         listener.stdout.readline()
-        writer = subprocess.Popen(["ip", "netns", "exec", self.a, sys.executable, "-uc", WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.stack.callback(writer.communicate)
-        self.stack.callback(writer.kill)
 
-        def write(*sizes: int) -> None:
+        def writer() -> subprocess.Popen:
+            w = subprocess.Popen(["ip", "netns", "exec", self.a, sys.executable, "-uc", WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.stack.callback(w.communicate)
+            self.stack.callback(w.kill)
+            return w
+
+        def write(w: subprocess.Popen, *sizes: int) -> None:
             for n in sizes:
-                writer.stdin.write(f"{n}\n")
-                writer.stdin.flush()
-                self.assertEqual(writer.stdout.readline(), "taken\n")
+                w.stdin.write(f"{n}\n")
+                w.stdin.flush()
+                self.assertEqual(w.stdout.readline(), "taken\n")
 
-        ask = lambda what: sh(self.kpat, "ctl", what, "--pid", p.p.pid)
-        write(1000)
+        def ask(what: str) -> None:
+            sh(self.kpat, "ctl", what, "--pid", p.p.pid)
+            s = json.loads(sh(self.kpat, "ctl", "status", "--json", "--pid", p.p.pid).stdout)
+            resumed = what == "resume"
+            self.assertEqual((s["paused"], s["points_attached"]), (not resumed, s["points"] if resumed else 0))
+            self.assertGreater(s["points"], 5)
+            # Two stay: where threads end and take another name.
+            self.assertEqual(self.links(p), s["points_attached"] + 2)
+            self.assertTrue(0 < s["resume_ns"] < 2 * 10**9 or not resumed, s["resume_ns"])
+
+        ask("pause")
+        w = writer()
+        write(w, 1000)
         for sizes in ((2000, 2001), (3000, 3001)):
             ask("resume")
-            write(*sizes)
+            write(w, *sizes)
             ask("pause")
-            write(700, 701)
+            write(w, 700, 701)
+        w.communicate(timeout=20)
+        w = writer()
+        write(w, 702)
+        ask("resume")
+        write(w, 4000, 4001)
         self.assertEqual(p.stop(), 0)
         out = self.integrate([log], "p.kpat")["log"]
         of = lambda crossing: self.rows(out, f"select size_bytes from app_event where crossing = {crossing} and size_bytes > 1 order by at_ns")
         for crossing in (2, 5, 6, 7, 9, 10):
-            self.assertEqual(of(crossing), ["2000", "2001", "3000", "3001"], f"crossing {crossing}")
+            self.assertEqual(of(crossing), ["2000", "2001", "3000", "3001", "4000", "4001"], f"crossing {crossing}")
+        own = lambda few: f"(select distinct socket_id from app_event where crossing = 2 and size_bytes / 1000 {few})"
+        one, two = (self.rows(out, f"select local_port, peer_port from socket where socket_id in {own(few)}") for few in ("in (2, 3)", "= 4"))
+        self.assertEqual((one, two), (["7001\t7000"], ["7001\t7000"]))
+        self.assertEqual(self.rows(out, f"select count(*) from socket where socket_id in {own('in (2, 3, 4)')}"), ["2"])
+        self.assertEqual(self.rows(out, "select text from event where kind = 35 order by at_ns"), ["resumed", "paused"] * 2 + ["resumed"])
 
     def test_metrics(self):
         """What Prometheus reads is what `kpat ctl status` says."""

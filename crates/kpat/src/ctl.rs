@@ -24,7 +24,7 @@ enum What {
     On { globs: Vec<String> },
     /// Stop logging these functions (globs)
     Off { globs: Vec<String> },
-    /// Stay attached, log nothing
+    /// Log nothing: programs go off their tracepoints, functions' programs leave at once
     Pause,
     /// Log again
     Resume,
@@ -107,7 +107,17 @@ fn or_all(globs: &[String]) -> Vec<String> {
 fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
     let mut p = Pairs::new();
     p.add("recording", format!("{} ({})", s.pid, s.output));
-    p.add("state", format!("{}, {}", if s.paused { "paused" } else { "logging" }, s.mode));
+    let state = match s.paused {
+        false => "logging".to_owned(),
+        true if s.points == 0 => "paused".to_owned(),
+        true => {
+            format!("paused, {} of {} programs on their places", s.points_attached, s.points)
+        }
+    };
+    p.add("state", format!("{state}, {}", s.mode));
+    if s.resume_ns > 0 {
+        p.add("resumed", format!("in {:.1} ms, the last time", s.resume_ns as f64 / 1e6));
+    }
     p.add("mechanism", &s.mechanism);
     p.add("functions", format!("{} on of {}", s.functions_on, s.functions));
     p.add("running", format!("{:.1} s", s.seconds));

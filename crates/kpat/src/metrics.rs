@@ -132,7 +132,7 @@ fn text(s: &Status) -> String {
         "How full the ring was at most in the last second; at 1 records are lost.",
         &rings,
     );
-    family("kpat_paused", "gauge", "1: attached and not logging.", &flag(s.paused));
+    family("kpat_paused", "gauge", "1: loaded and not logging.", &flag(s.paused));
     family("kpat_disk_full", "gauge", "1: what is recorded now is lost.", &flag(s.disk_full));
     family(
         "kpat_functions",

@@ -236,7 +236,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             out.say(&format!("{functions} attached in {seconds:.2} s"));
         }
         Note::Ready => out.say(if args.paused {
-            "attached, paused (kpat ctl resume)"
+            "loaded, paused (kpat ctl resume)"
         } else {
             "recording; Ctrl-C ends it"
         }),

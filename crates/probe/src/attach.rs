@@ -16,6 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Default)]
 pub struct Attached {
     links: Vec<OwnedFd>,
+    /// Links of programs that have one fixed place; they can be taken off and put on again.
+    points: Vec<OwnedFd>,
     /// Clones of programs and perf events that must live as long as the links.
     held: Vec<OwnedFd>,
     /// Functions that the kernel refused: index into the list, reason.
@@ -223,22 +225,19 @@ impl Attached {
         }
     }
 
-    pub fn tracepoint(&mut self, loaded: &Loaded, program: &str, name: &str) -> io::Result<()> {
-        let p = loaded
-            .program(program)
-            .ok_or_else(|| io::Error::other(format!("program {program} is not loaded")))?;
-        let name = CString::new(name).map_err(io::Error::other)?;
-        self.links.push(sys::raw_tracepoint(p, &name)?);
-        Ok(())
+    /// A link of [`tracepoint`] or [`typed`]; `stays`: it is not taken off.
+    pub fn hold(&mut self, link: OwnedFd, stays: bool) {
+        if stays { &mut self.links } else { &mut self.points }.push(link);
     }
 
-    /// Where the program's section says.
-    pub fn typed(&mut self, loaded: &Loaded, program: &str, attach: u32) -> io::Result<()> {
-        let p = loaded
-            .program(program)
-            .ok_or_else(|| io::Error::other(format!("program {program} is not loaded")))?;
-        self.links.push(sys::link_tracing(p, attach, 0)?);
-        Ok(())
+    /// Programs with a fixed place that are on it.
+    pub fn points(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Takes those off that can be.
+    pub fn take_off(&mut self) {
+        close(std::mem::take(&mut self.points));
     }
 
     /// Descriptors of the clones, for statistics.
@@ -250,14 +249,34 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         let mut links = std::mem::take(&mut self.links);
-        let per = links.len().div_ceil(16).max(1);
-        std::thread::scope(|s| {
-            while !links.is_empty() {
-                let rest = links.split_off(links.len().saturating_sub(per));
-                s.spawn(move || drop(rest));
-            }
-        });
+        links.append(&mut self.points);
+        close(links);
     }
+}
+
+fn close(mut links: Vec<OwnedFd>) {
+    let per = links.len().div_ceil(16).max(1);
+    std::thread::scope(|s| {
+        while !links.is_empty() {
+            let rest = links.split_off(links.len().saturating_sub(per));
+            s.spawn(move || drop(rest));
+        }
+    });
+}
+
+fn loaded_program<'a>(loaded: &'a Loaded, program: &str) -> io::Result<BorrowedFd<'a>> {
+    loaded.program(program).ok_or_else(|| io::Error::other(format!("program {program} is not loaded")))
+}
+
+/// A program on a raw tracepoint.
+pub fn tracepoint(loaded: &Loaded, program: &str, name: &str) -> io::Result<OwnedFd> {
+    let name = CString::new(name).map_err(io::Error::other)?;
+    sys::raw_tracepoint(loaded_program(loaded, program)?, &name)
+}
+
+/// A program where its section says.
+pub fn typed(loaded: &Loaded, program: &str, attach: u32) -> io::Result<OwnedFd> {
+    sys::link_tracing(loaded_program(loaded, program)?, attach, 0)
 }
 
 fn cookie(t: &Target<'_>) -> u64 {

@@ -15,7 +15,7 @@ pub enum Request {
     /// Globs of functions to log from now on.
     On(Vec<String>),
     Off(Vec<String>),
-    /// Stay attached, log nothing; and back.
+    /// Log nothing, with as little as possible on the packets' way; and back.
     Pause,
     Resume,
     /// Of a recording of applications; what is `None` stays.
@@ -56,6 +56,12 @@ pub struct Status {
     pub mode: String,
     pub mechanism: String,
     pub paused: bool,
+    /// Programs with a fixed place (tracepoints; of applications also functions) that are on it now: none in a pause ...
+    pub points_attached: usize,
+    /// ... and when it logs.
+    pub points: usize,
+    /// How long the last resumption took, from the request until everything logged; 0: there was none.
+    pub resume_ns: u64,
     pub seconds: f64,
     pub functions: usize,
     pub functions_on: usize,

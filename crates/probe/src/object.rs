@@ -295,6 +295,15 @@ impl Loaded {
     }
 }
 
+/// Makes everything zero in a map of variables. An object without it has nothing to clear.
+pub fn clear(loaded: &Loaded, map: &str) -> std::io::Result<()> {
+    let Some(m) = loaded.object.maps().find(|m| m.name() == map) else { return Ok(()) };
+    let memory = crate::sys::Mapping::new(m.as_fd(), m.value_size() as usize)?;
+    // SAFETY: the mapping is as long as it says; the kernel side takes any value in it, and zero for "nothing here".
+    unsafe { memory.as_ptr().write_bytes(0, memory.len()) };
+    Ok(())
+}
+
 fn raw(p: &libbpf_rs::Program<'_>) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(&p.as_fd())
 }

@@ -9,6 +9,8 @@ use crate::mechanism::{self, Mechanism, Offer};
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Selection};
 use kpat_model::meta;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
@@ -199,6 +201,22 @@ pub struct Tracepoint {
     pub func: Option<u16>,
     /// Index of its switch, for points and events.
     pub switch: Option<usize>,
+}
+
+impl Tracepoint {
+    /// Not on a packet's way, and needed over a pause: a thread id that is used again has another name (bpf/tasks.bpf.h).
+    fn stays(&self) -> bool {
+        self.program.starts_with("task_")
+    }
+
+    /// `None`: it is no program.
+    fn link(&self, loaded: &Loaded) -> Option<io::Result<OwnedFd>> {
+        match self.fixed {
+            Fixed::Raw => Some(attach::tracepoint(loaded, &self.program, &self.name)),
+            Fixed::Typed(kind) => Some(attach::typed(loaded, &self.program, kind)),
+            Fixed::Switch => None,
+        }
+    }
 }
 
 /// Points that are passed right before another one, in the same function or in that which it calls: they tell nothing more,
@@ -453,13 +471,10 @@ pub fn attach(
 ) -> Result<Attached, Error> {
     let mut attached = Attached::default();
     for t in tracepoints {
-        let put = match t.fixed {
-            Fixed::Raw => attached.tracepoint(loaded, &t.program, &t.name),
-            Fixed::Typed(kind) => attached.typed(loaded, &t.program, kind),
-            Fixed::Switch => continue,
-        };
-        if let Err(e) = put {
-            d.left_out.push((format!("tracepoint {}", t.name), e.to_string()));
+        match t.link(loaded) {
+            Some(Ok(link)) => attached.hold(link, t.stays()),
+            Some(Err(e)) => d.left_out.push((format!("tracepoint {}", t.name), e.to_string())),
+            None => {}
         }
     }
     let targets: Vec<Target<'_>> = d
@@ -497,6 +512,32 @@ pub fn attach(
         d.left_out.push((name, reason));
     }
     Ok(attached)
+}
+
+/// Puts on again what [`Attached::take_off`] took off. What the kernel refused the first time it refuses again.
+///
+/// Errors: it refuses more than then; everything is off again.
+pub fn put_on(
+    loaded: &Loaded,
+    tracepoints: &[Tracepoint],
+    attached: &mut Attached,
+    want: usize,
+) -> io::Result<()> {
+    let mut refused = None;
+    for t in tracepoints.iter().filter(|t| !t.stays()) {
+        match t.link(loaded) {
+            Some(Ok(link)) => attached.hold(link, false),
+            Some(Err(e)) => refused = Some(io::Error::new(e.kind(), format!("{}: {e}", t.name))),
+            None => {}
+        }
+    }
+    match refused {
+        Some(e) if attached.points() < want => {
+            attached.take_off();
+            Err(e)
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod cost;
 mod disk;
 mod live;
 mod parts;
+mod pause;
 mod scope;
 mod types;
 
@@ -33,6 +34,7 @@ use cost::Stats;
 use disk::Reserve;
 use live::Pace;
 use parts::{Before, Parts};
+use pause::Pausing;
 use scope::{describe, devices, interface_ids, watched};
 pub use types::{Application, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
@@ -94,7 +96,7 @@ pub struct Recorder {
     monitor: Option<netlink::Monitor>,
     /// Taken out while it answers.
     server: Option<control::Server>,
-    paused: bool,
+    pausing: Pausing,
     started: Instant,
     cpu_at_start: u64,
     cost: meta::Cost,
@@ -207,7 +209,7 @@ impl Recorder {
             settings,
             monitor: Some(netlink::Monitor::start(&watched)?),
             server: Some(control::Server::start()?),
-            paused: options.paused,
+            pausing: Pausing::new(options.paused, attached.points()),
             started: Instant::now(),
             cpu_at_start: own_cpu_ns(),
             cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
@@ -250,7 +252,7 @@ impl Recorder {
         self.started = Instant::now();
         self.cpu_at_start = own_cpu_ns();
         self.start_window();
-        self.switch();
+        self.begin();
         if let Some(path) = &self.options.ready_file {
             std::fs::write(path, format!("{}\n", std::process::id()))
                 .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
@@ -331,16 +333,17 @@ impl Recorder {
     /// Sets every switch to what is wanted now.
     fn switch(&self) {
         if let Some(settings) = &self.settings {
-            settings.pause(self.paused);
+            settings.pause(self.pausing.paused);
         }
         for (i, c) in self.decision.functions.iter().enumerate() {
             let track = if crate::roles::role::tracks(c.roles) { TRACK } else { 0 };
             let log = if self.on[i] { TRACK | LOG } else { 0 };
-            self.switches.set(plan::function_id(i) as usize, if self.paused { 0 } else { track | log });
+            self.switches
+                .set(plan::function_id(i) as usize, if self.pausing.paused { 0 } else { track | log });
         }
         for t in &self.tracepoints {
             if let Some(s) = t.switch {
-                let off = self.paused || t.func.is_some_and(|f| self.points_off.contains(&f));
+                let off = self.pausing.paused || t.func.is_some_and(|f| self.points_off.contains(&f));
                 self.switches.set(s, if off { 0 } else { TRACK | LOG });
             }
         }
@@ -472,7 +475,7 @@ impl Recorder {
         command_code: Option<i32>,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Outcome, Error> {
-        self.paused = true;
+        self.pausing.paused = true;
         self.switch();
         self.drain();
         self.sample_cost(sys::boot_now(), true);

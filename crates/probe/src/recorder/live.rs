@@ -64,16 +64,8 @@ impl Recorder {
             Request::Status => Reply::Status(Box::new(self.status())),
             Request::On(globs) => self.turn(&globs, true),
             Request::Off(globs) => self.turn(&globs, false),
-            Request::Pause | Request::Resume => {
-                self.paused = matches!(r, Request::Pause);
-                self.switch();
-                self.note(if self.paused { "paused" } else { "resumed" });
-                Reply::Done(if self.paused {
-                    "paused: attached, not logging".into()
-                } else {
-                    "logging".into()
-                })
-            }
+            Request::Pause => self.pause(),
+            Request::Resume => self.resume(),
             Request::Set(change) => self.change(&change),
             Request::Dump if self.memory.is_none() => {
                 Reply::Refused("this recording writes to disk all the time; dump is for --memory".into())
@@ -183,7 +175,7 @@ impl Recorder {
         (on, self.decision.logged.iter().filter(|l| **l).count() + points)
     }
 
-    fn note(&mut self, text: &str) {
+    pub(super) fn note(&mut self, text: &str) {
         self.sink.event(&model::Event {
             kind: model::EventKind::Control,
             ctx: model::Context::Task,
@@ -211,7 +203,10 @@ impl Recorder {
             started_wall_ns: self.meta.started.wall.0,
             mode: if self.memory.is_some() { "memory" } else { "disk" }.into(),
             mechanism: self.decision.mechanism.name().into(),
-            paused: self.paused,
+            paused: self.pausing.paused,
+            points_attached: self.attached.points(),
+            points: self.pausing.points,
+            resume_ns: self.pausing.resume_ns,
             seconds: self.started.elapsed().as_secs_f64(),
             functions: self.counts().1,
             functions_on: self.counts().0,
