@@ -7,7 +7,6 @@
 #include "wire.h"
 
 const volatile u64 ring_mask = (1 << 20) - 1; /* ring bytes per CPU less one; a power of two */
-const volatile u64 ring_limit = (1 << 20) - KP_RING_TAIL;
 const volatile u32 bucket_mask = 1023;
 const volatile u32 has_filter = 0;
 const volatile u32 netns_count = 0;
@@ -30,6 +29,9 @@ u8 func_mode[KP_MAX_FUNCS] SEC(".data.modes");
 
 /* Events have the last ids before the points, so that they too can be switched. */
 #define EVENT_MODE(n) (func_mode[KP_MAX_FUNCS - 65 - (n)])
+
+/* Bytes that may wait in a ring; set before loading, may be changed while running up to what the ring has. */
+u64 ring_limit SEC(".data.limit") = (1 << 20) - KP_RING_TAIL;
 
 /* Next packet id; 32 bits are in the record, user space extends them. Low 24 bits are never all zero. */
 u64 next_packet SEC(".data.ids") = 1;

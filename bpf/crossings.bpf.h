@@ -100,7 +100,7 @@ struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
 static __always_inline void tell_gap(struct kp_ring_ctl *ctl)
 {
 	u64 lost = ctl->untold, since = ctl->untold_since;
-	struct kp_gap *r = ring_reserve(ctl, sizeof(*r));
+	struct kp_gap *r = ring_try(ctl, sizeof(*r)); /* else later: nothing is lost by that */
 
 	if (!r)
 		return;

@@ -21,18 +21,28 @@ static __always_inline void count_loss(struct kp_ring_ctl *ctl, u32 cause)
  * Space for a record of `bytes` (a multiple of KP_SLOT), NULL when full. An interrupt between the load and the
  * exchange makes the exchange fail; four interrupts in a row at the same place count as a full ring.
  */
-static __always_inline void *ring_reserve(struct kp_ring_ctl *ctl, u32 bytes)
+static __always_inline void *ring_try(struct kp_ring_ctl *ctl, u32 bytes)
 {
 	u64 at;
 
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		at = *(volatile u64 *)&ctl->prod;
-		if (at + bytes - *(volatile u64 *)&ctl->cons > ring_limit)
+		if (at + bytes - *(volatile u64 *)&ctl->cons > *(volatile u64 *)&ring_limit)
 			break;
 		if (__sync_val_compare_and_swap(&ctl->prod, at, at + bytes) == at)
 			return (u8 *)ctl + KP_RING_DATA + (at & ring_mask);
 	}
+	return NULL;
+}
+
+/* The same for what is lost if there is none. */
+static __always_inline void *ring_reserve(struct kp_ring_ctl *ctl, u32 bytes)
+{
+	void *r = ring_try(ctl, bytes);
+
+	if (r)
+		return r;
 	count_loss(ctl, KP_LOSS_RING_FULL);
 #ifdef KPAT_APP
 	if (!__sync_fetch_and_add(&ctl->untold, 1))

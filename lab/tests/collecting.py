@@ -45,6 +45,18 @@ for line in sys.stdin:
 """
 
 
+# So many datagrams as quickly as it can, on that CPU, as often as it is told.
+MANY = """
+import os, socket, sys
+s = socket.socket(type=socket.SOCK_DGRAM); s.connect(('10.93.0.2', 9000))
+for line in sys.stdin:
+    n, cpu = map(int, line.split())
+    os.sched_setaffinity(0, {cpu})
+    for _ in range(n): s.send(b'x' * 100)
+    print('sent')
+"""
+
+
 def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
     r = subprocess.run(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
                        env={**os.environ, **env}, text=True)
@@ -177,8 +189,12 @@ class Collecting(unittest.TestCase):
 
     def links(self, p: play.Process) -> int:
         """Programs of a process that are attached, by the kernel's word."""
-        texts = (f.read_text() for f in Path(f"/proc/{p.p.pid}/fdinfo").iterdir())
-        return sum("link_type:" in t for t in texts)
+        n = 0
+        for f in Path(f"/proc/{p.p.pid}/fdinfo").iterdir():
+            # Its end of our own question may just be closed.
+            with contextlib.suppress(FileNotFoundError):
+                n += "link_type:" in f.read_text()
+        return n
 
     def test_applications_paused(self):
         """What applications do in a pause is not told, not afterwards either; what comes after it is, whole. A socket that closed in a pause
@@ -238,6 +254,62 @@ class Collecting(unittest.TestCase):
         self.assertEqual((one, two), (["7001\t7000"], ["7001\t7000"]))
         self.assertEqual(self.rows(out, f"select count(*) from socket where socket_id in {own('in (2, 3, 4)')}"), ["2"])
         self.assertEqual(self.rows(out, "select text from event where kind = 35 order by at_ns"), ["resumed", "paused"] * 2 + ["resumed"])
+
+    def test_rings_of_another_size(self):
+        """Rings made smaller while it runs lose, made larger again they do not; what was lost is told, event by event."""
+        log, ready = self.dir / "r.kbl", self.dir / "r.ready"
+        p = play.Process("rings", [self.kpat, "record", "--profile", "app", "--netns", self.a, "-f", "udp port 9000", "--ring", "4M", "-o", str(log),
+                                   "--ready-file", str(ready), "--no-cost"], self.dir)
+        self.stack.callback(p.stop)
+        p.wait_ready(ready.exists, cache.patience())
+        ctl = lambda *what, ok=True: sh(self.kpat, "ctl", *what, "--pid", p.p.pid, ok=ok)
+
+        def status() -> tuple:
+            s = json.loads(ctl("status", "--json").stdout)
+            return s["ring_bytes"], s["ring_allocated_bytes"], sum(x["count"] for x in s["losses"])
+
+        # The socket is announced while there is room: a socket that is not known cannot have lost anything.
+        sender = subprocess.Popen(["ip", "netns", "exec", self.a, sys.executable, "-uc", MANY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.stack.callback(sender.communicate)
+        self.stack.callback(sender.kill)
+
+        first, *_, last = sorted(os.sched_getaffinity(0))
+
+        def send(count: int, cpu: int) -> None:
+            sender.stdin.write(f"{count} {cpu}\n")
+            sender.stdin.flush()
+            self.assertEqual(sender.stdout.readline(), "sent\n")
+
+        send(5000, first)
+        self.assertEqual(status(), (4 << 20, 4 << 20, 0))
+        said = ctl("set", "--ring", "4K")
+        self.assertIn("rings of 4 KiB", said.stderr)
+        self.assertIn("of 4.0 MiB that it has", ctl("status").stdout)
+        # After the first nothing more comes on that CPU: it is told when the recording ends.
+        send(2500, last)
+        send(2500, first)
+        ctl("set", "--ring", "4M")
+        # Told by the recorder's next look at its counters.
+        wait_for(lambda: status()[2] > 0, 20, "the losses")
+        lost = status()[2]
+        send(5000, first)
+        self.assertEqual(status(), (4 << 20, 4 << 20, lost))
+        for wrong, word in (("8M", "each ring has 4194304 bytes"), ("1K", "too small")):
+            r = ctl("set", "--ring", wrong, ok=False)
+            self.assertEqual(r.returncode, 1)
+            self.assertIn(word, r.stderr)
+        self.assertEqual(p.stop(), 0)
+        out = self.integrate([log], "r.kpat")["log"]
+        one = lambda question: int(self.rows(out, question)[0])
+        missing = one("select coalesce(sum(lost), 0) from gap")
+        self.assertGreater(missing, 1000)
+        # To the call's end, the device's queue and the driver, each datagram.
+        self.assertEqual(one("select count(*) from app_event where crossing in (2, 5, 6)") + missing, 3 * 15000)
+        self.assertEqual((one("select sum(count) from loss"), one("select count(distinct cpu) from gap")), (lost, len({first, last})))
+        notes = self.rows(out, "select text from event where kind = 35 order by at_ns")
+        self.assertEqual(notes, ["rings of 4 KiB", "rings of 4096 KiB"])
+        during = "between (select min(at_ns) from event where kind = 35) and (select max(at_ns) from event where kind = 35)"
+        self.assertEqual(one(f"select sum(lost) from gap where from_ns {during}"), missing)
 
     def test_metrics(self):
         """What Prometheus reads is what `kpat ctl status` says."""

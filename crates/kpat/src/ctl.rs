@@ -2,6 +2,7 @@
 
 use crate::output::{Output, usage};
 use crate::record::app::parse_states;
+use crate::record::parse_size;
 use crate::render::{Pairs, bytes, count};
 use kpat_probe::app::States;
 use kpat_probe::control::{self, Change, Reply, Request, Status};
@@ -28,17 +29,20 @@ enum What {
     Pause,
     /// Log again
     Resume,
-    /// Recording of applications: change what is recorded
+    /// Change how much of the rings is used, and of a recording of applications what is recorded
     Set {
-        /// Sockets that match (pcap-filter syntax, empty: all)
+        /// Applications: sockets that match (pcap-filter syntax, empty: all)
         #[arg(short, long, value_name = "FILTER")]
         filter: Option<String>,
-        /// When TCP's state is written: change, off, all, or at least every TIME
+        /// Applications: when TCP's state is written: change, off, all, or at least every TIME
         #[arg(long, value_name = "WHEN")]
         tcp_state: Option<String>,
-        /// Whether segments without data count
+        /// Applications: whether segments without data count
         #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
         acks: Option<String>,
+        /// Use so much of each CPU's ring, at most what `kpat record --ring` gave it; less of it, more may be lost
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        ring: Option<u64>,
     },
     /// Flight recorder: write what is in memory
     Dump,
@@ -64,8 +68,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Status => Request::Status,
         What::On { globs } => Request::On(or_all(globs)),
         What::Off { globs } => Request::Off(or_all(globs)),
-        What::Set { filter, tcp_state, acks } => {
-            Request::Set(change(filter, tcp_state.as_deref(), acks.as_deref())?)
+        What::Set { filter, tcp_state, acks, ring } => {
+            Request::Set(change(filter, tcp_state.as_deref(), acks.as_deref(), *ring)?)
         }
         What::Pause => Request::Pause,
         What::Resume => Request::Resume,
@@ -82,9 +86,14 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn change(filter: &Option<String>, states: Option<&str>, acks: Option<&str>) -> anyhow::Result<Change> {
-    if filter.is_none() && states.is_none() && acks.is_none() {
-        return Err(usage("nothing to set; --filter, --tcp-state or --acks"));
+fn change(
+    filter: &Option<String>,
+    states: Option<&str>,
+    acks: Option<&str>,
+    ring: Option<u64>,
+) -> anyhow::Result<Change> {
+    if filter.is_none() && states.is_none() && acks.is_none() && ring.is_none() {
+        return Err(usage("nothing to set; --filter, --tcp-state, --acks or --ring"));
     }
     let states = states
         .map(|t| {
@@ -97,6 +106,7 @@ fn change(filter: &Option<String>, states: Option<&str>, acks: Option<&str>) -> 
         state_every_ns: states.map(|s| s.every_ns()),
         states: states.map(|s| s != States::Off),
         acks: acks.map(|a| a == "on"),
+        ring_bytes: ring,
     })
 }
 
@@ -111,7 +121,7 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
         false => "logging".to_owned(),
         true if s.points == 0 => "paused".to_owned(),
         true => {
-            format!("paused, {} of {} programs on their places", s.points_attached, s.points)
+            format!("paused, {} of {} programs on tracepoints and functions", s.points_attached, s.points)
         }
     };
     p.add("state", format!("{state}, {}", s.mode));
@@ -133,6 +143,15 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
     if s.memory_bytes > 0 {
         p.add("in memory", bytes(s.memory_bytes));
     }
+    p.add(
+        "rings",
+        match bytes(s.ring_bytes) {
+            used if s.ring_bytes < s.ring_allocated_bytes => {
+                format!("{used} for each CPU, of {} that it has", bytes(s.ring_allocated_bytes))
+            }
+            all => format!("{all} for each CPU"),
+        },
+    );
     p.add("fullest ring", format!("{:.1} %", s.ring_fill_percent));
     if s.losses.is_empty() {
         p.add("lost", "nothing");

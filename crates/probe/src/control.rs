@@ -18,7 +18,7 @@ pub enum Request {
     /// Log nothing, with as little as possible on the packets' way; and back.
     Pause,
     Resume,
-    /// Of a recording of applications; what is `None` stays.
+    /// What is `None` stays.
     Set(Change),
     /// Flight recorder: write what is in memory.
     Dump,
@@ -27,7 +27,7 @@ pub enum Request {
     Stop,
 }
 
-/// What can be changed of a recording of applications while it runs.
+/// What can be changed of a recording while it runs; all but the rings of recordings of applications only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Change {
@@ -38,6 +38,14 @@ pub struct Change {
     /// `false`: TCP's state is not written.
     pub states: Option<bool>,
     pub acks: Option<bool>,
+    /// How much of each CPU's ring is used.
+    pub ring_bytes: Option<u64>,
+}
+
+impl Change {
+    pub fn of_applications(&self) -> bool {
+        self.filter.is_some() || self.state_every_ns.is_some() || self.states.is_some() || self.acks.is_some()
+    }
 }
 
 /// How a recording is; numbers are of the whole recording. Rates and fill are of the last whole second.
@@ -79,6 +87,10 @@ pub struct Status {
     pub ring_fill_percent: f64,
     /// Of each CPU's ring: how full it was at most.
     pub rings_fill_percent: Vec<f64>,
+    /// Of each CPU's ring: how much of it is used ...
+    pub ring_bytes: u64,
+    /// ... and how much it has.
+    pub ring_allocated_bytes: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -168,8 +168,15 @@ impl Recorder {
         let map = |name: &str| {
             loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
         };
-        let rings = Rings::new(map("rings")?, map(".data.ids")?, object.ring_bytes, cpus, side.slot())
-            .map_err(Error::Map)?;
+        let rings = Rings::new(
+            map("rings")?,
+            map(".data.ids")?,
+            map(".data.limit")?,
+            object.ring_bytes,
+            cpus,
+            side.slot(),
+        )
+        .map_err(Error::Map)?;
         let switches =
             Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
         let clock = Instant::now();
@@ -484,6 +491,7 @@ impl Recorder {
         std::thread::sleep(Duration::from_millis(20));
         self.drain();
         let now = sys::boot_now();
+        self.sink.tell_gaps(&self.rings, now);
         let open = self.open_calls();
         if let Some(count) = open.filter(|n| *n > 0) {
             let from = self.meta.started.boot;

@@ -7,9 +7,13 @@ use crate::wire;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What a ring may be made smaller to.
+pub const LEAST_RING: u64 = 4096;
+
 pub struct Rings {
     mapping: Mapping,
     ids: Mapping,
+    limit: Mapping,
     ring_bytes: usize,
     cpus: usize,
     /// Records are whole multiples of this.
@@ -34,16 +38,18 @@ pub enum Raw<'a> {
 }
 
 impl Rings {
-    /// `ids`: the map whose first word is the number of the next packet.
+    /// `ids`: the map whose first word is the number of the next packet; `limit`: how much may wait in a ring.
     pub fn new(
         fd: BorrowedFd<'_>,
         ids: BorrowedFd<'_>,
+        limit: BorrowedFd<'_>,
         ring_bytes: usize,
         cpus: usize,
         slot: usize,
     ) -> std::io::Result<Rings> {
         let mapping = Mapping::new(fd, cpus * (RING_DATA + ring_bytes + RING_TAIL))?;
-        Ok(Rings { mapping, ids: Mapping::new(ids, size_of::<u64>())?, ring_bytes, cpus, slot })
+        let word = |fd| Mapping::new(fd, size_of::<u64>());
+        Ok(Rings { mapping, ids: word(ids)?, limit: word(limit)?, ring_bytes, cpus, slot })
     }
 
     /// Number of the next packet: every record that is in a ring now is about an older one.
@@ -80,6 +86,16 @@ impl Rings {
         })
     }
 
+    /// Crossings lost on a CPU since the last that fitted: since when, how many. To be asked while no program runs.
+    pub fn take_untold(&self, cpu: usize) -> Option<(u64, u64)> {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        let (n, since) =
+            unsafe { (self.word(&raw mut (*ctl).untold), self.word(&raw mut (*ctl).untold_since)) };
+        let lost = n.swap(0, Ordering::AcqRel);
+        (lost > 0).then(|| (since.load(Ordering::Relaxed), lost))
+    }
+
     /// Bytes not yet read.
     pub fn backlog(&self, cpu: usize) -> u64 {
         let ctl = self.ctl(cpu);
@@ -88,8 +104,22 @@ impl Rings {
         prod.load(Ordering::Relaxed).wrapping_sub(cons.load(Ordering::Relaxed))
     }
 
-    pub fn ring_bytes(&self) -> usize {
+    /// As they were made.
+    pub fn allocated_bytes(&self) -> usize {
         self.ring_bytes
+    }
+
+    /// As they are used now.
+    pub fn ring_bytes(&self) -> usize {
+        let limit = self.word(self.limit.as_ptr().cast()).load(Ordering::Relaxed) as usize;
+        if limit == self.ring_bytes - RING_TAIL { self.ring_bytes } else { limit }
+    }
+
+    /// From now on each is used as if it had so many bytes, at least [`LEAST_RING`], at most what it has.
+    pub fn resize(&self, bytes: u64) {
+        let most = (self.ring_bytes - RING_TAIL) as u64;
+        let limit = bytes.max(LEAST_RING).min(most);
+        self.word(self.limit.as_ptr().cast()).store(limit, Ordering::Relaxed);
     }
 
     /// Hands over all whole records of a CPU's ring, oldest first, each with the number of a packet newer than all of

@@ -135,6 +135,16 @@ impl Sink {
         }
     }
 
+    /// Crossings that were lost and after which none came on their CPU: no program runs any more, so they are told here.
+    pub fn tell_gaps(&mut self, rings: &Rings, now: BootNs) {
+        for (cpu, state) in self.cpus.iter_mut().enumerate() {
+            if let Some((since, lost)) = rings.take_untold(cpu) {
+                state.app.gap(&model::Gap { since: BootNs(since as i64), until: now, lost: lost as u32 });
+                self.records += 1;
+            }
+        }
+    }
+
     /// A record of user space's own (netlink events, losses seen elsewhere).
     pub fn event(&mut self, e: &model::Event) {
         self.cpus[0].encoder.event(e);

@@ -4,6 +4,7 @@ use super::parts::Parts;
 use super::{Error, Mode, Note, Recorder, Written};
 use crate::control::{Change, Reply, Request, Status};
 use crate::profile::glob;
+use crate::ring::LEAST_RING;
 use crate::{plan, sys};
 use kpat_klog::Writer;
 use kpat_model as model;
@@ -130,17 +131,47 @@ impl Recorder {
         Reply::Done(format!("{n} functions switched {word}, {now_on} of {all} are on"))
     }
 
-    /// Of a recording of applications.
     fn change(&mut self, c: &Change) -> Reply {
-        let (Some(settings), Some(sockets)) = (&self.settings, &mut self.sink.sockets) else {
-            return Reply::Refused("this recording is not of applications (--profile app)".into());
-        };
         let mut said = Vec::new();
+        if let Some(why) = c.ring_bytes.and_then(|bytes| self.no_such_ring(bytes)) {
+            return Reply::Refused(why);
+        }
+        if c.of_applications()
+            && let Err(why) = self.change_applications(c, &mut said)
+        {
+            return Reply::Refused(why);
+        }
+        if let Some(bytes) = c.ring_bytes {
+            self.rings.resize(bytes);
+            said.push(format!("rings of {} KiB", bytes as f64 / 1024.0));
+        }
+        let text = said.join(", ");
+        self.note(&text);
+        Reply::Done(text)
+    }
+
+    fn no_such_ring(&self, bytes: u64) -> Option<String> {
+        let most = self.rings.allocated_bytes() as u64;
+        if bytes < LEAST_RING {
+            return Some(format!("a ring of {bytes} bytes is too small; at least {LEAST_RING}"));
+        }
+        (bytes > most).then(|| {
+            format!(
+                "each ring has {most} bytes ({} KiB), so {bytes} are too many; larger ones are made by `kpat record --ring` when a recording starts",
+                most >> 10
+            )
+        })
+    }
+
+    fn change_applications(&mut self, c: &Change, said: &mut Vec<String>) -> Result<(), String> {
+        let (Some(settings), Some(sockets)) = (&self.settings, &mut self.sink.sockets) else {
+            return Err("this recording is not of applications (--profile app)".into());
+        };
         let mut fresh = Vec::new();
         if let Some(text) = &c.filter {
             match sockets.refilter(text) {
                 Ok(sockets) => fresh = sockets,
-                Err(e) => return Reply::Refused(e.to_string()),
+                Err(e) => return Err(e.to_string()),
             }
             said.push(if text.is_empty() { "no filter".into() } else { format!("filter {text}") });
         }
@@ -163,9 +194,7 @@ impl Recorder {
             said.push(format!("TCP's state {}", if on { "on" } else { "off" }));
         }
         fresh.iter().for_each(|r| self.sink.socket(r));
-        let text = said.join(", ");
-        self.note(&text);
-        Reply::Done(text)
+        Ok(())
     }
 
     /// Functions (or tracepoints) that are logged now, and that could be.
@@ -220,6 +249,8 @@ impl Recorder {
             losses: self.loss_totals(),
             ring_fill_percent: rings.iter().copied().fold(0.0, f64::max),
             rings_fill_percent: rings,
+            ring_bytes: self.rings.ring_bytes() as u64,
+            ring_allocated_bytes: self.rings.allocated_bytes() as u64,
         }
     }
 

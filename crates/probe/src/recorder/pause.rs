@@ -45,7 +45,11 @@ impl Recorder {
         self.pausing.paused = true;
         self.switch();
         self.note("paused");
+        let now = sys::boot_now();
         self.attached.take_off();
+        // programs on functions may still run, but they count only crossings, of which they make none
+        sys::wait_for_running_code();
+        self.sink.tell_gaps(&self.rings, now);
         Reply::Done(match self.decision.functions.len() {
             0 => "paused: loaded, on no tracepoint".into(),
             n => format!("paused: on no tracepoint; programs stay on {n} functions and leave at once"),
