@@ -121,7 +121,7 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
         false => "logging".to_owned(),
         true if s.points == 0 => "paused".to_owned(),
         true => {
-            format!("paused, {} of {} programs on tracepoints and functions", s.points_attached, s.points)
+            format!("paused, {} of {} programs on their places", s.points_attached, s.points)
         }
     };
     p.add("state", format!("{state}, {}", s.mode));

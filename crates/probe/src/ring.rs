@@ -96,6 +96,23 @@ impl Rings {
         (lost > 0).then(|| (since.load(Ordering::Relaxed), lost))
     }
 
+    /// Nothing was seen of the polls of late: what is being polled is not known (bpf/polls.bpf.h).
+    pub fn forget_polls(&self) {
+        const POLL_MIXED: u64 = 1;
+        for cpu in 0..self.cpus {
+            let ctl = self.ctl(cpu);
+            // SAFETY: as in losses().
+            let words = unsafe {
+                [
+                    (&raw mut (*ctl).poll, POLL_MIXED),
+                    (&raw mut (*ctl).poll_wait, 0),
+                    (&raw mut (*ctl).raised, 0),
+                ]
+            };
+            words.into_iter().for_each(|(at, to)| self.word(at).store(to, Ordering::Relaxed));
+        }
+    }
+
     /// Bytes not yet read.
     pub fn backlog(&self, cpu: usize) -> u64 {
         let ctl = self.ctl(cpu);

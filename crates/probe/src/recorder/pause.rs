@@ -65,6 +65,7 @@ impl Recorder {
         // whoever ran when the pause began has noted what it saw
         sys::wait_for_running_code();
         let forgotten = OF_THE_MOMENT.iter().try_for_each(|map| object::clear(&self.loaded, map));
+        self.rings.forget_polls();
         let want = self.pausing.points;
         let put =
             forgotten.and_then(|()| plan::put_on(&self.loaded, &self.tracepoints, &mut self.attached, want));
