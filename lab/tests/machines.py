@@ -1,5 +1,7 @@
 """Two machines: this one and a guest, a tap device between, a clock each. Numbered datagrams go there and back; both kernels are recorded, this
 one as it allows, the guest's by its functions, and the wire is captured. kpat has to follow each datagram from one kernel into the other.
+An application here also writes known sizes over TCP to one there, both recorded with --profile app and joined without the capture: each byte
+has to be found in what was read, and the clocks to be related by the bytes alone.
 
 What kpat is not told: the numbers, and how the clocks relate. That is asked beside, in datagrams that are not recorded: the guest answers with
 its boot clock, which was then between two readings of this machine's.
@@ -28,10 +30,11 @@ from kpatlab.cache import LAB
 from kpatlab.topology import wait_for
 
 HERE, THERE, DEV = "10.77.0.1", "10.77.0.2", "wire0"
-ECHO, CLOCK = 9001, 9100
+ECHO, CLOCK, WRITES = 9001, 9100, 9200
 SERIES, DATAGRAMS, ASKED = "7.2", 300, 40
-FILTER = f"udp port {ECHO}"
+FILTER, OF_APPS = f"udp port {ECHO}", f"tcp port {WRITES}"
 UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
+WRITER = [sys.executable, str(LAB / "tools/writes.py")]
 
 
 def in_guest() -> int:
@@ -46,6 +49,9 @@ def in_guest() -> int:
     out.mkdir()
     echo = play.Process("echo", [*UDPSEQ, "echo", str(ECHO)], out)
     record = play.Process("record", [play.kpat_path(), "record", "-o", str(out / "guest.kbl"), "-f", FILTER, "--ready-file", str(out / "ready")], out)
+    apps = play.Process("apps", [play.kpat_path(), "record", "--profile", "app", "-o", str(out / "guest-apps.kbl"), "-f", OF_APPS,
+                                 "--ready-file", str(out / "apps.ready")], out)
+    reader = play.Process("reader", [*WRITER, "recv", "tcp", THERE, str(WRITES)], out)
     clock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     clock.bind((THERE, CLOCK))
 
@@ -56,11 +62,15 @@ def in_guest() -> int:
 
     threading.Thread(target=tell, daemon=True).start()
     record.wait_ready(lambda: (out / "ready").exists(), 100)
+    apps.wait_ready(lambda: (out / "apps.ready").exists(), 100)
+    listening = lambda: cache.run(["ss", "-Hltn", f"sport = :{WRITES}"], "who listens").stdout
+    reader.wait_ready(listening, 60)
     Path("/lab/ready").touch()
     wait_for(lambda: Path("/lab/stop").exists(), 100, "the end of the test")
-    rc = record.stop()
-    echo.stop()
-    for name in ("guest.kbl", "record.err"):
+    rc = record.stop() or apps.stop()
+    for p in (echo, reader):
+        p.stop()
+    for name in ("guest.kbl", "record.err", "guest-apps.kbl", "reader.out"):
         Path("/lab", name).write_bytes((out / name).read_bytes())
     return rc
 
@@ -117,12 +127,14 @@ class TwoMachines(unittest.TestCase):
         with tempfile.TemporaryDirectory() as d:
             out = Path(os.environ.get("KPAT_LAB_KEEP_MACHINES", d))
             out.mkdir(exist_ok=True)
-            told = self.happen(out, f"kpat-tm-{os.getpid()}")
+            told, during = self.happen(out, f"kpat-tm-{os.getpid()}")
             logs = [out / "here.kbl", out / "share" / "guest.kbl"]
             look.integrate(logs, [out / "wire.pcap"], out / "both.kpat")
+            look.integrate([out / "here-apps.kbl", out / "share" / "guest-apps.kbl"], [], out / "apps.kpat")
+            self.judge_bytes(out, during)
             self.judge(out, told)
 
-    def happen(self, out: Path, ns: str) -> list:
+    def happen(self, out: Path, ns: str) -> tuple[list, list]:
         share, within = out / "share", ["ip", "netns", "exec", ns]
         module = [sys.executable, "-m", "tests.machines"]
         env = {"PYTHONPATH": str(LAB), "PYTHONDONTWRITEBYTECODE": "1", "KPAT": play.kpat_path()}
@@ -145,7 +157,10 @@ class TwoMachines(unittest.TestCase):
                 running[0].wait_ready(lambda: (out / "wire.pcap").exists() and (out / "wire.pcap").stat().st_size >= 24, 20)
                 running.append(play.Process("here", [play.kpat_path(), "record", "-o", str(out / "here.kbl"), "--netns", ns, "-f", FILTER,
                                                      "--ready-file", str(out / "here.ready")], out))
+                running.append(play.Process("here-apps", [play.kpat_path(), "record", "--profile", "app", "-o", str(out / "here-apps.kbl"), "--netns", ns,
+                                                          "-f", OF_APPS, "--ready-file", str(out / "apps.ready")], out))
                 running[1].wait_ready((out / "here.ready").exists, 60)
+                running[2].wait_ready((out / "apps.ready").exists, 60)
                 wait_for(lambda: ended or (share / "ready").exists(), 300, "the guest")
                 self.assertEqual(ended, [], "the guest ended before it was ready")
 
@@ -155,13 +170,41 @@ class TwoMachines(unittest.TestCase):
 
                 told = asked()
                 cache.run([*within, *UDPSEQ, "send", THERE, str(ECHO), str(DATAGRAMS), "--pps", "100"], "sending", timeout=60)
-                told += asked()
+                writer = play.Process("writer", [*within, *WRITER, "send", "tcp", THERE, str(WRITES)], out)
+                running.append(writer)
+                during = asked()
+                wait_for(lambda: writer.p.poll() is not None, 60, "the writer's end")
+                told += during + asked()
             finally:
                 (share / "stop").touch()
                 thread.join(280)
                 codes = [p.stop() for p in running]
-            self.assertEqual((ended, codes[1:]), ([0], [0]))
-        return told
+            self.assertEqual((ended, codes[1:]), ([0], [0, 0, 0]))
+        return told, during
+
+    def judge_bytes(self, out: Path, told: list) -> None:
+        total = sum(w["size"] for w in json.loads((out / "writer.out").read_text())["writes"])
+        self.assertEqual(sum(json.loads((out / "share" / "reader.out").read_text())["received"]), total)
+        said = look.kpat_json("app", str(out / "apps.kpat"), "--connections")
+        (c,) = said["connections"]
+        self.assertEqual([said["hosts"][e["host"]]["name"] for e in c["ends"]], ["here-apps", "guest-apps"])
+        there, back = c["directions"]
+        self.assertEqual((there["written"], there["read"], there["left"], there["unseen_writes"] + there["unseen_reads"], there["impossible"]), (total, total, [], 0, 0))
+        self.assertEqual((there["write_to_read_ns"]["count"], back["ranges"]), (total, 0))
+        # Both clocks at the moments when the guest itself said what its was.
+        k, wall_over_boot = c["clock"], time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        ahead = lambda here: k["offset_ns"] + (here - k["origin_ns"]) * k["drift_ppb"] / 1e9
+        outside = 0
+        for before, clock, after in told:
+            low, high = (clock - (t - wall_over_boot) for t in (after, before))
+            here = (before + after) / 2 - wall_over_boot
+            bound = k["bound_ns"] + max(0, k["origin_ns"] - here, here - k["to_ns"]) * k["drift_bound_ppb"] / 1e9
+            outside += not low - bound <= ahead(here) <= high + bound
+        legs = ", ".join(f"{leg['name']} {leg['ns']['mean'] / 1e3:.0f}" for leg in there["legs"])
+        words = (f"{total} bytes; means in us: {legs}; write to read {there['write_to_read_ns']['mean'] / 1e3:.0f}; clock within {k['bound_ns'] / 1e3:.1f} us, "
+                 f"drift {k['drift_ppb']:.0f} ppb; {outside} of {len(told)} answers outside")
+        print(f"truth two machines, bytes: {words}", file=sys.stderr, flush=True)
+        self.assertEqual(outside, 0, words)
 
     def judge(self, out: Path, told: list) -> None:
         ends = ("here", "guest")

@@ -8,6 +8,7 @@
 
 Times are CLOCK_BOOTTIME, kpat's clock. struct tcp_info: include/uapi/linux/tcp.h.
 """
+import bisect
 import json
 import socket
 import struct
@@ -147,6 +148,7 @@ class Judge:
             acked = self.rows(f"select sum(size_bytes) as n from app_event where socket_id = {a} and crossing = 12")[0]["n"]
             self.check("tcp: acknowledged, but for the end of the stream", min(acked, total), max(acked - 1, total))
             self.states(a, sent["writes"])
+            self.life(sent, got)
 
     def series(self, sock: int, writes: list[dict]) -> None:
         """What was written by the end of each piece of time: no less than the writes that were over, no more than those begun."""
@@ -161,6 +163,36 @@ class Judge:
                 off.append((edge, over, so_far, begun))
         self.check("over time: pieces that do not hold their writes", off, [])
         self.check("over time: bytes written", so_far, sum(w["size"] for w in writes))
+
+    def life(self, sent: dict, got: dict) -> None:
+        """Every byte from its write to its read: whole, once, in ranges that no write and no read divides, in their times."""
+        sock = self.rows(f"select socket_id from socket where proto = 6 and local_port = {sent['port']} and events > 0")[0]["socket_id"]
+        ask = lambda *more: subprocess.run([self.kpat, "app", self.log, "--connections", "--socket", str(sock), *more], stdout=subprocess.PIPE, check=True).stdout
+        said = json.loads(ask("--json"))
+        (c,) = said["connections"]
+        (d,) = [d for e, d in zip(c["ends"], c["directions"]) if e["socket_id"] == sock]
+        total = sum(w["size"] for w in sent["writes"])
+        self.check("life: written, read, left, unexplained, impossible", [d["written"], d["read"], d["left"], d["unseen_writes"] + d["unseen_reads"], d["impossible"]],
+                   [total, total, [], 0, 0])
+        self.check("life: from write to read, bytes", d["write_to_read_ns"]["count"], total)
+        self.check("life: the clock", c["clock"]["bound_ns"], 0)
+        start = said["hosts"][0]["start_boot_ns"]
+        names, *lines = (line.split("\t") for line in ask("--to", "tsv").decode().splitlines())
+        ranges = [r for r in (dict(zip(names, line)) for line in lines) if r["from_socket"] == str(sock)]
+        at, writes, reads, wrong = 0, [], [], []
+        for kind, sizes in ((writes, [w["size"] for w in sent["writes"]]), (reads, got["received"])):
+            for n in sizes:
+                kind.append((kind[-1] if kind else 0) + n)
+        within = lambda edges, a, b: bisect.bisect_right(edges, a) == bisect.bisect_left(edges, b)
+        for r in ranges:
+            a, b = int(r["offset"]), int(r["offset"]) + int(r["bytes"])
+            w = sent["writes"][bisect.bisect_right(writes, a)]
+            times = [start + int(r[n]) for n in names[5:] if r[n]]
+            if a != at or not within(writes, a, b) or not within(reads, a, b) or times != sorted(times) or not w["began"] <= times[0] <= w["ended"]:
+                wrong.append((at, a, b, times))
+            at = b
+        self.check("life: ranges that do not fit", wrong, [])
+        self.check("life: the ranges' end", at, total)
 
     def alone(self, sent: dict) -> None:
         proto, sizes = sent["proto"], [w["size"] for w in sent["writes"]]

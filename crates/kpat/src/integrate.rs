@@ -100,10 +100,10 @@ fn unless_taken<T>(done: kpat_analysis::Result<T>) -> anyhow::Result<T> {
 
 /// Several devices, and the captures between them.
 fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) -> anyhow::Result<ExitCode> {
-    if captures.is_empty() {
+    if captures.is_empty() && !of_applications(logs)? {
         return Err(usage(
             "these are several recordings: those of several devices are joined by the frames between them, so give a \
-             capture, too; those of one device are integrated each by itself",
+             capture, too (applications' recordings need none); those of one device are integrated each by itself",
         ));
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
@@ -118,6 +118,16 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
         of.warnings.iter().for_each(|w| out.say(&format!("{}: {w}", device.name)));
     }
     crate::devices::info(&target, &Several::open(&target)?, out)
+}
+
+/// Those are joined by their bytes.
+fn of_applications(logs: &[PathBuf]) -> anyhow::Result<bool> {
+    for path in logs {
+        if kpat_klog::Log::open(path)?.meta().profile != "app" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn text(captures: &[PathBuf], target: &Path, r: &Report, losses: &[LossSum], width: usize) -> Vec<Line> {

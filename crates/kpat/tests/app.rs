@@ -51,6 +51,20 @@ fn a_socket_over_time() {
     assert_eq!(kpat(&log, &["--series", "--bins", "0"]).0, 2);
 }
 
+#[test]
+fn connections_need_both_ends() {
+    let log = log("ends");
+    let (code, out, words) = kpat(&log, &["--connections"]);
+    assert_eq!((code, out.as_str()), (0, ""), "{words}");
+    assert!(words.contains("no connection has both its ends here"), "{words}");
+    assert!(words.contains("events are missing"), "{words}");
+    assert_eq!(kpat(&log, &["--connections", "--socket", "9"]).0, 2);
+    assert_eq!(kpat(&log, &["--connections", "--series"]).0, 2);
+    let (_, out, _) = kpat(&log, &["--connections", "--json"]);
+    let v: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&v["total"], v["connections"].as_array().map(Vec::len)), (&Value::from(0), Some(0)));
+}
+
 /// Opened and closed in order.
 fn well_formed(markup: &str) {
     let mut open = Vec::new();

@@ -4,6 +4,7 @@
 //! One pass over the events in order of time. A byte of a stream is known by its place, so whatever crosses next takes from
 //! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
 
+pub mod connections;
 mod limits;
 mod names;
 mod order;

@@ -18,7 +18,7 @@ pub enum Moment<'a> {
     Gap(&'a GapRow),
 }
 
-struct Ordered<R> {
+pub(super) struct Ordered<R> {
     table: Arc<TableFile>,
     at: fn(&R) -> i64,
     wanted: Box<dyn Fn(&R) -> bool>,
@@ -29,7 +29,7 @@ struct Ordered<R> {
 }
 
 impl<R: Row> Ordered<R> {
-    fn new(
+    pub(super) fn new(
         store: &Store,
         column: &str,
         at: fn(&R) -> i64,
@@ -44,8 +44,12 @@ impl<R: Row> Ordered<R> {
         Ok(Ordered { table, at, wanted, group: 0, floor, held: VecDeque::new() })
     }
 
+    pub(super) fn pop(&mut self) -> Option<R> {
+        self.held.pop_front()
+    }
+
     /// When the next row is, which is then the first of those held.
-    fn peek(&mut self) -> Result<Option<i64>> {
+    pub(super) fn peek(&mut self) -> Result<Option<i64>> {
         loop {
             let first = self.held.front().map(self.at);
             match first {

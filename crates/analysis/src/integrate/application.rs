@@ -25,10 +25,13 @@ pub(super) struct Passed {
 struct Stream {
     /// The number seen last and its offset; `None`: none was.
     near: Option<(u32, i64)>,
+    /// The number at offset 0.
+    first: Option<u32>,
 }
 
 impl Stream {
     fn offset(&mut self, seq: u32) -> i64 {
+        self.first.get_or_insert(seq);
         let (near, at) = *self.near.get_or_insert((seq, 0));
         let offset = at + i64::from(seq.wrapping_sub(near) as i32);
         // only forwards: what is sent again is no new place
@@ -91,7 +94,11 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
             })?,
         }
     }
-    let mut rows: Vec<SocketRow> = sockets.into_values().map(|s| s.row).collect();
+    let row = |mut s: Socket| {
+        (s.row.sent_seq, s.row.received_seq) = (s.sent.first.map(i64::from), s.received.first.map(i64::from));
+        s.row
+    };
+    let mut rows: Vec<SocketRow> = sockets.into_values().map(row).collect();
     rows.sort_by_key(|r| r.socket_id);
     out.sockets = rows.len() as u64;
     let mut table = TableWriter::create(dir)?;

@@ -4,7 +4,7 @@ use crate::open::Integrated;
 use kpat_analysis::app::{Held, Spread, Traffic};
 use serde_json::{Value, json};
 
-fn spread(s: &Spread) -> Value {
+pub fn spread(s: &Spread) -> Value {
     json!({
         "count": s.count, "min": s.min, "max": s.max, "mean": s.mean(),
         "median_below": s.quantile(0.5), "p99_below": s.quantile(0.99), "by_power_of_two": s.classes,

@@ -1,5 +1,6 @@
 //! `kpat app`: what applications asked of the network and what became of it, from a recording with `--profile app`.
 
+mod connections;
 mod export;
 mod json;
 mod picture;
@@ -52,6 +53,10 @@ pub struct Args {
     /// Every event a line in order of time instead, tab separated, with what is missing at its place
     #[arg(long = "to", short = 't', value_name = "FORMAT")]
     format: Option<table::Format>,
+    /// Bytes from application to application, where both ends of a connection are in the log (or in the logs of several devices):
+    /// every leg between write and read, and whether they add up; with --to every range's life; of --socket, else of all
+    #[arg(long, conflicts_with_all = ["series", "svg", "html"])]
+    connections: bool,
     /// With --to: the file to write [default: standard output]
     #[arg(long, short, value_name = "FILE", requires = "format")]
     output: Option<PathBuf>,
@@ -76,6 +81,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Some(Then::Export(args)) => return export::run(args, out),
         Some(Then::Replay(args)) => return replay::run(args, out),
         None => {}
+    }
+    if args.connections {
+        return connections::run(args, out);
     }
     let log = open::integrated(args.log.as_deref().unwrap_or(Path::new("")), &args.device)?;
     let only: Vec<i64> = args.socket.into_iter().collect();

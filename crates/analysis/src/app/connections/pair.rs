@@ -1,0 +1,152 @@
+//! Which two sockets are one connection: each is what the other one speaks to, and the numbers of their bytes agree.
+
+use kpat_store::tables::SocketRow;
+use std::collections::HashMap;
+
+#[derive(Clone, Debug)]
+pub struct End {
+    /// Place of its log.
+    pub host: usize,
+    pub socket: SocketRow,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The first is of the earlier log, or was seen earlier: it mostly is the one that connected.
+    pub ends: [End; 2],
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub pairs: Vec<Pair>,
+    pub alone: u64,
+    pub ambiguous: u64,
+}
+
+const TCP: i32 = 6;
+
+/// First bytes seen at both ends lie so close together where both were seen from the beginning. What connections with
+/// the same addresses begin with is random, over 4 GiB.
+const CLOSE: i64 = 1 << 26;
+
+/// Address and port, own and the other's.
+fn key(s: &SocketRow, back: bool) -> Option<(String, i32, String, i32)> {
+    let (own, peer) = (s.local_addr.clone()?, s.peer_addr.clone()?);
+    Some(match back {
+        false => (own, s.local_port, peer, s.peer_port),
+        true => (peer, s.peer_port, own, s.local_port),
+    })
+}
+
+/// How far apart two sequence numbers are, the shorter way round.
+pub(super) fn apart(from: i64, to: i64) -> i64 {
+    i64::from((to as u32).wrapping_sub(from as u32) as i32)
+}
+
+/// By their numbers, how far the ends begin from each other; `None`: nothing is known of both.
+fn distance(a: &SocketRow, b: &SocketRow) -> Option<i64> {
+    let there = a.sent_seq.zip(b.received_seq).map(|(s, r)| apart(s, r).abs());
+    let back = b.sent_seq.zip(a.received_seq).map(|(s, r)| apart(s, r).abs());
+    there.into_iter().chain(back).max()
+}
+
+/// Sockets by log.
+pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
+    let all: Vec<(usize, &SocketRow)> = sockets
+        .iter()
+        .enumerate()
+        .flat_map(|(host, rows)| rows.iter().map(move |s| (host, s)))
+        .filter(|(_, s)| s.proto == TCP && (s.sent_seq.is_some() || s.received_seq.is_some()))
+        .collect();
+    let mut by_key: HashMap<_, Vec<usize>> = HashMap::new();
+    for (i, (_, s)) in all.iter().enumerate() {
+        if let Some(k) = key(s, false) {
+            by_key.entry(k).or_default().push(i);
+        }
+    }
+    let candidates = |i: usize| -> Vec<(i64, usize)> {
+        let (host, s) = all[i];
+        let there = key(s, true).and_then(|k| by_key.get(&k));
+        let mut out: Vec<(i64, usize)> = there
+            .into_iter()
+            .flatten()
+            .filter(|&&j| {
+                let (other, t) = all[j];
+                // by one clock both live at one time
+                j != i && (host != other || (s.first_ns <= t.last_ns && t.first_ns <= s.last_ns))
+            })
+            .filter_map(|&j| Some((distance(s, all[j].1)?, j)))
+            .collect();
+        out.sort_unstable();
+        out
+    };
+    // The only one, or the only one that begins close by.
+    let best = |i: usize| -> Result<usize, bool> {
+        match candidates(i)[..] {
+            [] => Err(false),
+            [(_, one)] => Ok(one),
+            [(near, one), (next, _), ..] if near <= CLOSE && next > CLOSE => Ok(one),
+            _ => Err(true),
+        }
+    };
+    let mut out = Found::default();
+    for i in 0..all.len() {
+        match best(i) {
+            Ok(j) if best(j) == Ok(i) => {
+                let order = |n: usize| (all[n].0, all[n].1.first_ns, n);
+                if order(i) < order(j) {
+                    let end = |n: usize| End { host: all[n].0, socket: all[n].1.clone() };
+                    out.pairs.push(Pair { ends: [end(i), end(j)] });
+                }
+            }
+            Err(false) => out.alone += 1,
+            _ => out.ambiguous += 1,
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(id: i64, ends: (&str, i32, &str, i32), seqs: (u32, u32), life: (i64, i64)) -> SocketRow {
+        SocketRow {
+            socket_id: id,
+            proto: TCP,
+            local_addr: Some(ends.0.into()),
+            local_port: ends.1,
+            peer_addr: Some(ends.2.into()),
+            peer_port: ends.3,
+            sent_seq: Some(seqs.0.into()),
+            received_seq: Some(seqs.1.into()),
+            first_ns: life.0,
+            last_ns: life.1,
+            ..Default::default()
+        }
+    }
+
+    fn ids(f: &Found) -> Vec<(i64, i64)> {
+        f.pairs.iter().map(|p| (p.ends[0].socket.socket_id, p.ends[1].socket.socket_id)).collect()
+    }
+
+    #[test]
+    fn the_other_end_is_known_by_addresses_time_and_numbers() {
+        let (there, back) = (("a", 1, "b", 2), ("b", 2, "a", 1));
+        let one = [socket(1, there, (u32::MAX, 50), (0, 9)), socket(2, back, (50, 4), (1, 8))];
+        assert_eq!(ids(&pairs(&[one.to_vec()])), [(1, 2)]);
+        // The same ports again, later: by one clock time tells, by two the numbers do.
+        let again =
+            [socket(3, there, (900_000_000, 7), (20, 29)), socket(4, back, (7, 900_000_000), (21, 28))];
+        let all = [one.to_vec(), again.to_vec()].concat();
+        assert_eq!(ids(&pairs(&[all])), [(1, 2), (3, 4)]);
+        let hosts = [vec![one[0].clone(), again[0].clone()], vec![one[1].clone(), again[1].clone()]];
+        assert_eq!(ids(&pairs(&hosts)), [(1, 2), (3, 4)]);
+        // Two that could be it: neither.
+        let twins = [vec![one[0].clone()], vec![one[1].clone(), socket(5, back, (60, 9), (1, 8))]];
+        let f = pairs(&twins);
+        assert_eq!((ids(&f), f.ambiguous), (vec![], 3));
+        let f = pairs(&[vec![one[0].clone()]]);
+        assert_eq!((ids(&f), f.alone), (vec![], 1));
+    }
+}

@@ -1,0 +1,357 @@
+//! `kpat app X.kpat --connections`: bytes from the application that wrote them to the one that read them.
+
+use super::{Args, json::spread};
+use crate::export::target::Target;
+use crate::open::{self, Integrated};
+use crate::output::{Meter, Output, usage};
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, clean, count, duration, plural};
+use anyhow::Context;
+use kpat_analysis::app::connections::{self as ends, Connection, Connections, Direction, Host, Life, Pair};
+use kpat_analysis::app::{self, Spread};
+use kpat_analysis::devices::Several;
+use kpat_model::Crossing;
+use kpat_store::Manifest;
+use kpat_store::tables::SocketRow;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A log that takes part, and what it is called.
+struct Log {
+    name: String,
+    log: Integrated,
+}
+
+/// The log alone, or each of its devices.
+fn logs(path: &Path, device: &open::Device) -> anyhow::Result<Vec<Log>> {
+    let several = open::kind(path)? == open::Kind::Integrated && !Manifest::read(path)?.devices.is_empty();
+    if !several || device.name.is_some() {
+        return Ok(vec![Log { name: String::new(), log: open::integrated(path, device)? }]);
+    }
+    let all = Several::open(path)?;
+    let one = |place: usize| {
+        let name = all.name(place as i32).to_owned();
+        Ok(Log { name, log: open::of_device(all.again()?, place as i32)? })
+    };
+    (0..all.manifest.devices.len()).map(one).collect()
+}
+
+pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let path = args.log.as_deref().unwrap_or(Path::new(""));
+    let logs = logs(path, &args.device)?;
+    let hosts: Vec<Host<'_>> =
+        logs.iter().map(|l| Host { store: &l.log, boot_id: l.log.manifest.log.boot_id.clone() }).collect();
+    let mut sockets = Vec::new();
+    for h in &hosts {
+        sockets.extend(h.store.table::<SocketRow>()?.all::<SocketRow>()?);
+    }
+    if sockets.is_empty() {
+        return Err(usage(super::NOTHING));
+    }
+    if let Some(id) = args.socket.filter(|id| !sockets.iter().any(|s| s.socket_id == *id)) {
+        return Err(usage(super::no_socket(id)));
+    }
+    let mut meter = Meter::default();
+    let mut progress = |done, parts| {
+        out.progress(&mut meter, "following bytes", done, parts);
+        true
+    };
+    let mut lost = 0;
+    for h in &hosts {
+        lost += app::lost(h.store)?;
+    }
+    if args.format.is_some() {
+        return ranges(&logs, &hosts, args, lost, &mut progress, out);
+    }
+    let found = ends::connections(&hosts, args.socket, &mut |_, _, _| {}, &mut progress)?;
+    out.clear_progress();
+    let total = found.connections.len();
+    let shown = if args.limit > 0 { total.min(args.limit) } else { total };
+    if out.json {
+        out.value(&json!({
+            "hosts": logs.iter().map(|l| json!({"name": l.name, "boot_id": l.log.manifest.log.boot_id, "start_boot_ns": l.log.start_ns()})).collect::<Vec<_>>(),
+            "events_lost": lost, "total": total, "shown": shown, "alone": found.alone, "ambiguous": found.ambiguous,
+            "connections": found.connections[..shown].iter().map(|c| as_json(&logs, c)).collect::<Vec<_>>(),
+        }))?;
+        return Ok(out.ended(lost > 0));
+    }
+    match &found.connections[..] {
+        [] => {}
+        [one] => detail(&logs, one, out)?,
+        all => list(&logs, &all[..shown], out)?,
+    }
+    words(&found, shown, lost, out);
+    Ok(out.ended(lost > 0))
+}
+
+fn words(found: &Connections, shown: usize, lost: u64, out: &Output) {
+    let total = found.connections.len();
+    if total == 0 {
+        out.say(
+            "no connection has both its ends here; record both namespaces in one log, or integrate the recordings of both \
+             hosts together: kpat integrate A.kbl B.kbl -o X.kpat",
+        );
+    }
+    if found.alone > 0 {
+        out.say(&format!("{} whose other end is not in the log", plural(found.alone, "TCP socket")));
+    }
+    if found.ambiguous > 0 {
+        out.say(&format!(
+            "{} that may be the end of more than one connection, not joined",
+            plural(found.ambiguous, "TCP socket")
+        ));
+    }
+    if lost > 0 {
+        out.say(&format!("{} events are missing: what is unexplained may be theirs", count(lost)));
+    }
+    if shown < total {
+        out.say(&format!("{shown} of {total} connections shown; --limit 0 shows all"));
+    }
+}
+
+fn end(logs: &[Log], p: &Pair, side: usize) -> String {
+    let e = &p.ends[side];
+    let l = &logs[e.host];
+    let (own, _) = app::ends(&e.socket);
+    let process = e.socket.pid.and_then(|pid| l.log.process(pid, e.socket.last_ns));
+    let mut text = own;
+    if let Some(p) = process {
+        text += &format!(" {}", clean(&p.comm));
+    }
+    if !l.name.is_empty() {
+        text += &format!(" on {}", clean(&l.name));
+    }
+    text
+}
+
+/// What of a direction is not explained, or that everything is.
+fn balance(d: &Direction) -> (String, Style) {
+    match (d.written, d.read, d.unexplained()) {
+        (None, _, _) | (_, None, _) => ("one end does not show".into(), Style::Faint),
+        (_, _, 0) => ("adds up".into(), Style::Good),
+        (_, _, n) => (format!("{} unexplained", bytes(n as u64)), Style::Bad),
+    }
+}
+
+fn left(d: &Direction) -> i64 {
+    d.left.values().sum()
+}
+
+fn list(logs: &[Log], all: &[Connection], out: &Output) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        Column::right("socket", 3),
+        Column::left("from", 0, 16),
+        Column::left("to", 0, 16),
+        Column::right("written", 0),
+        Column::right("read", 0),
+        Column::right("on the way", 2),
+        Column::left("", 0, 0),
+        Column::right("median", 0),
+        Column::right("99 %", 1),
+        Column::right("most", 4),
+        Column::right("±", 5),
+    ]);
+    let size = |n: Option<i64>| n.map(|n| bytes(n as u64)).unwrap_or_default();
+    for c in all {
+        for (side, d) in c.directions.iter().enumerate().filter(|(_, d)| d.ranges > 0) {
+            let plain = |text: String| (text, Style::Plain);
+            let time = |n: Option<i64>| plain(n.map(duration).unwrap_or_default());
+            let bound = c.clock.as_ref().map(|c| c.bound_ns).filter(|b| *b > 0);
+            table.row(vec![
+                plain(c.pair.ends[side].socket.socket_id.to_string()),
+                (end(logs, &c.pair, side), Style::Strong),
+                plain(end(logs, &c.pair, 1 - side)),
+                plain(size(d.written)),
+                plain(size(d.read)),
+                plain(size(Some(left(d)).filter(|n| *n > 0))),
+                balance(d),
+                time(d.total_ns.quantile(0.5)),
+                time(d.total_ns.quantile(0.99)),
+                time((d.total_ns.count > 0).then_some(d.total_ns.max)),
+                time(bound),
+            ]);
+        }
+    }
+    let (lines, hidden) = table.render(out.width);
+    out.lines(&lines)?;
+    crate::packets::hint_hidden(out, &hidden);
+    out.line(&Line::of("Times are from write to read, by bytes. --socket ID shows every leg.", Style::Faint))
+}
+
+fn detail(logs: &[Log], c: &Connection, out: &Output) -> anyhow::Result<()> {
+    let mut facts = Pairs::new();
+    facts.add("connection", format!("{} and {}", end(logs, &c.pair, 0), end(logs, &c.pair, 1)));
+    let ids = c.pair.ends.iter().map(|e| e.socket.socket_id.to_string()).collect::<Vec<_>>();
+    facts.add("sockets", ids.join(" and "));
+    facts.add(
+        "clock",
+        match &c.clock {
+            None => "the two kernels' are not related: too little went to and fro".into(),
+            Some(k) if k.bound_ns == 0 => "one for both".into(),
+            Some(k) => {
+                let word = if k.offset_ns < 0 { "behind" } else { "ahead" };
+                format!(
+                    "the second is {} {word}, ± {}; drift {:.3} ± {:.3} ppm",
+                    duration(k.offset_ns.abs()),
+                    duration(k.bound_ns),
+                    k.drift * 1e6,
+                    k.drift_bound * 1e6
+                )
+            }
+        },
+    );
+    out.lines(&facts.render(out.width))?;
+    for (side, d) in c.directions.iter().enumerate().filter(|(_, d)| d.ranges > 0) {
+        out.line(&Line::new())?;
+        let title = format!("{} to {}", end(logs, &c.pair, side), end(logs, &c.pair, 1 - side));
+        out.line(&Line::of(title, Style::Strong))?;
+        direction(d, out)?;
+    }
+    Ok(())
+}
+
+/// Where bytes are that were not read.
+fn place(reached: Option<Crossing>) -> &'static str {
+    match reached {
+        None => "not sent",
+        Some(Crossing::Ask | Crossing::ToTransport | Crossing::Send) => "not sent",
+        Some(Crossing::ToNetwork) => "in the sender's network layer",
+        Some(Crossing::ToDevice) => "in the device's queue",
+        Some(Crossing::ToDriver) => "with the driver, not seen to come",
+        Some(Crossing::FromDevice | Crossing::FromNetwork) => "with the other kernel, not yet in the socket",
+        Some(_) => "in the other socket",
+    }
+}
+
+fn direction(d: &Direction, out: &Output) -> anyhow::Result<()> {
+    let mut sum = Pairs::new();
+    let n = |n: i64| format!("{} bytes", count(n.max(0) as u64));
+    let known = |v: Option<i64>| v.map_or_else(|| "not shown by this kernel, or nothing".to_owned(), n);
+    sum.add("written", known(d.written));
+    sum.add("read", known(d.read));
+    for (reached, bytes) in &d.left {
+        sum.add("not read", format!("{}, {}", n(*bytes), place(*reached)));
+    }
+    if d.before > 0 {
+        sum.add("before", format!("{} whose write was before the log, or is not shown", n(d.before)));
+    }
+    if d.again > 0 {
+        sum.add("again", format!("{} came only after having been sent again", n(d.again)));
+    }
+    let (text, style) = balance(d);
+    sum.line("together", Line::of(text, style));
+    for (bytes, what) in [
+        (d.unseen_writes, "of a write that is not in the log"),
+        (d.unseen_reads, "passed by reads, but not in any (splice, or lost events)"),
+        (d.impossible, "came before they were sent, by these clocks"),
+    ] {
+        if bytes > 0 {
+            sum.line("", Line::of(format!("{} {what}", n(bytes)), Style::Bad));
+        }
+    }
+    out.lines(&sum.render(out.width))?;
+    let mut table = Table::new(&[
+        Column::left("where bytes were", 0, 12),
+        Column::right("bytes", 2),
+        Column::right("least", 4),
+        Column::right("median", 0),
+        Column::right("mean", 1),
+        Column::right("99 %", 0),
+        Column::right("most", 3),
+        Column::right("share", 1),
+    ]);
+    let all: i128 = d.legs.iter().map(|l| l.ns.sum).sum();
+    let mut row = |name: String, ns: &Spread, share: Option<f64>, style| {
+        let plain = |text: String| (text, Style::Plain);
+        let time = |n: Option<i64>| plain(n.map(duration).unwrap_or_default());
+        table.row(vec![
+            (name, style),
+            plain(count(ns.count)),
+            time(Some(ns.min)),
+            time(ns.quantile(0.5)),
+            time(ns.mean().map(|m| m as i64)),
+            time(ns.quantile(0.99)),
+            time(Some(ns.max)),
+            plain(share.map(|s| format!("{:.1} %", s * 100.0)).unwrap_or_default()),
+        ]);
+    };
+    for l in d.legs.iter().filter(|l| l.ns.count > 0) {
+        row(l.name(), &l.ns, Some(l.ns.sum as f64 / all.max(1) as f64), Style::Plain);
+    }
+    if d.total_ns.count > 0 {
+        row("write to read".into(), &d.total_ns, None, Style::Strong);
+    }
+    out.lines(&table.render(out.width).0)?;
+    out.line(&Line::of("Medians and shares of bytes are exact to a power of two.", Style::Faint))
+}
+
+fn as_json(logs: &[Log], c: &Connection) -> Value {
+    let side = |n: usize| {
+        let e = &c.pair.ends[n];
+        let s = &e.socket;
+        json!({
+            "host": e.host, "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "pid": s.pid,
+            "process": s.pid.and_then(|p| logs[e.host].log.process(p, s.last_ns)).map(|p| p.comm.clone()),
+        })
+    };
+    let way = |d: &Direction| {
+        json!({
+            "written": d.written, "read": d.read, "before": d.before, "unseen_writes": d.unseen_writes,
+            "left": d.left.iter().map(|(c, n)| json!({"reached": c.map(|c| c.name()), "bytes": n})).collect::<Vec<_>>(),
+            "unseen_reads": d.unseen_reads, "sent_again": d.again, "impossible": d.impossible, "ranges": d.ranges,
+            "write_to_read_ns": spread(&d.total_ns),
+            "legs": d.legs.iter().map(|l| json!({
+                "name": l.name(), "from": l.from.name(), "to": l.to.name(), "again": l.again, "ns": spread(&l.ns),
+            })).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "ends": [side(0), side(1)],
+        "clock": c.clock.as_ref().map(|k| json!({
+            "origin_ns": k.origin_ns, "to_ns": k.to_ns, "drift_bound_ppb": k.drift_bound * 1e9, "offset_ns": k.offset_ns, "drift_ppb": k.drift * 1e9, "bound_ns": k.bound_ns,
+        })),
+        "directions": [way(&c.directions[0]), way(&c.directions[1])],
+    })
+}
+
+/// Every range's life a line.
+fn ranges(
+    logs: &[Log],
+    hosts: &[Host<'_>],
+    args: &Args,
+    lost: u64,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
+    let file = args.output.as_deref().filter(|p| *p != Path::new("-"));
+    let first = logs.first().context("a log")?;
+    let mut to = Target::open(file, &first.log.dir)?;
+    let start = first.log.start_ns();
+    let mut lines = 0u64;
+    let written = (|| -> kpat_formats::Result<()> {
+        let w = to.writer();
+        let stages = ends::STAGES.map(|c| format!("{}_ns", c.name().replace('-', "_")));
+        writeln!(w, "from_socket\tto_socket\toffset\tbytes\tsent_again\t{}", stages.join("\t"))?;
+        let mut failed = None;
+        let mut each = |p: &Pair, side: usize, life: &Life| {
+            let ids = [side, 1 - side].map(|n| p.ends[n].socket.socket_id);
+            let at = life.at.map(|t| t.map(|t| (t - start).to_string()).unwrap_or_default()).join("\t");
+            let (from, again) = (life.offset, u8::from(life.again));
+            let line = writeln!(w, "{}\t{}\t{from}\t{}\t{again}\t{at}", ids[0], ids[1], life.bytes);
+            lines += 1;
+            failed = failed.take().or(line.err());
+        };
+        ends::connections(hosts, args.socket, &mut each, progress)?;
+        failed.map_or(Ok(()), |e| Err(e.into()))
+    })();
+    out.clear_progress();
+    to.finish(written)?;
+    match file {
+        Some(path) if out.json => {
+            out.value(&json!({"file": path.display().to_string(), "ranges": lines, "events_lost": lost}))?
+        }
+        Some(path) => out.say(&format!("{}: {}", path.display(), plural(lines, "range"))),
+        None => {}
+    }
+    Ok(out.ended(lost > 0))
+}
