@@ -127,6 +127,8 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 	}
 	skb = (struct sk_buff *)(arg);
 	e = packet_of(skb, false);
+	if (!e && air_watch && roles & KP_ROLE_AIR)
+		keep_air(arg, kread_ptr(skb, head));
 	if (!e)
 		return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
 	id = e->id;
@@ -270,7 +272,7 @@ __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 	u64 id = packed >> TIME_BITS, flags;
 	struct kp_ring_ctl *ctl;
 
-	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK)) {
+	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR)) {
 		ctl = ring_ctl();
 		if (!ctl)
 			return 0;

@@ -18,6 +18,9 @@ const volatile u32 guess_reuse = 0;
 /* The recorder's own process, if it reads packets (its capture): what it does as a task is not traffic. 0: it reads none. */
 const volatile u32 own_tgid = 0;
 
+/* A function that receives 802.11 frames is probed. */
+const volatile u32 air_watch = 0;
+
 /*
  * Attach cookies of programs that are loaded once for each function: a constant to the verifier, which then looks at what
  * that function needs and no more. User space moves each copy's address on to its own entry.
@@ -78,6 +81,21 @@ struct {
 	__type(key, u32);
 	__type(value, struct ident_entry);
 } idents SEC(".maps");
+
+/* Headers of received 802.11 frames that are not packets of the log yet, by the address of the buffer. */
+struct air_entry {
+	u64 head;
+	u64 seen;
+	u32 len;
+	u8 header[36]; /* with a fourth address, QoS and HT control */
+};
+#define AIRS 1024
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, AIRS);
+	__type(key, u32);
+	__type(value, struct air_entry);
+} airs SEC(".maps");
 
 /* Open calls of mechanisms without a session cookie, keyed by an address that entry and return share. */
 struct open_call {

@@ -12,6 +12,7 @@
 #define ETH_P_IPV6 0x86dd
 #define ARPHRD_ETHER 1
 #define ARPHRD_LOOPBACK 772
+#define ARPHRD_IEEE80211 801
 #define UNSET_HEADER 0xffff
 
 static __always_inline u16 swap16(u16 v)
@@ -166,7 +167,7 @@ static __always_inline bool place_wanted(const struct where *w)
 /* Does skb->mac_header point to a link header right before the network header? */
 static __always_inline bool link_header_valid(u16 mac, u16 nh, u16 link_type)
 {
-	return (link_type == ARPHRD_ETHER || link_type == ARPHRD_LOOPBACK) && mac != UNSET_HEADER && nh >= mac + 14 && nh <= mac + 64;
+	return (link_type == ARPHRD_ETHER || link_type == ARPHRD_LOOPBACK || link_type == ARPHRD_IEEE80211) && mac != UNSET_HEADER && nh >= mac + 14 && nh <= mac + 64;
 }
 
 /* Bytes of the packet from `start` to its end, wherever skb->data points at the moment. */
@@ -205,6 +206,36 @@ static __always_inline u16 hidden_tag(struct sk_buff *skb)
 	return (kread(skb, vlan_tci) & 0xefff) | KP_VLAN_PRESENT;
 }
 
+/*
+ * mac80211 puts its header before the data, and takes it off, and says so nowhere: the offset of the link header stays behind. So, on a
+ * device of its own: LLC and SNAP fit between the shortest header of a data frame and the network header, and a data frame it
+ * is; or there is an Ethernet header right before the network header.
+ */
+#define ETHER_HEADER 14
+#define AIR_HEADER 24
+#define LLC_SNAP 8
+
+static __always_inline bool air_data(u8 frame_control)
+{
+	return (frame_control & 0xf) == 8;
+}
+
+static __always_inline void wireless_link(struct sk_buff *skb, u64 head, u16 nh, u16 *mac, u16 *link_type)
+{
+	struct net_device *dev = (struct net_device *)kread_ptr(skb, dev);
+	u64 at = kread_ptr(skb, data) - head;
+
+	if (*link_type != ARPHRD_ETHER || at >= nh || at == *mac || nh > at + 64)
+		return;
+	if (!bpf_core_field_exists(dev->ieee80211_ptr) || !kread_ptr(dev, ieee80211_ptr))
+		return;
+	if (nh >= at + AIR_HEADER + LLC_SNAP && air_data(kread_word(head + at)))
+		*link_type = ARPHRD_IEEE80211;
+	else if (nh != at + ETHER_HEADER)
+		return;
+	*mac = at;
+}
+
 /* Logs the headers as they are now. The header area may hold stale bytes before they are built: start_layer says. */
 __noinline int footprint(u64 at, u64 head, u64 id)
 {
@@ -223,6 +254,7 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 	if (!ctl)
 		return 0;
 	locate(skb, &w);
+	wireless_link(skb, head, nh, &mac, &w.link_type);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;

@@ -12,6 +12,7 @@
 #ifndef KPAT_PACKETS_H
 #define KPAT_PACKETS_H
 
+#include "air.bpf.h"
 #include "footprint.bpf.h"
 #include "polls.bpf.h"
 
@@ -248,6 +249,8 @@ static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 
 	e->link = link_signature(skb, head, h);
 	if (guess_reuse)
 		remember(e, identity_of(skb, head), id, now);
+	if (air_watch && sig && !sk)
+		tell_air((u64)skb, head, id);
 	if (sig || kread(skb, transport_header) != UNSET_HEADER)
 		footprint((u64)skb, head, id);
 	return e;

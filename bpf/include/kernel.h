@@ -48,6 +48,7 @@ typedef struct {
 struct net_device {
 	int ifindex;
 	unsigned short type;
+	void *ieee80211_ptr; /* with CONFIG_CFG80211 or 802.15.4, and not NULL on their devices */
 	possible_net_t nd_net;
 } __core;
 

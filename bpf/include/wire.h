@@ -113,6 +113,7 @@ enum kp_lineage_kind {
 #define KP_ROLE_LIST 256u /* argument is a list_head of skbs */
 #define KP_ROLE_RET 512u /* the packet is the return value only */
 #define KP_ROLE_LINK 1024u /* the link header is complete: hands the packet to a driver */
+#define KP_ROLE_AIR 2048u /* mac80211 gets a frame from a driver: its 802.11 header is not kept for long */
 
 /*
  * Attach cookie: bits 0-13 function, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its offset,

@@ -92,7 +92,7 @@ class Network:
         for q in t.get("netem", []):
             self._run(f"netem on {q['dev']}", [*self.enter(q["ns"]), cache.tool("tc", "iproute2"), "qdisc", "add", "dev", q["dev"], "root", "netem", *q["args"].split()])
         for c in t.get("setup", []):
-            self._run(f"setup {c['run']}", [*self.enter(c["ns"]), "sh", "-c", c["run"]])
+            self._run(f"setup {c['run']}", [*self.enter(c["ns"]), "sh", "-c", c["run"].replace("{lab}", str(cache.LAB))])
 
     def _sysctl(self, ns: str, values: dict) -> None:
         """Written through /proc of a process inside the namespace; one process for all of them."""

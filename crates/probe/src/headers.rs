@@ -35,6 +35,20 @@ pub fn len(bytes: &[u8], start_layer: u8, protocol: u16, ip_proto: u8) -> usize 
     end.unwrap_or(bytes.len()).min(bytes.len())
 }
 
+/// The same of an 802.11 data frame. What is protected is data from the cipher's header on.
+pub fn air_len(bytes: &[u8]) -> usize {
+    let b = Bytes(bytes);
+    let end = || {
+        let control = b.u16(0)?;
+        let (subtype, flags) = (control >> 12, control & 0xff);
+        let fourth_address = if flags & 3 == 3 { 6 } else { 0 };
+        let qos = if subtype & 8 == 0 { 0 } else { 2 + if flags & 0x80 == 0 { 0 } else { 4 } };
+        let body = 24 + fourth_address + qos;
+        if flags & 0x40 != 0 { Some(body) } else { network(&b, body + 8, b.u16(body + 6)?, DEPTH) }
+    };
+    end().unwrap_or(bytes.len()).min(bytes.len())
+}
+
 fn link(b: &Bytes<'_>, at: usize, depth: u32) -> Option<usize> {
     let (mut at, mut kind) = (at + 14, b.u16(at + 12)?);
     // IEEE 802.1Q, 802.1ad
@@ -153,6 +167,24 @@ mod tests {
         let mut later = ipv4(17, &secret);
         later[7] = 185;
         assert_eq!(len(&later, 3, 0x0800, 0), 20);
+    }
+
+    #[test]
+    fn of_802_11_what_is_protected_is_cut() {
+        let header = |control: [u8; 2], len: usize| {
+            let mut h = vec![0; len];
+            h[..2].copy_from_slice(&control);
+            h
+        };
+        let secret = [0xaa; 40];
+        for (control, len) in [([0x08, 0x41], 24), ([0x88, 0x41], 26), ([0x88, 0x43], 32), ([0x88, 0xc1], 30)]
+        {
+            assert_eq!(air_len(&[&header(control, len)[..], &secret].concat()), len, "{control:02x?}");
+        }
+        let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+        let open = [&header([0x88, 0x01], 26)[..], &llc, &ipv4(17, &udp_to(53, &secret))].concat();
+        assert_eq!(air_len(&open), 26 + 8 + 20 + 8);
+        assert_eq!((air_len(&[0x88]), air_len(&[])), (1, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::mechanism::Mechanism;
 use crate::object::{Loaded, MAX_FUNCS, Plan, Side};
 use crate::plan::{self, Decision, Tracepoint};
 use crate::ring::Rings;
+use crate::roles::role;
 use crate::sink::{Memory, Sink};
 use crate::{app, filter, kernel, netlink, sys};
 use kpat_klog::Writer;
@@ -130,7 +131,8 @@ impl Recorder {
                 let decision = plan::decide(options.mechanism, &options.selection)?;
                 let points = decision.mechanism == Mechanism::Tracepoint;
                 let tracepoints = plan::tracepoints(decision.build, &options.selection, points);
-                (decision, tracepoints, Vec::new())
+                let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
+                (decision, tracepoints, vec![("air_watch", u32::from(air))])
             }
         };
         let points = side == Side::Packets && decision.mechanism == Mechanism::Tracepoint;
@@ -343,7 +345,7 @@ impl Recorder {
             settings.pause(self.pausing.paused);
         }
         for (i, c) in self.decision.functions.iter().enumerate() {
-            let track = if crate::roles::role::tracks(c.roles) { TRACK } else { 0 };
+            let track = if role::tracks(c.roles) { TRACK } else { 0 };
             let log = if self.on[i] { TRACK | LOG } else { 0 };
             self.switches
                 .set(plan::function_id(i) as usize, if self.pausing.paused { 0 } else { track | log });

@@ -16,6 +16,7 @@ pub mod role {
     pub const LIST: u16 = 256;
     pub const RETURN: u16 = 512;
     pub const LINK: u16 = 1024;
+    pub const AIR: u16 = 2048;
 
     /// Does identity suffer without it, so that it is probed whether its calls are wanted or not?
     pub const fn tracks(roles: u16) -> bool {
@@ -46,6 +47,7 @@ const ROLES: &[(u16, &[&str])] = &[
     (role::GRO, &["skb_gro_receive", "skb_gro_receive_list"]),
     (role::FRAGMENT, &["ip_frag_next", "ip6_frag_next"]),
     (role::LINK, &["dev_hard_start_xmit"]),
+    (role::AIR, &["ieee80211_rx_list", "ieee80211_rx_napi"]),
 ];
 
 /// Functions that need not look whether headers or device have changed, and the functions of which one calls them, directly or by

@@ -378,11 +378,16 @@ fn comm(r: &wire::Process) -> String {
     String::from_utf8_lossy(&r.comm[..end]).into_owned()
 }
 
+const ARPHRD_IEEE80211: u16 = 801;
+
 /// Header bytes without the data behind them, with the VLAN tag, which the kernel keeps beside the data, put where a frame
 /// has it; and the length of that tag.
 fn header_as_on_the_wire(r: &wire::Footprint) -> (model::HeaderBytes, u32) {
     const MAX: usize = model::FootprintRecord::MAX_HEADER;
     let kept = usize::from(r.header_len).min(MAX);
+    if r.start_layer == 2 && r.link_type == ARPHRD_IEEE80211 {
+        return (model::HeaderBytes::new(&r.header[..headers::air_len(&r.header[..kept])]), 0);
+    }
     let header = &r.header[..headers::len(&r.header[..kept], r.start_layer, r.protocol, r.ip_proto)];
     if r.vlan_tci == 0 || r.start_layer != 2 || header.len() < 14 {
         return (model::HeaderBytes::new(header), 0);

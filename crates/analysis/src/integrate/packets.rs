@@ -10,7 +10,7 @@ use super::over::Over;
 use crate::hash::Map;
 use crate::matching::Sighting;
 use crate::matching::keys::Keys;
-use crate::query::verdict;
+use crate::query::{match_key, verdict};
 use crate::roles::*;
 use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Place};
 use kpat_store::tables::PacketRow;
@@ -34,6 +34,18 @@ struct Print {
     ifindex: u32,
     netns: u32,
     keys: Vec<Keys>,
+}
+
+impl Print {
+    /// An 802.11 frame in which nothing else can be read.
+    fn on_air(&self) -> bool {
+        self.keys.first().is_some_and(|k| k.kind == match_key::WIFI)
+    }
+
+    /// For sniffers at a device.
+    fn is_usable(&self) -> bool {
+        !self.keys.is_empty() && !self.on_air()
+    }
 }
 
 /// See [`super::datagrams`].
@@ -193,6 +205,9 @@ impl Live {
             if self.was_received() { verdict::FORWARDED } else { verdict::SENT }
         } else if self.transformed {
             verdict::TRANSFORMED
+        } else if self.taps.iter().any(|t| (t.0..=t.1).contains(&self.free_at)) {
+            // A sniffer was its only receiver.
+            verdict::DELIVERED
         } else if !self.freed && self.last >= log_end - 1_000_000_000 {
             verdict::IN_FLIGHT
         } else {
@@ -220,7 +235,7 @@ impl Live {
 
     /// Header fields at a time: the last that were logged until then, else the first after.
     fn print_at(&self, at: i64) -> Option<&Print> {
-        let usable = || self.prints.iter().filter(|p| !p.keys.is_empty());
+        let usable = || self.prints.iter().filter(|p| p.is_usable());
         usable().rev().find(|p| p.at <= at).or_else(|| usable().next())
     }
 

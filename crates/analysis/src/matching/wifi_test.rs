@@ -1,4 +1,5 @@
-//! Encrypted 802.11: there is nothing but transmitter, receiver and sequence control. Made up, because no radio is at hand;
+//! Encrypted 802.11: there is nothing but transmitter, receiver and sequence control. Made up, so that numbers come round
+//! (the lab's scenario wifi-encrypted has a real kernel's);
 //! the frames go through the decoder of captures and of kernel headers, and through the whole window.
 
 use super::keys::Keys;

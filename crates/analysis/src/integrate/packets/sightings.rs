@@ -43,7 +43,7 @@ impl Live {
             let until = sent.get(i + 1).map_or(i64::MAX, |s| s.0);
             let hop = self.received.iter().map(|r| r.0).filter(|&at| at > from && at < until).min();
             if let Some(at) = hop {
-                let there = self.prints.iter().find(|p| p.at >= from && p.at < until && !p.keys.is_empty());
+                let there = self.prints.iter().find(|p| p.at >= from && p.at < until && p.is_usable());
                 see(there.or(print), at, Side::Received);
             }
             // A tunnel's device was given what the wire gets wrapped.
@@ -51,6 +51,16 @@ impl Live {
             if inner.zip(print).is_some_and(|(a, b)| differs(a, b)) {
                 see(inner, from, Side::Transmitted);
             }
+        }
+        // On the air, encrypted: for a sniffer there. The other headers are for those at the device.
+        let out_from = sent.first().map_or(i64::MAX, |s| s.0);
+        for print in self.prints.iter().filter(|p| p.on_air()) {
+            let side = match received {
+                true if print.at < out_from => Side::Received,
+                false if sent.is_empty() => Side::Unknown,
+                _ => Side::Transmitted,
+            };
+            see(Some(print), print.at, side);
         }
         if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
             see(self.print_at(i64::MIN), self.first, Side::Unknown);
