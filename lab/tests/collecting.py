@@ -311,6 +311,59 @@ class Collecting(unittest.TestCase):
         during = "between (select min(at_ns) from event where kind = 35) and (select max(at_ns) from event where kind = 35)"
         self.assertEqual(one(f"select sum(lost) from gap where from_ns {during}"), missing)
 
+    def test_both_ends_recorded_apart(self):
+        """Two recordings, one of each end: every byte written at the one is read at the other, both ways. That the two kernels' clocks are one
+        is then kept from kpat, which has to find out."""
+        recorders = []
+        for name, ns in (("a", self.a), ("b", self.b)):
+            log, ready = self.dir / f"{name}.kbl", self.dir / f"{name}.ready"
+            p = play.Process(f"end-{name}", [self.kpat, "record", "--profile", "app", "--netns", ns, "-f", "tcp port 7000", "-o", str(log),
+                                             "--ready-file", str(ready), "--no-cost"], self.dir)
+            self.stack.callback(p.stop)
+            p.wait_ready(ready.exists, cache.patience())
+            recorders.append(p)
+        listener = subprocess.Popen(["ip", "netns", "exec", self.b, sys.executable, "-uc", TAKER], stdout=subprocess.PIPE, text=True)
+        self.stack.callback(listener.communicate)
+        self.stack.callback(listener.kill)
+        listener.stdout.readline()
+        sizes = [1, 1000, 20000, 333, 60000] * 20
+        # An answer for each read; some writes are read in pieces, so there are more answers than the writer takes.
+        writer = subprocess.run(["ip", "netns", "exec", self.a, sys.executable, "-uc", WRITER], input="".join(f"{n}\n" for n in sizes), stdout=subprocess.PIPE, text=True,
+                                timeout=60)
+        self.assertEqual(writer.stdout, "taken\n" * len(sizes))
+        for p in recorders:
+            self.assertEqual(p.stop(), 0)
+        logs = [self.dir / "a.kbl", self.dir / "b.kbl"]
+        both = self.dir / "both.kpat"
+        sh(self.kpat, "integrate", *logs, "-o", both)
+
+        def joined() -> dict:
+            said = json.loads(sh(self.kpat, "app", both, "--connections", "--json").stdout)
+            (c,) = said["connections"]
+            there, back = c["directions"]
+            self.assertEqual([said["hosts"][e["host"]]["name"] for e in c["ends"]], ["a", "b"])
+            self.assertEqual((there["written"], there["read"], there["left"]), (sum(sizes), sum(sizes), []))
+            self.assertEqual(there["write_to_read_ns"]["count"], sum(sizes))
+            # What the writer did not read of the answers is somewhere.
+            self.assertGreaterEqual(back["read"], len(sizes))
+            self.assertEqual(back["written"], back["read"] + sum(x["bytes"] for x in back["left"]))
+            for d in (there, back):
+                self.assertEqual((d["before"], d["unseen_writes"], d["unseen_reads"], d["impossible"]), (0, 0, 0, 0), c)
+            return c
+
+        c = joined()
+        self.assertEqual((c["clock"]["offset_ns"], c["clock"]["bound_ns"]), (0, 0))
+        manifest = both / "b.kpat" / "manifest.json"
+        said = json.loads(manifest.read_text())
+        said["log"]["boot_id"] = "another"
+        manifest.write_text(json.dumps(said))
+        clock = joined()["clock"]
+        self.assertTrue(0 < clock["bound_ns"] < 10**6, clock)
+        self.assertLessEqual(abs(clock["offset_ns"]), clock["bound_ns"], clock)
+        alone = self.dir / "alone.kpat"
+        sh(self.kpat, "integrate", logs[0], "-o", alone)
+        self.assertIn("no connection has both its ends here", sh(self.kpat, "app", alone, "--connections").stderr)
+
     def test_metrics(self):
         """What Prometheus reads is what `kpat ctl status` says."""
         p = self.start("metrics", self.dir / "m.kbl", "--metrics", "0", "--rotate-time", "1h")

@@ -104,11 +104,12 @@ impl Sockets {
     /// A socket was announced. What goes into the log; `None`: it is not wanted, and the kernel side now knows.
     pub fn announced(&mut self, r: &wire::Socket) -> Option<SocketRecord> {
         let record = decode(r);
-        let wanted = wants(&self.filter, &record);
+        let whole = completed(record, self.known.get(&r.sock).map(|k| &k.record));
+        let wanted = wants(&self.filter, &whole);
         if !wanted {
             self.switch(r.slot, record.cookie, true);
         }
-        self.known.insert(r.sock, Known { record, slot: r.slot, wanted });
+        self.known.insert(r.sock, Known { record: whole, slot: r.slot, wanted });
         wanted.then(|| self.shown(record))
     }
 
@@ -219,6 +220,23 @@ fn decode(r: &wire::Socket) -> SocketRecord {
     }
 }
 
+/// With the ends that it had before: a socket that closes forgets them, and what was said of it on another CPU before it had
+/// them may be read later. Its events on other CPUs are not all read by then.
+fn completed(mut r: SocketRecord, before: Option<&SocketRecord>) -> SocketRecord {
+    let Some(b) = before.filter(|b| b.cookie == r.cookie) else { return r };
+    for (to, from) in [(&mut r.port, b.port), (&mut r.peer_port, b.peer_port)] {
+        if *to == 0 {
+            *to = from;
+        }
+    }
+    for (to, from) in [(&mut r.addr, &b.addr), (&mut r.peer, &b.peer)] {
+        if *to == [0; 16] {
+            *to = *from;
+        }
+    }
+    r
+}
+
 /// No filter wants all.
 fn wants(filter: &[pcap::Instruction], r: &SocketRecord) -> bool {
     filter.is_empty() || [false, true].iter().any(|back| pcap::matches(filter, &header(r, *back)))
@@ -281,6 +299,17 @@ mod tests {
         }
         assert!(matches("ip6 and udp port 53", &socket(6, 17, 53, 0)));
         assert!(compile("port nonsense and and").is_err());
+    }
+
+    #[test]
+    fn a_socket_that_closes_is_still_wanted() {
+        let open = socket(4, 6, 40_000, 443);
+        let closed = SocketRecord { port: 0, peer_port: 0, peer: [0; 16], ..open };
+        assert!(!matches("port 443", &closed));
+        assert!(matches("port 443 and host 10.0.0.2", &completed(closed, Some(&open))));
+        let other = SocketRecord { cookie: 9, ..closed };
+        assert!(!matches("port 443", &completed(other, Some(&open))), "another socket in its place");
+        assert_eq!(completed(open, Some(&socket(4, 6, 1, 2))), open, "what it says itself counts");
     }
 
     #[test]

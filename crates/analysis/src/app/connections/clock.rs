@@ -115,7 +115,8 @@ pub(super) fn relate(first: &Store, second: &Store, pairs: &[Pair]) -> Result<Op
                     }
                     continue;
                 }
-                if !matches!(what, Crossing::FromDevice | Crossing::FromNetwork) {
+                // not at the device: a segment that was merged is told to have come there when the first of them did
+                if what != Crossing::FromNetwork {
                     continue;
                 }
                 let Some(way) = ways.get_mut(&(i, 1 - side)) else { continue };

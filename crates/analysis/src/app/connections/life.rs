@@ -249,8 +249,13 @@ impl Lives {
         }
     }
 
-    fn over(&mut self, from: i64, p: Piece, over: &mut dyn FnMut(&Life)) {
+    fn over(&mut self, from: i64, mut p: Piece, over: &mut dyn FnMut(&Life)) {
         let bytes = p.to - from;
+        // A busy socket's backlog merges segments, and the whole is told to have come when its first did: not this one.
+        let sent_at = p.at[SENT..CAME].iter().rev().flatten().next();
+        if sent_at.zip(p.at[CAME]).is_some_and(|(sent, came)| came < sent - self.bound) {
+            p.at[CAME] = None;
+        }
         let life = Life { offset: from, bytes, at: p.at, taken: p.taken, again: p.again };
         let came = p.at[CAME..].iter().any(Option::is_some);
         let sent = p.at[SENT..].iter().any(Option::is_some);
@@ -420,6 +425,22 @@ mod tests {
         assert_eq!((d.written, d.before, d.unseen_writes), (Some(60), 100, 50));
         assert_eq!((d.read, d.unseen_reads), (Some(120), 80));
         assert_eq!(d.left.into_iter().collect::<Vec<_>>(), [(None, 10)]);
+    }
+
+    #[test]
+    fn a_segment_merged_with_one_that_came_before_it_was_sent_came_later() {
+        let (d, lives) = told(
+            &[
+                (ToTransport, 1, 0, 10),
+                (ToDriver, 5, 0, 10),
+                (FromDevice, 3, 0, 10),
+                (FromNetwork, 8, 0, 10),
+                (Recv, 9, 0, 10),
+            ],
+            (0, 0),
+        );
+        assert_eq!((d.impossible, lives[0].at[CAME]), (0, None));
+        assert!(d.legs.iter().any(|l| (l.name().as_str(), l.ns.sum) == ("wire to from-network", 30)));
     }
 
     #[test]
