@@ -114,7 +114,7 @@ def measure(a, rounds, seconds, save):
         "tcp, writes of 128 KiB": lambda s: stream("-t", str(s)),
         "tcp, writes of 1 KiB": lambda s: stream("-t", str(s), "-l", "1K"),
         "udp of 64 bytes": lambda s: datagrams(s, a.udpload),
-        "tcp, 2 GiB in writes of 16 KiB": lambda s: stream("-n", "2G", "-l", "16K"),
+        f"tcp, {a.fixed} in writes of 16 KiB": lambda s: stream("-n", a.fixed.removesuffix("iB").replace(" ", ""), "-l", "16K"),
     }
     found = json.loads(subprocess.run([a.kpat, "probes", "--profile", "app", "--json"], capture_output=True, text=True, check=True).stdout)
     a.names = sorted({b["name"] for c in found["crossings"] for b in c["by"] if b["kind"] == "tracepoint"})
