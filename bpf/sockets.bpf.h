@@ -67,6 +67,7 @@ struct sock___app {
 	struct sock_common___app __sk_common;
 	u16 sk_protocol;
 	unsigned long sk_pacing_rate;
+	u32 sk_pacing_status;
 	int sk_wmem_queued;
 	struct sk_buff_head sk_receive_queue;
 	struct {

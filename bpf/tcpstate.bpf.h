@@ -20,7 +20,7 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	struct sock_entry *e = sock_find(cookie);
 	struct inet_connection_sock *icsk = (void *)sk;
 	struct kp_tcp *r;
-	u32 cwnd, ssthresh, retrans, lost, sacked, rto, limited, sig = 0;
+	u32 cwnd, ssthresh, retrans, lost, sacked, rto, limited, sig;
 	u64 now = bpf_ktime_get_boot_ns();
 	u8 ca, state;
 
@@ -32,6 +32,9 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	lost = tp_read(sk, lost_out);
 	sacked = tp_read(sk, sacked_out);
 	limited = tp_read(sk, app_limited);
+	/* also what holds it back: cwnd, or another than itself (chrono_type from 2 on); between idle and busy it goes with each write */
+	sig = mix(sk_read(sk, sk_pacing_status), !!limited);
+	sig = mix(sig, kread_bit((struct tcp_sock *)(sk), is_cwnd_limited) << 1 | kread_bit((struct tcp_sock *)(sk), chrono_type) >> 1);
 	rto = kread(icsk, icsk_rto);
 	ca = kread_bit(icsk, icsk_ca_state);
 	state = sk_read(sk, __sk_common.skc_state);
@@ -40,7 +43,7 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	sig = mix(sig, retrans << 16 ^ lost);
 	sig = mix(sig, sacked << 16 ^ (u32)ca << 8 ^ state);
 	sig = mix(sig, rto);
-	sig = mix(sig, !!limited) | 1;
+	sig |= 1;
 	if (sig == e->state_sig && now - e->state_at < settings.state_every_ns)
 		return 0;
 	r = ring_reserve(ctl, sizeof(*r));
@@ -68,7 +71,8 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	if (tcp)
 		r->tcp_flags = kread_word(tcp + 8) >> 40;
 	r->state = state;
-	r->limit = kread_bit((struct tcp_sock *)(sk), chrono_type) | kread_bit((struct tcp_sock *)(sk), is_cwnd_limited) << 2;
+	r->limit = kread_bit((struct tcp_sock *)(sk), chrono_type) | kread_bit((struct tcp_sock *)(sk), is_cwnd_limited) << 2 |
+		   ((sk_read(sk, sk_pacing_status) + 1) & 3) << 3;
 	r->mss = tp_read(sk, mss_cache);
 	r->snd_cwnd = cwnd;
 	r->snd_ssthresh = ssthresh;

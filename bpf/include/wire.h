@@ -284,7 +284,7 @@ struct kp_tcp {
 	u8 version;
 	u8 tcp_flags;
 	u8 state;
-	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd */
+	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not told */
 	u16 mss;
 	u32 snd_cwnd;
 	u32 snd_ssthresh;

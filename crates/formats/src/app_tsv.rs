@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 /// The columns, in order, and what they mean. Empty means: not known, or does not apply.
-pub const COLUMNS: [(&str, &str); 36] = [
+pub const COLUMNS: [(&str, &str); 37] = [
     ("at_ns", "when, boot clock of the device under test, ns"),
     ("socket", "number of the socket, as `ss -e` shows it, in decimal"),
     ("event", "name of a crossing; or socket, tcp-state, gap"),
@@ -51,6 +51,7 @@ pub const COLUMNS: [(&str, &str); 36] = [
     ("rate_bytes_s", "newest delivery rate"),
     ("pacing_bytes_s", "pacing rate"),
     ("app_limited", "1: the application had nothing to send while the window was open"),
+    ("pacing", "who paces: 0 nobody, 1 TCP by its own timer, 2 the fq qdisc"),
 ];
 
 /// Columns before those of TCP's state.
@@ -194,6 +195,7 @@ fn state(s: &TcpStateRow, out: &mut dyn Write) -> Result<()> {
         s.rate_bytes_s,
         s.pacing_bytes_s,
         Some(i64::from(s.app_limited)),
+        s.pacing.map(i64::from),
     ];
     debug_assert_eq!(columns.len(), COLUMNS.len() - BEFORE_STATE);
     for value in columns {

@@ -203,7 +203,8 @@ tcp_fields! {
     /// TCP_CA_* of `include/uapi/linux/tcp.h`: 0 open, 1 disorder, 2 cwr, 3 recovery, 4 loss.
     ca_state: u8,
     state: u8,
-    /// Bits 0-1: why TCP waited (`enum tcp_chrono`: 1 busy, 2 receive window, 3 send buffer); bit 2: by cwnd.
+    /// Bits 0-1: why TCP waited (`enum tcp_chrono`: 1 busy, 2 receive window, 3 send buffer); bit 2: by cwnd; bits 3-4: who paces
+    /// (`enum sk_pacing` and one: 1 nobody, 2 TCP, 3 the fq qdisc; 0: not known).
     limit: u8,
     ip_version: u8,
     tos: u8,

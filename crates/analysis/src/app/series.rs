@@ -347,7 +347,7 @@ const EAGAIN: i64 = -11;
 
 /// Of the columns, what is read.
 const EVENT: [&str; 5] = ["at_ns", "socket_id", "crossing", "size_bytes", "segments"];
-const STATE: [&str; 19] = [
+const STATE: [&str; 21] = [
     "at_ns",
     "socket_id",
     "ca_state",
@@ -360,11 +360,13 @@ const STATE: [&str; 19] = [
     "rto_ns",
     "in_flight",
     "lost_out",
+    "write_seq",
     "snd_una",
     "snd_nxt",
     "app_limited",
     "busy",
     "cwnd_limited",
+    "pacing",
     "rate_bytes_s",
     "pacing_bytes_s",
 ];

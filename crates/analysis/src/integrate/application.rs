@@ -222,6 +222,7 @@ fn state(socket: &SocketRow, r: &TcpRecord, tick_ns: Option<i64>) -> TcpStateRow
         app_limited: i32::from(r.app_limited != 0),
         busy: i32::from(r.limit & 3),
         cwnd_limited: i32::from(r.limit >> 2 & 1),
+        pacing: i32::from(r.limit >> 3 & 3).checked_sub(1).filter(|p| *p >= 0),
         rate_bytes_s: rate(),
         pacing_bytes_s: (r.pacing_rate < 1 << 62).then_some(r.pacing_rate as i64),
         wmem_queued: i64::from(r.wmem_queued),
@@ -250,5 +251,15 @@ mod tests {
         for i in 1..=5i64 {
             assert_eq!(s.offset(start.wrapping_add((i * 1_000_000_000) as u32)), i * 1_000_000_000);
         }
+    }
+
+    #[test]
+    fn who_paces_is_not_known_of_a_log_that_does_not_say() {
+        let of = |limit| {
+            let s = state(&SocketRow::default(), &TcpRecord { limit, ..TcpRecord::default() }, None);
+            (s.busy, s.cwnd_limited, s.pacing)
+        };
+        assert_eq!([0, 0b101].map(of), [(0, 0, None), (1, 1, None)]);
+        assert_eq!([0b01101, 0b10001, 0b11010].map(of), [(1, 1, Some(0)), (1, 0, Some(1)), (2, 0, Some(2))]);
     }
 }

@@ -116,6 +116,7 @@ pub fn states() -> Vec<TcpStateRow> {
         in_flight: snd_cwnd / 2,
         snd_una: (1 << 32) - 500,
         snd_nxt: 500,
+        write_seq: 1500,
         ..TcpStateRow::default()
     };
     vec![

@@ -35,7 +35,9 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         "waits": t.waits.iter().map(|w| json!({"leg": w.leg.name(), "ns": spread(&w.ns)})).collect::<Vec<_>>(),
         "tcp": t.limits.as_ref().map(|l| json!({
             "known_ns": l.known_ns, "application_ns": l.held_ns(Held::Application), "congestion_window_ns": l.held_ns(Held::CongestionWindow),
-            "receive_window_ns": l.held_ns(Held::ReceiveWindow), "send_buffer_ns": l.held_ns(Held::SendBuffer), "recovery_ns": l.recovery_ns,
+            "receive_window_ns": l.held_ns(Held::ReceiveWindow), "send_buffer_ns": l.held_ns(Held::SendBuffer),
+            "pacing_ns": l.held_ns(Held::Pacing), "device_ns": l.held_ns(Held::Device), "pacing_or_device_ns": l.held_ns(Held::PacingOrDevice),
+            "recovery_ns": l.recovery_ns,
             "srtt_ns": spread(&l.srtt_ns), "snd_cwnd": spread(&l.snd_cwnd), "total_retrans": l.total_retrans,
         })),
     })

@@ -201,7 +201,9 @@ pub fn color(held: Held) -> &'static str {
         Held::CongestionWindow => "a",
         Held::ReceiveWindow => "d",
         Held::SendBuffer => "written",
-        Held::Nothing => "b",
+        Held::Pacing => "e",
+        Held::Device => "b",
+        Held::PacingOrDevice => "c",
     }
 }
 

@@ -18,7 +18,7 @@ h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0; }
 td.sizes svg { display: block; }
 .sizes rect { fill: #7d92bd; }
-.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --d: #b453c1; --written: #c8861e; --idle: #9aa5b5; }
+.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --d: #b453c1; --written: #c8861e; --idle: #9aa5b5; }
 .wide { overflow-x: auto; }
 body { max-width: 68rem; }
 a { color: inherit; }
@@ -251,8 +251,7 @@ fn limits(body: &mut String, l: &Limits) {
         let _ = write!(body, "<i style=\"width:{part:.2}%;background:var(--{})\"></i>", color(h));
     }
     body.push_str("</div>\n");
-    let held: Vec<String> =
-        Held::ALL.iter().map(|h| format!("{} {}", h.name(), share(l.held_ns(*h)))).collect();
+    let held: Vec<String> = l.held().map(|(h, ns)| format!("{} {}", h.name(), share(ns))).collect();
     let _ = writeln!(
         body,
         "<p>Held back by: {}; repairing losses {}, {} sent again. Of {} in which its state is known.</p>",

@@ -170,12 +170,19 @@ fn waits(t: &Traffic, out: &Output) -> anyhow::Result<()> {
 fn limits(l: &Limits, out: &Output) -> anyhow::Result<()> {
     let mut facts = Pairs::new();
     let part = |ns: i64| format!("{:.1} %", 100.0 * ns as f64 / l.known_ns.max(1) as f64);
-    let share = |by: Held| part(l.held_ns(by));
     facts.add("state known", duration(l.known_ns));
-    facts.add("application", format!("{} of it had nothing to send", share(Held::Application)));
-    facts.add("congestion", format!("{} held by the congestion window", share(Held::CongestionWindow)));
-    facts.add("receiver", format!("{} held by the receiver's window", share(Held::ReceiveWindow)));
-    facts.add("send buffer", format!("{} held by the send buffer", share(Held::SendBuffer)));
+    for (by, ns) in l.held() {
+        let (name, words) = match by {
+            Held::Application => ("application", "of it had nothing to send"),
+            Held::CongestionWindow => ("congestion", "held by the congestion window"),
+            Held::ReceiveWindow => ("receiver", "held by the receiver's window"),
+            Held::SendBuffer => ("send buffer", "held by the send buffer"),
+            Held::Pacing => ("pacing", "held by TCP's own pacing"),
+            Held::Device => ("device", "held by none of these: as the device took it"),
+            Held::PacingOrDevice => ("unknown", "held by pacing or the device: who paces is not in the log"),
+        };
+        facts.add(name, format!("{} {words}", part(ns)));
+    }
     facts.add(
         "recovery",
         format!("{} repairing losses; {} segments sent again", part(l.recovery_ns), l.total_retrans),

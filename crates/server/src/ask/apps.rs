@@ -131,7 +131,7 @@ fn wait(w: &app::Wait) -> SocketWait {
 fn limits(l: &Limits) -> SocketLimits {
     SocketLimits {
         known: Ns(l.known_ns),
-        held: Held::ALL.iter().map(|h| (h.name().to_owned(), Ns(l.held_ns(*h)))).collect(),
+        held: l.held().map(|(h, ns)| (h.name().to_owned(), Ns(ns))).collect(),
         recovery: Ns(l.recovery_ns),
         total_retrans: l.total_retrans,
     }

@@ -274,8 +274,9 @@ table! { TCP_STATE, TcpStateRow, "tcp_state", 65536,
     app_limited: i32, Dict, "", "", "", "1: the application had nothing to send while the window was open.";
     busy: i32, Dict, "code", "", "", "What TCP waits for (enum tcp_chrono): 0 nothing, 1 it sends, 2 the receiver's window, 3 the send buffer.";
     cwnd_limited: i32, Dict, "", "", "", "1: the congestion window was full.";
+    pacing: Option<i32>, Dict, "code", "", "the log does not say", "Who paces (enum sk_pacing): 0 nobody, 1 TCP by its own timer, 2 the fq qdisc.";
     rate_bytes_s: Option<i64>, Delta, "bytes/s", "", "not yet measured", "Newest delivery rate.";
-    pacing_bytes_s: Option<i64>, Delta, "bytes/s", "", "not paced", "Pacing rate.";
+    pacing_bytes_s: Option<i64>, Delta, "bytes/s", "", "without limit", "Pacing rate, also where nobody paces by it.";
     wmem_queued: i64, Delta, "bytes", "", "", "Send queue with its overhead.";
     rmem_alloc: i64, Delta, "bytes", "", "", "Receive queue with its overhead.";
     ip_version: Option<i32>, Dict, "", "", "no segment at hand", "4 or 6.";

@@ -170,7 +170,9 @@ export const HELD: Record<string, string> = {
   "congestion window": "accent",
   "receive window": "p-icmp",
   "send buffer": "l-socket",
-  "pacing or device": "p-udp",
+  pacing: "doubt",
+  device: "p-udp",
+  "pacing or device": "p-arp",
 };
 
 /** How a mark looks: a colour and a shape. */
