@@ -266,9 +266,10 @@ fn a_live_stream_has_the_kernels_path() {
     let seqs: Vec<u32> = seqs.iter().map(|s| s.parse().unwrap()).collect();
     assert!(seqs.len() > 50 && seqs.windows(2).all(|w| w[1] == w[0] + 1), "{seqs:?}");
     assert!(count("kpat.seen == \"kernel\" && kpat.device contains \"v1\"") >= echoes);
-    // The rows are in order of time, and no packet is told of twice.
+    // The rows are in order of time, as far as the sniffer's are: two CPUs stamp a frame and then put it into the ring.
     let times = tshark(home, &["-r", "live.pcapng", "-T", "fields", "-e", "frame.time_epoch"]).unwrap();
-    assert!(times.is_sorted(), "{times:?}");
+    let times: Vec<f64> = times.iter().map(|t| t.parse().unwrap()).collect();
+    assert!(times.windows(2).all(|w| w[1] > w[0] - 0.001), "{times:?}");
     let folders = std::fs::read_dir(std::env::temp_dir()).unwrap();
     let ours = format!("kpat-live-{pid}-");
     assert!(
