@@ -257,7 +257,7 @@ def judge_packets(x: dict, log: look.Log, lacking_calls: int = 0) -> tuple[bool,
     if lacking_calls and 0 < cut <= max(1, len(rows) // 100):
         words += f"; {cut} lack a function, and kpat says that it missed {lacking_calls} calls"
         good += cut
-    elif lacking_calls and 0 < x.get("equals", 0) - good <= max(1, x["equals"] // 100):
+    elif lacking_calls and good == len(rows) and 0 < x.get("equals", 0) - good <= max(1, x["equals"] // 100):
         words += f"; kpat says that it missed {lacking_calls} calls"
         good = x["equals"]
     whole = x.get("share") is None or good >= x["share"] * len(rows)
