@@ -3,7 +3,7 @@
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: help ui build demo test lint lab bench install clean setup-build setup-test
+.PHONY: help ui build demo test lint lab bench install clean setup-build setup-demo setup-test
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -24,7 +24,7 @@ ui: setup-build ## the page of kpat view, ui/dist
 build: ui ## compiler and headers if they are missing, then target/release/kpat
 	@scripts/quiet "building kpat" cargo build --release --locked
 
-demo: setup-test ## real packets through a router: recorded, captured, joined, looked up
+demo: setup-demo ## real packets through a router: recorded, captured, joined, looked up
 	@scripts/ui
 	@scripts/quiet "building kpat" cargo build --release --locked
 	@scripts/demo
@@ -48,13 +48,15 @@ bench: setup-test ## overhead against peers; results in bench/runs
 install: build ## binary, manual pages and completions below PREFIX
 	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
-		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d" "$(DESTDIR)$(PREFIX)/share/doc/kpat"
 	@install -s -m 755 "$(KPAT)" "$(DESTDIR)$(PREFIX)/bin/kpat"
 	@"$(KPAT)" -q man --all "$(DESTDIR)$(PREFIX)/share/man/man1"
 	@"$(KPAT)" completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kpat"
 	@"$(KPAT)" completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kpat"
 	@"$(KPAT)" completion fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kpat.fish"
-	@echo "installed below $(DESTDIR)$(PREFIX): bin/kpat, manual pages, completions"
+	@install -m 644 COPYING LICENSES/GPL-3.0-or-later.txt "$(DESTDIR)$(PREFIX)/share/doc/kpat/"
+	@scripts/notices > "$(DESTDIR)$(PREFIX)/share/doc/kpat/NOTICES"
+	@echo "installed below $(DESTDIR)$(PREFIX): bin/kpat, manual pages, completions, licences"
 
 clean: ## what was built and what the demo made; fetched kernels stay (.lab)
 	@rm -rf "$(TARGET)" demo-out ui/dist ui/node_modules
@@ -62,6 +64,9 @@ clean: ## what was built and what the demo made; fetched kernels stay (.lab)
 
 setup-build:
 	@scripts/setup build
+
+setup-demo:
+	@scripts/setup demo
 
 setup-test:
 	@scripts/setup test

@@ -83,14 +83,18 @@ static __noinline u64 list_packets(u64 list, u32 func, u64 now)
 	return w.first;
 }
 
-static __noinline void roles_at_entry(struct sk_buff *skb, struct packet_entry *e, u32 roles, u64 arg2)
+/* Says whether the header buffer goes with this call. */
+static __noinline bool roles_at_entry(struct sk_buff *skb, struct packet_entry *e, u32 roles, u64 arg2)
 {
 	u64 head = kread_ptr(skb, head);
 
 	if (roles & KP_ROLE_FREE) {
-		if (last_holder(skb, head))
+		if (last_holder(skb, head)) {
 			packet_forget(e);
+			return true;
+		}
 	} else if (roles & KP_ROLE_EXPAND) {
+		buffer_moves((u64)skb, e->id);
 		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it */
 		if (!kread_bit(skb, cloned))
 			packet_forget(e);
@@ -104,6 +108,18 @@ static __noinline void roles_at_entry(struct sk_buff *skb, struct packet_entry *
 	} else if (roles & KP_ROLE_LINK) {
 		check_link(skb, head, e);
 	}
+	return false;
+}
+
+/* A datagram whose ports are still to be written: they are those of its socket and of the flow. */
+static __noinline struct packet_entry *packet_of_flow(struct sk_buff *skb, u64 flow)
+{
+	u64 head = kread_ptr(skb, head);
+	struct header_offsets h = headers_of(skb, head);
+	u64 sig = head ? signature(head, h) : 0;
+	struct packet_entry *e = packet_find(head);
+
+	return e || !sig ? e : admit(skb, head, sig, flow_port(flow, ethertype(h, head) == ETH_P_IP), PASSES);
 }
 
 /* What most functions are not: something is done to the packet's identity, or the packet lies behind a pointer. */
@@ -112,6 +128,7 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
 	struct packet_entry *e;
 	struct sk_buff *skb;
+	bool ends = false;
 	u64 now, id;
 
 	if (roles & KP_ROLE_RET)
@@ -125,17 +142,26 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 		id = list_packets(arg, func, now);
 		return id ? pack(now, id) : 0;
 	}
+	if (roles & KP_ROLE_MOVED) {
+		id = moving_packet(arg);
+		return id ? pack(bpf_ktime_get_boot_ns(), id) : 0;
+	}
 	skb = (struct sk_buff *)(arg);
-	e = packet_of(skb, false);
+	e = roles & KP_ROLE_FLOW ? packet_of_flow(skb, arg2) : packet_of(skb, false);
+	if (!e && roles & KP_ROLE_FREE && last_holder(skb, kread_ptr(skb, head)))
+		forget_homeless(kread_ptr(skb, head));
 	if (!e && air_watch && roles & KP_ROLE_AIR)
 		keep_air(arg, kread_ptr(skb, head));
 	if (!e)
 		return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
 	id = e->id;
 	if (roles)
-		roles_at_entry(skb, e, roles, arg2);
+		ends = roles_at_entry(skb, e, roles, arg2);
 	now = bpf_ktime_get_boot_ns();
 	e->seen = now;
+	/* a nanosecond of precision pays for the flag: the 64 bits are full */
+	if (roles & KP_ROLE_FREE)
+		now = (now & ~1ULL) | ends;
 	return pack(now, id);
 }
 
@@ -180,7 +206,7 @@ static long born_step(u32 i, struct born_walk *w)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct packet_entry *e;
-	u64 head, child;
+	u64 head;
 
 	if (!ctl || !w->at)
 		return 1;
@@ -190,16 +216,28 @@ static long born_step(u32 i, struct born_walk *w)
 		/* a known buffer under a fresh skb is stale */
 		if (e)
 			packet_forget(e);
-		child = new_packet_id();
-		if (packet_insert(head, child, w->now))
-			log_lineage(w->kind, w->parent, child);
+		e = packet_insert(head, 0, w->now);
+		if (e)
+			log_lineage(w->kind, w->parent, e->id);
 		else
-			count_loss(ctl, KP_LOSS_PACKET_TABLE);
+			count_homeless(head, w->now);
 	}
 	if (w->kind != KP_LIN_SEGMENT)
 		return 1;
 	w->at = kread_ptr((struct sk_buff *)w->at, next);
 	return 0;
+}
+
+/* What a filter would look at may not be written yet where the kernel has not given the packet a protocol: then only a known one counts. */
+static __always_inline u64 returned_packet(struct sk_buff *skb)
+{
+	struct packet_entry *e;
+
+	if (has_filter && !kread(skb, protocol)) {
+		e = packet_find(kread_ptr(skb, head));
+		return e ? e->id : 0;
+	}
+	return packet_id_of(skb);
 }
 
 /* A packet that comes out of a call: fresh, copied, a segment, a fragment. Returns the call's packet. */
@@ -209,6 +247,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 	u64 head;
 
 	if (roles & KP_ROLE_EXPAND) {
+		buffer_moves(arg, 0);
 		head = arg ? kread_ptr((struct sk_buff *)arg, head) : 0;
 		e = head ? packet_find(head) : NULL;
 		/* whoever is known by a buffer that is fresh has gone unseen */
@@ -229,7 +268,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 		return id;
 	}
 	if (roles & KP_ROLE_RET)
-		return packet_id_of((struct sk_buff *)ret);
+		return returned_packet((struct sk_buff *)ret);
 	if (id && roles & KP_ROLE_CLONE) {
 		log_lineage(KP_LIN_CLONE, id, id);
 	} else if (id) {
@@ -272,7 +311,7 @@ __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 	u64 id = packed >> TIME_BITS, flags;
 	struct kp_ring_ctl *ctl;
 
-	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR)) {
+	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR | KP_ROLE_MOVED | KP_ROLE_FLOW)) {
 		ctl = ring_ctl();
 		if (!ctl)
 			return 0;
@@ -281,7 +320,11 @@ __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 	if (!id || !(func_mode[func] & KP_MODE_LOG))
 		return 0;
 	flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
-	log_call(func, packed, id, KP_COOKIE_DEREF(cookie) || flags ? 0 : arg, flags, now);
+	if (KP_COOKIE_DEREF(cookie) || flags)
+		arg = 0;
+	if (roles & KP_ROLE_FREE && packed & 1)
+		flags |= KP_F_ENDS;
+	log_call(func, packed, id, arg, flags, now);
 	return 0;
 }
 

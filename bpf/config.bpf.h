@@ -9,6 +9,8 @@
 const volatile u64 ring_mask = (1 << 20) - 1; /* ring bytes per CPU less one; a power of two */
 const volatile u32 bucket_mask = 1023;
 const volatile u32 has_filter = 0;
+/* The filter asks for nothing but addresses, protocol and ports: a socket decides as well as a header. */
+const volatile u32 socket_decides = 0;
 const volatile u32 netns_count = 0;
 const volatile u32 netns_ids[KP_MAX_IDS] = {};
 const volatile u32 ifindex_count = 0;
@@ -57,7 +59,7 @@ struct packet_entry {
 	u64 link; /* link header at the last footprint, 0: none */
 	u64 ident; /* what stays the same for a packet's life (see guess_reuse) */
 	u64 seen; /* boot time of the last probe, for eviction */
-	u64 received; /* with guess_reuse: a device has received it */
+	u64 turn; /* with guess_reuse: where it is on its way (again.bpf.h) */
 };
 
 #define WAYS 4
@@ -68,11 +70,25 @@ struct packet_bucket {
 /* Addressed directly, without a look-up; user space sets the length. */
 struct packet_bucket packet_buckets[1] SEC(".data.packets");
 
+/* Buffers of packets that found no place, each counted once: until it is freed it is the same packet. */
+struct homeless {
+	u64 head;
+	u64 since;
+};
+#define HOMELESS 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HOMELESS);
+	__type(key, u32);
+	__type(value, struct homeless);
+} homeless SEC(".maps");
+
 /* With guess_reuse: which packet had these headers last, so that it is known again in another buffer. */
 struct ident_entry {
 	u64 ident;
 	u64 id;
 	u64 seen;
+	u64 turn; /* of that packet */
 };
 #define IDENTS 65536
 struct {

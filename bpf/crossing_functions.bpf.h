@@ -16,6 +16,8 @@
 		if (e && CROSSING_MODE(KP_X_ASK))                                              \
 			cross(KP_X_ASK, e->cookie, bpf_ktime_get_boot_ns(), ctx[2],            \
 			      e->tcp ? tp_read(sk, write_seq) : 0);                            \
+		if (e)                                                                         \
+			say_tcp_with_each(e, sk, KP_X_ASK);                                    \
 		return 0;                                                                      \
 	}
 ASK(inet_sendmsg)
@@ -55,6 +57,8 @@ RECV_OVER(inet6_recvmsg)
 		if (e && CROSSING_MODE(KP_X_TO_TRANSPORT))                                     \
 			cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), ctx[2],   \
 			      e->tcp ? tp_read(sk, write_seq) : 0);                            \
+		if (e)                                                                         \
+			say_tcp_with_each(e, sk, KP_X_TO_TRANSPORT);                           \
 		return 0;                                                                      \
 	}
 WRITE(tcp_sendmsg_locked)

@@ -44,6 +44,8 @@ AT("tp_btf/tcp_sendmsg_locked", t3_tcp_sendmsg_locked)
 	left = kread((struct msghdr *)ctx[1], msg_iter.count);
 	if ((!e->left || left > e->left) && CROSSING_MODE(KP_X_TO_TRANSPORT))
 		cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), left, tp_read(sk, write_seq));
+	if (!e->left)
+		say_tcp_with_each(e, sk, KP_X_TO_TRANSPORT);
 	e->left = left;
 	return 0;
 }
@@ -73,11 +75,11 @@ AT("tp_btf/net_dev_start_xmit", t6_net_dev_start_xmit)
 /* (skb): a packet from a device; whose it is comes out later */
 AT("tp_btf/netif_receive_skb", t7_netif_receive_skb)
 {
-	u64 key = skb_key((struct sk_buff *)ctx[0]);
-	struct arrival *a = arrival_of(key);
+	u64 head = kread_ptr((struct sk_buff *)ctx[0], head);
+	struct arrival *a = arrival_of(head);
 
 	a->ts = bpf_ktime_get_boot_ns();
-	a->skb = key;
+	a->head = head;
 	return 0;
 }
 

@@ -21,10 +21,6 @@ struct msghdr {
 	struct msg_iter msg_iter;
 } __core;
 
-struct socket {
-	struct sock *sk;
-} __core;
-
 struct sk_buff___app {
 	struct sock *sk;
 	unsigned int len, data_len;
@@ -41,8 +37,9 @@ struct tcp_skb_cb {
 	((u32)kread_word((u64)(skb) + bpf_core_field_offset(struct sk_buff___app, cb) +            \
 			 bpf_core_field_offset(struct tcp_skb_cb, member)))
 
+/* By its header buffer: a raw socket gets a clone, which is another sk_buff with the same buffer. */
 struct arrival {
-	u64 skb; /* key, 0 free */
+	u64 head; /* key, 0 free */
 	u64 ts;
 };
 /* Datagrams are seen on their way into the socket: what is noted at tracepoints instead is not needed. */
@@ -79,9 +76,9 @@ static __always_inline u32 skb_tag(u64 key)
 	return (u32)key >> 6;
 }
 
-static __always_inline struct arrival *arrival_of(u64 key)
+static __always_inline struct arrival *arrival_of(u64 head)
 {
-	return &arrivals[(key * 0x9e3779b97f4a7c15ULL >> 40) & (ARRIVALS - 1)];
+	return &arrivals[(head * 0x9e3779b97f4a7c15ULL >> 40) & (ARRIVALS - 1)];
 }
 
 /*
@@ -226,23 +223,23 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	size = sent_size(skb, transport_bytes(sk, ip, th, e->tcp), th, e->tcp);
 	if (size >= 0 && CROSSING_MODE(what))
 		cross(what, cookie, bpf_ktime_get_boot_ns(), size, e->tcp ? __builtin_bswap32(kread_word(th + 4)) : skb_tag(skb_key(skb)));
-	if (e->tcp && what == KP_X_TO_DEVICE && TCP_STATE_MODE)
-		say_tcp(sk, cookie, ip, th, what);
+	if ((what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE : STATE_WITH_EACH))
+		say_tcp(sk, cookie, ip, e->tcp ? th : 0, what);
 }
 
 /* A received packet, its transport header at `th`. */
 static __always_inline void received(struct sock_entry *e, struct sk_buff *skb, u64 th, u32 header)
 {
-	u64 key = skb_key(skb);
-	struct arrival *a = arrival_of(key);
-	u32 len = kread(skb, len) - header, seq = skb_tag(key), segments = segments_of(skb);
+	u64 head = kread_ptr(skb, head);
+	struct arrival *a = arrival_of(head);
+	u32 len = kread(skb, len) - header, seq = skb_tag(skb_key(skb)), segments = segments_of(skb);
 	u64 now = bpf_ktime_get_boot_ns(), ts = a->ts;
 
 	if (e->tcp)
 		seq = __builtin_bswap32(kread_word(th + 4));
 	if (len > 1 << 20 || !(len || settings.empty || !e->tcp))
 		return;
-	if (a->skb == key && CROSSING_MODE(KP_X_FROM_DEVICE))
+	if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
 		cross(KP_X_FROM_DEVICE, e->cookie, ts, packed(len, segments), seq);
 	if (CROSSING_MODE(KP_X_FROM_NETWORK))
 		cross(KP_X_FROM_NETWORK, e->cookie, now, packed(len, segments), seq);
@@ -277,12 +274,14 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 	sock_refresh(e, sk);
 	if (CROSSING_MODE(KP_X_SEND))
 		cross(KP_X_SEND, e->cookie, bpf_ktime_get_boot_ns(), ret, e->tcp ? tp_read(sk, write_seq) - (ret > 0 ? ret : 0) : 0);
+	say_tcp_with_each(e, sk, KP_X_SEND);
 }
 
 static __always_inline void recv_over(struct sock_entry *e, struct sock *sk, s32 ret)
 {
 	if (CROSSING_MODE(KP_X_RECV))
 		cross(KP_X_RECV, e->cookie, bpf_ktime_get_boot_ns(), ret, e->tcp ? tp_read(sk, copied_seq) - (ret > 0 ? ret : 0) : 0);
+	say_tcp_with_each(e, sk, KP_X_RECV);
 }
 
 /* What a socket did in a pause is not told afterwards. */
@@ -309,8 +308,10 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 		if (len > 1 << 30)
 			return; /* a fresh connection: it began to count elsewhere */
 	}
-	if (len && CROSSING_MODE(KP_X_TO_SOCKET))
+	if (len && CROSSING_MODE(KP_X_TO_SOCKET)) {
 		cross(KP_X_TO_SOCKET, e->cookie, bpf_ktime_get_boot_ns(), len, seq);
+		say_tcp_with_each(e, sk, KP_X_TO_SOCKET);
+	}
 }
 
 /* Somebody is woken: the newest datagram in the queue is what there is to read. */
@@ -322,7 +323,7 @@ static __always_inline void data_ready(struct sock *sk)
 	if (!e)
 		return;
 	if (!e->tcp) {
-		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), key;
+		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), head;
 		struct arrival *a;
 
 		proto = sk_read(sk, sk_protocol);
@@ -330,11 +331,11 @@ static __always_inline void data_ready(struct sock *sk)
 			return;
 		if (!kernel_address(skb) || !sk_read(sk, sk_receive_queue.qlen))
 			return;
-		key = (u32)skb | kread_ptr((struct sk_buff *)(skb), head) << 32;
+		head = kread_ptr((struct sk_buff *)(skb), head);
 		len = kread((struct sk_buff *)(skb), len);
-		seq = skb_tag(key);
-		a = arrival_of(key);
-		if (a->skb == key && CROSSING_MODE(KP_X_FROM_DEVICE))
+		seq = skb_tag((u32)skb);
+		a = arrival_of(head);
+		if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
 			cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
 	}
 	readable(e, sk, len, seq);

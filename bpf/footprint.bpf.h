@@ -5,6 +5,7 @@
 
 #include "config.bpf.h"
 #include "filter.bpf.h"
+#include "origin.bpf.h"
 #include "tasks.bpf.h"
 
 #define ETH_P_IP 0x0800
@@ -121,7 +122,7 @@ static __always_inline bool locate_device(u64 at, struct where *w)
 		return false;
 	w->netns = kread((struct net *)(net), ns.inum);
 	w->ifindex = kread(dev, ifindex);
-	if (w->netns >= FIRST_NETNS && w->ifindex && w->ifindex < 1 << 24) {
+	if (w->netns >= first_netns && w->ifindex && w->ifindex < 1 << 24) {
 		w->link_type = kread(dev, type);
 		return true;
 	}
@@ -146,7 +147,7 @@ static __always_inline void locate(struct sk_buff *skb, struct where *w)
 	net = (void *)kread_ptr(sk, __sk_common.skc_net.net);
 	if (net)
 		w->netns = kread((struct net *)(net), ns.inum);
-	if (w->netns < FIRST_NETNS)
+	if (w->netns < first_netns)
 		w->netns = 0;
 }
 
@@ -176,10 +177,11 @@ static __always_inline u32 length_from(struct sk_buff *skb, u64 start)
 	return kread(skb, len) + (u32)(kread_ptr(skb, data) - start);
 }
 
-__noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 link_type)
+/* `type_and_port`: the link type, and above it the destination port where the transport header is not written yet. */
+__noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_port)
 {
 	struct sk_buff *skb = (struct sk_buff *)at;
-	bool link = link_header_valid(mac, nh, link_type);
+	bool link = link_header_valid(mac, nh, (u16)type_and_port);
 	u32 start = link ? mac : nh, end = kread(skb, end), slot = current_context(), len;
 	struct scratch *s;
 
@@ -189,8 +191,17 @@ __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 link_type)
 	len = end > start ? end - start : 0;
 	if (len > sizeof(s->bytes))
 		len = sizeof(s->bytes);
-	if (!len || bpf_probe_read_kernel(s->bytes, len, (void *)(head + start)))
+	if (!len)
 		return false;
+	if (bpf_probe_read_kernel(s->bytes, len, (void *)(head + start))) {
+		struct kp_ring_ctl *ctl = ring_ctl();
+
+		if (ctl)
+			count_loss(ctl, KP_LOSS_READ_FAULT);
+		return false;
+	}
+	if (type_and_port >> 16 && !link)
+		write_ports(s->bytes, (struct sock *)kread_ptr(skb, sk), type_and_port >> 16);
 	return link ? filter_link(s->bytes, len, length_from(skb, head + start)) : filter_network(s->bytes, len, length_from(skb, head + start));
 }
 

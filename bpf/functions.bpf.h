@@ -147,6 +147,9 @@ static __always_inline u64 func_arg(void *ctx, u32 n)
 	return v;
 }
 
+/* The roles for which the second argument is looked at. */
+#define KP_ROLE_SECOND (KP_ROLE_GRO | KP_ROLE_FLOW)
+
 static __noinline int traced_special_return(void *ctx, u64 cookie, u64 packed)
 {
 	u64 now = bpf_ktime_get_boot_ns(), ret = 0;
@@ -178,13 +181,14 @@ int fsession_multi(void *ctx)
 		if (cookie & KP_COOKIE_SPECIAL)
 			traced_special_return(ctx, cookie, packed);
 		else
-			log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, 0, 0, bpf_ktime_get_boot_ns());
+			log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0,
+				 bpf_ktime_get_boot_ns());
 		return 0;
 	}
 	cookie = bpf_get_attach_cookie(ctx);
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
 	if (packed)
 		*bpf_session_cookie___ctx(ctx) = packed;
 	return 0;
@@ -198,7 +202,7 @@ int fentry_one(void *ctx)
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_GRO ? func_arg(ctx, 1) : 0);
+	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
 	if (packed)
 		open_call_put(address_key(ctx), packed);
 	return 0;
@@ -214,7 +218,8 @@ int fexit_one(void *ctx)
 	if (cookie & KP_COOKIE_SPECIAL)
 		traced_special_return(ctx, cookie, packed);
 	else
-		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, 0, 0, bpf_ktime_get_boot_ns());
+		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0,
+			 bpf_ktime_get_boot_ns());
 	return 0;
 }
 

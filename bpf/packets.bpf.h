@@ -12,14 +12,11 @@
 #ifndef KPAT_PACKETS_H
 #define KPAT_PACKETS_H
 
+#include "again.bpf.h"
 #include "air.bpf.h"
 #include "footprint.bpf.h"
+#include "homeless.bpf.h"
 #include "polls.bpf.h"
-
-#define AF_INET 2
-#define AF_INET6 10
-
-#define EVICT_NS 10000000000ULL
 
 static __always_inline struct packet_bucket *bucket_of(u64 head)
 {
@@ -45,6 +42,7 @@ static __always_inline u64 new_packet_id(void)
 	return id & 0xffffff ? id : __sync_fetch_and_add(&next_packet, 1);
 }
 
+/* `id` 0: a new packet. One that finds no place takes no number. */
 static __noinline struct packet_entry *packet_insert(u64 head, u64 id, u64 now)
 {
 	struct packet_bucket *b = bucket_of(head);
@@ -63,9 +61,9 @@ static __noinline struct packet_entry *packet_insert(u64 head, u64 id, u64 now)
 		e->dev = 0;
 		e->link = 0;
 		e->ident = 0;
-		e->received = 0;
+		e->turn = 0;
 		e->seen = now;
-		*(volatile u64 *)&e->id = id;
+		*(volatile u64 *)&e->id = id ?: new_packet_id();
 		return e;
 	}
 	return NULL;
@@ -100,112 +98,30 @@ static __always_inline u64 link_signature(struct sk_buff *skb, u64 head, struct 
 }
 
 /*
- * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
- * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
- * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
- * header, which NAT does not touch there; they name an echo alone, two acknowledgements or equal datagrams have the same. The
- * transport header is where the network header says: the skb learns that later than we look.
+ * Is a packet wanted that has headers? A device pointer from which no namespace can be read is counted: nobody can tell whether
+ * its packet was asked for, and if that is the rule none will be in the log. No pointer at all is no fault: a packet that waits at a
+ * socket has given up its device.
  */
-__noinline u64 identity(u64 net, u32 proto)
+static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, struct header_offsets h, const struct where *w, bool here, u32 port)
 {
-	struct header_words h, t;
-	u64 id, l4;
-
-	if (proto != ETH_P_IP && proto != ETH_P_IPV6)
-		return 0;
-	load_network(net, &h);
-	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);
-	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == 58)
-		return t.w0;
-	if (proto == ETH_P_IPV6)
-		return (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
-	id = h.w0 >> 32 & 0xffff;
-	l4 = h.w1 >> 8 & 0xff;
-	if (l4 == 6)
-		return l4 << 56 | id << 32 | t.w0 >> 32;
-	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
-}
-
-static __always_inline bool names_packet(u64 ident)
-{
-	return ident >> 32 & 0xffff;
-}
-
-/*
- * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to
- * 3 M packets/s), and so long still when it was freed: it may have been copied before. Copies are made on the way between two
- * points, not in a queue, where a packet may wait for longer.
- */
-#define SAME_PACKET_NS 20000000ULL
-#define FREED_PACKET_NS 100000ULL
-
-static __always_inline struct ident_entry *ident_slot(u64 ident)
-{
-	u32 at = (u32)(ident * 0x9e3779b97f4a7c15ULL >> 40) & (IDENTS - 1);
-
-	return bpf_map_lookup_elem(&idents, &at);
-}
-
-static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
-{
-	struct header_offsets h = headers_of(skb, head);
-
-	if (!h.network || h.network == UNSET_HEADER)
-		return 0;
-	return identity(head + h.network, swap16(h.protocol));
-}
-
-/* With guess_reuse: the packet that had these headers a moment ago, 0: none. */
-static __noinline u64 known_again(struct kp_ring_ctl *ctl, u64 ident, u64 now)
-{
-	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
-
-	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now)
-		return 0;
-	log_lineage(KP_LIN_REALLOC, s->id, s->id);
-	return s->id;
-}
-
-/*
- * The packet is freed. What comes later with these headers is another one: an answer may have the request's identification and
- * length.
- */
-static __always_inline void soon_unknown(struct packet_entry *e, u64 now)
-{
-	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
-
-	if (s && s->id == e->id)
-		s->seen = now - SAME_PACKET_NS + FREED_PACKET_NS;
-}
-
-/* With guess_reuse: a device has received it. */
-static __always_inline void still_known(struct packet_entry *e, u64 now)
-{
-	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
-
-	e->received = 1;
-	if (s && s->id == e->id)
-		s->seen = now;
-}
-
-static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)
-{
-	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
-
-	e->ident = ident;
-	if (!s)
-		return;
-	s->ident = ident;
-	s->id = id;
-	s->seen = now;
+	if (w->netns ? !here : !kernel_address(kread_ptr(skb, dev)))
+		return false;
+	if (ethertype(h, head) < 0x600)
+		return false;
+	if (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w->link_type | port << 16))
+		return false;
+	if (!w->netns)
+		count_loss(ctl, KP_LOSS_NO_PLACE);
+	return w->netns;
 }
 
 /*
  * First sight of a header buffer: is it a packet, and is it wanted? Netlink and unix sockets use skbs too; a packet
  * has an EtherType and a network header, or belongs to an internet socket that is about to give it one. The filter
- * needs headers, so with a filter a packet begins when it has them.
+ * needs headers, or what will be in them (origin.bpf.h); where neither is known a packet begins when it has them. `port`: the one
+ * that a datagram will be sent to, where its transport header is not written yet, else 0. `what`: of the point where it is seen.
  */
-static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 sig)
+static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 sig, u32 port, u32 what)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct header_offsets h = headers_of(skb, head);
@@ -213,35 +129,38 @@ static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 
 	struct packet_entry *e;
 	struct sock *sk;
 	struct where w;
+	bool here;
 	u64 now, id;
 
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
 		return NULL;
 	locate(skb, &w);
+	here = place_wanted(&w);
 	sk = (void *)kread_ptr(skb, sk);
 	if (sig) {
-		if (!place_wanted(&w) || ethertype(h, head) < 0x600 || !w.netns ||
-		    (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w.link_type))) {
+		if (!wanted(ctl, skb, head, h, &w, here, port)) {
+			ctl->refused++;
 			poll_mixed(ctl);
 			return NULL;
 		}
 	} else {
-		if (!place_wanted(&w) || has_filter || ifindex_count || !sk)
+		if (!here || (has_filter && !socket_decides) || ifindex_count || !sk)
 			return NULL;
 		family = kread((struct sock *)(sk), __sk_common.skc_family);
 		if ((family != AF_INET && family != AF_INET6) || !w.netns)
 			return NULL;
+		if (has_filter && !socket_matches((u64)sk, family))
+			return NULL;
 	}
 	now = bpf_ktime_get_boot_ns();
-	id = guess_reuse ? known_again(ctl, identity_of(skb, head), now) : 0;
-	if (!id)
-		id = new_packet_id();
+	id = guess_reuse ? known_again(skb, identity_of(skb, head), what, now) : 0;
 	e = packet_insert(head, id, now);
 	if (!e) {
-		count_loss(ctl, KP_LOSS_PACKET_TABLE);
+		count_homeless(head, now);
 		poll_mixed(ctl);
 		return NULL;
 	}
+	id = e->id;
 	if (sig && !sk && ctl->poll != POLL_TOLD && current_context() == 1)
 		tell_poll(id, now);
 	e->sig = sig;
@@ -251,7 +170,9 @@ static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 
 		remember(e, identity_of(skb, head), id, now);
 	if (air_watch && sig && !sk)
 		tell_air((u64)skb, head, id);
-	if (sig || kread(skb, transport_header) != UNSET_HEADER)
+	if (port)
+		e->sig = 1; /* differs from any: headers are logged once they are whole */
+	else if (sig || kread(skb, transport_header) != UNSET_HEADER)
 		footprint((u64)skb, head, id);
 	return e;
 }
@@ -305,9 +226,9 @@ static __noinline void check_link(struct sk_buff *skb, u64 head, struct packet_e
 
 /*
  * The packet of an skb, admitted and its footprint logged if need be; NULL: not ours. `settled`: no header has changed since
- * the last probe, so it need not be looked at.
+ * the last probe, so it need not be looked at. `what`: of the point where it is seen, PASSES in a function.
  */
-static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool settled)
+static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool settled, u32 what)
 {
 	u64 head = kread_ptr(skb, head), sig;
 	struct packet_entry *e;
@@ -315,39 +236,47 @@ static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool 
 	if (!head)
 		return NULL;
 	e = packet_find(head);
+	if (what != PASSES && guess_reuse && e && is_another(e->turn, skb, what)) {
+		packet_forget(e);
+		e = NULL;
+	}
 	if (e && settled)
 		return e;
 	sig = signature(head, headers_of(skb, head));
 	if (e && sig && (sig != e->sig || kread_ptr(skb, dev) != e->dev))
 		e = changed(skb, head, e, sig);
-	return e ?: admit(skb, head, sig);
+	/* A sniffer's clone that goes before its packet is first seen leaving says nothing of where that packet is. */
+	if (what == FREED && guess_reuse && !e && !last_holder(skb, head))
+		return NULL;
+	return e ?: admit(skb, head, sig, 0, what);
+}
+
+static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool settled)
+{
+	return packet_at(skb, settled, PASSES);
 }
 
 /*
- * Where frees are not seen, at the way into a device: what a socket has just made cannot be what was received in that buffer,
- * even if it looks the same. A clone may be: of a multicast packet one is received here while the other is still being sent.
+ * While pskb_expand_head() runs, the skb has a buffer that is not known, and its headers lie elsewhere in it than the skb says: what is called with
+ * it then follows the move by the skb's address. `id` 0: it is over.
  */
-static __always_inline void forget_received(struct sk_buff *skb)
+static __always_inline void buffer_moves(u64 skb, u64 id)
 {
-	struct packet_entry *e = packet_find(kread_ptr(skb, head));
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 ctx = current_context() & 3;
 
-	if (!e || !e->received || names_packet(e->ident))
+	if (!ctl)
 		return;
-	if (kread_ptr(skb, sk) && !kread(skb, skb_iif) && !kread_bit(skb, cloned))
-		packet_forget(e);
+	ctl->moving_id[ctx] = id;
+	ctl->moving[ctx] = id ? skb : 0;
 }
 
-/* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
-static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
+static __noinline u64 moving_packet(u64 skb)
 {
-	struct skb_shared_info *shinfo;
-	u32 refs;
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 ctx = current_context() & 3;
 
-	if (!kread_bit(skb, cloned))
-		return true;
-	shinfo = (struct skb_shared_info *)(head + kread(skb, end));
-	refs = kread(shinfo, dataref.counter);
-	return refs == (kread_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
+	return ctl && ctl->moving[ctx] == skb ? ctl->moving_id[ctx] : 0;
 }
 
 #endif

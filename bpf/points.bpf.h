@@ -12,9 +12,6 @@
 
 struct bpf_raw_tracepoint_args;
 
-/* What a point says of the packet. */
-enum { PASSES, RECEIVED, QUEUED, LEAVES, FREED };
-
 static __always_inline int point(u32 func, u64 arg, u32 what)
 {
 	struct packet_entry *e;
@@ -22,8 +19,8 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	struct sk_buff *skb;
 	struct kp_point *r;
 	u64 now, id, pid_tgid;
+	u8 ctx, flags = 0;
 	u32 pid;
-	u8 ctx;
 
 	if (!func_mode[func & (KP_MAX_FUNCS - 1)] || !arg)
 		return 0;
@@ -31,22 +28,24 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	if (!ctl)
 		return 0;
 	skb = (struct sk_buff *)(arg);
-	if (guess_reuse && what == QUEUED)
-		forget_received(skb);
-	e = packet_of(skb, false);
-	if (!e)
+	e = packet_at(skb, false, what);
+	if (!e) {
+		if (what == FREED && last_holder(skb, kread_ptr(skb, head)))
+			forget_homeless(kread_ptr(skb, head));
 		return 0;
+	}
 	now = bpf_ktime_get_boot_ns();
 	id = e->id;
 	e->seen = now;
-	if (guess_reuse && what == RECEIVED)
-		still_known(e, now);
+	if (guess_reuse)
+		take_turn(e, skb, what, now);
 	if (what == LEAVES)
 		check_link(skb, kread_ptr(skb, head), e);
 	if (what == FREED && last_holder(skb, kread_ptr(skb, head))) {
 		if (guess_reuse)
 			soon_unknown(e, now);
 		packet_forget(e);
+		flags = KP_F_ENDS;
 	}
 	ctx = current_context();
 	pid_tgid = current_pid_tgid();
@@ -61,7 +60,7 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	r->packet = id;
 	r->skb_tag = (u64)skb >> 6;
 	r->ctx = ctx;
-	r->flags = 0;
+	r->flags = flags;
 	r->pad = 0;
 	ring_commit(&r->h, KP_POINT, sizeof(*r), func, pid);
 	return 0;
@@ -75,21 +74,21 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	}
 
 /* include/trace/events/{net,skb,qdisc,tcp}.h; the argument is that of the TP_PROTO */
-POINT(0, napi_gro_receive_entry, 0, RECEIVED)
+POINT(0, napi_gro_receive_entry, 0, ARRIVES)
 POINT(1, netif_rx, 0, RECEIVED)
-POINT(2, netif_receive_skb_entry, 0, RECEIVED)
+POINT(2, netif_receive_skb_entry, 0, ARRIVES)
 POINT(3, netif_receive_skb, 0, RECEIVED)
 POINT(4, net_dev_queue, 0, QUEUED)
 POINT(5, qdisc_enqueue, 2, PASSES)
 POINT(6, qdisc_dequeue, 3, PASSES)
 POINT(7, net_dev_start_xmit, 0, LEAVES)
 POINT(8, net_dev_xmit, 0, PASSES)
-POINT(9, skb_copy_datagram_iovec, 0, PASSES)
+POINT(9, skb_copy_datagram_iovec, 0, READ)
 POINT(10, consume_skb, 0, FREED)
 POINT(11, tcp_probe, 1, PASSES)
-POINT(12, napi_gro_frags_entry, 0, RECEIVED)
-POINT(13, netif_receive_skb_list_entry, 0, RECEIVED)
-POINT(14, netif_rx_entry, 0, RECEIVED)
+POINT(12, napi_gro_frags_entry, 0, ARRIVES)
+POINT(13, netif_receive_skb_list_entry, 0, ARRIVES)
+POINT(14, netif_rx_entry, 0, ARRIVES)
 POINT(15, kfree_skb, 0, FREED)
 
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)

@@ -5,6 +5,8 @@
  * A packet's own time there begins where the poll began, or where the last packet before it in the same poll was done with,
  * which the log knows by that packet's last call. So one record for each poll is enough, made when the poll's first packet is
  * admitted. A packet that is not wanted leaves no calls: what comes after it in the same poll is told to be unknown.
+ * A second record is made when such a poll is over: how many packets the driver took of those that it might have. A driver that took
+ * all of its budget is polled again in the next softirq, as its card has more.
  * Rejected: to time the poll functions of drivers. Their list is each kernel's own, and a softirq's entry is the same for all.
  */
 #ifndef KPAT_POLLS_H
@@ -43,7 +45,32 @@ __noinline int tell_poll(u64 id, u64 now)
 	__builtin_memset(r->pad, 0, sizeof(r->pad));
 	r->pad2[0] = r->pad2[1] = 0;
 	ctl->poll = POLL_TOLD;
+	if (!ctl->polled)
+		ctl->polled = id;
 	ring_commit(&r->h, KP_EVENT, sizeof(*r), KP_EV_POLL, 0);
+	return 0;
+}
+
+/* A poll of which a packet is in the log is over. */
+__noinline int tell_polled(u64 now, u64 work, u64 budget)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct kp_event *r;
+
+	if (!ctl)
+		return 0;
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return 0;
+	r->h.ts = now;
+	r->packet = ctl->polled;
+	r->netns = 0;
+	r->a = (work & 0xffffffff) | budget << 32;
+	r->b = ctl->rounds;
+	r->ctx = 1;
+	__builtin_memset(r->pad, 0, sizeof(r->pad));
+	r->pad2[0] = r->pad2[1] = 0;
+	ring_commit(&r->h, KP_EVENT, sizeof(*r), KP_EV_POLLED, 0);
 	return 0;
 }
 
@@ -76,6 +103,8 @@ int event_6_softirq_entry(u64 *ctx)
 		poll_mixed(ctl);
 		return 0;
 	}
+	ctl->rounds++;
+	ctl->polled = 0;
 	ctl->poll = bpf_ktime_get_boot_ns();
 	ctl->poll_wait = ctl->raised ? ctl->poll - ctl->raised + 1 : 0;
 	ctl->raised = 0;
@@ -95,6 +124,9 @@ int event_7_napi_poll(u64 *ctx)
 		return 0;
 	ctl->poll = bpf_ktime_get_boot_ns();
 	ctl->poll_wait = 0;
+	if (ctl->polled && current_context() == 1)
+		tell_polled(ctl->poll, ctx[1], ctx[2]);
+	ctl->polled = 0;
 	return 0;
 }
 

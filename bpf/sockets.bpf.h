@@ -63,8 +63,14 @@ struct sk_buff_head {
 	u32 qlen;
 } __core;
 
+struct socket {
+	struct sock *sk;
+	unsigned long flags;
+} __core;
+
 struct sock___app {
 	struct sock_common___app __sk_common;
+	struct socket *sk_socket;
 	u16 sk_protocol;
 	unsigned long sk_pacing_rate;
 	u32 sk_pacing_status;
@@ -108,7 +114,8 @@ struct sock_entry {
 	u32 left; /* of a write that is under way: bytes not yet taken */
 	u8 marks; /* SOCK_OFF, SOCK_AGAIN; user space sets them */
 	u8 tcp;
-	u8 pad[2];
+	u8 waits; /* WAITS_*, when a segment last came */
+	u8 pad;
 	u32 epoch; /* of the settings when it was last looked at */
 	u32 pad2;
 	u64 pad3;
@@ -237,6 +244,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->ports = sock_ports(sk);
 	e->slot = (hash & (SOCK_BUCKETS - 1)) * SOCK_WAYS + oldest;
 	e->left = 0;
+	e->waits = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
 	*(volatile u64 *)&e->cookie = cookie;

@@ -1,6 +1,7 @@
 """What integrating a log costs and how soon a look-up answers, for logs of several sizes, against tshark on the capture.
 
-The logs are made, not recorded (crates/analysis/examples/synth.rs): a forwarded packet is 24 calls and two frames.
+The logs are made (crates/analysis/examples/synth.rs): a forwarded packet is 24 calls and two frames. Beside them a log that was recorded,
+the same records over and over (crates/analysis/examples/repeat.rs): what a recorder does not see of a packet's end counts there.
 `capture alone` reads the same capture to fields beside a log of one packet: what tshark is asked for, without the join.
 """
 
@@ -72,6 +73,19 @@ class Bench:
                 what, out = timed(["tshark", "-r", wire, *TSHARK], self.folder)
                 self.add(millions=m, what="tshark", round=n, **what, frames=out.count(b"\n"), wire_bytes=os.path.getsize(wire))
 
+    def recorded(self, m, repeat, log):
+        """A recorded log until it has so many million packets: what is held must not grow."""
+        kbl, store = (os.path.join(self.folder, f"recorded-{m}m.{x}") for x in ("kbl", "kpat"))
+        once = os.path.join(self.folder, "recorded.kpat")
+        options = ["--force", "--json", "--no-progress"]
+        packets = json.loads(timed([self.kpat, "integrate", log, "-o", once, *options], self.folder)[1])["packets"]
+        subprocess.run([repeat, log, kbl, str(-(-m * 1000000 // packets))], check=True)
+        what, out = timed([self.kpat, "integrate", kbl, "-o", store, *options], self.folder)
+        told = json.loads(out)
+        counts = {k: told[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
+        sizes = {"log_bytes": os.path.getsize(kbl), "store_bytes": size_of(store)}
+        self.add(millions=m, what="integrate, recorded (M packets)", round=1, **what, **counts, **sizes)
+
     def look(self, m, rounds):
         store = self.files(m)[2]
         said = next(r for r in self.rows if r["millions"] == m and r["what"] == "integrate")
@@ -94,8 +108,10 @@ class Bench:
             self.add(millions=m, what="packets --limit 0 | head", round=n, rc=p.returncode, wall_s=time.monotonic() - started)
 
 
-def measure(kpat, synth, folder, millions, rounds, save):
+def measure(kpat, synth, repeat, log, folder, millions, rounds, save):
     b = Bench(kpat, synth, folder, save)
+    for m in (1, 10):
+        b.recorded(m, repeat, log)
     for m in millions:
         # tshark is slow and even: twice is enough for the large ones.
         b.integrate(m, rounds if m <= 10 else 1, 0 if m > 10 else 2 if m > 1 else rounds)

@@ -60,7 +60,27 @@ struct sock_common {
 		};
 	};
 	unsigned short skc_family;
+	u32 skc_daddr;
+	u32 skc_rcv_saddr;
 	possible_net_t skc_net;
+	struct in6_addr {
+		u8 bytes[16];
+	} skc_v6_daddr, skc_v6_rcv_saddr;
+} __core;
+
+/* Where a datagram goes, as the function that writes its transport header is told. */
+union flowi_uli {
+	struct {
+		u16 dport;
+	} ports;
+} __core;
+
+struct flowi4 {
+	union flowi_uli uli;
+} __core;
+
+struct flowi6 {
+	union flowi_uli uli;
 } __core;
 
 struct sock {
@@ -121,17 +141,21 @@ static __always_inline u64 current_pid_tgid(void)
 #endif
 }
 
-/* May `p` be followed? Members that share their place with numbers hold what faults on a load. */
+/*
+ * Is `p` a pointer? Kernel addresses are the upper half of the address space, whatever the number of page table levels: the highest
+ * bit is all that x86 with four and five levels and arm64 with any have in common. Members that share their place with numbers
+ * (skb->dev with UDP's scratch word) have it clear. It does not say that a load succeeds: loads are guarded, a fault reads as zero.
+ */
 static __always_inline bool kernel_address(u64 p)
 {
-	return p >> 47 == 0x1ffff;
+	return (s64)p < 0;
 }
 
 /*
  * Lowest inode number of a network namespace: they count from 0xf0000000 (PROC_DYNAMIC_FIRST), but for the initial one, which has
  * NET_NS_INIT_INO since 6.18 (include/uapi/linux/nsfs.h).
  */
-#define FIRST_NETNS 0xeffffff9
+const volatile u32 first_netns = 0xeffffff9;
 
 #define NMI_MASK 0x00f00000
 #define HARDIRQ_MASK 0x000f0000

@@ -72,6 +72,7 @@ enum kp_loss {
 	KP_LOSS_LIST_CUT = 6,
 	KP_LOSS_READ_FAULT = 10,
 	KP_LOSS_TASK_TABLE = 12,
+	KP_LOSS_NO_PLACE = 15,
 	KP_LOSS_MAX = 16,
 };
 
@@ -81,6 +82,7 @@ enum kp_event_kind {
 	KP_EV_RETRANSMIT = 2,
 	KP_EV_TCP_STATE = 3,
 	KP_EV_POLL = 6, /* a: nanoseconds since the poll began, and 1; b: since that had been asked for; 0: not known */
+	KP_EV_POLLED = 7, /* the poll of `packet` is over; a: packets the driver took | its budget << 32; b: softirq's number on this CPU */
 };
 
 /* Same numbers as model::LineageKind. */
@@ -96,6 +98,7 @@ enum kp_lineage_kind {
 /* Same bits as model::Call. */
 #define KP_F_LIST 1u
 #define KP_F_RETURNED 4u
+#define KP_F_ENDS 8u
 
 /* Same bits as model::Pause. */
 #define KP_PAUSE_PREEMPTED 1u /* it could have gone on */
@@ -113,6 +116,8 @@ enum kp_lineage_kind {
 #define KP_ROLE_LIST 256u /* argument is a list_head of skbs */
 #define KP_ROLE_RET 512u /* the packet is the return value only */
 #define KP_ROLE_LINK 1024u /* the link header is complete: hands the packet to a driver */
+#define KP_ROLE_MOVED 4096u /* called with a packet whose buffer has just been replaced, and its headers' places not yet */
+#define KP_ROLE_FLOW 8192u /* called before the transport header is written, with the flow that says its ports */
 #define KP_ROLE_AIR 2048u /* mac80211 gets a frame from a driver: its 802.11 header is not kept for long */
 
 /*
@@ -284,7 +289,7 @@ struct kp_tcp {
 	u8 version;
 	u8 tcp_flags;
 	u8 state;
-	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not told */
+	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not told; bits 5-6 1, 2: the application waits for room */
 	u16 mss;
 	u32 snd_cwnd;
 	u32 snd_ssthresh;
@@ -334,6 +339,12 @@ struct kp_ring_ctl {
 	u64 poll; /* see polls.bpf.h, these three */
 	u64 poll_wait;
 	u64 raised;
+	u64 refused; /* probe hits of packets that were not asked for */
+	u64 moving[4]; /* by context: the skb whose buffer is being replaced, 0: none */
+	u64 moving_id[4];
+	u64 no_match; /* addresses and ports of the last socket whose packets the filter leaves out */
+	u64 polled; /* the first packet of this poll that is in the log, 0: none yet */
+	u64 rounds; /* softirqs of NET_RX */
 };
 
 _Static_assert(sizeof(struct kp_head) == 16, "head");

@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     e.add_argument("command", nargs="+", metavar="-- CMD")
     for x in (r, e):
         x.add_argument("--timeout", type=float, default=180, metavar="S", help="end the guest after S seconds (default 180)")
+        x.add_argument("--boot", choices=kernel.BOOTS, default="elf", help="what is booted: the unpacked ELF, or the distribution's image (slower; five-level page tables)")
         x.add_argument("--det", action="store_true", help="deterministic: one CPU, guest time counts instructions")
         x.add_argument("--smp", type=int, default=2, metavar="N")
         x.add_argument("--mem", type=int, default=1024, metavar="MB")
@@ -90,7 +91,7 @@ def trial(k: kernel.Kernel) -> None:
 
 
 def do_exec(a) -> int:
-    k = kernel.open_kernel(a.kernel)
+    k = kernel.open_kernel(a.kernel, a.boot)
     env = {"KPAT_LAB_NIC": a.nic} if a.nic else {}
     for x in a.env:
         n, eq, v = x.partition("=")

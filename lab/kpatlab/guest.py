@@ -126,7 +126,7 @@ def note(kept: Path, words: str) -> None:
 def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[str], timeout: float, sinks, append: str, beats: bool,
           wires: list[int] = []) -> Result:
     ports = [os.pipe(), os.pipe()]
-    argv = qemu.argv + options + ["-kernel", str(kernel.vmlinux), "-initrd", str(kernel.initrd), "-append", f"{APPEND} {append}".strip()]
+    argv = qemu.argv + options + ["-kernel", str(kernel.started()), "-initrd", str(kernel.initrd), "-append", f"{APPEND} {append}".strip()]
     for tag, path, ro in (("root", "/", True), ("lab", share, False), ("kernel", kernel.tree, True)):
         argv += ["-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap" + (",readonly=on" if ro else ""),
                  "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]

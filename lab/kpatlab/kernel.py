@@ -1,7 +1,8 @@
 """One kernel ready to boot: packages unpacked, the ELF vmlinux taken out of the bzImage, an initramfs built.
 
-The ELF is booted by PVH, which saves decompressing under emulation (seconds). `facts.json` is written last,
-so its presence means that the kernel is complete.
+The ELF is booted by PVH, which saves decompressing under emulation (seconds). That way the kernel never turns on five-level page
+tables: its start from the distribution's own image does, where the processor has them, so each kernel can be booted either way.
+`facts.json` is written last, so its presence means that the kernel is complete.
 """
 import hashlib
 import json
@@ -16,6 +17,7 @@ from .cache import LAB, Refusal, run, say
 from .debian import Suite
 
 KERNELS = ("6.1", "6.12", "7.2")
+BOOTS = ("elf", "image")
 # Where a series is looked for, the small indexes first. Any other X.Y found there can be fetched too.
 SUITES = {"6.1": ("bookworm-security", "bookworm"), "6.12": ("bookworm-backports", "trixie-security", "trixie")}
 OTHER_SUITES = ("trixie-backports", "forky", "sid")
@@ -23,10 +25,10 @@ FIRST_MODULES = ["?virtio_pci", "9pnet_virtio", "9p", "overlay", "?virtio_consol
 
 
 class Kernel:
-    """Facts of a fetched kernel. `series` is what the user says (7.2), `release` what uname -r says."""
+    """Facts of a fetched kernel. `series` is what the user says (7.2), `release` what uname -r says, `boot` is one of `BOOTS`."""
 
-    def __init__(self, series: str):
-        self.series = series
+    def __init__(self, series: str, boot: str = "elf"):
+        self.series, self.boot = series, boot
         self.dir = cache.root() / "kernels" / series
         self.tree, self.vmlinux, self.initrd = self.dir / "tree", self.dir / "vmlinux", self.dir / "initrd.cpio"
         try:
@@ -37,6 +39,17 @@ class Kernel:
     @property
     def release(self) -> str:
         return self.facts["release"]
+
+    def image(self) -> Path:
+        """The distribution's own: vmlinuz in /boot, or beside its modules."""
+        found = next(iter(self.tree.rglob(f"vmlinuz-{self.release}")), None) or next(iter(self.tree.rglob("vmlinuz*")), None)
+        if found is None:
+            raise Refusal(f"{self.facts['package']} has no kernel image in it; the packaging has changed, kpatlab/kernel.py has to learn it")
+        return found
+
+    def started(self) -> Path:
+        """The file that the emulator is given."""
+        return self.image() if self.boot == "image" else self.vmlinux
 
     def ready(self) -> bool:
         return bool(self.facts) and self.vmlinux.exists()
@@ -52,9 +65,9 @@ def fetched() -> list[Kernel]:
     return [k for k in map(Kernel, names) if k.ready()]
 
 
-def open_kernel(series: str) -> Kernel:
+def open_kernel(series: str, boot: str = "elf") -> Kernel:
     """A kernel that was fetched, its initramfs up to date."""
-    k = Kernel(series)
+    k = Kernel(series, boot)
     if not k.ready():
         have = ", ".join(x.series for x in fetched()) or "none"
         raise Refusal(f"kernel {series} was not fetched (here: {have}); run lab/lab fetch {series}")
@@ -86,10 +99,9 @@ def fetch(series: str, refresh: bool = False) -> Kernel:
         if not (new / "tree/lib").exists():
             (new / "tree/lib").symlink_to("usr/lib")
         say(f"unpacking the kernel {release}")
-        vmlinuz = next(iter((new / "tree").rglob(f"vmlinuz-{release}")), None) or next(iter((new / "tree").rglob("vmlinuz*")), None)
-        if vmlinuz is None:
-            raise Refusal(f"{image} has no kernel image in it; the packaging has changed, kpatlab/kernel.py has to learn it")
-        extract_vmlinux(vmlinuz, new / "vmlinux")
+        k.tree, k.facts = new / "tree", {"release": release, "package": image}
+        extract_vmlinux(k.image(), new / "vmlinux")
+        k.tree = k.dir / "tree"
         run([cache.tool("depmod", "kmod"), "-b", str(new / "tree"), release], f"depmod for {release}")
         shutil.rmtree(k.dir, ignore_errors=True)
         new.rename(k.dir)

@@ -91,7 +91,7 @@ def on_host(s: scenario.Scenario, out: Path, record: bool) -> None:
 
 def in_guest(group: list[tuple], outs: dict, record: dict, a) -> float | None:
     """Play these in one guest. One: its folder is the guest's /lab. Several: /lab holds a folder for each, moved afterwards."""
-    k = kernel.open_kernel(a.kernel)
+    k = kernel.open_kernel(a.kernel, a.boot)
     alone = len(group) == 1
     share = outs[group[0][0].name] if alone else Path(tempfile.mkdtemp(prefix="several-", dir=cache.root()))
     specs = [{"scenario": name, "out": "/lab" if alone else f"/lab/{s.name}", "record": record[s.name], "nic": a.nic} for s, name in group]

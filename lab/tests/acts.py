@@ -210,7 +210,9 @@ def act_full(s: Stage) -> None:
     """A disk that is full after a few chunks."""
     small = s.out / "small"
     small.mkdir()
-    cache.run(["mount", "-t", "tmpfs", "-o", "size=128k", "kpat-full", str(small)], "mounting a small tmpfs")
+    cache.run(["mount", "-t", "tmpfs", "-o", "size=512k", "kpat-full", str(small)], "mounting a small tmpfs")
+    ballast = small / "ballast"
+    ballast.write_bytes(bytes(100 << 10))
     try:
         ready = s.out / "full.ready"
         p = play.Process("full", [play.kpat_path(), "record", "-o", str(small / "full.kbl"), "--ready-file", str(ready), "-f", "udp port 9000",
@@ -219,6 +221,11 @@ def act_full(s: Stage) -> None:
         end = time.monotonic() + 40
         while time.monotonic() < end and p.p.poll() is None and "disk is full" not in play.said(p.stderr):
             s.send(500, 4000)
+        # A little room comes back at times: the report of what was lost may find it, or a chunk may take it before.
+        for left in (96, 88, 84, 40, 36):
+            s.send(1000, 8000)
+            os.truncate(ballast, left << 10)
+        s.send(1000, 8000)
         s.facts |= {"ended_by_itself": p.p.poll() is not None, "full_rc": p.stop(30)}
         shutil.copy(small / "full.kbl", s.out / "full.kbl")
     finally:

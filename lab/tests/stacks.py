@@ -2,7 +2,10 @@
 what the sink read."""
 import json
 import os
+import tempfile
 import unittest
+import xml.etree.ElementTree
+from pathlib import Path
 
 from kpatlab.cache import LAB
 from tests.collecting import sh
@@ -28,3 +31,22 @@ class SuccessiveStacks(unittest.TestCase):
             self.assertTrue(row["writes_are_the_traces"], row["what"])
             self.assertLess(row["late_ns"]["median"], 5_000_000, row["what"])
         self.assertNotIn("late_ns", stacks[0])
+
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "needs /dev/net/tun")
+    def test_loss_and_jitter_between_the_stacks(self):
+        """Bytes are conserved over a way that loses and delays; the figures have a point for each write."""
+        with tempfile.TemporaryDirectory(prefix="kpat-stacks-test-") as folder:
+            svg = Path(folder) / "figures.svg"
+            r = sh(LAB / "successive-stacks", "--json", "--stacks", 4, "--writes", 40, "--spacing-ms", 20, "--delay-ms", 5, "--jitter-ms", 3, "--loss", 0.05, "--reorder", 0.02,
+                   "--svg", svg, seconds=200)
+            result = json.loads(r.stdout)
+            self.assertEqual(result["wrong"], [], r.stderr)
+            self.assertEqual([(row["paper"]["size_bytes"], row["paper"]["spacing_s"]) for row in result["rows"]],
+                             [(3284, 0.124), (1016, 0.045), (919, 0.037), (761, 0.079), (723, 0.122)])
+            self.assertGreater(result["carried"]["a_to_b"]["lost"], 0)
+            text = svg.read_text()
+            root = xml.etree.ElementTree.fromstring(text)
+            points = [e.get("class") for e in root.iter() if e.tag.endswith("circle")]
+            self.assertEqual((points.count("write") - 1, points.count("packet") - 1), (40, result["rows"][1]["writes"]))
+            bars = [e.get("class") for e in root.iter() if e.tag.endswith("rect")]
+            self.assertEqual((bars.count("ours") - 1, bars.count("paper") - 1), (5, 5))

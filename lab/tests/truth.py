@@ -362,9 +362,14 @@ class Place:
         self.assertRegex(said, "disk is full")
         i = self.info("full", "full")
         self.assertGreater(len(self.log("full", "full").packets("udp port 9000")), 50)
-        told = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", said))
+        last = [x for x in said.splitlines() if x.startswith("kpat: lost: ")]
+        self.assertEqual(len(last), 1, said)
+        told = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", last[0]))
         logged = sum(x["count"] for x in i["losses"])
-        self.say(f"disk full: said {told} lost, log says {logged}, state {i['state']}")
+        integrated = sum(x["count"] for x in self.log("full", "full").info()["losses"])
+        self.say(f"disk full: reported {told} lost, the log says {logged}, integrated {integrated}, state {i['state']}")
+        # Also when room came and went: what was lost is carried until it is in the file.
+        self.assertEqual((logged, integrated), (told, told))
         self.assertGreater(logged, 0)
 
     def test_f_control(self):

@@ -2,6 +2,7 @@
 
     polls.py trace FUNCTION                     until it is interrupted; then prints JSON, times in ns of the boot clock
     polls.py check KPAT LOG TRACE_FILE DRIVER   kpat's times before a packet is first seen, against that; prints JSON with `wrong`
+    polls.py batches KPAT LOG TRACE_FILE DEVICE kpat's batches and its estimate of DMA rx, against the packets of each poll as traced
 """
 import bisect
 import json
@@ -25,7 +26,7 @@ def trace(function: str) -> dict:
         return {"wrong": [f"this kernel cannot trace {function}"]}
     t = TRACING / "instances/kpat-polls"
     t.mkdir()
-    told: dict = {"asked": [], "began": [], "ended": [], "driver": []}
+    told: dict = {"asked": [], "began": [], "ended": [], "driver": [], "took": []}
     names = {"softirq_raise": "asked", "softirq_entry": "began", "napi_poll": "ended", function: "driver"}
     try:
         (t / "tracing_on").write_text("0")
@@ -43,9 +44,13 @@ def trace(function: str) -> dict:
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
         (t / "tracing_on").write_text("0")
         with open(t / "trace") as f:
-            for m in re.finditer(r"\[(\d+)\] \S+ +(\d+)\.(\d{6}): (\w+)(?:\.\w+)*(?::| <-)", f.read()):
+            for m in re.finditer(r"\[(\d+)\] \S+ +(\d+)\.(\d{6}): (\w+)(?:\.\w+)*(?::| <-)(.*)", f.read()):
+                at = [int(m[1]), int(m[2]) * 10**9 + int(m[3]) * 1000]
                 if m[4] in names:
-                    told[names[m[4]]].append([int(m[1]), int(m[2]) * 10**9 + int(m[3]) * 1000])
+                    told[names[m[4]]].append(at)
+                took = re.search(r"for device (\S+) work (\d+) budget (\d+)", m[5])
+                if took and int(took[2]):
+                    told["took"].append([*at, took[1], int(took[2]), int(took[3])])
         told["overrun"] = sum(int(re.search(r"^overrun: (\d+)", f.read_text(), re.M)[1]) for f in t.glob("per_cpu/cpu*/stats"))
     finally:
         (t / "current_tracer").write_text("nop")
@@ -108,6 +113,49 @@ def check(kpat: str, log: str, trace_file: str, driver: str) -> dict:
     wrong += [f"usually {ns} ns from the tracer's: {what}" for what, ns in median.items() if ns is None or ns > USUALLY_NS]
     wrong += [f"{max(found)} ns from the tracer's: {what}" for what, found in off.items() if found and sorted(found)[len(found) * 98 // 100] > NEAR_NS]
     return {"packets": len(rows), "known": known, "first_of_a_poll": firsts, "behind_another": followers, "softirq": len(off["began"]), "median_off_ns": median, "wrong": wrong[:10]}
+
+
+def batches(kpat: str, log: str, trace_file: str, device: str) -> dict:
+    told = json.loads(Path(trace_file).read_text())
+    traced: dict[int, list[list]] = {}
+    for cpu, ns, dev, work, budget in told["took"]:
+        if dev == device:
+            traced.setdefault(cpu, []).append([ns, work, budget])
+    wrong, equal, full, runs = [], 0, 0, []
+    for polls in traced.values():
+        polls.sort()
+        run: list[tuple[int, int]] = []
+        for before, now in zip(polls, [*polls[1:], [0, 0, 0]]):
+            if before[1] >= before[2] and now[0]:
+                run.append((now[0] - before[0], now[1]))
+            else:
+                runs += run if len(run) >= 3 else []
+                run = []
+    select = ("select p.cpu, p.ended_ns, p.taken, p.budget, coalesce(p.seen, -1) from poll p join device d on d.ifindex = p.ifindex "
+              f"and d.netns = p.netns where d.name = '{device}' order by p.ended_ns")
+    out = subprocess.run([kpat, "-q", "sql", log, "--tsv", select], stdout=subprocess.PIPE, check=True, timeout=120, text=True).stdout
+    rows = [[int(v) for v in line.split("\t")] for line in out.splitlines()[1:]]
+    differ = [[taken, seen] for _, _, taken, _, seen in rows if seen != taken]
+    for cpu in sorted({r[0] for r in rows}):
+        ours, theirs = [r[2:4] for r in rows if r[0] == cpu], [p[1:] for p in traced.get(cpu, [])]
+        # The tracer may have begun before the recording, or end after it.
+        if not any(theirs[i:i + len(ours)] == ours for i in range(len(theirs) - len(ours) + 1)):
+            wrong.append(f"CPU {cpu}: {len(ours)} polls are not the tracer's {len(theirs)} in order")
+        equal += sum(a == b for a, b in zip(ours, theirs[len(theirs) - len(ours):]))
+        full += sum(taken >= budget for taken, budget in ours)
+    packets = sum(n for polls in traced.values() for _, n, _ in polls)
+    kpat_says = subprocess.run([kpat, "-q", "phases", log, "--json"], stdout=subprocess.PIPE, check=True, timeout=120, text=True).stdout
+    card = next((c for c in json.loads(kpat_says)["dma_rx"] if c["interface"] == device), None)
+    mean = sum(t for t, _ in runs) / sum(n for _, n in runs) if runs else None
+    found = (card or {}).get("estimate")
+    if len(rows) < 20 or full < 10 or differ:
+        wrong.append(f"of {len(rows)} polls {full} full, {equal} as the tracer has them; others: {differ[:10]}")
+    if not found or not mean or abs(found["mean_ns"] / mean - 1) > 0.05 or abs(found["batches"] - len(runs)) > len(runs) * 0.05:
+        wrong.append(f"the tracer's {len(runs)} batches take {mean} ns a packet, kpat says {card}")
+    if told["overrun"]:
+        wrong.append(f"the tracer lost {told['overrun']}")
+    return {"polls": len(rows), "full": full, "equal": equal, "traced_polls": sum(map(len, traced.values())), "traced_packets": packets,
+            "traced_batches": len(runs), "traced_ns": mean, "card": card, "wrong": wrong[:10]}
 
 
 result = globals()[sys.argv[1]](*sys.argv[2:])

@@ -26,6 +26,12 @@ pub enum Error {
     /// The name of a function fits none of the log.
     #[error("no function `{name}` in this log{}", nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
     NoSuchFunction { name: String, nearest: Option<String> },
+    /// Runs of which some have functions and some moments only: compare those of one kind.
+    #[error(
+        "one run was recorded by {first}, another by {other}: with functions a path begins and ends elsewhere, so paths, \
+         waits and layers are not the same things; record both by one mechanism (kpat record --mechanism)"
+    )]
+    Incomparable { first: String, other: String },
     /// Whoever asked does not wait any more.
     #[error("abandoned")]
     Abandoned,

@@ -37,6 +37,8 @@ pub(crate) const SEND_QUEUE: u32 = 8192;
 pub(crate) const FREE: u32 = 16384;
 /// Shown to a sniffer of this host, on its way in or out: says nothing of the way.
 pub(crate) const TAP: u32 = 32768;
+/// The driver has returned.
+pub(crate) const XMIT_DONE: u32 = 65536;
 
 impl Roles {
     pub(crate) fn has(self, role: u32) -> bool {
@@ -201,7 +203,7 @@ impl Roles {
             | "ieee80211_subif_start_xmit"
             | "ieee80211_tx"
             | "__dev_direct_xmit" => XMIT,
-            "net:net_dev_xmit" => 0,
+            "net:net_dev_xmit" => XMIT_DONE,
             "__dev_queue_xmit" | "dev_queue_xmit" | "net:net_dev_queue" => XMIT_QUEUE | QDISC_IN,
             "dev_qdisc_enqueue"
             | "pfifo_fast_enqueue"

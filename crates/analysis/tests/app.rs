@@ -69,7 +69,8 @@ fn a_state_is_in_force_until_the_next_one() {
     assert_eq!(tcp.held_ns(Held::Application), [100, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(tcp.held_ns(Held::CongestionWindow), [0, 100, 100, 100, 100, 100, 0, 0, 0, 0]);
     assert_eq!(tcp.held_ns(Held::ReceiveWindow), [0, 0, 0, 0, 0, 0, 0, 100, 0, 0]);
-    assert_eq!(tcp.held_ns(Held::PacingOrDevice), [0, 0, 0, 0, 0, 0, 100, 0, 0, 0]);
+    // The last state is in force until the socket's last event, at 910.
+    assert_eq!(tcp.held_ns(Held::PacingOrDevice), [0, 0, 0, 0, 0, 0, 100, 0, 100, 10]);
     assert_eq!(tcp.recovery_ns, [0, 0, 0, 50, 100, 100, 0, 0, 0, 0]);
     // A window that no state falls into knows what is in force.
     let inside = asked(&store, Some(1), Some(410), Some(590), 3);

@@ -19,12 +19,20 @@ use world::*;
 
 const WALL: i64 = 1_700_000_000 * SEC;
 
+#[derive(Clone)]
 struct Case {
     name: &'static str,
     /// What the sniffer's clock shows.
     wall: fn(i64) -> i64,
+    /// Late by, of each stamp.
+    jitter: fn(&mut Random) -> i64,
     /// Only what the DUT receives is captured.
     one_way: bool,
+    /// From this packet on the sniffer sees only what the DUT receives.
+    one_way_from: i64,
+    /// So many packets still wait in a queue when the log ends: no driver is known to have had them, and frames are late.
+    queued: i64,
+    names: [&'static str; 2],
     /// No packets in this time.
     gap: i64,
     packets: i64,
@@ -44,7 +52,11 @@ impl Case {
         Case {
             name,
             wall,
+            jitter: |_| 0,
             one_way: false,
+            one_way_from: i64::MAX,
+            queued: 0,
+            names: ["tap-in", "tap-out"],
             gap: 0,
             packets: 600,
             every: 50_000_000,
@@ -60,10 +72,13 @@ fn judged(case: &Case) -> Report {
     let dir = Dir::new(&format!("clock-{}", case.name));
     let anchor = ClockAnchor { boot: BootNs(99 * SEC), wall: WallNs(WALL + 99 * SEC), uncertainty_ns: 500 };
     let mut log = LogWriter::create(&dir.path("x.kbl"), ROUTER, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
-    let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap-in", "tap-out"]);
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &case.names);
     cap.as_given = true;
     let mut random = Random(11);
-    let mut truth: Vec<i64> = Vec::new();
+    let mut stamps = Random(23);
+    // When each frame was on the wire, and when its stamp says that it was.
+    let mut truth: Vec<(i64, i64)> = Vec::new();
+    let mut behind = Vec::new();
     let (c, s) = ([10, 0, 0, 2], [198, 51, 100, 7]);
     for i in 0..case.packets {
         let mut at = 100 * SEC + i * case.every + random.below(2_000_000.min(case.every / 2));
@@ -80,13 +95,25 @@ fn judged(case: &Case) -> Report {
         let after = ether(SERVER, R1, 0x800, &ipv4(c, s, ident, 1, 63, 8, &body));
         let known = at + 8_000 + random.below(40_000);
         let sent = known + 15_000 + 6_000 + random.below(30_000);
+        let number = packet as i64 - 1;
+        let waits = number - (case.packets - case.queued);
+        let sent = if waits >= 0 { sent + (waits + 1) * 15_000_000 } else { sent };
         if captured {
-            cap.frame((case.wall)(at), 0, before.clone(), 42, of);
-            truth.push(at);
+            let late = (case.jitter)(&mut stamps);
+            cap.frame((case.wall)(at) + late, 0, before.clone(), 42, of);
+            truth.push((at, at + late));
         }
-        if captured && !case.one_way {
-            cap.frame((case.wall)(sent), 1, after.clone(), 42, of);
-            truth.push(sent);
+        if captured && !case.one_way && number < case.one_way_from {
+            let late = (case.jitter)(&mut stamps);
+            let frame = ((case.wall)(sent) + late, after.clone(), of, (sent, sent + late));
+            behind.push(frame);
+        }
+        // Nothing else was captured meanwhile, unless packets wait.
+        if waits < 0 {
+            for (wall, bytes, of, when) in behind.drain(..) {
+                cap.frame(wall, 1, bytes, 42, of);
+                truth.push(when);
+            }
         }
         if !logged {
             continue;
@@ -100,11 +127,17 @@ fn judged(case: &Case) -> Report {
         } else {
             log.call(soft, "ip_forward", known + 4_000, known + 20_000);
             log.print(soft, known + 14_500, 3, &after, 42, (0, 0));
-            log.call(soft, "dev_hard_start_xmit", known + 15_000, known + 18_000);
+            if waits < 0 {
+                log.call(soft, "dev_hard_start_xmit", known + 15_000, known + 18_000);
+            }
             log.call(soft, "__dev_queue_xmit", known + 14_000, known + 19_000);
             log.call(soft, "napi_gro_receive", known, known + 26_000);
         }
         log.free(soft, known + 40_000);
+    }
+    for (wall, bytes, of, when) in behind.drain(..) {
+        cap.frame(wall, 1, bytes, 42, of);
+        truth.push(when);
     }
     log.close();
     let numbers = cap.close();
@@ -116,11 +149,11 @@ fn judged(case: &Case) -> Report {
     assert_eq!(frames.len(), truth.len());
     let (mut worst, mut widest) = (0, 0);
     // Of a frame that the log does not hold: the line goes on, and its drift's bound with it.
-    let span = truth.iter().max().unwrap() - truth.iter().min().unwrap();
+    let span = truth.iter().max().unwrap().0 - truth.iter().min().unwrap().0;
     let further = |c: &ClockRow| c.bound_ns + (c.drift_bound_ppb as f64 * span as f64 / 1e9) as i64;
     let beside = report.clocks.iter().map(further).max().unwrap();
     for f in &frames {
-        let error = (f.boot_ns.unwrap() - truth[f.number as usize - 1]).abs();
+        let error = (f.boot_ns.unwrap() - truth[f.number as usize - 1].1).abs();
         let bound = *bounds.get(&f.number).unwrap_or(&beside);
         worst = worst.max(error);
         widest = widest.max(bound);
@@ -139,7 +172,9 @@ fn judged(case: &Case) -> Report {
         score.frames,
         report.clocks.len()
     );
-    assert!(score.precision == 1.0 && score.recall == 1.0, "{}", case.name);
+    let jitters = (case.jitter)(&mut Random(5)) != 0;
+    let least = if jitters { 0.99 } else { 1.0 };
+    assert!(score.precision == 1.0 && score.recall >= least, "{}", case.name);
     report
 }
 
@@ -205,7 +240,8 @@ fn identifications_that_come_round_are_no_step() {
         case("round-within", 4_000..7_000, 0..12_000),
     ] {
         let r = judged(&case);
-        assert_eq!(r.clocks.len(), 1, "{}: {:?}", case.name, r.clocks);
+        let steps = r.clocks.iter().filter(|c| c.method == clock_method::BETWEEN);
+        assert_eq!(steps.count(), 0, "{}: {:?}", case.name, r.clocks);
     }
 }
 
@@ -239,4 +275,52 @@ fn one_way_traffic_has_an_honest_bound() {
     assert_eq!(r.clocks[0].method, clock_method::ONE_WAY);
     // One side is assumed: the bound is no less than that assumption's half.
     assert!(r.clocks[0].bound_ns >= 100_000, "{}", r.clocks[0].bound_ns);
+}
+
+/// Stamps that scatter are no steps, and cost no matches.
+#[test]
+fn jitter_is_in_the_bound() {
+    let off = |b: i64| b + WALL + 12 * SEC + 345_678;
+    let case = |name, jitter| Case { jitter, packets: 1_200, every: 20_000_000, ..Case::of(name, off) };
+    for case in [
+        case("jitter-10", |r| r.below(20_000) - 10_000),
+        case("jitter-80", |r| r.below(160_000) - 80_000),
+        case("late", |r| r.below(60_000) * r.below(60_000) / 60_000),
+        case("late-outliers", |r| if r.below(100) < 3 { 2_000_000 } else { r.below(200) }),
+    ] {
+        let r = judged(&case);
+        let steps = r.clocks.iter().filter(|c| c.method == clock_method::BETWEEN);
+        assert_eq!(steps.count(), 0, "{}: {:?}", case.name, r.clocks);
+    }
+}
+
+#[test]
+fn a_second_step_in_one_way_traffic_is_covered() {
+    for (name, add) in [("second-forward", 300_000_000), ("second-back", -300_000_000)] {
+        let wall = match add {
+            300_000_000 => {
+                |b: i64| b + WALL + 300_000_000 * (i64::from(b > 110 * SEC) + i64::from(b > 122 * SEC))
+            }
+            _ => |b: i64| b + WALL - 300_000_000 * (i64::from(b > 110 * SEC) + i64::from(b > 122 * SEC)),
+        };
+        let r = judged(&Case { one_way_from: 360, ..Case::of(name, wall) });
+        assert!(lines(&r).len() >= 3, "{name}: {:?}", r.clocks);
+    }
+}
+
+/// Another machine's capture with the device's interface names, and a clock that is nearly right.
+#[test]
+fn a_name_proves_nothing() {
+    let case = |name, wall| Case { names: ["eth0", "eth1"], ..Case::of(name, wall) };
+    for case in [case("foreign-3", |b| b + WALL + 3_000), case("foreign-10", |b| b + WALL - 10_000)] {
+        let r = judged(&case);
+        assert!(r.clocks.iter().all(|c| c.method != clock_method::ON_DUT), "{}", case.name);
+    }
+}
+
+/// What waits in a queue when the log ends is no step of the clock.
+#[test]
+fn a_queue_at_the_end_is_no_step() {
+    let r = judged(&Case { queued: 20, ..Case::of("queued", |b| b + WALL + 5 * SEC) });
+    assert_eq!(lines(&r).len(), r.clocks.len(), "{:?}", r.clocks);
 }

@@ -70,7 +70,7 @@ fn all_is_explained() {
         (c.fates.forwarded, c.fates.delivered, c.fates.dropped, c.fates.unexplained),
         (100, 100, 100, 0)
     );
-    assert_eq!((c.trust_ppm(), c.differences.len()), (1_000_000, 0));
+    assert_eq!((c.explained_ppm(), c.differences.len()), (1_000_000, 0));
     let eth0 = c.interfaces.iter().find(|(i, _)| i.1 == 2).unwrap().1;
     let eth1 = c.interfaces.iter().find(|(i, _)| i.1 == 3).unwrap().1;
     assert_eq!((eth0.received.sum(), eth0.given, eth1.received.sum(), eth1.given), (300, 0, 0, 100));
@@ -96,7 +96,7 @@ fn the_stored_balance_is_the_balance() {
 fn a_missing_end_is_found() {
     let (store, _dir) = world("end", |p| (p == 120).then_some("end"));
     let c = of(&store);
-    assert_eq!((c.fates.forwarded, c.fates.unexplained, c.trust_ppm()), (99, 1, 996_666));
+    assert_eq!((c.fates.forwarded, c.fates.unexplained, c.explained_ppm()), (99, 1, 996_666));
     let d = &c.differences[0];
     assert_eq!((d.why, d.packets, d.packet_id, d.cpu), (Difference::NoEnd, 1, 120, Some(0)));
     assert_eq!(d.interface.map(|i| i.1), Some(2));

@@ -162,7 +162,8 @@ fn judge(rows: &[CrossingRow], truth: &Truth) {
         widest = widest.max(r.flight_bound_ns);
     }
     println!("{} crossings, flight time within ± {widest} ns", rows.len());
-    assert!(widest < 60_000, "a bound that says nothing: {widest} ns");
+    // The stamps are exact here, which nobody knows: their scatter is bounded by that of the delays, some 20 us.
+    assert!(widest < 120_000, "a bound that says nothing: {widest} ns");
     let both = truth.values().filter(|(_, known)| *known).count();
     assert_eq!(rows.len(), both, "frames that both kernels logged");
 }

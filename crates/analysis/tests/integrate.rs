@@ -170,6 +170,7 @@ fn a_list_counts_once_and_belongs_to_each() {
         packet: PacketId(3),
         at: BootNs(1320),
         len_bytes: 99,
+        ends: false,
     };
     log.push(0, Record::Point(point));
     log.close();
@@ -362,7 +363,8 @@ fn absurd_records() {
             random.below(1 << 31) as u32,
             (random.below(9) as u16, 3),
         );
-        log.event(at, pick(&mut random), EventKind::Free, 0);
+        log.free(at, pick(&mut random));
+        n += 1;
     }
     log.close();
     let (report, store) = run(&dir);

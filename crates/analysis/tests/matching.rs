@@ -132,7 +132,7 @@ fn ping_through_nat_with_another_clock() {
         assert_eq!((detail.packet.if_in, detail.packet.if_out), (Some(2), Some(3)));
         assert_eq!(detail.frames.iter().map(|f| f.association.side).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(detail.footprints.len(), 2);
-        assert_eq!(detail.calls.len(), 1);
+        assert_eq!(detail.calls.len(), 2, "its way, and its end");
         assert_eq!(detail.calls[0].name, "napi_gro_receive");
         let func = store.function("ip_forward", &Default::default()).unwrap();
         assert_eq!((func.total, func.packets), (600, Some(600)));
@@ -367,7 +367,8 @@ fn namespaces_of_one_kernel() {
     let score = score(&out, &[truth]);
     println!("netns: precision {:.4} recall {:.4} of {} frames", score.precision, score.recall, score.frames);
     assert!(score.precision >= 0.999 && score.recall >= 0.999);
-    assert_eq!(report.clocks[0].method, clock_method::ON_DUT);
+    // Each frame was between the two ends of its link, whatever the sniffer's clock: this one drifts, so it is not the kernel's own.
+    assert_eq!(report.clocks[0].method, clock_method::HULL);
     assert_clock(&report, clock);
     assert!(report.clocks[0].bound_ns < 100_000);
     assert_eq!(Store::open(&out).unwrap().packet(1).unwrap().packet.verdict, verdict::DELIVERED);

@@ -9,6 +9,8 @@ use kpat_analysis::phases::{Boundaries, Passage, Phase, PhaseReport, Segment, ph
 use kpat_analysis::query::{PacketFilter, PacketSort, Store};
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;
+use kpat_store::tables::{DEVICE, DeviceRow};
+use kpat_store::{TableFile, TableWriter};
 use std::collections::BTreeMap;
 use world::*;
 
@@ -407,4 +409,89 @@ fn the_drivers_work_before_a_packet_is_seen_is_its_link_rx() {
     assert_eq!(functions + link.uncovered_ns + link.unseen.0, link.time.sum());
     let sent = r.passages.iter().find(|p| p.passage == Passage::Sent).unwrap();
     assert!(sent.phases.iter().all(|f| f.phase != Phase::LinkRx));
+}
+
+/// A card whose queue is never empty for three softirqs, and polls after which it is: what a batch took is known from outside.
+#[test]
+fn back_to_back_batches_give_the_time_of_dma_and_others_do_not() {
+    let event = |log: &mut LogWriter, kind: EventKind, packet: u64, at: i64, (a, b): (u64, u64)| {
+        let (ctx, at, packet) = (Context::Softirq, BootNs(at), PacketId(packet));
+        let e = Event { kind, ctx, pid: 0, at, packet, netns: 0, a, b, text: String::new() };
+        log.push(0, Record::Event(Box::new(e)));
+    };
+    const TOOK: [u64; 9] = [4, 4, 4, 2, 1, 4, 4, 1, 3];
+    let made = |name: &str, unseen: Option<usize>| {
+        let dir = Dir::new(name);
+        let cards: &[(u32, &str, Mac)] = &[(3, "eth0", [2; 6])];
+        let mut log = LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, cards, ClockAnchor::default());
+        let mut packet = 0;
+        for (poll, taken) in TOOK.into_iter().enumerate() {
+            // The first of them is begun 100 us after the one before it, whatever it took.
+            let t = SEC + poll as i64 * 100_000;
+            let first = packet + 1;
+            for n in 0..taken - u64::from(unseen == Some(poll)) {
+                packet += 1;
+                let at = soft(0, packet);
+                if packet == first {
+                    event(&mut log, EventKind::Poll, packet, t + 2_000, (2_001, 501));
+                }
+                let header = ipv4([10, 0, 0, 1], [10, 0, 0, 2], packet as u16, 17, 64, 28, &udp(1, 2, 0));
+                let seen = t + 2_000 + n as i64 * 5_000;
+                log.print(at, seen, 3, &ether([2; 6], [4; 6], 0x0800, &header), 42, (0, 0));
+                log.call(at, "napi_gro_receive", seen, seen + 4_000);
+            }
+            // Four are the budget. Before the third there was a softirq that had no time left for this card.
+            let round = 1 + poll as u64 + u64::from(poll > 1);
+            event(&mut log, EventKind::Polled, first, t + 50_000, (taken | 4 << 32, round));
+        }
+        log.close();
+        drop(open(&dir));
+        // The made-up world has no drivers.
+        let out = dir.path("x.kpat");
+        let mut rows: Vec<DeviceRow> = TableFile::open(&out, &DEVICE).unwrap().all().unwrap();
+        let mut writer = TableWriter::<DeviceRow>::create(&out).unwrap();
+        rows.iter_mut().for_each(|d| d.driver = "e1000e".to_owned());
+        rows.iter().for_each(|d| writer.push(d).unwrap());
+        writer.finish().unwrap();
+        (report(&Store::open(&out).unwrap()), dir)
+    };
+    let (r, _dir) = made("phases-load", None);
+    // Behind each of the first three a batch: of 4, 4 and 2 packets. Behind the sixth two more, of 4 and 1: too few in a row.
+    let b = r.cards[0].dma.as_ref().unwrap();
+    assert_eq!((r.cards[0].polls, b.runs, b.batches, b.packets), (9, 1, 3, 10));
+    assert_eq!((b.mean_ns, b.low_ns, b.high_ns), (30_000.0, 25_000.0, 50_000.0));
+    assert!(r.missing.iter().all(|m| m.phase != Phase::DmaRx), "{:?}", r.missing);
+    // In no sum.
+    assert_eq!(r.open_sums, 0);
+    assert!(r.passages.iter().flat_map(|p| &p.phases).all(|f| f.phase != Phase::DmaRx));
+    // A packet of the second poll is not in the log: its batch does not count, and three in a row are no more.
+    let (r, _dir) = made("phases-load-partly", Some(1));
+    assert!(r.cards[0].dma.is_err());
+    let why = &r.missing.iter().find(|m| m.phase == Phase::DmaRx).unwrap().why;
+    assert_eq!(
+        why,
+        "eth0: of 5 batches back to back 2 have, or follow others with, packets that are not in the log"
+    );
+}
+
+/// A copy of the packet is worked on by another CPU at the same time: what a phase consists of is still no more than the phase.
+#[test]
+fn work_on_two_cpus_at_once_counts_once() {
+    let dir = Dir::new("phases-abreast");
+    let mut log = log(&dir, FUNCTIONS);
+    for n in 0..20u64 {
+        let t = SEC + n as i64 * 1_000_000;
+        log.call(soft(0, n + 1), "ip_rcv", t, t + 1_000);
+        log.call(soft(1, n + 1), "some_function", t + 200, t + 900);
+        log.call(soft(1, n + 1), "udp_rcv", t + 700, t + 1_600);
+    }
+    log.close();
+    let r = report(&open(&dir));
+    let mut phases = 0;
+    for f in r.passages.iter().flat_map(|p| &p.phases).filter(|f| f.phase.is_work()) {
+        let functions: i64 = f.functions.iter().map(|g| g.self_ns).sum();
+        assert_eq!(functions + f.unseen.0 + f.uncovered_ns, f.time.sum(), "{:?}", f.phase);
+        phases += 1;
+    }
+    assert!(phases > 0);
 }

@@ -8,7 +8,7 @@ mod world;
 use kpat_analysis::Error;
 use kpat_analysis::phases::Phase;
 use kpat_analysis::query::{PacketFilter, Store};
-use kpat_analysis::time::{FunctionTime, GroupBy, TimeQuestion, TimeReport, Verdict, closure, compare, time};
+use kpat_analysis::time::{FunctionTime, GroupBy, TimeQuestion, TimeReport, closure, time};
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;
 use kpat_store::tables::{CALL, CallRow};
@@ -27,7 +27,6 @@ const FUNCTIONS: &[&str] = &[
     "tcp_v4_rcv",
     "enqueue_to_backlog",
     "__netif_receive_skb_core",
-    "new_function",
     "skb:consume_skb",
 ];
 
@@ -293,60 +292,4 @@ fn the_probes_cost_comes_off_again() {
     let store = known::say(&dir, "x", &layer, dear);
     let cost = all(&store).run_cost.unwrap();
     assert_eq!((cost.ns, cost.mean_ns), ((RUN + RUN / 2) as f64, 5_000.0));
-}
-
-/// A log of 300 packets, `more` nanoseconds slower in ip_rcv.
-fn world(dir: &Dir, name: &str, seed: u64, more: i64, extra: bool) -> Store {
-    let mut log = log(dir, name);
-    let mut random = Random(seed);
-    for n in 0..300i64 {
-        let t = SEC + n * 1_000_000;
-        let at = soft(n as u64 + 1);
-        // Skewed, as such times are.
-        let mut draw = |least: i64| {
-            least + random.below(400) + if random.below(20) == 0 { random.below(20_000) } else { 0 }
-        };
-        let (forward, rcv) = (draw(2_000), draw(1_500) + more);
-        if extra {
-            log.call(at, "new_function", t + 10, t + 20);
-        } else if n < 5 {
-            log.call(at, "f0", t + 10, t + 20);
-        }
-        log.call(at, "ip_forward", t + 100, t + 100 + forward);
-        log.call(at, "ip_rcv", t, t + forward + rcv);
-    }
-    log.close();
-    open(dir, name)
-}
-
-#[test]
-fn a_known_difference_is_found_and_none_where_there_is_none() {
-    let dir = Dir::new("time-compare");
-    let (a, b) = (world(&dir, "a", 77, 0, false), world(&dir, "b", 78, 350, true));
-    let (ra, rb) = (all(&a), all(&b));
-    let probed = |name: &str| (a.knows_function(name), b.knows_function(name));
-    let c = compare(&ra, &rb, &probed);
-    let of = |name: &str| c.functions.iter().find(|f| f.name == name).unwrap();
-    let slower = of("ip_rcv");
-    let (diff, (low, high)) = slower.median_diff.unwrap();
-    // What is called besides lies in ip_rcv in one log and does not in the other: 10 ns at most.
-    assert!(low <= 350 && 340 <= high && (low..=high).contains(&diff), "{low} {diff} {high}");
-    assert_eq!(slower.verdict, Verdict::Slower);
-    let (_, (low, high)) = slower.mean_diff.unwrap();
-    assert!(low <= 350.0 && 340.0 <= high, "{low} {high}");
-    assert_eq!(of("ip_forward").verdict, Verdict::NotShown);
-    assert_eq!((of("new_function").verdict, of("f0").verdict), (Verdict::Appeared, Verdict::Vanished));
-    assert!(of("new_function").probed);
-    assert_eq!(c.functions[0].name, "ip_rcv", "most effect first");
-    assert_eq!(c.path.verdict, Verdict::Slower);
-    // The other way round it is the other way round; the same logs give the same answer.
-    let back = compare(&rb, &ra, &probed);
-    let back = back.functions.iter().find(|f| f.name == "ip_rcv").unwrap();
-    assert_eq!((back.verdict, back.median_diff.unwrap().0), (Verdict::Faster, -diff));
-    let again = compare(&all(&a), &all(&b), &probed);
-    assert_eq!(again.functions[0].median_diff, c.functions[0].median_diff);
-    // A log and itself.
-    let same = compare(&ra, &ra, &probed);
-    assert!(same.functions.iter().all(|f| matches!(f.verdict, Verdict::NotShown | Verdict::TooFew)));
-    assert_eq!(same.functions.iter().find(|f| f.name == "f0").unwrap().verdict, Verdict::TooFew);
 }

@@ -332,7 +332,7 @@ fn reader_and_decoder_survive_mutations() {
         frames::ethernet_corpus().into_iter().map(|data| (0, data.len() as u32, data)).collect();
     seeds.push(pcap(Order::Little, NANO, 1, &corpus));
     let mut ng = Ng::new(Order::Little);
-    for (i, (link_type, data)) in frames::other_corpus().iter().enumerate() {
+    for (i, (link_type, data)) in frames::other_corpus(Order::Little).iter().enumerate() {
         ng.interface(*link_type, 0, &[(9, &[0x94])]);
         ng.frame(i as u32, 5, data.len() as u32, data, &[]);
     }

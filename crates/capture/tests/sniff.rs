@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use generate::frames;
-use kpat_capture::sniff::{SniffStats, Sniffer};
+use kpat_capture::sniff::{SniffStats, Sniffer, Want};
 use kpat_capture::{Direction, Error, Reader};
 use netns::Cable;
 
@@ -42,11 +42,15 @@ impl Drop for Out {
     }
 }
 
+fn bytes(snaplen: u32) -> Want {
+    Want { snaplen, ..Want::default() }
+}
+
 #[test]
 fn every_frame_is_seen_as_it_was_sent() {
     let cable = Cable::bare();
     let out = Out::new("all");
-    let sniffer = Sniffer::start("vb", Some(&cable.b), &out.0, 0).unwrap();
+    let mut sniffer = Sniffer::start("vb", Some(&cable.b), &out.0, &bytes(0)).unwrap();
     let sent: Vec<Vec<u8>> = frames::ethernet_corpus().into_iter().cycle().take(1000).collect();
     let sent = cable.send(&sent);
     let stats = sniffer.stop().unwrap();
@@ -79,7 +83,7 @@ fn every_frame_is_seen_as_it_was_sent() {
 fn frames_going_out_and_snapped() {
     let cable = Cable::bare();
     let out = Out::new("snap");
-    let sniffer = Sniffer::start("va", Some(&cable.a), &out.0, 40).unwrap();
+    let mut sniffer = Sniffer::start("va", Some(&cable.a), &out.0, &bytes(40)).unwrap();
     let sent = cable.send(&frames::ethernet_corpus());
     sniffer.stop().unwrap();
     let went: Vec<_> = out.frames().into_iter().filter(|f| f.2 == Some(Direction::Out)).collect();
@@ -94,7 +98,7 @@ fn frames_going_out_and_snapped() {
 fn a_steady_trickle_is_in_the_file_soon() {
     let cable = Cable::bare();
     let out = Out::new("trickle");
-    let sniffer = Sniffer::start("va", Some(&cable.a), &out.0, 0).unwrap();
+    let mut sniffer = Sniffer::start("va", Some(&cable.a), &out.0, &bytes(0)).unwrap();
     let one = frames::ethernet_corpus().into_iter().take(1).collect::<Vec<_>>();
     let mut in_file = Vec::new();
     for _ in 0..60 {
@@ -111,7 +115,7 @@ fn all_interfaces_of_a_namespace() {
     let cable = Cable::bare();
     for (ns, direction) in [(&cable.b, Direction::In), (&cable.a, Direction::Out)] {
         let out = Out::new("any");
-        let sniffer = Sniffer::start(kpat_capture::sniff::ANY, Some(ns), &out.0, 0).unwrap();
+        let mut sniffer = Sniffer::start(kpat_capture::sniff::ANY, Some(ns), &out.0, &bytes(0)).unwrap();
         let sent = cable.send(&frames::ethernet_corpus());
         sniffer.stop().unwrap();
         let seen: Vec<_> = out.frames().into_iter().filter(|f| f.2 == Some(direction)).collect();
@@ -139,10 +143,12 @@ fn refusals_name_the_remedy_and_leave_no_file() {
         ("a-name-that-is-too-long", None, "plain name"),
     ] {
         let out = Out::new("refused");
-        let Err(e @ Error::Sniff { .. }) = Sniffer::start(dev, ns, &out.0, 0) else { panic!("{dev} {ns:?}") };
+        let Err(e @ Error::Sniff { .. }) = Sniffer::start(dev, ns, &out.0, &bytes(0)) else {
+            panic!("{dev} {ns:?}")
+        };
         assert!(e.to_string().contains(text), "{e}");
         assert!(!out.0.exists());
     }
     let nowhere = std::path::Path::new("/nonexistent/x.pcapng");
-    assert!(matches!(Sniffer::start("va", Some(&cable.a), nowhere, 0), Err(Error::Open { .. })));
+    assert!(matches!(Sniffer::start("va", Some(&cable.a), nowhere, &bytes(0)), Err(Error::Open { .. })));
 }

@@ -98,7 +98,7 @@ fn other_link_types() {
     let dir = Dir::new("links");
     for order in ORDERS {
         let mut ng = Ng::new(order);
-        let corpus = frames::other_corpus();
+        let corpus = frames::other_corpus(order);
         for (link_type, _) in &corpus {
             ng.interface(*link_type, 0, &[(9, &[9])]);
         }

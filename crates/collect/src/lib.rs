@@ -14,7 +14,6 @@
 
 mod digest;
 mod error;
-mod http;
 pub mod list;
 mod notice;
 pub mod receive;

@@ -5,32 +5,30 @@
 //! | `HEAD /v1/NAME` | 200: it is here; 404 with `x-kpat-have: N`: the first N bytes are |
 //! | `PUT /v1/NAME`, `x-kpat-offset: N`, the bytes from N on | 201: now it is here; 409 with `x-kpat-have`: go on from there |
 //!
-//! Both name the whole file's `x-kpat-size` and `x-kpat-sha256`. 401: no such secret; 400: no such name; 422: the bytes are
-//! not those of the checksum; 507: no room. There is nothing else: no reading, no listing, no replacing, no removing.
+//! Both name the whole file's `x-kpat-size` and `x-kpat-sha256`, and a number of their own, `x-kpat-request`. An answer that says
+//! what is here repeats all of them, with the name as `x-kpat-name`: a sender removes a file by no other word, since whatever lies
+//! between the two may confuse connections. 401: no such secret; 400: no such name; 422: the bytes are not those of the
+//! checksum; 507: no room. There is nothing else: no reading, no listing, no replacing, no removing.
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::http::{First, Head, Wire};
 use crate::shelf::{Have, Item, Shelf, Unadded, is_file_name};
 use crate::token;
+use kpat_http::{Connection, Deadline, Pool, Refusal, Request, Seat, Unreadable, Untimed, Wire};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Longest body that is read only to be able to answer.
 const SKIP: u64 = 1 << 20;
-/// A connection on which nothing moves for so long is closed.
-const IDLE: Duration = Duration::from_secs(60);
 /// Connections at a time.
 const MOST: usize = 64;
 /// Longest file.
 const MOST_BYTES: u64 = 1 << 36;
 
 /// How a connection's device is known.
-pub enum Who<'a> {
+enum Who<'a> {
     /// ssh has seen to it.
     Known(&'a str),
     /// By the secret that each request shows.
@@ -46,50 +44,82 @@ pub enum Event {
 struct Answer {
     status: &'static str,
     have: Option<u64>,
+    /// The file that the answer is about.
+    of: Option<Item>,
     /// The body was not read; what follows on the connection cannot be understood.
     close: bool,
 }
 
 fn answer(status: &'static str) -> Answer {
-    Answer { status, have: None, close: false }
+    Answer { status, have: None, of: None, close: false }
 }
 
-/// Answers the requests of one connection until it ends.
-pub fn serve<R: Read, W: Write>(
+/// Answers the requests of one connection through a program, `ssh`, until it ends.
+pub fn serve(
     root: &Path,
-    who: &Who<'_>,
+    device: &str,
     limit: Option<u64>,
-    from: R,
-    to: W,
+    from: impl Read,
+    to: impl Write,
     tell: &mut dyn FnMut(Event),
 ) -> io::Result<()> {
-    let mut wire = Wire::new(from, to);
-    while let Some(head) = wire.head(true)? {
-        let a = one(root, who, limit, &mut wire, &head, tell);
-        let have = a.have.map(|n| n.to_string());
-        let mut headers = vec![("content-length", "0")];
-        headers.extend(have.as_deref().map(|n| ("x-kpat-have", n)));
-        if a.close {
-            headers.push(("connection", "close"));
-        }
-        wire.say(&format!("HTTP/1.1 {}", a.status), &headers)?;
-        if a.close {
-            break;
-        }
-    }
-    Ok(())
+    let mut wire = Wire::new(Untimed(from), to);
+    requests(root, &Who::Known(device), limit, &mut wire, None, tell)
 }
 
-fn one<R: Read, W: Write>(
+fn requests<R: Read + Deadline, W: Write>(
     root: &Path,
     who: &Who<'_>,
     limit: Option<u64>,
     wire: &mut Wire<R, W>,
-    head: &Head,
+    seat: Option<&Seat>,
+    tell: &mut dyn FnMut(Event),
+) -> io::Result<()> {
+    loop {
+        let head = match wire.request() {
+            Ok(head) => head,
+            Err(Unreadable::Over) => return Ok(()),
+            Err(Unreadable::Refused(Refusal(status, why))) => {
+                tell(Event::Refused { from: "?".into(), why: why.into() });
+                return wire.send(&format!("HTTP/1.1 {status} {why}"), &LAST);
+            }
+        };
+        let a = one(root, who, limit, wire, &head, seat, tell);
+        let (have, size) = (a.have.map(|n| n.to_string()), a.of.as_ref().map(|i| i.bytes.to_string()));
+        let mut headers = vec![("content-length", "0")];
+        if let (Some(item), Some(size)) = (&a.of, &size) {
+            headers.extend([("x-kpat-name", item.name.as_str()), ("x-kpat-size", size)]);
+            headers.push(("x-kpat-sha256", item.digest.text()));
+            headers.extend(head.header("x-kpat-request").map(|r| ("x-kpat-request", r)));
+        }
+        headers.extend(have.as_deref().map(|n| ("x-kpat-have", n)));
+        let close = a.close || !head.stays;
+        if close {
+            headers.push(("connection", "close"));
+        }
+        wire.send(&format!("HTTP/1.1 {}", a.status), &headers)?;
+        if close {
+            return Ok(());
+        }
+        if let Some(seat) = seat {
+            seat.waits();
+        }
+    }
+}
+
+/// Headers of an answer after which nothing is.
+const LAST: [(&str, &str); 2] = [("content-length", "0"), ("connection", "close")];
+
+fn one<R: Read + Deadline, W: Write>(
+    root: &Path,
+    who: &Who<'_>,
+    limit: Option<u64>,
+    wire: &mut Wire<R, W>,
+    head: &Request,
+    seat: Option<&Seat>,
     tell: &mut dyn FnMut(Event),
 ) -> Answer {
-    let First::Request { method, path } = &head.first else { return answer("400 Bad Request") };
-    let len = head.number("content-length").unwrap_or(0);
+    let (method, path) = (head.method.as_str(), head.target.as_str());
     let mut refuse = |status: &'static str, device: &str, why: String| {
         tell(Event::Refused { from: device.to_owned(), why });
         answer(status)
@@ -97,39 +127,55 @@ fn one<R: Read, W: Write>(
     let refused = match admit(root, who, head) {
         Err(e) => refuse("500 Internal Server Error", "?", e.to_string()),
         Ok(None) => refuse("401 Unauthorized", "?", "unknown token".into()),
-        Ok(Some(device)) => match item(path, head) {
-            None => refuse("400 Bad Request", &device, format!("{method} {path}")),
-            Some(item) => match method.as_str() {
-                "HEAD" => return have(root, &device, limit, &item),
-                "PUT" => match head.number("x-kpat-offset") {
-                    Some(offset) if offset <= item.bytes && item.bytes - offset == len => {
-                        return put(root, &device, limit, &item, offset, wire, tell);
+        Ok(Some(device)) => {
+            if let Some(seat) = seat {
+                seat.works();
+            }
+            match item(path, head) {
+                None => refuse("400 Bad Request", &device, format!("{method} {path}")),
+                Some(item) => match method {
+                    "HEAD" if head.body_bytes > 0 => {
+                        refuse("400 Bad Request", &device, format!("{}: a question with a body", item.name))
                     }
-                    _ => refuse("400 Bad Request", &device, format!("{}: odd offset or length", item.name)),
+                    "HEAD" => return Answer { of: Some(item.clone()), ..have(root, &device, limit, &item) },
+                    "PUT" => match number(head, "x-kpat-offset") {
+                        Some(offset) if offset <= item.bytes && item.bytes - offset == head.body_bytes => {
+                            let done = put(root, &device, limit, &item, offset, wire, tell);
+                            return Answer { of: Some(item), ..done };
+                        }
+                        _ => {
+                            refuse("400 Bad Request", &device, format!("{}: odd offset or length", item.name))
+                        }
+                    },
+                    _ => refuse("405 Method Not Allowed", &device, format!("{method} {path}")),
                 },
-                _ => refuse("405 Method Not Allowed", &device, format!("{method} {path}")),
-            },
-        },
+            }
+        }
     };
-    // Without its body having been read, the answer would be lost on the way.
-    let close = head.has("transfer-encoding") || !wire.body(len).skip(SKIP);
-    Answer { close, ..refused }
+    // Without its body having been read, the answer would be lost on the way. What came with it is not believed further.
+    wire.body(head.body_bytes).skip(SKIP);
+    Answer { close: true, ..refused }
 }
 
-fn admit(root: &Path, who: &Who<'_>, head: &Head) -> Result<Option<String>> {
+/// A header of digits alone.
+fn number(head: &Request, name: &str) -> Option<u64> {
+    head.header(name).filter(|t| t.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+}
+
+fn admit(root: &Path, who: &Who<'_>, head: &Request) -> Result<Option<String>> {
     match who {
         Who::Known(device) => Ok(Some((*device).to_owned())),
-        Who::Token => match head.get("authorization").and_then(|a| a.strip_prefix("Bearer ")) {
+        Who::Token => match head.header("authorization").and_then(|a| a.strip_prefix("Bearer ")) {
             Some(token) => token::device(root, token.trim()),
             None => Ok(None),
         },
     }
 }
 
-fn item(path: &str, head: &Head) -> Option<Item> {
+fn item(path: &str, head: &Request) -> Option<Item> {
     let name = path.strip_prefix("/v1/").filter(|n| is_file_name(n))?.to_owned();
-    let bytes = head.number("x-kpat-size").filter(|n| *n <= MOST_BYTES)?;
-    Some(Item { name, bytes, digest: Digest::parse(head.get("x-kpat-sha256")?)? })
+    let bytes = number(head, "x-kpat-size").filter(|n| (1..=MOST_BYTES).contains(n))?;
+    Some(Item { name, bytes, digest: Digest::parse(head.header("x-kpat-sha256")?)? })
 }
 
 fn have(root: &Path, device: &str, limit: Option<u64>, item: &Item) -> Answer {
@@ -140,7 +186,7 @@ fn have(root: &Path, device: &str, limit: Option<u64>, item: &Item) -> Answer {
     }
 }
 
-fn put<R: Read, W: Write>(
+fn put<R: Read + Deadline, W: Write>(
     root: &Path,
     device: &str,
     limit: Option<u64>,
@@ -199,38 +245,24 @@ impl Service {
     }
 
     /// Until the process ends: a thread for each connection.
-    pub fn run(self, tell: Arc<dyn Fn(Event) + Send + Sync>) {
-        let open = Arc::new(AtomicUsize::new(0));
-        for stream in self.listener.incoming() {
-            let Ok(stream) = stream else {
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
-            };
-            if open.fetch_add(1, Ordering::Relaxed) >= MOST {
-                open.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (root, limit, tell, count) = (self.root.clone(), self.limit, tell.clone(), open.clone());
-            let work = move || {
-                // A connection that breaks is the sender's affair: it comes again.
-                let _ = connection(&root, limit, &stream, &mut |e| tell(e));
-                count.fetch_sub(1, Ordering::Relaxed);
-            };
-            if std::thread::Builder::new().spawn(work).is_err() {
-                open.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+    pub fn run(self, tell: Arc<dyn Fn(Event) + Send + Sync>) -> ! {
+        let Service { listener, root, limit } = self;
+        kpat_http::accept(&listener, &Pool::new(MOST), "device", move |stream, seat| {
+            // A connection that breaks is the sender's affair: it comes again.
+            let _ = connection(&root, limit, stream, seat, &mut |e| tell(e));
+        })
     }
 }
 
 fn connection(
     root: &Path,
     limit: Option<u64>,
-    stream: &TcpStream,
+    stream: TcpStream,
+    seat: &Seat,
     tell: &mut dyn FnMut(Event),
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(IDLE))?;
-    stream.set_write_timeout(Some(IDLE))?;
-    stream.set_nodelay(true)?;
-    serve(root, &Who::Token, limit, stream, stream, tell)
+    let mut connection = Connection::new(stream)?;
+    let done = requests(root, &Who::Token, limit, connection.wire(), Some(seat), tell);
+    connection.close();
+    done
 }

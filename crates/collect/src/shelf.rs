@@ -6,11 +6,14 @@ use crate::digest::{Digest, of_file};
 use crate::error::{Error, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest name of a device or file.
 const MOST_NAME: usize = 128;
+/// What a file takes on the disk: whole blocks, its checksum's file and its names.
+const BLOCK_BYTES: u64 = 4096;
 /// What broke off and was not taken up again is removed after this.
 const STALE: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -77,11 +80,10 @@ impl Shelf {
         }
         let dir = root.join(device);
         for dir in [dir.join(".incoming"), dir.join(".sums")] {
-            fs::create_dir_all(&dir).map_err(Error::io(&dir, "make"))?;
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+            made.map_err(Error::io(&dir, "make"))?;
         }
-        let shelf = Shelf { dir, limit };
-        shelf.sweep();
-        Ok(shelf)
+        Ok(Shelf { dir, limit })
     }
 
     fn sweep(&self) {
@@ -93,8 +95,9 @@ impl Shelf {
         }
     }
 
+    /// The part that came of a file. Its whole length is in the name, which thereby reserves the room.
     fn incoming(&self, item: &Item) -> PathBuf {
-        self.dir.join(".incoming").join(item.digest.text())
+        self.dir.join(".incoming").join(format!("{}.{}", item.digest.text(), item.bytes))
     }
 
     /// A file of that name and other content keeps it; this one's has a part of its checksum in it.
@@ -124,12 +127,35 @@ impl Shelf {
         Ok(Have::Part(part.min(item.bytes)))
     }
 
-    fn held(&self) -> u64 {
-        let bytes = |dir: PathBuf| -> u64 {
-            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-            entries.filter_map(|e| e.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
+    /// What the device's files take, those that are under way with all that they will be.
+    fn held_bytes(&self) -> u64 {
+        let files = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+        let own = |e: &fs::DirEntry| e.file_name().to_str().is_some_and(is_file_name);
+        let whole = files(self.dir.clone()).filter(own).filter_map(|e| e.metadata().ok()).map(|m| m.len());
+        let coming = files(self.dir.join(".incoming"))
+            .filter_map(|e| e.file_name().to_str()?.rsplit_once('.')?.1.parse().ok());
+        whole.chain(coming).map(on_disk).fold(0, u64::saturating_add)
+    }
+
+    /// The part's file, its room within the device's limit reserved before the first byte comes. Requests at the same time, of
+    /// this process or another, take turns.
+    fn reserve(&self, item: &Item) -> std::result::Result<(PathBuf, File), Unadded> {
+        let path = self.incoming(item);
+        let open = |path: &Path, create: bool| {
+            OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(path)
         };
-        bytes(self.dir.clone()) + bytes(self.dir.join(".incoming"))
+        let turn = self.dir.join(".turn");
+        let lock = open(&turn, true).map_err(|e| full_or(e, &turn, "make"))?;
+        lock.lock().map_err(|e| full_or(e, &turn, "lock"))?;
+        if let Ok(part) = open(&path, false) {
+            return Ok((path, part));
+        }
+        self.sweep();
+        if self.limit.is_some_and(|l| self.held_bytes().saturating_add(on_disk(item.bytes)) > l) {
+            return Err(Unadded::Full);
+        }
+        let part = open(&path, true).map_err(|e| full_or(e, &path, "make"))?;
+        Ok((path, part))
     }
 
     /// Takes the bytes from `offset` to the end of the file. Adding what is there already is no error and changes
@@ -138,23 +164,19 @@ impl Shelf {
         if !is_file_name(&item.name) {
             return Err(Error::Name(item.name.clone(), "a log").into());
         }
-        let part = self.incoming(item);
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&part)
-            .map_err(|e| full_or(e, &part, "make"))?;
         let have = self.have(item)?;
-        if have != Have::Part(offset) || file.try_lock().is_err() {
-            if have == Have::Whole {
-                let _ = fs::remove_file(&part);
-            }
+        if have != Have::Part(offset) {
             return Err(Unadded::Busy(have));
         }
-        if self.limit.is_some_and(|l| self.held().saturating_add(item.bytes - offset) > l) {
-            return Err(Unadded::Full);
+        let (part, mut file) = self.reserve(item)?;
+        // Another may have sent more of it, or all, since it was looked at.
+        let locked = file.try_lock().is_ok();
+        let now = self.have(item)?;
+        if !locked || now != have {
+            if locked && now == Have::Whole {
+                let _ = fs::remove_file(&part);
+            }
+            return Err(Unadded::Busy(now));
         }
         file.seek(SeekFrom::Start(offset)).map_err(Error::io(&part, "read"))?;
         let mut left = item.bytes - offset;
@@ -184,7 +206,7 @@ impl Shelf {
             if place.exists() {
                 continue;
             }
-            fs::write(&sum, item.digest.text()).map_err(|e| full_or(e, &sum, "write"))?;
+            write_sum(&sum, &item.digest).map_err(|e| full_or(e, &sum, "write"))?;
             match kpat_klog::finish(file, part, &place) {
                 Ok(()) => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
@@ -193,6 +215,16 @@ impl Shelf {
         }
         Err(Unadded::Busy(self.have(item)?))
     }
+}
+
+fn write_sum(path: &Path, digest: &Digest) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(digest.text().as_bytes())
+}
+
+/// Least room that a file of this length takes.
+fn on_disk(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES).saturating_add(2).saturating_mul(BLOCK_BYTES)
 }
 
 fn full_or(e: io::Error, path: &Path, doing: &'static str) -> Unadded {

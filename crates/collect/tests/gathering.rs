@@ -130,6 +130,11 @@ fn put(name: &str, token: &str, body: &[u8], offset: usize, whole: &[u8]) -> Str
     )
 }
 
+/// Where the part of a file lies that came before its connection broke.
+fn incoming(dir: &Dir, whole: &[u8]) -> PathBuf {
+    dir.shelf().join("dev/.incoming").join(format!("{}.{}", of_bytes(whole).text(), whole.len()))
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = entries.filter(|n| !n.starts_with('.')).collect();
@@ -191,7 +196,7 @@ fn a_transfer_that_broke_goes_on_where_it_broke() {
     assert_eq!(shelf.have(&item).unwrap(), Have::Part(200_000));
     assert_eq!(names(&dir.shelf().join("dev")), [] as [&str; 0]);
     // From where it broke on the part is marked, so that sending it all would give other bytes.
-    let part = dir.shelf().join("dev/.incoming").join(item.digest.text());
+    let part = incoming(&dir, &whole);
     let before = fs::metadata(&part).unwrap().len();
     fs::write(dir.spool().join("big.kbl"), &whole).unwrap();
     let done = go(&dir.spool(), None, &format!("http://{at}"), &token).unwrap();
@@ -199,7 +204,7 @@ fn a_transfer_that_broke_goes_on_where_it_broke() {
     assert!(fs::read(dir.shelf().join("dev/big.kbl")).unwrap() == whole);
     assert!(!part.exists());
     // A part that went bad is thrown away, not kept under the name.
-    fs::write(dir.shelf().join("dev/.incoming").join(of_bytes(b"good content").text()), "bad!").unwrap();
+    fs::write(incoming(&dir, b"good content"), "bad!").unwrap();
     fs::write(dir.spool().join("bad.kbl"), "good content").unwrap();
     let done = go(&dir.spool(), None, &format!("http://{at}"), &token).unwrap();
     assert_eq!(done.refused, ["bad.kbl"]);
@@ -272,7 +277,8 @@ fn a_device_adds_its_own_files_and_does_nothing_else() {
     assert!(ask(&at, &put("b.kbl", &mine, b"", 99, b"12345"), b"").starts_with("HTTP/1.1 400"));
     let wrong = put("b.kbl", &mine, b"12345", 0, b"12345");
     assert!(ask(&at, &wrong, b"1234X").starts_with("HTTP/1.1 422"));
-    assert!(ask(&at, &"x: y\r\n".repeat(9000), b"").is_empty());
+    assert!(ask(&at, &"x: y\r\n".repeat(9000), b"").starts_with("HTTP/1.1 400"));
+    assert!(ask(&at, &put("b.kbl", &mine, b"", 0, b""), b"").starts_with("HTTP/1.1 400"), "an empty file");
     let chunked = format!("PUT /v1/b.kbl HTTP/1.1\r\n{headers}transfer-encoding: chunked\r\n\r\n");
     assert!(ask(&at, &chunked, b"8\r\nprecious\r\n0\r\n\r\n").starts_with("HTTP/1.1 400"));
     for token in ["", &mine[..40], "x"] {
@@ -280,7 +286,7 @@ fn a_device_adds_its_own_files_and_does_nothing_else() {
     }
     let two = put("b.kbl", &mine, b"1", 0, b"1")
         .replace("x-kpat-offset", &format!("authorization: Bearer {other}\r\nx-kpat-offset"));
-    assert!(ask(&at, &two, b"1").starts_with("HTTP/1.1 401"));
+    assert!(ask(&at, &two, b"1").starts_with("HTTP/1.1 400"));
     // What others have is not even acknowledged.
     let head = format!("HEAD /v1/a.kbl HTTP/1.1\r\n{}\r\n", headers.replace(&mine, &other));
     assert!(ask(&at, &head, b"").starts_with("HTTP/1.1 404"));
@@ -293,21 +299,119 @@ fn a_device_adds_its_own_files_and_does_nothing_else() {
     assert!(ask(&at, &put("c.kbl", &other, b"1", 0, b"1"), b"1").starts_with("HTTP/1.1 201"));
 }
 
+/// The body of a refused request is never the next request: a proxy that reuses connections would give its answer to another.
+#[test]
+fn no_request_hides_in_another() {
+    let dir = Dir::new("hidden");
+    let at = receiver(&dir.shelf(), None);
+    let token = token::add(&dir.shelf(), "dev").unwrap();
+    let body = b"hidden";
+    let hidden = [put("hidden.kbl", &token, body, 0, body).as_bytes(), body].concat();
+    let sum = of_bytes(b"x");
+    let known =
+        format!("authorization: Bearer {token}\r\nx-kpat-size: 1\r\nx-kpat-sha256: {}\r\n", sum.text());
+    let len = hidden.len();
+    for (method, fields) in [
+        ("HEAD", format!("{known}content-length: {len}\r\n")),
+        ("HEAD", format!("content-length: {len}\r\n")),
+        ("GET", format!("{known}content-length: {len}\r\n")),
+        ("PUT", format!("content-length: 0\r\ncontent-length: {len}\r\n")),
+        ("PUT", format!("{known}content-length: {len}\r\ncontent-length: {len}\r\n")),
+        ("PUT", format!("{known}x-kpat-offset: 1\r\ntransfer-encoding: chunked\r\n")),
+        ("PUT", format!("{known}x-kpat-offset: 1\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n")),
+        ("PUT", format!("{known}x-kpat-offset: 1\r\ncontent-length: +0\r\n")),
+        ("PUT", format!("{known}x-kpat-offset: 1\ncontent-length: 0\r\n")),
+    ] {
+        let answer = ask(&at, &format!("{method} /v1/a.kbl HTTP/1.1\r\n{fields}\r\n"), &hidden);
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{method} {fields}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 4") && answer.contains("connection: close"),
+            "{method} {fields}: {answer}"
+        );
+        assert!(!dir.shelf().join("dev/hidden.kbl").exists(), "{method} {fields}");
+    }
+}
+
+/// Whatever stands between may confuse connections: an answer that is not of this very request removes nothing.
+#[test]
+fn an_answer_for_another_removes_nothing() {
+    let dir = Dir::new("confused");
+    log(&dir.spool(), "r", 1, 0, Some(ROTATED));
+    let whole = fs::read(dir.spool().join("r-0001.kbl")).unwrap();
+    let sum = of_bytes(&whole).text().to_owned();
+    let named =
+        format!("x-kpat-name: r-0001.kbl\r\nx-kpat-size: {}\r\nx-kpat-sha256: {sum}\r\n", whole.len());
+    let stale = format!("{named}x-kpat-request: 00000000000000000000000000000000\r\n");
+    for fields in ["", &named, &stale] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        let fields = fields.to_owned();
+        let proxy = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{fields}\r\n").unwrap();
+        });
+        assert!(matches!(go(&dir.spool(), None, &target, "t"), Err(Error::Away(_))));
+        proxy.join().unwrap();
+        assert_eq!(names(&dir.spool()), ["r-0001.kbl"]);
+    }
+}
+
 #[test]
 fn a_device_has_its_share_and_no_more() {
     let dir = Dir::new("share");
-    let at = receiver(&dir.shelf(), Some(1000));
+    let at = receiver(&dir.shelf(), Some(30 << 10));
     let token = token::add(&dir.shelf(), "dev").unwrap();
     let send = |name: &str, n: usize| {
         let body = vec![name.as_bytes()[0]; n];
         ask(&at, &put(name, &token, &body, 0, &body), &body)[..12].to_owned()
     };
+    // A file takes whole blocks, and two more.
     assert_eq!(send("a.kbl", 600), "HTTP/1.1 201");
-    assert_eq!(send("b.kbl", 600), "HTTP/1.1 507");
-    assert_eq!(send("c.kbl", 300), "HTTP/1.1 201");
+    assert_eq!(send("b.kbl", 20_000), "HTTP/1.1 507");
+    assert_eq!(send("c.kbl", 1), "HTTP/1.1 201");
     fs::write(dir.spool().join("d.kbl"), [1; 600]).unwrap();
     assert!(matches!(go(&dir.spool(), None, &format!("http://{at}"), &token), Err(Error::Away(_))));
     assert!(dir.spool().join("d.kbl").exists());
+}
+
+#[test]
+fn a_share_holds_for_many_at_once() {
+    let dir = Dir::new("at-once");
+    let at = receiver(&dir.shelf(), Some(1 << 20));
+    let token = token::add(&dir.shelf(), "dev").unwrap();
+    let statuses: Vec<String> = std::thread::scope(|s| {
+        let one = |i: u8| {
+            let (at, token) = (&at, &token);
+            s.spawn(move || {
+                let body = vec![i; 300 << 10];
+                ask(at, &put(&format!("f{i}.kbl"), token, &body, 0, &body), &body)[..12].to_owned()
+            })
+        };
+        let all: Vec<_> = (0..20).map(one).collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    let count = |status: &str| statuses.iter().filter(|s| s.ends_with(status)).count();
+    assert_eq!((count("201"), count("507")), (3, 17), "{statuses:?}");
+}
+
+/// Connections that show no token and never finish a head.
+#[test]
+fn slow_strangers_keep_no_device_out() {
+    let dir = Dir::new("slow");
+    let at = receiver(&dir.shelf(), None);
+    let token = token::add(&dir.shelf(), "dev").unwrap();
+    let half = |_| {
+        let mut stream = TcpStream::connect(&at).unwrap();
+        stream.write_all(b"PUT /v1/a.kbl HTTP/1.1\r\nx: ").unwrap();
+        stream
+    };
+    let slow: Vec<TcpStream> = (0..200).map(half).collect();
+    for n in 1..4 {
+        log(&dir.spool(), "r", n, 0, Some(ROTATED));
+        assert_eq!(go(&dir.spool(), None, &format!("http://{at}"), &token).unwrap().sent, 1);
+    }
+    drop(slow);
 }
 
 #[test]

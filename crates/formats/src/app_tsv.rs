@@ -14,10 +14,10 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 /// The columns, in order, and what they mean. Empty means: not known, or does not apply.
-pub const COLUMNS: [(&str, &str); 37] = [
+pub const COLUMNS: [(&str, &str); 46] = [
     ("at_ns", "when, boot clock of the device under test, ns"),
     ("socket", "number of the socket, as `ss -e` shows it, in decimal"),
-    ("event", "name of a crossing; or socket, tcp-state, gap"),
+    ("event", "name of a crossing; or socket, tcp-state, headers (of a datagram), gap"),
     ("size_bytes", "application data; negative: the error number of the call"),
     ("process", "name of the thread"),
     ("pid", "thread"),
@@ -52,7 +52,18 @@ pub const COLUMNS: [(&str, &str); 37] = [
     ("pacing_bytes_s", "pacing rate"),
     ("app_limited", "1: the application had nothing to send while the window was open"),
     ("pacing", "who paces: 0 nobody, 1 TCP by its own timer, 2 the fq qdisc"),
+    ("crossing", "tcp-state, headers: the crossing that it goes with"),
+    ("ip_version", "tcp-state, headers: of the packet at hand, as the next ones"),
+    ("ip_protocol", "6 TCP, 17 UDP"),
+    ("tos", "differentiated services and ECN"),
+    ("ttl", "time to live or hop limit"),
+    ("ip_id", "IPv4: identification"),
+    ("ip_fragment", "IPv4: flags and fragment offset"),
+    ("tcp_flags", "FIN = 1"),
+    ("asked_bytes", "to-transport: what the call gave; size_bytes of it was taken"),
 ];
+
+const TCP: i32 = 6;
 
 /// Columns before those of TCP's state.
 const BEFORE_STATE: usize = 16;
@@ -99,7 +110,7 @@ pub fn write(store: &Store, only: &[i64], out: &mut dyn Write) -> Result<Counts>
             }
             Moment::State(s) => {
                 counts.states += 1;
-                state(s, out)
+                state(s, sockets.get(&s.socket_id), out)
             }
             Moment::Gap(g) => {
                 counts.gaps += 1;
@@ -159,7 +170,7 @@ fn crossing(store: &Store, e: &AppEventRow, no_state: &str, out: &mut dyn Write)
     let comm = e.pid.and_then(|p| store.process(p, e.at_ns)).map_or("", |p| p.comm.as_str());
     writeln!(
         out,
-        "\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t\t\t\t\t{no_state}",
+        "\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t\t\t\t\t{}{}",
         e.size_bytes,
         clean(comm),
         opt(e.pid.map(i64::from)),
@@ -168,13 +179,18 @@ fn crossing(store: &Store, e: &AppEventRow, no_state: &str, out: &mut dyn Write)
         opt(e.tag),
         context(e.ctx),
         e.cpu,
+        no_state,
+        opt(e.asked_bytes),
     )?;
     Ok(())
 }
 
-fn state(s: &TcpStateRow, out: &mut dyn Write) -> Result<()> {
-    write!(out, "{}\t{}\ttcp-state{}", s.at_ns, s.socket_id, "\t".repeat(BEFORE_STATE - 3))?;
-    let columns = [
+fn state(s: &TcpStateRow, of: Option<&SocketRow>, out: &mut dyn Write) -> Result<()> {
+    // One without a state is a datagram's network header.
+    let tcp = s.state != 0 || of.is_none_or(|o| o.proto == TCP);
+    let event = if tcp { "tcp-state" } else { "headers" };
+    write!(out, "{}\t{}\t{event}{}", s.at_ns, s.socket_id, "\t".repeat(BEFORE_STATE - 3))?;
+    let state = [
         Some(i64::from(s.state)),
         Some(i64::from(s.ca_state)),
         Some(s.snd_cwnd),
@@ -197,10 +213,26 @@ fn state(s: &TcpStateRow, out: &mut dyn Write) -> Result<()> {
         Some(i64::from(s.app_limited)),
         s.pacing.map(i64::from),
     ];
-    debug_assert_eq!(columns.len(), COLUMNS.len() - BEFORE_STATE);
-    for value in columns {
+    let proto = of.map(|o| i64::from(o.proto)).filter(|_| s.ip_version.is_some());
+    let headers = [
+        Some(i64::from(s.crossing)),
+        s.ip_version.map(i64::from),
+        proto,
+        s.tos.map(i64::from),
+        s.ttl.map(i64::from),
+        s.ip_id.map(i64::from),
+        s.ip_fragment.map(i64::from),
+        s.tcp_flags.map(i64::from),
+    ];
+    debug_assert_eq!(state.len() + headers.len() + 1, COLUMNS.len() - BEFORE_STATE);
+    for value in state.into_iter().map(|v| v.filter(|_| tcp)) {
         write!(out, "\t{}", opt(value))?;
     }
-    writeln!(out)?;
+    let name = |c: i64| u8::try_from(c).ok().and_then(Crossing::from_u8).map_or("", Crossing::name);
+    write!(out, "\t{}", headers[0].map_or("", name))?;
+    for value in &headers[1..] {
+        write!(out, "\t{}", opt(*value))?;
+    }
+    writeln!(out, "\t")?;
     Ok(())
 }

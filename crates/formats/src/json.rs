@@ -98,12 +98,13 @@ struct EventLine<'a> {
     at_boot_ns: i64,
     packet_id: Option<i64>,
     place: &'a str,
-    cpu: i32,
+    cpu: Option<i32>,
     context: &'static str,
-    pid: i32,
+    pid: Option<i32>,
     a: i64,
     b: i64,
     text: &'a str,
+    after_boot_ns: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -203,6 +204,7 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
                     a: e.event.a,
                     b: e.event.b,
                     text: &e.event.text,
+                    after_boot_ns: e.event.after_ns,
                 },
             )?;
         }

@@ -255,6 +255,7 @@ impl AppEncoder {
             count: self.count,
             first: BootNs(self.first),
             last: BootNs(self.last),
+            losses: Vec::new(),
             bytes,
         };
         self.state = State::new();

@@ -203,7 +203,8 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
             let (func, len_bytes) = (FuncId(s.func), s.len_bytes);
             let (packet, skb_tag) = c.packet(s, mode_a)?;
             let (pid, ctx) = c.task(s, mode_b)?;
-            Record::Point(Point { func, ctx, skb_tag, pid, packet, at, len_bytes })
+            let ends = fields & point_field::ENDS != 0;
+            Record::Point(Point { func, ctx, skb_tag, pid, packet, at, len_bytes, ends })
         }
         tag::MEMBER => {
             if mode_a != 0 {

@@ -20,6 +20,7 @@ pub struct Encoder {
     first: i64,
     last: i64,
     packet_base: Option<u64>,
+    losses: Vec<Loss>,
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
@@ -32,6 +33,8 @@ pub struct Chunk {
     pub first: BootNs,
     /// Latest moment in it.
     pub last: BootNs,
+    /// The losses that it reports: where it cannot be written they are not to go with it.
+    pub losses: Vec<Loss>,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -58,6 +61,7 @@ impl Encoder {
             first: i64::MAX,
             last: i64::MIN,
             packet_base: None,
+            losses: Vec::new(),
             zstd,
         }
     }
@@ -127,7 +131,7 @@ impl Encoder {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
         let mut n = put_time(s, p.at.0, out, 2);
-        let mut fields = 0;
+        let mut fields = u8::from(p.ends) * point_field::ENDS;
         let guess = &mut s.guess[usize::from(s.func) % GUESSES];
         s.func = p.func.0;
         if *guess != p.func.0 {
@@ -270,6 +274,7 @@ impl Encoder {
     }
 
     pub fn loss(&mut self, l: &Loss) {
+        self.losses.push(*l);
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
         out[0] = tag::LOSS;
@@ -337,6 +342,7 @@ impl Encoder {
             count: self.count,
             first: BootNs(self.first),
             last: BootNs(self.last),
+            losses: std::mem::take(&mut self.losses),
             bytes,
         };
         self.state = State::new();

@@ -15,6 +15,16 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Gives a file in the making its name before it is whole; it stays locked. `replace` false: nothing of that name is replaced.
+pub fn place(part: &Path, name: &Path, replace: bool) -> io::Result<()> {
+    if replace { fs::rename(part, name) } else { rename_new(part, name) }
+}
+
+/// Some process that writes logs has it open.
+pub fn is_being_written(path: &Path) -> bool {
+    File::open(path).is_ok_and(|f| matches!(f.try_lock(), Err(fs::TryLockError::WouldBlock)))
+}
+
 /// Makes a file last and gives it its name; nothing of that name is replaced. While this goes on the file stays locked.
 pub fn finish(file: &File, part: &Path, name: &Path) -> io::Result<()> {
     file.sync_all()?;

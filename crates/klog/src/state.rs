@@ -55,6 +55,8 @@ pub const PLACE_NEW: u8 = 3;
 pub mod point_field {
     pub const FUNC: u8 = 0x01;
     pub const LEN: u8 = 0x02;
+    /// Nothing follows: the packet ends there.
+    pub const ENDS: u8 = 0x04;
 }
 
 /// Packet mode of events, which have no skb tag.

@@ -87,7 +87,7 @@ macro_rules! commands {
 
 commands! {
     // On the device under test.
-    /// What this kernel can do for us: which ways to probe it offers, tried one by one
+    /// What this kernel can do for us: which ways to probe find packets of our own, tried one by one
     Doctor => doctor,
     /// Which functions would be probed, and how the packet is reached in each
     Probes => probes,

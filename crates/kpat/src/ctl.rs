@@ -1,5 +1,6 @@
 //! `kpat ctl`: a running recording is asked how it is, or told to do otherwise.
 
+use crate::info::probe_words;
 use crate::output::{Output, usage};
 use crate::record::app::parse_states;
 use crate::record::parse_size;
@@ -139,9 +140,16 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
     if s.disk_full {
         p.add("disk", "full: what is recorded now is lost");
     }
+    p.add("cost", probe_words(&s.cost).join(", "));
     p.add("own CPU", format!("{:.2} s", s.drain_cpu_seconds));
     if s.memory_bytes > 0 {
         p.add("in memory", bytes(s.memory_bytes));
+    }
+    if s.suppressed_dumps > 0 {
+        p.add(
+            "not dumped",
+            format!("{} triggers, too early or beyond the budget", count(s.suppressed_dumps)),
+        );
     }
     p.add(
         "rings",

@@ -1,10 +1,12 @@
-//! `kpat doctor`: which mechanisms this kernel offers, found by trying each, and what is lost without the others.
+//! `kpat doctor`: which mechanisms this kernel offers, found by recording packets of its own with each, and what is lost without the
+//! others.
 
 use crate::crossings;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table};
 use kpat_probe::kernel;
 use kpat_probe::mechanism::{self, Mechanism, Offer};
+use kpat_probe::proof::Prover;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -47,9 +49,11 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if let Some(why) = mechanism::refusal() {
         anyhow::bail!("{why}");
     }
-    let build =
+    let picked =
         mechanism::pick_build().map_err(|e| anyhow::anyhow!("no program loads on kernel {release}: {e}"))?;
-    let offers = mechanism::offers(build);
+    let build = picked.build;
+    let prover = Prover::new(picked.clone())?;
+    let offers: Vec<Offer> = mechanism::offers(build).into_iter().map(|offer| prover.check(offer)).collect();
     let used = offers.iter().find(|o| o.offered).map(|o| o.mechanism);
     let lockdown = kernel::lockdown();
     let list = kernel::traceable().map(|t| t.len());
@@ -61,13 +65,16 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "arch": std::env::consts::ARCH,
             "lockdown": lockdown,
             "cpus": kernel::possible_cpus(),
+            "build": build.name(),
+            "build_passed_over": picked.passed_over.iter().map(|(b, why)| json!({"build": b.name(), "reason": why})).collect::<Vec<_>>(),
+            "build_warning": picked.warning(),
             "typed_reads": build.direct,
             "context_by_tracepoints": build.traced_context,
             "traceable_functions": list,
             "used": used.map(Mechanism::name),
             "mechanisms": offers.iter().map(|o| json!({
                 "name": o.mechanism.name(), "offered": o.offered, "reason": o.reason,
-                "needs": o.mechanism.needs(), "limits": o.mechanism.limits(), "tried": true,
+                "needs": o.mechanism.needs(), "limits": o.mechanism.limits(), "tried": true, "proved": o.offered,
             })).chain(others.iter().map(|o| json!({
                 "name": o.name, "offered": o.offered, "reason": o.note, "tried": false,
             }))).collect::<Vec<_>>(),
@@ -80,12 +87,12 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     facts.add("lockdown", if lockdown.is_empty() { "no such module" } else { &lockdown });
     facts.add(
         "reads",
-        if build.direct {
-            "typed loads (bpf_rdonly_cast)"
-        } else {
-            "helper calls: slower; typed loads come with Linux 6.2"
-        },
+        if build.direct { "typed loads (bpf_rdonly_cast)" } else { "helper calls: slower than typed loads" },
     );
+    facts.add("build", build.name());
+    for reason in picked.reasons() {
+        facts.add("not taken", reason);
+    }
     facts.add(
         "context",
         if build.traced_context {
@@ -100,7 +107,14 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             format!("{n} traceable")
         }),
     );
+    if used.is_some() {
+        let found = "device, namespace, headers and calls found by each mechanism that is offered";
+        facts.add("test packets", found);
+    }
     out.lines(&facts.render(out.width))?;
+    if let Some(warning) = picked.warning() {
+        out.line(&Line::of(format!("Warning: {warning}."), Style::Bad))?;
+    }
     out.line(&Line::new())?;
     let mut table =
         Table::new(&[Column::left("", 0, 0), Column::left("mechanism", 0, 0), Column::left("offered", 0, 0)]);

@@ -4,7 +4,7 @@ use crate::function::context;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
-use crate::render::{Column, Style, Table, count, parse_duration, seconds};
+use crate::render::{Column, Style, Table, count, duration, parse_duration, seconds};
 use kpat_analysis::query::{EventFilter, EventOfPacket, event_kind};
 use kpat_model::EventKind;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub struct Args {
     log: PathBuf,
     #[command(flatten)]
     device: open::Device,
-    /// Only these kinds: drop, retransmit, tcp-state, free, link, route, neighbour, control [default: all but free]
+    /// Only these kinds: drop, retransmit, tcp-state, free, link, route, neighbour, control, address, queueing, namespace [default: all but free]
     #[arg(long, short, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Only events of this packet
@@ -29,21 +29,23 @@ pub struct Args {
     from: Option<i64>,
     /// At or before this time since the start
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    to: Option<i64>,
+    until: Option<i64>,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
 
-const KINDS: [EventKind; 8] = [
+const KINDS: [EventKind; 10] = [
     EventKind::Drop,
     EventKind::Retransmit,
     EventKind::TcpState,
-    EventKind::Free,
     EventKind::Link,
     EventKind::Route,
     EventKind::Neighbour,
     EventKind::Control,
+    EventKind::Address,
+    EventKind::Queueing,
+    EventKind::Namespace,
 ];
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -60,7 +62,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         kinds,
         packet: args.packet,
         from_ns: args.from.map(|t| log.start_ns().saturating_add(t)),
-        to_ns: args.to.map(|t| log.start_ns().saturating_add(t)),
+        to_ns: args.until.map(|t| log.start_ns().saturating_add(t)),
     };
     let list = log.events(&filter, args.limit)?;
     if out.json {
@@ -103,14 +105,22 @@ fn table(log: &Integrated, rows: &[EventOfPacket]) -> Table {
             plain(seconds(e.event.at_ns.saturating_sub(log.start_ns()))),
             (event_kind(e.event.kind), kind_style(e.event.kind)),
             plain(e.event.packet_id.map(|p| p.to_string()).unwrap_or_default()),
-            plain(e.what()),
+            plain(e.what() + &within(e)),
             plain(e.place.clone()),
-            plain(e.event.cpu.to_string()),
-            plain(context(e.event.ctx).to_owned()),
-            (log.process_name(e.event.pid, e.event.at_ns), Style::Faint),
+            plain(e.event.cpu.map(|c| c.to_string()).unwrap_or_default()),
+            plain(if e.event.cpu.is_some() { context(e.event.ctx).to_owned() } else { String::new() }),
+            (e.event.pid.map(|pid| log.process_name(pid, e.event.at_ns)).unwrap_or_default(), Style::Faint),
         ]);
     }
     table
+}
+
+/// How long before its time it may have happened.
+fn within(e: &EventOfPacket) -> String {
+    match e.event.after_ns {
+        Some(after) => format!(" (-{})", duration(e.event.at_ns.saturating_sub(after))),
+        None => String::new(),
+    }
 }
 
 fn known(kind: i32) -> Option<EventKind> {
@@ -121,7 +131,7 @@ pub fn kind_style(kind: i32) -> Style {
     match known(kind) {
         Some(EventKind::Drop) => Style::Bad,
         Some(EventKind::Retransmit) => Style::Warn,
-        Some(EventKind::Free) | None => Style::Faint,
+        None => Style::Faint,
         Some(_) => Style::Plain,
     }
 }
@@ -137,7 +147,8 @@ pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
         "cpu": e.event.cpu,
         "context": context(e.event.ctx),
         "pid": e.event.pid,
-        "process": log.process(e.event.pid, e.event.at_ns).map(|p| p.comm.as_str()),
+        "process": e.event.pid.and_then(|pid| log.process(pid, e.event.at_ns)).map(|p| p.comm.as_str()),
+        "after_boot_ns": e.event.after_ns,
         "netns": e.event.netns,
         "a": e.event.a,
         "b": e.event.b,

@@ -2,6 +2,7 @@
 //! received it.
 
 use crate::devices;
+use crate::info::link_type;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
@@ -9,8 +10,11 @@ use crate::render::{Column, Style, Table, count, duration_aligned, seconds};
 use kpat_analysis::devices::Several;
 use kpat_analysis::protocol;
 use kpat_analysis::query::{FrameFilter, FrameWithPackets, PacketOfFrame, match_key, side};
+use kpat_capture::decode;
 use kpat_store::Manifest;
+use kpat_store::tables::InterfaceRow;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,7 +66,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say("no frame fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&log, &rows).render(out.width);
+    let (lines, hidden) = table(&log, &rows)?.render(out.width);
     out.lines(&lines)?;
     if more {
         out.say(&format!("first {} frames shown; --limit 0 shows all", count(rows.len() as u64)));
@@ -147,7 +151,19 @@ fn as_json(log: &Integrated, f: &FrameWithPackets) -> Value {
     })
 }
 
-fn table(log: &Integrated, rows: &[FrameWithPackets]) -> Table {
+/// Link type of each interface of which nothing is decoded.
+fn not_decoded(log: &Integrated) -> anyhow::Result<HashMap<(i32, i32), String>> {
+    let interfaces = log.store.table::<InterfaceRow>()?.all::<InterfaceRow>()?;
+    let unknown = |i: &InterfaceRow| u16::try_from(i.link_type).is_ok_and(|t| !decode::is_decoded(t));
+    Ok(interfaces
+        .into_iter()
+        .filter(unknown)
+        .map(|i| ((i.capture_id, i.interface), link_type(i.link_type)))
+        .collect())
+}
+
+fn table(log: &Integrated, rows: &[FrameWithPackets]) -> anyhow::Result<Table> {
+    let unknown = not_decoded(log)?;
     let mut table = Table::new(&[
         Column::left("capture", 0, 8),
         Column::right("frame", 0),
@@ -173,7 +189,10 @@ fn table(log: &Integrated, rows: &[FrameWithPackets]) -> Table {
             plain(time),
             plain(protocol::endpoint(f.frame.ip_src.as_deref(), f.frame.sport)),
             plain(protocol::endpoint(f.frame.ip_dst.as_deref(), f.frame.dport)),
-            plain(protocol::name(f.frame.ethertype, f.frame.ip_proto)),
+            match unknown.get(&(f.frame.capture_id, f.frame.interface)) {
+                Some(words) => (words.clone(), Style::Warn),
+                None => plain(protocol::name(f.frame.ethertype, f.frame.ip_proto)),
+            },
             plain(f.frame.len_bytes.to_string()),
             plain(packets.join(" ")),
             plain(best.map(|a| side::name(a.side).to_owned()).unwrap_or_default()),
@@ -185,5 +204,5 @@ fn table(log: &Integrated, rows: &[FrameWithPackets]) -> Table {
             plain(best.map(|a| duration_aligned(a.residual_ns)).unwrap_or_default()),
         ]);
     }
-    table
+    Ok(table)
 }

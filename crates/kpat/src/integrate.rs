@@ -6,7 +6,7 @@ use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
 use anyhow::bail;
 use kpat_analysis::devices::{Several, integrate_devices, recordings};
-use kpat_analysis::query::Store;
+use kpat_analysis::query::{Store, Trust};
 use kpat_analysis::{Options, Report, Stage};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -56,16 +56,18 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     });
     out.clear_progress();
     let report = unless_taken(done)?;
-    let losses = LossSum::of(&Store::open(&target)?.info()?.losses);
+    let info = Store::open(&target)?.info()?;
+    let losses = LossSum::of(&info.losses);
+    let trust = info.trust();
     if out.json {
-        out.value(&as_json(&target, &report, &losses))?;
+        out.value(&as_json(&target, &report, &losses, &trust))?;
     } else {
-        out.lines(&text(&captures, &target, &report, &losses, out.width))?;
+        out.lines(&text(&captures, &target, &report, &losses, &trust, out.width))?;
     }
     for warning in &report.warnings {
         out.say(warning);
     }
-    Ok(out.ended(report.lost > 0 || !losses.is_empty()))
+    Ok(out.ended(report.lost > 0 || !losses.is_empty() || !report.complete))
 }
 
 /// `a-20260131T120000Z.kpat` for several files `a-20260131T120000Z-0001.kbl`.
@@ -130,7 +132,14 @@ fn of_applications(logs: &[PathBuf]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-fn text(captures: &[PathBuf], target: &Path, r: &Report, losses: &[LossSum], width: usize) -> Vec<Line> {
+fn text(
+    captures: &[PathBuf],
+    target: &Path,
+    r: &Report,
+    losses: &[LossSum],
+    trust: &Trust,
+    width: usize,
+) -> Vec<Line> {
     let mut pairs = Pairs::new();
     pairs.line("written", Line::of(target.display().to_string(), Style::Strong));
     pairs.add(
@@ -156,20 +165,30 @@ fn text(captures: &[PathBuf], target: &Path, r: &Report, losses: &[LossSum], wid
         }
         pairs.line("wire", line);
     }
-    for clock in &r.clocks {
-        let capture = usize::try_from(clock.capture_id).ok().and_then(|i| captures.get(i));
-        let name =
-            capture.and_then(|c| c.file_name()).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        for (i, line) in info::clock_lines(&name, clock, None).into_iter().enumerate() {
-            pairs.line(if i == 0 { "clock" } else { "" }, line);
+    for (id, capture) in captures.iter().enumerate() {
+        let name = capture.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let (clocks, left) = info::shown(&r.clocks, id as i32);
+        for clock in clocks {
+            for (i, line) in info::clock_lines(&name, clock, None).into_iter().enumerate() {
+                pairs.line(if i == 0 { "clock" } else { "" }, line);
+            }
+        }
+        if left > 0 {
+            pairs.line(
+                "",
+                Line::new().faint(format!("and {} more stretches: --json has all", count(left as u64))),
+            );
         }
     }
     info::add_losses(&mut pairs, losses, r.lost);
+    for line in info::balance::headline(trust) {
+        pairs.line("trust", line);
+    }
     pairs.line("next", Line::new().plain(format!("kpat packets {}", target.display())));
     pairs.render(width)
 }
 
-fn as_json(target: &Path, r: &Report, losses: &[LossSum]) -> serde_json::Value {
+fn as_json(target: &Path, r: &Report, losses: &[LossSum], trust: &Trust) -> serde_json::Value {
     json!({
         "integrated_log": target.display().to_string(),
         "records": r.records,
@@ -180,6 +199,9 @@ fn as_json(target: &Path, r: &Report, losses: &[LossSum]) -> serde_json::Value {
         "ambiguous_frames": r.ambiguous,
         "clocks": r.clocks.iter().map(|c| info::clock_json(c, None)).collect::<Vec<_>>(),
         "lost": r.lost,
+        "damaged_bytes": r.damaged_bytes,
+        "recording_complete": r.complete,
+        "trust": info::balance::trust_json(trust),
         "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
         "warnings": r.warnings,
     })

@@ -1,17 +1,16 @@
 //! `kpat record --metrics`: how the recording is, for Prometheus. One page, plain HTTP, read-only. A thread apart, so
 //! that a reader that stalls costs the recording nothing.
 
+use kpat_http::{Connection, Pool, Refusal, Request, Unreadable, accept};
 use kpat_model::LossCause;
+use kpat_model::meta::{CostBounds, Interval};
 use kpat_probe::control::Status;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-const MOST_HEAD: usize = 8 << 10;
-/// Whoever asks has so long, all in all; there is one at a time.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Connections at a time.
+const MOST: usize = 16;
 
 /// `9435`, `:9435`: on this machine only. Another address has to be named.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
@@ -27,54 +26,41 @@ pub fn serve(at: SocketAddr, watch: Arc<Mutex<Status>>) -> std::io::Result<Socke
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
     std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
-        for stream in listener.incoming() {
-            match stream {
-                // Whoever left without the answer needs none.
-                Ok(stream) => drop(answer(stream, &watch)),
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
-            }
-        }
+        accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, _| {
+            // Whoever left without the answer needs none.
+            let _ = answer(stream, at, &watch);
+        })
     })?;
     Ok(at)
 }
 
-fn answer(mut stream: TcpStream, watch: &Mutex<Status>) -> std::io::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut head = Vec::new();
-    let mut some = [0; 1024];
-    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut some)? {
-            0 => return Ok(()),
-            n => head.extend_from_slice(&some[..n]),
-        }
-        if head.len() > MOST_HEAD || Instant::now() >= until {
-            return Ok(());
-        }
-    }
-    let line = head.split(|b| *b == b'\r').next().unwrap_or_default();
-    let mut words = line.split(|b| *b == b' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = path.split(|b| *b == b'?').next().unwrap_or_default();
-    let (status, body) = match (method, path) {
-        (b"GET" | b"HEAD", b"/metrics") => {
-            ("200 OK", text(&watch.lock().unwrap_or_else(PoisonError::into_inner)))
-        }
-        (b"GET" | b"HEAD", _) => ("404 Not Found", "the page is /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
+fn answer(stream: TcpStream, at: SocketAddr, watch: &Mutex<Status>) -> std::io::Result<()> {
+    let mut connection = Connection::new(stream)?;
+    let (status, body) = match connection.request() {
+        Err(Unreadable::Over) => return Ok(()),
+        Err(Unreadable::Refused(Refusal(status, why))) => (status, format!("{why}\n")),
+        Ok(r) => page(&r, at, watch),
     };
-    let kind =
-        if status.starts_with("200") { "text/plain; version=0.0.4; charset=utf-8" } else { "text/plain" };
-    let mut out = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    if method != b"HEAD" {
-        out += &body;
+    let kind = if status == 200 { "text/plain; version=0.0.4; charset=utf-8" } else { "text/plain" };
+    connection.answer(status, &[("Content-Type", kind), ("Connection", "close")], body.as_bytes())?;
+    connection.close();
+    Ok(())
+}
+
+fn page(r: &Request, at: SocketAddr, watch: &Mutex<Status>) -> (u16, String) {
+    // A page of the web whose name was made to point at this machine must not read what only this machine may.
+    let local = |host: &str| {
+        ["127.0.0.1", "localhost", "[::1]"].contains(&host.rsplit_once(':').map_or(host, |h| h.0))
+    };
+    if at.ip().is_loopback() && !r.header("host").is_some_and(local) {
+        return (421, "this service is asked as 127.0.0.1 or localhost\n".into());
     }
-    stream.write_all(out.as_bytes())
+    match (r.method.as_str(), r.path().as_deref()) {
+        _ if r.body_bytes > 0 => (400, "a request here has no body\n".into()),
+        ("GET", Some("/metrics")) => (200, text(&watch.lock().unwrap_or_else(PoisonError::into_inner))),
+        ("GET", _) => (404, "the page is /metrics\n".into()),
+        _ => (405, "only GET\n".into()),
+    }
 }
 
 /// A label's value as the format wants it.
@@ -124,6 +110,31 @@ fn text(s: &Status) -> String {
         }
     }
     family("kpat_lost_total", "counter", "Records that should be in the log and are not.", &lost);
+    let bounds = s.cost.bounds.as_ref();
+    let interval = |of: fn(&CostBounds) -> Option<Interval>, unit: f64| -> Vec<(String, f64)> {
+        let both = bounds.and_then(of).map(|i| [("low", i.low), ("high", i.high)]);
+        let both = both.into_iter().flatten();
+        both.map(|(end, n)| (format!("{{bound=\"{end}\"}}"), n as f64 / unit)).collect()
+    };
+    let counted = bounds.map_or(0, |b| b.sampled_hits);
+    family(
+        "kpat_probe_hits_counted_total",
+        "counter",
+        "Runs of programs where packets pass that the kernel counted, in a part of the time.",
+        &one(counted as f64),
+    );
+    family(
+        "kpat_probe_hits",
+        "gauge",
+        "All runs so far, 95 % bounds; none while they are not known.",
+        &interval(|b| b.probe_hits, 1.0),
+    );
+    family(
+        "kpat_probe_seconds",
+        "gauge",
+        "CPU time of those programs so far, 95 % bounds; none while it is not known.",
+        &interval(|b| b.probe_ns, 1e9),
+    );
     let rings = s.rings_fill_percent.iter().enumerate();
     let rings: Vec<(String, f64)> = rings.map(|(cpu, p)| (format!("{{cpu=\"{cpu}\"}}"), p / 100.0)).collect();
     family(

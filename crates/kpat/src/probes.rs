@@ -114,7 +114,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 /// A recording of applications is no list of functions but of places between layers.
 fn application(out: &Output) -> anyhow::Result<ExitCode> {
     let functions = mechanism::pick_build()
-        .is_ok_and(|b| mechanism::attempt(Mechanism::Fentry, b, &kernel::config()).is_ok());
+        .is_ok_and(|p| mechanism::attempt(Mechanism::Fentry, p.build, &kernel::config()).is_ok());
     let chosen = crossings::here(functions)?;
     if out.json {
         out.value(&json!({"profile": "app", "crossings": crossings::value(&chosen)}))?;

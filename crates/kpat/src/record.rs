@@ -1,17 +1,20 @@
 //! `kpat record`: what was typed becomes options; notes of the recorder become words on the terminal.
 
 pub mod app;
+mod dump;
+mod sniffers;
 
+use crate::info::{cost_json, probe_words};
 use crate::output::{Meter, Output, usage};
 use crate::probes::Select;
 use crate::render::{bytes, count, duration, parse_duration};
 use anyhow::Context;
-use kpat_capture::sniff::{SniffStats, Sniffer};
 use kpat_klog::Codec;
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
 use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder, Rotate};
 use serde_json::json;
+use sniffers::Capture;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,6 +25,9 @@ pub struct Args {
     /// The log to write
     #[arg(short, long, default_value = "kpat.kbl", value_name = "FILE.kbl")]
     output: PathBuf,
+    /// Replace the log, and the captures beside it, if they exist
+    #[arg(long)]
+    force: bool,
     /// Only packets that match (pcap-filter syntax); a packet that matched once is followed to its end
     #[arg(short, long, default_value = "", value_name = "FILTER", hide_default_value = true)]
     filter: String,
@@ -39,6 +45,12 @@ pub struct Args {
     /// Also capture the wire at this interface (NAME or NETNS:NAME; may be repeated), as pcapng beside the log
     #[arg(long, value_name = "IF")]
     sniff: Vec<String>,
+    /// What these captures keep (pcap-filter syntax), or `none`: everything [default: the filter of -f, and fragments]
+    #[arg(long, value_name = "FILTER", requires = "sniff")]
+    sniff_filter: Option<String>,
+    /// Bytes of each frame that these captures keep; 0: all
+    #[arg(long, value_name = "N", requires = "sniff", default_value_t = 256)]
+    snaplen: u32,
     /// Stop after this time (10s, 500ms, 2m)
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration_ns: Option<i64>,
@@ -66,9 +78,8 @@ pub struct Args {
     /// A dump of the flight recorder holds the last so much [default: all that is in memory]
     #[arg(long, value_name = "TIME", requires = "memory", value_parser = parse_duration)]
     last: Option<i64>,
-    /// Dump the flight recorder when a packet is dropped
-    #[arg(long, requires = "memory")]
-    dump_on_drop: bool,
+    #[command(flatten)]
+    dump: Box<dump::DumpArgs>,
     /// Attach, but log nothing until `kpat ctl resume`
     #[arg(long)]
     paused: bool,
@@ -141,14 +152,13 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     };
     let mode = match args.memory {
         None => Mode::Disk,
-        Some(bytes) => Mode::Memory {
-            bytes: bytes as usize,
-            last: args.last.map(|ns| Duration::from_nanos(ns as u64)),
-            dump_on_drop: args.dump_on_drop,
-        },
+        Some(bytes) => {
+            Mode::Memory { bytes: bytes as usize, last: args.last.map(|ns| Duration::from_nanos(ns as u64)) }
+        }
     };
     Ok(Options {
         output: args.output.clone(),
+        replace: args.force,
         rotate: rotate(args)?,
         mechanism,
         selection: args.select.selection(),
@@ -159,6 +169,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         packets: args.packets,
         codec: if args.compress { Codec::Zstd } else { Codec::None },
         mode,
+        dump: args.dump.when()?,
         paused: args.paused,
         duration: args.duration_ns.map(|ns| Duration::from_nanos(ns.max(0) as u64)),
         command: args.command.clone(),
@@ -188,34 +199,15 @@ fn rotate(args: &Args) -> anyhow::Result<Option<Rotate>> {
     Ok(Some(Rotate { bytes: args.rotate_size, every, keep }))
 }
 
-fn start_sniffers(args: &Args) -> anyhow::Result<Vec<(String, PathBuf, Sniffer)>> {
-    let mut out = Vec::new();
-    for spec in &args.sniff {
-        let (netns, name) = match spec.split_once(':') {
-            Some((n, i)) => (Some(n), i),
-            None => (None, spec.as_str()),
-        };
-        let path = if args.sniff.len() == 1 {
-            args.output.with_extension("pcapng")
-        } else {
-            let stem = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            args.output.with_file_name(format!("{stem}.{}.pcapng", spec.replace(':', "-")))
-        };
-        let sniffer = Sniffer::start(name, netns, &path, 262_144)
-            .with_context(|| format!("cannot capture at {spec}"))?;
-        out.push((spec.clone(), path, sniffer));
-    }
-    Ok(out)
-}
-
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let options = options(args)?;
     check_output(&args.output)?;
+    sniffers::check(args)?;
     let mut meter = Meter::default();
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
     let mut tell = |note: Note| match note {
-        Note::Decided { mechanism, passed_over, functions, left_out } => {
+        Note::Decided { mechanism, passed_over, functions, left_out, build, build_warning, unmet } => {
             if mechanism == Mechanism::Tracepoint {
                 out.say(&format!("mechanism tracepoint: {}", mechanism.limits()));
                 if let Some(first) = passed_over.first() {
@@ -225,9 +217,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 }
             } else {
                 out.say(&format!(
-                    "mechanism {}: {functions} functions, {left_out} left out",
+                    "mechanism {}: {functions} functions, {left_out} left out; BPF build {build}",
                     mechanism.name()
                 ));
+            }
+            if let Some(warning) = build_warning {
+                out.say(&format!("warning: {warning}"));
+            }
+            for (what, why) in unmet {
+                out.say(&format!("not recorded: {what}: {why}"));
             }
         }
         Note::Attaching { done, of } => out.progress(&mut meter, "attaching", done as u64, of as u64),
@@ -251,6 +249,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Note::Dumped { path, records } => {
             out.say(&format!("dumped {} records to {}", count(records), path.display()))
         }
+        Note::NothingToDump => out.say("nothing was recorded since the last dump: no file"),
         Note::Finished(w) => {
             out.say(&format!("{}: {} records, {}", w.path.display(), count(w.records), bytes(w.bytes)))
         }
@@ -267,6 +266,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         use kpat_probe::{plan, recorder::Error};
         match e {
             Error::Filter(_)
+            | Error::NoSuchReason(_)
             | Error::NoInterface(_)
             | Error::Plan(plan::Error::Profile(_) | plan::Error::NothingToProbe { .. }) => {
                 usage(e.to_string())
@@ -279,12 +279,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let at = crate::metrics::serve(at, watch).with_context(|| format!("cannot listen at {at}"))?;
         out.say(&format!("metrics at http://{at}/metrics"));
     }
-    let sniffers = start_sniffers(args)?;
+    let sniffers = sniffers::start(args)?;
+    recorder.beside(Box::new(sniffers.clone()));
     let outcome = recorder.run(&mut tell)?;
-    let mut captures = Vec::new();
-    for (spec, path, s) in sniffers {
-        captures.push((spec, path, s.stop().context("the capture did not end in order")?));
-    }
+    let captures = sniffers.ended()?;
     report(args, &outcome, &captures, out)?;
     let any_lost = outcome.summary.losses.iter().any(|l| l.count > 0 && l.cause != "evicted");
     match outcome.command_code {
@@ -295,6 +293,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 
 /// Refuses early what would fail after attaching.
 fn check_output(path: &Path) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        return Err(usage("a log is not written to standard output; -o wants a file name such as X.kbl"));
+    }
     if path.is_dir() {
         return Err(usage(format!("{} is a folder; -o wants a file name such as X.kbl", path.display())));
     }
@@ -305,17 +306,14 @@ fn check_output(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report(
-    args: &Args,
-    o: &Outcome,
-    captures: &[(String, PathBuf, SniffStats)],
-    out: &Output,
-) -> anyhow::Result<()> {
+fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyhow::Result<()> {
     let (s, c) = (&o.summary, &o.summary.cost);
-    let per_hit = if c.probe_hits > 0 { c.probe_ns as f64 / c.probe_hits as f64 } else { 0.0 };
     let cpu_share = |ns: u64| 100.0 * ns as f64 / (c.wall_ns.max(1) as f64 * c.cpus.max(1) as f64);
     let per_record = if s.records > 0 { s.bytes as f64 / s.records as f64 } else { 0.0 };
     if out.json {
+        let mut cost = cost_json(c);
+        cost["probe_cpu_percent"] = json!(cpu_share(c.probe_ns));
+        cost["drain_cpu_percent"] = json!(cpu_share(c.drain_cpu_ns));
         return out.value(&json!({
             "outputs": o.outputs,
             "mechanism": o.mechanism.name(),
@@ -326,14 +324,15 @@ fn report(
             "end_reason": s.end_reason,
             "losses": s.losses,
             "left_out": o.left_out.len(),
-            "cost": {
-                "probe_hits": c.probe_hits, "probe_ns": c.probe_ns, "ns_per_hit": per_hit, "drain_cpu_ns": c.drain_cpu_ns,
-                "switch_hits": c.switch_hits, "switch_ns": c.switch_ns,
-                "wall_ns": c.wall_ns, "cpus": c.cpus, "probe_cpu_percent": cpu_share(c.probe_ns), "drain_cpu_percent": cpu_share(c.drain_cpu_ns),
-                "attach_ns": c.attach_ns, "detach_ns": c.detach_ns,
-            },
-            "captures": captures.iter().map(|(spec, path, s)| json!({
-                "interface": spec, "path": path, "frames": s.frames, "bytes": s.bytes, "kernel_drops": s.kernel_drops,
+            "not_recorded": o.unmet.iter().map(|(what, why)| json!({"name": what, "reason": why})).collect::<Vec<_>>(),
+            "build": o.build,
+            "build_passed_over": o.build_passed_over,
+            "packets": o.packets,
+            "refused_hits": o.refused_hits,
+            "suppressed_dumps": o.suppressed,
+            "cost": cost,
+            "captures": captures.iter().map(|Capture { interface, path, stats: s }| json!({
+                "interface": interface, "path": path, "frames": s.frames, "bytes": s.bytes, "kernel_drops": s.kernel_drops,
             })).collect::<Vec<_>>(),
         }));
     }
@@ -353,7 +352,7 @@ fn report(
             s.end_reason
         ));
     }
-    for (spec, path, s) in captures {
+    for Capture { interface: spec, path, stats: s } in captures {
         let drops = if s.kernel_drops > 0 {
             format!(", {} dropped by the kernel", count(s.kernel_drops))
         } else {
@@ -361,12 +360,10 @@ fn report(
         };
         out.say(&format!("{}: {} frames at {spec}{drops}", path.display(), count(s.frames)));
     }
-    if c.probe_hits > 0 {
+    if c.bounds.is_some() {
         out.say(&format!(
-            "cost: about {} probe hits of {per_hit:.0} ns, {:.2} % of {} CPUs; draining {:.2} %; detached in {}",
-            count(c.probe_hits),
-            cpu_share(c.probe_ns),
-            c.cpus,
+            "cost: {}; draining {:.2} %; detached in {}",
+            probe_words(c).join(", "),
             cpu_share(c.drain_cpu_ns),
             duration(c.detach_ns as i64)
         ));
@@ -375,7 +372,15 @@ fn report(
     for l in &s.losses {
         *causes.entry(&l.cause).or_insert(0) += l.count;
     }
-    if causes.is_empty() {
+    if o.suppressed > 0 {
+        out.say(&format!(
+            "{} triggers of a dump were suppressed (--dump-every, --dump-files, --dump-bytes)",
+            count(o.suppressed)
+        ));
+    }
+    if o.packets == 0 && args.select.profile != "app" {
+        out.say(&no_packet(o.refused_hits, causes.contains_key("no-device")));
+    } else if causes.is_empty() {
         out.say("nothing was lost");
     }
     for (cause, n) in causes {
@@ -385,7 +390,7 @@ fn report(
     }
     if args.memory.is_none() {
         let next = args.output.with_extension("kpat");
-        let captures: Vec<String> = captures.iter().map(|(_, p, _)| format!(" {}", p.display())).collect();
+        let captures: Vec<String> = captures.iter().map(|c| format!(" {}", c.path.display())).collect();
         let logs = match o.outputs.last() {
             Some(last) if last.path != args.output => all_parts(&last.path),
             _ => args.output.display().to_string(),
@@ -393,6 +398,18 @@ fn report(
         out.say(&format!("next: kpat integrate {logs}{} -o {}", captures.concat(), next.display()));
     }
     Ok(())
+}
+
+/// A recording without a packet: what the probes saw instead.
+fn no_packet(refused_hits: u64, unreadable: bool) -> String {
+    match (refused_hits, unreadable) {
+        (_, true) => "no packet was recorded: probes saw packets whose device could not be read".into(),
+        (0, false) => "no packet was recorded: no probe saw one".into(),
+        (n, false) => format!(
+            "no packet was recorded: the filter, namespaces or interfaces asked for leave out every packet that was seen ({} probe hits)",
+            count(n)
+        ),
+    }
 }
 
 /// `NAME-TIME-*.kbl` of `NAME-TIME-0007.kbl`.

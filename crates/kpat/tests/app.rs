@@ -106,6 +106,7 @@ fn a_picture_and_a_page_that_need_nothing_else() {
     for words in [
         "Application",
         "Network",
+        "Sizes",
         "Window",
         "Round trip",
         "Buffers",
@@ -120,10 +121,27 @@ fn a_picture_and_a_page_that_need_nothing_else() {
     let bars = one.split("style=\"fill:var(--written)\" d=\"").nth(1).unwrap().split('"').next().unwrap();
     assert_eq!(bars.matches('M').count(), 8);
 
+    // Their sizes stand in a lane of their own: eight of writes, eight of packets.
+    let sizes = one.split("class=\"range\"").skip(1).map(|p| p.split(" d=\"").nth(1).unwrap());
+    let ranges: Vec<usize> = sizes.map(|d| d.split('"').next().unwrap().matches('M').count()).collect();
+    assert_eq!(ranges, [8, 8]);
+
+    // A piece of it: two writes and the packets that they became.
+    let part = file("part.svg");
+    let args =
+        ["--socket", "1", "--svg", part.to_str().unwrap(), "--from", "150ns", "--until", "350ns", "-q"];
+    assert_eq!(kpat(&log, &args).0, 0);
+    let part = read(&part);
+    let bars = part.split("style=\"fill:var(--written)\" d=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(bars.matches('M').count(), 2);
+    for wrong in [&["--from", "1s"][..], &["--series", "--from", "2s", "--until", "1s"]] {
+        assert_eq!(kpat(&log, wrong).0, 2, "{wrong:?}");
+    }
+
     let page = read(&html);
     assert!(page.contains("id=\"s1\"") && page.contains("href=\"#s2\""));
     assert!(page.contains("11 events are missing"));
-    assert!(page.contains("congestion window 62.5 %"), "{page}");
+    assert!(page.contains("congestion window 54.9 %"), "{page}");
     assert_eq!(page.matches("<svg class=\"kpat app\"").count(), 3, "all in sum, and each");
     assert_eq!(kpat(&log, &["--html", "/no/such/folder/p.html"]).0, 1);
 }

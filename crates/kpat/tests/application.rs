@@ -63,7 +63,8 @@ fn both_ends(log: &Path) {
         peer_addr: Some("10.0.0.1".into()),
         ..socket(8, (80, 40000))
     };
-    fill(log, [socket(7, (40000, 80)), other]);
+    let unknown = SocketRow { socket_id: 9, ..SocketRow::default() };
+    fill(log, [socket(7, (40000, 80)), other, unknown]);
     fill(log, Vec::<TcpStateRow>::new());
     fill(log, Vec::<GapRow>::new());
     let at = |at, id, crossing, size, offset| AppEventRow {
@@ -74,6 +75,8 @@ fn both_ends(log: &Path) {
         log,
         [
             event(100, 7, 2, -11),
+            // of a socket that was never announced
+            event(200, 9, 2, 166_220),
             at(1000, 7, 2, 300, 0),
             at(1100, 7, 6, 300, 0),
             at(2000, 8, 10, 200, 0),

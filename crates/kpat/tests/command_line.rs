@@ -6,6 +6,7 @@ mod fixture;
 
 use fixture::Folder;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn kpat(folder: &Folder, args: &[&str]) -> Output {
@@ -160,13 +161,53 @@ fn pictures_of_phases() {
     assert!(open.is_empty(), "{open:?}");
     // The bars of one passage fill its width.
     let first: f64 = svg
-        .split("<rect class=\"p\" ")
+        .split("<rect class=\"p ")
         .skip(1)
         .filter(|r| r.contains("height=\"30\""))
         .take(5)
         .map(|r| r.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap())
         .sum();
     assert!((first - 912.0).abs() < 0.1, "{first}");
+    // What a phase consists of fills its track, and is what the text says, row by row.
+    let widths = |part: &str| -> Vec<f64> {
+        let bars = part.split("<rect class=\"part ").skip(1);
+        bars.map(|r| r.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap())
+            .collect()
+    };
+    let told = kpat(&folder, &["phases", "x.kpat", "-n", "6", "--width", "0"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    let mut phases = 0;
+    for part in svg.split("<rect class=\"key ").skip(1) {
+        let bars = widths(part);
+        let sum: f64 = bars.iter().sum();
+        assert!(bars.is_empty() || (sum - 300.0).abs() < 0.02 * bars.len() as f64, "{sum}: {part}");
+        phases += u32::from(!bars.is_empty());
+        for name in ["driver, before a function has it", "outside of them"] {
+            assert!(!part.contains(name) || told.contains(name), "{name}");
+        }
+    }
+    assert!(phases >= 4, "{phases}");
+    assert_eq!(
+        svg.matches("driver, before a function has it").count(),
+        told.matches("driver, before a function has it").count()
+    );
+    // The colours are the page's, light and dark.
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui/src/app/app.css");
+    let page = std::fs::read_to_string(page).unwrap();
+    let colours = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter_map(|l| Some(l[l.find("--l-driver: #")?..l.find("--l-other: #")? + 19].to_owned()));
+        lines.collect()
+    };
+    assert_eq!(colours(&page).len(), 2);
+    assert_eq!(colours(&svg), colours(&page));
+    // The study's four figures.
+    for n in 4..=7 {
+        assert_eq!(html.matches(&format!("<h3>Figure {n}: ")).count(), 1, "{n}");
+    }
+    let graph = html.split("<h3>Figure 4: ").nth(1).unwrap().split("<h3>").next().unwrap();
+    assert!(graph.contains("e1000_clean_rx_irq") && graph.contains("class=\"edge\""), "{graph}");
     let done = kpat(&folder, &["phases", "x.kpat", "--svg", "no/such/folder.svg"]);
     assert_eq!(done.status.code(), Some(1));
 }
@@ -213,4 +254,31 @@ fn scripts_and_manual_pages_are_made() {
     assert!(String::from_utf8(kpat(&folder, &["man", "packet"]).stdout).unwrap().contains(".TH"));
     assert!(kpat(&folder, &["man", "--all", "pages"]).status.success());
     assert!(folder.0.join("pages/kpat-packets.1").exists());
+}
+
+/// A recorded log of which a stretch was overwritten: damage is a loss, by any command and however quiet it is.
+#[test]
+fn damage_is_a_loss() {
+    let folder = Folder::new("damage-is-a-loss");
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/recorded_logs/queue-drops-points.kbl");
+    let mut bytes = std::fs::read(log).unwrap();
+    std::fs::write(folder.0.join("whole.kbl"), &bytes).unwrap();
+    bytes[9_000..9_400].fill(0xa5);
+    std::fs::write(folder.0.join("x.kbl"), bytes).unwrap();
+    let status = |args: &[&str]| kpat(&folder, args).status.code();
+    assert_eq!(status(&["integrate", "whole.kbl", "--strict", "-q"]), Some(0));
+    assert_eq!(status(&["integrate", "x.kbl"]), Some(0));
+    assert_eq!(status(&["integrate", "x.kbl", "--force", "--strict", "-q"]), Some(3));
+    assert_eq!(status(&["info", "x.kbl", "--strict", "-q"]), Some(3));
+    assert_eq!(status(&["info", "x.kpat", "--strict", "-q"]), Some(3));
+    let out = kpat(&folder, &["info", "x.kpat", "--json"]).stdout;
+    let info: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(info["losses"][0]["cause"], "damaged-bytes");
+    assert!(info["losses"][0]["count"].as_u64().unwrap() >= 400);
+    let ppm = |name: &str| {
+        let parts = info["trust"]["parts"].as_array().unwrap();
+        parts.iter().find(|p| p["part"] == name).unwrap()["ppm"].as_u64().unwrap()
+    };
+    assert!(ppm("file") < 990_000, "{}", info["trust"]);
+    assert!(info["trust"]["ppm"].as_u64().unwrap() <= ppm("file"));
 }

@@ -12,7 +12,7 @@ pub enum Crossing {
     Ask = 1,
     /// Application to socket, when the call is over: bytes taken, negative: the error.
     Send = 2,
-    /// Socket to transport: a write, whole.
+    /// Socket to transport: a write, whole, as the call gives it; how much of it was taken is known when the call is over.
     ToTransport = 3,
     /// Transport to network: a segment or datagram, before it has a network header.
     ToNetwork = 4,
@@ -204,7 +204,8 @@ tcp_fields! {
     ca_state: u8,
     state: u8,
     /// Bits 0-1: why TCP waited (`enum tcp_chrono`: 1 busy, 2 receive window, 3 send buffer); bit 2: by cwnd; bits 3-4: who paces
-    /// (`enum sk_pacing` and one: 1 nobody, 2 TCP, 3 the fq qdisc; 0: not known).
+    /// (`enum sk_pacing` and one: 1 nobody, 2 TCP, 3 the fq qdisc; 0: not known); bits 5-6: 2 the application waits for room in the
+    /// send buffer (SOCK_NOSPACE), 1 it does not; 0: not known.
     limit: u8,
     ip_version: u8,
     tos: u8,

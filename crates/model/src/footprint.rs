@@ -8,8 +8,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Ethernet (or cooked) link layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Link {
-    pub dst: [u8; 6],
-    pub src: [u8; 6],
+    /// `None`: a cooked header, which has none.
+    pub dst: Option<[u8; 6]>,
+    /// `None`: a cooked header of a device without a hardware address.
+    pub src: Option<[u8; 6]>,
     /// EtherType after VLAN tags.
     pub ethertype: u16,
     /// VLAN ids, outer first; 0xffff: none.

@@ -23,6 +23,12 @@ pub struct Meta {
     pub mechanism: String,
     /// Why not a better one: one sentence per mechanism that was passed over.
     pub passed_over: Vec<String>,
+    /// Which build of the BPF program recorded, empty: not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build: String,
+    /// Why not a faster one: one sentence for each that was passed over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub build_passed_over: Vec<String>,
     pub profile: String,
     /// pcap-filter text, empty: all packets.
     pub filter: String,
@@ -162,9 +168,9 @@ pub const ROTATED: &str = "rotated";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// Runs of our programs where packets pass.
+    /// Runs of our programs where packets pass. This and the three below are estimates, within `bounds`.
     pub probe_hits: u64,
-    /// Nanoseconds inside our programs (`run_time_ns`); 0 with `probe_hits` > 0: the kernel's statistics were not to be had.
+    /// Nanoseconds inside our programs (`run_time_ns`).
     pub probe_ns: u64,
     /// Runs of those at the scheduler's switches and wake-ups, of all tasks, and at softirqs and polls of devices, and the time in
     /// them; not among `probe_hits`.
@@ -176,6 +182,115 @@ pub struct Cost {
     pub cpus: u32,
     pub attach_ns: u64,
     pub detach_ns: u64,
+    /// None: the runs were not counted, or by a recorder that gave no bounds.
+    pub bounds: Option<CostBounds>,
+}
+
+/// How the runs of our programs are known: the kernel counted them in windows only, the rest is estimated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CostBounds {
+    pub windows: u64,
+    /// Length of all windows, and what was counted in them.
+    pub sampled_ns: u64,
+    pub sampled_hits: u64,
+    pub sampled_probe_ns: u64,
+    pub sampled_switches: u64,
+    pub sampled_switch_ns: u64,
+    /// Where the truth lies in 95 of 100 recordings; None: the windows do not tell, and the figure in [`Cost`] is 0.
+    pub probe_hits: Option<Interval>,
+    pub probe_ns: Option<Interval>,
+    pub switch_hits: Option<Interval>,
+    pub switch_ns: Option<Interval>,
+    /// Of the mean of one run.
+    pub ns_per_hit: Option<Interval>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interval {
+    pub low: u64,
+    pub high: u64,
+}
+
+impl Interval {
+    /// Of what two parts sum up to, whatever their errors have in common.
+    pub fn plus(self, more: Interval) -> Interval {
+        Interval { low: self.low.saturating_add(more.low), high: self.high.saturating_add(more.high) }
+    }
+}
+
+impl Cost {
+    /// Mean time of one run where packets pass.
+    ///
+    /// *Units*: ns.
+    pub fn ns_per_hit(&self) -> Option<f64> {
+        let sampled = self.bounds.as_ref().map(|b| (b.sampled_probe_ns, b.sampled_hits));
+        [(self.probe_ns, self.probe_hits)]
+            .into_iter()
+            .chain(sampled)
+            .find(|(ns, hits)| *ns > 0 && *hits > 0)
+            .map(|(ns, hits)| ns as f64 / hits as f64)
+    }
+
+    /// Cost of two neighbouring files of a recording.
+    pub fn plus(mut self, more: Cost) -> Cost {
+        self.drain_cpu_ns += more.drain_cpu_ns;
+        self.wall_ns += more.wall_ns;
+        self.attach_ns += more.attach_ns;
+        self.detach_ns += more.detach_ns;
+        self.cpus = self.cpus.max(more.cpus);
+        let sum = |known: bool, a: u64, b: u64| if known { a.saturating_add(b) } else { 0 };
+        let (hits, ns, switches, switch_ns) = match (&self.bounds, &more.bounds) {
+            (Some(a), Some(b)) => (
+                a.probe_hits.is_some() && b.probe_hits.is_some(),
+                a.probe_ns.is_some() && b.probe_ns.is_some(),
+                a.switch_hits.is_some() && b.switch_hits.is_some(),
+                a.switch_ns.is_some() && b.switch_ns.is_some(),
+            ),
+            (None, None) => (true, true, true, true),
+            _ => (false, false, false, false),
+        };
+        self.probe_hits = sum(hits, self.probe_hits, more.probe_hits);
+        self.probe_ns = sum(ns, self.probe_ns, more.probe_ns);
+        self.switch_hits = sum(switches, self.switch_hits, more.switch_hits);
+        self.switch_ns = sum(switch_ns, self.switch_ns, more.switch_ns);
+        self.bounds = match (self.bounds, more.bounds) {
+            (Some(a), Some(b)) => Some(a.plus(b)),
+            (a, b) => a.or(b).map(CostBounds::of_a_part),
+        };
+        self
+    }
+}
+
+impl CostBounds {
+    fn plus(self, b: CostBounds) -> CostBounds {
+        let both = |a: Option<Interval>, b: Option<Interval>| Some(a?.plus(b?));
+        let each = |a: Interval, b: Interval| Interval { low: a.low.min(b.low), high: a.high.max(b.high) };
+        CostBounds {
+            windows: self.windows + b.windows,
+            sampled_ns: self.sampled_ns + b.sampled_ns,
+            sampled_hits: self.sampled_hits + b.sampled_hits,
+            sampled_probe_ns: self.sampled_probe_ns + b.sampled_probe_ns,
+            sampled_switches: self.sampled_switches + b.sampled_switches,
+            sampled_switch_ns: self.sampled_switch_ns + b.sampled_switch_ns,
+            probe_hits: both(self.probe_hits, b.probe_hits),
+            probe_ns: both(self.probe_ns, b.probe_ns),
+            switch_hits: both(self.switch_hits, b.switch_hits),
+            switch_ns: both(self.switch_ns, b.switch_ns),
+            ns_per_hit: self
+                .ns_per_hit
+                .zip(b.ns_per_hit)
+                .map(|(a, b)| each(a, b))
+                .or(self.ns_per_hit)
+                .or(b.ns_per_hit),
+        }
+    }
+
+    /// Counts of one file say nothing of the sum with another of which nothing is known.
+    fn of_a_part(self) -> CostBounds {
+        CostBounds { probe_hits: None, probe_ns: None, switch_hits: None, switch_ns: None, ..self }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

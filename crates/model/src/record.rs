@@ -49,7 +49,8 @@ pub struct Call {
     pub ctx: Context,
     /// See [`Call::LIST`] and its neighbours.
     pub flags: u8,
-    /// Low bits of the `sk_buff`'s address: tells clones of one packet apart, nothing else.
+    /// Low bits of the `sk_buff`'s address: tells clones of one packet apart, nothing else. 0: not known (kprobes do not have the argument
+    /// at the return, and a packet behind a pointer may be another one by then).
     pub skb_tag: u16,
     /// Thread id of the current task at return.
     pub pid: u32,
@@ -65,6 +66,8 @@ impl Call {
     pub const NO_RETURN: u8 = 2;
     /// The packet came out of the call (return value), it did not go in.
     pub const RETURNED: u8 = 4;
+    /// The packet's header buffer was freed in it: its last holder let go.
+    pub const ENDS: u8 = 8;
 }
 
 /// A moment at a tracepoint: the packet was here. No duration.
@@ -78,6 +81,8 @@ pub struct Point {
     pub at: BootNs,
     /// `skb->len` at that moment, bytes.
     pub len_bytes: u32,
+    /// The packet's header buffer is freed there: its last holder lets go.
+    pub ends: bool,
 }
 
 /// A further packet of a call that handled several (see [`Call::LIST`]).
@@ -236,13 +241,15 @@ pub enum EventKind {
     Retransmit = 2,
     /// `a` ports as above, `b` old state << 8 | new state.
     TcpState = 3,
-    /// Packet's header buffer was freed: end of its life.
-    Free = 4,
+    // 4 is reserved: formats of old name it, no recorder wrote it.
     /// The task `pid` was off the CPU until now. `a` for how many nanoseconds, `b` why and where, see [`Pause`].
     Pause = 5,
     /// `packet` is the first of a poll of received packets that is in the log, or the first after some that are not. `a` nanoseconds
     /// since the poll began, and 1; `b` nanoseconds since NET_RX had been raised for it, and 1. 0: not known.
     Poll = 6,
+    /// The poll of which `packet` was the first in the log is over. `a` packets that the driver took | those that it might have
+    /// taken << 32; `b` how many softirqs of NET_RX this CPU had had, this one included.
+    Polled = 7,
     /// `a` ifindex, `b` flags (IFF_*, as rtnetlink gives them). Text: interface name.
     Link = 32,
     /// `a` 1 added, 0 removed. Text: the route.
@@ -251,14 +258,30 @@ pub enum EventKind {
     Neighbour = 34,
     /// Text: what the recorder did (dump, functions on or off, trigger).
     Control = 35,
+    /// `a` 1 added or changed, 0 removed, `b` ifindex. Text: the address and its state.
+    Address = 36,
+    /// A queueing discipline, class or filter: `a` 1 added or changed, 0 removed, `b` ifindex. Text: which, where.
+    Queueing = 37,
+    /// A network namespace: `a` 1 came, 0 went, `b` its inode number, 0: unknown. Text: its name or number.
+    Namespace = 38,
+    /// Stands before an event of user space: that one happened at most `a` nanoseconds before its time, which is when it was read.
+    Within = 39,
 }
 
 impl EventKind {
+    /// Seen by user space: CPU and task of such an event are not those of what happened.
+    pub fn is_of_user_space(self) -> bool {
+        self as u8 >= EventKind::Link as u8
+    }
+
     pub fn from_u8(v: u8) -> Option<EventKind> {
         use EventKind::*;
-        [Drop, Retransmit, TcpState, Free, Pause, Poll, Link, Route, Neighbour, Control]
-            .into_iter()
-            .find(|k| *k as u8 == v)
+        [
+            Drop, Retransmit, TcpState, Pause, Poll, Polled, Link, Route, Neighbour, Control, Address,
+            Queueing, Namespace, Within,
+        ]
+        .into_iter()
+        .find(|k| *k as u8 == v)
     }
 
     pub fn name(self) -> &'static str {
@@ -266,13 +289,17 @@ impl EventKind {
             EventKind::Drop => "drop",
             EventKind::Retransmit => "retransmit",
             EventKind::TcpState => "tcp-state",
-            EventKind::Free => "free",
             EventKind::Pause => "pause",
             EventKind::Poll => "poll",
+            EventKind::Polled => "polled",
             EventKind::Link => "link",
             EventKind::Route => "route",
             EventKind::Neighbour => "neighbour",
             EventKind::Control => "control",
+            EventKind::Address => "address",
+            EventKind::Queueing => "queueing",
+            EventKind::Namespace => "namespace",
+            EventKind::Within => "within",
         }
     }
 }
@@ -374,7 +401,7 @@ pub enum LossCause {
     RingFull = 1,
     /// The table of open calls had no place.
     CallTableFull = 2,
-    /// The table of packets had no place: calls of that packet are not recorded.
+    /// The table of packets had no place: calls of that packet are not recorded. Counted once for each packet.
     PacketTableFull = 3,
     /// The kernel skipped the program because one was already running on that CPU (`recursion_misses`).
     Recursion = 4,
@@ -394,10 +421,19 @@ pub enum LossCause {
     MissingPart = 11,
     /// Two tasks shared a place in the table of tasks: a pause of the one is not known.
     TaskTableFull = 12,
+    /// The capture of the wire beside the log had no room for frames (`PACKET_STATISTICS`).
+    SnifferFull = 13,
+    /// The kernel dropped announcements of links, addresses, routes or neighbours; how many each time is not known.
+    NetlinkOverrun = 14,
+    /// A packet's device could not be read: whether it was asked for is not known, and it is not recorded. Counted once for each probe
+    /// that it passed.
+    NoDevice = 15,
+    /// Bytes of the log's file that are damaged, or the beginning of what was never written: found by the reader, counted in bytes.
+    Damaged = 16,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 12] = [
+    pub const ALL: [LossCause; 16] = [
         LossCause::RingFull,
         LossCause::CallTableFull,
         LossCause::PacketTableFull,
@@ -410,6 +446,10 @@ impl LossCause {
         LossCause::ReadFault,
         LossCause::MissingPart,
         LossCause::TaskTableFull,
+        LossCause::SnifferFull,
+        LossCause::NetlinkOverrun,
+        LossCause::NoDevice,
+        LossCause::Damaged,
     ];
 
     pub fn from_u8(v: u8) -> Option<LossCause> {
@@ -430,6 +470,10 @@ impl LossCause {
             LossCause::ReadFault => "read-fault",
             LossCause::MissingPart => "missing-part",
             LossCause::TaskTableFull => "task-table-full",
+            LossCause::SnifferFull => "sniffer-full",
+            LossCause::NetlinkOverrun => "netlink-overrun",
+            LossCause::NoDevice => "no-device",
+            LossCause::Damaged => "damaged-bytes",
         }
     }
 
@@ -457,6 +501,18 @@ impl LossCause {
             LossCause::ReadFault => "a pointer was stale when read; the record has no header bytes",
             LossCause::TaskTableFull => {
                 "when some task slept or was preempted is not known; that time stands as self time"
+            }
+            LossCause::SnifferFull => {
+                "frames are missing in the capture beside the log, not in the log; give a filter or a smaller --snaplen"
+            }
+            LossCause::NetlinkOverrun => {
+                "changes of links, addresses, routes or neighbours are missing; record fewer namespaces (--netns)"
+            }
+            LossCause::NoDevice => {
+                "probe hits of packets whose device could not be read, which are not in the log; `kpat doctor` proves that devices are found on this kernel"
+            }
+            LossCause::Damaged => {
+                "the file was changed or cut after it was written; copy it again from where it was recorded"
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Control of a running recording: a unix socket in /run/kpat, one JSON request a line, one JSON reply a line. Only
-//! root can reach it (mode 0700 of the directory).
+//! root can reach it (mode 0600). Its state, renewed every second, stands in a file beside it that everybody may read.
 
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +82,10 @@ pub struct Status {
     /// CPU time of the recorder itself.
     pub drain_cpu_seconds: f64,
     pub memory_bytes: u64,
+    /// Of a flight recorder: what would have dumped it, but came too early or beyond its budget.
+    pub suppressed_dumps: u64,
+    /// What the programs cost so far.
+    pub cost: kpat_model::meta::Cost,
     pub losses: Vec<kpat_model::meta::LossTotal>,
     /// Of the fullest ring.
     pub ring_fill_percent: f64,
@@ -111,6 +115,10 @@ pub enum Error {
     Several(String),
     #[error("no recording has process id {0}; `kpat ctl list` has those that run")]
     NoSuch(u32),
+    #[error("only root may control recording {0}; `kpat ctl status` works without")]
+    NotAllowed(u32),
+    #[error("whether a recording runs is not known: {0} may not be read by this user; run as root")]
+    Hidden(String),
     #[error("recording {0} gave no answer: {1}")]
     NoAnswer(u32, String),
 }
@@ -131,11 +139,30 @@ impl Server {
         let path = dir.join(format!("{}.sock", std::process::id()));
         let io = |source| Error::Io { path: path.display().to_string(), source };
         std::fs::create_dir_all(&dir).map_err(io)?;
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).map_err(io)?;
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
+        // What killed recorders left.
+        running();
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).map_err(io)?;
+        // SAFETY: sets a number of this process; nothing else makes files at this moment.
+        let before = unsafe { libc::umask(0o177) };
+        let listener = UnixListener::bind(&path);
+        // SAFETY: as above.
+        unsafe { libc::umask(before) };
+        let listener = listener.map_err(io)?;
         listener.set_nonblocking(true).map_err(io)?;
         Ok(Server { listener, path })
+    }
+
+    /// Renews the state that everybody may read. What hinders it (a full /run) hinders no recording.
+    pub fn publish(&self, status: &Status) {
+        let Ok(text) = serde_json::to_vec(status) else { return };
+        let new = self.path.with_extension("new");
+        let written = std::fs::write(&new, text)
+            .and_then(|()| std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644)))
+            .and_then(|()| std::fs::rename(&new, state_of(&self.path)));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
     }
 
     /// Answers one waiting request, if there is one. Never waits longer than a client that stalls may cost (20 ms).
@@ -161,10 +188,15 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(state_of(&self.path));
     }
 }
 
-/// Pids of recordings that answer.
+fn state_of(socket: &Path) -> PathBuf {
+    socket.with_extension("json")
+}
+
+/// Pids of recordings that run, also of those that only root may ask.
 pub fn running() -> Vec<u32> {
     let Ok(dir) = std::fs::read_dir(directory()) else { return Vec::new() };
     let mut out: Vec<u32> = dir
@@ -174,8 +206,12 @@ pub fn running() -> Vec<u32> {
             // a socket of a recording that was killed refuses the connection
             match UnixStream::connect(e.path()) {
                 Ok(_) => Some(pid),
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                    Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
+                }
                 Err(_) => {
                     let _ = std::fs::remove_file(e.path());
+                    let _ = std::fs::remove_file(state_of(&e.path()));
                     None
                 }
             }
@@ -185,11 +221,22 @@ pub fn running() -> Vec<u32> {
     out
 }
 
+/// The state that a recording left for whoever may not ask it.
+fn published(pid: u32) -> Option<Reply> {
+    let text = std::fs::read(directory().join(format!("{pid}.json"))).ok()?;
+    serde_json::from_slice(&text).ok().map(|s| Reply::Status(Box::new(s)))
+}
+
 /// Sends a request to a recording; `pid` may be left out when only one runs.
 pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
     let pid = match pid {
         Some(p) => p,
         None => match running()[..] {
+            [] if std::fs::read_dir(directory())
+                .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) =>
+            {
+                return Err(Error::Hidden(directory().display().to_string()));
+            }
             [] => return Err(Error::NoneRunning(directory().display().to_string())),
             [one] => one,
             ref several => {
@@ -200,7 +247,12 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
     };
     let path = directory().join(format!("{pid}.sock"));
     let io = |source| Error::Io { path: path.display().to_string(), source };
-    let stream = UnixStream::connect(&path).map_err(|e| match e.kind() {
+    let stream = UnixStream::connect(&path);
+    if stream.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+        let state = if matches!(request, Request::Status) { published(pid) } else { None };
+        return state.ok_or(Error::NotAllowed(pid));
+    }
+    let stream = stream.map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Error::NoSuch(pid),
         _ => io(e),
     })?;

@@ -29,6 +29,8 @@ pub struct Compiled {
     /// The filter asks for something that only an Ethernet header has (`ether`, `vlan`, `arp`): packets that start at
     /// the network header never match.
     pub link_only: bool,
+    /// It asks of TCP for nothing but addresses and ports, so a connection's socket decides as well as its packets' headers do.
+    pub socket_decides: bool,
 }
 
 /// A filter that cannot be used.
@@ -52,6 +54,31 @@ pub enum Error {
     #[error("the filter has {length} bytes of text, {TEXT_BYTES} are possible; use a net or portrange")]
     TooMuchText { length: usize },
 }
+
+/// What a capture beside the log keeps where it was not said: frames that match the recording's filter, and fragments, which do
+/// not say whether they would. Classic BPF (code, jumps, constant). A radio's frames all pass: what is in them may be encrypted.
+///
+/// *Errors*: libpcap's own message.
+pub fn for_capture(text: &str, link_type: u16) -> Result<Vec<(u16, u8, u8, u32)>, String> {
+    match (text.trim(), link_type) {
+        ("", _) => Ok(Vec::new()),
+        (text, LINKTYPE_ETHERNET | LINKTYPE_RAW) => {
+            classic(&format!("({text}) or (ip[6:2] & 0x1fff != 0) or (ip6[6] == 44)"), link_type)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// As written, for whatever link type.
+///
+/// *Errors*: libpcap's own message.
+pub fn classic(text: &str, link_type: u16) -> Result<Vec<(u16, u8, u8, u32)>, String> {
+    let link_type = if link_type == LINKTYPE_RAW { pcap::RAW_IP } else { link_type.into() };
+    Ok(pcap::compile(text, link_type)?.into_iter().map(|i| (i.code, i.jt, i.jf, i.k)).collect())
+}
+
+const LINKTYPE_ETHERNET: u16 = 1;
+const LINKTYPE_RAW: u16 = 101;
 
 /// Compiles pcap-filter text. `None`: the text is empty, every packet matches.
 ///
@@ -81,11 +108,38 @@ pub fn compile(text: &str) -> Result<Option<Compiled>, Error> {
     let link = ebpf(&link)?;
     let raw = pcap::compile(text, pcap::RAW_IP);
     let link_only = raw.is_err();
+    let socket_decides = raw.as_ref().is_ok_and(|classic| !text.contains('[') && of_addresses(classic));
     let network = match raw {
         Ok(classic) => ebpf(&classic)?,
         Err(_) => vec![translate::answer(false)],
     };
-    Ok(Some(Compiled { link, network, link_only }))
+    Ok(Some(Compiled { link, network, link_only, socket_decides }))
+}
+
+/// Does this program, which starts at the network header, load nothing but version, header length, protocol, place in a fragmented
+/// packet, addresses and ports? Of a segment that its socket is about to send all of these are known.
+fn of_addresses(classic: &[pcap::Instruction]) -> bool {
+    const LOAD: u16 = 0;
+    const LOAD_X: u16 = 1;
+    const WORD: u16 = 0;
+    const HALF: u16 = 8;
+    const BYTE: u16 = 0x10;
+    const ABSOLUTE: u16 = 0x20;
+    const BEHIND_X: u16 = 0x40;
+    const LENGTH: u16 = 0x80;
+    classic.iter().all(|i| {
+        let (class, size, mode) = (i.code & 7, i.code & 0x18, i.code & 0xe0);
+        match (class, mode, size, i.k) {
+            (LOAD, ABSOLUTE, WORD, 8..=36) => true,
+            (LOAD, ABSOLUTE, HALF, 6 | 40 | 42) => true,
+            (LOAD, ABSOLUTE, BYTE, 0 | 6 | 9 | 40) => true,
+            (LOAD, ABSOLUTE, ..) => false,
+            (LOAD, BEHIND_X, HALF, 0 | 2) => true,
+            (LOAD, BEHIND_X, ..) => false,
+            (LOAD | LOAD_X, LENGTH, ..) => false,
+            _ => true,
+        }
+    })
 }
 
 const LDIMM64: u8 = 0x18;
@@ -157,7 +211,7 @@ mod tests {
     #[test]
     fn both_places_are_filled_and_nothing_else() {
         let mut b = object();
-        let filter = Compiled { link: vec![1, 2, 3], network: vec![4; ROOM], link_only: false };
+        let filter = Compiled { link: vec![1, 2, 3], network: vec![4; ROOM], ..Compiled::default() };
         patch(&mut b, Some(&filter)).unwrap();
         let w = words(&b);
         assert_eq!(w[0], 0xdead);
@@ -175,6 +229,87 @@ mod tests {
         let mut b = object();
         patch(&mut b, None).unwrap();
         assert_eq!(words(&b)[1], translate::answer(true));
+    }
+
+    #[test]
+    fn a_socket_decides_where_only_addresses_are_asked_for() {
+        let decides = |text: &str| compile(text).unwrap().unwrap().socket_decides;
+        for text in [
+            "tcp port 80",
+            "host 10.7.1.2 and not udp",
+            "portrange 9000-9100 or ip6",
+            "src net 10.0.0.0/8",
+            "not port 22",
+            "ip6 host fd07::1",
+        ] {
+            assert!(decides(text), "{text}");
+        }
+        for text in [
+            "tcp[tcpflags] & tcp-syn != 0",
+            "len > 100",
+            "less 60",
+            "ip[8] = 64",
+            "tcp[13] = 2",
+            "ip6[7] = 1",
+            "arp",
+            "ip[6:2] = 0",
+        ] {
+            assert!(!decides(text), "{text}");
+        }
+    }
+
+    /// IPv4 and IPv6 segments between few addresses and ports; all else is different in each. With it what origin.bpf.h makes of the socket.
+    fn segment(seed: &mut u64) -> (Vec<u8>, Vec<u8>) {
+        let mut next = |below: u64| {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 33) % below
+        };
+        let ports: Vec<u8> = [next(4), next(4)].iter().flat_map(|p| (79 + *p as u16).to_be_bytes()).collect();
+        let (v6, from, to) = (next(2) == 1, next(4) as u8, next(4) as u8);
+        let mut any = |n: usize| (0..n).map(|_| next(256) as u8).collect::<Vec<u8>>();
+        let mut addresses: Vec<u8> =
+            if v6 { [[0xfd; 15], [0xfd; 15]].concat() } else { [[10, 7, 1], [10, 7, 1]].concat() };
+        let half = addresses.len() / 2;
+        addresses.insert(half, from);
+        addresses.push(to);
+        let (real, made) = if v6 {
+            ([vec![0x60], any(5), vec![6, any(1)[0]]].concat(), vec![0x60, 0, 0, 0, 0, 0, 6, 64])
+        } else {
+            let real = [vec![0x45], any(5), vec![0x40, 0], any(1), vec![6], any(2)].concat();
+            (real, vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0])
+        };
+        let real = [real, addresses.clone(), ports.clone(), any(16)].concat();
+        let mut made = [made, addresses, ports].concat();
+        made.resize(if v6 { 56 } else { 40 }, 0);
+        (real, made)
+    }
+
+    #[test]
+    fn a_socket_answers_as_its_segments_do() {
+        let texts = [
+            "tcp port 80",
+            "tcp dst port 80 and src host 10.7.1.2",
+            "host 10.7.1.2 and not udp",
+            "portrange 80-81 or ip6",
+            "src net 10.7.1.2/31",
+            "not port 80",
+            "ip6 host fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fd01",
+            "ip and (src port 79 or dst port 82)",
+            "sctp or udp",
+        ];
+        let mut seed = 7;
+        for text in texts {
+            assert!(compile(text).unwrap().unwrap().socket_decides, "{text}");
+            let program = pcap::compile(text, pcap::RAW_IP).unwrap();
+            for _ in 0..2000 {
+                let (real, made) = segment(&mut seed);
+                assert_eq!(
+                    pcap::matches(&program, &real),
+                    pcap::matches(&program, &made),
+                    "{text} {real:02x?}"
+                );
+            }
+        }
     }
 
     #[test]

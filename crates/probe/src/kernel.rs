@@ -62,6 +62,12 @@ impl Symbols {
         self.by_name.get(name).and_then(|v| v.first()).map_or(0, |i| self.sorted[*i].0)
     }
 
+    /// The same for addresses in the kernel's own text, which stays as it is: not of modules, trampolines and programs, which come and go.
+    pub fn resolve_own(&self, addr: u64) -> Option<String> {
+        let end = self.address("_etext");
+        (self.sorted.first().is_some_and(|s| s.0 <= addr) && addr < end).then(|| self.resolve(addr))?
+    }
+
     /// `function+0x12`, None where addresses are hidden or foreign.
     pub fn resolve(&self, addr: u64) -> Option<String> {
         let i = self.sorted.partition_point(|s| s.0 <= addr).checked_sub(1)?;

@@ -19,6 +19,8 @@ pub mod netlink;
 pub mod object;
 pub mod plan;
 pub mod profile;
+pub mod proof;
+pub mod reasons;
 pub mod recorder;
 pub mod ring;
 pub mod roles;

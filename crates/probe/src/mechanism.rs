@@ -117,22 +117,89 @@ pub fn refusal() -> Option<String> {
     None
 }
 
-/// Which build of the kernel side loads here: tried with a tracepoint program.
-pub fn pick_build() -> Result<Build, String> {
-    let mut last = String::new();
-    let one_word = headers_are_one_word();
-    for build in Build::ALL.into_iter().filter(|b| one_word || !b.direct) {
-        match small_plan(build).load(&[("point_3_netif_receive_skb", None)]) {
-            Ok(_) => return Ok(build),
-            Err(e) => last = e.to_string(),
-        }
-    }
-    Err(last)
+/// The build of the kernel side that loads here.
+#[derive(Clone, Debug)]
+pub struct Picked {
+    pub build: Build,
+    /// Better ones, and why each is not taken.
+    pub passed_over: Vec<(Build, String)>,
+    /// Typed loads are refused though this kernel has what they need: each packet costs more than it should.
+    pub slower_than_needed: bool,
 }
 
-/// The direct build reads protocol, transport, network and mac header offsets by one load (bpf/packets.bpf.h).
-fn headers_are_one_word() -> bool {
-    let Ok(btf) = Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None) else { return false };
+impl Picked {
+    /// One sentence on a build that is slower than this kernel allows.
+    pub fn warning(&self) -> Option<String> {
+        let (_, why) = self.passed_over.first().filter(|_| self.slower_than_needed)?;
+        Some(format!(
+            "the fast build of the BPF program was refused, so the slow one records (a helper call for each member read): {why}; \
+             KPAT_LIBBPF_LOG=1 shows the verifier's whole log"
+        ))
+    }
+
+    /// For the log: a sentence for each build that was passed over.
+    pub fn reasons(&self) -> Vec<String> {
+        self.passed_over.iter().map(|(b, why)| format!("{}: {why}", b.name())).collect()
+    }
+}
+
+/// What typed loads need of a kernel's types.
+struct TypedLoads {
+    /// `bpf_rdonly_cast` is there (6.2).
+    cast: bool,
+    /// Protocol, transport, network and mac header offsets lie in one word (bpf/footprint.bpf.h).
+    one_word: bool,
+}
+
+impl TypedLoads {
+    fn here() -> TypedLoads {
+        let Ok(btf) = Btf::open(std::path::Path::new("/sys/kernel/btf/vmlinux"), None) else {
+            return TypedLoads { cast: false, one_word: false };
+        };
+        TypedLoads {
+            cast: btf.find(kind::FUNC, "bpf_rdonly_cast").is_some(),
+            one_word: headers_are_one_word(&btf),
+        }
+    }
+
+    fn missing(&self) -> Option<&'static str> {
+        match (self.cast, self.one_word) {
+            (false, _) => Some("this kernel has no typed loads (bpf_rdonly_cast, Linux 6.2)"),
+            (true, false) => {
+                Some("this kernel's sk_buff does not have protocol and header offsets side by side")
+            }
+            (true, true) => None,
+        }
+    }
+}
+
+/// Which build of the kernel side loads here: tried with a tracepoint program.
+pub fn pick_build() -> Result<Picked, String> {
+    pick(&TypedLoads::here(), &mut |build| {
+        small_plan(build).load(&[("point_3_netif_receive_skb", None)]).map(drop).map_err(|e| e.to_string())
+    })
+}
+
+fn pick(typed: &TypedLoads, load: &mut dyn FnMut(Build) -> Result<(), String>) -> Result<Picked, String> {
+    let mut passed_over = Vec::new();
+    for build in Build::ALL {
+        let tried = match typed.missing() {
+            Some(why) if build.direct => Err(why.to_string()),
+            _ => load(build),
+        };
+        match tried {
+            Ok(()) => {
+                let slower_than_needed = !build.direct && typed.missing().is_none();
+                return Ok(Picked { build, passed_over, slower_than_needed });
+            }
+            Err(why) => passed_over.push((build, why)),
+        }
+    }
+    Err(passed_over.pop().map_or_else(String::new, |(_, why)| why))
+}
+
+/// The direct build reads protocol, transport, network and mac header offsets by one load (bpf/footprint.bpf.h).
+fn headers_are_one_word(btf: &Btf) -> bool {
     let Some(skb) = btf.find(kind::STRUCT, "sk_buff") else { return false };
     let at = |name: &str| btf.member_offset(skb, name);
     let first = at("protocol");
@@ -261,4 +328,53 @@ pub fn offers(build: Build) -> Vec<Offer> {
             Err(reason) => Offer { mechanism, offered: false, reason },
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODERN: TypedLoads = TypedLoads { cast: true, one_word: true };
+
+    #[test]
+    fn a_refused_fast_build_is_warned_of_with_the_verifiers_reason() {
+        let mut tried = Vec::new();
+        let picked = pick(&MODERN, &mut |b| {
+            tried.push(b);
+            if b.direct {
+                Err("the kernel refused the program: R1 invalid mem access".into())
+            } else {
+                Ok(())
+            }
+        })
+        .expect("the slow build loads");
+        assert_eq!(tried, Build::ALL[..3]);
+        assert!(!picked.build.direct);
+        let words = picked.warning().expect("it is slower than needed");
+        assert!(words.contains("R1 invalid mem access") && words.contains("slow"), "{words}");
+        assert_eq!(picked.reasons().len(), 2);
+    }
+
+    #[test]
+    fn an_old_kernel_is_not_warned_of_and_the_reason_is_kept() {
+        for (typed, why) in [
+            (TypedLoads { cast: false, one_word: true }, "bpf_rdonly_cast"),
+            (TypedLoads { cast: true, one_word: false }, "side by side"),
+        ] {
+            let picked = pick(&typed, &mut |b| {
+                assert!(!b.direct, "not tried where it cannot work");
+                Ok(())
+            })
+            .expect("it loads");
+            assert_eq!(picked.warning(), None);
+            assert!(picked.reasons().iter().all(|r| r.contains(why)));
+        }
+    }
+
+    #[test]
+    fn the_best_build_has_no_reasons() {
+        let picked = pick(&MODERN, &mut |_| Ok(())).expect("it loads");
+        assert_eq!((picked.build, picked.reasons().len(), picked.warning()), (Build::ALL[0], 0, None));
+        assert!(pick(&MODERN, &mut |_| Err("no".into())).is_err_and(|e| e == "no"));
+    }
 }

@@ -8,8 +8,8 @@
 //! What the messages mean is [`messages`]'s to know.
 
 use crate::sys::boot_now;
-use kpat_model::Event;
 use kpat_model::meta::Device;
+use kpat_model::{BootNs, Event};
 use messages::{Link, NLMSG_DONE, NLMSG_ERROR};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 mod messages;
+mod names;
 pub use messages::Decoder;
 
 /// A network namespace.
@@ -160,7 +161,7 @@ fn ethtool_driver(socket: &Socket, device: &str) -> Option<String> {
 
 /// Watches namespaces until it is dropped.
 pub struct Monitor {
-    events: Receiver<Event>,
+    events: Receiver<Seen>,
     overruns: Arc<AtomicU64>,
     /// Its being closed ends the thread.
     stop: Option<OwnedFd>,
@@ -168,17 +169,20 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    pub fn start(netns: &[NetnsRef]) -> Result<Monitor, Error> {
+    /// `names`: namespaces that get or lose a name are events as well.
+    pub fn start(netns: &[NetnsRef], names: bool) -> Result<Monitor, Error> {
+        let mut names = names::Names::start(names);
         let mut watched = Vec::new();
         for n in netns {
             // Subscribed before the names are asked for, so that no change falls between.
             watched.push(inside(n, || {
+                let empty = boot_now();
                 let socket = Socket::open(&GROUPS)?;
                 let mut decoder = Decoder::new(n.inum);
                 for (link, _) in Socket::open(&[])?.links()? {
                     decoder.knows(link);
                 }
-                Ok((socket, decoder))
+                Ok(Watched { socket, decoder, empty })
             })?);
         }
         let mut ends = [-1; 2];
@@ -193,16 +197,16 @@ impl Monitor {
         let count = Arc::clone(&overruns);
         let thread = std::thread::Builder::new()
             .name("kpat-netlink".into())
-            .spawn(move || watch(&mut watched, &stopped, &out, &count))
+            .spawn(move || watch(&mut watched, &mut names, &stopped, &out, &count))
             .map_err(failed("start a thread"))?;
         Ok(Monitor { events, overruns, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Hands over what has arrived since the last call. Does not wait.
+    /// Hands over what has arrived since the last call, each with a moment after which it was announced. Does not wait.
     ///
-    /// *Clock*: CLOCK_BOOTTIME when the message was received, which is after the change itself.
-    pub fn drain(&self, sink: &mut dyn FnMut(Event)) {
-        self.events.try_iter().for_each(sink);
+    /// *Clock*: CLOCK_BOOTTIME; an event's own time is when it was read.
+    pub fn drain(&self, sink: &mut dyn FnMut(Event, BootNs)) {
+        self.events.try_iter().for_each(|(e, after)| sink(e, after));
     }
 
     /// How often the kernel had to drop messages because we were too slow; each time an unknown number of them.
@@ -220,43 +224,96 @@ impl Drop for Monitor {
     }
 }
 
-fn watch(watched: &mut [(Socket, Decoder)], stopped: &OwnedFd, out: &Sender<Event>, overruns: &AtomicU64) {
+/// A socket that is read; whatever is in it came after `empty`.
+struct Watched {
+    socket: Socket,
+    decoder: Decoder,
+    empty: BootNs,
+}
+
+/// Told how late it was read.
+type Seen = (Event, BootNs);
+
+/// Nothing came for so long: all that comes is younger. What is told of an event's moment is no coarser than this.
+const HEARTBEAT_MS: i32 = 10;
+/// More sockets are looked at more rarely.
+const SOCKETS_A_BEAT: usize = 32;
+
+fn watch(
+    watched: &mut [Watched],
+    names: &mut names::Names,
+    stopped: &OwnedFd,
+    out: &Sender<Seen>,
+    overruns: &AtomicU64,
+) {
+    prefer_to_be_woken();
+    let beat_ms = HEARTBEAT_MS * (1 + watched.len() / SOCKETS_A_BEAT) as i32;
     let entry = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut polled: Vec<libc::pollfd> = watched.iter().map(|(s, _)| entry(s.0.as_raw_fd())).collect();
+    let mut polled: Vec<libc::pollfd> = watched.iter().map(|w| entry(w.socket.0.as_raw_fd())).collect();
     polled.push(entry(stopped.as_raw_fd()));
+    polled.push(entry(names.as_raw_fd()));
     let mut buffer = vec![0u8; BUFFER];
     loop {
+        let before = boot_now();
         // SAFETY: the entries are ours and their number is given.
-        let r = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
-        if r < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+        let r = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, beat_ms) };
+        if r < 0 {
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return;
+            }
+            continue;
+        }
+        if polled[watched.len()].revents != 0 {
             return;
         }
-        if r > 0 && polled[watched.len()].revents != 0 {
-            return;
+        // With nothing to tell, poll looks at all of them once more when the time is over.
+        let looked = if r == 0 { BootNs(before.0 + i64::from(beat_ms) * 1_000_000) } else { before };
+        names.look(polled[watched.len() + 1].revents != 0, looked, &mut |e| drop(out.send(e)));
+        for (w, p) in watched.iter_mut().zip(&polled) {
+            if p.revents == 0 {
+                w.empty = looked;
+            } else {
+                w.read(&mut buffer, out, overruns);
+            }
         }
-        for ((socket, decoder), _) in watched.iter_mut().zip(&polled).filter(|(_, p)| p.revents != 0) {
-            loop {
-                match socket.receive(&mut buffer) {
-                    Ok(b) => decoder.decode(b, boot_now(), &mut |e| {
-                        let _ = out.send(e);
-                    }),
-                    Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                        overruns.fetch_add(1, Ordering::Relaxed);
-                        // Names may have been missed; the answers change the table without making events.
-                        let _ = socket.ask_links();
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => break,
+    }
+}
+
+impl Watched {
+    fn read(&mut self, buffer: &mut [u8], out: &Sender<Seen>, overruns: &AtomicU64) {
+        loop {
+            let before = boot_now();
+            match self.socket.receive(buffer) {
+                Ok(b) => {
+                    let after = self.empty;
+                    self.decoder.decode(b, boot_now(), &mut |e| drop(out.send((e, after))));
+                }
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                    overruns.fetch_add(1, Ordering::Relaxed);
+                    // Names may have been missed; the answers change the table without making events.
+                    let _ = self.socket.ask_links();
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.empty = before;
+                    return;
                 }
             }
         }
     }
 }
 
+/// Others that want the CPU would make the upper bound later by their share of it. Refused: then it is later.
+fn prefer_to_be_woken() {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameters are ours and of the calling thread alone.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &lowest) };
+}
+
 // ---- sockets ----
 
-/// RTNLGRP_LINK, NEIGH, IPV4_ROUTE, IPV6_ROUTE.
-const GROUPS: [u32; 4] = [1, 3, 7, 11];
+/// RTNLGRP_LINK, NEIGH, TC, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NSID.
+const GROUPS: [u32; 8] = [1, 3, 4, 5, 7, 9, 11, 28];
 /// More than the kernel puts into one answer (32 KiB).
 const BUFFER: usize = 1 << 16;
 const RECEIVE_BYTES: libc::c_int = 8 << 20;

@@ -40,6 +40,15 @@ impl Build {
         Build { direct: false, traced_context: true },
     ];
 
+    pub fn name(self) -> &'static str {
+        match (self.direct, self.traced_context) {
+            (true, false) => "direct",
+            (true, true) => "direct, context by tracepoints",
+            (false, false) => "read",
+            (false, true) => "read, context by tracepoints",
+        }
+    }
+
     /// The object file as compiled.
     pub fn object(self, side: Side) -> &'static [u8] {
         match (side, self.direct, self.traced_context) {
@@ -312,17 +321,26 @@ std::thread_local! {
     static LAST_WORDS: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// What libbpf said since the last load, shortened to the lines that say why.
+/// What libbpf logged since the last load: all of it if `KPAT_LIBBPF_LOG` is set, else the line that says why.
 fn last_words() -> String {
     LAST_WORDS.with(|l| {
-        let lines = l.borrow();
-        if std::env::var_os("KPAT_LIBBPF_LOG").is_some() {
-            return lines.join("");
-        }
-        let tail: Vec<&str> =
-            lines.iter().flat_map(|t| t.lines()).rev().filter(|t| !t.trim().is_empty()).take(3).collect();
-        tail.into_iter().rev().collect::<Vec<_>>().join("; ")
+        let text = l.borrow().join("");
+        if std::env::var_os("KPAT_LIBBPF_LOG").is_some() { text } else { reason(&text) }
     })
+}
+
+/// The line of a log of libbpf that says why: the verifier's last one before its statistics, else libbpf's first.
+fn reason(log: &str) -> String {
+    let lines = || log.lines().map(str::trim).filter(|l| !l.is_empty());
+    let verifier = lines()
+        .skip_while(|l| !l.contains("BEGIN PROG LOAD LOG"))
+        .skip(1)
+        .take_while(|l| !l.contains("END PROG LOAD LOG"))
+        .filter(|l| {
+            !l.starts_with("processed ") && !l.starts_with(';') && !l.starts_with("verification time")
+        })
+        .last();
+    verifier.or_else(|| lines().next()).unwrap_or_default().to_string()
 }
 
 fn quiet() {
@@ -330,4 +348,22 @@ fn quiet() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| {
         LAST_WORDS.with(|l| l.borrow_mut().push(text));
     })));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifiers_reason_is_one_line() {
+        let log = "libbpf: prog 'point': BPF program load failed: Permission denied\n\
+            libbpf: prog 'point': -- BEGIN PROG LOAD LOG --\n0: R1=ctx() R10=fp0\n; struct sk_buff *skb = ... @ x.h:3\n\
+            7: (79) r3 = *(u64 *)(r1 +0)\nR1 invalid mem access 'scalar'\nverification time 12 usec\n\
+            processed 8 insns (limit 1000000) max_states_per_insn 0\n-- END PROG LOAD LOG --\n\
+            libbpf: prog 'point': failed to load: -13\nlibbpf: failed to load object\n";
+        assert_eq!(reason(log), "R1 invalid mem access 'scalar'");
+        let early = "libbpf: extern 'bpf_rdonly_cast': not found\nlibbpf: failed to load object\n";
+        assert_eq!(reason(early), "libbpf: extern 'bpf_rdonly_cast': not found");
+        assert_eq!(reason(""), "");
+    }
 }

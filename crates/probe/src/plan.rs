@@ -2,16 +2,19 @@
 
 use crate::app;
 use crate::attach::{self, Attached, Target};
-use crate::btf::{self, Btf, kind};
+use crate::btf::{self, Btf};
 use crate::choose::{self, Candidate, Chosen};
 use crate::kernel::{self, Symbols};
 use crate::mechanism::{self, Mechanism, Offer};
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Selection};
+use crate::reasons::drop_reasons;
 use kpat_model::meta;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+
+mod unmet;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -44,7 +47,13 @@ pub enum Error {
 pub struct Decision {
     pub mechanism: Mechanism,
     pub build: Build,
+    /// Better builds of the BPF program, and why each was not taken.
+    pub build_passed_over: Vec<String>,
+    /// The build is slower than this kernel allows: what to say of it.
+    pub build_warning: Option<String>,
     pub passed_over: Vec<String>,
+    /// Asked for by name and not recorded: what, and why. They are among `left_out`, too.
+    pub unmet: Vec<(String, String)>,
     pub functions: Vec<Candidate>,
     /// Of each function: are its calls wanted, or is it there for tracking only?
     pub logged: Vec<bool>,
@@ -65,8 +74,8 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
     if let Some(why) = mechanism::refusal() {
         return Err(Error::Refused(why));
     }
-    let build = mechanism::pick_build()
-        .map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))?;
+    let picked = pick_build()?;
+    let build = picked.build;
     let config = kernel::config();
     let mut passed_over = Vec::new();
     let mut chosen = None;
@@ -92,45 +101,57 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
     };
     let btfs = Btf::running()?;
     let symbols = Symbols::running();
-    let (functions, logged, left_out) = if mechanism == Mechanism::Tracepoint {
+    let (functions, logged, mut left_out) = if mechanism == Mechanism::Tracepoint {
         (Vec::new(), Vec::new(), Vec::new())
     } else {
-        select(mechanism, selection, &btfs, &symbols)?
+        select(mechanism, selection, &choose::candidates(&btfs), &symbols, kernel::traceable().as_ref())?
     };
     if functions.len() > MAX_FUNCS - 100 {
         return Err(Error::TooMany { count: functions.len() });
     }
+    let unmet = match mechanism {
+        Mechanism::Tracepoint => unmet::by_points(selection, build, &symbols, passed_over.first()),
+        _ => unmet::by_functions(selection, &functions, &left_out),
+    };
+    let new = unmet.iter().filter(|u| !left_out.contains(u)).cloned().collect::<Vec<_>>();
+    left_out.extend(new);
     Ok(Decision {
         mechanism,
         build,
+        build_passed_over: picked.reasons(),
+        build_warning: picked.warning(),
         passed_over: passed_over.into_iter().map(|(m, r)| format!("{}: {r}", m.name())).collect(),
+        unmet,
         functions,
         logged,
         left_out,
-        drop_reasons: drop_reasons(&btfs[0]),
+        drop_reasons: drop_reasons(&btfs),
         symbols,
     })
 }
 
+fn pick_build() -> Result<mechanism::Picked, Error> {
+    mechanism::pick_build().map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))
+}
+
 type Selected = (Vec<Candidate>, Vec<bool>, Vec<(String, String)>);
 
-fn select(
+pub(crate) fn select(
     m: Mechanism,
     selection: &Selection,
-    btfs: &[Arc<Btf>],
+    found: &choose::Found,
     symbols: &Symbols,
+    traceable: Option<&HashMap<String, u32>>,
 ) -> Result<Selected, Error> {
-    let found = choose::candidates(btfs);
-    let traceable = kernel::traceable();
     let most = match m {
         Mechanism::Fentry => FENTRY_MOST,
         Mechanism::Kprobe => KPROBE_MOST,
         _ => usize::MAX,
     };
-    let (mut chosen, mut logged) = choose::choose(&found, selection, false, traceable.as_ref(), symbols);
+    let (mut chosen, mut logged) = choose::choose(found, selection, false, traceable, symbols);
     if chosen.functions.len() > most {
         let all = chosen.functions.len();
-        let (mut spine, spine_logged) = choose::choose(&found, selection, true, traceable.as_ref(), symbols);
+        let (mut spine, spine_logged) = choose::choose(found, selection, true, traceable, symbols);
         let kept = spine.functions.len();
         spine.left_out.push((
             format!("{} more functions of profile {}", all - kept, selection.profile),
@@ -164,20 +185,6 @@ fn select(
         return Err(Error::NothingToProbe { profile: selection.profile.clone(), hint });
     }
     Ok((functions, logged, left_out))
-}
-
-/// The kernel's own names of drop reasons.
-pub fn drop_reasons(vmlinux: &Btf) -> Vec<(u32, String)> {
-    let Some(id) = vmlinux.find(kind::ENUM, "skb_drop_reason") else { return Vec::new() };
-    let mut out: Vec<(u32, String)> = vmlinux
-        .enum_values(id)
-        .into_iter()
-        .map(|(n, v)| {
-            (v as u32, n.trim_start_matches("SKB_DROP_REASON_").trim_start_matches("SKB_").to_string())
-        })
-        .collect();
-    out.dedup_by_key(|r| r.0);
-    out
 }
 
 /// How a program of one fixed place is put there.
@@ -272,8 +279,8 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
     if let Some(why) = mechanism::refusal() {
         return Err(Error::Refused(why));
     }
-    let build = mechanism::pick_build()
-        .map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))?;
+    let picked = pick_build()?;
+    let build = picked.build;
     let functions = mechanism::attempt(Mechanism::Fentry, build, &kernel::config());
     let btfs = Btf::running()?;
     let chosen = app::choose(&btfs[0], functions.is_ok());
@@ -322,6 +329,9 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
     let decision = Decision {
         mechanism: if functions.is_ok() { Mechanism::Fentry } else { Mechanism::Tracepoint },
         build,
+        build_passed_over: picked.reasons(),
+        build_warning: picked.warning(),
+        unmet: Vec::new(),
         passed_over: functions
             .err()
             .map(|r| format!("{}: {r}", Mechanism::Fentry.name()))
@@ -330,7 +340,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
         functions: Vec::new(),
         logged: Vec::new(),
         left_out: chosen.left_out.clone(),
-        drop_reasons: drop_reasons(&btfs[0]),
+        drop_reasons: drop_reasons(&btfs),
         symbols: Symbols::running(),
     };
     Ok((decision, all, chosen))
@@ -455,6 +465,11 @@ pub fn clone_cookies(d: &Decision) -> Vec<u64> {
         Mechanism::Fentry => d.functions.iter().enumerate().map(each).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Variables of the kernel side that depend on the packet filter.
+pub fn filter_constants(side: Side, filter: Option<&crate::filter::Compiled>) -> Option<(&'static str, u32)> {
+    (side == Side::Packets).then(|| ("socket_decides", u32::from(filter.is_some_and(|f| f.socket_decides))))
 }
 
 /// Loads.

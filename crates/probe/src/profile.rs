@@ -425,6 +425,11 @@ pub fn glob(pattern: &str, name: &str) -> bool {
     p[i..].iter().all(|c| *c == b'*')
 }
 
+/// Is this the module's name? The kernel writes `_` where its file has `-`.
+pub fn is_module(name: &str, module: &str) -> bool {
+    name == module || name.replace('-', "_") == module
+}
+
 /// What a user asked for: a profile and globs added or removed.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -473,10 +478,7 @@ impl Selection {
                 path(&LAYERS) || (!spine_only && (name.starts_with("tcp_") || name.starts_with("__tcp")))
             }
             "socket" => path(&["transport", "socket"]),
-            p => {
-                path(&LAYERS)
-                    || p.strip_prefix("driver:").is_some_and(|m| m == module || m.replace('-', "_") == module)
-            }
+            p => path(&LAYERS) || p.strip_prefix("driver:").is_some_and(|m| is_module(m, module)),
         }
     }
 }

@@ -18,26 +18,33 @@ use kpat_model as model;
 use kpat_model::meta::{self, Json};
 use kpat_model::{BootNs, LossCause};
 use std::fs::File;
-use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod command;
 mod cost;
 mod disk;
+mod estimate;
 mod live;
 mod parts;
 mod pause;
+mod places;
 mod scope;
+mod trigger;
 mod types;
 
+use command::end_child;
 use cost::Stats;
-use disk::Reserve;
+use disk::{Reserve, Unplaced};
+pub use disk::{clear_part, may_write, part_name};
 use live::Pace;
 use parts::{Before, Parts};
 use pause::Pausing;
+use places::Places;
 use scope::{describe, devices, interface_ids, watched};
-pub use types::{Application, Error, Mode, Note, Options, Outcome, Rotate, Written};
+pub use trigger::{DumpWhen, Watch};
+pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);
@@ -87,7 +94,14 @@ pub struct Recorder {
     rings: Rings,
     switches: Switches,
     sink: Sink,
+    places: Places,
     writer: Option<Writer<File>>,
+    /// The log, while it has another name.
+    unplaced: Option<Unplaced>,
+    /// When what runs beside was last asked for its losses.
+    looked_beside: BootNs,
+    /// Captures of the wire.
+    beside: Option<Box<dyn Beside>>,
     /// The recording goes on from file to file.
     parts: Option<Parts>,
     before: Before,
@@ -102,14 +116,17 @@ pub struct Recorder {
     cpu_at_start: u64,
     cost: meta::Cost,
     stats: Stats,
+    /// When logging ended, and slots of the rings taken by then.
+    ended: Option<(Instant, u64)>,
     dumps: u32,
+    dumped: trigger::Dumped,
     outputs: Vec<Written>,
     disk_full: bool,
     /// Netlink messages that the monitor missed and that were counted already.
     overruns: u64,
     /// Room that is given back when the disk was full, so that the end of the log can be written.
     reserve: Option<Reserve>,
-    /// What a full disk cost so far, by CPU; told when there is room again, at the latest at the end.
+    /// Losses that are not in the file yet, because there was no room: its own, and those that lost chunks reported.
     disk_losses: Vec<model::Loss>,
     pace: Pace,
     /// Somebody wants to know how it goes.
@@ -118,10 +135,15 @@ pub struct Recorder {
 
 impl Recorder {
     /// Decides, loads and attaches.
+    ///
+    /// *Errors*: nothing has changed then, and no file was made.
     pub fn start(options: Options, tell: &mut dyn FnMut(Note)) -> Result<Recorder, Error> {
+        if options.rotate.is_none() {
+            may_write(&options.output, options.replace)?;
+        }
         let compiled = filter::compile(&options.filter)?;
         let side = if options.application.is_some() { Side::Application } else { Side::Packets };
-        let (mut decision, tracepoints, constants) = match side {
+        let (mut decision, tracepoints, mut constants) = match side {
             Side::Application => {
                 let (decision, tracepoints, chosen) = plan::decide_app()?;
                 let by_function = u32::from(chosen.datagrams_by_function);
@@ -148,7 +170,11 @@ impl Recorder {
             passed_over: decision.passed_over.clone(),
             functions: decision.functions.len(),
             left_out: decision.left_out.len(),
+            build: decision.build.name(),
+            build_warning: decision.build_warning.clone(),
+            unmet: decision.unmet.clone(),
         });
+        constants.extend(plan::filter_constants(side, compiled.as_ref()));
         let watched = watched(&options);
         let devices = devices(&watched)?;
         let cpus = kernel::possible_cpus();
@@ -215,20 +241,26 @@ impl Recorder {
                 _ => Default::default(),
             },
             sink,
+            places: Places::default(),
             settings,
-            monitor: Some(netlink::Monitor::start(&watched)?),
+            monitor: Some(netlink::Monitor::start(&watched, options.netns.is_empty())?),
             server: Some(control::Server::start()?),
             pausing: Pausing::new(options.paused, attached.points()),
             started: Instant::now(),
             cpu_at_start: own_cpu_ns(),
             cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
             stats,
+            ended: None,
             pace: Pace::new(cpus),
             watch: None,
             writer: None,
+            unplaced: None,
+            looked_beside: sys::boot_now(),
+            beside: None,
             parts: None,
             before: Before::default(),
             dumps: 0,
+            dumped: trigger::Dumped::default(),
             outputs: Vec::new(),
             disk_full: false,
             overruns: 0,
@@ -245,9 +277,15 @@ impl Recorder {
             meta,
             devices,
         };
+        recorder.watch_for_dumps()?;
         if recorder.memory.is_none() {
             let path = recorder.first_file(tell)?;
-            recorder.writer = Some(recorder.open(&path)?);
+            if recorder.parts.is_some() {
+                recorder.writer = Some(recorder.open(&path)?);
+            } else {
+                let (writer, unplaced) = recorder.open_unplaced(&path)?;
+                (recorder.writer, recorder.unplaced) = (Some(writer), unplaced);
+            }
             recorder.reserve = Reserve::take(&recorder.options.output);
         }
         Ok(recorder)
@@ -262,12 +300,19 @@ impl Recorder {
         self.cpu_at_start = own_cpu_ns();
         self.start_window();
         self.begin();
+        let mut child = self.spawn()?;
+        if let Err(e) = self.take_names() {
+            child.as_mut().into_iter().for_each(end_child);
+            return Err(e);
+        }
         if let Some(path) = &self.options.ready_file {
             std::fs::write(path, format!("{}\n", std::process::id()))
                 .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
         }
+        if let Some(server) = &self.server {
+            server.publish(&self.status());
+        }
         tell(Note::Ready);
-        let mut child = self.spawn()?;
         let mut command_code = None;
         let mut housekeeping = Instant::now();
         let mut anchored = Instant::now();
@@ -275,6 +320,7 @@ impl Recorder {
         let mut reason = String::from("stopped");
         while !stop {
             let fill = self.drain();
+            self.sample_cost(false);
             if housekeeping.elapsed() > Duration::from_millis(50) {
                 housekeeping = Instant::now();
                 self.housekeeping(tell, false)?;
@@ -311,11 +357,12 @@ impl Recorder {
                 hurried = hurry;
             }
             if fill < 0.25 {
-                std::thread::sleep(Duration::from_millis(match fill {
+                let nap = Duration::from_millis(match fill {
                     ..0.005 => 40,
                     ..0.02 => 10,
                     _ => 2,
-                }));
+                });
+                std::thread::sleep(nap.min(self.stats.patience()));
             }
         }
         if let Some(mut c) = child {
@@ -324,19 +371,17 @@ impl Recorder {
         self.finish(&reason, command_code, tell)
     }
 
-    fn spawn(&self) -> Result<Option<Child>, Error> {
-        let Some((program, args)) = self.options.command.split_first() else { return Ok(None) };
-        let mut c = Command::new(program);
-        c.args(args);
-        use std::os::unix::process::CommandExt;
-        // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority.
-        unsafe {
-            c.pre_exec(|| {
-                libc::setpriority(libc::PRIO_PROCESS, 0, 0);
-                Ok(())
-            })
-        };
-        c.spawn().map(Some).map_err(|source| Error::Command { program: program.clone(), source })
+    /// Captures of the wire that run with it.
+    pub fn beside(&mut self, beside: Box<dyn Beside>) {
+        self.beside = Some(beside);
+    }
+
+    /// Everything runs: from now on the recording's files are there.
+    fn take_names(&mut self) -> Result<(), Error> {
+        if let Some(unplaced) = self.unplaced.take() {
+            unplaced.place()?;
+        }
+        self.beside.as_mut().map_or(Ok(()), |b| b.started()).map_err(Error::Beside)
     }
 
     /// Sets every switch to what is wanted now.
@@ -378,15 +423,17 @@ impl Recorder {
         }
         let sink = &mut self.sink;
         if let Some(m) = &mut self.monitor {
-            m.drain(&mut |e| sink.event(&e));
+            m.drain(&mut |e, after| sink.event_within(&e, after));
             let missed = m.overruns() - self.overruns;
             if missed > 0 {
                 self.overruns += missed;
-                let from = BootNs(now.0 - 1_000_000_000);
-                sink.loss(&model::Loss { cause: LossCause::RingFull, cpu: -1, from, to: now, count: missed });
+                let cause = LossCause::NetlinkOverrun;
+                sink.loss(&model::Loss { cause, cpu: -1, from: self.looked_beside, to: now, count: missed });
             }
         }
-        self.sample_cost(now, false);
+        self.look_beside(now);
+        self.name_places(close);
+        self.count_refused(now, close);
         for (&(cause, cpu), &n) in &self.sink.lost {
             let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);
             if more > 0
@@ -397,37 +444,31 @@ impl Recorder {
         }
         if let Some(m) = &mut self.memory {
             self.sink.take_ready().into_iter().for_each(|c| m.push(c));
-            if let Mode::Memory { dump_on_drop: true, .. } = self.options.mode
-                && self.sink.drops_seen > 0
-            {
-                self.sink.drops_seen = 0;
-                self.dump(tell)?;
-            }
-            return Ok(());
+            return if close { Ok(()) } else { self.triggered(tell) };
         }
         self.write_ready(tell)
     }
 
-    fn summary(&self, complete: bool, reason: &str, open_calls: Option<u64>) -> meta::Summary {
+    /// Frames that captures lost, by interface as events, together as a loss.
+    fn look_beside(&mut self, now: BootNs) {
+        self.looked_beside = now;
+        for l in self.beside.as_mut().map_or_else(Vec::new, |b| b.losses()) {
+            let (cause, cpu) = (LossCause::SnifferFull, -1);
+            self.sink.loss(&model::Loss { cause, cpu, from: l.from, to: l.to, count: l.count });
+            self.note(&format!("the sniffer at {} lost {} frames", l.place, l.count));
+        }
+    }
+
+    fn cost_so_far(&self) -> meta::Cost {
         let mut cost = self.cost.clone();
         cost.wall_ns = self.started.elapsed().as_nanos() as u64;
         cost.drain_cpu_ns = own_cpu_ns() - self.cpu_at_start;
-        if self.stats.runs > 0 {
-            // hits outside the windows are extrapolated by the records they left
-            let scale = if self.stats.records > 0 {
-                self.sink.records as f64 / self.stats.records as f64
-            } else {
-                1.0
-            };
-            cost.probe_hits = (self.stats.runs as f64 * scale.max(1.0)) as u64;
-            cost.probe_ns = (self.stats.run_ns as f64 * scale.max(1.0)) as u64;
-        }
-        if self.stats.switches > 0 {
-            // switches leave no records: by time
-            let scale = self.started.elapsed().as_secs_f64() / self.stats.window.as_secs_f64().max(1e-9);
-            cost.switch_hits = (self.stats.switches as f64 * scale.max(1.0)) as u64;
-            cost.switch_ns = (self.stats.switch_ns as f64 * scale.max(1.0)) as u64;
-        }
+        self.estimated(false, &mut cost);
+        cost
+    }
+
+    fn summary(&self, complete: bool, reason: &str, open_calls: Option<u64>) -> meta::Summary {
+        let cost = self.cost_so_far();
         meta::Summary {
             complete,
             end_reason: reason.into(),
@@ -471,23 +512,21 @@ impl Recorder {
         Some((0..OPEN_CALLS).filter(|i| key(*i) != 0).count() as u64)
     }
 
-    fn symbols(&self) -> Vec<meta::Symbol> {
-        let s = &self.decision.symbols;
-        let mut all: Vec<u64> = self.sink.addresses.iter().copied().collect();
-        all.sort_unstable();
-        all.into_iter().filter_map(|addr| Some(meta::Symbol { addr, text: s.resolve(addr)? })).collect()
-    }
-
     fn finish(
         mut self,
         reason: &str,
         command_code: Option<i32>,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Outcome, Error> {
+        if let Some(beside) = &mut self.beside {
+            // Before the log ends: what was captured has its place in it.
+            beside.stopping();
+        }
         self.pausing.paused = true;
         self.switch();
+        self.ended = Some((Instant::now(), self.rings.taken_slots()));
+        self.sample_cost(true);
         self.drain();
-        self.sample_cost(sys::boot_now(), true);
         // Open calls return within this, but those whose task sleeps or was put aside; what is open still is counted.
         sys::wait_for_running_code();
         std::thread::sleep(Duration::from_millis(20));
@@ -501,6 +540,9 @@ impl Recorder {
         }
         self.housekeeping(tell, true)?;
         if self.memory.is_some() {
+            if self.dumped.suppressed > 0 {
+                self.note(&format!("{} triggers of a dump were suppressed", self.dumped.suppressed));
+            }
             self.dump(tell)?;
         }
         tell(Note::Detaching);
@@ -511,7 +553,7 @@ impl Recorder {
         self.reserve = None;
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
-        self.write_disk_losses()?;
+        self.write_disk_losses(tell)?;
         let name = self.parts.as_ref().map_or_else(|| self.options.output.clone(), Parts::name);
         let written = self.end_file(reason, open, &name, tell)?;
         let summary = self.summary(true, reason, open);
@@ -523,9 +565,15 @@ impl Recorder {
             functions: self.meta.functions.len(),
             summary,
             left_out: std::mem::take(&mut self.decision.left_out),
+            unmet: std::mem::take(&mut self.decision.unmet),
             mechanism: self.decision.mechanism,
+            build: self.decision.build.name(),
+            build_passed_over: std::mem::take(&mut self.decision.build_passed_over),
+            packets: self.rings.packets(),
+            refused_hits: (0..self.rings.cpus()).map(|cpu| self.rings.refused(cpu)).sum(),
             command_code,
             outputs: std::mem::take(&mut self.outputs),
+            suppressed: self.dumped.suppressed,
         })
     }
 }
@@ -537,21 +585,6 @@ const HURRIED: i32 = -10;
 fn set_priority(nice: i32) {
     // SAFETY: no memory is passed.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-}
-
-/// A command that outlives its recording is asked to end, then made to.
-fn end_child(c: &mut Child) {
-    // SAFETY: the pid is our own child's, which has not been waited for.
-    unsafe { libc::kill(c.id() as i32, libc::SIGTERM) };
-    let patience = Instant::now();
-    while patience.elapsed() < Duration::from_secs(3) {
-        if matches!(c.try_wait(), Ok(Some(_)) | Err(_)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let _ = c.kill();
-    let _ = c.wait();
 }
 
 fn own_cpu_ns() -> u64 {

@@ -86,6 +86,18 @@ impl Rings {
         })
     }
 
+    /// Probe hits on a CPU of packets that were not asked for, since loading; one in an interrupt of another may be missing.
+    pub fn refused(&self, cpu: usize) -> u64 {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        self.word(unsafe { &raw mut (*ctl).refused }).load(Ordering::Relaxed)
+    }
+
+    /// Packets that were given a number since loading.
+    pub fn packets(&self) -> u64 {
+        self.next_packet() - 1
+    }
+
     /// Crossings lost on a CPU since the last that fitted: since when, how many. To be asked while no program runs.
     pub fn take_untold(&self, cpu: usize) -> Option<(u64, u64)> {
         let ctl = self.ctl(cpu);
@@ -111,6 +123,17 @@ impl Rings {
             };
             words.into_iter().for_each(|(at, to)| self.word(at).store(to, Ordering::Relaxed));
         }
+    }
+
+    /// Slots that records took so far, and records that found no room, of all CPUs.
+    pub fn taken_slots(&self) -> u64 {
+        let of = |cpu: usize| {
+            let ctl = self.ctl(cpu);
+            // SAFETY: as in losses().
+            let taken = self.word(unsafe { &raw mut (*ctl).prod }).load(Ordering::Relaxed);
+            taken / self.slot as u64 + self.losses(cpu)[kpat_model::LossCause::RingFull as usize]
+        };
+        (0..self.cpus).map(of).sum()
     }
 
     /// Bytes not yet read.

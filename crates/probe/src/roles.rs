@@ -17,10 +17,12 @@ pub mod role {
     pub const RETURN: u16 = 512;
     pub const LINK: u16 = 1024;
     pub const AIR: u16 = 2048;
+    pub const MOVED: u16 = 4096;
+    pub const FLOW: u16 = 8192;
 
     /// Does identity suffer without it, so that it is probed whether its calls are wanted or not?
     pub const fn tracks(roles: u16) -> bool {
-        roles & !(LIST | RETURN | LINK) != 0
+        roles & !(LIST | RETURN | LINK | MOVED | FLOW) != 0
     }
 }
 
@@ -47,6 +49,8 @@ const ROLES: &[(u16, &[&str])] = &[
     (role::GRO, &["skb_gro_receive", "skb_gro_receive_list"]),
     (role::FRAGMENT, &["ip_frag_next", "ip6_frag_next"]),
     (role::LINK, &["dev_hard_start_xmit"]),
+    (role::MOVED, &["skb_headers_offset_update"]),
+    (role::FLOW, &["udp_send_skb", "udp_v6_send_skb"]),
     (role::AIR, &["ieee80211_rx_list", "ieee80211_rx_napi"]),
 ];
 

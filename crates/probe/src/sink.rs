@@ -1,7 +1,7 @@
 //! From rings to chunks: raw records become klog records, per CPU; a chunk goes to disk, or into the bounded memory of
 //! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
 
-use crate::app::Sockets;
+use crate::app::{Sockets, Wish};
 use crate::ring::{Raw, Rings};
 use crate::{headers, sys, wire};
 use kpat_klog::{AppEncoder, Chunk, Codec, Encoder};
@@ -41,7 +41,8 @@ pub struct Sink {
     pub lost: BTreeMap<(u8, i32), u64>,
     /// Places of drops, to be named at the end.
     pub addresses: HashSet<u64>,
-    pub drops_seen: u64,
+    /// Of a flight recorder that dumps by itself.
+    pub watch: Option<crate::recorder::Watch>,
     /// Whom the log named, by thread id; `None`: nobody will ask.
     pub tasks: Option<BTreeMap<u32, model::meta::Task>>,
     /// Of an application recording.
@@ -67,7 +68,7 @@ impl Sink {
             records: 0,
             lost: Default::default(),
             addresses: HashSet::new(),
-            drops_seen: 0,
+            watch: None,
             tasks: None,
             sockets: None,
         }
@@ -86,7 +87,7 @@ impl Sink {
                         }
                         state.encoder.process(&process(r));
                     }
-                    raw => put_app(&mut state.app, sockets, latest, raw),
+                    raw => put_app(&mut state.app, sockets, latest, cpu as u16, raw),
                 }
                 if state.app.is_full() {
                     ready.extend(state.app.finish());
@@ -96,13 +97,16 @@ impl Sink {
             return n;
         }
         let state = &mut self.cpus[cpu];
-        let (ready, addresses, drops) = (&mut self.ready, &mut self.addresses, &mut self.drops_seen);
+        let (ready, addresses, watch) = (&mut self.ready, &mut self.addresses, &mut self.watch);
         let (encoder, tasks) = (&mut state.encoder, &mut self.tasks);
         let n = rings.drain(cpu, &mut |raw, next| {
             if let (Raw::Process(r), Some(tasks)) = (&raw, &mut *tasks) {
                 tasks.insert(r.h.pid, task(r));
             }
-            put(encoder, next, raw, addresses, drops);
+            if let Some(watch) = watch {
+                look_at(watch, next, &raw);
+            }
+            put(encoder, next, raw, addresses);
             if encoder.is_full() {
                 ready.extend(encoder.finish());
             }
@@ -114,11 +118,14 @@ impl Sink {
     /// Looks at the loss counters of one CPU and closes a chunk that has become old.
     pub fn look(&mut self, rings: &Rings, cpu: usize, now: BootNs, close: bool) {
         let state = &mut self.cpus[cpu];
+        if let Some(sockets) = &mut self.sockets {
+            sockets.due(cpu as u16).iter().for_each(|r| state.app.record(r));
+        }
         let losses = rings.losses(cpu);
-        for cause in model::LossCause::ALL {
-            let i = cause as usize;
-            let more = losses[i].wrapping_sub(state.losses[i]);
-            if more > 0 {
+        // Counters of causes that the kernel side does not have stay 0, and causes above them have none.
+        for (i, (now_lost, before)) in losses.iter().zip(&state.losses).enumerate() {
+            let more = now_lost.wrapping_sub(*before);
+            if let Some(cause) = model::LossCause::from_u8(i as u8).filter(|_| more > 0) {
                 let loss = model::Loss { cause, cpu: cpu as i32, from: state.looked, to: now, count: more };
                 state.encoder.loss(&loss);
                 *self.lost.entry((cause as u8, cpu as i32)).or_insert(0) += more;
@@ -151,6 +158,19 @@ impl Sink {
         self.records += 1;
     }
 
+    /// The same of something that happened after `after`, and not after the event's time.
+    pub fn event_within(&mut self, e: &model::Event, after: BootNs) {
+        let within = model::Event {
+            kind: model::EventKind::Within,
+            a: e.at.0.saturating_sub(after.0).max(0) as u64,
+            b: 0,
+            text: String::new(),
+            ..e.clone()
+        };
+        self.event(&within);
+        self.event(e);
+    }
+
     /// A socket that is wanted from now on.
     pub fn socket(&mut self, r: &model::SocketRecord) {
         self.cpus[0].app.socket(r);
@@ -181,7 +201,22 @@ impl Sink {
     }
 }
 
-fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u64>, drops: &mut u64) {
+/// What a flight recorder's triggers have to know of.
+fn look_at(watch: &mut crate::recorder::Watch, next: u64, raw: &Raw<'_>) {
+    let id = |low| full_id(next, low, 32);
+    match raw {
+        Raw::Footprint(r) => watch.footprint(&footprint(next, r)),
+        Raw::Point(r) => watch.seen(id(r.packet), BootNs(r.h.ts as i64), r.flags & model::Call::ENDS != 0),
+        Raw::Call(r) => {
+            let ends = r.flags & model::Call::ENDS != 0;
+            watch.seen(full_id(next, r.packet, CALL_BITS), BootNs(r.h.ts as i64), ends);
+        }
+        Raw::Event(r) if r.h.func == model::EventKind::Drop as u16 => watch.dropped(id(r.packet), r.a, r.b),
+        _ => {}
+    }
+}
+
+fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u64>) {
     let id = |low| full_id(next, low, 32);
     match raw {
         Raw::Call(r) => encoder.call(&model::Call {
@@ -202,30 +237,14 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             packet: id(r.packet),
             at: BootNs(r.h.ts as i64),
             len_bytes: r.len,
+            ends: r.flags & model::Call::ENDS != 0,
         }),
         Raw::Member(r) => encoder.member(&model::Member {
             func: FuncId(r.h.func),
             packet: id(r.packet),
             entry: BootNs(r.h.ts as i64),
         }),
-        Raw::Footprint(r) => {
-            let (header, tag_bytes) = header_as_on_the_wire(r);
-            encoder.footprint(&model::FootprintRecord {
-                packet: id(r.packet),
-                at: BootNs(r.h.ts as i64),
-                ifindex: r.ifindex,
-                netns: r.netns,
-                len_bytes: r.len + tag_bytes,
-                gso_size: r.gso_size,
-                gso_segs: r.gso_segs,
-                protocol: r.protocol,
-                start_layer: r.start_layer,
-                ip_proto: r.ip_proto,
-                link_type: r.link_type,
-                skb_tag: r.skb_tag,
-                header,
-            })
-        }
+        Raw::Footprint(r) => encoder.footprint(&footprint(next, r)),
         Raw::Place(r) => encoder.place(&model::Place {
             packet: id(r.packet),
             at: BootNs(r.h.ts as i64),
@@ -244,7 +263,6 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             if let Some(kind) = model::EventKind::from_u8(r.h.func as u8) {
                 if kind == model::EventKind::Drop {
                     addresses.insert(r.b);
-                    *drops += 1;
                 }
                 encoder.event(&model::Event {
                     kind,
@@ -279,6 +297,25 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
     }
 }
 
+fn footprint(next: u64, r: &wire::Footprint) -> model::FootprintRecord {
+    let (header, tag_bytes) = header_as_on_the_wire(r);
+    model::FootprintRecord {
+        packet: full_id(next, r.packet, 32),
+        at: BootNs(r.h.ts as i64),
+        ifindex: r.ifindex,
+        netns: r.netns,
+        len_bytes: r.len + tag_bytes,
+        gso_size: r.gso_size,
+        gso_segs: r.gso_segs,
+        protocol: r.protocol,
+        start_layer: r.start_layer,
+        ip_proto: r.ip_proto,
+        link_type: r.link_type,
+        skb_tag: r.skb_tag,
+        header,
+    }
+}
+
 fn process(r: &wire::Process) -> model::Process {
     model::Process { at: BootNs(r.h.ts as i64), pid: r.h.pid, tgid: r.tgid, comm: comm(r) }
 }
@@ -297,31 +334,26 @@ fn whole_time(latest: i64, low: u64) -> BootNs {
     BootNs(latest - ((latest as u64).wrapping_sub(low) & ((1 << TIME_BITS) - 1)) as i64)
 }
 
-fn put_app(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, raw: Raw<'_>) {
+fn put_app(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, cpu: u16, raw: Raw<'_>) {
     match raw {
-        Raw::Crossing(r) => {
-            let Some(what) = model::Crossing::from_u8(r.what & 0xf).filter(|_| sockets.wanted(r.sock)) else {
-                return;
-            };
-            let packet = what.is_packet();
-            encoder.crossing(&model::CrossingRecord {
-                what,
-                ctx: model::Context::from_u8(r.what >> 4),
-                pid: (r.ts_pid >> TIME_BITS) as u32 | u32::from(r.pid_hi) << 16,
-                sock: r.sock,
-                at: whole_time(latest, r.ts_pid),
-                size: if packet { r.size & 0xf_ffff } else { r.size },
-                segments: if packet { (r.size as u32 >> 20) as u16 } else { 1 },
-                seq: r.seq,
-            });
-        }
+        Raw::Crossing(r) => match sockets.wish(r.sock) {
+            Wish::Wanted => crossing(r, latest).iter().for_each(|r| encoder.crossing(r)),
+            Wish::NotKnown => {
+                let event = crossing(r, latest).map(model::AppRecord::Crossing);
+                event.into_iter().for_each(|e| sockets.wait(cpu, e));
+            }
+            Wish::Unwanted => {}
+        },
         Raw::Socket(r) => {
             if let Some(r) = sockets.announced(r) {
                 encoder.socket(&r);
             }
         }
-        Raw::Tcp(r) if sockets.wanted(r.sock) => encoder.tcp(&tcp(r)),
-        Raw::Tcp(_) => {}
+        Raw::Tcp(r) => match sockets.wish(r.sock) {
+            Wish::Wanted => encoder.tcp(&tcp(r)),
+            Wish::NotKnown => sockets.wait(cpu, model::AppRecord::Tcp(Box::new(tcp(r)))),
+            Wish::Unwanted => {}
+        },
         Raw::Gap(r) => encoder.gap(&model::Gap {
             since: BootNs(r.since as i64),
             until: BootNs(r.until as i64),
@@ -329,6 +361,21 @@ fn put_app(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, raw: Ra
         }),
         _ => debug_assert!(false, "the kernel side of applications writes no such record"),
     }
+}
+
+fn crossing(r: &wire::Crossing, latest: i64) -> Option<model::CrossingRecord> {
+    let what = model::Crossing::from_u8(r.what & 0xf)?;
+    let packet = what.is_packet();
+    Some(model::CrossingRecord {
+        what,
+        ctx: model::Context::from_u8(r.what >> 4),
+        pid: (r.ts_pid >> TIME_BITS) as u32 | u32::from(r.pid_hi) << 16,
+        sock: r.sock,
+        at: whole_time(latest, r.ts_pid),
+        size: if packet { r.size & 0xf_ffff } else { r.size },
+        segments: if packet { (r.size as u32 >> 20) as u16 } else { 1 },
+        seq: r.seq,
+    })
 }
 
 fn tcp(r: &wire::Tcp) -> model::TcpRecord {

@@ -46,6 +46,7 @@ pub mod loss {
     pub const LOSS_LIST_CUT: u32 = 6;
     pub const LOSS_READ_FAULT: u32 = 10;
     pub const LOSS_TASK_TABLE: u32 = 12;
+    pub const LOSS_NO_PLACE: u32 = 15;
     pub const LOSS_MAX: u32 = 16;
 }
 
@@ -55,6 +56,7 @@ pub mod event_kind {
     pub const EV_RETRANSMIT: u32 = 2;
     pub const EV_TCP_STATE: u32 = 3;
     pub const EV_POLL: u32 = 6;
+    pub const EV_POLLED: u32 = 7;
 }
 
 /// `enum kp_lineage_kind`
@@ -319,5 +321,11 @@ pub struct RingCtl {
     pub poll: u64,
     pub poll_wait: u64,
     pub raised: u64,
+    pub refused: u64,
+    pub moving: [u64; 4],
+    pub moving_id: [u64; 4],
+    pub no_match: u64,
+    pub polled: u64,
+    pub rounds: u64,
 }
-const _: () = assert!(size_of::<RingCtl>() == 288);
+const _: () = assert!(size_of::<RingCtl>() == 384);

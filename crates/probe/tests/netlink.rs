@@ -45,7 +45,10 @@ impl Drop for Namespace {
 fn expect(monitor: &Monitor, seen: &mut Vec<Event>, kind: EventKind, text: &str) -> Event {
     let end = Instant::now() + Duration::from_secs(1);
     loop {
-        monitor.drain(&mut |e| seen.push(e));
+        monitor.drain(&mut |e, after| {
+            assert!(after <= e.at, "{after:?} {e:?}");
+            seen.push(e)
+        });
         if let Some(n) = seen.iter().position(|e| e.kind == kind && e.text == text) {
             return seen.remove(n);
         }
@@ -68,7 +71,7 @@ fn changes_become_events() {
     ns.ip("addr add 10.7.1.2/24 dev c0");
     let netns = netlink::by_name(&ns.0).unwrap();
     let before = kpat_probe::sys::boot_now();
-    let monitor = Monitor::start(std::slice::from_ref(&netns)).unwrap();
+    let monitor = Monitor::start(std::slice::from_ref(&netns), false).unwrap();
     let mut seen = Vec::new();
     let mut expect = |kind, text: &str| expect(&monitor, &mut seen, kind, text);
 
@@ -149,7 +152,7 @@ fn a_burst_arrives_whole() {
     }
     let ns = Namespace::new("burst");
     ns.ip("link set lo up");
-    let monitor = Monitor::start(&[netlink::by_name(&ns.0).unwrap()]).unwrap();
+    let monitor = Monitor::start(&[netlink::by_name(&ns.0).unwrap()], false).unwrap();
     let path = std::env::temp_dir().join(&ns.0);
     let lines: Vec<String> =
         (0..5000).map(|n| format!("route add 10.1.{}.{} dev lo\n", n >> 8, n & 255)).collect();

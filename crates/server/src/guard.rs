@@ -3,7 +3,7 @@
 //! the browser says it talks to (`Host`, against names that point here), and by where it says that the question came from
 //! (`Origin`, `Sec-Fetch-Site`). Nothing is answered to other origins, and nothing can be changed by any question.
 
-use crate::http::Request;
+use crate::question::Question;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -31,8 +31,8 @@ impl Token {
 }
 
 /// Errors: status and reason.
-pub fn check(request: &Request, token: &Token, port: u16) -> Result<(), (u16, &'static str)> {
-    if request.method != "GET" {
+pub fn check(request: &Question, token: &Token, port: u16) -> Result<(), (u16, &'static str)> {
+    if request.method() != "GET" {
         return Err((405, "only GET is answered: nothing here can be changed"));
     }
     let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
@@ -40,7 +40,7 @@ pub fn check(request: &Request, token: &Token, port: u16) -> Result<(), (u16, &'
         return Err((421, "this service is not called so"));
     }
     let ours = |origin: &str| origin.strip_prefix("http://").is_some_and(|o| names.iter().any(|n| n == o));
-    if request.has_header("origin") && !request.header("origin").is_some_and(ours) {
+    if !request.header("origin").is_none_or(ours) {
         return Err((403, "another origin may not ask"));
     }
     let api = request.path.starts_with("/api/");
@@ -81,10 +81,12 @@ pub const HEADERS: [(&str, &str); 7] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kpat_http::Request;
 
     fn ask(path: &str, headers: &[(&str, &str)]) -> u16 {
-        let mut request = Request { method: "GET".into(), path: path.into(), ..Request::default() };
-        request.headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+        let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+        let head = Request { method: "GET".into(), target: path.into(), headers, ..Request::default() };
+        let request = Question::of(head).unwrap();
         check(&request, &Token("secret".into()), 8000).map_or_else(|e| e.0, |()| 200)
     }
 

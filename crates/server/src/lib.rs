@@ -10,10 +10,10 @@ pub mod answers;
 mod ask;
 mod background;
 mod guard;
-mod http;
 mod live;
 mod open;
 mod page;
+mod question;
 mod service;
 
 pub use live::Growing;

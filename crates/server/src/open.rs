@@ -25,13 +25,15 @@ pub struct Opened {
     /// As it was given, without its folder.
     pub name: String,
     pub devices: Vec<Arc<Log>>,
-    /// To compare with.
-    pub other: Option<Arc<Log>>,
+    /// Further runs of what this is, for comparisons.
+    pub beside: Vec<Arc<Log>>,
+    /// Runs to compare with.
+    pub other: Vec<Arc<Log>>,
 }
 
 impl Opened {
     /// Errors: not an integrated log, or a damaged one.
-    pub fn open(path: &Path, other: Option<Arc<Log>>) -> kpat_analysis::Result<Opened> {
+    pub fn open(path: &Path, beside: Vec<Arc<Log>>, other: Vec<Arc<Log>>) -> kpat_analysis::Result<Opened> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let manifest = Manifest::read(path)?;
         let mut devices = Vec::new();
@@ -43,7 +45,7 @@ impl Opened {
                 devices.push(Arc::new(Log::open(&Several::open(path)?.folder(place), Some(among))?));
             }
         }
-        Ok(Opened { name, devices, other })
+        Ok(Opened { name, devices, beside, other })
     }
 
     /// By name; without one the first.

@@ -3,16 +3,17 @@
 use crate::answers::typescript;
 use crate::ask::{Ask, Failure, answer};
 use crate::guard::{self, HEADERS, Token};
-use crate::http::{Connection, Request, Unreadable};
 use crate::open::{Log, Opened};
+use crate::question::Question;
 use crate::{Error, Result, page};
+use kpat_http::{Connection, Pool, Refusal, Seat, Unreadable};
 use kpat_store::Manifest;
 use serde_json::json;
 use std::cell::RefCell;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,10 @@ const NEWS: Duration = Duration::from_secs(10);
 /// What to serve.
 pub struct Start {
     pub log: PathBuf,
-    /// To compare with; one device's log.
-    pub compare: Option<PathBuf>,
+    /// Runs to compare with; each one device's log.
+    pub compare: Vec<PathBuf>,
+    /// Further runs of what `log` is, for the comparison.
+    pub beside: Vec<PathBuf>,
     /// 0: any.
     pub port: u16,
 }
@@ -41,7 +44,6 @@ pub struct Service {
     live: AtomicBool,
     generation: AtomicU64,
     news: (Mutex<()>, Condvar),
-    connections: AtomicUsize,
     /// For threads that outlive a borrow.
     own: std::sync::Weak<Service>,
 }
@@ -49,18 +51,17 @@ pub struct Service {
 impl Service {
     /// Opens the log and listens. [`Service::run`] answers.
     pub fn start(start: &Start) -> Result<Arc<Service>> {
-        let other = match &start.compare {
-            Some(path) => {
-                let manifest = Manifest::read(path).map_err(kpat_analysis::Error::from)?;
-                if let Some(d) = manifest.devices.first() {
-                    let first = path.join(&d.folder).display().to_string();
-                    return Err(Error::CompareSeveral { path: path.clone(), first });
-                }
-                Some(Arc::new(Log::open(path, None)?))
+        let run = |path: &PathBuf| {
+            let manifest = Manifest::read(path).map_err(kpat_analysis::Error::from)?;
+            if let Some(d) = manifest.devices.first() {
+                let first = path.join(&d.folder).display().to_string();
+                return Err(Error::CompareSeveral { path: path.clone(), first });
             }
-            None => None,
+            Ok(Arc::new(Log::open(path, None)?))
         };
-        let opened = Arc::new(Opened::open(&start.log, other)?);
+        let runs = |paths: &[PathBuf]| paths.iter().map(run).collect::<Result<Vec<_>>>();
+        let opened = Opened::open(&start.log, runs(&start.beside)?, runs(&start.compare)?)?;
+        let opened = Arc::new(opened);
         let listen = |source| Error::Listen { port: start.port, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, start.port)).map_err(listen)?;
         let port = listener.local_addr().map_err(listen)?.port();
@@ -73,7 +74,6 @@ impl Service {
             live: AtomicBool::new(false),
             generation: AtomicU64::new(1),
             news: (Mutex::new(()), Condvar::new()),
-            connections: AtomicUsize::new(0),
             own: own.clone(),
         });
         if let Some(first) = service.opened().devices.first() {
@@ -88,47 +88,35 @@ impl Service {
     }
 
     /// Answers until the process ends.
-    pub fn run(&self) -> Result<()> {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => self.connection(stream),
-                // The one who came is gone, or this process has no file left: later there may be one.
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => std::thread::sleep(STEP),
+    pub fn run(&self) -> ! {
+        let service = self.own.clone();
+        kpat_http::accept(&self.listener, &Pool::new(MOST_CONNECTIONS), "question", move |stream, seat| {
+            if let Some(service) = service.upgrade() {
+                service.connection(stream, seat);
             }
-        }
+        })
     }
 
-    fn connection(&self, stream: TcpStream) {
-        let Some(service) = self.own.upgrade() else { return };
+    fn connection(&self, stream: TcpStream, seat: &Seat) {
         let Ok(mut connection) = Connection::new(stream) else { return };
-        if self.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-            let _ = refuse(&mut connection, 503, "too many connections");
-            return;
-        }
-        let serve = move || {
-            // What goes wrong while writing is that the other side has left.
-            let _ = service.serve(&mut connection);
-            connection.close();
-            service.connections.fetch_sub(1, Ordering::Relaxed);
-        };
-        if std::thread::Builder::new().name("question".into()).spawn(serve).is_err() {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-        }
+        // What goes wrong while writing is that the other side has left.
+        let _ = self.serve(&mut connection, seat);
+        connection.close();
     }
 
-    fn serve(&self, connection: &mut Connection) -> io::Result<()> {
+    fn serve(&self, connection: &mut Connection, seat: &Seat) -> io::Result<()> {
         loop {
-            let request = match connection.request() {
+            let asked = connection.request().and_then(|head| Question::of(head).map_err(Unreadable::Refused));
+            let request = match asked {
                 Ok(request) => request,
                 Err(Unreadable::Over) => return Ok(()),
-                Err(Unreadable::Bad(status, words)) => return refuse(connection, status, words),
+                Err(Unreadable::Refused(Refusal(status, words))) => return refuse(connection, status, words),
             };
-            let stays = request.stays;
             if let Err((status, words)) = guard::check(&request, &self.token, self.port) {
-                refuse(connection, status, words)?;
-            } else if request.path == "/api/changes" {
+                return refuse(connection, status, words);
+            }
+            seat.works();
+            if request.path == "/api/changes" {
                 return self.changes(connection);
             } else if request.path.starts_with("/api/") {
                 self.api(connection, &request)?;
@@ -140,13 +128,14 @@ impl Service {
                     None => refuse(connection, 404, "there is nothing of that name here")?,
                 }
             }
-            if !stays {
+            if !request.stays() {
                 return Ok(());
             }
+            seat.waits();
         }
     }
 
-    fn api(&self, connection: &mut Connection, request: &Request) -> io::Result<()> {
+    fn api(&self, connection: &mut Connection, request: &Question) -> io::Result<()> {
         if request.path == "/api/types" {
             return connection.answer(
                 200,
@@ -221,7 +210,7 @@ impl Service {
     /// Serves another state of the log from now on. Questions that are being answered keep the old one.
     pub fn replace(&self, log: &std::path::Path) -> Result<()> {
         let old = self.opened();
-        let mut opened = Opened::open(log, old.other.clone())?;
+        let mut opened = Opened::open(log, old.beside.clone(), old.other.clone())?;
         opened.name.clone_from(&old.name);
         // Read before anybody asks, so that the page does not see its list come in two steps.
         if let Some(first) = opened.devices.first() {

@@ -162,7 +162,7 @@ fn every_question_has_its_answer() {
     let trust = s.ask("/api/trust");
     assert_eq!(trust["clocks"][0]["bound_ns"], 1_234);
     assert_eq!(trust["residuals"][0]["residual_ns"], serde_json::json!([-12_345]));
-    assert!(trust["conservation"]["trust_ppm"].as_u64().is_some());
+    assert!(trust["conservation"]["explained_ppm"].as_u64().is_some());
 
     let events = s.ask("/api/events");
     assert_eq!(events["total"], 3);
@@ -171,7 +171,12 @@ fn every_question_has_its_answer() {
     assert_eq!(s.ask("/api/events?where=dropped")["total"], 1);
 
     let compare = s.ask("/api/compare");
-    assert!(compare["rows"].as_array().unwrap().iter().all(|r| r["effect_ns"] == 0.0));
+    let rows = compare["rows"].as_array().unwrap();
+    // One run a side, and the same: every row is there, of packets, layers, waits and functions, and none has a verdict.
+    assert!(rows.iter().all(|r| r["by_time_ns"] == 0.0 && r["verdict"] == "not known"), "{compare}");
+    let kinds: Vec<&str> = rows.iter().filter_map(|r| r["kind"].as_str()).collect();
+    assert!(["path", "layer", "wait", "function"].iter().all(|k| kinds.contains(k)), "{compare}");
+    assert!(compare["remarks"][0]["words"].as_str().unwrap().starts_with("one run a side"), "{compare}");
     let complete = s.ask("/api/complete?text=func%20ip_f&at=9");
     assert_eq!((&complete["from"], &complete["items"][0]["text"]), (&5.into(), &"ip_forward".into()));
 }

@@ -1,4 +1,4 @@
-//! `ui/src/api/types.ts` and `types-apps.ts` say what the service answers. `UPDATE_TYPES=1` writes them anew.
+//! `ui/src/api/types*.ts` say what the service answers. `UPDATE_TYPES=1` writes them anew.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

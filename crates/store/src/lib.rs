@@ -10,6 +10,7 @@
 
 mod batch;
 mod error;
+mod guard;
 pub mod manifest;
 mod read;
 pub mod tables;

@@ -2,6 +2,7 @@
 
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::tables::{ColType, Row, Table};
 use bytes::{Buf, Bytes};
 use parquet::basic::Type;
@@ -19,6 +20,11 @@ use std::sync::Arc;
 
 /// Stands for null in [`TableFile::ints`].
 pub const NULL: i64 = i64::MIN;
+
+/// Rows of a row group that are believed: what a file claims is memory that its reader takes.
+const MOST_GROUP_ROWS: i64 = 1 << 20;
+/// Rows of a table that is read as a whole.
+const MOST_ROWS_AT_ONCE: u64 = 1 << 22;
 
 /// An open table.
 pub struct TableFile {
@@ -39,7 +45,13 @@ impl TableFile {
         let path = dir.join(table.file_name());
         let file = File::open(&path).map_err(Error::io(&path, "open"))?;
         let len = file.metadata().map_err(Error::io(&path, "read"))?.len();
-        let meta = ParquetMetaDataReader::new().parse_and_finish(&file).map_err(Error::parquet(&path))?;
+        let meta = guarded(&path, || ParquetMetaDataReader::new().parse_and_finish(&file))?;
+        if let Some(rows) =
+            meta.row_groups().iter().map(|g| g.num_rows()).find(|n| !(0..=MOST_GROUP_ROWS).contains(n))
+        {
+            let what = format!("a row group of {rows} rows; kpat writes at most {MOST_GROUP_ROWS}");
+            return Err(Error::parquet(&path)(ParquetError::General(what)));
+        }
         let schema = meta.file_metadata().schema_descr();
         let mut places = Vec::with_capacity(table.columns.len());
         for c in table.columns {
@@ -78,6 +90,7 @@ impl TableFile {
     /// A column of a row group: its bytes, read at once.
     fn open_column(&self, group: usize, place: usize) -> Result<ColumnReader> {
         let column = self.meta.row_group(group).column(place);
+        // Not `byte_range`, which asserts what a damaged file may not keep.
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
         let (start, len) = (start.max(0) as u64, column.compressed_size().max(0) as u64);
         if start.checked_add(len).is_none_or(|end| end > self.len) {
@@ -87,9 +100,10 @@ impl TableFile {
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(Error::io(&self.path, "read"))?;
         let chunk = Arc::new(Chunk { start, bytes: bytes.into() });
-        let pages = SerializedPageReader::new(chunk, column, self.group_rows(group), None)
-            .map_err(Error::parquet(&self.path))?;
-        Ok(get_column_reader(column.column_descr_ptr(), Box::new(pages)))
+        guarded(&self.path, || {
+            let pages = SerializedPageReader::new(chunk, column, self.group_rows(group), None)?;
+            Ok(get_column_reader(column.column_descr_ptr(), Box::new(pages)))
+        })
     }
 
     fn column(&self, name: &str) -> Result<usize> {
@@ -122,7 +136,7 @@ impl TableFile {
     pub fn ints(&self, group: usize, column: &str) -> Result<Vec<i64>> {
         let index = self.column(column)?;
         let mut reader = BatchReader::open(self, vec![group], &[index])?;
-        let mut out = Vec::with_capacity(self.group_rows(group));
+        let mut out = Vec::new();
         while let Some(batch) = reader.next(usize::MAX)? {
             let values = &batch.columns[index];
             let at = out.len();
@@ -158,7 +172,13 @@ impl TableFile {
     }
 
     /// All rows: for tables that are known to be small.
+    ///
+    /// Errors: there are more than 4 million.
     pub fn all<R: Row>(&self) -> Result<Vec<R>> {
+        if self.rows() > MOST_ROWS_AT_ONCE {
+            let what = format!("{} rows; of this table at most {MOST_ROWS_AT_ONCE} are read", self.rows());
+            return Err(Error::parquet(&self.path)(ParquetError::General(what)));
+        }
         let mut out = Vec::new();
         self.each((0..self.groups()).collect(), |row| out.push(row))?;
         Ok(out)
@@ -302,7 +322,7 @@ impl<'a> BatchReader<'a> {
         let mut columns = vec![Values::Absent; self.file.table.columns.len()];
         for (index, reader) in &mut self.open {
             let nullable = self.file.table.columns[*index].nullable();
-            columns[*index] = read_column(reader, rows, nullable).map_err(Error::parquet(&self.file.path))?;
+            columns[*index] = guarded(&self.file.path, || read_column(reader, rows, nullable))?;
         }
         self.left -= rows;
         Ok(Some(Batch { columns, rows }))
@@ -314,13 +334,12 @@ impl<'a> BatchReader<'a> {
         }
         let rows = rows.min(self.left);
         for (_, reader) in &mut self.open {
-            match reader {
+            guarded(&self.file.path, || match reader {
                 ColumnReader::Int32ColumnReader(r) => r.skip_records(rows),
                 ColumnReader::Int64ColumnReader(r) => r.skip_records(rows),
                 ColumnReader::ByteArrayColumnReader(r) => r.skip_records(rows),
                 _ => Ok(0),
-            }
-            .map_err(Error::parquet(&self.file.path))?;
+            })?;
         }
         self.left -= rows;
         Ok(())
@@ -373,11 +392,13 @@ fn read_values<T: DataType>(
     rows: usize,
     nullable: bool,
 ) -> parquet::errors::Result<Spread<T::T>> {
-    let mut data: Vec<T::T> = Vec::with_capacity(rows);
-    let mut levels: Vec<i16> = Vec::with_capacity(if nullable { rows } else { 0 });
+    let mut data: Vec<T::T> = Vec::new();
+    let mut levels: Vec<i16> = Vec::new();
     let mut got = 0;
     while got < rows {
-        let (records, _, _) = reader.read_records(rows - got, Some(&mut levels), None, &mut data)?;
+        // No more at once than there is memory for: the number of rows is only a claim until they are there.
+        let step = (rows - got).min(1 << 16);
+        let (records, _, _) = reader.read_records(step, Some(&mut levels), None, &mut data)?;
         if records == 0 {
             return Err(parquet::errors::ParquetError::EOF(format!("{got} of {rows} rows in a column")));
         }

@@ -49,6 +49,8 @@ export interface SocketDetail {
   // Of the time over which TCP's state is known; null: it is not.
   limits: SocketLimits | null;
   writes_per_packet: number | null;
+  // Calls that failed, in words; null: none did.
+  failures: string | null;
 }
 
 export interface SocketLayer {
@@ -64,8 +66,10 @@ export interface SocketLayer {
   least: number;
   most: number;
   mean: number | null;
-  // No more than a power of two above the median.
+  // Exact to 1 in 64, as the other medians and shares.
   median: number | null;
+  // Of calls that moved something.
+  apart_mean: Ns | null;
   apart_median: Ns | null;
   apart_p99: Ns | null;
   // Events by size: at least this, and how many; the next power of two ends it.
@@ -86,6 +90,9 @@ export interface SocketLimits {
   known: Ns;
   held: [string, Ns][];
   recovery: Ns;
+  // The application's calls: refused until one was taken again, and inside those that send.
+  refused: Ns;
+  in_call: Ns;
   total_retrans: number;
 }
 

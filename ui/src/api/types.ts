@@ -49,8 +49,9 @@ export interface Info {
   cpus: number;
   losses: Loss[];
   cost: Words | null;
-  // Share of packets that are explained, in parts per million.
+  // How far the log is to be trusted: the worst of its parts, in parts per million, and what it is of.
   trust_ppm: number | null;
+  trust_words: string | null;
   // Name of the log that this one is compared with.
   compare: string | null;
   // Fields of the filter language.
@@ -112,7 +113,17 @@ export interface Trust {
   losses: Loss[];
   cost: Cost | null;
   closure: Words | null;
+  parts: TrustPart[];
   conservation: Conservation;
+}
+
+// One way in which something can be missing: how much is there, of what should be.
+export interface TrustPart {
+  part: string;
+  ppm: number;
+  good: number;
+  all: number;
+  words: string;
 }
 
 // A stretch of a capture's clock: boot = wall + offset + drift * (wall - from), within plus or minus bound.
@@ -147,7 +158,7 @@ export interface Cost {
 }
 
 export interface Conservation {
-  trust_ppm: number;
+  explained_ppm: number;
   words: string;
   interfaces: Balance[];
   unexplained: Unexplained[];
@@ -183,10 +194,13 @@ export interface Event {
   t: Ns;
   kind: string;
   packet: number | null;
-  cpu: number;
+  // Null: seen by user space, on whatever CPU that ran.
+  cpu: number | null;
   words: string;
   place: string;
   reason: string;
+  // So long before `t` it may have happened; null: `t` is the moment.
+  within: Ns | null;
 }
 
 // /api/complete?text=&at=
@@ -431,147 +445,5 @@ export interface Packets extends Columns<PacketRow> {
   partial: boolean;
 }
 
-export interface FunctionRow {
-  id: number;
-  name: string;
-  module: string;
-  layer: string;
-  calls: number;
-  packets: number;
-  total: Ns;
-  self: Ns;
-  min: Ns | null;
-  median: Ns | null;
-  p99: Ns | null;
-  max: Ns | null;
-  max_packet: number | null;
-  // Calls by duration: at least this, and how many; the next power of two ends it.
-  buckets: [Ns, number][];
-}
-
-// /api/functions?where=&slower=&faster=&sort=&desc=   Without where from the function table at once, and thresholds
-// choose functions that have such a call; with where the calls of those packets are counted, and only calls within
-// the thresholds.
-export interface Functions {
-  rows: FunctionRow[];
-  // Estimated cost of one run of a probe.
-  probe_cost_ns: number | null;
-}
-
-// /api/function?id=&slower=&faster=&where=&from=&count=&by_time=   longest calls first, with by_time=1 earliest
-export interface FunctionDetail {
-  row: FunctionRow;
-  total: number;
-  calls: Columns<FunctionCall>;
-  callers: Neighbour[];
-  callees: Neighbour[];
-}
-
-export interface FunctionCall {
-  call: number;
-  packet: number | null;
-  t: Ns;
-  dur: Ns | null;
-  self: Ns | null;
-  cpu: number;
-  ctx: 'task' | 'softirq' | 'hardirq' | 'nmi' | 'unknown';
-  comm: string;
-}
-
-// Of a caller: the calls it made to the function, and their time. Of a callee: the calls that the function made.
-// id -1: no recorded caller.
-export interface Neighbour {
-  id: number;
-  name: string;
-  calls: number;
-  total: Ns;
-}
-
-// /api/flame?where=   nodes in preorder, most time first among siblings; parent: index, -1: none
-export interface Flame {
-  total: Ns;
-  nodes: Columns<FlameNode>;
-}
-
-export interface FlameNode {
-  func: number;
-  name: string;
-  layer: string;
-  depth: number;
-  parent: number;
-  calls: number;
-  total: Ns;
-  self: Ns;
-}
-
-// /api/compare   only where the view was opened with --compare OTHER
-export interface Compare {
-  other: string;
-  rows: CompareRow[];
-  appeared: string[];
-  vanished: string[];
-}
-
-// Self time per call. effect_ns: what it adds to an average packet; low_ns to high_ns: 95 % interval of the
-// difference of the medians, null: too few calls.
-export interface CompareRow {
-  name: string;
-  layer: string;
-  verdict: string;
-  a: Side | null;
-  b: Side | null;
-  effect_ns: number;
-  low_ns: number | null;
-  high_ns: number | null;
-  probed: boolean;
-}
-
-export interface Side {
-  calls: number;
-  median: Ns | null;
-  mean: number | null;
-}
-
-// /api/phases?where=
-export interface Phases {
-  packets: number;
-  phases: PhaseRow[];
-  not_measurable: NotMeasurable[];
-  passages: Passage[];
-  // Only tracepoints were recorded: moments, no functions.
-  points_only: boolean;
-}
-
-// Over all passages; packets counts passages that have the phase.
-export interface PhaseRow {
-  phase: string;
-  label: string;
-  wait: boolean;
-  meaning: string;
-  packets: number;
-  total: Ns;
-  share: number;
-  median: Ns | null;
-  p99: Ns | null;
-  functions: PhaseFunction[];
-}
-
-export interface PhaseFunction {
-  id: number;
-  name: string;
-  self: Ns;
-  share: number;
-}
-
-export interface NotMeasurable {
-  phase: string;
-  words: string;
-}
-
-export interface Passage {
-  name: string;
-  packets: number;
-  median: Ns | null;
-}
-
+export type * from "./types-functions.ts";
 export type * from "./types-apps.ts";

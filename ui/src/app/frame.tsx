@@ -128,7 +128,7 @@ function Bottom({ info }: { info: Info }): JSX.Element {
       <a href="#/time" class={lost ? "bad-number" : undefined} onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>
         {lost ? <><span class="glyph bad" aria-hidden="true">!</span> {count(lost)} lost</> : "nothing lost"}
       </a>
-      {info.trust_ppm !== null && <a href="#/time" onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>{share(info.trust_ppm / 1e6)} explained</a>}
+      {info.trust_ppm !== null && <a href="#/time" class={info.trust_ppm < 1e6 ? "bad-number" : undefined} title={`${share(info.trust_ppm / 1e6)} ${info.trust_words ?? ""}`} onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>trust {share(info.trust_ppm / 1e6)}</a>}
     </footer>
   );
 }

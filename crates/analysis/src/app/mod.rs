@@ -5,6 +5,7 @@
 //! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
 
 pub mod connections;
+mod follow;
 mod limits;
 mod names;
 mod order;
@@ -16,10 +17,11 @@ mod ways;
 use crate::error::{Error, Result};
 use crate::lives::Progress;
 use crate::query::Store;
+use follow::Follow;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
-pub use names::{ends, protocol};
+pub use names::{ends, errno, protocol};
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;
@@ -33,28 +35,33 @@ pub struct Layer {
     pub events: u64,
     /// Calls that failed.
     pub errors: u64,
+    /// The same by error number.
+    pub by_errno: BTreeMap<i32, u64>,
     pub bytes: i64,
     /// Frames, where packets cross.
     pub segments: u64,
     pub size_bytes: Spread,
-    /// From one event to the next.
+    /// From one event to the next; calls that failed moved nothing and do not count.
     pub spacing_ns: Spread,
     pub first_ns: i64,
     pub last_ns: i64,
+    moved: Option<i64>,
 }
 
 impl Layer {
     fn add(&mut self, e: &AppEventRow) {
-        if self.events > 0 {
-            self.spacing_ns.add(e.at_ns - self.last_ns, 1);
-        } else {
+        if self.events == 0 {
             self.first_ns = e.at_ns;
         }
         self.events += 1;
         self.last_ns = e.at_ns;
         if e.size_bytes < 0 {
             self.errors += 1;
+            *self.by_errno.entry(-e.size_bytes as i32).or_default() += 1;
             return;
+        }
+        if let Some(before) = self.moved.replace(e.at_ns) {
+            self.spacing_ns.add(e.at_ns - before, 1);
         }
         self.bytes += e.size_bytes;
         self.segments += e.segments.max(0) as u64;
@@ -79,6 +86,18 @@ impl Traffic {
         self.layers.get(&c).cloned().unwrap_or_default()
     }
 
+    /// Calls that failed, by what they failed with; `None`: none did.
+    pub fn failures(&self) -> Option<String> {
+        let of = |c: Crossing, verb: &str| {
+            let by = |(e, n): (&i32, &u64)| format!("{n} {}", errno(*e));
+            let all: Vec<String> = self.layer(c).by_errno.iter().map(by).collect();
+            (!all.is_empty()).then(|| format!("Calls that {verb} failed: {}.", all.join(", ")))
+        };
+        let both = [of(Crossing::Send, "send"), of(Crossing::Recv, "receive")];
+        let text = both.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        (!text.is_empty()).then_some(text)
+    }
+
     /// How many writes a packet carries, in the mean; `None`: not known here.
     pub fn writes_per_packet(&self) -> Option<f64> {
         let packets = self.layer(Crossing::ToDevice).events;
@@ -91,8 +110,11 @@ struct Open {
     layers: BTreeMap<Crossing, Layer>,
     ways: Ways,
     limits: Limits,
-    state: Option<TcpStateRow>,
+    states: bool,
 }
+
+/// Rows between two words of how far it has got.
+const STEP: u64 = 1 << 16;
 
 /// All sockets of a log; `only`: of these alone. Empty: the log has none of applications.
 ///
@@ -101,35 +123,54 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
     let wanted = |id: i64| only.is_empty() || only.contains(&id);
     let sockets: Vec<SocketRow> = store.all()?;
     let mut open: BTreeMap<i64, Open> = BTreeMap::new();
-    let (events, states) = (store.table::<AppEventRow>()?, store.table::<TcpStateRow>()?);
-    let all = (events.groups() + states.groups()) as u64;
-    let mut step = |done: usize| progress(done as u64, all).then_some(()).ok_or(Error::Abandoned);
-    for group in 0..events.groups() {
-        step(group)?;
-        events.each(vec![group], |e: AppEventRow| {
-            let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
-            if let Some(what) = what.filter(|_| wanted(e.socket_id)) {
-                let o = open.entry(e.socket_id).or_default();
-                o.layers.entry(what).or_default().add(&e);
-                o.ways.pass(what, &e);
+    let mut follow = Follow::new(&sockets);
+    // What the other end has read tells whether it is the one that is slow.
+    let also = only.iter().filter_map(|id| follow.peer(*id));
+    let read: Vec<i64> = only.iter().copied().chain(also).collect();
+    let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows();
+    let mut done = 0;
+    in_order(store, &read, |moment| {
+        if done % STEP == 0 && !progress(done, all) {
+            return Err(Error::Abandoned);
+        }
+        done += 1;
+        match moment {
+            Moment::Crossing(e) => {
+                let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
+                let Some(what) = what else { return Ok(()) };
+                let span = follow.crossing(what, e);
+                if wanted(e.socket_id) {
+                    let o = open.entry(e.socket_id).or_default();
+                    span.iter().for_each(|s| o.limits.span(s));
+                    o.layers.entry(what).or_default().add(e);
+                    o.ways.pass(what, e);
+                }
             }
-        })?;
-    }
-    for group in 0..states.groups() {
-        step(events.groups() + group)?;
-        states.each(vec![group], |s: TcpStateRow| {
-            if wanted(s.socket_id) {
-                let o = open.entry(s.socket_id).or_default();
-                o.limits.add(o.state.as_ref(), &s);
-                o.state = Some(s);
+            // One without a state is a datagram's network header.
+            Moment::State(s) if s.state == 0 => {}
+            Moment::State(s) => {
+                let spans = follow.state(s);
+                if wanted(s.socket_id) {
+                    let o = open.entry(s.socket_id).or_default();
+                    spans.iter().flatten().for_each(|s| o.limits.span(s));
+                    o.limits.state(s);
+                    o.states = true;
+                }
             }
-        })?;
-    }
+            Moment::Gap(_) => {}
+        }
+        Ok(())
+    })?;
+    follow.finish(&mut |id, span| {
+        if let Some(o) = open.get_mut(&id) {
+            o.limits.span(&span);
+        }
+    });
     let one = |socket: SocketRow| {
         let o = open.remove(&socket.socket_id).unwrap_or_default();
         let process = socket.pid.and_then(|p| store.process(p, socket.last_ns)).map(|p| p.comm.clone());
         let (waits, writes_in_packets) = o.ways.finish();
-        let limits = o.state.is_some().then_some(o.limits);
+        let limits = o.states.then_some(o.limits);
         Traffic { socket, process, layers: o.layers, waits, limits, writes_in_packets }
     };
     Ok(sockets.into_iter().filter(|s| wanted(s.socket_id)).map(one).collect())

@@ -4,11 +4,49 @@ use kpat_store::tables::SocketRow;
 
 pub fn protocol(proto: i32) -> String {
     match proto {
+        0 => "unknown".into(),
         6 => "TCP".into(),
         17 => "UDP".into(),
         1 | 58 => "ping".into(),
         other => format!("proto {other}"),
     }
+}
+
+/// Errors that calls on sockets end with, by their numbers of include/uapi/asm-generic/errno-base.h and errno.h.
+const ERRORS: [(i32, &str); 27] = [
+    (1, "EPERM"),
+    (4, "EINTR"),
+    (5, "EIO"),
+    (9, "EBADF"),
+    (11, "EAGAIN"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (14, "EFAULT"),
+    (22, "EINVAL"),
+    (32, "EPIPE"),
+    (88, "ENOTSOCK"),
+    (89, "EDESTADDRREQ"),
+    (90, "EMSGSIZE"),
+    (95, "EOPNOTSUPP"),
+    (97, "EAFNOSUPPORT"),
+    (100, "ENETDOWN"),
+    (101, "ENETUNREACH"),
+    (103, "ECONNABORTED"),
+    (104, "ECONNRESET"),
+    (105, "ENOBUFS"),
+    (107, "ENOTCONN"),
+    (110, "ETIMEDOUT"),
+    (111, "ECONNREFUSED"),
+    (112, "EHOSTDOWN"),
+    (113, "EHOSTUNREACH"),
+    (115, "EINPROGRESS"),
+    // include/linux/errno.h: the call is begun again by the kernel
+    (512, "ERESTARTSYS"),
+];
+
+pub fn errno(number: i32) -> String {
+    let name = ERRORS.iter().find(|(n, _)| *n == number).map(|(_, name)| (*name).to_owned());
+    name.unwrap_or_else(|| format!("error {number}"))
 }
 
 fn end(addr: Option<&String>, port: i32) -> String {

@@ -8,6 +8,7 @@ use crate::query::Store;
 use kpat_store::tables::*;
 use kpat_store::{Row, TableFile};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// What comes next.
@@ -20,6 +21,8 @@ pub enum Moment<'a> {
 
 pub(super) struct Ordered<R> {
     table: Arc<TableFile>,
+    column: &'static str,
+    within: RangeInclusive<i64>,
     at: fn(&R) -> i64,
     wanted: Box<dyn Fn(&R) -> bool>,
     group: usize,
@@ -31,7 +34,7 @@ pub(super) struct Ordered<R> {
 impl<R: Row> Ordered<R> {
     pub(super) fn new(
         store: &Store,
-        column: &str,
+        column: &'static str,
         at: fn(&R) -> i64,
         wanted: Box<dyn Fn(&R) -> bool>,
     ) -> Result<Ordered<R>> {
@@ -41,7 +44,13 @@ impl<R: Row> Ordered<R> {
             let own = table.range(g, column).map_or(i64::MIN, |r| *r.start());
             floor[g] = own.min(floor[g + 1]);
         }
-        Ok(Ordered { table, at, wanted, group: 0, floor, held: VecDeque::new() })
+        let within = i64::MIN..=i64::MAX;
+        Ok(Ordered { table, column, within, at, wanted, group: 0, floor, held: VecDeque::new() })
+    }
+
+    /// Row groups without a row in this time are passed over.
+    fn within(self, within: RangeInclusive<i64>) -> Ordered<R> {
+        Ordered { within, ..self }
     }
 
     pub(super) fn pop(&mut self) -> Option<R> {
@@ -56,6 +65,11 @@ impl<R: Row> Ordered<R> {
                 Some(at) if at <= self.floor[self.group] => return Ok(first),
                 _ if self.group == self.table.groups() => return Ok(first),
                 _ => {}
+            }
+            let range = self.table.range(self.group, self.column);
+            if range.is_some_and(|r| r.start() > self.within.end() || r.end() < self.within.start()) {
+                self.group += 1;
+                continue;
             }
             let (held, wanted) = (&mut self.held, &self.wanted);
             self.table.each(vec![self.group], |row: R| {
@@ -74,16 +88,28 @@ impl<R: Row> Ordered<R> {
 pub fn in_order<E: From<Error>>(
     store: &Store,
     only: &[i64],
+    each: impl FnMut(Moment<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    in_order_within(store, only, i64::MIN..=i64::MAX, each)
+}
+
+/// The same of the row groups that have anything of this time, whole.
+pub(super) fn in_order_within<E: From<Error>>(
+    store: &Store,
+    only: &[i64],
+    within: RangeInclusive<i64>,
     mut each: impl FnMut(Moment<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
     let of = |ids: Vec<i64>| move |id: i64| ids.is_empty() || ids.contains(&id);
     let (of_event, of_state) = (of(only.to_vec()), of(only.to_vec()));
     let mut events: Ordered<AppEventRow> =
-        Ordered::new(store, "at_ns", |e| e.at_ns, Box::new(move |e: &AppEventRow| of_event(e.socket_id)))?;
+        Ordered::new(store, "at_ns", |e| e.at_ns, Box::new(move |e: &AppEventRow| of_event(e.socket_id)))?
+            .within(within.clone());
     let mut states: Ordered<TcpStateRow> =
-        Ordered::new(store, "at_ns", |s| s.at_ns, Box::new(move |s: &TcpStateRow| of_state(s.socket_id)))?;
+        Ordered::new(store, "at_ns", |s| s.at_ns, Box::new(move |s: &TcpStateRow| of_state(s.socket_id)))?
+            .within(within.clone());
     let mut gaps: Ordered<GapRow> =
-        Ordered::new(store, "from_ns", |g: &GapRow| g.from_ns, Box::new(|_| true))?;
+        Ordered::new(store, "from_ns", |g: &GapRow| g.from_ns, Box::new(|_| true))?.within(within);
     loop {
         let heads = [gaps.peek()?, events.peek()?, states.peek()?];
         let next = (0..3).filter_map(|i| heads[i].map(|at| (at, i))).min();

@@ -3,7 +3,9 @@
 //! A bin keeps sums and extremes, so nothing that was there is missing from it, however wide it is. State is a step function:
 //! what was told last is in force until the next, also where a bin hears nothing. Memory is the bins, whatever is read.
 
-use super::limits::{Held, repairs};
+use super::follow::{EAGAIN, Follow, Span};
+use super::limits::Held;
+use super::order::{Moment, in_order_within};
 use crate::error::{Error, Result};
 use crate::lives::Progress;
 use crate::query::Store;
@@ -268,6 +270,10 @@ impl Series {
         let Some(bin) = self.bin(e.at_ns) else { return };
         let Some(what) = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8) else { return };
         if e.size_bytes < 0 {
+            // One call that fails is seen at two crossings.
+            if what == Crossing::ToTransport {
+                return;
+            }
             let what = if e.size_bytes == EAGAIN { Mark::WouldBlock } else { Mark::Failure };
             return self.mark(what, e.at_ns, 1);
         }
@@ -291,30 +297,38 @@ impl Series {
         }
     }
 
-    /// `state` was in force until `until_ns`; `rule`: and it counts by what held it.
-    fn in_force(&mut self, state: &TcpStateRow, until_ns: i64, rule: bool) {
-        let (from, to) = (state.at_ns.max(self.from_ns), until_ns.min(self.to_ns));
+    fn tcp(&mut self) -> &mut Tcp {
         let bins = self.bins;
-        let (Some(first), Some(last)) = (self.bin(from), self.bin(to - 1)) else { return };
-        // One that was replaced at the same moment is an extreme all the same.
-        let last = last.max(first);
-        let held = Held::by(state, until_ns.saturating_sub(state.at_ns)) as usize;
-        let mut tcp = self.tcp.take().unwrap_or_else(|| Tcp {
+        self.tcp.get_or_insert_with(|| Tcp {
             tracks: vec![Track::new(bins); Metric::ALL.len()],
             held_ns: vec![vec![0; bins]; Held::ALL.len()],
             recovery_ns: vec![0; bins],
-        });
+        })
+    }
+
+    /// `state` was in force until `until_ns`.
+    fn in_force(&mut self, state: &TcpStateRow, until_ns: i64) {
+        let (from, to) = (state.at_ns.max(self.from_ns), until_ns.min(self.to_ns));
+        let (Some(first), Some(last)) = (self.bin(from), self.bin(to - 1)) else { return };
+        // One that was replaced at the same moment is an extreme all the same.
+        let last = last.max(first);
+        let tcp = self.tcp();
         for bin in first..=last {
             for (track, metric) in tcp.tracks.iter_mut().zip(Metric::ALL) {
                 track.add(bin, metric.of(state));
             }
-            if rule {
-                let ns = (self.edge(bin + 1).min(to) - self.edge(bin).max(from)).max(0);
-                tcp.held_ns[held][bin] += ns;
-                tcp.recovery_ns[bin] += if repairs(state) { ns } else { 0 };
-            }
         }
-        self.tcp = Some(tcp);
+    }
+
+    fn held(&mut self, span: &Span) {
+        let (from, to) = (span.from_ns.max(self.from_ns), span.to_ns.min(self.to_ns));
+        let (Some(first), Some(last)) = (self.bin(from), self.bin(to - 1)) else { return };
+        for bin in first..=last {
+            let ns = (self.edge(bin + 1).min(to) - self.edge(bin).max(from)).max(0);
+            let tcp = self.tcp();
+            tcp.held_ns[span.held as usize][bin] += ns;
+            tcp.recovery_ns[bin] += if span.repairs { ns } else { 0 };
+        }
     }
 
     fn gap(&mut self, g: &GapRow) {
@@ -342,14 +356,15 @@ impl Series {
     }
 }
 
-/// The error of a call that would have had to wait, as a size.
-const EAGAIN: i64 = -11;
+/// So long before a window begins it is looked what was given, left and was acknowledged.
+const BEFORE_NS: i64 = 5_000_000_000;
 
 /// Of the columns, what is read.
 const EVENT: [&str; 5] = ["at_ns", "socket_id", "crossing", "size_bytes", "segments"];
-const STATE: [&str; 21] = [
+const STATE: [&str; 22] = [
     "at_ns",
     "socket_id",
+    "state",
     "ca_state",
     "snd_cwnd",
     "snd_ssthresh",
@@ -413,25 +428,61 @@ pub fn series(store: &Store, window: &Window, progress: Progress<'_>) -> Result<
     for group in of_states {
         step()?;
         read(&states, group, &STATE, |now: TcpStateRow| {
-            if !wanted(now.socket_id) {
+            if !wanted(now.socket_id) || now.state == 0 {
                 return;
             }
             if let Some(b) = before.get(&now.socket_id) {
                 s.change(b, &now);
                 if window.socket.is_some() {
-                    s.in_force(b, now.at_ns, true);
+                    s.in_force(b, now.at_ns);
                 }
             }
             before.insert(now.socket_id, now);
         })?;
     }
-    if let (Some(_), Some(b)) = (window.socket, before.values().next()) {
-        s.in_force(b, last.saturating_add(1), false);
+    if let (Some(id), Some(b)) = (window.socket, before.values().next()) {
+        s.in_force(b, last.saturating_add(1));
+        holds(store, id, &mut s)?;
     }
     let gaps = store.table::<GapRow>()?;
     read_all(&gaps, |g: GapRow| s.gap(&g))?;
     s.join_gaps();
     Ok(Some(s))
+}
+
+/// What held it back.
+fn holds(store: &Store, id: i64, s: &mut Series) -> Result<()> {
+    let sockets: Vec<SocketRow> = store.all()?;
+    let mut follow = Follow::new(&sockets);
+    let from = s.from_ns.saturating_sub(BEFORE_NS);
+    let states = store.table::<TcpStateRow>()?;
+    let earlier = |g: &usize| states.range(*g, "at_ns").is_some_and(|r| *r.end() < from);
+    let before_all = (0..states.groups()).take_while(earlier).count();
+    if let Some(b) = last_before(&states, before_all, id, i64::MIN)? {
+        follow.begin(b, from);
+    }
+    let only: Vec<i64> = [Some(id), follow.peer(id)].into_iter().flatten().collect();
+    in_order_within(store, &only, from..=s.to_ns, |moment| {
+        match moment {
+            Moment::Crossing(e) => {
+                let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
+                let span = what.and_then(|what| follow.crossing(what, e));
+                span.iter().filter(|_| e.socket_id == id).for_each(|span| s.held(span));
+            }
+            Moment::State(now) => {
+                let spans = follow.state(now);
+                spans.iter().flatten().filter(|_| now.socket_id == id).for_each(|span| s.held(span));
+            }
+            Moment::Gap(_) => {}
+        }
+        Ok::<(), Error>(())
+    })?;
+    follow.finish(&mut |of, span| {
+        if of == id {
+            s.held(&span);
+        }
+    });
+    Ok(())
 }
 
 /// The state of a socket that was told last in the row groups before `end`.

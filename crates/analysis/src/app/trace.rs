@@ -145,6 +145,10 @@ fn pairs(sockets: &[SocketRow]) -> Vec<Open> {
     let mut taken = vec![false; sockets.len()];
     let mut out = Vec::new();
     for (i, s) in sockets.iter().enumerate() {
+        // nobody knows what protocol one speaks that was never announced
+        if s.proto == 0 {
+            continue;
+        }
         // an unconnected socket whose traffic its partners tell
         if std::mem::replace(&mut taken[i], true)
             || s.peer_port == 0 && asked.contains(&(s.proto, s.local_port))

@@ -350,7 +350,8 @@ impl Names {
     pub fn frame_of(&self, e: &Entry) -> Option<String> {
         (e.frame > 0).then(|| match self.capture_of(e) {
             Some(capture) if self.captures.len() > 1 => {
-                format!("{}:{}", capture.split('.').next().unwrap_or(capture), e.frame)
+                let stem = capture.rsplit_once('.').map_or(capture, |(stem, _)| stem);
+                format!("{stem}:{}", e.frame)
             }
             _ => e.frame.to_string(),
         })

@@ -21,7 +21,7 @@ fn turn(o: Point, a: Point, b: Point) -> f64 {
 }
 
 /// The points of the convex hull on one side; `sign` 1: lower side, -1: upper side.
-fn half_hull(points: &[Point], sign: f64) -> Vec<Point> {
+pub(crate) fn half_hull(points: &[Point], sign: f64) -> Vec<Point> {
     let mut sorted: Vec<Point> = points.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then((sign * a.1).total_cmp(&(sign * b.1))));
     // Of points above each other only the outer one.
@@ -57,14 +57,6 @@ impl Hulls {
         self.above.iter().map(|p| p.1 - slope * p.0).fold(f64::INFINITY, f64::min)
     }
 
-    /// The points that leave least room at this slope: (lower, upper).
-    pub fn tightest(&self, slope: f64) -> Option<(Point, Point)> {
-        let value = |p: &Point| p.1 - slope * p.0;
-        let low = self.below.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))?;
-        let high = self.above.iter().copied().min_by(|a, b| value(a).total_cmp(&value(b)))?;
-        Some((low, high))
-    }
-
     /// Slope (within plus or minus `limit`) that leaves most room; and that room, negative if there is none.
     pub fn widest(&self, limit: f64) -> (f64, f64) {
         let (mut lo, mut hi) = (-limit, limit);
@@ -81,6 +73,35 @@ impl Hulls {
         self.ceiling(slope) - self.floor(slope)
     }
 
+    /// Slopes, of those within plus or minus `limit`, of all lines between once each hull is moved away by `pad`; `best` is one.
+    pub fn slopes(&self, best: f64, pad: f64, limit: f64) -> (f64, f64) {
+        let edge = |mut inside: f64, mut outside: f64| {
+            let fits = |slope: f64| self.room(slope) + 2.0 * pad >= 0.0;
+            if fits(outside) {
+                return outside;
+            }
+            for _ in 0..70 {
+                let middle = (inside + outside) / 2.0;
+                if fits(middle) { inside = middle } else { outside = middle }
+            }
+            inside
+        };
+        (edge(best, -limit), edge(best, limit))
+    }
+
+    /// Least and greatest value at `x` of lines of these slopes that have only one of the hulls to heed, moved away by `pad`. Over
+    /// `x` the one is concave, the other convex, so chords of them lie outside.
+    pub fn reach(&self, x: f64, (from, to): (f64, f64), pad: f64) -> (f64, f64) {
+        let high = extreme(from, to, |s| self.ceiling(s) + s * x);
+        let low = -extreme(from, to, |s| -(self.floor(s) + s * x));
+        (low - pad, high + pad)
+    }
+
+    /// Both hulls have a point.
+    pub fn is_two_sided(&self) -> bool {
+        !self.below.is_empty() && !self.above.is_empty()
+    }
+
     /// Every line between, over `from..=to`; `None`: there is none.
     pub fn band(&self, limit: f64, from: f64, to: f64) -> Option<Band> {
         if self.below.is_empty() || self.above.is_empty() {
@@ -90,22 +111,8 @@ impl Hulls {
         if room < 0.0 {
             return None;
         }
-        let edge = |mut inside: f64, mut outside: f64| {
-            if self.room(outside) >= 0.0 {
-                return outside;
-            }
-            for _ in 0..100 {
-                let middle = (inside + outside) / 2.0;
-                if self.room(middle) >= 0.0 { inside = middle } else { outside = middle }
-            }
-            inside
-        };
-        let (slope_min, slope_max) = (edge(best, -limit), edge(best, limit));
-        let at = |x: f64| {
-            let high = extreme(slope_min, slope_max, |s| self.ceiling(s) + s * x);
-            let low = -extreme(slope_min, slope_max, |s| -(self.floor(s) + s * x));
-            (low, high)
-        };
+        let (slope_min, slope_max) = self.slopes(best, 0.0, limit);
+        let at = |x: f64| self.reach(x, (slope_min, slope_max), 0.0);
         let ((low0, high0), (low1, high1)) = (at(from), at(to));
         let (middle0, middle1) = ((low0 + high0) / 2.0, (low1 + high1) / 2.0);
         let slope = if to > from { (middle1 - middle0) / (to - from) } else { best };

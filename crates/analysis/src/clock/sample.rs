@@ -99,8 +99,8 @@ impl Sample {
 mod tests {
     use super::*;
     use crate::hash::Fold;
-    use crate::matching::Side;
     use crate::matching::keys::Keys;
+    use crate::matching::{Side, Wire};
 
     #[test]
     fn keys_are_drawn_whole() {
@@ -112,10 +112,13 @@ mod tests {
             sample.push(&Frame {
                 keys,
                 wall: 0,
+                boot: 0,
+                bound: 0,
                 number: i,
                 interface: 0,
                 side,
                 inside: false,
+                wire: Wire::default(),
                 device: 0,
                 matched: false,
             });
@@ -131,8 +134,19 @@ mod tests {
         let mut sample = Sample::default();
         let keys = Keys { exact: 0, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 0 };
         let side = Side::Unknown;
-        let frame =
-            Frame { keys, wall: 0, number: 1, interface: 0, side, inside: false, device: 0, matched: false };
+        let frame = Frame {
+            keys,
+            wall: 0,
+            boot: 0,
+            bound: 0,
+            number: 1,
+            interface: 0,
+            side,
+            inside: false,
+            wire: Wire::default(),
+            device: 0,
+            matched: false,
+        };
         (0..100_000).for_each(|_| sample.push(&frame));
         assert_eq!(sample.frames.len(), PER_KEY as usize);
     }

@@ -190,6 +190,7 @@ fn median_line(votes: &[Vote], origin: i64) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::matching::Wire;
     use crate::matching::keys::Keys;
 
     /// A stream in which all packets are alike, sent in an uneven rhythm, hours off; some frames are missing. The clock is
@@ -211,16 +212,29 @@ mod tests {
             wall += 1_000_000 + below(200_000);
             let at = wall + offset - 2_000 - below(3_000);
             let side = Side::Transmitted;
-            sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 50_000, side, devices: 0 });
+            sightings.push(Sighting {
+                keys,
+                packet: i,
+                at,
+                first: at,
+                last: at + 50_000,
+                side,
+                devices: 0,
+                weak: false,
+                tap: (0, 0),
+            });
             if i >= 40 && i != 300 {
                 let side = Side::Unknown;
                 frames.push(Frame {
                     keys,
                     wall,
+                    boot: wall,
+                    bound: 0,
                     number: i,
                     interface: 0,
                     side,
                     inside: false,
+                    wire: Wire::default(),
                     device: 0,
                     matched: false,
                 });

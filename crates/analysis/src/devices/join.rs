@@ -79,7 +79,7 @@ pub(super) fn join(folders: &[PathBuf], out: &mut TableWriter<CrossingRow>) -> R
 }
 
 fn seen(store: &Store, device: usize, row: &AssociationRow, wall: i64) -> Seen {
-    let drift = store.clock_at(row.capture_id, wall).map_or(0.0, |c| c.drift_ppb as f64 / 1e9);
+    let drift = store.clock_at(row.capture_id, row.number, wall).map_or(0.0, |c| c.drift_ppb as f64 / 1e9);
     // The residual is by the device's clock; on the capture's it is longer or shorter by the drift.
     let residual = row.residual_ns as f64 / (1.0 + drift);
     Seen { device, row: row.clone(), at: wall.saturating_sub(residual.round() as i64), bound: row.bound_ns }
@@ -89,9 +89,15 @@ fn cross(frame: &FrameRow, seen: &[Seen], macs: &[HashSet<String>], out: &mut Ve
     if seen.iter().all(|s| s.device == seen[0].device) {
         return Fate::OneKernel;
     }
-    let of_side = |wanted: i32| seen.iter().filter(|s| s.row.side == wanted).cloned().collect::<Vec<_>>();
-    let (senders, receivers) = (of_side(side::TRANSMITTED), of_side(side::RECEIVED));
     let owns = |s: &Seen, mac: &Option<String>| mac.as_ref().is_some_and(|m| macs[s.device].contains(m));
+    // Left open at which of its devices it was; that it left this kernel, or came to it, the link addresses say.
+    let way = |s: &Seen| match (s.row.side, owns(s, &frame.mac_src), owns(s, &frame.mac_dst)) {
+        (side::UNKNOWN, true, false) => side::TRANSMITTED,
+        (side::UNKNOWN, false, true) => side::RECEIVED,
+        (known, ..) => known,
+    };
+    let of_side = |wanted: i32| seen.iter().filter(|s| way(s) == wanted).cloned().collect::<Vec<_>>();
+    let (senders, receivers) = (of_side(side::TRANSMITTED), of_side(side::RECEIVED));
     let apart = senders.iter().any(|s| receivers.iter().any(|r| r.device != s.device));
     if !apart {
         return Fate::Undirected;
@@ -259,7 +265,10 @@ mod tests {
         let macs = [MACS[0], MACS[1]];
         check(&[saw(0, sent, WALL - 900, 40), saw(1, got, WALL + 900, 99)], macs, &[]);
         check(&[saw(0, sent, WALL - 900, 99), saw(1, got, WALL + 900, 40)], macs, &[]);
-        check(&[saw(0, side::UNKNOWN, WALL - 900, 99), saw(1, got, WALL + 900, 99)], macs, &[]);
+        // Left open at which of a kernel's devices it was recorded; whose source address it has left that kernel.
+        let open = [saw(0, side::UNKNOWN, WALL - 900, 99), saw(1, got, WALL + 900, 99)];
+        check(&open, ["02:00:00:00:00:77", "02:00:00:00:00:78"], &[]);
+        check(&open, macs, &[(0, 1)]);
         check(&[saw(0, got, WALL + 800, 99), saw(1, got, WALL + 900, 99)], macs, &[]);
         let mut second = saw(1, got, WALL + 900, 99);
         second.row.packet_id = 77;

@@ -1,6 +1,8 @@
 //! The application records of a log into tables: crossings with their place in the stream, sockets, TCP's state. One pass
 //! in order of time; memory is the sockets.
 
+mod taken;
+
 use crate::error::Result;
 use crate::hash::Map;
 use kpat_klog::Log;
@@ -9,6 +11,7 @@ use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use taken::Write;
 
 /// What the pass leaves.
 pub(super) struct Passed {
@@ -47,6 +50,13 @@ struct Socket {
     row: SocketRow,
     sent: Stream,
     received: Stream,
+    /// Calls that gave bytes to the transport and are not over.
+    under_way: Vec<Write>,
+    /// TCP's sequence number behind the last byte that was seen to leave.
+    left_to: Option<u32>,
+    /// And behind the last that was read, that could be read.
+    read_to: Option<u32>,
+    readable_to: Option<u32>,
 }
 
 const TCP: i32 = 6;
@@ -75,7 +85,10 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
             AppRecord::Crossing(r) => {
                 out.events += 1;
                 let s = sockets.entry(r.sock).or_default();
-                events.push(&event(s, &r, cpu))?;
+                let row = event(s, &r, cpu);
+                for row in taken::pass(s, &r, row).into_iter().flatten() {
+                    events.push(&row)?;
+                }
             }
             AppRecord::Tcp(r) => {
                 let s = sockets.entry(r.sock).or_default();
@@ -92,6 +105,11 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
                 cpu: i32::from(cpu),
                 lost: i64::from(g.lost),
             })?,
+        }
+    }
+    for s in sockets.values_mut() {
+        for w in std::mem::take(&mut s.under_way) {
+            events.push(&taken::at_the_end(s, w))?;
         }
     }
     let row = |mut s: Socket| {
@@ -130,6 +148,7 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
     if s.row.pid.is_none() && r.pid != 0 {
         s.row.pid = Some(r.pid as i32);
     }
+    let seq = if tcp { read_from(s, r) } else { r.seq };
     let stream = if is_sent(r.what) { &mut s.sent } else { &mut s.received };
     AppEventRow {
         at_ns: r.at.0,
@@ -138,12 +157,31 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
         size_bytes: i64::from(r.size),
         segments: i32::from(r.segments),
         // a call that failed moved nothing
-        offset: (tcp && r.size >= 0).then(|| stream.offset(r.seq)),
+        offset: (tcp && r.size >= 0).then(|| stream.offset(seq)),
         tag: (!tcp && r.seq != 0).then_some(i64::from(r.seq)),
         pid: (r.pid != 0).then_some(r.pid as i32),
         ctx: r.ctx as i32,
         cpu: i32::from(cpu),
+        asked_bytes: None,
     }
+}
+
+/// Number of the first byte. A call that takes the last bytes before the end of the stream takes that, too, and it has a number of its
+/// own (RFC 9293, section 3.4), so by its end such a call seems to begin one byte later.
+fn read_from(s: &mut Socket, r: &CrossingRecord) -> u32 {
+    let end = r.seq.wrapping_add(r.size.max(0) as u32);
+    let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 >= 0;
+    match r.what {
+        Crossing::ToSocket => s.readable_to = Some(end),
+        Crossing::Recv if r.size > 0 => {
+            let late = s.read_to.is_some_and(|to| r.seq == to.wrapping_add(1));
+            let all = s.readable_to.is_none_or(|to| behind(end, to));
+            s.read_to = Some(end);
+            return r.seq.wrapping_sub(u32::from(late && all));
+        }
+        _ => {}
+    }
+    r.seq
 }
 
 fn describe(row: &mut SocketRow, r: &SocketRecord) {
@@ -233,6 +271,7 @@ fn state(socket: &SocketRow, r: &TcpRecord, tick_ns: Option<i64>) -> TcpStateRow
         ip_id: v4.then_some(i32::from(r.ip_id)),
         ip_fragment: v4.then_some(i32::from(r.ip_fragment)),
         tcp_flags: (r.tcp_flags != 0).then_some(i32::from(r.tcp_flags)),
+        no_room: i32::from(r.limit >> 5 & 3).checked_sub(1).filter(|n| *n >= 0),
     }
 }
 
@@ -251,6 +290,20 @@ mod tests {
         for i in 1..=5i64 {
             assert_eq!(s.offset(start.wrapping_add((i * 1_000_000_000) as u32)), i * 1_000_000_000);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_not_a_byte() {
+        let mut s = Socket { row: SocketRow { proto: TCP, ..Default::default() }, ..Default::default() };
+        let mut offset = |what, seq, size| {
+            let ctx = Context::Task;
+            let r = CrossingRecord { what, ctx, pid: 1, sock: 1, at: BootNs(1), size, segments: 1, seq };
+            event(&mut s, &r, 0).offset
+        };
+        assert_eq!(offset(Crossing::ToSocket, 100, 50), Some(0));
+        assert_eq!(offset(Crossing::Recv, 100, 20), Some(0));
+        assert_eq!(offset(Crossing::Recv, 121, 10), Some(21), "a byte was passed over, and more can be read");
+        assert_eq!(offset(Crossing::Recv, 132, 19), Some(31), "with the end of the stream");
     }
 
     #[test]

@@ -21,6 +21,13 @@ pub(super) struct Arrival {
     pub raised: Option<i64>,
 }
 
+/// Since when the poll of an [`kpat_model::EventKind::Poll`] lasts, and since when it had been asked for.
+pub(super) fn began_raised(e: &Event) -> Option<(i64, Option<i64>)> {
+    let ago = |ns: u64| i64::try_from(ns).ok().filter(|ns| *ns > 0).map(|ns| ns - 1);
+    let began = ago(e.a).and_then(|ns| e.at.0.checked_sub(ns))?;
+    Some((began, ago(e.b).and_then(|ns| began.checked_sub(ns))))
+}
+
 #[derive(Default)]
 struct Cpu {
     /// In a poll whose every packet is in the log: since when no packet was worked on, and, before the first one, since when
@@ -37,10 +44,7 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// A poll's first packet.
     pub fn poll(&mut self, cpu: u16, e: &Event) {
-        let ago = |ns: u64| i64::try_from(ns).ok().filter(|ns| *ns > 0).map(|ns| ns - 1);
-        let began = ago(e.a).and_then(|ns| e.at.0.checked_sub(ns));
-        let raised = began.and_then(|began| ago(e.b).and_then(|ns| began.checked_sub(ns)));
-        self.cpus.entry(cpu).or_default().free = began.map(|began| (began, raised));
+        self.cpus.entry(cpu).or_default().free = began_raised(e);
     }
 
     /// A call is over.

@@ -1,23 +1,23 @@
 //! The captures: once for what matching needs, once more (when the clock is known) into the frame table.
 
+use super::drawn::Drawn;
+use super::dut::Dut;
+use super::flows::Flows;
 use super::found::Found;
 use super::{Progress, Stage, flatten};
-use crate::clock::evidence::{Evidence, Gather};
-use crate::clock::fit::{self, Hints, Pair, Place, Segment};
-use crate::clock::pieces::{self, Clock, Jump};
-use crate::clock::sample::{Sample, Seen};
-use crate::clock::{Line, vote};
+use crate::clock::estimate::{self, Pair};
+use crate::clock::jumps::{self, Jump};
+use crate::clock::sample::{SAME_NS, Sample, Seen};
+use crate::clock::{Clock, Given, Line, dut_offset, vote};
 use crate::error::Result;
 use crate::hash::{Map, Set};
 use crate::matching::keys::Keys;
-use crate::matching::{self, Frame, Match, Side, Sighting, stream};
+use crate::matching::{self, Frame, Match, Side, Sighting, Windows, stream};
 use crate::query::{clock_method, match_key};
 use crate::spill::{Sorted, Sorter};
 use kpat_capture::{Direction, Reader, decode};
-use kpat_klog::Log;
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
-use std::collections::HashMap;
 use std::path::Path;
 
 /// What came of one capture.
@@ -25,6 +25,8 @@ use std::path::Path;
 pub(super) struct Outcome {
     pub frames: u64,
     pub matched: u64,
+    /// Frames that could have been.
+    pub expected: u64,
     pub ambiguous: u64,
     pub clocks: Vec<ClockRow>,
     pub warnings: Vec<String>,
@@ -37,70 +39,6 @@ pub(super) struct Writers<'a> {
     pub interface: &'a mut TableWriter<InterfaceRow>,
 }
 
-/// The DUT as a sniffer sees it.
-pub(super) struct Dut<'a> {
-    pub log: &'a Log,
-    macs: Set<u64>,
-    /// Devices by name; 0: several have it.
-    names: HashMap<&'a str, u64>,
-}
-
-impl<'a> Dut<'a> {
-    pub fn new(log: &'a Log) -> Dut<'a> {
-        let devices = log.devices();
-        let mut names: HashMap<&str, u64> = HashMap::new();
-        for d in devices.iter().filter(|d| !d.name.is_empty()) {
-            let device = matching::device(d.netns, d.ifindex);
-            names.entry(&d.name).and_modify(|n| *n = if *n == device { device } else { 0 }).or_insert(device);
-        }
-        Dut {
-            log,
-            macs: devices.iter().filter_map(|d| mac(&d.mac)).map(number).filter(|m| *m != 0).collect(),
-            names,
-        }
-    }
-
-    /// Both ends of the link are the DUT's: a virtual link, or a cable from one port to another.
-    fn inside(&self, f: &kpat_model::Footprint) -> bool {
-        f.link
-            .as_ref()
-            // Nothing has the address 0 but the loopback device, which no frame leaves.
-            .is_some_and(|l| [l.src, l.dst].map(number).iter().all(|m| *m == 0 || self.macs.contains(m)))
-    }
-
-    fn device(&self, name: &str) -> u64 {
-        self.names.get(name).copied().unwrap_or(0)
-    }
-
-    /// Which way a frame went, if its link addresses say so.
-    fn side(&self, f: &kpat_model::Footprint) -> Side {
-        let (src, dst) = match (&f.link, &f.wifi) {
-            (Some(l), _) => (l.src, l.dst),
-            (None, Some(w)) => (w.transmitter, w.receiver),
-            (None, None) => return Side::Unknown,
-        };
-        match (self.macs.contains(&number(src)), self.macs.contains(&number(dst))) {
-            (true, false) => Side::Transmitted,
-            (false, true) => Side::Received,
-            // Both: a virtual link within the DUT. Neither: bridged, or flooded.
-            _ => Side::Unknown,
-        }
-    }
-}
-
-fn number(mac: [u8; 6]) -> u64 {
-    mac.iter().fold(0, |v, b| v << 8 | u64::from(*b))
-}
-
-fn mac(text: &str) -> Option<[u8; 6]> {
-    let mut out = [0; 6];
-    let mut parts = text.split(':');
-    for b in &mut out {
-        *b = u8::from_str_radix(parts.next()?, 16).ok()?;
-    }
-    parts.next().is_none().then_some(out)
-}
-
 #[derive(Clone, Copy, Default)]
 struct Counts {
     frames: i64,
@@ -111,6 +49,7 @@ struct Counts {
 pub(super) struct Met {
     pub sightings: Sorted<Sighting>,
     pub keys: Seen,
+    pub flows: Flows,
 }
 
 /// What all captures have in common.
@@ -135,14 +74,33 @@ impl Join<'_> {
         let mut counts: Vec<Counts> = Vec::new();
         let read = self.read_keys(path, &mut outcome, progress)?;
         let clock = self.match_frames(capture_id, read, &mut outcome, &mut counts, progress)?;
-        if let Some(c) = &clock {
-            outcome.clocks.extend(c.rows(capture_id));
+        let ends = write_frames(
+            capture_id,
+            path,
+            clock.as_ref(),
+            &self.met.flows,
+            writers.frame,
+            &mut counts,
+            &mut outcome,
+            progress,
+        )?;
+        if let (Some(c), Some((first, last))) = (&clock, ends) {
+            outcome.clocks.extend(c.rows(capture_id, first, last));
         }
-        write_frames(capture_id, path, clock.as_ref(), writers.frame, &mut counts, &mut outcome, progress)?;
-        self.found.set_clock(capture_id, clock.map(|c| c.clock));
+        self.found.set_clock(capture_id, clock);
         let reader = Reader::open(path)?;
         for (i, c) in counts.iter().enumerate() {
             let interface = reader.interfaces().get(i);
+            let link_type = interface.map_or(0, |f| f.link_type);
+            if c.frames > 0 && !decode::is_decoded(link_type) {
+                let what = decode::link_type_name(link_type).map(|n| format!(" ({n})")).unwrap_or_default();
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let frames =
+                    if c.frames == 1 { "1 frame".to_owned() } else { format!("{} frames", c.frames) };
+                outcome
+                    .warnings
+                    .push(format!("{name}: link type {link_type}{what} is not decoded: {frames}"));
+            }
             writers.interface.push(&InterfaceRow {
                 capture_id,
                 interface: i as i32,
@@ -165,44 +123,16 @@ fn counts_of(counts: &mut Vec<Counts>, interface: u32) -> &mut Counts {
     &mut counts[i]
 }
 
-/// The clock of a capture, and by how much the times in the file were moved before it holds.
-struct Moved {
-    clock: Clock,
-    jumps: Vec<Jump>,
-    /// Where the jumps are, in moved time.
-    cuts: Vec<i64>,
-}
-
-impl Moved {
-    fn boot(&self, number: u64, wall: i64) -> i64 {
-        self.clock.boot(wall.saturating_add(pieces::added(&self.jumps, number)))
-    }
-
-    /// The segments by the times in the file.
-    fn rows(&self, capture_id: i32) -> Vec<ClockRow> {
-        let row = |s: &Segment| {
-            let piece = self.cuts.partition_point(|c| *c <= s.from);
-            let add = self.jumps.get(piece).map_or(0, |j| j.add);
-            let row = s.row(capture_id);
-            ClockRow {
-                from_wall_ns: row.from_wall_ns.saturating_sub(add),
-                to_wall_ns: row.to_wall_ns.saturating_sub(add),
-                offset_ns: row.offset_ns.saturating_add(add),
-                ..row
-            }
-        };
-        self.clock.segments.iter().map(row).collect()
-    }
-}
-
 /// Frames that can be recognised.
 struct Frames {
     sorted: Sorted<Frame>,
     sample: Sample,
     /// First and last wall time.
     span: Option<(i64, i64)>,
-    /// The capture names interfaces that the DUT has.
-    same_names: bool,
+    /// Power of ten of which all stamps are multiples.
+    resolution: i64,
+    /// Interfaces of the DUT's own, as the marks of their frames prove.
+    here: Set<u32>,
 }
 
 impl Join<'_> {
@@ -217,23 +147,35 @@ impl Join<'_> {
         let mut frames = Sorter::new(self.early, "frames", 1 << 18);
         let mut sample = Sample::default();
         let mut span: Option<(i64, i64)> = None;
+        let mut resolution = Resolution::default();
+        let mut here: Set<u32> = Set::default();
         let mut done = 0u64;
         loop {
             match reader.next() {
                 Ok(Some(frame)) => {
                     done += 1;
+                    resolution.see(frame.at.0);
                     let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
+                    let marked = frame.direction;
                     if let Some(keys) = Keys::of(&print) {
                         let (wall, number, interface) = (frame.at.0, frame.number, frame.interface);
                         let own = reader.interfaces().get(interface as usize);
+                        let name = own.map_or("", |i| i.name.as_str());
+                        let wire = dut.wire(&print, name, marked);
+                        if dut.captured_here(&print, &wire) {
+                            here.insert(interface);
+                        }
                         let frame = Frame {
                             keys,
                             wall,
+                            boot: wall,
+                            bound: 0,
                             number,
                             interface,
                             side: dut.side(&print),
                             inside: dut.inside(&print),
-                            device: own.map_or(0, |i| dut.device(&i.name)),
+                            wire,
+                            device: dut.device(name),
                             matched: false,
                         };
                         if self.met.keys.has(keys.exact) {
@@ -260,12 +202,8 @@ impl Join<'_> {
         outcome
             .warnings
             .extend(reader.warnings().iter().map(|w| format!("{name}, offset {}: {}", w.offset, w.text)));
-        // Every name, so that a sniffer with an `eth0` of its own beside others is not taken for the DUT.
-        let mut names =
-            reader.interfaces().iter().map(|i| i.name.as_str()).filter(|n| !n.is_empty()).peekable();
-        let same_names = names.peek().is_some() && names.all(|n| dut.names.contains_key(n));
         progress(Progress { stage: Stage::Captures, done, total: done });
-        Ok(Frames { sorted: frames.finish()?, sample, span, same_names })
+        Ok(Frames { sorted: frames.finish()?, sample, span, resolution: resolution.value(), here })
     }
 
     /// Matches the frames; gives the clock, `None` where nothing matches.
@@ -276,21 +214,14 @@ impl Join<'_> {
         outcome: &mut Outcome,
         counts: &mut Vec<Counts>,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Option<Moved>> {
-        let Frames { mut sorted, sample, span, same_names } = read;
-        let Some((mut from, mut to)) = span else { return Ok(None) };
-        let options = self.options;
-        let hints = Hints {
-            anchors: self.dut.log.anchors(),
-            same_names,
-            late_first: !self.dut.log.meta().netns.is_empty(),
-            one_way_ns: options.one_way_ns,
-        };
-        let near =
-            fit::dut_offset(hints.anchors, from).map(|(offset, _)| (offset, options.clock_tolerance_ns));
-        let (mut sampled, seen) = sample.finish(&self.met.sightings)?;
+    ) -> Result<Option<Clock>> {
+        let Frames { sorted, sample, span, resolution, here } = read;
+        let Some((from, to)) = span else { return Ok(None) };
+        let near = dut_offset(self.dut.log.anchors(), from)
+            .map(|(offset, _)| (offset, self.options.clock_tolerance_ns));
+        let (sampled, seen) = sample.finish(&self.met.sightings)?;
         let votes = vote::collect(&sampled, &seen);
-        let Some(mut rough) = vote::rough(votes.clone(), near) else {
+        let Some(rough) = vote::rough(votes.clone(), near) else {
             if sorted.len() > 0 {
                 outcome.warnings.push(
                     "no frame of the capture could be recognised in the log: another host's traffic, another time, or \
@@ -301,130 +232,173 @@ impl Join<'_> {
             // The clock may be anything: to suppose that both hosts keep time would be no bound.
             return Ok(None);
         };
-        let jumps = pieces::jumps(&votes, &sampled, &rough.line);
-        let mut cuts = Vec::new();
-        if !jumps.is_empty() {
-            let mut votes = votes;
-            for v in &mut votes {
-                let add = pieces::added(&jumps, sampled[v.frame as usize].number);
-                (v.wall, v.diff) = (v.wall.saturating_add(add), v.diff.saturating_sub(add));
-            }
-            for f in &mut sampled {
-                f.wall = f.wall.saturating_add(pieces::added(&jumps, f.number));
-            }
-            let here = (rough.line.boot(from).wrapping_sub(from), 1_000_000_000);
-            rough = vote::rough(votes, Some(here)).unwrap_or(rough);
-            (sorted, cuts) = self.move_frames(&sorted, &jumps)?;
-            (from, to) = (from.min(*cuts.first().unwrap_or(&from)), cuts[cuts.len() - 1]);
-            cuts.pop();
-            cuts.remove(0);
-        }
-        let pairs = Evidence::of(unique_pairs(&rough.votes, &sampled, &seen));
-        drop((sampled, seen));
-        let first = pieces::fit(&pairs, &rough.line, &hints, &cuts);
-        drop(pairs);
-        let unknown = Segment {
+        let agreeing = agreeing(&votes, &sampled, &rough.line, to.saturating_sub(from));
+        let first = self.relate(&unique_pairs(&agreeing, &sampled, &seen), resolution);
+        drop((sampled, seen, votes));
+        let unknown = Clock::Supposed {
             line: rough.line,
-            bound: 5_000_000,
+            bound_ns: 5_000_000,
             drift_bound: 0.0,
             from,
             to,
-            received: 0,
-            transmitted: 0,
-            rejected: 0,
             method: clock_method::ANCHORS,
-            place: Place::Either,
         };
-        // A line from few packets may swing far outside of their time.
-        let loose = |s: &Segment| Segment {
-            bound: s.bound.clamp(1_000, 50_000_000),
-            drift_bound: s.drift_bound.min(1e-4),
-            ..*s
-        };
-        let main = first.first().copied().unwrap_or(unknown);
-        let Some(guess) =
-            Clock::new(if first.is_empty() { vec![unknown] } else { first.iter().map(loose).collect() })
-        else {
-            return Ok(None);
-        };
+        let guess = first.as_ref().unwrap_or(&unknown);
+        let (placed, windows) = self.place_frames(&sorted, guess, &here)?;
         let mut sink = Matched {
             capture_id,
             found: &mut self.found,
-            gather: Gather::new(main.line, from, to),
+            pairs: Drawn::default(),
             outcome: &mut *outcome,
             counts,
             last: None,
             total: sorted.len(),
             progress,
         };
-        let (mut frames, mut sightings) = (sorted.iter()?, self.met.sightings.iter()?);
-        let held = stream::run(&mut || frames.next(), &mut || sightings.next(), &guess, &mut sink)?;
-        let sure = sink.gather.finish();
+        let (mut frames, mut sightings) = (placed.iter()?, self.met.sightings.iter()?);
+        let held = stream::run(&mut || frames.next(), &mut || sightings.next(), &windows, &mut sink)?;
+        let sure = sink.pairs.finish();
         outcome.held = held;
-        let second = pieces::fit(&sure, &main.line, &hints, &cuts);
-        // Matched, but no match says on which side of the wire: the anchors where they agree with the matches, else
-        // these, with the longest time that a frame and its packet may be apart.
+        let clock = match self.relate(&sure, resolution).or(first) {
+            Some(clock) => clock,
+            None => self.fallback(&rough.line, near, (from, to)),
+        };
+        outcome.warnings.extend(self.doubts(&clock));
+        Ok(Some(clock))
+    }
+
+    /// The clock that these matches show; `None`: none of them bounds it.
+    fn relate(&self, pairs: &[Pair], resolution_ns: i64) -> Option<Clock> {
+        let anchors = self.dut.log.anchors();
+        let own = estimate::own(pairs, anchors);
+        let given = Given { one_way_ns: self.options.one_way_ns, resolution_ns };
+        let found = own.or_else(|| Some(estimate::estimate(pairs, &given)?.or_own(pairs, anchors)))?;
+        Some(Clock::Estimated(Box::new(found)))
+    }
+
+    /// Matched, but no match says on which side of the wire: the anchors where they agree with the matches, else these, with the
+    /// longest time that a frame and its packet may be apart.
+    fn fallback(&self, rough: &Line, near: Option<(i64, i64)>, (from, to): (i64, i64)) -> Clock {
         let agree = near.filter(|(offset, tolerance)| {
-            let found = rough.line.boot(from).wrapping_sub(from);
+            let found = rough.boot(from).wrapping_sub(from);
             found.saturating_sub(*offset).saturating_abs() <= *tolerance
         });
-        let fallback = match agree {
-            Some((offset, tolerance)) => Segment {
-                line: Line { origin: from, offset, drift: 0.0 },
-                bound: tolerance,
-                drift_bound: vote::MAX_DRIFT,
-                ..unknown
-            },
-            None => Segment {
-                bound: matching::MAX_APART_NS,
-                drift_bound: vote::MAX_DRIFT,
-                method: clock_method::ONE_WAY,
-                line: rough.line,
-                ..loose(&main)
-            },
-        };
-        let segments = [second, first].into_iter().find(|s| !s.is_empty()).unwrap_or_else(|| vec![fallback]);
-        if let Some(s) = segments.iter().filter(|s| s.method == clock_method::WIDENED).max_by_key(|s| s.bound)
-        {
-            outcome.warnings.push(format!(
-                "the matches contradict every clock of few straight pieces (wrong matches?); its bound was widened to {} ns",
-                s.bound
-            ));
+        let drift_bound = vote::MAX_DRIFT;
+        match agree {
+            Some((offset, bound_ns)) => {
+                let line = Line { origin: from, offset, drift: 0.0 };
+                Clock::Supposed { line, bound_ns, drift_bound, from, to, method: clock_method::ANCHORS }
+            }
+            None => {
+                let (bound_ns, method) = (matching::MAX_APART_NS, clock_method::ONE_WAY);
+                Clock::Supposed { line: *rough, bound_ns, drift_bound, from, to, method }
+            }
         }
-        if segments.iter().any(|s| s.method == clock_method::ONE_WAY) {
-            outcome.warnings.push(format!(
+    }
+
+    fn doubts(&self, clock: &Clock) -> Vec<String> {
+        let Clock::Estimated(e) = clock else { return Vec::new() };
+        let mut out = Vec::new();
+        if !e.own && !e.two_way {
+            out.push(format!(
                 "the matched traffic goes one way only; the shortest delay is assumed to be at most {} ns",
-                options.one_way_ns
+                self.options.one_way_ns
             ));
         }
-        Ok(Clock::new(segments).map(|clock| Moved { clock, jumps, cuts }))
+        if e.noise_assumed {
+            out.push(
+                "too few matches show how much the sniffer's stamps scatter; 100 us are assumed for the clock's bound"
+                    .to_owned(),
+            );
+        }
+        out
+    }
+
+    /// The frames once more, by the DUT's time, and what they have in common.
+    fn place_frames(
+        &self,
+        sorted: &Sorted<Frame>,
+        clock: &Clock,
+        here: &Set<u32>,
+    ) -> Result<(Sorted<Frame>, Windows)> {
+        /// A bound from very few matches, and one that leaves nothing to see.
+        const BOUNDS_NS: (i64, i64) = (1_000, 50_000_000);
+        let scatter = clock.scatter_ns().min(BOUNDS_NS.1);
+        let mut windows = Windows { own: clock.is_own(), scatter, widest: 0 };
+        let mut placed = Sorter::new(self.early, "placed", 1 << 18);
+        let mut all = sorted.iter()?;
+        while let Some(mut f) = all.next()? {
+            (f.boot, f.bound) = clock.likely(f.number, f.wall);
+            f.bound = f.bound.clamp(BOUNDS_NS.0, BOUNDS_NS.1);
+            windows.widest = windows.widest.max(f.bound);
+            if f.wire.marked != Side::Unknown && (windows.own || here.contains(&f.interface)) {
+                f.wire.way = f.wire.marked;
+            }
+            placed.push(f)?;
+        }
+        Ok((placed.finish()?, windows))
     }
 }
 
-impl Join<'_> {
-    /// The frames once more, moved, and where each jump and the last frame then are.
-    fn move_frames(&self, sorted: &Sorted<Frame>, jumps: &[Jump]) -> Result<(Sorted<Frame>, Vec<i64>)> {
-        let mut moved = Sorter::new(self.early, "moved", 1 << 18);
-        let mut firsts = vec![i64::MAX; jumps.len()];
-        let mut last = i64::MIN;
-        let mut all = sorted.iter()?;
-        while let Some(mut f) = all.next()? {
-            f.wall = f.wall.saturating_add(pieces::added(jumps, f.number));
-            let i = jumps.partition_point(|j| j.number <= f.number).saturating_sub(1);
-            firsts[i] = firsts[i].min(f.wall);
-            last = last.max(f.wall);
-            moved.push(f)?;
+/// Power of ten of which all stamps are multiples.
+#[derive(Default)]
+struct Resolution {
+    count: u64,
+    zeros: Option<i64>,
+}
+
+impl Resolution {
+    fn see(&mut self, wall: i64) {
+        self.count += 1;
+        let mut res = self.zeros.unwrap_or(10_000_000);
+        while wall % res != 0 {
+            res /= 10;
         }
-        firsts.push(last);
-        Ok((moved.finish()?, firsts))
+        self.zeros = Some(res);
     }
+
+    fn value(&self) -> i64 {
+        if self.count >= 8 { self.zeros.unwrap_or(1) } else { 1 }
+    }
+}
+
+/// Votes near the line that most agree on, moved by the jumps of the sniffer's clock.
+fn agreeing(votes: &[vote::Vote], frames: &[Frame], line: &Line, span_ns: i64) -> Vec<vote::Vote> {
+    let jumps: Vec<Jump> = jumps::jumps(votes, frames, line);
+    let added = |v: &vote::Vote| jumps::added(&jumps, frames[v.frame as usize].number);
+    let moved: Vec<vote::Vote> = votes
+        .iter()
+        .map(|v| vote::Vote {
+            wall: v.wall.saturating_add(added(v)),
+            diff: v.diff.saturating_sub(added(v)),
+            ..*v
+        })
+        .collect();
+    let mut main = *line;
+    if !jumps.is_empty() {
+        let first = moved.iter().map(|v| v.wall).min().unwrap_or(0);
+        let here = (line.boot(first).wrapping_sub(first), 1_000_000_000);
+        main = vote::rough(moved.clone(), Some(here)).map_or(main, |r| r.line);
+    }
+    // Small steps, slews, and what waits in a queue.
+    let width = SAME_NS.saturating_add((span_ns as f64 * 200e-6) as i64);
+    let agrees = |v: &vote::Vote, add: i64| {
+        let (wall, diff) = (v.wall.saturating_add(add), v.diff.saturating_sub(add));
+        main.boot(wall).wrapping_sub(wall.wrapping_add(diff)).saturating_abs() <= width
+    };
+    // Where exactly a jump was is not known yet: beside it either line may hold.
+    let near = |v: &&vote::Vote| {
+        let adds = jumps::beside(&jumps, frames[v.frame as usize].number);
+        adds.into_iter().any(|add| agrees(v, add))
+    };
+    votes.iter().filter(near).copied().collect()
 }
 
 /// Takes the matches of one capture as they are made.
 struct Matched<'a> {
     capture_id: i32,
     found: &'a mut Found,
-    gather: Gather,
+    pairs: Drawn,
     outcome: &'a mut Outcome,
     counts: &'a mut Vec<Counts>,
     /// Number of the last frame that was matched.
@@ -443,7 +417,7 @@ impl stream::Sink for Matched<'_> {
         }
         let sure = m.confidence >= 85;
         if sure && (m.key != match_key::TCP_INTERVAL || m.side == Side::Transmitted) {
-            self.gather.push(pair(f, s, m.side));
+            pairs_of(f, s, m.side, m.between).for_each(|p| self.pairs.push(p));
         }
         Ok(())
     }
@@ -453,16 +427,26 @@ impl stream::Sink for Matched<'_> {
     }
 }
 
-fn pair(f: &Frame, s: &Sighting, side: Side) -> Pair {
-    Pair { wall: f.wall, at: s.at, first: s.first, last: s.last, side, inside: f.inside }
+/// What a match says of the clock. On a link within the DUT it was between both ends.
+fn pairs_of(f: &Frame, s: &Sighting, side: Side, between: Option<(i64, i64)>) -> impl Iterator<Item = Pair> {
+    let pair = |at, side, weak, tap| Pair { number: f.number, wall: f.wall, at, side, weak, tap };
+    let one = between.is_none().then(|| pair(s.at, side, s.weak, s.tap));
+    let tap = if s.side == Side::Transmitted { s.tap } else { (0, 0) };
+    let two = between.map(|(sent, got)| {
+        [pair(sent, Side::Transmitted, s.weak, tap), pair(got, Side::Received, false, (0, 0))]
+    });
+    one.into_iter().chain(two.into_iter().flatten())
 }
+
+/// Frame, packet, side, between which ends of a link, sighting.
+type Unique = (u32, u64, Side, Option<(i64, i64)>, Sighting);
 
 /// Frames that only one packet fits, and which on their interface are that packet's only frame of that key. Where the
 /// packet met the wire more than once with these headers, the way is not known, but its life is.
 fn unique_pairs(votes: &[vote::Vote], frames: &[Frame], sightings: &[Sighting]) -> Vec<Pair> {
     let mut votes = votes.to_vec();
     votes.sort_unstable_by_key(|v| (v.frame, v.sighting));
-    let mut pairs: Vec<(u32, u64, Pair)> = Vec::new();
+    let mut pairs: Vec<Unique> = Vec::new();
     let mut frames_of: Map<(u64, u64, u32), u8> = Map::default();
     for of_frame in votes.chunk_by(|a, b| a.frame == b.frame) {
         let (f, s) = (&frames[of_frame[0].frame as usize], &sightings[of_frame[0].sighting as usize]);
@@ -470,46 +454,63 @@ fn unique_pairs(votes: &[vote::Vote], frames: &[Frame], sightings: &[Sighting]) 
             continue;
         }
         let side = if of_frame.len() == 1 { s.side } else { Side::Unknown };
+        let between = match of_frame {
+            [_, other] => matching::link(s, &sightings[other.sighting as usize]),
+            _ => None,
+        };
         let n = frames_of.entry((f.keys.exact, s.packet, f.interface)).or_default();
         *n = n.saturating_add(1);
-        pairs.push((of_frame[0].frame, s.packet, pair(f, s, side)));
+        pairs.push((of_frame[0].frame, s.packet, side, between, *s));
     }
-    pairs.retain(|(frame, packet, _)| {
+    pairs.retain(|(frame, packet, ..)| {
         let f = &frames[*frame as usize];
         frames_of.get(&(f.keys.exact, *packet, f.interface)) == Some(&1)
     });
-    pairs.into_iter().map(|(_, _, pair)| pair).collect()
+    let of = |(frame, _, side, between, s): Unique| {
+        pairs_of(&frames[frame as usize], &s, side, between).collect::<Vec<_>>()
+    };
+    pairs.into_iter().flat_map(of).collect()
 }
 
+/// First and last frame: number and wall time.
+type Ends = ((u64, i64), (u64, i64));
+
+#[expect(clippy::too_many_arguments, reason = "one caller, and each is another thing")]
 fn write_frames(
     capture_id: i32,
     path: &Path,
-    clock: Option<&Moved>,
+    clock: Option<&Clock>,
+    flows: &Flows,
     table: &mut TableWriter<FrameRow>,
     counts: &mut Vec<Counts>,
     outcome: &mut Outcome,
     progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
+) -> Result<Option<Ends>> {
     let mut reader = Reader::open(path)?;
+    let mut ends: Option<Ends> = None;
     while let Ok(Some(frame)) = reader.next() {
         outcome.frames += 1;
+        let this = (frame.number, frame.at.0);
+        ends = Some((ends.map_or(this, |e| e.0), this));
         counts_of(counts, frame.interface).frames += 1;
         let mut row = FrameRow {
             capture_id,
             number: frame.number as i64,
             interface: frame.interface as i32,
             wall_ns: frame.at.0,
-            boot_ns: clock.map(|c| c.boot(frame.number, frame.at.0)),
+            boot_ns: clock.map(|c| c.boot(frame.number, frame.at.0).0),
             len_bytes: frame.len_wire as i32,
             captured_bytes: frame.data.len() as i32,
             direction: frame.direction.map(|d| if d == Direction::In { 1 } else { 2 }),
             ..FrameRow::default()
         };
-        flatten::frame(&mut row, &decode::frame(frame.link_type, frame.data, frame.len_wire));
+        let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
+        outcome.expected += u64::from(flows.expects(&print, row.boot_ns));
+        flatten::frame(&mut row, &print);
         table.push(&row)?;
         if outcome.frames.is_multiple_of(1 << 17) {
             progress(Progress { stage: Stage::Writing, done: outcome.frames, total: 0 });
         }
     }
-    Ok(())
+    Ok(ends)
 }

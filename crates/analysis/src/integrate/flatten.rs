@@ -80,8 +80,8 @@ macro_rules! fill {
     ($row:expr, $f:expr) => {{
         let (row, f) = ($row, $f);
         if let Some(l) = &f.link {
-            row.mac_src = Some(mac_text(&l.src));
-            row.mac_dst = Some(mac_text(&l.dst));
+            row.mac_src = l.src.as_ref().map(mac_text);
+            row.mac_dst = l.dst.as_ref().map(mac_text);
             row.vlan = (l.vlan[0] != Link::NO_VLAN).then_some(i32::from(l.vlan[0]));
             row.vlan_inner = (l.vlan[1] != Link::NO_VLAN).then_some(i32::from(l.vlan[1]));
         }

@@ -1,9 +1,9 @@
 //! What matching found: associations on their way into their table, and what a packet's row says of its frames.
 
-use crate::clock::pieces::Clock;
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::hash::Map;
-use crate::matching::{Frame, Match, Side, Sighting};
+use crate::matching::{self, Frame, Match, Side, Sighting};
 use crate::spill::{Fixed, Put, Sorter, Take};
 use kpat_store::TableWriter;
 use kpat_store::tables::AssociationRow;
@@ -109,7 +109,7 @@ impl Found {
             packet: s.packet,
             capture: capture_id as u32,
             number: f.number,
-            side: m.side as u8,
+            side: matching::way(f, m) as u8,
             key: m.key as u8,
             confidence,
             alternatives: m.alternatives.max(0) as u32,
@@ -141,6 +141,7 @@ impl Found {
         let mut all = sorted.iter()?;
         while let Some(a) = all.next()? {
             let Some(Some(clock)) = self.clocks.get(a.capture as usize) else { continue };
+            let (boot, bound) = clock.boot(a.number, a.wall);
             table.push(&AssociationRow {
                 packet_id: a.packet as i64,
                 capture_id: a.capture as i32,
@@ -150,8 +151,8 @@ impl Found {
                 confidence: i32::from(a.confidence),
                 alternatives: a.alternatives as i32,
                 kernel_ns: a.kernel,
-                residual_ns: clock.boot(a.wall).wrapping_sub(a.kernel),
-                bound_ns: clock.bound_at(a.wall),
+                residual_ns: boot.wrapping_sub(a.kernel),
+                bound_ns: bound,
                 seq_offset: a.seq_offset,
             })?;
         }

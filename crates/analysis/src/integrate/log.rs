@@ -5,19 +5,21 @@ use super::arrivals::Arrivals;
 use super::captures::Met;
 use super::datagrams::Datagrams;
 use super::flatten::{self, id};
+use super::flows::Flows;
 use super::functions::{CallIndex, Stats};
 use super::nesting::{Nesting, Node, Placed};
-use super::packets::{Ended, Packets, Touch};
+use super::packets::{Ended, Knows, Packets, Reason, Terms, Touch, is_sniffer};
+use super::polls::Polls;
 use super::{Held, Options, Progress, Stage};
 use crate::clock::sample::Seen;
 use crate::error::Result;
 use crate::hash::Map;
 use crate::matching::Sighting;
 use crate::paths::Paths;
-use crate::roles::Roles;
+use crate::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use crate::spill::Sorter;
 use kpat_klog::{Log, end_time};
-use kpat_model::{Call, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
+use kpat_model::{BootNs, Call, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::path::Path;
@@ -33,6 +35,7 @@ struct Tables {
     pause: TableWriter<PauseRow>,
     process: TableWriter<ProcessRow>,
     loss: TableWriter<LossRow>,
+    poll: TableWriter<PollRow>,
     packet: TableWriter<PacketRow>,
     index: CallIndex,
     paths: Paths,
@@ -45,11 +48,13 @@ pub(super) struct Passed {
     pub held: Held,
     /// Records of packets that were over, and packets that were ended because too many were alive.
     pub late: u64,
+    pub late_packets: u64,
     pub forced: u64,
     pub records: u64,
     pub calls: u64,
     pub packet_rows: u64,
     pub lost: u64,
+    pub damaged_bytes: u64,
     pub crossing: u64,
     pub clamped: u64,
     pub more_pauses: u64,
@@ -67,9 +72,13 @@ struct Pass<'a> {
     nesting: Nesting,
     packets: Packets,
     datagrams: Datagrams,
+    /// Of the event behind: on which CPU, when, and how long before that at most.
+    within: Option<(u16, BootNs, u64)>,
     arrivals: Arrivals,
+    polls: Polls,
     sightings: Sorter<Sighting>,
     seen: Seen,
+    flows: Flows,
     held: Held,
     stats: Vec<Stats>,
     roles: Vec<Roles>,
@@ -125,7 +134,7 @@ pub(super) fn pass(
     log: &Log,
     dir: &Path,
     early: &Path,
-    no_captures: bool,
+    captures: &[std::path::PathBuf],
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Passed> {
@@ -144,16 +153,20 @@ pub(super) fn pass(
             pause: TableWriter::create(dir)?,
             process: TableWriter::create(dir)?,
             loss: TableWriter::create(dir)?,
-            packet: TableWriter::create_threaded(if no_captures { dir } else { early })?,
+            poll: TableWriter::create(dir)?,
+            packet: TableWriter::create_threaded(if captures.is_empty() { dir } else { early })?,
             index: CallIndex::new(early),
             paths: Paths::new(),
         },
         nesting: Nesting::default(),
-        packets: Packets::new(no_captures, refused(log)),
+        packets: Packets::new(captures.is_empty(), super::cut::behind_network(captures), terms(log, &roles)),
         datagrams: Datagrams::default(),
+        within: None,
         arrivals: Arrivals::default(),
+        polls: Polls::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
+        flows: Flows::default(),
         held: Held::default(),
         stats: vec![Stats::default(); most],
         roles,
@@ -199,7 +212,7 @@ pub(super) fn pass(
         Ok::<_, crate::Error>(())
     })?;
     progress(Progress { stage: Stage::Log, done: records, total });
-    pass.finish(dir, records)
+    pass.finish(log, dir, records)
 }
 
 impl Pass<'_> {
@@ -207,10 +220,12 @@ impl Pass<'_> {
         if self.packets.is_new(f.packet.0) {
             let arrival = self.arrivals.first(cpu, f.at.0);
             self.packets.arrival(f.packet.0, f.at.0, arrival);
+            self.polls.first(cpu, f);
         }
         let print = kpat_capture::decode::packet(f);
         self.packets.footprint(f, &print);
         self.datagrams.print(f, &print, &mut self.packets);
+        self.flows.add(&print);
         let mut row = FootprintRow {
             packet_id: f.packet.0 as i64,
             at_ns: f.at.0,
@@ -263,6 +278,7 @@ impl Pass<'_> {
                     ctx: p.ctx,
                     pid: p.pid,
                     point_len: Some(p.len_bytes),
+                    ends: p.ends,
                 };
                 stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
             }
@@ -289,24 +305,31 @@ impl Pass<'_> {
                     self.tables.pause.push(&pause_row(&p))?;
                 }
             }
-            Record::Event(e) if e.kind == EventKind::Poll => self.arrivals.poll(cpu, &e),
+            Record::Event(e) if e.kind == EventKind::Poll => {
+                self.arrivals.poll(cpu, &e);
+                self.polls.began(cpu, &e);
+            }
+            Record::Event(e) if e.kind == EventKind::Polled => {
+                self.tables.poll.push(&self.polls.ended(cpu, &e))?;
+            }
+            Record::Event(e) if e.kind == EventKind::Within => self.within = Some((cpu, e.at, e.a)),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
-                // The end of a packet is in its row; a table of all of them would be one more row per packet.
-                if e.kind != EventKind::Free {
-                    self.tables.event.push(&EventRow {
-                        at_ns: e.at.0,
-                        kind: e.kind as i32,
-                        packet_id: id(e.packet),
-                        cpu: i32::from(cpu),
-                        ctx: e.ctx as i32,
-                        pid: e.pid as i32,
-                        netns: (e.netns != 0).then_some(i64::from(e.netns)),
-                        a: e.a as i64,
-                        b: e.b as i64,
-                        text: e.text,
-                    })?;
-                }
+                let within = self.within.take().filter(|(c, at, _)| (*c, *at) == (cpu, e.at));
+                let of_user_space = e.kind.is_of_user_space();
+                self.tables.event.push(&EventRow {
+                    at_ns: e.at.0,
+                    kind: e.kind as i32,
+                    packet_id: id(e.packet),
+                    cpu: (!of_user_space).then_some(i32::from(cpu)),
+                    ctx: e.ctx as i32,
+                    pid: (!of_user_space || e.pid != 0).then_some(e.pid as i32),
+                    netns: (e.netns != 0).then_some(i64::from(e.netns)),
+                    a: e.a as i64,
+                    b: e.b as i64,
+                    text: e.text,
+                    after_ns: within.map(|(_, at, ns)| at.0.saturating_sub_unsigned(ns)),
+                })?;
             }
             Record::Process(p) => self.tables.process.push(&ProcessRow {
                 at_ns: p.at.0,
@@ -317,6 +340,7 @@ impl Pass<'_> {
             Record::Loss(l) => {
                 self.lost = self.lost.saturating_add(l.count);
                 self.arrivals.loss(&l);
+                self.packets.loss(&l);
                 self.tables.loss.push(&LossRow {
                     cause: l.cause as i32,
                     cpu: (l.cpu >= 0).then_some(l.cpu),
@@ -349,6 +373,7 @@ impl Pass<'_> {
             ctx: c.ctx,
             pid: c.pid,
             point_len: None,
+            ends: c.flags & Call::ENDS != 0,
         };
         stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, c.func.0)));
     }
@@ -384,6 +409,7 @@ impl Pass<'_> {
                         ctx: n.ctx,
                         pid: n.pid,
                         point_len: None,
+                        ends: false,
                     };
                     stats_of(stats, n.func).packets +=
                         u64::from(packets.touch(&touch, roles_of(roles, n.func)));
@@ -425,7 +451,27 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn finish(mut self, dir: &Path, records: u64) -> Result<Passed> {
+    /// What could not be read of the log's files, known when all of it was: it may have held anything.
+    fn damage(&mut self, log: &Log) -> Result<u64> {
+        let damaged = log.issues().iter().map(|i| i.len).sum::<u64>();
+        if damaged > 0 {
+            let (from, to) = (self.first.min(self.last), self.last);
+            let cause = LossCause::Damaged;
+            let loss = Loss { cause, cpu: -1, from: BootNs(from), to: BootNs(to), count: damaged };
+            self.packets.loss(&loss);
+            self.tables.loss.push(&LossRow {
+                cause: cause as i32,
+                cpu: None,
+                from_ns: from,
+                to_ns: to,
+                count: damaged.min(i64::MAX as u64) as i64,
+            })?;
+        }
+        Ok(damaged)
+    }
+
+    fn finish(mut self, log: &Log, dir: &Path, records: u64) -> Result<Passed> {
+        let damaged_bytes = self.damage(log)?;
         self.sweep(i64::MAX)?;
         let last = self.last;
         self.packets.end_all(last, &self.arrivals, |ended: Ended| {
@@ -443,18 +489,22 @@ impl Pass<'_> {
         t.pause.finish()?;
         t.process.finish()?;
         t.loss.finish()?;
+        t.poll.finish()?;
         let packet_rows = t.packet.finish()?;
         let empty = self.first > self.last;
+        let flows = self.flows.lasting(self.first, self.last);
         Ok(Passed {
             stats: self.stats,
-            met: Met { sightings: self.sightings.finish()?, keys: self.seen },
+            met: Met { sightings: self.sightings.finish()?, keys: self.seen, flows },
             held: self.held,
             late: self.packets.late,
+            late_packets: self.packets.late_packets,
             forced: self.packets.forced,
             records,
             calls,
             packet_rows,
             lost: self.lost,
+            damaged_bytes,
             crossing: self.nesting.crossing,
             clamped: self.nesting.clamped,
             more_pauses: self.nesting.more_pauses(),
@@ -466,11 +516,18 @@ impl Pass<'_> {
     }
 }
 
-/// Drop reasons that say that the socket did not take the packet, although it was offered to its queue.
-fn refused(log: &Log) -> Vec<i32> {
-    const NAMES: [&str; 4] = ["SOCKET_RCVBUFF", "SOCKET_BACKLOG", "SOCKET_FILTER", "PROTO_MEM"];
-    let reasons = log.meta().drop_reasons.iter();
-    reasons.filter(|(_, name)| NAMES.contains(&name.as_str())).map(|(reason, _)| *reason as i32).collect()
+/// What verdicts need to know of the log as a whole.
+fn terms(log: &Log, roles: &[Roles]) -> Terms {
+    let any = |role: u32| roles.iter().any(|r| r.has(role));
+    let reasons = &log.meta().drop_reasons;
+    let sniffers = log.symbols().iter().filter(|s| is_sniffer(&s.text)).map(|s| s.addr);
+    let mut sniffer_places: Vec<u64> = sniffers.collect();
+    sniffer_places.sort_unstable();
+    Terms {
+        knows: Knows { local: any(LOCAL_IN), driver: any(XMIT), queue: any(QDISC_IN) },
+        reasons: reasons.iter().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
+        sniffer_places,
+    }
 }
 
 fn stats_of(stats: &mut Vec<Stats>, func: u16) -> &mut Stats {

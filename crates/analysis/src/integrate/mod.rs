@@ -12,8 +12,12 @@ mod application;
 mod arrivals;
 mod away;
 mod captures;
+mod cut;
 mod datagrams;
+mod drawn;
+mod dut;
 mod flatten;
+mod flows;
 mod found;
 mod functions;
 mod headers;
@@ -21,6 +25,7 @@ mod log;
 mod nesting;
 mod over;
 mod packets;
+mod polls;
 mod work;
 
 use crate::error::{Error, Result};
@@ -81,8 +86,14 @@ pub struct Report {
     /// Of these, frames that others fit as well (confidence below 60).
     pub ambiguous: u64,
     pub clocks: Vec<kpat_store::tables::ClockRow>,
+    /// Frames that could have one: of flows that were recorded.
+    pub expected: u64,
     /// Records that the log says are missing.
     pub lost: u64,
+    /// Bytes of the log that could not be read.
+    pub damaged_bytes: u64,
+    /// The recording was closed in order.
+    pub complete: bool,
     pub held: Held,
     /// Of a recording of applications.
     pub sockets: u64,

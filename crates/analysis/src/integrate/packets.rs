@@ -1,8 +1,10 @@
 //! Packets while they are alive: what they did, what their headers were when, and, when they are over, where they met
 //! the wire and what became of them.
 //!
-//! A packet is over when the log says that its buffer was freed and a while has passed (its last calls return after
-//! that). Packets that are never freed wait for the end of the log, or until too many wait.
+//! A packet is over when the log says that its buffer was freed ([`Call::ENDS`](kpat_model::Call::ENDS)) and a while has
+//! passed: its last calls return after that. Not every end is seen: tracepoints are not passed by all that frees, records
+//! are lost. A packet that was idle for [`REST_NS`] is taken as over, too, and the longest idle ones where more than
+//! [`MAX_LIVE`] wait; what is seen of them later is counted.
 
 use super::arrivals::{Arrival, Arrivals};
 use super::headers;
@@ -10,253 +12,31 @@ use super::over::Over;
 use crate::hash::Map;
 use crate::matching::Sighting;
 use crate::matching::keys::Keys;
-use crate::query::{match_key, verdict};
 use crate::roles::*;
-use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Place};
+use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Loss, Place};
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
+mod live;
+mod origin;
 mod row;
 mod sightings;
+mod verdict;
 
-/// Waiting packets that are kept at most.
-const MAX_LIVE: usize = 400_000;
-const MAX_PRINTS: usize = 16;
-const MAX_SPANS: usize = 24;
-const MAX_READERS: usize = 4;
+pub(super) use live::Fragment;
+use live::{Live, MAX_PRINTS, Print};
+use verdict::{Drop, NEVER, judge};
+pub(super) use verdict::{Knows, Reason, is_sniffer};
+
+/// Packets that are kept at most: more than wait in the queues of a busy host.
+const MAX_LIVE: usize = 1 << 17;
+/// After so long without a record a packet is over: the kernel side forgets it then, too (`EVICT_NS` in bpf/packets.bpf.h).
+const REST_NS: i64 = 10_000_000_000;
 /// Sniffers on the DUT that are remembered.
 const MAX_SNIFFERS: usize = 64;
-
-/// The packet's keys from a moment on.
-struct Print {
-    at: i64,
-    ifindex: u32,
-    netns: u32,
-    keys: Vec<Keys>,
-}
-
-impl Print {
-    /// An 802.11 frame in which nothing else can be read.
-    fn on_air(&self) -> bool {
-        self.keys.first().is_some_and(|k| k.kind == match_key::WIFI)
-    }
-
-    /// For sniffers at a device.
-    fn is_usable(&self) -> bool {
-        !self.keys.is_empty() && !self.on_air()
-    }
-}
-
-/// See [`super::datagrams`].
-#[derive(Clone, Copy, Default)]
-pub(super) struct Fragment {
-    /// It was a whole datagram, or no IP at all, in some header before.
-    pub whole: bool,
-    /// Of the datagram that it is, or was, a fragment of; 0: never was.
-    pub key: u64,
-    /// What the whole of that has in common with it.
-    pub same: u64,
-    /// The kernel told which packet it was cut from.
-    pub told: bool,
-}
-
-struct Live {
-    first: i64,
-    last: i64,
-    /// Of its earliest call or point: when that was, the CPU, the context.
-    cpu: (i64, u16, Context),
-    /// As it was first seen.
-    arrival: Option<Arrival>,
-    kernel_ns: i64,
-    calls: u32,
-    points: u32,
-    len_bytes: u32,
-    /// `len_bytes` is from the headers, not from a point, whose length may include a link header.
-    len_known: bool,
-    /// Roles seen, as bits.
-    roles: u32,
-    /// Earliest entry with a role that receives, and that makes or sends.
-    rx_at: i64,
-    tx_at: i64,
-    /// Outermost calls that received, and that gave it to a device or to the queue above.
-    received: Vec<(i64, i64)>,
-    xmits: Vec<(i64, i64)>,
-    queued: Vec<(i64, i64)>,
-    /// Shown to sniffers.
-    taps: Vec<(i64, i64)>,
-    local_in_at: i64,
-    /// First and last entry with a role that queues to a socket.
-    queued_at: (i64, i64),
-    prints: Vec<Print>,
-    shown: Option<Box<Footprint>>,
-    /// The newest footprint: a packet that comes to another device has its headers.
-    newest: Option<Box<FootprintRecord>>,
-    funcs: Vec<u16>,
-    drop: Option<(i64, i32)>,
-    /// Where that was, and where it was last given to a driver: CPU and context.
-    drop_on: Option<(u16, Context)>,
-    xmit_on: Option<(u16, Context)>,
-    freed: bool,
-    /// Last time that a buffer of it was seen to be freed.
-    free_at: i64,
-    transformed: bool,
-    /// Put together with others to the datagram that they were cut from.
-    whole_again_at: i64,
-    /// What its headers said of fragments so far.
-    pub(super) fragment: Fragment,
-    /// Cut from a packet that was received.
-    received_by_parent: bool,
-    task_pid: u32,
-    /// Tasks that took it from a socket, and when: the first few.
-    readers: Vec<(i64, u32)>,
-}
-
-impl Live {
-    fn new(at: i64) -> Live {
-        Live {
-            first: at,
-            last: at,
-            cpu: (i64::MAX, 0, Context::Unknown),
-            arrival: None,
-            kernel_ns: 0,
-            calls: 0,
-            points: 0,
-            len_bytes: 0,
-            len_known: false,
-            roles: 0,
-            rx_at: i64::MAX,
-            tx_at: i64::MAX,
-            received: Vec::new(),
-            xmits: Vec::new(),
-            queued: Vec::new(),
-            taps: Vec::new(),
-            local_in_at: i64::MIN,
-            queued_at: (i64::MAX, i64::MIN),
-            prints: Vec::new(),
-            shown: None,
-            newest: None,
-            funcs: Vec::new(),
-            drop: None,
-            drop_on: None,
-            xmit_on: None,
-            freed: false,
-            free_at: i64::MIN,
-            transformed: false,
-            whole_again_at: i64::MIN,
-            fragment: Fragment::default(),
-            received_by_parent: false,
-            task_pid: 0,
-            readers: Vec::new(),
-        }
-    }
-
-    /// Came in from outside, as far as its functions tell.
-    fn was_received(&self) -> bool {
-        self.received_by_parent
-            || (self.rx_at != i64::MAX && self.rx_at <= self.tx_at)
-            || (self.tx_at == i64::MAX && self.roles & (LOCAL_IN | FORWARD) != 0)
-    }
-
-    /// Last given to a device or to the queue above it.
-    fn sent(&self) -> Option<(i64, i64)> {
-        self.xmits.last().or(self.queued.last()).copied()
-    }
-
-    /// Received again after that: a virtual link to another namespace.
-    fn hopped_at(&self) -> Option<i64> {
-        let sent = self.sent()?;
-        self.received.iter().map(|r| r.0).filter(|at| *at > sent.0).min()
-    }
-
-    fn verdict(&self, log_end: i64, refused: &[i32]) -> i32 {
-        let sent = self.sent();
-        let hopped = self.hopped_at();
-        let after_sent = |at: i64| sent.is_none_or(|s| at >= s.0);
-        let read = self.roles & SOCK_READ != 0 && after_sent(self.local_in_at);
-        let queued = self.queued_at.1 != i64::MIN && after_sent(self.queued_at.1);
-        let dropped = self.drop.is_some_and(|(at, reason)| {
-            let here = match (sent, hopped) {
-                (None, _) => true,
-                // Before that it was another clone: this one went on.
-                (Some(s), _) if at < s.0 => false,
-                // Later only where it arrived again: else it was a clone, or is on the wire already. So it is where another CPU
-                // or an interrupt frees it while the driver's function still runs.
-                (Some(s), hop) => {
-                    let by_driver = self.xmit_on.is_none() || self.xmit_on == self.drop_on;
-                    at <= s.1 && by_driver || hop.is_some_and(|h| at >= h)
-                }
-            };
-            let of_sniffer = self.taps.iter().any(|t| (t.0..=t.1).contains(&at));
-            let taken = read || (queued && !refused.contains(&reason));
-            here && !of_sniffer && !taken
-        });
-        if dropped {
-            verdict::DROPPED
-        } else if self.whole_again_at != i64::MIN && after_sent(self.whole_again_at) {
-            // Its bytes may be read one by one later: the datagram is what is delivered then.
-            verdict::TRANSFORMED
-        } else if read || queued || (self.roles & LOCAL_IN != 0 && after_sent(self.local_in_at)) {
-            verdict::DELIVERED
-        } else if hopped.is_some_and(|h| self.free_at >= h) && self.drop.is_none() && !self.transformed {
-            // Came over a virtual link, was neither sent on nor dropped, and is gone: somebody there took it.
-            verdict::DELIVERED
-        } else if sent.is_some() {
-            if self.was_received() { verdict::FORWARDED } else { verdict::SENT }
-        } else if self.transformed {
-            verdict::TRANSFORMED
-        } else if self.taps.iter().any(|t| (t.0..=t.1).contains(&self.free_at)) {
-            // A sniffer was its only receiver.
-            verdict::DELIVERED
-        } else if !self.freed && self.last >= log_end - 1_000_000_000 {
-            verdict::IN_FLIGHT
-        } else {
-            verdict::UNKNOWN
-        }
-    }
-
-    /// The task that took it as its receiver: not a sniffer, who can read it before, or without, its being queued to a
-    /// socket of its own.
-    fn reader(&self, code: i32, sniffers: &[u32]) -> Option<u32> {
-        if code != verdict::DELIVERED {
-            return None;
-        }
-        let tapped = self.roles & TAP != 0;
-        let early = |at: i64| tapped && at < self.queued_at.0;
-        let mut others = self.readers.iter().filter(|(at, pid)| !early(*at) && !sniffers.contains(pid));
-        others.next().map(|r| r.1)
-    }
-
-    /// Readers that can only be sniffers.
-    fn sniffers(&self) -> impl Iterator<Item = u32> {
-        let (tapped, queued_at) = (self.roles & TAP != 0, self.queued_at.0);
-        self.readers.iter().filter(move |(at, _)| tapped && *at < queued_at).map(|r| r.1)
-    }
-
-    /// Header fields at a time: the last that were logged until then, else the first after.
-    fn print_at(&self, at: i64) -> Option<&Print> {
-        let usable = || self.prints.iter().filter(|p| p.is_usable());
-        usable().rev().find(|p| p.at <= at).or_else(|| usable().next())
-    }
-
-    /// The device that it was last given to. Within the call the other end of a virtual link may already have it.
-    fn out_by(&self) -> Option<&Print> {
-        let (from, to) = self.sent()?;
-        let until = if self.hopped_at().is_some() { from } else { to };
-        let with_device = || self.prints.iter().filter(|p| p.ifindex != 0);
-        with_device().rev().find(|p| p.at <= until).or_else(|| with_device().find(|p| p.at <= to))
-    }
-}
-
-/// An outermost span replaces those within it.
-fn add_span(spans: &mut Vec<(i64, i64)>, span: (i64, i64)) {
-    while spans.last().is_some_and(|s| s.0 >= span.0 && s.1 <= span.1) {
-        spans.pop();
-    }
-    if spans.len() < MAX_SPANS {
-        spans.push(span);
-    }
-}
+/// Drops of copies that are kept of a packet.
+const MAX_DROPS: usize = 8;
 
 /// A packet that is over.
 pub(super) struct Ended {
@@ -275,31 +55,58 @@ pub(super) struct Touch {
     pub pid: u32,
     /// `skb->len` of a point.
     pub point_len: Option<u32>,
+    /// The packet's buffer was freed in it.
+    pub ends: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Packets {
     live: Map<u64, Box<Live>>,
-    freed: VecDeque<(i64, u64)>,
+    /// Whose buffer was freed, and when that call returned.
+    ended: VecDeque<(i64, u64)>,
+    /// Until when idle packets were looked for.
+    rested: i64,
     /// Which numbers are over.
     over: Over,
+    /// Which of them were seen again.
+    again: Over,
     /// Of packets that are over, for the caller to take.
     pub sightings: Vec<Sighting>,
     /// No capture to match with: nobody wants to know where packets met the wire.
     no_captures: bool,
-    /// Records of packets that were over.
+    /// Frames of a capture end behind the network header, so packets are looked for by that alone, too.
+    cut_captures: bool,
+    /// Records of packets that were over, and packets of which there were such.
     pub late: u64,
+    pub late_packets: u64,
     /// Packets that were ended because too many waited.
     pub forced: u64,
-    /// Drop reasons of packets that a socket did not take.
-    refused: Vec<i32>,
+    /// What the log says of drops and could have seen.
+    terms: Terms,
     /// Threads that were seen to read what no socket of theirs was given.
     sniffers: Vec<u32>,
+    /// Until when something was lost, at any CPU, at the latest.
+    lost_to: i64,
+    origins: origin::Origins,
+}
+
+/// What a log says of itself that verdicts need.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Terms {
+    pub knows: Knows,
+    /// By the code of a drop.
+    pub reasons: Map<i32, Reason>,
+    /// Kernel addresses of functions that show packets to sniffers.
+    pub sniffer_places: Vec<u64>,
 }
 
 impl Packets {
-    pub fn new(no_captures: bool, refused: Vec<i32>) -> Packets {
-        Packets { no_captures, refused, ..Packets::default() }
+    pub fn new(no_captures: bool, cut_captures: bool, terms: Terms) -> Packets {
+        Packets { no_captures, cut_captures, terms, rested: NEVER, lost_to: NEVER, ..Packets::default() }
+    }
+
+    pub fn loss(&mut self, l: &Loss) {
+        self.lost_to = self.lost_to.max(l.to.0);
     }
 
     /// Packets that are not over.
@@ -337,6 +144,10 @@ impl Packets {
             Entry::Occupied(live) => live.into_mut(),
             Entry::Vacant(_) if self.over.has(packet) => {
                 self.late += 1;
+                if !self.again.has(packet) {
+                    self.again.add(packet);
+                    self.late_packets += 1;
+                }
                 return None;
             }
             Entry::Vacant(place) => place.insert(Box::new(Live::new(at))),
@@ -366,48 +177,16 @@ impl Packets {
         if p.task_pid == 0 && t.ctx == Context::Task {
             p.task_pid = t.pid;
         }
-        if roles.0 != 0 {
-            p.roles |= roles.0;
-            let span = (t.entry, t.end);
-            if roles.has(RX) {
-                p.rx_at = p.rx_at.min(t.entry);
-                add_span(&mut p.received, span);
-            }
-            if roles.has(LOCAL_OUT | XMIT | XMIT_QUEUE) {
-                p.tx_at = p.tx_at.min(t.entry);
-            }
-            if roles.has(XMIT) {
-                add_span(&mut p.xmits, span);
-                p.xmit_on = Some((t.cpu, t.ctx));
-            }
-            if roles.has(XMIT_QUEUE) {
-                add_span(&mut p.queued, span);
-            }
-            if roles.has(LOCAL_IN | SOCK_READ) {
-                p.local_in_at = p.local_in_at.max(t.entry);
-            }
-            if roles.has(FREE) {
-                p.free_at = p.free_at.max(t.entry);
-            }
-            if roles.has(TAP) {
-                add_span(&mut p.taps, span);
-            }
-            if roles.has(SOCK_QUEUE) {
-                p.queued_at = (p.queued_at.0.min(t.entry), p.queued_at.1.max(t.entry));
-            }
-            if roles.has(SOCK_READ)
-                && t.ctx == Context::Task
-                && p.readers.len() < MAX_READERS
-                && p.readers.iter().all(|r| r.1 != t.pid)
-            {
-                p.readers.push((t.entry, t.pid));
-            }
+        p.play(t, roles);
+        let first = !p.funcs.contains(&t.func);
+        if first {
+            p.funcs.push(t.func);
         }
-        if p.funcs.contains(&t.func) {
-            return false;
+        if t.ends {
+            p.ended_at = p.ended_at.max(t.entry);
+            self.ended.push_back((t.end, t.packet));
         }
-        p.funcs.push(t.func);
-        true
+        first
     }
 
     /// What the packet's footprint is at another device; `None` if there is none, because it was lost.
@@ -421,6 +200,7 @@ impl Packets {
     }
 
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
+        let cut = self.cut_captures;
         let Some(p) = self.get(record.packet.0, record.at.0) else { return };
         p.newest = Some(Box::new(*record));
         if !p.len_known
@@ -429,7 +209,7 @@ impl Packets {
             p.len_bytes = len;
             p.len_known = known;
         }
-        let keys = Keys::on_wire(f, record);
+        let keys = Keys::on_wire(f, record, cut);
         let better = |old: &Footprint| {
             let known = |f: &Footprint| {
                 usize::from(f.network.is_some()) + usize::from(headers::is_transport_known(f))
@@ -467,22 +247,26 @@ impl Packets {
     }
 
     pub fn event(&mut self, cpu: u16, e: &Event) {
-        let Some(p) = self.get(e.packet.0, e.at.0) else { return };
-        match e.kind {
-            EventKind::Drop => {
-                p.drop = Some((e.at.0, e.a as i32));
-                p.drop_on = Some((cpu, e.ctx));
-            }
-            EventKind::Free => {
-                p.freed = true;
-                p.free_at = p.free_at.max(e.at.0);
-                self.freed.push_back((e.at.0, e.packet.0));
-            }
-            _ => {}
+        if e.kind != EventKind::Drop {
+            self.get(e.packet.0, e.at.0);
+            return;
         }
+        let code = e.a as i32;
+        let by_sniffer = self.terms.sniffer_places.binary_search(&e.b).is_ok();
+        let reason = match self.terms.reasons.get(&code) {
+            _ if by_sniffer => Reason::Sniffer,
+            Some(reason) => *reason,
+            None => Reason::of(None),
+        };
+        let Some(p) = self.get(e.packet.0, e.at.0) else { return };
+        if p.drops.len() >= MAX_DROPS {
+            p.drops.pop();
+        }
+        p.drops.push(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx });
     }
 
-    /// Ends packets that were freed before `before`, and the longest idle ones where too many wait.
+    /// Ends packets that were freed before `before`, those that did nothing for long, and the longest idle ones where too
+    /// many wait.
     pub fn end<E>(
         &mut self,
         before: i64,
@@ -490,12 +274,20 @@ impl Packets {
         arrivals: &Arrivals,
         mut give: impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
-        while let Some(&(at, packet)) = self.freed.front() {
+        while let Some(&(at, packet)) = self.ended.front() {
             if at >= before {
                 break;
             }
-            self.freed.pop_front();
+            self.ended.pop_front();
             self.end_one(packet, log_end, arrivals, &mut give)?;
+        }
+        let rest = before.saturating_sub(REST_NS);
+        if rest > self.rested.saturating_add(REST_NS / 10) {
+            self.rested = rest;
+            let mut idle: Vec<u64> =
+                self.live.iter().filter(|(_, p)| p.last < rest).map(|(id, _)| *id).collect();
+            idle.sort_unstable();
+            idle.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
         }
         if self.live.len() > MAX_LIVE {
             let mut idle: Vec<(i64, u64)> = self.live.iter().map(|(id, p)| (p.last, *id)).collect();
@@ -519,7 +311,8 @@ impl Packets {
     ) -> Result<(), E> {
         let mut ids: Vec<u64> = self.live.keys().copied().collect();
         ids.sort_unstable();
-        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))
+        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
+        self.origins.decide().try_for_each(|row| give(Ended { row }))
     }
 
     fn end_one<E>(
@@ -534,14 +327,18 @@ impl Packets {
         if !self.no_captures {
             p.sightings(packet, &mut self.sightings);
         }
-        for pid in p.sniffers() {
-            if self.sniffers.len() < MAX_SNIFFERS && !self.sniffers.contains(&pid) {
+        for pid in p.reads_of_sniffers() {
+            if pid != 0 && self.sniffers.len() < MAX_SNIFFERS && !self.sniffers.contains(&pid) {
                 self.sniffers.push(pid);
             }
         }
-        let mut row = p.row(packet, log_end, &self.refused, &self.sniffers);
+        let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
+        let mut row = p.row(packet, judge(&evidence).0, &self.sniffers);
         p.before(arrivals, &mut row);
-        give(Ended { row })
+        match self.origins.meet(&evidence, row) {
+            Some(row) => give(Ended { row }),
+            None => Ok(()),
+        }
     }
 }
 

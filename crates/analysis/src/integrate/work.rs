@@ -1,7 +1,8 @@
 //! The order of the work, the directory it happens in, and the tables that need everything.
 
 use super::application;
-use super::captures::{Dut, Join, Writers};
+use super::captures::{Join, Writers};
+use super::dut::Dut;
 use super::found::Found;
 use super::functions::write_durations;
 use super::log::{Passed, pass};
@@ -73,13 +74,15 @@ pub(super) fn run(
         kpat_capture::Reader::open(path)?;
         sources.push(SourceFile::describe("capture", i as i32, path, dir)?);
     }
-    let passed = pass(log, dir, &work.early(), captures.is_empty(), options, progress)?;
+    let passed = pass(log, dir, &work.early(), captures, options, progress)?;
     let application = application::pass(log, dir)?;
     let mut report = Report {
         records: passed.records + application.records,
         calls: passed.calls,
         packets: passed.packet_rows,
         lost: passed.lost,
+        damaged_bytes: passed.damaged_bytes,
+        complete: *log.end_state() == EndState::Complete,
         held: passed.held,
         sockets: application.sockets,
         app_events: application.events,
@@ -111,6 +114,7 @@ pub(super) fn run(
         report.held.matching = report.held.matching.max(outcome.held as u64);
         report.frames += outcome.frames;
         report.matched += outcome.matched;
+        report.expected += outcome.expected;
         report.ambiguous += outcome.ambiguous;
         report.clocks.extend(outcome.clocks);
         report.warnings.extend(outcome.warnings);
@@ -242,7 +246,7 @@ fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<Proven
         meaning: meaning.to_owned(),
     };
     let mut rows = vec![
-        row("records", passed.records.to_string(), "Records read from the kernel behaviour log."),
+        row("records", report.records.to_string(), "Records read from the kernel behaviour log."),
         row(
             "horizon_ns",
             options.horizon_ns.to_string(),
@@ -275,11 +279,21 @@ fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<Proven
             "Records of a packet that came after its row was written; they are in the call table but not in the packet's sums.",
         ),
         row(
+            "packets.late_packets",
+            passed.late_packets.to_string(),
+            "Packets that such a record was of: their verdict may be of a part of their way.",
+        ),
+        row(
             "packets.forced",
             passed.forced.to_string(),
-            "Packets whose row was written before their end because too many were alive.",
+            "Packets whose row was written before their end was seen, for want of room. Of no harm where none was seen again.",
         ),
         row("frames", report.frames.to_string(), "Frames in the captures."),
+        row(
+            "frames.expected",
+            report.expected.to_string(),
+            "Frames that could have one: of flows that are in the log, while it lasts.",
+        ),
         row("frames.matched", report.matched.to_string(), "Frames with an association."),
         row(
             "frames.ambiguous",

@@ -6,8 +6,7 @@
 //! nearest in time instead fails as soon as the clock's bound exceeds the distance of the repetitions: it matches every
 //! frame with its neighbour's packet.
 
-use super::{Frame, Match, Side, Sighting, cost, residual};
-use crate::clock::pieces::Clock;
+use super::{Frame, Match, Side, Sighting, Windows, cost, residual};
 use crate::query::match_key;
 
 /// Above every sum of costs.
@@ -16,6 +15,12 @@ const LEFT_OUT: i64 = 1 << 44;
 const MAX_CELLS: usize = 1 << 16;
 /// Sightings on each side of a frame's time that come into question where a key repeats without end.
 const NEAREST: usize = 64;
+
+/// Of a match whose stamp is far beyond the usual scatter.
+const LATE_CONFIDENCE: i32 = 85;
+/// Of a match that is apart for so long: its own packet may be missing, and this one have the same headers.
+const APART_CONFIDENCE: i32 = 95;
+const APART_NS: i64 = 5_000_000;
 
 /// Indices of one side by key, then interface, then time.
 fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
@@ -33,7 +38,7 @@ fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
 
 /// Calls `f` with the frames of each key and interface, and the sightings of that key.
 pub(crate) fn buckets(frames: &[Frame], sightings: &[Sighting], mut f: impl FnMut(&[u32], &[u32])) {
-    let fs = by_key(frames, |f| (f.keys.exact, f.interface, f.wall));
+    let fs = by_key(frames, |f| (f.keys.exact, f.interface, f.boot));
     let ss = by_key(sightings, |s| (s.keys.exact, 0, s.at));
     let (mut i, mut k) = (0, 0);
     while i < fs.len() {
@@ -60,7 +65,7 @@ pub(super) type Used = (i64, u64);
 pub(super) struct Bucket<'a> {
     pub frames: &'a [Frame],
     pub sightings: &'a [Sighting],
-    pub clock: &'a Clock,
+    pub windows: &'a Windows,
     pub fs: &'a [u32],
     pub ss: &'a [u32],
 }
@@ -76,17 +81,28 @@ impl Bucket<'_> {
 
     fn cost(&self, i: usize, k: usize) -> Option<i64> {
         let (f, s) = (self.frame(i), self.sighting(k));
-        residual(f, s, self.clock).map(|r| cost(f, s, r, self.clock))
+        residual(f, s, self.windows, false).map(|r| cost(f, s, r, self.windows))
+    }
+
+    /// The one sighting that a single frame is of if its stamp is far later or earlier than stamps usually are.
+    fn late(&self, i: usize, from: usize, to: usize) -> Option<usize> {
+        let f = self.frame(i);
+        let fits = |k: &usize| {
+            let s = self.sighting(*k);
+            let ttls = [f.keys.ttl, s.keys.ttl];
+            (ttls.contains(&0) || ttls[0] == ttls[1]) && residual(f, s, self.windows, true).is_some()
+        };
+        let mut all = (from..to).filter(fits);
+        all.next().filter(|_| all.next().is_none())
     }
 
     /// Sightings whose time allows frame `i`, as a range that may hold some that do not.
     fn window(&self, i: usize) -> (usize, usize) {
-        let wall = self.frame(i).wall;
-        let (low, high) = super::reach(self.clock, wall);
+        let (low, high) = super::reach(self.frame(i), self.windows);
         let from = self.ss.partition_point(|s| self.sightings[*s as usize].at < low);
         let to = self.ss.partition_point(|s| self.sightings[*s as usize].at <= high);
         if to - from > 4 * NEAREST {
-            let boot = self.clock.boot(wall);
+            let boot = self.frame(i).boot;
             let here = self.ss.partition_point(|s| self.sightings[*s as usize].at < boot);
             return (from.max(here.saturating_sub(NEAREST)), to.min(here + NEAREST));
         }
@@ -120,15 +136,17 @@ impl Bucket<'_> {
                 end += 1;
             }
             if end == self.fs.len()
-                && open_from.is_some_and(|low| super::reach(self.clock, self.frame(end - 1).wall).1 >= low)
+                && open_from.is_some_and(|low| super::reach(self.frame(end - 1), self.windows).1 >= low)
             {
                 break;
             }
             if from < to {
-                if end - i == 1 && to - from == 1 {
-                    if self.cost(i, from).is_some() {
-                        out.push(self.matched(i, from, from, to));
-                        free = to;
+                if end - i == 1 && !(from..to).any(|k| self.cost(i, k).is_some()) {
+                    if let Some(k) = self.late(i, from, to) {
+                        let mut late = self.matched(i, k, from, to);
+                        late.confidence = late.confidence.min(LATE_CONFIDENCE);
+                        out.push(late);
+                        free = k + 1;
                     }
                 } else if let Some(last) = self.align(i, end, from, to, out) {
                     free = last + 1;
@@ -182,14 +200,23 @@ impl Bucket<'_> {
         last
     }
 
+    /// Those count that frames before have taken, too.
+    fn is_either_end(&self, i: usize, k: usize) -> bool {
+        let (f, s) = (self.frame(i), self.sighting(k));
+        let near = k.saturating_sub(NEAREST)..(k + NEAREST + 1).min(self.ss.len());
+        near.into_iter().any(|o| super::is_either_end(f, s, self.sighting(o), self.windows))
+    }
+
     fn matched(&self, i: usize, k: usize, from: usize, to: usize) -> Match {
         let (f, s) = (self.frame(i), self.sighting(k));
         let own_cost = self.cost(i, k).unwrap_or(0);
         // What fits as well: its cost differs by less than the clock can tell.
-        let unsure = self.clock.bound_at(f.wall).saturating_mul(2);
+        let unsure = f.bound.saturating_mul(2).saturating_add(self.windows.scatter);
         let mut others = 0;
         let mut alternatives = 0;
         let mut side = s.side;
+        // Of this packet on the other side.
+        let mut across: Vec<&Sighting> = Vec::new();
         let near = |at: usize| (at.saturating_sub(64).max(from))..((at + 65).min(to));
         for o in near(k).filter(|&o| o != k) {
             let other = self.sighting(o);
@@ -200,11 +227,14 @@ impl Bucket<'_> {
                 alternatives += i32::from(as_well);
             } else if as_well && other.side != s.side {
                 side = Side::Unknown;
+                across.push(other);
             }
         }
         let ttl_differs = f.keys.ttl != 0 && s.keys.ttl != 0 && f.keys.ttl != s.keys.ttl;
         let mut confidence = match f.keys.kind {
             match_key::FULL => 99,
+            // Addresses, protocol and length alone are those of many.
+            match_key::NETWORK if f.keys.ident == 0 => 70,
             match_key::NETWORK => 97,
             match_key::WIFI => 95,
             match_key::ARP => 92,
@@ -215,6 +245,10 @@ impl Bucket<'_> {
         }
         if ttl_differs {
             confidence -= 25;
+        }
+        let apart = f.boot.saturating_sub(s.at).saturating_abs();
+        if apart > APART_NS.saturating_add(f.bound).saturating_add(self.windows.scatter) {
+            confidence = confidence.min(APART_CONFIDENCE);
         }
         if alternatives > 0 {
             confidence = confidence.min(100 / (1 + alternatives));
@@ -232,8 +266,11 @@ impl Bucket<'_> {
             key,
             confidence,
             alternatives,
-            side: if side == Side::Unknown { f.side } else { side },
+            // Sent to a group, the addresses name the sender only: a copy may be on its way in.
+            side: if side == Side::Unknown && !f.wire.group { f.side } else { side },
+            either_end: self.is_either_end(i, k),
             seq_offset: f.keys.tcp.map(|_| 0),
+            between: if let [other] = across[..] { super::link(s, other) } else { None },
         }
     }
 }

@@ -4,8 +4,7 @@
 //! Sequence space is cut into blocks of 64 KiB; an interval is entered in each block that it touches, modulo 2^32, so the
 //! wrap needs nothing special and turns of the sequence space are told apart by the clock window alone.
 
-use super::{Frame, Match, Sighting, cost, residual};
-use crate::clock::pieces::Clock;
+use super::{Frame, Match, Sighting, Windows, cost, residual};
 use crate::hash::{Fold, Map};
 use crate::query::match_key;
 
@@ -34,7 +33,7 @@ pub(super) fn run(
     frames: &[Frame],
     left: &[u32],
     sightings: &[Sighting],
-    clock: &Clock,
+    windows: &Windows,
     out: &mut Vec<Match>,
 ) {
     if left.is_empty() {
@@ -62,7 +61,7 @@ pub(super) fn run(
         candidates.clear();
         let f = &frames[i as usize];
         let Some(tcp) = f.keys.tcp else { continue };
-        let (low, high) = super::reach(clock, f.wall);
+        let (low, high) = super::reach(f, windows);
         for e in entries(tcp) {
             let Some(list) = index.get(&e) else { continue };
             let from = list.partition_point(|k| sightings[*k as usize].at < low);
@@ -71,14 +70,22 @@ pub(super) fn run(
                 if s.at > high {
                     break;
                 }
-                if let Some(c) = candidate(f, s, k, clock) {
+                if let Some(c) = candidate(f, s, k, windows) {
                     candidates.push(c);
                 }
             }
         }
         candidates.sort_unstable_by_key(|c| (c.sighting, c.cost));
         candidates.dedup_by_key(|c| c.sighting);
-        choose(i, &candidates, sightings, clock.bound_at(f.wall), out);
+        let first = out.len();
+        choose(i, &candidates, sightings, f.bound.saturating_mul(2).saturating_add(windows.scatter), out);
+        for m in &mut out[first..] {
+            let s = &sightings[m.sighting as usize];
+            let others = entries(tcp).filter_map(|e| index.get(&e)).flatten();
+            m.either_end = others
+                .map(|k| &sightings[*k as usize])
+                .any(|o| overlap(f, o) && super::is_either_end(f, s, o, windows));
+        }
     }
 }
 
@@ -100,7 +107,15 @@ enum Relation {
     Overlaps,
 }
 
-fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Clock) -> Option<Candidate> {
+/// They have payload in common.
+fn overlap(f: &Frame, s: &Sighting) -> bool {
+    f.keys.tcp.zip(s.keys.tcp).is_some_and(|(f, s)| {
+        let offset = i64::from(f.seq.wrapping_sub(s.seq) as i32);
+        f.flow == s.flow && offset < i64::from(s.len) && offset + i64::from(f.len) > 0
+    })
+}
+
+fn candidate(f: &Frame, s: &Sighting, k: u32, windows: &Windows) -> Option<Candidate> {
     let (ft, st) = (f.keys.tcp?, s.keys.tcp?);
     if ft.flow != st.flow {
         return None;
@@ -118,19 +133,18 @@ fn candidate(f: &Frame, s: &Sighting, k: u32, clock: &Clock) -> Option<Candidate
     } else {
         Relation::Overlaps
     };
-    let r = residual(f, s, clock)?;
+    let r = residual(f, s, windows, false)?;
     // Segments count their identification up; its distance says nothing.
     let mut s = *s;
     s.keys.ident = 0;
     s.keys.checksum = f.keys.checksum;
     // Of two that fit in time the tighter one: a segment rather than the packet it was cut from.
-    let cost = cost(f, &s, r, clock).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
+    let cost = cost(f, &s, r, windows).saturating_add(slen.abs_diff(flen).min(1 << 20) as i64 / 16);
     Some(Candidate { cost, sighting: k, offset, relation })
 }
 
-fn choose(frame: u32, candidates: &[Candidate], sightings: &[Sighting], bound: i64, out: &mut Vec<Match>) {
+fn choose(frame: u32, candidates: &[Candidate], sightings: &[Sighting], unsure: i64, out: &mut Vec<Match>) {
     let Some(best) = candidates.iter().min_by_key(|c| (c.relation, c.cost)).copied() else { return };
-    let unsure = bound.saturating_mul(2);
     let packet = |c: &Candidate| sightings[c.sighting as usize].packet;
     let as_well = |c: &Candidate, of: &Candidate| {
         c.sighting != of.sighting
@@ -152,7 +166,9 @@ fn choose(frame: u32, candidates: &[Candidate], sightings: &[Sighting], bound: i
             confidence,
             alternatives,
             side: sightings[c.sighting as usize].side,
+            either_end: false,
             seq_offset: Some(c.offset),
+            between: None,
         });
     };
     match best.relation {

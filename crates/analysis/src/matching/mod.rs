@@ -19,25 +19,23 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod wifi_test;
 
-use crate::clock::fit::Place;
-use crate::clock::pieces::Clock;
 use crate::spill::{Fixed, Put, Take};
 use keys::{Keys, Tcp};
 
 /// Which way across the edge of the DUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Side {
+pub enum Side {
     Unknown,
     Received,
     Transmitted,
 }
 
 impl Side {
-    pub fn code(self) -> i32 {
+    pub(crate) fn code(self) -> i32 {
         self as i32
     }
 
-    pub fn of(code: u8) -> Side {
+    pub(crate) fn of(code: u8) -> Side {
         match code {
             1 => Side::Received,
             2 => Side::Transmitted,
@@ -59,6 +57,10 @@ pub(crate) struct Sighting {
     pub side: Side,
     /// All devices that the packet was at, see [`device`]; 0: not known.
     pub devices: u64,
+    /// `at` is a queue's edge; when a driver had it is not known.
+    pub weak: bool,
+    /// Between which edges a tap of the device stamps it; zeros: not known.
+    pub tap: (i64, i64),
 }
 
 impl Sighting {
@@ -68,17 +70,40 @@ impl Sighting {
     }
 }
 
+/// What a frame and its capture tell of its way, whatever packet it is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wire {
+    /// Source and destination are both addresses of the DUT's: it may be recorded at either end of the link.
+    pub both_ours: bool,
+    /// For a group, the source's own host included.
+    pub group: bool,
+    /// As seen from the device that the capture was made at, where that is known.
+    pub way: Side,
+    /// As the capture marks it: in or out of the host that captured.
+    pub marked: Side,
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Wire { both_ours: false, group: false, way: Side::Unknown, marked: Side::Unknown }
+    }
+}
+
 /// A frame as far as matching needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub keys: Keys,
     pub wall: i64,
+    /// On the DUT's clock as far as that is known yet, and how far it may be off.
+    pub boot: i64,
+    pub bound: i64,
     pub number: u64,
     pub interface: u32,
     /// Its link addresses say that it went this way.
     pub side: Side,
     /// Between two devices of the DUT.
     pub inside: bool,
+    pub wire: Wire,
     /// The one device of the DUT that has the name of the frame's interface; 0: none, or several.
     pub device: u64,
     /// Found an equal.
@@ -108,7 +133,7 @@ fn read_keys(from: &mut Take<'_>) -> Keys {
 const KEYS_BYTES: usize = 33;
 
 impl Fixed for Sighting {
-    const BYTES: usize = KEYS_BYTES + 41;
+    const BYTES: usize = KEYS_BYTES + 58;
     type Key = i64;
 
     fn key(&self) -> i64 {
@@ -118,6 +143,7 @@ impl Fixed for Sighting {
     fn write(&self, to: &mut Put<'_>) {
         write_keys(&self.keys, to);
         to.u64(self.packet).i64(self.at).i64(self.first).i64(self.last).u8(self.side as u8).u64(self.devices);
+        to.u8(u8::from(self.weak)).i64(self.tap.0).i64(self.tap.1);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
@@ -129,32 +155,44 @@ impl Fixed for Sighting {
             last: from.i64(),
             side: Side::of(from.u8()),
             devices: from.u64(),
+            weak: from.u8() != 0,
+            tap: (from.i64(), from.i64()),
         }
     }
 }
 
 impl Fixed for Frame {
-    const BYTES: usize = KEYS_BYTES + 30;
+    const BYTES: usize = KEYS_BYTES + 50;
     type Key = i64;
 
     fn key(&self) -> i64 {
-        self.wall
+        self.boot
     }
 
     fn write(&self, to: &mut Put<'_>) {
         write_keys(&self.keys, to);
-        to.i64(self.wall).u64(self.number).u32(self.interface);
-        to.u8(self.side as u8).u8(u8::from(self.inside)).u64(self.device);
+        to.i64(self.wall).i64(self.boot).i64(self.bound).u64(self.number).u32(self.interface);
+        to.u8(self.side as u8).u8(u8::from(self.inside));
+        to.u8(u8::from(self.wire.both_ours)).u8(u8::from(self.wire.group));
+        to.u8(self.wire.way as u8).u8(self.wire.marked as u8).u64(self.device);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
         Frame {
             keys: read_keys(from),
             wall: from.i64(),
+            boot: from.i64(),
+            bound: from.i64(),
             number: from.u64(),
             interface: from.u32(),
             side: Side::of(from.u8()),
             inside: from.u8() != 0,
+            wire: Wire {
+                both_ours: from.u8() != 0,
+                group: from.u8() != 0,
+                way: Side::of(from.u8()),
+                marked: Side::of(from.u8()),
+            },
             device: from.u64(),
             matched: false,
         }
@@ -169,8 +207,14 @@ pub(crate) struct Match {
     pub key: i32,
     pub confidence: i32,
     pub alternatives: i32,
+    /// On which side of the frame's stamp the packet's is, as the clock needs it: on a link within the DUT either end bounds it, and
+    /// this is no word about the end at which the frame was recorded.
     pub side: Side,
+    /// The packet was given away and received again with these headers: the frame may be recorded at either end.
+    pub either_end: bool,
     pub seq_offset: Option<i64>,
+    /// On a link within the DUT: when one end gave it away and the other end had it.
+    pub between: Option<(i64, i64)>,
 }
 
 /// The frame may be long on its way in (interrupt moderation), and long in the device's queue on its way out.
@@ -183,24 +227,35 @@ const TAP_NS: i64 = 100_000;
 /// But an interrupt, or work for others, may come between them.
 const LATE_NS: i64 = 10_000_000;
 
-/// Frame time less sighting time, if the two can be the same at all.
+/// What all frames of a capture have in common for matching.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    /// Stamped by the DUT itself: near the packet's life, not beyond a wire.
+    pub own: bool,
+    /// Nearly every stamp is off by less than this, besides the clock.
+    pub scatter: i64,
+    /// The widest bound of a frame.
+    pub widest: i64,
+}
+
+/// Frame time less sighting time, if the two can be the same at all. `alone`: nothing else has this key here, so a stamp far beyond the
+/// usual scatter is more likely late than the frame another's.
 #[inline]
-pub(crate) fn residual(f: &Frame, s: &Sighting, clock: &Clock) -> Option<i64> {
+pub(crate) fn residual(f: &Frame, s: &Sighting, w: &Windows, alone: bool) -> Option<i64> {
     if f.side != Side::Unknown && s.side != Side::Unknown && f.side != s.side {
         return None;
     }
-    let r = clock.boot(f.wall).saturating_sub(s.at);
-    let bound = clock.bound_at(f.wall);
+    let r = f.boot.saturating_sub(s.at);
+    let bound = f.bound.saturating_add(w.scatter).saturating_add(if alone { LATE_NS } else { 0 });
     let stays = s.last.saturating_sub(s.at).clamp(0, OUT_NS);
     // A tap on the host is shown the packet before the driver has it, and an interrupt may come between.
     let waited = s.at.saturating_sub(s.first).clamp(0, LATE_NS);
-    let (low, high) = match (clock.at(f.wall).place, s.side) {
+    let (low, high) = match (w.own, s.side) {
         // On the wire the order is known: no frame is received after the kernel had it, none sent before.
-        (Place::Wire, Side::Received) => (-IN_NS - bound, bound),
-        (Place::Wire, Side::Transmitted) => (-bound, OUT_NS + bound),
-        (Place::Dut, Side::Received) => (-LATE_NS - bound, stays + TAP_NS + bound),
-        (Place::Either, Side::Received) => (-IN_NS - bound, stays + TAP_NS + bound),
-        (_, Side::Transmitted) => (-waited - TAP_NS - bound, OUT_NS + bound),
+        (false, Side::Received) => (-IN_NS - bound, bound),
+        (false, Side::Transmitted) => (-bound, OUT_NS + bound),
+        (true, Side::Received) => (-LATE_NS - bound, stays + TAP_NS + bound),
+        (true, Side::Transmitted) => (-waited - TAP_NS - bound, OUT_NS + bound),
         (_, Side::Unknown) => (-IN_NS - bound, OUT_NS + bound),
     };
     (low..=high).contains(&r).then_some(r)
@@ -212,10 +267,10 @@ const ELSEWHERE_NS: i64 = 50_000_000;
 
 /// How well the two fit: least is best, in nanoseconds.
 #[inline]
-pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, clock: &Clock) -> i64 {
-    let bound = clock.bound_at(f.wall);
+pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, w: &Windows) -> i64 {
+    let bound = f.bound.saturating_add(w.scatter);
     let mut cost = residual.abs();
-    if s.was_elsewhere(f) && (f.inside || clock.at(f.wall).place != Place::Wire) {
+    if s.was_elsewhere(f) && (f.inside || w.own) {
         cost += ELSEWHERE_NS;
     }
     // The wrong way round: within the clock's bound nothing can be said, beyond it hardly.
@@ -240,53 +295,67 @@ pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, clock: &Clock) -> i64
     cost
 }
 
-/// Earliest and latest moment of a sighting that a frame of this wall time can be; a frame that comes later reaches from
-/// later and to later.
+/// One packet given away and received again with the same headers: a link between two devices of the DUT. The other way round it was
+/// bridged, and a frame may be of either link.
+pub(crate) fn link(a: &Sighting, b: &Sighting) -> Option<(i64, i64)> {
+    let (sent, got) = if a.side == Side::Transmitted { (a, b) } else { (b, a) };
+    let is_link = sent.side == Side::Transmitted && got.side == Side::Received && sent.at <= got.at;
+    is_link.then_some((sent.at, got.at))
+}
+
+/// One packet, given away and then received again, at times that both allow this frame, whatever its addresses are taken to mean.
+pub(crate) fn is_either_end(f: &Frame, s: &Sighting, other: &Sighting, w: &Windows) -> bool {
+    let ttls = [f.keys.ttl, other.keys.ttl];
+    s.packet == other.packet
+        && (ttls.contains(&0) || ttls[0] == ttls[1])
+        && link(s, other).is_some()
+        && residual(&Frame { side: Side::Unknown, ..*f }, other, w, true).is_some()
+}
+
+/// Which way the frame went at the device that recorded it. Where both ends of its link are the DUT's, matching cannot tell: the capture
+/// has to, or the way stays open.
+pub(crate) fn way(f: &Frame, m: &Match) -> Side {
+    if f.wire.both_ours || m.either_end {
+        return f.wire.way;
+    }
+    match (f.wire.way, m.side) {
+        (Side::Unknown, way) => way,
+        (way, side) if way == side => way,
+        _ => Side::Unknown,
+    }
+}
+
+/// Earliest and latest moment of a sighting that this frame can be; a frame that comes later reaches from later and to later.
 #[inline]
-pub(crate) fn reach(clock: &Clock, wall: i64) -> (i64, i64) {
-    let (low, high) = clock.between(wall);
-    (low.saturating_sub(OUT_NS + TAP_NS), high.saturating_add(IN_NS + TAP_NS))
+pub(crate) fn reach(f: &Frame, w: &Windows) -> (i64, i64) {
+    let wide = w.widest.saturating_add(w.scatter);
+    (f.boot.saturating_sub(wide + OUT_NS + TAP_NS), f.boot.saturating_add(wide + IN_NS + TAP_NS))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Line;
-    use crate::clock::fit::Segment;
-    use crate::query::{clock_method, match_key};
+    use crate::query::match_key;
 
     /// A router sent it by r1 and a server got it by s0, both of this host over an emulated wire: what was sniffed at s0 is the
     /// server's packet although the router's is nearer in time. A sniffer elsewhere may call its interface s0, too; the link addresses
     /// say that it is not elsewhere.
     #[test]
     fn a_frame_is_of_the_packet_at_its_own_device() {
-        let clock = |place| {
-            let (from, to) = (i64::MIN / 2, i64::MAX / 2);
-            let (line, method) = (Line::default(), clock_method::HULL);
-            let one = Segment {
-                line,
-                bound: 1_000,
-                drift_bound: 0.0,
-                from,
-                to,
-                received: 0,
-                transmitted: 0,
-                rejected: 0,
-                method,
-                place,
-            };
-            Clock::new(vec![one]).unwrap()
-        };
+        let windows = |own| Windows { own, scatter: 0, widest: 1_000 };
         let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
         let (r1, s0) = (device(4_026_532_196, 3), device(4_026_532_248, 3));
         assert_ne!(r1, s0, "an index alone is no device");
         let frame = Frame {
             keys,
             wall: 10_000,
+            boot: 10_000,
+            bound: 1_000,
             number: 1,
             interface: 0,
             side: Side::Unknown,
             inside: false,
+            wire: Wire::default(),
             device: s0,
             matched: false,
         };
@@ -298,17 +367,67 @@ mod tests {
             last: at + 50_000,
             side,
             devices,
+            weak: false,
+            tap: (0, 0),
         };
         let sent = sighting(1, 9_900, Side::Transmitted, r1);
         let got = sighting(2, 12_000, Side::Received, s0);
-        let nearer = |inside, place| {
-            let (clock, frame) = (clock(place), Frame { inside, ..frame });
-            let cost = |s: &Sighting| cost(&frame, s, residual(&frame, s, &clock).unwrap(), &clock);
+        let nearer = |inside, own| {
+            let (w, frame) = (windows(own), Frame { inside, ..frame });
+            let cost = |s: &Sighting| cost(&frame, s, residual(&frame, s, &w, true).unwrap(), &w);
             if cost(&sent) < cost(&got) { 1 } else { 2 }
         };
-        assert_eq!(
-            (nearer(false, Place::Dut), nearer(false, Place::Wire), nearer(true, Place::Wire)),
-            (2, 1, 2)
-        );
+        assert_eq!((nearer(false, true), nearer(false, false), nearer(true, false)), (2, 1, 2));
+    }
+
+    /// Given away at one end of a link and received at the other: the nearer moment does not say at which end the frame was recorded,
+    /// the capture does, or nobody. At a host that only sends, time and addresses suffice.
+    #[test]
+    fn the_way_on_a_link_within_the_host_is_the_captures_to_tell() {
+        let windows = Windows { own: true, scatter: 0, widest: 100 };
+        let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
+        let sighting = |packet, at, side| Sighting {
+            keys,
+            packet,
+            at,
+            first: 9_000,
+            last: 60_000,
+            side,
+            devices: 0,
+            weak: false,
+            tap: (0, 0),
+        };
+        let (sent, got) = (sighting(1, 10_000, Side::Transmitted), sighting(1, 30_000, Side::Received));
+        let frame = |wire| Frame {
+            keys,
+            wall: 10_100,
+            boot: 10_100,
+            bound: 100,
+            number: 1,
+            interface: 0,
+            side: Side::Unknown,
+            inside: false,
+            wire,
+            device: 0,
+            matched: false,
+        };
+        let told = |wire: Wire, sightings: &[Sighting]| {
+            let (frame, mut matches) = (frame(wire), Vec::new());
+            let ss: Vec<u32> = (0..sightings.len() as u32).collect();
+            let frames = [frame];
+            let bucket = exact::Bucket { frames: &frames, sightings, windows: &windows, fs: &[0], ss: &ss };
+            bucket.run(None, |s| (sightings[s as usize].at, u64::from(s)), None, &mut matches);
+            matches.iter().map(|m| way(&frame, m)).collect::<Vec<_>>()
+        };
+        let named = Wire { way: Side::Received, ..Wire::default() };
+        let both_ours = Wire { both_ours: true, ..Wire::default() };
+        assert_eq!(told(Wire::default(), &[sent, got]), [Side::Unknown]);
+        assert_eq!(told(named, &[sent, got]), [Side::Received]);
+        assert_eq!(told(Wire::default(), &[sent]), [Side::Transmitted]);
+        // The other end's is another packet's, or not in the log.
+        assert_eq!(told(both_ours, &[sent]), [Side::Unknown]);
+        // Bridged: received first, sent then. The frame is behind both.
+        let bridged = [sighting(1, 5_000, Side::Received), sent];
+        assert_eq!(told(Wire::default(), &bridged), [Side::Transmitted]);
     }
 }

@@ -4,12 +4,9 @@
 
 use super::keys::Keys;
 use super::stream::{self, Sink};
-use super::{Frame, Match, Side, Sighting};
-use crate::clock::Line;
-use crate::clock::fit::{Place, Segment};
-use crate::clock::pieces::Clock;
+use super::{Frame, Match, Side, Sighting, Windows, Wire};
 use crate::error::Result;
-use crate::query::{clock_method, match_key};
+use crate::query::match_key;
 use kpat_capture::decode;
 
 const AP: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -54,7 +51,17 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
         let keys = Keys::of(&print).unwrap();
         assert_eq!(keys.kind, match_key::WIFI);
         let side = if down { Side::Transmitted } else { Side::Received };
-        sightings.push(Sighting { keys, packet: i, at, first: at, last: at + 900_000, side, devices: 0 });
+        sightings.push(Sighting {
+            keys,
+            packet: i,
+            at,
+            first: at,
+            last: at + 900_000,
+            side,
+            devices: 0,
+            weak: false,
+            tap: (0, 0),
+        });
         let delay = if down { 60_000 } else { -60_000 };
         if i % 10 != 3 {
             // The retry bit is not the driver's but the card's to set.
@@ -64,10 +71,13 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
             frames.push(Frame {
                 keys,
                 wall: at + delay,
+                boot: at + delay,
+                bound: 5_000,
                 number,
                 interface: 0,
                 side,
                 inside: false,
+                wire: Wire::default(),
                 device: 0,
                 matched: false,
             });
@@ -75,22 +85,10 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
         }
     }
     frames.sort_by_key(|f| f.wall);
-    let clock = Clock::new(vec![Segment {
-        line: Line::default(),
-        bound: 5_000,
-        drift_bound: 0.0,
-        from: -1,
-        to: i64::MAX / 2,
-        received: 0,
-        transmitted: 0,
-        rejected: 0,
-        method: clock_method::HULL,
-        place: Place::Wire,
-    }])
-    .unwrap();
+    let windows = Windows { own: false, scatter: 0, widest: 5_000 };
     let mut keep = Keep::default();
     let (mut f, mut s) = (frames.iter().copied(), sightings.iter().copied());
-    stream::run(&mut || Ok(f.next()), &mut || Ok(s.next()), &clock, &mut keep).unwrap();
+    stream::run(&mut || Ok(f.next()), &mut || Ok(s.next()), &windows, &mut keep).unwrap();
     assert_eq!(keep.0.len(), frames.len(), "each frame has a packet");
     for (number, packet, key, confidence) in keep.0 {
         assert_eq!((packet, key), (truth[number as usize], match_key::WIFI), "frame {number}");

@@ -329,10 +329,11 @@ pub(super) fn passages(segments: &[Segment], packet_verdict: i32) -> Vec<Passage
                 matches!(p, Phase::TransportRx | Phase::SocketRx | Phase::SocketQueue | Phase::CopyToUser)
             });
             let last = hop + 1 == hops;
-            if tx {
-                if rx { Passage::Forwarded } else { Passage::Sent }
-            } else if last && packet_verdict == verdict::DROPPED {
+            // What leaves a hop was given to a queue there, which may have dropped it.
+            if last && packet_verdict == verdict::DROPPED {
                 Passage::Ended
+            } else if tx {
+                if rx { Passage::Forwarded } else { Passage::Sent }
             } else if arrived || (rx && last && packet_verdict == verdict::DELIVERED) {
                 Passage::Delivered
             } else {

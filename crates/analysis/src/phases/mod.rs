@@ -6,11 +6,13 @@
 //! of the time before it was first seen (the driver's poll) comes on top.
 
 mod boundaries;
+mod cards;
 mod cut;
 mod phase;
 pub mod study;
 
 pub use boundaries::{BadBoundary, Boundaries};
+pub use cards::{BackToBack, CardRx};
 pub use cut::{Passage, Segment};
 pub use phase::Phase;
 
@@ -79,6 +81,8 @@ pub struct PhaseReport {
     pub packets: u64,
     pub passages: Vec<PassageTime>,
     pub missing: Vec<NotMeasurable>,
+    /// DMA rx of the cards that received packets, estimated: in none of the sums.
+    pub cards: Vec<CardRx>,
     /// Only tracepoints: moments, no functions.
     pub points_only: bool,
     /// Packets whose segments did not sum up to their path time: always 0, counted to be seen.
@@ -141,12 +145,14 @@ struct Total<'a> {
     /// Bits of phases.
     seen: u32,
     used: Set<(i64, i32)>,
+    /// Interfaces that received them.
+    received: Set<(i64, i32)>,
 }
 
 impl<'a> Total<'a> {
     fn new(cutting: &'a Cutting) -> Total<'a> {
-        let (passages, used) = (BTreeMap::new(), Set::default());
-        Total { cutting, passages, packets: 0, open_sums: 0, seen: 0, used }
+        let (used, received) = (Set::default(), Set::default());
+        Total { cutting, passages: BTreeMap::new(), packets: 0, open_sums: 0, seen: 0, used, received }
     }
 
     fn join(&mut self, other: Total<'_>) {
@@ -154,6 +160,7 @@ impl<'a> Total<'a> {
         self.open_sums += other.open_sums;
         self.seen |= other.seen;
         self.used.extend(other.used);
+        self.received.extend(other.received);
         for (passage, theirs) in other.passages {
             let ours = self.passages.entry(passage).or_default();
             ours.time.merge(&theirs.time);
@@ -173,9 +180,11 @@ impl<'a> Total<'a> {
 
     fn report(&self, store: &Store) -> PhaseReport {
         let sums = self.passages.clone();
+        let cards = cards::cards(store, &self.received, &is_card);
         PhaseReport {
             packets: self.packets,
-            missing: missing(store, &self.cutting.marks, self.seen, &self.used),
+            missing: missing(store, &self.cutting.marks, (self.seen, &self.used), &cards),
+            cards,
             passages: sums.into_iter().map(|(passage, s)| finish(store, passage, s)).collect(),
             points_only: store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty()),
             open_sums: self.open_sums,
@@ -186,7 +195,9 @@ impl<'a> Total<'a> {
 
 impl Sum for Total<'_> {
     fn packet(&mut self, p: &PacketRow) {
-        self.used.extend(p.if_in.map(|i| (p.if_in_netns.unwrap_or(0), i)));
+        let received = p.if_in.map(|i| (p.if_in_netns.unwrap_or(0), i));
+        self.used.extend(received);
+        self.received.extend(received);
         self.used.extend(p.if_out.map(|i| (p.if_out_netns.unwrap_or(0), i)));
     }
 
@@ -325,9 +336,12 @@ fn add(sums: &mut PassageSums, segments: &[&Segment], life: &Life) {
         while life.pieces.get(at).is_some_and(|p| p.to <= s.from_ns) {
             at += 1;
         }
+        let mut covered_to = s.from_ns;
         for p in life.pieces[at..].iter().take_while(|p| p.from < s.to_ns) {
-            let both = p.to.min(s.to_ns) - p.from.max(s.from_ns);
+            // Where two CPUs work on the packet at once, the time is the one's that began first: a phase is no longer than it is.
+            let both = p.to.min(s.to_ns) - p.from.max(covered_to);
             if both > 0 && of_hop.contains(&p.call_id) {
+                covered_to = p.to.min(s.to_ns);
                 sum.1 = sum.1.saturating_add(both);
                 let own = sum.2.entry(p.func_id).or_default();
                 *own = own.saturating_add(both);
@@ -381,17 +395,22 @@ fn finish(store: &Store, passage: Passage, sums: PassageSums) -> PassageTime {
 }
 
 /// What a log of this kind would be expected to show and does not, with the reason.
-fn missing(store: &Store, marks: &Marks, seen: u32, used: &Set<(i64, i32)>) -> Vec<NotMeasurable> {
+/// `seen`: phases that it does show, and the interfaces of its packets.
+fn missing(
+    store: &Store,
+    marks: &Marks,
+    (seen, used): (u32, &Set<(i64, i32)>),
+    rx: &[CardRx],
+) -> Vec<NotMeasurable> {
     let mut out = Vec::new();
     if seen == 0 {
         return out;
     }
-    const VIRTUAL: [&str; 8] = ["", "veth", "lo", "loopback", "bridge", "tun", "dummy", "vxlan"];
     let devices = store.all::<DeviceRow>().unwrap_or_default();
     let is_used = |d: &&DeviceRow| {
         used.is_empty() || used.contains(&(d.netns, d.ifindex)) || used.contains(&(0, d.ifindex))
     };
-    let cards = devices.iter().filter(is_used).any(|d| !VIRTUAL.contains(&d.driver.as_str()));
+    let cards = devices.iter().filter(is_used).any(is_card);
     let asked = [
         Phase::DmaRx,
         Phase::LinkRx,
@@ -403,15 +422,14 @@ fn missing(store: &Store, marks: &Marks, seen: u32, used: &Set<(i64, i32)>) -> V
         Phase::DmaTx,
     ];
     for phase in asked {
-        if seen & phase.bit() != 0 {
+        if seen & phase.bit() != 0 || (phase == Phase::DmaRx && rx.iter().any(|c| c.dma.is_ok())) {
             continue;
         }
         let dma = matches!(phase, Phase::DmaRx | Phase::DmaTx);
         let why = if dma && !cards {
             "these are virtual devices, which have no DMA".to_owned()
         } else if phase == Phase::DmaRx {
-            "the log holds neither the card's timestamp of a packet nor the time its descriptor was ready"
-                .to_owned()
+            no_dma_rx(rx)
         } else if phase == Phase::DmaTx && marks.begins & phase.bit() != 0 {
             "no packet was seen to be freed by the driver after sending".to_owned()
         } else if marks.begins & phase.bit() != 0 {
@@ -425,6 +443,22 @@ fn missing(store: &Store, marks: &Marks, seen: u32, used: &Set<(i64, i32)>) -> V
         out.push(NotMeasurable { phase, why });
     }
     out
+}
+
+fn is_card(d: &DeviceRow) -> bool {
+    const VIRTUAL: [&str; 8] = ["", "veth", "lo", "loopback", "bridge", "tun", "dummy", "vxlan"];
+    !VIRTUAL.contains(&d.driver.as_str())
+}
+
+/// Why the study's second method cannot be used, card by card.
+fn no_dma_rx(rx: &[CardRx]) -> String {
+    let of = |c: &CardRx| c.dma.as_ref().err().map(|why| format!("{}: {why}", c.name));
+    let why: Vec<String> = rx.iter().filter_map(of).collect();
+    if why.is_empty() {
+        "no card's polls are in the log with what they took (tracepoints irq:* and napi:*)".to_owned()
+    } else {
+        why.join("; ")
+    }
 }
 
 /// Does the log say that its kernel ran in a virtual machine? By the addresses of its cards: QEMU gives 52:54:00.

@@ -112,7 +112,7 @@ impl Conservation {
     }
 
     /// Share of packets that are explained, in parts per million, rounded down; of no packets all are.
-    pub fn trust_ppm(&self) -> u64 {
+    pub fn explained_ppm(&self) -> u64 {
         let all = u128::from(self.packets());
         let explained = all - u128::from(self.fates.unexplained);
         (explained * 1_000_000).checked_div(all).unwrap_or(1_000_000) as u64

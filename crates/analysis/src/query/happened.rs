@@ -26,8 +26,8 @@ impl EventOfPacket {
             Some(EventKind::TcpState) => {
                 format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
             }
-            Some(EventKind::Free) => "freed".to_owned(),
             Some(EventKind::Poll) => "a poll began".to_owned(),
+            Some(EventKind::Polled) => format!("a poll of {} packets ended", a & 0xffff_ffff),
             Some(EventKind::Link) => {
                 // IFF_UP, IFF_RUNNING.
                 let up = if b & 1 == 0 { "down" } else { "up" };
@@ -49,7 +49,11 @@ impl EventOfPacket {
                 }
             }
             Some(EventKind::Pause) => "off the CPU".to_owned(),
-            Some(EventKind::Control) | None => e.event.text.clone(),
+            Some(EventKind::Address | EventKind::Queueing | EventKind::Namespace) => {
+                let how = if a == 1 { "" } else { " removed" };
+                format!("{}{how}", e.event.text)
+            }
+            Some(EventKind::Control | EventKind::Within) | None => e.event.text.clone(),
         }
     }
 }

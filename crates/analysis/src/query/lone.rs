@@ -53,7 +53,7 @@ impl Store {
             self.manifest.sources.iter().find(|s| s.role == "capture" && s.capture_id == capture_id);
         let here = |i: &InterfaceRow| (i.capture_id, i.interface) == (capture_id, frame.interface);
         let interface = self.all::<InterfaceRow>()?.into_iter().find(here);
-        let clock = self.clock_at(capture_id, frame.wall_ns).filter(|_| frame.boot_ns.is_some());
+        let clock = self.clock_at(capture_id, number, frame.wall_ns).filter(|_| frame.boot_ns.is_some());
         let bound_ns = clock.map(|c| c.bound_ns);
         let why =
             if packets.is_empty() { self.unmatched(&frame, bound_ns.unwrap_or(0))? } else { Vec::new() };

@@ -20,6 +20,7 @@ mod store;
 mod touched;
 mod touching;
 mod tree;
+mod trust;
 mod types;
 
 pub(crate) use choice::Choice;
@@ -34,4 +35,5 @@ pub(crate) use store::edit_distance;
 pub use store::{Store, glob_fits, nearest};
 pub use touched::{FunctionCount, Touched};
 pub(crate) use tree::same_context;
+pub use trust::{Trust, TrustPart};
 pub use types::*;

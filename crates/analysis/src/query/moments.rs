@@ -3,7 +3,6 @@
 use super::store::Store;
 use super::types::EventOfPacket;
 use crate::error::{Error, Result};
-use kpat_model::EventKind;
 use kpat_store::tables::EventRow;
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ pub struct Moments {
 }
 
 impl Store {
-    /// Events of these kinds (empty: all but `free`) and, if given, packets (sorted); `count` of them from place `from`.
+    /// Events of these kinds (empty: all) and, if given, packets (sorted); `count` of them from place `from`.
     ///
     /// Errors: [`Error::Abandoned`].
     pub fn moments(
@@ -38,9 +37,7 @@ impl Store {
             let (at, kind) = (table.ints(group, "at_ns")?, table.ints(group, "kind")?);
             let of = if packets.is_some() { table.ints(group, "packet_id")? } else { Vec::new() };
             for i in 0..at.len() {
-                if packets.is_some_and(|p| p.binary_search(&of[i]).is_err())
-                    || kind[i] == EventKind::Free as i64
-                {
+                if packets.is_some_and(|p| p.binary_search(&of[i]).is_err()) {
                     continue;
                 }
                 let kind = kind[i] as i32;

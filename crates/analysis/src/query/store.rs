@@ -90,6 +90,11 @@ impl Store {
     }
 
     /// Was a function of that name probed, called or not? Compiler clones count as the function.
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn knows_function(&self, name: &str) -> bool {
         self.functions.iter().any(|f| !f.name.is_empty() && f.name.split('.').next() == Some(name))
     }
@@ -104,12 +109,16 @@ impl Store {
         names.iter().rev().find(|p| p.at_ns <= at_ns).or(names.first())
     }
 
-    /// How far `boot_ns` of a frame may be off: the bound of its clock segment.
-    pub fn clock_at(&self, capture_id: i32, wall_ns: i64) -> Option<&ClockRow> {
+    /// How far `boot_ns` of a frame may be off: the bound of its clock segment. By its number, where the log has it: a clock that was
+    /// set back shows one time twice.
+    pub fn clock_at(&self, capture_id: i32, number: i64, wall_ns: i64) -> Option<&ClockRow> {
         let of_capture = || self.clocks.iter().filter(|c| c.capture_id == capture_id);
-        of_capture()
-            .find(|c| (c.from_wall_ns..=c.to_wall_ns).contains(&wall_ns))
-            .or_else(|| of_capture().next())
+        let holds = |c: &&ClockRow| match (c.from_number, c.to_number) {
+            (Some(from), Some(to)) => (from..=to).contains(&number),
+            _ => (c.from_wall_ns..=c.to_wall_ns).contains(&wall_ns),
+        };
+        // At a seam the wider of both.
+        of_capture().filter(holds).max_by_key(|c| c.bound_ns).or_else(|| of_capture().next())
     }
 
     pub fn info(&self) -> Result<Info> {
@@ -160,13 +169,11 @@ impl Store {
     pub fn events(&self, filter: &EventFilter, limit: usize) -> Result<EventList> {
         let table = self.table::<EventRow>()?;
         let range = filter.from_ns.unwrap_or(i64::MIN)..=filter.to_ns.unwrap_or(i64::MAX);
-        let free = EventKind::Free as i32;
         let mut place = 0u64;
         // The table is in the order in which the log was written, which events of other sources join late.
         let mut top = Top::new(limit, |e: &(u64, EventRow)| (e.1.at_ns, e.0));
         table.each(table.groups_where("at_ns", &range), |row: EventRow| {
-            let kind_fits =
-                if filter.kinds.is_empty() { row.kind != free } else { filter.kinds.contains(&row.kind) };
+            let kind_fits = filter.kinds.is_empty() || filter.kinds.contains(&row.kind);
             let packet_fits = filter.packet.is_none_or(|p| row.packet_id == Some(p));
             if kind_fits && packet_fits && range.contains(&row.at_ns) {
                 place += 1;

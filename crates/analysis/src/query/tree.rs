@@ -181,6 +181,8 @@ fn kind_of(
         (HandoverKind::Device, out_of(XMIT, FREE)),
         (HandoverKind::Qdisc, out_of(QDISC_IN, QDISC_OUT)),
         (HandoverKind::Qdisc, out_of(QDISC_IN, XMIT)),
+        // Dropped as it was to be taken out, or to make room.
+        (HandoverKind::Qdisc, out_of(QDISC_IN, FREE)),
         (HandoverKind::SendQueue, out_of(XMIT | XMIT_QUEUE | SEND_QUEUE, SEND_QUEUE)),
         (HandoverKind::Gro, out_of(GRO, RX)),
     ];

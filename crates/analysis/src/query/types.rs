@@ -81,11 +81,28 @@ pub mod clock_method {
         "captured on the device under test",
         "anchors only",
         "contradictory matches, bound widened",
-        "the clock was set or changed its speed in this time",
+        "the clock was set in this time",
     ];
 
     pub fn name(code: i32) -> &'static str {
         NAMES.get(code as usize).copied().unwrap_or("?")
+    }
+}
+
+pub mod clock_assumed {
+    //! Bits of `clock.assumed`.
+    pub const NOISE: i32 = 1;
+    pub const DELAY: i32 = 2;
+    pub const CHANGE: i32 = 4;
+
+    const WORDS: [(i32, &str); 3] = [
+        (NOISE, "how much the sniffer's stamps scatter (too few matches show it)"),
+        (DELAY, "how fast the fastest packet of one-way traffic was"),
+        (CHANGE, "that the clock's speed changes no faster than it was seen to"),
+    ];
+
+    pub fn words(bits: i32) -> Vec<&'static str> {
+        WORDS.iter().filter(|w| bits & w.0 != 0).map(|w| w.1).collect()
     }
 }
 
@@ -140,6 +157,7 @@ pub mod call_flag {
     pub const LIST: i32 = 1;
     pub const NO_RETURN: i32 = 2;
     pub const RETURNED: i32 = 4;
+    pub const ENDS: i32 = 8;
     pub const POINT: i32 = 256;
     pub const SELF_CLAMPED: i32 = 512;
 }
@@ -404,7 +422,7 @@ pub struct FunctionDetail {
 
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
-    /// Codes of [`kpat_model::EventKind`]; empty: all but `free`.
+    /// Codes of [`kpat_model::EventKind`]; empty: all.
     pub kinds: Vec<i32>,
     pub packet: Option<i64>,
     pub from_ns: Option<i64>,

@@ -26,10 +26,8 @@ pub struct RunCost {
 pub(crate) fn run_cost(cost: Option<&Cost>, functions: &[FunctionRow]) -> Option<RunCost> {
     let cost = cost?;
     let shortest_ns = functions.iter().filter_map(|f| f.min_ns).min()?;
-    (cost.probe_hits > 0 && cost.probe_ns > 0).then(|| {
-        let mean_ns = cost.probe_ns as f64 / cost.probe_hits as f64;
-        RunCost { ns: mean_ns.min(shortest_ns.max(0) as f64), mean_ns, shortest_ns }
-    })
+    let mean_ns = cost.ns_per_hit()?;
+    Some(RunCost { ns: mean_ns.min(shortest_ns.max(0) as f64), mean_ns, shortest_ns })
 }
 
 /// Program runs within each call of a tree: in its own time, and in all of its time.

@@ -11,7 +11,7 @@ mod groups;
 mod spread;
 
 pub use closure::{Closure, closure};
-pub use compare::{Change, Comparison, Measured, Verdict, compare};
+pub use compare::{Change, Comparison, Control, Factor, Measured, Remark, Run, Statistic, Verdict, compare};
 pub use cost::RunCost;
 pub use groups::GroupBy;
 pub use spread::{Bucket, Spread};

@@ -21,6 +21,7 @@ pub fn point(log: &mut LogWriter, at: At, name: &str, when: i64) {
         packet: PacketId(at.packet),
         at: BootNs(when),
         len_bytes: 84,
+        ends: false,
     };
     log.push(at.cpu, Record::Point(point));
 }

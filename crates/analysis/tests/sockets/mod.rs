@@ -120,7 +120,7 @@ pub fn states() -> Vec<TcpStateRow> {
         ..TcpStateRow::default()
     };
     vec![
-        TcpStateRow { app_limited: 1, ..s(0, 10) },
+        TcpStateRow { app_limited: 1, write_seq: 500, ..s(0, 10) },
         TcpStateRow { cwnd_limited: 1, ..s(100, 40) },
         TcpStateRow { cwnd_limited: 1, ca_state: 3, lost_out: 3, snd_ssthresh: Some(20), ..s(350, 20) },
         TcpStateRow { snd_ssthresh: Some(20), ..s(600, 22) },

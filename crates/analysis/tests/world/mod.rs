@@ -23,6 +23,8 @@ pub const ROUTER: &[&str] = &[
     "dev_hard_start_xmit",
     "kfree_skb_reason",
 ];
+/// The function in which a buffer is freed: probed by every recorder.
+pub const ENDS: &str = "skb_release_data";
 pub const R0: Mac = [2, 0, 0, 0, 0, 2];
 pub const R1: Mac = [2, 0, 0, 0, 0, 3];
 pub const CLIENT: Mac = [2, 0, 0, 0, 0, 1];
@@ -136,6 +138,10 @@ impl LogWriter {
         anchor: ClockAnchor,
     ) -> LogWriter {
         let mut writer = Writer::create(path).unwrap();
+        let mut functions = functions.to_vec();
+        if functions.iter().any(|f| !f.contains(':')) && !functions.contains(&ENDS) {
+            functions.push(ENDS);
+        }
         let meta = Meta {
             writer: "world".into(),
             started: anchor,
@@ -206,7 +212,7 @@ impl LogWriter {
             ip_proto: 0,
             link_type: 1,
             skb_tag: 1,
-            header: HeaderBytes::new(&header[..header.len().min(96)]),
+            header: HeaderBytes::new(&header[..header.len().min(FootprintRecord::MAX_HEADER)]),
         };
         self.push(at.cpu, Record::Footprint(Box::new(record)));
     }
@@ -217,8 +223,20 @@ impl LogWriter {
         self.push(at.cpu, Record::Place(place));
     }
 
+    /// The packet's last holder lets go of its buffer: what a recorder writes where functions are probed.
     pub fn free(&mut self, at: At, when: i64) {
-        self.event(at, when, EventKind::Free, 0);
+        let call = Call {
+            func: self.ids[ENDS],
+            ctx: at.ctx,
+            flags: Call::ENDS,
+            skb_tag: 1,
+            pid: at.pid,
+            packet: PacketId(at.packet),
+            entry: BootNs(when),
+            dur_ns: 0,
+        };
+        self.calls += 1;
+        self.push(at.cpu, Record::Call(call));
     }
 
     pub fn event(&mut self, at: At, when: i64, kind: EventKind, a: u64) {

@@ -16,8 +16,8 @@ pub(super) fn ethernet(out: &mut Footprint, d: Bytes, depth: u8) {
     };
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = head;
     let link = Link {
-        dst: [d0, d1, d2, d3, d4, d5],
-        src: [s0, s1, s2, s3, s4, s5],
+        dst: Some([d0, d1, d2, d3, d4, d5]),
+        src: Some([s0, s1, s2, s3, s4, s5]),
         ethertype: u16::from_be_bytes([t0, t1]),
         vlan: [Link::NO_VLAN; 2],
     };
@@ -90,10 +90,10 @@ pub(super) fn cooked_v2(out: &mut Footprint, d: Bytes, depth: u8) {
     cooked(out, address_len == 6, src, protocol, d.behind(20), depth);
 }
 
-/// A cooked header names the sender only; the destination is left zero.
+/// A cooked header names the sender only, and that where it has an address of six bytes.
 fn cooked(out: &mut Footprint, has_src: bool, src: [u8; 6], protocol: u16, d: Bytes, depth: u8) {
-    let src = if has_src { src } else { [0; 6] };
-    let link = Link { dst: [0; 6], src, ethertype: protocol, vlan: [Link::NO_VLAN; 2] };
+    let src = has_src.then_some(src);
+    let link = Link { dst: None, src, ethertype: protocol, vlan: [Link::NO_VLAN; 2] };
     tags(out, link, d, depth);
 }
 
@@ -116,9 +116,7 @@ pub(super) fn loopback(out: &mut Footprint, d: Bytes, depth: u8) {
 /// PPPoE session (RFC 2516): six bytes, then the PPP protocol.
 pub(super) fn pppoe(out: &mut Footprint, d: Bytes, depth: u8) {
     match d.u16(6) {
-        Some(0x0021) => network::ipv4(out, d.behind(8), depth),
-        Some(0x0057) => network::ipv6(out, d.behind(8), depth),
-        Some(_) => {}
+        Some(protocol) => super::serial::carried(out, protocol, d.behind(8), depth),
         None => out.cut = true,
     }
 }

@@ -4,9 +4,13 @@
 //! are what the headers say, not what was captured. Bytes behind the IP length (Ethernet padding) are no header.
 
 mod link;
+mod names;
 mod network;
+mod serial;
 mod transport;
 mod wifi;
+
+pub use names::{is_decoded, link_type_name};
 
 use kpat_model::{Footprint, FootprintRecord};
 
@@ -34,6 +38,15 @@ pub fn frame(link_type: u16, data: &[u8], len_wire: u32) -> Footprint {
         127 => wifi::radiotap(&mut out, d),
         163 => wifi::avs(&mut out, d),
         192 => wifi::ppi(&mut out, d),
+        9 => serial::ppp(&mut out, d, 0),
+        50 => serial::ppp_or_cisco(&mut out, d, 0),
+        51 => link::pppoe(&mut out, d, 0),
+        104 => serial::cisco_hdlc(&mut out, d, 0),
+        166 | 204 => serial::ppp_with_direction(&mut out, d, 0),
+        195 => serial::ieee802154(&mut out, d, true, 0),
+        230 => serial::ieee802154(&mut out, d, false, 0),
+        239 => serial::nflog(&mut out, d, 0),
+        242 => serial::ipoib(&mut out, d, 0),
         _ => {}
     }
     out

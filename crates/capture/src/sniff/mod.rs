@@ -25,6 +25,8 @@ pub const ANY: &str = "any";
 
 /// Kept of a frame where the caller gave no limit.
 const MAX_SNAPLEN: u32 = 256 << 10;
+/// Losses are counted so often.
+const LOOKED: Duration = Duration::from_millis(100);
 /// What was captured so long ago is in the file.
 const FLUSHED: Duration = Duration::from_millis(250);
 
@@ -36,35 +38,64 @@ pub struct SniffStats {
     pub kernel_drops: u64,
 }
 
+/// What is captured of the frames at an interface.
+#[derive(Clone, Debug, Default)]
+pub struct Want {
+    /// Bytes kept of each frame, 0: all.
+    pub snaplen: u32,
+    /// Makes the classic BPF program that frames of a link type (LINKTYPE_*) have to pass; for a cooked capture, whose filter sees
+    /// frames from their network header on, it is asked for LINKTYPE_RAW. `None`: all frames.
+    pub filter: Option<Compile>,
+    pub filter_text: String,
+}
+
+/// An instruction of classic BPF: code, two jumps, constant.
+pub type Instruction = (u16, u8, u8, u32);
+
+/// Filter text and LINKTYPE_* to classic BPF; the error is words.
+pub type Compile = fn(&str, u16) -> Result<Vec<Instruction>, String>;
+
+/// Frames that the kernel had no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// After this and not after `to`.
+    pub from: Instant,
+    pub to: Instant,
+    pub frames: u64,
+}
+
 /// A running capture. Dropping it ends it, too, but then nobody learns what it saw.
 pub struct Sniffer {
     /// Closing it tells the thread to end.
     running: Option<UnixStream>,
     thread: Option<JoinHandle<Result<SniffStats, Error>>>,
+    dropped: mpsc::Receiver<Dropped>,
 }
 
 impl Sniffer {
     /// Starts to write all frames of `ifname` ([`ANY`]: of all interfaces) to `out`; when it returns, frames are being captured.
     ///
-    /// `netns` is a name under `/run/netns`; only the capturing thread enters it. `snaplen` is the number of bytes
-    /// kept of each frame, 0: all. The interface is promiscuous while the sniffer runs.
+    /// `netns` is a name under `/run/netns`; only the capturing thread enters it. The interface is promiscuous while the
+    /// sniffer runs.
     ///
     /// *Errors*: [`Error::Sniff`], and [`Error::Open`] if `out` cannot be created.
-    pub fn start(ifname: &str, netns: Option<&str>, out: &Path, snaplen: u32) -> Result<Sniffer, Error> {
+    pub fn start(ifname: &str, netns: Option<&str>, out: &Path, want: &Want) -> Result<Sniffer, Error> {
         let job = Job {
             ifname: ifname.to_string(),
             netns: netns.map(str::to_string),
             out: out.to_path_buf(),
-            snaplen: if snaplen == 0 { MAX_SNAPLEN } else { snaplen.min(MAX_SNAPLEN) },
+            snaplen: if want.snaplen == 0 { MAX_SNAPLEN } else { want.snaplen.min(MAX_SNAPLEN) },
+            want: want.clone(),
         };
+        let (report, dropped) = mpsc::channel();
         let refuse = |doing| move |source| refused(ifname, Refused { doing, source });
         let (running, stopped) = UnixStream::pair().map_err(refuse("making a pair of sockets"))?;
         let (tell, told) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("kpat-sniff".into())
-            .spawn(move || job.run(&stopped, &tell))
+            .spawn(move || job.run(&stopped, &tell, &report))
             .map_err(refuse("starting a thread"))?;
-        let sniffer = Sniffer { running: Some(running), thread: Some(thread) };
+        let mut sniffer = Sniffer { running: Some(running), thread: Some(thread), dropped };
         match told.recv() {
             Ok(()) => Ok(sniffer),
             // The thread ended before it was ready: its result says why.
@@ -75,8 +106,13 @@ impl Sniffer {
         }
     }
 
+    /// Losses that were not handed over yet.
+    pub fn dropped(&self) -> Vec<Dropped> {
+        self.dropped.try_iter().collect()
+    }
+
     /// Ends the capture: frames seen before the call are in the file, and so are the statistics.
-    pub fn stop(mut self) -> Result<SniffStats, Error> {
+    pub fn stop(&mut self) -> Result<SniffStats, Error> {
         self.end().unwrap_or(Ok(SniffStats::default()))
     }
 
@@ -102,15 +138,26 @@ struct Job {
     netns: Option<String>,
     out: PathBuf,
     snaplen: u32,
+    want: Want,
 }
 
 impl Job {
-    fn run(self, stopped: &UnixStream, ready: &mpsc::SyncSender<()>) -> Result<SniffStats, Error> {
+    fn run(
+        self,
+        stopped: &UnixStream,
+        ready: &mpsc::SyncSender<()>,
+        report: &mpsc::Sender<Dropped>,
+    ) -> Result<SniffStats, Error> {
         let refuse = |r| refused(&self.ifname, r);
         if let Some(name) = &self.netns {
             socket::enter_netns(name).map_err(refuse)?;
         }
-        let socket = PacketSocket::open(&self.ifname).map_err(refuse)?;
+        let program = |link_type| match self.want.filter {
+            None => Ok(Vec::new()),
+            Some(make) => make(&self.want.filter_text, link_type)
+                .map_err(|why| Refused { doing: "compiling the filter", source: io::Error::other(why) }),
+        };
+        let socket = PacketSocket::open(&self.ifname, self.snaplen, program).map_err(refuse)?;
         let create = |source| Error::Open { path: self.out.clone(), source };
         let file = File::create(&self.out).map_err(create)?;
         let comment = self.netns.as_ref().map(|name| format!("network namespace {name}"));
@@ -127,7 +174,7 @@ impl Job {
         let _ = ready.send(());
         let mut batch = Batch::new(self.snaplen as usize);
         let mut stats = SniffStats::default();
-        let mut flushed = Instant::now();
+        let (mut flushed, mut looked) = (Instant::now(), Instant::now());
         loop {
             let waited = socket.wait(stopped.as_fd()).map_err(refuse)?;
             if waited == Ready::Stop {
@@ -150,11 +197,18 @@ impl Job {
                 file.flush().map_err(|e| broken(file.offset(), e))?;
                 flushed = Instant::now();
             }
+            if waited == Ready::Stop || looked.elapsed() >= LOOKED {
+                let (from, frames) = (looked, socket.drops().map_err(refuse)?);
+                looked = Instant::now();
+                stats.kernel_drops += frames;
+                if frames > 0 {
+                    let _ = report.send(Dropped { from, to: looked, frames });
+                }
+            }
             if waited == Ready::Stop {
                 break;
             }
         }
-        stats.kernel_drops = socket.drops().map_err(refuse)?;
         file.end(started_ns, now_ns(), stats.frames + stats.kernel_drops, stats.kernel_drops)
             .map_err(|e| broken(file.offset(), e))?;
         Ok(stats)

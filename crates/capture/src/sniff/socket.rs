@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
-use super::ANY;
 use super::write::Seen;
+use super::{ANY, Instruction};
 use crate::Direction;
 
 /// Frames asked of the kernel at once.
@@ -73,7 +73,12 @@ pub(super) struct PacketSocket {
 }
 
 impl PacketSocket {
-    pub fn open(ifname: &str) -> Result<PacketSocket, Refused> {
+    /// `program`: what frames of a link type have to pass; empty: all do.
+    pub fn open(
+        ifname: &str,
+        snaplen: u32,
+        program: impl FnOnce(u16) -> Result<Vec<Instruction>, Refused>,
+    ) -> Result<PacketSocket, Refused> {
         let (ifindex, arphrd) = if ifname == ANY { (0, None) } else { interface(ifname)? };
         let link_type = match arphrd {
             Some(libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) => LINKTYPE_ETHERNET,
@@ -99,6 +104,20 @@ impl PacketSocket {
         let on: libc::c_int = 1;
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on, "asking for timestamps")?;
         socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, &on, "asking for VLAN tags")?;
+        let seen_as = if link_type == LINKTYPE_LINUX_SLL2 { LINKTYPE_RAW } else { link_type };
+        let mut code: Vec<libc::sock_filter> = program(seen_as)?
+            .into_iter()
+            .map(|(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
+            .collect();
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        if code.is_empty() {
+            code.push(libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: u32::MAX });
+        }
+        for leave in code.iter_mut().filter(|i| i.code == RETURN) {
+            leave.k = leave.k.min(snaplen);
+        }
+        let filter = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+        socket.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter, "attaching the filter")?;
         socket.bind(ifindex)?;
         if ifindex != 0 {
             // SAFETY: a plain C structure for which zero is valid.
@@ -295,10 +314,11 @@ impl Batch {
             if outgoing && loopback {
                 return None;
             }
-            let len = head.msg_len as usize;
-            let (at_ns, tag) = ancillary(&head.msg_hdr);
+            let got = head.msg_len as usize;
+            let (at_ns, len, tag) = ancillary(&head.msg_hdr);
+            let len = len.map_or(got, |len| len as usize);
             let protocol = u16::from_be(sender.sll_protocol);
-            let data = &slot[..len.min(self.snaplen)];
+            let data = &slot[..got.min(self.snaplen)];
             let (prefix, split) = match link_type {
                 LINKTYPE_LINUX_SLL2 => (cooked(sender, protocol, tag, data), 0),
                 LINKTYPE_ETHERNET => match tag {
@@ -347,9 +367,10 @@ fn cooked(sender: &libc::sockaddr_ll, protocol: u16, tag: Option<(u16, u16)>, da
     out
 }
 
-/// Time of the frame, and tag protocol and control information of the tag that the kernel took out of it.
-fn ancillary(head: &libc::msghdr) -> (u64, Option<(u16, u16)>) {
-    let (mut at_ns, mut tag) = (0, None);
+/// Time of the frame, its length before the filter cut it, and tag protocol and control information of the tag that the
+/// kernel took out of it.
+fn ancillary(head: &libc::msghdr) -> (u64, Option<u32>, Option<(u16, u16)>) {
+    let (mut at_ns, mut len, mut tag) = (0, None, None);
     // SAFETY: the kernel has filled the control buffer and its length.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(head) };
     while !message.is_null() {
@@ -365,6 +386,7 @@ fn ancillary(head: &libc::msghdr) -> (u64, Option<(u16, u16)>) {
             (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
                 // SAFETY: this message carries a tpacket_auxdata.
                 let aux = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+                len = Some(aux.tp_len);
                 if aux.tp_status & VLAN_VALID != 0 {
                     let known = aux.tp_status & VLAN_TPID_VALID != 0;
                     tag = Some((if known { aux.tp_vlan_tpid } else { TPID_8021Q }, aux.tp_vlan_tci));
@@ -375,5 +397,5 @@ fn ancillary(head: &libc::msghdr) -> (u64, Option<(u16, u16)>) {
         // SAFETY: `message` came from the same buffer.
         message = unsafe { libc::CMSG_NXTHDR(head, message) };
     }
-    (at_ns, tag)
+    (at_ns, len, tag)
 }

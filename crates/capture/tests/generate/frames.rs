@@ -1,5 +1,7 @@
 //! Frames layer by layer: each function puts its header before a payload.
 
+use super::files::Order;
+
 pub const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa1];
 pub const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb2];
 pub const C: [u8; 6] = [2, 0, 0, 0, 0, 0xc3];
@@ -242,7 +244,7 @@ pub fn ethernet_corpus() -> Vec<Vec<u8>> {
 }
 
 /// Frames of other link types.
-pub fn other_corpus() -> Vec<(u16, Vec<u8>)> {
+pub fn other_corpus(order: Order) -> Vec<(u16, Vec<u8>)> {
     let t4 = || ipv4(6, &tcp(5, 0x11, &TIMESTAMPS, b"hello"));
     let u6 = || ipv6(17, &udp(9999, b"hello"));
     let radiotap: &[u8] = &[0, 0, 9, 0, 2, 0, 0, 0, 0];
@@ -286,5 +288,50 @@ pub fn other_corpus() -> Vec<(u16, Vec<u8>)> {
     }
     // Padding behind the header, which is 26 bytes.
     all.push((127, [stamped, &wifi([0x88, 0x01], &[5, 0, 0, 0], &snap(IPV6, &u6()))].concat()));
+    let before = |link_type: u16, head: &[u8], packet: Vec<u8>| (link_type, [head, &packet].concat());
+    all.extend([
+        before(9, &[0xff, 3, 0, 0x21], t4()),
+        before(9, &[0, 0x21], t4()),
+        before(9, &[0x57], u6()),
+        // A control protocol: LCP configure request.
+        before(9, &[0xff, 3, 0xc0, 0x21, 1, 1, 0, 4], Vec::new()),
+        before(50, &[0xff, 3, 0, 0x57], u6()),
+        before(50, &[0x0f, 0, 8, 0], t4()),
+        before(51, &[0x11, 0, 0, 1, 0, t4().len() as u8 + 2, 0, 0x21], t4()),
+        before(104, &[0x0f, 0, 8, 0], t4()),
+        before(104, &[0x8f, 0, 0x86, 0xdd], u6()),
+        before(242, &[&[0; 40][..], &[8, 0, 0, 0]].concat(), t4()),
+        (239, nflog(2, &t4(), order)),
+        (239, nflog(10, &u6(), order)),
+    ]);
+    // Short addresses and one network; long addresses and two.
+    for head in [
+        &[0x41, 0x88, 7, 0x34, 0x12, 1, 0, 2, 0][..],
+        &[&[0x01, 0xcc, 8, 0x34, 0x12][..], &[3; 8], &[0x35, 0x12], &[4; 8]].concat(),
+    ] {
+        let frame = [head, &[0x41], &u6()].concat();
+        all.push((195, [&frame[..], &fcs(&frame)].concat()));
+        all.push((230, frame));
+    }
+    // An acknowledgement.
+    all.push((230, vec![2, 0, 9]));
     all
+}
+
+/// A packet as `nflog:GROUP` gives it: packet header, prefix, time, payload; in the byte order of the host, and so of the file.
+fn nflog(family: u8, packet: &[u8], order: Order) -> Vec<u8> {
+    let mut out = vec![family, 0, 0, 5];
+    for (kind, value) in [(1, &[8, 0, 3, 0][..]), (10, b"kpat\0"), (3, &[9; 16]), (9, packet)] {
+        out.extend(order.u16(4 + value.len() as u16));
+        out.extend(order.u16(kind));
+        out.extend(value);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+    out
+}
+
+/// CRC of IEEE 802.15.4: polynomial x^16 + x^12 + x^5 + 1, bits as they are sent.
+fn fcs(frame: &[u8]) -> [u8; 2] {
+    let step = |crc: u16, _| if crc & 1 != 0 { crc >> 1 ^ 0x8408 } else { crc >> 1 };
+    frame.iter().fold(0u16, |crc, b| (0..8).fold(crc ^ u16::from(*b), step)).to_le_bytes()
 }

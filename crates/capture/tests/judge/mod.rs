@@ -186,8 +186,12 @@ fn compare(
             // The addresses of a cooked header are not Ethernet's for tshark.
             match layer.complete {
                 "eth.src" if cooked && outermost => {}
-                "sll.src.eth" => rows
-                    .extend(footprint.link.filter(|_| cooked && outermost).map(|link| vec![mac(link.src)])),
+                "sll.src.eth" => {
+                    let link = footprint.link.filter(|_| cooked && outermost);
+                    // It has no destination, and we say none.
+                    assert!(link.is_none_or(|l| l.dst.is_none()), "{}", context());
+                    rows.extend(link.and_then(|l| l.src).map(|src| vec![mac(src)]));
+                }
                 _ => rows.extend((layer.rows)(footprint)),
             }
             outermost = false;
@@ -247,7 +251,7 @@ fn mac(m: [u8; 6]) -> String {
 }
 
 fn ethernet(f: &Footprint) -> Vec<Vec<String>> {
-    f.link.map_or(vec![], |l| row([&mac(l.dst), &mac(l.src)]))
+    f.link.and_then(|l| l.dst.zip(l.src)).map_or(vec![], |(dst, src)| row([&mac(dst), &mac(src)]))
 }
 
 fn vlan(f: &Footprint) -> Vec<Vec<String>> {

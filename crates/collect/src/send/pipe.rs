@@ -3,8 +3,9 @@
 
 use super::{Access, Target, open_at};
 use crate::error::{Error, Result};
-use crate::http::{First, Head, Wire};
 use crate::shelf::Item;
+use kpat_http::{Response, Untimed, Wire};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ pub(super) enum Carrier {
 }
 
 struct Open {
-    wire: Wire<Box<dyn Read>, Box<dyn Write>>,
+    wire: Wire<Untimed<Box<dyn Read>>, Box<dyn Write>>,
     child: Option<Child>,
 }
 
@@ -136,7 +137,7 @@ impl Carrier {
                 for address in at.to_socket_addrs().map_err(away)? {
                     match connect(&address) {
                         Ok((from, to)) => {
-                            let wire = Wire::new(Box::new(from) as _, Box::new(to) as _);
+                            let wire = Wire::new(Untimed(Box::new(from) as _), Box::new(to) as _);
                             return Ok(Open { wire, child: None });
                         }
                         Err(e) => last = e,
@@ -161,7 +162,7 @@ impl Carrier {
                     .stderr(Stdio::piped())
                     .spawn()
                     .map_err(failed)?;
-                let wire = Wire::new(Box::new(ours) as _, Box::new(to) as _);
+                let wire = Wire::new(Untimed(Box::new(ours) as _), Box::new(to) as _);
                 Ok(Open { wire, child: Some(child) })
             }
         }
@@ -197,7 +198,7 @@ impl Pipe {
         Pipe { carrier, open: None }
     }
 
-    fn ask(&mut self, method: &str, item: &Item, offset: u64, path: Option<&Path>) -> Result<Head> {
+    fn ask(&mut self, method: &str, item: &Item, offset: u64, path: Option<&Path>) -> Result<Response> {
         let fresh = self.open.is_none();
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -205,7 +206,7 @@ impl Pipe {
         };
         match exchange(&mut open, self.carrier.token(), method, item, offset, path) {
             Ok(head) => {
-                if !head.get("connection").is_some_and(|c| c.eq_ignore_ascii_case("close")) {
+                if !head.header("connection").is_some_and(|c| c.eq_ignore_ascii_case("close")) {
                     self.open = Some(open);
                 }
                 Ok(head)
@@ -220,6 +221,13 @@ impl Pipe {
     }
 }
 
+/// A number that no other request has.
+fn nonce() -> io::Result<String> {
+    let mut random = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(random.iter().map(|b| format!("{b:02x}")).collect())
+}
+
 fn exchange(
     open: &mut Open,
     token: Option<&str>,
@@ -227,24 +235,32 @@ fn exchange(
     item: &Item,
     offset: u64,
     path: Option<&Path>,
-) -> io::Result<Head> {
+) -> io::Result<Response> {
     let left = if path.is_some() { item.bytes - offset } else { 0 };
     let bearer = token.map(|t| format!("Bearer {t}"));
     let (len, size, offset_text) = (left.to_string(), item.bytes.to_string(), offset.to_string());
-    let mut headers = vec![
-        ("host", "kpat"),
-        ("content-length", len.as_str()),
-        ("x-kpat-size", &size),
-        ("x-kpat-sha256", item.digest.text()),
-        ("x-kpat-offset", &offset_text),
-    ];
+    let nonce = nonce()?;
+    let own =
+        [("x-kpat-request", nonce.as_str()), ("x-kpat-size", &size), ("x-kpat-sha256", item.digest.text())];
+    let mut headers = vec![("host", "kpat"), ("content-length", &len), ("x-kpat-offset", &offset_text)];
+    headers.extend(own);
     headers.extend(bearer.as_deref().map(|b| ("authorization", b)));
-    open.wire.say(&format!("{method} /v1/{} HTTP/1.1", item.name), &headers)?;
+    open.wire.send(&format!("{method} /v1/{} HTTP/1.1", item.name), &headers)?;
     if let Some(path) = path {
         let mut file = open_at(path, offset).map_err(io::Error::other)?;
-        open.wire.give(&mut file, left)?;
+        open.wire.send_body(&mut file, left)?;
     }
-    open.wire.head(false)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    let answer = open.wire.response()?;
+    // A file is removed here by the word of its receiver about this very request, of which nobody else knows the number.
+    let confirmed = own.iter().all(|(name, value)| answer.header(name) == Some(value))
+        && answer.header("x-kpat-name") == Some(&item.name)
+        && answer.body_bytes == 0;
+    if matches!(answer.status, 200 | 201 | 404 | 409) && !confirmed {
+        let why =
+            "an answer that does not name this file: no receiver of kpat's, or another request's answer";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(answer)
 }
 
 impl Target for Pipe {
@@ -253,13 +269,12 @@ impl Target for Pipe {
         let mut offset = None;
         // A conflict says where to go on; one that repeats itself is another sender's.
         for _ in 0..3 {
-            let head = match offset {
+            let answer = match offset {
                 None => self.ask("HEAD", item, 0, None)?,
                 Some(n) => self.ask("PUT", item, n, Some(path))?,
             };
-            let First::Status(status) = head.first else { return Err(refused("the answer is no answer")) };
-            let have = || head.number("x-kpat-have").filter(|n| *n <= item.bytes);
-            match status {
+            let have = || answer.header("x-kpat-have")?.parse().ok().filter(|n| *n <= item.bytes);
+            match answer.status {
                 200 => return Ok(true),
                 201 => return Ok(false),
                 404 | 409 => match have() {
@@ -270,9 +285,10 @@ impl Target for Pipe {
                 422 => return Err(refused("what arrived is not what was sent")),
                 507 => return Err(Error::Away("no room at the far end".into())),
                 500..=599 => {
+                    let status = answer.status;
                     return Err(Error::Away(format!("the far end has a trouble of its own ({status})")));
                 }
-                _ => return Err(refused(&format!("the far end does not take it ({status})"))),
+                status => return Err(refused(&format!("the far end does not take it ({status})"))),
             }
         }
         Err(refused("another is sending it"))

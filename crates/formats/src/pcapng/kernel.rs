@@ -7,7 +7,7 @@ use crate::names::Names;
 use crate::pcapng::block::BlockWriter;
 use crate::pcapng::note::Notes;
 use kpat_klog::{Log, Merged};
-use kpat_model::{EventKind, FootprintRecord, Record};
+use kpat_model::{Call, FootprintRecord, PacketId, Record};
 use std::collections::{HashMap, HashSet};
 
 /// Ethernet, IP without a link header, 802.11 without and with radiotap.
@@ -19,6 +19,9 @@ const LINKTYPE_RADIOTAP: u16 = 127;
 const LINKTYPE_UPPER_PDU: u16 = 252;
 /// Something that nobody has a number for.
 const LINKTYPE_USER0: u16 = 147;
+
+/// Packets that are remembered at most. Of those whose end the log does not have, the longest idle ones are forgotten.
+const MAX_LAST: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Way {
@@ -98,13 +101,30 @@ impl<'a> Sightings<'a> {
 }
 
 impl Sightings<'_> {
+    fn over(&mut self, packet: PacketId) -> Option<Seen> {
+        self.last.remove(&packet.0);
+        self.came_in.remove(&packet.0);
+        None
+    }
+
+    fn remember(&mut self, f: FootprintRecord) {
+        self.last.insert(f.packet.0, f);
+        if self.last.len() > MAX_LAST {
+            let mut idle: Vec<(i64, u64)> = self.last.iter().map(|(id, f)| (f.at.0, *id)).collect();
+            let (oldest, ..) = idle.select_nth_unstable(MAX_LAST / 4);
+            for (_, packet) in oldest {
+                self.over(PacketId(*packet));
+            }
+        }
+    }
+
     /// The next one of a packet that there is a note of.
     pub fn next(&mut self, notes: &Notes) -> Option<Seen> {
         loop {
             let found = match self.records.next()?.1 {
                 Record::Footprint(f) => {
                     let seen = self.seen(&f, notes);
-                    self.last.insert(f.packet.0, *f);
+                    self.remember(*f);
                     seen
                 }
                 Record::Place(p) => match self.last.get_mut(&p.packet.0) {
@@ -115,11 +135,8 @@ impl Sightings<'_> {
                     }
                     None => None,
                 },
-                Record::Event(e) if e.kind == EventKind::Free => {
-                    self.last.remove(&e.packet.0);
-                    self.came_in.remove(&e.packet.0);
-                    None
-                }
+                Record::Point(p) if p.ends => self.over(p.packet),
+                Record::Call(c) if c.flags & Call::ENDS != 0 => self.over(c.packet),
                 _ => None,
             };
             if found.is_some() {

@@ -397,7 +397,8 @@ fn events(store: &Store, ids: Option<&HashSet<i64>>, w: &mut Writer<'_>) -> Resu
         }
         let mut notes: Vec<DebugAnnotation> =
             row.packet_id.map(|p| number("packet", p)).into_iter().collect();
-        notes.push(number("cpu", i64::from(row.cpu)));
+        notes.extend(row.cpu.map(|cpu| number("cpu", i64::from(cpu))));
+        notes.extend(row.after_ns.map(|after| number("up_to_earlier_ns", row.at_ns.saturating_sub(after))));
         if !e.place.is_empty() {
             notes.push(text("place", &e.place));
         }

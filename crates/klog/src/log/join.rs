@@ -126,21 +126,13 @@ fn sum(a: Summary, b: Summary) -> Summary {
             None => losses.push(l),
         }
     }
-    let (mut cost, more) = (a.cost, b.cost);
-    cost.probe_hits += more.probe_hits;
-    cost.probe_ns += more.probe_ns;
-    cost.drain_cpu_ns += more.drain_cpu_ns;
-    cost.wall_ns += more.wall_ns;
-    cost.attach_ns += more.attach_ns;
-    cost.detach_ns += more.detach_ns;
-    cost.cpus = cost.cpus.max(more.cpus);
     Summary {
         complete: b.complete,
         end_reason: b.end_reason,
         at: b.at,
         records: a.records + b.records,
         bytes: a.bytes + b.bytes,
-        cost,
+        cost: a.cost.plus(b.cost),
         losses,
         open_calls: b.open_calls,
     }

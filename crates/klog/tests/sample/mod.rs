@@ -148,6 +148,7 @@ impl Source {
                 packet: self.packet(),
                 at: self.time(),
                 len_bytes: self.num32(),
+                ends: self.rng.below(2) == 0,
             }),
             1 => Record::Member(Member {
                 func: FuncId(self.rng.below(2) as u16),
@@ -170,9 +171,9 @@ impl Source {
                 child: self.packet(),
             }),
             4 => {
-                let kinds = [1, 2, 3, 4, 32, 33, 34, 35];
+                let kinds = [1, 2, 3, 5, 6, 32, 33, 34, 35];
                 Record::Event(Box::new(Event {
-                    kind: EventKind::from_u8(kinds[self.rng.below(8) as usize]).unwrap(),
+                    kind: EventKind::from_u8(kinds[self.rng.below(9) as usize]).unwrap(),
                     ctx: self.ctx(),
                     pid: self.num32(),
                     at: self.time(),

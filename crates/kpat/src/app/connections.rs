@@ -7,12 +7,13 @@ use crate::output::{Meter, Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, clean, count, duration, plural};
 use anyhow::Context;
 use kpat_analysis::app::connections::{self as ends, Connection, Connections, Direction, Host, Life, Pair};
-use kpat_analysis::app::{self, Spread};
+use kpat_analysis::app::{self, Limits, Spread};
 use kpat_analysis::devices::Several;
 use kpat_model::Crossing;
 use kpat_store::Manifest;
 use kpat_store::tables::SocketRow;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -64,6 +65,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return ranges(&logs, &hosts, args, lost, &mut progress, out);
     }
     let found = ends::connections(&hosts, args.socket, &mut |_, _, _| {}, &mut progress)?;
+    let limits = limits(&hosts, &found.connections, &mut progress)?;
     out.clear_progress();
     let total = found.connections.len();
     let shown = if args.limit > 0 { total.min(args.limit) } else { total };
@@ -71,17 +73,43 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.value(&json!({
             "hosts": logs.iter().map(|l| json!({"name": l.name, "boot_id": l.log.manifest.log.boot_id, "start_boot_ns": l.log.start_ns()})).collect::<Vec<_>>(),
             "events_lost": lost, "total": total, "shown": shown, "alone": found.alone, "ambiguous": found.ambiguous,
-            "connections": found.connections[..shown].iter().map(|c| as_json(&logs, c)).collect::<Vec<_>>(),
+            "connections": found.connections[..shown].iter().map(|c| as_json(&logs, c, &limits)).collect::<Vec<_>>(),
         }))?;
         return Ok(out.ended(lost > 0));
     }
     match &found.connections[..] {
         [] => {}
-        [one] => detail(&logs, one, out)?,
-        all => list(&logs, &all[..shown], out)?,
+        [one] => detail(&logs, one, &limits, out)?,
+        all => list(&logs, &all[..shown], &limits, out)?,
     }
     words(&found, shown, lost, out);
     Ok(out.ended(lost > 0))
+}
+
+/// What held a sender back, by its log and socket.
+type Held = HashMap<(usize, i64), Limits>;
+
+fn limits(
+    hosts: &[Host<'_>],
+    all: &[Connection],
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> anyhow::Result<Held> {
+    let mut out = Held::new();
+    for (n, host) in hosts.iter().enumerate() {
+        let ends = all.iter().flat_map(|c| &c.pair.ends).filter(|e| e.host == n);
+        let ids: Vec<i64> = ends.map(|e| e.socket.socket_id).collect();
+        if ids.is_empty() {
+            continue;
+        }
+        for t in app::traffic(host.store, &ids, progress)? {
+            out.extend(t.limits.map(|l| ((n, t.socket.socket_id), l)));
+        }
+    }
+    Ok(out)
+}
+
+fn of<'a>(limits: &'a Held, p: &Pair, side: usize) -> Option<&'a Limits> {
+    limits.get(&(p.ends[side].host, p.ends[side].socket.socket_id))
 }
 
 fn words(found: &Connections, shown: usize, lost: u64, out: &Output) {
@@ -137,7 +165,7 @@ fn left(d: &Direction) -> i64 {
     d.left.values().sum()
 }
 
-fn list(logs: &[Log], all: &[Connection], out: &Output) -> anyhow::Result<()> {
+fn list(logs: &[Log], all: &[Connection], limits: &Held, out: &Output) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         Column::right("socket", 3),
         Column::left("from", 0, 16),
@@ -150,12 +178,15 @@ fn list(logs: &[Log], all: &[Connection], out: &Output) -> anyhow::Result<()> {
         Column::right("99 %", 1),
         Column::right("most", 4),
         Column::right("±", 5),
+        Column::left("held back by", 6, 10),
     ]);
     let size = |n: Option<i64>| n.map(|n| bytes(n as u64)).unwrap_or_default();
     for c in all {
         for (side, d) in c.directions.iter().enumerate().filter(|(_, d)| d.ranges > 0) {
             let plain = |text: String| (text, Style::Plain);
             let time = |n: Option<i64>| plain(n.map(duration).unwrap_or_default());
+            let held = of(limits, &c.pair, side).and_then(Limits::most);
+            let held = held.map(|(h, s)| format!("{} {:.0} %", h.name(), s * 100.0)).unwrap_or_default();
             let bound = c.clock.as_ref().map(|c| c.bound_ns).filter(|b| *b > 0);
             table.row(vec![
                 plain(c.pair.ends[side].socket.socket_id.to_string()),
@@ -169,6 +200,7 @@ fn list(logs: &[Log], all: &[Connection], out: &Output) -> anyhow::Result<()> {
                 time(d.total_ns.quantile(0.99)),
                 time((d.total_ns.count > 0).then_some(d.total_ns.max)),
                 time(bound),
+                plain(held),
             ]);
         }
     }
@@ -178,7 +210,7 @@ fn list(logs: &[Log], all: &[Connection], out: &Output) -> anyhow::Result<()> {
     out.line(&Line::of("Times are from write to read, by bytes. --socket ID shows every leg.", Style::Faint))
 }
 
-fn detail(logs: &[Log], c: &Connection, out: &Output) -> anyhow::Result<()> {
+fn detail(logs: &[Log], c: &Connection, limits: &Held, out: &Output) -> anyhow::Result<()> {
     let mut facts = Pairs::new();
     facts.add("connection", format!("{} and {}", end(logs, &c.pair, 0), end(logs, &c.pair, 1)));
     let ids = c.pair.ends.iter().map(|e| e.socket.socket_id.to_string()).collect::<Vec<_>>();
@@ -205,7 +237,7 @@ fn detail(logs: &[Log], c: &Connection, out: &Output) -> anyhow::Result<()> {
         out.line(&Line::new())?;
         let title = format!("{} to {}", end(logs, &c.pair, side), end(logs, &c.pair, 1 - side));
         out.line(&Line::of(title, Style::Strong))?;
-        direction(d, out)?;
+        direction(d, of(limits, &c.pair, side), out)?;
     }
     Ok(())
 }
@@ -223,7 +255,7 @@ fn place(reached: Option<Crossing>) -> &'static str {
     }
 }
 
-fn direction(d: &Direction, out: &Output) -> anyhow::Result<()> {
+fn direction(d: &Direction, limits: Option<&Limits>, out: &Output) -> anyhow::Result<()> {
     let mut sum = Pairs::new();
     let n = |n: i64| format!("{} bytes", count(n.max(0) as u64));
     let known = |v: Option<i64>| v.map_or_else(|| "not shown by this kernel, or nothing".to_owned(), n);
@@ -248,6 +280,13 @@ fn direction(d: &Direction, out: &Output) -> anyhow::Result<()> {
         if bytes > 0 {
             sum.line("", Line::of(format!("{} {what}", n(bytes)), Style::Bad));
         }
+    }
+    if let Some(l) = limits {
+        let share = |ns: i64| 100.0 * ns as f64 / l.known_ns.max(1) as f64;
+        let mut all: Vec<_> = l.held().filter(|(_, ns)| *ns > 0).collect();
+        all.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        let all = all.iter().map(|(h, ns)| format!("{} {:.1} %", h.name(), share(*ns)));
+        sum.add("held back", format!("by {}", all.collect::<Vec<_>>().join(", ")));
     }
     out.lines(&sum.render(out.width))?;
     let mut table = Table::new(&[
@@ -282,10 +321,10 @@ fn direction(d: &Direction, out: &Output) -> anyhow::Result<()> {
         row("write to read".into(), &d.total_ns, None, Style::Strong);
     }
     out.lines(&table.render(out.width).0)?;
-    out.line(&Line::of("Medians and shares of bytes are exact to a power of two.", Style::Faint))
+    out.line(&Line::of("Medians and shares of bytes are exact to 1 in 64.", Style::Faint))
 }
 
-fn as_json(logs: &[Log], c: &Connection) -> Value {
+fn as_json(logs: &[Log], c: &Connection, limits: &Held) -> Value {
     let side = |n: usize| {
         let e = &c.pair.ends[n];
         let s = &e.socket;
@@ -294,8 +333,10 @@ fn as_json(logs: &[Log], c: &Connection) -> Value {
             "process": s.pid.and_then(|p| logs[e.host].log.process(p, s.last_ns)).map(|p| p.comm.clone()),
         })
     };
-    let way = |d: &Direction| {
+    let way = |n: usize| {
+        let d = &c.directions[n];
         json!({
+            "held_back": of(limits, &c.pair, n).map(super::json::limits),
             "written": d.written, "read": d.read, "before": d.before, "unseen_writes": d.unseen_writes,
             "left": d.left.iter().map(|(c, n)| json!({"reached": c.map(|c| c.name()), "bytes": n})).collect::<Vec<_>>(),
             "unseen_reads": d.unseen_reads, "sent_again": d.again, "impossible": d.impossible, "ranges": d.ranges,
@@ -310,7 +351,7 @@ fn as_json(logs: &[Log], c: &Connection) -> Value {
         "clock": c.clock.as_ref().map(|k| json!({
             "origin_ns": k.origin_ns, "to_ns": k.to_ns, "drift_bound_ppb": k.drift_bound * 1e9, "offset_ns": k.offset_ns, "drift_ppb": k.drift * 1e9, "bound_ns": k.bound_ns,
         })),
-        "directions": [way(&c.directions[0]), way(&c.directions[1])],
+        "directions": [way(0), way(1)],
     })
 }
 

@@ -1,14 +1,37 @@
 //! Sockets as JSON.
 
 use crate::open::Integrated;
-use kpat_analysis::app::{Held, Spread, Traffic};
+use kpat_analysis::app::{self, Held, Layer, Limits, Spread, Traffic};
 use serde_json::{Value, json};
 
 pub fn spread(s: &Spread) -> Value {
     json!({
         "count": s.count, "min": s.min, "max": s.max, "mean": s.mean(),
-        "median_below": s.quantile(0.5), "p99_below": s.quantile(0.99), "by_power_of_two": s.classes,
+        "median": s.quantile(0.5), "p90": s.quantile(0.9), "p99": s.quantile(0.99), "by_power_of_two": s.powers(),
     })
+}
+
+fn errors(l: &Layer) -> Value {
+    let by: serde_json::Map<String, Value> =
+        l.by_errno.iter().map(|(e, n)| (app::errno(*e), json!(n))).collect();
+    Value::Object(by)
+}
+
+/// What held it back, in nanoseconds.
+pub fn limits(l: &Limits) -> Value {
+    let by = |of: &dyn Fn(Held) -> i64| -> serde_json::Map<String, Value> {
+        Held::ALL.into_iter().map(|h| (h.name().replace(' ', "_") + "_ns", json!(of(h)))).collect()
+    };
+    let mut all = by(&|h| l.held_ns(h));
+    all.insert("known_ns".into(), json!(l.known_ns));
+    all.insert("recovery_ns".into(), json!(l.recovery_ns));
+    all.insert("refused_ns".into(), json!(l.refused_ns));
+    all.insert("in_call_ns".into(), json!(l.in_call_ns));
+    all.insert("while_refused_or_in_call".into(), Value::Object(by(&|h| l.wanting_ns(h))));
+    all.insert("srtt_ns".into(), spread(&l.srtt_ns));
+    all.insert("snd_cwnd".into(), spread(&l.snd_cwnd));
+    all.insert("total_retrans".into(), json!(l.total_retrans));
+    Value::Object(all)
 }
 
 pub fn socket(log: &Integrated, t: &Traffic) -> Value {
@@ -18,7 +41,7 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         .iter()
         .map(|(c, l)| {
             let v = json!({
-                "events": l.events, "errors": l.errors, "bytes": l.bytes, "frames": l.segments,
+                "events": l.events, "errors": l.errors, "errors_by_errno": errors(l), "bytes": l.bytes, "frames": l.segments,
                 "size_bytes": spread(&l.size_bytes), "spacing_ns": spread(&l.spacing_ns),
                 "first_ns": l.first_ns - log.start_ns(), "last_ns": l.last_ns - log.start_ns(),
             });
@@ -33,12 +56,6 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         "crossings": layers,
         "writes_per_packet": t.writes_per_packet(),
         "waits": t.waits.iter().map(|w| json!({"leg": w.leg.name(), "ns": spread(&w.ns)})).collect::<Vec<_>>(),
-        "tcp": t.limits.as_ref().map(|l| json!({
-            "known_ns": l.known_ns, "application_ns": l.held_ns(Held::Application), "congestion_window_ns": l.held_ns(Held::CongestionWindow),
-            "receive_window_ns": l.held_ns(Held::ReceiveWindow), "send_buffer_ns": l.held_ns(Held::SendBuffer),
-            "pacing_ns": l.held_ns(Held::Pacing), "device_ns": l.held_ns(Held::Device), "pacing_or_device_ns": l.held_ns(Held::PacingOrDevice),
-            "recovery_ns": l.recovery_ns,
-            "srtt_ns": spread(&l.srtt_ns), "snd_cwnd": spread(&l.snd_cwnd), "total_retrans": l.total_retrans,
-        })),
+        "tcp": t.limits.as_ref().map(limits),
     })
 }

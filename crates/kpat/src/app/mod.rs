@@ -10,10 +10,10 @@ mod series;
 mod table;
 mod text;
 
-use crate::open;
+use crate::open::{self, Integrated};
 use crate::output::{Meter, Output, usage};
 use crate::render::count;
-use kpat_analysis::app;
+use kpat_analysis::app::{self, Window};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, short, value_name = "ID")]
     socket: Option<i64>,
     /// Show at most so many sockets, those with the most bytes first; 0: all
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Over time: bytes at each crossing, TCP's state, what held it back and what happened; of --socket, else of all in sum
     #[arg(long, conflicts_with = "format")]
@@ -44,6 +44,12 @@ pub struct Args {
     /// Into so many pieces of time
     #[arg(long, value_name = "N", requires = "series", value_parser = clap::value_parser!(u16).range(1..=8192))]
     bins: Option<u16>,
+    /// With --series, --svg or --html: from this time since the log's start on (`1.5s`, `200ms`) [default: the beginning]
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with_all = ["format", "connections"])]
+    from: Option<i64>,
+    /// With --series, --svg or --html: up to this time since the log's start [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with_all = ["format", "connections"])]
+    until: Option<i64>,
     /// Write a picture over time, of --socket, else of all in sum
     #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "series"])]
     svg: Option<PathBuf>,
@@ -70,6 +76,27 @@ enum Then {
     Replay(replay::Args),
 }
 
+/// Nanoseconds since the log's start.
+fn moment(text: &str) -> Result<i64, String> {
+    crate::render::parse_duration(text)
+}
+
+/// What --from and --until ask for, by the log's clock.
+fn window(log: &Integrated, args: &Args, bins: usize) -> anyhow::Result<Window> {
+    if let Some((from, until)) = args.from.zip(args.until).filter(|(from, until)| from >= until) {
+        return Err(usage(format!(
+            "--from {} is not before --until {}",
+            crate::render::duration(from),
+            crate::render::duration(until)
+        )));
+    }
+    if (args.from.or(args.until)).is_some() && !args.series && args.svg.is_none() && args.html.is_none() {
+        return Err(usage("--from and --until choose a time of --series, --svg or --html"));
+    }
+    let at = |t: Option<i64>| t.map(|t| log.start_ns().saturating_add(t));
+    Ok(Window { socket: args.socket, from_ns: at(args.from), to_ns: at(args.until), bins })
+}
+
 const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
 
 fn no_socket(id: i64) -> String {
@@ -91,8 +118,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return table::run(&log, &only, args.output.as_deref(), out);
     }
     if args.series {
-        return series::show(&log, args.socket, args.bins, out);
+        return series::show(&log, &window(&log, args, 0)?, args.bins, out);
     }
+    let window = window(&log, args, 0)?;
     let mut meter = Meter::default();
     let mut all = app::traffic(&log, &only, &mut |done, parts| {
         out.progress(&mut meter, "reading", done, parts);
@@ -108,10 +136,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         all.truncate(args.limit);
     }
     if let Some(path) = &args.svg {
-        report::svg(&log, args.socket.and(all.first()), path, out)?;
+        report::svg(&log, &window, args.socket.and(all.first()), path, out)?;
     }
     if let Some(path) = &args.html {
-        report::html(&log, &all, total, path, out)?;
+        report::html(&log, &window, &all, total, path, out)?;
     }
     if out.json {
         let sockets: Vec<Value> = all.iter().map(|t| json::socket(&log, t)).collect();

@@ -19,6 +19,7 @@ svg.app .grid, svg.app .base { stroke: var(--line); }
 svg.app .curve { fill: none; stroke-width: 1.4; }
 svg.app .dashed { stroke-dasharray: 5 3; }
 svg.app .band { stroke: none; fill-opacity: .35; }
+svg.app .range { fill-opacity: .75; }
 svg.app .area { stroke: none; fill-opacity: .22; }
 @media (prefers-color-scheme: dark) {
   svg.app { --written: #e0a545; --read: #cf7bdb; --sent: #3fbd94; --received: #6d97f0; --again: #ee8a3c; --a: #86a5ff; --b: #35b8a8; --c: #ee8a3c; --d: #cf7bdb; --e: #a48cf0; --bad: #f0616a; --idle: #48536a; }
@@ -38,6 +39,8 @@ enum Look {
     Area,
     /// From zero, in each bin for itself.
     Bars,
+    /// From the least to the greatest, in each bin for itself.
+    Range,
 }
 
 struct Curve {
@@ -126,6 +129,49 @@ fn traffic(s: &Series) -> Vec<Lane> {
     ]
 }
 
+/// Of one write and of one packet, or of one read and of one packet, whichever has more bytes.
+fn sizes(s: &Series) -> Option<Lane> {
+    use Crossing::*;
+    let first = |of: &[Crossing]| of.iter().find_map(|c| s.crossings.get(c));
+    let bytes = |of: Option<&Vec<Crossed>>| of.map_or(0, |c| c.iter().map(|c| c.bytes).sum::<i64>());
+    let (written, read) = (first(&[Send, ToTransport]), first(&[Recv]));
+    let of = match bytes(written) >= bytes(read) {
+        true => [
+            ("one write", "written", written),
+            ("one packet", "sent", first(&[ToDevice, ToDriver, ToNetwork])),
+        ],
+        false => [
+            ("one read", "read", read),
+            ("one packet", "received", first(&[FromDevice, FromNetwork, ToSocket])),
+        ],
+    };
+    let curve = |(name, color, of): (&'static str, &'static str, Option<&Vec<Crossed>>)| {
+        let each = |value: fn(&Crossed) -> i64| -> Vec<Option<f64>> {
+            of.into_iter().flatten().map(|c| (c.most > 0).then(|| value(c).max(1) as f64)).collect()
+        };
+        let (low, high) = (each(|c| c.least), each(|c| c.most));
+        high.iter().any(Option::is_some).then_some(Curve {
+            name,
+            color,
+            look: Look::Range,
+            low,
+            high,
+            last: Vec::new(),
+        })
+    };
+    let curves: Vec<Curve> = of.into_iter().filter_map(curve).collect();
+    let high = curves.iter().flat_map(|c| c.high.iter().flatten()).fold(0.0, |h: f64, v| h.max(*v));
+    (high > 0.0).then_some(Lane {
+        title: "Sizes",
+        tall: 76.0,
+        axis: Axis::Logarithmic,
+        low: 1.0,
+        high,
+        show: size,
+        curves,
+    })
+}
+
 type Drawn = (Metric, &'static str, &'static str, Look);
 
 fn lane(tcp: &Tcp, title: &'static str, axis: Axis, show: fn(f64) -> String, of: Vec<Drawn>) -> Option<Lane> {
@@ -148,6 +194,7 @@ fn lane(tcp: &Tcp, title: &'static str, axis: Axis, show: fn(f64) -> String, of:
 fn lanes(s: &Series) -> Vec<Lane> {
     use Metric::*;
     let mut all = traffic(s);
+    all.extend(sizes(s));
     let Some(tcp) = &s.tcp else { return all };
     let of_state = [
         lane(
@@ -200,6 +247,8 @@ pub fn color(held: Held) -> &'static str {
         Held::Application => "idle",
         Held::CongestionWindow => "a",
         Held::ReceiveWindow => "d",
+        Held::Reader => "read",
+        Held::Retransmission => "again",
         Held::SendBuffer => "written",
         Held::Pacing => "e",
         Held::Device => "b",
@@ -344,6 +393,17 @@ impl Sheet<'_> {
                     let _ = write!(d, "M{a:.1} {base:.1}V{top:.1}H{:.1}V{base:.1}z", b.max(a + 0.8));
                 }
                 self.path("", &format!("fill:var(--{color})"), &d);
+                continue;
+            }
+            if matches!(c.look, Look::Range) {
+                let mut d = String::new();
+                for (bin, (low, high)) in c.low.iter().zip(&c.high).enumerate() {
+                    let (Some(low), Some(high)) = (low, high) else { continue };
+                    let (a, b) = (self.edge(bin), self.edge(bin + 1).max(self.edge(bin) + 2.0));
+                    let (top, bottom) = (y(*high) - 1.2, y(*low) + 1.2);
+                    let _ = write!(d, "M{a:.1} {bottom:.1}V{top:.1}H{b:.1}V{bottom:.1}z");
+                }
+                self.path("range", &format!("fill:var(--{color})"), &d);
                 continue;
             }
             let (mut band, mut area, mut line) = (String::new(), String::new(), String::new());

@@ -18,7 +18,7 @@ h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0; }
 td.sizes svg { display: block; }
 .sizes rect { fill: #7d92bd; }
-.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --d: #b453c1; --written: #c8861e; --idle: #9aa5b5; }
+.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --d: #b453c1; --written: #c8861e; --read: #8e4a9c; --again: #a34a12; --idle: #9aa5b5; }
 .wide { overflow-x: auto; }
 body { max-width: 68rem; }
 a { color: inherit; }
@@ -26,8 +26,13 @@ th a { text-decoration-color: #8888; }
 .n { white-space: nowrap; }
 ";
 
-fn series(log: &Integrated, socket: Option<i64>, out: &Output) -> anyhow::Result<Option<Series>> {
-    let window = Window { socket, from_ns: None, to_ns: None, bins: BINS };
+fn series(
+    log: &Integrated,
+    window: &Window,
+    socket: Option<i64>,
+    out: &Output,
+) -> anyhow::Result<Option<Series>> {
+    let window = Window { socket, bins: BINS, ..window.clone() };
     let mut meter = Meter::default();
     let found = app::series(log, &window, &mut |done, parts| {
         out.progress(&mut meter, "drawing", done, parts);
@@ -45,8 +50,14 @@ fn name(t: &Traffic) -> String {
 }
 
 /// One socket, or without one all in sum.
-pub fn svg(log: &Integrated, one: Option<&Traffic>, to: &Path, out: &Output) -> anyhow::Result<()> {
-    let Some(s) = series(log, one.map(|t| t.socket.socket_id), out)? else { return Ok(()) };
+pub fn svg(
+    log: &Integrated,
+    window: &Window,
+    one: Option<&Traffic>,
+    to: &Path,
+    out: &Output,
+) -> anyhow::Result<()> {
+    let Some(s) = series(log, window, one.map(|t| t.socket.socket_id), out)? else { return Ok(()) };
     let title = one.map_or_else(|| "All sockets".to_owned(), name);
     page::write(to, &page::svg(&drawing(&title, "x", &s, log.start_ns(), true)), out)
 }
@@ -54,6 +65,7 @@ pub fn svg(log: &Integrated, one: Option<&Traffic>, to: &Path, out: &Output) -> 
 /// These of `total` sockets.
 pub fn html(
     log: &Integrated,
+    window: &Window,
     sockets: &[Traffic],
     total: usize,
     to: &Path,
@@ -74,7 +86,7 @@ pub fn html(
     }
     list(&mut body, sockets);
     if sockets.len() > 1
-        && let Some(s) = series(log, None, out)?
+        && let Some(s) = series(log, window, None, out)?
     {
         body.push_str("<h2>All sockets in sum</h2>\n");
         body.push_str(&drawing("All sockets", "all", &s, log.start_ns(), false));
@@ -83,7 +95,7 @@ pub fn html(
         let id = t.socket.socket_id;
         let _ = writeln!(body, "<h2 id=\"s{id}\">{}</h2>", text(&name(t)));
         facts(&mut body, t);
-        if let Some(s) = series(log, Some(id), out)? {
+        if let Some(s) = series(log, window, Some(id), out)? {
             body.push_str(&drawing(&name(t), &id.to_string(), &s, log.start_ns(), false));
         }
         layers(&mut body, t);
@@ -94,7 +106,7 @@ pub fn html(
     }
     body.push_str(
         "<p>A size is that of the application's data, without headers, wherever it crosses. Medians and shares of 99 % are exact \
-         to a power of two.</p>\n",
+         to 1 in 64; apart is the median of the time between calls that moved something.</p>\n",
     );
     let style = [page::STYLE, picture::STYLE, STYLE].concat();
     page::write(to, &page::html(&format!("Applications, {about}"), &style, &body), out)
@@ -165,9 +177,10 @@ fn facts(body: &mut String, t: &Traffic) {
 
 /// A distribution over powers of two, as small bars.
 fn sizes(s: &Spread) -> String {
-    let full = s.classes.iter().max().copied().unwrap_or(1).max(1) as f64;
+    let powers = s.powers();
+    let full = powers.iter().max().copied().unwrap_or(1).max(1) as f64;
     let mut out = String::from("<svg width=\"144\" height=\"18\" aria-hidden=\"true\">");
-    for (class, n) in s.classes.iter().enumerate().filter(|(_, n)| **n > 0) {
+    for (class, n) in powers.iter().enumerate().filter(|(_, n)| **n > 0) {
         let tall = (16.0 * (*n as f64 / full).sqrt()).max(1.5);
         let x = (class * 6).min(138);
         let _ = write!(out, "<rect x=\"{x}\" y=\"{:.1}\" width=\"5\" height=\"{tall:.1}\"/>", 18.0 - tall);
@@ -186,6 +199,8 @@ fn layers(body: &mut String, t: &Traffic) {
         "mean",
         "most",
         "apart",
+        "mean",
+        "99 %",
         "failed",
         "sizes",
     ];
@@ -203,6 +218,8 @@ fn layers(body: &mut String, t: &Traffic) {
             size.mean().map(|m| format!("{m:.0}")).unwrap_or_default(),
             show(some.then_some(size.max)),
             l.spacing_ns.quantile(0.5).map(duration).unwrap_or_default(),
+            l.spacing_ns.mean().map(|m| duration(m.round() as i64)).unwrap_or_default(),
+            l.spacing_ns.quantile(0.99).map(duration).unwrap_or_default(),
             if l.errors > 0 { count(l.errors) } else { String::new() },
         ];
         let _ = write!(body, "<tr><th scope=row>{}", text(c.layers()));
@@ -212,6 +229,9 @@ fn layers(body: &mut String, t: &Traffic) {
         let _ = writeln!(body, "<td class=sizes>{}</tr>", sizes(size));
     }
     body.push_str(END);
+    if let Some(words) = t.failures() {
+        let _ = writeln!(body, "<p>{}</p>", text(&words));
+    }
     if let Some(n) = t.writes_per_packet() {
         let packets = t.layer(Crossing::ToDevice);
         let frames = packets.segments as f64 / packets.events.max(1) as f64;

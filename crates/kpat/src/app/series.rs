@@ -13,14 +13,9 @@ use std::process::ExitCode;
 const ROWS: usize = 24;
 const POINTS: usize = 400;
 
-pub fn show(
-    log: &Integrated,
-    socket: Option<i64>,
-    bins: Option<u16>,
-    out: &Output,
-) -> anyhow::Result<ExitCode> {
+pub fn show(log: &Integrated, window: &Window, bins: Option<u16>, out: &Output) -> anyhow::Result<ExitCode> {
     let bins = bins.map_or(if out.json { POINTS } else { ROWS }, usize::from);
-    let window = Window { socket, from_ns: None, to_ns: None, bins };
+    let (socket, window) = (window.socket, Window { bins, ..window.clone() });
     let mut meter = Meter::default();
     let found = app::series(log, &window, &mut |done, parts| {
         out.progress(&mut meter, "reading", done, parts);

@@ -67,7 +67,10 @@ pub fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
 pub fn detail(t: &Traffic, out: &Output) -> anyhow::Result<()> {
     let s = &t.socket;
     let mut facts = Pairs::new();
-    let version = if s.version == 6 { "IPv6" } else { "IPv4" };
+    let version = match s.version {
+        0 => "an unknown IP version".to_owned(),
+        v => format!("IPv{v}"),
+    };
     facts.add(
         "socket",
         format!("{} (sk:{:x}), {} over {version}", s.socket_id, s.socket_id, protocol(s.proto)),
@@ -116,8 +119,9 @@ fn layers(t: &Traffic, out: &Output) -> anyhow::Result<()> {
         Column::right("mean", 1),
         Column::right("most", 4),
         Column::right("apart", 6),
-        Column::right("apart 99 %", 7),
-        Column::right("failed", 8),
+        Column::right("mean", 7),
+        Column::right("99 %", 8),
+        Column::right("failed", 9),
     ]);
     for (c, l) in &t.layers {
         let plain = |text: String| (text, Style::Plain);
@@ -133,11 +137,20 @@ fn layers(t: &Traffic, out: &Output) -> anyhow::Result<()> {
             plain(l.size_bytes.mean().map(|m| format!("{m:.0}")).unwrap_or_default()),
             size((l.size_bytes.count > 0).then_some(l.size_bytes.max)),
             time(l.spacing_ns.quantile(0.5)),
+            time(round(&l.spacing_ns)),
             time(l.spacing_ns.quantile(0.99)),
             (if l.errors > 0 { count(l.errors) } else { String::new() }, Style::Warn),
         ]);
     }
-    out.lines(&table.render(out.width).0)
+    out.lines(&table.render(out.width).0)?;
+    if let Some(text) = t.failures() {
+        out.line(&Line::of(text, Style::Warn))?;
+    }
+    Ok(())
+}
+
+fn round(s: &Spread) -> Option<i64> {
+    s.mean().map(|m| m.round() as i64)
 }
 
 fn waits(t: &Traffic, out: &Output) -> anyhow::Result<()> {
@@ -158,13 +171,36 @@ fn waits(t: &Traffic, out: &Output) -> anyhow::Result<()> {
             plain(count(w.ns.count)),
             time(Some(w.ns.min)),
             time(w.ns.quantile(0.5)),
-            time(w.ns.mean().map(|m| m as i64)),
+            time(round(&w.ns)),
             time(w.ns.quantile(0.99)),
             time(Some(w.ns.max)),
         ]);
     }
     out.lines(&table.render(out.width).0)?;
-    out.line(&Line::of("Medians and shares are exact to a power of two.", Style::Faint))
+    out.line(&Line::of(EXACT, Style::Faint))
+}
+
+pub const EXACT: &str =
+    "Medians and shares are exact to 1 in 64; apart is the median, of calls that moved something.";
+
+/// What a cause is called in front of its share, and behind it.
+pub fn words(by: Held) -> (&'static str, &'static str) {
+    match by {
+        Held::Application => ("application", "of it had nothing to send"),
+        Held::CongestionWindow => ("congestion", "held by the congestion window"),
+        Held::ReceiveWindow => ("receiver", "held by the receiver's window"),
+        Held::Reader => (
+            "reader",
+            "held by the receiver's window, with data unread all the time: its application is slow",
+        ),
+        Held::SendBuffer => {
+            ("send buffer", "held by the send buffer: all in it was sent and not yet acknowledged")
+        }
+        Held::Retransmission => ("timer", "waiting for a timer to send again what was lost"),
+        Held::Pacing => ("pacing", "held by TCP's own pacing"),
+        Held::Device => ("device", "held by none of these: as the device took it"),
+        Held::PacingOrDevice => ("unknown", "held by pacing or the device: who paces is not in the log"),
+    }
 }
 
 fn limits(l: &Limits, out: &Output) -> anyhow::Result<()> {
@@ -172,17 +208,16 @@ fn limits(l: &Limits, out: &Output) -> anyhow::Result<()> {
     let part = |ns: i64| format!("{:.1} %", 100.0 * ns as f64 / l.known_ns.max(1) as f64);
     facts.add("state known", duration(l.known_ns));
     for (by, ns) in l.held() {
-        let (name, words) = match by {
-            Held::Application => ("application", "of it had nothing to send"),
-            Held::CongestionWindow => ("congestion", "held by the congestion window"),
-            Held::ReceiveWindow => ("receiver", "held by the receiver's window"),
-            Held::SendBuffer => ("send buffer", "held by the send buffer"),
-            Held::Pacing => ("pacing", "held by TCP's own pacing"),
-            Held::Device => ("device", "held by none of these: as the device took it"),
-            Held::PacingOrDevice => ("unknown", "held by pacing or the device: who paces is not in the log"),
-        };
+        let (name, words) = words(by);
         facts.add(name, format!("{} {words}", part(ns)));
     }
+    let mut calls = vec![format!("{} in calls that send", part(l.in_call_ns))];
+    if l.refused_ns > 0 {
+        calls.push(format!("{} refused", part(l.refused_ns)));
+        let most = Held::ALL.into_iter().max_by_key(|h| l.wanting_ns(*h));
+        calls.extend(most.map(|h| format!("mostly by the {}", h.name())));
+    }
+    facts.add("calls", calls.join(", "));
     facts.add(
         "recovery",
         format!("{} repairing losses; {} segments sent again", part(l.recovery_ns), l.total_retrans),

@@ -4,7 +4,7 @@ use super::told;
 use crate::output::{Output, usage};
 use crate::record::parse_size;
 use crate::render::{bytes, clean};
-use kpat_collect::receive::{Event, Service, Who, serve};
+use kpat_collect::receive::{Event, Service, serve};
 use kpat_collect::{shelf, token as tokens};
 use serde_json::json;
 use std::io::Write;
@@ -78,8 +78,7 @@ pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
         } else {
             writeln!(std::io::stderr(), "kpat: {}", clean(&text))
         };
-    }));
-    Ok(ExitCode::SUCCESS)
+    }))
 }
 
 pub fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
@@ -87,9 +86,8 @@ pub fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
         return Err(usage(format!("{:?} is no name for a device", args.device)));
     }
     let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let who = Who::Known(&args.device);
     // Words would be in the device's way: it is told by its answers.
-    match serve(&args.folder, &who, args.limit, stdin, stdout, &mut |_| ()) {
+    match serve(&args.folder, &args.device, args.limit, stdin, stdout, &mut |_| ()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(e) => Err(anyhow::Error::new(e).context("the device's requests ended")),

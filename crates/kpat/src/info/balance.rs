@@ -1,25 +1,23 @@
 //! Whether the packets add up: a figure of trust, and what is not explained.
 
 use crate::render::{Line, Style, count};
-use kpat_analysis::query::{Conservation, Fates, Unexplained};
+use kpat_analysis::query::{Conservation, Fates, Info, Trust, TrustPart, Unexplained};
 use kpat_store::tables::DeviceRow;
 use serde_json::{Value, json};
 
 /// Unexplained packets that are listed in text; all are in --json.
 const LISTED: usize = 5;
 
-pub fn lines(devices: &[DeviceRow], c: &Conservation) -> Vec<Line> {
+/// The figure with its reason; then what else is missing, and the balance of packets.
+pub fn lines(info: &Info) -> Vec<Line> {
+    let (devices, c, trust) = (&info.devices, &info.conservation, info.trust());
+    let mut out = headline(&trust);
+    out.extend(trust.others().map(trust_line));
     if c.packets() == 0 {
-        return Vec::new();
+        return out;
     }
-    let ppm = c.trust_ppm();
-    let style = if c.fates.unexplained == 0 { Style::Good } else { Style::Warn };
-    let percent = format!("{}.{:04} %", ppm / 10_000, ppm % 10_000);
-    let limits = if c.ends_recorded { "" } else { "; ends of packets were not recorded" };
-    let mut out = vec![
-        Line::of(percent, style).plain(format!(" of the packets are explained{limits}")),
-        Line::new().plain(format!("{} = {}", origins(c), fates(&c.fates))),
-    ];
+    let limits = if c.ends_recorded { "" } else { "; not all ends of packets were recorded" };
+    out.push(Line::new().plain(format!("{} = {}{limits}", origins(c), fates(&c.fates))));
     for d in c.differences.iter().take(LISTED) {
         let text =
             format!("{}{}: {}; packet {}", count(d.packets), place(devices, d), d.why.name(), d.packet_id);
@@ -29,6 +27,27 @@ pub fn lines(devices: &[DeviceRow], c: &Conservation) -> Vec<Line> {
         out.push(Line::new().faint("more in --json"));
     }
     out
+}
+
+/// The figure of trust, and what it is of.
+pub fn headline(trust: &Trust) -> Vec<Line> {
+    trust.worst().map(trust_line).into_iter().collect()
+}
+
+fn trust_line(p: &TrustPart) -> Line {
+    let ppm = p.ppm();
+    let style = if p.good == p.all { Style::Good } else { Style::Warn };
+    Line::of(format!("{}.{:04} %", ppm / 10_000, ppm % 10_000), style).plain(format!(" {}", p.words))
+}
+
+pub fn trust_json(trust: &Trust) -> Value {
+    let part = |p: &TrustPart| json!({ "part": p.part, "ppm": p.ppm(), "good": p.good, "all": p.all, "words": p.words });
+    json!({
+        "ppm": trust.ppm(),
+        "part": trust.worst().map(|p| p.part),
+        "words": trust.worst().map(|p| &p.words),
+        "parts": trust.parts.iter().map(part).collect::<Vec<_>>(),
+    })
 }
 
 fn origins(c: &Conservation) -> String {
@@ -82,7 +101,7 @@ fn of_fates(f: &Fates) -> Value {
 pub fn as_json(c: &Conservation) -> Value {
     let known = |n: i64| (n >= 0).then_some(n);
     json!({
-        "trust_ppm": c.trust_ppm(),
+        "explained_ppm": c.explained_ppm(),
         "ends_recorded": c.ends_recorded,
         "received": c.received,
         "made_here": c.made_here,

@@ -3,13 +3,14 @@
 use super::recorded::device_table;
 use super::{
     LossSum, add_losses, add_recording, balance, clock_json, clock_lines, cost_json, cost_line,
-    recording_json,
+    recording_json, shown,
 };
 use crate::open::{self, Integrated};
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, percent, time_of_day};
 use kpat_analysis::devices::Several;
 use kpat_analysis::query::{Info, verdict};
+use kpat_capture::decode;
 use kpat_model::meta::Device;
 use kpat_store::SourceFile;
 use kpat_store::tables::{DeviceRow, InterfaceRow};
@@ -87,7 +88,7 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
     let packets: u64 = info.conservation.packets();
     let list = if verdicts.is_empty() { String::new() } else { format!(": {}", verdicts.join(", ")) };
     pairs.add("packets", format!("{}{list}", count(packets)));
-    for (i, line) in balance::lines(&info.devices, &info.conservation).into_iter().enumerate() {
+    for (i, line) in balance::lines(info).into_iter().enumerate() {
         pairs.line(if i == 0 { "trust" } else { "" }, line);
     }
     pairs.add("calls", format!("{}, {} events", count(rows(info, "call")), count(rows(info, "event"))));
@@ -101,15 +102,25 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
             format!("{}, {} matched ({})", count(frames), count(matched), percent(matched, frames)),
         );
     }
-    for clock in &info.clocks {
-        let several = info.clocks.iter().filter(|c| c.capture_id == clock.capture_id).count() > 1;
-        let mut name = log.capture(clock.capture_id).to_owned();
-        if several {
-            let lasts = duration(clock.to_wall_ns.saturating_sub(clock.from_wall_ns));
-            name += &format!(", from {} for {lasts}", time_of_day(clock.from_wall_ns, false));
+    let mut captures: Vec<i32> = info.clocks.iter().map(|c| c.capture_id).collect();
+    captures.dedup();
+    for id in captures {
+        let (clocks, left) = shown(&info.clocks, id);
+        for clock in &clocks {
+            let mut name = log.capture(id).to_owned();
+            if clocks.len() > 1 {
+                let lasts = duration(clock.to_wall_ns.saturating_sub(clock.from_wall_ns));
+                name += &format!(", from {} for {lasts}", time_of_day(clock.from_wall_ns, false));
+            }
+            for (i, line) in clock_lines(&name, clock, info.dut_offset_ns).into_iter().enumerate() {
+                pairs.line(if i == 0 { "clock" } else { "" }, line);
+            }
         }
-        for (i, line) in clock_lines(&name, clock, info.dut_offset_ns).into_iter().enumerate() {
-            pairs.line(if i == 0 { "clock" } else { "" }, line);
+        if left > 0 {
+            pairs.line(
+                "",
+                Line::new().faint(format!("and {} more stretches: --json has all", count(left as u64))),
+            );
         }
     }
     let unknown =
@@ -149,7 +160,6 @@ fn notes(info: &Info) -> Vec<String> {
             "times.absurd" => ("time", "times"),
             "members.orphaned" => ("packet", "packets"),
             "packets.late" => ("record", "records"),
-            "packets.forced" => ("packet was", "packets were"),
             "frames.ambiguous" => ("frame fits", "frames fit"),
             _ => return None,
         };
@@ -164,7 +174,6 @@ fn notes(info: &Info) -> Vec<String> {
             "times.absurd" => "in damaged records that no clock shows",
             "members.orphaned" => "of lists whose call is not in the log",
             "packets.late" => "came after their packet had ended, and are not in its sums",
-            "packets.forced" => "taken as ended early, because too many were alive at once",
             _ => "several packets about equally well (kpat packet shows how many)",
         };
         Some(format!("{} {} {rest}", count(n), if n == 1 { one } else { what }))
@@ -201,18 +210,11 @@ fn interface_table(log: &Integrated, rows: &[InterfaceRow]) -> Table {
     table
 }
 
-/// LINKTYPE_* names of those that `capture` decodes.
-fn link_type(code: i32) -> String {
-    match code {
-        1 => "Ethernet",
-        101 | 228 | 229 => "raw IP",
-        105 => "802.11",
-        113 => "Linux cooked",
-        127 => "802.11 radiotap",
-        276 => "Linux cooked v2",
-        _ => return format!("link type {code}"),
-    }
-    .to_owned()
+/// Its name, and whether anything behind such a header is recognised.
+pub fn link_type(code: i32) -> String {
+    let code = u16::try_from(code).unwrap_or(u16::MAX);
+    let name = decode::link_type_name(code).map_or_else(|| format!("link type {code}"), str::to_owned);
+    if decode::is_decoded(code) { name } else { format!("{name}, not decoded") }
 }
 
 pub fn device_json(d: &Device) -> Value {
@@ -248,6 +250,7 @@ fn print_json(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         "rows": manifest.tables.iter().map(|t| (t.table.clone(), json!(t.rows))).collect::<serde_json::Map<_, _>>(),
         "packets_by_verdict": info.conservation.verdicts.iter()
             .map(|(code, n)| (verdict::name(*code).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+        "trust": balance::trust_json(&info.trust()),
         "conservation": balance::as_json(&info.conservation),
         "functions": info.functions,
         "functions_called": info.functions_hit,

@@ -1,6 +1,6 @@
 //! `kpat info`: what a log is and how far it can be trusted. Both kinds: as recorded, and integrated.
 
-mod balance;
+pub mod balance;
 mod integrated;
 mod recorded;
 
@@ -8,9 +8,10 @@ use crate::open;
 use crate::output::Output;
 use crate::render::{Line, Pairs, Style, count, duration, percent};
 use anyhow::bail;
-use kpat_analysis::query::{TimeScale, clock_method, time_scale};
+pub use integrated::link_type;
+use kpat_analysis::query::{TimeScale, clock_assumed, clock_method, time_scale};
 use kpat_model::LossCause;
-use kpat_model::meta::{Cost, Meta};
+use kpat_model::meta::{Cost, Interval, Meta};
 use kpat_store::tables::{ClockRow, LossRow};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -112,6 +113,12 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
     for (i, why) in meta.passed_over.iter().enumerate() {
         pairs.line(if i == 0 { "passed over" } else { "" }, Line::new().plain(why));
     }
+    if !meta.build.is_empty() {
+        pairs.add("BPF build", &meta.build);
+    }
+    for (i, why) in meta.build_passed_over.iter().enumerate() {
+        pairs.line(if i == 0 { "not taken" } else { "" }, Line::new().plain(why));
+    }
     pairs.add("profile", &meta.profile);
     pairs.add("filter", if meta.filter.is_empty() { "none: all packets" } else { &meta.filter });
     if !meta.netns.is_empty() {
@@ -127,20 +134,9 @@ fn cost_line(cost: &Cost, bytes: u64, records: u64) -> Option<String> {
     if cost.wall_ns == 0 && cost.probe_hits == 0 {
         return None;
     }
-    let mut parts = vec![format!("{} probe hits", count(cost.probe_hits))];
-    if cost.probe_hits > 0 && cost.probe_ns > 0 {
-        parts.push(format!("{} ns each", cost.probe_ns / cost.probe_hits));
-    }
-    let capacity = cost.wall_ns.saturating_mul(u64::from(cost.cpus.max(1)));
-    if capacity > 0 && cost.probe_ns > 0 {
-        parts.push(format!("{} of {} CPUs in probes", percent(cost.probe_ns, capacity), cost.cpus));
-    }
-    if cost.switch_hits > 0 && cost.switch_ns > 0 {
-        let each = cost.switch_ns / cost.switch_hits;
-        parts.push(format!(
-            "{} switches of tasks, wake-ups and softirqs, {each} ns each",
-            count(cost.switch_hits)
-        ));
+    let mut parts = probe_words(cost);
+    if let Some(switches) = switch_words(cost) {
+        parts.push(switches);
     }
     if cost.wall_ns > 0 {
         parts.push(format!("drain {} of one CPU", percent(cost.drain_cpu_ns, cost.wall_ns)));
@@ -154,8 +150,93 @@ fn cost_line(cost: &Cost, bytes: u64, records: u64) -> Option<String> {
     Some(parts.join(", "))
 }
 
-fn cost_json(cost: &Cost) -> Value {
+/// Three digits of what is only estimated.
+fn rounded(n: u64) -> String {
+    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    count((n + unit / 2) / unit * unit)
+}
+
+fn estimate(n: u64, bounds: Option<Interval>) -> String {
+    match bounds {
+        Some(Interval { low, high }) if low != high => {
+            format!("about {} ({} to {})", rounded(n), rounded(low), rounded(high))
+        }
+        _ => count(n),
+    }
+}
+
+/// How often programs ran where packets pass, how long each, and what share of the CPUs that was, with bounds.
+pub fn probe_words(cost: &Cost) -> Vec<String> {
+    let bounds = cost.bounds.as_ref();
+    let of_cpus = |ns: u64| 100.0 * ns as f64 / (cost.wall_ns.max(1) as f64 * f64::from(cost.cpus.max(1)));
+    let sampled = bounds.map_or(0.0, |b| 100.0 * b.sampled_ns as f64 / cost.wall_ns.max(1) as f64).min(100.0);
+    let mut parts = Vec::new();
+    match bounds {
+        None if cost.probe_hits == 0 => parts.push("probe hits not counted".to_owned()),
+        Some(b) if b.probe_hits.is_none() => parts.push(format!(
+            "probe hits not known, at least {}: too little of the traffic fell into the {sampled:.1} % of the time in which the kernel counted",
+            count(b.sampled_hits)
+        )),
+        _ => parts.push(format!(
+            "{} probe hits",
+            estimate(cost.probe_hits, bounds.and_then(|b| b.probe_hits))
+        )),
+    }
+    if let Some(each) = cost.ns_per_hit() {
+        let range = match bounds.and_then(|b| b.ns_per_hit) {
+            Some(Interval { low, high }) => format!(" ({low} to {high})"),
+            None => String::new(),
+        };
+        parts.push(format!("{each:.0} ns each{range}"));
+    }
+    if cost.probe_ns > 0 {
+        let range = match bounds.and_then(|b| b.probe_ns) {
+            Some(Interval { low, high }) if low != high => {
+                format!(" ({:.2} to {:.2})", of_cpus(low), of_cpus(high))
+            }
+            _ => String::new(),
+        };
+        parts.push(format!("{:.2} %{range} of {} CPUs in probes", of_cpus(cost.probe_ns), cost.cpus));
+    }
+    match bounds {
+        Some(b) if b.probe_hits.is_some_and(|i| i.low != i.high) => {
+            parts.push(format!("sampled {sampled:.1} % of the time"));
+        }
+        None if cost.probe_hits > 0 => parts.push("estimated without a bound".to_owned()),
+        _ => {}
+    }
+    parts
+}
+
+fn switch_words(cost: &Cost) -> Option<String> {
+    let bounds = cost.bounds.as_ref().and_then(|b| b.switch_hits);
+    (cost.switch_hits > 0 && cost.switch_ns > 0).then(|| {
+        let each = cost.switch_ns / cost.switch_hits;
+        format!(
+            "{} switches of tasks, wake-ups and softirqs, {each} ns each",
+            estimate(cost.switch_hits, bounds)
+        )
+    })
+}
+
+pub fn cost_json(cost: &Cost) -> Value {
+    let interval = |i: Option<Interval>| i.map(|i| json!({ "low": i.low, "high": i.high }));
+    let bounds = cost.bounds.as_ref().map(|b| {
+        json!({
+            "windows": b.windows,
+            "sampled_ns": b.sampled_ns,
+            "sampled_hits": b.sampled_hits,
+            "sampled_probe_ns": b.sampled_probe_ns,
+            "probe_hits": interval(b.probe_hits),
+            "probe_ns": interval(b.probe_ns),
+            "ns_per_hit": interval(b.ns_per_hit),
+            "switch_hits": interval(b.switch_hits),
+            "switch_ns": interval(b.switch_ns),
+        })
+    });
     json!({
+        "ns_per_hit": cost.ns_per_hit(),
+        "bounds": bounds,
         "probe_hits": cost.probe_hits,
         "probe_ns": cost.probe_ns,
         "switch_hits": cost.switch_hits,
@@ -179,6 +260,8 @@ fn recording_json(meta: &Meta) -> Value {
         "cpus": meta.cpus,
         "mechanism": meta.mechanism,
         "passed_over": meta.passed_over,
+        "build": meta.build,
+        "build_passed_over": meta.build_passed_over,
         "profile": meta.profile,
         "filter": meta.filter,
         "netns": meta.netns,
@@ -193,6 +276,9 @@ fn recording_json(meta: &Meta) -> Value {
 /// How a capture's clock relates to the DUT's. `dut_offset_ns`: boot less wall of the DUT, so that the
 /// difference of the two wall clocks can be said.
 pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> Vec<Line> {
+    if c.method == clock_method::BETWEEN {
+        return vec![set_line(capture, c)];
+    }
     let scale = match time_scale(c, dut_offset_ns) {
         TimeScale::Tai => " (it counts TAI, 37 s ahead of UTC)",
         TimeScale::Gps => " (it counts GPS time, 18 s ahead of UTC)",
@@ -219,7 +305,7 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
     } else {
         Style::Warn
     };
-    vec![
+    let mut lines = vec![
         Line::of(capture, Style::Strong)
             .plain(format!(": {offset}{scale}, "))
             .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), bound),
@@ -231,7 +317,41 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
             count(c.rejected.unsigned_abs()),
             clock_method::name(c.method)
         )),
-    ]
+    ];
+    // Of the device's own clock nothing scatters.
+    if let (Some(stamp), true) = (c.stamp_bound_ns, c.method != clock_method::ON_DUT) {
+        let noise = c.noise_ns.map(|n| format!("the sniffer's stamps scatter by up to {}, ", duration(n)));
+        let stamp = format!("{}one frame's is within ± {}", noise.unwrap_or_default(), duration(stamp));
+        lines.push(Line::new().faint(stamp));
+    }
+    let assumed = clock_assumed::words(c.assumed.unwrap_or(0));
+    if !assumed.is_empty() {
+        lines.push(Line::new().put(format!("assumed: {}", assumed.join("; ")), Style::Warn));
+    }
+    lines
+}
+
+/// The clock was set between two frames.
+fn set_line(capture: &str, c: &ClockRow) -> Line {
+    let between = match (c.from_number, c.to_number) {
+        (Some(from), Some(to)) => {
+            format!(" between frames {} and {}", count(from.unsigned_abs()), count(to.unsigned_abs()))
+        }
+        _ => String::new(),
+    };
+    Line::of(capture, Style::Strong)
+        .plain(format!(": its clock was set{between}, there "))
+        .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), Style::Warn)
+}
+
+/// Stretches of one clock that are printed at most.
+pub const STRETCHES: usize = 12;
+
+/// Those of the first, if there are more; how many are left out.
+pub fn shown(clocks: &[ClockRow], capture_id: i32) -> (Vec<&ClockRow>, usize) {
+    let of: Vec<&ClockRow> = clocks.iter().filter(|c| c.capture_id == capture_id).collect();
+    let left = of.len().saturating_sub(STRETCHES);
+    (of.into_iter().take(STRETCHES).collect(), left)
 }
 
 fn ppm(ppb: i64) -> String {
@@ -251,6 +371,12 @@ pub fn clock_json(c: &ClockRow, dut_offset_ns: Option<i64>) -> Value {
         "transmitted_matches": c.transmitted,
         "rejected_matches": c.rejected,
         "method": clock_method::name(c.method),
+        "stamp_bound_ns": c.stamp_bound_ns,
+        "noise_ns": c.noise_ns,
+        "assumed": clock_assumed::words(c.assumed.unwrap_or(0)),
+        "confidence_percent": c.confidence,
+        "from_number": c.from_number,
+        "to_number": c.to_number,
         "time_scale": time_scale(c, dut_offset_ns).name(),
     })
 }

@@ -89,7 +89,17 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         ));
     }
     hint_hidden(out, &hidden);
+    foot(&store, out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How far to trust the list, where that is not all the way.
+fn foot(store: &Integrated, out: &Output) -> anyhow::Result<()> {
+    let trust = store.info()?.trust();
+    if let Some(p) = trust.worst().filter(|p| p.good < p.all) {
+        out.say(&format!("trust {}.{:04} % {}", p.ppm() / 10_000, p.ppm() % 10_000, p.words));
+    }
+    Ok(())
 }
 
 /// All packets that fit, printed as they are read.
@@ -146,6 +156,7 @@ fn all(
         print(&mut rows, false)?;
     }
     hint_hidden(out, &layout.map(|l| l.hidden).unwrap_or_default());
+    foot(store, out)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,8 +5,9 @@ use crate::open::Integrated;
 use crate::output::usage;
 use crate::render::parse_duration;
 use kpat_analysis::query::{PacketFilter, verdict};
+use std::path::{Path, PathBuf};
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub struct Which {
     /// Which packets, for example: tcp port 80 dropped
     #[arg(value_name = "EXPRESSION")]
@@ -37,10 +38,19 @@ pub struct Which {
     from: Option<i64>,
     /// Alive at or before this time since the start
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    to: Option<i64>,
+    until: Option<i64>,
 }
 
 impl Which {
+    /// The words of the expression that name an integrated log, and the rest with `more` words behind.
+    pub fn split_logs(&self, more: &[String]) -> (Vec<PathBuf>, Which) {
+        let is_log =
+            |word: &String| word.ends_with(".kpat") || Path::new(word).join("manifest.json").exists();
+        let (logs, words): (Vec<String>, Vec<String>) = self.expression.iter().cloned().partition(is_log);
+        let expression = words.into_iter().chain(more.iter().cloned()).collect();
+        (logs.into_iter().map(PathBuf::from).collect(), Which { expression, ..self.clone() })
+    }
+
     pub fn filter(&self, store: &Integrated) -> anyhow::Result<PacketFilter> {
         let start = store.start_ns();
         let code = match &self.verdict {
@@ -61,7 +71,7 @@ impl Which {
             min_path_ns: self.min_path,
             max_path_ns: self.max_path,
             from_ns: self.from.map(|t| start.saturating_add(t)),
-            to_ns: self.to.map(|t| start.saturating_add(t)),
+            to_ns: self.until.map(|t| start.saturating_add(t)),
             ..PacketFilter::default()
         };
         Ok(filter)

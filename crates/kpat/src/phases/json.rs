@@ -1,7 +1,7 @@
 //! Phases as JSON.
 
 use crate::time::spread;
-use kpat_analysis::phases::{PhaseReport, Way};
+use kpat_analysis::phases::{CardRx, PhaseReport, Way};
 use serde_json::{Value, json};
 
 pub fn report(r: &PhaseReport, study: bool) -> Value {
@@ -11,6 +11,7 @@ pub fn report(r: &PhaseReport, study: bool) -> Value {
         "points_only": r.points_only,
         "emulator": r.emulator,
         "not_measurable": r.missing.iter().map(|m| json!({ "phase": m.phase.name(), "why": m.why })).collect::<Vec<_>>(),
+        "dma_rx": r.cards.iter().map(card).collect::<Vec<_>>(),
         "passages": r.passages.iter().map(|p| json!({
             "passage": p.passage.name(),
             "count": p.count,
@@ -37,6 +38,30 @@ pub fn report(r: &PhaseReport, study: bool) -> Value {
         value["study"] = super::study::json(r);
     }
     value
+}
+
+/// An estimate, in no sum; without it `why`.
+fn card(c: &CardRx) -> Value {
+    let estimate = c.dma.as_ref().ok().map(|b| {
+        json!({
+            "method": "second: between back-to-back batches, divided by their packets",
+            "runs": b.runs,
+            "batches": b.batches,
+            "packets": b.packets,
+            "mean_ns": b.mean_ns,
+            "low_ns": b.low_ns,
+            "high_ns": b.high_ns,
+        })
+    });
+    json!({
+        "netns": c.netns,
+        "ifindex": c.ifindex,
+        "interface": c.name,
+        "driver": c.driver,
+        "polls": c.polls,
+        "estimate": estimate,
+        "why": c.dma.as_ref().err(),
+    })
 }
 
 pub fn way(w: &Way) -> Value {

@@ -1,7 +1,9 @@
 //! `kpat phases`: the phases of packets through this host.
 
+mod figures;
 mod json;
 mod picture;
+mod rows;
 mod study;
 
 use crate::open;
@@ -12,6 +14,7 @@ use crate::render::{
     Column, Line, Pairs, Style, Table, TimeAxis, count, duration, duration_aligned, percent, plural, wrap,
 };
 use kpat_analysis::phases::{Boundaries, PassageTime, Phase, PhaseReport, PhaseTime, Way, phases, way};
+use kpat_analysis::query::{PacketFilter, verdict};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,7 +80,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         page::write(path, &picture::svg(&report, &about), out)?;
     }
     if let Some(path) = &args.html {
-        page::write(path, &picture::html(&report, &about, args.study), out)?;
+        let figures = if args.study { Some(study_figures(args, &log, &report, out)?) } else { None };
+        page::write(path, &picture::html(&report, &about, figures.as_deref()), out)?;
     }
     if out.json {
         out.value(&json::report(&report, args.study))?;
@@ -87,6 +91,33 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         text(args, &report, out)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Figures 4 to 7 of the study; the first is of the calls of what was forwarded, or of all packets if nothing left this kernel.
+fn study_figures(
+    args: &Args,
+    log: &open::Integrated,
+    report: &PhaseReport,
+    out: &Output,
+) -> anyhow::Result<String> {
+    let touched = |filter: &PacketFilter| {
+        let mut meter = Meter::default();
+        let mut progress = |done, total| {
+            out.progress(&mut meter, "reading calls", done, total);
+            true
+        };
+        let touched = log.store.touched(filter, (None, None), &mut progress, &mut |_| ());
+        out.clear_progress();
+        touched
+    };
+    let all = args.which.filter(log)?;
+    let forwarded = PacketFilter { verdict: Some(verdict::FORWARDED), ..all.clone() };
+    let mut flame = touched(&forwarded)?.flame;
+    // Where the receiver is a namespace of this kernel, what passes a router of it is delivered in the end.
+    if flame.nodes.is_empty() {
+        flame = touched(&all)?.flame;
+    }
+    Ok(figures::figures(report, &log.store, &flame))
 }
 
 fn text(args: &Args, report: &PhaseReport, out: &Output) -> anyhow::Result<()> {
@@ -99,7 +130,7 @@ fn text(args: &Args, report: &PhaseReport, out: &Output) -> anyhow::Result<()> {
         let (lines, left) = phase_table(p, out.width).render(out.width);
         hidden.extend(left);
         out.lines(&lines)?;
-        if p.phases.iter().any(|f| f.phase.is_work() && !f.functions.is_empty()) {
+        if p.phases.iter().any(rows::has) {
             out.line(&Line::new())?;
             let (lines, left) = function_table(p, args.limit).render(out.width);
             hidden.extend(left);
@@ -135,6 +166,9 @@ fn head(report: &PhaseReport) -> Pairs {
             format!("{words}; for the others link rx begins where a function first had the packet")
         };
         pairs.add("driver", format!("its work before a function has the packet is known {words}"));
+    }
+    for words in rows::estimates(report) {
+        pairs.add(Phase::DmaRx.label(), words);
     }
     for m in &report.missing {
         let words = Line::of(m.phase.label(), Style::Warn).plain(format!(" not measurable here: {}", m.why));
@@ -210,36 +244,20 @@ fn function_table(p: &PassageTime, limit: usize) -> Table {
         Column::right("self, mean", 0),
         Column::right("of phase", 0),
     ]);
-    for f in p.phases.iter().filter(|f| f.phase.is_work() && !f.functions.is_empty()) {
+    for f in p.phases.iter().filter(|f| rows::has(f)) {
         let all = f.time.sum().max(0).unsigned_abs();
         let mean = |ns: i64| (duration_aligned(ns / (f.time.count().max(1) as i64)), Style::Plain);
-        let shown = if limit == 0 { f.functions.len() } else { limit };
         let mut label = f.phase.label();
-        for g in f.functions.iter().take(shown) {
+        for row in rows::of(f, limit) {
+            let style = if row.passages.is_some() { Style::Plain } else { Style::Faint };
             table.row(vec![
                 (std::mem::take(&mut label).to_owned(), Style::Strong),
-                (g.name.clone(), Style::Plain),
-                (g.layer.clone(), Style::Faint),
-                (count(g.passages), Style::Faint),
-                mean(g.self_ns),
-                (percent(g.self_ns.max(0).unsigned_abs(), all), Style::Plain),
+                (row.name, style),
+                (row.layer, Style::Faint),
+                (row.passages.map(count).unwrap_or_default(), Style::Faint),
+                mean(row.ns),
+                (percent(row.ns.max(0).unsigned_abs(), all), Style::Plain),
             ]);
-        }
-        let rest = f.functions.iter().skip(shown);
-        let (n, ns) = rest.fold((0, 0), |(n, ns), g| (n + 1, ns + g.self_ns));
-        let mut further = |text: String, ns: i64| {
-            let empty = || (String::new(), Style::Plain);
-            let part = (percent(ns.max(0).unsigned_abs(), all), Style::Plain);
-            table.row(vec![empty(), (text, Style::Faint), empty(), empty(), mean(ns), part]);
-        };
-        if n > 0 {
-            further(format!("{n} more"), ns);
-        }
-        if f.unseen.0 > 0 {
-            further("driver, before a function has it".to_owned(), f.unseen.0);
-        }
-        if f.uncovered_ns > 0 {
-            further("outside of them".to_owned(), f.uncovered_ns);
         }
     }
     table

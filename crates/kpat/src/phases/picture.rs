@@ -2,57 +2,58 @@
 //! time. One file that needs no other; light and dark by the reader's setting; every bar has its text, so it reads
 //! without colour and to a screen reader.
 
-use super::study;
+use super::{rows, study};
 use crate::page::{self, text};
 use crate::render::{duration, percent, plural};
 use kpat_analysis::phases::{PassageTime, Phase, PhaseReport, PhaseTime};
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 960.0;
-const MARGIN: f64 = 24.0;
+pub const WIDTH: f64 = 960.0;
+pub const MARGIN: f64 = 24.0;
 const ROW: f64 = 22.0;
 const FUNCTIONS: usize = 6;
 
-const STYLE: &str = "
+/// Layers have the colours of the page (ui/src/app/app.css).
+pub const STYLE: &str = "
+svg.kpat { --l-driver: #7c8798; --l-link: #3b7dd8; --l-network: #1c9a76; --l-transport: #8a5bd6; --l-socket: #d08a1d; --l-other: #a3acba; }
 svg.kpat .phase, svg.kpat .in { font-weight: 600; }
+svg.kpat text.in { fill: #111111; }
+svg.kpat text.in.l-transport { fill: #ffffff; }
 svg.kpat .track { fill: var(--line); opacity: .45; }
 svg.kpat rect.p { stroke: var(--page); stroke-width: 1; }
+svg.kpat rect.l-driver { fill: var(--l-driver); } svg.kpat rect.l-link { fill: var(--l-link); } svg.kpat rect.l-network { fill: var(--l-network); }
+svg.kpat rect.l-transport { fill: var(--l-transport); } svg.kpat rect.l-socket { fill: var(--l-socket); } svg.kpat rect.l-other { fill: var(--l-other); }
+svg.kpat rect.wait { fill: url(#wait); }
+svg.kpat rect.study { fill: var(--faint); }
+svg.kpat .edge { fill: none; stroke: var(--line); }
 @media (prefers-color-scheme: dark) {
-  svg.kpat rect.p { opacity: .85; }
+  svg.kpat { --l-driver: #8d99ac; --l-link: #5f9cee; --l-network: #3fbd94; --l-transport: #ab86ec; --l-socket: #e0a545; --l-other: #66728a; }
+  svg.kpat text.in.l-transport { fill: #111111; }
+  svg.kpat text.in.l-other { fill: #ffffff; }
 }
 ";
 
-/// Neighbours differ in lightness as well; waits are hatched.
-fn colour(phase: Phase) -> &'static str {
+/// A phase has the colour of the layer that works in it, as in the page; waits are hatched.
+pub fn class_of(phase: Phase) -> &'static str {
     match phase {
-        Phase::DmaRx => "#8c6bb1",
-        Phase::LinkRx => "#2a6f97",
-        Phase::NetworkRx => "#61a5c2",
-        Phase::TransportRx => "#468faf",
-        Phase::SocketRx => "#89c2d9",
-        Phase::CopyToUser => "#014f86",
-        Phase::AboveLink => "#a9d6e5",
-        Phase::SocketTx => "#f4a259",
-        Phase::TransportTx => "#e07a3f",
-        Phase::NetworkTx => "#f2b56b",
-        Phase::LinkTx => "#bc4b51",
-        Phase::DmaTx => "#8c2f39",
-        Phase::Freeing => "#8a8f98",
-        Phase::GivenAway => "#b0b5bd",
-        _ => "url(#wait)",
+        Phase::DmaRx | Phase::DmaTx => "l-driver",
+        Phase::LinkRx | Phase::LinkTx | Phase::AboveLink => "l-link",
+        Phase::NetworkRx | Phase::NetworkTx => "l-network",
+        Phase::TransportRx | Phase::TransportTx => "l-transport",
+        Phase::SocketRx | Phase::SocketTx | Phase::CopyToUser => "l-socket",
+        phase if phase.is_wait() => "wait",
+        _ => "l-other",
     }
 }
 
-/// Readable on that colour.
-fn ink_on(phase: Phase) -> &'static str {
-    match phase {
-        Phase::DmaRx
-        | Phase::LinkRx
-        | Phase::TransportRx
-        | Phase::CopyToUser
-        | Phase::LinkTx
-        | Phase::DmaTx => "#ffffff",
-        _ => "#111111",
+pub fn class_of_layer(layer: &str) -> &'static str {
+    match layer {
+        "driver" => "l-driver",
+        "link" => "l-link",
+        "network" => "l-network",
+        "transport" => "l-transport",
+        "socket" => "l-socket",
+        _ => "l-other",
     }
 }
 
@@ -112,11 +113,13 @@ fn drawing(report: &PhaseReport, about: &str) -> String {
             &format!("Virtual machine ({emulator}): proportions at best, not the times of a real computer"),
         );
     }
-    for m in &report.missing {
+    let estimates =
+        rows::estimates(report).into_iter().map(|words| format!("{}: {words}", Phase::DmaRx.label()));
+    let missing =
+        report.missing.iter().map(|m| format!("{}: not measurable here: {}", m.phase.label(), m.why));
+    for words in estimates.chain(missing) {
         y += ROW;
-        for (i, part) in
-            pieces(&format!("{}: not measurable here: {}", m.phase.label(), m.why), 130).iter().enumerate()
-        {
+        for (i, part) in pieces(&words, 130).iter().enumerate() {
             y += if i > 0 { 16.0 } else { 0.0 };
             say(y, "faint", part);
         }
@@ -172,9 +175,9 @@ fn passage(body: &mut String, p: &PassageTime, mut y: f64) -> f64 {
         let label = format!("{} {}", f.phase.label(), share_of(f, p));
         let _ = writeln!(
             body,
-            "<rect class=\"p\" x=\"{x:.2}\" y=\"{y:.0}\" width=\"{width:.2}\" height=\"30\" fill=\"{}\"><title>{}, \
+            "<rect class=\"p {}\" x=\"{x:.2}\" y=\"{y:.0}\" width=\"{width:.2}\" height=\"30\"><title>{}, \
              mean {}</title></rect>",
-            colour(f.phase),
+            class_of(f.phase),
             text(&label),
             duration(f.time.mean().unwrap_or(0.0).round() as i64),
         );
@@ -182,10 +185,10 @@ fn passage(body: &mut String, p: &PassageTime, mut y: f64) -> f64 {
         if width > 9.0 * label.chars().count() as f64 {
             let _ = writeln!(
                 body,
-                "<text x=\"{:.2}\" y=\"{:.0}\" class=\"in\" style=\"fill:{}\">{}</text>",
+                "<text x=\"{:.2}\" y=\"{:.0}\" class=\"in {}\">{}</text>",
                 x + 8.0,
                 y + 20.0,
-                ink_on(f.phase),
+                class_of(f.phase),
                 text(&label),
             );
         }
@@ -195,11 +198,11 @@ fn passage(body: &mut String, p: &PassageTime, mut y: f64) -> f64 {
     for f in &all {
         let _ = writeln!(
             body,
-            "<rect class=\"p\" x=\"{MARGIN}\" y=\"{:.0}\" width=\"13\" height=\"13\" fill=\"{}\"/><text x=\"{}\" \
+            "<rect class=\"key {}\" x=\"{MARGIN}\" y=\"{:.0}\" width=\"13\" height=\"13\"/><text x=\"{}\" \
              y=\"{y:.0}\" class=\"phase\">{}{}</text><text x=\"216\" y=\"{y:.0}\">{}</text><text x=\"276\" \
              y=\"{y:.0}\" class=\"faint\">{}</text>",
+            class_of(f.phase),
             y - 11.0,
-            colour(f.phase),
             MARGIN + 20.0,
             if f.phase.is_wait() { "wait: " } else { "" },
             text(f.phase.label()),
@@ -216,50 +219,40 @@ fn passage(body: &mut String, p: &PassageTime, mut y: f64) -> f64 {
         let _ =
             writeln!(body, "<text x=\"{x}\" y=\"{y:.0}\" class=\"faint\">{}</text>", text(f.phase.meaning()));
         y += ROW;
-        if f.phase.is_work() {
+        if rows::has(f) {
             y = functions(body, f, y);
         }
     }
     y + 8.0
 }
 
+/// What the phase consists of: the rows of the text, whose bars fill one track together.
 fn functions(body: &mut String, f: &PhaseTime, mut y: f64) -> f64 {
     let all = f.time.sum().max(1);
-    let mut row = |y: f64, name: &str, ns: i64, class: &str| {
-        let width = 300.0 * (ns.max(0) as f64 / all as f64).min(1.0);
+    for row in rows::of(f, FUNCTIONS) {
+        let width = 300.0 * row.ns as f64 / all as f64;
         let _ = writeln!(
             body,
-            "<text x=\"{}\" y=\"{y:.0}\" class=\"{class}\">{}</text><rect class=\"track\" x=\"400\" y=\"{:.0}\" \
-             width=\"300\" height=\"11\"/><rect x=\"400\" y=\"{:.0}\" width=\"{width:.2}\" height=\"11\" fill=\"{}\"/>\
+            "<text x=\"{}\" y=\"{y:.0}\" class=\"{}\">{}</text><rect class=\"track\" x=\"400\" y=\"{:.0}\" \
+             width=\"300\" height=\"11\"/><rect class=\"part {}\" x=\"400\" y=\"{:.0}\" width=\"{width:.2}\" height=\"11\"/>\
              <text x=\"712\" y=\"{y:.0}\">{}, {}</text>",
             MARGIN + 40.0,
-            text(&crate::render::shorten(name, 44)),
+            if row.passages.is_some() { "" } else { "faint" },
+            text(&crate::render::shorten(&row.name, 44)),
             y - 10.0,
+            class_of(f.phase),
             y - 10.0,
-            colour(f.phase),
-            percent(ns.max(0).unsigned_abs(), all.unsigned_abs()),
-            duration(ns / (f.time.count().max(1) as i64)),
+            percent(row.ns.max(0).unsigned_abs(), all.unsigned_abs()),
+            duration(row.ns / (f.time.count().max(1) as i64)),
         );
-    };
-    for g in f.functions.iter().take(FUNCTIONS) {
-        row(y, &g.name, g.self_ns, "");
-        y += 18.0;
-    }
-    let rest: i64 = f.functions.iter().skip(FUNCTIONS).map(|g| g.self_ns).sum();
-    if rest > 0 {
-        let more = plural((f.functions.len() - FUNCTIONS) as u64, "more function");
-        row(y, &more, rest, "faint");
-        y += 18.0;
-    }
-    if f.uncovered_ns > 0 && !f.functions.is_empty() {
-        row(y, "outside of them", f.uncovered_ns, "faint");
         y += 18.0;
     }
     y + 4.0
 }
 
 /// A whole page: the picture, then the same as tables.
-pub fn html(report: &PhaseReport, about: &str, with_study: bool) -> String {
+/// `figures`: those of the study, if asked for.
+pub fn html(report: &PhaseReport, about: &str, figures: Option<&str>) -> String {
     let mut tables = String::new();
     for p in &report.passages {
         let _ = writeln!(
@@ -284,7 +277,7 @@ pub fn html(report: &PhaseReport, about: &str, with_study: bool) -> String {
             );
         }
         tables.push_str("</tbody></table>\n");
-        for f in in_order(p).iter().filter(|f| f.phase.is_work() && !f.functions.is_empty()) {
+        for f in in_order(p).into_iter().filter(|f| rows::has(f)) {
             let _ = writeln!(
                 tables,
                 "<details><summary>{}: {}</summary><table><thead><tr><th>function<th>layer<th class=n>self, \
@@ -292,20 +285,21 @@ pub fn html(report: &PhaseReport, about: &str, with_study: bool) -> String {
                 text(f.phase.label()),
                 plural(f.functions.len() as u64, "function")
             );
-            for g in &f.functions {
+            for row in rows::of(f, 0) {
                 let _ = writeln!(
                     tables,
                     "<tr><th scope=row>{}<td>{}<td class=n>{}<td class=n>{}</tr>",
-                    text(&g.name),
-                    text(&g.layer),
-                    time(g.self_ns / (f.time.count().max(1) as i64)),
-                    percent(g.self_ns.max(0).unsigned_abs(), f.time.sum().max(1).unsigned_abs()),
+                    text(&row.name),
+                    text(&row.layer),
+                    time(row.ns / (f.time.count().max(1) as i64)),
+                    percent(row.ns.max(0).unsigned_abs(), f.time.sum().max(1).unsigned_abs()),
                 );
             }
             tables.push_str("</tbody></table></details>\n");
         }
     }
-    if with_study {
+    if let Some(figures) = figures {
+        tables.push_str(figures);
         tables.push_str(
             "<h2>Beside the router study of 2009</h2>\n<table><thead><tr><th>phase<th class=n>share here<th \
              class=n>mean here<th class=n>share in the study<th class=n>of the CPU's four here<th class=n>in the \

@@ -45,6 +45,13 @@ fn of_work(p: Option<&PassageTime>, s: &StudyShare) -> Option<(Option<f64>, f64,
     })
 }
 
+/// DMA rx by the study's second method: the mean of all cards' batches.
+fn estimate(report: &PhaseReport) -> Option<i64> {
+    let found = report.cards.iter().filter_map(|c| c.dma.as_ref().ok());
+    let (ns, packets) = found.fold((0.0, 0), |(ns, n), b| (ns + b.mean_ns * b.packets as f64, n + b.packets));
+    (packets > 0).then(|| (ns / packets as f64).round() as i64)
+}
+
 /// Phase, share here, mean here, share there; share in the processor's work here and there.
 pub fn rows(report: &PhaseReport) -> Vec<[String; 6]> {
     let p = forwarded(report);
@@ -52,11 +59,16 @@ pub fn rows(report: &PhaseReport) -> Vec<[String; 6]> {
         .iter()
         .map(|s| {
             let here = p.and_then(|p| ours(p, s.phase));
+            let estimate = estimate(report).filter(|_| s.phase == Phase::DmaRx && here.is_none());
             let work = of_work(p, s);
             [
                 s.phase.label().to_owned(),
-                here.map_or("not measurable".to_owned(), |v| format!("{v:.1} %")),
-                p.and_then(|p| mean_of_all(p, s.phase)).unwrap_or_default(),
+                match (here, estimate) {
+                    (Some(v), _) => format!("{v:.1} %"),
+                    (None, Some(_)) => "estimate".to_owned(),
+                    (None, None) => "not measurable".to_owned(),
+                },
+                p.and_then(|p| mean_of_all(p, s.phase)).or(estimate.map(duration)).unwrap_or_default(),
                 theirs(s.percent, s.elsewhere),
                 work.and_then(|w| w.0).map_or(String::new(), |v| format!("{v:.1} %")),
                 work.map_or(String::new(), |w| theirs(w.1, w.2)),

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct AppArgs {
-    /// With --profile app: when TCP's state is written: change, off, all, or at least every TIME
+    /// With --profile app: when TCP's state is written: change, off, all (with each crossing, and the IP header of datagrams), or at least
+    /// every TIME
     #[arg(long, value_name = "WHEN", help_heading = "Applications")]
     tcp_state: Option<String>,
     /// With --profile app: segments without data (acknowledgements) count as well

@@ -20,7 +20,7 @@ pub use json::spread;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The integrated log
+    /// The integrated log; with --compare further ones of the same kind behind it
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
     #[command(flatten)]
@@ -57,9 +57,12 @@ pub struct Args {
     /// Take the estimate of the probes' own cost off every call
     #[arg(long)]
     subtract_cost: bool,
-    /// Compare with this log: its times less those of the first
-    #[arg(long, value_name = "B.kpat", conflicts_with_all = ["packet", "by", "histogram"])]
-    compare: Option<PathBuf>,
+    /// Compare with these: their times less those of the logs in front; each log is one run
+    #[arg(long, value_name = "B.kpat", num_args = 1.., conflicts_with_all = ["packet", "by", "histogram"])]
+    compare: Vec<String>,
+    /// What stands for a run in a comparison
+    #[arg(long, default_value = "mean", requires = "compare")]
+    statistic: Stands,
     /// Where waits and phases begin, in addition to what is built in (see kpat phases --boundaries)
     #[arg(long, value_name = "FILE")]
     boundaries: Option<PathBuf>,
@@ -91,6 +94,14 @@ enum Of {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum Stands {
+    /// What all of it costs
+    Mean,
+    /// What a usual one costs
+    Median,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sort {
     /// Most self time first
     #[value(name = "self")]
@@ -108,40 +119,24 @@ enum Sort {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let log = open::integrated(&args.log, &args.device)?;
-    let question = |log: &open::Integrated| -> anyhow::Result<TimeQuestion> {
-        Ok(TimeQuestion {
-            filter: args.which.filter(log)?,
-            packet: args.packet,
-            slower_ns: args.slower,
-            faster_ns: args.faster,
-            glob: args.function.clone(),
-            by: args.by.map(|by| match by {
-                By::Proto => GroupBy::Proto,
-                By::Size => GroupBy::Size,
-                By::Port => GroupBy::Port,
-                By::Direction => GroupBy::Direction,
-                By::Verdict => GroupBy::Verdict,
-                By::Interface => GroupBy::Interface,
-            }),
-            subtract_cost: args.subtract_cost,
-            boundaries: boundaries(args.boundaries.as_deref())?,
-        })
-    };
     if args.slower.zip(args.faster).is_some_and(|(slower, faster)| slower > faster) {
         return Err(usage("--slower is above --faster: no call can fit"));
     }
-    let report = counted(&log, &question(&log)?, out)?;
+    if !args.compare.is_empty() {
+        return compare::run(args, out);
+    }
+    if let Some(second) = args.which.split_logs(&[]).0.first() {
+        return Err(usage(format!(
+            "{} is a second log; further runs are compared: --compare B1.kpat [B2.kpat ...] behind them",
+            second.display()
+        )));
+    }
+    let log = open::integrated(&args.log, &args.device)?;
+    let report = counted(&log, &question(args, &args.which, &log)?, out)?;
     if args.subtract_cost && report.run_cost.is_none() {
         out.say("this log does not say what its probes cost, so nothing is subtracted");
     }
     let violated = report.closure.violations > 0;
-    if let Some(path) = &args.compare {
-        let other = open::integrated(path, &open::Device::default())?;
-        let second = counted(&other, &question(&other)?, out)?;
-        compare::show(args, (&log, &report), (&other, &second), out)?;
-        return Ok(out.ended(violated || second.closure.violations > 0));
-    }
     if out.json {
         out.value(&json::value(&report))?;
     } else if report.groups.iter().all(|g| g.packets == 0) {
@@ -150,6 +145,26 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         text::show(args, &report, out)?;
     }
     Ok(out.ended(violated))
+}
+
+fn question(args: &Args, which: &Which, log: &open::Integrated) -> anyhow::Result<TimeQuestion> {
+    Ok(TimeQuestion {
+        filter: which.filter(log)?,
+        packet: args.packet,
+        slower_ns: args.slower,
+        faster_ns: args.faster,
+        glob: args.function.clone(),
+        by: args.by.map(|by| match by {
+            By::Proto => GroupBy::Proto,
+            By::Size => GroupBy::Size,
+            By::Port => GroupBy::Port,
+            By::Direction => GroupBy::Direction,
+            By::Verdict => GroupBy::Verdict,
+            By::Interface => GroupBy::Interface,
+        }),
+        subtract_cost: args.subtract_cost,
+        boundaries: boundaries(args.boundaries.as_deref())?,
+    })
 }
 
 fn counted(log: &open::Integrated, question: &TimeQuestion, out: &Output) -> anyhow::Result<TimeReport> {

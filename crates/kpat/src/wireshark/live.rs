@@ -185,7 +185,7 @@ impl Recording {
         let netns = place.split_once(':').map(|(n, _)| n.to_owned());
         let mut own = Command::new(std::env::current_exe().context("cannot tell where this program is")?);
         own.arg("record").arg("-o").arg(&kbl).arg("--ready-file").arg(&ready);
-        own.args(["--sniff", &place, "--profile", &args.profile, "--no-cost"]);
+        own.args(["--sniff", &place, "--snaplen", "0", "--profile", &args.profile, "--no-cost"]);
         if !args.filter.is_empty() {
             own.args(["-f", &args.filter]);
         }

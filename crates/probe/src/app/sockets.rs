@@ -7,8 +7,8 @@ use crate::filter::{self, pcap};
 use crate::object::Loaded;
 use crate::sys::Mapping;
 use crate::{elf, object, wire};
-use kpat_model::{BootNs, Privacy, SocketRecord};
-use std::collections::HashMap;
+use kpat_model::{AppRecord, BootNs, Privacy, SocketRecord};
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 
 /// How addresses go into the log.
@@ -69,7 +69,21 @@ pub struct Sockets {
     known: HashMap<u32, Known>,
     filter: Vec<pcap::Instruction>,
     addresses: Addresses,
+    /// Of sockets that were not announced yet, each with its CPU.
+    early: VecDeque<(u16, AppRecord)>,
 }
+
+/// What is known of an event's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Wanted,
+    Unwanted,
+    /// Its announcement lies in another CPU's ring, which is read later.
+    NotKnown,
+}
+
+/// More events than this do not wait: the announcement does not come.
+const MOST_EARLY: usize = 1 << 16;
 
 impl Sockets {
     pub fn new(
@@ -98,6 +112,7 @@ impl Sockets {
             known: HashMap::new(),
             filter: compile(text).map_err(std::io::Error::other)?,
             addresses,
+            early: VecDeque::new(),
         })
     }
 
@@ -113,9 +128,42 @@ impl Sockets {
         wanted.then(|| self.shown(record))
     }
 
-    /// Are events of this socket wanted? Those that were under way when it was announced come, too.
-    pub fn wanted(&self, sock: u32) -> bool {
-        self.filter.is_empty() || self.known.get(&sock).is_none_or(|k| k.wanted)
+    /// Are events of this socket wanted? Without a filter all are.
+    pub fn wish(&self, sock: u32) -> Wish {
+        match self.known.get(&sock) {
+            _ if self.filter.is_empty() => Wish::Wanted,
+            None => Wish::NotKnown,
+            Some(k) if k.wanted => Wish::Wanted,
+            Some(_) => Wish::Unwanted,
+        }
+    }
+
+    /// Keeps an event until it is known whether its socket is wanted.
+    pub fn wait(&mut self, cpu: u16, event: AppRecord) {
+        if self.early.len() == MOST_EARLY {
+            self.early.pop_front();
+        }
+        self.early.push_back((cpu, event));
+    }
+
+    /// Events of this CPU that waited and whose sockets turned out to be wanted.
+    pub fn due(&mut self, cpu: u16) -> Vec<AppRecord> {
+        let waiting = std::mem::take(&mut self.early);
+        let mut due = Vec::new();
+        for (of, event) in waiting {
+            let sock = match &event {
+                AppRecord::Crossing(r) => r.sock,
+                AppRecord::Tcp(r) => r.sock,
+                _ => continue,
+            };
+            match self.wish(sock) {
+                Wish::NotKnown => self.early.push_back((of, event)),
+                Wish::Wanted if of == cpu => due.push(event),
+                Wish::Wanted => self.early.push_back((of, event)),
+                Wish::Unwanted => {}
+            }
+        }
+        due
     }
 
     /// From now on another filter. Sockets that come to be wanted are given, for the log.

@@ -124,11 +124,16 @@ pub(super) fn link(body: &[u8]) -> Option<(Link, String)> {
 pub struct Decoder {
     netns: u32,
     links: HashMap<u32, Link>,
+    /// Flags of those that were announced.
+    addresses: HashMap<AddressKey, u32>,
 }
+
+/// Index of the device, prefix, address.
+type AddressKey = (u32, u8, Vec<u8>);
 
 impl Decoder {
     pub fn new(netns: u32) -> Decoder {
-        Decoder { netns, links: HashMap::new() }
+        Decoder { netns, ..Decoder::default() }
     }
 
     /// This link was there before the first message.
@@ -146,6 +151,16 @@ impl Decoder {
                 libc::RTM_DELROUTE => self.route(m.body).map(|t| (EventKind::Route, 0, 0, t)),
                 libc::RTM_NEWNEIGH => self.neighbour(m.body, false),
                 libc::RTM_DELNEIGH => self.neighbour(m.body, true),
+                libc::RTM_NEWADDR => self.address_is(m.body),
+                libc::RTM_DELADDR => self.address_gone(m.body),
+                libc::RTM_NEWQDISC => self.queueing("qdisc", m.body, 1),
+                libc::RTM_DELQDISC => self.queueing("qdisc", m.body, 0),
+                libc::RTM_NEWTCLASS => self.queueing("class", m.body, 1),
+                libc::RTM_DELTCLASS => self.queueing("class", m.body, 0),
+                libc::RTM_NEWTFILTER => self.queueing("filter", m.body, 1),
+                libc::RTM_DELTFILTER => self.queueing("filter", m.body, 0),
+                RTM_NEWNSID => nsid(m.body).map(|t| (EventKind::Namespace, 1, 0, t)),
+                RTM_DELNSID => nsid(m.body).map(|t| (EventKind::Namespace, 0, 0, t)),
                 _ => None,
             };
             if let Some((kind, a, b, text)) = said {
@@ -204,6 +219,55 @@ impl Decoder {
         let name = if gone.name.is_empty() { self.name(gone.ifindex) } else { gone.name };
         self.links.remove(&gone.ifindex);
         Some((EventKind::Link, gone.ifindex.into(), gone.flags.into(), format!("{name} removed")))
+    }
+
+    /// The kernel repeats an address when its lifetime is renewed: that is no change.
+    fn address_is(&mut self, body: &[u8]) -> Option<Said> {
+        let (key, flags, text) = self.address(body)?;
+        if self.addresses.insert(key.clone(), flags) == Some(flags) {
+            return None;
+        }
+        let names = ADDRESS_FLAGS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
+        let text = names.fold(text, |text, name| text + " " + name);
+        Some((EventKind::Address, 1, key.0.into(), text))
+    }
+
+    fn address_gone(&mut self, body: &[u8]) -> Option<Said> {
+        let (key, _, text) = self.address(body)?;
+        self.addresses.remove(&key);
+        Some((EventKind::Address, 0, key.0.into(), text))
+    }
+
+    fn address(&self, body: &[u8]) -> Option<(AddressKey, u32, String)> {
+        let (prefix, ifindex) = (*body.get(1)?, word(body, 4)?);
+        let find = |t| attributes(body, 8).find(move |a| a.0 == t).map(|a| a.1);
+        let (local, other) = (find(libc::IFA_LOCAL), find(libc::IFA_ADDRESS));
+        let flags = find(IFA_FLAGS).and_then(|v| word(v, 0)).unwrap_or_else(|| u32::from(body[2]));
+        let of = local.or(other)?;
+        let mut text = format!("{}/{prefix} dev {}", address(of), self.name(ifindex));
+        if let (Some(_), Some(peer)) = (local, other.filter(|p| Some(*p) != local)) {
+            text += &format!(" peer {}", address(peer));
+        }
+        Some(((ifindex, prefix, of.to_vec()), flags, text))
+    }
+
+    fn queueing(&self, what: &str, body: &[u8], is: u64) -> Option<Said> {
+        const ROOT: u32 = u32::MAX;
+        let (ifindex, handle, parent) = (word(body, 4)?, word(body, 8)?, word(body, 12)?);
+        let kind =
+            attributes(body, 20).find(|a| a.0 == libc::TCA_KIND).map(|a| string(a.1)).unwrap_or_default();
+        let id = |h: u32| match h & 0xffff {
+            0 => format!("{:x}:", h >> 16),
+            minor => format!("{:x}:{minor:x}", h >> 16),
+        };
+        let place = match parent {
+            ROOT => " root".to_owned(),
+            0 => String::new(),
+            other => format!(" parent {}", id(other)),
+        };
+        let own = if what == "filter" { String::new() } else { format!(" {}", id(handle)) };
+        let text = format!("{what} {kind}{own} dev {}{place}", self.name(ifindex));
+        Some((EventKind::Queueing, is, ifindex.into(), text))
     }
 
     fn route(&self, body: &[u8]) -> Option<String> {
@@ -275,6 +339,25 @@ impl Decoder {
 type Said = (EventKind, u64, u64, String);
 
 const RTA_NH_ID: u16 = 30;
+const IFA_FLAGS: u16 = 8;
+const RTM_NEWNSID: u16 = 88;
+const RTM_DELNSID: u16 = 89;
+
+/// IFA_F_* of linux/if_addr.h that tell something; permanent is the usual.
+const ADDRESS_FLAGS: [(u32, &str); 5] = [
+    (0x01, "secondary"),
+    (0x04, "optimistic"),
+    (0x08, "dadfailed"),
+    (0x20, "deprecated"),
+    (0x40, "tentative"),
+];
+
+/// Another namespace got a number in this one, or lost it.
+fn nsid(body: &[u8]) -> Option<String> {
+    const NETNSA_NSID: u16 = 1;
+    let id = attributes(body, 4).find(|a| a.0 == NETNSA_NSID).and_then(|a| word(a.1, 0))?;
+    Some(format!("link-netnsid {}", id as i32))
+}
 
 /// RTN_*, from 0 on.
 const KINDS: &str = "unspec unicast local broadcast anycast multicast blackhole unreachable prohibit throw";

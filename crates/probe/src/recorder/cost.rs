@@ -1,32 +1,29 @@
-//! What our programs cost, by the kernel's own statistics, taken in windows; and the runs it refused.
+//! What our programs cost, by the kernel's own statistics, which it keeps in short windows only, since keeping them costs
+//! a third of the programs again; and the runs it refused, which it counts all the time.
 
 use super::Recorder;
+use super::estimate::{self, Estimate, Recent, Window, Windows};
 use crate::{plan, sys};
 use kpat_model as model;
+use kpat_model::meta::{CostBounds, Interval};
 use kpat_model::{BootNs, LossCause};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// How long the kernel times our programs: from before they are attached until this long after they log. Its switch
-/// patches kernel text, so it is thrown once while programs run, not again and again; and while it is on, each run pays
-/// two clock reads.
-const WINDOW: Duration = Duration::from_secs(2);
+/// The kernel counts from before anything is attached until it has counted so many runs, so that a recording of little
+/// traffic is counted whole ...
+const FIRST_HITS: f64 = 3000.0;
+/// ... and at least so long.
+const FIRST: Duration = Duration::from_millis(100);
+/// A window; where the recorder gets the CPU late it is longer.
+const WINDOW: Duration = Duration::from_millis(10);
+/// Where windows become longer, they come more rarely: at most so small a part of the time is in them.
+const ONE_OF: u32 = 25;
 
-#[derive(Default)]
-pub(super) struct Stats {
-    /// Held while the kernel times.
-    on: Option<std::os::fd::OwnedFd>,
-    since: Option<Instant>,
-    /// From the start of the recording to the end of the window.
-    pub(super) window: Duration,
-    /// In the window.
-    pub(super) runs: u64,
-    pub(super) run_ns: u64,
-    pub(super) switches: u64,
-    pub(super) switch_ns: u64,
-    pub(super) records: u64,
-    at_start: Totals,
-    recursion: u64,
-    looked: Option<(Instant, BootNs)>,
+/// One window at a chance moment of each: short ones first, so that short recordings have some.
+pub(super) fn stratum(n: usize) -> Duration {
+    const FIRST_MS: [u64; 7] = [50, 50, 50, 100, 100, 100, 150];
+    Duration::from_millis(FIRST_MS.get(n).copied().unwrap_or(250))
 }
 
 #[derive(Clone, Copy, Default)]
@@ -39,10 +36,71 @@ struct Totals {
     recursion: u64,
 }
 
+/// Where a window begins or ends.
+#[derive(Clone, Copy)]
+struct Edge {
+    at: Instant,
+    slots: f64,
+    /// Slots that were taken while it was looked.
+    unsure: f64,
+    totals: Totals,
+}
+
+#[derive(Default)]
+pub(super) struct Stats {
+    measure: bool,
+    /// Held while the kernel counts.
+    on: Option<std::os::fd::OwnedFd>,
+    since: Option<Edge>,
+    /// The first windows, one after the other, are over.
+    sampling: bool,
+    strata: usize,
+    stratum: Duration,
+    last_window: Duration,
+    stratum_began: Option<Instant>,
+    /// Of this stratum; `None`: it was.
+    window_at: Option<Instant>,
+    chance: RandomState,
+    all: Windows,
+    file: Windows,
+    recent: Recent,
+    /// When the file now written began, and slots taken then.
+    file_began: Option<(Instant, f64)>,
+    began: Option<(Instant, f64)>,
+    recursion: u64,
+    looked: Option<(Instant, BootNs)>,
+}
+
 impl Stats {
-    /// Before anything is attached. `measure` false, or a kernel that refuses: nothing is timed.
+    /// Before anything is attached. `measure` false, or a kernel that refuses: nothing is counted.
     pub(super) fn begin(measure: bool) -> Stats {
-        Stats { on: measure.then(|| sys::enable_stats().ok()).flatten(), ..Default::default() }
+        let on = measure.then(|| sys::enable_stats().ok()).flatten();
+        Stats { measure: on.is_some(), on, ..Default::default() }
+    }
+
+    /// How long the recorder may sleep without making a window much longer.
+    pub(super) fn patience(&self) -> Duration {
+        if self.on.is_some() && self.sampling { Duration::from_millis(3) } else { Duration::MAX }
+    }
+
+    fn take(&mut self, w: Window, by_chance: bool) {
+        self.all.add(w, by_chance);
+        self.file.add(w, by_chance);
+        if by_chance {
+            self.recent.add(w);
+        }
+    }
+
+    fn next_stratum(&mut self, now: Instant) {
+        let mut length = stratum(self.strata);
+        if length >= ONE_OF * WINDOW {
+            length = length.max(self.last_window * ONE_OF);
+        }
+        self.stratum = length;
+        let chance = self.chance.hash_one(self.strata) as f64 / u64::MAX as f64;
+        self.window_at = Some(now + length.saturating_sub(WINDOW).mul_f64(chance));
+        self.stratum_began = Some(now);
+        self.strata += 1;
     }
 }
 
@@ -68,33 +126,145 @@ impl Recorder {
         t
     }
 
-    pub(super) fn start_window(&mut self) {
-        self.stats.since = self.stats.on.as_ref().map(|_| Instant::now());
-        self.stats.at_start = self.program_totals();
-        self.stats.recursion = self.stats.at_start.recursion;
-        self.stats.looked = Some((Instant::now(), sys::boot_now()));
+    /// Looks at rings and clock around `doing`, at whose end the window's edge is.
+    fn edge<T>(&self, doing: impl FnOnce() -> T) -> (Edge, T) {
+        let before = (Instant::now(), self.rings.taken_slots());
+        let done = doing();
+        let after = (Instant::now(), self.rings.taken_slots());
+        let edge = Edge {
+            at: before.0 + (after.0 - before.0) / 2,
+            slots: (before.1 + after.1) as f64 / 2.0,
+            unsure: (after.1 - before.1) as f64 / 2.0,
+            totals: Totals::default(),
+        };
+        (edge, done)
     }
 
-    /// Ends the window when it is over (or `last`), and counts refused runs once a second: the kernel counts those all
-    /// the time, but neither by CPU nor by function.
-    pub(super) fn sample_cost(&mut self, now: BootNs, last: bool) {
+    pub(super) fn start_window(&mut self) {
+        let (mut edge, totals) = self.edge(|| self.program_totals());
+        edge.totals = totals;
+        self.stats.since = self.stats.measure.then_some(edge);
+        self.stats.recursion = totals.recursion;
+        self.stats.looked = Some((Instant::now(), sys::boot_now()));
+        self.stats.began = Some((edge.at, edge.slots));
+        self.stats.file_began = self.stats.began;
+    }
+
+    /// Begins and ends windows when it is time for it; `last`: nothing comes any more.
+    pub(super) fn sample_cost(&mut self, last: bool) {
+        if !self.stats.measure {
+            return;
+        }
+        if self.stats.on.is_none() {
+            if !last && self.stats.window_at.is_some_and(|at| Instant::now() >= at) {
+                self.open_window();
+            }
+            let length = self.stats.stratum;
+            if self.stats.on.is_none()
+                && self.stats.stratum_began.is_some_and(|began| began.elapsed() >= length)
+            {
+                self.stats.next_stratum(Instant::now());
+            }
+            return;
+        }
+        let Some(since) = self.stats.since else { return };
+        if !last && since.at.elapsed() < WINDOW {
+            return;
+        }
+        if self.stats.sampling || last {
+            return self.close_window();
+        }
+        let (mut edge, totals) = self.edge(|| self.program_totals());
+        edge.totals = totals;
+        let window = between(&since, &edge);
+        self.stats.take(window, false);
+        self.stats.since = Some(edge);
+        let enough = self.stats.all.seen.hits >= FIRST_HITS && self.started.elapsed() >= FIRST;
+        if enough {
+            (self.stats.sampling, self.stats.on, self.stats.since) = (true, None, None);
+            self.stats.next_stratum(Instant::now());
+        }
+    }
+
+    fn open_window(&mut self) {
+        self.stats.window_at = None;
+        let totals = self.program_totals();
+        let (mut edge, on) = self.edge(|| sys::enable_stats().ok());
+        edge.totals = totals;
+        self.stats.since = on.is_some().then_some(edge);
+        self.stats.on = on;
+    }
+
+    fn close_window(&mut self) {
+        let on = self.stats.on.take();
+        let (mut edge, ()) = self.edge(|| drop(on));
+        edge.totals = self.program_totals();
+        if let Some(since) = self.stats.since.take() {
+            self.stats.last_window = edge.at - since.at;
+            self.stats.take(between(&since, &edge), self.stats.sampling);
+        }
+    }
+
+    /// What the next file's figures begin with.
+    pub(super) fn part_cost(&mut self) {
+        // A window that lies over the edge belongs to the file in which it began.
+        if self.stats.on.is_some() {
+            let (mut edge, totals) = self.edge(|| self.program_totals());
+            edge.totals = totals;
+            if let Some(since) = self.stats.since.replace(edge) {
+                let window = between(&since, &edge);
+                self.stats.take(window, self.stats.sampling);
+            }
+        }
+    }
+
+    pub(super) fn begin_file_cost(&mut self) {
+        self.stats.file = Windows::default();
+        self.stats.file_began = Some((Instant::now(), self.rings.taken_slots() as f64));
+    }
+
+    /// Runs and their times, of the whole recording or of the file being written.
+    pub(super) fn estimated(&self, of_file: bool, cost: &mut model::meta::Cost) {
+        let (windows, began) = if of_file {
+            (&self.stats.file, self.stats.file_began)
+        } else {
+            (&self.stats.all, self.stats.began)
+        };
+        let Some((since, slots)) = began.filter(|_| self.stats.measure) else { return };
+        let until = self.ended.map_or_else(Instant::now, |(at, _)| at);
+        let taken = self.ended.map_or_else(|| self.rings.taken_slots(), |(_, slots)| slots);
+        let whole = ((until - since).as_nanos() as f64, (taken as f64 - slots).max(0.0));
+        let total = |of: fn(&Window) -> f64| estimate::total(windows, &self.stats.recent, whole, of);
+        let about = |e: Option<Estimate>| e.map_or(0, |e| e.about.round() as u64);
+        let (hits, ns) = (total(|w| w.hits), total(|w| w.hit_ns));
+        let (switches, switch_ns) = (total(|w| w.switches), total(|w| w.switch_ns));
+        (cost.probe_hits, cost.probe_ns) = (about(hits), about(ns));
+        (cost.switch_hits, cost.switch_ns) = (about(switches), about(switch_ns));
+        let each = estimate::mean(windows, &self.stats.recent, |w| (w.hit_ns, w.hits));
+        cost.bounds = Some(CostBounds {
+            windows: windows.taken,
+            sampled_ns: windows.seen.ns as u64,
+            sampled_hits: windows.seen.hits as u64,
+            sampled_probe_ns: windows.seen.hit_ns as u64,
+            sampled_switches: windows.seen.switches as u64,
+            sampled_switch_ns: windows.seen.switch_ns as u64,
+            probe_hits: hits.map(interval),
+            probe_ns: ns.map(interval),
+            switch_hits: switches.map(interval),
+            switch_ns: switch_ns.map(interval),
+            ns_per_hit: each.filter(|e| e.high.is_finite()).map(interval),
+        });
+    }
+
+    /// Counts refused runs once a second (or `last`): the kernel counts those all the time, but neither by CPU nor by function.
+    pub(super) fn count_refused(&mut self, now: BootNs, last: bool) {
         let Some((looked, from)) = self.stats.looked else { return };
-        let over = self.stats.since.is_some_and(|t| last || t.elapsed() >= WINDOW);
-        if !over && !last && looked.elapsed() < Duration::from_secs(1) {
+        if !last && looked.elapsed() < Duration::from_secs(1) {
             return;
         }
         self.stats.looked = Some((Instant::now(), now));
-        let t = self.program_totals();
-        if over {
-            (self.stats.on, self.stats.since) = (None, None);
-            let start = self.stats.at_start;
-            (self.stats.runs, self.stats.run_ns) = (t.runs - start.runs, t.run_ns - start.run_ns);
-            (self.stats.switches, self.stats.switch_ns) =
-                (t.switches - start.switches, t.switch_ns - start.switch_ns);
-            self.stats.window = self.started.elapsed();
-            self.stats.records = self.sink.records;
-        }
-        let missed = t.recursion.saturating_sub(self.stats.recursion);
+        let recursion = self.program_totals().recursion;
+        let missed = recursion.saturating_sub(self.stats.recursion);
         if missed > 0 {
             self.sink.loss(&model::Loss {
                 cause: LossCause::Recursion,
@@ -103,7 +273,25 @@ impl Recorder {
                 to: now,
                 count: missed,
             });
-            self.stats.recursion = t.recursion;
+            self.stats.recursion = recursion;
         }
+    }
+}
+
+fn interval(e: Estimate) -> Interval {
+    Interval { low: e.low.floor() as u64, high: e.high.ceil() as u64 }
+}
+
+fn between(from: &Edge, to: &Edge) -> Window {
+    let less = |a: u64, b: u64| a.saturating_sub(b) as f64;
+    let (a, b) = (&from.totals, &to.totals);
+    Window {
+        ns: (to.at - from.at).as_nanos() as f64,
+        slots: (to.slots - from.slots).max(0.0),
+        unsure: from.unsure + to.unsure,
+        hits: less(b.runs, a.runs),
+        hit_ns: less(b.run_ns, a.run_ns),
+        switches: less(b.switches, a.switches),
+        switch_ns: less(b.switch_ns, a.switch_ns),
     }
 }

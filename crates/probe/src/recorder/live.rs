@@ -1,5 +1,6 @@
 //! While it runs: requests are answered, functions switched, the flight recorder dumped.
 
+use super::disk::{Unplaced, may_write};
 use super::parts::Parts;
 use super::{Error, Mode, Note, Recorder, Written};
 use crate::control::{Change, Reply, Request, Status};
@@ -177,7 +178,6 @@ impl Recorder {
         }
         if let Some(ns) = c.state_every_ns {
             settings.state_every_ns(ns);
-            said.push(format!("TCP's state at least every {} ms", ns as f64 / 1e6));
         }
         if let Some(acks) = c.acks {
             settings.empty(acks);
@@ -191,8 +191,8 @@ impl Recorder {
                 self.points_off.insert(switch)
             };
             self.switch();
-            said.push(format!("TCP's state {}", if on { "on" } else { "off" }));
         }
+        said.extend(state_words(c.states, c.state_every_ns));
         fresh.iter().for_each(|r| self.sink.socket(r));
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Recorder {
         });
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         let ring = self.rings.ring_bytes() as f64;
         let rings: Vec<f64> = self.pace.fill().map(|bytes| bytes as f64 * 100.0 / ring).collect();
         let file_bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
@@ -246,6 +246,8 @@ impl Recorder {
             disk_full: self.disk_full,
             drain_cpu_seconds: (super::own_cpu_ns() - self.cpu_at_start) as f64 / 1e9,
             memory_bytes: self.memory.as_ref().map_or(0, |m| m.bytes() as u64),
+            suppressed_dumps: self.dumped.suppressed,
+            cost: self.cost_so_far(),
             losses: self.loss_totals(),
             ring_fill_percent: rings.iter().copied().fold(0.0, f64::max),
             rings_fill_percent: rings,
@@ -261,8 +263,11 @@ impl Recorder {
         }
         let bytes = self.before.bytes + self.writer.as_ref().map_or(0, Writer::bytes_written);
         self.pace.turn(self.sink.records, bytes);
+        let status = self.status();
+        if let Some(server) = &self.server {
+            server.publish(&status);
+        }
         if let Some(watch) = &self.watch {
-            let status = self.status();
             *watch.lock().unwrap_or_else(PoisonError::into_inner) = status;
         }
     }
@@ -273,9 +278,12 @@ impl Recorder {
         self.watch.get_or_insert_with(|| Arc::new(Mutex::new(now))).clone()
     }
 
+    /// The first name that is not taken.
     fn dump_path(&self) -> PathBuf {
         let p = &self.options.output;
-        if self.dumps == 0 { p.clone() } else { p.with_extension(format!("{}.kbl", self.dumps)) }
+        let name = |n: u32| if n == 0 { p.clone() } else { p.with_extension(format!("{n}.kbl")) };
+        let free = |path: &PathBuf| may_write(path, self.options.replace).is_ok();
+        (self.dumps..).map(name).find(free).unwrap_or_else(|| p.clone())
     }
 
     /// Flight recorder: writes what is in memory to a log of its own.
@@ -290,9 +298,13 @@ impl Recorder {
         self.sink.take_ready().into_iter().for_each(|c| m.push(c));
         let since = last.map_or(BootNs(i64::MIN), |d| BootNs(now.0 - d.as_nanos() as i64));
         let (chunks, evicted) = (m.take(since), m.evicted_records);
+        let records: u64 = chunks.iter().map(|c| c.count as u64).sum();
+        if records == 0 {
+            tell(Note::NothingToDump);
+            return Ok(());
+        }
         let path = self.dump_path();
-        let records = chunks.iter().map(|c| c.count as u64).sum();
-        let mut w = self.open(&path)?;
+        let (mut w, unplaced) = self.open_unplaced(&path)?;
         for c in chunks {
             w.chunk(c)?;
         }
@@ -315,9 +327,35 @@ impl Recorder {
         s.bytes = w.bytes_written();
         w.json(&Json::Summary(Box::new(s)))?;
         w.flush()?;
+        unplaced.map_or(Ok(()), Unplaced::place)?;
         self.dumps += 1;
         self.remember(Written { path: path.clone(), records, bytes: w.bytes_written() });
         tell(Note::Dumped { path, records });
         Ok(())
+    }
+}
+
+/// How often TCP's state is written from now on, in one word: off goes before how often.
+fn state_words(on: Option<bool>, every_ns: Option<u64>) -> Option<String> {
+    match (on, every_ns) {
+        (Some(false), _) => Some("TCP's state off".into()),
+        (_, Some(0)) => Some("TCP's state with each event".into()),
+        (_, Some(ns)) => Some(format!("TCP's state at least every {} ms", ns as f64 / 1e6)),
+        (Some(true), None) => Some("TCP's state on".into()),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_off_is_not_written_every_second() {
+        let words = |on, every| state_words(on, every).unwrap_or_default();
+        assert_eq!(words(Some(false), Some(1_000_000_000)), "TCP's state off");
+        assert_eq!(words(Some(true), Some(0)), "TCP's state with each event");
+        assert_eq!(words(Some(true), Some(1_000_000_000)), "TCP's state at least every 1000 ms");
+        assert_eq!(words(None, None), "");
     }
 }

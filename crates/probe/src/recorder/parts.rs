@@ -149,6 +149,7 @@ impl Recorder {
         self.drain();
         self.housekeeping(tell, true)?;
         self.forget_the_dead();
+        self.part_cost();
         let records_before = self.sink.records;
         let part = &mut self.meta.part;
         (part.number, part.began, part.records_before) =
@@ -182,6 +183,7 @@ impl Recorder {
         let old = self.writer.replace(next);
         self.reserve = Reserve::take(&self.options.output);
         self.before = self.counted(written.bytes);
+        self.begin_file_cost();
         self.sink.addresses.clear();
         if let Some(sockets) = &mut self.sink.sockets {
             sockets.announce_again();
@@ -228,8 +230,7 @@ impl Recorder {
         s.records -= b.records;
         s.bytes -= b.bytes;
         s.losses = self.losses_since(&b.lost);
-        s.cost.probe_hits = s.cost.probe_hits.saturating_sub(c.probe_hits);
-        s.cost.probe_ns = s.cost.probe_ns.saturating_sub(c.probe_ns);
+        self.estimated(true, &mut s.cost);
         s.cost.drain_cpu_ns = s.cost.drain_cpu_ns.saturating_sub(c.drain_cpu_ns);
         s.cost.wall_ns = s.cost.wall_ns.saturating_sub(c.wall_ns);
         s.cost.attach_ns = s.cost.attach_ns.saturating_sub(c.attach_ns);

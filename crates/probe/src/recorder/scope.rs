@@ -64,6 +64,8 @@ pub(super) fn describe(
         cpus: cpus as u32,
         mechanism: d.mechanism.name().into(),
         passed_over: d.passed_over.clone(),
+        build: d.build.name().into(),
+        build_passed_over: d.build_passed_over.clone(),
         profile: options.selection.profile.clone(),
         filter: options.filter.clone(),
         netns: options.netns.iter().map(|n| n.inum).collect(),

@@ -1,12 +1,13 @@
 //! What a recording is told, what it says, how it ends.
 
+use super::trigger::DumpWhen;
 use crate::app::{Addresses, States};
 use crate::mechanism::Mechanism;
 use crate::profile::Selection;
 use crate::{control, filter, netlink, plan};
 use kpat_klog::Codec;
-use kpat_model::LossCause;
 use kpat_model::meta;
+use kpat_model::{BootNs, LossCause};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,13 +18,14 @@ pub enum Mode {
     Memory {
         bytes: usize,
         last: Option<Duration>,
-        dump_on_drop: bool,
     },
 }
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub output: PathBuf,
+    /// What has the names of the recording's files is replaced, once it runs.
+    pub replace: bool,
     /// The recording goes on from file to file; their names are made of `output`'s.
     pub rotate: Option<Rotate>,
     pub mechanism: Option<Mechanism>,
@@ -38,6 +40,8 @@ pub struct Options {
     pub packets: u32,
     pub codec: Codec,
     pub mode: Mode,
+    /// Of a flight recorder: when it dumps by itself.
+    pub dump: Option<DumpWhen>,
     /// Attached, but not logging until told to resume.
     pub paused: bool,
     pub duration: Option<Duration>,
@@ -84,10 +88,18 @@ pub enum Error {
     Netlink(#[from] netlink::Error),
     #[error("no interface is called {0} in the namespaces recorded")]
     NoInterface(String),
+    #[error("no reason for a drop is called {0} on this kernel; functions are written in small letters")]
+    NoSuchReason(String),
     #[error("the kernel does not let its rings be mapped: {0}")]
     Map(std::io::Error),
     #[error("cannot run {program}: {source}")]
     Command { program: String, source: std::io::Error },
+    #[error("{} exists; --force replaces it, -o gives another name", .0.display())]
+    Exists(PathBuf),
+    #[error("{} is being written by another recording; -o gives another name", .0.display())]
+    Busy(PathBuf),
+    #[error("{0}")]
+    Beside(String),
     #[error("{path}: {source}")]
     Io { path: String, source: std::io::Error },
 }
@@ -99,6 +111,12 @@ pub enum Note {
         passed_over: Vec<String>,
         functions: usize,
         left_out: usize,
+        /// Name of the build of the BPF program.
+        build: &'static str,
+        /// It is slower than this kernel allows.
+        build_warning: Option<String>,
+        /// Asked for by name and not recorded: what, and why.
+        unmet: Vec<(String, String)>,
     },
     Attaching {
         done: usize,
@@ -118,6 +136,8 @@ pub enum Note {
         path: PathBuf,
         records: u64,
     },
+    /// Nothing was recorded since the last dump: no file is made.
+    NothingToDump,
     DiskFull,
     /// A file of a recording that goes on is whole.
     Finished(Written),
@@ -136,14 +156,48 @@ pub struct Written {
     pub bytes: u64,
 }
 
+/// Something that runs beside a recording and ends with it: captures of the wire.
+pub trait Beside {
+    /// Everything else runs: files get their names.
+    ///
+    /// *Errors*: words for people; the recording does not start.
+    fn started(&mut self) -> Result<(), String>;
+    /// Logging ends now.
+    fn stopping(&mut self);
+    /// What was lost since the last call; called several times a second, and once after [`Beside::stopping`].
+    fn losses(&mut self) -> Vec<BesideLoss>;
+}
+
+/// Frames that a capture lost, after the time of the loss before and not after `to`.
+#[derive(Clone, Debug)]
+pub struct BesideLoss {
+    /// The interface.
+    pub place: String,
+    pub from: BootNs,
+    pub to: BootNs,
+    pub count: u64,
+}
+
 /// How it ended.
 pub struct Outcome {
     pub summary: meta::Summary,
     pub functions: usize,
     pub left_out: Vec<(String, String)>,
+    /// Asked for by name and not recorded: what, and why.
+    pub unmet: Vec<(String, String)>,
     pub mechanism: Mechanism,
+    /// Name of the build of the BPF program.
+    pub build: &'static str,
+    /// Better builds, and why each was not taken.
+    pub build_passed_over: Vec<String>,
+    /// Packets that were admitted to the log.
+    pub packets: u64,
+    /// Probe hits of packets that the filter, the namespaces or the interfaces leave out.
+    pub refused_hits: u64,
     /// Exit code of the command that was recorded, if there was one.
     pub command_code: Option<i32>,
     /// The newest of them, if they are very many.
     pub outputs: Vec<Written>,
+    /// What would have dumped the flight recorder, but came too early after a dump or beyond its budget.
+    pub suppressed: u64,
 }

@@ -48,6 +48,8 @@ answers! {
         /// Of the time over which TCP's state is known; null: it is not.
         limits: Option<SocketLimits>,
         writes_per_packet: Option<f64>,
+        /// Calls that failed, in words; null: none did.
+        failures: Option<String>,
     }
     SocketLayer {
         crossing: String,
@@ -62,8 +64,10 @@ answers! {
         least: i64,
         most: i64,
         mean: Option<f64>,
-        /// No more than a power of two above the median.
+        /// Exact to 1 in 64, as the other medians and shares.
         median: Option<i64>,
+        /// Of calls that moved something.
+        apart_mean: Option<Ns>,
         apart_median: Option<Ns>,
         apart_p99: Option<Ns>,
         /// Events by size: at least this, and how many; the next power of two ends it.
@@ -82,6 +86,9 @@ answers! {
         known: Ns,
         held: Vec<(String, Ns)>,
         recovery: Ns,
+        /// The application's calls: refused until one was taken again, and inside those that send.
+        refused: Ns,
+        in_call: Ns,
         total_retrans: i64,
     }
     /// /api/app/series?socket=&from=&to=&bins=   A socket, or without one all in sum, over time. Bin i is from

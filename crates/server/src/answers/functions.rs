@@ -70,30 +70,48 @@ answers! {
         total: Ns,
         own: Ns,
     }
-    /// /api/compare   only where the view was opened with --compare OTHER
+    /// /api/compare   only where the view was opened with --compare OTHER ...
     Compare {
-        other: String,
+        /// Names of the logs of B.
+        other: Vec<String>,
+        /// Runs of A, the opened log among them, and of B.
+        runs: (u64, u64),
+        /// Differences are larger than what runs of one side differ by, as far as the verdicts say so.
+        enough: bool,
+        /// By what all functions moved, B by A.
+        beside: f64,
+        remarks: Vec<CompareRemark>,
         rows: Vec<CompareRow>,
-        appeared: Vec<String>,
-        vanished: Vec<String>,
     }
-    /// Self time per call. effect_ns: what it adds to an average packet; low_ns to high_ns: 95 % interval of the
-    /// difference of the medians, null: too few calls.
+    CompareRemark {
+        words: String,
+        warning: bool,
+    }
+    /// Means: of a packet's path and layers, of one wait, of a call's self time. ratio: B by A; tested: of layers and
+    /// functions beside the common factor, and low to high its 97 % interval for all rows together, null: not known.
+    /// by_time_ns: what an average packet has more of it because each takes longer; by_count_ns: because there are more.
     CompareRow {
+        /// path, layer, wait or function.
+        kind: String,
         name: String,
         layer: String,
         verdict: String,
         a: Option<Side>,
         b: Option<Side>,
-        effect_ns: f64,
-        low_ns: Option<i64>,
-        high_ns: Option<i64>,
+        ratio: Option<f64>,
+        tested: Option<f64>,
+        low: Option<f64>,
+        high: Option<f64>,
+        by_time_ns: f64,
+        by_count_ns: f64,
         probed: bool,
     }
+    /// Means of the runs, their geometric mean, the least and the largest.
     Side {
-        calls: u64,
-        median: Option<Ns>,
+        count: u64,
         mean: Option<f64>,
+        least: Option<f64>,
+        largest: Option<f64>,
     }
     /// /api/phases?where=
     Phases {

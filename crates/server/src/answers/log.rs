@@ -37,8 +37,9 @@ answers! {
         cpus: u32,
         losses: Vec<Loss>,
         cost: Option<Words>,
-        /// Share of packets that are explained, in parts per million.
+        /// How far the log is to be trusted: the worst of its parts, in parts per million, and what it is of.
         trust_ppm: Option<u64>,
+        trust_words: Option<String>,
         /// Name of the log that this one is compared with.
         compare: Option<String>,
         /// Fields of the filter language.
@@ -93,7 +94,16 @@ answers! {
         losses: Vec<Loss>,
         cost: Option<Cost>,
         closure: Option<Words>,
+        parts: Vec<TrustPart>,
         conservation: Conservation,
+    }
+    /// One way in which something can be missing: how much is there, of what should be.
+    TrustPart {
+        part: String,
+        ppm: u64,
+        good: u64,
+        all: u64,
+        words: String,
     }
     /// A stretch of a capture's clock: boot = wall + offset + drift * (wall - from), within plus or minus bound.
     Clock {
@@ -124,7 +134,7 @@ answers! {
         rows: Vec<(String, String)>,
     }
     Conservation {
-        trust_ppm: u64,
+        explained_ppm: u64,
         words: String,
         interfaces: Vec<Balance>,
         unexplained: Vec<Unexplained>,
@@ -156,10 +166,13 @@ answers! {
         t: Ns,
         kind: String,
         packet: Option<i64>,
-        cpu: i32,
+        /// Null: seen by user space, on whatever CPU that ran.
+        cpu: Option<i32>,
         words: String,
         place: String,
         reason: String,
+        /// So long before `t` it may have happened; null: `t` is the moment.
+        within: Option<Ns>,
     }
     /// /api/complete?text=&at=
     Completion {

@@ -1,5 +1,5 @@
-//! What the service answers: the contract with the page. `ui/src/api/types.ts` and `types-apps.ts` are generated from here
-//! ([`files`]); a test holds the two against each other.
+//! What the service answers: the contract with the page. `ui/src/api/types.ts`, `types-functions.ts` and `types-apps.ts` are generated
+//! from here ([`files`]); a test holds the two against each other.
 
 pub mod apps;
 pub(crate) mod declare;
@@ -11,15 +11,22 @@ pub use declare::{Big, Columns, Ns};
 
 /// All of it.
 pub fn typescript() -> String {
-    [base().as_str(), "\n", &apps::typescript()].concat()
+    [base().as_str(), "\n", &functions::typescript(), "\n", &apps::typescript()].concat()
 }
 
 /// The files in `ui/src/api/`.
-pub fn files() -> [(&'static str, String); 2] {
-    let made = "// Generated from crates/server/src/answers as types.ts is. Do not edit.\n\n";
-    let all = base() + "\nexport type * from \"./types-apps.ts\";\n";
-    let of_apps = [made, "import type { Big, Ns } from \"./types.ts\";\n\n", &apps::typescript()].concat();
-    [("types.ts", all), ("types-apps.ts", of_apps)]
+pub fn files() -> [(&'static str, String); 3] {
+    let more = |imports: &str, types: &str| {
+        let made = "// Generated from crates/server/src/answers as types.ts is. Do not edit.\n\n";
+        format!("{made}import type {{ {imports} }} from \"./types.ts\";\n\n{types}")
+    };
+    let all =
+        base() + "\nexport type * from \"./types-functions.ts\";\nexport type * from \"./types-apps.ts\";\n";
+    [
+        ("types.ts", all),
+        ("types-functions.ts", more("Columns, Ns", &functions::typescript())),
+        ("types-apps.ts", more("Big, Ns", &apps::typescript())),
+    ]
 }
 
 fn base() -> String {
@@ -43,15 +50,5 @@ fn base() -> String {
         export type End<T> = { result: T } | { error: Failure };\n\
         // Server-sent events of /api/changes?token=: the log has grown, or its packets are all read; ask again.\n\
         export interface Change { generation: number }\n\n";
-    [
-        head,
-        &log::typescript(),
-        "\n",
-        &packets::typescript(),
-        "\n",
-        packets::PACKETS,
-        "\n",
-        &functions::typescript(),
-    ]
-    .concat()
+    [head, &log::typescript(), "\n", &packets::typescript(), "\n", packets::PACKETS].concat()
 }

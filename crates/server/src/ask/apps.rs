@@ -84,6 +84,7 @@ pub fn app(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketDetail> {
         waits: t.waits.iter().map(wait).collect(),
         limits: t.limits.as_ref().map(limits),
         writes_per_packet: t.writes_per_packet(),
+        failures: t.failures(),
     })
 }
 
@@ -105,6 +106,7 @@ fn layer(c: Crossing, l: &Layer) -> SocketLayer {
         most: size.max,
         mean: size.mean(),
         median: size.quantile(0.5),
+        apart_mean: round(l.spacing_ns.mean()),
         apart_median: l.spacing_ns.quantile(0.5).map(Ns),
         apart_p99: l.spacing_ns.quantile(0.99).map(Ns),
         sizes: classes(size),
@@ -113,7 +115,7 @@ fn layer(c: Crossing, l: &Layer) -> SocketLayer {
 
 fn classes(s: &Spread) -> Vec<(i64, u64)> {
     let from = |class: usize| if class == 0 { 0 } else { 1i64 << (class - 1) };
-    s.classes.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (from(i), *n)).collect()
+    s.powers().into_iter().enumerate().filter(|(_, n)| *n > 0).map(|(i, n)| (from(i), n)).collect()
 }
 
 fn wait(w: &app::Wait) -> SocketWait {
@@ -133,6 +135,8 @@ fn limits(l: &Limits) -> SocketLimits {
         known: Ns(l.known_ns),
         held: l.held().map(|(h, ns)| (h.name().to_owned(), Ns(ns))).collect(),
         recovery: Ns(l.recovery_ns),
+        refused: Ns(l.refused_ns),
+        in_call: Ns(l.in_call_ns),
         total_retrans: l.total_retrans,
     }
 }

@@ -32,6 +32,7 @@ pub fn events(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Events> {
                 words: e.what(),
                 place: e.place,
                 reason: e.reason,
+                within: e.event.after_ns.map(|after| Ns(e.event.at_ns.saturating_sub(after))),
             })
             .collect(),
     })

@@ -2,14 +2,14 @@
 
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::functions::{
-    Compare, CompareRow, Flame, FlameNode, FunctionCall, FunctionDetail, FunctionRow, Functions, Neighbour,
-    Side,
+    Compare, CompareRemark, CompareRow, Flame, FlameNode, FunctionCall, FunctionDetail, FunctionRow,
+    Functions, Neighbour, Side,
 };
 use crate::answers::packets::Ctx;
 use crate::answers::{Columns, Ns};
-use crate::open::Log;
+use crate::open::{Log, Opened};
 use kpat_analysis::query::{self, CallFilter, FunctionCount, FunctionFilter, FunctionSort, Touched};
-use kpat_analysis::time::{Change, Measured, TimeQuestion, Verdict, compare as compare_times, time};
+use kpat_analysis::time::{Change, Measured, Run, Statistic, TimeQuestion, compare as compare_times, time};
 use kpat_model::Context;
 use kpat_store::tables::{DurationRow, FunctionRow as Stored};
 use std::collections::HashMap;
@@ -244,44 +244,79 @@ fn drawn(log: &Log, flame: &query::Flame) -> Flame {
 }
 
 pub fn compare(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Compare> {
-    let Some(other) = &ask.opened.other else {
+    let opened = ask.opened;
+    if opened.other.is_empty() {
         return Err(Failure::words("there is no second log; open the view with --compare OTHER.kpat"));
-    };
+    }
     let log = ask.log;
     let found = log.comparison.get_or((), || {
+        let a: Vec<&Log> = std::iter::once(&**log).chain(opened.beside.iter().map(|l| &**l)).collect();
+        let b: Vec<&Log> = opened.other.iter().map(|l| &**l).collect();
         let question = TimeQuestion::default();
-        let a =
-            time(&log.store, &question, &mut |done, parts| progress("reading this log", done, 2 * parts))?;
-        let b = time(&other.store, &question, &mut |done, parts| {
-            progress("reading the other log", parts + done, 2 * parts)
-        })?;
-        let probed = |name: &str| (log.store.knows_function(name), other.store.knows_function(name));
-        Ok::<_, Failure>(compare_times(&a, &b, &probed))
+        let all = (a.len() + b.len()) as u64;
+        let mut reports = Vec::new();
+        for (i, l) in a.iter().chain(&b).enumerate() {
+            let before = i as u64;
+            let mut step = |done, parts| progress("reading the runs", before * parts + done, all * parts);
+            reports.push(time(&l.store, &question, &mut step)?);
+        }
+        let runs: Vec<Run<'_>> =
+            a.iter().chain(&b).zip(&reports).map(|(l, report)| Run { store: &l.store, report }).collect();
+        let (a, b) = runs.split_at(a.len());
+        Ok::<_, Failure>(compare_times(a, b, Statistic::Mean)?)
     })?;
-    let names = |verdict: Verdict| {
-        found.functions.iter().filter(|f| f.verdict == verdict).map(|f| f.name.clone()).collect()
-    };
+    let kinds = [
+        ("path", std::slice::from_ref(&found.path)),
+        ("layer", &found.layers),
+        ("wait", &found.waits),
+        ("function", &found.functions),
+    ];
     Ok(Compare {
-        other: super::info::name(other),
-        rows: std::iter::once(&found.path).chain(&found.functions).map(change).collect(),
-        appeared: names(Verdict::Appeared),
-        vanished: names(Verdict::Vanished),
+        other: opened.other.iter().map(|l| super::info::name(l)).collect(),
+        runs: (found.runs.0 as u64, found.runs.1 as u64),
+        enough: found.enough,
+        beside: found.control.taken(),
+        remarks: found
+            .remarks()
+            .into_iter()
+            .map(|r| CompareRemark { words: r.words, warning: r.warning })
+            .collect(),
+        rows: kinds.into_iter().flat_map(|(kind, rows)| rows.iter().map(|c| change(kind, c))).collect(),
     })
 }
 
-fn change(c: &Change) -> CompareRow {
+/// The log to compare with, or how many.
+pub fn compared_with(opened: &Opened) -> Option<String> {
+    let first = super::info::name(opened.other.first()?);
+    Some(match opened.other.len() {
+        1 => first,
+        n => format!("{first} and {} more", n - 1),
+    })
+}
+
+fn change(kind: &str, c: &Change) -> CompareRow {
     let side = |m: &Measured| {
-        (m.count > 0).then(|| Side { calls: m.count, median: m.median_ns.map(Ns), mean: m.mean_ns })
+        let range = m.range_ns();
+        (m.count > 0).then(|| Side {
+            count: m.count,
+            mean: m.ns,
+            least: range.map(|r| r.0),
+            largest: range.map(|r| r.1),
+        })
     };
     CompareRow {
+        kind: kind.to_owned(),
         name: c.name.clone(),
         layer: c.layer.clone(),
         verdict: c.verdict.name().to_owned(),
         a: side(&c.a),
         b: side(&c.b),
-        effect_ns: c.effect_ns(),
-        low_ns: c.median_diff.map(|d| d.1.0),
-        high_ns: c.median_diff.map(|d| d.1.1),
+        ratio: c.ratio,
+        tested: c.tested.map(|t| t.0),
+        low: c.tested.map(|t| t.1.0),
+        high: c.tested.map(|t| t.1.1),
+        by_time_ns: c.by_time_ns(),
+        by_count_ns: c.by_count_ns(),
         probed: c.probed,
     }
 }

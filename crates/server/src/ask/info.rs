@@ -6,6 +6,7 @@ use crate::answers::{Big, Ns};
 use crate::open::Log;
 use kpat_analysis::filter::{FIELDS, Kind};
 use kpat_model::LossCause;
+use kpat_model::meta::{Cost, Interval};
 use kpat_store::tables::LossRow;
 
 pub fn rows(log: &Log, table: &str) -> u64 {
@@ -44,9 +45,6 @@ fn notes(log: &Log, live: bool) -> Vec<String> {
         "times.absurd" => Some(format!("{n} times in damaged records that no clock shows")),
         "members.orphaned" => Some(format!("{n} packets of lists whose call is not in the log")),
         "packets.late" => Some(format!("{n} records came after their packet had ended")),
-        "packets.forced" => {
-            Some(format!("{n} packets were taken as ended early: too many were alive at once"))
-        }
         "frames.ambiguous" => Some(format!("{n} frames fit several packets about equally well")),
         _ => None,
     };
@@ -79,21 +77,48 @@ fn notes(log: &Log, live: bool) -> Vec<String> {
 /// What the probes cost, in one sentence.
 fn cost(log: &Log) -> Option<Words> {
     let cost = &log.info.manifest.summary.as_ref()?.cost;
-    if cost.probe_hits == 0 {
+    if cost.probe_hits == 0 && cost.bounds.is_none() {
         return None;
     }
-    let words = if cost.probe_ns > 0 {
-        let all = cost.wall_ns.max(1) as f64 * f64::from(cost.cpus.max(1));
-        format!(
-            "{} runs of probes, {:.0} ns each: {:.2} % of all CPUs",
-            cost.probe_hits,
-            cost.probe_ns as f64 / cost.probe_hits as f64,
-            cost.probe_ns as f64 * 100.0 / all
-        )
-    } else {
-        format!("{} runs of probes; the kernel did not time them", cost.probe_hits)
-    };
+    let mut words = format!("{} runs of probes", hits(cost));
+    if let Some(each) = cost.ns_per_hit() {
+        words += &format!(", {each:.0} ns each");
+    }
+    if cost.probe_ns > 0 {
+        words += &format!(
+            ": {} of all CPUs",
+            share(cost, cost.probe_ns, cost.bounds.as_ref().and_then(|b| b.probe_ns))
+        );
+    }
     Some(Words { words })
+}
+
+/// Number of runs with its bounds, or that it is not known.
+pub(super) fn hits(cost: &Cost) -> String {
+    match cost.bounds.as_ref().map(|b| (b.probe_hits, b.sampled_hits)) {
+        None => format!("{} (no bound known)", cost.probe_hits),
+        Some((None, least)) => format!("at least {least} (not all was sampled)"),
+        Some((bounds, _)) => bounded(cost.probe_hits, bounds),
+    }
+}
+
+pub(super) fn bounded(n: u64, bounds: Option<Interval>) -> String {
+    match bounds {
+        Some(Interval { low, high }) if low != high => format!("about {n} ({low} to {high})"),
+        _ => n.to_string(),
+    }
+}
+
+/// Of the time of all CPUs, with its bounds.
+pub(super) fn share(cost: &Cost, ns: u64, bounds: Option<Interval>) -> String {
+    let all = cost.wall_ns.max(1) as f64 * f64::from(cost.cpus.max(1));
+    let of = |ns: u64| ns as f64 * 100.0 / all;
+    match bounds {
+        Some(Interval { low, high }) if low != high => {
+            format!("{:.2} % ({:.2} to {:.2})", of(ns), of(low), of(high))
+        }
+        _ => format!("{:.2} %", of(ns)),
+    }
 }
 
 fn fields(log: &Log) -> Vec<Field> {
@@ -148,6 +173,7 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
     let manifest = &log.info.manifest;
     let meta = &manifest.log;
     let catalog = log.loaded();
+    let trust = log.info.trust();
     let name_of = |netns: i64, name: &str| if name.is_empty() { netns.to_string() } else { name.to_owned() };
     Ok(Info {
         name: ask.opened.name.clone(),
@@ -194,8 +220,9 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
         cpus: meta.cpus,
         losses: losses(log, &log.info.losses),
         cost: cost(log),
-        trust_ppm: log.conservation.get().map(|c| c.trust_ppm()),
-        compare: ask.opened.other.as_ref().map(|o| name(o)),
+        trust_ppm: trust.worst().map(kpat_analysis::query::TrustPart::ppm),
+        trust_words: trust.worst().map(|p| p.words.clone()),
+        compare: super::functions::compared_with(ask.opened),
         fields: fields(log),
         notes: notes(log, ask.service.is_live()),
     })

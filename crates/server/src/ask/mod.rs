@@ -11,8 +11,8 @@ mod packets;
 mod phases;
 mod trust;
 
-use crate::http::Request;
 use crate::open::{Log, Opened};
+use crate::question::Question;
 use crate::service::Service;
 use kpat_analysis::catalog::{Catalog, Column};
 use kpat_analysis::filter::{Filter, FilterError};
@@ -56,7 +56,7 @@ pub struct Ask<'a> {
     pub service: &'a Service,
     pub opened: &'a Opened,
     pub log: &'a Arc<Log>,
-    pub request: &'a Request,
+    pub request: &'a Question,
     /// Takes an answer over a part of the packets, as JSON, while that over all of them is made.
     pub parts: &'a dyn Fn(&[u8]),
 }

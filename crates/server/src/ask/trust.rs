@@ -1,11 +1,13 @@
 //! What a careful reader needs to trust the rest: clocks, losses, cost, whether the packets add up.
 
-use super::info::losses;
+use super::info::{self, losses};
 use super::{Answer, Ask};
-use crate::answers::log::{Balance, Clock, Conservation, Cost, Residuals, Trust, Unexplained, Words};
+use crate::answers::log::{
+    Balance, Clock, Conservation, Cost, Residuals, Trust, TrustPart, Unexplained, Words,
+};
 use crate::answers::{Big, Ns};
 use crate::open::Log;
-use kpat_analysis::query::{TimeScale, clock_method, time_scale};
+use kpat_analysis::query::{TimeScale, clock_assumed, clock_method, time_scale};
 use kpat_store::tables::ClockRow;
 
 pub fn trust(ask: &Ask<'_>) -> Answer<Trust> {
@@ -27,6 +29,19 @@ pub fn trust(ask: &Ask<'_>) -> Answer<Trust> {
         losses: losses(log, &log.info.losses),
         cost: cost(log),
         closure: closure(log),
+        parts: log
+            .info
+            .trust()
+            .parts
+            .iter()
+            .map(|p| TrustPart {
+                part: p.part.to_owned(),
+                ppm: p.ppm(),
+                good: p.good,
+                all: p.all,
+                words: p.words.clone(),
+            })
+            .collect(),
         conservation: conservation(log)?,
     })
 }
@@ -43,6 +58,16 @@ fn clock(log: &Log, c: &ClockRow) -> Clock {
         let drift = (since * c.drift_ppb as f64 / 1e9).round() as i64;
         Ns(wall.wrapping_add(c.offset_ns).wrapping_add(drift).saturating_sub(log.start_ns()))
     };
+    let mut more = String::new();
+    if let (Some(stamp), true) = (c.stamp_bound_ns, c.method != clock_method::ON_DUT) {
+        more += &format!("; one frame's stamp is within ± {:.3} µs", stamp as f64 / 1e3);
+    }
+    if let (Some(from), Some(to), true) = (c.from_number, c.to_number, c.method == clock_method::BETWEEN) {
+        more += &format!(", between frames {from} and {to}");
+    }
+    for assumed in clock_assumed::words(c.assumed.unwrap_or(0)) {
+        more += &format!("; assumed: {assumed}");
+    }
     Clock {
         capture: log.capture(c.capture_id).to_owned(),
         from: Some(boot(c.from_wall_ns)),
@@ -56,7 +81,7 @@ fn clock(log: &Log, c: &ClockRow) -> Clock {
         rejected: c.rejected,
         method: clock_method::name(c.method).to_owned(),
         words: format!(
-            "from {} received and {} transmitted matches, {} rejected: {}{scale}",
+            "from {} received and {} transmitted matches, {} rejected: {}{scale}{more}",
             c.received,
             c.transmitted,
             c.rejected,
@@ -69,23 +94,30 @@ fn cost(log: &Log) -> Option<Cost> {
     let summary = log.info.manifest.summary.as_ref()?;
     let c = &summary.cost;
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
-    let all = c.wall_ns as f64 * f64::from(c.cpus);
-    let share = |ns: u64| {
-        if all > 0.0 { format!(" ({:.2} % of all CPUs)", ns as f64 * 100.0 / all) } else { String::new() }
-    };
-    let mut rows = vec![("runs of probes".to_owned(), c.probe_hits.to_string())];
-    if c.probe_ns > 0 && c.probe_hits > 0 {
-        rows.push(("time in probes".to_owned(), seconds(c.probe_ns) + &share(c.probe_ns)));
-        rows.push(("one run".to_owned(), format!("{:.0} ns", c.probe_ns as f64 / c.probe_hits as f64)));
+    let share = |ns: u64, bounds| format!("{}: {} of all CPUs", seconds(ns), info::share(c, ns, bounds));
+    let bounds = c.bounds.clone().unwrap_or_default();
+    let mut rows = vec![("runs of probes".to_owned(), info::hits(c))];
+    if let Some(each) = c.ns_per_hit() {
+        if c.probe_ns > 0 {
+            rows.push(("time in probes".to_owned(), share(c.probe_ns, bounds.probe_ns)));
+        }
+        let range = bounds.ns_per_hit.map_or(String::new(), |i| format!(" ({} to {})", i.low, i.high));
+        rows.push(("one run".to_owned(), format!("{each:.0} ns{range}")));
     } else if c.probe_hits > 0 {
         rows.push(("time in probes".to_owned(), "the kernel did not time them".to_owned()));
     }
     if c.switch_ns > 0 && c.switch_hits > 0 {
         let each = c.switch_ns as f64 / c.switch_hits as f64;
-        let words = format!("{} runs of {each:.0} ns{}", c.switch_hits, share(c.switch_ns));
+        let runs = info::bounded(c.switch_hits, bounds.switch_hits);
+        let words = format!("{runs} runs of {each:.0} ns, {}", share(c.switch_ns, bounds.switch_ns));
         rows.push(("at switches and softirqs".to_owned(), words));
     }
-    rows.push(("recorder".to_owned(), seconds(c.drain_cpu_ns) + &share(c.drain_cpu_ns)));
+    if c.bounds.is_some() {
+        let part = 100.0 * bounds.sampled_ns as f64 / c.wall_ns.max(1) as f64;
+        let words = format!("{:.1} % of the time, in {} windows", part.min(100.0), bounds.windows);
+        rows.push(("the kernel counted runs".to_owned(), words));
+    }
+    rows.push(("recorder".to_owned(), share(c.drain_cpu_ns, None)));
     rows.push(("attaching".to_owned(), seconds(c.attach_ns)));
     rows.push(("detaching".to_owned(), seconds(c.detach_ns)));
     rows.push(("recorded for".to_owned(), format!("{} on {} CPUs", seconds(c.wall_ns), c.cpus)));
@@ -160,7 +192,7 @@ fn conservation(log: &Log) -> Answer<Conservation> {
     });
     let ends = if c.ends_recorded { "" } else { "; ends of packets were not recorded" };
     Ok(Conservation {
-        trust_ppm: c.trust_ppm(),
+        explained_ppm: c.explained_ppm(),
         words: format!(
             "{} received + {} made here + {} from others = {} packets, {} of them unexplained{ends}",
             c.received,

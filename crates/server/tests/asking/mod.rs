@@ -18,7 +18,8 @@ pub struct Running {
 
 /// Answers until the test ends.
 pub fn serve(log: &Path, compare: Option<&Path>) -> Running {
-    let start = Start { log: log.to_owned(), compare: compare.map(Path::to_owned), port: 0 };
+    let compare = compare.into_iter().map(Path::to_owned).collect();
+    let start = Start { log: log.to_owned(), compare, beside: Vec::new(), port: 0 };
     let service = Service::start(&start).unwrap();
     let address = service.address();
     let (rest, token) = address.split_once("/#token=").unwrap();

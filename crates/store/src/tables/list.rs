@@ -60,8 +60,8 @@ table! { CALL, CallRow, "call", 131_072,
     cpu: i32, Dict, "", "", "", "CPU of the return.";
     ctx: i32, Dict, "code", "", "", "0 task, 1 softirq, 2 hardirq, 3 NMI, 4 unknown.";
     pid: i32, Dict, "", "", "", "Thread that was current; in interrupt context whoever happened to run.";
-    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 256 point, 512 self time clamped at 0 because the records contradict each other.";
-    skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address: tells clones apart.";
+    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 8 the packet's buffer was freed in it, 256 point, 512 self time clamped at 0 because the records contradict each other.";
+    skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address: tells clones apart. 0: not known (by kprobes, and where the packet is behind a pointer).";
     len_bytes: Option<i32>, Dict, "bytes", "", "not a point", "`skb->len` at a point.";
 } }
 
@@ -121,15 +121,16 @@ table! { EVENT, EventRow, "event", 65536,
     "A point in time without duration: drop, retransmission, state change, link or route change, recorder control.",
     "`at_ns`. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
-    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 32 link, 33 route, 34 neighbour, 35 control (4, the end of a packet, is not stored here: `packet.last_ns`; nor 5, a task's pause: table `pause`).";
+    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 32 link, 33 route, 34 neighbour, 35 control, 36 address, 37 queueing, 38 namespace (4, the end of a packet, is not stored here: `packet.last_ns`; nor 5, a task's pause: table `pause`).";
     packet_id: Option<i64>, Delta, "", "", "no packet concerned", "Packet.";
-    cpu: i32, Dict, "", "", "", "CPU.";
+    cpu: Option<i32>, Dict, "", "", "seen by user space: not known", "CPU.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";
-    pid: i32, Dict, "", "", "", "Thread that was current.";
+    pid: Option<i32>, Dict, "", "", "not known", "Thread that was current; control: the recorder.";
     netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace.";
-    a: i64, Delta, "", "", "", "Meaning by kind: drop: reason; retransmit, tcp-state: ports; link: ifindex; route: 1 added, 0 removed; neighbour: NUD state.";
-    b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour: ifindex.";
+    a: i64, Delta, "", "", "", "Meaning by kind: drop: reason; retransmit, tcp-state: ports; link: ifindex; route: 1 added, 0 removed; neighbour: NUD state; address, queueing, namespace: 1 added, changed or came, 0 removed or went.";
+    b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour, address, queueing: ifindex; namespace: inode.";
     text: String, Dict, "", "", "", "Meaning by kind; empty for events of the kernel side.";
+    after_ns: Option<i64>, Delta, "ns", "boot", "`at_ns` is the moment itself, or no bound is known", "It happened after this and not after `at_ns`, which is when it was read.";
 } }
 
 table! { FOOTPRINT, FootprintRow, "footprint", 65536,
@@ -171,7 +172,7 @@ table! { ASSOCIATION, AssociationRow, "association", 65536,
     alternatives: i32, Dict, "", "", "", "Other packets' sightings that fit as well within the clock bound.";
     kernel_ns: i64, Delta, "ns", "boot", "", "When the kernel had it at its edge: first seen (received) or handed to the device (transmitted).";
     residual_ns: i64, Delta, "ns", "", "", "Frame time less `kernel_ns`, both by the DUT's clock: negative when the wire was first.";
-    bound_ns: i64, Delta, "ns", "", "", "The residual is uncertain by plus or minus this.";
+    bound_ns: i64, Delta, "ns", "", "", "The residual is uncertain by plus or minus this: the clock's bound at this frame.";
     seq_offset: Option<i64>, Delta, "bytes", "", "not TCP with payload", "Where the frame's payload begins within the packet's; negative: before it.";
 } }
 
@@ -231,7 +232,7 @@ table! { SOCKET, SocketRow, "socket", 16384,
 
 table! { APP_EVENT, AppEventRow, "app_event", 131_072,
     "Bytes of an application crossing from one layer into the next.",
-    "`at_ns` but for receptions by a device, which are told when their socket becomes known. Source: kernel behaviour log.", {
+    "`at_ns` but for receptions by a device, which are told when their socket becomes known, and to-transport, which is told when its call is over. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
     socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
     crossing: i32, Dict, "code", "", "", "1 ask, 2 send (application to socket, when the call is over), 3 to-transport, 4 to-network, 5 to-device (its queue), 6 to-driver, 7 from-device, 8 from-network, 9 to-socket, 10 recv (socket to application, when the call is over), 11 retransmit, 12 acked.";
@@ -242,10 +243,11 @@ table! { APP_EVENT, AppEventRow, "app_event", 131_072,
     pid: Option<i32>, Dict, "", "", "an interrupt had cut in", "Thread.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";
     cpu: i32, Dict, "", "", "", "CPU.";
+    asked_bytes: Option<i64>, Delta, "bytes", "", "not to-transport", "What the call gave; `size_bytes` of it was taken, negative: the call took nothing and failed with this error.";
 } }
 
 table! { TCP_STATE, TcpStateRow, "tcp_state", 65536,
-    "TCP's state at a moment, with the headers of the segment at hand.",
+    "TCP's state at a moment, with the headers of the segment at hand. Of other sockets (`--tcp-state all`) the network header of a packet at hand: `state` is 0.",
     "`at_ns`. Source: kernel behaviour log (include/linux/tcp.h).", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
     socket_id: i64, Dict, "", "", "", "Socket.";
@@ -285,6 +287,7 @@ table! { TCP_STATE, TcpStateRow, "tcp_state", 65536,
     ip_id: Option<i32>, Delta, "", "", "not IPv4", "Identification.";
     ip_fragment: Option<i32>, Dict, "", "", "not IPv4", "Flags and fragment offset.";
     tcp_flags: Option<i32>, Dict, "code", "", "no segment at hand", "Flags, FIN = 1.";
+    no_room: Option<i32>, Dict, "", "", "the log does not say", "1: when a segment last came, the application waited for room in the send buffer (SOCK_NOSPACE).";
 } }
 
 table! { GAP, GapRow, "gap", 16384,
@@ -330,25 +333,31 @@ table! { INTERFACE, InterfaceRow, "interface", 65536,
 } }
 
 table! { CLOCK, ClockRow, "clock", 65536,
-    "How a capture's clock relates to the DUT's: boot = wall + offset + drift * (wall - from).",
-    "`capture_id`, `from_wall_ns`. Source: matches, anchors of the kernel behaviour log.", {
+    "How a capture's clock relates to the DUT's: boot = wall + offset + drift * (wall - from), in straight stretches.",
+    "`capture_id`, `from_number`. Source: matches, anchors of the kernel behaviour log.", {
     capture_id: i32, Dict, "", "", "", "Capture file.";
     from_wall_ns: i64, Delta, "ns", "wall", "", "The segment holds from here ...";
     to_wall_ns: i64, Delta, "ns", "wall", "", "... to here.";
     offset_ns: i64, Delta, "ns", "", "", "Boot time less wall time at `from_wall_ns`.";
     drift_ppb: i64, Delta, "ppb", "", "", "The DUT's clock gains this on the sniffer's.";
-    bound_ns: i64, Delta, "ns", "", "", "A converted time is within plus or minus this, everywhere in the segment.";
+    bound_ns: i64, Delta, "ns", "", "", "The true relation of the clocks is within plus or minus this, everywhere in the segment.";
     drift_bound_ppb: i64, Delta, "ppb", "", "", "The drift is within plus or minus this.";
     received: i64, Delta, "", "", "", "Matches of received frames used (each bounds the offset from above).";
     transmitted: i64, Delta, "", "", "", "Matches of transmitted frames used (each bounds it from below).";
-    rejected: i64, Delta, "", "", "", "Matches left out because they contradict the rest.";
-    method: i32, Dict, "code", "", "", "1 hull of matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself: each match bounds both sides, 4 anchors of the log only (no usable match), 5 matches contradict each other: bound widened until they do not, 6 the time in which the clock was set or changed its speed: the lines before and behind are both within the bound.";
+    rejected: i64, Delta, "", "", "", "Matches left out: isolated ones far from their neighbours.";
+    method: i32, Dict, "code", "", "", "1 matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself, as the matches prove, 4 anchors of the log only (no usable match), 5 (older logs) contradicting matches, bound widened, 6 the time in which the clock was set: the lines before and behind are both within the bound.";
+    stamp_bound_ns: Option<i64>, Delta, "ns", "", "unknown: too few matches, or an older log", "One frame's own stamp is within plus or minus this: `bound_ns` and the scatter of 95 % of the stamps.";
+    noise_ns: Option<i64>, Delta, "ns", "", "too few matches to measure it, or an older log", "90 % of the sniffer's stamps scatter within a window no wider than this.";
+    assumed: Option<i32>, Dict, "bits", "", "an older log", "What the bound rests on besides matches: 1 the stamps' scatter (too few matches), 2 the fastest packet of one-way traffic, 4 that the frequency changes no faster than it was seen to.";
+    confidence: Option<i32>, Dict, "percent", "", "an older log, or no usable match", "Share of captures whose clock was inside of the bound everywhere, as measured over hundreds of clocks.";
+    from_number: Option<i64>, Delta, "", "", "an older log", "Of the first frame that the segment holds of.";
+    to_number: Option<i64>, Delta, "", "", "an older log", "Of the last one.";
 } }
 
 table! { LOSS, LossRow, "loss", 65536,
     "What should be in the log and is not.",
     "`from_ns`. Source: kernel behaviour log.", {
-    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part, 12 task-table-full.";
+    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part, 12 task-table-full, 13 sniffer-full, 14 netlink-overrun, 15 no-device, 16 damaged-bytes.";
     cpu: Option<i32>, Dict, "", "", "not tied to one CPU", "CPU.";
     from_ns: i64, Delta, "ns", "boot", "", "The loss happened after this ...";
     to_ns: i64, Delta, "ns", "boot", "", "... and not after this.";
@@ -423,6 +432,22 @@ table! { CROSSING, CrossingRow, "crossing", 65536,
     confidence: i32, Dict, "percent", "", "", "The less sure of the two sides; as in `association`.";
 } }
 
+table! { POLL, PollRow, "poll", 16384,
+    "A poll of a network card by its driver of which a packet is in the log.",
+    "`ended_ns`. Source: kernel behaviour log (tracepoint napi_poll).", {
+    ended_ns: i64, Delta, "ns", "boot", "", "The driver returned: the buffers of what it took are with the card again.";
+    cpu: i32, Dict, "", "", "", "CPU.";
+    packet_id: i64, Delta, "", "", "", "Its first packet that is in the log.";
+    netns: Option<i64>, Dict, "", "", "as `ifindex`", "Network namespace of the card.";
+    ifindex: Option<i32>, Dict, "", "", "the poll's beginning is not in the log", "The card.";
+    began_ns: Option<i64>, Delta, "ns", "boot", "packets that are not in the log came first", "When it began.";
+    raised_ns: Option<i64>, Delta, "ns", "boot", "unknown, or not the first poll of its softirq", "When its softirq had been raised.";
+    taken: i64, Dict, "", "", "", "Packets that the driver says it took.";
+    budget: i64, Dict, "", "", "", "Packets that it might have taken: with as many taken the card may have more, and is polled again in the next softirq.";
+    seen: Option<i64>, Dict, "", "", "the poll's beginning is not in the log", "Packets that were first seen in it.";
+    round: i64, Delta, "", "", "", "How many softirqs of NET_RX the CPU had had, this one included, since recording began.";
+} }
+
 /// Tables of an integrated log of several devices; those of one device are in its own log.
 pub const SEVERAL: &[&Table] = &[&CROSSING];
 
@@ -454,4 +479,5 @@ pub const ALL: &[&Table] = &[
     &SYMBOL,
     &BALANCE,
     &PROVENANCE,
+    &POLL,
 ];

@@ -14,7 +14,10 @@ use std::fmt::Write as _;
 /// 3: `call_index` and `duration`, so that a look-up of one function does not read all calls.
 /// 4: `call_path`, so that a flame graph does not either.
 /// 5: `pause`, so that sleeping is not self time; `socket`, `app_event`, `tcp_state`, `gap`: what applications ask of the network.
-pub const SCHEMA_VERSION: u32 = 6;
+/// 6: `driver_ns` and `softirq_ns` of a packet.
+/// 7: clocks piece by piece with what they rest on, `event.cpu` and `event.pid` null where user space saw the event, verdicts by cases,
+/// sizes of crossings as taken.
+pub const SCHEMA_VERSION: u32 = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColType {

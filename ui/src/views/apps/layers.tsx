@@ -37,8 +37,8 @@ function Layers({ data }: { data: SocketDetail }): JSX.Element {
       <table class="plain wide">
         <thead>
           <tr>
-            <th>Crossing</th><th class="right">Events</th><th class="right">Bytes</th><th class="right">Frames</th><th class="right">Least</th><th class="right" title="Exact to a power of two">Median</th>
-            <th class="right">Mean</th><th class="right">Most</th><th>Sizes, logarithmic</th><th class="right" title="From one event to the next">Apart, median</th><th class="right">Apart, 99 %</th><th class="right">Failed</th>
+            <th>Crossing</th><th class="right">Events</th><th class="right">Bytes</th><th class="right">Frames</th><th class="right">Least</th><th class="right" title="Exact to 1 in 64">Median</th>
+            <th class="right">Mean</th><th class="right">Most</th><th>Sizes, logarithmic</th><th class="right" title="From one event to the next">Apart, mean</th><th class="right">Apart, median</th><th class="right">Apart, 99 %</th><th class="right">Failed</th>
           </tr>
         </thead>
         <tbody>
@@ -53,6 +53,7 @@ function Layers({ data }: { data: SocketDetail }): JSX.Element {
               <td class="right">{number(l.mean)}</td>
               <td class="right">{number(l.mean === null ? null : l.most)}</td>
               <td><Sizes layer={l} most={most} /></td>
+              <td class="right">{l.apart_mean === null ? "–" : shortSpan(l.apart_mean)}</td>
               <td class="right">{l.apart_median === null ? "–" : shortSpan(l.apart_median)}</td>
               <td class="right">{l.apart_p99 === null ? "–" : shortSpan(l.apart_p99)}</td>
               <td class={`right${l.failed ? " bad-number" : " zero"}`}>{count(l.failed)}</td>
@@ -77,6 +78,7 @@ function Limits({ data }: { data: SocketDetail }): JSX.Element | null {
         {l.held.map(([name, ns]) => (
           <div key={name}><dt><i class="dot" style={{ background: `var(--${HELD[name] ?? "muted"})` }} aria-hidden="true" /> {seen(name)}</dt><dd>{share(ns / l.known)}, {span(ns)}</dd></div>
         ))}
+        <div><dt>the application's calls</dt><dd>{share(l.in_call / l.known)} in calls that send, {share(l.refused / l.known)} refused</dd></div>
         <div><dt>repairing losses</dt><dd>{share(l.recovery / l.known)}; {many(l.total_retrans, "segment")} sent again</dd></div>
         <div><dt>of</dt><dd>{span(l.known)} in which its state is known</dd></div>
       </dl>
@@ -91,7 +93,7 @@ function Waits({ data }: { data: SocketDetail }): JSX.Element | null {
       <h3>Where bytes waited</h3>
       <div class="scroll-x" tabIndex={0} role="region" aria-label="Where bytes waited">
         <table class="plain">
-          <thead><tr><th>On the way</th><th class="right">Bytes</th><th class="right">Least</th><th class="right" title="Exact to a power of two">Median</th><th class="right">Mean</th><th class="right">99 %</th><th class="right">Most</th></tr></thead>
+          <thead><tr><th>On the way</th><th class="right">Bytes</th><th class="right">Least</th><th class="right" title="Exact to 1 in 64">Median</th><th class="right">Mean</th><th class="right">99 %</th><th class="right">Most</th></tr></thead>
           <tbody>
             {data.waits.map((w) => (
               <tr key={w.leg}>
@@ -121,8 +123,9 @@ export function AtEachLayer({ data }: { data: SocketDetail }): JSX.Element {
       {data.writes_per_packet !== null && to && (
         <p>A packet carries {data.writes_per_packet.toFixed(2)} writes in the mean and becomes {(to.frames / Math.max(1, to.events)).toFixed(2)} frames.</p>
       )}
+      {data.failures && <p>{data.failures}</p>}
       <div class="socket-two"><Waits data={data} /><Limits data={data} /></div>
-      <p class="muted">A size is that of the application's data, without headers, wherever it crosses. Medians and shares are exact to a power of two.</p>
+      <p class="muted">A size is that of the application's data, without headers, wherever it crosses. Medians and shares are exact to 1 in 64; apart is between calls that moved something.</p>
     </div>
   );
 }

@@ -10,7 +10,7 @@ import { generation, useQuestion } from "../../api/question.ts";
 import type { Event, Events, Overview } from "../../api/types.ts";
 import { asked, go, at } from "../../base/place.ts";
 import { Scale, tickWords, ticks } from "../../base/scale.ts";
-import { NONE, count, many, moment, seen } from "../../base/units.ts";
+import { NONE, count, many, moment, seen, span } from "../../base/units.ts";
 import { Canvas, type Pen } from "../../widgets/canvas.tsx";
 import { Answer, Empty, Failed } from "../../widgets/states.tsx";
 import { hatch } from "../../widgets/strip.tsx";
@@ -33,7 +33,8 @@ const COLUMNS: Column<Event>[] = [
   { key: "reason", title: "Reason", width: 200, from: 700, draw: (r) => seen(r.reason), hint: (r) => r.reason },
   { key: "place", title: "Place", words: "Function, or device", width: 200, from: 860, draw: (r) => <span class="mono">{seen(r.place)}</span>, hint: (r) => r.place },
   { key: "words", title: "What", draw: (r) => seen(r.words), hint: (r) => r.words },
-  { key: "cpu", title: "CPU", width: 52, align: "right", from: 600, draw: (r) => (r.cpu < 0 ? NONE : r.cpu) },
+  { key: "cpu", title: "CPU", width: 52, align: "right", from: 600, draw: (r) => (r.cpu ?? NONE) },
+  { key: "within", title: "Up to earlier", words: "Read at this time; it happened at most so long before", width: 104, align: "right", from: 900, draw: (r) => (r.within === null ? NONE : span(r.within)) },
 ];
 
 /** At most so many events in a tooltip. */

@@ -1,4 +1,4 @@
-// This log beside the one that `kpat view --compare` was given: which functions became slower, and is that sure.
+// Runs of this log's kind beside those that `kpat view --compare` was given: what became slower, and is that sure.
 
 import type { JSX } from "preact";
 import { useQuestion } from "../../api/question.ts";
@@ -6,74 +6,85 @@ import type { Compare, CompareRow } from "../../api/types.ts";
 import { count, seen, shortSpan } from "../../base/units.ts";
 import { Layer, Name, Span } from "../../widgets/marks.tsx";
 import { Answer, Empty } from "../../widgets/states.tsx";
+import { onAxis, perCent, widest } from "./model.ts";
 
-/** The 95 % interval of a change on an axis that all rows share, zero in the middle. */
-function Interval({ row, most }: { row: CompareRow; most: number }): JSX.Element {
-  if (row.low_ns === null || row.high_ns === null) return <span class="none">too few calls</span>;
-  const [w, h] = [180, 16];
-  // A root scale keeps small changes visible beside large ones.
-  const x = (ns: number) => w / 2 + (Math.sign(ns) * Math.sqrt(Math.abs(ns) / (most || 1)) * (w - 8)) / 2;
-  const sure = row.low_ns > 0 || row.high_ns < 0;
-  const words = `${shortSpan(row.low_ns)} to ${shortSpan(row.high_ns)}`;
+const [WIDTH, HEIGHT] = [200, 16];
+
+/** A row's ratio on an axis that all rows share, with its interval where runs give one; equal in the middle. */
+function Ratio({ row, most, beside }: { row: CompareRow; most: number; beside: number }): JSX.Element {
+  if (row.ratio === null) return <span class="none">on one side only</span>;
+  const x = (ratio: number) => WIDTH / 2 + (onAxis(ratio, most) * (WIDTH - 8)) / 2;
+  const verdict = row.verdict === "slower" || row.verdict === "faster" ? row.verdict : "unsure";
+  const at = row.tested ?? row.ratio;
+  const range = row.low !== null && row.high !== null ? `, 97 % between ${perCent(row.low)} and ${perCent(row.high)}` : ", one run or too few: no interval";
+  const words = `${perCent(at)}${range}`;
   return (
-    <svg class={`interval ${!sure ? "unsure" : row.low_ns > 0 ? "slower" : "faster"}`} width={w} height={h} role="img" aria-label={`95 % interval ${words}`}>
+    <svg class={`interval ${verdict}`} width={WIDTH} height={HEIGHT} role="img" aria-label={words}>
       <title>{words}</title>
-      <line x1={w / 2} x2={w / 2} y1={1} y2={h - 1} class="zero" />
-      <line x1={x(row.low_ns)} x2={x(row.high_ns)} y1={h / 2} y2={h / 2} class="range" />
-      {[row.low_ns, row.high_ns].map((v, i) => (
-        <line key={i} x1={x(v)} x2={x(v)} y1={4} y2={h - 4} class="range" />
-      ))}
+      <line x1={WIDTH / 2} x2={WIDTH / 2} y1={1} y2={HEIGHT - 1} class="zero" />
+      {row.tested === null && beside !== 1 && <line x1={x(beside)} x2={x(beside)} y1={1} y2={HEIGHT - 1} class="common" />}
+      {row.low !== null && row.high !== null && (
+        <>
+          <line x1={x(row.low)} x2={x(row.high)} y1={HEIGHT / 2} y2={HEIGHT / 2} class="range" />
+          {[row.low, row.high].map((v, i) => (
+            <line key={i} x1={x(v)} x2={x(v)} y1={4} y2={HEIGHT - 4} class="range" />
+          ))}
+        </>
+      )}
+      <circle cx={x(at)} cy={HEIGHT / 2} r={3} class="at" />
     </svg>
   );
 }
 
-function Names({ title, names }: { title: string; names: string[] }): JSX.Element | null {
-  if (!names.length) return null;
+const TITLES: [kind: string, title: string][] = [["path", "Per packet"], ["layer", "Layers, per packet"], ["wait", "Waits"], ["function", "Functions, self time per call"]];
+
+function Rows({ rows, most, beside, title }: { rows: CompareRow[]; most: number; beside: number; title: string }): JSX.Element | null {
+  if (!rows.length) return null;
   return (
-    <p class="pad">
-      <b>{title}</b>{" "}
-      {names.map((n, i) => (
-        <span key={n}>{i > 0 && ", "}<Name>{n}</Name></span>
+    <tbody>
+      <tr><th colSpan={9} scope="rowgroup" class="group">{title}</th></tr>
+      {rows.map((r) => (
+        <tr key={r.name}>
+          <td><Name>{r.name}</Name></td>
+          <td><Layer name={r.layer} /></td>
+          <td class="right">{r.a ? count(r.a.count) : "–"}</td>
+          <td class="right"><Span ns={r.a?.mean ?? null} /></td>
+          <td class="right"><Span ns={r.b?.mean ?? null} /></td>
+          <td class="right">{r.b ? count(r.b.count) : "–"}</td>
+          <td><Ratio row={r} most={most} beside={beside} /> <span class="muted">{r.ratio === null ? "" : perCent(r.ratio)}</span></td>
+          <td class="right" title={`${shortSpan(r.by_count_ns)} because there are more or fewer`}>{r.by_time_ns > 0 ? "+" : ""}<Span ns={r.by_time_ns} /></td>
+          <td>{seen(r.verdict)}{!r.probed && <span class="tag" title="Not probed in all runs: it may have been called where it was not seen">not probed</span>}</td>
+        </tr>
       ))}
-    </p>
+    </tbody>
   );
 }
 
 export function Comparison(): JSX.Element {
   const question = useQuestion<Compare>("compare");
   return (
-    <Answer asked={question} what="Comparing the two logs">
+    <Answer asked={question} what="Comparing the runs">
       {(c) => {
-        if (!c.rows.length && !c.appeared.length && !c.vanished.length) return <Empty title="The logs have no function in common" />;
-        const most = Math.max(1, ...c.rows.flatMap((r) => [Math.abs(r.low_ns ?? 0), Math.abs(r.high_ns ?? 0)]));
+        if (!c.rows.length) return <Empty title="The logs have nothing in common" />;
+        const most = widest(c.rows);
         return (
           <div class="scroll" tabIndex={0} role="region" aria-label="Comparison">
-            <p class="pad muted">A is this log, B is {seen(c.other)}. Self time per call; positive: slower in B. The bar is the 95 % interval of the difference of the medians; where it holds zero, nothing is shown.</p>
+            <p class="pad muted">
+              A is this log{c.runs[0] > 1 ? ` and ${c.runs[0] - 1} more` : ""}, B is {c.other.map(seen).join(", ")}. Means, over runs the geometric one; difference, sign and verdict all go by them.
+              The axis is logarithmic from 1 % on, right is slower in B; functions and layers are drawn beside the common factor where runs tell it from chance.
+            </p>
+            <ul class="pad remarks">
+              {c.remarks.map((r) => <li key={r.words} class={r.warning ? "warning" : "muted"}>{seen(r.words)}</li>)}
+            </ul>
             <table class="plain wide">
               <thead>
                 <tr>
-                  <th>Function</th><th>Layer</th><th class="right">Calls A</th><th class="right">Median A</th><th class="right">Median B</th><th class="right">Calls B</th>
-                  <th>Change, 95 % interval</th><th class="right" title="What it adds to an average packet">Per packet</th><th>Verdict</th>
+                  <th>Row</th><th>Layer</th><th class="right">n A</th><th class="right">Mean A</th><th class="right">Mean B</th><th class="right">n B</th>
+                  <th>Change</th><th class="right" title="What an average packet has more of it because each takes longer">Per packet</th><th>Verdict</th>
                 </tr>
               </thead>
-              <tbody>
-                {c.rows.map((r) => (
-                  <tr key={r.name}>
-                    <td><Name>{r.name}</Name></td>
-                    <td><Layer name={r.layer} /></td>
-                    <td class="right">{r.a ? count(r.a.calls) : "–"}</td>
-                    <td class="right"><Span ns={r.a?.median} /></td>
-                    <td class="right"><Span ns={r.b?.median} /></td>
-                    <td class="right">{r.b ? count(r.b.calls) : "–"}</td>
-                    <td><Interval row={r} most={most} /></td>
-                    <td class="right">{r.effect_ns > 0 ? "+" : ""}<Span ns={r.effect_ns} /></td>
-                    <td>{seen(r.verdict)}{!r.probed && <span class="tag" title="One of the logs did not probe it">not probed</span>}</td>
-                  </tr>
-                ))}
-              </tbody>
+              {TITLES.map(([kind, title]) => <Rows key={kind} rows={c.rows.filter((r) => r.kind === kind)} most={most} beside={c.beside} title={title} />)}
             </table>
-            <Names title="Only in B:" names={c.appeared} />
-            <Names title="Only in A:" names={c.vanished} />
           </div>
         );
       }}

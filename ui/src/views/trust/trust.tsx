@@ -149,14 +149,31 @@ function Losses({ losses }: { losses: Loss[] }): JSX.Element {
   );
 }
 
+function HowFar({ data }: { data: Trust }): JSX.Element | null {
+  const worst = data.parts.reduce<Trust["parts"][number] | null>((w, p) => (w === null || p.ppm < w.ppm ? p : w), null);
+  if (worst === null) return null;
+  return (
+    <section class="card wide-card">
+      <h2>How far to trust this log</h2>
+      <p class="figure-line">
+        <b class={worst.good < worst.all ? "figure bad-number" : "figure"}>{share(worst.ppm / 1e6)}</b> <span>{seen(worst.words)}</span>
+      </p>
+      <p class="muted">The figure is the worst of these:</p>
+      <ul class="unexplained">
+        {data.parts.map((p) => (
+          <li key={p.part}><b class={p.good < p.all ? "bad-number" : undefined}>{share(p.ppm / 1e6)}</b> {seen(p.words)}</li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 function Conservation({ data }: { data: Trust }): JSX.Element {
   const c = data.conservation;
   return (
     <section class="card wide-card">
       <h2>Do the packets add up?</h2>
-      <p class="figure-line">
-        <b class="figure">{share(c.trust_ppm / 1e6)}</b> <span>of the packets are explained</span>
-      </p>
+      <p>{share(c.explained_ppm / 1e6)} of the packets are explained.</p>
       {c.words && <p class="muted">{seen(c.words)}</p>}
       <div class="scroll-x" tabIndex={0} role="region" aria-label="Balance by interface">
         <table class="plain wide">
@@ -231,6 +248,7 @@ function Whole(): JSX.Element {
         <div class="scroll trust" tabIndex={0} role="region" aria-label="What the log can be trusted with">
           {log.value?.notes.map((n) => <Warning key={n}>{n}</Warning>)}
           <div class="cards">
+            <HowFar data={data} />
             <Clocks data={data} length={Math.max(1, log.value?.length_ns ?? 1)} />
             <Conservation data={data} />
             <Losses losses={data.losses} />

@@ -122,6 +122,13 @@ pub fn connections(
     Ok(out)
 }
 
+/// By socket of one log, its other end.
+pub(super) fn pairs_of(sockets: &[SocketRow]) -> HashMap<i64, i64> {
+    let found = pair::pairs(&[sockets.to_vec()]);
+    let ids = found.pairs.into_iter().map(|p| p.ends.map(|e| e.socket.socket_id));
+    ids.flat_map(|[a, b]| [(a, b), (b, a)]).collect()
+}
+
 pub(super) fn rows(store: &Store, sockets: Vec<i64>) -> Result<Ordered<AppEventRow>> {
     let wanted: std::collections::HashSet<i64> = sockets.into_iter().collect();
     Ordered::new(store, "at_ns", |e| e.at_ns, Box::new(move |e: &AppEventRow| wanted.contains(&e.socket_id)))

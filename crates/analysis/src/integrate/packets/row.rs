@@ -2,7 +2,7 @@
 
 use super::super::arrivals::{Arrival, Arrivals};
 use super::super::flatten;
-use super::{Live, Print};
+use super::{Live, NEVER, Print};
 use crate::query::verdict;
 use kpat_model::{Context, Network, Transport};
 use kpat_store::tables::PacketRow;
@@ -19,14 +19,14 @@ impl Live {
         }
     }
 
-    pub(super) fn row(&self, packet: u64, log_end: i64, refused: &[i32], sniffers: &[u32]) -> PacketRow {
+    pub(super) fn row(&self, packet: u64, code: i32, sniffers: &[u32]) -> PacketRow {
         let received = self.was_received();
         let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
         let netns = |p: &Print| (p.netns != 0).then_some(i64::from(p.netns));
         let in_by = if received { self.prints.iter().find(|p| p.ifindex != 0) } else { None };
         let out_by = self.out_by();
-        let code = self.verdict(log_end, refused);
-        let pid = self.reader(code, sniffers).unwrap_or(if received { 0 } else { self.task_pid });
+        let reader = if code == verdict::DELIVERED { self.reader(sniffers) } else { None };
+        let pid = reader.unwrap_or(if received { 0 } else { self.task_pid });
         let mut row = PacketRow {
             packet_id: packet as i64,
             first_ns: self.first,
@@ -37,7 +37,7 @@ impl Live {
             calls: self.calls as i32,
             points: self.points as i32,
             verdict: code,
-            drop_reason: self.drop.filter(|_| code == verdict::DROPPED).map(|d| d.1),
+            drop_reason: self.own_drop().filter(|_| code == verdict::DROPPED).map(|d| d.code),
             pid: (pid != 0).then_some(pid as i32),
             netns: self.prints.iter().find_map(netns),
             if_in: in_by.and_then(device),
@@ -45,7 +45,7 @@ impl Live {
             if_in_netns: in_by.and_then(netns),
             if_out_netns: out_by.and_then(netns),
             cpu: (self.cpu.0 != i64::MAX).then_some(i32::from(self.cpu.1)),
-            end_ns: (self.free_at != i64::MIN).then_some(self.free_at),
+            end_ns: (self.free_at != NEVER).then_some(self.free_at),
             ..PacketRow::default()
         };
         if let Some(f) = &self.shown {

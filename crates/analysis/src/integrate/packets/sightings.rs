@@ -7,7 +7,11 @@ use crate::roles::*;
 impl Live {
     pub(super) fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
         let devices = self.devices();
+        // A packet that only a queue is known to have had waited behind that edge for nobody knows how long.
+        let only_queued = std::ptr::eq(self.handed_on(), self.queued.as_slice());
         let mut see = |print: Option<&Print>, at: i64, side: Side| {
+            let sent = side == Side::Transmitted;
+            let tap = if sent { self.tap_of(at) } else { (0, 0) };
             for keys in print.iter().flat_map(|p| &p.keys) {
                 out.push(Sighting {
                     keys: *keys,
@@ -17,11 +21,13 @@ impl Live {
                     last: self.last,
                     side,
                     devices,
+                    weak: sent && only_queued,
+                    tap,
                 });
             }
         };
         let received = self.was_received();
-        let sent = if self.xmits.is_empty() { &self.queued } else { &self.xmits };
+        let sent = self.handed_on();
         if received && !self.received_by_parent {
             see(self.print_at(i64::MIN), self.first, Side::Received);
             // Receive offload made it longer: it stands for further frames, which the kernel had by then.
@@ -65,6 +71,30 @@ impl Live {
         if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
             see(self.print_at(i64::MIN), self.first, Side::Unknown);
         }
+    }
+
+    /// When it was given to a driver; where that is not in the log, when a sniffer of the device was shown it right before, behind any
+    /// queue; else to a queue.
+    fn handed_on(&self) -> &[(i64, i64)] {
+        if !self.xmits.is_empty() {
+            return &self.xmits;
+        }
+        let queued_at = self.queued.first().map_or(i64::MAX, |q| q.0);
+        match self.taps.iter().position(|t| t.0 >= queued_at) {
+            Some(first) => &self.taps[first..],
+            None => &self.queued,
+        }
+    }
+
+    /// Between which edges a tap of the device stamps what a driver was given at `at`: within the function that hands it on, or, of
+    /// a tracepoint behind the tap, since the queue's.
+    fn tap_of(&self, at: i64) -> (i64, i64) {
+        let Some(&(from, to)) = self.xmits.iter().find(|x| x.0 == at) else { return (0, 0) };
+        if to > from {
+            return (from, to);
+        }
+        let before = self.queued.iter().map(|q| q.0).filter(|q| *q <= from).max();
+        before.map_or((0, 0), |queue| (queue, from))
     }
 
     /// Where it was; 0 where not every place was kept.

@@ -1,43 +1,212 @@
-//! Where a packet ended.
+//! Where a packet ended, case by case: each of the table's cases is met, and by what it says.
 
+use super::live::Reader;
+use super::verdict::*;
 use super::*;
+use crate::query::verdict;
+use std::collections::BTreeSet;
 
-/// A packet sent at 10..20 over a virtual link and received there at 15.
-fn hopped(change: impl Fn(&mut Live)) -> i32 {
+const END: i64 = 20_000_000_000;
+const FUNCTIONS: Knows = Knows { local: true, driver: true, queue: true };
+const POINTS: Knows = Knows { local: false, driver: true, queue: true };
+
+fn touch(at: i64, end: i64, ctx: Context) -> Touch {
+    Touch {
+        packet: 1,
+        func: 1,
+        cpu: 0,
+        entry: at,
+        end,
+        self_ns: 0,
+        ctx,
+        pid: 7,
+        point_len: None,
+        ends: false,
+    }
+}
+
+/// A life in which functions of these roles ran: (roles, entry, end).
+fn life(steps: &[(u32, i64, i64)]) -> Live {
     let mut p = Live::new(0);
-    p.tx_at = 10;
-    p.xmits = vec![(10, 20)];
-    p.rx_at = 15;
-    p.received = vec![(15, 40)];
-    change(&mut p);
-    p.verdict(i64::MAX, &[6])
+    for &(roles, at, end) in steps {
+        let ctx = if roles & SOCK_READ != 0 { Context::Task } else { Context::Softirq };
+        p.play(&touch(at, end, ctx), Roles(roles));
+        p.last = p.last.max(end);
+    }
+    p
+}
+
+fn dropped(mut p: Live, at: i64, reason: Reason) -> Live {
+    p.drops.push(Drop { at, code: 3, reason, cpu: 0, ctx: Context::Softirq });
+    p.last = p.last.max(at);
+    p
+}
+
+fn ended(mut p: Live, at: i64) -> Live {
+    (p.free_at, p.ended_at) = (at, at);
+    p
+}
+
+const QUEUE: u32 = XMIT_QUEUE | QDISC_IN;
+const SOCKET: u32 = LOCAL_IN | SOCK_QUEUE;
+
+/// Cases that were met, for the test that all are.
+struct Table(BTreeSet<&'static str>);
+
+impl Table {
+    fn is(&mut self, p: &Live, knows: Knows, want: i32, why: &str) {
+        let e = p.evidence(knows, true, END, &[]);
+        let (code, case) = judge(&e);
+        assert_eq!(verdict::name(code), verdict::name(want), "{why}: {case}");
+        self.0.insert(case);
+    }
 }
 
 #[test]
-fn the_verdict_is_of_where_the_packet_ended() {
-    let to_socket = |p: &mut Live| {
-        p.roles |= LOCAL_IN | SOCK_QUEUE;
-        (p.local_in_at, p.queued_at) = (28, (28, 28));
+fn each_case_is_met_by_what_it_says() {
+    use verdict::*;
+    let mut t = Table(BTreeSet::new());
+    let came = (RX, 10, 90);
+    let queued = life(&[came, (QUEUE, 40, 60)]);
+    let given = life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70)]);
+    // Queues: at the end, long after, taken out and dropped, on a device below another.
+    t.is(
+        &dropped(life(&[came, (QUEUE, 40, 60)]), 55, Reason::Packet),
+        FUNCTIONS,
+        DROPPED,
+        "at the queue's end",
+    );
+    t.is(&dropped(life(&[came, (QUEUE, 40, 60)]), 5_000_000, Reason::Packet), FUNCTIONS, DROPPED, "by CoDel");
+    let requeued = life(&[came, (QUEUE, 40, 60), (QDISC_OUT | XMIT_QUEUE, 500, 510)]);
+    t.is(&dropped(requeued, 520, Reason::Packet), FUNCTIONS, DROPPED, "taken out");
+    let stacked = life(&[came, (QUEUE, 30, 36), (XMIT, 20, 40), (QUEUE, 15, 45)]);
+    t.is(
+        &dropped(stacked, 90_000, Reason::Packet),
+        FUNCTIONS,
+        DROPPED,
+        "in the queue of the card below a bridge",
+    );
+    let again = life(&[
+        (LOCAL_OUT, 5, 90),
+        (QUEUE, 10, 80),
+        (XMIT, 20, 70),
+        (LOCAL_OUT, 500, 590),
+        (QUEUE, 510, 580),
+    ]);
+    t.is(&dropped(again, 520, Reason::Packet), FUNCTIONS, DROPPED, "TCP's second try");
+    let third =
+        life(&[(QUEUE, 10, 80), (XMIT, 20, 70), (QUEUE, 510, 580), (QUEUE, 910, 980), (XMIT, 920, 970)]);
+    t.is(&dropped(third, 520, Reason::Packet), FUNCTIONS, SENT, "the third try went out");
+    t.is(&queued, FUNCTIONS, FORWARDED, "a long while ago");
+    let mut waits = life(&[came, (QUEUE, 40, 60)]);
+    waits.last = END - 400_000_000;
+    t.is(&waits, FUNCTIONS, IN_FLIGHT, "in the queue at the end");
+    // Drivers.
+    t.is(
+        &dropped(life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70)]), 60, Reason::Packet),
+        FUNCTIONS,
+        DROPPED,
+        "driver",
+    );
+    t.is(
+        &dropped(life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70)]), 75, Reason::Packet),
+        FUNCTIONS,
+        FORWARDED,
+        "sent",
+    );
+    t.is(
+        &dropped(life(&[came, (QUEUE, 40, 40), (XMIT, 50, 50)]), 60, Reason::Packet),
+        POINTS,
+        DROPPED,
+        "driver",
+    );
+    let returned = life(&[came, (QUEUE, 40, 40), (XMIT, 50, 50), (XMIT_DONE, 70, 70)]);
+    t.is(&dropped(returned, 75, Reason::Packet), POINTS, FORWARDED, "a copy, after the driver");
+    t.is(&given, FUNCTIONS, FORWARDED, "sent on");
+    // Copies of sniffers.
+    t.is(
+        &dropped(life(&[came, (QUEUE, 40, 60)]), 65, Reason::Sniffer),
+        FUNCTIONS,
+        FORWARDED,
+        "a sniffer's copy",
+    );
+    let tapped = life(&[(TAP, 45, 48), came, (QUEUE, 40, 60)]);
+    t.is(&dropped(tapped, 46, Reason::Packet), FUNCTIONS, FORWARDED, "a sniffer's copy");
+    let mut read = life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70), (SOCK_READ, 900, 910)]);
+    t.is(&read, FUNCTIONS, FORWARDED, "read by a sniffer when it was gone");
+    assert_eq!(read.reads_of_sniffers().collect::<Vec<_>>(), [7]);
+    read.readers.push(Reader { pid: 8, from: 20, to: 20 });
+    assert_eq!(read.reads_of_sniffers().collect::<Vec<_>>(), [7]);
+    // Here.
+    let arrived = |steps: &[(u32, i64, i64)]| {
+        let mut all = vec![came];
+        all.extend(steps);
+        life(&all)
     };
-    assert_eq!(hopped(|_| {}), verdict::SENT);
-    assert_eq!(hopped(|p| p.free_at = 30), verdict::DELIVERED);
-    assert_eq!(hopped(|p| p.drop = Some((30, 2))), verdict::DROPPED);
-    assert_eq!(hopped(|p| p.drop = Some((5, 2))), verdict::SENT, "a clone, before");
-    assert_eq!(hopped(to_socket), verdict::DELIVERED);
-    let then = |reason| {
-        hopped(|p| {
-            to_socket(p);
-            p.drop = Some((30, reason));
-        })
-    };
-    assert_eq!(then(2), verdict::DELIVERED, "another clone");
-    assert_eq!(then(6), verdict::DROPPED, "refused by the socket");
-    let put_together = hopped(|p| {
-        to_socket(p);
-        p.roles |= SOCK_READ;
-        p.whole_again_at = 29;
-    });
-    assert_eq!(put_together, verdict::TRANSFORMED, "read as a part of the whole");
-    let by_sniffer = hopped(|p| (p.taps, p.drop) = (vec![(25, 35)], Some((30, 2))));
-    assert_eq!(by_sniffer, verdict::SENT);
+    t.is(&dropped(arrived(&[(LOCAL_IN, 20, 80)]), 50, Reason::Packet), FUNCTIONS, DROPPED, "no socket");
+    t.is(&dropped(arrived(&[]), 50, Reason::Unspecified), FUNCTIONS, DROPPED, "no reason");
+    t.is(
+        &dropped(arrived(&[(SOCKET, 20, 80)]), 50, Reason::Refused),
+        FUNCTIONS,
+        DROPPED,
+        "the socket is full",
+    );
+    t.is(
+        &dropped(arrived(&[(SOCKET, 20, 80)]), 50, Reason::Unspecified),
+        FUNCTIONS,
+        DELIVERED,
+        "another copy",
+    );
+    let read = arrived(&[(SOCKET, 20, 80), (SOCK_READ, 500, 510)]);
+    t.is(&dropped(read, 520, Reason::Checksum), FUNCTIONS, DROPPED, "as it was read");
+    let read = arrived(&[(SOCKET, 20, 80), (SOCK_READ, 500, 510)]);
+    t.is(&dropped(read, 50, Reason::Refused), FUNCTIONS, DELIVERED, "another socket's reader had it");
+    let closed = ended(arrived(&[(SOCKET, 20, 80)]), 900_050);
+    t.is(
+        &dropped(closed, 900_000, Reason::Unspecified),
+        FUNCTIONS,
+        DROPPED,
+        "unread as the socket was closed",
+    );
+    let mut whole = arrived(&[(SOCKET, 20, 80), (SOCK_READ, 500, 510)]);
+    whole.whole_again_at = 90;
+    t.is(&whole, FUNCTIONS, TRANSFORMED, "read as a part of the whole");
+    // Over a virtual link.
+    let hop = [(LOCAL_OUT, 5, 60), (QUEUE, 10, 50), (XMIT, 20, 40), (RX, 30, 35)];
+    t.is(&life(&hop), FUNCTIONS, SENT, "what the other end did is not known");
+    t.is(&ended(life(&hop), 70), FUNCTIONS, DELIVERED, "gone at the other end");
+    t.is(&dropped(life(&hop), 70, Reason::Packet), FUNCTIONS, DROPPED, "at the other end");
+    t.is(&dropped(life(&hop), 7, Reason::Packet), FUNCTIONS, SENT, "a copy, before");
+    // Tracepoints alone.
+    t.is(&life(&[(RX, 10, 10)]), POINTS, DELIVERED, "silent, as only this host's own protocols are");
+    t.is(&life(&[(RX, 10, 10)]), FUNCTIONS, UNKNOWN, "they would have been seen");
+    t.is(&life(&[(RX | GRO, 10, 10)]), POINTS, TRANSFORMED, "held by receive offload");
+    let lossy = life(&[(RX, 10, 10)]).evidence(POINTS, false, END, &[]);
+    assert_eq!(judge(&lossy).0, UNKNOWN, "what is silent may have been lost");
+    let mut fragment = life(&[(RX, 10, 10)]);
+    fragment.fragment.key = 5;
+    t.is(&fragment, POINTS, IN_FLIGHT, "waits for the rest of its datagram");
+    let mut now = life(&[(RX, 10, 10)]);
+    now.last = END - 1_000_000;
+    t.is(&now, POINTS, IN_FLIGHT, "just arrived");
+    // In a queue before the recording began.
+    t.is(&life(&[(QDISC_OUT | XMIT_QUEUE, 10, 10), (XMIT, 20, 20)]), POINTS, UNKNOWN, "from where?");
+    let mut cut = arrived(&[]);
+    cut.transformed = true;
+    t.is(&cut, FUNCTIONS, TRANSFORMED, "merged");
+    let mut shown = life(&[(TAP, 10, 30)]);
+    shown.free_at = 20;
+    t.is(&shown, FUNCTIONS, DELIVERED, "to a sniffer alone");
+    let all: BTreeSet<&str> = CASES.iter().map(|c| c.0).collect();
+    assert_eq!(t.0, all, "every case is met");
+}
+
+#[test]
+fn reasons_say_who_dropped() {
+    assert_eq!(Reason::of(Some("UDP_CSUM")), Reason::Checksum);
+    assert_eq!(Reason::of(Some("SOCKET_RCVBUFF")), Reason::Refused);
+    assert_eq!(Reason::of(Some("NETFILTER_DROP")), Reason::Packet);
+    assert_eq!(Reason::of(None), Reason::Unspecified);
+    assert!(is_sniffer("tpacket_rcv+0x1b2") && is_sniffer("packet_rcv.constprop.0"));
+    assert!(!is_sniffer("udp_queue_rcv_one_skb+0x437"));
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use serve::{Enough, Server};
 use std::fs::File;
 use std::io::BufReader;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub struct Args {
     /// Connect to this host and write what the end `a` wrote
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "serve", conflicts_with = "serve")]
     to: Option<String>,
-    /// Wait there for connections and datagrams, and write what the end `b` wrote; port 0: any
+    /// Wait there for connections and datagrams, and write what the end `b` wrote; port 0: any; without an address only this machine can
+    /// connect
     #[arg(long, value_name = "[ADDR:]PORT")]
     serve: Option<String>,
     /// Times as long: 0.5 is twice as fast
@@ -191,10 +192,10 @@ fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-/// TCP and UDP of one port; without an address on all.
+/// TCP and UDP of one port; without an address only this machine can reach them.
 fn listen(place: &str) -> anyhow::Result<(TcpListener, UdpSocket)> {
     let tcp = match place.parse::<u16>() {
-        Ok(port) => TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?,
+        Ok(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, port))?,
         Err(_) => TcpListener::bind(place)?,
     };
     let udp = UdpSocket::bind(tcp.local_addr()?)?;

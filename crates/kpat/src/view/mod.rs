@@ -1,17 +1,19 @@
 //! `kpat view`: the service for the page, and a browser opened on it.
 
+mod door;
+
 use crate::open::{self, Kind};
 use crate::output::{Output, usage};
 use crate::signals::Signals;
 use anyhow::{Context, bail};
+use door::Door;
 use kpat_server::{Growing, Service, Start};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -21,9 +23,12 @@ pub struct Args {
     /// With a recording: captures that are being written beside it
     #[arg(value_name = "WIRE.pcapng")]
     captures: Vec<PathBuf>,
-    /// A second integrated log to compare with
-    #[arg(long, value_name = "OTHER.kpat")]
-    compare: Option<PathBuf>,
+    /// Integrated logs to compare with; each is one run
+    #[arg(long, value_name = "OTHER.kpat", num_args = 1..)]
+    compare: Vec<PathBuf>,
+    /// Further runs of what the log is, for the comparison
+    #[arg(long, value_name = "X2.kpat", num_args = 1.., requires = "compare")]
+    runs: Vec<PathBuf>,
     /// Do not open a browser, only print the address
     #[arg(long)]
     no_open: bool,
@@ -46,7 +51,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Err(usage("captures are given to a recording; an integrated log has its own"));
     }
     let log = growing.as_ref().map_or_else(|| args.log.clone(), Growing::log);
-    let service = Service::start(&Start { log, compare: args.compare.clone(), port: args.port })?;
+    let service = Service::start(&Start {
+        log,
+        compare: args.compare.clone(),
+        beside: args.runs.clone(),
+        port: args.port,
+    })?;
     if let Some((kbl, _)) = &recording {
         service.rename(&kbl.file_name().unwrap_or(kbl.as_os_str()).to_string_lossy());
     }
@@ -62,7 +72,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     let answering = Arc::clone(&service);
     std::thread::Builder::new().name("answering".into()).spawn(move || answering.run())?;
-    if !args.no_open && !browser(&address) {
+    // It stays until the end: a browser may take its time.
+    let door = if args.no_open { None } else { Door::to(&address).ok() };
+    if !args.no_open && !door.as_ref().is_some_and(Door::open) {
         out.say("no browser could be opened; open the address above");
     }
     if std::io::stderr().is_terminal() {
@@ -119,24 +131,4 @@ fn in_folder(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     let logs = entries.filter_map(|e| e.ok().map(|e| e.path()));
     let logs = logs.filter(|p| p.extension().is_some_and(|e| e == "kbl"));
     Ok(logs.max_by_key(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()))
-}
-
-/// Opens the address as the desktop does it.
-fn browser(address: &str) -> bool {
-    let opener = Command::new("xdg-open")
-        .arg(address)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut child) = opener else { return false };
-    // It ends soon where it cannot do it, and may stay as long as the browser where it can.
-    for _ in 0..20 {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) => std::thread::sleep(Duration::from_millis(50)),
-            Err(_) => return false,
-        }
-    }
-    true
 }

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Where frees are not seen (guess_reuse): is what lies in a buffer the packet that lay there before, and is a packet in a new buffer one that was
+ * elsewhere a moment ago? Two things answer: its headers, as far as they name a packet, and its way. A buffer is freed without a tracepoint
+ * where a socket's datagram was read, where TCP took a segment's data, where its head was stolen or copied.
+ */
+#ifndef KPAT_AGAIN_H
+#define KPAT_AGAIN_H
+
+#include "footprint.bpf.h"
+
+/* What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. READ: its data are copied to user space. */
+enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, READ, FREED };
+
+/*
+ * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
+ * its data, and nobody else held it. SHARED: when it left for a device, somebody else held it too, so a part of it is elsewhere.
+ */
+#define TURN_OUT 1ULL
+#define TURN_READ 2ULL
+#define TURN_SHARED 4ULL
+#define TURN_FLAGS 7ULL
+
+/*
+ * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
+ * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
+ * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
+ * header, which NAT does not touch there; they name an echo alone, two acknowledgements or equal datagrams have the same. Of ARP all
+ * of it, which names nothing. The
+ * transport header is where the network header says: the skb learns that later than we look.
+ */
+__noinline u64 identity(u64 net, u32 proto)
+{
+	struct header_words h, t;
+	u64 id, l4;
+
+	if (proto != ETH_P_IP && proto != ETH_P_IPV6 && proto != ETH_P_ARP)
+		return 0;
+	load_network(net, &h);
+	if (proto == ETH_P_ARP)
+		return ((h.w0 ^ h.w1 * 131 ^ h.w2 * 31) & ~(0xffffULL << 32)) | 1;
+	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);
+	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == 58)
+		return t.w0;
+	if (proto == ETH_P_IPV6)
+		return (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
+	id = h.w0 >> 32 & 0xffff;
+	l4 = h.w1 >> 8 & 0xff;
+	if (l4 == 6)
+		return l4 << 56 | id << 32 | t.w0 >> 32;
+	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
+}
+
+static __always_inline bool names_packet(u64 ident)
+{
+	return ident >> 32 & 0xffff;
+}
+
+/* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
+static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
+{
+	struct skb_shared_info *shinfo;
+	u32 refs;
+
+	if (!kread_bit(skb, cloned))
+		return true;
+	shinfo = (struct skb_shared_info *)(head + kread(skb, end));
+	refs = kread(shinfo, dataref.counter);
+	return refs == (kread_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
+}
+
+/*
+ * Can a packet whose way led to `turn` not be this one? Between two receptions by one device a packet is sent; between reception and
+ * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
+ * received (skb_iif is 0) was not received a moment ago; nothing is received or sent when it was read. All that holds for a buffer that
+ * has one user: a clone of a multicast packet may be received here while another is still being sent. A sniffer clones what leaves before the point that
+ * says so, therefore `cloned` alone does not excuse it there.
+ */
+static __always_inline bool is_another(u64 turn, struct sk_buff *skb, u32 what)
+{
+	bool waits = turn && !(turn & TURN_OUT), same, cloned;
+
+	if (!turn || (what != ARRIVES && what != QUEUED && what != LEAVES))
+		return false;
+	same = (kread_ptr(skb, dev) & ~TURN_FLAGS) == (turn & ~TURN_FLAGS);
+	cloned = kread_bit(skb, cloned);
+	if (what == LEAVES)
+		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
+	if (cloned)
+		return false;
+	if (what == ARRIVES)
+		return waits && (same || turn & TURN_READ);
+	return waits ? turn & TURN_READ || !kread(skb, skb_iif) : same;
+}
+
+/*
+ * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to
+ * 3 M packets/s), and so long still when it was freed: it may have been copied before. Copies are made on the way between two
+ * points, not in a queue, where a packet may wait for longer.
+ */
+#define SAME_PACKET_NS 20000000ULL
+#define FREED_PACKET_NS 100000ULL
+
+static __always_inline struct ident_entry *ident_slot(u64 ident)
+{
+	u32 at = (u32)(ident * 0x9e3779b97f4a7c15ULL >> 40) & (IDENTS - 1);
+
+	return bpf_map_lookup_elem(&idents, &at);
+}
+
+static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
+{
+	struct header_offsets h = headers_of(skb, head);
+
+	if (!h.network || h.network == UNSET_HEADER)
+		return 0;
+	return identity(head + h.network, swap16(h.protocol));
+}
+
+/*
+ * With guess_reuse: the packet that had these headers a moment ago, 0: none. It is another one where that packet cannot have come this way: a sender
+ * gives segments of successive large packets the same identifications.
+ */
+static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 now)
+{
+	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
+
+	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now || is_another(s->turn, skb, what))
+		return 0;
+	log_lineage(KP_LIN_REALLOC, s->id, s->id);
+	return s->id;
+}
+
+/*
+ * The packet is freed. What comes later with these headers is another one: an answer may have the request's identification and
+ * length.
+ */
+static __always_inline void soon_unknown(struct packet_entry *e, u64 now)
+{
+	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+
+	if (s && s->id == e->id)
+		s->seen = now - SAME_PACKET_NS + FREED_PACKET_NS;
+}
+
+static __always_inline void set_turn(struct packet_entry *e, u64 turn)
+{
+	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+
+	e->turn = turn;
+	if (s && s->id == e->id)
+		s->turn = turn;
+}
+
+/* With guess_reuse: what the point says of the packet's way. */
+static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *skb, u32 what, u64 now)
+{
+	u64 head = e->head, shared = e->turn & TURN_SHARED, dev;
+	struct ident_entry *s;
+
+	if (what == READ) {
+		if (last_holder(skb, head))
+			set_turn(e, TURN_READ | shared);
+		return;
+	}
+	if (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES)
+		return;
+	dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
+	if (what == LEAVES && !last_holder(skb, head))
+		shared = TURN_SHARED;
+	if (what == QUEUED || what == LEAVES)
+		dev |= TURN_OUT;
+	if (e->turn != (dev | shared))
+		set_turn(e, dev | shared);
+	if (what != ARRIVES && what != RECEIVED)
+		return;
+	s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+	if (s && s->id == e->id)
+		s->seen = now;
+}
+
+static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)
+{
+	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
+
+	e->ident = ident;
+	if (!s)
+		return;
+	s->ident = ident;
+	s->id = id;
+	s->turn = e->turn;
+	s->seen = now;
+}
+
+#endif

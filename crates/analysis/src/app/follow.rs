@@ -1,0 +1,276 @@
+//! What holds a TCP sender back, moment by moment: one rule, for the shares over a socket's life and for those of each bin of
+//! a series.
+//!
+//! Three things are put together. What TCP waits for stands in its state (`enum tcp_chrono` and `is_cwnd_limited` of
+//! include/linux/tcp.h), which is written when it changes. Whether there is anything to send is known from the bytes that
+//! crossed: what was given, what left, what was acknowledged. Whether the application would give more is known from its calls:
+//! one that is not over, or was refused (`EAGAIN`, or a part taken). TCP's own mark for that, `app_limited`, is no help: it
+//! is also set where a full send buffer keeps the application from giving more.
+//!
+//! A state that comes with a segment from the network was in force before that segment, because it is read before TCP looks
+//! at it; any other is in force from then on.
+
+use super::connections::pairs_of;
+use super::limits::{Held, repairs};
+use kpat_model::Crossing;
+use kpat_store::tables::*;
+use std::collections::HashMap;
+
+/// `enum tcp_chrono` of include/linux/tcp.h.
+const RWND_LIMITED: i32 = 2;
+const SNDBUF_LIMITED: i32 = 3;
+/// SK_PACING_NEEDED of include/net/sock.h: TCP waits by its own timer.
+const BY_TIMER: i32 = 1;
+/// A state is written by the program that saw its segment, so soon behind it.
+const SAME_PROGRAM_NS: i64 = 100_000;
+/// A timer runs longer; a segment that is sent again sooner was asked for by one that came.
+const SHORTEST_TIMER_NS: i64 = 1_000_000;
+/// The error of a call that would have had to wait, as a size.
+pub(super) const EAGAIN: i64 = -11;
+
+/// What the application is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Call {
+    #[default]
+    None,
+    /// In a call that sends.
+    Inside,
+    /// Its last call was refused, or not all of it was taken.
+    Refused,
+}
+
+/// A piece of time with one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub from_ns: i64,
+    pub to_ns: i64,
+    pub held: Held,
+    pub call: Call,
+    pub repairs: bool,
+}
+
+/// A piece of time whose cause the next moment may still decide.
+#[derive(Clone, Copy)]
+struct Open {
+    from_ns: i64,
+    to_ns: i64,
+    call: Call,
+    /// Given, and not yet left; `None`: not known from what crossed.
+    unsent: Option<bool>,
+    unacked: Option<bool>,
+    /// It ended with a segment that was sent again.
+    again: bool,
+    /// The other end had data to read all the time.
+    unread: bool,
+    /// In a call that sends: TCP has bytes to send, the application waits for room.
+    inside: Option<(bool, bool)>,
+}
+
+/// One sender.
+#[derive(Default)]
+struct Sender {
+    state: Option<TcpStateRow>,
+    /// From here on nothing is said yet.
+    since_ns: Option<i64>,
+    open: Option<Open>,
+    call: Call,
+    asked: Option<i64>,
+    /// Offsets behind the last byte that was given, left, was acknowledged.
+    given: Option<i64>,
+    left: Option<i64>,
+    acked: Option<i64>,
+    /// The second by crossing.
+    left_at: HashMap<Crossing, i64>,
+    /// TCP had bytes to send, the application waited for room, when a segment last came; `None`: not known.
+    unsent: Option<bool>,
+    no_room: Option<bool>,
+    /// What it receives: behind the last byte that can be read, that was read; since when there is something to read.
+    readable: i64,
+    read: i64,
+    unread_since: Option<i64>,
+}
+
+/// All TCP sockets of a log, by what crosses in order of time.
+#[derive(Default)]
+pub(super) struct Follow {
+    senders: HashMap<i64, Sender>,
+    peers: HashMap<i64, i64>,
+}
+
+impl Follow {
+    pub fn new(sockets: &[SocketRow]) -> Follow {
+        Follow { senders: HashMap::new(), peers: pairs_of(sockets) }
+    }
+
+    /// The socket's other end, if it is in this log.
+    pub fn peer(&self, socket: i64) -> Option<i64> {
+        self.peers.get(&socket).copied()
+    }
+
+    /// A state that was in force before all that is given.
+    pub fn begin(&mut self, state: TcpStateRow, at_ns: i64) {
+        let s = self.senders.entry(state.socket_id).or_default();
+        (s.since_ns, s.state) = (Some(at_ns), Some(state));
+    }
+
+    pub fn crossing(&mut self, what: Crossing, e: &AppEventRow) -> Option<Span> {
+        let peer = self.peer(e.socket_id).and_then(|p| self.senders.get(&p));
+        let unread_since = peer.and_then(|p| p.unread_since);
+        self.senders.entry(e.socket_id).or_default().crossing(what, e, unread_since)
+    }
+
+    pub fn state(&mut self, now: &TcpStateRow) -> [Option<Span>; 2] {
+        let peer = self.peer(now.socket_id).and_then(|p| self.senders.get(&p));
+        let unread_since = peer.and_then(|p| p.unread_since);
+        self.senders.entry(now.socket_id).or_default().state(now, unread_since)
+    }
+
+    /// What is still open.
+    pub fn finish(&mut self, each: &mut dyn FnMut(i64, Span)) {
+        for (id, s) in &mut self.senders {
+            if let Some(span) = s.settle() {
+                each(*id, span);
+            }
+        }
+    }
+}
+
+impl Sender {
+    /// Time has gone on to this moment.
+    fn go_on(&mut self, at_ns: i64, again: bool, unread_since: Option<i64>) -> Option<Span> {
+        let done = self.settle();
+        let from_ns = self.since_ns.filter(|_| self.state.is_some())?;
+        if at_ns > from_ns {
+            self.open = Some(Open {
+                from_ns,
+                to_ns: at_ns,
+                call: self.call,
+                unsent: self.given.zip(self.left).map(|(given, left)| given > left),
+                unacked: self.given.zip(self.acked).map(|(given, acked)| given > acked),
+                again: again && at_ns - from_ns > SHORTEST_TIMER_NS,
+                inside: self.unsent.zip(self.no_room),
+                unread: unread_since.is_some_and(|t| t <= from_ns),
+            });
+            self.since_ns = Some(at_ns);
+        }
+        done
+    }
+
+    fn settle(&mut self) -> Option<Span> {
+        let (o, state) = (self.open.take()?, self.state.as_ref()?);
+        Some(Span {
+            from_ns: o.from_ns,
+            to_ns: o.to_ns,
+            held: held(&o, state),
+            call: o.call,
+            repairs: repairs(state),
+        })
+    }
+
+    fn crossing(&mut self, what: Crossing, e: &AppEventRow, unread_since: Option<i64>) -> Option<Span> {
+        use Crossing::*;
+        if matches!(what, FromDevice | FromNetwork | ToSocket | Recv) {
+            self.reception(what, e);
+            return None;
+        }
+        // At one and the same crossing: a packet may leave the device's queue in pieces.
+        let left = matches!(what, ToNetwork | ToDevice | ToDriver);
+        let top = self.left_at.get(&what);
+        let before = e.offset.zip(top).is_some_and(|(from, top)| from + e.size_bytes <= *top);
+        // The segment leaves before it is told that it is one that is sent again.
+        let again = what == Retransmit || left && before;
+        let done = self.go_on(e.at_ns, again, unread_since);
+        let further = |to: &mut Option<i64>| {
+            if let Some(end) = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0) {
+                *to = Some(to.map_or(end, |t| t.max(end)));
+            }
+        };
+        match what {
+            ToTransport => {
+                further(&mut self.given);
+                self.asked = e.asked_bytes;
+                // A refused application that tries again is still refused.
+                if e.size_bytes >= 0 {
+                    self.call = Call::Inside;
+                }
+            }
+            Send => {
+                further(&mut self.given);
+                let part = self.asked.take().is_some_and(|asked| (0..asked).contains(&e.size_bytes));
+                self.call = if part || e.size_bytes == EAGAIN { Call::Refused } else { Call::None };
+            }
+            ToNetwork | ToDevice | ToDriver => {
+                further(&mut self.left);
+                let mut top = self.left_at.get(&what).copied();
+                further(&mut top);
+                top.and_then(|top| self.left_at.insert(what, top));
+            }
+            Acked => {
+                further(&mut self.acked);
+                if self.call == Call::Refused && self.acked.zip(self.given).is_some_and(|(a, g)| a >= g) {
+                    self.call = Call::None; // the buffer is empty: it could be written
+                }
+            }
+            _ => {}
+        }
+        done
+    }
+
+    fn reception(&mut self, what: Crossing, e: &AppEventRow) {
+        let Some(end) = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0) else { return };
+        match what {
+            Crossing::ToSocket => self.readable = self.readable.max(end),
+            Crossing::Recv => self.read = self.read.max(end),
+            _ => return,
+        }
+        let unread = self.readable > self.read;
+        self.unread_since = self.unread_since.or(Some(e.at_ns)).filter(|_| unread);
+    }
+
+    fn state(&mut self, now: &TcpStateRow, unread_since: Option<i64>) -> [Option<Span>; 2] {
+        if now.crossing != Crossing::FromNetwork as i32 {
+            let done = self.go_on(now.at_ns, false, unread_since);
+            let last = self.settle();
+            self.since_ns = self.since_ns.or(Some(now.at_ns));
+            self.state = Some(now.clone());
+            return [done, last];
+        }
+        // The segment that it comes with may have ended a piece of time; if so, that is the one it was in force for.
+        let near = self.open.is_some_and(|o| now.at_ns - o.to_ns < SAME_PROGRAM_NS);
+        let done = if near { None } else { self.go_on(now.at_ns, false, unread_since) };
+        self.since_ns = self.since_ns.or(Some(now.at_ns));
+        self.state = Some(now.clone());
+        self.no_room = now.no_room.map(|n| n != 0);
+        self.unsent = self.no_room.map(|_| now.write_seq != now.snd_nxt);
+        if let Some(o) = &mut self.open {
+            o.inside = self.unsent.zip(self.no_room);
+        }
+        [done, self.settle()]
+    }
+}
+
+fn held(o: &Open, state: &TcpStateRow) -> Held {
+    // What a call gave is not all TCP's as long as it is not over; TCP's own numbers are.
+    let inside = o.inside.filter(|_| o.call == Call::Inside);
+    let unsent = inside.map(|i| i.0).or(o.unsent).unwrap_or(state.write_seq != state.snd_nxt);
+    let unacked = o.unacked.unwrap_or(unsent || state.write_seq != state.snd_una);
+    let wants = o.call != Call::None;
+    match state.busy {
+        _ if o.again => Held::Retransmission,
+        RWND_LIMITED if o.unread => Held::Reader,
+        RWND_LIMITED => Held::ReceiveWindow,
+        _ if !unacked && !wants => Held::Application,
+        SNDBUF_LIMITED => Held::SendBuffer,
+        _ if !unsent && state.lost_out == 0 => match o.call {
+            Call::Refused => Held::SendBuffer,
+            Call::Inside if inside.is_some_and(|i| i.1) => Held::SendBuffer,
+            _ => Held::Application,
+        },
+        _ if state.cwnd_limited != 0 => Held::CongestionWindow,
+        _ => match state.pacing {
+            None => Held::PacingOrDevice,
+            Some(BY_TIMER) => Held::Pacing,
+            Some(_) => Held::Device,
+        },
+    }
+}

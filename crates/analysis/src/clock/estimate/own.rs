@@ -1,0 +1,266 @@
+//! Was a capture made with the device's own clock? Proved by its matches; names and likeness play no part.
+//!
+//! A tap of the device stamps what it transmits between the queue's edge and the driver's, some hundred ns apart (Linux
+//! `net/core/dev.c`, `xmit_one`: `dev_queue_xmit_nit` runs before `netdev_start_xmit`; both edges are within `dev_hard_start_xmit`).
+//! So every such match is a window on the clock from both sides, and the device's own, known from the anchors of the log, must be in
+//! all of them at once. A sniffer elsewhere is behind a wire: of what it sees the fastest in and the fastest out leave room between.
+
+use super::Estimate;
+use super::noise::FLOOR_NS;
+use super::piece::{Piece, Shape};
+use super::points::{Pair, quantile};
+use super::zones::Zone;
+use crate::matching::Side;
+use kpat_model::meta::ClockAnchor;
+
+/// Windows and received matches that a proof needs.
+const LEAST: usize = 30;
+/// Windows in a row that are looked at together; one of them may be wrong.
+const CELL: usize = 32;
+/// Edges further apart prove little; the narrower ones are taken if there are enough.
+const WIDTHS_NS: [i64; 2] = [5_000, 50_000];
+/// What the windows leave open at most.
+const OPEN_NS: f64 = 10_000.0;
+/// More often a clock is not set.
+const MAX_PIECES: usize = 16;
+
+/// Windows in a row that have a moment in common.
+struct Run {
+    numbers: (u64, u64),
+    boots: (i64, i64),
+    windows: usize,
+    low: f64,
+    high: f64,
+}
+
+/// Of fewer windows in a row no stretch is made: wrong matches.
+const FEW: usize = 6;
+
+impl Run {
+    /// `None`: these windows have nothing in common, the clock was set between them.
+    fn of(cell: &[&Pair], y0: i64) -> Option<Run> {
+        let spare = usize::from(cell.len() >= CELL);
+        let mut low: Vec<f64> = cell.iter().map(|p| offset(p.tap.0, p, y0)).collect();
+        let mut high: Vec<f64> = cell.iter().map(|p| offset(p.tap.1, p, y0)).collect();
+        low.sort_unstable_by(f64::total_cmp);
+        high.sort_unstable_by(f64::total_cmp);
+        let (low, high) = (low[low.len() - 1 - spare], high[spare]);
+        // One that does not fit at an end may be the first behind the moment at which the clock was set.
+        let fits = |p: &&&Pair| {
+            offset(p.tap.0, p, y0) <= high + FLOOR_NS && offset(p.tap.1, p, y0) >= low - FLOOR_NS
+        };
+        let (first, last) = (cell.iter().find(fits)?, cell.iter().rfind(fits)?);
+        (low <= high + FLOOR_NS).then_some(Run {
+            numbers: (first.number, last.number),
+            boots: (first.at, last.at),
+            windows: cell.len(),
+            low,
+            high,
+        })
+    }
+
+    /// Halved where the windows have nothing in common, so that the moment at which the clock was set is narrowed down.
+    fn all_of(cell: &[&Pair], y0: i64, out: &mut Vec<Run>) {
+        match Run::of(cell, y0) {
+            Some(run) => push(out, run),
+            None if cell.len() > 1 => {
+                let (a, b) = cell.split_at(cell.len() / 2);
+                Run::all_of(a, y0, out);
+                Run::all_of(b, y0, out);
+            }
+            None => {}
+        }
+    }
+
+    fn joined(&self, next: &Run) -> Option<Run> {
+        let (low, high) = (self.low.max(next.low), self.high.min(next.high));
+        (low <= high + FLOOR_NS).then_some(Run {
+            numbers: (self.numbers.0, next.numbers.1),
+            boots: (self.boots.0, next.boots.1),
+            windows: self.windows + next.windows,
+            low,
+            high,
+        })
+    }
+}
+
+/// Goes on with the last, or begins another.
+fn push(runs: &mut Vec<Run>, next: Run) {
+    match runs.last().and_then(|last| last.joined(&next)) {
+        Some(both) => {
+            runs.pop();
+            runs.push(both);
+        }
+        None => runs.push(next),
+    }
+}
+
+fn offset(boot: i64, p: &Pair, y0: i64) -> f64 {
+    boot.wrapping_sub(p.wall).wrapping_sub(y0) as f64
+}
+
+/// The device's own clock, if the matches prove that it made the stamps: constant between the moments at which it was set.
+pub fn own(pairs: &[Pair], anchors: &[ClockAnchor]) -> Option<Estimate> {
+    let edges = |p: &&Pair| p.side == Side::Transmitted && !p.weak && p.tap.0 != 0 && p.tap.1 > p.tap.0;
+    let narrow = |most: i64| -> Vec<&Pair> {
+        pairs.iter().filter(edges).filter(|p| p.tap.1.saturating_sub(p.tap.0) < most).collect()
+    };
+    let mut windows = WIDTHS_NS.iter().map(|w| narrow(*w)).find(|w| w.len() >= LEAST)?;
+    windows.sort_by_key(|p| (p.number, p.at));
+    let y0 = windows[windows.len() / 2].tap.1.wrapping_sub(windows[windows.len() / 2].wall);
+    let mut parts: Vec<Run> = Vec::new();
+    windows.chunks(CELL).for_each(|cell| Run::all_of(cell, y0, &mut parts));
+    let mut runs: Vec<Run> = Vec::new();
+    parts.into_iter().filter(|r| r.windows >= FEW).for_each(|r| push(&mut runs, r));
+    let proved = runs.len() <= MAX_PIECES
+        && runs.iter().all(|r| r.high - r.low <= OPEN_NS)
+        && is_anchored(&runs, anchors, y0)
+        && !has_room(&runs, pairs, &windows, y0, unsure(anchors));
+    proved.then(|| estimate(&runs, pairs, y0, unsure(anchors)))
+}
+
+fn unsure(anchors: &[ClockAnchor]) -> f64 {
+    let known = anchors.iter().filter(|a| a.wall.0 != 0);
+    known.map(|a| a.uncertainty_ns.max(0)).min().unwrap_or(0) as f64 + FLOOR_NS
+}
+
+/// At least one stretch holds an anchor's relation, and no stretch with an anchor in its time denies it.
+fn is_anchored(runs: &[Run], anchors: &[ClockAnchor], y0: i64) -> bool {
+    let mut holds = false;
+    for a in anchors.iter().filter(|a| a.wall.0 != 0) {
+        let at = a.boot.0.wrapping_sub(a.wall.0).wrapping_sub(y0) as f64;
+        let unsure = a.uncertainty_ns.max(0) as f64 + FLOOR_NS;
+        let fits = |r: &Run| r.low <= at + unsure && r.high >= at - unsure;
+        holds |= runs.iter().any(fits);
+        if runs.iter().any(|r| r.boots.0 <= a.boot.0 && a.boot.0 <= r.boots.1 && !fits(r)) {
+            return false;
+        }
+    }
+    holds
+}
+
+/// Room for a wire between the fastest in and the fastest out.
+fn has_room(runs: &[Run], pairs: &[Pair], windows: &[&Pair], y0: i64, unsure: f64) -> bool {
+    let relative = |number: u64, v: f64| {
+        let run = runs.iter().find(|r| r.numbers.0 <= number && number <= r.numbers.1);
+        run.map(|r| v - (r.low + r.high) / 2.0)
+    };
+    let received = pairs.iter().filter(|p| p.side == Side::Received);
+    let mut inward: Vec<f64> = received.filter_map(|p| relative(p.number, offset(p.at, p, y0))).collect();
+    let mut outward: Vec<f64> =
+        windows.iter().filter_map(|p| relative(p.number, offset(p.tap.1, p, y0))).collect();
+    if inward.len() < LEAST || outward.len() < LEAST {
+        return true;
+    }
+    quantile(&mut inward, 0.01) - quantile(&mut outward, 0.99) > unsure
+}
+
+fn estimate(runs: &[Run], pairs: &[Pair], y0: i64, unsure: f64) -> Estimate {
+    let x0 = pairs.iter().map(|p| p.at).min().unwrap_or(0);
+    let piece = |r: &Run| {
+        let ends = |v: &[f64]| v.to_vec();
+        let at = vec![r.boots.0.wrapping_sub(x0) as f64];
+        let (low, high) = (r.low.min(r.high) - unsure, r.low.max(r.high) + unsure);
+        Piece {
+            span: (at[0], r.boots.1.wrapping_sub(x0) as f64),
+            numbers: r.numbers,
+            pad: 0.0,
+            slope: 0.0,
+            slopes: (0.0, 0.0),
+            wander: 0.0,
+            rate: 0.0,
+            shape: Shape::Lines { at, low: ends(&[low]), high: ends(&[high]) },
+            one_way: Vec::new(),
+            supposed: false,
+            longest: 0.0,
+            marks: vec![
+                (r.boots.0.wrapping_sub(x0) as f64, r.numbers.0),
+                (r.boots.1.wrapping_sub(x0) as f64, r.numbers.1),
+            ],
+            counts: counts(pairs, r.numbers),
+        }
+    };
+    let zones = runs.windows(2).map(|w| Zone {
+        after: w[0].numbers.1,
+        before: w[1].numbers.0,
+        low: w[0].low.min(w[1].low) - unsure,
+        high: w[0].high.max(w[1].high) + unsure,
+    });
+    Estimate {
+        x0,
+        y0,
+        pieces: runs.iter().map(piece).collect(),
+        ends: runs.iter().map(|r| r.numbers).collect(),
+        zones: zones.collect(),
+        near: Vec::new(),
+        noise_ns: FLOOR_NS,
+        noise_assumed: false,
+        stamp_ns: Some(0.0),
+        two_way: true,
+        rejected: 0,
+        rigid: true,
+        own: true,
+        maybe_own: Vec::new(),
+    }
+}
+
+/// A reading of the device's own clock, in the estimate's terms: when, and from where to where boot less wall was then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    x: f64,
+    low: f64,
+    high: f64,
+}
+
+/// A tap stands at most so far on the wrong side of the edges that the log has of a packet, on a busy host.
+const REACH_NS: f64 = 100_000.0;
+
+impl Estimate {
+    /// Takes into account that the capture may be the device's own though its matches do not prove it: on a busy host its windows are
+    /// wide, and a tap lies before the driver's edge and behind the receiver's first, which no wire does. So where the device's clock
+    /// is near what the matches say, the bound holds both.
+    pub fn or_own(mut self, pairs: &[Pair], anchors: &[ClockAnchor]) -> Estimate {
+        let known = anchors.iter().filter(|a| a.wall.0 != 0);
+        if !self.own && !is_behind_a_wire(pairs, self.y0, unsure(anchors)) {
+            self.maybe_own = known
+                .map(|a| {
+                    let at = a.boot.0.wrapping_sub(a.wall.0).wrapping_sub(self.y0) as f64;
+                    let unsure = a.uncertainty_ns.max(0) as f64 + FLOOR_NS;
+                    Reading { x: a.boot.0.wrapping_sub(self.x0) as f64, low: at - unsure, high: at + unsure }
+                })
+                .collect();
+        }
+        self
+    }
+}
+
+/// One clock for all, and room between the fastest in and the fastest out.
+fn is_behind_a_wire(pairs: &[Pair], y0: i64, unsure: f64) -> bool {
+    let of =
+        |side| pairs.iter().filter(move |p: &&Pair| p.side == side && !p.weak).map(|p| offset(p.at, p, y0));
+    let (mut inward, mut outward): (Vec<f64>, Vec<f64>) =
+        (of(Side::Received).collect(), of(Side::Transmitted).collect());
+    inward.len() >= LEAST
+        && outward.len() >= LEAST
+        && quantile(&mut inward, 0.01) - quantile(&mut outward, 0.99) > unsure
+}
+
+/// The bound, with the nearest reading in it if that is near.
+pub(super) fn reach(readings: &[Reading], x: f64, (low, high): (f64, f64)) -> (f64, f64) {
+    let Some(r) = readings.iter().min_by(|a, b| (a.x - x).abs().total_cmp(&(b.x - x).abs())) else {
+        return (low, high);
+    };
+    if r.low < low - REACH_NS || r.high > high + REACH_NS {
+        return (low, high);
+    }
+    (low.min(r.low), high.max(r.high))
+}
+
+/// Received and transmitted matches between two frames.
+pub(super) fn counts(pairs: &[Pair], numbers: (u64, u64)) -> (usize, usize) {
+    let of = |side| {
+        let here = |p: &&Pair| p.side == side && (numbers.0..=numbers.1).contains(&p.number);
+        pairs.iter().filter(here).count()
+    };
+    (of(Side::Received), of(Side::Transmitted))
+}

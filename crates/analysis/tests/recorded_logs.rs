@@ -1,0 +1,112 @@
+//! Logs that a recorder wrote, with what the generators, tc and nstat counted beside them: made-up worlds say what
+//! integration does with records, these say which records there are.
+//!
+//! Each is the record of a scenario of the lab (`lab/scenarios/queue-drops.toml`, `socket-drops.toml`), on Linux 6.18 with
+//! tracepoints and on 7.2 with functions, written anew by `examples/repeat.rs`, which leaves out the machine's name.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod repeat;
+mod world;
+
+use kpat_analysis::query::{Difference, PacketFilter, PacketSort, Store, verdict};
+use kpat_analysis::{Options, Report, integrate};
+use kpat_klog::Log;
+use kpat_model::*;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use world::Dir;
+
+fn fixtures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded_logs");
+    let files = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let mut logs: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "kbl")).collect();
+    logs.sort();
+    assert!(logs.len() >= 2);
+    logs
+}
+
+fn run(log: &Path, dir: &Dir) -> (Report, Store) {
+    let out = dir.path("x.kpat");
+    let report = integrate(log, &[], &out, &Options::default(), &mut |_| ()).unwrap();
+    let store = Store::open(&out).unwrap();
+    (report, store)
+}
+
+/// `truth.txt`: by log and destination port, how many of each verdict, as others than kpat counted.
+#[test]
+fn verdicts_are_as_the_kernel_counted() {
+    let truth = include_str!("recorded_logs/truth.txt");
+    let truth: Vec<Vec<&str>> =
+        truth.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().collect()).collect();
+    for log in fixtures() {
+        let name = log.file_stem().unwrap().to_str().unwrap();
+        let dir = Dir::new(&format!("recorded-{name}"));
+        let (_, store) = run(&log, &dir);
+        let packets = store.packets(&PacketFilter::default(), PacketSort::Time, false, 0).unwrap().rows;
+        let of_log = || truth.iter().filter(|t| t[0] == name);
+        assert!(of_log().count() > 0, "no truth for {name}");
+        for t in of_log() {
+            let (port, code): (i32, _) = (t[1].parse().unwrap(), verdict::from_name(t[2]).unwrap());
+            let n = packets.iter().filter(|p| p.dport == Some(port) && p.verdict == code).count();
+            assert_eq!(n, t[3].parse::<usize>().unwrap(), "{t:?}");
+        }
+        let c = store.conservation().unwrap();
+        // What lies unread in a socket when the log ends has a fate, and no end.
+        assert!(c.differences.iter().all(|d| d.why == Difference::NoEnd), "{name}: {:?}", c.differences);
+    }
+}
+
+/// What a made-up world may write: ends of packets where recorders say them, and headers of the length that they have.
+#[test]
+fn made_up_worlds_write_what_recorders_write() {
+    let (mut ends, mut longest) = (BTreeSet::new(), 0);
+    for path in fixtures() {
+        let log = Log::open(&path).unwrap();
+        let name = |f: FuncId| log.meta().functions.iter().find(|m| m.id == f.0).unwrap().name.clone();
+        let mut ended = 0;
+        for (_, r) in log.all_merged() {
+            let end = match &r {
+                Record::Call(c) if c.flags & Call::ENDS != 0 => Some(c.func),
+                Record::Point(p) if p.ends => Some(p.func),
+                Record::Footprint(f) => {
+                    longest = longest.max(f.header.len());
+                    None
+                }
+                _ => None,
+            };
+            if let Some(func) = end {
+                ends.insert(name(func));
+                ended += 1;
+            }
+        }
+        assert!(ended > 0, "{} says of no packet that it is over", path.display());
+    }
+    assert!(ends.contains("skb:kfree_skb") || ends.contains("skb:consume_skb"), "{ends:?}");
+    assert!(
+        ends.iter().all(|e| [world::ENDS, "skb:kfree_skb", "skb:consume_skb"].contains(&e.as_str())),
+        "{ends:?}"
+    );
+    assert!((1..=FootprintRecord::MAX_HEADER).contains(&longest));
+}
+
+/// Memory is what is open at a time: a recorded log ten times as long takes no more.
+#[test]
+fn what_is_held_of_a_recorded_log_does_not_grow() {
+    for path in fixtures() {
+        let held = |times| {
+            let dir = Dir::new(&format!("repeat-{times}"));
+            let long = dir.path("long.kbl");
+            repeat::repeat(&path, &long, times);
+            let (report, store) = run(&long, &dir);
+            let late =
+                store.info().unwrap().provenance.into_iter().find(|p| p.key == "packets.late").unwrap();
+            assert_eq!(late.value, "0", "no packet is ended before its last record");
+            println!("{}: {} packets, held {:?}", path.display(), report.packets, report.held);
+            report.held.packets
+        };
+        // Longer than an idle packet is waited for.
+        let (short, long) = (held(12), held(60));
+        assert!(long <= short + short / 4, "{}: {short} {long}", path.display());
+    }
+}

@@ -1,0 +1,82 @@
+//! Connections over real sockets: those who send slowly, too much or nonsense do not keep others from being answered.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use kpat_http::{Connection, Pool, Refusal, Unreadable, accept};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+const ROOM: usize = 4;
+
+/// A service that answers with the target, and panics at `/panic`.
+fn service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        accept(&listener, &Pool::new(ROOM), "test", |stream, seat| {
+            let Ok(mut connection) = Connection::new(stream) else { return };
+            loop {
+                match connection.request() {
+                    Ok(r) => {
+                        seat.works();
+                        assert_ne!(r.target, "/panic");
+                        connection.answer(200, &[], r.target.as_bytes()).unwrap();
+                        seat.waits();
+                    }
+                    Err(Unreadable::Over) => return,
+                    Err(Unreadable::Refused(Refusal(status, why))) => {
+                        let _ = connection.answer(status, &[("Connection", "close")], why.as_bytes());
+                        return connection.close();
+                    }
+                }
+            }
+        })
+    });
+    at
+}
+
+fn ask(at: SocketAddr, target: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn half_heads_keep_nobody_out() {
+    let at = service();
+    let half = || {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nX-Slow: ").unwrap();
+        stream
+    };
+    let slow: Vec<TcpStream> = (0..5 * ROOM).map(|_| half()).collect();
+    for i in 0..20 {
+        assert!(ask(at, &format!("/{i}")).ends_with(&format!("\r\n\r\n/{i}")));
+    }
+    drop(slow);
+}
+
+#[test]
+fn a_panic_gives_its_place_back() {
+    let at = service();
+    for _ in 0..5 * ROOM {
+        assert_eq!(ask(at, "/panic"), "");
+    }
+    assert!(ask(at, "/after").ends_with("/after"));
+}
+
+#[test]
+fn after_a_refusal_nothing_more_is_answered() {
+    let at = service();
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream
+        .write_all(b"GET /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    assert_eq!(text.matches("HTTP/1.1").count(), 1, "{text}");
+}

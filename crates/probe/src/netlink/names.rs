@@ -1,0 +1,146 @@
+//! Namespaces that get a name under /run/netns, or lose it.
+
+use super::{NAMED, is_namespace};
+use crate::sys::boot_now;
+use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Watches the folder; without inotify, or before the folder is there, it is listed at every look.
+pub(super) struct Names {
+    inotify: Option<OwnedFd>,
+    watching: bool,
+    known: BTreeMap<String, u32>,
+    /// Names that were made and whose namespaces are not there yet, and a moment before that.
+    waiting: BTreeMap<String, BootNs>,
+    looked: BootNs,
+}
+
+impl Names {
+    /// What is there now is no event. `wanted` false: nothing ever is.
+    pub(super) fn start(wanted: bool) -> Names {
+        let fd = match wanted {
+            // SAFETY: plain system call.
+            true => unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) },
+            false => -1,
+        };
+        // SAFETY: the descriptor is new and nobody else has it.
+        let inotify = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
+        let mut names = Names {
+            inotify,
+            watching: false,
+            known: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            looked: boot_now(),
+        };
+        names.watch();
+        names.known = listed().unwrap_or_default().0;
+        names
+    }
+
+    pub(super) fn as_raw_fd(&self) -> RawFd {
+        self.inotify.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    fn watch(&mut self) {
+        const WHAT: u32 = libc::IN_CREATE | libc::IN_DELETE | libc::IN_MOVE;
+        let path = c"/run/netns";
+        if let Some(fd) = &self.inotify {
+            // SAFETY: the path ends with a zero.
+            self.watching = unsafe { libc::inotify_add_watch(fd.as_raw_fd(), path.as_ptr(), WHAT) } >= 0;
+        }
+    }
+
+    /// Names that were removed since the last look. The rest is seen by listing.
+    fn read(&self, fd: RawFd) -> Vec<String> {
+        const HEAD: usize = 16;
+        let mut gone = Vec::new();
+        let mut buffer = [0u8; 4096];
+        loop {
+            // SAFETY: the buffer is ours and its length is given.
+            let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
+            let Some(mut rest) = usize::try_from(n).ok().filter(|n| *n > 0).map(|n| &buffer[..n]) else {
+                return gone;
+            };
+            // struct inotify_event: watch, mask, cookie, length of the name, name with zeros behind.
+            let word = |b: &[u8], at: usize| {
+                b.get(at..at + 4).map_or(0, |w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))
+            };
+            while rest.len() >= HEAD {
+                let (mask, len) = (word(rest, 4), word(rest, 12) as usize);
+                let name = rest.get(HEAD..HEAD + len).unwrap_or_default();
+                if mask & (libc::IN_DELETE | libc::IN_MOVED_FROM) != 0 {
+                    gone.push(super::messages::string(name));
+                }
+                rest = rest.get(HEAD + len..).unwrap_or_default();
+            }
+        }
+    }
+
+    /// `ready`: the folder changed; `at`: a moment at which it was found unchanged, if it is not.
+    pub(super) fn look(&mut self, ready: bool, at: BootNs, sink: &mut dyn FnMut((Event, BootNs))) {
+        let Some(fd) = self.inotify.as_ref().map(AsRawFd::as_raw_fd) else { return };
+        if !self.watching {
+            self.watch();
+        }
+        if !ready && self.waiting.is_empty() && self.watching {
+            self.looked = at;
+            return;
+        }
+        let gone = self.read(fd);
+        let before = boot_now();
+        let Ok((now, waiting)) = listed() else { return };
+        let (after, at) = (self.looked, boot_now());
+        let waited = &self.waiting;
+        let mut say = |name: &str, inode: u32, came: bool| {
+            let after = waited.get(name).copied().filter(|_| came).unwrap_or(after);
+            let text = name.to_owned();
+            let (kind, ctx, packet) = (EventKind::Namespace, Context::Unknown, PacketId::NONE);
+            let e =
+                Event { kind, ctx, pid: 0, at, packet, netns: inode, a: came.into(), b: inode.into(), text };
+            sink((e, after));
+        };
+        for name in gone.iter().filter(|n| !self.known.contains_key(*n) && !now.contains_key(*n)) {
+            // It came and went between two looks.
+            say(name, 0, true);
+            say(name, 0, false);
+        }
+        for (name, inode) in self.known.iter().filter(|(name, inode)| now.get(*name) != Some(inode)) {
+            say(name, *inode, false);
+        }
+        for (name, inode) in now.iter().filter(|(name, inode)| self.known.get(*name) != Some(inode)) {
+            say(name, *inode, true);
+        }
+        let since = |name: &String| waited.get(name).copied().unwrap_or(after);
+        let waiting = waiting.into_iter().map(|name| (name.clone(), since(&name))).collect();
+        (self.known, self.waiting, self.looked) = (now, waiting, before);
+    }
+}
+
+/// Named namespaces, and names whose namespaces have yet to come.
+fn listed() -> io::Result<(BTreeMap<String, u32>, Vec<String>)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = Vec::new();
+    let folder = match std::fs::read_dir(Path::new(NAMED)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((found, waiting)),
+        folder => folder?,
+    };
+    for entry in folder.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        match std::fs::metadata(entry.path()) {
+            Ok(m) if is_namespace(&entry.path()) => {
+                found.insert(name, m.ino() as u32);
+            }
+            // A name of which the namespace went without it is left for good: only a young one is waited for.
+            Ok(m) if m.modified().is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() < 2)) => {
+                waiting.push(name);
+            }
+            Ok(_) => {}
+            Err(_) => {}
+        }
+    }
+    Ok((found, waiting))
+}

@@ -1,0 +1,134 @@
+//! Where packets are dropped, by name: addresses in code that came after the recorder looked at the kernel's symbols, and in trampolines of our
+//! own probes.
+//!
+//! Modules are loaded while a recording runs (the first rule of nftables loads one), and a module may be gone when it ends. So an address is
+//! named soon after it is first seen, with symbols read again if it is not in the kernel's own text. Where a function ends in a jump to what frees
+//! the packet, and is probed, the caller is the probe's trampoline: that is known by the number of the function's type, which is in its name.
+
+use super::Recorder;
+use crate::choose::Candidate;
+use crate::kernel::Symbols;
+use kpat_model::meta;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// To read the kernel's symbols takes up to a tenth of a second: no more often than this.
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Places {
+    /// By address; empty: nothing is known of it.
+    named: BTreeMap<u64, String>,
+    looked: Option<Instant>,
+}
+
+impl Places {
+    /// Names what is new. `now`: do not wait until symbols may be read again.
+    fn look<'a>(
+        &mut self,
+        addresses: impl Iterator<Item = &'a u64>,
+        known: &Symbols,
+        functions: &[Candidate],
+        now: bool,
+        read: &mut dyn FnMut() -> Symbols,
+    ) {
+        let mut later = Vec::new();
+        for addr in addresses {
+            if self.named.contains_key(addr) {
+                continue;
+            }
+            match known.resolve_own(*addr) {
+                Some(text) => _ = self.named.insert(*addr, text),
+                None => later.push(*addr),
+            }
+        }
+        if later.is_empty() || (!now && self.looked.is_some_and(|t| t.elapsed() < AGAIN)) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let fresh = read();
+        for addr in later {
+            let text = fresh.resolve(addr).map(|text| of_trampoline(&text, functions).unwrap_or(text));
+            self.named.insert(addr, text.unwrap_or_default());
+        }
+    }
+
+    fn symbols(&self) -> Vec<meta::Symbol> {
+        let named = self.named.iter().filter(|(_, text)| !text.is_empty());
+        named.map(|(addr, text)| meta::Symbol { addr: *addr, text: text.clone() }).collect()
+    }
+}
+
+/// The function whose trampoline this is: `bpf_trampoline_KEY`, of whose 64 bits the low 31 are the number of the function's type
+/// (`bpf_trampoline_compute_key()`, include/linux/bpf_verifier.h).
+fn of_trampoline(text: &str, functions: &[Candidate]) -> Option<String> {
+    let key = text.strip_prefix("bpf_trampoline_")?.split('+').next()?;
+    let id = (key.parse::<u64>().ok()? & 0x7fff_ffff) as u32;
+    // types of modules are numbered from the same number on in each: one name only, or none
+    let mut fits = functions.iter().filter(|c| c.btf_id == id).map(|c| &c.name);
+    let first = fits.next()?;
+    fits.all(|other| other == first).then(|| first.clone())
+}
+
+impl Recorder {
+    pub(super) fn name_places(&mut self, now: bool) {
+        let d = &self.decision;
+        self.places.look(self.sink.addresses.iter(), &d.symbols, &d.functions, now, &mut Symbols::running);
+    }
+
+    pub(super) fn symbols(&mut self) -> Vec<meta::Symbol> {
+        self.name_places(true);
+        self.places.symbols()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose::Via;
+
+    const BEFORE: &str = "ffffffff81000000 T _stext\nffffffff81000100 t ip_rcv\nffffffff82000000 T _etext\n\
+        ffffffffc0440000 t ftrace_trampoline\t[__builtin__ftrace]\n";
+    const AFTER: &str = "ffffffff81000000 T _stext\nffffffff81000100 t ip_rcv\nffffffff82000000 T _etext\n\
+        ffffffffc0440000 t ftrace_trampoline\t[__builtin__ftrace]\nffffffffc044d0f0 T nft_do_chain\t[nf_tables]\n\
+        ffffffffc0500000 t bpf_trampoline_6442519841\t[bpf]\n";
+
+    fn function(name: &str, module: &str, btf_id: u32) -> Candidate {
+        Candidate {
+            name: name.into(),
+            module: module.into(),
+            btf_id,
+            via: Via::Argument(0),
+            roles: 0,
+            odd_arguments: false,
+            settled: false,
+        }
+    }
+
+    #[test]
+    fn a_module_that_came_later_is_named_and_a_trampoline_is_its_function() {
+        let mut places = Places::default();
+        let known = Symbols::parse(BEFORE);
+        let id = (6_442_519_841u64 & 0x7fff_ffff) as u32;
+        let functions = [function("nf_hook_slow", "", id), function("ip_rcv", "", 7)];
+        let addresses =
+            [0xffff_ffff_8100_0112, 0xffff_ffff_c044_d549, 0xffff_ffff_c050_0095, 0xffff_ffff_d000_0000];
+        let mut reads = 0;
+        for _ in 0..3 {
+            places.look(addresses.iter(), &known, &functions, false, &mut || {
+                reads += 1;
+                Symbols::parse(AFTER)
+            });
+        }
+        let named: Vec<String> = places.symbols().into_iter().map(|s| s.text).collect();
+        assert_eq!(named, ["ip_rcv+0x12", "nft_do_chain+0x459", "nf_hook_slow"]);
+        assert_eq!(reads, 1);
+    }
+
+    #[test]
+    fn two_functions_of_one_number_are_not_guessed_between() {
+        let functions = [function("a", "x", 5), function("b", "y", 5)];
+        assert_eq!(of_trampoline("bpf_trampoline_5+0x1", &functions), None);
+        assert_eq!(of_trampoline("ip_rcv+0x1", &functions), None);
+    }
+}

@@ -1,0 +1,165 @@
+// Generated from crates/server/src/answers as types.ts is. Do not edit.
+
+import type { Columns, Ns } from "./types.ts";
+
+export interface FunctionRow {
+  id: number;
+  name: string;
+  module: string;
+  layer: string;
+  calls: number;
+  packets: number;
+  total: Ns;
+  self: Ns;
+  min: Ns | null;
+  median: Ns | null;
+  p99: Ns | null;
+  max: Ns | null;
+  max_packet: number | null;
+  // Calls by duration: at least this, and how many; the next power of two ends it.
+  buckets: [Ns, number][];
+}
+
+// /api/functions?where=&slower=&faster=&sort=&desc=   Without where from the function table at once, and thresholds
+// choose functions that have such a call; with where the calls of those packets are counted, and only calls within
+// the thresholds.
+export interface Functions {
+  rows: FunctionRow[];
+  // Estimated cost of one run of a probe.
+  probe_cost_ns: number | null;
+}
+
+// /api/function?id=&slower=&faster=&where=&from=&count=&by_time=   longest calls first, with by_time=1 earliest
+export interface FunctionDetail {
+  row: FunctionRow;
+  total: number;
+  calls: Columns<FunctionCall>;
+  callers: Neighbour[];
+  callees: Neighbour[];
+}
+
+export interface FunctionCall {
+  call: number;
+  packet: number | null;
+  t: Ns;
+  dur: Ns | null;
+  self: Ns | null;
+  cpu: number;
+  ctx: 'task' | 'softirq' | 'hardirq' | 'nmi' | 'unknown';
+  comm: string;
+}
+
+// Of a caller: the calls it made to the function, and their time. Of a callee: the calls that the function made.
+// id -1: no recorded caller.
+export interface Neighbour {
+  id: number;
+  name: string;
+  calls: number;
+  total: Ns;
+}
+
+// /api/flame?where=   nodes in preorder, most time first among siblings; parent: index, -1: none
+export interface Flame {
+  total: Ns;
+  nodes: Columns<FlameNode>;
+}
+
+export interface FlameNode {
+  func: number;
+  name: string;
+  layer: string;
+  depth: number;
+  parent: number;
+  calls: number;
+  total: Ns;
+  self: Ns;
+}
+
+// /api/compare   only where the view was opened with --compare OTHER ...
+export interface Compare {
+  // Names of the logs of B.
+  other: string[];
+  // Runs of A, the opened log among them, and of B.
+  runs: [number, number];
+  // Differences are larger than what runs of one side differ by, as far as the verdicts say so.
+  enough: boolean;
+  // By what all functions moved, B by A.
+  beside: number;
+  remarks: CompareRemark[];
+  rows: CompareRow[];
+}
+
+export interface CompareRemark {
+  words: string;
+  warning: boolean;
+}
+
+// Means: of a packet's path and layers, of one wait, of a call's self time. ratio: B by A; tested: of layers and
+// functions beside the common factor, and low to high its 97 % interval for all rows together, null: not known.
+// by_time_ns: what an average packet has more of it because each takes longer; by_count_ns: because there are more.
+export interface CompareRow {
+  // path, layer, wait or function.
+  kind: string;
+  name: string;
+  layer: string;
+  verdict: string;
+  a: Side | null;
+  b: Side | null;
+  ratio: number | null;
+  tested: number | null;
+  low: number | null;
+  high: number | null;
+  by_time_ns: number;
+  by_count_ns: number;
+  probed: boolean;
+}
+
+// Means of the runs, their geometric mean, the least and the largest.
+export interface Side {
+  count: number;
+  mean: number | null;
+  least: number | null;
+  largest: number | null;
+}
+
+// /api/phases?where=
+export interface Phases {
+  packets: number;
+  phases: PhaseRow[];
+  not_measurable: NotMeasurable[];
+  passages: Passage[];
+  // Only tracepoints were recorded: moments, no functions.
+  points_only: boolean;
+}
+
+// Over all passages; packets counts passages that have the phase.
+export interface PhaseRow {
+  phase: string;
+  label: string;
+  wait: boolean;
+  meaning: string;
+  packets: number;
+  total: Ns;
+  share: number;
+  median: Ns | null;
+  p99: Ns | null;
+  functions: PhaseFunction[];
+}
+
+export interface PhaseFunction {
+  id: number;
+  name: string;
+  self: Ns;
+  share: number;
+}
+
+export interface NotMeasurable {
+  phase: string;
+  words: string;
+}
+
+export interface Passage {
+  name: string;
+  packets: number;
+  median: Ns | null;
+}
