@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::query::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::{GapRow, SocketRow};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Which traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,43 @@ struct Progress {
     read_at: i64,
     /// Of `read`, what the last write was said to come after.
     said: i64,
-    /// TCP's stream up to here was handed to the network, came from it.
-    sent_to: i64,
-    came_to: i64,
+    /// What of TCP's stream was handed to the network, came from it.
+    sent: Covered,
+    came: Covered,
+}
+
+/// Which bytes of a stream have passed. Segments may come out of order (two CPUs that send, a reordering network), so that the
+/// highest byte alone does not say which are missing below it.
+#[derive(Default)]
+struct Covered {
+    top: i64,
+    /// Below `top`, not passed yet: from, to.
+    holes: BTreeMap<i64, i64>,
+}
+
+impl Covered {
+    /// How many of these bytes pass for the first time. What lies before offset 0, where the log began, does not count.
+    fn fresh(&mut self, from: i64, to: i64) -> i64 {
+        let mut new = 0;
+        while let Some((&a, &b)) = self.holes.range(..to).next_back().filter(|(_, b)| **b > from) {
+            self.holes.remove(&a);
+            new += b.min(to) - a.max(from);
+            if b > to {
+                self.holes.insert(to, b);
+            }
+            if a < from {
+                self.holes.insert(a, from);
+            }
+        }
+        if to > self.top {
+            if from > self.top {
+                self.holes.insert(self.top, from);
+            }
+            new += to - from.max(self.top);
+            self.top = to;
+        }
+        new
+    }
 }
 
 struct Open {
@@ -245,13 +279,8 @@ impl Open {
             return None;
         }
         let connected = of.peer_port != 0;
-        let fresh = |top: &mut i64| match e.offset {
-            Some(from) => {
-                let to = from + e.size_bytes;
-                let new = to - from.max(*top);
-                *top = (*top).max(to);
-                new
-            }
+        let fresh = |passed: &mut Covered| match e.offset {
+            Some(from) => passed.fresh(from, from + e.size_bytes),
             None => e.size_bytes,
         };
         match (layer, what) {
@@ -266,11 +295,11 @@ impl Open {
                 (alone && connected).then_some((side.other(), e.size_bytes))
             }
             (As::Network, Crossing::ToDriver) => {
-                let new = fresh(&mut self.end(side).sent_to);
+                let new = fresh(&mut self.end(side).sent);
                 (new > 0 || !tcp).then_some((side, new))
             }
             (As::Network, Crossing::FromDevice) if alone && connected => {
-                let new = fresh(&mut self.end(side).came_to);
+                let new = fresh(&mut self.end(side).came);
                 (new > 0 || !tcp).then_some((side.other(), new))
             }
             _ => None,
@@ -339,6 +368,30 @@ mod tests {
             first_ns: life.0,
             last_ns: life.1,
             ..Default::default()
+        }
+    }
+
+    /// Whatever the order and however often a piece passes, each byte counts once.
+    #[test]
+    fn each_byte_counts_once() {
+        let mut seed = 7_u64;
+        let mut random = |n: i64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as i64 % n
+        };
+        for _ in 0..2000 {
+            let (mut covered, mut bytes) = (Covered::default(), [false; 60]);
+            for _ in 0..30 {
+                let from = random(60) - 5;
+                let to = (from + 1 + random(12)).min(60);
+                let of = &mut bytes[from.max(0) as usize..to.max(0) as usize];
+                assert_eq!(
+                    covered.fresh(from, to),
+                    of.iter().filter(|b| !**b).count() as i64,
+                    "{from}..{to}"
+                );
+                of.fill(true);
+            }
         }
     }
 
