@@ -121,32 +121,53 @@ struct Progress {
 #[derive(Default)]
 struct Covered {
     top: i64,
-    /// Below `top`, not passed yet: from, to.
-    holes: BTreeMap<i64, i64>,
+    /// When something last passed.
+    at_ns: i64,
+    /// Below `top`, not passed yet: from; to, and when what lies before it passed.
+    holes: BTreeMap<i64, (i64, i64)>,
 }
 
 impl Covered {
     /// How many of these bytes pass for the first time. What lies before offset 0, where the log began, does not count.
-    fn fresh(&mut self, from: i64, to: i64) -> i64 {
+    fn fresh(&mut self, from: i64, to: i64, at_ns: i64) -> i64 {
         let mut new = 0;
-        while let Some((&a, &b)) = self.holes.range(..to).next_back().filter(|(_, b)| **b > from) {
+        while let Some((&a, &(b, since))) = self.holes.range(..to).next_back().filter(|(_, (b, _))| *b > from)
+        {
             self.holes.remove(&a);
             new += b.min(to) - a.max(from);
             if b > to {
-                self.holes.insert(to, b);
+                self.holes.insert(to, (b, since));
             }
             if a < from {
-                self.holes.insert(a, from);
+                self.holes.insert(a, (from, since));
             }
         }
         if to > self.top {
             if from > self.top {
-                self.holes.insert(self.top, from);
+                self.holes.insert(self.top, (from, self.at_ns));
             }
             new += to - from.max(self.top);
             self.top = to;
         }
+        self.at_ns = at_ns;
         new
+    }
+
+    /// The peer has everything before `to`. What of it was never seen to pass, passed unseen; since when, if any: a kernel may
+    /// run no probe in some task's context, and counts that nowhere. SYN and FIN take a number each and hold no byte.
+    fn acknowledged(&mut self, to: i64) -> Option<i64> {
+        let mut since = None;
+        while let Some((&a, &(b, at))) = self.holes.first_key_value().filter(|(_, (b, _))| *b <= to) {
+            self.holes.remove(&a);
+            if (a, b) != (0, 1) {
+                since.get_or_insert(at);
+            }
+        }
+        if self.top > 0 && to > self.top + 1 {
+            since.get_or_insert(self.at_ns);
+            self.top = to;
+        }
+        since
     }
 }
 
@@ -234,6 +255,11 @@ pub fn trace<E: From<Error>>(
         };
         let Some(&(k, side)) = place.get(&e.socket_id) else { return Ok(()) };
         let o = &mut open[k];
+        if let Some(since) = o.unseen(e, side, layer) {
+            totals.lost += 1;
+            let g = GapRow { from_ns: since, to_ns: e.at_ns, cpu: e.cpu, lost: 1 };
+            each(Item::Gap(&g, start.map_or(0, |s| since - s)))?;
+        }
         let alone = o.a.is_none() || o.b.is_none();
         let Some((by, size)) = o.written(e, side, alone, layer, &sockets) else { return Ok(()) };
         if o.number == 0 {
@@ -261,6 +287,13 @@ impl Open {
         &mut self.ends[side as usize]
     }
 
+    /// Since when bytes have left unseen that this acknowledgement proves to have left.
+    fn unseen(&mut self, e: &kpat_store::tables::AppEventRow, side: Side, layer: As) -> Option<i64> {
+        let acked = layer == As::Network && e.crossing == Crossing::Acked as i32;
+        let from = e.offset.filter(|_| acked)?;
+        self.end(side).sent.acknowledged(from + e.size_bytes)
+    }
+
     /// Which end wrote how much at this event, if any did; what was read is kept. `side`: whose event it is. `alone`: the other
     /// end is not in the log.
     fn written(
@@ -280,7 +313,7 @@ impl Open {
         }
         let connected = of.peer_port != 0;
         let fresh = |passed: &mut Covered| match e.offset {
-            Some(from) => passed.fresh(from, from + e.size_bytes),
+            Some(from) => passed.fresh(from, from + e.size_bytes, e.at_ns),
             None => e.size_bytes,
         };
         match (layer, what) {
@@ -386,13 +419,25 @@ mod tests {
                 let to = (from + 1 + random(12)).min(60);
                 let of = &mut bytes[from.max(0) as usize..to.max(0) as usize];
                 assert_eq!(
-                    covered.fresh(from, to),
+                    covered.fresh(from, to, 0),
                     of.iter().filter(|b| !**b).count() as i64,
                     "{from}..{to}"
                 );
                 of.fill(true);
             }
         }
+    }
+
+    /// What is acknowledged and was never seen to leave is a gap once; SYN and FIN are none.
+    #[test]
+    fn what_left_unseen_is_a_gap() {
+        let mut c = Covered::default();
+        c.fresh(1, 1449, 10);
+        c.fresh(2897, 4345, 20);
+        assert_eq!(c.acknowledged(1449), None);
+        assert_eq!(c.acknowledged(4345), Some(10));
+        assert_eq!((c.acknowledged(4346), c.fresh(1449, 2897, 30)), (None, 0));
+        assert_eq!((c.acknowledged(6000), c.acknowledged(6000)), (Some(30), None));
     }
 
     /// Both ends of a port that is used twice belong to those of their time; a listener that its partners tell of is left out.
