@@ -430,10 +430,12 @@ pub enum LossCause {
     NoDevice = 15,
     /// Bytes of the log's file that are damaged, or the beginning of what was never written: found by the reader, counted in bytes.
     Damaged = 16,
+    /// A network namespace was gone before its links could be read, or there was no descriptor left for it. Its packets are recorded.
+    NamespaceUnread = 17,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 16] = [
+    pub const ALL: [LossCause; 17] = [
         LossCause::RingFull,
         LossCause::CallTableFull,
         LossCause::PacketTableFull,
@@ -450,6 +452,7 @@ impl LossCause {
         LossCause::NetlinkOverrun,
         LossCause::NoDevice,
         LossCause::Damaged,
+        LossCause::NamespaceUnread,
     ];
 
     pub fn from_u8(v: u8) -> Option<LossCause> {
@@ -474,6 +477,7 @@ impl LossCause {
             LossCause::NetlinkOverrun => "netlink-overrun",
             LossCause::NoDevice => "no-device",
             LossCause::Damaged => "damaged-bytes",
+            LossCause::NamespaceUnread => "namespace-unread",
         }
     }
 
@@ -513,6 +517,9 @@ impl LossCause {
             }
             LossCause::Damaged => {
                 "the file was changed or cut after it was written; copy it again from where it was recorded"
+            }
+            LossCause::NamespaceUnread => {
+                "network namespaces whose links and devices' names are not known, for they came and went too fast or descriptors were too few (ulimit -n)"
             }
         }
     }

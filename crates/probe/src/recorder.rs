@@ -7,6 +7,7 @@
 use crate::attach::Attached;
 use crate::control;
 use crate::mechanism::Mechanism;
+use crate::netlink::Seen;
 use crate::object::{Loaded, MAX_FUNCS, Plan, Side};
 use crate::plan::{self, Decision, Tracepoint};
 use crate::ring::Rings;
@@ -42,7 +43,7 @@ use live::Pace;
 use parts::{Before, Parts};
 use pause::Pausing;
 use places::Places;
-use scope::{describe, devices, interface_ids, watched};
+use scope::{describe, devices, interface_ids, learn, watched};
 pub use trigger::{DumpWhen, Watch};
 pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
@@ -108,6 +109,8 @@ pub struct Recorder {
     memory: Option<Memory>,
     meta: meta::Meta,
     devices: Vec<meta::Device>,
+    /// Those of them that are not in the file yet.
+    fresh_devices: Vec<meta::Device>,
     monitor: Option<netlink::Monitor>,
     /// Taken out while it answers.
     server: Option<control::Server>,
@@ -176,7 +179,7 @@ impl Recorder {
         });
         constants.extend(plan::filter_constants(side, compiled.as_ref()));
         let watched = watched(&options);
-        let devices = devices(&watched)?;
+        let devices = devices(&options, &watched)?;
         let cpus = kernel::possible_cpus();
         let object = Plan {
             build: decision.build,
@@ -276,6 +279,7 @@ impl Recorder {
             memory,
             meta,
             devices,
+            fresh_devices: Vec::new(),
         };
         recorder.watch_for_dumps()?;
         if recorder.memory.is_none() {
@@ -423,7 +427,14 @@ impl Recorder {
         }
         let sink = &mut self.sink;
         if let Some(m) = &mut self.monitor {
-            m.drain(&mut |e, after| sink.event_within(&e, after));
+            m.drain(&mut |seen| match seen {
+                Seen::Event(e, after) => sink.event_within(&e, after),
+                Seen::Device(d) => self.fresh_devices.extend(learn(&mut self.devices, d)),
+                Seen::Unread { from, to, .. } => {
+                    let cause = LossCause::NamespaceUnread;
+                    sink.loss(&model::Loss { cause, cpu: -1, from, to, count: 1 });
+                }
+            });
             let missed = m.overruns() - self.overruns;
             if missed > 0 {
                 self.overruns += missed;
@@ -444,7 +455,12 @@ impl Recorder {
         }
         if let Some(m) = &mut self.memory {
             self.sink.take_ready().into_iter().for_each(|c| m.push(c));
+            self.fresh_devices.clear();
             return if close { Ok(()) } else { self.triggered(tell) };
+        }
+        if !self.fresh_devices.is_empty() {
+            let fresh = std::mem::take(&mut self.fresh_devices);
+            self.write_json(&Json::Devices(fresh), tell)?;
         }
         self.write_ready(tell)
     }

@@ -4,6 +4,7 @@
 //! a thread does that.
 
 use super::disk::Reserve;
+use super::scope::{devices, learn, watched};
 use super::{Error, Note, Recorder, Rotate, Written};
 use crate::sys;
 use kpat_klog::{PART_ENDING, Writer};
@@ -249,13 +250,16 @@ impl Recorder {
         name: &Path,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Written, Error> {
-        let devices = super::scope::devices(&super::scope::watched(&self.options));
-        // Interfaces may have come meanwhile; a namespace that has gone leaves what was known of it.
-        if let Ok(devices) = devices
-            && devices != self.devices
-        {
-            self.devices = devices;
-            self.write_json(&Json::Devices(self.devices.clone()), tell)?;
+        let there = devices(&self.options, &watched(&self.options)).unwrap_or_default();
+        // Drivers as they are asked for by name, and what the monitor missed.
+        let fresh: Vec<_> = there.iter().filter_map(|d| learn(&mut self.devices, d.clone())).collect();
+        if !fresh.is_empty() {
+            self.write_json(&Json::Devices(fresh), tell)?;
+        }
+        if reason == ROTATED {
+            // The next file begins without those that have gone.
+            let is = |d: &meta::Device| there.iter().any(|t| (t.netns, t.ifindex) == (d.netns, d.ifindex));
+            self.devices.retain(is);
         }
         let symbols = self.symbols();
         self.write_json(&Json::Symbols(symbols), tell)?;
