@@ -496,7 +496,9 @@ impl LossCause {
             }
             LossCause::NoReturn => "calls that were still open at the end, or whose return probe was missed",
             LossCause::ListCut => "packets beyond the first of a very long list are not named in that call",
-            LossCause::Disk => "free disk space; everything before is in the log",
+            LossCause::Disk => {
+                "free disk space, or raise the limit of files (ulimit -f); everything before is in the log"
+            }
             LossCause::Evicted => "the flight recorder keeps the last seconds only; give a larger --memory",
             LossCause::ProbeMissed => "the kernel ran out of return instances; prefer another --mechanism",
             LossCause::MissingPart => {

@@ -14,7 +14,7 @@ use crate::ring::Rings;
 use crate::roles::role;
 use crate::sink::{Memory, Sink};
 use crate::{app, filter, kernel, netlink, sys};
-use kpat_klog::Writer;
+use kpat_klog::{Room, Writer};
 use kpat_model as model;
 use kpat_model::meta::{self, Json};
 use kpat_model::{BootNs, LossCause};
@@ -27,6 +27,7 @@ mod command;
 mod cost;
 mod disk;
 mod estimate;
+mod limits;
 mod live;
 mod parts;
 mod pause;
@@ -124,7 +125,10 @@ pub struct Recorder {
     dumps: u32,
     dumped: trigger::Dumped,
     outputs: Vec<Written>,
-    disk_full: bool,
+    /// There is no room for what is recorded now.
+    full: Option<Room>,
+    /// How far records fill a file.
+    most_records: Option<u64>,
     /// Netlink messages that the monitor missed and that were counted already.
     overruns: u64,
     /// Room that is given back when the disk was full, so that the end of the log can be written.
@@ -144,6 +148,14 @@ impl Recorder {
         if options.rotate.is_none() {
             may_write(&options.output, options.replace)?;
         }
+        limits::raise();
+        let most_records = limits::most_records()?;
+        let rotated = options.rotate.and_then(|r| r.bytes).unwrap_or(u64::MAX);
+        most_records.filter(|most| *most < rotated).into_iter().for_each(|most| tell(Note::SizeLimit(most)));
+        let mut reserve = Reserve::take_first(&options.output)?;
+        if !matches!(options.mode, Mode::Disk) {
+            reserve = None;
+        }
         let compiled = filter::compile(&options.filter)?;
         let side = if options.application.is_some() { Side::Application } else { Side::Packets };
         let (mut decision, tracepoints, mut constants) = match side {
@@ -160,6 +172,7 @@ impl Recorder {
                 (decision, tracepoints, vec![("air_watch", u32::from(air))])
             }
         };
+        limits::enough_descriptors(&decision)?;
         let points = side == Side::Packets && decision.mechanism == Mechanism::Tracepoint;
         if points && !tracepoints.iter().any(|t| t.func.is_some()) {
             let hint =
@@ -265,9 +278,10 @@ impl Recorder {
             dumps: 0,
             dumped: trigger::Dumped::default(),
             outputs: Vec::new(),
-            disk_full: false,
+            full: None,
+            most_records,
             overruns: 0,
-            reserve: None,
+            reserve,
             disk_losses: Vec::new(),
             options,
             decision,
@@ -290,7 +304,6 @@ impl Recorder {
                 let (writer, unplaced) = recorder.open_unplaced(&path)?;
                 (recorder.writer, recorder.unplaced) = (Some(writer), unplaced);
             }
-            recorder.reserve = Reserve::take(&recorder.options.output);
         }
         Ok(recorder)
     }
@@ -565,8 +578,12 @@ impl Recorder {
         let clock = Instant::now();
         drop(std::mem::take(&mut self.attached));
         self.cost.detach_ns = clock.elapsed().as_nanos() as u64;
-        let reason = if self.disk_full { "disk full" } else { reason };
-        self.reserve = None;
+        let reason = match self.full {
+            None => reason,
+            Some(Room::Disk | Room::Quota) => "disk full",
+            Some(Room::FileSize) => "file size limit",
+        };
+        self.room_for_the_end();
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
         self.write_disk_losses(tell)?;

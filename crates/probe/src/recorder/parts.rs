@@ -162,7 +162,7 @@ impl Recorder {
         let (next_part, _) = self.part_names();
         let next = match self.open(&next_part) {
             Ok(next) => next,
-            Err(Error::Log(kpat_klog::Error::DiskFull { .. })) => {
+            Err(Error::Log(kpat_klog::Error::DiskFull { room, .. })) => {
                 // No room for another file: the one goes on, and so does the counting of what it loses.
                 let _ = std::fs::remove_file(&next_part);
                 self.meta.part.number -= 1;
@@ -170,19 +170,16 @@ impl Recorder {
                     p.number -= 1;
                     p.not_before = Some(Instant::now() + Duration::from_secs(1));
                 }
-                if !self.disk_full {
-                    tell(Note::DiskFull);
-                }
-                self.disk_full = true;
+                self.is_full(room, tell);
                 return Ok(());
             }
             Err(e) => return Err(e),
         };
         // What the file's end needs was kept free for it.
-        self.reserve = None;
+        self.room_for_the_end();
         let written = self.end_file(ROTATED, None, &old_name, tell)?;
         let old = self.writer.replace(next);
-        self.reserve = Reserve::take(&self.options.output);
+        self.reserve = Reserve::take(&self.options.output).ok();
         self.before = self.counted(written.bytes);
         self.begin_file_cost();
         self.sink.addresses.clear();
