@@ -345,3 +345,64 @@ fn a_killed_recorder_leaves_its_log_and_nothing_else() {
     assert!(record(&["-o", &p.path("y.kbl"), "--for", "1ms"]).status.success());
     assert!(!state.iter().any(|s| s.exists()));
 }
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).expect("it is there").mode() & 0o777
+}
+
+/// A folder where others may write: links of every name that is used for a while lead to a file that must stay as it is.
+#[test]
+fn planted_links_are_not_followed_and_files_are_for_their_owner() {
+    let Some(p) = Place::new("links") else { return };
+    let pinged = Pinged::new(&p);
+    let precious = p.path("precious");
+    std::fs::write(&precious, "precious").expect("a file");
+    let wd = p.path("wd");
+    std::fs::create_dir(&wd).expect("a folder");
+    // the shell's number is that of the program it becomes
+    let planted = "umask 022; cd \"$1\"; shift; for n in .x.kbl.reserve .x.kbl.$$-0.reserve x.kbl.part x.pcapng.part ready \
+        x.kpat.tmp-$$ x.kpat x.pcap.partial; do ln -s ../precious $n; done; exec \"$0\" \"$@\"";
+    let run = |args: &[&str]| {
+        let out =
+            Command::new("bash").args(["-c", planted, KPAT, &wd]).args(args).output().expect("bash runs");
+        assert_eq!(
+            std::fs::read_to_string(&precious).expect("precious"),
+            "precious",
+            "{args:?} {}",
+            words(&out)
+        );
+        out
+    };
+    let ping = pinged.script(20);
+    let sniffed = format!("{}:lo", pinged.0);
+    let mut recording =
+        vec!["record", "--mechanism", "tracepoint", "-o", "x.kbl", "--netns", &pinged.0, "--sniff", &sniffed];
+    recording.extend(["--ready-file", "ready", "--", "sh", "-c", &ping]);
+    let refused = run(&recording);
+    assert!(words(&refused).contains("x.kbl.part exists"), "{}", words(&refused));
+    for n in ["x.kbl.part", "x.pcapng.part"] {
+        std::fs::remove_file(p.dir.join("wd").join(n)).expect("a link");
+    }
+    let out = kpat_in(&wd, &recording);
+    assert!(out.status.success(), "{}", words(&out));
+    assert_eq!(std::fs::read_to_string(&precious).expect("precious"), "precious");
+    let in_wd = |name: &str| p.dir.join("wd").join(name);
+    assert!(in_wd("ready").symlink_metadata().expect("ready").is_file());
+    assert_eq!((mode(in_wd("x.kbl")), mode(in_wd("x.pcapng"))), (0o600, 0o600));
+
+    let out = run(&["integrate", "x.kbl", "x.pcapng", "-o", "y.kpat"]);
+    assert!(out.status.success(), "{}", words(&out));
+    assert_eq!(mode(in_wd("y.kpat")), 0o700);
+    for e in std::fs::read_dir(in_wd("y.kpat")).expect("tables") {
+        assert_eq!(mode(e.expect("a table").path()), 0o600);
+    }
+    let out = run(&["export", "y.kpat", "--to", "pcapng", "-o", "x.pcap"]);
+    assert!(out.status.success(), "{}", words(&out));
+}
+
+/// With the umask that most have.
+fn kpat_in(folder: &str, args: &[&str]) -> Output {
+    let script = "umask 022; cd \"$1\"; shift; exec \"$0\" \"$@\"";
+    Command::new("bash").args(["-c", script, KPAT, folder]).args(args).output().expect("bash runs")
+}

@@ -323,8 +323,7 @@ impl Recorder {
             return Err(e);
         }
         if let Some(path) = &self.options.ready_file {
-            std::fs::write(path, format!("{}\n", std::process::id()))
-                .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+            disk::write_anew(path, &format!("{}\n", std::process::id()))?;
         }
         if let Some(server) = &self.server {
             server.publish(&self.status());

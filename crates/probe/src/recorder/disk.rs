@@ -56,6 +56,20 @@ fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
+/// A small file; one of that name is replaced, and what a link of that name leads to is left alone.
+pub(super) fn write_anew(path: &Path, text: &str) -> Result<(), Error> {
+    let removed = match is_stream(path) {
+        true => Ok(()),
+        false => std::fs::remove_file(path),
+    };
+    let mut how = File::options();
+    let how = how.write(true).create_new(!is_stream(path));
+    removed
+        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+        .and_then(|()| how.open(path)?.write_all(text.as_bytes()))
+        .map_err(|source| Error::Io { path: path.display().to_string(), source })
+}
+
 /// Refuses a name that may not be written to: of a file that is there (unless it may be replaced), of one that is being written.
 pub fn may_write(path: &Path, replace: bool) -> Result<(), Error> {
     if is_stream(path) || path.symlink_metadata().is_err() {
