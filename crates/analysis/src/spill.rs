@@ -5,6 +5,7 @@
 //! Read any number of times, so each capture has the whole of the sightings to itself.
 
 use crate::error::{Error, Result};
+use kpat_store::new_file;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -114,7 +115,7 @@ impl<T: Fixed> Sorter<T> {
             let path = path.clone();
             move |source| Error::Io { path, doing, source }
         };
-        let mut out = BufWriter::with_capacity(1 << 18, File::create(&path).map_err(failed("create"))?);
+        let mut out = BufWriter::with_capacity(1 << 18, new_file(&path).map_err(failed("create"))?);
         let mut bytes = Vec::with_capacity(T::BYTES);
         for row in self.rows.drain(..) {
             bytes.clear();

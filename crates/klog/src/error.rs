@@ -3,6 +3,37 @@
 use std::io;
 use std::path::PathBuf;
 
+/// Why there is no room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    Disk,
+    Quota,
+    /// Of a file of this process: `ulimit -f`, or what the file system can hold.
+    FileSize,
+}
+
+impl Room {
+    /// What an error of a write says of it; `None`: something else is wrong.
+    pub fn of(e: &io::Error) -> Option<Room> {
+        match e.kind() {
+            io::ErrorKind::StorageFull => Some(Room::Disk),
+            io::ErrorKind::QuotaExceeded => Some(Room::Quota),
+            io::ErrorKind::FileTooLarge => Some(Room::FileSize),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Room::Disk => "the disk is full",
+            Room::Quota => "the disk quota is used up",
+            Room::FileSize => "the limit of a file's size (ulimit -f) is reached",
+        })
+    }
+}
+
 /// One variant per thing a caller can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,8 +49,8 @@ pub enum Error {
     TooOld { path: PathBuf, version: u8 },
     #[error("{} has no readable description of the recording (the first chunk, at offset {offset}, is {why}), so its records cannot be named; fetch the file again from where it was recorded", path.display())]
     NoMeta { path: PathBuf, offset: u64, why: String },
-    #[error("no space left for {} at offset {offset}; everything before it is in the log: free space on that disk and recording goes on", path.display())]
-    DiskFull { path: PathBuf, offset: u64 },
+    #[error("cannot write {} at offset {offset}: {room}; everything before it is in the log", path.display())]
+    DiskFull { path: PathBuf, offset: u64, room: Room },
     #[error("cannot write {} at offset {offset}: {source}; everything before it is in the log", path.display())]
     Write { path: PathBuf, offset: u64, source: io::Error },
     #[error("a JSON chunk for {} at offset {offset} would be {len} bytes, a chunk holds at most {}; split the list", path.display(), crate::MAX_RAW_LEN)]

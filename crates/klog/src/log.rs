@@ -7,6 +7,8 @@ use crate::header::{ChunkKind, Codec, Fault, HEADER_LEN};
 use crate::records::{Merged, Records};
 use crate::walk::{ChunkInfo, Source, Unread, Walk, read_chunk, walk};
 use kpat_model::meta::{ClockAnchor, Device, Json, Meta, Summary, Symbol, Task};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -60,6 +62,29 @@ pub struct Log {
 struct Opened {
     path: PathBuf,
     source: Source,
+}
+
+/// A row that was written again replaces the one before; a namespace is called what it was called last.
+fn newest(rows: Vec<Device>) -> Vec<Device> {
+    let mut called: HashMap<u32, String> = HashMap::new();
+    let mut at: HashMap<(u32, u32, String, String), usize> = HashMap::new();
+    let mut out: Vec<Device> = Vec::new();
+    for d in rows {
+        if !d.netns_name.is_empty() {
+            called.insert(d.netns, d.netns_name.clone());
+        }
+        match at.entry((d.netns, d.ifindex, d.name.clone(), d.mac.clone())) {
+            Entry::Occupied(o) => out[*o.get()] = d,
+            Entry::Vacant(v) => {
+                v.insert(out.len());
+                out.push(d);
+            }
+        }
+    }
+    for d in &mut out {
+        d.netns_name = called.get(&d.netns).cloned().unwrap_or_default();
+    }
+    out
 }
 
 impl Log {
@@ -160,6 +185,7 @@ impl Log {
             return Err(Error::NoMeta { path: path.into(), offset: 0, why });
         };
         log.meta = meta;
+        log.devices = newest(std::mem::take(&mut log.devices));
         // A summary counts as the end only if it is one.
         if last.is_some() || !log.summary.as_ref().is_some_and(|s| s.complete) {
             log.end_state = EndState::Open { tail_bytes: found.tail_bytes };
@@ -192,7 +218,7 @@ impl Log {
         &self.anchors
     }
 
-    /// In file order; a device that changed its name is there more than once.
+    /// In file order; a device whose name or address changed is there more than once.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
@@ -328,4 +354,23 @@ fn kind_of_file(source: &Source, size: u64) -> String {
     }
     let hex: Vec<String> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
     format!("something unknown (bytes {})", hex.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_row_of_a_device_counts_and_the_last_name_of_its_namespace() {
+        let device = |netns_name: &str, name: &str, mtu: u32| Device {
+            netns: 7,
+            netns_name: netns_name.into(),
+            ifindex: 2,
+            name: name.into(),
+            mtu,
+            ..Device::default()
+        };
+        let rows = vec![device("a", "x", 1), device("a", "x", 2), device("a or b", "y", 3)];
+        assert_eq!(newest(rows), [device("a or b", "x", 2), device("a or b", "y", 3)]);
+    }
 }

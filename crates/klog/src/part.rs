@@ -3,16 +3,38 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a file's name ends with while it is written.
 pub const PART_ENDING: &str = ".part";
 
-/// A new file, locked by this process as long as it is open.
+/// A new file for its owner alone, locked by this process as long as it is open. A link of that name is not followed.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.lock()?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    // Whoever came between takes it for one that a killed recorder left, and has removed it.
+    if file.try_lock().is_err() || !is_at(&file, path) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
     Ok(file)
+}
+
+/// Removes a file that has no living writer, unless somebody wants to keep it. False: it stays.
+pub fn remove_abandoned(path: &Path, keep: impl FnOnce() -> bool) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Ok(false);
+    }
+    let file = File::open(path)?;
+    if file.try_lock().is_err() || keep() || !is_at(&file, path) {
+        return Ok(false);
+    }
+    fs::remove_file(path).map(|()| true)
+}
+
+/// That name is still this file's.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |m: fs::Metadata| (m.dev(), m.ino());
+    matches!((file.metadata().map(id), fs::symlink_metadata(path).map(id)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Gives a file in the making its name before it is whole; it stays locked. `replace` false: nothing of that name is replaced.
@@ -109,7 +131,6 @@ fn adopt_one(part: &Path, name: &Path) -> io::Result<bool> {
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let id = |p: &Path| fs::metadata(p).map(|m| (m.dev(), m.ino()));
     matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
 }

@@ -2,7 +2,7 @@
 //! off again, so that recording goes on when there is space again.
 
 use crate::encode::Chunk;
-use crate::error::Error;
+use crate::error::{Error, Room};
 use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, seal};
 use kpat_model::meta::Json;
 use std::fs::File;
@@ -24,6 +24,8 @@ pub struct Writer<W: Write> {
     torn: bool,
     bytes: u64,
     seq: u32,
+    /// Chunks of records end here, so that there is room for the log's end.
+    most: u64,
 }
 
 fn cut_file_back(file: &mut File, len: u64) -> io::Result<()> {
@@ -37,17 +39,24 @@ impl Writer<File> {
         Writer::onto(path, File::create(path))
     }
 
+    /// Into a pipe or a device that is there.
+    pub fn into_stream(path: &Path) -> Result<Self, Error> {
+        let not_a_file = |f: File| match f.metadata()?.is_file() {
+            true => Err(ErrorKind::AlreadyExists.into()),
+            false => Ok(f),
+        };
+        Writer::onto(path, File::options().write(true).open(path).and_then(not_a_file))
+    }
+
     /// A new log that is locked as long as it is written (see [`crate::adopt`]); nothing of that name may exist.
     pub fn create_part(path: &Path) -> Result<Self, Error> {
         Writer::onto(path, crate::part::create(path))
     }
 
     fn onto(path: &Path, file: io::Result<File>) -> Result<Self, Error> {
-        let file = file.map_err(|source| match source.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                Error::DiskFull { path: path.into(), offset: 0 }
-            }
-            _ => Error::Write { path: path.into(), offset: 0, source },
+        let file = file.map_err(|source| match Room::of(&source) {
+            Some(room) => Error::DiskFull { path: path.into(), offset: 0, room },
+            None => Error::Write { path: path.into(), offset: 0, source },
         })?;
         let regular = file.metadata().is_ok_and(|m| m.is_file());
         let mut writer = Writer::new(file);
@@ -60,7 +69,20 @@ impl Writer<File> {
 impl<W: Write> Writer<W> {
     /// Onto anything that takes bytes; it should not buffer, chunks are large.
     pub fn new(out: W) -> Self {
-        Writer { out, path: "the output".into(), cut_back: None, torn: false, bytes: 0, seq: 0 }
+        Writer {
+            out,
+            path: "the output".into(),
+            cut_back: None,
+            torn: false,
+            bytes: 0,
+            seq: 0,
+            most: u64::MAX,
+        }
+    }
+
+    /// No chunk of records goes beyond this many bytes: what is beyond is for what ends a log.
+    pub fn most_records(&mut self, bytes: u64) {
+        self.most = bytes;
     }
 
     /// Says something about the recording. The first must be [`Json::Meta`].
@@ -100,6 +122,9 @@ impl<W: Write> Writer<W> {
 
     /// Appends a chunk of records. On an error the chunk is lost, and the file as it was before.
     pub fn chunk(&mut self, chunk: Chunk) -> Result<(), Error> {
+        if self.bytes + chunk.bytes.len() as u64 > self.most {
+            return Err(self.failed(ErrorKind::FileTooLarge.into()));
+        }
         self.put(chunk.bytes)
     }
 
@@ -148,9 +173,9 @@ impl<W: Write> Writer<W> {
 
     fn failed(&self, source: io::Error) -> Error {
         let (path, offset) = (self.path.clone(), self.bytes);
-        match source.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::DiskFull { path, offset },
-            _ => Error::Write { path, offset, source },
+        match Room::of(&source) {
+            Some(room) => Error::DiskFull { path, offset, room },
+            None => Error::Write { path, offset, source },
         }
     }
 }

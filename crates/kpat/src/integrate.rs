@@ -55,7 +55,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.progress(&mut meter, stage(p.stage), p.done, p.total);
     });
     out.clear_progress();
-    let report = unless_taken(done)?;
+    let report = unless_taken(done, &target)?;
     let info = Store::open(&target)?.info()?;
     let losses = LossSum::of(&info.losses);
     let trust = info.trust();
@@ -90,14 +90,38 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-fn unless_taken<T>(done: kpat_analysis::Result<T>) -> anyhow::Result<T> {
+fn unless_taken<T>(done: kpat_analysis::Result<T>, target: &Path) -> anyhow::Result<T> {
     match done {
         Err(kpat_analysis::Error::Exists { path }) => {
             bail!("{} exists; --force replaces it, -o gives another name", path.display())
         }
         Err(e @ kpat_analysis::Error::SameLog { .. }) => Err(usage(e.to_string())),
+        Err(e) => match no_room(&e) {
+            Some(why) => {
+                bail!(
+                    "cannot write {}: {why}; nothing of it was kept, -o gives another place",
+                    target.display()
+                )
+            }
+            None => Err(e.into()),
+        },
         done => Ok(done?),
     }
+}
+
+/// Why nothing could be written, if that is what went wrong: however deep it is in the error.
+fn no_room(e: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(e);
+    while let Some(e) = next {
+        if let Some(io) = e.downcast_ref::<std::io::Error>() {
+            return match io.kind() {
+                std::io::ErrorKind::ReadOnlyFilesystem => Some("the file system is read-only".into()),
+                _ => kpat_klog::Room::of(io).map(|room| room.to_string()),
+            };
+        }
+        next = e.source();
+    }
+    None
 }
 
 /// Several devices, and the captures between them.
@@ -115,7 +139,7 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
         out.progress(&mut meter, &format!("{device}, {}", stage(p.stage)), p.done, p.total);
     });
     out.clear_progress();
-    let report = unless_taken(done)?;
+    let report = unless_taken(done, &target)?;
     for (device, of) in &report.devices {
         of.warnings.iter().for_each(|w| out.say(&format!("{}: {w}", device.name)));
     }

@@ -39,6 +39,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    signals::size_is_an_error();
     // Wireshark starts a link to this program and asks in its own way.
     let words: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
     if wireshark::extcap::is_asked(&words) {

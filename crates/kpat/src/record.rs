@@ -257,9 +257,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             out.say(&format!("{}: left by a recorder that was killed, now finished", path.display()))
         }
         Note::Unnamed(words) => out.say(&words),
-        Note::DiskFull => {
-            out.say("the disk is full: what was written is safe, what comes now is lost and counted")
+        Note::Full(room) => {
+            out.say(&format!("{room}: what was written is safe, what comes now is lost and counted"))
         }
+        Note::SizeLimit(most) => out.say(&format!(
+            "files of this process are limited (ulimit -f): records beyond {} of a log will be lost",
+            bytes(most)
+        )),
         Note::Detaching => {}
     };
     let mut recorder = Recorder::start(options, &mut tell).map_err(|e| {

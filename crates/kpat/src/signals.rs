@@ -1,6 +1,13 @@
-//! Ctrl-C as something to wait for.
+//! Signals that would end this process: Ctrl-C is waited for, a limit of files is an error like others.
 
 use anyhow::bail;
+
+/// A file that would become too large (`ulimit -f`) is an error of a write, and not the end of this process.
+pub fn size_is_an_error() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler does nothing; unlike SIG_IGN it is not inherited by commands.
+    unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };
+}
 
 /// SIGINT and SIGTERM, waited for instead of dying by them.
 pub struct Signals(libc::sigset_t);

@@ -430,10 +430,12 @@ pub enum LossCause {
     NoDevice = 15,
     /// Bytes of the log's file that are damaged, or the beginning of what was never written: found by the reader, counted in bytes.
     Damaged = 16,
+    /// A network namespace was gone before its links could be read, or there was no descriptor left for it. Its packets are recorded.
+    NamespaceUnread = 17,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 16] = [
+    pub const ALL: [LossCause; 17] = [
         LossCause::RingFull,
         LossCause::CallTableFull,
         LossCause::PacketTableFull,
@@ -450,6 +452,7 @@ impl LossCause {
         LossCause::NetlinkOverrun,
         LossCause::NoDevice,
         LossCause::Damaged,
+        LossCause::NamespaceUnread,
     ];
 
     pub fn from_u8(v: u8) -> Option<LossCause> {
@@ -474,6 +477,7 @@ impl LossCause {
             LossCause::NetlinkOverrun => "netlink-overrun",
             LossCause::NoDevice => "no-device",
             LossCause::Damaged => "damaged-bytes",
+            LossCause::NamespaceUnread => "namespace-unread",
         }
     }
 
@@ -492,7 +496,9 @@ impl LossCause {
             }
             LossCause::NoReturn => "calls that were still open at the end, or whose return probe was missed",
             LossCause::ListCut => "packets beyond the first of a very long list are not named in that call",
-            LossCause::Disk => "free disk space; everything before is in the log",
+            LossCause::Disk => {
+                "free disk space, or raise the limit of files (ulimit -f); everything before is in the log"
+            }
             LossCause::Evicted => "the flight recorder keeps the last seconds only; give a larger --memory",
             LossCause::ProbeMissed => "the kernel ran out of return instances; prefer another --mechanism",
             LossCause::MissingPart => {
@@ -513,6 +519,9 @@ impl LossCause {
             }
             LossCause::Damaged => {
                 "the file was changed or cut after it was written; copy it again from where it was recorded"
+            }
+            LossCause::NamespaceUnread => {
+                "network namespaces whose links and devices' names are not known, for they came and went too fast or descriptors were too few (ulimit -n)"
             }
         }
     }

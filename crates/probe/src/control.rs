@@ -2,11 +2,12 @@
 //! root can reach it (mode 0600). Its state, renewed every second, stands in a file beside it that everybody may read.
 
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -130,6 +131,7 @@ fn directory() -> PathBuf {
 /// The recorder's end.
 pub struct Server {
     listener: UnixListener,
+    clients: VecDeque<Client>,
     path: PathBuf,
 }
 
@@ -142,6 +144,7 @@ impl Server {
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
         // What killed recorders left.
         running();
+        clear(&dir);
         let _ = std::fs::remove_file(&path);
         // SAFETY: sets a number of this process; nothing else makes files at this moment.
         let before = unsafe { libc::umask(0o177) };
@@ -150,7 +153,7 @@ impl Server {
         unsafe { libc::umask(before) };
         let listener = listener.map_err(io)?;
         listener.set_nonblocking(true).map_err(io)?;
-        Ok(Server { listener, path })
+        Ok(Server { listener, clients: VecDeque::new(), path })
     }
 
     /// Renews the state that everybody may read. What hinders it (a full /run) hinders no recording.
@@ -165,23 +168,66 @@ impl Server {
         }
     }
 
-    /// Answers one waiting request, if there is one. Never waits longer than a client that stalls may cost (20 ms).
-    pub fn serve(&self, answer: &mut dyn FnMut(Request) -> Reply) {
-        let Ok((stream, _)) = self.listener.accept() else { return };
-        let _ = stream.set_nonblocking(false);
-        let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
-        let _ = stream.set_write_timeout(Some(Duration::from_millis(20)));
-        let mut line = String::new();
-        let reply = match BufReader::new(std::io::Read::take(&stream, 65536)).read_line(&mut line) {
-            Ok(_) => match serde_json::from_str::<Request>(&line) {
-                Ok(r) => answer(r),
-                Err(e) => Reply::Refused(format!("not a request: {e}")),
-            },
-            Err(_) => return,
-        };
-        if let Ok(text) = serde_json::to_string(&reply) {
-            let _ = (&stream).write_all((text + "\n").as_bytes());
+    /// Answers the requests that are there. Waits for nobody: what a client has sent so far is kept until the rest comes, and a
+    /// reply that it does not take is its loss.
+    pub fn serve(&mut self, answer: &mut dyn FnMut(Request) -> Reply) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                self.clients.push_back(Client { stream, line: Vec::new(), since: Instant::now() });
+            }
+            if self.clients.len() > MOST_CLIENTS {
+                self.clients.pop_front();
+            }
         }
+        self.clients.retain_mut(|c| {
+            let reply = match c.read() {
+                Ok(None) => return c.since.elapsed() < PATIENCE,
+                Ok(Some(r)) => answer(r),
+                Err(why) => Reply::Refused(why),
+            };
+            if let Ok(text) = serde_json::to_string(&reply) {
+                let _ = c.stream.write_all((text + "\n").as_bytes());
+            }
+            false
+        });
+    }
+}
+
+/// Clients that are listened to at a time; the oldest gives way.
+const MOST_CLIENTS: usize = 16;
+/// For a request to be whole.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST: usize = 1 << 16;
+
+/// Whoever connected and has not sent a whole line yet.
+struct Client {
+    stream: UnixStream,
+    line: Vec<u8>,
+    since: Instant,
+}
+
+impl Client {
+    /// `None`: more has to come.
+    fn read(&mut self) -> Result<Option<Request>, String> {
+        let mut piece = [0; 4096];
+        loop {
+            match self.stream.read(&mut piece) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e.to_string()),
+                // No line end: what has come is all.
+                Ok(0) => break,
+                Ok(n) => self.line.extend_from_slice(&piece[..n]),
+            }
+            if self.line.contains(&b'\n') {
+                break;
+            }
+            if self.line.len() > LONGEST {
+                return Err("not a request: too long".into());
+            }
+        }
+        let line = self.line.split(|b| *b == b'\n').next().unwrap_or_default();
+        serde_json::from_slice(line).map(Some).map_err(|e| format!("not a request: {e}"))
     }
 }
 
@@ -219,6 +265,17 @@ pub fn running() -> Vec<u32> {
         .collect();
     out.sort_unstable();
     out
+}
+
+/// Removes states without a recording.
+fn clear(dir: &Path) {
+    for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()) {
+        let state = path.extension().is_some_and(|e| e == "json" || e == "new");
+        let pid = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u32>().ok());
+        if state && pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// The state that a recording left for whoever may not ask it.

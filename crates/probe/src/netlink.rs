@@ -2,26 +2,20 @@
 //! namespaces, as the kernel announces them over rtnetlink. Also lists namespaces and the devices in them.
 //!
 //! A socket belongs to the namespace in which it was made, for good: a short-lived thread enters each namespace and opens
-//! one there, so no lasting thread ever leaves its own. One thread then sleeps on all sockets and stamps each message
-//! when it arrives, microseconds after the kernel sent it; [`Monitor::drain`] only hands over.
-//!
-//! What the messages mean is [`messages`]'s to know.
+//! one there, so no lasting thread ever leaves its own. Who watches them is [`monitor`], what their messages mean [`messages`]'s to know.
 
-use crate::sys::boot_now;
 use kpat_model::meta::Device;
-use kpat_model::{BootNs, Event};
 use messages::{Link, NLMSG_DONE, NLMSG_ERROR};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 mod messages;
+mod monitor;
 mod names;
 pub use messages::Decoder;
+pub use monitor::{Monitor, Seen};
 
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +43,18 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
 
 const NAMED: &str = "/run/netns";
 
+const OWN: &str = "/proc/self/ns/net";
+
+fn current_inum() -> Result<u32, Error> {
+    let meta = std::fs::metadata(OWN).map_err(|source| Error::Namespace { path: OWN.into(), source })?;
+    Ok(meta.ino() as u32)
+}
+
 /// The namespace of this process. Its path holds only while the process lives.
 pub fn current_netns() -> Result<NetnsRef, Error> {
-    let path = PathBuf::from("/proc/self/ns/net");
-    let meta = std::fs::metadata(&path).map_err(|source| Error::Namespace { path: path.clone(), source })?;
-    let inum = meta.ino() as u32;
+    let inum = current_inum()?;
     let name = named_netns().into_iter().find(|n| n.inum == inum).and_then(|n| n.name);
-    Ok(NetnsRef { inum, name, path })
+    Ok(NetnsRef { inum, name, path: OWN.into() })
 }
 
 /// All namespaces that have a name, in the order of their names. Names whose namespace is gone are left out.
@@ -93,10 +92,19 @@ fn is_namespace(path: &Path) -> bool {
     unsafe { libc::statfs(path.as_ptr(), &mut s) == 0 && s.f_type as i64 == NSFS_MAGIC }
 }
 
-/// Runs `work` on a thread of its own inside the namespace.
+/// Runs `work` on a thread of its own inside the namespace; in this process's own on this one, which takes no capability.
 fn inside<T: Send>(netns: &NetnsRef, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     let fail = |source| Error::Namespace { path: netns.path.clone(), source };
     let file = std::fs::File::open(&netns.path).map_err(fail)?;
+    if file.metadata().map_err(fail)?.ino() as u32 != netns.inum {
+        return Err(fail(io::Error::new(
+            io::ErrorKind::NotFound,
+            "it is gone; its name is another's by now",
+        )));
+    }
+    if current_inum()? == netns.inum {
+        return work();
+    }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("kpat-netns".into()).spawn_scoped(scope, || {
             // SAFETY: changes the namespace of this thread alone, which ends with this closure.
@@ -123,7 +131,11 @@ pub fn devices(netns: &NetnsRef) -> Result<Vec<Device>, Error> {
         Ok(found)
     })?;
     found.sort_by_key(|(link, _)| link.ifindex);
-    let device = |(link, driver): (Link, String)| Device {
+    Ok(found.into_iter().map(|(link, driver)| device(netns, link, driver)).collect())
+}
+
+fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
+    Device {
         netns: netns.inum,
         netns_name: netns.name.clone().unwrap_or_default(),
         ifindex: link.ifindex,
@@ -132,8 +144,7 @@ pub fn devices(netns: &NetnsRef) -> Result<Vec<Device>, Error> {
         mac: link.mac,
         mtu: link.mtu,
         driver,
-    };
-    Ok(found.into_iter().map(device).collect())
+    }
 }
 
 /// Asks the driver itself: works in any namespace, where /sys shows that of whoever mounted it.
@@ -155,159 +166,6 @@ fn ethtool_driver(socket: &Socket, device: &str) -> Option<String> {
     let r = unsafe { libc::ioctl(socket.0.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
     let name = messages::string(&info[4..36]);
     (r == 0 && !name.is_empty()).then_some(name)
-}
-
-// ---- the monitor ----
-
-/// Watches namespaces until it is dropped.
-pub struct Monitor {
-    events: Receiver<Seen>,
-    overruns: Arc<AtomicU64>,
-    /// Its being closed ends the thread.
-    stop: Option<OwnedFd>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Monitor {
-    /// `names`: namespaces that get or lose a name are events as well.
-    pub fn start(netns: &[NetnsRef], names: bool) -> Result<Monitor, Error> {
-        let mut names = names::Names::start(names);
-        let mut watched = Vec::new();
-        for n in netns {
-            // Subscribed before the names are asked for, so that no change falls between.
-            watched.push(inside(n, || {
-                let empty = boot_now();
-                let socket = Socket::open(&GROUPS)?;
-                let mut decoder = Decoder::new(n.inum);
-                for (link, _) in Socket::open(&[])?.links()? {
-                    decoder.knows(link);
-                }
-                Ok(Watched { socket, decoder, empty })
-            })?);
-        }
-        let mut ends = [-1; 2];
-        // SAFETY: pipe2 fills in the two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-            return Err(failed("make a pipe")(io::Error::last_os_error()));
-        }
-        // SAFETY: both descriptors are new and nobody else has them.
-        let (stopped, stop) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-        let overruns = Arc::new(AtomicU64::new(0));
-        let (out, events) = channel();
-        let count = Arc::clone(&overruns);
-        let thread = std::thread::Builder::new()
-            .name("kpat-netlink".into())
-            .spawn(move || watch(&mut watched, &mut names, &stopped, &out, &count))
-            .map_err(failed("start a thread"))?;
-        Ok(Monitor { events, overruns, stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// Hands over what has arrived since the last call, each with a moment after which it was announced. Does not wait.
-    ///
-    /// *Clock*: CLOCK_BOOTTIME; an event's own time is when it was read.
-    pub fn drain(&self, sink: &mut dyn FnMut(Event, BootNs)) {
-        self.events.try_iter().for_each(|(e, after)| sink(e, after));
-    }
-
-    /// How often the kernel had to drop messages because we were too slow; each time an unknown number of them.
-    pub fn overruns(&self) -> u64 {
-        self.overruns.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A socket that is read; whatever is in it came after `empty`.
-struct Watched {
-    socket: Socket,
-    decoder: Decoder,
-    empty: BootNs,
-}
-
-/// Told how late it was read.
-type Seen = (Event, BootNs);
-
-/// Nothing came for so long: all that comes is younger. What is told of an event's moment is no coarser than this.
-const HEARTBEAT_MS: i32 = 10;
-/// More sockets are looked at more rarely.
-const SOCKETS_A_BEAT: usize = 32;
-
-fn watch(
-    watched: &mut [Watched],
-    names: &mut names::Names,
-    stopped: &OwnedFd,
-    out: &Sender<Seen>,
-    overruns: &AtomicU64,
-) {
-    prefer_to_be_woken();
-    let beat_ms = HEARTBEAT_MS * (1 + watched.len() / SOCKETS_A_BEAT) as i32;
-    let entry = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut polled: Vec<libc::pollfd> = watched.iter().map(|w| entry(w.socket.0.as_raw_fd())).collect();
-    polled.push(entry(stopped.as_raw_fd()));
-    polled.push(entry(names.as_raw_fd()));
-    let mut buffer = vec![0u8; BUFFER];
-    loop {
-        let before = boot_now();
-        // SAFETY: the entries are ours and their number is given.
-        let r = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, beat_ms) };
-        if r < 0 {
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return;
-            }
-            continue;
-        }
-        if polled[watched.len()].revents != 0 {
-            return;
-        }
-        // With nothing to tell, poll looks at all of them once more when the time is over.
-        let looked = if r == 0 { BootNs(before.0 + i64::from(beat_ms) * 1_000_000) } else { before };
-        names.look(polled[watched.len() + 1].revents != 0, looked, &mut |e| drop(out.send(e)));
-        for (w, p) in watched.iter_mut().zip(&polled) {
-            if p.revents == 0 {
-                w.empty = looked;
-            } else {
-                w.read(&mut buffer, out, overruns);
-            }
-        }
-    }
-}
-
-impl Watched {
-    fn read(&mut self, buffer: &mut [u8], out: &Sender<Seen>, overruns: &AtomicU64) {
-        loop {
-            let before = boot_now();
-            match self.socket.receive(buffer) {
-                Ok(b) => {
-                    let after = self.empty;
-                    self.decoder.decode(b, boot_now(), &mut |e| drop(out.send((e, after))));
-                }
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                    overruns.fetch_add(1, Ordering::Relaxed);
-                    // Names may have been missed; the answers change the table without making events.
-                    let _ = self.socket.ask_links();
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    self.empty = before;
-                    return;
-                }
-            }
-        }
-    }
-}
-
-/// Others that want the CPU would make the upper bound later by their share of it. Refused: then it is later.
-fn prefer_to_be_woken() {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the parameters are ours and of the calling thread alone.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &lowest) };
 }
 
 // ---- sockets ----
@@ -358,12 +216,13 @@ impl Socket {
         unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, (&raw const value).cast(), size) == 0 }
     }
 
-    fn ask_links(&self) -> io::Result<()> {
+    /// Asks for all of a kind: links, addresses or routes.
+    fn ask(&self, kind: u16, sequence: u32) -> io::Result<()> {
         let mut b = [0u8; 32];
         b[..4].copy_from_slice(&32u32.to_ne_bytes());
-        b[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
+        b[4..6].copy_from_slice(&kind.to_ne_bytes());
         b[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
-        b[8..12].copy_from_slice(&messages::QUESTION.to_ne_bytes());
+        b[8..12].copy_from_slice(&sequence.to_ne_bytes());
         // SAFETY: the buffer is ours and its length is given.
         let n = unsafe { libc::send(self.0.as_raw_fd(), b.as_ptr().cast(), b.len(), 0) };
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -384,24 +243,34 @@ impl Socket {
         }
     }
 
-    /// All links, each with its kind ("veth"), empty for hardware.
-    fn links(&self) -> Result<Vec<(Link, String)>, Error> {
-        self.ask_links().map_err(failed("ask for the devices"))?;
+    /// Hands over the answers to [`Socket::ask`], datagram by datagram.
+    fn dump(&self, kind: u16, sequence: u32, each: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.ask(kind, sequence).map_err(failed("ask for what is there"))?;
         let mut buffer = vec![0u8; BUFFER];
-        let mut out = Vec::new();
         loop {
-            for m in messages::messages(self.receive(&mut buffer).map_err(failed("list the devices"))?) {
+            let datagram = self.receive(&mut buffer).map_err(failed("list what is there"))?;
+            each(datagram);
+            for m in messages::messages(datagram) {
                 match m.kind {
                     NLMSG_ERROR => {
                         let code = messages::word(m.body, 0).unwrap_or(0) as i32;
                         let source = io::Error::from_raw_os_error(code.wrapping_neg());
-                        return Err(failed("list the devices")(source));
+                        return Err(failed("list what is there")(source));
                     }
-                    NLMSG_DONE => return Ok(out),
-                    libc::RTM_NEWLINK => out.extend(messages::link(m.body)),
+                    NLMSG_DONE => return Ok(()),
                     _ => {}
                 }
             }
         }
+    }
+
+    /// All links, each with its kind ("veth"), empty for hardware.
+    fn links(&self) -> Result<Vec<(Link, String)>, Error> {
+        let mut out = Vec::new();
+        self.dump(libc::RTM_GETLINK, messages::QUESTION, &mut |datagram| {
+            let links = messages::messages(datagram).filter(|m| m.kind == libc::RTM_NEWLINK);
+            out.extend(links.filter_map(|m| messages::link(m.body)));
+        })?;
+        Ok(out)
     }
 }

@@ -7,13 +7,14 @@
 use crate::attach::Attached;
 use crate::control;
 use crate::mechanism::Mechanism;
+use crate::netlink::Seen;
 use crate::object::{Loaded, MAX_FUNCS, Plan, Side};
 use crate::plan::{self, Decision, Tracepoint};
 use crate::ring::Rings;
 use crate::roles::role;
 use crate::sink::{Memory, Sink};
 use crate::{app, filter, kernel, netlink, sys};
-use kpat_klog::Writer;
+use kpat_klog::{Room, Writer};
 use kpat_model as model;
 use kpat_model::meta::{self, Json};
 use kpat_model::{BootNs, LossCause};
@@ -26,6 +27,7 @@ mod command;
 mod cost;
 mod disk;
 mod estimate;
+mod limits;
 mod live;
 mod parts;
 mod pause;
@@ -42,7 +44,7 @@ use live::Pace;
 use parts::{Before, Parts};
 use pause::Pausing;
 use places::Places;
-use scope::{describe, devices, interface_ids, watched};
+use scope::{describe, devices, interface_ids, learn, watched};
 pub use trigger::{DumpWhen, Watch};
 pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
@@ -108,6 +110,8 @@ pub struct Recorder {
     memory: Option<Memory>,
     meta: meta::Meta,
     devices: Vec<meta::Device>,
+    /// Those of them that are not in the file yet.
+    fresh_devices: Vec<meta::Device>,
     monitor: Option<netlink::Monitor>,
     /// Taken out while it answers.
     server: Option<control::Server>,
@@ -121,7 +125,10 @@ pub struct Recorder {
     dumps: u32,
     dumped: trigger::Dumped,
     outputs: Vec<Written>,
-    disk_full: bool,
+    /// There is no room for what is recorded now.
+    full: Option<Room>,
+    /// How far records fill a file.
+    most_records: Option<u64>,
     /// Netlink messages that the monitor missed and that were counted already.
     overruns: u64,
     /// Room that is given back when the disk was full, so that the end of the log can be written.
@@ -141,6 +148,14 @@ impl Recorder {
         if options.rotate.is_none() {
             may_write(&options.output, options.replace)?;
         }
+        limits::raise();
+        let most_records = limits::most_records()?;
+        let rotated = options.rotate.and_then(|r| r.bytes).unwrap_or(u64::MAX);
+        most_records.filter(|most| *most < rotated).into_iter().for_each(|most| tell(Note::SizeLimit(most)));
+        let mut reserve = Reserve::take_first(&options.output)?;
+        if !matches!(options.mode, Mode::Disk) {
+            reserve = None;
+        }
         let compiled = filter::compile(&options.filter)?;
         let side = if options.application.is_some() { Side::Application } else { Side::Packets };
         let (mut decision, tracepoints, mut constants) = match side {
@@ -157,6 +172,7 @@ impl Recorder {
                 (decision, tracepoints, vec![("air_watch", u32::from(air))])
             }
         };
+        limits::enough_descriptors(&decision)?;
         let points = side == Side::Packets && decision.mechanism == Mechanism::Tracepoint;
         if points && !tracepoints.iter().any(|t| t.func.is_some()) {
             let hint =
@@ -176,7 +192,7 @@ impl Recorder {
         });
         constants.extend(plan::filter_constants(side, compiled.as_ref()));
         let watched = watched(&options);
-        let devices = devices(&watched)?;
+        let devices = devices(&options, &watched)?;
         let cpus = kernel::possible_cpus();
         let object = Plan {
             build: decision.build,
@@ -262,9 +278,10 @@ impl Recorder {
             dumps: 0,
             dumped: trigger::Dumped::default(),
             outputs: Vec::new(),
-            disk_full: false,
+            full: None,
+            most_records,
             overruns: 0,
-            reserve: None,
+            reserve,
             disk_losses: Vec::new(),
             options,
             decision,
@@ -276,6 +293,7 @@ impl Recorder {
             memory,
             meta,
             devices,
+            fresh_devices: Vec::new(),
         };
         recorder.watch_for_dumps()?;
         if recorder.memory.is_none() {
@@ -286,7 +304,6 @@ impl Recorder {
                 let (writer, unplaced) = recorder.open_unplaced(&path)?;
                 (recorder.writer, recorder.unplaced) = (Some(writer), unplaced);
             }
-            recorder.reserve = Reserve::take(&recorder.options.output);
         }
         Ok(recorder)
     }
@@ -306,8 +323,7 @@ impl Recorder {
             return Err(e);
         }
         if let Some(path) = &self.options.ready_file {
-            std::fs::write(path, format!("{}\n", std::process::id()))
-                .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+            disk::write_anew(path, &format!("{}\n", std::process::id()))?;
         }
         if let Some(server) = &self.server {
             server.publish(&self.status());
@@ -423,7 +439,14 @@ impl Recorder {
         }
         let sink = &mut self.sink;
         if let Some(m) = &mut self.monitor {
-            m.drain(&mut |e, after| sink.event_within(&e, after));
+            m.drain(&mut |seen| match seen {
+                Seen::Event(e, after) => sink.event_within(&e, after),
+                Seen::Device(d) => self.fresh_devices.extend(learn(&mut self.devices, d)),
+                Seen::Unread { from, to, .. } => {
+                    let cause = LossCause::NamespaceUnread;
+                    sink.loss(&model::Loss { cause, cpu: -1, from, to, count: 1 });
+                }
+            });
             let missed = m.overruns() - self.overruns;
             if missed > 0 {
                 self.overruns += missed;
@@ -444,7 +467,12 @@ impl Recorder {
         }
         if let Some(m) = &mut self.memory {
             self.sink.take_ready().into_iter().for_each(|c| m.push(c));
+            self.fresh_devices.clear();
             return if close { Ok(()) } else { self.triggered(tell) };
+        }
+        if !self.fresh_devices.is_empty() {
+            let fresh = std::mem::take(&mut self.fresh_devices);
+            self.write_json(&Json::Devices(fresh), tell)?;
         }
         self.write_ready(tell)
     }
@@ -549,8 +577,12 @@ impl Recorder {
         let clock = Instant::now();
         drop(std::mem::take(&mut self.attached));
         self.cost.detach_ns = clock.elapsed().as_nanos() as u64;
-        let reason = if self.disk_full { "disk full" } else { reason };
-        self.reserve = None;
+        let reason = match self.full {
+            None => reason,
+            Some(Room::Disk | Room::Quota) => "disk full",
+            Some(Room::FileSize) => "file size limit",
+        };
+        self.room_for_the_end();
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
         self.write_disk_losses(tell)?;

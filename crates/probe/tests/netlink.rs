@@ -2,7 +2,8 @@
 //! root and `ip`; without root the test says so.
 
 use kpat_model::{BootNs, Event, EventKind};
-use kpat_probe::netlink::{self, Decoder, Error, Monitor};
+use kpat_probe::netlink::{self, Decoder, Error, Monitor, Seen};
+use kpat_probe::sys::boot_now;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -45,9 +46,11 @@ impl Drop for Namespace {
 fn expect(monitor: &Monitor, seen: &mut Vec<Event>, kind: EventKind, text: &str) -> Event {
     let end = Instant::now() + Duration::from_secs(1);
     loop {
-        monitor.drain(&mut |e, after| {
-            assert!(after <= e.at, "{after:?} {e:?}");
-            seen.push(e)
+        monitor.drain(&mut |s| {
+            if let Seen::Event(e, after) = s {
+                assert!(after <= e.at, "{after:?} {e:?}");
+                seen.push(e);
+            }
         });
         if let Some(n) = seen.iter().position(|e| e.kind == kind && e.text == text) {
             return seen.remove(n);
@@ -70,7 +73,7 @@ fn changes_become_events() {
     ns.ip("link add c0 type veth peer name c1");
     ns.ip("addr add 10.7.1.2/24 dev c0");
     let netns = netlink::by_name(&ns.0).unwrap();
-    let before = kpat_probe::sys::boot_now();
+    let before = boot_now();
     let monitor = Monitor::start(std::slice::from_ref(&netns), false).unwrap();
     let mut seen = Vec::new();
     let mut expect = |kind, text: &str| expect(&monitor, &mut seen, kind, text);
@@ -78,7 +81,7 @@ fn changes_become_events() {
     ns.ip("link set c0 up");
     let e = expect(EventKind::Link, "c0 up no-carrier");
     assert_eq!((e.netns, e.b & 1), (netns.inum, 1));
-    assert!(e.at > before && e.at <= kpat_probe::sys::boot_now());
+    assert!(e.at > before && e.at <= boot_now());
     ns.ip("link set c1 up");
     expect(EventKind::Link, "c1 up carrier");
     expect(EventKind::Link, "c0 up carrier");
@@ -143,6 +146,115 @@ fn devices_and_namespaces_are_listed() {
     assert!(netlink::devices(&own).unwrap().iter().any(|d| d.name == "lo"));
     let said = netlink::by_name("kpat-no-such").unwrap_err();
     assert!(matches!(&said, Error::NoSuchName { known, .. } if known.contains(&ns.0)), "{said}");
+}
+
+/// Everything a monitor tells, until something fits.
+fn until(monitor: &Monitor, all: &mut Vec<Seen>, fits: impl Fn(&[Seen]) -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !fits(all) {
+        assert!(Instant::now() < end, "{all:#?}");
+        monitor.drain(&mut |s| all.push(s));
+        std::thread::yield_now();
+    }
+}
+
+/// Events that were told, each with the moment after which it happened.
+fn events(all: &[Seen]) -> impl Iterator<Item = (&Event, BootNs)> {
+    all.iter().filter_map(|s| match s {
+        Seen::Event(e, after) => Some((e, *after)),
+        _ => None,
+    })
+}
+
+fn has(all: &[Seen], text: &str) -> bool {
+    events(all).any(|(e, _)| e.text == text)
+}
+
+/// What a namespace that came does is told with bounds that the commands' own times lie in, its devices are named, and it is let go.
+#[test]
+fn a_namespace_that_comes_is_followed_and_one_that_goes_is_let_go() {
+    if !root() {
+        return;
+    }
+    let outside = Namespace::new("far");
+    outside.ip("link add far0 type veth peer name near0");
+    let monitor = Monitor::start(&[netlink::by_name(&outside.0).unwrap()], true).unwrap();
+    let mut all = Vec::new();
+
+    let before = boot_now();
+    let came = Namespace::new("came");
+    came.ip("addr add 10.7.9.1/24 dev lo");
+    let netns = netlink::by_name(&came.0).unwrap();
+    until(&monitor, &mut all, |all| events(all).any(|(e, _)| e.text.starts_with("10.7.9.1/24 dev lo")));
+    let of_it = |e: &Event| e.netns == netns.inum;
+    let (e, after) = events(&all).find(|(e, _)| of_it(e) && e.kind == EventKind::Link).unwrap();
+    assert!(e.text.starts_with("lo down"), "{e:?}");
+    assert!(after <= boot_now() && e.at > before, "{after:?} {e:?} {before:?}");
+
+    // a cable from outside into it
+    let begun = boot_now();
+    outside.ip(&format!("link set near0 netns {}", came.0));
+    let moved = boot_now();
+    until(&monitor, &mut all, |all| has(all, "near0 removed") && has(all, "near0 down (new)"));
+    let (e, after) = events(&all).find(|(e, _)| e.text == "near0 down (new)").unwrap();
+    assert!(of_it(e) && after < moved && e.at > begun, "{begun:?} {moved:?} {after:?} {e:?}");
+    until(&monitor, &mut all, |all| {
+        let named = |s: &Seen| {
+            matches!(s, Seen::Device(d) if d.netns == netns.inum && d.name == "near0"
+            && d.netns_name == came.0 && d.driver == "veth" && d.mac.len() == 17)
+        };
+        all.iter().any(named)
+    });
+
+    // nobody else has it: it goes with its name, and the cable's other end with it
+    let gone = came.0.clone();
+    drop(came);
+    until(&monitor, &mut all, |all| has(all, "far0 removed"));
+    until(&monitor, &mut all, |all| events(all).any(|(e, _)| e.text == gone && e.a == 0));
+    assert!(!all.iter().any(|s| matches!(s, Seen::Unread { .. })), "{all:#?}");
+}
+
+#[test]
+fn namespaces_that_vanish_are_passed_over_and_counted() {
+    if !root() {
+        return;
+    }
+    let there = Namespace::new("there");
+    let lasting = netlink::by_name(&there.0).unwrap();
+    let vanished = {
+        let short = Namespace::new("short");
+        netlink::by_name(&short.0).unwrap()
+    };
+    // one of those asked for by name: an error; of all that are there: one less
+    assert!(matches!(Monitor::start(std::slice::from_ref(&vanished), false), Err(Error::Namespace { .. })));
+    let monitor = Monitor::start(&[lasting, vanished], true).unwrap();
+    let mut all = Vec::new();
+    until(&monitor, &mut all, |all| {
+        all.iter().any(|s| matches!(s, Seen::Unread { from, to, .. } if from <= to))
+    });
+    // and each that comes and goes is either read or counted
+    for n in 0..20 {
+        drop(Namespace::new(&format!("storm{n}")));
+    }
+    there.ip("link set lo up");
+    until(&monitor, &mut all, |all| has(all, "lo up carrier"));
+    until(&monitor, &mut all, |all| (0..20).all(|n| read_or_counted(all, &format!("kpat-storm{n}-"))));
+}
+
+fn read_or_counted(all: &[Seen], name: &str) -> bool {
+    let came = |s: &Seen| match s {
+        Seen::Event(e, _) if e.kind == EventKind::Namespace && e.a == 1 && e.text.starts_with(name) => {
+            Some(e.netns)
+        }
+        _ => None,
+    };
+    let Some(at) = all.iter().position(|s| came(s).is_some()) else { return false };
+    let netns = came(&all[at]);
+    all[at..].iter().any(|s| match s {
+        Seen::Event(e, _) => Some(e.netns) == netns && e.text == "lo down (found)",
+        Seen::Unread { why, .. } => why.contains(name),
+        Seen::Device(_) => false,
+    })
 }
 
 #[test]

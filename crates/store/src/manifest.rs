@@ -3,10 +3,11 @@
 
 use crate::error::{Error, Result};
 use crate::tables::SCHEMA_VERSION;
+use crate::write::new_file;
 use kpat_model::meta::{Meta, Summary};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "manifest.json";
@@ -139,7 +140,7 @@ impl Manifest {
         let path = dir.join(FILE);
         let text = serde_json::to_vec_pretty(self)
             .map_err(|source| Error::Manifest { path: path.clone(), source })?;
-        fs::write(&path, text).map_err(Error::io(&path, "write"))
+        new_file(&path).and_then(|mut f| f.write_all(&text)).map_err(Error::io(&path, "write"))
     }
 
     pub fn read(dir: &Path) -> Result<Manifest> {

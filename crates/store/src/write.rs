@@ -13,8 +13,10 @@ use parquet::data_type::{ByteArrayType, Int32Type, Int64Type};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{ColumnPath, Type as SchemaType, TypePtr};
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -121,9 +123,17 @@ struct FileSink {
     levels: Vec<i16>,
 }
 
+/// A new file for its owner alone. Whatever had that name is removed; a link is not followed.
+pub fn new_file(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => File::options().write(true).create_new(true).mode(0o600).open(path),
+    }
+}
+
 impl FileSink {
     fn create(path: &Path, table: &Table) -> Result<FileSink> {
-        let file = File::create(path).map_err(Error::io(path, "create"))?;
+        let file = new_file(path).map_err(Error::io(path, "create"))?;
         let schema = schema(table).map_err(Error::parquet(path))?;
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties(table)))
             .map_err(Error::parquet(path))?;

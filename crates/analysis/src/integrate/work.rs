@@ -14,6 +14,7 @@ use kpat_model::meta::Meta;
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// A directory beside the result, renamed to it at the end and removed otherwise.
@@ -27,8 +28,10 @@ impl Work {
         name.push(format!(".tmp-{}", std::process::id()));
         let work = Work { dir: out.with_file_name(name) };
         let _ = fs::remove_dir_all(&work.dir);
-        let early = work.early();
-        fs::create_dir_all(&early).map_err(|source| Error::Io { path: early, doing: "create", source })?;
+        for dir in [work.dir.clone(), work.early()] {
+            let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+            made.map_err(|source| Error::Io { path: dir, doing: "create", source })?;
+        }
         Ok(work)
     }
 

@@ -10,6 +10,7 @@ mod write;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -159,7 +160,9 @@ impl Job {
         };
         let socket = PacketSocket::open(&self.ifname, self.snaplen, program).map_err(refuse)?;
         let create = |source| Error::Open { path: self.out.clone(), source };
-        let file = File::create(&self.out).map_err(create)?;
+        // Not through a link, and for its owner alone: there are payloads in it.
+        let new = File::options().write(true).create_new(true).mode(0o600).open(&self.out);
+        let file = new.map_err(create)?;
         let comment = self.netns.as_ref().map(|name| format!("network namespace {name}"));
         let description = Description {
             interface: &self.ifname,

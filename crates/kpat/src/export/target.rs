@@ -44,7 +44,10 @@ impl Target {
         if path.is_dir() {
             anyhow::bail!("{} is a folder; give a file", path.display());
         }
-        let file = File::create(&partial).with_context(|| format!("cannot write {}", partial.display()))?;
+        // What a killed export left goes; a link that somebody put there is not followed.
+        let _ = std::fs::remove_file(&partial);
+        let file = File::options().write(true).create_new(true).open(&partial);
+        let file = file.with_context(|| format!("cannot write {}", partial.display()))?;
         Ok(Target {
             out: buffered(Box::new(file)),
             names: Some((path.to_owned(), partial)),

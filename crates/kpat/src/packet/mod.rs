@@ -242,7 +242,7 @@ impl Devices {
     }
 
     fn netns(&self, netns: i64) -> String {
-        match self.0.iter().find(|d| d.netns == netns && !d.netns_name.is_empty()) {
+        match self.0.iter().rev().find(|d| d.netns == netns && !d.netns_name.is_empty()) {
             Some(d) => d.netns_name.clone(),
             None => netns.to_string(),
         }

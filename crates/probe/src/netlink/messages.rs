@@ -4,11 +4,13 @@
 //! bytes may be given; no socket is known here.
 
 use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Sequence number of our questions; announcements have 0 or that of whoever asked for the change.
 pub(super) const QUESTION: u32 = 0x6b70_6174;
+/// The same of a question whose answers are events: what is found in a namespace that came.
+pub(super) const FOUND: u32 = QUESTION + 1;
 
 pub(super) const NLMSG_ERROR: u16 = 2;
 pub(super) const NLMSG_DONE: u16 = 3;
@@ -90,6 +92,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// What a log's table of devices has of it.
+    fn in_the_log(&self) -> (&str, u16, &str, u32) {
+        (&self.name, self.link_type, &self.mac, self.mtu)
+    }
+
     fn up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
@@ -126,6 +133,10 @@ pub struct Decoder {
     links: HashMap<u32, Link>,
     /// Flags of those that were announced.
     addresses: HashMap<AddressKey, u32>,
+    /// Links that came or changed what a log says of its devices, and their kinds.
+    changed: Vec<(Link, String)>,
+    /// Routes that were found and whose announcements may still come.
+    routes: HashSet<String>,
 }
 
 /// Index of the device, prefix, address.
@@ -141,17 +152,28 @@ impl Decoder {
         self.links.insert(link.ifindex, link);
     }
 
+    /// What the log says of its devices and was not said before.
+    pub(super) fn take_changed(&mut self) -> Vec<(Link, String)> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// All that was announced before something was found has been read.
+    pub(super) fn caught_up(&mut self) {
+        self.routes.clear();
+    }
+
     /// Decodes one datagram. Messages that say nothing new (statistics, a repeated state of a link) make no event.
     pub fn decode(&mut self, datagram: &[u8], at: BootNs, sink: &mut dyn FnMut(Event)) {
         for m in messages(datagram) {
+            let found = m.sequence == FOUND;
             let said = match m.kind {
-                libc::RTM_NEWLINK => self.link_is(m.body).filter(|_| m.sequence != QUESTION),
+                libc::RTM_NEWLINK => self.link_is(m.body, found).filter(|_| m.sequence != QUESTION),
                 libc::RTM_DELLINK => self.link_gone(m.body),
-                libc::RTM_NEWROUTE => self.route(m.body).map(|t| (EventKind::Route, 1, 0, t)),
+                libc::RTM_NEWROUTE => self.route_is(m.body, found).map(|t| (EventKind::Route, 1, 0, t)),
                 libc::RTM_DELROUTE => self.route(m.body).map(|t| (EventKind::Route, 0, 0, t)),
                 libc::RTM_NEWNEIGH => self.neighbour(m.body, false),
                 libc::RTM_DELNEIGH => self.neighbour(m.body, true),
-                libc::RTM_NEWADDR => self.address_is(m.body),
+                libc::RTM_NEWADDR => self.address_is(m.body, found),
                 libc::RTM_DELADDR => self.address_gone(m.body),
                 libc::RTM_NEWQDISC => self.queueing("qdisc", m.body, 1),
                 libc::RTM_DELQDISC => self.queueing("qdisc", m.body, 0),
@@ -174,14 +196,17 @@ impl Decoder {
         self.links.get(&ifindex).map_or_else(|| format!("if{ifindex}"), |l| l.name.clone())
     }
 
-    fn link_is(&mut self, body: &[u8]) -> Option<Said> {
+    fn link_is(&mut self, body: &[u8], found: bool) -> Option<Said> {
         if of_bridge(body) {
             return None;
         }
-        let (new, _) = link(body)?;
+        let (new, kind) = link(body)?;
         let old = self.links.insert(new.ifindex, new.clone());
         if old.as_ref() == Some(&new) {
             return None;
+        }
+        if old.as_ref().is_none_or(|old| old.in_the_log() != new.in_the_log()) {
+            self.changed.push((new.clone(), kind));
         }
         let state = match (new.up(), new.carrier) {
             (false, _) => "down",
@@ -190,7 +215,7 @@ impl Decoder {
         };
         let mut text = format!("{} {state}", new.name);
         match old {
-            None => text += " (new)",
+            None => text += if found { " (found)" } else { " (new)" },
             Some(old) => {
                 if old.mtu != new.mtu {
                     text += &format!(" mtu {}", new.mtu);
@@ -222,13 +247,16 @@ impl Decoder {
     }
 
     /// The kernel repeats an address when its lifetime is renewed: that is no change.
-    fn address_is(&mut self, body: &[u8]) -> Option<Said> {
+    fn address_is(&mut self, body: &[u8], found: bool) -> Option<Said> {
         let (key, flags, text) = self.address(body)?;
         if self.addresses.insert(key.clone(), flags) == Some(flags) {
             return None;
         }
         let names = ADDRESS_FLAGS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
-        let text = names.fold(text, |text, name| text + " " + name);
+        let mut text = names.fold(text, |text, name| text + " " + name);
+        if found {
+            text += " (found)";
+        }
         Some((EventKind::Address, 1, key.0.into(), text))
     }
 
@@ -268,6 +296,15 @@ impl Decoder {
         let own = if what == "filter" { String::new() } else { format!(" {}", id(handle)) };
         let text = format!("{what} {kind}{own} dev {}{place}", self.name(ifindex));
         Some((EventKind::Queueing, is, ifindex.into(), text))
+    }
+
+    fn route_is(&mut self, body: &[u8], found: bool) -> Option<String> {
+        let text = self.route(body)?;
+        if found {
+            self.routes.insert(text.clone());
+            return Some(text + " (found)");
+        }
+        Some(text).filter(|t| !self.routes.remove(t))
     }
 
     fn route(&self, body: &[u8]) -> Option<String> {

@@ -20,13 +20,10 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// What is there now is no event. `wanted` false: nothing ever is.
-    pub(super) fn start(wanted: bool) -> Names {
-        let fd = match wanted {
-            // SAFETY: plain system call.
-            true => unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) },
-            false => -1,
-        };
+    /// What is there now is no change.
+    pub(super) fn start() -> Names {
+        // SAFETY: plain system call.
+        let fd = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         // SAFETY: the descriptor is new and nobody else has it.
         let inotify = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
         let mut names = Names {
@@ -80,43 +77,65 @@ impl Names {
         }
     }
 
-    /// `ready`: the folder changed; `at`: a moment at which it was found unchanged, if it is not.
-    pub(super) fn look(&mut self, ready: bool, at: BootNs, sink: &mut dyn FnMut((Event, BootNs))) {
-        let Some(fd) = self.inotify.as_ref().map(AsRawFd::as_raw_fd) else { return };
+    /// What changed since the last look, in its order: what went before what came. `ready`: the folder changed; `at`: a moment at
+    /// which it was found unchanged, if it is not.
+    pub(super) fn look(&mut self, ready: bool, at: BootNs) -> Vec<Change> {
+        let Some(fd) = self.inotify.as_ref().map(AsRawFd::as_raw_fd) else { return Vec::new() };
         if !self.watching {
             self.watch();
         }
         if !ready && self.waiting.is_empty() && self.watching {
             self.looked = at;
-            return;
+            return Vec::new();
         }
         let gone = self.read(fd);
         let before = boot_now();
-        let Ok((now, waiting)) = listed() else { return };
+        let Ok((now, waiting)) = listed() else { return Vec::new() };
         let (after, at) = (self.looked, boot_now());
-        let waited = &self.waiting;
-        let mut say = |name: &str, inode: u32, came: bool| {
-            let after = waited.get(name).copied().filter(|_| came).unwrap_or(after);
-            let text = name.to_owned();
-            let (kind, ctx, packet) = (EventKind::Namespace, Context::Unknown, PacketId::NONE);
-            let e =
-                Event { kind, ctx, pid: 0, at, packet, netns: inode, a: came.into(), b: inode.into(), text };
-            sink((e, after));
+        let mut changes = Vec::new();
+        let since = |name: &String| self.waiting.get(name).copied().unwrap_or(after);
+        let mut say = |name: &String, inum: u32, came: bool| {
+            let after = if came { since(name) } else { after };
+            changes.push(Change { name: name.clone(), inum, came, after, at });
         };
         for name in gone.iter().filter(|n| !self.known.contains_key(*n) && !now.contains_key(*n)) {
             // It came and went between two looks.
             say(name, 0, true);
             say(name, 0, false);
         }
-        for (name, inode) in self.known.iter().filter(|(name, inode)| now.get(*name) != Some(inode)) {
-            say(name, *inode, false);
+        for (name, inum) in self.known.iter().filter(|(name, inum)| now.get(*name) != Some(inum)) {
+            say(name, *inum, false);
         }
-        for (name, inode) in now.iter().filter(|(name, inode)| self.known.get(*name) != Some(inode)) {
-            say(name, *inode, true);
+        for (name, inum) in now.iter().filter(|(name, inum)| self.known.get(*name) != Some(inum)) {
+            say(name, *inum, true);
         }
-        let since = |name: &String| waited.get(name).copied().unwrap_or(after);
         let waiting = waiting.into_iter().map(|name| (name.clone(), since(&name))).collect();
         (self.known, self.waiting, self.looked) = (now, waiting, before);
+        changes
+    }
+
+    /// Some name stands for it.
+    pub(super) fn has(&self, inum: u32) -> bool {
+        self.known.values().any(|n| *n == inum)
+    }
+}
+
+/// A namespace got a name, or lost it.
+pub(super) struct Change {
+    pub(super) name: String,
+    /// Inode number; 0: it went before it could be read.
+    pub(super) inum: u32,
+    pub(super) came: bool,
+    /// It happened after the one and not after the other.
+    pub(super) after: BootNs,
+    pub(super) at: BootNs,
+}
+
+impl Change {
+    pub(super) fn event(&self) -> Event {
+        let (kind, ctx, packet) = (EventKind::Namespace, Context::Unknown, PacketId::NONE);
+        let (a, b, text) = (self.came.into(), self.inum.into(), self.name.clone());
+        Event { kind, ctx, pid: 0, at: self.at, packet, netns: self.inum, a, b, text }
     }
 }
 

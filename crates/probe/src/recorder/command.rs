@@ -10,10 +10,11 @@ impl Recorder {
         let mut c = Command::new(program);
         c.args(args);
         use std::os::unix::process::CommandExt;
-        // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority.
+        // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority and limits.
         unsafe {
             c.pre_exec(|| {
                 libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+                super::limits::restore();
                 Ok(())
             })
         };

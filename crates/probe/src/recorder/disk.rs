@@ -2,40 +2,72 @@
 
 use super::{Error, Note, Recorder};
 use crate::sys;
-use kpat_klog::{ChunkKind, PART_ENDING, Writer};
+use kpat_klog::{ChunkKind, PART_ENDING, Room, Writer};
 use kpat_model as model;
 use kpat_model::LossCause;
 use kpat_model::meta::Json;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file beside the log that holds disk blocks until the log is closed.
-pub(super) struct Reserve(PathBuf);
+/// Disk blocks that are held until the log is closed. Their file has no name, so nothing is left of a recorder that is killed.
+pub(super) struct Reserve(#[expect(dead_code, reason = "held, not used")] File);
 
 impl Reserve {
-    pub(super) fn take(log: &Path) -> Option<Reserve> {
-        let name = format!(".{}.reserve", log.file_name()?.to_string_lossy());
-        let path = log.with_file_name(name);
-        if path.symlink_metadata().is_ok_and(|m| m.is_file()) {
-            // Of a recorder that was killed; the name is locked with the log.
-            std::fs::remove_file(&path).ok()?;
+    pub(super) fn take(log: &Path) -> io::Result<Reserve> {
+        let stem = log.file_name().unwrap_or_default().to_string_lossy();
+        let mut number = 0;
+        loop {
+            let path = log.with_file_name(format!(".{stem}.{}-{number}.reserve", std::process::id()));
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                // Put there by somebody else.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < 100 => number += 1,
+                Err(e) => return Err(e),
+                Ok(mut file) => {
+                    std::fs::remove_file(&path)?;
+                    file.write_all(&[0u8; 64 << 10])?;
+                    return Ok(Reserve(file));
+                }
+            }
         }
-        let mut file = File::options().write(true).create_new(true).open(&path).ok()?;
-        let reserve = Reserve(path);
-        file.write_all(&[0u8; 64 << 10]).is_ok().then_some(reserve)
     }
-}
 
-impl Drop for Reserve {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+    /// Before anything is attached: can a log be written there at all?
+    pub(super) fn take_first(log: &Path) -> Result<Option<Reserve>, Error> {
+        if is_stream(log) {
+            return Ok(None);
+        }
+        Reserve::take(log).map(Some).map_err(|e| {
+            let folder = log.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let why = match (e.kind(), Room::of(&e)) {
+                (_, Some(room)) => room.to_string(),
+                (io::ErrorKind::ReadOnlyFilesystem, _) => "the file system is read-only".into(),
+                (io::ErrorKind::PermissionDenied, _) => "this user has no right to".into(),
+                _ => e.to_string(),
+            };
+            Error::NoPlace { folder: folder.to_owned(), why: why + "; -o gives another place" }
+        })
     }
 }
 
 /// A pipe or a device: it is written into, not replaced.
 fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
+}
+
+/// A small file; one of that name is replaced, and what a link of that name leads to is left alone.
+pub(super) fn write_anew(path: &Path, text: &str) -> Result<(), Error> {
+    let removed = match is_stream(path) {
+        true => Ok(()),
+        false => std::fs::remove_file(path),
+    };
+    let mut how = File::options();
+    let how = how.write(true).create_new(!is_stream(path));
+    removed
+        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+        .and_then(|()| how.open(path)?.write_all(text.as_bytes()))
+        .map_err(|source| Error::Io { path: path.display().to_string(), source })
 }
 
 /// Refuses a name that may not be written to: of a file that is there (unless it may be replaced), of one that is being written.
@@ -61,14 +93,16 @@ pub fn clear_part(part: &Path) -> Result<(), Error> {
     if part.symlink_metadata().is_err() {
         return Ok(());
     }
-    if kpat_klog::is_being_written(part) {
-        return Err(Error::Busy(part.to_owned()));
+    let failed = |source| Error::Io { path: part.display().to_string(), source };
+    let recorded = || {
+        let log = kpat_klog::Log::open(part);
+        log.is_ok_and(|log| log.chunk_index().iter().any(|c| c.kind != ChunkKind::Json))
+    };
+    match kpat_klog::remove_abandoned(part, recorded).map_err(failed)? {
+        true => Ok(()),
+        false if kpat_klog::is_being_written(part) => Err(Error::Busy(part.to_owned())),
+        false => Err(Error::Exists(part.to_owned())),
     }
-    if kpat_klog::Log::open(part).is_ok_and(|log| log.chunk_index().iter().any(|c| c.kind != ChunkKind::Json))
-    {
-        return Err(Error::Exists(part.to_owned()));
-    }
-    std::fs::remove_file(part).map_err(|source| Error::Io { path: part.display().to_string(), source })
 }
 
 /// A file that goes again unless it is given its name.
@@ -115,7 +149,13 @@ impl Recorder {
     }
 
     pub(super) fn open(&mut self, path: &Path) -> Result<Writer<File>, Error> {
-        let mut w = if is_stream(path) { Writer::create(path)? } else { Writer::create_part(path)? };
+        let mut w = if is_stream(path) {
+            Writer::into_stream(path)?
+        } else {
+            let mut w = Writer::create_part(path)?;
+            self.most_records.into_iter().for_each(|bytes| w.most_records(bytes));
+            w
+        };
         w.json(&Json::Meta(Box::new(self.meta.clone())))?;
         w.json(&Json::Devices(self.devices.clone()))?;
         if let Some(tasks) = self.sink.tasks.as_ref().filter(|t| !t.is_empty()) {
@@ -138,9 +178,9 @@ impl Recorder {
             let losses = c.losses.clone();
             let Some(w) = &mut self.writer else { continue };
             match w.chunk(c) {
-                Ok(()) => self.disk_full = false,
-                Err(kpat_klog::Error::DiskFull { .. }) => {
-                    self.disk_is_full(tell);
+                Ok(()) => self.full = None,
+                Err(kpat_klog::Error::DiskFull { room, .. }) => {
+                    self.is_full(room, tell);
                     let own =
                         model::Loss { cause: LossCause::Disk, cpu: cpu as i32, from: first, to: now, count };
                     self.sink.count(&own);
@@ -162,19 +202,26 @@ impl Recorder {
         Ok(())
     }
 
-    fn disk_is_full(&mut self, tell: &mut dyn FnMut(Note)) {
-        if !self.disk_full {
-            tell(Note::DiskFull);
+    pub(super) fn is_full(&mut self, room: Room, tell: &mut dyn FnMut(Note)) {
+        if self.full.replace(room) != Some(room) {
+            tell(Note::Full(room));
         }
-        self.disk_full = true;
+    }
+
+    /// What was kept free for the end of a file is free for it.
+    pub(super) fn room_for_the_end(&mut self) {
+        self.reserve = None;
+        if let Some(w) = &mut self.writer {
+            w.most_records(u64::MAX);
+        }
     }
 
     pub(super) fn write_json(&mut self, j: &Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
         let Some(w) = &mut self.writer else { return Ok(()) };
         match w.json(j).and_then(|()| w.flush()) {
             Ok(()) => Ok(()),
-            Err(kpat_klog::Error::DiskFull { .. }) => {
-                self.disk_is_full(tell);
+            Err(kpat_klog::Error::DiskFull { room, .. }) => {
+                self.is_full(room, tell);
                 Ok(())
             }
             Err(e) => Err(e.into()),
@@ -191,7 +238,7 @@ impl Recorder {
         let (Some(w), Some(chunk)) = (&mut self.writer, own.finish()) else { return Ok(()) };
         match w.chunk(chunk) {
             Ok(()) => self.disk_losses.clear(),
-            Err(kpat_klog::Error::DiskFull { .. }) => self.disk_is_full(tell),
+            Err(kpat_klog::Error::DiskFull { room, .. }) => self.is_full(room, tell),
             Err(e) => return Err(e.into()),
         }
         Ok(())

@@ -61,7 +61,7 @@ impl Pace {
 impl Recorder {
     pub(super) fn serve(&mut self, tell: &mut dyn FnMut(Note)) -> bool {
         let mut asked = None;
-        let Some(server) = self.server.take() else { return false };
+        let Some(mut server) = self.server.take() else { return false };
         server.serve(&mut |r| match r {
             Request::Status => Reply::Status(Box::new(self.status())),
             Request::On(globs) => self.turn(&globs, true),
@@ -93,8 +93,8 @@ impl Recorder {
         self.server = Some(server);
         match asked {
             Some(Request::Dump) => {
-                if self.dump(tell).is_err() {
-                    tell(Note::DiskFull);
+                if let Err(e) = self.dump(tell) {
+                    tell(Note::Unnamed(format!("not dumped: {e}")));
                 }
                 false
             }
@@ -243,7 +243,7 @@ impl Recorder {
             records_per_second: self.pace.records_per_second,
             bytes: self.before.bytes + file_bytes,
             bytes_per_second: self.pace.bytes_per_second,
-            disk_full: self.disk_full,
+            disk_full: self.full.is_some(),
             drain_cpu_seconds: (super::own_cpu_ns() - self.cpu_at_start) as f64 / 1e9,
             memory_bytes: self.memory.as_ref().map_or(0, |m| m.bytes() as u64),
             suppressed_dumps: self.dumped.suppressed,

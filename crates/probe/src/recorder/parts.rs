@@ -4,6 +4,7 @@
 //! a thread does that.
 
 use super::disk::Reserve;
+use super::scope::{devices, learn, watched};
 use super::{Error, Note, Recorder, Rotate, Written};
 use crate::sys;
 use kpat_klog::{PART_ENDING, Writer};
@@ -161,7 +162,7 @@ impl Recorder {
         let (next_part, _) = self.part_names();
         let next = match self.open(&next_part) {
             Ok(next) => next,
-            Err(Error::Log(kpat_klog::Error::DiskFull { .. })) => {
+            Err(Error::Log(kpat_klog::Error::DiskFull { room, .. })) => {
                 // No room for another file: the one goes on, and so does the counting of what it loses.
                 let _ = std::fs::remove_file(&next_part);
                 self.meta.part.number -= 1;
@@ -169,19 +170,16 @@ impl Recorder {
                     p.number -= 1;
                     p.not_before = Some(Instant::now() + Duration::from_secs(1));
                 }
-                if !self.disk_full {
-                    tell(Note::DiskFull);
-                }
-                self.disk_full = true;
+                self.is_full(room, tell);
                 return Ok(());
             }
             Err(e) => return Err(e),
         };
         // What the file's end needs was kept free for it.
-        self.reserve = None;
+        self.room_for_the_end();
         let written = self.end_file(ROTATED, None, &old_name, tell)?;
         let old = self.writer.replace(next);
-        self.reserve = Reserve::take(&self.options.output);
+        self.reserve = Reserve::take(&self.options.output).ok();
         self.before = self.counted(written.bytes);
         self.begin_file_cost();
         self.sink.addresses.clear();
@@ -249,13 +247,16 @@ impl Recorder {
         name: &Path,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Written, Error> {
-        let devices = super::scope::devices(&super::scope::watched(&self.options));
-        // Interfaces may have come meanwhile; a namespace that has gone leaves what was known of it.
-        if let Ok(devices) = devices
-            && devices != self.devices
-        {
-            self.devices = devices;
-            self.write_json(&Json::Devices(self.devices.clone()), tell)?;
+        let there = devices(&self.options, &watched(&self.options)).unwrap_or_default();
+        // Drivers as they are asked for by name, and what the monitor missed.
+        let fresh: Vec<_> = there.iter().filter_map(|d| learn(&mut self.devices, d.clone())).collect();
+        if !fresh.is_empty() {
+            self.write_json(&Json::Devices(fresh), tell)?;
+        }
+        if reason == ROTATED {
+            // The next file begins without those that have gone.
+            let is = |d: &meta::Device| there.iter().any(|t| (t.netns, t.ifindex) == (d.netns, d.ifindex));
+            self.devices.retain(is);
         }
         let symbols = self.symbols();
         self.write_json(&Json::Symbols(symbols), tell)?;

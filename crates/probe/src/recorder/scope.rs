@@ -19,12 +19,38 @@ pub(super) fn watched(options: &Options) -> Vec<netlink::NetnsRef> {
     all
 }
 
-pub(super) fn devices(watched: &[netlink::NetnsRef]) -> Result<Vec<meta::Device>, netlink::Error> {
+/// Their devices. A namespace that was not asked for and cannot be read is passed over: the monitor counts it.
+pub(super) fn devices(
+    options: &Options,
+    watched: &[netlink::NetnsRef],
+) -> Result<Vec<meta::Device>, netlink::Error> {
     let mut out = Vec::new();
     for n in watched {
-        out.extend(netlink::devices(n)?);
+        match netlink::devices(n) {
+            Ok(found) => out.extend(found),
+            Err(e) if !options.netns.is_empty() => return Err(e),
+            Err(_) => {}
+        }
     }
     Ok(out)
+}
+
+/// Adds a device to those of a log. What it replaces is told by number of namespace and index; the kernel gives both out again, so
+/// a namespace of the same number and another name is named as either.
+pub(super) fn learn(known: &mut Vec<meta::Device>, mut d: meta::Device) -> Option<meta::Device> {
+    const OR: &str = " or ";
+    let other = known.iter().rev().find(|k| k.netns == d.netns && !k.netns_name.is_empty());
+    if let Some(name) = other.map(|k| &k.netns_name).filter(|n| n.split(OR).last() != Some(&d.netns_name)) {
+        d.netns_name = [name.split(OR).next().unwrap_or_default(), &d.netns_name].join(OR);
+    } else if let Some(name) = other.map(|k| k.netns_name.clone()) {
+        d.netns_name = name;
+    }
+    match known.iter_mut().find(|k| (k.netns, k.ifindex) == (d.netns, d.ifindex)) {
+        Some(k) if *k == d => return None,
+        Some(k) => *k = d.clone(),
+        None => known.push(d.clone()),
+    }
+    Some(d)
 }
 
 pub(super) fn interface_ids(options: &Options, devices: &[meta::Device]) -> Result<Vec<u32>, Error> {
@@ -83,5 +109,29 @@ pub(super) fn describe(
             && !d.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch"),
         started,
         part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_was_given_out_again_names_either_namespace() {
+        let device = |netns_name: &str, name: &str| meta::Device {
+            netns: 7,
+            netns_name: netns_name.into(),
+            ifindex: 1,
+            name: name.into(),
+            ..meta::Device::default()
+        };
+        let mut known = Vec::new();
+        assert_eq!(learn(&mut known, device("a", "lo")), Some(device("a", "lo")));
+        assert_eq!(learn(&mut known, device("a", "lo")), None);
+        assert_eq!(learn(&mut known, device("a", "x")), Some(device("a", "x")));
+        assert_eq!(learn(&mut known, device("b", "lo")), Some(device("a or b", "lo")));
+        assert_eq!(learn(&mut known, device("b", "lo")), None);
+        assert_eq!(learn(&mut known, device("c", "lo")), Some(device("a or c", "lo")));
+        assert_eq!(known, [device("a or c", "lo")]);
     }
 }

@@ -5,7 +5,7 @@ use crate::app::{Addresses, States};
 use crate::mechanism::Mechanism;
 use crate::profile::Selection;
 use crate::{control, filter, netlink, plan};
-use kpat_klog::Codec;
+use kpat_klog::{Codec, Room};
 use kpat_model::meta;
 use kpat_model::{BootNs, LossCause};
 use std::path::PathBuf;
@@ -98,6 +98,12 @@ pub enum Error {
     Exists(PathBuf),
     #[error("{} is being written by another recording; -o gives another name", .0.display())]
     Busy(PathBuf),
+    #[error("too few file descriptors: {has} (ulimit -n); this recording needs {needs}")]
+    Descriptors { has: u64, needs: u64 },
+    #[error("files may have {has} bytes at most (ulimit -f); a log needs {needs}")]
+    FileSize { has: u64, needs: u64 },
+    #[error("cannot write into {}: {why}", .folder.display())]
+    NoPlace { folder: PathBuf, why: String },
     #[error("{0}")]
     Beside(String),
     #[error("{path}: {source}")]
@@ -138,7 +144,9 @@ pub enum Note {
     },
     /// Nothing was recorded since the last dump: no file is made.
     NothingToDump,
-    DiskFull,
+    Full(Room),
+    /// The log's file may have so many bytes at most: what is recorded beyond is lost.
+    SizeLimit(u64),
     /// A file of a recording that goes on is whole.
     Finished(Written),
     /// A file that a killed recorder left was given its name.

@@ -357,7 +357,7 @@ table! { CLOCK, ClockRow, "clock", 65536,
 table! { LOSS, LossRow, "loss", 65536,
     "What should be in the log and is not.",
     "`from_ns`. Source: kernel behaviour log.", {
-    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part, 12 task-table-full, 13 sniffer-full, 14 netlink-overrun, 15 no-device, 16 damaged-bytes.";
+    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part, 12 task-table-full, 13 sniffer-full, 14 netlink-overrun, 15 no-device, 16 damaged-bytes, 17 namespace-unread.";
     cpu: Option<i32>, Dict, "", "", "not tied to one CPU", "CPU.";
     from_ns: i64, Delta, "ns", "boot", "", "The loss happened after this ...";
     to_ns: i64, Delta, "ns", "boot", "", "... and not after this.";

@@ -1,0 +1,408 @@
+//! The recorder where it is hindered: namespaces that come and go, few descriptors, no room and no rights for its files, other
+//! recorders, slow clients. Truth comes from outside: what was made and sent, and what the kernel lets a process do. Needs root.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
+
+/// A folder of this test's own, and a prefix for its namespaces.
+struct Place {
+    dir: PathBuf,
+    name: String,
+}
+
+impl Place {
+    fn new(what: &str) -> Option<Place> {
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("SKIPPED: recording needs root");
+            return None;
+        }
+        let name = format!("kr-{what}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(&name);
+        std::fs::create_dir(&dir).expect("a new folder");
+        Some(Place { dir, name })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    /// Names in the folder, hidden ones too.
+    fn names(&self) -> Vec<String> {
+        let read = std::fs::read_dir(&self.dir).expect("the folder");
+        let mut all: Vec<String> =
+            read.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        all.sort();
+        all
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn ip(words: &str) -> bool {
+    Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+fn words(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+fn kpat(args: &[&str]) -> Output {
+    Command::new(KPAT).args(args).output().expect("kpat runs")
+}
+
+fn record(args: &[&str]) -> Output {
+    kpat(&[&["record", "--mechanism", "tracepoint"], args].concat())
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = kpat(args);
+    assert!(out.status.success(), "{}", words(&out));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// Waits for something that others do.
+fn until(what: &str, mut there: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !there() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A command that is ended whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_recording_starts_where_namespaces_come_and_go() {
+    let Some(p) = Place::new("storm") else { return };
+    let (stop, made) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let n = made.fetch_add(1, Ordering::Relaxed);
+                assert!(ip(&format!("netns add {}-{n}", p.name)));
+                assert!(ip(&format!("netns del {}-{n}", p.name)));
+            }
+        });
+        let outcomes: Vec<(Output, u32)> = (0..3)
+            .map(|n| {
+                let before = made.load(Ordering::Relaxed);
+                let file = p.path(&format!("{n}.kbl"));
+                let out = record(&["-o", &file, "--for", "300ms"]);
+                (out, made.load(Ordering::Relaxed) - before)
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        for (out, made) in outcomes {
+            assert!(out.status.success() && made > 0, "{made} {}", words(&out));
+        }
+    });
+    // what was made while it was recorded is either read or counted
+    let file = p.path("0.kbl");
+    let info = json(&["info", &file, "--json"]);
+    let unread =
+        info["losses"].as_array().expect("losses").iter().filter(|l| l["cause"] == "namespace-unread");
+    let unread: u64 = unread.filter_map(|l| l["count"].as_u64()).sum();
+    let log = p.path("0.kpat");
+    assert!(kpat(&["integrate", &file, "-o", &log]).status.success());
+    let text = kpat(&["events", &log, "--limit", "0"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    let found = text.lines().filter(|l| l.contains("lo down (found)")).count() as u64;
+    assert!(unread + found > 0, "{info} {text}");
+}
+
+/// Echoes of a namespace of its own with itself; its kernel says how many went.
+struct Pinged(String);
+
+impl Pinged {
+    fn new(p: &Place) -> Pinged {
+        let name = format!("{}-p", p.name);
+        assert!(ip(&format!("netns add {name}")) && ip(&format!("-n {name} link set lo up")));
+        Pinged(name)
+    }
+
+    fn ping(&self, times: u32) -> [String; 8] {
+        ["ip", "netns", "exec", &self.0, "ping", "-qfc", &times.to_string(), "127.0.0.1"].map(str::to_owned)
+    }
+
+    fn script(&self, times: u32) -> String {
+        self.ping(times).join(" ")
+    }
+}
+
+impl Drop for Pinged {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.0));
+    }
+}
+
+/// Of one file, by one word of the shell before it.
+fn under(limit: &str, args: &[&str]) -> Output {
+    let script = format!("{limit}; exec \"$0\" record --mechanism tracepoint \"$@\"");
+    Command::new("bash").args(["-c", &script, KPAT]).args(args).output().expect("bash runs")
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_is_attached() {
+    let Some(p) = Place::new("refuse") else { return };
+    let file = p.path("x.kbl");
+    let of = |out: &Output, text: &str| {
+        let said = words(out);
+        assert!(!out.status.success() && said.contains(text), "{said}");
+        assert!(!said.contains("attached"), "{said}");
+    };
+    of(&under("ulimit -n 64", &["-o", &file]), "too few file descriptors: 64 (ulimit -n)");
+    of(&under("ulimit -f 10", &["-o", &file]), "files may have 10240 bytes at most (ulimit -f)");
+    assert_eq!(p.names(), [""; 0]);
+
+    // file systems of this process alone
+    let mount = |options: &str| format!("mount -t tmpfs -o {options} none {}", p.dir.display());
+    let inside = |options: &str| {
+        let script =
+            format!("{}; exec \"$0\" record --mechanism tracepoint -o {file} --for 1s", mount(options));
+        Command::new("unshare").args(["-m", "bash", "-c", &script, KPAT]).output().expect("unshare runs")
+    };
+    of(&inside("ro"), "the file system is read-only; -o gives another place");
+    of(&inside("size=32k"), "the disk is full; -o gives another place");
+}
+
+/// The shell's limit ends the file, not the recorder; the log is closed, and what is beyond is counted as lost.
+#[test]
+fn a_limit_of_files_loses_and_counts_what_is_beyond() {
+    let Some(p) = Place::new("fsize") else { return };
+    let pinged = Pinged::new(&p);
+    let file = p.path("x.kbl");
+    let ping = pinged.ping(3000);
+    let ping: Vec<&str> = ping.iter().map(String::as_str).collect();
+    let out = under(
+        "ulimit -f 300",
+        &[&["-o", &file, "--netns", &pinged.0, "-f", "icmp", "--"], &ping[..]].concat(),
+    );
+    let said = words(&out);
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("records beyond 236.0 KiB of a log will be lost"), "{said}");
+    assert!(said.contains("the limit of a file's size (ulimit -f) is reached"), "{said}");
+    assert!(std::fs::metadata(&file).expect("the log").len() <= 300 << 10);
+    let info = json(&["info", &file, "--json"]);
+    assert_eq!(info["state"], "complete", "{info}");
+    let lost: u64 =
+        info["losses"].as_array().expect("losses").iter().filter_map(|l| l["count"].as_u64()).sum();
+    // the same, recorded without a limit
+    let all = p.path("all.kbl");
+    let out =
+        record(&[&["-o", &all, "--netns", &pinged.0, "-f", "icmp", "--json", "--"], &ping[..]].concat());
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let all: Value = serde_json::from_str(&text[text.find("\n{").expect("JSON")..]).expect("JSON");
+    let there: u64 = info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum();
+    let all = all["records"].as_u64().expect("records");
+    assert!(there > 0 && (there + lost).abs_diff(all) * 20 < all, "{there} and {lost} lost of {all}");
+}
+
+#[test]
+fn integrating_onto_a_full_disk_leaves_nothing_and_says_why() {
+    let Some(p) = Place::new("full") else { return };
+    let pinged = Pinged::new(&p);
+    let file = p.path("x.kbl");
+    let ping = pinged.ping(3000);
+    let ping: Vec<&str> = ping.iter().map(String::as_str).collect();
+    assert!(record(&[&["-o", &file, "--netns", &pinged.0, "--"], &ping[..]].concat()).status.success());
+    let out = p.path("small");
+    std::fs::create_dir(&out).expect("a folder");
+    let script = format!(
+        "mount -t tmpfs -o size=200k none {out}; \"$0\" integrate {file} -o {out}/x.kpat; echo $? of $(ls -A {out} | wc -l)"
+    );
+    let full =
+        Command::new("unshare").args(["-m", "bash", "-c", &script, KPAT]).output().expect("unshare runs");
+    let said = words(&full);
+    assert!(said.contains("x.kpat: the disk is full; nothing of it was kept"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&full.stdout), "1 of 0\n", "{said}");
+    let limited =
+        format!("ulimit -f 40; \"$0\" integrate {file} -o {out}/x.kpat; echo $? of $(ls -A {out} | wc -l)");
+    let limited = Command::new("bash").args(["-c", &limited, KPAT]).output().expect("bash runs");
+    let said = words(&limited);
+    assert!(said.contains("x.kpat: the limit of a file's size (ulimit -f) is reached"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&limited.stdout), "1 of 0\n", "{said}");
+}
+
+/// Of two that start at the same moment one records, and everything of it is in the file.
+#[test]
+fn two_recorders_on_one_file_are_one() {
+    let Some(p) = Place::new("two") else { return };
+    let pinged = Pinged::new(&p);
+    let file = p.path("same.kbl");
+    for _ in 0..3 {
+        let ready = p.path("ready");
+        let one = || {
+            let mut c = Command::new(KPAT);
+            c.args(["record", "--mechanism", "tracepoint", "--force", "-o", &file, "--netns", &pinged.0]);
+            c.args(["-f", "icmp", "--json", "--", "sh", "-c"]);
+            // none ends before the other was refused, or both run
+            c.arg(format!("echo >> {ready}; {} >&2; sleep 1", pinged.script(500)));
+            Running(c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kpat runs"))
+        };
+        let both = [one(), one()];
+        let ended = both.map(|mut r| {
+            let mut out = String::new();
+            std::io::Read::read_to_string(&mut r.0.stdout.take().expect("a pipe"), &mut out).expect("text");
+            let mut said = String::new();
+            std::io::Read::read_to_string(&mut r.0.stderr.take().expect("a pipe"), &mut said).expect("text");
+            (r.0.wait().expect("ended").success(), out, said)
+        });
+        let good: Vec<&String> = ended.iter().filter(|e| e.0).map(|e| &e.1).collect();
+        assert_eq!(good.len(), 1, "{ended:#?}");
+        assert_eq!(std::fs::read_to_string(&ready).expect("ready").len(), 1);
+        let said: Value = serde_json::from_str(good[0]).expect("JSON");
+        let info = json(&["info", &file, "--json"]);
+        let there: u64 =
+            info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum();
+        assert_eq!(Some(there), said["records"].as_u64(), "{said} {info}");
+        std::fs::remove_file(&ready).expect("ready");
+        assert_eq!(p.names(), ["same.kbl"]);
+    }
+}
+
+/// Clients that never end their request: meanwhile rings are emptied and others are answered.
+#[test]
+fn a_slow_client_does_not_stall_the_drain() {
+    let Some(p) = Place::new("slow") else { return };
+    let pinged = Pinged::new(&p);
+    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
+    let mut c = Command::new(KPAT);
+    c.args([
+        "record",
+        "--mechanism",
+        "tracepoint",
+        "-o",
+        &file,
+        "--netns",
+        &pinged.0,
+        "--ready-file",
+        &ready,
+    ]);
+    let mut r = Running(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
+    until("ready", || std::fs::read_to_string(&ready).is_ok_and(|t| t.ends_with('\n')));
+    let (socket, pid) = (format!("/run/kpat/{}.sock", r.0.id()), r.0.id().to_string());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let connect = |_| std::os::unix::net::UnixStream::connect(&socket).expect("a client");
+            let slow: Vec<_> = (0..3).map(connect).collect();
+            while !stop.load(Ordering::Relaxed) {
+                for mut s in &slow {
+                    let _ = std::io::Write::write_all(&mut s, b" ");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let mut before = 0;
+        let answered = (0..5).all(|_| {
+            assert!(
+                Command::new("sh").args(["-c", &pinged.script(50)]).stdout(Stdio::null()).status().is_ok()
+            );
+            let out = kpat(&["ctl", "status", "--pid", &pid, "--json"]);
+            let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+            let now = status["records"].as_u64().unwrap_or(0);
+            now > std::mem::replace(&mut before, now)
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(answered, "{before}");
+    });
+    assert!(kpat(&["ctl", "stop", "--pid", &pid]).status.success());
+    assert!(r.0.wait().expect("ended").success());
+}
+
+#[test]
+fn a_killed_recorder_leaves_its_log_and_nothing_else() {
+    let Some(p) = Place::new("kill") else { return };
+    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
+    let mut c = Command::new(KPAT);
+    c.args(["record", "--mechanism", "tracepoint", "-o", &file, "--ready-file", &ready]);
+    let mut r = Running(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
+    until("ready", || Path::new(&ready).exists());
+    let state = [".sock", ".json"].map(|e| PathBuf::from(format!("/run/kpat/{}{e}", r.0.id())));
+    assert!(state.iter().all(|s| s.exists()));
+    r.0.kill().expect("killed");
+    r.0.wait().expect("ended");
+    assert_eq!(p.names(), ["ready", "x.kbl"]);
+    // the next one clears the rest away
+    assert!(record(&["-o", &p.path("y.kbl"), "--for", "1ms"]).status.success());
+    assert!(!state.iter().any(|s| s.exists()));
+}
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).expect("it is there").mode() & 0o777
+}
+
+/// A folder where others may write: links of every name that is used for a while lead to a file that must stay as it is.
+#[test]
+fn planted_links_are_not_followed_and_files_are_for_their_owner() {
+    let Some(p) = Place::new("links") else { return };
+    let pinged = Pinged::new(&p);
+    let precious = p.path("precious");
+    std::fs::write(&precious, "precious").expect("a file");
+    let wd = p.path("wd");
+    std::fs::create_dir(&wd).expect("a folder");
+    // the shell's number is that of the program it becomes
+    let planted = "umask 022; cd \"$1\"; shift; for n in .x.kbl.reserve .x.kbl.$$-0.reserve x.kbl.part x.pcapng.part ready \
+        x.kpat.tmp-$$ x.kpat x.pcap.partial; do ln -s ../precious $n; done; exec \"$0\" \"$@\"";
+    let run = |args: &[&str]| {
+        let out =
+            Command::new("bash").args(["-c", planted, KPAT, &wd]).args(args).output().expect("bash runs");
+        assert_eq!(
+            std::fs::read_to_string(&precious).expect("precious"),
+            "precious",
+            "{args:?} {}",
+            words(&out)
+        );
+        out
+    };
+    let ping = pinged.script(20);
+    let sniffed = format!("{}:lo", pinged.0);
+    let mut recording =
+        vec!["record", "--mechanism", "tracepoint", "-o", "x.kbl", "--netns", &pinged.0, "--sniff", &sniffed];
+    recording.extend(["--ready-file", "ready", "--", "sh", "-c", &ping]);
+    let refused = run(&recording);
+    assert!(words(&refused).contains("x.kbl.part exists"), "{}", words(&refused));
+    for n in ["x.kbl.part", "x.pcapng.part"] {
+        std::fs::remove_file(p.dir.join("wd").join(n)).expect("a link");
+    }
+    let out = kpat_in(&wd, &recording);
+    assert!(out.status.success(), "{}", words(&out));
+    assert_eq!(std::fs::read_to_string(&precious).expect("precious"), "precious");
+    let in_wd = |name: &str| p.dir.join("wd").join(name);
+    assert!(in_wd("ready").symlink_metadata().expect("ready").is_file());
+    assert_eq!((mode(in_wd("x.kbl")), mode(in_wd("x.pcapng"))), (0o600, 0o600));
+
+    let out = run(&["integrate", "x.kbl", "x.pcapng", "-o", "y.kpat"]);
+    assert!(out.status.success(), "{}", words(&out));
+    assert_eq!(mode(in_wd("y.kpat")), 0o700);
+    for e in std::fs::read_dir(in_wd("y.kpat")).expect("tables") {
+        assert_eq!(mode(e.expect("a table").path()), 0o600);
+    }
+    let out = run(&["export", "y.kpat", "--to", "pcapng", "-o", "x.pcap"]);
+    assert!(out.status.success(), "{}", words(&out));
+}
+
+/// With the umask that most have.
+fn kpat_in(folder: &str, args: &[&str]) -> Output {
+    let script = "umask 022; cd \"$1\"; shift; exec \"$0\" \"$@\"";
+    Command::new("bash").args(["-c", script, KPAT, folder]).args(args).output().expect("bash runs")
+}
