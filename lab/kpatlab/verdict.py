@@ -215,7 +215,11 @@ def integrate(out: Path, facts: dict, add) -> tuple[int, float, int]:
     may have been all of a packet, which share of the calls was missed inside a probe, and how many calls lack at all."""
     try:
         several = len(facts["records"]) > 1
-        told = look.integrate([out / f"{name}.kbl" for name in facts["records"]], [out / c["file"] for c in facts["captures"].values()], out / "run.kpat")
+        captures = [out / c["file"] for c in facts["captures"].values()]
+        if several and not captures:
+            told = {"devices": apart(out, facts["records"])}
+        else:
+            told = look.integrate([out / f"{name}.kbl" for name in facts["records"]], captures, out / "run.kpat")
         first = look.Log(out / "run.kpat", next(iter(facts["records"])) if several else None)
         facts["mechanism"] = first.info()["recording"]["mechanism"]
         (out / "integrate.json").write_text(json.dumps(told, indent=1) + "\n")
@@ -237,6 +241,13 @@ def integrate(out: Path, facts: dict, add) -> tuple[int, float, int]:
     except (Refusal, ValueError) as e:
         add("kpat integrate ends with 0", False, str(e))
         return 0, 0, 0
+
+
+def apart(out: Path, names) -> list[dict]:
+    """Without captures nothing joins several recordings: each by itself, as of one device."""
+    shutil.rmtree(out / "run.kpat", ignore_errors=True)
+    (out / "run.kpat").mkdir()
+    return [{**look.integrate(out / f"{n}.kbl", [], out / "run.kpat" / f"{n}.kpat"), "name": n, "source": f"{n}.kbl"} for n in names]
 
 
 def judge_packets(x: dict, log: look.Log, lacking_calls: int = 0) -> tuple[bool, str]:

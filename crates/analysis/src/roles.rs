@@ -39,6 +39,8 @@ pub(crate) const FREE: u32 = 16384;
 pub(crate) const TAP: u32 = 32768;
 /// The driver has returned.
 pub(crate) const XMIT_DONE: u32 = 65536;
+/// Within a socket of a transport protocol, which no sniffer has.
+pub(crate) const TRANSPORT: u32 = 131_072;
 
 impl Roles {
     pub(crate) fn has(self, role: u32) -> bool {
@@ -136,19 +138,19 @@ impl Roles {
             | "tcp_add_backlog"
             | "ping_queue_rcv_skb"
             | "raw_rcv_skb" => LOCAL_IN | SOCK_QUEUE,
-            "skb_copy_datagram_iter"
-            | "__skb_datagram_iter"
-            | "skb_copy_datagram_msg"
-            | "tcp_recvmsg"
+            "tcp_recvmsg"
             | "tcp_recvmsg_locked"
             | "udp_recvmsg"
             | "udpv6_recvmsg"
             | "skb_consume_udp"
             | "__skb_recv_udp"
             | "skb_copy_and_csum_datagram_msg"
+            | "tcp_eat_recv_skb" => SOCK_READ | TRANSPORT,
+            "skb_copy_datagram_iter"
+            | "__skb_datagram_iter"
+            | "skb_copy_datagram_msg"
             | "skb_free_datagram"
             | "skb:skb_copy_datagram_iovec"
-            | "tcp_eat_recv_skb"
             | "__skb_try_recv_from_queue"
             | "simple_copy_to_iter" => SOCK_READ,
             "ip_forward"

@@ -126,6 +126,8 @@ export interface Side {
 export interface Phases {
   packets: number;
   phases: PhaseRow[];
+  // Cards whose DMA rx can be estimated; in no sum.
+  dma_rx: DmaRx[];
   not_measurable: NotMeasurable[];
   passages: Passage[];
   // Only tracepoints were recorded: moments, no functions.
@@ -151,6 +153,18 @@ export interface PhaseFunction {
   name: string;
   self: Ns;
   share: number;
+}
+
+// Time per packet over batches back to back. Of 20 batches and more nine of ten are from low to high, else all.
+export interface DmaRx {
+  interface: string;
+  driver: string;
+  mean: Ns;
+  low: Ns;
+  high: Ns;
+  packets: number;
+  batches: number;
+  runs: number;
 }
 
 export interface NotMeasurable {

@@ -8,7 +8,7 @@ use super::flatten::{self, id};
 use super::flows::Flows;
 use super::functions::{CallIndex, Stats};
 use super::nesting::{Nesting, Node, Placed};
-use super::packets::{Ended, Knows, Packets, Reason, Terms, Touch, is_sniffer};
+use super::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use super::polls::Polls;
 use super::{Held, Options, Progress, Stage};
 use crate::clock::sample::Seen;
@@ -89,6 +89,8 @@ struct Pass<'a> {
     absurd: u64,
     first: i64,
     last: i64,
+    /// When recording ended, as far as the log says.
+    closed: i64,
     swept: i64,
 }
 
@@ -175,6 +177,7 @@ pub(super) fn pass(
         absurd: 0,
         first: i64::MAX,
         last: i64::MIN,
+        closed: closed_at(log),
         swept: i64::MIN,
     };
     for t in log.tasks() {
@@ -436,8 +439,8 @@ impl Pass<'_> {
         }
         // List members are told of their calls only when those are given out, so packets wait longer.
         let before = before.saturating_sub(self.options.horizon_ns);
-        let last = self.last;
-        self.packets.end(before, last, &self.arrivals, |ended: Ended| {
+        let log_end = self.last.max(self.closed);
+        self.packets.end(before, log_end, &self.arrivals, |ended: Ended| {
             Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
         })?;
         self.keep_sightings()
@@ -473,8 +476,8 @@ impl Pass<'_> {
     fn finish(mut self, log: &Log, dir: &Path, records: u64) -> Result<Passed> {
         let damaged_bytes = self.damage(log)?;
         self.sweep(i64::MAX)?;
-        let last = self.last;
-        self.packets.end_all(last, &self.arrivals, |ended: Ended| {
+        let log_end = self.last.max(self.closed);
+        self.packets.end_all(log_end, &self.arrivals, |ended: Ended| {
             Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
         })?;
         self.keep_sightings()?;
@@ -516,17 +519,21 @@ impl Pass<'_> {
     }
 }
 
+/// Long after the last record where nothing came any more. The summary is written when the probes are detached.
+fn closed_at(log: &Log) -> i64 {
+    let told = log.summary().filter(|s| s.complete);
+    told.map_or(i64::MIN, |s| s.at.boot.0.saturating_sub_unsigned(s.cost.detach_ns).min(MAX_TIME))
+}
+
 /// What verdicts need to know of the log as a whole.
 fn terms(log: &Log, roles: &[Roles]) -> Terms {
     let any = |role: u32| roles.iter().any(|r| r.has(role));
     let reasons = &log.meta().drop_reasons;
-    let sniffers = log.symbols().iter().filter(|s| is_sniffer(&s.text)).map(|s| s.addr);
-    let mut sniffer_places: Vec<u64> = sniffers.collect();
-    sniffer_places.sort_unstable();
+    let droppers = log.symbols().iter().filter_map(|s| Some((s.addr, dropper(&s.text)?))).collect();
     Terms {
         knows: Knows { local: any(LOCAL_IN), driver: any(XMIT), queue: any(QDISC_IN) },
         reasons: reasons.iter().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
-        sniffer_places,
+        droppers,
     }
 }
 

@@ -27,7 +27,7 @@ mod verdict;
 pub(super) use live::Fragment;
 use live::{Live, MAX_PRINTS, Print};
 use verdict::{Drop, NEVER, judge};
-pub(super) use verdict::{Knows, Reason, is_sniffer};
+pub(super) use verdict::{Knows, Reason, dropper};
 
 /// Packets that are kept at most: more than wait in the queues of a busy host.
 const MAX_LIVE: usize = 1 << 17;
@@ -96,8 +96,8 @@ pub(super) struct Terms {
     pub knows: Knows,
     /// By the code of a drop.
     pub reasons: Map<i32, Reason>,
-    /// Kernel addresses of functions that show packets to sniffers.
-    pub sniffer_places: Vec<u64>,
+    /// By the kernel address where it was dropped, where that tells who dropped.
+    pub droppers: Map<u64, Reason>,
 }
 
 impl Packets {
@@ -232,7 +232,9 @@ impl Packets {
         if let Some(parent) = self.get(l.parent.0, l.at.0) {
             // The datagram's own buffer goes on as its first fragment.
             let goes_on = l.kind == LineageKind::Fragment && parent.fragment.key != 0;
-            parent.transformed |= l.kind != LineageKind::Copy && !goes_on;
+            if l.kind != LineageKind::Copy && !goes_on {
+                parent.transformed_at = parent.transformed_at.max(l.at.0);
+            }
             received = parent.was_received();
             if l.kind == LineageKind::Reassembly {
                 parent.whole_again_at = l.at.0;
@@ -252,11 +254,10 @@ impl Packets {
             return;
         }
         let code = e.a as i32;
-        let by_sniffer = self.terms.sniffer_places.binary_search(&e.b).is_ok();
-        let reason = match self.terms.reasons.get(&code) {
-            _ if by_sniffer => Reason::Sniffer,
-            Some(reason) => *reason,
-            None => Reason::of(None),
+        let reason = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
+            (Some(by), _) => *by,
+            (None, Some(reason)) => *reason,
+            (None, None) => Reason::of(None),
         };
         let Some(p) = self.get(e.packet.0, e.at.0) else { return };
         if p.drops.len() >= MAX_DROPS {

@@ -117,6 +117,8 @@ answers! {
     Phases {
         packets: u64,
         phases: Vec<PhaseRow>,
+        /// Cards whose DMA rx can be estimated; in no sum.
+        dma_rx: Vec<DmaRx>,
         not_measurable: Vec<NotMeasurable>,
         passages: Vec<Passage>,
         /// Only tracepoints were recorded: moments, no functions.
@@ -140,6 +142,17 @@ answers! {
         name: String,
         own: Ns,
         share: f64,
+    }
+    /// Time per packet over batches back to back. Of 20 batches and more nine of ten are from low to high, else all.
+    DmaRx {
+        interface: String,
+        driver: String,
+        mean: Ns,
+        low: Ns,
+        high: Ns,
+        packets: u64,
+        batches: u64,
+        runs: u64,
     }
     NotMeasurable {
         phase: String,

@@ -2,9 +2,9 @@
 
 use super::{Answer, Ask, Progress};
 use crate::answers::Ns;
-use crate::answers::functions::{NotMeasurable, Passage, PhaseFunction, PhaseRow, Phases};
+use crate::answers::functions::{DmaRx, NotMeasurable, Passage, PhaseFunction, PhaseRow, Phases};
 use crate::answers::packets::{PhasePacket, PhasePackets};
-use kpat_analysis::phases::{Boundaries, Phase, PhaseReport, phases as cut, ways};
+use kpat_analysis::phases::{Boundaries, CardRx, Phase, PhaseReport, phases as cut, ways};
 use kpat_analysis::time::Spread;
 use std::collections::HashMap;
 
@@ -22,6 +22,21 @@ pub fn phases(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Phases> {
         Ok::<_, super::Failure>(cut(&ask.log.store, &filter, &Boundaries::default(), &mut step, so_far)?)
     })?;
     Ok(answer(&report))
+}
+
+fn dma_rx(card: &CardRx) -> Option<DmaRx> {
+    let b = card.dma.as_ref().ok()?;
+    let ns = |x: f64| Ns(x.round() as i64);
+    Some(DmaRx {
+        interface: card.name.clone(),
+        driver: card.driver.clone(),
+        mean: ns(b.mean_ns),
+        low: ns(b.low_ns),
+        high: ns(b.high_ns),
+        packets: b.packets,
+        batches: b.batches,
+        runs: b.runs,
+    })
 }
 
 fn answer(report: &PhaseReport) -> Phases {
@@ -61,6 +76,7 @@ fn answer(report: &PhaseReport) -> Phases {
     Phases {
         packets: report.packets,
         phases: Phase::ALL.iter().filter_map(of_phase).collect(),
+        dma_rx: report.cards.iter().filter_map(dma_rx).collect(),
         not_measurable: report
             .missing
             .iter()

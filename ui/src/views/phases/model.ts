@@ -1,6 +1,7 @@
 // Phases in sum and per packet, as shares of a bar. No drawing, no service.
 
-import type { PhasePacket, PhaseRow } from "../../api/types.ts";
+import type { DmaRx, PhasePacket, PhaseRow } from "../../api/types.ts";
+import { count, many, span } from "../../base/units.ts";
 
 export interface Part {
   phase: string;
@@ -19,4 +20,11 @@ export function sums(phases: PhaseRow[]): { work: number; wait: number } {
   let [work, wait] = [0, 0];
   for (const p of phases) p.wait ? (wait += p.total) : (work += p.total);
   return { work, wait };
+}
+
+/** What the estimate of a card's DMA rests on, and how far it varies: in all batches, or in nine of ten. */
+export function dmaWords(d: DmaRx): string {
+  const beside = Math.floor(d.batches / 20);
+  const within = beside ? `${count(d.batches - 2 * beside)} of them` : "all";
+  return `${many(d.batches, "batch", "batches")} back to back in ${many(d.runs, "run")}, of ${(d.packets / d.batches).toFixed(1)} packets on average, ${span(d.low)} to ${span(d.high)} in ${within}`;
 }

@@ -14,7 +14,7 @@ import { Split } from "../../widgets/split.tsx";
 import { Answer, Empty, Failed } from "../../widgets/states.tsx";
 import { Table, type Column } from "../../widgets/table.tsx";
 import type { View } from "../view.ts";
-import { packetParts, sums } from "./model.ts";
+import { dmaWords, packetParts, sums } from "./model.ts";
 import "./phases.css";
 
 function PhaseMark({ phase, wait }: { phase: string; wait: boolean }): JSX.Element {
@@ -58,6 +58,21 @@ function Sum({ data }: { data: Phases }): JSX.Element {
           <tr><th>Phase</th><th class="right" title="Passages that have it">Packets</th><th class="right">Median</th><th class="right">p99</th><th class="right">Sum</th><th>Of all</th></tr>
         </thead>
         <tbody>
+          {data.dma_rx.map((d) => (
+            <tr key={d.interface}>
+              <td>
+                <span class="phase-card">
+                  <PhaseMark phase="dma-rx" wait={false} />
+                  DMA rx <Name>{d.interface}</Name>
+                  <span class="tag" title={`${d.driver}: the time between batches back to back, divided by their packets (the router study's second method)`}>estimate</span>
+                </span>
+              </td>
+              <td class="right">{count(d.packets)}</td>
+              <td class="right" title="Mean of a packet">mean <Span ns={d.mean} /></td>
+              <td colSpan={2} class="muted phase-words">{dmaWords(d)}</td>
+              <td class="muted">in no sum</td>
+            </tr>
+          ))}
           {data.phases.map((p) => (
             <>
               <tr key={p.phase} class={open.value === p.phase ? "open" : undefined}>

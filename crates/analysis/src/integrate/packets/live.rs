@@ -71,7 +71,7 @@ pub(super) struct Live {
     /// Earliest entry with a role that receives, and that makes or sends.
     pub(super) rx_at: i64,
     pub(super) tx_at: i64,
-    /// Latest entry with a role that receives, and of receive offload.
+    /// Latest entry that only a received packet has, and of receive offload.
     pub(super) rx_last: i64,
     pub(super) gro_at: i64,
     /// Latest entry of a queue above a device, and of a driver.
@@ -84,6 +84,8 @@ pub(super) struct Live {
     pub(super) received: Vec<(i64, i64)>,
     pub(super) xmits: Vec<(i64, i64)>,
     pub(super) queued: Vec<(i64, i64)>,
+    /// Last call that put it into a queueing discipline.
+    pub(super) enqueued: (i64, i64),
     /// Shown to sniffers.
     pub(super) taps: Vec<(i64, i64)>,
     pub(super) local_in_at: i64,
@@ -101,7 +103,8 @@ pub(super) struct Live {
     /// Last time that a copy of it was seen to be freed, and the last one.
     pub(super) free_at: i64,
     pub(super) ended_at: i64,
-    pub(super) transformed: bool,
+    /// When it last went on as another packet, or as several.
+    pub(super) transformed_at: i64,
     /// Put together with others to the datagram that they were cut from.
     pub(super) whole_again_at: i64,
     /// What its headers said of fragments so far.
@@ -137,6 +140,7 @@ impl Live {
             received: Vec::new(),
             xmits: Vec::new(),
             queued: Vec::new(),
+            enqueued: (NEVER, NEVER),
             taps: Vec::new(),
             local_in_at: i64::MIN,
             queued_at: (i64::MAX, i64::MIN),
@@ -148,7 +152,7 @@ impl Live {
             xmit_on: None,
             free_at: NEVER,
             ended_at: NEVER,
-            transformed: false,
+            transformed_at: NEVER,
             whole_again_at: i64::MIN,
             fragment: Fragment::default(),
             received_by_parent: false,
@@ -184,8 +188,11 @@ impl Live {
         let span = (t.entry, t.end);
         if roles.has(RX) {
             self.rx_at = self.rx_at.min(t.entry);
-            self.rx_last = self.rx_last.max(t.entry);
             add_span(&mut self.received, span);
+        }
+        // What receives may be among the calls that were lost.
+        if roles.has(RX | TRANSPORT) || roles.has(LOCAL_IN) && !roles.has(SOCK_QUEUE) {
+            self.rx_last = self.rx_last.max(t.entry);
         }
         if roles.has(GRO) {
             self.gro_at = self.gro_at.max(t.entry);
@@ -203,6 +210,9 @@ impl Live {
         }
         if roles.has(XMIT_QUEUE | QDISC_IN) {
             self.queue_at = self.queue_at.max(t.entry);
+        }
+        if roles.has(QDISC_IN) && !roles.has(XMIT_QUEUE) && t.entry > self.enqueued.0 {
+            self.enqueued = span;
         }
         if roles.has(XMIT | QDISC_IN) {
             self.out_first = self.out_first.min(t.entry);

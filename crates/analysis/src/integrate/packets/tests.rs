@@ -177,6 +177,9 @@ fn each_case_is_met_by_what_it_says() {
     t.is(&ended(life(&hop), 70), FUNCTIONS, DELIVERED, "gone at the other end");
     t.is(&dropped(life(&hop), 70, Reason::Packet), FUNCTIONS, DROPPED, "at the other end");
     t.is(&dropped(life(&hop), 7, Reason::Packet), FUNCTIONS, SENT, "a copy, before");
+    let lossy = life(&[came, (QUEUE, 40, 60), (SOCK_READ | TRANSPORT, 900, 910)]);
+    t.is(&lossy, FUNCTIONS, DELIVERED, "what received it at the other end was lost, its reader was not");
+    assert_eq!(lossy.reads_of_sniffers().count(), 0);
     // Tracepoints alone.
     t.is(&life(&[(RX, 10, 10)]), POINTS, DELIVERED, "silent, as only this host's own protocols are");
     t.is(&life(&[(RX, 10, 10)]), FUNCTIONS, UNKNOWN, "they would have been seen");
@@ -192,8 +195,13 @@ fn each_case_is_met_by_what_it_says() {
     // In a queue before the recording began.
     t.is(&life(&[(QDISC_OUT | XMIT_QUEUE, 10, 10), (XMIT, 20, 20)]), POINTS, UNKNOWN, "from where?");
     let mut cut = arrived(&[]);
-    cut.transformed = true;
+    cut.transformed_at = 60;
     t.is(&cut, FUNCTIONS, TRANSFORMED, "merged");
+    let mut shaped = life(&[came, (QUEUE, 30, 60), (QDISC_IN, 40, 50)]);
+    shaped.transformed_at = 45;
+    t.is(&shaped, FUNCTIONS, TRANSFORMED, "too long for the bucket of tbf");
+    shaped.transformed_at = 55;
+    t.is(&shaped, FUNCTIONS, FORWARDED, "cut for the device");
     let mut shown = life(&[(TAP, 10, 30)]);
     shown.free_at = 20;
     t.is(&shown, FUNCTIONS, DELIVERED, "to a sniffer alone");
@@ -207,6 +215,8 @@ fn reasons_say_who_dropped() {
     assert_eq!(Reason::of(Some("SOCKET_RCVBUFF")), Reason::Refused);
     assert_eq!(Reason::of(Some("NETFILTER_DROP")), Reason::Packet);
     assert_eq!(Reason::of(None), Reason::Unspecified);
-    assert!(is_sniffer("tpacket_rcv+0x1b2") && is_sniffer("packet_rcv.constprop.0"));
-    assert!(!is_sniffer("udp_queue_rcv_one_skb+0x437"));
+    assert_eq!(dropper("tpacket_rcv+0x1b2"), Some(Reason::Sniffer));
+    assert_eq!(dropper("packet_rcv.constprop.0"), Some(Reason::Sniffer));
+    assert_eq!(dropper("udp_recvmsg+0x2b6"), Some(Reason::Checksum));
+    assert_eq!(dropper("udp_queue_rcv_one_skb+0x437"), None);
 }

@@ -43,7 +43,7 @@ pub(super) enum Place {
 /// What a drop's reason says of who dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::integrate) enum Reason {
-    /// The reader found the checksum wrong: the data is no good for anybody.
+    /// The checksum was found wrong, or the data could not be read: it is no good for anybody.
     Checksum,
     /// One socket did not take it.
     Refused,
@@ -68,17 +68,21 @@ impl Reason {
     }
 }
 
-/// Functions that show packets to sniffers: what is dropped there is the sniffer's copy.
-pub(in crate::integrate) fn is_sniffer(place: &str) -> bool {
-    let name = place.split(['+', '.', ' ']).next().unwrap_or(place);
-    matches!(
-        name,
+/// Who dropped, where the function that did tells more than the reason.
+pub(in crate::integrate) fn dropper(place: &str) -> Option<Reason> {
+    match place.split(['+', '.', ' ']).next().unwrap_or(place) {
+        // What shows packets to sniffers drops the sniffer's copy.
         "packet_rcv"
-            | "tpacket_rcv"
-            | "packet_rcv_spkt"
-            | "packet_rcv_fanout"
-            | "prb_retire_rx_blk_timer_expired"
-    )
+        | "tpacket_rcv"
+        | "packet_rcv_spkt"
+        | "packet_rcv_fanout"
+        | "prb_retire_rx_blk_timer_expired" => Some(Reason::Sniffer),
+        // Older kernels (6.12) give no reason where the reader finds the checksum wrong. What was read well is consumed.
+        "udp_recvmsg" | "udpv6_recvmsg" | "first_packet_length" | "__first_packet_length" => {
+            Some(Reason::Checksum)
+        }
+        _ => None,
+    }
 }
 
 /// A copy was dropped.
@@ -121,6 +125,8 @@ pub(super) struct Evidence {
     pub whole_at: i64,
     /// It went on as another packet, or as several.
     pub transformed: bool,
+    /// So within a queueing discipline that put its parts into the queue in its place.
+    pub cut_in_queue: bool,
     /// It is a fragment.
     pub fragment: bool,
     /// What was last seen of it is that receive offload took it.
@@ -198,7 +204,7 @@ pub(super) const CASES: &[Case] = &[
         |e| matches!(e.place, Place::Driver { .. }) && e.drop_by_driver && e.drop_where(|_| true),
     ),
     (
-        "its checksum was wrong: found on the way, or by the reader as it was read",
+        "its checksum was wrong: found on the way, or as it was read",
         |_| DROPPED,
         |e| e.is_here() && e.drop_where(|d| d.reason == Reason::Checksum),
     ),
@@ -253,6 +259,11 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     // Left.
+    (
+        "cut up by a queueing discipline, which queued the parts",
+        |_| TRANSFORMED,
+        |e| matches!(e.place, Place::Queue { .. }) && e.cut_in_queue,
+    ),
     (
         "still in the queue above a device when the log ended",
         |_| IN_FLIGHT,
@@ -353,7 +364,9 @@ impl Live {
             socket_at: self.queued_at.1,
             read_at,
             whole_at: self.whole_again_at,
-            transformed: self.transformed,
+            transformed: self.transformed_at != NEVER,
+            cut_in_queue: (self.enqueued.0..=self.enqueued.1).contains(&self.transformed_at)
+                && self.transformed_at != NEVER,
             fragment: self.fragment.key != 0,
             offload: self.gro_at != NEVER && self.gro_at == self.rx_last,
             received: self.was_received(),
