@@ -116,10 +116,12 @@ impl Recorder {
 
     pub(super) fn open(&mut self, path: &Path) -> Result<Writer<File>, Error> {
         let mut w = if is_stream(path) { Writer::create(path)? } else { Writer::create_part(path)? };
-        w.json(&Json::Meta(Box::new(self.meta.clone())))?;
-        w.json(&Json::Devices(self.devices.clone()))?;
+        let mut head = vec![Json::Meta(Box::new(self.meta.clone())), Json::Devices(self.devices.clone())];
         if let Some(tasks) = self.sink.tasks.as_ref().filter(|t| !t.is_empty()) {
-            w.json(&Json::Tasks(tasks.values().cloned().collect()))?;
+            head.push(Json::Tasks(tasks.values().cloned().collect()));
+        }
+        for j in head {
+            w.json(&self.sink.identity.json(j))?;
         }
         w.flush()?;
         Ok(w)
@@ -169,9 +171,10 @@ impl Recorder {
         self.disk_full = true;
     }
 
-    pub(super) fn write_json(&mut self, j: &Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+    pub(super) fn write_json(&mut self, j: Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        let j = self.sink.identity.json(j);
         let Some(w) = &mut self.writer else { return Ok(()) };
-        match w.json(j).and_then(|()| w.flush()) {
+        match w.json(&j).and_then(|()| w.flush()) {
             Ok(()) => Ok(()),
             Err(kpat_klog::Error::DiskFull { .. }) => {
                 self.disk_is_full(tell);

@@ -255,12 +255,12 @@ impl Recorder {
             && devices != self.devices
         {
             self.devices = devices;
-            self.write_json(&Json::Devices(self.devices.clone()), tell)?;
+            self.write_json(Json::Devices(self.devices.clone()), tell)?;
         }
         let symbols = self.symbols();
-        self.write_json(&Json::Symbols(symbols), tell)?;
+        self.write_json(Json::Symbols(symbols), tell)?;
         let summary = self.file_summary(true, reason, open_calls);
-        self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
+        self.write_json(Json::Summary(Box::new(summary.clone())), tell)?;
         let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
         Ok(Written { path: name.to_owned(), records: summary.records, bytes })
     }
