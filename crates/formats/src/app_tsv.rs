@@ -5,7 +5,8 @@
 //! was recorded: repeated with each event they would be most of the file. What is missing stands at its place.
 
 use crate::Result;
-use crate::names::{clean, context};
+use crate::names::context;
+use crate::text::cell;
 use kpat_analysis::app::{Moment, in_order};
 use kpat_analysis::query::Store;
 use kpat_model::Crossing;
@@ -135,7 +136,7 @@ fn socket(
     let end = |addr: Option<&String>, port: i32| match (addr, port) {
         (None, 0) => String::new(),
         (addr, port) => {
-            let addr = clean(addr.map_or("*", String::as_str));
+            let addr = cell(addr.map_or("*", String::as_str));
             if addr.contains(':') && !addr.starts_with("h:") {
                 format!("[{addr}]:{port}")
             } else {
@@ -151,7 +152,7 @@ fn socket(
     writeln!(
         out,
         "{at_ns}\t{id}\tsocket\t\t{}\t{}\t\t\t\t\t\t{}\t{}\t{}\t\t{no_state}",
-        clean(comm),
+        cell(comm),
         opt(s.pid.map(i64::from)),
         s.proto,
         end(s.local_addr.as_ref(), s.local_port),
@@ -172,7 +173,7 @@ fn crossing(store: &Store, e: &AppEventRow, no_state: &str, out: &mut dyn Write)
         out,
         "\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t\t\t\t\t{}{}",
         e.size_bytes,
-        clean(comm),
+        cell(comm),
         opt(e.pid.map(i64::from)),
         e.segments,
         opt(e.offset),

@@ -141,7 +141,7 @@ struct LossLine {
 }
 
 fn line(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
-    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+    serde_json::to_writer(crate::text::PlainJson(&mut *out), value).map_err(std::io::Error::from)?;
     Ok(out.write_all(b"\n")?)
 }
 

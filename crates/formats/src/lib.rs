@@ -15,6 +15,7 @@ pub mod pcapng;
 pub mod perfetto;
 pub mod pprof;
 mod stacks;
+pub mod text;
 pub mod tsv;
 
 pub use error::{Error, Result};

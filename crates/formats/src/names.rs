@@ -88,12 +88,4 @@ pub(crate) fn process<'a>(store: &'a Store, p: &PacketRow) -> Option<(i32, &'a s
     Some((pid, store.process(pid, p.last_ns).map_or("", |q| q.comm.as_str())))
 }
 
-/// Without what a terminal would obey or a line would end at.
-pub(crate) fn clean(text: &str) -> String {
-    if !text.chars().any(|c| c.is_control()) {
-        return text.to_owned();
-    }
-    text.chars()
-        .map(|c| if c.is_control() { format!("\\x{:02x}", u32::from(c)) } else { c.to_string() })
-        .collect()
-}
+pub(crate) use crate::text::clean;

@@ -1,6 +1,7 @@
 //! Tab separated: every call and point a line, ids written out as names, for spreadsheets, awk and R.
 
-use crate::names::{Names, clean, context};
+use crate::names::{Names, context};
+use crate::text::cell;
 use crate::{Counts, Result};
 use kpat_analysis::Parts;
 use kpat_analysis::query::{Store, call_flag};
@@ -51,9 +52,9 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
             writeln!(
                 out,
                 "\t{}\t{}\t{}\t{kind}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
-                clean(names.name(f)),
-                clean(names.module(f)),
-                names.layer(f),
+                cell(names.name(f)),
+                cell(names.module(f)),
+                cell(names.layer(f)),
                 row.entry_ns,
                 opt(row.dur_ns),
                 opt(row.self_ns),
@@ -64,7 +65,7 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
                 row.cpu,
                 context(row.ctx),
                 row.pid,
-                clean(comm),
+                cell(comm),
                 row.flags,
             )?;
         }

@@ -6,7 +6,7 @@
 mod judge;
 mod small;
 
-use kpat_analysis::query::{PacketFilter, PacketSort};
+use kpat_analysis::query::{PacketFilter, PacketSort, Store};
 use kpat_analysis::trace::Chosen;
 use kpat_formats::Error;
 use kpat_formats::pcapng::{self, Sources, Written, find_source};
@@ -17,7 +17,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 fn sources(small: &Small, capture: &Path) -> Sources {
-    Sources { capture: Some((capture.to_owned(), 0)), log: vec![small.kbl()], beside: small.dir.0.clone() }
+    Sources {
+        capture: Some((capture.to_owned(), 0)),
+        log: vec![small.kbl()],
+        as_frames: false,
+        beside: small.dir.0.clone(),
+    }
 }
 
 fn export(small: &Small, chosen: &Chosen, sources: &Sources, name: &str) -> (PathBuf, Written) {
@@ -138,7 +143,19 @@ fn tshark_reads_what_was_added() {
     assert_eq!(tshark(&["-r", file, "-Y", filter]).unwrap().len(), 4);
     let broken = "_ws.malformed && frame.interface_name contains \"kernel\"";
     assert_eq!(tshark(&["-r", file, "-Y", broken]).unwrap().len(), 0);
-    // The header bytes of the kernel are of the same packets, whole as they were.
+    // Addresses stand in the columns, and nothing was taken for a packet on a wire.
+    let columns = ["_ws.col.Source", "_ws.col.Destination", "udp.srcport", "exported_pdu.exported_pdu"];
+    let mut args = vec!["-r", file, "-Y", "frame.interface_name contains \"kernel\"", "-T", "fields"];
+    columns.iter().for_each(|c| args.extend(["-e", c]));
+    for row in tshark(&args).unwrap() {
+        assert_eq!(row[..3], ["10.1.0.2", "10.2.0.1", ""].map(str::to_owned), "{row:?}");
+        // Eight bytes of ours, then the Ethernet header.
+        assert!(row[3].starts_with("0200000108000000020000000"), "{row:?}");
+    }
+    // The header bytes of the kernel are of the same packets, whole as they were, where they are asked for as frames.
+    let frames = Sources { as_frames: true, ..sources };
+    let (path, _) = export(&small, &Chosen::default(), &frames, "frames.pcapng");
+    let file = path.to_str().unwrap();
     let kernel = "frame.interface_name contains \"kernel\" && udp.dstport == 53 && frame.len == 142";
     assert_eq!(tshark(&["-r", file, "-Y", kernel]).unwrap().len(), 2 * PACKETS as usize);
 }
@@ -255,4 +272,94 @@ fn another_file_is_not_taken_for_the_capture() {
     bytes[100] ^= 1;
     std::fs::write(small.capture(), bytes).unwrap();
     assert!(matches!(find_source(source, &dir, &[]), Err(Error::SourceChanged { .. })));
+}
+
+/// A TCP connection through a router, in which one segment is sent twice; the kernel held each packet at two devices.
+fn tcp_connection(dir: &small::world::Dir) -> Store {
+    use kpat_model::meta::ClockAnchor;
+    use kpat_model::{BootNs, Context, WallNs};
+    use small::world::*;
+    const SEC: i64 = 1_000_000_000;
+    let anchor =
+        ClockAnchor { boot: BootNs(9 * SEC), wall: WallNs(1_700_000_009 * SEC), uncertainty_ns: 1000 };
+    let (lan, wan) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]);
+    let mut log =
+        LogWriter::create(&dir.path("x.kbl"), &["ip_rcv"], &[(2, "lan", lan), (3, "wan", wan)], anchor);
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap0"]);
+    let clock = Clock { offset: 1_700_000_000 * SEC, drift: 0.0 };
+    let (client, server) = ([10, 1, 0, 2], [10, 2, 0, 1]);
+    let mut packet = 0;
+    let mut send = |up: bool, seq: u32, ack: u32, flags: u8, payload: usize| {
+        packet += 1;
+        let at = 10 * SEC + packet as i64 * 1_000_000;
+        let a = At { cpu: 0, ctx: Context::Softirq, pid: 0, packet };
+        let (src, dst, ports) =
+            if up { (client, server, (40_000, 80)) } else { (server, client, (80, 40_000)) };
+        let mut rest = tcp(ports.0, ports.1, seq, ack, flags);
+        rest.resize(20 + payload, 0x61);
+        let ip = ipv4(src, dst, packet as u16, 6, 64, rest.len(), &rest);
+        let (before, after) = (ether(lan, [2; 6], 0x800, &ip), ether([4; 6], wan, 0x800, &ip));
+        let len = before.len() as u32;
+        let (first, second) = if up { (2, 3) } else { (3, 2) };
+        log.print(a, at + 50, first, &before, len, (0, 0));
+        log.print(a, at + 17_000, second, &after, len, (0, 0));
+        log.call(a, "ip_rcv", at + 100, at + 900);
+        log.free(a, at + 50_000);
+        cap.frame(clock.wall(at), 0, before, len, packet);
+    };
+    send(true, 1000, 0, 2, 0);
+    send(false, 5000, 1001, 0x12, 0);
+    send(true, 1001, 5001, 0x10, 0);
+    for i in 0..40 {
+        // The acknowledgment of the 20th is lost behind the sniffer.
+        let seq = 1001 + i * 100;
+        send(true, seq, 5001, 0x18, 100);
+        if i == 20 {
+            send(true, seq, 5001, 0x18, 100);
+        }
+        send(false, 5001, seq + 100, 0x10, 0);
+    }
+    log.close();
+    cap.close();
+    let out = dir.path("x.kpat");
+    let options = kpat_analysis::Options::default();
+    kpat_analysis::integrate(&dir.path("x.kbl"), &[dir.path("w.pcapng")], &out, &options, &mut |_| ())
+        .unwrap();
+    Store::open(&out).unwrap()
+}
+
+/// What Wireshark finds in connections is what it finds in the capture; by the frames of the kernel it would find more.
+#[test]
+fn connections_are_analysed_as_in_the_capture() {
+    let dir = small::world::Dir::new("pcapng-tcp");
+    let store = tcp_connection(&dir);
+    let export = |as_frames: bool, name: &str| {
+        let sources = Sources {
+            capture: Some((dir.path("w.pcapng"), 0)),
+            log: vec![dir.path("x.kbl")],
+            as_frames,
+            beside: dir.0.clone(),
+        };
+        let mut out = std::fs::File::create(dir.path(name)).unwrap();
+        pcapng::write(&store, &Chosen::default(), &sources, &mut out, &mut |_, _| true).unwrap()
+    };
+    assert_eq!(export(false, "held.pcapng").counts.sightings, 2 * 84);
+    export(true, "frames.pcapng");
+    // Retransmissions, duplicate ACKs and whatever else it flags; streams; round trips.
+    let found = |name: &str| -> Option<Vec<usize>> {
+        let path = dir.path(name);
+        let count = |filter: &str| Some(tshark(&["-r", path.to_str().unwrap(), "-Y", filter])?.len());
+        ["tcp.analysis.retransmission", "tcp.analysis.flags", "tcp.analysis.ack_rtt", "tcp", "ip"]
+            .iter()
+            .map(|f| count(f))
+            .collect()
+    };
+    let Some(truth) = found("w.pcapng") else { return };
+    assert_eq!(truth[0], 1, "{truth:?}");
+    assert_eq!(found("held.pcapng").unwrap(), truth);
+    let frames = found("frames.pcapng").unwrap();
+    assert!(
+        frames[1] > truth[1] + 40,
+        "as frames they are taken for packets on a wire: {frames:?} {truth:?}"
+    );
 }

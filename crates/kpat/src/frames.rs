@@ -119,7 +119,7 @@ fn as_list(log: &Integrated, filter: &FrameFilter, limit: usize, out: &Output) -
     out.raw(b"{\n  \"frames\": [")?;
     log.each_frame(filter, &mut |f| -> anyhow::Result<bool> {
         let head = if shown == 0 { "\n    " } else { ",\n    " };
-        out.raw(format!("{head}{}", as_json(log, &f)).as_bytes())?;
+        out.json_text(&format!("{head}{}", as_json(log, &f)))?;
         shown += 1;
         Ok(limit == 0 || shown < limit as u64)
     })?;

@@ -3,6 +3,7 @@
 
 use crate::cli::{ColorChoice, Global};
 use crate::render::{Line, clean};
+use kpat_formats::text::{PlainJson, plain_json};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -85,7 +86,7 @@ impl Output {
     /// Data: one JSON value.
     pub fn value(&self, value: &Value) -> anyhow::Result<()> {
         let mut stdout = self.stdout.borrow_mut();
-        serde_json::to_writer_pretty(&mut *stdout, value).map_err(io::Error::from)?;
+        serde_json::to_writer_pretty(PlainJson(&mut *stdout), value).map_err(io::Error::from)?;
         stdout.write_all(b"\n")?;
         Ok(())
     }
@@ -93,6 +94,11 @@ impl Output {
     /// Data: bytes as they are.
     pub fn raw(&self, bytes: &[u8]) -> anyhow::Result<()> {
         Ok(self.stdout.borrow_mut().write_all(bytes)?)
+    }
+
+    /// Data: a piece of JSON.
+    pub fn json_text(&self, text: &str) -> anyhow::Result<()> {
+        self.raw(plain_json(text).as_bytes())
     }
 
     pub fn flush(&self) -> anyhow::Result<()> {

@@ -94,6 +94,9 @@ pub struct Args {
     no_cost: bool,
     #[command(flatten)]
     app: app::AppArgs,
+    /// The log keeps the words of CMD; without it their first, the program, alone
+    #[arg(long, requires = "command", conflicts_with = "anonymise")]
+    keep_command: bool,
     /// Record while this command runs; its exit code is passed on
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
@@ -176,9 +179,21 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         ready_file: args.ready_file.clone(),
         measure_cost: !args.no_cost,
         own_packets: !args.sniff.is_empty(),
-        words: std::env::args().collect(),
+        words: words(args, std::env::args()),
         application: args.app.application(&args.select.profile)?,
     })
+}
+
+/// The command line for the log. What a recorded command is given may be a password.
+fn words(args: &Args, all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut words: Vec<String> = all.collect();
+    // The last `--` before the command's own words is ours.
+    let own = words.len().saturating_sub(args.command.len());
+    if !args.keep_command && args.command.len() > 1 {
+        words.truncate(own + 1);
+        words.push("…".into());
+    }
+    words
 }
 
 fn rotate(args: &Args) -> anyhow::Result<Option<Rotate>> {
@@ -202,6 +217,9 @@ fn rotate(args: &Args) -> anyhow::Result<Option<Rotate>> {
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let options = options(args)?;
     check_output(&args.output)?;
+    if !args.sniff.is_empty() && args.app.is_anonymous() {
+        return Err(usage("--sniff captures addresses as they are; leave it out, or --anonymise"));
+    }
     sniffers::check(args)?;
     let mut meter = Meter::default();
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();

@@ -5,6 +5,7 @@ use crate::output::{Output, usage};
 use crate::render::{Column, Layout, Line, Style, Table, clean, count};
 use anyhow::Context;
 use kpat_analysis::query::nearest;
+use kpat_formats::text::cell;
 use kpat_sql::{Database, Error, Value};
 use serde_json::json;
 use std::cell::RefCell;
@@ -172,13 +173,13 @@ impl<'a> Printer<'a> {
             let head = if self.printed == 1 { "[\n  " } else { ",\n  " };
             let cells: Vec<String> =
                 names.iter().zip(row).map(|(n, v)| format!("{}: {}", json!(n), as_json(v))).collect();
-            return self.out.raw(format!("{head}{{{}}}", cells.join(", ")).as_bytes());
+            return self.out.json_text(&format!("{head}{{{}}}", cells.join(", ")));
         }
         if self.tsv {
             if self.printed == 1 {
                 self.head(names)?;
             }
-            let cells: Vec<String> = row.iter().map(text).collect();
+            let cells: Vec<String> = row.iter().map(tsv).collect();
             return self.out.raw((cells.join("\t") + "\n").as_bytes());
         }
         self.rows.push(row.to_vec());
@@ -186,7 +187,7 @@ impl<'a> Printer<'a> {
     }
 
     fn head(&self, names: &[String]) -> anyhow::Result<()> {
-        let names: Vec<String> = names.iter().map(|n| clean(n)).collect();
+        let names: Vec<String> = names.iter().map(|n| cell(n)).collect();
         self.out.raw((names.join("\t") + "\n").as_bytes())
     }
 
@@ -258,6 +259,13 @@ fn text(v: &Value) -> String {
         Value::Integer(n) => n.to_string(),
         Value::Real(x) => format!("{x}"),
         Value::Text(t) => clean(t),
+    }
+}
+
+fn tsv(v: &Value) -> String {
+    match v {
+        Value::Text(t) => cell(t),
+        v => text(v),
     }
 }
 

@@ -92,6 +92,15 @@ fn the_dissector_says_what_kpat_says() {
     assert_eq!(count("kpat.confidence >= 60 && kpat.bound < 0.001"), 2 * small::PACKETS as usize);
     assert_eq!(count("kpat.packet == 29"), 4);
     assert_eq!(count("kpat.seen == \"kernel\" && kpat.device == \"lan\""), small::PACKETS as usize);
+    // Their headers by fields of our own, the ones that changed among them.
+    for (filter, rows) in [
+        ("kpat.held.src == 10.1.0.2 && kpat.held.dport == 53 && kpat.held.proto == 17", 2),
+        ("kpat.held.ttl == 64 && kpat.held.eth_dst == 02:00:00:00:00:02", 1),
+        ("kpat.held.ttl == 63 && kpat.held.eth_dst == 02:00:00:00:00:04", 1),
+        ("kpat.held && (udp || _ws.malformed || _ws.lua.error)", 0),
+    ] {
+        assert_eq!(count(filter), rows * small::PACKETS as usize, "{filter}");
+    }
     // Below the packet, nested.
     let tree = tshark(home, &["-r", "out.pcapng", "-Y", "kpat.packet == 1 && kpat.seen == \"wire\"", "-V"])
         .unwrap()

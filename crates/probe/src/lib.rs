@@ -13,6 +13,7 @@ pub mod control;
 pub mod elf;
 pub mod filter;
 mod headers;
+pub mod identity;
 pub mod kernel;
 pub mod mechanism;
 pub mod netlink;

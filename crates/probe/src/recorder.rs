@@ -244,6 +244,7 @@ impl Recorder {
             settings = Some(s);
             let sockets = app::Sockets::new(&loaded, object.build, &options.filter, a.addresses.clone());
             sink.sockets = Some(sockets.map_err(Error::Map)?);
+            sink.identity = a.addresses.clone();
         }
         let meta = describe(&options, &decision, &tracepoints, object.ring_bytes, cpus);
         let memory = match options.mode {
@@ -361,9 +362,9 @@ impl Recorder {
                 }
                 if anchored.elapsed() > Duration::from_secs(5) {
                     anchored = Instant::now();
-                    self.write_json(&Json::Anchor(sys::clock_anchor()), tell)?;
+                    self.write_json(Json::Anchor(sys::clock_anchor()), tell)?;
                     let summary = self.file_summary(false, "", None);
-                    self.write_json(&Json::Summary(Box::new(summary)), tell)?;
+                    self.write_json(Json::Summary(Box::new(summary)), tell)?;
                 }
             }
             // others may have the CPU, but not so long that records are lost
@@ -472,7 +473,7 @@ impl Recorder {
         }
         if !self.fresh_devices.is_empty() {
             let fresh = std::mem::take(&mut self.fresh_devices);
-            self.write_json(&Json::Devices(fresh), tell)?;
+            self.write_json(Json::Devices(fresh), tell)?;
         }
         self.write_ready(tell)
     }

@@ -47,6 +47,8 @@ pub struct Sink {
     pub tasks: Option<BTreeMap<u32, model::meta::Task>>,
     /// Of an application recording.
     pub sockets: Option<Sockets>,
+    /// What of user space's own records identifies somebody is treated so.
+    pub identity: crate::app::Addresses,
 }
 
 /// A chunk is closed at this age even if small, so that a log being written can be followed.
@@ -71,6 +73,7 @@ impl Sink {
             watch: None,
             tasks: None,
             sockets: None,
+            identity: Default::default(),
         }
     }
 
@@ -154,7 +157,7 @@ impl Sink {
 
     /// A record of user space's own (netlink events, losses seen elsewhere).
     pub fn event(&mut self, e: &model::Event) {
-        self.cpus[0].encoder.event(e);
+        self.cpus[0].encoder.event(&self.identity.event(e));
         self.records += 1;
     }
 

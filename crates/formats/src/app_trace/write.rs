@@ -19,7 +19,7 @@ pub enum Form {
 }
 
 fn line<T: Serialize>(out: &mut dyn Write, value: &T) -> Result<()> {
-    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+    serde_json::to_writer(crate::text::PlainJson(&mut *out), value).map_err(std::io::Error::from)?;
     Ok(out.write_all(b"\n")?)
 }
 

@@ -5,6 +5,7 @@
 
 use crate::names::Names;
 use crate::pcapng::block::BlockWriter;
+use crate::pcapng::held;
 use crate::pcapng::note::Notes;
 use kpat_klog::{Log, Merged};
 use kpat_model::{Call, FootprintRecord, PacketId, Record};
@@ -44,10 +45,9 @@ pub(super) struct Port {
 
 pub(super) struct Seen {
     pub packet: i64,
-    pub at_boot_ns: i64,
     pub port: Port,
-    pub data: Vec<u8>,
-    pub len: u32,
+    pub held: FootprintRecord,
+    as_frame: bool,
 }
 
 /// Devices of a packet, in and out, each with its namespace.
@@ -62,6 +62,8 @@ fn is_at(device: Option<(i32, Option<i64>)>, f: &FootprintRecord) -> bool {
 /// All sightings of the chosen packets, in order of time.
 pub(super) struct Sightings<'a> {
     records: Merged<'a>,
+    /// With the link type of their bytes.
+    as_frames: bool,
     /// What is still at work; its last footprint, for changes of the device alone.
     last: HashMap<u64, FootprintRecord>,
     /// Packets that were seen at their first device.
@@ -69,8 +71,8 @@ pub(super) struct Sightings<'a> {
 }
 
 impl<'a> Sightings<'a> {
-    pub fn new(log: &'a Log) -> Sightings<'a> {
-        Sightings { records: log.all_merged(), last: HashMap::new(), came_in: HashSet::new() }
+    pub fn new(log: &'a Log, as_frames: bool) -> Sightings<'a> {
+        Sightings { records: log.all_merged(), as_frames, last: HashMap::new(), came_in: HashSet::new() }
     }
 
     fn seen(&mut self, f: &FootprintRecord, notes: &Notes) -> Option<Seen> {
@@ -85,18 +87,9 @@ impl<'a> Sightings<'a> {
         } else {
             Way::Within
         };
-        let (link_type, front) = link(f);
-        let mut data = front;
-        let head = data.len();
-        data.extend_from_slice(&f.header);
-        let len = f.len_bytes.max(f.header.len() as u32).saturating_add(head as u32);
-        Some(Seen {
-            packet,
-            at_boot_ns: f.at.0,
-            port: Port { netns: f.netns, ifindex: f.ifindex, way, layer: f.start_layer, link_type },
-            data,
-            len,
-        })
+        let link_type = if self.as_frames { link(f).0 } else { held::LINKTYPE };
+        let port = Port { netns: f.netns, ifindex: f.ifindex, way, layer: f.start_layer, link_type };
+        Some(Seen { packet, port, held: *f, as_frame: self.as_frames })
     }
 }
 
@@ -143,6 +136,21 @@ impl Sightings<'_> {
                 return found;
             }
         }
+    }
+}
+
+impl Seen {
+    pub fn at_boot_ns(&self) -> i64 {
+        self.held.at.0
+    }
+
+    /// Bytes of the packet block, and the packet's own length with what stands before it.
+    pub fn data(&self, device: &str) -> (Vec<u8>, u32) {
+        let f = &self.held;
+        let mut data = if self.as_frame { link(f).1 } else { held::front(f, device) };
+        let head = data.len() as u32;
+        data.extend_from_slice(&f.header);
+        (data, f.len_bytes.max(f.header.len() as u32).saturating_add(head))
     }
 }
 

@@ -78,7 +78,7 @@ impl<'a> Live<'a> {
             notes.tell(*packet);
         }
         let log = (!sources.log.is_empty()).then(|| Log::open_parts(&sources.log)).transpose()?;
-        let mut kernel = log.as_ref().map(Kernel::new);
+        let mut kernel = log.as_ref().map(|log| Kernel::new(log, sources));
         let mut file = PcapngFile {
             store,
             notes,

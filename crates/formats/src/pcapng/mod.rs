@@ -1,5 +1,6 @@
 //! pcapng with annotations: the capture as it was, each frame with what the kernel did with it in its comments, and between
-//! the frames the packets as the kernel held them, on interfaces of their own.
+//! the frames the packets as the kernel held them, on interfaces of their own and as a protocol of their own: to whoever
+//! analyses connections they are no packets.
 //!
 //! What stands in the capture is kept byte for byte: blocks are copied, options are put behind those that a packet block
 //! has. A pcap file, which has no blocks, becomes pcapng. Times of the kernel are brought to the capture's clock. Custom
@@ -7,6 +8,7 @@
 //! version from 4.0 on.
 
 mod block;
+mod held;
 mod kernel;
 mod live;
 mod note;
@@ -44,6 +46,8 @@ pub struct Sources {
     pub capture: Option<(PathBuf, i32)>,
     /// The kernel behaviour log, all files of it; none: only the capture.
     pub log: Vec<PathBuf>,
+    /// What the kernel held has the link types of its bytes: Wireshark dissects it whole, and takes it for packets on a wire.
+    pub as_frames: bool,
     /// Folder for what must wait; it is gone at the end.
     pub beside: PathBuf,
 }
@@ -82,7 +86,7 @@ pub fn write(
         told: Vec::new(),
         done: Written { counts, warnings: Vec::new() },
     };
-    let mut kernel = log.as_ref().map(Kernel::new);
+    let mut kernel = log.as_ref().map(|log| Kernel::new(log, sources));
     match &sources.capture {
         None => file.begin_own(None)?,
         Some((path, _)) => match Blocks::open(path)? {
@@ -163,8 +167,8 @@ struct Kernel<'a> {
 }
 
 impl<'a> Kernel<'a> {
-    fn new(log: &'a Log) -> Kernel<'a> {
-        Kernel { sightings: Sightings::new(log), next: None }
+    fn new(log: &'a Log, sources: &Sources) -> Kernel<'a> {
+        Kernel { sightings: Sightings::new(log, sources.as_frames), next: None }
     }
 }
 
@@ -330,7 +334,7 @@ impl PcapngFile<'_> {
             return Ok(());
         }
         while let Some(seen) = next.take().or_else(|| sightings.next(&self.notes)) {
-            let (at, bound) = self.clock.wall(seen.at_boot_ns);
+            let (at, bound) = self.clock.wall(seen.at_boot_ns());
             if at > wall_ns {
                 *next = Some(seen);
                 break;
@@ -345,18 +349,19 @@ impl PcapngFile<'_> {
     fn sighting(&mut self, seen: &Seen, at_ns: i64, bound_ns: i64) -> Result<()> {
         let big_endian = self.section.big_endian;
         let id = self.port(&seen.port)?;
+        let device = seen.port.device(self.names);
+        let (data, len) = seen.data(&device);
         let mut w = BlockWriter::block(block_kind::ENHANCED_PACKET, big_endian);
         w.u32(id);
         w.time(at_ns);
-        w.u32(seen.data.len() as u32);
-        w.u32(seen.len);
-        w.padded(&seen.data);
+        w.u32(data.len() as u32);
+        w.u32(len);
+        w.padded(&data);
         match seen.port.way {
             Way::In => w.option_u32(opt::EPB_FLAGS, 1),
             Way::Out => w.option_u32(opt::EPB_FLAGS, 2),
             Way::Within => {}
         }
-        let device = seen.port.device(self.names);
         // A packet that no frame of this capture tells of is told of here, once.
         let first = self.notes.tell(seen.packet);
         if first {
@@ -366,7 +371,7 @@ impl PcapngFile<'_> {
             packet: seen.packet,
             device: &device,
             layer: seen.port.layer,
-            at_boot_ns: seen.at_boot_ns,
+            at_boot_ns: seen.at_boot_ns(),
             bound_ns,
         };
         for line in self.notes.of_sighting(&s, first)? {

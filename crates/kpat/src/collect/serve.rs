@@ -6,6 +6,7 @@ use crate::record::parse_size;
 use crate::render::{bytes, clean};
 use kpat_collect::receive::{Event, Service, serve};
 use kpat_collect::{shelf, token as tokens};
+use kpat_formats::text::plain_json;
 use serde_json::json;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -74,7 +75,7 @@ pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
         };
         // Nobody reads it any more: receiving goes on.
         let _ = if json {
-            writeln!(std::io::stdout(), "{text}")
+            writeln!(std::io::stdout(), "{}", plain_json(&text))
         } else {
             writeln!(std::io::stderr(), "kpat: {}", clean(&text))
         };

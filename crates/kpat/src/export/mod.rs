@@ -48,6 +48,10 @@ pub struct Args {
     /// pcapng: without the frames; captures are then not needed
     #[arg(long, conflicts_with_all = ["wire_only", "only"])]
     kernel_only: bool,
+    /// pcapng: the packets as the kernel held them with the link types of their bytes, which Wireshark then dissects whole
+    /// and takes for packets on a wire: its analysis of connections sees each packet several times
+    #[arg(long, conflicts_with = "wire_only")]
+    as_frames: bool,
     /// folded: what the number behind a stack is
     #[arg(long, default_value = "self", value_name = "WHAT")]
     weight: WeightArg,
@@ -142,7 +146,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let log = kernel_log(args, &store)?;
     for job in jobs(args, &store, target)? {
         let mut to = Target::open(job.target.as_deref(), &args.log)?;
-        let sources = Sources { capture: job.capture, log: log.clone(), beside: to.folder().to_owned() };
+        let sources = Sources {
+            capture: job.capture,
+            log: log.clone(),
+            as_frames: args.as_frames,
+            beside: to.folder().to_owned(),
+        };
         let written = pcapng::write(&store, &chosen, &sources, to.writer(), &mut progress);
         out.clear_progress();
         let written = to.finish(written)?;

@@ -171,7 +171,7 @@ impl JsonList<'_> {
         let head = if self.items == 0 { "{\n  \"packets\": [\n" } else { ",\n" };
         self.items += 1;
         let text = serde_json::to_string_pretty(value)?.replace('\n', "\n    ");
-        self.out.raw(format!("{head}    {text}").as_bytes())
+        self.out.json_text(&format!("{head}    {text}"))
     }
 
     fn end(self, rest: &[(&str, Value)]) -> anyhow::Result<()> {
@@ -179,7 +179,7 @@ impl JsonList<'_> {
         for (name, value) in rest {
             text += &format!(",\n  \"{name}\": {value}");
         }
-        self.out.raw((text + "\n}\n").as_bytes())
+        self.out.json_text(&(text + "\n}\n"))
     }
 }
 

@@ -18,7 +18,8 @@ pub struct AppArgs {
     /// With --profile app: segments without data (acknowledgements) count as well
     #[arg(long, help_heading = "Applications")]
     acks: bool,
-    /// With --profile app: replace addresses by a keyed hash, or with `drop` leave them out
+    /// With --profile app: replace addresses (of networks, links, host and boot) by a keyed hash, or with `drop` leave them out; filter
+    /// and words of the command line are left out
     #[arg(
         long,
         value_name = "HOW",
@@ -38,6 +39,10 @@ pub fn parse_states(text: &str) -> Option<States> {
 }
 
 impl AppArgs {
+    pub fn is_anonymous(&self) -> bool {
+        self.anonymise.is_some()
+    }
+
     /// `None`: another profile is recorded.
     pub fn application(&self, profile: &str) -> anyhow::Result<Option<Application>> {
         if profile != "app" {

@@ -1,5 +1,6 @@
 //! Styled text. Colour is never the only carrier of a meaning: everything reads the same without it.
 
+use kpat_formats::text::is_hidden;
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,18 +37,14 @@ impl Style {
 
 /// Control characters made visible; line ends become spaces.
 pub fn clean(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(hidden) {
+    if !text.contains(is_hidden) {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => out.push(' '),
-            c if hidden(c) => {
+            c if is_hidden(c) => {
                 let _ = write!(out, "\\x{:02x}", u32::from(c));
             }
             c => out.push(c),

@@ -1,8 +1,8 @@
 -- What the kernel did with a packet, as a tree below the packet and as fields to filter by.
 --
--- A post-dissector: it reads the comments that `kpat export --to pcapng` and kpat's capture interfaces put on packets
--- (a JSON object per packet of the kernel, beginning with {"kpat":1) and nothing else. For Wireshark and tshark 4.0 to 4.6,
--- Lua 5.2 to 5.4. Installed by `kpat wireshark install`.
+-- A post-dissector reads the comments that `kpat export --to pcapng` and kpat's capture interfaces put on packets
+-- (a JSON object per packet of the kernel, beginning with {"kpat":1) and nothing else; a dissector reads packets as the
+-- kernel held them. For Wireshark and tshark 4.0 to 4.6, Lua 5.2 to 5.4. Installed by `kpat wireshark install`.
 
 local VERSION = 1
 
@@ -310,6 +310,155 @@ function kpat.dissector(tvb, _, tree)
                 show(tree, tvb, note)
             end
         end
+    end
+end
+
+-- A packet as the kernel held it, which is none on a wire: its header fields by names of our own, so that nobody counts it
+-- into a connection, a stream or an answer time. The bytes begin with 8 that say what follows.
+local held = Proto("kpat.held", "kpat: packet as the kernel held it")
+local h = {
+    eth_dst = ProtoField.ether("kpat.held.eth_dst", "Destination address"),
+    eth_src = ProtoField.ether("kpat.held.eth_src", "Source address"),
+    vlan = ProtoField.uint16("kpat.held.vlan", "VLAN", base.DEC, nil, 0x0fff),
+    ethertype = ProtoField.uint16("kpat.held.ethertype", "EtherType", base.HEX),
+    src = ProtoField.ipv4("kpat.held.src", "Source"),
+    dst = ProtoField.ipv4("kpat.held.dst", "Destination"),
+    src6 = ProtoField.ipv6("kpat.held.src6", "Source"),
+    dst6 = ProtoField.ipv6("kpat.held.dst6", "Destination"),
+    ttl = ProtoField.uint8("kpat.held.ttl", "Time to live"),
+    id = ProtoField.uint16("kpat.held.id", "Identification", base.HEX),
+    tos = ProtoField.uint8("kpat.held.tos", "Type of service", base.HEX),
+    length = ProtoField.uint16("kpat.held.len", "Length"),
+    proto = ProtoField.uint8("kpat.held.proto", "Protocol"),
+    sport = ProtoField.uint16("kpat.held.sport", "Source port"),
+    dport = ProtoField.uint16("kpat.held.dport", "Destination port"),
+    seq = ProtoField.uint32("kpat.held.seq", "Sequence number"),
+    ack = ProtoField.uint32("kpat.held.ack", "Acknowledgment number"),
+    flags = ProtoField.uint8("kpat.held.flags", "TCP flags", base.HEX),
+    window = ProtoField.uint16("kpat.held.window", "Window"),
+    kind = ProtoField.uint8("kpat.held.icmp_type", "ICMP type"),
+    code = ProtoField.uint8("kpat.held.icmp_code", "ICMP code"),
+    rest = ProtoField.bytes("kpat.held.rest", "Header bytes behind that"),
+}
+local held_list = {}
+for _, field in pairs(h) do
+    held_list[#held_list + 1] = field
+end
+held.fields = held_list
+
+-- Of what is not there as a whole, nothing is shown.
+local function part(tree, field, tvb, at, len)
+    if at + len <= tvb:len() then
+        tree:add(field, tvb(at, len))
+        return true
+    end
+end
+
+local function transport(tree, tvb, at, proto)
+    local name
+    if proto == 6 or proto == 17 then
+        name = proto == 6 and "TCP" or "UDP"
+        if not part(tree, h.sport, tvb, at, 2) or not part(tree, h.dport, tvb, at + 2, 2) then
+            return name, nil, nil, at
+        end
+        local sport, dport = tvb(at, 2):uint(), tvb(at + 2, 2):uint()
+        if proto == 17 then
+            part(tree, h.length, tvb, at + 4, 2)
+            return name, sport, dport, at + 8
+        end
+        part(tree, h.seq, tvb, at + 4, 4)
+        part(tree, h.ack, tvb, at + 8, 4)
+        part(tree, h.flags, tvb, at + 13, 1)
+        part(tree, h.window, tvb, at + 14, 2)
+        return name, sport, dport, at + 20
+    elseif proto == 1 or proto == 58 then
+        part(tree, h.kind, tvb, at, 1)
+        part(tree, h.code, tvb, at + 1, 1)
+        return proto == 1 and "ICMP" or "ICMPv6", nil, nil, at + 4
+    end
+    return "IP protocol " .. proto, nil, nil, at
+end
+
+-- Words for the column, and where the bytes are that nobody read.
+local function network(tree, tvb, at, ethertype)
+    local src, dst, proto
+    local first = at < tvb:len() and math.floor(tvb(at, 1):uint() / 16) or 0
+    local whole
+    if ethertype == 0x0800 and first == 4 then
+        part(tree, h.tos, tvb, at + 1, 1)
+        part(tree, h.length, tvb, at + 2, 2)
+        part(tree, h.id, tvb, at + 4, 2)
+        part(tree, h.ttl, tvb, at + 8, 1)
+        part(tree, h.proto, tvb, at + 9, 1)
+        part(tree, h.src, tvb, at + 12, 4)
+        whole = part(tree, h.dst, tvb, at + 16, 4)
+        if whole then
+            src, dst = tostring(tvb(at + 12, 4):ipv4()), tostring(tvb(at + 16, 4):ipv4())
+            proto = tvb(at + 9, 1):uint()
+            -- Ports stand in the first fragment only.
+            local behind = at + 4 * (tvb(at, 1):uint() % 16)
+            if tvb(at + 6, 2):uint() % 0x2000 ~= 0 then
+                return string.format("IP fragment %s → %s", src, dst), behind
+            end
+            at = behind
+        end
+    elseif ethertype == 0x86dd and first == 6 then
+        part(tree, h.length, tvb, at + 4, 2)
+        part(tree, h.proto, tvb, at + 6, 1)
+        part(tree, h.ttl, tvb, at + 7, 1)
+        part(tree, h.src6, tvb, at + 8, 16)
+        whole = part(tree, h.dst6, tvb, at + 24, 16)
+        if whole then
+            src, dst = tostring(tvb(at + 8, 16):ipv6()), tostring(tvb(at + 24, 16):ipv6())
+            proto = tvb(at + 6, 1):uint()
+            at = at + 40
+        end
+    end
+    if not whole then
+        return string.format("EtherType 0x%04x", ethertype), at
+    end
+    local name, sport, dport, behind = transport(tree, tvb, at, proto)
+    if sport then
+        local form = ethertype == 0x86dd and "[%s]:%d" or "%s:%d"
+        src, dst = string.format(form, src, sport), string.format(form, dst, dport)
+    end
+    return string.format("%s %s → %s", name, src, dst), behind
+end
+
+function held.dissector(tvb, pinfo, tree)
+    pinfo.cols.protocol = "kernel"
+    local top = tree:add(held, tvb(), "As the kernel held it: no packet on a wire")
+    if tvb:len() < 8 then
+        return
+    end
+    local layer, ip_proto, device, ethertype =
+        tvb(0, 1):uint(), tvb(1, 1):uint(), tvb(2, 2):uint(), tvb(4, 2):uint()
+    local words, at = nil, 8
+    if layer == 2 and (device == 1 or device == 772) then
+        part(top, h.eth_dst, tvb, at, 6)
+        part(top, h.eth_src, tvb, at + 6, 6)
+        at = at + 12
+        while at + 2 <= tvb:len() and (tvb(at, 2):uint() == 0x8100 or tvb(at, 2):uint() == 0x88a8) do
+            part(top, h.vlan, tvb, at + 2, 2)
+            at = at + 4
+        end
+        if part(top, h.ethertype, tvb, at, 2) then
+            words, at = network(top, tvb, at + 2, tvb(at, 2):uint())
+        end
+    elseif layer == 3 or layer == 2 and (device == 519 or device == 768 or device == 769 or device == 776 or device == 65534) then
+        if ethertype == 0 and at < tvb:len() then
+            ethertype = math.floor(tvb(at, 1):uint() / 16) == 6 and 0x86dd or 0x0800
+        end
+        words, at = network(top, tvb, at, ethertype)
+    elseif layer == 4 then
+        local name, sport, dport, behind = transport(top, tvb, at, ip_proto)
+        words, at = name .. (sport and string.format(" :%d → :%d", sport, dport) or ""), behind
+    end
+    if at < tvb:len() then
+        part(top, h.rest, tvb, at, tvb:len() - at)
+    end
+    if words then
+        pinfo.cols.info = words .. ", as the kernel held it"
     end
 end
 

@@ -245,6 +245,7 @@ impl Recording {
         let sources = Sources {
             capture: Some((self.capture.clone(), 0)),
             log: vec![self.kbl.clone()],
+            as_frames: false,
             beside: self.integrated.parent().unwrap_or(Path::new(".")).to_owned(),
         };
         let to = if self.has_ended {

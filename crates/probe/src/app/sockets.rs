@@ -9,7 +9,6 @@ use crate::sys::Mapping;
 use crate::{elf, object, wire};
 use kpat_model::{AppRecord, BootNs, Privacy, SocketRecord};
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hasher;
 
 /// How addresses go into the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,33 +18,6 @@ pub enum Addresses {
     /// By a keyed hash: who has the key can tell whether an address is one that he knows, nobody else can.
     Hashed([u8; 16]),
     LeftOut,
-}
-
-impl Addresses {
-    fn apply(&self, r: &mut SocketRecord) {
-        match self {
-            Addresses::Plain => {}
-            Addresses::Hashed(key) => {
-                (r.addr, r.peer) = (hashed(key, &r.addr), hashed(key, &r.peer));
-                r.privacy = Privacy::Hashed;
-            }
-            Addresses::LeftOut => {
-                (r.addr, r.peer) = ([0; 16], [0; 16]);
-                r.privacy = Privacy::LeftOut;
-            }
-        }
-    }
-}
-
-/// SipHash-2-4 with 128 bits of result. "Any address" (all zero) stays what it is.
-fn hashed(key: &[u8; 16], address: &[u8; 16]) -> [u8; 16] {
-    if *address == [0; 16] {
-        return *address;
-    }
-    use siphasher::sip128::{Hasher128, SipHasher24};
-    let mut h = SipHasher24::new_with_key(key);
-    h.write(address);
-    h.finish128().as_bytes()
 }
 
 /// Marks of the kernel side's entries (bpf/sockets.bpf.h).
@@ -183,9 +155,8 @@ impl Sockets {
         Ok(fresh.into_iter().map(|r| self.shown(r)).collect())
     }
 
-    fn shown(&self, mut r: SocketRecord) -> SocketRecord {
-        self.addresses.apply(&mut r);
-        r
+    fn shown(&self, r: SocketRecord) -> SocketRecord {
+        self.addresses.socket(r)
     }
 
     /// A file begins that knows none of them: each is announced once more at its next event.
@@ -358,18 +329,5 @@ mod tests {
         let other = SocketRecord { cookie: 9, ..closed };
         assert!(!matches("port 443", &completed(other, Some(&open))), "another socket in its place");
         assert_eq!(completed(open, Some(&socket(4, 6, 1, 2))), open, "what it says itself counts");
-    }
-
-    #[test]
-    fn hashed_addresses_stay_equal_and_say_nothing_else() {
-        let (mut a, mut b, mut other) = (socket(4, 6, 1, 2), socket(4, 6, 3, 4), socket(4, 6, 1, 2));
-        let plain = a.addr;
-        Addresses::Hashed([1; 16]).apply(&mut a);
-        Addresses::Hashed([1; 16]).apply(&mut b);
-        Addresses::Hashed([2; 16]).apply(&mut other);
-        assert_eq!((a.addr, a.privacy), (b.addr, Privacy::Hashed));
-        assert!(a.addr != plain && a.addr != other.addr && a.addr != a.peer);
-        Addresses::LeftOut.apply(&mut b);
-        assert_eq!((b.addr, b.peer, b.port), ([0; 16], [0; 16], 3));
     }
 }

@@ -156,10 +156,12 @@ impl Recorder {
             self.most_records.into_iter().for_each(|bytes| w.most_records(bytes));
             w
         };
-        w.json(&Json::Meta(Box::new(self.meta.clone())))?;
-        w.json(&Json::Devices(self.devices.clone()))?;
+        let mut head = vec![Json::Meta(Box::new(self.meta.clone())), Json::Devices(self.devices.clone())];
         if let Some(tasks) = self.sink.tasks.as_ref().filter(|t| !t.is_empty()) {
-            w.json(&Json::Tasks(tasks.values().cloned().collect()))?;
+            head.push(Json::Tasks(tasks.values().cloned().collect()));
+        }
+        for j in head {
+            w.json(&self.sink.identity.json(j))?;
         }
         w.flush()?;
         Ok(w)
@@ -216,9 +218,10 @@ impl Recorder {
         }
     }
 
-    pub(super) fn write_json(&mut self, j: &Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+    pub(super) fn write_json(&mut self, j: Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        let j = self.sink.identity.json(j);
         let Some(w) = &mut self.writer else { return Ok(()) };
-        match w.json(j).and_then(|()| w.flush()) {
+        match w.json(&j).and_then(|()| w.flush()) {
             Ok(()) => Ok(()),
             Err(kpat_klog::Error::DiskFull { room, .. }) => {
                 self.is_full(room, tell);

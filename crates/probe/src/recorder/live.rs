@@ -321,11 +321,12 @@ impl Recorder {
                 w.chunk(c)?;
             }
         }
-        w.json(&Json::Symbols(self.symbols()))?;
+        let symbols = Json::Symbols(self.symbols());
+        w.json(&self.sink.identity.json(symbols))?;
         let mut s = self.summary(true, "dumped", None);
         s.records = records;
         s.bytes = w.bytes_written();
-        w.json(&Json::Summary(Box::new(s)))?;
+        w.json(&self.sink.identity.json(Json::Summary(Box::new(s))))?;
         w.flush()?;
         unplaced.map_or(Ok(()), Unplaced::place)?;
         self.dumps += 1;

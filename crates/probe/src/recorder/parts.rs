@@ -251,7 +251,7 @@ impl Recorder {
         // Drivers as they are asked for by name, and what the monitor missed.
         let fresh: Vec<_> = there.iter().filter_map(|d| learn(&mut self.devices, d.clone())).collect();
         if !fresh.is_empty() {
-            self.write_json(&Json::Devices(fresh), tell)?;
+            self.write_json(Json::Devices(fresh), tell)?;
         }
         if reason == ROTATED {
             // The next file begins without those that have gone.
@@ -259,9 +259,9 @@ impl Recorder {
             self.devices.retain(is);
         }
         let symbols = self.symbols();
-        self.write_json(&Json::Symbols(symbols), tell)?;
+        self.write_json(Json::Symbols(symbols), tell)?;
         let summary = self.file_summary(true, reason, open_calls);
-        self.write_json(&Json::Summary(Box::new(summary.clone())), tell)?;
+        self.write_json(Json::Summary(Box::new(summary.clone())), tell)?;
         let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
         Ok(Written { path: name.to_owned(), records: summary.records, bytes })
     }

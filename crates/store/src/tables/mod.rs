@@ -1,8 +1,10 @@
 //! The tables of the integrated log, declared once. A declaration gives the row type, the Parquet schema and the
 //! reference page ([`markdown`]); there is no second list anywhere.
 
+mod identity;
 mod list;
 
+pub use identity::{Identity, identity};
 pub use list::*;
 
 use crate::batch::Batch;

@@ -1,0 +1,223 @@
+//! A recording with `--anonymise` is searched, as it lies on the disk and decoded, for everything that was on the wire and
+//! on the command line. The same recording without it has all that, so the search can find. Needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use kpat_store::tables::{ALL, ColType, Identity, identity};
+use serde_json::Value;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
+const OWN: &str = "10.213.77.1";
+const PEER: &str = "10.213.77.2";
+const OWN6: &str = "2001:db8:77::1";
+const PEER6: &str = "2001:db8:77::2";
+const MAC: &str = "02:5e:c7:e7:00:01";
+const PEER_MAC: &str = "02:5e:c7:e7:00:02";
+const ROUTED: &str = "10.214.0.0";
+/// In the data of each datagram, and a word of the recorded command.
+const PAYLOAD: &str = "host.secret-name.example";
+const PASSWORD: &str = "hunter2-of-the-child";
+
+/// Two namespaces and a cable; gone with it, and its folder.
+struct Net {
+    own: String,
+    peer: String,
+    dir: PathBuf,
+}
+
+fn run(words: &[&str]) {
+    let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+impl Net {
+    fn new() -> Option<Net> {
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("SKIPPED: recording needs root");
+            return None;
+        }
+        let id = std::process::id();
+        let dir = std::env::temp_dir().join(format!("kpat-anonymise-{id}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let net = Net { own: format!("anon-own-{id}"), peer: format!("anon-peer-{id}"), dir };
+        let (own, peer) = (net.own.as_str(), net.peer.as_str());
+        run(&["ip", "netns", "add", own]);
+        run(&["ip", "netns", "add", peer]);
+        run(&[
+            "ip", "link", "add", "v0", "address", MAC, "netns", own, "type", "veth", "peer", "name", "v1",
+            "address", PEER_MAC, "netns", peer,
+        ]);
+        for (netns, device, v4, v6) in [(own, "v0", OWN, OWN6), (peer, "v1", PEER, PEER6)] {
+            run(&["ip", "-n", netns, "addr", "add", &format!("{v4}/24"), "dev", device]);
+            run(&["ip", "-n", netns, "addr", "add", &format!("{v6}/64"), "dev", device, "nodad"]);
+            run(&["ip", "-n", netns, "link", "set", device, "up"]);
+        }
+        Some(net)
+    }
+
+    /// Records while datagrams go to the peer and routes, neighbours and addresses change.
+    fn record(&self, name: &str, args: &[&str]) -> PathBuf {
+        let log = self.dir.join(name);
+        let traffic = format!(
+            "ip link set v0 mtu 1400; ip link set v0 address {MAC}; ip addr add 10.213.78.1/24 dev v0
+             ip route add {ROUTED}/16 via {PEER}; ip -6 route add 2001:db8:78::/64 via {PEER6}
+             ip neigh replace {PEER} lladdr {PEER_MAC} dev v0
+             ip neigh replace {PEER6} lladdr {PEER_MAC} dev v0
+             for i in 1 2 3; do for to in {PEER} {PEER6}; do
+               echo {PAYLOAD} > /dev/udp/$to/5353 || true
+             done; done
+             ip addr del 10.213.78.1/24 dev v0; ip route del {ROUTED}/16; ip -6 route del 2001:db8:78::/64"
+        );
+        let filter = format!("udp and (host {PEER} or host {PEER6})");
+        let done = Command::new(KPAT)
+            .args(["record", "-p", "app", "--netns", &self.own, "-o", log.to_str().unwrap(), "-f", &filter])
+            .args(args)
+            .args(["--", "ip", "netns", "exec", &self.own, "bash", "-c", &traffic, PASSWORD])
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        log
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for n in [&self.own, &self.peer] {
+            let _ = Command::new("ip").args(["netns", "del", n]).output();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn kpat(args: &[&str]) -> Output {
+    let done = Command::new(KPAT).args(args).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    done
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+/// Everything that may not be found, as text and as the bytes of a header.
+fn secrets() -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
+    for text in
+        [OWN, PEER, OWN6, PEER6, "10.213.7", "10.214.", "2001:db8:7", MAC, PEER_MAC, PAYLOAD, PASSWORD]
+    {
+        all.push((text.into(), text.into()));
+    }
+    let v4 = |a: &str| a.parse::<std::net::Ipv4Addr>().unwrap().octets().to_vec();
+    all.extend([OWN, PEER].map(|a| (format!("bytes of {a}"), v4(a))));
+    all.extend(
+        [OWN6, PEER6].map(|a| (format!("bytes of {a}"), a.parse::<Ipv6Addr>().unwrap().octets().to_vec())),
+    );
+    let mac = |m: &str| m.split(':').map(|p| u8::from_str_radix(p, 16).unwrap()).collect::<Vec<u8>>();
+    all.extend([MAC, PEER_MAC].map(|m| (format!("bytes of {m}"), mac(m))));
+    // Link-local addresses are made of link addresses.
+    all.push(("fe80::5e:c7ff:fee7".into(), b"fe80::5e:c7ff:fee7".to_vec()));
+    all.push((boot_id(), boot_id().into_bytes()));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    // Written close and wide.
+    for space in ["", " "] {
+        let host = format!("\"hostname\":{space}\"{}\"", host.trim());
+        all.push((host.clone(), host.into_bytes()));
+    }
+    all
+}
+
+/// The log as it lies there; then every table, every answer for people and programs.
+fn all_of(log: &Path) -> Vec<(String, Vec<u8>)> {
+    let tables = log.with_extension("kpat");
+    kpat(&["integrate", log.to_str().unwrap(), "-o", tables.to_str().unwrap()]);
+    let dir = tables.to_str().unwrap();
+    let mut out = vec![("the log".to_owned(), std::fs::read(log).unwrap())];
+    out.push(("manifest".into(), std::fs::read(tables.join("manifest.json")).unwrap()));
+    for table in ALL {
+        let name = table.name;
+        let rows = kpat(&["sql", dir, &format!("select * from {name}"), "--json"]).stdout;
+        out.push((format!("table {name}"), rows));
+    }
+    for args in
+        [&["info", log.to_str().unwrap(), "--json"][..], &["info", dir], &["app", dir], &["events", dir]]
+    {
+        out.push((args[0].into(), kpat(args).stdout));
+    }
+    out
+}
+
+fn found(log: &Path) -> Vec<String> {
+    let all = all_of(log);
+    let mut out = Vec::new();
+    for (what, bytes) in secrets() {
+        for (place, text) in &all {
+            if text.windows(bytes.len()).any(|w| w == bytes) {
+                out.push(format!("{what} in {place}"));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn nothing_that_identifies_stays() {
+    let Some(net) = Net::new() else { return };
+    let plain = net.record("plain.kbl", &["--keep-command"]);
+    let there = found(&plain);
+    for what in [OWN, PEER, PEER6, MAC, PEER_MAC, "10.214.", &boot_id(), "\"hostname\"", PASSWORD] {
+        assert!(there.iter().any(|f| f.starts_with(what)), "the search finds {what}: {there:?}");
+    }
+    // Payload is in no log; the words of the recorded command are where they were asked for alone.
+    let without = net.record("without.kbl", &[]);
+    assert!(!found(&without).iter().any(|f| f.starts_with(PASSWORD) || f.starts_with(PAYLOAD)));
+    for (name, how) in [("hashed.kbl", "--anonymise"), ("dropped.kbl", "--anonymise=drop")] {
+        let log = net.record(name, &[how]);
+        assert_eq!(found(&log), Vec::<String>::new(), "{how}");
+        let dir = log.with_extension("kpat");
+        let mut seen = 0;
+        for table in ALL {
+            for c in table.columns.iter().filter(|c| c.ty == ColType::Text) {
+                if identity(table.name, c.name) != Some(Identity::Address) {
+                    continue;
+                }
+                let ask = format!(
+                    "select distinct {} as a from {} where a is not null and a <> ''",
+                    c.name, table.name
+                );
+                let rows = kpat(&["sql", dir.to_str().unwrap(), &ask, "--json"]).stdout;
+                let rows: Value = serde_json::from_slice(&rows).unwrap();
+                let texts = text_of(&rows);
+                for text in &texts {
+                    let hash = text.strip_prefix("h:").is_some_and(|h| h.len() == 32);
+                    assert!(hash || text == "-", "{how}: {}.{}: {text}", table.name, c.name);
+                }
+                seen += texts.len();
+            }
+        }
+        assert!(seen > usize::from(how == "--anonymise"), "{how}: addresses were recorded and treated");
+    }
+    // A capture of the wire has them as they are.
+    let refused = Command::new(KPAT)
+        .args(["record", "-p", "app", "--anonymise", "--sniff", "lo", "-o"])
+        .arg(net.dir.join("no.kbl"))
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--sniff captures addresses"));
+}
+
+/// Every string of an answer.
+fn text_of(v: &Value) -> Vec<String> {
+    match v {
+        Value::Array(all) => all.iter().flat_map(text_of).collect(),
+        Value::Object(all) => {
+            all.iter().filter(|(k, _)| *k != "columns").flat_map(|(_, v)| text_of(v)).collect()
+        }
+        Value::String(s) => vec![s.clone()],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,292 @@
+//! What of a log identifies a host or its peers, and what becomes of it with `--anonymise`: the one list.
+//!
+//! Every field of everything that a recording of applications writes is named here, without `..`: a new field does not
+//! compile until somebody has decided. Kept are names of programs, interfaces and namespaces, numbers (ports, ids, sizes,
+//! times) and what the kernel is; replaced are addresses of networks and links, the host's name and its boot; left out is
+//! what people typed (filter, words of the command line), for anything can stand there.
+
+use crate::app::Addresses;
+use kpat_model::meta::{Device, Json, Meta};
+use kpat_model::{Event, EventKind, SocketRecord};
+use std::net::IpAddr;
+
+/// What stands for words that were left out.
+pub const LEFT_OUT: &str = "(left out)";
+
+impl Addresses {
+    /// A chunk of words, as it goes into the log.
+    pub fn json(&self, j: Json) -> Json {
+        if *self == Addresses::Plain {
+            return j;
+        }
+        match j {
+            Json::Meta(m) => Json::Meta(Box::new(self.meta(*m))),
+            Json::Devices(all) => Json::Devices(all.into_iter().map(|d| self.device(d)).collect()),
+            // Times and counts; the kernel's symbols; names of threads.
+            Json::Anchor(_) | Json::Symbols(_) | Json::Summary(_) | Json::Tasks(_) => j,
+        }
+    }
+
+    fn meta(&self, m: Meta) -> Meta {
+        let Meta {
+            writer,
+            hostname,
+            kernel_release,
+            kernel_version,
+            arch,
+            endian,
+            boot_id,
+            cpus,
+            mechanism,
+            passed_over,
+            build,
+            build_passed_over,
+            profile,
+            filter,
+            netns,
+            command,
+            ring_bytes_per_cpu,
+            functions,
+            left_out,
+            hz,
+            drop_reasons,
+            pauses,
+            started,
+            part,
+        } = m;
+        Meta {
+            hostname: self.word(&hostname),
+            boot_id: self.word(&boot_id),
+            filter: if filter.is_empty() { filter } else { LEFT_OUT.into() },
+            command: command.iter().enumerate().map(|(i, w)| flag_only(i, w)).collect(),
+            writer,
+            kernel_release,
+            kernel_version,
+            arch,
+            endian,
+            cpus,
+            mechanism,
+            passed_over,
+            build,
+            build_passed_over,
+            profile,
+            netns,
+            ring_bytes_per_cpu,
+            functions,
+            left_out,
+            hz,
+            drop_reasons,
+            pauses,
+            started,
+            part,
+        }
+    }
+
+    fn device(&self, d: Device) -> Device {
+        let Device { netns, netns_name, ifindex, name, link_type, mac, mtu, driver } = d;
+        // `enx001122334455`: udev names some by their address.
+        let digits: String = mac.chars().filter(char::is_ascii_hexdigit).collect();
+        let named_by_it = digits.len() >= 12 && name.to_ascii_lowercase().contains(&digits);
+        let name = if named_by_it { name.to_ascii_lowercase().replace(&digits, "-") } else { name };
+        Device { netns, netns_name, ifindex, name, link_type, mac: self.word(&mac), mtu, driver }
+    }
+
+    /// Announcements of the kernel and notes of the recorder.
+    pub fn event(&self, e: &Event) -> Event {
+        if *self == Addresses::Plain {
+            return e.clone();
+        }
+        let Event { kind, ctx, pid, at, packet, netns, a, b, ref text } = *e;
+        let text = match kind {
+            // What was asked of the recorder: a filter may be among it.
+            EventKind::Control if text.contains("filter") => LEFT_OUT.into(),
+            _ => self.words(text),
+        };
+        Event { kind, ctx, pid, at, packet, netns, a, b, text }
+    }
+
+    pub(crate) fn socket(&self, r: SocketRecord) -> SocketRecord {
+        let SocketRecord {
+            at,
+            cookie,
+            cgroup,
+            netns,
+            version,
+            protocol,
+            state,
+            pid,
+            port,
+            peer_port,
+            addr,
+            peer,
+            privacy,
+            congestion,
+        } = r;
+        let (addr, peer, privacy) = match self {
+            Addresses::Plain => (addr, peer, privacy),
+            Addresses::Hashed(key) => (hashed(key, &addr), hashed(key, &peer), kpat_model::Privacy::Hashed),
+            Addresses::LeftOut => ([0; 16], [0; 16], kpat_model::Privacy::LeftOut),
+        };
+        SocketRecord {
+            at,
+            cookie,
+            cgroup,
+            netns,
+            version,
+            protocol,
+            state,
+            pid,
+            port,
+            peer_port,
+            addr,
+            peer,
+            privacy,
+            congestion,
+        }
+    }
+
+    /// Text in which addresses stand as words of their own, or before the `/` of a prefix.
+    fn words(&self, text: &str) -> String {
+        text.split(' ').map(|w| self.if_address(w)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn if_address(&self, word: &str) -> String {
+        let (front, rest) = word.split_once('/').unwrap_or((word, ""));
+        let with_rest = |front: String| if rest.is_empty() { front } else { format!("{front}/{rest}") };
+        if let Ok(ip) = front.parse::<IpAddr>() {
+            // As a socket has it, so that the same address is the same hash.
+            let mut bytes = [0; 16];
+            match ip {
+                IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
+                IpAddr::V6(v6) => bytes = v6.octets(),
+            }
+            return with_rest(self.shown(&bytes));
+        }
+        if is_link_address(front) { with_rest(self.word(front)) } else { word.to_owned() }
+    }
+
+    fn word(&self, text: &str) -> String {
+        match self {
+            Addresses::Plain => text.to_owned(),
+            _ if text.is_empty() => String::new(),
+            Addresses::LeftOut => "-".into(),
+            Addresses::Hashed(key) => name_of(hash(key, text.as_bytes())),
+        }
+    }
+
+    fn shown(&self, address: &[u8; 16]) -> String {
+        match self {
+            Addresses::Hashed(key) => name_of(hashed(key, address)),
+            _ => "-".into(),
+        }
+    }
+}
+
+/// As `integrate` writes the address of a socket.
+fn name_of(hash: [u8; 16]) -> String {
+    format!("h:{:032x}", u128::from_be_bytes(hash))
+}
+
+/// SipHash-2-4 with 128 bits of result.
+fn hash(key: &[u8; 16], bytes: &[u8]) -> [u8; 16] {
+    use siphasher::sip128::{Hasher128, SipHasher24};
+    use std::hash::Hasher;
+    let mut h = SipHasher24::new_with_key(key);
+    h.write(bytes);
+    h.finish128().as_bytes()
+}
+
+/// "Any address" (all zero) stays what it is.
+fn hashed(key: &[u8; 16], address: &[u8; 16]) -> [u8; 16] {
+    if *address == [0; 16] { *address } else { hash(key, address) }
+}
+
+/// Two hexadecimal digits, a colon, two more: an Ethernet address, or a longer one.
+fn is_link_address(word: &str) -> bool {
+    word.len() > 5 && word.split(':').all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Which options were given, not what with; the first two words are the program and its command.
+fn flag_only(i: usize, word: &str) -> String {
+    match word {
+        _ if i == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
+        "record" if i == 1 => word.to_owned(),
+        w if w.starts_with("--") => w.split('=').next().unwrap_or_default().to_owned(),
+        // A value may follow a short option at once: `-fhost`.
+        w if w.starts_with('-') => w.chars().take(2).collect(),
+        _ => "…".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::{BootNs, Context, PacketId, Privacy};
+
+    fn event(kind: EventKind, text: &str) -> Event {
+        let (ctx, packet) = (Context::Unknown, PacketId::NONE);
+        Event { kind, ctx, pid: 0, at: BootNs(0), packet, netns: 0, a: 0, b: 0, text: text.into() }
+    }
+
+    #[test]
+    fn hashed_addresses_stay_equal_and_say_nothing_else() {
+        let mut a = SocketRecord { version: 4, port: 1, ..Default::default() };
+        a.addr[..4].copy_from_slice(&[10, 0, 0, 1]);
+        a.peer[..4].copy_from_slice(&[10, 0, 0, 2]);
+        let mine = Addresses::Hashed([1; 16]);
+        let (x, y) = (mine.socket(a), mine.socket(SocketRecord { port: 3, ..a }));
+        assert_eq!((x.addr, x.privacy), (y.addr, Privacy::Hashed));
+        let other = Addresses::Hashed([2; 16]).socket(a);
+        assert!(x.addr != a.addr && x.addr != other.addr && x.addr != x.peer);
+        let none = Addresses::LeftOut.socket(a);
+        assert_eq!((none.addr, none.peer, none.port), ([0; 16], [0; 16], 1));
+        // An announcement of the same address has the same hash.
+        let text = mine.event(&event(EventKind::Neighbour, "10.0.0.2 dev x REACHABLE")).text;
+        assert_eq!(text, format!("h:{:032x} dev x REACHABLE", u128::from_be_bytes(x.peer)));
+    }
+
+    #[test]
+    fn no_address_stays_in_an_announcement() {
+        let texts = [
+            (EventKind::Neighbour, "10.77.0.2 lladdr 6a:1f:36:70:e4:8e dev sv0 REACHABLE"),
+            (EventKind::Neighbour, "fe80::1 lladdr 6a:1f:36:70:e4:8e dev sv0 STALE"),
+            (EventKind::Neighbour, "6a:1f:36:70:e4:8e dev sv0 fdb NOARP"),
+            (EventKind::Address, "10.77.9.9/24 dev sv0 peer 10.77.9.8 tentative"),
+            (EventKind::Route, "10.88.0.0/16 via 10.77.0.2 dev sv0 table local src 10.77.9.9 metric 1"),
+            (EventKind::Route, "2001:db8::/64 nexthop via fe80::2 dev sv0 weight 1"),
+            (EventKind::Link, "sv0 up mtu 1500 address 6a:1f:36:70:e4:8e"),
+            (EventKind::Control, "filter host 10.77.0.2"),
+        ];
+        for hide in [Addresses::Hashed([7; 16]), Addresses::LeftOut] {
+            for (kind, text) in texts {
+                let out = hide.event(&event(kind, text)).text;
+                for part in ["10.", "fe80", "2001:", "6a:1f", "e4:8e"] {
+                    assert!(!out.contains(part) || out.contains("h:"), "{out}");
+                    assert!(
+                        !out.split([' ', '/']).any(|w| !w.starts_with("h:") && w.contains(part)),
+                        "{out}"
+                    );
+                }
+            }
+            let route = hide.event(&event(texts[4].0, texts[4].1)).text;
+            assert!(route.contains("/16 via ") && route.ends_with("metric 1"), "{route}");
+        }
+    }
+
+    #[test]
+    fn names_made_of_addresses_are_addresses() {
+        let d =
+            |name: &str| Device { name: name.into(), mac: "00:11:22:aa:bb:cc".into(), ..Device::default() };
+        let out = Addresses::LeftOut.device(d("enx001122aabbcc"));
+        assert_eq!((out.name.as_str(), out.mac.as_str()), ("enx-", "-"));
+        assert_eq!(Addresses::LeftOut.device(d("eth0")).name, "eth0");
+    }
+
+    #[test]
+    fn of_the_command_line_the_options_stay() {
+        let words =
+            ["/usr/bin/kpat", "record", "-p", "app", "-fhost 10.0.0.1", "--filter=host x", "10.0.0.1"];
+        let shown: Vec<String> = words.iter().enumerate().map(|(i, w)| flag_only(i, w)).collect();
+        assert_eq!(shown, ["kpat", "record", "-p", "…", "-f", "--filter", "…"]);
+    }
+}
