@@ -185,9 +185,10 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 {
 	u64 low = address_low(sk);
 	struct first_datagram *f = &firsts[(low >> 6) & (FIRSTS - 1)];
-	u64 now = bpf_ktime_get_boot_ns();
+	u64 now = bpf_ktime_get_boot_ns(), net = sk_read_ptr(sk, __sk_common.skc_net.net);
 
-	if (sk_read(sk, sk_protocol) == IPPROTO_TCP)
+	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. */
+	if (sk_read(sk, sk_protocol) == IPPROTO_TCP || !net || !netns_wanted(kread((struct net *)(net), ns.inum)))
 		return 0;
 	if (what == KP_X_TO_DEVICE) {
 		f->sk = low;

@@ -114,13 +114,24 @@ def act_udp(s: Stage) -> None:
         time.sleep(0.3)
 
 
+def traceable(tracing: Path) -> set[str] | None:
+    """Functions that ftrace can trace; None where a policy forbids it to root, too."""
+    try:
+        return {x.split()[0] for x in (tracing / "available_filter_functions").read_text().splitlines()}
+    except PermissionError:
+        return None
+
+
 def act_counts(s: Stage) -> None:
     """Pings and datagrams while the kernel's function tracer, in an instance of its own, notes every call; each beyond a stretch that both see whole."""
     tracing = Path("/sys/kernel/tracing")
     if not (tracing / "available_tracers").exists() or "function" not in (tracing / "available_tracers").read_text().split():
         s.facts["lacks"] = "this kernel has no function tracer"
         return
-    known = {x.split()[0] for x in (tracing / "available_filter_functions").read_text().splitlines()}
+    known = traceable(tracing)
+    if known is None:
+        s.facts["lacks"] = "this kernel does not let anybody trace functions"
+        return
     names = [n for n in PROFILED if n in known]
     t = tracing / "instances/kpat-truth"
     t.mkdir()
@@ -159,7 +170,10 @@ def act_graph(s: Stage) -> None:
     if "function_graph" not in (tracing / "available_tracers").read_text().split():
         s.facts["lacks"] = "this kernel has no function graph tracer"
         return
-    known = {x.split()[0] for x in (tracing / "available_filter_functions").read_text().splitlines()}
+    known = traceable(tracing)
+    if known is None:
+        s.facts["lacks"] = "this kernel does not let anybody trace functions"
+        return
     names = [n for n in GRAPHED if n in known]
     try:
         (tracing / "tracing_on").write_text("0")

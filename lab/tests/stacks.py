@@ -2,7 +2,10 @@
 what the sink read."""
 import json
 import os
+import statistics
 import tempfile
+import threading
+import time
 import unittest
 import xml.etree.ElementTree
 from pathlib import Path
@@ -12,10 +15,34 @@ from tests.collecting import sh
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Lateness:
+    """How late this machine wakes who sleeps, measured beside a test."""
+
+    def __enter__(self):
+        self.late, self.end = [], threading.Event()
+        self.thread = threading.Thread(target=self.sleep)
+        self.thread.start()
+        return self
+
+    def sleep(self) -> None:
+        while not self.end.is_set():
+            due = time.monotonic_ns() + 5_000_000
+            time.sleep(0.005)
+            self.late.append(time.monotonic_ns() - due)
+
+    def __exit__(self, *_):
+        self.end.set()
+        self.thread.join()
+
+    def worst_of_ten_ns(self) -> int:
+        return statistics.quantiles(self.late, n=10)[-1]
+
+
 class SuccessiveStacks(unittest.TestCase):
     def test_bytes_are_conserved_from_stack_to_stack(self):
         writes, spacing = 50, 0.010
-        r = sh(LAB / "successive-stacks", "--json", "--stacks", 3, "--writes", writes, "--spacing-ms", spacing * 1000)
+        with Lateness() as machine:
+            r = sh(LAB / "successive-stacks", "--json", "--stacks", 3, "--writes", writes, "--spacing-ms", spacing * 1000)
         result = json.loads(r.stdout)
         self.assertEqual(result["wrong"], [], r.stderr)
         application, *stacks = result["rows"]
@@ -29,7 +56,8 @@ class SuccessiveStacks(unittest.TestCase):
             self.assertGreater(row["writes"], writes)
         for row in stacks[1:]:
             self.assertTrue(row["writes_are_the_traces"], row["what"])
-            self.assertLess(row["late_ns"]["median"], 5_000_000, row["what"])
+            # a replay that waits for its turn on a busy machine waits no longer than others do
+            self.assertLess(row["late_ns"]["median"], 5_000_000 + 3 * machine.worst_of_ten_ns(), row["what"])
         self.assertNotIn("late_ns", stacks[0])
 
     @unittest.skipUnless(os.path.exists("/dev/net/tun"), "needs /dev/net/tun")
