@@ -11,10 +11,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// The kernel counts from before anything is attached until it has counted so many runs, so that a recording of little
-/// traffic is counted whole ...
-const FIRST_HITS: f64 = 3000.0;
-/// ... and at least so long.
+/// traffic is counted whole: its statistics cost some 100 ns a run, these 5 ms ...
+pub(super) const FIRST_HITS: f64 = 50_000.0;
+/// ... and at least so long; and not in the middle of a burst that no other window has met, as long as it has not become ...
 const FIRST: Duration = Duration::from_millis(100);
+/// ... so many.
+pub(super) const MOST_FIRST_HITS: f64 = 6.0 * FIRST_HITS;
 /// A window; where the recorder gets the CPU late it is longer.
 const WINDOW: Duration = Duration::from_millis(10);
 /// Where windows become longer, they come more rarely: at most so small a part of the time is in them.
@@ -179,8 +181,7 @@ impl Recorder {
         let window = between(&since, &edge);
         self.stats.take(window, false);
         self.stats.since = Some(edge);
-        let enough = self.stats.all.seen.hits >= FIRST_HITS && self.started.elapsed() >= FIRST;
-        if enough {
+        if self.started.elapsed() >= FIRST && self.stats.all.first_is_over() {
             (self.stats.sampling, self.stats.on, self.stats.since) = (true, None, None);
             self.stats.next_stratum(Instant::now());
         }

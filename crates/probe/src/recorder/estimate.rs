@@ -5,6 +5,7 @@
 //! *Source*: S. L. Lohr, Sampling: Design and Analysis, 3rd ed., ch. 4 (ratio and regression estimation); the
 //! variance is that of MacKinnon and White (1985), HC3, which holds where windows differ in how they vary.
 
+use super::cost::{FIRST_HITS, MOST_FIRST_HITS};
 use std::collections::VecDeque;
 
 /// A time of which everything is known.
@@ -86,6 +87,13 @@ impl Windows {
             });
             self.sample = pairs.collect();
         }
+    }
+
+    /// Those at the beginning saw enough to stand for what follows.
+    pub(super) fn first_is_over(&self) -> bool {
+        let hits = self.seen.hits;
+        hits >= MOST_FIRST_HITS
+            || hits >= FIRST_HITS && carriers(self.first.iter().map(|w| w.slots)) >= LEAST as f64
     }
 
     fn used(&self) -> Vec<&Window> {
@@ -174,7 +182,7 @@ fn predict(rows: &[Row], ns: f64, slots: f64) -> Option<(f64, f64, f64)> {
     if rows.len() < LEAST || in_ns <= 0.0 {
         return None;
     }
-    let carriers = in_slots.powi(2) / sum(&|r| r.slots.powi(2)).max(1e-9);
+    let carriers = carriers(rows.iter().map(|r| r.slots));
     if slots > 0.0 && carriers < LEAST as f64 - 1.0 {
         // Hardly anything that is logged fell into windows, so it is told by time; how much the rest may be is guessed.
         let (about, variance, freedom) = ratio(rows, ns, rows.len() as f64 - 1.0, |r| r.ns)?;
@@ -208,6 +216,12 @@ fn predict(rows: &[Row], ns: f64, slots: f64) -> Option<(f64, f64, f64)> {
         (pull(ns, slots) * error).powi(2)
     });
     Some((a * ns + b * slots, variance, freedom))
+}
+
+/// How many windows of equal weight these are worth.
+fn carriers(slots: impl Iterator<Item = f64>) -> f64 {
+    let (sum, squares) = slots.fold((0.0, 0.0), |(a, b), s| (a + s, b + s * s));
+    sum * sum / f64::max(squares, 1e-9)
 }
 
 /// As [`predict`], in proportion to one quantity.
@@ -293,7 +307,7 @@ mod tests {
             Window { ns: n as f64 * STEP_NS, slots: s, hits: h, hit_ns: h * 200.0, ..Default::default() }
         };
         let mut at = 0;
-        while at < 50 || (w.seen.hits < 3000.0 && at + 5 <= all.len()) {
+        while at < 50 || (!w.first_is_over() && at + 5 <= all.len()) {
             let piece = window(at, 5);
             w.add(piece, false);
             at += 5;
