@@ -41,6 +41,11 @@ pub(crate) const TAP: u32 = 32768;
 pub(crate) const XMIT_DONE: u32 = 65536;
 /// Within a socket of a transport protocol, which no sniffer has.
 pub(crate) const TRANSPORT: u32 = 131_072;
+/// Shows the packet to the device's sniffers, and only then gives it to the driver.
+pub(crate) const HAND_ON: u32 = 262_144;
+/// What was received has its time stamp by now (`net_timestamp_check` of net/core/dev.c comes before, unless
+/// net.core.netdev_tstamp_prequeue is off).
+pub(crate) const STAMPED: u32 = 524_288;
 
 impl Roles {
     pub(crate) fn has(self, role: u32) -> bool {
@@ -52,19 +57,11 @@ impl Roles {
         // Compiler clones: `name.isra.0`, `name.constprop.0`, `name.part.0`.
         let name = name.split('.').next().unwrap_or(name);
         Roles(match name {
-            "netif_receive_skb"
-            | "__netif_receive_skb"
-            | "netif_receive_skb_internal"
+            "__netif_receive_skb"
             | "__netif_receive_skb_core"
             | "__netif_receive_skb_one_core"
             | "__netif_receive_skb_list_core"
-            | "netif_receive_skb_list"
-            | "netif_receive_skb_list_internal"
-            | "netif_receive_skb_core"
-            | "eth_type_trans"
             | "net:netif_receive_skb"
-            | "net:netif_receive_skb_entry"
-            | "net:netif_receive_skb_list_entry"
             | "ip_rcv"
             | "ip_rcv_core"
             | "ip_rcv_finish"
@@ -75,7 +72,15 @@ impl Roles {
             | "ipv6_list_rcv"
             | "ip6_rcv_finish"
             | "br_handle_frame"
-            | "vlan_do_receive"
+            | "vlan_do_receive" => RX | STAMPED,
+            "netif_receive_skb"
+            | "netif_receive_skb_internal"
+            | "netif_receive_skb_list"
+            | "netif_receive_skb_list_internal"
+            | "netif_receive_skb_core"
+            | "eth_type_trans"
+            | "net:netif_receive_skb_entry"
+            | "net:netif_receive_skb_list_entry"
             | "ieee80211_rx_list"
             | "ieee80211_rx_napi"
             | "__ieee80211_rx_handle_packet"
@@ -95,8 +100,8 @@ impl Roles {
             | "tcp_gro_receive"
             | "net:napi_gro_receive_entry"
             | "net:napi_gro_frags_entry" => RX | GRO,
-            "netif_rx" | "__netif_rx" | "netif_rx_internal" | "net:netif_rx" | "net:netif_rx_entry"
-            | "enqueue_to_backlog" => RX | BACKLOG_IN,
+            "netif_rx" | "__netif_rx" | "netif_rx_internal" | "net:netif_rx_entry" => RX | BACKLOG_IN,
+            "net:netif_rx" | "enqueue_to_backlog" => RX | BACKLOG_IN | STAMPED,
             "process_backlog" => RX | BACKLOG_OUT,
             "ip_local_deliver"
             | "ip_local_deliver_finish"
@@ -190,9 +195,8 @@ impl Roles {
             | "tcp_skb_entail"
             | "tcp_event_new_data_sent"
             | "tcp:tcp_retransmit_skb" => LOCAL_OUT | SEND_QUEUE,
-            "dev_hard_start_xmit"
-            | "xmit_one"
-            | "net:net_dev_start_xmit"
+            "dev_hard_start_xmit" | "xmit_one" => XMIT | HAND_ON,
+            "net:net_dev_start_xmit"
             | "netdev_start_xmit"
             | "veth_xmit"
             | "loopback_xmit"

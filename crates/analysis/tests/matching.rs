@@ -320,7 +320,8 @@ fn captured_on_the_dut_itself() {
         let before = ether(R0, CLIENT, 0x800, &ipv4(c, s, i as u16 + 1, 17, 64, 108, &body));
         let after = ether(SERVER, R1, 0x800, &ipv4(c, s, i as u16 + 1, 17, 63, 108, &body));
         let given = forward(&mut log, 0, packet, at, (2, &before), (3, &after));
-        cap.frame(clock.wall(at + 600 + random.below(300)), 0, before, 142, packet);
+        // The kernel stamps what comes in before __netif_receive_skb_core.
+        cap.frame(clock.wall(at + 150 + random.below(300)), 0, before, 142, packet);
         cap.frame(clock.wall(given + 500 + random.below(500)), 1, after, 142, packet);
     }
     log.close();

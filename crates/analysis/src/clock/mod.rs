@@ -4,6 +4,7 @@
 //! sides, and [`mod@estimate`] makes of them a set that holds the true relation. A capture made on the device itself, as its matches
 //! prove ([`estimate::own`]), is known by the device's own clock.
 
+pub(crate) mod at_device;
 pub mod estimate;
 pub(crate) mod hull;
 pub(crate) mod jumps;

@@ -120,6 +120,7 @@ mod tests {
                 inside: false,
                 wire: Wire::default(),
                 device: 0,
+                place: 0,
                 matched: false,
             });
         }
@@ -145,6 +146,7 @@ mod tests {
             inside: false,
             wire: Wire::default(),
             device: 0,
+            place: 0,
             matched: false,
         };
         (0..100_000).for_each(|_| sample.push(&frame));

@@ -222,6 +222,7 @@ mod tests {
                 devices: 0,
                 weak: false,
                 tap: (0, 0),
+                place: 0,
             });
             if i >= 40 && i != 300 {
                 let side = Side::Unknown;
@@ -236,6 +237,7 @@ mod tests {
                     inside: false,
                     wire: Wire::default(),
                     device: 0,
+                    place: 0,
                     matched: false,
                 });
             }

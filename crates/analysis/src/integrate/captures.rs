@@ -5,6 +5,7 @@ use super::dut::Dut;
 use super::flows::Flows;
 use super::found::Found;
 use super::{Progress, Stage, flatten};
+use crate::clock::at_device;
 use crate::clock::estimate::{self, Pair};
 use crate::clock::jumps::{self, Jump};
 use crate::clock::sample::{SAME_NS, Sample, Seen};
@@ -176,6 +177,7 @@ impl Join<'_> {
                             inside: dut.inside(&print),
                             wire,
                             device: dut.device(name),
+                            place: 0,
                             matched: false,
                         };
                         if self.met.keys.has(keys.exact) {
@@ -233,7 +235,13 @@ impl Join<'_> {
             return Ok(None);
         };
         let agreeing = agreeing(&votes, &sampled, &rough.line, to.saturating_sub(from));
-        let first = self.relate(&unique_pairs(&agreeing, &sampled, &seen), resolution);
+        let here_at = at_device::find(&agreeing, &sampled, &seen, self.dut.log.anchors());
+        let places = here_at.as_ref().map(|h| h.places.clone()).unwrap_or_default();
+        let is_own = here_at.is_some();
+        let first = match here_at {
+            Some(h) => Some(Clock::Estimated(Box::new(h.clock))),
+            None => self.relate(&unique_pairs(&agreeing, &sampled, &seen), resolution, false),
+        };
         drop((sampled, seen, votes));
         let unknown = Clock::Supposed {
             line: rough.line,
@@ -244,7 +252,7 @@ impl Join<'_> {
             method: clock_method::ANCHORS,
         };
         let guess = first.as_ref().unwrap_or(&unknown);
-        let (placed, windows) = self.place_frames(&sorted, guess, &here)?;
+        let (placed, windows) = self.place_frames(&sorted, guess, &here, &places)?;
         let mut sink = Matched {
             capture_id,
             found: &mut self.found,
@@ -259,7 +267,7 @@ impl Join<'_> {
         let held = stream::run(&mut || frames.next(), &mut || sightings.next(), &windows, &mut sink)?;
         let sure = sink.pairs.finish();
         outcome.held = held;
-        let clock = match self.relate(&sure, resolution).or(first) {
+        let clock = match self.relate(&sure, resolution, is_own).or(first) {
             Some(clock) => clock,
             None => self.fallback(&rough.line, near, (from, to)),
         };
@@ -267,10 +275,10 @@ impl Join<'_> {
         Ok(Some(clock))
     }
 
-    /// The clock that these matches show; `None`: none of them bounds it.
-    fn relate(&self, pairs: &[Pair], resolution_ns: i64) -> Option<Clock> {
+    /// The clock that these matches show; `None`: none of them bounds it. `own`: they are with what one device had.
+    fn relate(&self, pairs: &[Pair], resolution_ns: i64, own: bool) -> Option<Clock> {
         let anchors = self.dut.log.anchors();
-        let own = estimate::own(pairs, anchors);
+        let own = own.then(|| estimate::own(pairs, anchors)).flatten();
         let given = Given { one_way_ns: self.options.one_way_ns, resolution_ns };
         let found = own.or_else(|| Some(estimate::estimate(pairs, &given)?.or_own(pairs, anchors)))?;
         Some(Clock::Estimated(Box::new(found)))
@@ -320,6 +328,7 @@ impl Join<'_> {
         sorted: &Sorted<Frame>,
         clock: &Clock,
         here: &Set<u32>,
+        places: &Map<u32, u64>,
     ) -> Result<(Sorted<Frame>, Windows)> {
         /// A bound from very few matches, and one that leaves nothing to see.
         const BOUNDS_NS: (i64, i64) = (1_000, 50_000_000);
@@ -334,6 +343,7 @@ impl Join<'_> {
             if f.wire.marked != Side::Unknown && (windows.own || here.contains(&f.interface)) {
                 f.wire.way = f.wire.marked;
             }
+            f.place = places.get(&f.interface).copied().unwrap_or(0);
             placed.push(f)?;
         }
         Ok((placed.finish()?, windows))
@@ -430,10 +440,11 @@ impl stream::Sink for Matched<'_> {
 /// What a match says of the clock. On a link within the DUT it was between both ends.
 fn pairs_of(f: &Frame, s: &Sighting, side: Side, between: Option<(i64, i64)>) -> impl Iterator<Item = Pair> {
     let pair = |at, side, weak, tap| Pair { number: f.number, wall: f.wall, at, side, weak, tap };
-    let one = between.is_none().then(|| pair(s.at, side, s.weak, s.tap));
-    let tap = if s.side == Side::Transmitted { s.tap } else { (0, 0) };
+    // Another device's edges say nothing of this one's stamps.
+    let here = s.is_here(f) || s.side == Side::Received && s.is_seen_at(f.place);
+    let one = between.is_none().then(|| pair(s.at, side, s.weak, if here { s.tap } else { (0, 0) }));
     let two = between.map(|(sent, got)| {
-        [pair(sent, Side::Transmitted, s.weak, tap), pair(got, Side::Received, false, (0, 0))]
+        [pair(sent, Side::Transmitted, s.weak, (0, 0)), pair(got, Side::Received, false, (0, 0))]
     });
     one.into_iter().chain(two.into_iter().flatten())
 }

@@ -269,6 +269,7 @@ impl Bucket<'_> {
             // Sent to a group, the addresses name the sender only: a copy may be on its way in.
             side: if side == Side::Unknown && !f.wire.group { f.side } else { side },
             either_end: self.is_either_end(i, k),
+            here: s.is_here(f),
             seq_offset: f.keys.tcp.map(|_| 0),
             between: if let [other] = across[..] { super::link(s, other) } else { None },
         }

@@ -82,6 +82,7 @@ pub(super) fn run(
         for m in &mut out[first..] {
             let s = &sightings[m.sighting as usize];
             let others = entries(tcp).filter_map(|e| index.get(&e)).flatten();
+            m.here = s.is_here(f);
             m.either_end = others
                 .map(|k| &sightings[*k as usize])
                 .any(|o| overlap(f, o) && super::is_either_end(f, s, o, windows));
@@ -167,6 +168,7 @@ fn choose(frame: u32, candidates: &[Candidate], sightings: &[Sighting], unsure: 
             alternatives,
             side: sightings[c.sighting as usize].side,
             either_end: false,
+            here: false,
             seq_offset: Some(c.offset),
             between: None,
         });

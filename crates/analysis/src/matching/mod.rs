@@ -61,12 +61,26 @@ pub(crate) struct Sighting {
     pub weak: bool,
     /// Between which edges a tap of the device stamps it; zeros: not known.
     pub tap: (i64, i64),
+    /// The device that it was at then, see [`place`]; 0: not known.
+    pub place: u64,
 }
 
 impl Sighting {
     /// The frame's interface has the name of one device of the DUT, at which this packet never was.
     pub fn was_elsewhere(&self, f: &Frame) -> bool {
         self.devices != 0 && f.device & !self.devices != 0
+    }
+
+    /// Seen at the very device at which the frame is known to be recorded.
+    pub fn is_here(&self, f: &Frame) -> bool {
+        f.place != 0 && self.place == f.place
+    }
+
+    /// A sniffer of that device stamps it as this sighting says: at the device itself, or received below it and then shown there, too,
+    /// with the stamp that it had.
+    pub fn is_seen_at(&self, place: u64) -> bool {
+        self.place == place
+            || self.side == Side::Received && self.devices & device((place >> 32) as u32, place as u32) != 0
     }
 }
 
@@ -106,6 +120,8 @@ pub(crate) struct Frame {
     pub wire: Wire,
     /// The one device of the DUT that has the name of the frame's interface; 0: none, or several.
     pub device: u64,
+    /// The device at which the capture was made, by proof ([`crate::clock::own`]), see [`place`]; 0: not known.
+    pub place: u64,
     /// Found an equal.
     pub matched: bool,
 }
@@ -114,6 +130,11 @@ pub(crate) struct Frame {
 pub(crate) fn device(netns: u32, ifindex: u32) -> u64 {
     let both = u64::from(netns) << 32 | u64::from(ifindex);
     if ifindex == 0 { 0 } else { 1 << (both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) }
+}
+
+/// A device, index and namespace, and no other; 0: none.
+pub(crate) fn place(netns: u32, ifindex: u32) -> u64 {
+    if ifindex == 0 { 0 } else { u64::from(netns) << 32 | u64::from(ifindex) }
 }
 
 fn write_keys(k: &Keys, to: &mut Put<'_>) {
@@ -133,7 +154,7 @@ fn read_keys(from: &mut Take<'_>) -> Keys {
 const KEYS_BYTES: usize = 33;
 
 impl Fixed for Sighting {
-    const BYTES: usize = KEYS_BYTES + 58;
+    const BYTES: usize = KEYS_BYTES + 66;
     type Key = i64;
 
     fn key(&self) -> i64 {
@@ -143,7 +164,7 @@ impl Fixed for Sighting {
     fn write(&self, to: &mut Put<'_>) {
         write_keys(&self.keys, to);
         to.u64(self.packet).i64(self.at).i64(self.first).i64(self.last).u8(self.side as u8).u64(self.devices);
-        to.u8(u8::from(self.weak)).i64(self.tap.0).i64(self.tap.1);
+        to.u8(u8::from(self.weak)).i64(self.tap.0).i64(self.tap.1).u64(self.place);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
@@ -157,12 +178,13 @@ impl Fixed for Sighting {
             devices: from.u64(),
             weak: from.u8() != 0,
             tap: (from.i64(), from.i64()),
+            place: from.u64(),
         }
     }
 }
 
 impl Fixed for Frame {
-    const BYTES: usize = KEYS_BYTES + 50;
+    const BYTES: usize = KEYS_BYTES + 58;
     type Key = i64;
 
     fn key(&self) -> i64 {
@@ -174,7 +196,7 @@ impl Fixed for Frame {
         to.i64(self.wall).i64(self.boot).i64(self.bound).u64(self.number).u32(self.interface);
         to.u8(self.side as u8).u8(u8::from(self.inside));
         to.u8(u8::from(self.wire.both_ours)).u8(u8::from(self.wire.group));
-        to.u8(self.wire.way as u8).u8(self.wire.marked as u8).u64(self.device);
+        to.u8(self.wire.way as u8).u8(self.wire.marked as u8).u64(self.device).u64(self.place);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
@@ -194,6 +216,7 @@ impl Fixed for Frame {
                 marked: Side::of(from.u8()),
             },
             device: from.u64(),
+            place: from.u64(),
             matched: false,
         }
     }
@@ -212,6 +235,8 @@ pub(crate) struct Match {
     pub side: Side,
     /// The packet was given away and received again with these headers: the frame may be recorded at either end.
     pub either_end: bool,
+    /// The sighting is of the device at which the frame is known to be recorded.
+    pub here: bool,
     pub seq_offset: Option<i64>,
     /// On a link within the DUT: when one end gave it away and the other end had it.
     pub between: Option<(i64, i64)>,
@@ -264,13 +289,23 @@ pub(crate) fn residual(f: &Frame, s: &Sighting, w: &Windows, alone: bool) -> Opt
 /// Sniffed on the DUT at a device where this packet never was: more than any wait between a packet's first sight and the tap (receive
 /// offload holds a list back for milliseconds on a busy host). Where every packet lacks the device it is the same for all.
 const ELSEWHERE_NS: i64 = 50_000_000;
+/// Received by a device below the one at which the frame was recorded.
+const BELOW_NS: i64 = 1_000_000;
 
 /// How well the two fit: least is best, in nanoseconds.
 #[inline]
 pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, w: &Windows) -> i64 {
     let bound = f.bound.saturating_add(w.scatter);
     let mut cost = residual.abs();
-    if s.was_elsewhere(f) && (f.inside || w.own) {
+    if f.place != 0 && s.place != 0 {
+        cost += if s.is_here(f) {
+            0
+        } else if s.is_seen_at(f.place) {
+            BELOW_NS
+        } else {
+            ELSEWHERE_NS
+        };
+    } else if s.was_elsewhere(f) && (f.inside || w.own) {
         cost += ELSEWHERE_NS;
     }
     // The wrong way round: within the clock's bound nothing can be said, beyond it hardly.
@@ -315,6 +350,9 @@ pub(crate) fn is_either_end(f: &Frame, s: &Sighting, other: &Sighting, w: &Windo
 /// Which way the frame went at the device that recorded it. Where both ends of its link are the DUT's, matching cannot tell: the capture
 /// has to, or the way stays open.
 pub(crate) fn way(f: &Frame, m: &Match) -> Side {
+    if m.here {
+        return m.side;
+    }
     if f.wire.both_ours || m.either_end {
         return f.wire.way;
     }
@@ -357,6 +395,7 @@ mod tests {
             inside: false,
             wire: Wire::default(),
             device: s0,
+            place: 0,
             matched: false,
         };
         let sighting = |packet, at, side, devices| Sighting {
@@ -369,6 +408,7 @@ mod tests {
             devices,
             weak: false,
             tap: (0, 0),
+            place: 0,
         };
         let sent = sighting(1, 9_900, Side::Transmitted, r1);
         let got = sighting(2, 12_000, Side::Received, s0);
@@ -396,6 +436,7 @@ mod tests {
             devices: 0,
             weak: false,
             tap: (0, 0),
+            place: 0,
         };
         let (sent, got) = (sighting(1, 10_000, Side::Transmitted), sighting(1, 30_000, Side::Received));
         let frame = |wire| Frame {
@@ -409,6 +450,7 @@ mod tests {
             inside: false,
             wire,
             device: 0,
+            place: 0,
             matched: false,
         };
         let told = |wire: Wire, sightings: &[Sighting]| {

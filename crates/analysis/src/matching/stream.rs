@@ -214,6 +214,7 @@ mod tests {
                     devices: 0,
                     weak: false,
                     tap: (0, 0),
+                    place: 0,
                 });
             }
             if below(5) > 0 {
@@ -240,6 +241,7 @@ mod tests {
                     inside: false,
                     wire: Wire::default(),
                     device: 0,
+                    place: 0,
                     matched: false,
                 });
             }
@@ -315,6 +317,7 @@ mod tests {
                 devices: 0,
                 weak: false,
                 tap: (0, 0),
+                place: 0,
             })
             .collect();
         let frames: Vec<Frame> = (0..3_000u64)
@@ -332,6 +335,7 @@ mod tests {
                     inside: false,
                     wire: Wire::default(),
                     device: 0,
+                    place: 0,
                     matched: false,
                 }
             })

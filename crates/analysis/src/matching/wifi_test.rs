@@ -61,6 +61,7 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
             devices: 0,
             weak: false,
             tap: (0, 0),
+            place: 0,
         });
         let delay = if down { 60_000 } else { -60_000 };
         if i % 10 != 3 {
@@ -79,6 +80,7 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
                 inside: false,
                 wire: Wire::default(),
                 device: 0,
+                place: 0,
                 matched: false,
             });
             truth.push(i);

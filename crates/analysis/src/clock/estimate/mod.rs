@@ -25,6 +25,7 @@ use crate::matching::Side;
 use cells::{Cells, MAX_SLOPE};
 use noise::{ASSUMED_NS, FLOOR_NS, Noise};
 pub use own::own;
+pub(in crate::clock) use own::{can_be_judged, may_be_own};
 use piece::{Envelope, OneWay, Piece, Shape, WANDER};
 pub use points::Pair;
 use points::{Point, Points, quantile};

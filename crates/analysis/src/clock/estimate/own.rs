@@ -1,9 +1,10 @@
 //! Was a capture made with the device's own clock? Proved by its matches; names and likeness play no part.
 //!
 //! A tap of the device stamps what it transmits between the queue's edge and the driver's, some hundred ns apart (Linux
-//! `net/core/dev.c`, `xmit_one`: `dev_queue_xmit_nit` runs before `netdev_start_xmit`; both edges are within `dev_hard_start_xmit`).
-//! So every such match is a window on the clock from both sides, and the device's own, known from the anchors of the log, must be in
-//! all of them at once. A sniffer elsewhere is behind a wire: of what it sees the fastest in and the fastest out leave room between.
+//! `net/core/dev.c`, `xmit_one`: `dev_queue_xmit_nit` runs before `netdev_start_xmit`; both edges are within `dev_hard_start_xmit`),
+//! and what it receives between its arrival and the first point behind `net_timestamp_check`. So every such match is a window on the
+//! clock from both sides, and the device's own, known from the anchors of the log, must be in all of them at once. A sniffer elsewhere
+//! is behind a wire: what it sees coming in is too early for one clock, and what it sees going out too late. So both ways are needed.
 
 use super::Estimate;
 use super::noise::FLOOR_NS;
@@ -23,6 +24,10 @@ const WIDTHS_NS: [i64; 2] = [5_000, 50_000];
 const OPEN_NS: f64 = 10_000.0;
 /// More often a clock is not set.
 const MAX_PIECES: usize = 16;
+/// By less a clock is not set: windows so near each other contradict.
+const LEAST_STEP_NS: f64 = 1_000_000.0;
+/// Windows that may be wrong, in percent: those that no stretch is made of.
+const WRONG_PERCENT: usize = 5;
 
 /// Windows in a row that have a moment in common.
 struct Run {
@@ -99,24 +104,57 @@ fn offset(boot: i64, p: &Pair, y0: i64) -> f64 {
     boot.wrapping_sub(p.wall).wrapping_sub(y0) as f64
 }
 
+/// Windows on one clock: those that are narrow enough, and the stretches in which they have a moment in common.
+struct Windows<'a> {
+    all: Vec<&'a Pair>,
+    y0: i64,
+    runs: Vec<Run>,
+}
+
+impl<'a> Windows<'a> {
+    /// `None`: too few, they contradict, or the device's own clock is not in them. `counts`: those of which a proof needs enough.
+    fn of(pairs: &'a [Pair], anchors: &[ClockAnchor], counts: impl Fn(&Pair) -> bool) -> Option<Windows<'a>> {
+        let edges = |p: &&Pair| p.side != Side::Unknown && !p.weak && p.tap.0 != 0 && p.tap.1 > p.tap.0;
+        let narrow = |most: i64| -> Vec<&Pair> {
+            pairs.iter().filter(edges).filter(|p| p.tap.1.saturating_sub(p.tap.0) < most).collect()
+        };
+        let enough = |w: &Vec<&Pair>| w.iter().filter(|p| counts(p)).count() >= LEAST;
+        let mut all = WIDTHS_NS.iter().map(|w| narrow(*w)).find(enough)?;
+        all.sort_by_key(|p| (p.number, p.at));
+        let middle = all[all.len() / 2];
+        let y0 = middle.tap.1.wrapping_sub(middle.wall);
+        let mut parts: Vec<Run> = Vec::new();
+        all.chunks(CELL).for_each(|cell| Run::all_of(cell, y0, &mut parts));
+        let mut runs: Vec<Run> = Vec::new();
+        parts.into_iter().filter(|r| r.windows >= FEW).for_each(|r| push(&mut runs, r));
+        let told: usize = runs.iter().map(|r| r.windows).sum();
+        let apart = |w: &[Run]| w[0].high + LEAST_STEP_NS < w[1].low || w[1].high + LEAST_STEP_NS < w[0].low;
+        let agree = runs.len() <= MAX_PIECES
+            && (all.len() - told) * 100 <= all.len() * WRONG_PERCENT
+            && runs.windows(2).all(apart)
+            && runs.iter().all(|r| r.high - r.low <= OPEN_NS)
+            && is_anchored(&runs, anchors, y0);
+        agree.then_some(Windows { all, y0, runs })
+    }
+}
+
 /// The device's own clock, if the matches prove that it made the stamps: constant between the moments at which it was set.
 pub fn own(pairs: &[Pair], anchors: &[ClockAnchor]) -> Option<Estimate> {
-    let edges = |p: &&Pair| p.side == Side::Transmitted && !p.weak && p.tap.0 != 0 && p.tap.1 > p.tap.0;
-    let narrow = |most: i64| -> Vec<&Pair> {
-        pairs.iter().filter(edges).filter(|p| p.tap.1.saturating_sub(p.tap.0) < most).collect()
-    };
-    let mut windows = WIDTHS_NS.iter().map(|w| narrow(*w)).find(|w| w.len() >= LEAST)?;
-    windows.sort_by_key(|p| (p.number, p.at));
-    let y0 = windows[windows.len() / 2].tap.1.wrapping_sub(windows[windows.len() / 2].wall);
-    let mut parts: Vec<Run> = Vec::new();
-    windows.chunks(CELL).for_each(|cell| Run::all_of(cell, y0, &mut parts));
-    let mut runs: Vec<Run> = Vec::new();
-    parts.into_iter().filter(|r| r.windows >= FEW).for_each(|r| push(&mut runs, r));
-    let proved = runs.len() <= MAX_PIECES
-        && runs.iter().all(|r| r.high - r.low <= OPEN_NS)
-        && is_anchored(&runs, anchors, y0)
-        && !has_room(&runs, pairs, &windows, y0, unsure(anchors));
-    proved.then(|| estimate(&runs, pairs, y0, unsure(anchors)))
+    let found = Windows::of(pairs, anchors, |p| p.side == Side::Transmitted)?;
+    let unsure = unsure(anchors);
+    (!has_room(&found, pairs, unsure)).then(|| estimate(&found.runs, pairs, found.y0, unsure))
+}
+
+/// Enough of them say when a tap of the device would have made the stamp.
+pub(in crate::clock) fn can_be_judged(pairs: &[Pair]) -> bool {
+    let width = |p: &&Pair| p.tap.0 != 0 && p.tap.1.saturating_sub(p.tap.0) < WIDTHS_NS[1];
+    pairs.iter().filter(width).count() >= LEAST
+}
+
+/// Nothing in these matches denies that the device's own clock made the stamps, and there are enough to tell. No proof: what goes one
+/// way only may be any clock's that is as much off as the way takes.
+pub(in crate::clock) fn may_be_own(pairs: &[Pair], anchors: &[ClockAnchor]) -> bool {
+    Windows::of(pairs, anchors, |_| true).is_some()
 }
 
 fn unsure(anchors: &[ClockAnchor]) -> f64 {
@@ -140,15 +178,16 @@ fn is_anchored(runs: &[Run], anchors: &[ClockAnchor], y0: i64) -> bool {
 }
 
 /// Room for a wire between the fastest in and the fastest out.
-fn has_room(runs: &[Run], pairs: &[Pair], windows: &[&Pair], y0: i64, unsure: f64) -> bool {
+fn has_room(Windows { all, y0, runs }: &Windows<'_>, pairs: &[Pair], unsure: f64) -> bool {
+    let y0 = *y0;
     let relative = |number: u64, v: f64| {
         let run = runs.iter().find(|r| r.numbers.0 <= number && number <= r.numbers.1);
         run.map(|r| v - (r.low + r.high) / 2.0)
     };
     let received = pairs.iter().filter(|p| p.side == Side::Received);
     let mut inward: Vec<f64> = received.filter_map(|p| relative(p.number, offset(p.at, p, y0))).collect();
-    let mut outward: Vec<f64> =
-        windows.iter().filter_map(|p| relative(p.number, offset(p.tap.1, p, y0))).collect();
+    let sent = all.iter().filter(|p| p.side == Side::Transmitted);
+    let mut outward: Vec<f64> = sent.filter_map(|p| relative(p.number, offset(p.tap.1, p, y0))).collect();
     if inward.len() < LEAST || outward.len() < LEAST {
         return true;
     }

@@ -88,6 +88,12 @@ pub(super) struct Live {
     pub(super) enqueued: (i64, i64),
     /// Shown to sniffers.
     pub(super) taps: Vec<(i64, i64)>,
+    /// Where a driver began with it, behind the device's sniffers.
+    pub(super) drivers: Vec<i64>,
+    /// Calls within which first the sniffers and then the driver had it.
+    pub(super) hands: Vec<(i64, i64)>,
+    /// When it was received and had its time stamp.
+    pub(super) stamped: Vec<i64>,
     pub(super) local_in_at: i64,
     /// First and last entry with a role that queues to a socket.
     pub(super) queued_at: (i64, i64),
@@ -142,6 +148,9 @@ impl Live {
             queued: Vec::new(),
             enqueued: (NEVER, NEVER),
             taps: Vec::new(),
+            drivers: Vec::new(),
+            hands: Vec::new(),
+            stamped: Vec::new(),
             local_in_at: i64::MIN,
             queued_at: (i64::MAX, i64::MIN),
             prints: Vec::new(),
@@ -194,6 +203,9 @@ impl Live {
         if roles.has(RX | TRANSPORT) || roles.has(LOCAL_IN) && !roles.has(SOCK_QUEUE) {
             self.rx_last = self.rx_last.max(t.entry);
         }
+        if roles.has(STAMPED) && self.stamped.len() < MAX_SPANS {
+            self.stamped.push(t.entry);
+        }
         if roles.has(GRO) {
             self.gro_at = self.gro_at.max(t.entry);
         }
@@ -204,6 +216,11 @@ impl Live {
             add_span(&mut self.xmits, span);
             self.xmit_at = self.xmit_at.max(t.entry);
             self.xmit_on = Some((t.cpu, t.ctx));
+            if roles.has(HAND_ON) {
+                add_span(&mut self.hands, span);
+            } else if self.drivers.len() < MAX_SPANS {
+                self.drivers.push(t.entry);
+            }
         }
         if roles.has(XMIT_QUEUE) {
             add_span(&mut self.queued, span);

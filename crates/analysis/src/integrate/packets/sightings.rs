@@ -3,6 +3,7 @@
 use super::{Live, MAX_PRINTS, Print};
 use crate::matching::{self, Side, Sighting};
 use crate::roles::*;
+use kpat_model::Transport;
 
 impl Live {
     pub(super) fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
@@ -11,7 +12,12 @@ impl Live {
         let only_queued = std::ptr::eq(self.handed_on(), self.queued.as_slice());
         let mut see = |print: Option<&Print>, at: i64, side: Side| {
             let sent = side == Side::Transmitted;
-            let tap = if sent { self.tap_of(at) } else { (0, 0) };
+            let tap = match side {
+                Side::Transmitted => self.tap_out(at),
+                Side::Received => self.tap_in(at),
+                Side::Unknown => None,
+            };
+            let place = self.place_at(at, side);
             for keys in print.iter().flat_map(|p| &p.keys) {
                 out.push(Sighting {
                     keys: *keys,
@@ -22,7 +28,8 @@ impl Live {
                     side,
                     devices,
                     weak: sent && only_queued,
-                    tap,
+                    tap: tap.unwrap_or_default(),
+                    place,
                 });
             }
         };
@@ -86,15 +93,63 @@ impl Live {
         }
     }
 
-    /// Between which edges a tap of the device stamps what a driver was given at `at`: within the function that hands it on, or, of
-    /// a tracepoint behind the tap, since the queue's.
-    fn tap_of(&self, at: i64) -> (i64, i64) {
-        let Some(&(from, to)) = self.xmits.iter().find(|x| x.0 == at) else { return (0, 0) };
-        if to > from {
-            return (from, to);
+    /// Between which edges a tap of the device stamps what it is given at `at`: behind the queue's, or the call's that shows it to the
+    /// sniffers, and before the driver's. Each of them is of this device: nothing else has the packet in between.
+    fn tap_out(&self, at: i64) -> Option<(i64, i64)> {
+        if let Some(&(from, to)) = self.hands.iter().find(|h| h.0 == at) {
+            let driver = self.drivers.iter().copied().filter(|d| (from..=to).contains(d)).min();
+            return Some((from, driver.unwrap_or(to)));
         }
-        let before = self.queued.iter().map(|q| q.0).filter(|q| *q <= from).max();
-        before.map_or((0, 0), |queue| (queue, from))
+        let is_edge =
+            self.drivers.contains(&at) || self.xmits.is_empty() && self.taps.iter().any(|t| t.0 == at);
+        let queue = self.queued.iter().map(|q| q.0).filter(|q| *q <= at).max();
+        let after_driver = self.drivers.iter().copied().filter(|d| *d < at).max();
+        // Given away by one device and not queued at the next one: its own edge is not in the log.
+        queue.filter(|q| is_edge && after_driver.is_none_or(|d| d <= *q)).map(|q| (q, at))
+    }
+
+    /// Between which edges it got the time stamp with which sniffers of the receiving device see it. It keeps the first one since it
+    /// was sent, on whatever devices it is then received.
+    fn tap_in(&self, at: i64) -> Option<(i64, i64)> {
+        let sent = self.drivers.iter().copied().filter(|d| *d <= at).max();
+        // TCP of this kernel has the time at which it is due in the stamp's place, over virtual links too; sniffers stamp it themselves.
+        if sent.is_some()
+            && self.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. })))
+        {
+            return None;
+        }
+        let since = |t: i64| sent.is_none_or(|s| t >= s);
+        let first = self.received.iter().map(|r| r.0).filter(|r| since(*r)).min();
+        let stamped = self.stamped.iter().copied().filter(|s| *s >= at).min()?;
+        let from = match first {
+            // Known before it had one.
+            Some(first) if first < stamped && !self.stamped.contains(&first) => first,
+            _ => sent?,
+        };
+        (from < stamped).then_some((from, stamped))
+    }
+
+    /// The device that had it then, as [`matching::place`]; 0: not known.
+    fn place_at(&self, at: i64, side: Side) -> u64 {
+        let before = self.prints.iter().rev().find(|p| p.at <= at);
+        // Of a point the headers are logged first; of a call a moment after it began, and within it the other end of a virtual link may
+        // have the packet.
+        let here = match side {
+            Side::Received => {
+                let sent = self.drivers.iter().copied().filter(|d| *d <= at).max();
+                let next = self.prints.iter().find(|p| p.at > at);
+                before.filter(|p| sent.is_none_or(|s| p.at > s)).or(next)
+            }
+            _ => {
+                let call = self.hands.iter().find(|h| h.0 == at).map(|h| h.1);
+                let edges = self.drivers.iter().copied().chain(self.received.iter().map(|r| r.0));
+                let until = call.map(|end| edges.filter(|e| *e > at).fold(end, i64::min));
+                let within = until.and_then(|u| self.prints.iter().rev().find(|p| p.at <= u));
+                within.or(before).or(self.prints.first())
+            }
+        };
+        let full = self.prints.len() >= MAX_PRINTS && self.prints.last().is_some_and(|p| p.at < at);
+        here.filter(|_| !full).map_or(0, |p| matching::place(p.netns, p.ifindex))
     }
 
     /// Where it was; 0 where not every place was kept.
