@@ -9,8 +9,11 @@
 
 #include "footprint.bpf.h"
 
-/* What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. READ: its data are copied to user space. */
-enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, READ, FREED };
+/*
+ * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. LEFT: the driver has returned, and may have freed it.
+ * READ: its data are copied to user space.
+ */
+enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
 
 /*
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has

@@ -236,6 +236,9 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 	if (!head)
 		return NULL;
 	e = packet_find(head);
+	/* What may be freed begins no packet, and its headers are nobody's. */
+	if (what == LEFT)
+		return e;
 	if (what != PASSES && guess_reuse && e && is_another(e->turn, skb, what)) {
 		packet_forget(e);
 		e = NULL;

@@ -14,6 +14,7 @@ import time
 
 LAB, KPAT, PWRU, PKTBENCH, EMPTY = sys.argv[1:6]
 ROUNDS = int(sys.argv[6])
+ONLY = sys.argv[7:]  # names of variants; none: all
 PACKETS, WARMUP, SIZE = 1000, 200, 64
 FILTER = "udp port 9000"
 TMP = "/run/bench"
@@ -75,7 +76,13 @@ def nothing():
     row("nothing", traffic())
 
 
+def asked(name):
+    return not ONLY or name in ONLY
+
+
 def kpat(name, *args, stop=False):
+    if not asked(name):
+        return
     remove(f"{TMP}/ready", f"{TMP}/x.kbl")
     out, err = open(f"{TMP}/out", "w"), open(f"{TMP}/err", "w")
     command = [KPAT, "record", "--json", "--no-progress", "-o", f"{TMP}/x.kbl", "--ready-file", f"{TMP}/ready", *args]
@@ -122,6 +129,8 @@ def kpat(name, *args, stop=False):
 
 
 def empty(mode, which):
+    if not asked(f"empty {mode}"):
+        return
     remove(f"{TMP}/ready")
     with open(f"{TMP}/names", "w") as f:
         f.write("".join(n + "\n" for n in which))
@@ -253,5 +262,6 @@ for round_no in range(1, ROUNDS + 1):
     nothing()
 # Last, because its detaching takes minutes. Its quickest way first; left alone it takes single kprobes.
 round_no = 1
-pwru(direct, "--backend", "kprobe-multi") or pwru(direct)
+if not ONLY:
+    pwru(direct, "--backend", "kprobe-multi") or pwru(direct)
 save()

@@ -43,7 +43,7 @@ def judge(x: dict, log: look.Log, out: Path, facts: dict, lost: int, missed: flo
         "frames": len(frames),
         "numbers": len({f["number"] for f in frames}),
         "associations": len(rows),
-        "precision": round(len(good) / max(len(sure), 1), 6),
+        "precision": round(len(good) / len(sure), 6) if sure else 1.0,
         "recall": round(min(len(found) / held, 1.0), 6),
         "ambiguous": len(rows) - len(sure),
         "outside_life": sum(not r[2] for r in sure),

@@ -3,7 +3,8 @@
 
     lossy.py sink              sockets: 9003 is full, 9009 has a filter that drops, all others are read; ends by SIGTERM or SIGINT
                                with one JSON line: datagrams read, by port
-    lossy.py deaf DEV          a sniffer's two sockets, one with a ring, that nobody reads; ends so with what they got and dropped
+    lossy.py deaf DEV [BYTES]  a sniffer's two sockets, one with a ring, that nobody reads; what does not fit into BYTES is dropped, what does
+                               is held; ends so with what they got and dropped
     lossy.py bad COUNT GATEWAY DEV SRC DST [PORT]    datagrams of 400 bytes with a wrong checksum to port 9005, by AF_PACKET
     lossy.py queues DEV HOST   through one queueing discipline after the other; one JSON line: of each case what was sent, dropped ...
     lossy.py backlog DEV HOST PORT COUNT    in bursts onto the other end's per-CPU backlog, which is made short: only in a guest
@@ -11,7 +12,7 @@
     lossy.py weigh KPAT LOG QUEUES SINK    the same for each case of `queues`
 
 TRUTH: a number; FILE:tc (packets that root, ingress and egress queueing disciplines dropped, `tc -s -j qdisc`), FILE:nstat:NAME (`nstat -asj`),
-FILE:xfrm:NAME (/proc/net/xfrm_stat), FILE:nft:NAME (a named counter, `nft -j list counters`),
+FILE:link (packets that the driver dropped, `ip -s -j link`), FILE:xfrm:NAME (/proc/net/xfrm_stat), FILE:nft:NAME (a named counter, `nft -j list counters`),
 FILE:KEY (a number in a command's JSON); several with + and -, as `300 - out/sink.out:9001`.
 """
 import ctypes
@@ -100,9 +101,9 @@ def checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def deaf(dev: str) -> dict:
+def deaf(dev: str, room: str = "1") -> dict:
     plain, ring = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) for _ in range(2))
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    plain.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, int(room))
     ring.setsockopt(263, 5, struct.pack("IIII", 4096, 1, 2048, 2))  # SOL_PACKET, PACKET_RX_RING: room for two frames
     for s in (plain, ring):
         s.bind((dev, 3))
@@ -213,6 +214,8 @@ def truth(term: str) -> int:
     if what.startswith("xfrm:"):
         return next(int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [what[5:]])
     told = json.loads(text)
+    if what == "link":
+        return told[0]["stats64"]["tx"]["dropped"]
     if what == "tc":
         return dropped(told)
     if what.startswith("nstat:"):
@@ -259,9 +262,9 @@ def weigh(kpat: str, log: str, queues: str, sink: str) -> int:
         if name.startswith("gso"):  # the other end's socket takes segments only
             udp += " len > 1500"
         if name == "gso-cut":
-            if not by_points:  # no tracepoint is met by segments that are made within a queueing discipline
+            if not by_points:  # no tracepoint is met by segments that are made there; of a packet whose segments are all dropped the kernel says so, too
                 cut = f"udp port {c['port']} len < 1500"
-                pairs += [(f"{udp} transformed", c["sent"]), (f"{cut} dropped", c["drops"]), (f"{cut} and (sent or delivered)", arrived)]
+                pairs += [(f"{udp} and (transformed or dropped)", c["sent"]), (f"{cut} dropped", c["drops"]), (f"{cut} and (sent or delivered)", arrived)]
                 assert c["drops"] + arrived == c["sent"] * SEGMENTS, (name, c, arrived)
             continue
         arrived //= SEGMENTS if name.startswith("gso") else 1

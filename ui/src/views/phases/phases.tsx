@@ -1,12 +1,12 @@
 // The way through the host, phase by phase: in sum with the functions of each phase, and packet by packet.
 
-import { useSignal } from "@preact/signals";
+import { useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { ask } from "../../api/ask.ts";
 import { Pages } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
-import type { PhasePacket, PhasePackets, PhaseRow, Phases } from "../../api/types.ts";
+import type { DmaRx, PhasePacket, PhasePackets, PhaseRow, Phases } from "../../api/types.ts";
 import { asked, go, at } from "../../base/place.ts";
 import { count, many, moment, seen, share, span } from "../../base/units.ts";
 import { Name, Share, Span, phaseLayer } from "../../widgets/marks.tsx";
@@ -36,6 +36,37 @@ function Functions({ row }: { row: PhaseRow }): JSX.Element {
   );
 }
 
+/** What no packet tells of, estimated of a card: beside the phases, as it is in no sum. */
+function DmaRxRows({ card, open }: { card: DmaRx; open: Signal<string | null> }): JSX.Element {
+  const key = `dma-rx ${card.interface}`;
+  const here = open.value === key;
+  return (
+    <>
+      <tr class={here ? "open" : undefined}>
+        <td>
+          <button type="button" class="phase-name" aria-expanded={here} onClick={() => (open.value = here ? null : key)}>
+            <span class="twist">{here ? "▾" : "▸"}</span>
+            <PhaseMark phase="dma-rx" wait={false} />
+            DMA rx {seen(card.interface)}
+            <span class="tag">estimate</span>
+          </button>
+        </td>
+        <td class="right">{count(card.packets)}</td>
+        <td class="right" title="Mean of a packet">mean <Span ns={card.mean} /></td>
+        <td colSpan={2} />
+        <td class="muted">in no sum</td>
+      </tr>
+      {here && (
+        <tr class="phase-more">
+          <td colSpan={6}>
+            <p class="muted">{dmaWords(card)}. It is the router study's second method: the time between batches, divided by their packets ({seen(card.driver)}).</p>
+          </td>
+        </tr>
+      )}
+    </>
+  );
+}
+
 function Sum({ data }: { data: Phases }): JSX.Element {
   const open = useSignal<string | null>(null);
   const total = data.phases.reduce((n, p) => n + p.total, 0);
@@ -58,21 +89,7 @@ function Sum({ data }: { data: Phases }): JSX.Element {
           <tr><th>Phase</th><th class="right" title="Passages that have it">Packets</th><th class="right">Median</th><th class="right">p99</th><th class="right">Sum</th><th>Of all</th></tr>
         </thead>
         <tbody>
-          {data.dma_rx.map((d) => (
-            <tr key={d.interface}>
-              <td>
-                <span class="phase-card">
-                  <PhaseMark phase="dma-rx" wait={false} />
-                  DMA rx <Name>{d.interface}</Name>
-                  <span class="tag" title={`${d.driver}: the time between batches back to back, divided by their packets (the router study's second method)`}>estimate</span>
-                </span>
-              </td>
-              <td class="right">{count(d.packets)}</td>
-              <td class="right" title="Mean of a packet">mean <Span ns={d.mean} /></td>
-              <td colSpan={2} class="muted phase-words">{dmaWords(d)}</td>
-              <td class="muted">in no sum</td>
-            </tr>
-          ))}
+          {data.dma_rx.map((d) => <DmaRxRows key={d.interface} card={d} open={open} />)}
           {data.phases.map((p) => (
             <>
               <tr key={p.phase} class={open.value === p.phase ? "open" : undefined}>
