@@ -9,6 +9,7 @@ use super::messages::{Decoder, FOUND};
 use super::names::{Change, Names};
 use super::{BUFFER, NAMED};
 use super::{Error, GROUPS, NetnsRef, Socket, device, ethtool_driver, failed, inside};
+use crate::capability::{self, Cap};
 use crate::sys::boot_now;
 use kpat_model::meta::Device;
 use kpat_model::{BootNs, Event};
@@ -138,6 +139,8 @@ struct Watcher {
 impl Watcher {
     fn watch(mut self) {
         prefer_to_be_woken();
+        // To enter namespaces, and for buffers that hold a burst.
+        capability::keep(&[Cap::SysAdmin, Cap::NetAdmin]);
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut buffer = vec![0u8; BUFFER];
         loop {
