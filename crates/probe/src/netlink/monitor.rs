@@ -3,7 +3,7 @@
 //!
 //! A namespace that gets a name while this goes on is entered, and what is found in it is announced as that. One that loses its last
 //! name is left: a socket would keep it, its links and the far ends of its virtual cables alive for as long as the recording lasts.
-//! What a namespace did that was gone before it could be entered is not known, and said.
+//! One that was gone before it could be entered is counted.
 
 use super::messages::{Decoder, FOUND};
 use super::names::{Change, Names};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What a monitor tells.
+/// What a monitor hands over.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// A change, and a moment after which it was announced. *Clock*: CLOCK_BOOTTIME; the event's own time is when it was read.

@@ -1,4 +1,4 @@
-//! What a recorder may do: what it lacks is said when it starts, what it does not need any more it gives up once everything runs.
+//! What a recorder may do: what it lacks is reported when it starts, what it does not need any more it gives up once everything runs.
 //!
 //! It keeps what programs are attached again with (`kpat ctl resume`), what enters namespaces that come and samples the cost
 //! (CAP_SYS_ADMIN), what names places in the kernel and what lets it hurry. Threads that only write, capture or serve keep nothing.
