@@ -24,7 +24,7 @@ pub struct Writer<W: Write> {
     torn: bool,
     bytes: u64,
     seq: u32,
-    /// Chunks of records end here, so that there is room for the log's end.
+    /// No chunk goes beyond.
     most: u64,
 }
 
@@ -80,8 +80,8 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// No chunk of records goes beyond this many bytes: what is beyond is for what ends a log.
-    pub fn most_records(&mut self, bytes: u64) {
+    /// Nothing goes beyond this many bytes from now on, so that there is room for the log's end.
+    pub fn most_bytes(&mut self, bytes: u64) {
         self.most = bytes;
     }
 
@@ -122,9 +122,6 @@ impl<W: Write> Writer<W> {
 
     /// Appends a chunk of records. On an error the chunk is lost, and the file as it was before.
     pub fn chunk(&mut self, chunk: Chunk) -> Result<(), Error> {
-        if self.bytes + chunk.bytes.len() as u64 > self.most {
-            return Err(self.failed(ErrorKind::FileTooLarge.into()));
-        }
         self.put(chunk.bytes)
     }
 
@@ -148,6 +145,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn put(&mut self, mut chunk: Vec<u8>) -> Result<(), Error> {
+        if self.bytes + chunk.len() as u64 > self.most {
+            return Err(self.failed(ErrorKind::FileTooLarge.into()));
+        }
         if self.torn
             && let Some(cut_back) = self.cut_back
         {
@@ -228,6 +228,22 @@ mod tests {
         let log = Log::from_bytes(w.into_inner().bytes).unwrap();
         assert_eq!(log.chunk_index().len(), 2);
         assert_eq!(log.issues(), []);
+    }
+
+    #[test]
+    fn what_is_kept_for_the_end_is_not_taken_before() {
+        let json = Json::Meta(Box::<Meta>::default());
+        let mut w = Writer::new(Vec::new());
+        w.json(&json).unwrap();
+        let whole = w.bytes_written();
+        w.most_bytes(2 * whole);
+        w.json(&json).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(w.json(&json), Err(Error::DiskFull { room: Room::FileSize, .. })));
+        }
+        w.most_bytes(u64::MAX);
+        w.json(&json).unwrap();
+        assert_eq!(Log::from_bytes(w.into_inner()).unwrap().chunk_index().len(), 3);
     }
 
     #[test]

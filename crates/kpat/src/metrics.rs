@@ -26,6 +26,8 @@ pub fn serve(at: SocketAddr, watch: Arc<Mutex<Status>>) -> std::io::Result<Socke
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
     std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
+        // Whoever asks here is nobody who may do anything.
+        kpat_probe::capability::keep(&[]);
         accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, _| {
             // Whoever left without the answer needs none.
             let _ = answer(stream, at, &watch);

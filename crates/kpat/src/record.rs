@@ -274,7 +274,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Note::Adopted(path) => {
             out.say(&format!("{}: left by a recorder that was killed, now finished", path.display()))
         }
-        Note::Unnamed(words) => out.say(&words),
+        Note::Hindered(words) => out.say(&words),
         Note::Full(room) => {
             out.say(&format!("{room}: what was written is safe, what comes now is lost and counted"))
         }

@@ -335,9 +335,8 @@ fn a_killed_recorder_leaves_its_log_and_nothing_else() {
     let mut c = Command::new(KPAT);
     c.args(["record", "--mechanism", "tracepoint", "-o", &file, "--ready-file", &ready]);
     let mut r = Running(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
-    until("ready", || Path::new(&ready).exists());
     let state = [".sock", ".json"].map(|e| PathBuf::from(format!("/run/kpat/{}{e}", r.0.id())));
-    assert!(state.iter().all(|s| s.exists()));
+    until("published", || state.iter().all(|s| s.exists()));
     r.0.kill().expect("killed");
     r.0.wait().expect("ended");
     assert_eq!(p.names(), ["ready", "x.kbl"]);
@@ -405,4 +404,193 @@ fn planted_links_are_not_followed_and_files_are_for_their_owner() {
 fn kpat_in(folder: &str, args: &[&str]) -> Output {
     let script = "umask 022; cd \"$1\"; shift; exec \"$0\" \"$@\"";
     Command::new("bash").args(["-c", script, KPAT, folder]).args(args).output().expect("bash runs")
+}
+
+/// As nobody, with these capabilities and no other. The program is handed over open: its folder may be closed to nobody.
+fn with_caps(caps: &str, args: &[&str]) -> Command {
+    let mut c = Command::new("bash");
+    let all = format!("-all,{caps}");
+    let script = "exec 9<\"$0\"; caps=$1; shift; exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=$caps \
+        --ambient-caps=$caps --bounding-set=$caps /proc/self/fd/9 \"$@\"";
+    c.args(["-c", script, KPAT, &all]).args(args);
+    c
+}
+
+#[test]
+fn capabilities_are_enough_and_a_missing_one_is_named() {
+    let Some(p) = Place::new("caps") else { return };
+    let pinged = Pinged::new(&p);
+    let wd = p.dir.join("wd");
+    std::fs::create_dir(&wd).expect("a folder");
+    std::os::unix::fs::chown(&wd, Some(65534), Some(65534)).expect("nobody's");
+    let file = wd.join("x.kbl").display().to_string();
+    let basic = ["record", "--mechanism", "tracepoint", "-o", &file];
+    let of = |caps: &str, more: &[&str]| {
+        with_caps(caps, &[&basic[..], more].concat()).output().expect("bash runs")
+    };
+    let refused = |caps: &str, more: &[&str], text: &str| {
+        let out = of(caps, more);
+        assert!(!out.status.success() && words(&out).contains(text), "{}", words(&out));
+        assert_eq!(std::fs::read_dir(&wd).expect("the folder").count(), 0);
+    };
+    refused("+perfmon", &[], "this process lacks CAP_BPF;");
+    refused("+bpf", &[], "this process lacks CAP_PERFMON;");
+    refused("+bpf,+perfmon", &["--netns", &pinged.0], "takes CAP_SYS_ADMIN, which this process lacks");
+    refused("+bpf,+perfmon", &["--sniff", "lo"], "with CAP_NET_RAW");
+    let elsewhere = p.path("x.kbl");
+    let out = with_caps("+bpf,+perfmon", &["record", "-o", &elsewhere]).output().expect("bash runs");
+    assert!(words(&out).contains("this user has no right to; -o gives another place"), "{}", words(&out));
+    assert!(!words(&out).contains("attached"), "{}", words(&out));
+
+    // in its own namespace
+    let own = |caps: &str, more: &[&str]| {
+        let inner = with_caps(caps, &[&basic[..], more].concat());
+        let mut c = Command::new("ip");
+        c.args(["netns", "exec", &pinged.0]).arg(inner.get_program()).args(inner.get_args());
+        c.output().expect("ip runs")
+    };
+    let ping = ["--json", "--", "ping", "-qc", "5", "-i", "0.2", "127.0.0.1"];
+    let out = own(
+        "+bpf,+perfmon,+net_raw",
+        &[&["--netns", "self", "-f", "icmp", "--sniff", "lo"], &ping[..]].concat(),
+    );
+    assert!(out.status.success(), "{}", words(&out));
+    assert!(
+        words(&out).contains("without CAP_SYS_ADMIN: links of other network namespaces"),
+        "{}",
+        words(&out)
+    );
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let v: Value = serde_json::from_str(&text[text.find("\n{").expect("JSON")..]).expect("JSON");
+    assert_eq!((v["packets"].as_u64(), v["captures"][0]["frames"].as_u64()), (Some(10), Some(10)), "{v}");
+    assert_eq!(v["losses"].as_array().map(Vec::len), Some(0), "{v}");
+
+    // and with what other namespaces take, from outside
+    std::fs::remove_file(&file).expect("the log");
+    let out = of(
+        "+bpf,+perfmon,+sys_admin,+net_raw",
+        &[
+            "--force",
+            "--netns",
+            &pinged.0,
+            "--json",
+            "--sniff",
+            &format!("{}:lo", pinged.0),
+            "--for",
+            "300ms",
+        ],
+    );
+    assert!(out.status.success(), "{}", words(&out));
+}
+
+/// What each thread may do, as the kernel says.
+fn effective(pid: u32) -> Vec<(String, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let of = |path: PathBuf| {
+        let name = std::fs::read_to_string(path.join("comm")).ok()?.trim().to_owned();
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        let caps = status.lines().find_map(|l| l.strip_prefix("CapPrm:"))?;
+        Some((name, u64::from_str_radix(caps.trim(), 16).expect("hex")))
+    };
+    tasks.filter_map(|t| of(t.expect("a thread").path())).collect()
+}
+
+#[test]
+fn what_is_not_needed_any_more_is_given_up() {
+    const LEFT: u64 = 1 << 39 | 1 << 38 | 1 << 34 | 1 << 23 | 1 << 21;
+    let Some(p) = Place::new("drop") else { return };
+    let pinged = Pinged::new(&p);
+    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
+    let sniffed = format!("{}:lo", pinged.0);
+    let mut c = Command::new(KPAT);
+    c.args([
+        "record",
+        "--mechanism",
+        "tracepoint",
+        "-o",
+        &file,
+        "--sniff",
+        &sniffed,
+        "--metrics",
+        "127.0.0.1:0",
+    ]);
+    c.args(["--rotate-time", "1h", "--ready-file", &ready]);
+    let mut r = Running(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
+    until("published", || Path::new(&format!("/run/kpat/{}.json", r.0.id())).exists());
+    let threads = effective(r.0.id());
+    assert!(threads.len() >= 5, "{threads:?}");
+    for (name, caps) in &threads {
+        let may = match name.as_str() {
+            "kpat" => LEFT,
+            "kpat-netlink" => 1 << 21 | 1 << 12,
+            _ => 0,
+        };
+        assert_eq!(caps & !may, 0, "{threads:?}");
+    }
+    // it still goes on to a next file, attaches again, and enters what comes
+    let pid = r.0.id().to_string();
+    let ctl = |what: &str| {
+        let out = kpat(&["ctl", what, "--pid", &pid]);
+        assert!(out.status.success(), "{what} {}", words(&out));
+    };
+    ctl("pause");
+    ctl("resume");
+    let came = format!("{}-came", p.name);
+    assert!(ip(&format!("netns add {came}")) && ip(&format!("-n {came} link set lo up")));
+    assert!(Command::new("sh").args(["-c", &pinged.script(20)]).stdout(Stdio::null()).status().is_ok());
+    ctl("rotate");
+    until("two files", || p.names().iter().filter(|n| n.contains(".kbl")).count() == 2);
+    assert!(ip(&format!("netns del {came}")));
+    ctl("stop");
+    assert!(r.0.wait().expect("ended").success());
+    let first = p.names().into_iter().find(|n| n.ends_with("-0001.kbl")).expect("the first file");
+    let info = json(&["info", &p.path(&first), "--json"]);
+    let devices = info["devices"].as_array().expect("devices");
+    assert!(devices.iter().any(|d| d["netns_name"] == came.as_str() && d["name"] == "lo"), "{info}");
+    assert!(
+        info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum::<u64>() > 100
+    );
+}
+
+/// The unit's capabilities are what a recording with everything takes: as root with no other, nothing is lacking.
+#[test]
+fn the_unit_has_what_recording_takes() {
+    let Some(p) = Place::new("unit") else { return };
+    let pinged = Pinged::new(&p);
+    let unit = String::from_utf8(kpat(&["collect", "service", "--systemd"]).stdout).expect("text");
+    let caps = unit.lines().find_map(|l| l.strip_prefix("CapabilityBoundingSet=")).expect("a line");
+    let caps = caps.split(' ').map(|c| format!("+{}", c.trim_start_matches("CAP_").to_lowercase()));
+    let all: Vec<String> = caps.collect();
+    let record = |caps: &str, name: &str| {
+        let sniffed = format!("{}:lo", pinged.0);
+        let mut c = Command::new("setpriv");
+        c.arg(format!("--bounding-set=-all,{caps}")).args([
+            KPAT,
+            "record",
+            "-o",
+            &p.path(name),
+            "--netns",
+            &pinged.0,
+        ]);
+        c.args([
+            "--sniff",
+            &sniffed,
+            "--rotate-time",
+            "1h",
+            "--",
+            "sh",
+            "-c",
+            &format!("{}; sleep 0.3", pinged.script(2000)),
+        ]);
+        c.output().expect("setpriv runs")
+    };
+    let out = record(&all.join(","), "x.kbl");
+    let said = words(&out);
+    assert!(
+        out.status.success() && !said.contains("without CAP_") && !said.contains("no `kpat ctl`"),
+        "{said}"
+    );
+    assert!(said.contains("nothing was lost") && said.contains("4,000 frames"), "{said}");
+    assert!(said.contains("probe hits, "), "{said}");
+    assert!(all.len() < 8, "{all:?}");
 }

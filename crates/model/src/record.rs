@@ -521,7 +521,7 @@ impl LossCause {
                 "the file was changed or cut after it was written; copy it again from where it was recorded"
             }
             LossCause::NamespaceUnread => {
-                "network namespaces whose links and devices' names are not known, for they came and went too fast or descriptors were too few (ulimit -n)"
+                "network namespaces whose links and devices' names are not known: they came and went too fast, or descriptors (ulimit -n) or CAP_SYS_ADMIN were lacking"
             }
         }
     }

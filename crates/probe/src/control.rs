@@ -1,5 +1,5 @@
 //! Control of a running recording: a unix socket in /run/kpat, one JSON request a line, one JSON reply a line. Only
-//! root can reach it (mode 0600). Its state, renewed every second, stands in a file beside it that everybody may read.
+//! root and the user who records can reach it (mode 0600). Its state, renewed every second, stands in a file beside it that everybody may read.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -116,7 +116,7 @@ pub enum Error {
     Several(String),
     #[error("no recording has process id {0}; `kpat ctl list` has those that run")]
     NoSuch(u32),
-    #[error("only root may control recording {0}; `kpat ctl status` works without")]
+    #[error("only root and who records may control recording {0}; `kpat ctl status` works without")]
     NotAllowed(u32),
     #[error("whether a recording runs is not known: {0} may not be read by this user; run as root")]
     Hidden(String),
@@ -124,8 +124,25 @@ pub enum Error {
     NoAnswer(u32, String),
 }
 
-fn directory() -> PathBuf {
-    PathBuf::from("/run/kpat")
+const SYSTEM: &str = "/run/kpat";
+
+/// Where sockets and states are: of root and of services, and of this user.
+fn directories() -> Vec<PathBuf> {
+    // SAFETY: geteuid has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let own = PathBuf::from(format!("/run/user/{user}"));
+    [PathBuf::from(SYSTEM)].into_iter().chain((user != 0).then(|| own.join("kpat"))).collect()
+}
+
+/// Everything in them.
+fn entries() -> impl Iterator<Item = PathBuf> {
+    directories().into_iter().filter_map(|d| std::fs::read_dir(d).ok()).flatten().flatten().map(|e| e.path())
+}
+
+/// The socket of a recording, whether it is there or not.
+fn socket_of(pid: u32) -> PathBuf {
+    let mut all = directories().into_iter().map(|d| d.join(format!("{pid}.sock")));
+    all.find(|p| p.exists()).unwrap_or_else(|| Path::new(SYSTEM).join(format!("{pid}.sock")))
 }
 
 /// The recorder's end.
@@ -136,15 +153,28 @@ pub struct Server {
 }
 
 impl Server {
+    /// In the first folder in which this user may.
     pub fn start() -> Result<Server, Error> {
-        let dir = directory();
-        let path = dir.join(format!("{}.sock", std::process::id()));
-        let io = |source| Error::Io { path: path.display().to_string(), source };
-        std::fs::create_dir_all(&dir).map_err(io)?;
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
         // What killed recorders left.
         running();
-        clear(&dir);
+        clear();
+        let mut refused = None;
+        for dir in directories() {
+            match Server::start_in(&dir) {
+                Ok(server) => return Ok(server),
+                Err(e) => _ = refused.get_or_insert(e),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Error::NoneRunning(SYSTEM.into())))
+    }
+
+    fn start_in(dir: &Path) -> Result<Server, Error> {
+        let path = dir.join(format!("{}.sock", std::process::id()));
+        let io = |source| Error::Io { path: path.display().to_string(), source };
+        if !dir.is_dir() {
+            std::fs::create_dir(dir).map_err(io)?;
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
+        }
         let _ = std::fs::remove_file(&path);
         // SAFETY: sets a number of this process; nothing else makes files at this moment.
         let before = unsafe { libc::umask(0o177) };
@@ -244,20 +274,18 @@ fn state_of(socket: &Path) -> PathBuf {
 
 /// Pids of recordings that run, also of those that only root may ask.
 pub fn running() -> Vec<u32> {
-    let Ok(dir) = std::fs::read_dir(directory()) else { return Vec::new() };
-    let mut out: Vec<u32> = dir
-        .flatten()
-        .filter_map(|e| {
-            let pid: u32 = e.file_name().to_str()?.strip_suffix(".sock")?.parse().ok()?;
+    let mut out: Vec<u32> = entries()
+        .filter_map(|path| {
+            let pid: u32 = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
             // a socket of a recording that was killed refuses the connection
-            match UnixStream::connect(e.path()) {
+            match UnixStream::connect(&path) {
                 Ok(_) => Some(pid),
-                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                    Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
-                }
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => lives(pid).then_some(pid),
+                // One that is about to listen refuses it, too.
+                Err(_) if lives(pid) => None,
                 Err(_) => {
-                    let _ = std::fs::remove_file(e.path());
-                    let _ = std::fs::remove_file(state_of(&e.path()));
+                    let _ = std::fs::remove_file(&path);
+                    let _ = std::fs::remove_file(state_of(&path));
                     None
                 }
             }
@@ -267,12 +295,17 @@ pub fn running() -> Vec<u32> {
     out
 }
 
+/// Some process has that number.
+fn lives(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
 /// Removes states without a recording.
-fn clear(dir: &Path) {
-    for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()) {
+fn clear() {
+    for path in entries() {
         let state = path.extension().is_some_and(|e| e == "json" || e == "new");
         let pid = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u32>().ok());
-        if state && pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        if state && pid.is_some_and(|pid| !lives(pid)) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -280,7 +313,7 @@ fn clear(dir: &Path) {
 
 /// The state that a recording left for whoever may not ask it.
 fn published(pid: u32) -> Option<Reply> {
-    let text = std::fs::read(directory().join(format!("{pid}.json"))).ok()?;
+    let text = std::fs::read(state_of(&socket_of(pid))).ok()?;
     serde_json::from_slice(&text).ok().map(|s| Reply::Status(Box::new(s)))
 }
 
@@ -289,12 +322,10 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
     let pid = match pid {
         Some(p) => p,
         None => match running()[..] {
-            [] if std::fs::read_dir(directory())
-                .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) =>
-            {
-                return Err(Error::Hidden(directory().display().to_string()));
+            [] if std::fs::read_dir(SYSTEM).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied) => {
+                return Err(Error::Hidden(SYSTEM.into()));
             }
-            [] => return Err(Error::NoneRunning(directory().display().to_string())),
+            [] => return Err(Error::NoneRunning(SYSTEM.into())),
             [one] => one,
             ref several => {
                 let list: Vec<String> = several.iter().map(u32::to_string).collect();
@@ -302,7 +333,7 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
             }
         },
     };
-    let path = directory().join(format!("{pid}.sock"));
+    let path = socket_of(pid);
     let io = |source| Error::Io { path: path.display().to_string(), source };
     let stream = UnixStream::connect(&path);
     if stream.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {

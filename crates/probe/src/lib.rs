@@ -8,6 +8,7 @@
 pub mod app;
 pub mod attach;
 pub mod btf;
+pub mod capability;
 pub mod choose;
 pub mod control;
 pub mod elf;

@@ -105,11 +105,10 @@ pub struct Offer {
 
 /// Privilege and basics: one sentence when nothing at all can work.
 pub fn refusal() -> Option<String> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        return Some(
-            "recording needs root (CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN); run it with sudo".into(),
-        );
+    if let Some(lacks) = crate::capability::missing() {
+        return Some(format!(
+            "recording needs CAP_BPF and CAP_PERFMON, and this process lacks {lacks}; run it with sudo, or give it capabilities"
+        ));
     }
     if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some("this kernel has no BTF (/sys/kernel/btf/vmlinux); it takes a kernel built with CONFIG_DEBUG_INFO_BTF".into());

@@ -33,6 +33,8 @@ pub enum Error {
     NoSuchName { name: String, known: String },
     #[error("cannot use the network namespace {path}: {source}")]
     Namespace { path: PathBuf, source: io::Error },
+    #[error("to use the network namespace {path} takes CAP_SYS_ADMIN, which this process lacks")]
+    NotAllowed { path: PathBuf },
     #[error("cannot {what} (rtnetlink): {source}")]
     Socket { what: &'static str, source: io::Error },
 }
@@ -109,7 +111,11 @@ fn inside<T: Send>(netns: &NetnsRef, work: impl FnOnce() -> Result<T, Error> + S
         let thread = std::thread::Builder::new().name("kpat-netns".into()).spawn_scoped(scope, || {
             // SAFETY: changes the namespace of this thread alone, which ends with this closure.
             if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
-                return Err(fail(io::Error::last_os_error()));
+                let e = io::Error::last_os_error();
+                return Err(match e.raw_os_error() {
+                    Some(libc::EPERM) => Error::NotAllowed { path: netns.path.clone() },
+                    _ => fail(e),
+                });
             }
             work()
         });

@@ -48,6 +48,8 @@ pub struct Want {
     /// frames from their network header on, it is asked for LINKTYPE_RAW. `None`: all frames.
     pub filter: Option<Compile>,
     pub filter_text: String,
+    /// Called by the capturing thread once it has its socket and file: what it may do beyond that can be given up.
+    pub settled: Option<fn()>,
 }
 
 /// An instruction of classic BPF: code, two jumps, constant.
@@ -174,6 +176,7 @@ impl Job {
         let started_ns = now_ns();
         let broken = |offset, source| Error::Io { path: self.out.clone(), offset, source };
         let mut file = PcapngFile::begin(file, &description).map_err(|e| broken(0, e))?;
+        self.want.settled.into_iter().for_each(|f| f());
         let _ = ready.send(());
         let mut batch = Batch::new(self.snaplen as usize);
         let mut stats = SniffStats::default();

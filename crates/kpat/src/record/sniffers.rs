@@ -63,7 +63,8 @@ pub fn check(args: &Args) -> anyhow::Result<()> {
 }
 
 fn want(args: &Args) -> Want {
-    let all = Want { snaplen: args.snaplen, ..Want::default() };
+    let settled = Some((|| kpat_probe::capability::keep(&[])) as fn());
+    let all = Want { snaplen: args.snaplen, settled, ..Want::default() };
     match args.sniff_filter.as_deref() {
         Some("none") => all,
         Some(own) => Want { filter: Some(classic), filter_text: own.to_owned(), ..all },

@@ -3,12 +3,13 @@
 //!
 //! A namespace that gets a name while this goes on is entered, and what is found in it is announced as that. One that loses its last
 //! name is left: a socket would keep it, its links and the far ends of its virtual cables alive for as long as the recording lasts.
-//! What a namespace did that was gone before it could be entered is not known, and said.
+//! One that was gone before it could be entered is counted.
 
 use super::messages::{Decoder, FOUND};
 use super::names::{Change, Names};
 use super::{BUFFER, NAMED};
 use super::{Error, GROUPS, NetnsRef, Socket, device, ethtool_driver, failed, inside};
+use crate::capability::{self, Cap};
 use crate::sys::boot_now;
 use kpat_model::meta::Device;
 use kpat_model::{BootNs, Event};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What a monitor tells.
+/// What a monitor hands over.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// A change, and a moment after which it was announced. *Clock*: CLOCK_BOOTTIME; the event's own time is when it was read.
@@ -138,6 +139,8 @@ struct Watcher {
 impl Watcher {
     fn watch(mut self) {
         prefer_to_be_woken();
+        // To enter namespaces, and for buffers that hold a burst.
+        capability::keep(&[Cap::SysAdmin, Cap::NetAdmin]);
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut buffer = vec![0u8; BUFFER];
         loop {

@@ -153,7 +153,7 @@ impl Recorder {
             Writer::into_stream(path)?
         } else {
             let mut w = Writer::create_part(path)?;
-            self.most_records.into_iter().for_each(|bytes| w.most_records(bytes));
+            self.most_records.into_iter().for_each(|bytes| w.most_bytes(bytes));
             w
         };
         let mut head = vec![Json::Meta(Box::new(self.meta.clone())), Json::Devices(self.devices.clone())];
@@ -214,7 +214,7 @@ impl Recorder {
     pub(super) fn room_for_the_end(&mut self) {
         self.reserve = None;
         if let Some(w) = &mut self.writer {
-            w.most_records(u64::MAX);
+            w.most_bytes(u64::MAX);
         }
     }
 

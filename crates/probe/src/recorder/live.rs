@@ -94,7 +94,7 @@ impl Recorder {
         match asked {
             Some(Request::Dump) => {
                 if let Err(e) = self.dump(tell) {
-                    tell(Note::Unnamed(format!("not dumped: {e}")));
+                    tell(Note::Hindered(format!("not dumped: {e}")));
                 }
                 false
             }

@@ -6,6 +6,7 @@
 use super::disk::Reserve;
 use super::scope::{devices, learn, watched};
 use super::{Error, Note, Recorder, Rotate, Written};
+use crate::capability::{self, Cap};
 use crate::sys;
 use kpat_klog::{PART_ENDING, Writer};
 use kpat_model::meta::{self, Json, ROTATED};
@@ -52,7 +53,7 @@ pub(super) struct Before {
 }
 
 impl Parts {
-    pub(super) fn new(output: &Path, rotate: Rotate) -> io::Result<Parts> {
+    pub(super) fn new(output: &Path, rotate: Rotate, files_take: Vec<Cap>) -> io::Result<Parts> {
         let ending = output.extension().unwrap_or_default().to_string_lossy().into_owned();
         let ending = if ending.is_empty() { "kbl".to_owned() } else { ending };
         let stem = output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -61,6 +62,7 @@ impl Parts {
         let (say, said) = channel();
         let keep = rotate.keep;
         let namer = std::thread::Builder::new().name("kpat-namer".into()).spawn(move || {
+            capability::keep(&files_take);
             let mut finished = VecDeque::new();
             for whole in take {
                 let done = kpat_klog::finish(&whole.file, &whole.part, &whole.name);
@@ -142,7 +144,7 @@ impl Recorder {
     pub(super) fn rotate(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
         let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
         let Some(parts) = &self.parts else { return Ok(()) };
-        parts.said.try_iter().for_each(|words| tell(Note::Unnamed(words)));
+        parts.said.try_iter().for_each(|words| tell(Note::Hindered(words)));
         if !parts.due(bytes) {
             return Ok(());
         }
@@ -204,13 +206,13 @@ impl Recorder {
         let adopted = kpat_klog::adopt(folder).map_err(failed)?;
         adopted.names.into_iter().for_each(|p| tell(Note::Adopted(p)));
         for (path, e) in adopted.left {
-            tell(Note::Unnamed(format!(
+            tell(Note::Hindered(format!(
                 "{}, left by a recorder that was killed, keeps that name: {e}",
                 path.display()
             )));
         }
         self.sink.tasks = Some(BTreeMap::new());
-        let parts = Parts::new(&output, rotate).map_err(failed)?;
+        let parts = Parts::new(&output, rotate, self.files_take.clone()).map_err(failed)?;
         let first = parts.part_name();
         self.parts = Some(parts);
         Ok(first)
@@ -281,7 +283,7 @@ impl Recorder {
         if let Some(w) = last {
             parts.hand_over(Whole { file: w.into_inner(), part, name });
         }
-        parts.settle().into_iter().for_each(|words| tell(Note::Unnamed(words)));
+        parts.settle().into_iter().for_each(|words| tell(Note::Hindered(words)));
     }
 
     /// Totals so far, with those of the file that just ended: what the next file does not count.
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn names_count_up_and_end_as_the_output_does() {
-        let mut p = Parts::new(Path::new("/tmp/x.y.kbl"), Rotate::default()).unwrap();
+        let mut p = Parts::new(Path::new("/tmp/x.y.kbl"), Rotate::default(), Vec::new()).unwrap();
         p.base = "/tmp/x.y-S".into();
         assert_eq!(p.name(), Path::new("/tmp/x.y-S-0001.kbl"));
         p.number = 12_345;

@@ -151,8 +151,8 @@ pub enum Note {
     Finished(Written),
     /// A file that a killed recorder left was given its name.
     Adopted(PathBuf),
-    /// A finished file could not be given its name, or an old one not be removed.
-    Unnamed(String),
+    /// Something beside the log does not work or is not recorded, and why.
+    Hindered(String),
     Detaching,
 }
 
