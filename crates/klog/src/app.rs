@@ -4,7 +4,7 @@
 mod merged;
 
 use crate::encode::{Chunk, TARGET_BYTES};
-use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN};
+use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, may_unpack};
 use crate::varint::{MAX_LEN, get, put, unzigzag, zigzag};
 use kpat_model::*;
 pub use merged::AppRecords;
@@ -232,7 +232,11 @@ impl AppEncoder {
             return None;
         }
         let raw = &self.buf[..self.pos];
-        let packed = self.zstd.as_mut().and_then(|z| z.compress(raw).ok()).filter(|p| p.len() < raw.len());
+        let packed = self
+            .zstd
+            .as_mut()
+            .and_then(|z| z.compress(raw).ok())
+            .filter(|p| p.len() < raw.len() && may_unpack(p.len(), raw.len()));
         let (codec, payload) = packed.as_deref().map_or((Codec::None, raw), |p| (Codec::Zstd, p));
         let header = Header {
             kind: ChunkKind::Application,

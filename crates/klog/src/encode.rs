@@ -1,7 +1,7 @@
 //! Records in, chunks out: one encoder per CPU, fed in the order of the ring (calls by their return). Runs on the
 //! device under test for every event, so the call path is straight and touches few cache lines.
 
-use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN};
+use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, may_unpack};
 use crate::state::*;
 use crate::varint::{put, zigzag};
 use kpat_model::*;
@@ -311,7 +311,7 @@ impl Encoder {
         let mut bytes;
         let packed = self.zstd.as_mut().and_then(|z| z.compress(raw).ok());
         match packed {
-            Some(packed) if packed.len() < raw.len() => {
+            Some(packed) if packed.len() < raw.len() && may_unpack(packed.len(), raw.len()) => {
                 codec = Codec::Zstd;
                 bytes = Vec::with_capacity(HEADER_LEN + packed.len());
                 bytes.resize(HEADER_LEN, 0);

@@ -164,6 +164,9 @@ impl Header {
         if codec == Codec::None && header.raw_len != header.payload_len {
             return Err(Fault::Field("pair of lengths"));
         }
+        if codec == Codec::Zstd && !may_unpack(header.payload_len as usize, header.raw_len as usize) {
+            return Err(Fault::Field("pair of lengths"));
+        }
         // Every record takes at least two bytes (tag and one field).
         if header.kind == ChunkKind::Records && header.count > header.raw_len / 2 {
             return Err(Fault::Field("record count"));
@@ -175,6 +178,12 @@ impl Header {
     pub fn chunk_len(&self) -> u64 {
         HEADER_LEN as u64 + u64::from(self.payload_len)
     }
+}
+
+/// So many bytes may come out of so many: what is packed tighter is not believed, and writers leave it unpacked. Records shrink
+/// by a fifth, words to a tenth.
+pub fn may_unpack(stored: usize, raw: usize) -> bool {
+    raw <= stored.saturating_mul(64).saturating_add(1024)
 }
 
 /// Sets sequence number and checksums of a whole chunk (header and payload).

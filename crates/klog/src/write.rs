@@ -3,7 +3,7 @@
 
 use crate::encode::Chunk;
 use crate::error::{Error, Room};
-use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, seal};
+use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, may_unpack, seal};
 use kpat_model::meta::Json;
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -98,7 +98,9 @@ impl<W: Write> Writer<W> {
         }
         let packed = if text.len() >= PACK_JSON_FROM { zstd::bulk::compress(&text, 1).ok() } else { None };
         let (codec, payload) = match &packed {
-            Some(packed) if packed.len() < text.len() => (Codec::Zstd, packed),
+            Some(packed) if packed.len() < text.len() && may_unpack(packed.len(), text.len()) => {
+                (Codec::Zstd, packed)
+            }
             _ => (Codec::None, &text),
         };
         let header = Header {

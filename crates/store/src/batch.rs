@@ -34,6 +34,11 @@ impl Values {
         }
     }
 
+    /// What its texts take beside the rows.
+    pub(crate) fn text_bytes(&self) -> usize {
+        if let Values::Text { arena, .. } = self { arena.len() } else { 0 }
+    }
+
     pub(crate) fn nulls(&self) -> Option<&[bool]> {
         match self {
             Values::I32 { nulls, .. } | Values::I64 { nulls, .. } | Values::Text { nulls, .. } => {

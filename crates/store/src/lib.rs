@@ -12,6 +12,7 @@ mod batch;
 mod error;
 mod guard;
 pub mod manifest;
+mod pages;
 mod read;
 pub mod tables;
 mod write;

@@ -3,6 +3,7 @@
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::guard::guarded;
+use crate::pages::{MOST_COLUMN_BYTES, unpacked};
 use crate::tables::{ColType, Row, Table};
 use bytes::{Buf, Bytes};
 use parquet::basic::Type;
@@ -23,8 +24,14 @@ pub const NULL: i64 = i64::MIN;
 
 /// Rows of a row group that are believed: what a file claims is memory that its reader takes.
 const MOST_GROUP_ROWS: i64 = 1 << 20;
-/// Rows of a table that is read as a whole.
+/// Rows of a table that are believed: so many, and so many for each byte of its file.
+const MOST_ROWS: u64 = 1 << 20;
+const MOST_ROWS_A_BYTE: u64 = 16;
+/// Rows of a table that is read as a whole, and what they may take in memory.
 const MOST_ROWS_AT_ONCE: u64 = 1 << 22;
+const MOST_BYTES_AT_ONCE: usize = 512 << 20;
+/// Text of one column that is in memory at once: few bytes of a dictionary can stand for much.
+const MOST_TEXT: usize = 64 << 20;
 
 /// An open table.
 pub struct TableFile {
@@ -50,6 +57,12 @@ impl TableFile {
             meta.row_groups().iter().map(|g| g.num_rows()).find(|n| !(0..=MOST_GROUP_ROWS).contains(n))
         {
             let what = format!("a row group of {rows} rows; kpat writes at most {MOST_GROUP_ROWS}");
+            return Err(Error::parquet(&path)(ParquetError::General(what)));
+        }
+        let rows = meta.row_groups().iter().map(|g| g.num_rows().max(0) as u64).sum::<u64>();
+        let most = len.saturating_mul(MOST_ROWS_A_BYTE).saturating_add(MOST_ROWS);
+        if rows > most {
+            let what = format!("{rows} rows in {len} bytes; of such a file at most {most} are read");
             return Err(Error::parquet(&path)(ParquetError::General(what)));
         }
         let schema = meta.file_metadata().schema_descr();
@@ -99,6 +112,20 @@ impl TableFile {
         }
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(Error::io(&self.path, "read"))?;
+        let refused = |what: String| Error::parquet(&self.path)(ParquetError::General(what));
+        match unpacked(&bytes) {
+            Some(n) if n <= MOST_COLUMN_BYTES => {}
+            Some(n) => {
+                return Err(refused(format!(
+                    "column {place} of row group {group} unpacks to {n} bytes; kpat writes at most {MOST_COLUMN_BYTES}"
+                )));
+            }
+            None => {
+                return Err(refused(format!(
+                    "the pages of column {place} of row group {group} do not add up"
+                )));
+            }
+        }
         let chunk = Arc::new(Chunk { start, bytes: bytes.into() });
         guarded(&self.path, || {
             let pages = SerializedPageReader::new(chunk, column, self.group_rows(group), None)?;
@@ -173,14 +200,26 @@ impl TableFile {
 
     /// All rows: for tables that are known to be small.
     ///
-    /// Errors: there are more than 4 million.
+    /// Errors: there are more than 4 million, or they take more than 512 MiB.
     pub fn all<R: Row>(&self) -> Result<Vec<R>> {
         if self.rows() > MOST_ROWS_AT_ONCE {
             let what = format!("{} rows; of this table at most {MOST_ROWS_AT_ONCE} are read", self.rows());
             return Err(Error::parquet(&self.path)(ParquetError::General(what)));
         }
         let mut out = Vec::new();
-        self.each((0..self.groups()).collect(), |row| out.push(row))?;
+        let mut reader = self.batches((0..self.groups()).collect(), &[])?;
+        let mut spent = 0usize;
+        while let Some(batch) = reader.next(8192)? {
+            spent = spent.saturating_add(
+                batch.rows * size_of::<R>() + batch.columns.iter().map(Values::text_bytes).sum::<usize>(),
+            );
+            if spent > MOST_BYTES_AT_ONCE {
+                let what =
+                    format!("more than {MOST_BYTES_AT_ONCE} bytes of rows; this table is read as a whole");
+                return Err(Error::parquet(&self.path)(ParquetError::General(what)));
+            }
+            (0..batch.rows).for_each(|i| out.push(R::get(&batch, i)));
+        }
         Ok(out)
     }
 
@@ -361,6 +400,11 @@ fn read_column(reader: &mut ColumnReader, rows: usize, nullable: bool) -> parque
             let mut arena = Vec::new();
             let mut ends = Vec::with_capacity(data.len());
             for text in &data {
+                if arena.len() + text.len() > MOST_TEXT {
+                    return Err(ParquetError::General(format!(
+                        "more than {MOST_TEXT} bytes of text in one column"
+                    )));
+                }
                 // A null has no bytes behind it.
                 if !text.is_empty_or_unset() {
                     arena.extend_from_slice(text.data());

@@ -128,6 +128,8 @@ enum Format {
 #[derive(Default)]
 struct Notes {
     interfaces: Vec<Interface>,
+    /// Bytes of text in them.
+    words: usize,
     warnings: Vec<Warning>,
     /// Warnings not kept.
     more_warnings: u64,

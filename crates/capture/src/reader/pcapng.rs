@@ -64,6 +64,10 @@ impl Units {
     }
 }
 
+/// Interfaces of a file that are remembered, and what is said of them all: few bytes of gzip can stand for many.
+const MOST_INTERFACES: usize = 1 << 16;
+const MOST_WORDS: usize = 16 << 20;
+
 /// What decoding a frame needs of its interface.
 #[derive(Clone, Copy, Debug)]
 struct Port {
@@ -229,6 +233,16 @@ impl Pcapng {
         }
         port.offset_ns = i128::from(found.ts_offset_s) * 1_000_000_000;
         found.ts_resolution_ns = port.units.resolution_ns();
+        notes.words += [&found.name, &found.description, &found.filter, &found.os]
+            .map(String::len)
+            .iter()
+            .sum::<usize>();
+        if notes.interfaces.len() == MOST_INTERFACES || notes.words > MOST_WORDS {
+            return corrupt(
+                offset,
+                format!("more than {MOST_INTERFACES} interfaces, or {MOST_WORDS} bytes of words about them"),
+            );
+        }
         notes.interfaces.push(found);
         self.ports.push(port);
         Ok(Step::Passed)
