@@ -31,7 +31,6 @@ pub use happened::event_kind;
 pub use lone::{FrameDetail, Unmatched};
 pub use moments::Moments;
 pub use residuals::Residuals;
-pub(crate) use store::edit_distance;
 pub use store::{Store, glob_fits, nearest};
 pub use touched::{FunctionCount, Touched};
 pub(crate) use tree::same_context;

@@ -1,5 +1,6 @@
 //! Where an export goes: standard output, or a file that has its name only when it is whole.
 
+use crate::signals::leave_nothing;
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -44,6 +45,7 @@ impl Target {
         if path.is_dir() {
             anyhow::bail!("{} is a folder; give a file", path.display());
         }
+        leave_nothing(partial.clone())?;
         let file = File::create(&partial).with_context(|| format!("cannot write {}", partial.display()))?;
         Ok(Target {
             out: buffered(Box::new(file)),
