@@ -29,7 +29,7 @@ pub use flame::{Flame, FlameNode, Neighbour};
 pub use frames::{FrameFilter, FrameWithPackets, PacketOfFrame, SURE_PERCENT};
 pub use happened::event_kind;
 pub use lone::{FrameDetail, Unmatched};
-pub use moments::Moments;
+pub use moments::{MomentSums, Moments};
 pub use residuals::Residuals;
 pub use store::{Store, glob_fits, nearest};
 pub use touched::{FunctionCount, Touched};
