@@ -119,7 +119,7 @@ describe("packets", () => {
     const page = await world.open(router);
     await rows(page).first().waitFor();
     const second = await page.context().newPage();
-    await second.goto(`${router.origin}/#/time`);
+    await second.goto(`${router.origin}/#/trust`);
     await second.getByText(/of the packets are explained\.$/).waitFor();
     await done(page);
   });
@@ -281,7 +281,7 @@ describe("phases, time, events", () => {
   });
 
   test("time says how far a clock may be off, and whether packets add up", async () => {
-    const page = await world.open(router, "#/time");
+    const page = await world.open(router, "#/trust");
     const clocks = page.getByRole("region", { name: "Clocks" });
     await clocks.waitFor();
     assert.match(await clocks.innerText(), /± \d/);
@@ -455,7 +455,7 @@ describe("keys, eyes, colours", () => {
 
 describe("what is hostile", () => {
   test("names that are markup stay text", async () => {
-    const page = await world.open(router, "#/time");
+    const page = await world.open(router, "#/trust");
     await page.getByText(`${MARKUP}.pcapng`).first().waitFor();
     assert.equal(await page.locator("img").count(), 0);
     await done(page);

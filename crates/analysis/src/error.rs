@@ -32,6 +32,9 @@ pub enum Error {
          waits and layers are not the same things; record both by one mechanism (kpat record --mechanism)"
     )]
     Incomparable { first: String, other: String },
+    /// A time of day was asked for, and the log has none: ask for seconds since its start.
+    #[error("this log does not know the device's wall clock; give a time since its start (as in 1.5s)")]
+    NoWallClock,
     /// Whoever asked does not wait any more.
     #[error("abandoned")]
     Abandoned,

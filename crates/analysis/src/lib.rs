@@ -28,5 +28,5 @@ pub mod time;
 pub mod trace;
 
 pub use error::{Error, Result};
-pub use integrate::{Held, Options, Progress, Report, Stage, integrate, integrate_parts};
+pub use integrate::{Held, Options, Progress, Report, Stage, half_made, integrate, integrate_parts};
 pub use lives::Progress as Parts;

@@ -4,7 +4,9 @@ use crate::function::context;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
-use crate::render::{Column, Style, Table, count, duration, parse_duration, seconds};
+use crate::render::{Column, Style, Table, count, duration};
+use crate::times::{self, Times};
+use kpat_analysis::filter::When;
 use kpat_analysis::query::{EventFilter, EventOfPacket, event_kind};
 use kpat_model::EventKind;
 use serde_json::{Value, json};
@@ -18,24 +20,26 @@ pub struct Args {
     log: PathBuf,
     #[command(flatten)]
     device: open::Device,
-    /// Only these kinds: drop, retransmit, tcp-state, free, link, route, neighbour, control, address, queueing, namespace [default: all but free]
+    /// Only these kinds: drop, retransmit, tcp-state, link, route, neighbour, control, address, queueing, namespace [default: all]
     #[arg(long, short, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Only events of this packet
     #[arg(long, value_name = "ID")]
     packet: Option<i64>,
-    /// At or after this time since the start, for example 1.5s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    from: Option<i64>,
+    /// At or after this time: since the start (1.5s) or of day (10:22:30, UTC)
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    from: Option<When>,
     /// At or before this time since the start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    until: Option<i64>,
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    until: Option<When>,
+    #[command(flatten)]
+    times: times::Clock,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
 
-const KINDS: [EventKind; 10] = [
+pub const KINDS: [EventKind; 10] = [
     EventKind::Drop,
     EventKind::Retransmit,
     EventKind::TcpState,
@@ -61,8 +65,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let filter = EventFilter {
         kinds,
         packet: args.packet,
-        from_ns: args.from.map(|t| log.start_ns().saturating_add(t)),
-        to_ns: args.until.map(|t| log.start_ns().saturating_add(t)),
+        from_ns: args.from.map(|t| t.in_log(&log)).transpose()?,
+        to_ns: args.until.map(|t| t.in_log(&log)).transpose()?,
     };
     let list = log.events(&filter, args.limit)?;
     if out.json {
@@ -79,7 +83,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say("no event fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&log, &list.rows).render(out.width);
+    let (lines, hidden) = table(&log, &Times::of(&args.times, &log)?, &list.rows).render(out.width);
     out.lines(&lines)?;
     if (list.rows.len() as u64) < list.total {
         out.say(&format!("{} of {} events shown; --limit 0 shows all", list.rows.len(), count(list.total)));
@@ -88,9 +92,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(log: &Integrated, rows: &[EventOfPacket]) -> Table {
+fn table(log: &Integrated, times: &Times, rows: &[EventOfPacket]) -> Table {
     let mut table = Table::new(&[
-        Column::right("time s", 0),
+        Column::right(times.heading(), 0),
         Column::left("event", 0, 0),
         Column::right("packet", 0),
         Column::left("what", 0, 20),
@@ -102,7 +106,7 @@ fn table(log: &Integrated, rows: &[EventOfPacket]) -> Table {
     for e in rows {
         let plain = |text: String| (text, Style::Plain);
         table.row(vec![
-            plain(seconds(e.event.at_ns.saturating_sub(log.start_ns()))),
+            plain(times.show(e.event.at_ns)),
             (event_kind(e.event.kind), kind_style(e.event.kind)),
             plain(e.event.packet_id.map(|p| p.to_string()).unwrap_or_default()),
             plain(e.what() + &within(e)),

@@ -102,10 +102,15 @@ fn crossings(args: &Args, log: &Several, out: &Output) -> anyhow::Result<ExitCod
 
 fn capture_named(manifest: &Manifest, name: &str) -> anyhow::Result<i32> {
     let captures = || manifest.sources.iter().filter(|s| s.role == "capture");
-    let stem = |file: &str| file.split('.').next().unwrap_or(file).to_owned();
+    // Without its ending, or without all of them: a name that means one capture.
+    let only = |stem: fn(&str, char) -> Option<(&str, &str)>| {
+        let mut fit = captures().filter(move |s| stem(&s.name, '.').is_some_and(|(stem, _)| stem == name));
+        fit.next().filter(|_| fit.next().is_none())
+    };
     captures()
         .find(|s| s.name == name)
-        .or_else(|| captures().find(|s| stem(&s.name) == name))
+        .or_else(|| only(|n, at| n.rsplit_once(at)))
+        .or_else(|| only(|n, at| n.split_once(at)))
         .map(|s| s.capture_id)
         .ok_or_else(|| {
             let have: Vec<&str> = captures().map(|s| s.name.as_str()).collect();

@@ -2,11 +2,12 @@
 
 use crate::functions;
 use crate::open::{self, Integrated};
-use crate::output::Output;
+use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
 use crate::render::{
     Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural, seconds,
 };
+use kpat_analysis::filter::When;
 use kpat_analysis::protocol;
 use kpat_analysis::query::{CallFilter, CallOfFunction, call_flag, verdict};
 use kpat_model::Context;
@@ -27,11 +28,11 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     faster_than: Option<i64>,
     /// Only calls entered at or after this time since the start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    from: Option<i64>,
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    from: Option<When>,
     /// Only calls entered at or before this time since the start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    to: Option<i64>,
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    to: Option<When>,
     /// Earliest calls first instead of the longest first
     #[arg(long)]
     by_time: bool,
@@ -44,12 +45,18 @@ pub struct Args {
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let (name, path) = open::thing_and_log(&args.words, "function NAME")?;
+    if name.contains(['*', '?']) {
+        return Err(usage(format!(
+            "`{name}` may mean several functions, this shows one; they are listed by: kpat functions {} '{name}'",
+            path.display()
+        )));
+    }
     let log = open::integrated(path, &args.device)?;
     let filter = CallFilter {
         slower_than_ns: args.slower_than,
         faster_than_ns: args.faster_than,
-        from_ns: args.from.map(|t| log.start_ns().saturating_add(t)),
-        to_ns: args.to.map(|t| log.start_ns().saturating_add(t)),
+        from_ns: args.from.map(|t| t.in_log(&log)).transpose()?,
+        to_ns: args.to.map(|t| t.in_log(&log)).transpose()?,
         limit: args.limit,
         longest_first: !args.by_time,
         packets: None,

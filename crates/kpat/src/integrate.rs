@@ -4,6 +4,7 @@ use crate::info::{self, LossSum};
 use crate::open;
 use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
+use crate::signals::leave_nothing;
 use anyhow::bail;
 use kpat_analysis::devices::{Several, integrate_devices, recordings};
 use kpat_analysis::query::{Store, Trust};
@@ -50,6 +51,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let logs = recordings.pop().unwrap_or_default();
     let target = args.output.clone().unwrap_or_else(|| default_name(&args.log, logs.len()));
     let options = Options { overwrite: args.force, ..Options::default() };
+    leave_nothing(kpat_analysis::half_made(&target))?;
     let mut meter = Meter::default();
     let done = kpat_analysis::integrate_parts(&logs, &captures, &target, &options, &mut |p| {
         out.progress(&mut meter, stage(p.stage), p.done, p.total);
@@ -134,6 +136,7 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
     let options = Options { overwrite: args.force, ..Options::default() };
+    leave_nothing(kpat_analysis::half_made(&target))?;
     let mut meter = Meter::default();
     let done = integrate_devices(logs, captures, &target, &options, &mut |device, p| {
         out.progress(&mut meter, &format!("{device}, {}", stage(p.stage)), p.done, p.total);

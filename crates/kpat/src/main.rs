@@ -19,6 +19,7 @@ mod functions;
 mod info;
 mod integrate;
 mod metrics;
+mod mistyped;
 mod open;
 mod output;
 mod packet;
@@ -32,14 +33,19 @@ mod shell;
 mod signals;
 mod sql;
 mod time;
+mod times;
 mod view;
 mod wireshark;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     signals::size_is_an_error();
+    if let Some(code) = shell::complete::asked() {
+        return code;
+    }
     // Wireshark starts a link to this program and asks in its own way.
     let words: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
     if wireshark::extcap::is_asked(&words) {
@@ -48,13 +54,16 @@ fn main() -> ExitCode {
         let done = wireshark::extcap::run(&words, &out).and_then(|code| out.flush().map(|()| code));
         return done.unwrap_or_else(|e| output::report(&e));
     }
-    let cli = match cli::Cli::try_parse() {
+    let command = shell::examples::told(cli::Cli::command());
+    let typed = command.try_get_matches().and_then(|found| cli::Cli::from_arg_matches(&found));
+    let cli = match typed {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and version are answers and go to stdout; a reader that left early is no fault.
+        // Help and version are answers and go to stdout; a reader that left early is no fault.
+        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print();
             return if e.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
+        Err(e) => return output::report(&output::usage(mistyped::sentence(&e, &words))),
     };
     let out = output::Output::new(&cli.global);
     match cli.command.run(&out).and_then(|code| out.flush().map(|()| code)) {

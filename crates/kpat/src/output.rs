@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The user asked for something that makes no sense; exit status 2.
@@ -166,8 +167,25 @@ impl Meter {
     }
 }
 
+static BROKEN_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Whether the user broke the command off; `now`: does.
+pub fn is_broken_off(now: bool) -> bool {
+    BROKEN_OFF.fetch_or(now, Ordering::SeqCst) || now
+}
+
+/// The last words of a command that is broken off, where a progress line may stand.
+pub fn say_last(words: &str) {
+    let clear = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    let _ = writeln!(io::stderr(), "{clear}kpat: {}", clean(words));
+}
+
 /// Says why a command failed and with which status.
 pub fn report(error: &anyhow::Error) -> ExitCode {
+    // Whoever breaks off knows why, and ends the program when all is removed.
+    while is_broken_off(false) {
+        std::thread::park();
+    }
     let broken = |e: &(dyn std::error::Error + 'static)| {
         e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
     };

@@ -123,7 +123,7 @@ fn ring_bytes(wanted: Option<u64>) -> anyhow::Result<usize> {
     match wanted {
         None => Ok(default_ring()),
         Some(n) if n.is_power_of_two() && (1 << 16..=1 << 30).contains(&n) => Ok(n as usize),
-        Some(n) => Err(usage(format!("--ring {n}: a ring is a power of two from 64K to 1G"))),
+        Some(n) => Err(usage(format!("--ring {}: a ring is a power of two from 64K to 1G", bytes(n)))),
     }
 }
 
@@ -221,18 +221,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Err(usage("--sniff captures addresses as they are; leave it out, or --anonymise"));
     }
     sniffers::check(args)?;
+    out.say("preparing: reading what this kernel has");
     let mut meter = Meter::default();
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
     let mut tell = |note: Note| match note {
         Note::Decided { mechanism, passed_over, functions, left_out, build, build_warning, unmet } => {
             if mechanism == Mechanism::Tracepoint {
-                out.say(&format!("mechanism tracepoint: {}", mechanism.limits()));
-                if let Some(first) = passed_over.first() {
-                    out.say(&format!(
-                        "function probes are not to be had here ({first}; `kpat doctor` has all reasons)"
-                    ));
-                }
+                let why = if passed_over.is_empty() { "" } else { " (why: kpat doctor)" };
+                out.say(&format!("mechanism tracepoint: {}{why}", mechanism.limits()));
             } else {
                 out.say(&format!(
                     "mechanism {}: {functions} functions, {left_out} left out; BPF build {build}",

@@ -1,6 +1,39 @@
 //! Signals that would end this process: Ctrl-C is waited for, a limit of files is an error like others.
 
+use crate::output::is_broken_off;
 use anyhow::bail;
+use std::path::PathBuf;
+
+/// By what a shell knows that a command was ended by Ctrl-C.
+const INTERRUPTED: i32 = 130;
+
+/// From here on SIGINT and SIGTERM remove what is half made at this path, and end the program. To be called before any
+/// thread is made.
+pub fn leave_nothing(half_made: PathBuf) -> anyhow::Result<()> {
+    let signals = Signals::block()?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        signals.wait();
+        // What fails from now on fails because of this.
+        is_broken_off(true);
+        for _ in 0..100 {
+            // A file that is made meanwhile keeps its folder.
+            let gone =
+                |e: std::io::Result<()>| e.err().is_none_or(|e| e.kind() == std::io::ErrorKind::NotFound);
+            let removed = if half_made.is_dir() {
+                std::fs::remove_dir_all(&half_made)
+            } else {
+                std::fs::remove_file(&half_made)
+            };
+            if gone(removed) && !half_made.exists() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        crate::output::say_last("interrupted; nothing half made is left");
+        std::process::exit(INTERRUPTED);
+    })?;
+    Ok(())
+}
 
 /// A file that would become too large (`ulimit -f`) is an error of a write, and not the end of this process.
 pub fn size_is_an_error() {

@@ -55,6 +55,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         None => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("cannot read the question")?;
+            if text.trim().is_empty() {
+                return Err(usage(
+                    "standard input holds no question; give one, for example: select * from packet limit 10",
+                ));
+            }
             text
         }
     };

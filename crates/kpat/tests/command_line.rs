@@ -21,7 +21,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 29] = [
+    let cases: [(&[&str], i32, &str); 39] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
         (&["packets", "x.kbl"], 1, "first run: kpat integrate x.kbl"),
         (&["packets", "w.pcap"], 1, "kpat integrate X.kbl w.pcap"),
@@ -35,6 +35,16 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["packet", "--frame", "lan.pcapng:18", "x.kpat"], 1, "lan.pcapng has no frame 18"),
         (&["packet", "--frame", "dmz:1", "x.kpat"], 1, "no capture `dmz`"),
         (&["function", "ip_rvc", "x.kpat"], 1, "did you mean `ip_rcv`?"),
+        (&["function", "foo", "x.kpat"], 1, "no function `foo` in this log\n"),
+        (&["function", "ip_*", "x.kpat"], 2, "kpat functions x.kpat 'ip_*'"),
+        (&["packets", "x.kpat", "vlan"], 2, "`vlan` is not a condition; text to look for goes in quotes"),
+        (&["packets", "x.kpat", "after", "25:00"], 2, "`25:00` is not a time of day"),
+        (&["sql", "x.kpat", "select * from nope"], 2, "there is no table `nope`; "),
+        (&["sql", "x.kpat"], 2, "holds no question"),
+        (&["record", "-w", "foo.pcap"], 2, "the log is named by -o X.kbl"),
+        (&["record", "-i", "lo", "tcp", "port", "80"], 2, "-f 'tcp port 80'"),
+        (&["record", "--sniff", "nosuch0"], 2, "there is no interface nosuch0; there are "),
+        (&["record", "--ring", "3M"], 2, "--ring 3.0 MiB"),
         (&["packets", "x.kpat", "tcp", "or"], 2, "a condition is missing here (character 7"),
         (&["packets", "x.kpat", "--verdict", "lost"], 2, "`lost` is no verdict"),
         (&["packets", "x.kpat", "--min-path", "10"], 2, "needs a unit"),
@@ -53,7 +63,12 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["phases", "x.kpat", "--boundaries", "none.txt"], 1, "cannot read none.txt"),
     ];
     for (args, status, says) in cases {
-        let done = kpat(&folder, args);
+        let done = Command::new(env!("CARGO_BIN_EXE_kpat"))
+            .args(args)
+            .current_dir(&folder.0)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         let words = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(status), "{args:?}: {words}");
         assert!(words.contains(says), "{args:?}: {words}");
@@ -129,6 +144,36 @@ fn a_recording_is_integrated_and_looked_up() {
     assert!(text.contains("e1000_clean_rx_irq") && text.contains("└─"), "{text}");
     let done = kpat(&folder, &["packet", "--frame", "1", "x.kpat"]);
     assert!(String::from_utf8(done.stderr).unwrap().contains("without a capture"));
+}
+
+/// By the clock on the wall: what the tables say of a packet, as `date` writes it.
+#[test]
+fn times_of_day() {
+    let folder = Folder::new("utc");
+    fixture::integrated(&folder);
+    let text = |args: &[&str]| {
+        let done = kpat(&folder, args);
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let seen = text(&["packet", "1", "x.kpat"]);
+    let seen = seen.split(" UTC").next().unwrap().rsplit(' ').next().unwrap().to_owned();
+    let list = text(&["packets", "x.kpat", "--utc"]);
+    assert!(list.contains("time UTC") && list.contains(&seen), "{seen} in {list}");
+    assert!(text(&["events", "x.kpat", "--utc"]).contains("time UTC"));
+    let rows = |args: &[&str]| text(args).lines().count().saturating_sub(1);
+    let all = rows(&["packets", "x.kpat"]);
+    assert!(all > 1);
+    assert_eq!(
+        rows(&["packets", "x.kpat", "after", &seen]) + rows(&["packets", "x.kpat", "not", "after", &seen]),
+        all
+    );
+    assert_eq!(rows(&["packets", "x.kpat", "--from", &seen]), rows(&["packets", "x.kpat", "after", &seen]));
+    // The same moment where clocks are two hours ahead.
+    let hour: u32 = seen[..2].parse().unwrap();
+    let ahead = format!("{:02}{}+02:00", (hour + 2) % 24, &seen[2..]);
+    assert_eq!(text(&["packets", "x.kpat", "after", &ahead]), text(&["packets", "x.kpat", "after", &seen]));
+    assert_eq!(text(&["packets", "x.kpat", "before", "2001-01-01T00:00:00Z"]), "");
 }
 
 /// The pictures stand alone, are well formed, and a hostile name in them stays text.
@@ -244,13 +289,8 @@ fn a_reader_that_leaves_early_is_no_fault() {
 }
 
 #[test]
-fn scripts_and_manual_pages_are_made() {
+fn manual_pages_are_made() {
     let folder = Folder::new("shell");
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            String::from_utf8(kpat(&folder, &["completion", shell]).stdout).unwrap().contains("functions")
-        );
-    }
     assert!(String::from_utf8(kpat(&folder, &["man", "packet"]).stdout).unwrap().contains(".TH"));
     assert!(kpat(&folder, &["man", "--all", "pages"]).status.success());
     assert!(folder.0.join("pages/kpat-packets.1").exists());

@@ -54,6 +54,10 @@ impl Symbols {
         Symbols { sorted, by_name }
     }
 
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.sorted.iter().map(|s| s.1.as_str())
+    }
+
     pub fn count(&self, name: &str) -> usize {
         self.by_name.get(name).map_or(0, Vec::len)
     }

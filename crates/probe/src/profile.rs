@@ -438,15 +438,25 @@ pub struct Selection {
     pub remove: Vec<String>,
 }
 
+/// Profiles by name, each with what it has; beside them `driver:NAME`.
+pub const NAMES: [(&str, &str); 7] = [
+    ("path", "functions that move a packet"),
+    ("router", "a packet's way through a router"),
+    ("tcp", "TCP"),
+    ("socket", "the socket's side"),
+    ("all", "every function that has a packet"),
+    ("none", "only what --add names"),
+    ("app", "what applications ask of the network"),
+];
+
 #[derive(Debug, thiserror::Error)]
 #[error("no profile is called {0:?}; there are path, router, tcp, socket, driver:NAME, all and app")]
 pub struct UnknownProfile(pub String);
 
 impl Selection {
     pub fn check(&self) -> Result<(), UnknownProfile> {
-        let known =
-            matches!(self.profile.as_str(), "path" | "router" | "tcp" | "socket" | "app" | "all" | "none")
-                || self.profile.strip_prefix("driver:").is_some_and(|n| !n.is_empty());
+        let known = NAMES.iter().any(|(name, _)| *name == self.profile)
+            || self.profile.strip_prefix("driver:").is_some_and(|n| !n.is_empty());
         if known { Ok(()) } else { Err(UnknownProfile(self.profile.clone())) }
     }
 

@@ -31,15 +31,17 @@ impl Token {
 }
 
 /// Errors: status and reason.
-pub fn check(request: &Question, token: &Token, port: u16) -> Result<(), (u16, &'static str)> {
+///
+/// The port is not looked at: behind `ssh -L 9999:127.0.0.1:PORT` the browser has another one. A name that somebody else
+/// points here stays a name; a page of another service on this machine has another origin than the address it asks.
+pub fn check(request: &Question, token: &Token) -> Result<(), (u16, &'static str)> {
     if request.method() != "GET" {
         return Err((405, "only GET is answered: nothing here can be changed"));
     }
-    let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
-    if !request.header("host").is_some_and(|h| names.iter().any(|n| n == h)) {
-        return Err((421, "this service is not called so"));
-    }
-    let ours = |origin: &str| origin.strip_prefix("http://").is_some_and(|o| names.iter().any(|n| n == o));
+    let Some(host) = request.header("host").filter(|h| is_own(h)) else {
+        return Err((421, "open this page as http://127.0.0.1:PORT or http://localhost:PORT: it answers to no other name"));
+    };
+    let ours = |origin: &str| origin.strip_prefix("http://") == Some(host);
     if !request.header("origin").is_none_or(ours) {
         return Err((403, "another origin may not ask"));
     }
@@ -61,6 +63,16 @@ pub fn check(request: &Question, token: &Token, port: u16) -> Result<(), (u16, &
         Some(_) => Err((403, "wrong token: open the address that `kpat view` printed")),
         None => Err((403, "no token: open the address that `kpat view` printed")),
     }
+}
+
+/// A name of this machine for itself, and a port.
+fn is_own(host: &str) -> bool {
+    host.split_once(':').is_some_and(|(name, port)| {
+        (name == "127.0.0.1" || name == "localhost")
+            && !port.is_empty()
+            && port.len() <= 5
+            && port.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 /// For every answer: what is here is for this page alone, and the page loads and runs nothing from elsewhere.
@@ -87,7 +99,7 @@ mod tests {
         let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
         let head = Request { method: "GET".into(), target: path.into(), headers, ..Request::default() };
         let request = Question::of(head).unwrap();
-        check(&request, &Token("secret".into()), 8000).map_or_else(|e| e.0, |()| 200)
+        check(&request, &Token("secret".into())).map_or_else(|e| e.0, |()| 200)
     }
 
     #[test]
@@ -97,7 +109,15 @@ mod tests {
         assert_eq!(ask("/", &[host]), 200);
         assert_eq!(ask("/", &[]), 421);
         assert_eq!(ask("/", &[("host", "evil.example:8000")]), 421);
-        assert_eq!(ask("/", &[("host", "127.0.0.1")]), 421);
+        for host in ["127.0.0.1", "127.0.0.1:", "127.0.0.1:80a", "127.0.0.1:8000.evil.example", "localhost.evil.example:8000"] {
+            assert_eq!(ask("/", &[("host", host)]), 421, "{host}");
+        }
+        // ssh -L 9999:127.0.0.1:8000
+        let tunnel = ("host", "localhost:9999");
+        assert_eq!(ask("/", &[tunnel]), 200);
+        assert_eq!(ask("/api/info", &[tunnel]), 403);
+        assert_eq!(ask("/api/info", &[tunnel, token, ("origin", "http://localhost:9999")]), 200);
+        assert_eq!(ask("/api/info", &[tunnel, token, ("origin", "http://localhost:8000")]), 403);
         assert_eq!(ask("/", &[host, ("sec-fetch-site", "cross-site")]), 200);
         assert_eq!(ask("/app.js", &[host, ("sec-fetch-site", "cross-site")]), 403);
         assert_eq!(ask("/api/info", &[host]), 403);

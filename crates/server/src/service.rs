@@ -112,7 +112,7 @@ impl Service {
                 Err(Unreadable::Over) => return Ok(()),
                 Err(Unreadable::Refused(Refusal(status, words))) => return refuse(connection, status, words),
             };
-            if let Err((status, words)) = guard::check(&request, &self.token, self.port) {
+            if let Err((status, words)) = guard::check(&request, &self.token) {
                 return refuse(connection, status, words);
             }
             seat.works();

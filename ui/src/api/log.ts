@@ -1,12 +1,32 @@
 // The log that is looked at: what it is, and whether it still grows.
 
 import { signal } from "@preact/signals";
+import { moment, timeOfDay } from "../base/units.ts";
 import { Refused, ask, changes } from "./ask.ts";
 import { generation } from "./question.ts";
 import type { Info } from "./types.ts";
 
 export const log = signal<Info | null>(null);
 export const logError = signal<Refused | null>(null);
+
+/** Whether lists show times of day (UTC, by the device's clock) or seconds since the log's start. */
+export const byClock = signal(false);
+
+/** Time of day, UTC, `t` ns after the log's start; null where the log does not know. */
+export function clockAt(t: number, date = false): string | null {
+  const start = log.value?.start_wall_ns;
+  return start === null || start === undefined ? null : timeOfDay(BigInt(start) + BigInt(Math.round(t)), date);
+}
+
+/** A time in a list, as chosen. */
+export function listed(t: number): string {
+  return (byClock.value && clockAt(t)) || moment(t);
+}
+
+/** The heading of such times. */
+export function listedTitle(): string {
+  return byClock.value && log.value?.start_wall_ns ? "Time UTC" : "Time s";
+}
 
 async function load(): Promise<void> {
   try {

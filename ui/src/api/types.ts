@@ -190,6 +190,22 @@ export interface Events {
   rows: Event[];
 }
 
+// /api/events/sums?bins=&from=&to=&where=
+export interface EventSums {
+  from: Ns;
+  to: Ns;
+  // Of each kind how many in each of equal parts of the time.
+  bins: [string, number[]][];
+  // All of them, by reason and place, most first.
+  drops: DropPlace[];
+}
+
+export interface DropPlace {
+  reason: string;
+  place: string;
+  count: number;
+}
+
 export interface Event {
   t: Ns;
   kind: string;

@@ -125,10 +125,10 @@ function Bottom({ info }: { info: Info }): JSX.Element {
       <span>{shortSpan(info.length_ns)}, {info.cpus} CPUs, {seen(info.mechanism)}</span>
       {!info.loaded && <span role="status">reading the packets …</span>}
       <span class="spring" />
-      <a href="#/time" class={lost ? "bad-number" : undefined} onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>
+      <a href="#/trust" class={lost ? "bad-number" : undefined} onClick={(e) => (e.preventDefault(), go({ view: "trust" }))}>
         {lost ? <><span class="glyph bad" aria-hidden="true">!</span> {count(lost)} lost</> : "nothing lost"}
       </a>
-      {info.trust_ppm !== null && <a href="#/time" class={info.trust_ppm < 1e6 ? "bad-number" : undefined} title={`${share(info.trust_ppm / 1e6)} ${info.trust_words ?? ""}`} onClick={(e) => (e.preventDefault(), go({ view: "time" }))}>trust {share(info.trust_ppm / 1e6)}</a>}
+      {info.trust_ppm !== null && <a href="#/trust" class={info.trust_ppm < 1e6 ? "bad-number" : undefined} title={`${share(info.trust_ppm / 1e6)} ${info.trust_words ?? ""}`} onClick={(e) => (e.preventDefault(), go({ view: "trust" }))}>trust {share(info.trust_ppm / 1e6)}</a>}
     </footer>
   );
 }

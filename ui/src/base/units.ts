@@ -48,6 +48,15 @@ export function moment(ns: number, decimals = 6): string {
   return (ns / 1e9).toFixed(decimals).replace("-", "−");
 }
 
+/** Nanoseconds since 1970 as time of day, UTC, with microseconds; `date`: with the date. */
+export function timeOfDay(wall: bigint, date = false): string {
+  const us = wall / 1000n - (wall % 1000n < 0n ? 1n : 0n);
+  const ms = us / 1000n - (us % 1000n < 0n ? 1n : 0n);
+  const iso = new Date(Number(ms)).toISOString();
+  const [day, time] = [iso.slice(0, 10), iso.slice(11, 23)];
+  return `${date ? `${day} ` : ""}${time}${String(us - ms * 1000n).padStart(3, "0")}`;
+}
+
 export function count(n: number): string {
   return Math.round(n)
     .toString()

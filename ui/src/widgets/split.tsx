@@ -1,6 +1,6 @@
 // Two panes and a bar between them that can be dragged, or moved by the arrow keys.
 
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useRef } from "preact/hooks";
 
@@ -15,7 +15,17 @@ interface Props {
   second: ComponentChildren | null;
 }
 
-export function Split(p: Props): JSX.Element {
+/** In so narrow a window panes stand one below the other. */
+const narrow = matchMedia("(max-width: 760px)");
+const isNarrow = signal(narrow.matches);
+narrow.addEventListener("change", () => (isNarrow.value = narrow.matches));
+
+export function Split(asked: Props): JSX.Element {
+  const direction = isNarrow.value ? "column" : asked.direction;
+  return <Panes key={direction} {...asked} direction={direction} />;
+}
+
+function Panes(p: Props): JSX.Element {
   const key = `kpat-split-${p.name}-${p.direction}`;
   const kept = Number(localStorage.getItem(key));
   const part = useSignal(kept > 0.1 && kept < 0.9 ? kept : p.start);

@@ -99,7 +99,8 @@ fn asked(before: &[Token]) -> Asked {
     }
 }
 
-fn conditions() -> Vec<Item> {
+/// What a condition may begin with.
+pub fn conditions() -> Vec<Item> {
     let mut items: Vec<Item> = FIELDS.iter().map(|f| item(f.name, f.words)).collect();
     items.push(item("not", "the opposite"));
     items.push(item("and", "both; may be left out"));

@@ -8,14 +8,17 @@
 mod complete;
 mod duration;
 mod fields;
+
 mod parse;
 mod token;
 mod tree;
+mod when;
 
-pub use complete::{Completion, Item, complete};
+pub use complete::{Completion, Item, complete, conditions};
 pub use duration::parse_duration;
 pub use fields::{FIELDS, Field};
 pub use tree::Kind;
+pub use when::When;
 
 use crate::catalog::{Entry, Names, flag};
 use crate::error::Result;
@@ -156,12 +159,12 @@ fn compile(expr: &Expr, store: &Store, progress: &mut dyn FnMut(u64, u64) -> boo
             _ => Box::new(|_, _| false),
         },
         Expr::After(t) => {
-            let t = *t;
-            Box::new(move |e, n| e.last_ns() >= n.start_ns.saturating_add(t))
+            let at = t.in_log(store)?;
+            Box::new(move |e, _| e.last_ns() >= at)
         }
         Expr::Before(t) => {
-            let t = *t;
-            Box::new(move |e, n| e.first_ns <= n.start_ns.saturating_add(t))
+            let at = t.in_log(store)?;
+            Box::new(move |e, _| e.first_ns <= at)
         }
         Expr::Mentions(text) => {
             let text = text.clone();

@@ -5,6 +5,7 @@ use super::duration::parse_duration;
 use super::fields::{FIELDS, Field, Get};
 use super::token::{Sign, Token, What, tokens};
 use super::tree::{Expr, Kind, Like, Net};
+use super::when::When;
 use crate::catalog::mapped;
 use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
@@ -135,8 +136,8 @@ impl Parser {
                 return Ok(Expr::Not(Box::new(Expr::Has(wire))));
             }
             "no" => return Err(FilterError::new("only `no wire` is known; else write `not`", at)),
-            "after" => return Ok(Expr::After(self.duration("after")?)),
-            "before" => return Ok(Expr::Before(self.duration("before")?)),
+            "after" => return Ok(Expr::After(self.moment("after")?)),
+            "before" => return Ok(Expr::Before(self.moment("before")?)),
             _ => {}
         }
         let Some(field) = Field::find(&word) else {
@@ -150,9 +151,9 @@ impl Parser {
         self.field(field, &word, at)
     }
 
-    fn duration(&mut self, what: &str) -> Result<i64, FilterError> {
+    fn moment(&mut self, what: &str) -> Result<When, FilterError> {
         let (text, at) = self.value(what)?;
-        parse_duration(&text).map_err(|e| FilterError::new(e, at))
+        When::parse(&text).map_err(|e| FilterError::new(e, at))
     }
 
     /// The next word or quoted text.
@@ -333,7 +334,5 @@ fn number(f: &Field, text: &str, at: &Range<usize>) -> Result<i64, FilterError> 
 
 /// A field that may have been meant.
 fn nearest(word: &str) -> Option<&'static str> {
-    let names = FIELDS.iter().flat_map(|f| std::iter::once(&f.name).chain(f.also)).copied();
-    let best = names.map(|n| (crate::query::edit_distance(n, word), n)).min()?;
-    (best.0 <= 1 + word.len() / 4).then_some(best.1)
+    crate::query::nearest(word, FIELDS.iter().flat_map(|f| std::iter::once(&f.name).chain(f.also)).copied())
 }

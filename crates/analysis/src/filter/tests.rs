@@ -51,9 +51,10 @@ fn eval(expr: &Expr, e: &Entry, n: &Names) -> bool {
         },
         Expr::Numbers { field, ranges, none } => numbers(*field, ranges.clone(), *none)(e, n),
         Expr::Addresses { field, nets, none } => addresses(*field, nets.clone(), *none)(e, n),
-        Expr::After(t) => e.last_ns() >= n.start_ns + t,
-        Expr::Before(t) => e.first_ns <= n.start_ns + t,
+        Expr::After(When::Since(t)) => e.last_ns() >= n.start_ns + t,
+        Expr::Before(When::Since(t)) => e.first_ns <= n.start_ns + t,
         Expr::Mentions(text) => mentions(e, n, text),
+        Expr::After(_) | Expr::Before(_) => unreachable!("no clock here"),
         Expr::Texts { .. } => unreachable!("no log here"),
     }
 }

@@ -1,5 +1,6 @@
 //! What a filter means, before a log is known.
 
+use super::when::When;
 use std::ops::RangeInclusive;
 
 /// What a field holds.
@@ -41,8 +42,8 @@ pub(super) enum Expr {
         none: bool,
     },
     /// Alive at or after this time since the start of the log.
-    After(i64),
-    Before(i64),
+    After(When),
+    Before(When),
     /// Occurs in an address, the verdict, the drop reason or the process, whatever the case.
     Mentions(String),
 }

@@ -33,6 +33,7 @@ use kpat_klog::Log;
 use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
 pub(crate) use work::Work;
+pub use work::half_made;
 
 /// What the caller may choose.
 #[derive(Clone, Debug)]

@@ -22,11 +22,16 @@ pub(crate) struct Work {
     pub dir: PathBuf,
 }
 
+/// Where a result of that name is until it is whole.
+pub fn half_made(out: &Path) -> PathBuf {
+    let mut name = out.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".tmp-{}", std::process::id()));
+    out.with_file_name(name)
+}
+
 impl Work {
     pub fn create(out: &Path) -> Result<Work> {
-        let mut name = out.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".tmp-{}", std::process::id()));
-        let work = Work { dir: out.with_file_name(name) };
+        let work = Work { dir: half_made(out) };
         let _ = fs::remove_dir_all(&work.dir);
         for dir in [work.dir.clone(), work.early()] {
             let made = fs::DirBuilder::new().mode(0o700).create(&dir);

@@ -3,6 +3,7 @@
 use super::store::Store;
 use super::types::EventOfPacket;
 use crate::error::{Error, Result};
+use kpat_model::EventKind;
 use kpat_store::tables::EventRow;
 use std::collections::BTreeMap;
 
@@ -15,7 +16,62 @@ pub struct Moments {
     pub kinds: Vec<(i32, u64)>,
 }
 
+/// All events that fit, in sum.
+#[derive(Clone, Debug, Default)]
+pub struct MomentSums {
+    /// Of each kind how many in each of equal parts of the time.
+    pub bins: BTreeMap<i32, Vec<u32>>,
+    /// Drops by reason and place, most first.
+    pub drops: Vec<(String, String, u64)>,
+}
+
 impl Store {
+    /// Events in sum, those of `packets` (sorted) if given; `parts` equal parts of the time from `from_ns` to `to_ns`.
+    ///
+    /// Errors: [`Error::Abandoned`].
+    pub fn moment_sums(
+        &self,
+        packets: Option<&[i64]>,
+        (from_ns, to_ns): (i64, i64),
+        parts: usize,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<MomentSums> {
+        let table = self.table::<EventRow>()?;
+        let mut bins: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
+        let mut drops: BTreeMap<(i64, i64), u64> = BTreeMap::new();
+        let length = i128::from(to_ns.saturating_sub(from_ns).max(1));
+        for group in 0..table.groups() {
+            if !progress(group as u64, table.groups() as u64) {
+                return Err(Error::Abandoned);
+            }
+            let (at, kind) = (table.ints(group, "at_ns")?, table.ints(group, "kind")?);
+            let (a, b) = (table.ints(group, "a")?, table.ints(group, "b")?);
+            let of = if packets.is_some() { table.ints(group, "packet_id")? } else { Vec::new() };
+            for i in 0..at.len() {
+                if packets.is_some_and(|p| p.binary_search(&of[i]).is_err()) {
+                    continue;
+                }
+                if kind[i] == EventKind::Drop as i64 {
+                    *drops.entry((a[i], b[i])).or_default() += 1;
+                }
+                if (from_ns..=to_ns).contains(&at[i]) {
+                    let part = (i128::from(at[i] - from_ns) * parts as i128 / length) as usize;
+                    let of_kind = bins.entry(kind[i] as i32).or_insert_with(|| vec![0; parts]);
+                    of_kind[part.min(parts - 1)] += 1;
+                }
+            }
+        }
+        // Several addresses may be one place.
+        let mut named: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for ((reason, place), n) in drops {
+            let reason = self.drop_reason(reason as i32).unwrap_or_default().to_owned();
+            *named.entry((reason, self.symbols.get(&place).cloned().unwrap_or_default())).or_default() += n;
+        }
+        let mut drops: Vec<_> = named.into_iter().map(|((reason, place), n)| (reason, place, n)).collect();
+        drops.sort_by_key(|d| std::cmp::Reverse(d.2));
+        Ok(MomentSums { bins, drops })
+    }
+
     /// Events of these kinds (empty: all) and, if given, packets (sorted); `count` of them from place `from`.
     ///
     /// Errors: [`Error::Abandoned`].

@@ -121,8 +121,18 @@ impl Store {
         of_capture().filter(holds).max_by_key(|c| c.bound_ns).or_else(|| of_capture().next())
     }
 
-    pub fn info(&self) -> Result<Info> {
+    /// Boot time less wall time of the device when recording began, if the log knows.
+    pub fn wall_offset_ns(&self) -> Option<i64> {
         let started = self.manifest.log.started;
+        (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0))
+    }
+
+    /// The first moment in the log, boot clock.
+    pub fn start_ns(&self) -> i64 {
+        self.manifest.first_ns
+    }
+
+    pub fn info(&self) -> Result<Info> {
         Ok(Info {
             manifest: self.manifest.clone(),
             devices: self.all()?,
@@ -131,7 +141,7 @@ impl Store {
             losses: self.all()?,
             provenance: self.all()?,
             conservation: self.conservation()?,
-            dut_offset_ns: (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0)),
+            dut_offset_ns: self.wall_offset_ns(),
             functions_hit: self.functions.iter().filter(|f| f.calls > 0).count() as u64,
             functions: self.functions.iter().filter(|f| !f.name.is_empty()).count() as u64,
         })
@@ -194,6 +204,11 @@ impl Store {
         EventOfPacket { event, reason, place }
     }
 
+    /// Functions that were probed, in the order of the table.
+    pub fn function_names(&self) -> impl Iterator<Item = &str> {
+        self.functions.iter().map(|f| f.name.as_str()).filter(|n| !n.is_empty())
+    }
+
     /// The function of that name, or an error with the nearest name.
     pub(super) fn find_function(&self, name: &str) -> Result<&FunctionRow> {
         let bare = |s: &str| s.split('.').next().unwrap_or(s).to_owned();
@@ -203,8 +218,7 @@ impl Store {
         {
             return Ok(f);
         }
-        let names = self.functions.iter().map(|f| f.name.as_str()).filter(|n| !n.is_empty());
-        let nearest = nearest(name, names).map(str::to_owned);
+        let nearest = nearest(name, self.function_names()).map(str::to_owned);
         Err(Error::NoSuchFunction { name: name.to_owned(), nearest })
     }
 }
@@ -263,28 +277,54 @@ pub fn glob_fits(glob: &str, text: &str) -> bool {
     g[i..].iter().all(|&c| c == '*')
 }
 
-/// The one of these names that is most like this one.
+/// The one of these names that may have been meant: nobody mistypes more than a third of a name.
 pub fn nearest<'a>(name: &str, of: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    of.min_by_key(|n| (edit_distance(n, name), n.len()))
+    let (apart, _, near) = of.map(|n| (edit_distance(n, name), n.len(), n)).min()?;
+    (apart <= (name.chars().count() / 3).max(usize::from(name.len() > 1))).then_some(near)
 }
 
-pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
+/// Letters that are wrong, missing or too many; two that changed places count once.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (k, cb) in b.iter().enumerate() {
-            let best = (diagonal + usize::from(ca != *cb)).min(row[k] + 1).min(row[k + 1] + 1);
-            diagonal = std::mem::replace(&mut row[k + 1], best);
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for k in 0..=b.len() {
+            rows[i][k] = match (i, k) {
+                (0, n) | (n, 0) => n,
+                _ => {
+                    let changed = rows[i - 1][k - 1] + usize::from(a[i - 1] != b[k - 1]);
+                    let swapped = i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1];
+                    let swap = if swapped { rows[i - 2][k - 2] + 1 } else { changed };
+                    changed.min(swap).min(rows[i - 1][k] + 1).min(rows[i][k - 1] + 1)
+                }
+            };
         }
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_may_have_been_meant() {
+        let names = ["ip_rcv", "gap", "call", "name", "from", "arp", "len"];
+        for (typed, meant) in [
+            ("ip_rvc", Some("ip_rcv")),
+            ("calls", Some("call")),
+            ("form", Some("from")),
+            ("foo", None),
+            ("nope", None),
+            ("vlan", None),
+            ("mark", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, names.into_iter()), meant, "{typed}");
+        }
+    }
 
     #[test]
     fn globs() {

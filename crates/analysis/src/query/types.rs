@@ -16,7 +16,7 @@ pub mod verdict {
     pub const IN_FLIGHT: i32 = 5;
     pub const TRANSFORMED: i32 = 6;
 
-    const NAMES: [&str; 7] =
+    pub const NAMES: [&str; 7] =
         ["unknown", "delivered", "forwarded", "dropped", "sent", "in-flight", "transformed"];
 
     pub fn name(code: i32) -> &'static str {

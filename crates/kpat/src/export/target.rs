@@ -1,5 +1,6 @@
 //! Where an export goes: standard output, or a file that has its name only when it is whole.
 
+use crate::signals::leave_nothing;
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -48,6 +49,7 @@ impl Target {
         let _ = std::fs::remove_file(&partial);
         let file = File::options().write(true).create_new(true).open(&partial);
         let file = file.with_context(|| format!("cannot write {}", partial.display()))?;
+        leave_nothing(partial.clone())?;
         Ok(Target {
             out: buffered(Box::new(file)),
             names: Some((path.to_owned(), partial)),

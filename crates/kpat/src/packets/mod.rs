@@ -5,7 +5,8 @@ mod which;
 
 use crate::open::{self, Integrated};
 use crate::output::Output;
-use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned, seconds};
+use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned};
+use crate::times::{self, Times};
 use clap::ValueEnum;
 pub use expression::HELP;
 use kpat_analysis::protocol;
@@ -32,6 +33,8 @@ pub struct Args {
     /// The other way round
     #[arg(long, short)]
     reverse: bool,
+    #[command(flatten)]
+    times: times::Clock,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -54,6 +57,7 @@ enum Sort {
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let store = open::integrated(&args.log, &args.device)?;
     let filter = args.which.filter(&store)?;
+    let times = Times::of(&args.times, &store)?;
     let sort = match args.sort {
         Sort::Time => PacketSort::Time,
         Sort::Path => PacketSort::Path,
@@ -62,7 +66,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Sort::Calls => PacketSort::Calls,
     };
     if args.limit == 0 {
-        return all(&store, &filter, sort, args.reverse, out);
+        return all(&store, &times, &filter, sort, args.reverse, out);
     }
     let list = store.packets(&filter, sort, args.reverse, args.limit)?;
     if out.json {
@@ -79,7 +83,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say("no packet fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&store, &list.rows).render(out.width);
+    let (lines, hidden) = table(&store, &times, &list.rows).render(out.width);
     out.lines(&lines)?;
     if (list.rows.len() as u64) < list.total {
         out.say(&format!(
@@ -105,6 +109,7 @@ fn foot(store: &Integrated, out: &Output) -> anyhow::Result<()> {
 /// All packets that fit, printed as they are read.
 fn all(
     store: &Integrated,
+    times: &Times,
     filter: &PacketFilter,
     sort: PacketSort,
     reverse: bool,
@@ -128,7 +133,7 @@ fn all(
     let mut rows: Vec<PacketRow> = Vec::with_capacity(SAMPLE);
     let mut layout: Option<Layout> = None;
     let mut print = |rows: &mut Vec<PacketRow>, more: bool| -> anyhow::Result<()> {
-        let part = table(store, rows);
+        let part = table(store, times, rows);
         rows.clear();
         if layout.is_none() {
             let made = part.layout(out.width, more);
@@ -203,10 +208,10 @@ pub fn verdict_style(code: i32) -> Style {
     }
 }
 
-pub fn table(store: &Integrated, rows: &[PacketRow]) -> Table {
+pub fn table(store: &Integrated, times: &Times, rows: &[PacketRow]) -> Table {
     let mut table = Table::new(&[
         Column::right("id", 0),
-        Column::right("time s", 0),
+        Column::right(times.heading(), 0),
         Column::left("source", 0, 13),
         Column::left("destination", 0, 13),
         Column::left("proto", 0, 0),
@@ -220,13 +225,12 @@ pub fn table(store: &Integrated, rows: &[PacketRow]) -> Table {
         Column::right("match", 10),
         Column::left("drop reason", 4, 11),
     ]);
-    let start = store.start_ns();
     for p in rows {
         let plain = |text: String| (text, Style::Plain);
         let process = p.pid.map(|pid| store.process_name(pid, p.last_ns));
         table.row(vec![
             plain(p.packet_id.to_string()),
-            plain(seconds(p.first_ns.saturating_sub(start))),
+            plain(times.show(p.first_ns)),
             plain(protocol::endpoint(p.src_addr.as_deref(), p.sport)),
             plain(protocol::endpoint(p.dst_addr.as_deref(), p.dport)),
             plain(protocol::name(p.ethertype, p.proto)),

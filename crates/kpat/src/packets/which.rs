@@ -4,6 +4,7 @@ use super::expression;
 use crate::open::Integrated;
 use crate::output::usage;
 use crate::render::parse_duration;
+use kpat_analysis::filter::When;
 use kpat_analysis::query::{PacketFilter, verdict};
 use std::path::{Path, PathBuf};
 
@@ -33,12 +34,12 @@ pub struct Which {
     /// At most this long in the kernel
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_path: Option<i64>,
-    /// Alive at or after this time since the start, for example 1.5s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    from: Option<i64>,
+    /// Alive at or after this time: since the start (1.5s) or of day (10:22:30, UTC)
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    from: Option<When>,
     /// Alive at or before this time since the start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    until: Option<i64>,
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    until: Option<When>,
 }
 
 impl Which {
@@ -52,7 +53,6 @@ impl Which {
     }
 
     pub fn filter(&self, store: &Integrated) -> anyhow::Result<PacketFilter> {
-        let start = store.start_ns();
         let code = match &self.verdict {
             None => None,
             Some(name) => Some(verdict::from_name(name).ok_or_else(|| {
@@ -70,8 +70,8 @@ impl Which {
             func: self.func.clone(),
             min_path_ns: self.min_path,
             max_path_ns: self.max_path,
-            from_ns: self.from.map(|t| start.saturating_add(t)),
-            to_ns: self.until.map(|t| start.saturating_add(t)),
+            from_ns: self.from.map(|t| t.in_log(store)).transpose()?,
+            to_ns: self.until.map(|t| t.in_log(store)).transpose()?,
             ..PacketFilter::default()
         };
         Ok(filter)

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use kpat_capture::sniff::{SniffStats, Sniffer, Want};
 use kpat_model::BootNs;
 use kpat_probe::filter::{classic, for_capture};
+use kpat_probe::netlink;
 use kpat_probe::recorder::{Beside, BesideLoss, clear_part, may_write, part_name};
 use kpat_probe::sys::boot_now;
 use std::cell::RefCell;
@@ -53,6 +54,7 @@ pub fn check(args: &Args) -> anyhow::Result<()> {
         if names.contains(&path) {
             return Err(usage(format!("--sniff {spec} is given twice")));
         }
+        exists(&spec)?;
         may_write(&path, args.force)?;
         names.push(path);
     }
@@ -60,6 +62,21 @@ pub fn check(args: &Args) -> anyhow::Result<()> {
         classic(own, 1).map_err(|why| usage(format!("--sniff-filter {own}: {why}")))?;
     }
     Ok(())
+}
+
+/// Is there such an interface? Where nobody may ask, the capture itself will tell.
+fn exists(spec: &str) -> anyhow::Result<()> {
+    let (netns, name) = spec.split_once(':').map_or((None, spec), |(n, i)| (Some(n), i));
+    let netns = match netns {
+        None => netlink::current_netns(),
+        Some(netns) => Ok(netlink::by_name(netns).map_err(|e| usage(format!("--sniff {spec}: {e}")))?),
+    };
+    let Ok(devices) = netns.and_then(|n| netlink::devices(&n)) else { return Ok(()) };
+    if name == kpat_capture::sniff::ANY || devices.iter().any(|d| d.name == name) {
+        return Ok(());
+    }
+    let there: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+    Err(usage(format!("--sniff {spec}: there is no interface {name}; there are {}", there.join(", "))))
 }
 
 fn want(args: &Args) -> Want {

@@ -162,6 +162,20 @@ answers! {
         kinds: Vec<(String, u64)>,
         rows: Vec<Event>,
     }
+    /// /api/events/sums?bins=&from=&to=&where=
+    EventSums {
+        from: Ns,
+        to: Ns,
+        /// Of each kind how many in each of equal parts of the time.
+        bins: Vec<(String, Vec<u32>)>,
+        /// All of them, by reason and place, most first.
+        drops: Vec<DropPlace>,
+    }
+    DropPlace {
+        reason: String,
+        place: String,
+        count: u64,
+    }
     Event {
         t: Ns,
         kind: String,

@@ -2,7 +2,7 @@
 
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::Ns;
-use crate::answers::log::{Event, Events};
+use crate::answers::log::{DropPlace, Event, EventSums, Events};
 use kpat_analysis::query::event_kind;
 use kpat_model::EventKind;
 
@@ -35,5 +35,26 @@ pub fn events(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Events> {
                 within: e.event.after_ns.map(|after| Ns(e.event.at_ns.saturating_sub(after))),
             })
             .collect(),
+    })
+}
+
+/// All events, however many: what the axis is drawn from.
+pub fn sums(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<EventSums> {
+    let bins = ask.number::<usize>("bins")?.unwrap_or(200).clamp(1, 4_000);
+    let start = ask.log.start_ns();
+    let last = ask.log.info.manifest.last_ns.max(start);
+    let bound = |name, otherwise: i64| -> Answer<i64> {
+        Ok(ask.number::<i64>(name)?.map_or(otherwise, |t| start.saturating_add(t)))
+    };
+    let (from, to) = (bound("from", start)?, bound("to", last)?);
+    let packets = ask.ids(progress)?;
+    let found = ask.log.store.moment_sums(packets.as_deref(), (from, to.max(from)), bins, &mut |done, parts| {
+        progress("counting events", done, parts)
+    })?;
+    Ok(EventSums {
+        from: Ns(from - start),
+        to: Ns(to - start),
+        bins: found.bins.into_iter().map(|(k, n)| (event_kind(k), n)).collect(),
+        drops: found.drops.into_iter().map(|(reason, place, count)| DropPlace { reason, place, count }).collect(),
     })
 }

@@ -200,6 +200,7 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/phases/packets" => json(phases::packets(ask, progress)),
         "/api/trust" => json(trust::trust(ask)),
         "/api/events" => json(events::events(ask, progress)),
+        "/api/events/sums" => json(events::sums(ask, progress)),
         "/api/apps" => json(apps::apps(ask, progress)),
         "/api/app" => json(apps::app(ask, progress)),
         "/api/app/series" => json(apps::series(ask, progress)),

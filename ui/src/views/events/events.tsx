@@ -4,10 +4,10 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ask } from "../../api/ask.ts";
-import { log } from "../../api/log.ts";
+import { clockAt, log } from "../../api/log.ts";
 import { Pages } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
-import type { Event, Events, Overview } from "../../api/types.ts";
+import type { Event, EventSums, Events, Overview } from "../../api/types.ts";
 import { asked, go, at } from "../../base/place.ts";
 import { Scale, tickWords, ticks } from "../../base/scale.ts";
 import { NONE, count, many, moment, seen, span } from "../../base/units.ts";
@@ -17,17 +17,17 @@ import { hatch } from "../../widgets/strip.tsx";
 import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { Table, type Column } from "../../widgets/table.tsx";
 import type { View } from "../view.ts";
-import { dropPlaces, marks, type Mark } from "./model.ts";
+import { marks, type Mark } from "./model.ts";
 import "./events.css";
 
 const LANE = 24;
 const GUTTER = 132;
-/** As many as the axis is drawn from; the list has all. */
+/** So many are drawn one by one; more of them are drawn as how many there are. */
 const DRAWN = 4000;
 const BINS = 240;
 
 const COLUMNS: Column<Event>[] = [
-  { key: "t", title: "Time s", width: 96, align: "right", draw: (r) => moment(r.t) },
+  { key: "t", title: "Time s", width: 96, align: "right", draw: (r) => moment(r.t), hint: (r) => `${clockAt(r.t, true) ?? "time of day not known"} UTC` },
   { key: "kind", title: "Kind", width: 130, draw: (r) => seen(r.kind) },
   { key: "packet", title: "Packet", width: 72, align: "right", draw: (r) => (r.packet === null ? <span class="none">{NONE}</span> : <span class="link">{r.packet}</span>) },
   { key: "reason", title: "Reason", width: 200, from: 700, draw: (r) => seen(r.reason), hint: (r) => r.reason },
@@ -45,7 +45,7 @@ function tipLines(mark: Mark): string[] {
   return mark.events.length > TOLD ? [...lines, `and ${count(mark.events.length - TOLD)} more`] : lines;
 }
 
-function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; density: Overview | null; kinds: [string, number][]; onChoose: (e: Event) => void; chosen: number | null }): JSX.Element {
+function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Event[]; sums: EventSums | null; density: Overview | null; kinds: [string, number][]; onChoose: (e: Event) => void; chosen: number | null }): JSX.Element {
   const width = useRef(1);
   const drawn = useRef<Mark[]>([]);
   const tip = useSignal<Tipped | null>(null);
@@ -97,7 +97,19 @@ function Axis({ events, kinds, density, onChoose, chosen }: { events: Event[]; d
       g.fillText(count(n), GUTTER - 10, y + LANE / 2);
       g.textAlign = "left";
     });
-    drawn.current = marks(events, kinds.map(([k]) => k), (t) => s.at(t), 5);
+    // Too many for a mark each: how many, of all of them.
+    for (const [kind, counts] of sums?.bins ?? []) {
+      const lane = kinds.findIndex(([k]) => k === kind);
+      if (lane < 0 || !sums) continue;
+      const most = Math.max(1, ...counts);
+      const d = new Scale(0, counts.length, s.at(sums.from), s.at(sums.to));
+      g.fillStyle = color(/drop/.test(kind) ? "drop" : /retrans/.test(kind) ? "retransmission" : "wire");
+      counts.forEach((n, i) => {
+        const tall = n ? Math.max(3, Math.sqrt(n / most) * (LANE - 6)) : 0;
+        if (n) g.fillRect(Math.max(GUTTER, d.at(i)), laneY(lane) + LANE - 2 - tall, Math.max(1.5, d.at(i + 1) - d.at(i) - 0.5), tall);
+      });
+    }
+    drawn.current = marks(sums ? [] : events, kinds.map(([k]) => k), (t) => s.at(t), 5);
     for (const m of drawn.current) {
       if (m.x < GUTTER) continue;
       const y = laneY(m.lane) + LANE / 2;
@@ -192,11 +204,14 @@ function Whole(): JSX.Element {
   const jump = useSignal<Event | null>(null);
   const question = useQuestion<Events>("events", { where, from: 0, count: DRAWN });
   const [from, to] = at.time.value ?? [null, null];
+  const sums = useQuestion<EventSums>("events/sums", { where, bins: BINS, from, to });
   const density = useQuestion<Overview>("overview", { where: at.where.value, bins: BINS, from, to });
   return (
     <Answer asked={question} what="Reading the events">
       {(data) => {
-        const drops = dropPlaces(data.rows);
+        const all = sums.state.value.value;
+        const drops = all?.drops ?? [];
+        const crowded = data.total > data.rows.length;
         const kinds = [...data.kinds].sort((a, b) => b[1] - a[1]);
         const shown = kinds.filter(([k]) => !kind.value || k === kind.value);
         return (
@@ -217,9 +232,9 @@ function Whole(): JSX.Element {
                     </button>
                   ))}
                   <span class="spring" />
-                  <span class="muted">{data.total > data.rows.length ? `axis: the first ${count(data.rows.length)} of ${many(data.total, "event")}` : many(data.total, "event")}</span>
+                  <span class="muted">{many(data.total, "event")}{crowded && ", as counts"}</span>
                 </div>
-                <Axis density={density.state.value.value} events={data.rows} kinds={shown.slice(0, 10)} chosen={jump.value?.t ?? null}
+                <Axis density={density.state.value.value} sums={crowded ? all : null} events={crowded ? [] : data.rows} kinds={shown.slice(0, 10)} chosen={jump.value?.t ?? null}
                   onChoose={(e) => {
                     jump.value = e;
                     if (e.packet !== null) go({ packet: e.packet });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Event } from "../../api/types.ts";
-import { dropPlaces, marks } from "./model.ts";
+import { marks } from "./model.ts";
 
 const event = (t: number, kind: string, reason = "", place = ""): Event => ({ t, kind, packet: null, cpu: 0, words: "", place, reason, within: null });
 
@@ -10,7 +10,3 @@ test("events near each other share a mark, kinds do not", () => {
   assert.deepEqual(found.map((m) => [m.kind, m.lane, m.x, m.events.length]), [["drop", 0, 0, 2], ["link", 1, 1, 1], ["drop", 0, 30, 1]]);
 });
 
-test("drops are counted by reason and place", () => {
-  const found = dropPlaces([event(0, "drop", "A", "f"), event(1, "drop", "B", "f"), event(2, "drop", "B", "f"), event(3, "link")]);
-  assert.deepEqual(found, [{ reason: "B", place: "f", count: 2 }, { reason: "A", place: "f", count: 1 }]);
-});

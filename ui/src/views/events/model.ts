@@ -29,16 +29,3 @@ export function marks(events: Event[], kinds: string[], at: (t: number) => numbe
   }
   return found;
 }
-
-/** Drops by reason and place, most first. */
-export function dropPlaces(events: Event[]): { reason: string; place: string; count: number }[] {
-  const found = new Map<string, { reason: string; place: string; count: number }>();
-  for (const e of events) {
-    if (!e.reason) continue;
-    const key = `${e.reason}\u0000${e.place}`;
-    const row = found.get(key) ?? { reason: e.reason, place: e.place, count: 0 };
-    row.count++;
-    found.set(key, row);
-  }
-  return [...found.values()].sort((a, b) => b.count - a.count);
-}

@@ -30,8 +30,11 @@ const search = signal("");
 const slower = signal<number | null>(null);
 const faster = signal<number | null>(null);
 
-function columns(range: [number, number]): Column<FunctionRow>[] {
-  return [
+/** Tracepoints are moments: columns of durations say nothing of them. */
+const TIMED = new Set(["self", "total", "median", "p99", "max", "buckets"]);
+
+function columns(range: [number, number], moments: boolean): Column<FunctionRow>[] {
+  const all: Column<FunctionRow>[] = [
     { key: "name", title: "Function", sortable: true, draw: (r) => <code class="name">{seen(r.name)}</code>, hint: (r) => r.name },
     { key: "module", title: "Module", width: 96, sortable: true, from: 1220, draw: (r) => seen(r.module) },
     { key: "layer", title: "Layer", width: 92, sortable: true, from: 720, draw: (r) => <Layer name={r.layer} /> },
@@ -44,18 +47,21 @@ function columns(range: [number, number]): Column<FunctionRow>[] {
     { key: "max", title: "Max", width: 100, align: "right", sortable: true, from: 820, draw: (r) => <Span ns={r.max} /> },
     { key: "buckets", title: "Distribution", words: "Calls by duration, one logarithmic axis for all rows; the line is the median", width: 136, from: 480, draw: (r) => <Spark row={r} range={range} width={120} height={18} /> },
   ];
+  return moments ? all.filter((c) => !TIMED.has(c.key)) : all;
 }
 
 function List({ data }: { data: Functions }): JSX.Element {
-  const sort = useSignal<Sorting>({ key: "self", desc: true });
-  const rows = useMemo(() => arranged([...data.rows], search.value, sort.value), [data, search.value, sort.value]);
+  const moments = data.rows.length > 0 && data.rows.every((r) => r.median === null);
+  const chosen = useSignal<Sorting>({ key: "self", desc: true });
+  const sort = { value: moments && TIMED.has(chosen.value.key) ? { key: "calls", desc: true } : chosen.value };
+  const rows = useMemo(() => arranged([...data.rows], search.value, sort.value), [data, search.value, sort.value.key, sort.value.desc]);
   const range = useMemo(() => reach(data.rows), [data]);
-  const shown = useMemo(() => columns(range), [range]);
+  const shown = useMemo(() => columns(range, moments), [range, moments]);
   const at = rows.findIndex((r) => r.id === place.value.func);
   if (!data.rows.length) return <Empty title="No function has such calls">{place.value.where || slower.value !== null || faster.value !== null ? "Nothing is within filter and limits." : "Only tracepoints were recorded: they are moments and have no duration."}</Empty>;
   if (!rows.length) return <Empty title={`No function's name holds “${search.value}”`} />;
   return (
-    <Table id="functions" label="Functions" columns={shown} total={rows.length} row={(i) => rows[i]} sort={sort.value} onSort={(s) => (sort.value = s)}
+    <Table id="functions" label="Functions" columns={shown} total={rows.length} row={(i) => rows[i]} sort={sort.value} onSort={(s) => (chosen.value = s)}
       current={at >= 0 ? at : null} onCurrent={(i, pressed) => go({ func: rows[i]!.id }, !pressed)} />
   );
 }
@@ -89,6 +95,8 @@ function Whole(): JSX.Element {
     <div class="functions-main">
       {tab.value === "table" ? (
         <Answer asked={question} what="Counting calls">{(data) => <List data={data} />}</Answer>
+      ) : tab.value === "flame" && log.value?.mechanism === "tracepoint" ? (
+        <Empty title="A flame graph needs durations">Only tracepoints were recorded: they are moments. <code>kpat doctor</code> on the device tells which mechanisms with functions work there, and why others do not.</Empty>
       ) : tab.value === "flame" ? (
         <FlameGraph search={search.value} />
       ) : (

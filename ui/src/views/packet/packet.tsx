@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
+import { clockAt } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
 import type { Packet } from "../../api/types.ts";
 import { at, go } from "../../base/place.ts";
@@ -30,6 +31,7 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
       <dl class="facts">
         <div><dt>verdict</dt><dd><Verdict verdict={r.verdict} drop={r.drop} /></dd></div>
         {(r.if_in || r.if_out) && <div><dt>in → out</dt><dd class="mono">{seen(r.if_in ?? "·")} → {seen(r.if_out ?? "·")}</dd></div>}
+        {clockAt(r.t) && <div><dt>seen</dt><dd title={`${clockAt(r.t, true)} UTC`}>{clockAt(r.t)} UTC</dd></div>}
         <div><dt>path</dt><dd><Span ns={r.path_ns} /></dd></div>
         <div><dt>in functions</dt><dd><Span ns={r.kernel_ns} /></dd></div>
         <div><dt>calls</dt><dd>{r.calls}</dd></div>

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Layer, Packet } from "../../api/types.ts";
 import { go } from "../../base/place.ts";
-import { bytes, many, seen, span } from "../../base/units.ts";
+import { bytes, many, seen, span, timeOfDay } from "../../base/units.ts";
 import { Bound, Name, Share, Span, Sure, phaseLayer } from "../../widgets/marks.tsx";
 import { layGraph } from "./graph.ts";
 
@@ -77,22 +77,23 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
                 <th class="right" title="How far wire and kernel time may be apart">±</th>
                 <th class="right">Sure</th>
                 <th class="right" title="Frame time less kernel time, by the estimated clock">Residual</th>
-                <th>By</th>
-                <th class="right">Length</th>
               </tr>
             </thead>
             <tbody>
               {packet.frames.map((f, i) => (
-                <tr key={i}>
+                <>
+                <tr key={i} class="with-more">
                   <td>{seen(f.capture)}:{f.number}</td>
                   <td>{seen(f.side)}</td>
                   <td class="right">{f.t === null ? <span class="none">no clock</span> : <Span ns={f.t - packet.row.t} />}</td>
                   <td class="right"><Bound ns={f.t === null ? null : f.bound_ns} /></td>
                   <td class="right"><Sure of={f.confidence} ambiguous={f.alternatives > 0} /></td>
                   <td class="right"><Span ns={f.t === null ? null : f.residual_ns} /></td>
-                  <td class="by">{seen(f.key)}{f.alternatives > 0 && <span class="muted"> ({many(f.alternatives, "other")} possible)</span>}</td>
-                  <td class="right">{bytes(f.len)}</td>
                 </tr>
+                <tr class="more">
+                  <td colSpan={6}>{bytes(f.len)}, {timeOfDay(BigInt(f.wall_ns))} UTC by its clock, matched by {seen(f.key)}{f.alternatives > 0 && ` (${many(f.alternatives, "other")} possible)`}</td>
+                </tr>
+                </>
               ))}
             </tbody>
           </table>
@@ -106,9 +107,11 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
 
 export function PhaseParts({ packet }: { packet: Packet }): JSX.Element | null {
   const total = packet.segments.reduce((sum, s) => sum + (s.to - s.from), 0);
+  // Path time begins with the first sight of the packet; a phase may begin before it.
+  const before = packet.segments.reduce((sum, s) => sum + Math.max(0, Math.min(s.to, packet.row.t) - s.from), 0);
   if (!packet.segments.length) return null;
   return (
-    <Section title="Phases and waits" aside={span(total)}>
+    <Section title="Phases and waits" aside={before > 0 ? `${span(total)}: path time and ${span(before)} in the driver before it` : span(total)}>
       <div class="segments" aria-hidden="true">
         {packet.segments.map((s, i) => (
           <i key={i} class={s.wait ? "seg wait" : `seg l-${phaseLayer(s.phase)}`} style={{ flexGrow: String(Math.max(1, s.to - s.from)) }} title={`${s.label} ${span(s.to - s.from)}`} />

@@ -409,10 +409,11 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
   wheel.current = attach;
 
   const shownNs = folded.t(view.value[1]) - folded.t(view.value[0]);
+  const zoomedIn = view.value[0] > 0 || view.value[1] < folded.length;
   return (
     <div class="timeline">
       <div class="bar">
-        <span class="bar-words">{shortSpan(shownNs)} shown</span>
+        {zoomedIn && <span class="bar-words">{shortSpan(shownNs)} of the picture's {shortSpan(folded.t(folded.length) - folded.t(0))}</span>}
         <span class="spring" />
         <label class="check">
           <input type="checkbox" checked={folds.value} onChange={(e) => (folding.value = e.currentTarget.checked)} /> fold long waits

@@ -4,12 +4,12 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ask } from "../../api/ask.ts";
-import { log } from "../../api/log.ts";
+import { byClock, clockAt, listed, listedTitle, log } from "../../api/log.ts";
 import { Pages, rowsOf } from "../../api/pages.ts";
 import { generation } from "../../api/question.ts";
 import type { PacketRow, Packets } from "../../api/types.ts";
 import { asked, at, go } from "../../base/place.ts";
-import { NONE, count, moment, seen } from "../../base/units.ts";
+import { NONE, count, seen } from "../../base/units.ts";
 import { Protocol, Span, Sure, Verdict, protocolClass } from "../../widgets/marks.tsx";
 import { Empty, Failed } from "../../widgets/states.tsx";
 import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
@@ -17,7 +17,7 @@ import type { View } from "../view.ts";
 import { SIGNS, signs } from "./model.ts";
 import "./packets.css";
 
-const COLUMNS: Column<PacketRow>[] = [
+const columns = (several: boolean): Column<PacketRow>[] => [
   { key: "id", title: "No.", words: "Number of the packet in this log; ○ a frame for which no packet was found", width: 82, align: "right", sortable: true,
     draw: (r) => (
       <>
@@ -29,8 +29,8 @@ const COLUMNS: Column<PacketRow>[] = [
         {r.id ?? ""}
       </>
     ) },
-  { key: "t", title: "Time s", words: "Seconds since the log's start, by the boot clock of the device under test", width: 92, align: "right", sortable: true, draw: (r) => moment(r.t) },
-  { key: "frame", title: "Frame", words: "First wire frame of the packet: capture and number", width: 104, from: 1100, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
+  { key: "t", title: listedTitle(), words: "Seconds since the log's start, by the boot clock of the device under test; or time of day by its wall clock (below the list)", width: byClock.value ? 124 : 92, align: "right", sortable: true, draw: (r) => listed(r.t), hint: (r) => `${clockAt(r.t, true) ?? "time of day not known"} UTC` },
+  { key: "frame", title: "Frame", words: "First wire frame of the packet: capture and number", width: several ? 168 : 104, from: 1100, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
   { key: "src", title: "Source", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.src)}</span>, hint: (r) => r.src },
   { key: "dst", title: "Destination", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.dst)}</span>, hint: (r) => r.dst },
   { key: "proto", title: "Protocol", width: 70, sortable: true, draw: (r) => <Protocol name={r.proto} /> },
@@ -78,6 +78,9 @@ function List(): JSX.Element {
   const current = useSignal<number | null>(null);
   /** A row that was chosen before it was there. */
   const awaited = useRef<number | null>(null);
+  const several = (log.value?.captures.length ?? 0) > 1;
+  const clock = byClock.value;
+  const shownColumns = useMemo(() => columns(several), [several, clock]);
   const version = pages.version.value;
   const total = pages.total.value;
 
@@ -118,7 +121,15 @@ function List(): JSX.Element {
         Nothing of {count(log.value?.counts.packets ?? 0)} packets. <kbd>/</kbd> goes to the filter.
       </Empty>
     ) : (
-      <Empty title="There is no packet in this log">Nothing matched the recording's filter while it ran, or no frame was captured.</Empty>
+      <Empty title="There is no packet in this log">
+        {log.value?.counts.sockets ? (
+          <>It is a recording of applications (<code>kpat record -p app</code>), of what they ask of their sockets: see <a href="#/apps">Applications</a>.</>
+        ) : log.value?.filter ? (
+          <>Nothing that matched the recording's filter <code>{seen(log.value.filter)}</code> passed while it ran.</>
+        ) : (
+          "No packet passed while it ran, in the namespaces and at the interfaces that were recorded."
+        )}
+      </Empty>
     );
   const choose = (i: number, pressed: boolean) => {
     current.value = i;
@@ -128,7 +139,7 @@ function List(): JSX.Element {
     <Table
       id="packets"
       label="Packets"
-      columns={COLUMNS}
+      columns={shownColumns}
       total={total}
       row={(i) => pages.row(i)}
       need={(a, b) => pages.need(a, b)}
@@ -163,6 +174,12 @@ function Legend(): JSX.Element {
           {s.words}
         </span>
       ))}
+      <span class="spring" />
+      {log.value?.start_wall_ns !== null && (
+        <label class="check">
+          <input type="checkbox" checked={byClock.value} onChange={(e) => (byClock.value = e.currentTarget.checked)} /> time of day (UTC)
+        </label>
+      )}
     </div>
   );
 }

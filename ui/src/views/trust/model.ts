@@ -1,6 +1,6 @@
 // How much of the residuals an axis should show, and what a clock's bound is called. No drawing, no service.
 
-import type { Clock, Residuals } from "../../api/types.ts";
+import type { Clock, Loss, Residuals } from "../../api/types.ts";
 import { bound } from "../../base/units.ts";
 
 /**
@@ -37,4 +37,27 @@ export function band(clocks: Clock[]): Clock[] {
 
 export function boundAt(c: Clock): string {
   return bound(c.bound_ns);
+}
+
+export interface LossSum {
+  cause: string;
+  advice: string;
+  count: number;
+  from: number;
+  to: number;
+  losses: Loss[];
+}
+
+/** Losses by cause, the largest first: what was lost is one number, when it was lost are many. */
+export function bySum(losses: Loss[]): LossSum[] {
+  const found = new Map<string, LossSum>();
+  for (const l of losses) {
+    const sum = found.get(l.cause) ?? { cause: l.cause, advice: l.advice, count: 0, from: l.from, to: l.to, losses: [] };
+    sum.count += l.count;
+    sum.from = Math.min(sum.from, l.from);
+    sum.to = Math.max(sum.to, l.to);
+    sum.losses.push(l);
+    found.set(l.cause, sum);
+  }
+  return [...found.values()].sort((a, b) => b.count - a.count);
 }

@@ -13,7 +13,7 @@ import { Warning } from "../../widgets/marks.tsx";
 import { Answer } from "../../widgets/states.tsx";
 import { hatch } from "../../widgets/strip.tsx";
 import type { View } from "../view.ts";
-import { band, bent, boundAt } from "./model.ts";
+import { band, bent, boundAt, bySum } from "./model.ts";
 import "./trust.css";
 
 const SIDES = ["side not known", "received", "transmitted"];
@@ -131,12 +131,21 @@ function Losses({ losses }: { losses: Loss[] }): JSX.Element {
       {losses.length ? (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Losses">
           <table class="plain">
-            <thead><tr><th>Cause</th><th class="right">CPU</th><th class="right">From s</th><th class="right">To s</th><th class="right">Lost</th></tr></thead>
+            <thead><tr><th class="right">Lost</th><th>Cause</th><th class="right">CPU</th><th class="right">From s</th><th class="right">To s</th></tr></thead>
             <tbody>
-              {losses.map((l, i) => (
-                <tr key={i} title={l.advice}>
-                  <td>{seen(l.cause)}</td><td class="right">{l.cpu ?? "all"}</td><td class="right">{moment(l.from)}</td><td class="right">{moment(l.to)}</td><td class="right"><b>{count(l.count)}</b></td>
-                </tr>
+              {bySum(losses).map((c) => (
+                <>
+                  {c.losses.length > 1 && (
+                    <tr key={c.cause} title={c.advice}>
+                      <td class="right"><b>{count(c.count)}</b></td><td><b>{seen(c.cause)}</b></td><td class="right">all</td><td class="right">{moment(c.from)}</td><td class="right">{moment(c.to)}</td>
+                    </tr>
+                  )}
+                  {c.losses.map((l, i) => (
+                    <tr key={`${c.cause} ${i}`} title={l.advice}>
+                      <td class={`right${c.losses.length > 1 ? " muted" : ""}`}>{count(l.count)}</td><td>{seen(l.cause)}</td><td class="right">{l.cpu ?? "all"}</td><td class="right">{moment(l.from)}</td><td class="right">{moment(l.to)}</td>
+                    </tr>
+                  ))}
+                </>
               ))}
             </tbody>
           </table>
@@ -262,8 +271,8 @@ function Whole(): JSX.Element {
 }
 
 export const trust: View = {
-  id: "time",
-  title: "Time",
+  id: "trust",
+  title: "Trust",
   words: "Clocks, losses, cost: how far to trust the rest",
   filtered: false,
   docked: true,

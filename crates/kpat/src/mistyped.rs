@@ -1,0 +1,136 @@
+//! What was typed and is not understood: one sentence, in the style of every other error, with what was probably meant.
+
+use crate::render::clean;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The sentence for an error of the command line. `words`: all that was typed behind `kpat`.
+pub fn sentence(e: &clap::Error, words: &[String]) -> String {
+    let command = words.iter().find(|w| !w.starts_with('-')).map_or("", String::as_str);
+    let wrong = match e.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(wrong)) if e.kind() == ErrorKind::UnknownArgument => wrong.as_str(),
+        _ => "",
+    };
+    let meant = (!wrong.is_empty()).then(|| meant(command, wrong, words)).flatten();
+    let text = meant.unwrap_or_else(|| told(&e.render().to_string()));
+    let help = if command.is_empty() || e.kind() == ErrorKind::InvalidSubcommand {
+        "kpat --help".to_owned()
+    } else {
+        format!("kpat {} --help", clean(command))
+    };
+    format!("{text} (see: {help})")
+}
+
+/// What clap says in lines, in one; without its proposal to pass an unknown flag as a value, which would run it as a command.
+fn told(rendered: &str) -> String {
+    let before = rendered.split("\nUsage:").next().unwrap_or(rendered);
+    let before = before.split("\nFor more information").next().unwrap_or(before);
+    let mut text = String::new();
+    for line in before.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        let (line, is_tip) = line.strip_prefix("tip: ").map_or((line, false), |tip| (tip, true));
+        if is_tip && (line.starts_with("to pass ") || is_far(&text, line)) {
+            continue;
+        }
+        // What is missing, or possible, stands in lines of its own.
+        let between = match () {
+            () if text.is_empty() => "",
+            () if text.ends_with(':') => " ",
+            () if line.starts_with('[') => " ",
+            () => "; ",
+        };
+        text += between;
+        text += line;
+    }
+    clean(&text)
+}
+
+/// Proposes a name (in quotes at its end) that is not like the one complained of (in quotes as well).
+fn is_far(complaint: &str, tip: &str) -> bool {
+    let quoted = |text: &str| text.split('\'').nth(1).map(|name| name.trim_start_matches('-').to_owned());
+    let (Some(wrong), Some(near)) = (quoted(complaint), quoted(tip)) else { return false };
+    kpat_analysis::query::nearest(&wrong, std::iter::once(near.as_str())).is_none()
+}
+
+/// What users of neighbouring tools mean by it.
+fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
+    let number =
+        wrong.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if number {
+        return Some(format!("`{wrong}`: numbers here are not negative"));
+    }
+    if command != "record" {
+        return None;
+    }
+    match wrong {
+        "-w" => Some(
+            "record has no -w: the log is named by -o X.kbl, a capture beside it is made by --sniff IF"
+                .into(),
+        ),
+        "-r" => {
+            Some("record reads no file: `kpat integrate X.kbl WIRE.pcapng` joins a capture with a log".into())
+        }
+        "-c" | "--count" => Some(format!(
+            "record has no {wrong}: it ends with --for 10s, with a command behind --, or by Ctrl-C"
+        )),
+        "-s" => {
+            Some("record has no -s: --snaplen N is how much the captures of --sniff keep of a frame".into())
+        }
+        "-n" | "-nn" | "-e" | "-v" => {
+            Some(format!("record has no {wrong}: it prints no packets; `kpat packets X.kpat` does"))
+        }
+        _ if wrong.starts_with('-') => None,
+        _ => {
+            // tcpdump's filter, which stands without a flag.
+            let filter: Vec<&str> = words
+                .iter()
+                .map(String::as_str)
+                .skip_while(|w| *w != wrong)
+                .take_while(|w| !w.starts_with('-'))
+                .collect();
+            Some(format!(
+                "`{}` stands alone: a filter is given by -f '{}', a command to run behind --",
+                clean(wrong),
+                clean(&filter.join(" "))
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn what_was_meant() {
+        for (typed, says) in [
+            ("record -i lo tcp port 80", "-f 'tcp port 80'"),
+            ("record tcp port 80 -i lo", "-f 'tcp port 80'"),
+            ("record -w foo.pcap", "-o X.kbl"),
+            ("record -c 10", "--for 10s"),
+            ("packets -n -5 X.kpat", "not negative"),
+            ("packets --form 1s X.kpat", "'--from'"),
+            ("packet X.kpat --fram 3", "'--frame'"),
+            ("frob", "'frob' (see"),
+            ("recrod", "'record'"),
+            ("frobnicate", "unrecognized subcommand 'frobnicate'"),
+            ("packets", "<X.kpat>"),
+            ("packets X.kpat --sort size", "time, path, kernel"),
+            ("record --for 10", "needs a unit"),
+        ] {
+            let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+            let all = std::iter::once("kpat".to_owned()).chain(words.iter().cloned());
+            let e = Cli::command().try_get_matches_from(all).unwrap_err();
+            let said = sentence(&e, &words);
+            assert!(said.contains(says), "{typed}: {said}");
+            assert!(
+                !said.contains('\n')
+                    && !said.contains("tip:")
+                    && !said.contains("error:")
+                    && !said.contains("-- -"),
+                "{typed}: {said}"
+            );
+        }
+    }
+}
