@@ -5,8 +5,10 @@ use kpat_model::{BootNs, FootprintRecord, HeaderBytes, PacketId};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-/// Name, function.
-pub const ALL: &[(&str, fn(&[u8]))] = &[
+pub type Target = fn(&[u8]);
+
+/// By name.
+pub const ALL: &[(&str, Target)] = &[
     ("kbl", kbl),
     ("capture", capture),
     ("decode", decode),
