@@ -400,13 +400,12 @@ fn read_column(reader: &mut ColumnReader, rows: usize, nullable: bool) -> parque
             let mut arena = Vec::new();
             let mut ends = Vec::with_capacity(data.len());
             for text in &data {
-                if arena.len() + text.len() > MOST_TEXT {
-                    return Err(ParquetError::General(format!(
-                        "more than {MOST_TEXT} bytes of text in one column"
-                    )));
-                }
                 // A null has no bytes behind it.
                 if !text.is_empty_or_unset() {
+                    if arena.len() + text.len() > MOST_TEXT {
+                        let what = format!("more than {MOST_TEXT} bytes of text in one column");
+                        return Err(ParquetError::General(what));
+                    }
                     arena.extend_from_slice(text.data());
                 }
                 ends.push(arena.len() as u32);

@@ -1,0 +1,3 @@
+//! The targets as a library, for libFuzzer's programs.
+
+pub mod targets;

@@ -1,0 +1,216 @@
+//! Everything of kpat that reads what strangers write, each as a function of bytes that must return: no panic, no loop without
+//! end, no memory beyond the stated limits. libFuzzer's programs call them, and so does `crates/kpat/tests/fuzz.rs`.
+
+use kpat_model::{BootNs, FootprintRecord, HeaderBytes, PacketId};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+pub type Target = fn(&[u8]);
+
+/// By name.
+pub const ALL: &[(&str, Target)] = &[
+    ("kbl", kbl),
+    ("capture", capture),
+    ("decode", decode),
+    ("table", table),
+    ("http", http),
+    ("filter", filter),
+    ("control", control),
+    ("trace", trace),
+    ("gather", gather),
+    ("announce", announce),
+];
+
+/// A folder of this thread's own, for readers that want files.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(what: &str) -> Scratch {
+        let thread = format!("{:?}", std::thread::current().id());
+        let digits: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let path = std::env::temp_dir().join(format!("kpat-fuzz-{}-{digits}-{what}", std::process::id()));
+        let _ = std::fs::create_dir_all(&path);
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A kernel behaviour log: as it is, and with all checksums made right, so that the decoders behind them are reached.
+pub fn kbl(bytes: &[u8]) {
+    read_kbl(bytes.to_vec());
+    read_kbl(sealed(bytes));
+}
+
+fn read_kbl(bytes: Vec<u8>) {
+    let Ok(log) = kpat_klog::Log::from_bytes(bytes) else { return };
+    let claimed: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
+    assert!(log.all_merged().count() as u64 <= claimed, "more records than the headers claim");
+    log.verify();
+    let _ = (log.meta(), log.devices(), log.symbols(), log.summary(), log.end_state());
+}
+
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    const MAGIC: &[u8] = b"\x89KBL\r\n\x1a";
+    let mut out = bytes.to_vec();
+    let starts: Vec<usize> =
+        out.windows(MAGIC.len()).enumerate().filter(|w| w.1 == MAGIC).map(|w| w.0).collect();
+    for (i, &at) in starts.iter().enumerate() {
+        let end = starts.get(i + 1).copied().unwrap_or(out.len());
+        let chunk = &mut out[at..end];
+        if chunk.len() < 64 {
+            continue;
+        }
+        let stored = (chunk.len() - 64) as u32;
+        chunk[16..20].copy_from_slice(&stored.to_le_bytes());
+        if chunk[9] == 0 {
+            chunk[20..24].copy_from_slice(&stored.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&chunk[..56]);
+        chunk[56..60].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk[..60]), &chunk[64..]);
+        chunk[60..64].copy_from_slice(&crc.to_le_bytes());
+    }
+    out
+}
+
+/// pcap, pcapng, and either in gzip or zstd, with the decoder behind it.
+pub fn capture(bytes: &[u8]) {
+    let Ok(mut reader) = kpat_capture::Reader::from_read(Cursor::new(bytes.to_vec()), Path::new("fuzz"))
+    else {
+        return;
+    };
+    while let Ok(Some(f)) = reader.next() {
+        let (interface, data, len) = (f.interface, f.data.to_vec(), f.len_wire);
+        let link_type = reader.interfaces().get(interface as usize).map_or(1, |i| i.link_type);
+        let _ = kpat_capture::decode::frame(link_type, &data, len);
+    }
+    let _ = (reader.warnings(), reader.interfaces());
+}
+
+/// The header decoder: two bytes of link type or layer, then a frame or a packet of the kernel's.
+pub fn decode(bytes: &[u8]) {
+    let Some((head, data)) = bytes.split_first_chunk::<4>() else { return };
+    let link_type = u16::from_le_bytes([head[0], head[1]]);
+    let _ = kpat_capture::decode::frame(link_type, data, data.len() as u32 + u32::from(head[2]));
+    let _ = kpat_capture::decode::l3(link_type, data, data.len() as u32);
+    let _ = kpat_capture::decode::packet(&FootprintRecord {
+        packet: PacketId(1),
+        at: BootNs(1),
+        ifindex: 1,
+        netns: 0,
+        len_bytes: u32::from(head[2]) * 16,
+        gso_size: u16::from(head[3] & 8) * 100,
+        gso_segs: 0,
+        protocol: [0, 0x0800, 0x86dd, 0x0806, 0x8100, link_type][usize::from(head[2]) % 6],
+        start_layer: head[3] & 7,
+        ip_proto: head[2],
+        link_type,
+        skb_tag: 0,
+        header: HeaderBytes::new(data),
+    });
+}
+
+/// A table of an integrated log.
+pub fn table(bytes: &[u8]) {
+    use kpat_store::tables::{EVENT, EventRow};
+    let folder = Scratch::new("table");
+    if std::fs::write(folder.0.join(EVENT.file_name()), bytes).is_err() {
+        return;
+    }
+    let Ok(t) = kpat_store::TableFile::open(&folder.0, &EVENT) else { return };
+    for g in 0..t.groups().min(64) {
+        let _ = t.ints(g, "at_ns");
+        let _ = t.rows_at::<EventRow>(g, &[1, 50]);
+    }
+    let _ = t.rows_equal::<EventRow>("packet_id", &[3, 30]);
+    let _ = t.all::<EventRow>();
+}
+
+/// Heads and bodies of requests and answers.
+pub fn http(bytes: &[u8]) {
+    use kpat_http::{Request, Response, Untimed, Wire};
+    if let Ok(Some((r, used))) = Request::parse(bytes) {
+        assert!(used <= bytes.len(), "a head that is longer than what came");
+        let _ = (r.path(), r.query(), r.header("host"));
+    }
+    let _ = Response::parse(bytes);
+    let mut wire = Wire::new(Untimed(bytes), std::io::sink());
+    // Requests without a body, one after the other, as a connection that stays has them.
+    for _ in 0..64 {
+        if wire.request().is_err() {
+            break;
+        }
+    }
+    let mut wire = Wire::new(Untimed(bytes), std::io::sink());
+    if wire.response().is_ok() {
+        let _ = std::io::copy(&mut wire.body(1000), &mut std::io::sink());
+    }
+}
+
+/// Expressions: of packets in look-ups, and pcap's in recordings, the latter asked of a packet, too.
+pub fn filter(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = kpat_analysis::filter::Filter::parse(&text);
+    let _ = kpat_analysis::filter::parse_duration(&text);
+    // What follows the first line is the packet.
+    let (expression, packet) = text.split_once('\n').unwrap_or((&text, ""));
+    // libpcap asks the network for names that it does not know, and that is not what is under test.
+    let known = |w: &str| {
+        const WORDS: &str = "tcp udp icmp icmp6 ip ip6 arp port portrange host net src dst and or not vlan ether less greater \
+                             proto broadcast multicast len mask gateway mpls inbound outbound";
+        w.starts_with(|c: char| c.is_ascii_digit()) || WORDS.split_whitespace().any(|k| k == w)
+    };
+    let mut words = expression.split(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | ':' | '_' | '-'));
+    if !words.all(|w| w.is_empty() || known(w)) {
+        return;
+    }
+    let _ = kpat_probe::filter::compile(expression);
+    if let Ok(program) = kpat_probe::filter::pcap::compile(expression, 1)
+        && !program.is_empty()
+    {
+        let _ = kpat_probe::filter::pcap::matches(&program, packet.as_bytes());
+    }
+}
+
+/// A line to a recorder's socket.
+pub fn control(bytes: &[u8]) {
+    use kpat_probe::control::{Reply, Request, Status};
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(r) = serde_json::from_str::<Request>(&text) {
+        let again = serde_json::to_string(&r).unwrap_or_default();
+        assert!(serde_json::from_str::<Request>(&again).is_ok(), "what is written can be read: {again}");
+    }
+    let _ = serde_json::from_str::<Reply>(&text);
+    let _ = serde_json::from_str::<Status>(&text);
+}
+
+/// An application trace.
+pub fn trace(bytes: &[u8]) {
+    let _ = kpat_formats::app_trace::read(Cursor::new(bytes));
+}
+
+/// What a device says to the gathering side; what it leaves there is a file of its own folder.
+pub fn gather(bytes: &[u8]) {
+    let root = Scratch::new("gather");
+    let _ = kpat_collect::receive::serve(&root.0, "dev1", Some(1 << 20), bytes, std::io::sink(), &mut |_| {});
+    let Ok(entries) = std::fs::read_dir(&root.0) else { return };
+    for e in entries.flatten() {
+        assert!(e.file_name() == "dev1", "a file outside of the device's folder: {:?}", e.file_name());
+    }
+}
+
+/// Announcements of links, addresses, routes and neighbours.
+pub fn announce(bytes: &[u8]) {
+    let mut decoder = kpat_probe::netlink::Decoder::new(1);
+    let mut events = 0;
+    decoder.decode(bytes, BootNs(1), &mut |e| {
+        events += 1;
+        let _ = kpat_probe::app::Addresses::LeftOut.event(&e);
+    });
+    assert!(events <= bytes.len(), "more announcements than bytes");
+}
