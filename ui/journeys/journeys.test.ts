@@ -26,7 +26,7 @@ before(async () => {
 });
 after(() => world.end());
 
-const VIEWS = ["Packets", "Packet", "Functions", "Phases", "Applications", "Time", "Events"];
+const VIEWS = ["Packets", "Packet", "Functions", "Phases", "Applications", "Trust", "Events"];
 const rows = (page: Page, table = "Packets") => page.getByRole("grid", { name: table, exact: true }).locator(".table-window [role=row]:not(.coming)");
 const place = (page: Page) => page.evaluate(() => location.hash);
 const go = (page: Page, view: string) => page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: view, exact: true }).click();
@@ -103,7 +103,7 @@ describe("packets", () => {
     await page.getByRole("heading", { name: /^Packet \d+$/ }).waitFor();
     const chosen = /packet=(\d+)/.exec(await place(page))?.[1];
     assert.ok(chosen);
-    for (const view of ["Functions", "Phases", "Time", "Events", "Packet"]) {
+    for (const view of ["Functions", "Phases", "Trust", "Events", "Packet"]) {
       await go(page, view);
       await page.getByRole("heading", { name: `Packet ${chosen}`, exact: true }).waitFor();
     }
@@ -122,6 +122,33 @@ describe("packets", () => {
     await second.goto(`${router.origin}/#/trust`);
     await second.getByText(/of the packets are explained\.$/).waitFor();
     await done(page);
+  });
+
+  test("times of day are the program's, and a filter takes them", async () => {
+    const page = await world.open(recorded);
+    await rows(page).first().waitFor();
+    await page.getByLabel("time of day (UTC)").check();
+    await page.getByRole("columnheader", { name: /Time UTC/ }).waitFor();
+    const times = world.utc(recorded);
+    await page.waitForFunction(() => /^\d\d:\d\d:\d\d\.\d{6}$/.test(document.querySelector(".table-window .row")?.children[1]?.textContent ?? ""));
+    const cells = await rows(page).evaluateAll((all) => all.map((r) => r.children[1]!.textContent!));
+    assert.deepEqual(cells.slice(0, 5), times.slice(0, 5).map((t) => t.slice(0, 15)));
+    const later = times[Math.floor(times.length / 2)]!;
+    await filter(page).fill(`after ${later}`);
+    await filter(page).press("Enter");
+    await page.waitForFunction((n) => Number(document.querySelector("[role=grid][aria-label=Packets]")?.getAttribute("aria-rowcount")) - 1 < n, times.length);
+    assert.equal(await total(page), times.filter((t) => t >= later).length);
+    await done(page);
+  });
+
+  test("behind another port, as ssh -L makes it, the page works; under another name it does not", async () => {
+    const tunnel = await world.tunnel(recorded);
+    const page = await world.open({ ...recorded, address: recorded.address.replace(recorded.origin, tunnel.origin), origin: tunnel.origin });
+    await rows(page).first().waitFor();
+    await done(page);
+    const named = await world.status(`${tunnel.origin}/`, "evil.example:80");
+    assert.equal(named, 421);
+    tunnel.end();
   });
 
   test("sorted by path time, the longest comes first", async () => {
@@ -270,7 +297,7 @@ describe("functions", () => {
   });
 });
 
-describe("phases, time, events", () => {
+describe("phases, trust, events", () => {
   test("phases in sum, drilled down to a function", async () => {
     const page = await world.open(router, "#/phases");
     const phase = page.getByRole("button", { name: /network/i }).first();
@@ -280,12 +307,40 @@ describe("phases, time, events", () => {
     await done(page);
   });
 
-  test("time says how far a clock may be off, and whether packets add up", async () => {
+  test("trust says how far a clock may be off, and whether packets add up", async () => {
     const page = await world.open(router, "#/trust");
     const clocks = page.getByRole("region", { name: "Clocks" });
     await clocks.waitFor();
     assert.match(await clocks.innerText(), /± \d/);
     await page.getByText(/of the packets are explained\.$/).waitFor();
+    await done(page);
+  });
+
+  test("a log of tracepoints has no columns of durations, and no flame graph without a word", async () => {
+    const page = await world.open(recorded, "#/functions");
+    await rows(page, "Functions").first().waitFor();
+    const heads = await page.getByRole("grid", { name: "Functions" }).getByRole("columnheader").allInnerTexts();
+    const timed = heads.filter((h) => /Self|Total|Median|p99|Max|Distribution/.test(h));
+    // Where function probes work, durations are there.
+    const tracepoints = /tracepoint/.test(await page.locator("footer").innerText());
+    assert.equal(timed.length > 0, !tracepoints, heads.join(", "));
+    await page.getByRole("tab", { name: "Flame graph" }).click();
+    if (tracepoints) await page.getByText("A flame graph needs durations").waitFor();
+    await done(page);
+  });
+
+  test("all events are counted, however many are drawn one by one", async () => {
+    const page = await world.open(recorded, "#/events");
+    await rows(page, "Events").first().waitFor();
+    // The list of the program itself.
+    const drops = world.events(recorded, "drop");
+    assert.ok(drops.length > 0);
+    const chips = await page.locator(".chip").allInnerTexts();
+    const counted = chips.map((c) => Number(/([\d,]+)/.exec(c)![1]!.replace(/,/g, ""))).reduce((a, b) => a + b, 0);
+    const reasons = new Map<string, number>();
+    for (const d of drops) reasons.set(`${d.reason} ${d.place}`, (reasons.get(`${d.reason} ${d.place}`) ?? 0) + 1);
+    const most = [...reasons.values()].sort((a, b) => b - a).slice(0, chips.length).reduce((a, b) => a + b, 0);
+    assert.equal(counted, most);
     await done(page);
   });
 
@@ -419,6 +474,25 @@ describe("keys, eyes, colours", () => {
     await page.keyboard.press("Escape");
     await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
     await done(page);
+  });
+
+  test("in a narrow window, or a large one at 200 %, nothing stands outside", async () => {
+    for (const viewport of [{ width: 390, height: 800 }, { width: 720, height: 450 }]) {
+      const page = await world.open(router, "#/packets?packet=1", { viewport });
+      for (const view of VIEWS) {
+        await go(page, view);
+        await page.waitForTimeout(50);
+        const outside = await page.evaluate(() => {
+          const wide = document.documentElement.scrollWidth;
+          // What is cut off may be reached by scrolling in its own place.
+          const reached = (el: Element | null): boolean => !!el && (/(auto|scroll)/.test(getComputedStyle(el).overflowX) || reached(el.parentElement));
+          const cut = [...document.querySelectorAll("main *")].filter((el) => el.getClientRects().length > 0 && el.getBoundingClientRect().left >= innerWidth && !reached(el.parentElement) && !el.closest("svg"));
+          return { wide, cut: cut.slice(0, 3).map((el) => el.outerHTML.slice(0, 120)) };
+        });
+        assert.deepEqual(outside, { wide: viewport.width, cut: [] }, `${view} at ${viewport.width}`);
+      }
+      await done(page);
+    }
   });
 
   test("dark as the system says, and as chosen", async () => {

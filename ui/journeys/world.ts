@@ -6,6 +6,8 @@
 
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { get } from "node:http";
+import { connect, createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { chromium, type Browser, type BrowserContextOptions, type Page } from "playwright-core";
@@ -56,6 +58,8 @@ reader.wait()
 export interface Service {
   /** With the token. */
   address: string;
+  /** What it serves. */
+  log: string;
   origin: string;
   end: () => void;
 }
@@ -183,7 +187,38 @@ export class World {
       child.on("exit", (code) => failed(new Error(`kpat view ended with ${code}: ${said}`)));
       child.on("error", failed);
     });
-    return { address, origin: new URL(address).origin, end: () => child.kill("SIGINT") };
+    return { address, log, origin: new URL(address).origin, end: () => child.kill("SIGINT") };
+  }
+
+  /** What the program itself lists of a log. */
+  events(service: Service, kind: string): { reason: string | null; place: string | null }[] {
+    const text = execFileSync(KPAT, ["events", service.log, "--kind", kind, "--limit", "0", "--json"], { encoding: "utf8", maxBuffer: 1 << 28 });
+    return (JSON.parse(text) as { events: { reason: string | null; place: string | null }[] }).events;
+  }
+
+  /** Times of day of its packets. */
+  utc(service: Service): string[] {
+    const text = execFileSync(KPAT, ["packets", service.log, "--utc", "--limit", "0", "--width", "0"], { encoding: "utf8", maxBuffer: 1 << 28 });
+    return text.trimEnd().split("\n").slice(1).map((line) => /\d\d:\d\d:\d\d\.\d{9}/.exec(line)![0]);
+  }
+
+  /** Another port of this machine that leads to the service, as `ssh -L` makes one. */
+  async tunnel(service: Service): Promise<{ origin: string; end: () => void }> {
+    const to = Number(new URL(service.origin).port);
+    const server = createServer((near) => {
+      const far = connect(to, "127.0.0.1");
+      for (const [a, b] of [[near, far], [far, near]] as const) {
+        a.pipe(b);
+        a.on("error", () => b.destroy());
+      }
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, end: () => server.close() };
+  }
+
+  /** What is answered to somebody who calls it so. */
+  status(address: string, host: string): Promise<number | undefined> {
+    return new Promise((found, failed) => get(address, { headers: { host } }, (r) => (r.resume(), found(r.statusCode))).on("error", failed));
   }
 
   /** A page that fails the test at whatever it complains of. */

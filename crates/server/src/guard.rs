@@ -39,7 +39,10 @@ pub fn check(request: &Question, token: &Token) -> Result<(), (u16, &'static str
         return Err((405, "only GET is answered: nothing here can be changed"));
     }
     let Some(host) = request.header("host").filter(|h| is_own(h)) else {
-        return Err((421, "open this page as http://127.0.0.1:PORT or http://localhost:PORT: it answers to no other name"));
+        return Err((
+            421,
+            "open this page as http://127.0.0.1:PORT or http://localhost:PORT: it answers to no other name",
+        ));
     };
     let ours = |origin: &str| origin.strip_prefix("http://") == Some(host);
     if !request.header("origin").is_none_or(ours) {
@@ -109,7 +112,13 @@ mod tests {
         assert_eq!(ask("/", &[host]), 200);
         assert_eq!(ask("/", &[]), 421);
         assert_eq!(ask("/", &[("host", "evil.example:8000")]), 421);
-        for host in ["127.0.0.1", "127.0.0.1:", "127.0.0.1:80a", "127.0.0.1:8000.evil.example", "localhost.evil.example:8000"] {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:",
+            "127.0.0.1:80a",
+            "127.0.0.1:8000.evil.example",
+            "localhost.evil.example:8000",
+        ] {
             assert_eq!(ask("/", &[("host", host)]), 421, "{host}");
         }
         // ssh -L 9999:127.0.0.1:8000

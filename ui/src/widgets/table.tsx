@@ -152,6 +152,8 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
   const columns = p.columns.filter((c) => (c.from ?? 0) <= size.value.width);
   const widths = useWidths(p.id);
   const widthOf = (c: Column<R>) => (c.width === undefined ? undefined : widths.of(c.key, c.width));
+  // Narrower than its columns it scrolls sideways, in its own place.
+  const least = columns.reduce((sum, c) => sum + (widthOf(c) ?? FLEXIBLE), 0);
   const grid = columns.map((c) => (c.width ? `${widthOf(c)}px` : `minmax(${FLEXIBLE}px, 1fr)`)).join(" ");
   /** The flexible column gives what another takes, down to its least. */
   const resize = (c: Column<R>, to: number) => {
@@ -268,7 +270,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
       aria-activedescendant={p.current !== null && p.current !== undefined && p.current >= window.first && p.current < window.last ? `${id}-${p.current}` : undefined}
       tabIndex={0}
     >
-      <div class="table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: grid }}>
+      <div class="table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: grid, minWidth: `${least}px` }}>
         {columns.map((c, i) => (
           <div
             key={c.key}
@@ -298,7 +300,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
           </div>
         ))}
       </div>
-      <div class="table-space" role="rowgroup" style={{ height: `${spread(p.total, ROW)}px` }}>
+      <div class="table-space" role="rowgroup" style={{ height: `${spread(p.total, ROW)}px`, minWidth: `${least}px` }}>
         <div class="table-window" role="presentation" style={{ height: `${view}px` }}>
           {indices.map((i) => {
             const row = p.row(i);

@@ -48,13 +48,18 @@ pub fn sums(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<EventSums> {
     };
     let (from, to) = (bound("from", start)?, bound("to", last)?);
     let packets = ask.ids(progress)?;
-    let found = ask.log.store.moment_sums(packets.as_deref(), (from, to.max(from)), bins, &mut |done, parts| {
-        progress("counting events", done, parts)
-    })?;
+    let found =
+        ask.log.store.moment_sums(packets.as_deref(), (from, to.max(from)), bins, &mut |done, parts| {
+            progress("counting events", done, parts)
+        })?;
     Ok(EventSums {
         from: Ns(from - start),
         to: Ns(to - start),
         bins: found.bins.into_iter().map(|(k, n)| (event_kind(k), n)).collect(),
-        drops: found.drops.into_iter().map(|(reason, place, count)| DropPlace { reason, place, count }).collect(),
+        drops: found
+            .drops
+            .into_iter()
+            .map(|(reason, place, count)| DropPlace { reason, place, count })
+            .collect(),
     })
 }

@@ -413,7 +413,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
   return (
     <div class="timeline">
       <div class="bar">
-        {zoomedIn && <span class="bar-words">{shortSpan(shownNs)} of the picture's {shortSpan(folded.t(folded.length) - folded.t(0))}</span>}
+        <span class="bar-words">{zoomedIn ? `${shortSpan(shownNs)} of the picture's ${shortSpan(folded.t(folded.length) - folded.t(0))}` : "all of it"}</span>
         <span class="spring" />
         <label class="check">
           <input type="checkbox" checked={folds.value} onChange={(e) => (folding.value = e.currentTarget.checked)} /> fold long waits
