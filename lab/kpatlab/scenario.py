@@ -11,7 +11,7 @@ from .cache import LAB, Refusal
 
 ANY = object
 SHAPE = {
-    "title": str, "modules": list, "topology": dict, "capture": list, "derive": list, "record": dict, "device": list, "server": list, "traffic": list, "expect": list, "timeout": (int, float)}
+    "title": str, "modules": list, "topology": dict, "capture": list, "derive": list, "record": dict, "device": list, "server": list, "traffic": list, "expect": list, "timeout": (int, float), "missed": (int, float)}
 TOPOLOGY = {"namespaces": list, "dut": str, "forward": list, "link": list, "route": list, "vxlan": list, "vlan": list, "netem": list,
             "sysctl": dict, "nft": dict, "setup": list}
 LINK = {"a": dict, "b": dict, "kind": str}
@@ -47,6 +47,7 @@ class Scenario:
     traffic: list = field(default_factory=list)
     expect: list = field(default_factory=list)
     timeout: float = 180
+    missed: float = 0.0  # share of calls that probes may miss, where the load is to be more than they can follow
 
     def recordings(self) -> list[dict]:
         """What is recorded: one log, or one for each device, each with its name."""
