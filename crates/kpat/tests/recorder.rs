@@ -594,3 +594,28 @@ fn the_unit_has_what_recording_takes() {
     assert!(said.contains("probe hits, "), "{said}");
     assert!(all.len() < 8, "{all:?}");
 }
+
+/// As few descriptors as a recording takes at all: namespaces for which none is left are counted, and the recording works.
+#[test]
+fn namespaces_beyond_the_descriptors_are_counted() {
+    const MANY: usize = 12;
+    let Some(p) = Place::new("few") else { return };
+    let pinged = Pinged::new(&p);
+    let names: Vec<String> = (0..MANY).map(|n| format!("{}-{n}", p.name)).collect();
+    assert!(names.iter().all(|n| ip(&format!("netns add {n}"))));
+    let file = p.path("x.kbl");
+    let ping = pinged.script(20);
+    let out =
+        under("ulimit -n 112", &["-o", &file, "-f", "icmp", "--rotate-time", "1h", "--", "sh", "-c", &ping]);
+    assert!(names.iter().all(|n| ip(&format!("netns del {n}"))));
+    assert!(out.status.success(), "{}", words(&out));
+    let first = p.names().into_iter().find(|n| n.ends_with("-0001.kbl")).expect("the log");
+    let info = json(&["info", &p.path(&first), "--json"]);
+    let unread = info["losses"].as_array().expect("losses").iter().find(|l| l["cause"] == "namespace-unread");
+    let unread = unread.and_then(|l| l["count"].as_u64()).unwrap_or(0);
+    assert!(unread as usize >= MANY / 2, "{info}");
+    // request and answer, out and in
+    assert!(
+        info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum::<u64>() >= 40
+    );
+}
