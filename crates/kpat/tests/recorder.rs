@@ -299,18 +299,20 @@ fn a_slow_client_does_not_stall_the_drain() {
     let mut r = Running(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
     until("ready", || std::fs::read_to_string(&ready).is_ok_and(|t| t.ends_with('\n')));
     let (socket, pid) = (format!("/run/kpat/{}.sock", r.0.id()), r.0.id().to_string());
-    let stop = AtomicBool::new(false);
+    let (stop, began) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let connect = |_| std::os::unix::net::UnixStream::connect(&socket).expect("a client");
-            let slow: Vec<_> = (0..3).map(connect).collect();
-            while !stop.load(Ordering::Relaxed) {
-                for mut s in &slow {
-                    let _ = std::io::Write::write_all(&mut s, b" ");
+            // whoever is thrown out comes again
+            while let (false, Ok(mut slow)) =
+                (stop.load(Ordering::Relaxed), std::os::unix::net::UnixStream::connect(&socket))
+            {
+                while !stop.load(Ordering::Relaxed) && std::io::Write::write_all(&mut slow, b" ").is_ok() {
+                    began.store(true, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(2));
                 }
-                std::thread::sleep(Duration::from_millis(5));
             }
         });
+        until("a client", || began.load(Ordering::Relaxed));
         let mut before = 0;
         let answered = (0..5).all(|_| {
             assert!(

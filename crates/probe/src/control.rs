@@ -351,3 +351,40 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
     BufReader::new(&stream).read_line(&mut line).map_err(|e| Error::NoAnswer(pid, e.to_string()))?;
     serde_json::from_str(&line).map_err(|e| Error::NoAnswer(pid, e.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One look answers whoever has asked, whatever others that came before still owe; they are answered when they have.
+    #[test]
+    fn nobody_waits_for_a_slow_client() {
+        let dir = std::env::temp_dir().join(format!("kpat-control-{}", std::process::id()));
+        let mut server = Server::start_in(&dir).unwrap();
+        let connect = || UnixStream::connect(&server.path).unwrap();
+        let (mut silent, mut slow, mut whole) = (connect(), connect(), connect());
+        slow.write_all(b"\"st").unwrap();
+        whole.write_all(b"\"stop\"\n").unwrap();
+        let mut asked = Vec::new();
+        let mut look = |server: &mut Server| {
+            server.serve(&mut |r| {
+                asked.push(format!("{r:?}"));
+                Reply::Done("so be it".into())
+            });
+            asked.clone()
+        };
+        assert_eq!(look(&mut server), ["Stop"]);
+        let mut line = String::new();
+        BufReader::new(&whole).read_line(&mut line).unwrap();
+        assert!(line.contains("so be it"), "{line}");
+        slow.write_all(b"atus\"\n").unwrap();
+        assert_eq!(look(&mut server), ["Stop", "Status"]);
+        silent.write_all(&[b' '; LONGEST + 1]).unwrap();
+        assert_eq!(look(&mut server).len(), 2);
+        let mut line = String::new();
+        BufReader::new(&silent).read_line(&mut line).unwrap();
+        assert!(line.contains("too long"), "{line}");
+        drop(server);
+        std::fs::remove_dir(&dir).unwrap();
+    }
+}
