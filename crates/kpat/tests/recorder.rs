@@ -1,83 +1,16 @@
 //! The recorder where it is hindered: namespaces that come and go, few descriptors, no room and no rights for its files, other
 //! recorders, slow clients. Truth comes from outside: what was made and sent, and what the kernel lets a process do. Needs root.
 
+mod place;
+
+use place::{Place, ip, json, kpat, record, until, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
-
-/// A folder of this test's own, and a prefix for its namespaces.
-struct Place {
-    dir: PathBuf,
-    name: String,
-}
-
-impl Place {
-    fn new(what: &str) -> Option<Place> {
-        // SAFETY: geteuid has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            eprintln!("SKIPPED: recording needs root");
-            return None;
-        }
-        let name = format!("kr-{what}-{}", std::process::id());
-        let dir = std::env::temp_dir().join(&name);
-        std::fs::create_dir(&dir).expect("a new folder");
-        Some(Place { dir, name })
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.dir.join(name).display().to_string()
-    }
-
-    /// Names in the folder, hidden ones too.
-    fn names(&self) -> Vec<String> {
-        let read = std::fs::read_dir(&self.dir).expect("the folder");
-        let mut all: Vec<String> =
-            read.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
-        all.sort();
-        all
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn ip(words: &str) -> bool {
-    Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
-}
-
-fn words(o: &Output) -> String {
-    String::from_utf8_lossy(&o.stderr).into_owned()
-}
-
-fn kpat(args: &[&str]) -> Output {
-    Command::new(KPAT).args(args).output().expect("kpat runs")
-}
-
-fn record(args: &[&str]) -> Output {
-    kpat(&[&["record", "--mechanism", "tracepoint"], args].concat())
-}
-
-fn json(args: &[&str]) -> Value {
-    let out = kpat(args);
-    assert!(out.status.success(), "{}", words(&out));
-    serde_json::from_slice(&out.stdout).expect("JSON")
-}
-
-/// Waits for something that others do.
-fn until(what: &str, mut there: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !there() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A command that is ended whatever happens.
 struct Running(Child);
