@@ -19,6 +19,7 @@ from tests.ways import RECEIVED, TRANSMITTED
 
 PINGS, DATAGRAMS = 150, 200
 OWN = 3  # clock.method
+WAITING = 40
 BOUND_NS = 5_000  # an idle machine: 0.2 us
 MOVED_NS = (10_000, -10_000, 1_000_000, 300_000_000)
 SEND = """
@@ -88,6 +89,35 @@ class Hops(unittest.TestCase):
         rows = look.kpat_json("sql", str(out), "select f.number as number, f.boot_ns - f.wall_ns as offset, a.bound_ns as bound, a.side as side "
                               "from association a join frame f on f.capture_id = a.capture_id and f.number = a.number")
         return OWN in methods, [(r["offset"], r["bound"]) for r in rows], [(r["number"], r["side"]) for r in rows]
+
+    def test_packets_that_waited_for_seconds_have_their_frames(self):
+        """A token bucket at the client lets 16 kB/s through: the last of 40 datagrams waits for more than two seconds. Each has its number as its
+        length, so which frame is which is known without kpat."""
+        sh("ip", "netns", "exec", self.client, "tc", "qdisc", "add", "dev", "c0", "root", "tbf", "rate", "128kbit", "burst", "2k", "latency", "10s")
+        sniffers = [self.sniff(ns, dev) for ns, dev, _ in self.devices]
+        ready = self.dir / "ready"
+        record = play.Process("record", [play.kpat_path(), "record", "-o", str(self.dir / "x.kbl"), "--mechanism", "tracepoint", "--no-cost", "-f", "udp port 9000",
+                                         *[x for ns in (self.client, self.router, self.server) for x in ("--netns", ns)], "--ready-file", str(ready)], self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        sh("ip", "netns", "exec", self.client, sys.executable, "-c",
+           f"import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor i in range({WAITING}): s.sendto(bytes(1000 + i), ('10.95.2.2', 9000))")
+        sniffers[-1].wait_ready(lambda: (self.dir / "s0.pcap").stat().st_size > 24 + WAITING * 1058, cache.patience())
+        for p in sniffers:
+            play.settle(p)
+            p.stop()
+        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        for _, dev, _ in self.devices:
+            out = self.dir / "x.kpat"
+            look.integrate(self.dir / "x.kbl", [self.dir / f"{dev}.pcap"], out)
+            rows = look.kpat_json("sql", str(out), "select f.len_bytes as frame, p.len_bytes as packet, f.boot_ns - p.first_ns as waited "
+                                  "from association a join frame f on f.capture_id = a.capture_id and f.number = a.number join packet p on p.packet_id = a.packet_id")
+            rows = [r for r in rows if r["frame"] >= 1042]
+            longest = max(r["waited"] for r in rows)
+            print(f"hops: {dev}: {len(rows)} of {WAITING} matched, the longest waited {longest / 1e9:.2f} s", file=sys.stderr, flush=True)
+            self.assertEqual(sorted(r["frame"] for r in rows), [1042 + i for i in range(WAITING)], dev)
+            self.assertEqual([r for r in rows if r["frame"] != r["packet"] + 14], [], dev)
+            self.assertGreater(longest, 1.5e9)
 
     def test_every_capture_of_this_machine_is_known_and_none_other(self):
         macs = {x["ifname"]: x["address"] for ns, *_ in self.devices for x in json.loads(sh("ip", "-n", ns, "-j", "link").stdout)}

@@ -7,7 +7,7 @@
 use super::estimate::{self, Estimate, Pair};
 use super::vote::Vote;
 use crate::hash::Map;
-use crate::matching::{Frame, Sighting};
+use crate::matching::{Frame, Side, Sighting};
 use kpat_model::meta::ClockAnchor;
 
 /// Devices that are tried for an interface, those first at which most of its frames can be.
@@ -60,9 +60,15 @@ pub(crate) fn find(
 /// Devices that most frames can be recorded at, with the matches that this gives.
 fn candidates(votes: &[Vote], frames: &[Frame], sightings: &[Sighting]) -> Vec<At> {
     let of_frame = || votes.chunk_by(|a, b| a.frame == b.frame);
-    let mut places: Vec<u64> = votes.iter().map(|v| sightings[v.sighting as usize].place).collect();
-    places.sort_unstable();
-    places.dedup();
+    let mut at_place: Map<u64, u32> = Map::default();
+    for v in votes {
+        *at_place.entry(sightings[v.sighting as usize].place).or_default() += 1;
+    }
+    let mut places: Vec<(u32, u64)> =
+        at_place.into_iter().filter(|p| p.0 != 0).map(|(p, n)| (n, p)).collect();
+    places.sort_unstable_by(|a, b| b.cmp(a));
+    // Of those above others only what is sent may be seen there.
+    places.truncate(2 * TRIED);
     let mut times: Map<(u64, u64), u32> = Map::default();
     for of in of_frame() {
         let mut packets: Vec<u64> = of.iter().map(|v| sightings[v.sighting as usize].packet).collect();
@@ -80,6 +86,10 @@ fn candidates(votes: &[Vote], frames: &[Frame], sightings: &[Sighting]) -> Vec<A
             if here.is_empty() {
                 here = all().filter(|s| s.is_seen_at(place)).collect();
             }
+            // A device above another one may show nothing of what it is given from there.
+            if here.is_empty() {
+                here = all().filter(|s| s.side == Side::Received).collect();
+            }
             let [s] = here[..] else { return None };
             let f = &frames[of[0].frame as usize];
             (times.get(&(f.keys.exact, s.packet)) == Some(&1)).then_some(Pair {
@@ -93,7 +103,7 @@ fn candidates(votes: &[Vote], frames: &[Frame], sightings: &[Sighting]) -> Vec<A
         });
         At { place, pairs: pairs.collect() }
     };
-    let mut out: Vec<At> = places.into_iter().filter(|p| *p != 0).map(at).collect();
+    let mut out: Vec<At> = places.into_iter().map(|p| at(p.1)).collect();
     out.sort_by_key(|at| std::cmp::Reverse(at.pairs.len()));
     let most = out.first().map_or(0, |at| at.pairs.len());
     // A device that has not seen half of them is not where they were recorded.

@@ -441,7 +441,7 @@ impl stream::Sink for Matched<'_> {
 fn pairs_of(f: &Frame, s: &Sighting, side: Side, between: Option<(i64, i64)>) -> impl Iterator<Item = Pair> {
     let pair = |at, side, weak, tap| Pair { number: f.number, wall: f.wall, at, side, weak, tap };
     // Another device's edges say nothing of this one's stamps.
-    let here = s.is_here(f) || s.side == Side::Received && s.is_seen_at(f.place);
+    let here = s.is_here(f) || s.is_received_here(f);
     let one = between.is_none().then(|| pair(s.at, side, s.weak, if here { s.tap } else { (0, 0) }));
     let two = between.map(|(sent, got)| {
         [pair(sent, Side::Transmitted, s.weak, (0, 0)), pair(got, Side::Received, false, (0, 0))]

@@ -20,7 +20,6 @@ const NEAREST: usize = 64;
 const LATE_CONFIDENCE: i32 = 85;
 /// Of a match that is apart for so long: its own packet may be missing, and this one have the same headers.
 const APART_CONFIDENCE: i32 = 95;
-const APART_NS: i64 = 5_000_000;
 
 /// Indices of one side by key, then interface, then time.
 fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
@@ -246,12 +245,12 @@ impl Bucket<'_> {
         if ttl_differs {
             confidence -= 25;
         }
-        let apart = f.boot.saturating_sub(s.at).saturating_abs();
-        if apart > APART_NS.saturating_add(f.bound).saturating_add(self.windows.scatter) {
+        let apart = super::is_apart(f, s, self.windows);
+        if apart {
             confidence = confidence.min(APART_CONFIDENCE);
         }
         if alternatives > 0 {
-            confidence = confidence.min(100 / (1 + alternatives));
+            confidence = confidence.min(super::one_of(alternatives, apart));
         } else if others > 0 {
             confidence = confidence.min(85);
         }
@@ -269,7 +268,7 @@ impl Bucket<'_> {
             // Sent to a group, the addresses name the sender only: a copy may be on its way in.
             side: if side == Side::Unknown && !f.wire.group { f.side } else { side },
             either_end: self.is_either_end(i, k),
-            here: s.is_here(f),
+            here: s.is_here(f) || s.is_received_here(f),
             seq_offset: f.keys.tcp.map(|_| 0),
             between: if let [other] = across[..] { super::link(s, other) } else { None },
         }

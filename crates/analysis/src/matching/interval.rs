@@ -75,6 +75,12 @@ pub(super) fn run(
                 }
             }
         }
+        // Cut otherwise than the packet, and far from it, it is of another sending that is not in the log. What is known from a queue
+        // alone may have waited there.
+        candidates.retain(|c| {
+            let s = &sightings[c.sighting as usize];
+            c.relation == Relation::Within || s.weak || !super::is_apart(f, s, windows)
+        });
         candidates.sort_unstable_by_key(|c| (c.sighting, c.cost));
         candidates.dedup_by_key(|c| c.sighting);
         let first = out.len();
@@ -82,13 +88,20 @@ pub(super) fn run(
         for m in &mut out[first..] {
             let s = &sightings[m.sighting as usize];
             let others = entries(tcp).filter_map(|e| index.get(&e)).flatten();
-            m.here = s.is_here(f);
+            // Part of several sendings, and far from this one.
+            if m.confidence <= OTHERS_CONFIDENCE && super::is_apart(f, s, windows) {
+                m.confidence = m.confidence.min(65);
+            }
+            m.here = s.is_here(f) || s.is_received_here(f);
             m.either_end = others
                 .map(|k| &sightings[*k as usize])
                 .any(|o| overlap(f, o) && super::is_either_end(f, s, o, windows));
         }
     }
 }
+
+/// Of a part of several packets that were sent.
+const OTHERS_CONFIDENCE: i32 = 80;
 
 #[derive(Clone, Copy)]
 struct Candidate {
@@ -158,7 +171,7 @@ fn choose(frame: u32, candidates: &[Candidate], sightings: &[Sighting], unsure: 
         if alternatives > 0 {
             confidence = confidence.min(100 / (1 + alternatives));
         } else if others {
-            confidence = confidence.min(80);
+            confidence = confidence.min(OTHERS_CONFIDENCE);
         }
         out.push(Match {
             frame,

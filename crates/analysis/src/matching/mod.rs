@@ -76,6 +76,12 @@ impl Sighting {
         f.place != 0 && self.place == f.place
     }
 
+    /// Received where the frame was recorded, or below that, as the frame's stamp tells, which is the device's own.
+    pub fn is_received_here(&self, f: &Frame) -> bool {
+        let (from, to) = (self.tap.0.saturating_sub(f.bound), self.tap.1.saturating_add(f.bound));
+        f.place != 0 && self.side == Side::Received && self.tap.0 != 0 && (from..=to).contains(&f.boot)
+    }
+
     /// A sniffer of that device stamps it as this sighting says: at the device itself, or received below it and then shown there, too,
     /// with the stamp that it had.
     pub fn is_seen_at(&self, place: u64) -> bool {
@@ -235,7 +241,7 @@ pub(crate) struct Match {
     pub side: Side,
     /// The packet was given away and received again with these headers: the frame may be recorded at either end.
     pub either_end: bool,
-    /// The sighting is of the device at which the frame is known to be recorded.
+    /// The sighting is of the device at which the frame is known to be recorded, or below it: the way is its.
     pub here: bool,
     pub seq_offset: Option<i64>,
     /// On a link within the DUT: when one end gave it away and the other end had it.
@@ -267,7 +273,9 @@ pub(crate) struct Windows {
 /// usual scatter is more likely late than the frame another's.
 #[inline]
 pub(crate) fn residual(f: &Frame, s: &Sighting, w: &Windows, alone: bool) -> Option<i64> {
-    if f.side != Side::Unknown && s.side != Side::Unknown && f.side != s.side {
+    // What this host sends to a group, its other namespaces may receive.
+    let either = f.wire.group && (s.is_here(f) || s.is_received_here(f));
+    if f.side != Side::Unknown && s.side != Side::Unknown && f.side != s.side && !either {
         return None;
     }
     let r = f.boot.saturating_sub(s.at);
@@ -286,6 +294,22 @@ pub(crate) fn residual(f: &Frame, s: &Sighting, w: &Windows, alone: bool) -> Opt
     (low..=high).contains(&r).then_some(r)
 }
 
+/// Frame and sighting are further apart than packets and their frames are unless they wait.
+const APART_NS: i64 = 5_000_000;
+
+/// So far apart that the frame's own packet may as well be missing from the log, and this one be alike.
+fn is_apart(f: &Frame, s: &Sighting, w: &Windows) -> bool {
+    let apart = f.boot.saturating_sub(s.at).saturating_abs();
+    apart > APART_NS.saturating_add(f.bound).saturating_add(w.scatter)
+}
+
+/// Confidence of a match that so many others fit as well as, in percent. Where all of them are apart most often none is the
+/// right one.
+fn one_of(alternatives: i32, apart: bool) -> i32 {
+    let n = 1 + alternatives;
+    if apart { 80 / n.saturating_mul(n) } else { 100 / n }
+}
+
 /// Sniffed on the DUT at a device where this packet never was: more than any wait between a packet's first sight and the tap (receive
 /// offload holds a list back for milliseconds on a busy host). Where every packet lacks the device it is the same for all.
 const ELSEWHERE_NS: i64 = 50_000_000;
@@ -300,7 +324,7 @@ pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, w: &Windows) -> i64 {
     if f.place != 0 && s.place != 0 {
         cost += if s.is_here(f) {
             0
-        } else if s.is_seen_at(f.place) {
+        } else if s.is_received_here(f) {
             BELOW_NS
         } else {
             ELSEWHERE_NS
@@ -338,10 +362,11 @@ pub(crate) fn link(a: &Sighting, b: &Sighting) -> Option<(i64, i64)> {
     is_link.then_some((sent.at, got.at))
 }
 
-/// One packet, given away and then received again, at times that both allow this frame, whatever its addresses are taken to mean.
+/// One packet, given away and then received again, at times that both allow this frame, whatever its addresses are taken to mean. What is
+/// sent to a group may be received as another packet, out of a tunnel.
 pub(crate) fn is_either_end(f: &Frame, s: &Sighting, other: &Sighting, w: &Windows) -> bool {
     let ttls = [f.keys.ttl, other.keys.ttl];
-    s.packet == other.packet
+    (s.packet == other.packet || f.wire.group)
         && (ttls.contains(&0) || ttls[0] == ttls[1])
         && link(s, other).is_some()
         && residual(&Frame { side: Side::Unknown, ..*f }, other, w, true).is_some()

@@ -87,6 +87,16 @@ pub mod clock_method {
     pub fn name(code: i32) -> &'static str {
         NAMES.get(code as usize).copied().unwrap_or("?")
     }
+
+    /// What the relation rests on, from the numbers of `clock.received` and `clock.transmitted`: bounds, and no ways of frames. On a link
+    /// within the device a frame gives one of each.
+    pub fn basis(code: i32, from_above: &str, from_below: &str) -> String {
+        if code == ON_DUT {
+            format!("from {from_above} received and {from_below} transmitted matches at one device")
+        } else {
+            format!("bounds: {from_above} from above, {from_below} from below")
+        }
+    }
 }
 
 pub mod clock_assumed {

@@ -311,9 +311,12 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
             .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), bound),
         Line::new().plain(format!("drift {} ± {} ppm", ppm(c.drift_ppb), ppm(c.drift_bound_ppb))),
         Line::new().faint(format!(
-            "from {} received and {} transmitted matches, {} rejected: {}",
-            count(c.received.unsigned_abs()),
-            count(c.transmitted.unsigned_abs()),
+            "{}, {} rejected: {}",
+            clock_method::basis(
+                c.method,
+                &count(c.received.unsigned_abs()),
+                &count(c.transmitted.unsigned_abs())
+            ),
             count(c.rejected.unsigned_abs()),
             clock_method::name(c.method)
         )),

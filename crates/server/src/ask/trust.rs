@@ -81,9 +81,8 @@ fn clock(log: &Log, c: &ClockRow) -> Clock {
         rejected: c.rejected,
         method: clock_method::name(c.method).to_owned(),
         words: format!(
-            "from {} received and {} transmitted matches, {} rejected: {}{scale}{more}",
-            c.received,
-            c.transmitted,
+            "{}, {} rejected: {}{scale}{more}",
+            clock_method::basis(c.method, &c.received.to_string(), &c.transmitted.to_string()),
             c.rejected,
             clock_method::name(c.method)
         ),

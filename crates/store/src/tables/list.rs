@@ -342,8 +342,8 @@ table! { CLOCK, ClockRow, "clock", 65536,
     drift_ppb: i64, Delta, "ppb", "", "", "The DUT's clock gains this on the sniffer's.";
     bound_ns: i64, Delta, "ns", "", "", "The true relation of the clocks is within plus or minus this, everywhere in the segment.";
     drift_bound_ppb: i64, Delta, "ppb", "", "", "The drift is within plus or minus this.";
-    received: i64, Delta, "", "", "", "Matches of received frames used (each bounds the offset from above).";
-    transmitted: i64, Delta, "", "", "", "Matches of transmitted frames used (each bounds it from below).";
+    received: i64, Delta, "", "", "", "Bounds of the offset from above: the edge at which a matched packet was received. On a link within the DUT a frame has one and one of the other kind, whichever way it went.";
+    transmitted: i64, Delta, "", "", "", "Bounds of the offset from below: the edge at which a matched packet was transmitted.";
     rejected: i64, Delta, "", "", "", "Matches left out: isolated ones far from their neighbours.";
     method: i32, Dict, "code", "", "", "1 matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself, as the matches prove, 4 anchors of the log only (no usable match), 5 (older logs) contradicting matches, bound widened, 6 the time in which the clock was set: the lines before and behind are both within the bound.";
     stamp_bound_ns: Option<i64>, Delta, "ns", "", "unknown: too few matches, or an older log", "One frame's own stamp is within plus or minus this: `bound_ns` and the scatter of 95 % of the stamps.";

@@ -203,6 +203,8 @@ struct Draft {
     slope: f64,
     room: f64,
     pad: f64,
+    /// A bend of the line can hide by so much where the fastest of both directions scatter.
+    hidden: f64,
     slopes: (f64, f64),
     /// The same with no more room than the noise needs: for telling whether one frequency holds everywhere.
     likely: (f64, f64),
@@ -216,7 +218,11 @@ impl Build<'_> {
     }
 
     fn pieces(&self, cut: &cut::Cut) -> (Vec<Piece>, bool) {
-        let drafts = self.drafts(&cut.pieces);
+        let mut drafts = self.drafts(&cut.pieces);
+        let hidden: Option<Vec<f64>> = drafts.iter().map(|d| self.hidden(d)).collect();
+        for (d, hidden) in drafts.iter_mut().zip(hidden.iter().flatten()) {
+            d.hidden = *hidden;
+        }
         let ranged: Vec<&Draft> = drafts.iter().filter(|d| d.hulls.is_two_sided()).collect();
         let common = |of: fn(&Draft) -> (f64, f64)| {
             let all = ranged.iter().map(|d| of(d));
@@ -224,9 +230,8 @@ impl Build<'_> {
         };
         let (common, likely) = (common(|d| d.slopes), common(|d| d.likely));
         // A step does not change the frequency, and lines that meet between are no step but a bend.
-        let steady = drafts.iter().all(|d| self.is_steady(d));
         let bend = drafts.windows(2).any(|w| meet(&w[0], &w[1]));
-        let rigid = likely.0 <= likely.1 && steady && !bend;
+        let rigid = likely.0 <= likely.1 && hidden.is_some() && !bend;
         let change = if rigid { 0.0 } else { change(&ranged) };
         let slopes: Vec<f64> = ranged.iter().map(|d| d.slope).collect();
         let usual = if slopes.is_empty() { 0.0 } else { quantile(&mut slopes.clone(), 0.5) };
@@ -258,6 +263,7 @@ impl Build<'_> {
                     slope,
                     room,
                     pad: 0.0,
+                    hidden: 0.0,
                     slopes,
                     likely: slopes,
                     span,
@@ -289,10 +295,11 @@ impl Build<'_> {
         out
     }
 
-    /// The fastest of at least one direction lie on the line.
-    fn is_steady(&self, d: &Draft) -> bool {
+    /// The fastest of at least one direction lie on the line: then it is one, but for what can hide where they scatter. `None`: so much
+    /// that a bend can.
+    fn hidden(&self, d: &Draft) -> Option<f64> {
         if !d.hulls.is_two_sided() || !self.two_way {
-            return true;
+            return Some(0.0);
         }
         let mut tested = false;
         let mut best = f64::INFINITY;
@@ -315,7 +322,12 @@ impl Build<'_> {
             best = best.min(quantile(&mut v.clone(), 0.9) - quantile(&mut v, 0.1));
         }
         let res = if self.given.resolution_ns > 1 { self.given.resolution_ns as f64 } else { 0.0 };
-        !tested || best <= 3.0 * self.width + 2.0 * FLOOR_NS + res
+        if !tested {
+            return Some(0.0);
+        }
+        let hidden = (best - (3.0 * self.width + 2.0 * FLOOR_NS + res)).max(0.0);
+        // Little beside what the two directions leave open between them.
+        (hidden <= 0.25 * d.room.max(0.0)).then_some(hidden)
     }
 
     fn piece(&self, d: &Draft, slope: f64, slopes: (f64, f64), rate: f64, shape: Shape) -> Piece {
@@ -345,7 +357,7 @@ impl Build<'_> {
     }
 
     fn lines(&self, d: &Draft, common: (f64, f64), cut: &cut::Cut) -> Piece {
-        let mut shape = Piece::lines(&d.hulls, d.span, common, d.pad);
+        let mut shape = Piece::lines(&d.hulls, d.span, common, d.pad + d.hidden);
         if let Shape::Lines { at, low, high } = &mut shape {
             let both: Vec<(f64, f64)> = d.cells.clone().filter_map(|c| self.both_ways(c, cut)).collect();
             for (i, x) in at.iter().enumerate() {

@@ -2,9 +2,10 @@
 //!
 //! A tap of the device stamps what it transmits between the queue's edge and the driver's, some hundred ns apart (Linux
 //! `net/core/dev.c`, `xmit_one`: `dev_queue_xmit_nit` runs before `netdev_start_xmit`; both edges are within `dev_hard_start_xmit`),
-//! and what it receives between its arrival and the first point behind `net_timestamp_check`. So every such match is a window on the
-//! clock from both sides, and the device's own, known from the anchors of the log, must be in all of them at once. A sniffer elsewhere
-//! is behind a wire: what it sees coming in is too early for one clock, and what it sees going out too late. So both ways are needed.
+//! and what comes over a virtual link between the other end's driver and the first point behind `net_timestamp_check`. So every such
+//! match is a window on the clock from both sides, and the device's own, known from the anchors of the log, must be in all of them at
+//! once. A sniffer elsewhere is behind a wire: what it sees coming in is too early for one clock, and what it sees going out too late.
+//! So both ways are needed.
 
 use super::Estimate;
 use super::noise::FLOOR_NS;
@@ -185,7 +186,9 @@ fn has_room(Windows { all, y0, runs }: &Windows<'_>, pairs: &[Pair], unsure: f64
         run.map(|r| v - (r.low + r.high) / 2.0)
     };
     let received = pairs.iter().filter(|p| p.side == Side::Received);
-    let mut inward: Vec<f64> = received.filter_map(|p| relative(p.number, offset(p.at, p, y0))).collect();
+    // Of a tunnel's inside the edge is behind the time stamp, which is the outside's.
+    let edge = |p: &Pair| if p.tap.0 != 0 { p.at.min(p.tap.1) } else { p.at };
+    let mut inward: Vec<f64> = received.filter_map(|p| relative(p.number, offset(edge(p), p, y0))).collect();
     let sent = all.iter().filter(|p| p.side == Side::Transmitted);
     let mut outward: Vec<f64> = sent.filter_map(|p| relative(p.number, offset(p.tap.1, p, y0))).collect();
     if inward.len() < LEAST || outward.len() < LEAST {

@@ -108,24 +108,25 @@ impl Live {
         queue.filter(|q| is_edge && after_driver.is_none_or(|d| d <= *q)).map(|q| (q, at))
     }
 
-    /// Between which edges it got the time stamp with which sniffers of the receiving device see it. It keeps the first one since it
-    /// was sent, on whatever devices it is then received.
+    /// Between which edges it got the time stamp with which sniffers of the receiving device see it: of what came over a virtual link, which
+    /// takes the old one away. It keeps the new one, on whatever devices it is then received. What is first seen at a device may have come
+    /// out of a tunnel, with the stamp of the packet around it.
     fn tap_in(&self, at: i64) -> Option<(i64, i64)> {
-        let sent = self.drivers.iter().copied().filter(|d| *d <= at).max();
+        let sent = self.drivers.iter().copied().filter(|d| *d <= at).max()?;
         // TCP of this kernel has the time at which it is due in the stamp's place, over virtual links too; sniffers stamp it themselves.
-        if sent.is_some()
-            && self.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. })))
-        {
+        if self.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. }))) {
             return None;
         }
-        let since = |t: i64| sent.is_none_or(|s| t >= s);
-        let first = self.received.iter().map(|r| r.0).filter(|r| since(*r)).min();
-        let stamped = self.stamped.iter().copied().filter(|s| *s >= at).min()?;
-        let from = match first {
-            // Known before it had one.
-            Some(first) if first < stamped && !self.stamped.contains(&first) => first,
-            _ => sent?,
-        };
+        let first = self.received.iter().map(|r| r.0).filter(|r| *r >= sent).min();
+        // In another namespace it may get a new one.
+        let stays = first.filter(|f| {
+            let netns = |at| self.place_at(at, Side::Received) >> 32;
+            *f <= at && netns(*f) == netns(at)
+        });
+        let stamped = self.stamped.iter().copied().filter(|s| *s >= stays.unwrap_or(at)).min()?;
+        // Known before it had one.
+        let before = first.filter(|f| *f < stamped && !self.stamped.contains(f));
+        let from = before.unwrap_or(sent);
         (from < stamped).then_some((from, stamped))
     }
 
