@@ -153,9 +153,9 @@ class Recording(unittest.TestCase):
         self.assertEqual(self.files(), {"X.pcapng"})
         log.write_text("precious")
         # Replaced is what exists only by a recording that runs.
-        for wrong in (["--", "no-such-program"], ["--sniff", f"{self.a}:nope", "--for", "100ms"]):
+        for rc, *wrong in ((1, "--", "no-such-program"), (2, "--sniff", f"{self.a}:nope", "--for", "100ms")):
             r = self.record(log, "--force", *wrong)
-            self.assertEqual((r.returncode, log.read_text(), capture.read_text()), (1, "precious", "precious"), r.stderr)
+            self.assertEqual((r.returncode, log.read_text(), capture.read_text()), (rc, "precious", "precious"), r.stderr)
             self.assertEqual(self.files(), {"X.kbl", "X.pcapng"})
         self.assertEqual(self.record(log, "--force", "--sniff", f"{self.a}:ra", "--", "true").returncode, 0)
         self.assertEqual(log.read_bytes()[:4], b"\x89KBL", "is a log now")
@@ -163,8 +163,8 @@ class Recording(unittest.TestCase):
         self.assertEqual(self.files(), {"X.kbl", "X.pcapng"})
 
     def test_a_failed_start_leaves_nothing(self):
-        for wrong in (["--", "no-such-program"], ["--sniff", f"{self.a}:nope", "--for", "100ms"], ["--sniff", f"{self.a}:ra", "--", "no-such-program"]):
-            self.assertEqual(self.record(self.dir / "Y.kbl", *wrong).returncode, 1)
+        for rc, *wrong in ((1, "--", "no-such-program"), (2, "--sniff", f"{self.a}:nope", "--for", "100ms"), (1, "--sniff", f"{self.a}:ra", "--", "no-such-program")):
+            self.assertEqual(self.record(self.dir / "Y.kbl", *wrong).returncode, rc)
             self.assertEqual(self.files(), set(), wrong)
 
     def test_two_recorders_do_not_share_a_file(self):

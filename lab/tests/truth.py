@@ -409,7 +409,7 @@ class Place:
         self.one_sentence(f["netns"], 2, "nowhere")
         self.one_sentence(f["interface"], 2, "nodev0")
         self.one_sentence(f["folder"], 2, "no folder")
-        self.one_sentence(f["nobody"], 1, "root")
+        self.one_sentence(f["nobody"], 1, "lacks CAP_BPF and CAP_PERFMON; run it with sudo")
         self.one_sentence(f["ring"], 2, "64K")
 
     def test_f_words_unknown_function(self):
