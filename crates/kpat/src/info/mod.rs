@@ -310,7 +310,10 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
             .plain(format!(": {offset}{scale}, "))
             .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), bound),
         Line::new().plain(format!("drift {} ± {} ppm", ppm(c.drift_ppb), ppm(c.drift_bound_ppb))),
-        Line::new().faint(format!(
+    ];
+    // Beside or between the matches, a stretch rests on another's.
+    if c.received + c.transmitted + c.rejected > 0 || c.method == clock_method::ANCHORS {
+        lines.push(Line::new().faint(format!(
             "{}, {} rejected: {}",
             clock_method::basis(
                 c.method,
@@ -319,8 +322,8 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
             ),
             count(c.rejected.unsigned_abs()),
             clock_method::name(c.method)
-        )),
-    ];
+        )));
+    }
     // Of the device's own clock nothing scatters.
     if let (Some(stamp), true) = (c.stamp_bound_ns, c.method != clock_method::ON_DUT) {
         let noise = c.noise_ns.map(|n| format!("the sniffer's stamps scatter by up to {}, ", duration(n)));

@@ -63,8 +63,9 @@ impl Estimate {
             if let (Some(before), Some(next)) = (out.last().copied(), mine.first()) {
                 out.push(self.jump(&before, next, i));
             }
-            if let Some(first) = mine.first_mut() {
-                (first.received, first.transmitted) = piece.counts;
+            // The piece's bounds count once, with its longest stretch: others are mostly what lies before or behind all matches.
+            if let Some(longest) = mine.iter_mut().max_by_key(|s| s.to_wall.saturating_sub(s.from_wall)) {
+                (longest.received, longest.transmitted) = piece.counts;
             }
             out.extend(mine);
         }
