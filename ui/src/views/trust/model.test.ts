@@ -16,6 +16,11 @@ test("the axis shows both the bound and the frame that came late", () => {
   assert.deepEqual(axis.marks, [-10_000, 0, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9]);
 });
 
+test("one stretch that is hardly known takes no other's scale away", () => {
+  const axis = bent({ capture: "a", t: [], residual_ns: [-200_000, 90_000], side: [], all: 2 }, [clock(0, 1_800_000), clock(1, 95_000)]);
+  assert.deepEqual(axis.marks, [-100_000, 0, 100_000]);
+});
+
 test("an axis without points has a width", () => {
   const axis = bent({ capture: "a", t: [], residual_ns: [], side: [], all: 0 }, []);
   assert.ok(axis.high > axis.low);

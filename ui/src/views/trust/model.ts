@@ -17,13 +17,15 @@ export interface Bent {
 }
 
 export function bent(r: Residuals, clocks: Clock[]): Bent {
-  const unit = Math.max(1, ...clocks.map((c) => c.bound_ns));
+  // The best known stretch: what lies before or behind all matches may be known a thousand times worse.
+  const unit = Math.max(1, clocks.reduce((least, c) => Math.min(least, c.bound_ns), clocks[0]?.bound_ns ?? 1));
   let [low, high] = [-2 * unit, 2 * unit];
   for (const v of r.residual_ns) [low, high] = [Math.min(low, v), Math.max(high, v)];
   const bend = (ns: number) => Math.asinh(ns / unit);
-  const first = 10 ** Math.ceil(Math.log10(unit));
+  const most = Math.max(high, -low);
+  const first = 10 ** Math.min(Math.ceil(Math.log10(unit)), Math.floor(Math.log10(most)));
   const marks = [0];
-  for (let m = first; m <= Math.max(high, -low); m *= 10) {
+  for (let m = first; m <= most; m *= 10) {
     if (m <= high) marks.push(m);
     if (-m >= low) marks.unshift(-m);
   }
