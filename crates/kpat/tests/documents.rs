@@ -37,6 +37,7 @@ const NOT_RUN: &[(&str, &str)] = &[
 /// Names that stand for any of their kind, and what they are in the log made here.
 const STANDS_FOR: &[(&str, &str)] = &[
     ("kpat packet 42 ", "kpat packet 1 "),
+    ("kpat packet 41 ", "kpat packet 3 "),
     // Joined here from its own recording and captures, which this export reads again.
     ("export X.kpat --to pcapng", "export joined.kpat --to pcapng"),
     ("export guest.kpat --to pcapng", "export joined.kpat --to pcapng"),
