@@ -68,7 +68,7 @@ struct sock_common {
 	} skc_v6_daddr, skc_v6_rcv_saddr;
 } __core;
 
-/* Where a datagram goes, as the function that writes its transport header is told. */
+/* Where a datagram goes, by the argument of the function that writes its transport header. */
 union flowi_uli {
 	struct {
 		u16 dport;

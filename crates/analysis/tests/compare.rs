@@ -177,7 +177,7 @@ fn equal_runs_are_equal_and_ten_per_cent_are_found() {
     assert!(others.len() <= TABLES / 20 + 2, "{others:?}");
 }
 
-/// The second side on a machine that is 1.4 times slower: no function is slower, the factor is said. A function that is
+/// The second side on a machine that is 1.4 times slower: no function is slower, the factor is reported. A function that is
 /// twice as slow beside it is.
 #[test]
 fn a_slower_machine_is_no_slower_function() {

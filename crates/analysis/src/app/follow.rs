@@ -70,7 +70,7 @@ struct Open {
 #[derive(Default)]
 struct Sender {
     state: Option<TcpStateRow>,
-    /// From here on nothing is said yet.
+    /// From here on nothing is written yet.
     since_ns: Option<i64>,
     open: Option<Open>,
     call: Call,
@@ -177,7 +177,7 @@ impl Sender {
         let left = matches!(what, ToNetwork | ToDevice | ToDriver);
         let top = self.left_at.get(&what);
         let before = e.offset.zip(top).is_some_and(|(from, top)| from + e.size_bytes <= *top);
-        // The segment leaves before it is told that it is one that is sent again.
+        // The segment leaves before the record that it is a retransmission.
         let again = what == Retransmit || left && before;
         let done = self.go_on(e.at_ns, again, unread_since);
         let further = |to: &mut Option<i64>| {

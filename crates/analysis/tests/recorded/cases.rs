@@ -5,7 +5,7 @@ use super::recorded::{Case, Random, Recorded};
 const US: f64 = 1e3;
 const MS: f64 = 1e6;
 const S: f64 = 1e9;
-/// The sniffer's clock is off by this where nothing else is said.
+/// The sniffer's clock is off by this unless a case sets another.
 const OFF: f64 = 12.0 * S;
 
 struct Build {
