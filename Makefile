@@ -3,7 +3,7 @@
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: help ui build demo test lint lab bench install clean setup-build setup-demo setup-test
+.PHONY: help ui build demo test lint lab bench reproducible install clean setup-build setup-test
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -15,7 +15,7 @@ export KPAT := $(abspath $(KPAT))
 
 help: ## this list
 	@echo "make TARGET; without a target: build"
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
 	@echo "PREFIX=$(PREFIX) is where install puts things; DESTDIR is put before it."
 
 ui: setup-build ## the page of kpat view, ui/dist
@@ -24,9 +24,8 @@ ui: setup-build ## the page of kpat view, ui/dist
 build: ui ## compiler and headers if they are missing, then target/release/kpat
 	@scripts/quiet "building kpat" cargo build --release --locked
 
-demo: setup-demo ## real packets through a router: recorded, captured, joined, looked up
-	@scripts/ui
-	@scripts/quiet "building kpat" cargo build --release --locked
+demo: ## real packets through a router: recorded, captured, joined, looked up
+	@scripts/demo-build
 	@scripts/demo
 
 test: ## lint, all tests, house checks, lab; ends with "N passed, N failed"
@@ -45,11 +44,14 @@ bench: setup-test ## overhead against peers; results in bench/runs
 	@scripts/quiet "building kpat" cargo build --release --locked
 	@bench/run
 
+reproducible: build ## the program once more in another folder: the same to the byte?
+	@scripts/reproducible
+
 install: build ## binary, manual pages and completions below PREFIX
 	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d" "$(DESTDIR)$(PREFIX)/share/doc/kpat"
-	@install -s -m 755 "$(KPAT)" "$(DESTDIR)$(PREFIX)/bin/kpat"
+	@scripts/stripped "$(KPAT)" "$(DESTDIR)$(PREFIX)/bin/kpat"
 	@"$(KPAT)" -q man --all "$(DESTDIR)$(PREFIX)/share/man/man1"
 	@"$(KPAT)" completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kpat"
 	@"$(KPAT)" completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kpat"
@@ -64,9 +66,6 @@ clean: ## what was built and what the demo made; fetched kernels stay (.lab)
 
 setup-build:
 	@scripts/setup build
-
-setup-demo:
-	@scripts/setup demo
 
 setup-test:
 	@scripts/setup test

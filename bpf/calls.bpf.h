@@ -35,6 +35,18 @@ static __always_inline u64 packet_id_of(struct sk_buff *skb)
 	return e ? e->id : 0;
 }
 
+/* What is done at the return, too; of another function that is not logged nothing is kept. */
+#define KP_ROLES_AT_RETURN                                                                                                                     \
+	(~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR | KP_ROLE_MOVED | KP_ROLE_FLOW))
+
+/* The clock, which takes as long as the rest of an entry, for calls that are logged. Logging may begin or end while a function is in a call. */
+#define NOT_LOGGED 1ULL
+
+static __always_inline u64 time_of_call(u32 func)
+{
+	return func_mode[func] & KP_MODE_LOG ? bpf_ktime_get_boot_ns() : NOT_LOGGED;
+}
+
 /* Walks of skb lists are callbacks of bpf_loop: the verifier looks at one step instead of all. */
 struct list_walk {
 	u64 at;
@@ -84,14 +96,16 @@ static __noinline u64 list_packets(u64 list, u32 func, u64 now)
 }
 
 /* Says whether the header buffer goes with this call. */
-static __noinline bool roles_at_entry(struct sk_buff *skb, struct packet_entry *e, u32 roles, u64 arg2)
+__noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 {
+	struct packet_entry *e = entry_at(place);
+	struct sk_buff *skb = (struct sk_buff *)at;
 	u64 head = kread_ptr(skb, head);
 
 	if (roles & KP_ROLE_FREE) {
 		if (last_holder(skb, head)) {
 			packet_forget(e);
-			return true;
+			return 1;
 		}
 	} else if (roles & KP_ROLE_EXPAND) {
 		buffer_moves((u64)skb, e->id);
@@ -100,26 +114,27 @@ static __noinline bool roles_at_entry(struct sk_buff *skb, struct packet_entry *
 			packet_forget(e);
 	} else if (roles & KP_ROLE_GRO) {
 		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2), false);
-
 		struct kp_ring_ctl *ctl = ring_ctl();
 
 		if (merged && ctl)
 			log_lineage(KP_LIN_GRO, merged->id, e->id);
 	} else if (roles & KP_ROLE_LINK) {
-		check_link(skb, head, e);
+		check_link((u64)skb, head, place);
 	}
-	return false;
+	return 0;
 }
 
 /* A datagram whose ports are still to be written: they are those of its socket and of the flow. */
-static __noinline struct packet_entry *packet_of_flow(struct sk_buff *skb, u64 flow)
+__noinline u64 packet_of_flow(u64 at, u64 flow)
 {
+	struct sk_buff *skb = (struct sk_buff *)at;
 	u64 head = kread_ptr(skb, head);
 	struct header_offsets h = headers_of(skb, head);
-	u64 sig = head ? signature(head, h) : 0;
 	struct packet_entry *e = packet_find(head);
 
-	return e || !sig ? e : admit(skb, head, sig, flow_port(flow, ethertype(h, head) == ETH_P_IP), PASSES);
+	if (e)
+		return entry_place(e);
+	return head && has_headers(h) ? admit(at, head, flow_port(flow, ethertype(h, head) == ETH_P_IP), PASSES) : 0;
 }
 
 /* What most functions are not: something is done to the packet's identity, or the packet lies behind a pointer. */
@@ -132,7 +147,7 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 	u64 now, id;
 
 	if (roles & KP_ROLE_RET)
-		return pack(bpf_ktime_get_boot_ns(), 0);
+		return pack(time_of_call(func), 0);
 	if (KP_COOKIE_DEREF(cookie) && bpf_probe_read_kernel(&arg, sizeof(arg), (void *)(arg + KP_COOKIE_OFF(cookie))))
 		return 0;
 	if (roles & KP_ROLE_LIST) {
@@ -147,16 +162,24 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 		return id ? pack(bpf_ktime_get_boot_ns(), id) : 0;
 	}
 	skb = (struct sk_buff *)(arg);
-	e = roles & KP_ROLE_FLOW ? packet_of_flow(skb, arg2) : packet_of(skb, false);
-	if (!e && roles & KP_ROLE_FREE && last_holder(skb, kread_ptr(skb, head)))
+	if (roles & KP_ROLE_FLOW) {
+		u64 place = packet_of_flow(arg, arg2);
+
+		e = place ? entry_at(place) : NULL;
+	} else {
+		e = packet_of(skb, roles & KP_ROLE_FREE);
+	}
+	if (!e && any_homeless && roles & KP_ROLE_FREE && last_holder(skb, kread_ptr(skb, head)))
 		forget_homeless(kread_ptr(skb, head));
 	if (!e && air_watch && roles & KP_ROLE_AIR)
 		keep_air(arg, kread_ptr(skb, head));
 	if (!e)
-		return roles & KP_ROLE_ALLOC ? pack(bpf_ktime_get_boot_ns(), 0) : 0;
+		return roles & KP_ROLE_ALLOC ? pack(time_of_call(func), 0) : 0;
 	id = e->id;
 	if (roles)
-		ends = roles_at_entry(skb, e, roles, arg2);
+		ends = roles_at_entry(arg, entry_place(e), roles, arg2);
+	if (!(func_mode[func] & KP_MODE_LOG) && !(roles & KP_ROLES_AT_RETURN))
+		return 0;
 	now = bpf_ktime_get_boot_ns();
 	e->seen = now;
 	/* a nanosecond of precision pays for the flag: the 64 bits are full */
@@ -165,23 +188,26 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 	return pack(now, id);
 }
 
+/* Of a function with nothing special about it. */
+static __always_inline u64 plain_entry(u64 cookie, u64 arg)
+{
+	struct packet_entry *e = packet_of((struct sk_buff *)(arg), cookie & KP_COOKIE_SETTLED);
+	u64 now;
+
+	if (!e)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	e->seen = now;
+	return pack(now, e->id);
+}
+
 /*
  * Entry. `arg` is the argument that the cookie names, as it is. Returns what to keep for the return, 0: nothing. The caller
  * has looked at func_mode.
  */
 static __always_inline u64 call_entry(u64 cookie, u64 arg, u64 arg2)
 {
-	struct packet_entry *e;
-	u64 now;
-
-	if (cookie & KP_COOKIE_SPECIAL)
-		return special_entry(cookie, arg, arg2);
-	e = packet_of((struct sk_buff *)(arg), cookie & KP_COOKIE_SETTLED);
-	if (!e)
-		return 0;
-	now = bpf_ktime_get_boot_ns();
-	e->seen = now;
-	return pack(now, e->id);
+	return cookie & KP_COOKIE_SPECIAL ? special_entry(cookie, arg, arg2) : plain_entry(cookie, arg);
 }
 
 /* struct kp_call but for its first word, as three stores: the compiler would make nine. */
@@ -206,7 +232,7 @@ static long born_step(u32 i, struct born_walk *w)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct packet_entry *e;
-	u64 head;
+	u64 head, place;
 
 	if (!ctl || !w->at)
 		return 1;
@@ -216,9 +242,9 @@ static long born_step(u32 i, struct born_walk *w)
 		/* a known buffer under a fresh skb is stale */
 		if (e)
 			packet_forget(e);
-		e = packet_insert(head, 0, w->now);
-		if (e)
-			log_lineage(w->kind, w->parent, e->id);
+		place = packet_insert(head, 0, w->now);
+		if (place)
+			log_lineage(w->kind, w->parent, entry_at(place)->id);
 		else
 			count_homeless(head, w->now);
 	}
@@ -304,20 +330,20 @@ static __always_inline void log_call(u32 func, u64 packed, u64 id, u64 arg, u64 
 	ring_commit(&r->h, KP_CALL, sizeof(*r), func, pid);
 }
 
-/* `arg` is what the cookie names, `ret` the return value. */
+/* `arg` is what the cookie names, `ret` the return value, `now` of time_of_call(). */
 __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 {
 	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
 	u64 id = packed >> TIME_BITS, flags;
 	struct kp_ring_ctl *ctl;
 
-	if (roles & ~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR | KP_ROLE_MOVED | KP_ROLE_FLOW)) {
+	if (roles & KP_ROLES_AT_RETURN) {
 		ctl = ring_ctl();
 		if (!ctl)
 			return 0;
 		id = roles_at_return(ctl, roles, id ? unpack_packet(packed) : 0, arg, ret) & 0xffffff;
 	}
-	if (!id || !(func_mode[func] & KP_MODE_LOG))
+	if (!id || now == NOT_LOGGED || (packed & TIME_MASK) == NOT_LOGGED)
 		return 0;
 	flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
 	if (KP_COOKIE_DEREF(cookie) || flags)
@@ -331,64 +357,10 @@ __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 /* Return. Without a role a call is known to be wanted: its entry would have kept nothing else. */
 static __always_inline void call_return(u64 cookie, u64 packed, u64 arg, u64 ret)
 {
-	u64 now = bpf_ktime_get_boot_ns();
-
 	if (cookie & KP_COOKIE_SPECIAL)
-		special_return(cookie, packed, arg, ret, now);
+		special_return(cookie, packed, arg, ret, time_of_call(KP_COOKIE_FUNC(cookie)));
 	else
-		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, arg, 0, now);
-}
-
-static __always_inline u32 open_bucket(u64 key)
-{
-	return (u32)(key * 0x9e3779b97f4a7c15ULL >> 40) & (OPEN_CALLS / OPEN_WAYS - 1);
-}
-
-/* Without a session cookie: remember an open call under `key`. */
-static __always_inline void open_call_put(u64 key, u64 packed)
-{
-	u32 at = open_bucket(key);
-	struct open_call *c = bpf_map_lookup_elem(&open_calls, &at);
-	u64 now = bpf_ktime_get_boot_ns(), old;
-	struct kp_ring_ctl *ctl;
-
-	if (!c)
-		return;
-	for (int i = 0; i < OPEN_WAYS; i++) {
-		old = c[i].key;
-		/* the same key again: its return was missed; a very old one: likewise */
-		if (old && old != key && c[i].since + 60000000000ULL > now)
-			continue;
-		if (__sync_val_compare_and_swap(&c[i].key, old, key) != old)
-			continue;
-		ctl = old ? ring_ctl() : NULL;
-		if (ctl)
-			count_loss(ctl, KP_LOSS_NO_RETURN);
-		c[i].cookie = packed;
-		c[i].since = now;
-		return;
-	}
-	ctl = ring_ctl();
-	if (ctl)
-		count_loss(ctl, KP_LOSS_CALL_TABLE);
-}
-
-static __always_inline u64 open_call_take(u64 key)
-{
-	u32 at = open_bucket(key);
-	struct open_call *c = bpf_map_lookup_elem(&open_calls, &at);
-	u64 packed;
-
-	if (!c)
-		return 0;
-	for (int i = 0; i < OPEN_WAYS; i++) {
-		if (c[i].key != key)
-			continue;
-		packed = c[i].cookie;
-		*(volatile u64 *)&c[i].key = 0;
-		return packed;
-	}
-	return 0;
+		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, arg, 0, bpf_ktime_get_boot_ns());
 }
 
 #endif

@@ -17,11 +17,16 @@ const volatile u32 ifindex_count = 0;
 const volatile u32 ifindex_ids[KP_MAX_IDS] = {};
 /* No probe sees a header buffer being freed or replaced: know packets by their headers as well. */
 const volatile u32 guess_reuse = 0;
+/* A driver's return is recorded also where the packet was received at the other end of a virtual device by then. */
+const volatile u32 every_return = 0;
 /* The recorder's own process, if it reads packets (its capture): what it does as a task is not traffic. 0: it reads none. */
 const volatile u32 own_tgid = 0;
 
 /* A function that receives 802.11 frames is probed. */
 const volatile u32 air_watch = 0;
+
+/* A card stamps what it receives. */
+const volatile u32 stamp_watch = 0;
 
 /*
  * Attach cookies of programs that are loaded once for each function: a constant to the verifier, which then looks at what

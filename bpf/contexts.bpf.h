@@ -5,6 +5,13 @@
 
 #include "config.bpf.h"
 
+static __always_inline void softirq_begins(void)
+{
+#ifdef KPAT_TRACED_CONTEXT
+	traced_softirq[bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1)] = 1;
+#endif
+}
+
 #ifdef KPAT_TRACED_CONTEXT
 #define CONTEXT(name, variable, value)                                                         \
 	SEC("raw_tp/" #name)                                                                   \
@@ -14,7 +21,9 @@
 		return 0;                                                                      \
 	}
 
+#ifdef KPAT_APP
 CONTEXT(softirq_entry, traced_softirq, 1)
+#endif
 CONTEXT(softirq_exit, traced_softirq, 0)
 CONTEXT(irq_handler_entry, traced_hardirq, 1)
 CONTEXT(irq_handler_exit, traced_hardirq, 0)

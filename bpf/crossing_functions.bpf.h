@@ -7,17 +7,24 @@
 
 #include "crossings.bpf.h"
 
+/* Bytes to be sent, which begin in the stream where the last ended. */
+static __always_inline void handed_over(struct sock_entry *e, struct sock *sk, u32 what, u32 len)
+{
+	u64 now = bpf_ktime_get_boot_ns();
+
+	if (CROSSING_MODE(what))
+		cross(what, e->cookie, now, len, e->tcp ? tp_read(sk, write_seq) : 0);
+	say_tcp_with_each(e, sk, what, now);
+}
+
 #define ASK(function)                                                                          \
 	AT("fentry/" #function, f1_##function) /* (sock, msg, size) */                         \
 	{                                                                                      \
-		struct sock *sk = ((struct socket *)ctx[0])->sk;                               \
+		struct sock *sk = ASKED_FOR(KP_X_ASK) ? ((struct socket *)ctx[0])->sk : NULL;  \
 		struct sock_entry *e = sk ? sock_of(sk) : NULL;                                \
                                                                                                \
-		if (e && CROSSING_MODE(KP_X_ASK))                                              \
-			cross(KP_X_ASK, e->cookie, bpf_ktime_get_boot_ns(), ctx[2],            \
-			      e->tcp ? tp_read(sk, write_seq) : 0);                            \
 		if (e)                                                                         \
-			say_tcp_with_each(e, sk, KP_X_ASK);                                    \
+			handed_over(e, sk, KP_X_ASK, ctx[2]);                                  \
 		return 0;                                                                      \
 	}
 ASK(inet_sendmsg)
@@ -52,13 +59,10 @@ RECV_OVER(inet6_recvmsg)
 	AT("fentry/" #function, f3_##function) /* (sk, msg, size) */                           \
 	{                                                                                      \
 		struct sock *sk = (struct sock *)ctx[0];                                       \
-		struct sock_entry *e = sock_of(sk);                                            \
+		struct sock_entry *e = ASKED_FOR(KP_X_TO_TRANSPORT) ? sock_of(sk) : NULL;      \
                                                                                                \
-		if (e && CROSSING_MODE(KP_X_TO_TRANSPORT))                                     \
-			cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), ctx[2],   \
-			      e->tcp ? tp_read(sk, write_seq) : 0);                            \
 		if (e)                                                                         \
-			say_tcp_with_each(e, sk, KP_X_TO_TRANSPORT);                           \
+			handed_over(e, sk, KP_X_TO_TRANSPORT, ctx[2]);                         \
 		return 0;                                                                      \
 	}
 WRITE(tcp_sendmsg_locked)
@@ -75,7 +79,7 @@ WRITE(ping_v6_sendmsg)
 		struct sk_buff___app *skb = (struct sk_buff___app *)ctx[skb_at];               \
 		struct sock *sk = sk_at < 0 ? skb->sk : (struct sock *)ctx[sk_at < 0 ? 0 : sk_at]; \
                                                                                                \
-		if (sk && full_socket(sk))                                                     \
+		if (ASKED_FOR(KP_X_TO_NETWORK) && sk && full_socket(sk))                       \
 			sent(KP_X_TO_NETWORK, sk, (struct sk_buff *)skb, false);               \
 		return 0;                                                                      \
 	}
@@ -93,7 +97,7 @@ TO_NETWORK(ip6_send_skb, -1, 0)
 		struct sock_entry *e = sock_of(sk);                                            \
                                                                                                \
 		if (e)                                                                         \
-			received(e, skb, 0, 8);                                                \
+			received(e, skb, 0, 8, bpf_ktime_get_boot_ns());                       \
 		return 0;                                                                      \
 	}
 FROM_NETWORK(udp_queue_rcv_one_skb)
@@ -107,7 +111,7 @@ AT("fentry/__udp_enqueue_schedule_skb", f9___udp_enqueue_schedule_skb)
 	struct sock_entry *e = sock_of(sk);
 
 	if (e)
-		readable(e, sk, kread(skb, len), skb_tag(skb_key(skb)));
+		readable(e, sk, skb_read(skb, len), skb_tag(skb));
 	return 0;
 }
 

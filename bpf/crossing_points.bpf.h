@@ -36,17 +36,22 @@ AT("tp_btf/tcp_sendmsg_locked", t3_tcp_sendmsg_locked)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct sock_entry *e = sock_of(sk);
-	u32 left;
+	u32 left, before;
+	u64 now;
 
 	if (!e)
 		return 0;
 	catch_up(e, sk);
-	left = kread((struct msghdr *)ctx[1], msg_iter.count);
-	if ((!e->left || left > e->left) && CROSSING_MODE(KP_X_TO_TRANSPORT))
-		cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), left, tp_read(sk, write_seq));
-	if (!e->left)
-		say_tcp_with_each(e, sk, KP_X_TO_TRANSPORT);
+	left = ((struct msghdr *)ctx[1])->msg_iter.count;
+	before = e->left;
 	e->left = left;
+	if ((before && left <= before) || !ASKED_FOR(KP_X_TO_TRANSPORT))
+		return 0; /* the same write goes on */
+	now = bpf_ktime_get_boot_ns();
+	if (CROSSING_MODE(KP_X_TO_TRANSPORT))
+		cross(KP_X_TO_TRANSPORT, e->cookie, now, left, tp_read(sk, write_seq));
+	if (!before)
+		say_tcp_with_each(e, sk, KP_X_TO_TRANSPORT, now);
 	return 0;
 }
 
@@ -75,11 +80,11 @@ AT("tp_btf/net_dev_start_xmit", t6_net_dev_start_xmit)
 /* (skb): a packet from a device; whose it is comes out later */
 AT("tp_btf/netif_receive_skb", t7_netif_receive_skb)
 {
-	u64 head = kread_ptr((struct sk_buff *)ctx[0], head);
-	struct arrival *a = arrival_of(head);
+	unsigned char *head = skb_read(ctx[0], head);
+	struct arrival *a = arrival_of(address_low(head));
 
 	a->ts = bpf_ktime_get_boot_ns();
-	a->head = head;
+	a->head = (u64)head;
 	return 0;
 }
 
@@ -89,21 +94,26 @@ AT("tp_btf/tcp_probe", t8_tcp_probe)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct sk_buff *skb = (struct sk_buff *)ctx[1];
 	struct sock_entry *e = sock_of(sk);
+	struct at_hand a = {};
 	u64 th, head;
 	u32 una, acked;
 
 	if (!e)
 		return 0;
 	catch_up(e, sk); /* the segment at hand is not yet taken: it will be told */
-	head = kread_ptr(skb, head);
+	a.now = bpf_ktime_get_boot_ns();
+	head = skb_head(skb);
 	th = kread_ptr(skb, data);
-	received(e, skb, th, (kread_word(th + 8) >> 36 & 0xf) * 4);
+	received(e, skb, th, (kread_word(th + 8) >> 36 & 0xf) * 4, a.now);
 	una = tp_read(sk, snd_una);
 	acked = tcp_cb(skb, ack_seq) - una;
 	if (acked && acked < 1 << 30 && CROSSING_MODE(KP_X_ACKED))
-		cross(KP_X_ACKED, e->cookie, bpf_ktime_get_boot_ns(), acked, una);
-	if (TCP_STATE_MODE)
-		say_tcp(sk, e->cookie, head + kread(skb, network_header), th, KP_X_FROM_NETWORK);
+		cross(KP_X_ACKED, e->cookie, a.now, acked, una);
+	if (TCP_STATE_MODE) {
+		a.ip = head + skb_read(skb, network_header);
+		a.tcp = th;
+		say_tcp(sk, e, &a, KP_X_FROM_NETWORK);
+	}
 	return 0;
 }
 
@@ -113,14 +123,15 @@ AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct sk_buff___app *skb = (struct sk_buff___app *)ctx[1];
 	struct sock_entry *e = sk && full_socket(sk) ? sock_of(sk) : NULL;
+	struct at_hand a = {};
 
 	if (!e || !skb)
 		return 0;
+	a.now = bpf_ktime_get_boot_ns();
 	if (CROSSING_MODE(KP_X_RETRANSMIT))
-		cross(KP_X_RETRANSMIT, e->cookie, bpf_ktime_get_boot_ns(), packed(kread((struct sk_buff *)skb, len), segments_of((struct sk_buff *)skb)),
-		      tcp_cb(skb, seq));
+		cross(KP_X_RETRANSMIT, e->cookie, a.now, packed(skb_read(skb, len), segments_of((struct sk_buff *)skb, skb_head(skb))), tcp_cb(skb, seq));
 	if (TCP_STATE_MODE)
-		say_tcp(sk, e->cookie, 0, 0, KP_X_RETRANSMIT);
+		say_tcp(sk, e, &a, KP_X_RETRANSMIT);
 	return 0;
 }
 

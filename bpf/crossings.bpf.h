@@ -9,6 +9,7 @@
 #define KPAT_CROSSINGS_H
 
 #include "tcpstate.bpf.h"
+#include "writer.bpf.h"
 
 #define UNSET_HEADER 0xffff
 #define MSG_PEEK 2
@@ -26,6 +27,10 @@ struct sk_buff___app {
 	unsigned int len, data_len;
 	char cb[48];
 } __core;
+
+/* Of an skb that is an argument, as sk_read: numbers. From 6.17 a pointer comes with a type that allows hardly any arithmetic. */
+#define skb_read(skb, member) (((struct sk_buff *)(skb))->member)
+#define skb_head(skb) kread_ptr((struct sk_buff *)(skb), head)
 
 /* In the socket's own part of an skb. Acknowledgements that waited for a busy socket are merged here, not in the header. */
 struct tcp_skb_cb {
@@ -62,23 +67,16 @@ static __always_inline u64 address_low(void *p)
 	return low;
 }
 
-/*
- * An skb as a number: the lower halves of its address and of its header buffer's.
- */
-static __always_inline u64 skb_key(struct sk_buff *skb)
+/* What a log calls a packet: the low bits of its address. */
+static __always_inline u32 skb_tag(struct sk_buff *skb)
 {
-	return address_low(skb) | kread_ptr(skb, head) << 32;
+	return (u32)address_low(skb) >> 6;
 }
 
-/* What a log calls the packet: the low bits of its address. */
-static __always_inline u32 skb_tag(u64 key)
+/* `low`: half of its header buffer's address. */
+static __always_inline struct arrival *arrival_of(u32 low)
 {
-	return (u32)key >> 6;
-}
-
-static __always_inline struct arrival *arrival_of(u64 head)
-{
-	return &arrivals[(head * 0x9e3779b97f4a7c15ULL >> 40) & (ARRIVALS - 1)];
+	return &arrivals[low * 2654435761u >> 19]; /* 13 bits are left */
 }
 
 /*
@@ -94,42 +92,9 @@ struct first_datagram {
 #define FIRSTS 256
 struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
 
-static __always_inline void tell_gap(struct kp_ring_ctl *ctl)
-{
-	u64 lost = ctl->untold, since = ctl->untold_since;
-	struct kp_gap *r = ring_try(ctl, sizeof(*r)); /* else later: nothing is lost by that */
-
-	if (!r)
-		return;
-	__sync_fetch_and_add(&ctl->untold, -lost);
-	r->since = since;
-	r->until = bpf_ktime_get_boot_ns();
-	*(volatile u64 *)r = KP_GAP | (sizeof(*r) / KP_SLOT) << 8 | lost << 32;
-}
-
-static __always_inline void cross(u32 what, u64 cookie, u64 ts, s32 size, u32 seq)
-{
-	struct kp_ring_ctl *ctl = ring_ctl();
-	u8 ctx = current_context();
-	struct kp_crossing *r;
-	u32 pid = 0;
-
-	if (!ctl)
-		return;
-	if (ctx == 0)
-		pid = current_pid(ctl, current_pid_tgid(), 0);
-	if (ctl->untold)
-		tell_gap(ctl);
-	r = ring_reserve(ctl, sizeof(*r));
-	if (!r)
-		return;
-	r->ts_pid = (ts & 0xffffffffffffULL) | (u64)pid << 48;
-	*(u64 *)&r->size = (u32)size | (u64)seq << 32;
-	*(volatile u64 *)r = KP_CROSSING | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what | ctx << 4) << 16 |
-			     (u64)(pid >> 16 & 0xff) << 24 | cookie << 32;
-}
-
 #define CROSSING_MODE(what) (func_mode[KP_MAX_FUNCS - 1 - (what)])
+/* Something is recorded there. */
+#define ASKED_FOR(what) (CROSSING_MODE(what) || STATE_WITH_EACH)
 
 /* A packet with data: the low 20 bits its length, the segments above. */
 static __always_inline s32 packed(u32 bytes, u32 segments)
@@ -137,11 +102,9 @@ static __always_inline s32 packed(u32 bytes, u32 segments)
 	return (bytes & 0xfffff) | (segments ?: 1) << 20;
 }
 
-static __always_inline u32 segments_of(struct sk_buff *skb)
+static __always_inline u32 segments_of(struct sk_buff *skb, u64 head)
 {
-	u64 head = kread_ptr(skb, head);
-
-	return kread((struct skb_shared_info *)(head + kread(skb, end)), gso_segs);
+	return kread((struct skb_shared_info *)(head + skb_read(skb, end)), gso_segs);
 }
 
 static __always_inline bool full_socket(struct sock *sk)
@@ -172,13 +135,13 @@ static __always_inline u32 transport_bytes(struct sock *sk, u64 ip, u64 th, bool
 }
 
 /* Data of a sent packet that has its transport header: packed size; negative: none to tell of. */
-static __always_inline s32 sent_size(struct sk_buff *skb, u32 header, u64 th, bool tcp)
+static __always_inline s32 sent_size(struct sk_buff *skb, u64 head, u64 th, u32 header, bool tcp)
 {
-	u32 len = kread(skb, len) - (u32)(th - kread_ptr(skb, data)) - header;
+	u32 len = skb_read(skb, len) - ((u32)th - (u32)address_low(skb_read(skb, data))) - header;
 
 	if (len > 1 << 20 || (tcp && !len && !settings.empty))
 		return -1;
-	return packed(len, segments_of(skb));
+	return packed(len, segments_of(skb, head));
 }
 
 static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u64 th, u32 what)
@@ -194,8 +157,8 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 		f->sk = low;
 		f->queued = now;
 		f->started = 0;
-		f->size = sent_size(skb, transport_bytes(sk, ip, th, false), th, false);
-		f->seq = skb_tag(skb_key(skb));
+		f->size = sent_size(skb, skb_head(skb), th, transport_bytes(sk, ip, th, false), false);
+		f->seq = skb_tag(skb);
 	} else if (f->sk == low) {
 		f->started = now;
 	}
@@ -205,9 +168,11 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 /* A sent packet that has its headers: and TCP's state with it. */
 static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb, bool has_network)
 {
-	u64 cookie = sock_cookie(sk), head = kread_ptr(skb, head), th, ip;
-	u16 transport = kread(skb, transport_header), network = kread(skb, network_header);
+	u64 cookie = sock_cookie(sk), head = skb_head(skb), th, ip;
+	u16 transport = skb_read(skb, transport_header), network = skb_read(skb, network_header);
+	struct at_hand a = {};
 	struct sock_entry *e;
+	bool state;
 	s32 size;
 
 	if (transport == UNSET_HEADER)
@@ -221,35 +186,49 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	e = sock_with_cookie(sk, cookie);
 	if (!e)
 		return;
-	size = sent_size(skb, transport_bytes(sk, ip, th, e->tcp), th, e->tcp);
-	if (size >= 0 && CROSSING_MODE(what))
-		cross(what, cookie, bpf_ktime_get_boot_ns(), size, e->tcp ? __builtin_bswap32(kread_word(th + 4)) : skb_tag(skb_key(skb)));
-	if ((what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE : STATE_WITH_EACH))
-		say_tcp(sk, cookie, ip, e->tcp ? th : 0, what);
+	size = CROSSING_MODE(what) ? sent_size(skb, head, th, transport_bytes(sk, ip, th, e->tcp), e->tcp) : -1;
+	state = what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE : STATE_WITH_EACH;
+	if (size < 0 && !state)
+		return;
+	a.now = bpf_ktime_get_boot_ns();
+	if (size >= 0)
+		cross(what, cookie, a.now, size, e->tcp ? __builtin_bswap32(kread_word(th + 4)) : skb_tag(skb));
+	if (!state)
+		return;
+	a.ip = ip;
+	a.tcp = e->tcp ? th : 0;
+	say_tcp(sk, e, &a, what);
 }
 
 /* A received packet, its transport header at `th`. */
-static __always_inline void received(struct sock_entry *e, struct sk_buff *skb, u64 th, u32 header)
+static __always_inline void received(struct sock_entry *e, struct sk_buff *skb, u64 th, u32 header, u64 now)
 {
-	u64 head = kread_ptr(skb, head);
-	struct arrival *a = arrival_of(head);
-	u32 len = kread(skb, len) - header, seq = skb_tag(skb_key(skb)), segments = segments_of(skb);
-	u64 now = bpf_ktime_get_boot_ns(), ts = a->ts;
+	u64 head = skb_head(skb);
+	struct arrival *a = arrival_of((u32)head);
+	u32 len = skb_read(skb, len) - header, seq = skb_tag(skb);
+	struct writer w;
+	s32 size;
 
-	if (e->tcp)
-		seq = __builtin_bswap32(kread_word(th + 4));
 	if (len > 1 << 20 || !(len || settings.empty || !e->tcp))
 		return;
+	if (e->tcp)
+		seq = __builtin_bswap32(kread_word(th + 4));
+	size = packed(len, segments_of(skb, head));
+	w = who_writes();
 	if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
-		cross(KP_X_FROM_DEVICE, e->cookie, ts, packed(len, segments), seq);
+		cross_as(w, KP_X_FROM_DEVICE, e->cookie, a->ts, size, seq);
 	if (CROSSING_MODE(KP_X_FROM_NETWORK))
-		cross(KP_X_FROM_NETWORK, e->cookie, now, packed(len, segments), seq);
+		cross_as(w, KP_X_FROM_NETWORK, e->cookie, now, size, seq);
 }
 
-static __noinline int tell_first(struct sock *sk, u64 cookie)
+static __always_inline struct first_datagram *first_of(u64 low)
 {
-	u64 low = address_low(sk);
-	struct first_datagram *f = &firsts[(low >> 6) & (FIRSTS - 1)];
+	return &firsts[(low >> 6) & (FIRSTS - 1)];
+}
+
+static __noinline int tell_first(u64 low, u64 cookie)
+{
+	struct first_datagram *f = first_of(low);
 
 	if (f->sk != low || f->size < 0)
 		return 0;
@@ -265,24 +244,36 @@ static __noinline int tell_first(struct sock *sk, u64 cookie)
 static __always_inline void send_over(struct sock *sk, s32 ret)
 {
 	struct sock_entry *e = sock_of(sk);
+	u64 now;
 
 	if (!e)
 		return;
 	/* Not only of a socket that has its cookie from here: an answer may have come before the call was over. */
-	if (!e->tcp)
-		tell_first(sk, e->cookie);
+	if (!e->first_over) {
+		e->first_over = 1;
+		if (!e->tcp)
+			tell_first(address_low(sk), e->cookie);
+	}
 	e->left = 0;
 	sock_refresh(e, sk);
+	if (!ASKED_FOR(KP_X_SEND))
+		return;
+	now = bpf_ktime_get_boot_ns();
 	if (CROSSING_MODE(KP_X_SEND))
-		cross(KP_X_SEND, e->cookie, bpf_ktime_get_boot_ns(), ret, e->tcp ? tp_read(sk, write_seq) - (ret > 0 ? ret : 0) : 0);
-	say_tcp_with_each(e, sk, KP_X_SEND);
+		cross(KP_X_SEND, e->cookie, now, ret, e->tcp ? tp_read(sk, write_seq) - (ret > 0 ? ret : 0) : 0);
+	say_tcp_with_each(e, sk, KP_X_SEND, now);
 }
 
 static __always_inline void recv_over(struct sock_entry *e, struct sock *sk, s32 ret)
 {
+	u64 now;
+
+	if (!ASKED_FOR(KP_X_RECV))
+		return;
+	now = bpf_ktime_get_boot_ns();
 	if (CROSSING_MODE(KP_X_RECV))
-		cross(KP_X_RECV, e->cookie, bpf_ktime_get_boot_ns(), ret, e->tcp ? tp_read(sk, copied_seq) - (ret > 0 ? ret : 0) : 0);
-	say_tcp_with_each(e, sk, KP_X_RECV);
+		cross(KP_X_RECV, e->cookie, now, ret, e->tcp ? tp_read(sk, copied_seq) - (ret > 0 ? ret : 0) : 0);
+	say_tcp_with_each(e, sk, KP_X_RECV, now);
 }
 
 /* What a socket did in a pause is not told afterwards. */
@@ -310,32 +301,34 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 			return; /* a fresh connection: it began to count elsewhere */
 	}
 	if (len && CROSSING_MODE(KP_X_TO_SOCKET)) {
-		cross(KP_X_TO_SOCKET, e->cookie, bpf_ktime_get_boot_ns(), len, seq);
-		say_tcp_with_each(e, sk, KP_X_TO_SOCKET);
+		u64 now = bpf_ktime_get_boot_ns();
+
+		cross(KP_X_TO_SOCKET, e->cookie, now, len, seq);
+		say_tcp_with_each(e, sk, KP_X_TO_SOCKET, now);
 	}
 }
 
 /* Somebody is woken: the newest datagram in the queue is what there is to read. */
 static __always_inline void data_ready(struct sock *sk)
 {
-	struct sock_entry *e = sock_of(sk);
-	u32 len = 0, seq = 0, proto;
+	u32 len = 0, seq = 0, proto = sk_read(sk, sk_protocol);
+	struct sock_entry *e;
 
+	if (datagrams_by_function && (proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE))
+		return;
+	e = sock_of(sk);
 	if (!e)
 		return;
 	if (!e->tcp) {
 		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), head;
 		struct arrival *a;
 
-		proto = sk_read(sk, sk_protocol);
-		if (datagrams_by_function && (proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE))
-			return;
 		if (!kernel_address(skb) || !sk_read(sk, sk_receive_queue.qlen))
 			return;
 		head = kread_ptr((struct sk_buff *)(skb), head);
 		len = kread((struct sk_buff *)(skb), len);
-		seq = skb_tag((u32)skb);
-		a = arrival_of(head);
+		seq = (u32)skb >> 6;
+		a = arrival_of((u32)head);
 		if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
 			cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
 	}

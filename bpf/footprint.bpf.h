@@ -6,6 +6,7 @@
 #include "config.bpf.h"
 #include "filter.bpf.h"
 #include "origin.bpf.h"
+#include "sample.bpf.h"
 #include "tasks.bpf.h"
 
 #define ETH_P_IP 0x0800
@@ -74,11 +75,21 @@ static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
  * A driver has said where the link header is, by eth_type_trans(), and the network header has no place yet: it begins where
  * the data do.
  */
-__noinline u64 received_at(u64 skb, u64 head, u64 mac)
+static __always_inline u64 data_behind_link(u64 skb, u64 head, u64 mac)
 {
 	u64 at = kread_ptr((struct sk_buff *)skb, data) - head;
 
 	return mac && at >= mac + 14 && at <= mac + 64 ? at : 0;
+}
+
+__noinline u64 received_at(u64 skb, u64 head, u64 mac)
+{
+	return data_behind_link(skb, head, mac);
+}
+
+static __always_inline bool only_driver_saw(struct header_offsets h)
+{
+	return !h.network && h.protocol && h.mac != UNSET_HEADER;
 }
 
 /* The same with the place of the network header also where only the driver has seen the packet. */
@@ -86,7 +97,7 @@ static __always_inline struct header_offsets headers_of(struct sk_buff *skb, u64
 {
 	struct header_offsets h = header_offsets(skb);
 
-	if (!h.network && h.protocol && h.mac != UNSET_HEADER)
+	if (only_driver_saw(h))
 		h.network = received_at((u64)skb, head, h.mac);
 	return h;
 }
@@ -177,6 +188,12 @@ static __always_inline u32 length_from(struct sk_buff *skb, u64 start)
 	return kread(skb, len) + (u32)(kread_ptr(skb, data) - start);
 }
 
+/* Of these, how many lie in the header area. */
+static __always_inline u32 linear_from(struct sk_buff *skb, u64 start)
+{
+	return length_from(skb, start) - kread(skb, data_len);
+}
+
 /* `type_and_port`: the link type, and above it the destination port where the transport header is not written yet. */
 __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_port)
 {
@@ -200,9 +217,14 @@ __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_po
 			count_loss(ctl, KP_LOSS_READ_FAULT);
 		return false;
 	}
+	/* a packet is chosen by what is in its transport header */
+	if (sample_packets && type_and_port >> 16)
+		return false;
 	if (type_and_port >> 16 && !link)
 		write_ports(s->bytes, (struct sock *)kread_ptr(skb, sk), type_and_port >> 16);
-	return link ? filter_link(s->bytes, len, length_from(skb, head + start)) : filter_network(s->bytes, len, length_from(skb, head + start));
+	if (!(link ? filter_link(s->bytes, len, length_from(skb, head + start)) : filter_network(s->bytes, len, length_from(skb, head + start))))
+		return 0;
+	return !sample_below || sampled(s->bytes, nh - start, linear_from(skb, head + nh));
 }
 
 /* A VLAN tag that is not in the data but beside it, 0: none. */
@@ -247,16 +269,26 @@ static __always_inline void wireless_link(struct sk_buff *skb, u64 head, u16 nh,
 	*mac = at;
 }
 
-/* Logs the headers as they are now. The header area may hold stale bytes before they are built: start_layer says. */
-__noinline int footprint(u64 at, u64 head, u64 id)
+/* gso_size and, above it, gso_segs: by one load where a kernel has them side by side. */
+static __always_inline u32 segments(struct skb_shared_info *shinfo)
+{
+#ifdef KPAT_DIRECT
+	u32 at = bpf_core_field_offset(struct skb_shared_info, gso_size);
+
+	if (bpf_core_field_offset(struct skb_shared_info, gso_segs) == at + 2)
+		return kread_word((u64)shinfo + at);
+#endif
+	return kread(shinfo, gso_size) | (u32)kread(shinfo, gso_segs) << 16;
+}
+
+/* Logs the headers as they are `now`. The header area may hold stale bytes before they are built: start_layer says. */
+__noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 {
 	struct sk_buff *skb = (struct sk_buff *)at;
 	struct kp_ring_ctl *ctl = ring_ctl();
-	struct header_offsets h = headers_of(skb, head);
-	u16 mac = h.mac, nh = h.network, th = h.transport;
-	u16 proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
-	u32 start, n, end = kread(skb, end);
-	struct skb_shared_info *shinfo;
+	struct header_offsets h = header_offsets(skb);
+	u16 mac = h.mac, nh, th = h.transport, proto;
+	u32 start, n, end = kread(skb, end), gso;
 	struct kp_footprint *r;
 	u8 ctx = current_context();
 	struct sock *sk;
@@ -264,12 +296,17 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 
 	if (!ctl)
 		return 0;
+	/* not headers_of(): the deepest way of calls ends here, and has no stack for one more */
+	if (only_driver_saw(h))
+		h.network = data_behind_link(at, head, mac);
+	nh = h.network;
+	proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
 	locate(skb, &w);
 	wireless_link(skb, head, nh, &mac, &w.link_type);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
-	r->h.ts = bpf_ktime_get_boot_ns();
+	r->h.ts = now;
 	r->packet = id;
 	r->ifindex = w.ifindex;
 	r->netns = w.netns;
@@ -290,9 +327,9 @@ __noinline int footprint(u64 at, u64 head, u64 id)
 			r->ip_proto = kread((struct sock *)(sk), sk_protocol);
 	}
 	r->len = length_from(skb, head + start);
-	shinfo = (struct skb_shared_info *)(head + end);
-	r->gso_size = kread(shinfo, gso_size);
-	r->gso_segs = kread(shinfo, gso_segs);
+	gso = segments((struct skb_shared_info *)(head + end));
+	r->gso_size = gso;
+	r->gso_segs = gso >> 16;
 	n = end > start ? end - start : 0;
 	if (n > KP_HEADER_BYTES || start == UNSET_HEADER)
 		n = start == UNSET_HEADER ? 0 : KP_HEADER_BYTES;
@@ -317,7 +354,7 @@ __noinline int log_place(u64 skb, u64 dev, u64 id)
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
-	r->h.ts = bpf_ktime_get_boot_ns();
+	r->h.ts = moment(ctl);
 	r->packet = id;
 	r->ifindex = w.ifindex;
 	r->netns = w.netns;
@@ -334,7 +371,7 @@ __noinline int log_lineage(u32 kind, u64 parent, u64 child)
 
 	if (!r)
 		return 0;
-	r->h.ts = bpf_ktime_get_boot_ns();
+	r->h.ts = moment(ctl);
 	r->parent = parent;
 	r->child = child;
 	r->pad = 0;

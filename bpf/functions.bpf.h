@@ -4,52 +4,14 @@
 #define KPAT_FUNCTIONS_H
 
 #include "calls.bpf.h"
+#include "open_calls.bpf.h"
+#include "registers.bpf.h"
 
 /* 6.10 to 6.x take no argument, from the kernel that brought fsession on they take the context. */
 extern u64 *bpf_session_cookie___bare(void) __ksym __weak;
 extern bool bpf_session_is_return___bare(void) __ksym __weak;
 extern u64 *bpf_session_cookie___ctx(void *ctx) __ksym __weak;
 extern bool bpf_session_is_return___ctx(void *ctx) __ksym __weak;
-
-#if defined(__TARGET_ARCH_x86)
-/* arch/x86/include/asm/ptrace.h, fixed by the ABI */
-struct pt_regs {
-	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
-};
-/* in assembly: the verifier refuses a load whose offset into the context the compiler made a variable */
-#define REG(regs, name)                                                                              \
-	({                                                                                           \
-		u64 __v;                                                                             \
-		asm volatile("%0 = *(u64 *)(%1 + %2)"                                                \
-			     : "=r"(__v)                                                             \
-			     : "r"(regs), "i"(__builtin_offsetof(struct pt_regs, name)));            \
-		__v;                                                                                 \
-	})
-static __always_inline u64 reg_arg(struct pt_regs *regs, u32 i)
-{
-	switch (i) {
-	case 0:
-		return REG(regs, di);
-	case 1:
-		return REG(regs, si);
-	case 2:
-		return REG(regs, dx);
-	case 3:
-		return REG(regs, cx);
-	case 4:
-		return REG(regs, r8);
-	default:
-		return REG(regs, r9);
-	}
-}
-#define REG_ARG(regs, i) reg_arg(regs, i)
-#define REG_RET(regs) ((regs)->ax)
-/* stack pointer at entry; at return the return address has been popped */
-#define KEY_ENTRY(regs) ((regs)->sp)
-#define KEY_RETURN(regs) ((regs)->sp - 8)
-#else
-#error "function mechanisms are written for x86-64 so far"
-#endif
 
 /*
  * A pointer as a key. The verifier gives it away as a number only by its lower half, which is enough: what we key by
@@ -83,10 +45,41 @@ static __always_inline u64 kept_skb(u64 cookie, u64 key)
 	return KP_COOKIE_ROLES(cookie) & KP_ROLE_EXPAND ? open_call_take(key + 1) : 0;
 }
 
+/*
+ * The attach cookie, by the address of the function. The kernel's own look-up for links of many kprobes is a binary search with an indirect call
+ * a step, twice a call: a quarter of what a call costs on 6.12. A slot is written once; whoever finds it taken by another asks the kernel.
+ */
+struct cookie_slot {
+	u64 ip; /* 0 free, 1 being written */
+	u64 cookie;
+};
+#define COOKIE_SLOTS 8192
+struct cookie_slot cookie_slots[COOKIE_SLOTS] SEC(".data.cookies");
+
+static __noinline u64 learn_cookie(struct pt_regs *ctx, struct cookie_slot *s, u64 ip)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+
+	if (ip && !__sync_val_compare_and_swap(&s->ip, 0, 1)) {
+		s->cookie = cookie;
+		barrier();
+		*(volatile u64 *)&s->ip = ip;
+	}
+	return cookie;
+}
+
+static __always_inline u64 function_cookie(struct pt_regs *ctx)
+{
+	u64 ip = bpf_get_func_ip(ctx);
+	struct cookie_slot *s = &cookie_slots[(u32)(ip * 0x9e3779b97f4a7c15ULL >> 40) & (COOKIE_SLOTS - 1)];
+
+	return *(volatile u64 *)&s->ip == ip && ip ? s->cookie : learn_cookie(ctx, s, ip);
+}
+
 SEC("kprobe")
 int kprobe_session(struct pt_regs *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx), *kept, packed;
+	u64 cookie = function_cookie(ctx), *kept, packed;
 	bool is_return;
 
 	if (bpf_ksym_exists(bpf_session_cookie___ctx)) {
@@ -114,7 +107,7 @@ int kprobe_session(struct pt_regs *ctx)
 SEC("kprobe")
 int kprobe_entry(struct pt_regs *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx);
+	u64 cookie = function_cookie(ctx);
 	u64 arg = REG_ARG(ctx, KP_COOKIE_ARG(cookie)), packed;
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
@@ -133,7 +126,7 @@ int kprobe_return(struct pt_regs *ctx)
 	u64 packed = open_call_take(KEY_RETURN(ctx)), cookie;
 
 	if (packed) {
-		cookie = bpf_get_attach_cookie(ctx);
+		cookie = function_cookie(ctx);
 		call_return(cookie, packed, kept_skb(cookie, KEY_RETURN(ctx)), REG_RET(ctx));
 	}
 	return 0;
@@ -152,11 +145,16 @@ static __always_inline u64 func_arg(void *ctx, u32 n)
 
 static __noinline int traced_special_return(void *ctx, u64 cookie, u64 packed)
 {
-	u64 now = bpf_ktime_get_boot_ns(), ret = 0;
+	u64 now = time_of_call(KP_COOKIE_FUNC(cookie)), ret = 0;
 
 	bpf_get_func_ret(ctx, &ret);
 	special_return(cookie, packed, func_arg(ctx, KP_COOKIE_ARG(cookie)), ret, now);
 	return 0;
+}
+
+static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed)
+{
+	log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0, bpf_ktime_get_boot_ns());
 }
 
 /*
@@ -181,8 +179,7 @@ int fsession_multi(void *ctx)
 		if (cookie & KP_COOKIE_SPECIAL)
 			traced_special_return(ctx, cookie, packed);
 		else
-			log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0,
-				 bpf_ktime_get_boot_ns());
+			plain_return(ctx, cookie, packed);
 		return 0;
 	}
 	cookie = bpf_get_attach_cookie(ctx);
@@ -194,32 +191,61 @@ int fsession_multi(void *ctx)
 	return 0;
 }
 
-/* fentry and fexit of one function share the trampoline's frame: its address is the key of the open call. */
-SEC("fentry/consume_skb")
-int fentry_one(void *ctx)
+/*
+ * fentry and fexit of one function share the trampoline's frame: its address is the key of the open call. Each function has programs of its own,
+ * which are verified one by one: those of a function with nothing special about it have no more in them than it needs.
+ */
+static __always_inline int keep_open(void *ctx, u64 packed)
 {
-	u64 cookie = clone_cookies[0], packed;
-
-	if (!func_mode[KP_COOKIE_FUNC(cookie)])
-		return 0;
-	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
 	if (packed)
 		open_call_put(address_key(ctx), packed);
 	return 0;
 }
 
-SEC("fexit/consume_skb")
-int fexit_one(void *ctx)
+SEC("fentry/consume_skb")
+int fentry_special(void *ctx)
 {
-	u64 cookie = clone_cookies[0], packed = open_call_take(address_key(ctx));
+	u64 cookie = clone_cookies[0];
 
-	if (!packed)
+	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	if (cookie & KP_COOKIE_SPECIAL)
-		traced_special_return(ctx, cookie, packed);
-	else
-		log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0,
-			 bpf_ktime_get_boot_ns());
+	return keep_open(ctx, special_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0));
+}
+
+SEC("fexit/consume_skb")
+int fexit_special(void *ctx)
+{
+	u64 packed = open_call_take(address_key(ctx));
+
+	return packed ? traced_special_return(ctx, clone_cookies[0], packed) : 0;
+}
+
+static __always_inline int traced_plain_entry(void *ctx, u64 cookie)
+{
+	if (!func_mode[KP_COOKIE_FUNC(cookie)])
+		return 0;
+	return keep_open(ctx, plain_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie))));
+}
+
+SEC("fentry/consume_skb")
+int fentry_plain(void *ctx)
+{
+	return traced_plain_entry(ctx, clone_cookies[0] & ~KP_COOKIE_SETTLED);
+}
+
+SEC("fentry/consume_skb")
+int fentry_settled(void *ctx)
+{
+	return traced_plain_entry(ctx, clone_cookies[0] | KP_COOKIE_SETTLED);
+}
+
+SEC("fexit/consume_skb")
+int fexit_plain(void *ctx)
+{
+	u64 packed = open_call_take(address_key(ctx));
+
+	if (packed)
+		plain_return(ctx, clone_cookies[0], packed);
 	return 0;
 }
 

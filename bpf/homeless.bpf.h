@@ -8,6 +8,9 @@
 /* A packet that no probe has seen for so long makes room for another. */
 #define EVICT_NS 10000000000ULL
 
+/* There has been one, ever. */
+u8 any_homeless SEC(".data.homeless");
+
 static __always_inline struct homeless *homeless_slot(u64 head)
 {
 	u32 at = (u32)((head >> 6) * 0x9e3779b97f4a7c15ULL >> 40) & (HOMELESS - 1);
@@ -26,6 +29,7 @@ static __noinline int count_homeless(u64 head, u64 now)
 
 	if (!ctl || !s || (s->head == head && s->since + EVICT_NS > now))
 		return 0;
+	any_homeless = 1;
 	s->since = now;
 	s->head = head;
 	count_loss(ctl, KP_LOSS_PACKET_TABLE);

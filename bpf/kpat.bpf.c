@@ -21,6 +21,7 @@ struct kp_crossing _kp_crossing SEC(".data.types") = {};
 struct kp_socket _kp_socket SEC(".data.types") = {};
 struct kp_tcp _kp_tcp SEC(".data.types") = {};
 struct kp_gap _kp_gap SEC(".data.types") = {};
+struct kp_announcement _kp_announcement SEC(".data.types") = {};
 enum kp_kind _kp_kind SEC(".data.types") = KP_NONE;
 enum kp_crossing_kind _kp_crossing_kind SEC(".data.types") = KP_X_ASK;
 enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;

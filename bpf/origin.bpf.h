@@ -13,6 +13,7 @@
 #include "config.bpf.h"
 #include "filter.bpf.h"
 #include "ring.bpf.h"
+#include "sample.bpf.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -73,7 +74,7 @@ __noinline int socket_matches(u64 at, u32 family)
 	if (!s)
 		return 0;
 	len = written_by(sk, family, ports, (u64 *)s->bytes);
-	if (filter_network(s->bytes, len, len))
+	if (filter_network(s->bytes, len, len) && (!sample_below || sampled(s->bytes, 0, len)))
 		return 1;
 	ctl->no_match = key;
 	return 0;

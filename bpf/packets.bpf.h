@@ -17,6 +17,8 @@
 #include "footprint.bpf.h"
 #include "homeless.bpf.h"
 #include "polls.bpf.h"
+#include "refused.bpf.h"
+#include "stamps.bpf.h"
 
 static __always_inline struct packet_bucket *bucket_of(u64 head)
 {
@@ -34,6 +36,22 @@ static __always_inline struct packet_entry *packet_find(u64 head)
 	return NULL;
 }
 
+/*
+ * An entry as a number, 0: none, for functions that are verified by their own (tasks.bpf.h), which take and return no pointers to it. What comes back
+ * is masked, so that the verifier knows it for an entry.
+ */
+_Static_assert(sizeof(struct packet_entry) == 64 && WAYS == 4, "entry_at() masks by these");
+
+static __always_inline u64 entry_place(struct packet_entry *e)
+{
+	return ((u64)e - (u64)packet_buckets) | 1;
+}
+
+static __always_inline struct packet_entry *entry_at(u64 place)
+{
+	return (void *)packet_buckets + (place & ((u64)bucket_mask << 8 | 0xc0));
+}
+
 static __always_inline u64 new_packet_id(void)
 {
 	u64 id = __sync_fetch_and_add(&next_packet, 1);
@@ -42,8 +60,8 @@ static __always_inline u64 new_packet_id(void)
 	return id & 0xffffff ? id : __sync_fetch_and_add(&next_packet, 1);
 }
 
-/* `id` 0: a new packet. One that finds no place takes no number. */
-static __noinline struct packet_entry *packet_insert(u64 head, u64 id, u64 now)
+/* `id` 0: a new packet. One that finds no place takes no number. Returns its place. */
+__noinline u64 packet_insert(u64 head, u64 id, u64 now)
 {
 	struct packet_bucket *b = bucket_of(head);
 	struct packet_entry *e;
@@ -64,15 +82,20 @@ static __noinline struct packet_entry *packet_insert(u64 head, u64 id, u64 now)
 		e->turn = 0;
 		e->seen = now;
 		*(volatile u64 *)&e->id = id ?: new_packet_id();
-		return e;
+		return entry_place(e);
 	}
-	return NULL;
+	return 0;
 }
 
 static __always_inline void packet_forget(struct packet_entry *e)
 {
 	e->id = 0;
 	*(volatile u64 *)&e->head = 0;
+}
+
+static __always_inline bool has_headers(struct header_offsets h)
+{
+	return h.network && h.network != UNSET_HEADER;
 }
 
 /*
@@ -82,7 +105,7 @@ static __always_inline void packet_forget(struct packet_entry *e)
  */
 static __always_inline u64 signature(u64 head, struct header_offsets h)
 {
-	if (!h.network || h.network == UNSET_HEADER)
+	if (!has_headers(h))
 		return 0;
 	return (kread_word(head + h.network + 4) ^ kread_word(head + h.network + 16) * 131 ^ h.mac) | 1;
 }
@@ -104,15 +127,39 @@ static __always_inline u64 link_signature(struct sk_buff *skb, u64 head, struct 
  */
 static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, struct header_offsets h, const struct where *w, bool here, u32 port)
 {
-	if (w->netns ? !here : !kernel_address(kread_ptr(skb, dev)))
+	bool elsewhere = w->netns ? !here : !kernel_address(kread_ptr(skb, dev));
+
+	if (!elsewhere && ethertype(h, head) < 0x600)
 		return false;
-	if (ethertype(h, head) < 0x600)
+	if (elsewhere || (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w->link_type | port << 16))) {
+		/* not of ports that are still to be written, nor of a place that is the socket's */
+		if (!port && (w->ifindex || !(elsewhere || places_chosen())))
+			remember_refusal(skb, head, h);
 		return false;
-	if (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w->link_type | port << 16))
-		return false;
+	}
 	if (!w->netns)
-		count_loss(ctl, KP_LOSS_NO_PLACE);
+		count_loss(ctl, KP_LOSS_NO_DEVICE);
 	return w->netns;
+}
+
+static __always_inline void count_refused(struct kp_ring_ctl *ctl)
+{
+	ctl->refused++;
+	poll_mixed(ctl);
+}
+
+/* Asked before admit(), which has much to keep and to give back for a packet that nobody asked for. */
+static __always_inline bool refused_as_before(struct sk_buff *skb, u64 head)
+{
+	struct header_offsets h = headers_of(skb, head);
+	struct kp_ring_ctl *ctl;
+
+	if (!has_headers(h) || !refused_before(refusal_of(skb, head, offsets_word(h))))
+		return false;
+	ctl = ring_ctl();
+	if (ctl)
+		count_refused(ctl);
+	return true;
 }
 
 /*
@@ -120,46 +167,58 @@ static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct sk_buff *skb,
  * has an EtherType and a network header, or belongs to an internet socket that is about to give it one. The filter
  * needs headers, or what will be in them (origin.bpf.h); where neither is known a packet begins when it has them. `port`: the one
  * that a datagram will be sent to, where its transport header is not written yet, else 0. `what`: of the point where it is seen.
+ * Returns its entry's place, 0: not ours.
  */
-static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 sig, u32 port, u32 what)
+__noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 {
-	struct kp_ring_ctl *ctl = ring_ctl();
+	struct sk_buff *skb = (struct sk_buff *)at;
 	struct header_offsets h = headers_of(skb, head);
+	struct kp_ring_ctl *ctl;
 	u16 family;
 	struct packet_entry *e;
 	struct sock *sk;
 	struct where w;
 	bool here;
-	u64 now, id;
+	u64 now, id, sig, place, ident = 0;
 
+	if (!has_headers(h) && has_filter && !socket_decides)
+		return 0;
+	ctl = ring_ctl();
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
-		return NULL;
+		return 0;
+	sig = signature(head, h);
+	sk = (void *)kread_ptr(skb, sk);
+	if (!sig) {
+		if (!sk || ifindex_count)
+			return 0;
+		family = kread((struct sock *)(sk), __sk_common.skc_family);
+		if ((family != AF_INET && family != AF_INET6) || (has_filter && !socket_matches((u64)sk, family)))
+			return 0;
+	}
 	locate(skb, &w);
 	here = place_wanted(&w);
-	sk = (void *)kread_ptr(skb, sk);
 	if (sig) {
 		if (!wanted(ctl, skb, head, h, &w, here, port)) {
-			ctl->refused++;
-			poll_mixed(ctl);
-			return NULL;
+			count_refused(ctl);
+			return 0;
 		}
-	} else {
-		if (!here || (has_filter && !socket_decides) || ifindex_count || !sk)
-			return NULL;
-		family = kread((struct sock *)(sk), __sk_common.skc_family);
-		if ((family != AF_INET && family != AF_INET6) || !w.netns)
-			return NULL;
-		if (has_filter && !socket_matches((u64)sk, family))
-			return NULL;
+	} else if (!here || !w.netns) {
+		return 0;
 	}
-	now = bpf_ktime_get_boot_ns();
-	id = guess_reuse ? known_again(skb, identity_of(skb, head), what, now) : 0;
-	e = packet_insert(head, id, now);
-	if (!e) {
+	now = moment(ctl);
+	if (guess_reuse)
+		ident = identity_of(skb, head);
+	id = guess_reuse ? known_again(skb, ident, what, now) : 0;
+	/* lives are whole: what was received already was not chosen then, whatever its headers say now */
+	if (sample_below && !id && !ifindex_count && kread(skb, skb_iif))
+		return 0;
+	place = packet_insert(head, id, now);
+	if (!place) {
 		count_homeless(head, now);
 		poll_mixed(ctl);
-		return NULL;
+		return 0;
 	}
+	e = entry_at(place);
 	id = e->id;
 	if (sig && !sk && ctl->poll != POLL_TOLD && current_context() == 1)
 		tell_poll(id, now);
@@ -167,61 +226,68 @@ static __noinline struct packet_entry *admit(struct sk_buff *skb, u64 head, u64 
 	e->dev = kread_ptr(skb, dev);
 	e->link = link_signature(skb, head, h);
 	if (guess_reuse)
-		remember(e, identity_of(skb, head), id, now);
+		remember(e, ident, id, now);
 	if (air_watch && sig && !sk)
 		tell_air((u64)skb, head, id);
+	if (stamp_watch && sig && !sk)
+		tell_stamp((u64)skb, head, id, now);
 	if (port)
 		e->sig = 1; /* differs from any: headers are logged once they are whole */
 	else if (sig || kread(skb, transport_header) != UNSET_HEADER)
-		footprint((u64)skb, head, id);
-	return e;
+		footprint((u64)skb, head, id, now);
+	return place;
 }
 
 /*
  * Headers or device changed: log them. Where frees are not seen, a buffer with another identity is another packet.
  * A link header is looked at only when the device changed: it is written when the packet is about to leave for the next.
- * NULL: another packet.
+ * Returns whether it is the same packet.
  */
-static __noinline struct packet_entry *changed(struct sk_buff *skb, u64 head, struct packet_entry *e, u64 sig)
+__noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 {
+	struct packet_entry *e = entry_at(place);
+	struct sk_buff *skb = (struct sk_buff *)at;
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 dev = kread_ptr(skb, dev), link;
 
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
-		return e;
+		return 1;
 	link = link_signature(skb, head, headers_of(skb, head));
 	if (sig == e->sig && link == e->link) {
 		e->dev = dev;
 		log_place((u64)skb, dev, e->id);
-		return e;
+		return 1;
 	}
 	if (guess_reuse && sig != e->sig) {
 		u64 now = identity_of(skb, head), was = e->ident;
 
 		if (now && was && now != was) {
 			packet_forget(e);
-			return NULL;
+			return 0;
 		}
 		if (now && now != was)
-			remember(e, now, e->id, bpf_ktime_get_boot_ns());
+			remember(e, now, e->id, moment(ctl));
 	}
 	e->sig = sig;
 	e->dev = dev;
 	e->link = link;
-	footprint((u64)skb, head, e->id);
-	return e;
+	footprint((u64)skb, head, e->id, moment(ctl));
+	return 1;
 }
 
 /* About to leave by a driver: the last chance to see the link header that a forwarded packet got. */
-static __noinline void check_link(struct sk_buff *skb, u64 head, struct packet_entry *e)
+__noinline int check_link(u64 at, u64 head, u64 place)
 {
+	struct packet_entry *e = entry_at(place);
+	struct sk_buff *skb = (struct sk_buff *)at;
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 link = link_signature(skb, head, headers_of(skb, head));
 
 	if (!ctl || !link || link == e->link)
-		return;
+		return 0;
 	e->link = link;
-	footprint((u64)skb, head, e->id);
+	footprint((u64)skb, head, e->id, moment(ctl));
+	return 0;
 }
 
 /*
@@ -243,15 +309,23 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 		packet_forget(e);
 		e = NULL;
 	}
-	if (e && settled)
+	/* One that is not known was refused by the probe before. */
+	if (settled)
 		return e;
-	sig = signature(head, headers_of(skb, head));
-	if (e && sig && (sig != e->sig || kread_ptr(skb, dev) != e->dev))
-		e = changed(skb, head, e, sig);
+	if (e) {
+		sig = signature(head, headers_of(skb, head));
+		if (sig && (sig != e->sig || kread_ptr(skb, dev) != e->dev))
+			e = changed((u64)skb, head, entry_place(e), sig) ? e : NULL;
+	}
 	/* A sniffer's clone that goes before its packet is first seen leaving says nothing of where that packet is. */
 	if (what == FREED && guess_reuse && !e && !last_holder(skb, head))
 		return NULL;
-	return e ?: admit(skb, head, sig, 0, what);
+	if (!e && !refused_as_before(skb, head)) {
+		u64 place = admit((u64)skb, head, 0, what);
+
+		e = place ? entry_at(place) : NULL;
+	}
+	return e;
 }
 
 static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool settled)

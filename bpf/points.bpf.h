@@ -27,20 +27,24 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
+	new_moment(ctl);
 	skb = (struct sk_buff *)(arg);
 	e = packet_at(skb, false, what);
 	if (!e) {
-		if (what == FREED && last_holder(skb, kread_ptr(skb, head)))
+		if (any_homeless && what == FREED && last_holder(skb, kread_ptr(skb, head)))
 			forget_homeless(kread_ptr(skb, head));
 		return 0;
 	}
-	now = bpf_ktime_get_boot_ns();
+	/* A driver without a card has handed it on, and it was received: its return tells nothing more. */
+	if (what == LEFT && !every_return && e->turn && !(e->turn & TURN_OUT))
+		return 0;
+	now = moment(ctl);
 	id = e->id;
 	e->seen = now;
 	if (guess_reuse)
 		take_turn(e, skb, what, now);
 	if (what == LEAVES)
-		check_link(skb, kread_ptr(skb, head), e);
+		check_link(arg, kread_ptr(skb, head), entry_place(e));
 	if (what == FREED && last_holder(skb, kread_ptr(skb, head))) {
 		if (guess_reuse)
 			soon_unknown(e, now);
@@ -122,6 +126,7 @@ int event_0_kfree_skb(u64 *ctx)
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
+	new_moment(ctl);
 	e = packet_of((struct sk_buff *)(ctx[0]), false);
 	if (e)
 		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2], ctx[1]);

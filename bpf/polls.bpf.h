@@ -4,9 +4,10 @@
  *
  * A packet's own time there begins where the poll began, or where the last packet before it in the same poll was done with,
  * which the log knows by that packet's last call. So one record for each poll is enough, made when the poll's first packet is
- * admitted. A packet that is not wanted leaves no calls: what comes after it in the same poll is told to be unknown.
+ * admitted. A packet that is not wanted leaves no calls: what comes after it in the same poll is recorded as unknown.
  * A second record is made when such a poll is over: how many packets the driver took of those that it might have. A driver that took
  * all of its budget is polled again in the next softirq, as its card has more.
+ * A CPU that has only served virtual devices for a while, whose packets are known before, reads no clock for it until a packet comes that is not.
  * Rejected: to time the poll functions of drivers. Their list is each kernel's own, and a softirq's entry is the same for all.
  */
 #ifndef KPAT_POLLS_H
@@ -25,6 +26,23 @@ static __always_inline void poll_mixed(struct kp_ring_ctl *ctl)
 	ctl->poll = POLL_MIXED;
 }
 
+/*
+ * In so many softirqs of a CPU no driver took a packet from its device, and none came that is in the log and was not known before: then its polls
+ * are not timed. The next of either kind turns it on again, and its own poll is recorded as unknown. What virtual devices hand on comes out of the
+ * CPU's backlog, which is nobody's device.
+ */
+#define NOTHING_ARRIVES 4096
+
+static __always_inline bool nothing_arrives(struct kp_ring_ctl *ctl)
+{
+	return ctl->rounds - ctl->arrived > NOTHING_ARRIVES;
+}
+
+static __always_inline void arrives(struct kp_ring_ctl *ctl)
+{
+	ctl->arrived = ctl->rounds;
+}
+
 /* The first packet of a poll, or the first after one that is not in the log. */
 __noinline int tell_poll(u64 id, u64 now)
 {
@@ -33,6 +51,7 @@ __noinline int tell_poll(u64 id, u64 now)
 
 	if (!ctl)
 		return 0;
+	arrives(ctl);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0; /* told at the next packet, which comes too late to be believed: the loss says when */
@@ -83,17 +102,21 @@ int event_5_softirq_raise(u64 *ctx)
 	if (ctx[0] != NET_RX_SOFTIRQ || !EVENT_MODE(5))
 		return 0;
 	ctl = ring_ctl();
-	if (ctl && !ctl->raised)
+	if (ctl && !ctl->raised && !nothing_arrives(ctl))
 		ctl->raised = bpf_ktime_get_boot_ns();
 	return 0;
 }
 
-/* (vec_nr); drivers that receive in a tasklet have no poll whose beginning would be known */
+/*
+ * (vec_nr); drivers that receive in a tasklet have no poll whose beginning would be known. Where the context is kept by tracepoints, this
+ * program does it here, as a second one would cost as much again.
+ */
 SEC("raw_tp/softirq_entry")
 int event_6_softirq_entry(u64 *ctx)
 {
 	struct kp_ring_ctl *ctl;
 
+	softirq_begins();
 	if (!EVENT_MODE(6))
 		return 0;
 	ctl = ring_ctl();
@@ -105,6 +128,10 @@ int event_6_softirq_entry(u64 *ctx)
 	}
 	ctl->rounds++;
 	ctl->polled = 0;
+	if (nothing_arrives(ctl)) {
+		poll_mixed(ctl);
+		return 0;
+	}
 	ctl->poll = bpf_ktime_get_boot_ns();
 	ctl->poll_wait = ctl->raised ? ctl->poll - ctl->raised + 1 : 0;
 	ctl->raised = 0;
@@ -121,6 +148,10 @@ int event_7_napi_poll(u64 *ctx)
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)
+		return 0;
+	if ((s32)ctx[1] > 0 && kread_ptr((struct napi_struct *)(ctx[0]), dev))
+		arrives(ctl);
+	else if (nothing_arrives(ctl))
 		return 0;
 	ctl->poll = bpf_ktime_get_boot_ns();
 	ctl->poll_wait = 0;

@@ -18,6 +18,28 @@ static __always_inline void count_loss(struct kp_ring_ctl *ctl, u32 cause)
 }
 
 /*
+ * When it is, for what a point's program writes: the clock is read once in a run, when the first record of it needs it, as a reading takes as long
+ * as the rest of a record. Functions read it where they are entered.
+ */
+static __always_inline u64 moment(struct kp_ring_ctl *ctl)
+{
+	u64 *at;
+
+	if (!guess_reuse)
+		return bpf_ktime_get_boot_ns();
+	at = &ctl->moment[current_context() & 3];
+	if (!*at)
+		*at = bpf_ktime_get_boot_ns();
+	return *at;
+}
+
+/* A point's program begins. */
+static __always_inline void new_moment(struct kp_ring_ctl *ctl)
+{
+	ctl->moment[current_context() & 3] = 0;
+}
+
+/*
  * Space for a record of `bytes` (a multiple of KP_SLOT), NULL when full. An interrupt between the load and the
  * exchange makes the exchange fail; four interrupts in a row at the same place count as a full ring.
  */

@@ -36,6 +36,7 @@ typedef struct {
 struct sock_common___app {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
+	u32 skc_portpair; /* both ports */
 	u16 skc_dport;
 	u16 skc_num;
 	unsigned short skc_family;
@@ -115,7 +116,7 @@ struct sock_entry {
 	u8 marks; /* SOCK_OFF, SOCK_AGAIN; user space sets them */
 	u8 tcp;
 	u8 waits; /* WAITS_*, when a segment last came */
-	u8 pad;
+	u8 first_over; /* its first call that sends is over */
 	u32 epoch; /* of the settings when it was last looked at */
 	u32 pad2;
 	u64 pad3;
@@ -132,7 +133,11 @@ struct sock_bucket {
 #define SOCK_BUCKETS 4096
 struct sock_bucket sock_buckets[SOCK_BUCKETS] SEC(".bss.socks");
 
-#define sk_read(sk, member) kread((struct sock___app *)(sk), member)
+/*
+ * A socket that came as an argument, or of an skb that did, has a type that the verifier knows: its members need no call on any kernel, and those
+ * of a tracepoint's argument no guard either.
+ */
+#define sk_read(sk, member) (((struct sock___app *)(sk))->member)
 #define sk_read_ptr(sk, member) kread_ptr((struct sock___app *)(sk), member)
 #define tp_read(sk, member) kread((struct tcp_sock *)(sk), member)
 
@@ -210,7 +215,7 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 
 static __always_inline u32 sock_ports(struct sock *sk)
 {
-	return (u32)sk_read(sk, __sk_common.skc_num) << 16 | sk_read(sk, __sk_common.skc_dport);
+	return sk_read(sk, __sk_common.skc_portpair);
 }
 
 /* First sight, or the table forgot it. Index of its place, negative: not wanted. */
@@ -245,6 +250,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->slot = (hash & (SOCK_BUCKETS - 1)) * SOCK_WAYS + oldest;
 	e->left = 0;
 	e->waits = 0;
+	e->first_over = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
 	*(volatile u64 *)&e->cookie = cookie;
@@ -267,7 +273,7 @@ static __always_inline struct sock_entry *sock_find(u64 cookie)
 
 static __always_inline u64 sock_cookie(struct sock *sk)
 {
-	return sk_read_ptr(sk, __sk_common.skc_cookie.counter);
+	return sk_read(sk, __sk_common.skc_cookie.counter);
 }
 
 /* The socket's place, NULL: not wanted, or the kernel has given it no cookie yet. */

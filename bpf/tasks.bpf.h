@@ -29,20 +29,57 @@ struct pause {
 
 struct task_slot {
 	u32 pid;
-	u32 taken_from; /* a task whose pause was not over: it had to give way */
+	u32 taken_from; /* a task that handles packets and had to give way, with a pause that was not logged */
 	u32 off; /* the pause in the place of the next is not over */
 	u32 count; /* pauses that are over */
 	u32 logged; /* of these, logged or too old to be */
-	u32 pad;
+	u32 packets; /* it has handled a recorded packet */
 	struct pause last[PAUSES];
 };
 
-#define TASK_SLOTS 8192 /* by the low bits of the thread id */
+/*
+ * A task has one of two slots: by the low bits of its thread id, or by those of a multiple of it. With one slot only, two tasks
+ * that sleep in turns took it from each other for as long as both lived, which of 150 tasks befell one in fifty.
+ */
+#define TASK_SLOTS 8192
 struct task_slot task_slots[TASK_SLOTS] SEC(".data.tasks");
 
-static __always_inline struct task_slot *task_slot(u32 pid)
+static __always_inline struct task_slot *first_slot(u32 pid)
 {
 	return &task_slots[pid & (TASK_SLOTS - 1)];
+}
+
+static __always_inline struct task_slot *second_slot(u32 pid)
+{
+	return &task_slots[pid * 2654435761u >> 19]; /* Knuth's multiplier; 13 bits are left */
+}
+
+/* The slot that a task has; if it has none, the second of the two that it could have. */
+static __always_inline struct task_slot *task_slot(u32 pid)
+{
+	struct task_slot *s = first_slot(pid);
+
+	return s->pid == pid ? s : second_slot(pid);
+}
+
+/* 0: a slot has nothing that a record may need, 1: it may, if its task is to handle a packet for the first time, 2: it has. */
+static __always_inline u32 slot_worth(struct task_slot *s)
+{
+	if (!s->pid || (!s->off && s->count == s->logged))
+		return 0;
+	return s->packets ? 2 : 1;
+}
+
+/* A slot for a task that has none: of the two the one that is worth less. */
+static __always_inline struct task_slot *take_slot(u32 pid)
+{
+	struct task_slot *first = first_slot(pid), *second = second_slot(pid);
+	struct task_slot *s = slot_worth(first) < slot_worth(second) ? first : second;
+
+	s->taken_from = slot_worth(s) == 2 ? s->pid : 0;
+	s->pid = pid;
+	s->count = s->logged = s->packets = 0;
+	return s;
 }
 
 static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
@@ -53,6 +90,8 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 	struct pause *p;
 
 	if (s->pid != pid) {
+		if (first_slot(pid)->taken_from == pid)
+			s = first_slot(pid);
 		if (s->taken_from == pid) {
 			s->taken_from = 0;
 			count_loss(ctl, KP_LOSS_TASK_TABLE);
@@ -157,16 +196,14 @@ int task_task_rename(u64 *ctx)
 }
 
 #ifndef KPAT_APP
-static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempted)
+static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempted, bool handled)
 {
 	struct task_slot *s = task_slot(pid);
 	struct pause *p;
 
-	if (s->pid != pid) {
-		s->taken_from = s->off ? s->pid : 0;
-		s->pid = pid;
-		s->count = s->logged = 0;
-	}
+	if (s->pid != pid)
+		s = take_slot(pid);
+	s->packets |= handled;
 	s->off = 1;
 	p = &s->last[s->count & (PAUSES - 1)];
 	p->out = now;
@@ -184,16 +221,21 @@ int event_3_sched_switch(u64 *ctx)
 	u32 cpu = bpf_get_smp_processor_id();
 	struct task_slot *s;
 	struct pause *p;
+	bool handled;
 	u64 now;
 
 	if (!ctl || !EVENT_MODE(3))
 		return 0;
+	handled = ctl->last_pid[0] == pid; /* since it was switched in, it handled a recorded packet */
 	ctl->last_pid[0] = ~0;
 	now = bpf_ktime_get_boot_ns();
-	if (pid && ctx[3] & TASK_DEAD)
-		task_slot(pid)->pid = task_slot(pid)->off = 0;
-	else if (pid)
-		switched_out(pid, now, cpu, ctx[0] || !ctx[3]);
+	s = task_slot(pid);
+	if (pid && ctx[3] & TASK_DEAD) {
+		if (s->pid == pid)
+			s->pid = s->off = s->packets = 0;
+	} else if (pid) {
+		switched_out(pid, now, cpu, ctx[0] || !ctx[3], handled);
+	}
 	pid = kread((struct task_struct *)(ctx[2]), pid);
 	s = task_slot(pid);
 	if (!pid || s->pid != pid || !s->off)

@@ -44,49 +44,66 @@ static __always_inline void say_ip(struct kp_tcp *r, u64 ip)
 	}
 }
 
+/* Many members of one connection: its type is given once, as each time costs two instructions more. */
+#ifdef KPAT_DIRECT
+#define tcp_of(sk) kcast(struct tcp_sock, sk)
+#define tcp_read(tp, member) ((tp)->member)
+#define tcp_bit(tp, member) BPF_CORE_READ_BITFIELD(tp, member)
+#else
+#define tcp_of(sk) ((struct tcp_sock *)(sk))
+#define tcp_read(tp, member) kread(tp, member)
+#define tcp_bit(tp, member) kread_bit(tp, member)
+#endif
+
+/* The packet at hand. */
+struct at_hand {
+	u64 now;
+	u64 ip, tcp; /* addresses of its headers, 0: not yet made */
+};
+
 /* Of a datagram, which has no state: its network header. */
-static __noinline int say_headers(struct kp_ring_ctl *ctl, u64 cookie, u64 ip, u32 what)
+static __noinline int say_headers(u64 cookie, u64 ip, u32 what, u64 now)
 {
+	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_tcp *r;
 
-	if (!ip)
+	if (!ip || !ctl)
 		return 0;
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;
 	__builtin_memset(r, 0, sizeof(*r));
-	r->ts = bpf_ktime_get_boot_ns();
+	r->ts = now;
 	say_ip(r, ip);
 	*(volatile u64 *)r = KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | cookie << 32;
 	return 0;
 }
 
-/* `ip`, `tcp`: addresses of the headers of the segment at hand, 0: not yet made. */
-static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 what)
+static __noinline int say_tcp(struct sock *sk, struct sock_entry *e, struct at_hand *a, u32 what)
 {
-	struct kp_ring_ctl *ctl = ring_ctl();
-	struct sock_entry *e = sock_find(cookie);
+	struct tcp_sock *tp = tcp_of(sk);
 	struct inet_connection_sock *icsk = (void *)sk;
+	struct kp_ring_ctl *ctl;
 	struct kp_tcp *r;
 	u32 cwnd, ssthresh, retrans, lost, sacked, rto, limited, sig;
-	u64 now = bpf_ktime_get_boot_ns();
-	u8 ca, state;
+	u64 now = a->now;
+	u8 ca, state, full, chrono;
 
-	if (!ctl || !e)
-		return 0;
 	if (!e->tcp)
-		return say_headers(ctl, cookie, ip, what);
+		return say_headers(e->cookie, a->ip, what, now);
 	if (what == KP_X_FROM_NETWORK)
 		e->waits = what_waits(sk);
-	cwnd = tp_read(sk, snd_cwnd);
-	ssthresh = tp_read(sk, snd_ssthresh);
-	retrans = tp_read(sk, retrans_out);
-	lost = tp_read(sk, lost_out);
-	sacked = tp_read(sk, sacked_out);
-	limited = tp_read(sk, app_limited);
+	cwnd = tcp_read(tp, snd_cwnd);
+	ssthresh = tcp_read(tp, snd_ssthresh);
+	retrans = tcp_read(tp, retrans_out);
+	lost = tcp_read(tp, lost_out);
+	sacked = tcp_read(tp, sacked_out);
+	limited = tcp_read(tp, app_limited);
 	/* also what holds it back: cwnd, or another than itself (chrono_type from 2 on); between idle and busy it goes with each write */
 	sig = mix(sk_read(sk, sk_pacing_status), !!limited);
-	sig = mix(sig, e->waits << 2 | kread_bit((struct tcp_sock *)(sk), is_cwnd_limited) << 1 | kread_bit((struct tcp_sock *)(sk), chrono_type) >> 1);
+	full = tcp_bit(tp, is_cwnd_limited);
+	chrono = tcp_bit(tp, chrono_type);
+	sig = mix(sig, e->waits << 2 | full << 1 | chrono >> 1);
 	rto = kread(icsk, icsk_rto);
 	ca = kread_bit(icsk, icsk_ca_state);
 	state = sk_read(sk, __sk_common.skc_state);
@@ -98,7 +115,8 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	sig |= 1;
 	if (sig == e->state_sig && now - e->state_at < settings.state_every_ns)
 		return 0;
-	r = ring_reserve(ctl, sizeof(*r));
+	ctl = ring_ctl();
+	r = ctl ? ring_reserve(ctl, sizeof(*r)) : NULL;
 	if (!r)
 		return 0;
 	e->state_sig = sig;
@@ -106,47 +124,49 @@ static __noinline int say_tcp(struct sock *sk, u64 cookie, u64 ip, u64 tcp, u32 
 	r->ts = now;
 	r->version = 0;
 	r->ip_id = r->ip_frag = r->tos = r->ttl = r->tcp_flags = 0;
-	if (ip)
-		say_ip(r, ip);
-	if (tcp)
-		r->tcp_flags = kread_word(tcp + 8) >> 40;
+	if (a->ip)
+		say_ip(r, a->ip);
+	if (a->tcp)
+		r->tcp_flags = kread_word(a->tcp + 8) >> 40;
 	r->state = state;
-	r->limit = kread_bit((struct tcp_sock *)(sk), chrono_type) | kread_bit((struct tcp_sock *)(sk), is_cwnd_limited) << 2 |
+	r->limit = chrono | full << 2 |
 		   ((sk_read(sk, sk_pacing_status) + 1) & 3) << 3 | (e->waits & WAITS_ROOM ? 2 : 1) << 5;
-	r->mss = tp_read(sk, mss_cache);
+	r->mss = tcp_read(tp, mss_cache);
 	r->snd_cwnd = cwnd;
 	r->snd_ssthresh = ssthresh;
-	r->snd_wnd = tp_read(sk, snd_wnd);
-	r->rcv_wnd = tp_read(sk, rcv_wnd);
-	r->srtt_us8 = tp_read(sk, srtt_us);
-	r->rttvar_us4 = tp_read(sk, mdev_us);
+	r->snd_wnd = tcp_read(tp, snd_wnd);
+	r->rcv_wnd = tcp_read(tp, rcv_wnd);
+	r->srtt_us8 = tcp_read(tp, srtt_us);
+	r->rttvar_us4 = tcp_read(tp, mdev_us);
 	r->rto_jiffies = rto;
-	r->in_flight = tp_read(sk, packets_out) - sacked - lost + retrans;
+	r->in_flight = tcp_read(tp, packets_out) - sacked - lost + retrans;
 	r->retrans_out = retrans;
 	r->lost_out = lost;
 	r->sacked_out = sacked;
-	r->total_retrans = tp_read(sk, total_retrans);
-	r->write_seq = tp_read(sk, write_seq);
-	r->snd_una = tp_read(sk, snd_una);
-	r->snd_nxt = tp_read(sk, snd_nxt);
-	r->copied_seq = tp_read(sk, copied_seq);
-	r->rcv_nxt = tp_read(sk, rcv_nxt);
+	r->total_retrans = tcp_read(tp, total_retrans);
+	r->write_seq = tcp_read(tp, write_seq);
+	r->snd_una = tcp_read(tp, snd_una);
+	r->snd_nxt = tcp_read(tp, snd_nxt);
+	r->copied_seq = tcp_read(tp, copied_seq);
+	r->rcv_nxt = tcp_read(tp, rcv_nxt);
 	r->app_limited = limited;
-	r->delivered = tp_read(sk, delivered);
-	r->rate_delivered = tp_read(sk, rate_delivered);
-	r->rate_interval_us = tp_read(sk, rate_interval_us);
+	r->delivered = tcp_read(tp, delivered);
+	r->rate_delivered = tcp_read(tp, rate_delivered);
+	r->rate_interval_us = tcp_read(tp, rate_interval_us);
 	r->wmem_queued = sk_read(sk, sk_wmem_queued);
 	r->rmem_alloc = sk_read(sk, sk_backlog.rmem_alloc.counter);
 	r->pacing_rate = sk_read(sk, sk_pacing_rate);
-	*(volatile u64 *)r = KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | (u64)ca << 24 | cookie << 32;
+	*(volatile u64 *)r = KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | (u64)ca << 24 | e->cookie << 32;
 	return 0;
 }
 
 /* Nothing but where a state is asked for with each event. */
-static __always_inline void say_tcp_with_each(struct sock_entry *e, struct sock *sk, u32 what)
+static __always_inline void say_tcp_with_each(struct sock_entry *e, struct sock *sk, u32 what, u64 now)
 {
+	struct at_hand a = { .now = now };
+
 	if (STATE_WITH_EACH && e->tcp)
-		say_tcp(sk, e->cookie, 0, 0, what);
+		say_tcp(sk, e, &a, what);
 }
 
 #endif

@@ -1,7 +1,8 @@
 """What recording applications costs them: the table of MAGNeT's paper (its Table I, figures 6 and 7), between two namespaces over veth.
 
 Nothing, the recorder attached and not logging, logging at the receiver, at the sender, tcpdump at the receiver, at the sender,
-and empty programs at the recorder's tracepoints, in turn. Loads: one TCP stream in writes of 128 KiB, one in writes of 1 KiB, UDP
+and empty programs at the recorder's tracepoints, and at all its places, in turn. With another kpat, or kernel sides compiled beside, to compare
+with, `receiver, before` and `sender, before` are those. Loads: one TCP stream in writes of 128 KiB, one in writes of 1 KiB, UDP
 of 64 bytes, each as fast as it goes (throughput), and a TCP stream of fixed length in writes of 16 KiB (streaming time). At the end
 the kernel's own statistics: nanoseconds of a run of the recorder's programs, and of the empty ones. One JSON file with every round.
 """
@@ -33,7 +34,10 @@ VARIANTS = {
     "attached": ("kpat", RX, "--paused"),
     "receiver": ("kpat", RX),
     "sender": ("kpat", TX),
+    "receiver, before": ("before", RX),
+    "sender, before": ("before", TX),
     "empty programs": ("points", None),
+    "empty programs, functions too": ("points", None, "functions"),
     "tcpdump, receiver": ("tcpdump", RX),
     "tcpdump, sender": ("tcpdump", TX),
 }
@@ -52,19 +56,24 @@ class Tool:
         if not self.what:
             return
         kind, ns, *more = self.what
+        kpat, env = a.kpat, dict(env or {})
+        if kind == "before":
+            kind = "kpat"
+            env["KPAT_BPF"] = a.before if os.path.isdir(a.before) else ""
+            kpat = a.kpat if env["KPAT_BPF"] else a.before
         self.file, self.err, self.out, ready = (os.path.join(a.folder, n) for n in ("log", "err", "out", "ready"))
         for p in (self.file, self.err, self.out, ready):
             pathlib.Path(p).unlink(missing_ok=True)
         if kind == "kpat":
-            command = [a.kpat, "record", "--profile", "app", "--netns", ns, "-o", self.file, "--ready-file", ready, "--no-cost", "--json", "--no-progress", *more]
+            command = [kpat, "record", "--profile", "app", "--netns", ns, "-o", self.file, "--ready-file", ready, "--json", "--no-progress", *([] if a.cost else ["--no-cost"]), *more]
         elif kind == "points":
-            command = [a.points, ready, *a.names]
+            command = [a.points, ready, *a.names, *(a.functions if more else [])]
         else:
             command = inside(ns, "tcpdump", "-n", "-i", "s0" if ns == TX else "r0", "-Z", "root", "-w", self.file)
         happened = lambda: os.path.exists(ready) and os.path.getsize(ready) > 0
         if kind == "tcpdump":
             happened = lambda: "listening on" in open(self.err).read()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=open(self.out, "w"), stderr=open(self.err, "w"), env=os.environ | (env or {}))
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=open(self.out, "w"), stderr=open(self.err, "w"), env=os.environ | env)
         wait_for(happened, self.process, variant)
         self.cpu_ready = cpu_s(self.process.pid)
 
@@ -77,7 +86,7 @@ class Tool:
             self.process.wait(30)
             return said | json.load(open(self.out))
         said |= rest_of(self.process)
-        if self.what[0] == "kpat":
+        if self.what[0] in ("kpat", "before"):
             s = json.load(open(self.out))
             said |= {"events": s["records"], "lost": sum(x.get("count", 0) for x in s["losses"]), "drain_cpu_ns": s["cost"]["drain_cpu_ns"]}
         else:
@@ -109,7 +118,7 @@ def datagrams(seconds, udpload):
     return {"rate": got["packets"] / sent["seconds"], "sent": sent["packets"], "got": got["packets"], "ends_cpu_ns": (sent["cpu_s"] + got["cpu_s"]) * 1e9 / max(got["packets"], 1)}
 
 
-def measure(a, rounds, seconds, save):
+def measure(a, rounds, seconds, save, only_loads=None, only_variants=None):
     loads = {
         "tcp, writes of 128 KiB": lambda s: stream("-t", str(s)),
         "tcp, writes of 1 KiB": lambda s: stream("-t", str(s), "-l", "1K"),
@@ -117,8 +126,12 @@ def measure(a, rounds, seconds, save):
         f"tcp, {a.fixed} in writes of 16 KiB": lambda s: stream("-n", a.fixed.removesuffix("iB").replace(" ", ""), "-l", "16K"),
     }
     found = json.loads(subprocess.run([a.kpat, "probes", "--profile", "app", "--json"], capture_output=True, text=True, check=True).stdout)
-    a.names = sorted({b["name"] for c in found["crossings"] for b in c["by"] if b["kind"] == "tracepoint"})
-    rows, order = [], list(VARIANTS)
+    places = {(b["kind"], b["name"]) for c in found["crossings"] for b in c["by"]}
+    a.names = sorted(name for kind, name in places if kind == "tracepoint")
+    a.functions = sorted(name + "()" for kind, name in places if kind != "tracepoint")
+    known = [v for v in VARIANTS if (a.before or "before" not in v) and (a.functions or "functions" not in v)]
+    rows, order = [], ["nothing", *(v for v in known[1:] if not only_variants or v in only_variants)]
+    loads = {name: load for name, load in loads.items() if not only_loads or name in only_loads}
     try:
         for line in SETUP.strip().splitlines():
             subprocess.run(["ip", *line.split()], check=True)
@@ -141,9 +154,10 @@ def measure(a, rounds, seconds, save):
             once(load, "nothing", 0)
             for n in range(1, rounds + 1):
                 # Another order each round, so that no variant always follows the same one.
-                for variant in order[n % 7 :] + order[: n % 7]:
+                at = n % len(order)
+                for variant in order[at:] + order[:at]:
                     keep(once(load, variant, n))
-        for load in list(loads)[:3]:
+        for load in [] if only_variants else list(loads)[:3]:
             for variant in ("attached", "receiver", "sender"):
                 ready = pathlib.Path(a.folder, "stats")
                 ready.unlink(missing_ok=True)

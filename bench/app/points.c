@@ -1,5 +1,5 @@
 // points READY [NAME...]: the cheapest program that can be told from none (it counts), on every tracepoint NAME, as a
-// program with types; then, when standard input ends, one JSON line: how often each was hit, and what the kernel's own
+// program with types, and at the entry of every function NAME() (fentry); then, when standard input ends, one JSON line: how often each was hit, and what the kernel's own
 // statistics say of all such programs there are (ours and those of a recorder that runs meanwhile): runs and nanoseconds. The
 // statistics, which cost something themselves, are on only with STATS=1 in the environment.
 #define _GNU_SOURCE
@@ -23,11 +23,16 @@ static int attach(struct btf *btf, const char *name)
 		{ BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0 },
 		{ BPF_JMP | BPF_EXIT },
 	};
+	size_t len = strlen(name);
+	int function = len > 2 && !strcmp(name + len - 2, "()");
 	char type[256];
 
-	snprintf(type, sizeof(type), "btf_trace_%s", name);
-	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = BPF_TRACE_RAW_TP,
-		    .attach_btf_id = btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF));
+	if (function)
+		snprintf(type, sizeof(type), "%.*s", (int)len - 2, name);
+	else
+		snprintf(type, sizeof(type), "btf_trace_%s", name);
+	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = function ? BPF_TRACE_FENTRY : BPF_TRACE_RAW_TP,
+		    .attach_btf_id = btf__find_by_name_kind(btf, type, function ? BTF_KIND_FUNC : BTF_KIND_TYPEDEF));
 	int fd = bpf_prog_load(BPF_PROG_TYPE_TRACING, "empty", "GPL", code, 6, &o);
 
 	if (fd < 0 || bpf_raw_tracepoint_open(NULL, fd) < 0) {

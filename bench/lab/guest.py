@@ -12,18 +12,24 @@ import subprocess
 import sys
 import time
 
+from inside import TMP, datagrams, read, remove, there, topology, wait_for
+
 LAB, KPAT, PWRU, PKTBENCH, EMPTY = sys.argv[1:6]
 ROUNDS = int(sys.argv[6])
 ONLY = sys.argv[7:]  # names of variants; none: all
-PACKETS, WARMUP, SIZE = 1000, 200, 64
+PACKETS, WARMUP = 1000, 200
 FILTER = "udp port 9000"
-TMP = "/run/bench"
-os.makedirs(TMP, exist_ok=True)
+REFUSING = "udp port 1"
 rows, notes, lists = [], [], {}
 
 
 def say(text):
     print(text, flush=True)
+
+
+def refused(why):
+    notes.append(f"topology: {why}")
+    say(notes[-1])
 
 
 def save():
@@ -35,34 +41,7 @@ def save():
 
 
 def traffic(packets=PACKETS, warmup=WARMUP):
-    with open(f"{TMP}/pk", "w") as out:
-        command = [PKTBENCH, "cl", "sv", "10.7.2.2", str(packets), str(SIZE), str(warmup)]
-        subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL)
-    return json.load(open(f"{TMP}/pk"))
-
-
-def wait_for(happened, process, seconds=3600):
-    for _ in range(seconds * 20):
-        if happened():
-            return True
-        if process.poll() is not None:
-            return False
-        time.sleep(0.05)
-    return False
-
-
-def there(path):
-    return lambda: os.path.exists(path) and os.path.getsize(path) > 0
-
-
-def remove(*paths):
-    for p in paths:
-        if os.path.exists(p):
-            os.remove(p)
-
-
-def read(path):
-    return open(path).read() if os.path.exists(path) else ""
+    return datagrams(PKTBENCH, packets, warmup)
 
 
 def row(name, what, **more):
@@ -80,12 +59,12 @@ def asked(name):
     return not ONLY or name in ONLY
 
 
-def kpat(name, *args, stop=False):
+def kpat(name, *args, stop=False, detail="full"):
     if not asked(name):
         return
     remove(f"{TMP}/ready", f"{TMP}/x.kbl")
     out, err = open(f"{TMP}/out", "w"), open(f"{TMP}/err", "w")
-    command = [KPAT, "record", "--json", "--no-progress", "-o", f"{TMP}/x.kbl", "--ready-file", f"{TMP}/ready", *args]
+    command = [KPAT, "record", "--json", "--no-progress", "-o", f"{TMP}/x.kbl", "--ready-file", f"{TMP}/ready", "--detail", detail, *args]
     p = subprocess.Popen(command, stdout=out, stderr=err)
     if not wait_for(there(f"{TMP}/ready"), p):
         p.kill()
@@ -198,31 +177,10 @@ def pwru(which, *backend):
     return True
 
 
-def topology():
-    """The scenario's namespaces, as `lab exec --topology` makes them, but patient.
-
-    Guest time runs ahead while the guest waits for the host's disk, so the lab's bound on each command expires on a
-    busy machine; the second attempt finds the programs in memory.
-    """
-    sys.path.insert(0, LAB)
-    from kpatlab import cache, scenario
-    from kpatlab.topology import Network
-
-    subprocess.run(["ip", "netns"], stdout=subprocess.DEVNULL)
-    for attempt in range(6):
-        net = Network(scenario.load("ping-router").topology, "", True)
-        try:
-            net.build()
-            return
-        except (cache.Refusal, OSError, subprocess.TimeoutExpired) as e:
-            notes.append(f"topology, attempt {attempt + 1}: {e}")
-            say(notes[-1])
-            for ns in ("cl", "rt", "sv"):
-                subprocess.run(["ip", "netns", "del", ns], stderr=subprocess.DEVNULL)
-    raise SystemExit("bench: no topology")
-
-
-topology()
+try:
+    topology(LAB, refused)
+except OSError as e:
+    raise SystemExit(f"bench: {e}")
 probes = json.loads(subprocess.run([KPAT, "probes", "--profile", "path", "--json"], capture_output=True, text=True).stdout)
 path = [f["name"] for f in probes["functions"]]
 # pwru knows packets only as an argument that is a struct sk_buff pointer.
@@ -242,7 +200,14 @@ for round_no in range(1, ROUNDS + 1):
         empty("fsession.multi", path)
     else:
         empty("kprobe.session", path)
+    for detail in ("steps", "spine"):
+        kpat(f"kpat {detail} stopped", "-f", FILTER, "--ring", "64M", "--no-cost", stop=True, detail=detail)
+        kpat(f"kpat {detail} refuses", "-f", REFUSING, "--ring", "64M", "--no-cost", stop=True, detail=detail)
     kpat("kpat paused", "--paused", "--no-cost")
+    # Traffic that nobody asked for: nearly all of a real machine's.
+    kpat("kpat refuses", "-f", REFUSING, "--ring", "64M", "--no-cost", stop=True)
+    kpat("kpat points stopped", "-f", FILTER, "--mechanism", "tracepoint", "--ring", "64M", "--no-cost", stop=True)
+    kpat("kpat points refuse", "-f", REFUSING, "--mechanism", "tracepoint", "--ring", "64M", "--no-cost", stop=True)
     if round_no == 1:
         kpat("kpat filter live", "-f", FILTER)
     kpat("kpat stopped", "--ring", "64M", "--no-cost", stop=True)
@@ -258,7 +223,8 @@ for round_no in range(1, ROUNDS + 1):
     empty("kprobe.multi.pair", path)
     if not newest:
         # Fewer functions, as this mechanism loads programs for each: what to compare is the cost of a call.
-        kpat("kpat fentry filter stopped", "-f", FILTER, "--ring", "64M", "--no-cost", "--mechanism", "fentry", stop=True)
+        for detail in ("steps", "spine"):
+            kpat(f"kpat fentry {detail} stopped", "-f", FILTER, "--ring", "64M", "--no-cost", "--mechanism", "fentry", stop=True, detail=detail)
     nothing()
 # Last, because its detaching takes minutes. Its quickest way first; left alone it takes single kprobes.
 round_no = 1

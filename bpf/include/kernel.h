@@ -52,6 +52,10 @@ struct net_device {
 	possible_net_t nd_net;
 } __core;
 
+struct napi_struct {
+	struct net_device *dev; /* NULL: a CPU's backlog */
+} __core;
+
 struct sock_common {
 	union {
 		struct {
@@ -96,9 +100,15 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct skb_shared_hwtstamps {
+	s64 hwtstamp;
+} __core;
+
 struct skb_shared_info {
+	u8 tx_flags;
 	unsigned short gso_size;
 	unsigned short gso_segs;
+	struct skb_shared_hwtstamps hwtstamps;
 	atomic_t dataref;
 } __core;
 
@@ -107,7 +117,7 @@ struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	int skb_iif;
-	unsigned int len;
+	unsigned int len, data_len;
 	u16 protocol;
 	u16 transport_header;
 	u16 network_header;

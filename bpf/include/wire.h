@@ -28,6 +28,7 @@
 #define KP_HEADER_BYTES 112u
 #define KP_MAX_IDS 16u
 #define KP_COMM 16u
+#define KP_MESSAGE_BYTES 128u
 #define KP_VLAN_PRESENT 0x1000u /* the CFI bit, as old kernels used it */
 
 enum kp_kind {
@@ -72,7 +73,7 @@ enum kp_loss {
 	KP_LOSS_LIST_CUT = 6,
 	KP_LOSS_READ_FAULT = 10,
 	KP_LOSS_TASK_TABLE = 12,
-	KP_LOSS_NO_PLACE = 15,
+	KP_LOSS_NO_DEVICE = 15,
 	KP_LOSS_MAX = 16,
 };
 
@@ -83,6 +84,7 @@ enum kp_event_kind {
 	KP_EV_TCP_STATE = 3,
 	KP_EV_POLL = 6, /* a: nanoseconds since the poll began, and 1; b: since that had been asked for; 0: not known */
 	KP_EV_POLLED = 7, /* the poll of `packet` is over; a: packets the driver took | its budget << 32; b: softirq's number on this CPU */
+	KP_EV_STAMP = 8, /* the card's own stamp of `packet`; a: nanoseconds of its clock; b: ifindex */
 };
 
 /* Same numbers as model::LineageKind. */
@@ -327,6 +329,23 @@ struct kp_gap {
 	u64 until;
 };
 
+/*
+ * The kernel is about to announce a change over rtnetlink (announce.bpf.c). Goes through a BPF ring buffer of its own, not through
+ * the rings above.
+ */
+struct kp_announcement {
+	u64 ts;
+	u32 netns;
+	u32 len; /* of the message */
+	u32 cpu;
+	u32 pid;
+	u32 tgid;
+	u8 ctx;
+	u8 pad[3];
+	char comm[KP_COMM];
+	u8 message[KP_MESSAGE_BYTES]; /* its first bytes */
+};
+
 struct kp_ring_ctl {
 	u64 prod;
 	u64 untold; /* records lost since the last one that fitted */
@@ -345,6 +364,8 @@ struct kp_ring_ctl {
 	u64 no_match; /* addresses and ports of the last socket whose packets the filter leaves out */
 	u64 polled; /* the first packet of this poll that is in the log, 0: none yet */
 	u64 rounds; /* softirqs of NET_RX */
+	u64 arrived; /* of them the last that brought something */
+	u64 moment[4]; /* by context: when the point that runs there read the clock, 0: not yet */
 };
 
 _Static_assert(sizeof(struct kp_head) == 16, "head");
@@ -361,6 +382,7 @@ _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
 _Static_assert(sizeof(struct kp_socket) == 104, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
+_Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 
 #endif

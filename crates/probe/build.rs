@@ -1,4 +1,4 @@
-//! Compiles the kernel sides (bpf/kpat.bpf.c, bpf/app.bpf.c) once per way of reading kernel memory (`direct`: typed pointer casts, 6.2;
+//! Compiles the kernel sides (bpf/kpat.bpf.c, bpf/app.bpf.c, bpf/announce.bpf.c) once per way of reading kernel memory (`direct`: typed pointer casts, 6.2;
 //! `read`: a helper call) and of knowing the context (the preemption count, or `traced` by tracepoints). Needs clang 16
 //! or newer and libbpf's headers.
 
@@ -34,8 +34,12 @@ fn main() {
         ("read", &[]),
         ("read-traced", &["-DKPAT_TRACED_CONTEXT"]),
     ];
-    let sources = ["kpat", "app"];
-    for (source, (name, defines)) in sources.iter().flat_map(|s| builds.map(|b| (s, b))) {
+    let sources = ["kpat", "app", "announce"];
+    let all = sources.iter().flat_map(|s| builds.map(|b| (s, b)));
+    // off the packets' way, so the way of reading that every kernel has
+    for (source, (name, defines)) in
+        all.filter(|(s, (name, _))| **s != "announce" || !name.starts_with("direct"))
+    {
         let mut c = Command::new(&clang);
         c.args(["-g", "-O2", "-Wall", "-Werror", "-Wno-unused-function", "-target", "bpf", "-mcpu=v3"]);
         c.arg(format!("-D__TARGET_ARCH_{arch}"));

@@ -47,11 +47,20 @@ pub fn kbl(bytes: &[u8]) {
 }
 
 fn read_kbl(bytes: Vec<u8>) {
-    let Ok(log) = kpat_klog::Log::from_bytes(bytes) else { return };
+    let Ok(mut log) = kpat_klog::Log::from_bytes(bytes) else { return };
     let claimed: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
     assert!(log.all_merged().count() as u64 <= claimed, "more records than the headers claim");
     log.verify();
     let _ = (log.meta(), log.devices(), log.symbols(), log.summary(), log.end_state());
+    // Followed: what is older than the chunk in the middle is forgotten, and nothing came.
+    let all = log.all_merged().count() as u64;
+    let Some(middle) = log.chunk_index().get(log.chunk_index().len() / 2).map(|c| c.last) else { return };
+    log.forget(middle);
+    assert!(
+        log.all_merged().count() as u64 + log.forgotten().map_or(0, |f| f.records) == all,
+        "forgotten twice, or lost"
+    );
+    assert!(matches!(log.grow(), Ok(false)), "nothing can have come");
 }
 
 fn sealed(bytes: &[u8]) -> Vec<u8> {

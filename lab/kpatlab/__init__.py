@@ -10,7 +10,7 @@
     topology   namespaces, links, routes ... from a scenario
     play       one scenario where the namespaces are: record, capture, traffic
     verdict    what was expected, what came
-    pwru       a peer tool for comparisons
+    peers      other tools, for comparisons
     cli        the command line; the only one that composes the others
 
 Standard library only. `play` and `topology` run inside the guest too, from the same files.

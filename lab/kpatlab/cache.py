@@ -17,6 +17,10 @@ class Refusal(Exception):
     """The lab cannot do what was asked: what, why, remedy in one sentence. Nothing was changed."""
 
 
+class Busy(Refusal):
+    """Somebody else has it, for longer than one waits."""
+
+
 def root() -> Path:
     """The cache folder, made if absent: $KPAT_LAB_CACHE or .lab/ in the repository."""
     p = Path(os.environ.get("KPAT_LAB_CACHE") or REPO / ".lab").resolve()
@@ -86,7 +90,7 @@ class Lock:
                 return self
             except OSError:
                 if time.monotonic() > end:
-                    raise Refusal(f"{self.busy} for more than {self.seconds:.0f} s; wait for it to end, or use another KPAT_LAB_CACHE") from None
+                    raise Busy(f"{self.busy} for more than {self.seconds:.0f} s; wait for it to end, or use another KPAT_LAB_CACHE") from None
                 if not told:
                     say(f"{self.busy}; waiting")
                     told = True

@@ -7,16 +7,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cache, emulator, guest, kernel, pwru, scenario, verdict
-from .cache import LAB, Refusal, say
+from . import cache, emulator, guest, kernel, peers, scenario, verdict
+from .cache import LAB, Busy, Refusal, say
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="lab", description="Hosts to test kpat on: network namespaces here, or QEMU guests with Debian kernels.")
     sub = p.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    f = sub.add_parser("fetch", help="download and prepare kernels (6.1, 6.12, 7.2, another X.Y, all), qemu or pwru")
-    f.add_argument("what", nargs="*", default=["all"], metavar="KERNEL|all|qemu|pwru")
+    f = sub.add_parser("fetch", help="download and prepare kernels (6.1, 6.12, 7.2, another X.Y, all), qemu or a peer")
+    f.add_argument("what", nargs="*", default=["all"], metavar="KERNEL|all|qemu|" + "|".join(peers.NAMES))
     f.add_argument("--refresh", action="store_true", help="look for newer packages and unpack again")
+    f.add_argument("--source", metavar="DIR", type=Path, help=f"build {' or '.join(peers.BUILT)} from the source in this folder instead of cloning it")
     f.add_argument("--no-trial", action="store_true", help="do not boot a fetched kernel once to see that it works")
     r = sub.add_parser("run", help="run scenarios in a guest (one boot for all with the same cards), or here with --kernel host")
     r.add_argument("scenario", nargs="+")
@@ -24,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     r.add_argument("--keep", metavar="DIR", type=Path, help="folder for the results (default: below the cache, overwritten by the next run)")
     r.add_argument("--no-record", action="store_true", help="leave out kpat and the expectations that need it")
     r.add_argument("--nic", choices=emulator.NIC_MODELS, help="use emulated cards of this model for all links")
+    r.add_argument("--detail", choices=("steps", "spine", "full"), default="", help="record with this detail; of the functions expected those that it has (default: the scenario's, full)")
     e = sub.add_parser("exec", help="run one command in a guest")
     e.add_argument("--kernel", required=True, metavar="SERIES")
     e.add_argument("--nic", choices=emulator.NIC_MODELS, help="four cards on two hubs (0-1 and 2-3)")
@@ -58,8 +60,8 @@ def main(argv: list[str]) -> int:
 
 def do_fetch(a) -> int:
     for w in a.what:
-        if w == "pwru":
-            print(pwru.fetch(a.refresh))
+        if w in peers.NAMES:
+            print(peers.fetch(w, a.refresh, a.source))
         elif w == "qemu":
             print(emulator.fetch().version())
         else:
@@ -79,7 +81,7 @@ def trial(k: kernel.Kernel) -> None:
         try:
             r = guest.run(k, ["true"], Path(t), timeout=120, cwd="/")
         except Refusal as e:
-            if q.origin != "system":
+            if q.origin != "system" or isinstance(e, Busy):
                 raise
             say(f"{e}; fetching QEMU 10")
             emulator.fetch()

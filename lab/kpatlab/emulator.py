@@ -13,8 +13,8 @@ from . import cache
 from .cache import Refusal, say
 from .debian import Suite
 
-NIC_MODELS = {"e100": "i82557b", "e1000e": "e1000e", "virtio": "virtio-net-pci"}
-NIC_DRIVERS = {"e100": "e100", "e1000e": "e1000e", "virtio": "virtio_net"}
+NIC_MODELS = {"e100": "i82557b", "e1000e": "e1000e", "igb": "igb", "virtio": "virtio-net-pci"}
+NIC_DRIVERS = {"e100": "e100", "e1000e": "e1000e", "igb": "igb", "virtio": "virtio_net"}
 
 
 class Emulator:
@@ -33,8 +33,9 @@ def backport_dir() -> Path:
     return cache.root() / "qemu"
 
 
-def choose() -> Emulator:
-    """$KPAT_LAB_QEMU, else QEMU 10 if it was fetched, else the system's."""
+def choose(nics=()) -> Emulator:
+    """$KPAT_LAB_QEMU, else QEMU 10 if it was fetched, else the system's. An 82576 (igb), which is in QEMU from 8.1 on, has it fetched where
+    the system's is older."""
     if e := os.environ.get("KPAT_LAB_QEMU"):
         if not os.access(e, os.X_OK):
             raise Refusal(f"KPAT_LAB_QEMU names {e}, which is no program; correct it or unset it")
@@ -42,7 +43,10 @@ def choose() -> Emulator:
     tree = backport_dir()
     if (tree / "ready").exists():
         return unpacked(tree)
-    return Emulator([cache.tool("qemu-system-x86_64", "qemu-system-x86")], {}, "system")
+    system = Emulator([cache.tool("qemu-system-x86_64", "qemu-system-x86")], {}, "system")
+    if "igb" in nics and tuple(int(n) for n in re.findall(r"\d+", system.version())[:2]) < (8, 1):
+        return fetch()
+    return system
 
 
 def unpacked(tree: Path) -> Emulator:
@@ -95,8 +99,10 @@ def nics(links: list[str]) -> list[str]:
         if model not in NIC_MODELS:
             raise Refusal(f"no card model {model!r}; there are {', '.join(NIC_MODELS)}")
         for end in (0, 1):
+            # The virtual functions of an 82576 lie 16 and 17 places behind it.
+            place = f",addr={8 + 4 * link + 2 * end:#x}" if model == "igb" else ""
             o += ["-netdev", f"hubport,id=n{link}{end},hubid={link}", "-device",
-                  f"{NIC_MODELS[model]},netdev=n{link}{end},mac={mac(link, end)},romfile="]
+                  f"{NIC_MODELS[model]},netdev=n{link}{end},mac={mac(link, end)},romfile={place}"]
     return o
 
 

@@ -74,30 +74,34 @@ def keep_console(series: str, words: str, console: list[str]) -> Path:
 
 
 def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1024, nics=(), timeout=120.0, cwd=None, env=None,
-        sinks=(1, 2), append="", wire: int | None = None) -> Result:
+        sinks=(1, 2), append="", wire: int | None = None, root: Path | None = None) -> Result:
     """Run `argv` in a guest, once more if its kernel dies. `share` becomes /lab. `sinks`: descriptors for the command's stdout and
     stderr, or files, which a second run begins anew; what was said on a descriptor cannot be taken back, then there is no second run.
-    `wire`: descriptor of a tap device, whose other end is the guest's card."""
+    `wire`: descriptor of a tap device, whose other end is the guest's card. `root`: a Debian with systemd, which then runs in the guest, in
+    place of this machine's root."""
     share = share.resolve()
     share.mkdir(parents=True, exist_ok=True)
     (share / ".rc").unlink(missing_ok=True)
-    (share / ".stage2").write_bytes((LAB / "guest/stage2").read_bytes())
+    (share / ".stage2-command").write_bytes((LAB / "guest/stage2").read_bytes())
+    (share / ".stage2").write_bytes((LAB / ("guest/systemd" if root else "guest/stage2")).read_bytes())
     exports = {"PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin", "KPAT_LAB_KERNEL": kernel.series,
                "KPAT_LAB_PATIENCE": str(int(cache.patience())), **({} if det else {"KPAT_LAB_BEAT": "10"}), **(env or {})}
     lines = [f"export {k}={shlex.quote(v)}" for k, v in exports.items()]
     (share / ".cmd").write_text("\n".join(lines + [f"cd {shlex.quote(str(cwd or os.getcwd()))} || exit 125", "exec " + shlex.join(argv)]) + "\n")
     given = set(share.iterdir())
     with cache.Lock("guest", 1800, "another guest of this lab is running"):
-        qemu, options = emulator.choose(), emulator.machine(det, smp, mem) + emulator.nics(list(nics))
+        qemu, options = emulator.choose(nics), emulator.machine(det, smp, mem) + emulator.nics(list(nics))
         if wire is not None:
             options += emulator.wire(wire)
         append = append if det else "tsc=reliable " + append
+        if "igb" in nics:
+            append += " iomem=relaxed"  # tools/stamps.py reads a register of the card
         died = None
         while True:
             files = [open(s, "wb") if isinstance(s, Path) else None for s in sinks]
             try:
                 r = _boot(kernel, share, qemu, options, timeout, [f.fileno() if f else s for f, s in zip(files, sinks)], append, beats=not det,
-                          wires=[] if wire is None else [wire])
+                          wires=[] if wire is None else [wire], root=root or Path("/"))
                 r.died = died
                 if died:
                     note(kept, "the second run came to its end")
@@ -124,10 +128,10 @@ def note(kept: Path, words: str) -> None:
 
 
 def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[str], timeout: float, sinks, append: str, beats: bool,
-          wires: list[int] = []) -> Result:
+          wires: list[int] = [], root: Path = Path("/")) -> Result:
     ports = [os.pipe(), os.pipe()]
     argv = qemu.argv + options + ["-kernel", str(kernel.started()), "-initrd", str(kernel.initrd), "-append", f"{APPEND} {append}".strip()]
-    for tag, path, ro in (("root", "/", True), ("lab", share, False), ("kernel", kernel.tree, True)):
+    for tag, path, ro in (("root", root, True), ("lab", share, False), ("kernel", kernel.tree, True)):
         argv += ["-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap" + (",readonly=on" if ro else ""),
                  "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
     argv += ["-device", "virtio-serial-pci"]
@@ -143,6 +147,8 @@ def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[st
     sel.register(p.stdout, selectors.EVENT_READ, None)
     for (r, _), sink in zip(ports, sinks):
         sel.register(r, selectors.EVENT_READ, sink)
+    (share / ".seen").unlink(missing_ok=True)
+    received, sent = {r: 0 for r, _ in ports}, None
     marks: dict[str, float] = {}
     console: list[str] = []
     rest, timed_out, spoke = b"", False, False
@@ -163,6 +169,7 @@ def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[st
                     elif k.data is not None:
                         spoke = True
                         _write(k.data, data)
+                        received[k.fd] += len(data)
                     else:
                         *done, rest = (rest + data).split(b"\n")
                         for b in done:
@@ -171,11 +178,16 @@ def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[st
                                 heard = start + at
                             if line == "LAB-BEAT":
                                 continue
+                            if line.startswith("LAB-SENT "):
+                                sent = [int(n) for n in line.split()[1:]]
                             log.write(f"{at:8.3f} {line}\n")
                             log.flush()
                             console.append(line)
                             if line.startswith("LAB-"):
                                 marks.setdefault(line.split()[0], at)
+                if sent and all(received[r] >= n for (r, _), n in zip(ports, sent)):
+                    (share / ".seen").touch()
+                    sent = None
     finally:
         if p.poll() is None:
             try:

@@ -13,6 +13,7 @@ from . import cache, look
 # A frame's time is taken a moment before the first probe or after the last; a guest is slow.
 SLACK_MS = 2.0
 SEQ = 1 << 32
+RANK = -1
 
 
 def judge(x: dict, log: look.Log, out: Path, facts: dict, lost: int, missed: float = 0.0) -> tuple[bool, str, dict]:
@@ -115,9 +116,13 @@ def read(x: dict, out: Path, facts: dict) -> list[dict]:
         argv += ["-Y", x["filter"]] if "filter" in x else []
         times: Counter = Counter()
         here = []
-        for line in cache.run(argv, f"tshark on {told['file']}", timeout=240).stdout.decode().splitlines():
-            frame, epoch, *values = line.split("\t")
-            row = dict(zip(names, values))
+        lines = [line.split("\t") for line in cache.run(argv, f"tshark on {told['file']}", timeout=240).stdout.decode().splitlines()]
+        rows = [(frame, epoch, dict(zip(names, values))) for frame, epoch, *values in lines]
+        for name in {name for w in choices for name, part in w if part is RANK}:
+            order = {n: str(i) for i, n in enumerate(sorted({int(row[name], 0) for _, _, row in rows if row[name]}))}
+            for _, _, row in rows:
+                row[name] = order[int(row[name], 0)] if row[name] else ""
+        for frame, epoch, row in rows:
             number = tuple(next((v for name, part in w if (v := cut(row[name], part))), "") for w in choices)
             if not all(number):
                 continue
@@ -136,14 +141,21 @@ def read(x: dict, out: Path, facts: dict) -> list[dict]:
     return frames
 
 
-def slice_of(choice: str) -> tuple[str, slice | None]:
-    """`udp.payload[0:8]`: the first eight bytes of what tshark shows as hex."""
-    m = re.fullmatch(r"([a-z0-9_.]+)(?:\[(\d+):(\d+)\])?", choice)
+def slice_of(choice: str) -> tuple[str, slice | int | None]:
+    """`udp.payload[0:8]`: the first eight bytes of what tshark shows as hex. `esp.sequence-1`: a count, less what it begins with;
+    `wg.counter#`: the how-manyeth of the capture's it is."""
+    m = re.fullmatch(r"([a-z0-9_.]+)(?:\[(\d+):(\d+)\]|-(\d+)|(#))?", choice)
+    if m[4]:
+        return m[1], int(m[4])
+    if m[5]:
+        return m[1], RANK
     return m[1], slice(2 * int(m[2]), 2 * int(m[3])) if m[2] else None
 
 
-def cut(value: str, part: slice | None) -> str:
+def cut(value: str, part: slice | int | None) -> str:
     if part is None:
         return value
+    if isinstance(part, int):  # as eight bytes, as the generators write theirs
+        return f"{int(value, 0) - max(part, 0):016x}" if value else ""
     v = value.replace(":", "")[part]
     return v if len(v) == part.stop - part.start else ""

@@ -22,7 +22,7 @@ VLAN = {"ns": str, "dev": str, "id": int, "under": str, "addr": list}
 NETEM = {"ns": str, "dev": str, "args": str}
 CAPTURE = {"name": str, "ns": str, "dev": str, "tool": str, "filter": str, "snaplen": int}
 DERIVE = {"name": str, "of": str, "run": str, "added_s": (int, float)}
-RECORD = {"profile": str, "filter": str, "mechanism": str, "netns": (str, list), "args": list}
+RECORD = {"profile": str, "detail": str, "filter": str, "mechanism": str, "netns": (str, list), "args": list}
 DEVICE = {"name": str, **RECORD}
 COMMAND = {"name": str, "ns": str, "run": str, "rc": (int, str), "timeout": (int, float), "ready": str}
 EXPECT = {"what": str, "command": str, "where": str, "rc": int, "stdout": str, "capture": str, "filter": str, "min": (int, float), "max": (int, float),
@@ -30,7 +30,7 @@ EXPECT = {"what": str, "command": str, "where": str, "rc": int, "stdout": str, "
           "verdict": str, "frames": list, "frames_each": int, "matched": str, "share": (int, float), "needs_record": bool, "kernels": list,
           "numbers": list, "functions_only": bool, "number": (str, list), "nth": bool, "merged": bool, "by": str, "slack_ms": (int, float), "precision": (int, float), "recall": (int, float), "ambiguous": int,
           "crossed": list, "from": str, "to": str, "device": str}
-KINDS = ("veth", "e100", "e1000e", "virtio")
+KINDS = ("veth", "e100", "e1000e", "igb", "virtio")
 
 
 @dataclass
@@ -48,14 +48,20 @@ class Scenario:
     expect: list = field(default_factory=list)
     timeout: float = 180
     missed: float = 0.0  # share of calls that probes may miss, where the load is to be more than they can follow
+    detail: str = ""  # of every recording; empty: what each says, else full
 
     def recordings(self) -> list[dict]:
         """What is recorded: one log, or one for each device, each with its name."""
-        return self.device or ([{"name": "record", **self.record}] if self.record is not None else [])
+        own = self.device or ([{"name": "record", **self.record}] if self.record is not None else [])
+        # What a scenario expects of functions it expects of all of them.
+        return [{**r, "detail": self.detail or r.get("detail", "full")} for r in own]
 
     def nics(self) -> list[str]:
         """Card models of the links that are not veth, in link order."""
         return [x["kind"] for x in self.topology.get("link", []) if x.get("kind", "veth") != "veth"]
+
+    def use_detail(self, level: str) -> None:
+        self.detail = level
 
     def use_nics(self, model: str) -> None:
         for x in self.topology.get("link", []):
@@ -172,7 +178,7 @@ def check(p: Path, raw: dict) -> Scenario:
             if "numbers" in x and (x.get("by", "family") not in ("family", "packet") or ("number" in x) == x.get("merged", False)):
                 bad(w, "numbers needs number (tshark fields) or merged = true, and by is family or packet")
             for n in [x["number"]] if isinstance(x.get("number"), str) else x.get("number", []):
-                if not all(re.fullmatch(r"[a-z0-9_.]+(\[\d+:\d+\])?", c) for c in n.split("|")):
+                if not all(re.fullmatch(r"[a-z0-9_.]+(\[\d+:\d+\]|-\d+|#)?", c) for c in n.split("|")):
                     bad(f"{w}.number", f"{n!r} is not made of tshark fields, as udp.payload[0:8]|data.data[0:8]")
         if "matches" in x:
             try:

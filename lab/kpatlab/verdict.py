@@ -32,6 +32,7 @@ def run_scenarios(a) -> int:
     for s in found:
         if a.nic:
             s.use_nics(a.nic)
+        s.use_detail(a.detail)
         record[s.name] = bool(s.recordings()) and not a.no_record
     if any(record.values()):
         play.kpat_path()
@@ -94,7 +95,7 @@ def in_guest(group: list[tuple], outs: dict, record: dict, a) -> float | None:
     k = kernel.open_kernel(a.kernel, a.boot)
     alone = len(group) == 1
     share = outs[group[0][0].name] if alone else Path(tempfile.mkdtemp(prefix="several-", dir=cache.root()))
-    specs = [{"scenario": name, "out": "/lab" if alone else f"/lab/{s.name}", "record": record[s.name], "nic": a.nic} for s, name in group]
+    specs = [{"scenario": name, "out": "/lab" if alone else f"/lab/{s.name}", "record": record[s.name], "nic": a.nic, "detail": a.detail} for s, name in group]
     (share / "spec.json").write_text(json.dumps(specs))
     env = {"PYTHONPATH": str(LAB), "PYTHONDONTWRITEBYTECODE": "1"}
     if "KPAT" in os.environ:
@@ -163,6 +164,9 @@ def judge(s: scenario.Scenario, out: Path, facts: dict) -> list[dict]:
             else:
                 if facts.get("mechanism") == "tracepoint" and ("functions" in x or "without" in x):
                     x = {k: v for k, v in x.items() if k not in ("functions", "without", "verdict")} | {"functions": x["points"] if "points" in x else POINTS}
+                elif s.detail in ("steps", "spine") and "functions" in x:
+                    probed = log.functions()
+                    x = {**x, "functions": [f for f in x["functions"] if look.has(probed, f)]}
                 add(what, *judge_packets(x, log, lacking_calls))
         except (Refusal, OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as e:
             add(what, False, f"{type(e).__name__}: {e}" if isinstance(e, (KeyError, TypeError)) else str(e))

@@ -56,7 +56,7 @@ class Stage:
     def start(self, name: str, *args, namespaces=True) -> play.Process:
         """kpat record, logging. Everything of the topology's namespaces, nothing of others."""
         ready = self.out / f"{name}.ready"
-        argv = [play.kpat_path(), "record", "-o", str(self.out / f"{name}.kbl"), "--ready-file", str(ready)]
+        argv = [play.kpat_path(), "record", "-o", str(self.out / f"{name}.kbl"), "--ready-file", str(ready), "--detail", "full"]
         if namespaces:
             argv += [x for n in self.net.topo["namespaces"] for x in ("--netns", self.net.ns(n))]
         p = play.Process(name, argv + list(map(str, args)), self.out)

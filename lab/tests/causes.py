@@ -1,18 +1,16 @@
 """What holds a TCP sender back: a sender for each cause, over a way with a known delay and loss. On this machine, with tracepoints. Truth is what
 the sender counted (its calls, what was taken, errors, how long it was refused), TCP_INFO at its end, and what the way lost."""
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 from kpatlab import cache, play
 from kpatlab.cache import LAB
 from kpatlab.topology import wait_for
-from tests.collecting import sh
+from tests.place import own, sh
 
 HELD = [sys.executable, str(LAB / "tools/held.py")]
 PATH = [sys.executable, str(LAB / "tools/path.py")]
@@ -26,14 +24,7 @@ SHARE = 0.12
 class Causes(unittest.TestCase):
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        keep = os.environ.get("KPAT_KEEP_CAUSES")
-        self.dir = Path(keep or self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-causes-")))
-        self.a, self.b = (f"kh{os.getpid()}{x}" for x in "ab")
-        for ns in (self.a, self.b):
-            sh("ip", "netns", "add", ns)
-            self.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.a, self.b = own(self, "causes", "ab", os.environ.get("KPAT_KEEP_CAUSES"))
 
     def case(self, name: str, way=(), recv=(), send=(), tc=()) -> dict:
         """Makes the case. Where TCP sends again on a path that loses nothing, the machine was too busy to make it: then once more."""
@@ -181,13 +172,7 @@ class Kinds(unittest.TestCase):
 
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        self.dir = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-kinds-")) if not os.environ.get("KPAT_KEEP_CAUSES") else os.environ["KPAT_KEEP_CAUSES"])
-        self.a, self.b = (f"kk{os.getpid()}{x}" for x in "ab")
-        for ns in (self.a, self.b):
-            sh("ip", "netns", "add", ns)
-            self.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.a, self.b = own(self, "kinds", "ab", os.environ.get("KPAT_KEEP_CAUSES"))
         sh("ip", "-n", self.a, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", self.b)
         for ns, dev, n in ((self.a, "v0", 1), (self.b, "v1", 2)):
             sh("ip", "-n", ns, "addr", "add", f"10.97.0.{n}/24", "dev", dev)

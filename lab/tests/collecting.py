@@ -22,6 +22,7 @@ from pathlib import Path
 from kpatlab import cache, play
 from kpatlab.cache import LAB
 from kpatlab.topology import wait_for
+from tests.place import own, sh
 
 UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
 
@@ -57,25 +58,11 @@ for line in sys.stdin:
 """
 
 
-def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
-    r = subprocess.run(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
-                       env={**os.environ, **env}, text=True)
-    if ok and r.returncode:
-        raise AssertionError(f"{' '.join(map(str, argv))} ended with {r.returncode}: {r.stderr}")
-    return r
-
-
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Collecting(unittest.TestCase):
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        self.dir = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-collecting-")))
-        self.a, self.b = (f"kc{os.getpid()}{x}" for x in "ab")
-        for ns in (self.a, self.b):
-            sh("ip", "netns", "add", ns)
-            self.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.a, self.b = own(self, "collecting", "ab")
         sh("ip", "-n", self.a, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", self.b)
         for ns, dev, n in ((self.a, "v0", 1), (self.b, "v1", 2)):
             sh("ip", "-n", ns, "addr", "add", f"10.93.0.{n}/24", "dev", dev)
@@ -110,7 +97,7 @@ class Collecting(unittest.TestCase):
     def sent(self, log: Path) -> int:
         """Datagrams given to the device. Tracepoints tell packets by their buffer, so one for ARP may be taken for a datagram: at most a
         few in a thousand are too many, none too few."""
-        n = int(self.rows(log, "select count(*) from call c join function f using (func_id) where f.name = 'net:net_dev_xmit'")[0])
+        n = int(self.rows(log, "select count(*) from call c join function f using (func_id) where f.name = 'net:net_dev_start_xmit'")[0])
         return n - n % 50 if n % 50 <= 10 else n
 
     def parts(self, folder: Path) -> list[Path]:

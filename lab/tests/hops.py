@@ -2,18 +2,16 @@
 sniffer of this machine stamps with this machine's clock: each capture has to be known as that by its stamps, at the right device, and the relation of
 both clocks, which this process reads itself, has to be within a bound of microseconds. The same captures with every stamp moved are somebody
 else's: none may be taken for this machine's."""
-import contextlib
 import json
 import os
 import struct
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
 from kpatlab import cache, look, play
-from tests.collecting import sh
+from tests.place import own, sh
 from tests.truth import tshark
 from tests.ways import RECEIVED, TRANSMITTED
 
@@ -56,13 +54,7 @@ def moved(path: Path, by_ns: int) -> Path:
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Hops(unittest.TestCase):
     def setUp(self):
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        self.dir = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-hops-")))
-        self.client, self.router, self.server = all_ns = [f"kh{os.getpid()}{x}" for x in "crs"]
-        for ns in all_ns:
-            sh("ip", "netns", "add", ns)
-            self.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.client, self.router, self.server = own(self, "hops", "crs")
         sh("ip", "-n", self.client, "link", "add", "c0", "type", "veth", "peer", "name", "r0", "netns", self.router)
         sh("ip", "-n", self.router, "link", "add", "r1", "type", "veth", "peer", "name", "s0", "netns", self.server)
         self.devices = [(self.client, "c0", "10.95.1.2"), (self.router, "r0", "10.95.1.1"), (self.router, "r1", "10.95.2.1"), (self.server, "s0", "10.95.2.2")]

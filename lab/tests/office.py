@@ -1,18 +1,16 @@
 """Traffic of an office (tools/office.py), recorded. What should not be there is found by the guide's questions, and nothing else; played again
 from its trace by both ends and recorded, it is the same trace."""
-import contextlib
 import json
 import os
 import re
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 from kpatlab import cache, play
 from kpatlab.cache import LAB, REPO
 from kpatlab.topology import wait_for
-from tests.collecting import sh
+from tests.place import own, sh
 
 OFFICE = LAB / "tools/office.py"
 ADDR = "10.95.0.2"
@@ -30,13 +28,7 @@ class Office(unittest.TestCase):
 
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        self.dir = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-watch-")))
-        self.a, self.b = (f"kw{os.getpid()}{x}" for x in "ab")
-        for ns in (self.a, self.b):
-            sh("ip", "netns", "add", ns)
-            self.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.a, self.b = own(self, "watch", "ab")
         sh("ip", "-n", self.a, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", self.b)
         for ns, dev, addr in ((self.a, "v0", "10.95.0.1"), (self.b, "v1", ADDR)):
             sh("ip", "-n", ns, "addr", "add", f"{addr}/24", "dev", dev)

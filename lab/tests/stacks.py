@@ -11,7 +11,7 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 from kpatlab.cache import LAB
-from tests.collecting import sh
+from tests.place import sh
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")

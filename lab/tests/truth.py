@@ -16,7 +16,7 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
-from kpatlab import cache, guest, kernel, look, play, pwru
+from kpatlab import cache, guest, kernel, look, peers, play
 from kpatlab.cache import LAB, Refusal
 
 ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words", "rotated"]
@@ -58,7 +58,7 @@ class Place:
             r = subprocess.run([*argv, str(cls.out), f"kt{os.getpid()}-", *cls.acts], env={**os.environ, **env}, stdin=subprocess.DEVNULL, timeout=400)
             rc = r.returncode
         else:
-            env["KPAT_LAB_PWRU"] = str(pwru.wrapper())
+            env["KPAT_LAB_PWRU"] = str(peers.program("pwru"))
             k = kernel.open_kernel(cls.series)
             said = cls.out / "acts.err"
             rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, det=cls.det, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", said)).rc
@@ -522,7 +522,7 @@ class Kernel612(Guest, unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        pwru.fetch()
+        peers.fetch("pwru")
         super().setUpClass()
 
 

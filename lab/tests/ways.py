@@ -1,16 +1,13 @@
 """One kernel, a link between two of its namespaces, sniffers at both ends. Which way a frame went at the device that recorded it: its source
 is that device's own address, as `ip -j link` lists it, or it is not. No way may be wrong; how many are left open is printed."""
-import contextlib
 import json
 import os
 import sys
-import tempfile
 import unittest
 from collections import Counter
-from pathlib import Path
 
 from kpatlab import cache, look, play
-from tests.collecting import sh
+from tests.place import own, sh
 from tests.truth import tshark
 
 PINGS, DATAGRAMS = 100, 300
@@ -28,13 +25,7 @@ for i in range({DATAGRAMS}):
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Ways(unittest.TestCase):
     def setUp(self):
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        self.dir = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-ways-")))
-        self.a, self.b = (f"ky{os.getpid()}{x}" for x in "ab")
-        for ns in (self.a, self.b):
-            sh("ip", "netns", "add", ns)
-            self.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.a, self.b = own(self, "ways", "ab")
         sh("ip", "-n", self.a, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", self.b)
         for ns, dev, addr in ((self.a, "v0", "10.94.0.1"), (self.b, "v1", "10.94.0.2")):
             sh("ip", "-n", ns, "addr", "add", f"{addr}/24", "dev", dev)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Numbered UDP packets: the ground truth of what was sent and what arrived.
 
-    udpseq.py send HOST PORT COUNT [--size 64] [--pps N] [--tile] [--unconnected] [--options] [--interface DEV]
+    udpseq.py send HOST PORT COUNT [--size 64] [--pps N] [--tile] [--unconnected] [--options] [--interface DEV] [--flows N]
                                                               one JSON line: sent, seconds
     udpseq.py echo PORT [--addr A]                            sends back what comes, until it is stopped
     udpseq.py recv PORT [--addr A] [--idle 1.5] [--expect N]  one JSON line: received, lost, duplicates, reordered, ...
 
 Payload: 8 bytes sequence number (big endian, from 0), then 0x4b to fill, or with --tile the number over and over, so that each
 IP fragment begins with it. --unconnected: one identification (0, as Linux does with DF) for all packets over IPv4. --options: IPv6
-hop-by-hop and destination options before the UDP header. A multicast HOST is sent to through --interface. The receiver ends when N different numbers have
+hop-by-hop and destination options before the UDP header. A multicast HOST is sent to through --interface.
+--flows: in turn from so many ports, 20000 and up. The receiver ends when N different numbers have
 come, when nothing came for --idle seconds after the first packet, or on SIGINT/SIGTERM, and always prints its line.
 `missing` and `duplicated` list the numbers (the first 1000), so that a packet can be looked up in a log by its payload.
 """
@@ -28,7 +29,8 @@ def family(host: str) -> int:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def send(a) -> dict:
+def sender(a, port: int):
+    """What sends a datagram, from this port (0: any)."""
     s = socket.socket(family(a.host), socket.SOCK_DGRAM)
     if a.options:
         # 8 bytes each: next header and length, which the kernel fills in, and padding (PadN; more than 7 bytes of it are refused).
@@ -38,9 +40,17 @@ def send(a) -> dict:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, a.interface.encode())
     if a.unconnected and s.family == socket.AF_INET:
         s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: never a fragment, so no identification
-    if not a.unconnected:
-        s.connect((a.host, a.port))
-    pack, tx, now = struct.Struct(">Q").pack, s.send if not a.unconnected else lambda data: s.sendto(data, (a.host, a.port)), time.monotonic
+    if port:
+        s.bind(("", port))
+    if a.unconnected:
+        return lambda data: s.sendto(data, (a.host, a.port))
+    s.connect((a.host, a.port))
+    return s.send
+
+
+def send(a) -> dict:
+    senders = [sender(a, 20000 + n) for n in range(a.flows)] or [sender(a, 0)]
+    pack, now = struct.Struct(">Q").pack, time.monotonic
     more = max(0, a.size - 8)
     sent = errors = 0
     start = now()
@@ -50,7 +60,7 @@ def send(a) -> dict:
             if ahead > 0:
                 time.sleep(ahead)
         try:
-            tx(pack(i) + (pack(i) * (more // 8 + 1))[:more] if a.tile else pack(i) + b"K" * more)
+            senders[i % len(senders)](pack(i) + (pack(i) * (more // 8 + 1))[:more] if a.tile else pack(i) + b"K" * more)
             sent += 1
         except OSError:  # an ICMP error of an earlier packet is reported here: count it and go on
             errors += 1
@@ -133,6 +143,7 @@ def main() -> int:
     for flag in ("--tile", "--unconnected", "--options"):
         t.add_argument(flag, action="store_true")
     t.add_argument("--interface")
+    t.add_argument("--flows", type=int, default=0)
     r = sub.add_parser("recv")
     r.add_argument("port", type=int)
     r.add_argument("--addr", default="0.0.0.0")

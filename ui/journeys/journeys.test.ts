@@ -2,18 +2,15 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
-import type { Page } from "playwright-core";
-import { COMM, MARKUP, WRITTEN, World, type Service } from "./world.ts";
+import { done, faults, filter, go, place, rows, total } from "./steps.ts";
+import { COMM, MARKUP, World, type Service } from "./world.ts";
 
 const world = new World();
 let router: Service;
 let recorded: Service;
 let overrun: Service;
-let applications: Service;
 
 before(async () => {
   await world.begin();
@@ -21,37 +18,11 @@ before(async () => {
   const other = world.router("other", 24_000, 2000);
   router = await world.view(log, "--compare", other);
   recorded = await world.view(world.recorded());
-  applications = await world.view(world.applications());
   overrun = await world.view(world.overrun("overrun", "other", "router"));
 });
 after(() => world.end());
 
-const VIEWS = ["Packets", "Packet", "Functions", "Phases", "Applications", "Trust", "Events"];
-const rows = (page: Page, table = "Packets") => page.getByRole("grid", { name: table, exact: true }).locator(".table-window [role=row]:not(.coming)");
-const place = (page: Page) => page.evaluate(() => location.hash);
-const go = (page: Page, view: string) => page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: view, exact: true }).click();
-const total = async (page: Page, table = "Packets") => Number(await page.getByRole("grid", { name: table, exact: true }).getAttribute("aria-rowcount")) - 1;
-const filter = (page: Page) => page.getByRole("combobox", { name: "Filter packets" });
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-/** What axe finds wrong with what is on the screen. */
-async function faults(page: Page): Promise<string[]> {
-  // A script tag is against the page's policy: the check comes in over the debugging connection.
-  await page.evaluate(AXE);
-  return page.evaluate(async () => {
-    const axe = (globalThis as unknown as { axe: { run: (root: Document) => Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }> } }).axe;
-    const found = await axe.run(document);
-    return found.violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 140)} ${n.failureSummary ?? ""}`).join(" | ")}`);
-  });
-}
-
-/** Closes the page; nothing may have been complained of. */
-async function done(page: Page & { complaints: string[] }): Promise<void> {
-  const said = page.complaints;
-  await page.context().close();
-  assert.deepEqual(said, []);
-}
+const VIEWS = ["Packets", "Packet", "Time", "Functions", "Phases", "Applications", "Trust", "Events"];
 
 describe("packets", () => {
   test("opens with the list; the token is gone from the address", async () => {
@@ -310,6 +281,37 @@ describe("phases, trust, events", () => {
     await done(page);
   });
 
+  test("where the time went: parts and functions as kpat time has them, and on to a function", async () => {
+    const page = await world.open(router, "#/time");
+    const region = page.getByRole("region", { name: "Where the time went" });
+    await region.waitFor();
+    const cells = (name: string) => region.getByRole("row").filter({ has: page.getByRole("cell", { name, exact: true }) }).first().getByRole("cell");
+    const times = world.time(router);
+    assert.equal(Number((await cells("path").nth(1).innerText()).replaceAll(",", "")), times.path.count);
+    const most = times.functions[0]!;
+    await region.getByRole("button", { name: most.function, exact: true }).waitFor();
+    assert.equal(Number((await cells(most.function).nth(2).innerText()).replaceAll(",", "")), most.calls);
+    await region.getByRole("button", { name: most.function, exact: true }).click();
+    await page.getByRole("region", { name: `Function ${most.function}` }).waitFor();
+    await done(page);
+  });
+
+  test("path times over time: a packet by keys; a bar of the histogram lists its packets", async () => {
+    const page = await world.open(recorded, "#/time");
+    await page.getByRole("img", { name: /^Path times over time: half of \d+ packets/ }).focus();
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => /packet=\d+/.test(location.hash));
+    await page.getByRole("img", { name: /^Histogram of path times/ }).focus();
+    await page.keyboard.press("ArrowRight");
+    const told = Number(/^([\d,]+) packet/.exec((await page.locator(".tip").innerText()).trim())![1]!.replaceAll(",", ""));
+    await page.keyboard.press("Enter");
+    await rows(page).first().waitFor();
+    assert.match(decodeURIComponent(await place(page)), /packets\?where=path_time >= \d+ns and path_time < \d+ns/);
+    assert.equal(await total(page), told);
+    await done(page);
+  });
+
   test("trust says how far a clock may be off, and whether packets add up", async () => {
     const page = await world.open(router, "#/trust");
     const clocks = page.getByRole("region", { name: "Clocks" });
@@ -377,76 +379,6 @@ describe("a recording that goes on", () => {
   });
 });
 
-describe("applications", () => {
-  const lists = (page: Page) => rows(page, "Sockets");
-
-  test("a recording of applications opens with them: all in sum, then one, over time and at each layer", async () => {
-    const page = await world.open(applications);
-    await lists(page).first().waitFor();
-    await page.getByRole("heading", { name: "All sockets in sum" }).waitFor();
-    await page.getByRole("img", { name: /^All sockets in sum over time: Application/ }).waitFor();
-    // The most bytes first: who wrote.
-    assert.match(await lists(page).first().innerText(), /python3[\s\S]*10\.77\.1\.1[\s\S]*10\.77\.1\.2:7001/);
-    await lists(page).first().click();
-    const plot = page.getByRole("img", { name: /^python3, TCP 10\.77\.1\.1:\d+ to 10\.77\.1\.2:7001 over time: .*Window.*Round trip/ });
-    await plot.waitFor();
-    assert.match(await place(page), /socket=\d+/);
-    await page.getByRole("tab", { name: "At each layer" }).click();
-    const row = (name: RegExp) => page.getByRole("region", { name: "Sizes at each layer" }).getByRole("row").filter({ has: page.getByRole("cell", { name }) });
-    const bytes = async (name: RegExp) => Number((await row(name).getByRole("cell").nth(2).innerText()).replaceAll(",", ""));
-    assert.equal(await bytes(/^application -> socket$/), WRITTEN);
-    assert.equal(await bytes(/^acknowledged$/), WRITTEN);
-    await page.getByRole("heading", { name: "What held it back" }).waitFor();
-    await done(page);
-  });
-
-  test("a piece of time by keys and by mouse, and its words", async () => {
-    const page = await world.open(applications);
-    await lists(page).first().click();
-    const plot = page.getByRole("img", { name: /over time: .*Window/ });
-    await plot.focus();
-    for (const key of ["w", "w", "d"]) await page.keyboard.press(key);
-    await page.waitForFunction(() => /time=\d+-\d+/.test(location.hash));
-    const [, from, to] = /time=(\d+)-(\d+)/.exec(await place(page))!.map(Number);
-    await page.keyboard.press("0");
-    await page.waitForFunction(() => !/time=/.test(location.hash));
-    const box = (await plot.boundingBox())!;
-    await page.mouse.move(box.x + 200, box.y + 150);
-    await page.mouse.down();
-    await page.mouse.move(box.x + 500, box.y + 150, { steps: 3 });
-    await page.mouse.up();
-    await page.waitForFunction(() => /time=\d+-\d+/.test(location.hash));
-    assert.doesNotMatch(await place(page), new RegExp(`time=${from}-${to}`));
-    await page.getByRole("tab", { name: "Over time" }).focus();
-    await page.keyboard.press("ArrowRight");
-    const table = page.getByRole("region", { name: "Over time, as a table" });
-    await table.getByRole("columnheader", { name: "Held back by" }).waitFor();
-    assert.equal(await table.getByRole("row").count(), 61);
-    await page.getByRole("button", { name: /chosen/ }).click();
-    await table.getByText(/failed|zero window/).first().waitFor();
-    await done(page);
-  });
-
-  test("a log without applications says how to record them", async () => {
-    const page = await world.open(router);
-    await go(page, "Applications");
-    await page.getByText("kpat record --profile app").waitFor();
-    await done(page);
-  });
-
-  for (const colorScheme of ["light", "dark"] as const)
-    test(`nothing of it has a fault that axe finds, ${colorScheme}`, async () => {
-      const page = await world.open(applications, "", { colorScheme });
-      await lists(page).first().click();
-      for (const tab of ["Over time", "As a table", "At each layer"]) {
-        await page.getByRole("tab", { name: tab }).click();
-        await page.waitForTimeout(400);
-        assert.deepEqual(await faults(page), [], tab);
-      }
-      await done(page);
-    });
-});
-
 describe("keys, eyes, colours", () => {
   test("everything by keyboard", async () => {
     const page = await world.open(router);
@@ -470,7 +402,7 @@ describe("keys, eyes, colours", () => {
     const wide = await page.locator(".timeline .bar-words").innerText();
     for (const key of ["w", "w", "d", "ArrowDown"]) await page.keyboard.press(key);
     assert.notEqual(await page.locator(".timeline .bar-words").innerText(), wide);
-    await page.keyboard.press("3");
+    await page.keyboard.press("4");
     await page.getByRole("heading", { name: "Functions", exact: true }).waitFor({ state: "attached" });
     await page.keyboard.press("?");
     await page.getByRole("dialog", { name: "Keys" }).waitFor();

@@ -196,6 +196,12 @@ export class World {
     return (JSON.parse(text) as { events: { reason: string | null; place: string | null }[] }).events;
   }
 
+  /** Where the time went, as the program itself says it. */
+  time(service: Service): { path: { count: number }; functions: { function: string; calls: number }[] } {
+    const text = execFileSync(KPAT, ["time", service.log, "--json"], { encoding: "utf8", maxBuffer: 1 << 28 });
+    return (JSON.parse(text) as { groups: ReturnType<World["time"]>[] }).groups[0]!;
+  }
+
   /** Times of day of its packets. */
   utc(service: Service): string[] {
     const text = execFileSync(KPAT, ["packets", service.log, "--utc", "--limit", "0", "--width", "0"], { encoding: "utf8", maxBuffer: 1 << 28 });

@@ -20,6 +20,8 @@ mod paths;
 pub mod phases;
 pub mod protocol;
 pub mod query;
+#[cfg(test)]
+mod random;
 mod rests;
 mod roles;
 mod slices;
@@ -28,5 +30,7 @@ pub mod time;
 pub mod trace;
 
 pub use error::{Error, Result};
-pub use integrate::{Held, Options, Progress, Report, Stage, half_made, integrate, integrate_parts};
+pub use integrate::{
+    Held, Options, Progress, Report, Stage, half_made, integrate, integrate_opened, integrate_parts,
+};
 pub use lives::Progress as Parts;

@@ -30,12 +30,21 @@ pub(crate) struct Brief {
 pub(crate) struct Before {
     pub driver_ns: i64,
     pub softirq_ns: i64,
+    /// Since the card stamped it.
+    pub card_ns: i64,
+    /// Bound of that; `None`: it is not known.
+    pub card_bound_ns: Option<i64>,
 }
 
 impl Brief {
     fn of(p: &PacketRow, group: u32, expected: u32) -> Brief {
         let known = |ns: Option<i64>| ns.unwrap_or(0).max(0);
-        let before = Before { driver_ns: known(p.driver_ns), softirq_ns: known(p.softirq_ns) };
+        let before = Before {
+            driver_ns: known(p.driver_ns),
+            softirq_ns: known(p.softirq_ns),
+            card_ns: known(p.card_ns),
+            card_bound_ns: p.card_ns.and(p.card_bound_ns),
+        };
         let PacketRow { packet_id, first_ns, last_ns, verdict, .. } = *p;
         Brief { packet_id, first_ns, last_ns, verdict, group, expected, before }
     }

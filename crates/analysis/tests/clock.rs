@@ -164,6 +164,7 @@ fn judged(case: &Case) -> Report {
             f.number
         );
     }
+    rows_hold(case, &report.clocks, &frames, &truth);
     println!(
         "{}: precision {:.4} recall {:.4} of {} frames; {} segments, error at most {worst} ns, bound at most {widest} ns",
         case.name,
@@ -176,6 +177,26 @@ fn judged(case: &Case) -> Report {
     let least = if jitters { 0.99 } else { 1.0 };
     assert!(score.precision == 1.0 && score.recall >= least, "{}", case.name);
     report
+}
+
+/// A row is of a time and not of a moment, the next goes on where it ends, and the true relation of each of its frames is within its bound.
+fn rows_hold(case: &Case, rows: &[ClockRow], frames: &[FrameRow], truth: &[(i64, i64)]) {
+    let numbers = |c: &ClockRow| c.from_number.unwrap()..=c.to_number.unwrap();
+    for c in rows {
+        assert!(rows.len() == 1 || c.to_wall_ns > c.from_wall_ns, "{}: of a moment: {c:?}", case.name);
+        let set = c.method == clock_method::BETWEEN;
+        for f in frames.iter().filter(|f| !set && numbers(c).contains(&f.number)) {
+            let (at, stamped) = truth[f.number as usize - 1];
+            // Of a stamp that is not late the row's moment is known.
+            let line = c.offset_ns + (c.drift_ppb as f64 / 1e9 * (f.wall_ns - c.from_wall_ns) as f64) as i64;
+            let off = (line - (at - (case.wall)(at))).abs();
+            let known = stamped == at && rows.iter().filter(|c| numbers(c).contains(&f.number)).count() == 1;
+            assert!(!known || off <= c.bound_ns + 2, "{}: frame {} {off} {c:?}", case.name, f.number);
+        }
+    }
+    for two in rows.windows(2) {
+        assert!(two[1].from_number <= two[0].to_number.map(|n| n + 1), "{}: {two:?}", case.name);
+    }
 }
 
 /// Segments that are no doubtful times.

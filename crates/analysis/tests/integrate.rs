@@ -277,6 +277,48 @@ fn the_backlog_lies_between_queueing_and_receiving() {
     assert_eq!((backlog[0].from_ns, backlog[0].wait_ns), (1_300, 3_700));
 }
 
+/// With points alone: which driver's function a drop was in is decided by the order of what its CPU did, however long that took.
+#[test]
+fn a_drivers_drops_are_told_by_order() {
+    let dir = Dir::new("driver-drops");
+    const POINTS: &[&str] = &[
+        "net:net_dev_queue",
+        "net:net_dev_start_xmit",
+        "net:net_dev_xmit",
+        "net:netif_receive_skb",
+        "skb:kfree_skb",
+    ];
+    let mut log = LogWriter::create(&dir.path("x.kbl"), POINTS, &[], ClockAnchor::default());
+    let mut now = SEC;
+    let mut go = |packet: u64, ctx: Context, steps: &[(&str, u64, i64)]| {
+        for &(step, of, later) in steps {
+            now += later;
+            let at = At { cpu: 1, ctx, pid: 7, packet: if of == 0 { packet } else { of } };
+            match step {
+                "drop" => log.event(at, now, EventKind::Drop, 2),
+                name => known::point(&mut log, at, name, now),
+            }
+        }
+        now += SEC / 10;
+    };
+    let [queue, give, back, receive, _] = [0, 1, 2, 3, 4].map(|n| POINTS[n]);
+    let (soft, task) = (Context::Softirq, Context::Task);
+    // The machine stands still for two seconds while the driver is at it.
+    go(1, task, &[(queue, 0, 100), (give, 0, 100), ("drop", 0, 2 * SEC)]);
+    // It has returned before a copy is dropped: it says so, or the CPU does something else, which takes no time at all.
+    go(2, task, &[(queue, 0, 100), (give, 0, 100), (back, 0, 100), ("drop", 0, 100)]);
+    go(3, soft, &[(queue, 0, 100), (give, 0, 100), (receive, 30, 50), ("drop", 0, 50)]);
+    go(4, task, &[(queue, 0, 100), (give, 0, 100), (queue, 40, 50), ("drop", 0, 50)]);
+    // A tunnel's function sends an answer before it drops what was too long.
+    let answer = [(queue, 50, 50), (give, 50, 50), (back, 50, 50)];
+    let whole = [&[(receive, 0, 100), (queue, 0, 100), (give, 0, 100)], &answer[..], &[("drop", 0, SEC)]];
+    go(5, soft, &whole.concat());
+    log.close();
+    let (_, store) = run(&dir);
+    let verdict = |id| verdict::name(store.packet(id).unwrap().packet.verdict);
+    assert_eq!([1, 2, 3, 4, 5].map(verdict), ["dropped", "sent", "sent", "sent", "dropped"]);
+}
+
 fn try_it(dir: &Dir, captures: &[&str], out: &Path) -> Result<Report, Error> {
     let captures: Vec<_> = captures.iter().map(|c| dir.path(c)).collect();
     integrate(&dir.path("x.kbl"), &captures, out, &Options::default(), &mut |_| ())
@@ -415,4 +457,46 @@ fn a_packet_at_another_device_has_the_headers_of_its_last_footprint() {
     let seen: Vec<_> = rows.iter().map(|r| (r.packet_id, r.at_ns, r.ifindex, r.netns)).collect();
     assert_eq!(seen, [(1, SEC, Some(2), None), (1, SEC + 50, Some(3), Some(0xf000_0001))]);
     assert_eq!((rows[1].ip_id, rows[1].dport), (Some(77), Some(6)));
+}
+
+/// A system event's stamp is its own though records of other CPUs come between, and one that was stamped is in its CPU's log late.
+#[test]
+fn system_events_have_the_kernels_stamp_or_bounds() {
+    let dir = Dir::new("integrate-stamps");
+    let mut log = log(&dir);
+    let event = |kind, at: i64, a: u64, b: u64, pid| {
+        let (ctx, packet, text) = (Context::Task, PacketId::NONE, String::new());
+        Record::Event(Box::new(Event { kind, ctx, pid, at: BootNs(SEC + at), packet, netns: 9, a, b, text }))
+    };
+    let pair = |log: &mut LogWriter, cpu, at, bound, stamped, pid| {
+        log.push(cpu, event(EventKind::Within, at, bound, stamped, pid));
+        log.push(cpu, event(EventKind::Link, at, 2, 1, pid));
+        log.flush();
+    };
+    log.push(1, event(EventKind::Control, 100, 0, 0, 1));
+    log.flush();
+    pair(&mut log, 0, 100, 30, 0, 0);
+    pair(&mut log, 1, 50, 0, Event::STAMPED, 77);
+    pair(&mut log, 0, 200, 40, 0, 0);
+    pair(&mut log, 2, 200, 0, Event::STAMPED, 78);
+    log.close();
+    let (_, store) = run(&dir);
+    let links = EventFilter { kinds: vec![EventKind::Link as i32], packet: None, from_ns: None, to_ns: None };
+    let mut told: Vec<_> = store
+        .events(&links, 0)
+        .unwrap()
+        .rows
+        .iter()
+        .map(|e| (e.event.at_ns - SEC, e.event.cpu, e.event.pid, e.event.after_ns.map(|t| t - SEC)))
+        .collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        [
+            (50, Some(1), Some(77), None),
+            (100, None, None, Some(70)),
+            (200, None, None, Some(160)),
+            (200, Some(2), Some(78), None),
+        ]
+    );
 }

@@ -375,6 +375,53 @@ fn namespaces_of_one_kernel() {
     assert_eq!(Store::open(&out).unwrap().packet(1).unwrap().packet.verdict, verdict::DELIVERED);
 }
 
+/// Where only the queue's edge is in the log, a packet may wait behind it for longer than frames are looked for: it left before it was
+/// freed. One that was dropped there is looked for no longer than before, though frames with its headers come.
+#[test]
+fn what_waits_in_a_queue_for_seconds() {
+    let dir = Dir::new("waits");
+    let clock = Clock { offset: 1_700_000_000 * SEC, drift: 3e-6 };
+    let anchor =
+        ClockAnchor { boot: BootNs(9 * SEC), wall: WallNs(clock.wall(9 * SEC)), uncertainty_ns: 800 };
+    let mut log =
+        LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
+    let mut cap = Capture::new(&dir.path("w.pcapng"), &["tap"]);
+    let mut random = Random(21);
+    let (c, s) = ([10, 0, 0, 2], [10, 9, 0, 7]);
+    let frame = |i: i64, there: bool| match there {
+        true => ether(R0, CLIENT, 0x800, &ipv4(c, s, i as u16 + 1, 17, 64, 108, &udp(1000, 2000, 100))),
+        false => ether(CLIENT, R0, 0x800, &ipv4(s, c, i as u16 + 1, 17, 64, 108, &udp(2000, 1000, 100))),
+    };
+    for i in 0..400i64 {
+        let at = 10 * SEC + i * 10_000_000;
+        // Received, so that the clocks are known ...
+        let (packet, here) = (2 * i as u64 + 1, frame(i, true));
+        cap.frame(clock.wall(at), 0, here.clone(), 142, packet);
+        log.print(soft(0, packet), at + 12_000, 2, &here, 142, (0, 0));
+        log.call(soft(0, packet), "napi_gro_receive", at + 12_000, at + 14_000);
+        log.free(soft(0, packet), at + 20_000);
+        // ... and put into a queue: of 0 to 8 seconds, and freed when the card has sent it.
+        let (packet, back) = (packet + 1, frame(i, false));
+        let a = At { ctx: Context::Task, pid: 9, ..soft(1, packet) };
+        log.print(a, at + 300, 2, &back, 142, (0, 0));
+        log.call(a, "__dev_queue_xmit", at + 300, at + 900);
+        let sent = at + 1_000_000 + i * 20_000_000 + random.below(1_000_000);
+        let dropped = i % 10 == 7;
+        if dropped {
+            log.event(soft(1, packet), sent, EventKind::Drop, 2);
+        }
+        cap.frame(clock.wall(sent), 0, back, 142, if dropped { 0 } else { packet });
+        log.free(soft(1, packet), sent + 30_000 + random.below(3_000_000));
+    }
+    log.close();
+    let truth = cap.close();
+    let (report, out) = run(&dir, &["w.pcapng"]);
+    let score = score(&out, &[truth]);
+    println!("waits: precision {:.4} recall {:.4} of {} frames", score.precision, score.recall, score.frames);
+    assert!(score.precision >= 0.99 && score.recall >= 0.999);
+    assert_clock(&report, clock);
+}
+
 /// A stream whose packets all look alike, faster than the clock is known: order is all there is, and the work must not
 /// grow with the square.
 #[test]

@@ -110,3 +110,56 @@ fn what_is_held_of_a_recorded_log_does_not_grow() {
         assert!(long <= short + short / 4, "{}: {short} {long}", path.display());
     }
 }
+
+/// Who follows a recording reads on, and forgets what is old: of packets that begin later everything is as in the whole log.
+#[test]
+fn a_log_that_grew_and_forgot_its_beginning_tells_the_same_of_what_comes_later() {
+    let mut forgotten = 0;
+    for path in fixtures() {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let dir = Dir::new(&format!("grown-{name}"));
+        let (whole, growing) = (dir.path("whole.kbl"), dir.path("growing.kbl"));
+        repeat::repeat(&path, &whole, 40);
+        let bytes = std::fs::read(&whole).unwrap();
+        // In steps that end within chunks, which are not read before they are whole.
+        std::fs::write(&growing, &bytes[..bytes.len() / 3]).unwrap();
+        let mut log = Log::open(&growing).unwrap();
+        for end in (bytes.len() / 3..bytes.len()).step_by(10_007).chain([bytes.len()]) {
+            std::fs::write(&growing, &bytes[..end]).unwrap();
+            log.grow().unwrap();
+        }
+        assert!(!log.grow().unwrap() && log.issues().is_empty(), "{:?}", log.issues());
+        assert_eq!(*log.end_state(), kpat_klog::EndState::Complete);
+        let opened = Log::open(&whole).unwrap();
+        assert_eq!((log.chunk_index(), log.devices()), (opened.chunk_index(), opened.devices()));
+        let (_, first, last) = repeat::extent(&log);
+        let at = |tenths: i64| first + (last - first) / 10 * tenths;
+        // Twice, as it goes on.
+        log.forget(BootNs(at(2)));
+        log.forget(BootNs(at(4)));
+        let kept: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
+        let gone = log.forgotten().map_or(0, |f| f.records);
+        assert_eq!(gone + kept, log.summary().unwrap().records);
+        forgotten += gone;
+        let (_, all) = run(&whole, &dir);
+        let out = dir.path("rest.kpat");
+        kpat_analysis::integrate_opened(&log, &[growing], &[], &out, &Options::default(), &mut |_| ())
+            .unwrap();
+        let rest = Store::open(&out).unwrap();
+        let list = |s: &Store| {
+            let rows = s.packets(&PacketFilter::default(), PacketSort::Time, false, 0).unwrap().rows;
+            rows.into_iter().filter(|p| p.first_ns > at(6)).collect::<Vec<_>>()
+        };
+        let (expected, found) = (list(&all), list(&rest));
+        assert!(expected.len() > 100, "{name}: {}", expected.len());
+        assert_eq!(expected.len(), found.len(), "{name}");
+        for (e, f) in expected.iter().zip(&found) {
+            assert_eq!(e, f, "{name}");
+            let task = |s: &Store| e.pid.and_then(|pid| s.process(pid, e.last_ns).map(|p| p.comm.clone()));
+            assert_eq!(task(&all), task(&rest), "{name}");
+        }
+        let losses = |s: &Store| s.info().unwrap().losses.iter().map(|l| l.count).sum::<i64>();
+        assert_eq!((losses(&all), all.start_ns()), (losses(&rest), rest.start_ns()), "{name}");
+    }
+    assert!(forgotten > 10_000, "{forgotten}");
+}

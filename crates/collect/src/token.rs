@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::shelf::is_name;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 fn file(root: &Path) -> PathBuf {
@@ -28,19 +28,31 @@ fn read(root: &Path) -> Result<Vec<(Digest, String)>> {
     Ok(text.lines().filter_map(line).collect())
 }
 
+/// The file is its folder's owner's, whoever writes it: root gives out tokens, and the receiver, often a user without a name (DynamicUser of
+/// systemd), reads them. As that user may write in the folder, nothing that stands there is followed.
 fn write(root: &Path, tokens: &[(Digest, String)]) -> Result<()> {
     let path = file(root);
     let new = path.with_extension("new");
     let text: String = tokens.iter().map(|(sum, device)| format!("{} {device}\n", sum.text())).collect();
-    let done = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .and_then(|mut f| f.write_all(text.as_bytes()).and_then(|()| f.sync_all()))
-        .and_then(|()| fs::rename(&new, &path));
-    done.map_err(Error::io(&path, "write"))
+    let put = || {
+        match fs::remove_file(&new) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut f = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let folder = fs::metadata(root)?;
+        if f.metadata()?.uid() != folder.uid() {
+            match fchown(&f, Some(folder.uid()), Some(folder.gid())) {
+                // Somebody with a folder that is shared: then it is that user's who reads.
+                Err(e) if e.kind() != std::io::ErrorKind::PermissionDenied => return Err(e),
+                _ => {}
+            }
+        }
+        f.write_all(text.as_bytes())?;
+        f.sync_all()?;
+        fs::rename(&new, &path)
+    };
+    put().map_err(Error::io(&path, "write"))
 }
 
 /// A new secret for a device, beside those it has.

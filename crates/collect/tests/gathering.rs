@@ -528,3 +528,22 @@ fn drift_is_no_step_and_a_step_is_no_drift() {
     assert!((c.drift_ppm.unwrap() - 20.0).abs() < 0.01, "{c:?}");
     assert_eq!(clock(&[]).drift_ppm, None);
 }
+
+/// Root gives out a token in the folder of a service's user, who has to be able to read it and could have put a link where it is written.
+#[test]
+fn tokens_are_the_folders_owners() {
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+    let dir = Dir::new("owner");
+    if chown(dir.shelf(), Some(64_031), Some(64_031)).is_err() {
+        println!("skipped: whose the tokens are: only root can give a folder away");
+        return;
+    }
+    let foreign = dir.spool().join("foreign");
+    fs::write(&foreign, "root's").unwrap();
+    symlink(&foreign, dir.shelf().join(".tokens.new")).unwrap();
+    let token = token::add(&dir.shelf(), "dev").unwrap();
+    let m = fs::symlink_metadata(dir.shelf().join(".tokens")).unwrap();
+    assert_eq!((m.uid(), m.gid(), m.mode() & 0o7777, m.is_file()), (64_031, 64_031, 0o600, true));
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "root's");
+    assert_eq!(token::device(&dir.shelf(), &token).unwrap().as_deref(), Some("dev"));
+}

@@ -57,7 +57,7 @@ pub(crate) fn context(code: i32) -> &'static str {
 }
 
 pub(crate) fn loss(cause: i32) -> String {
-    let known = u8::try_from(cause).ok().and_then(LossCause::from_u8);
+    let known = LossCause::from_number(cause);
     known.map_or_else(|| format!("cause {cause}"), |c| c.name().to_owned())
 }
 

@@ -131,6 +131,10 @@ fn tshark_reads_what_was_added() {
             full += 1;
             assert_eq!(note["path_ns"], p.path_ns);
             assert_eq!(note["kernel_ns"], p.kernel_ns);
+            assert_eq!(
+                (note["driver_ns"].as_i64(), note["softirq_ns"].as_i64()),
+                (p.driver_ns, p.softirq_ns)
+            );
             assert_eq!(note["path"].as_array().unwrap().len() as i32, p.calls + p.points);
             assert_eq!(note["path"][0][0], "napi_gro_receive");
             assert_eq!(note["path"][1][1], 1, "ip_rcv is called by it");

@@ -29,7 +29,7 @@ pub use app::{AppDecoder, AppEncoder, AppRecords};
 pub use encode::{Chunk, Encoder, TARGET_BYTES};
 pub use error::{Error, Room};
 pub use header::{ChunkKind, Codec, HEADER_LEN, MAX_RAW_LEN, VERSION};
-pub use log::{EndState, Issue, Log, Missing};
+pub use log::{EndState, Forgotten, Issue, Log, Missing};
 pub use part::{Adopted, PART_ENDING, adopt, finish, is_being_written, place, remove_abandoned};
 pub use records::{Merged, Records, end_time};
 pub use walk::ChunkInfo;

@@ -16,8 +16,10 @@ use std::sync::{Mutex, PoisonError};
 /// Most issues that are kept one by one.
 const MAX_ISSUES: usize = 20_000;
 
+mod grow;
 mod join;
 
+pub use grow::Forgotten;
 pub use join::Missing;
 
 /// How the file ends.
@@ -57,11 +59,14 @@ pub struct Log {
     chunks: Vec<ChunkInfo>,
     issues: Mutex<Vec<Issue>>,
     missing: Vec<Missing>,
+    forgotten: Option<Forgotten>,
 }
 
 struct Opened {
     path: PathBuf,
     source: Source,
+    /// Where the chunks that are known end.
+    walked: u64,
 }
 
 /// A row that was written again replaces the one before; a namespace is called what it was called last.
@@ -126,8 +131,9 @@ impl Log {
     }
 
     fn from_walk(source: Source, path: &Path, found: Walk) -> Result<Log, Error> {
+        let walked = found.walked;
         let mut log = Log {
-            files: vec![Opened { path: path.into(), source }],
+            files: vec![Opened { path: path.into(), source, walked }],
             meta: Meta::default(),
             anchors: Vec::new(),
             devices: Vec::new(),
@@ -138,44 +144,9 @@ impl Log {
             chunks: found.chunks,
             issues: Mutex::new(found.issues),
             missing: Vec::new(),
+            forgotten: None,
         };
-        let mut meta = None;
-        let mut last = None;
-        let mut buf = Vec::new();
-        for i in 0..log.chunks.len() {
-            let info = log.chunks[i];
-            last = Some(info.offset);
-            if info.kind != ChunkKind::Json {
-                continue;
-            }
-            let json = match log.payload(&info, &mut buf) {
-                Ok(text) => serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is odd: {e}")),
-                Err(why) => Err(why),
-            };
-            match json {
-                Ok(Json::Meta(m)) => {
-                    // A part's own clock readings begin with it.
-                    log.anchors.push(if m.part.number > 1 { m.part.began } else { m.started });
-                    meta.get_or_insert(*m);
-                }
-                Ok(Json::Tasks(t)) => log.tasks.extend(t),
-                Ok(Json::Anchor(a)) => log.anchors.push(a),
-                Ok(Json::Devices(d)) => log.devices.extend(d),
-                Ok(Json::Symbols(s)) => log.symbols.extend(s),
-                Ok(Json::Summary(s)) => {
-                    if s.at != ClockAnchor::default() {
-                        log.anchors.push(s.at);
-                    }
-                    if s.complete {
-                        log.end_state = EndState::Complete;
-                    }
-                    last = None;
-                    log.summary = Some(*s);
-                }
-                Err(why) => log.add_issue(&info, why),
-            }
-        }
-        let Some(meta) = meta else {
+        let Some(meta) = log.take_json(0, found.tail_bytes) else {
             let first = log.issues().into_iter().next();
             let why = match (first, found.tail_bytes) {
                 (Some(issue), _) => format!("damaged: {}", issue.reason),
@@ -185,12 +156,53 @@ impl Log {
             return Err(Error::NoMeta { path: path.into(), offset: 0, why });
         };
         log.meta = meta;
-        log.devices = newest(std::mem::take(&mut log.devices));
-        // A summary counts as the end only if it is one.
-        if last.is_some() || !log.summary.as_ref().is_some_and(|s| s.complete) {
-            log.end_state = EndState::Open { tail_bytes: found.tail_bytes };
-        }
         Ok(log)
+    }
+
+    /// Reads what the chunks from `first` on say of the log; gives the first description of a recording among them.
+    fn take_json(&mut self, first: usize, tail_bytes: u64) -> Option<Meta> {
+        let mut meta = None;
+        let mut last = None;
+        let mut buf = Vec::new();
+        for i in first..self.chunks.len() {
+            let info = self.chunks[i];
+            last = Some(info.offset);
+            if info.kind != ChunkKind::Json {
+                continue;
+            }
+            let json = match self.payload(&info, &mut buf) {
+                Ok(text) => serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is odd: {e}")),
+                Err(why) => Err(why),
+            };
+            match json {
+                Ok(Json::Meta(m)) => {
+                    // A part's own clock readings begin with it.
+                    self.anchors.push(if m.part.number > 1 { m.part.began } else { m.started });
+                    meta.get_or_insert(*m);
+                }
+                Ok(Json::Tasks(t)) => self.tasks.extend(t),
+                Ok(Json::Anchor(a)) => self.anchors.push(a),
+                Ok(Json::Devices(d)) => self.devices.extend(d),
+                Ok(Json::Symbols(s)) => self.symbols.extend(s),
+                Ok(Json::Summary(s)) => {
+                    if s.at != ClockAnchor::default() {
+                        self.anchors.push(s.at);
+                    }
+                    if s.complete {
+                        self.end_state = EndState::Complete;
+                    }
+                    last = None;
+                    self.summary = Some(*s);
+                }
+                Err(why) => self.add_issue(&info, why),
+            }
+        }
+        self.devices = newest(std::mem::take(&mut self.devices));
+        // A summary counts as the end only if it is one.
+        if last.is_some() || !self.summary.as_ref().is_some_and(|s| s.complete) {
+            self.end_state = EndState::Open { tail_bytes };
+        }
+        meta
     }
 
     /// Of its first file.

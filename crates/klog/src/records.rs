@@ -6,8 +6,8 @@ use crate::log::Log;
 use crate::walk::ChunkInfo;
 use kpat_model::{BootNs, Record};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// The moment at which a record was finished: a call's return, the end of a loss, else its time (a member has its
 /// call's entry).
@@ -118,29 +118,56 @@ impl Iterator for Records<'_> {
     }
 }
 
+/// Of what the recorder noted itself, so much is held until its turn comes.
+const MAX_ASIDE: usize = 1 << 12;
+
 /// The records of all CPUs by end time; holds one decoded chunk per CPU.
+///
+/// What the recorder noted itself (system events, losses) stands in a CPU's stream before records of the kernel that are older and were read
+/// later. It is held until its time, else all that is behind it would come as late as the recorder was behind, which on a busy machine is
+/// tenths of a second, and one packet's records on two CPUs would not be in order.
 pub struct Merged<'a> {
     streams: Vec<(u16, Records<'a>, Option<Record>)>,
     /// Head of each stream by end time, then by CPU.
     heap: BinaryHeap<Reverse<(i64, usize)>>,
+    /// What the recorder noted, by time, then as it was read.
+    aside: BTreeMap<(i64, u64), (u16, Record)>,
+    read: u64,
+}
+
+fn is_of_recorder(record: &Record) -> bool {
+    match record {
+        Record::Event(e) => e.kind.is_of_user_space(),
+        Record::Loss(_) => true,
+        _ => false,
+    }
 }
 
 impl<'a> Merged<'a> {
     pub(crate) fn new(log: &'a Log) -> Merged<'a> {
-        let mut merged = Merged { streams: Vec::new(), heap: BinaryHeap::new() };
+        let mut merged =
+            Merged { streams: Vec::new(), heap: BinaryHeap::new(), aside: BTreeMap::new(), read: 0 };
         for cpu in log.cpus() {
             merged.streams.push((cpu, log.records(cpu), None));
-            merged.refill(merged.streams.len() - 1);
+            let stream = merged.streams.len() - 1;
+            merged.streams[stream].2 = merged.read(stream);
+            if let Some(record) = &merged.streams[stream].2 {
+                merged.heap.push(Reverse((end_time(record).0, stream)));
+            }
         }
         merged
     }
 
-    /// Reads the first record of a stream.
-    fn refill(&mut self, stream: usize) {
-        let (_, records, head) = &mut self.streams[stream];
-        *head = records.next();
-        if let Some(record) = head {
-            self.heap.push(Reverse((end_time(record).0, stream)));
+    /// The next record of a stream that is not put aside.
+    fn read(&mut self, stream: usize) -> Option<Record> {
+        loop {
+            let (cpu, records, _) = &mut self.streams[stream];
+            let record = records.next()?;
+            if !is_of_recorder(&record) || self.aside.len() >= MAX_ASIDE {
+                return Some(record);
+            }
+            self.read += 1;
+            self.aside.insert((end_time(&record).0, self.read), (*cpu, record));
         }
     }
 }
@@ -149,15 +176,21 @@ impl Iterator for Merged<'_> {
     type Item = (u16, Record);
 
     fn next(&mut self) -> Option<(u16, Record)> {
+        let earliest = self.heap.peek().map(|top| top.0);
+        if let Some(held) = self.aside.first_entry()
+            && earliest.is_none_or(|(at, _)| held.key().0 <= at)
+        {
+            return Some(held.remove());
+        }
+        let stream = earliest?.1;
+        let next = self.read(stream);
         let mut top = self.heap.peek_mut()?;
-        let stream = top.0.1;
-        let (cpu, records, head) = &mut self.streams[stream];
-        let next = records.next();
         match &next {
             // Often it stays where it is: changing the head is cheaper than taking it out and putting it in again.
             Some(record) => top.0.0 = end_time(record).0,
             None => drop(PeekMut::pop(top)),
         }
+        let (cpu, _, head) = &mut self.streams[stream];
         Some((*cpu, std::mem::replace(head, next)?))
     }
 }

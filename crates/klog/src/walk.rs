@@ -104,6 +104,8 @@ pub struct Walk {
     pub issues: Vec<Issue>,
     /// Bytes at the end that are the beginning of a chunk.
     pub tail_bytes: u64,
+    /// Where they begin, or the end.
+    pub walked: u64,
     /// What was found at offset 0 when that is no chunk.
     pub first_fault: Option<Fault>,
 }
@@ -136,13 +138,18 @@ pub fn read_chunk(source: &Source, info: &ChunkInfo, buf: &mut Vec<u8>) -> Resul
 
 /// Finds all chunks in the first `size` bytes.
 pub fn walk(source: &Source, size: u64) -> Result<Walk, Unread> {
+    walk_from(source, 0, size)
+}
+
+/// The same behind an offset, where a chunk begins.
+pub fn walk_from(source: &Source, from: u64, size: u64) -> Result<Walk, Unread> {
     let mut w = Walk::default();
     let mut buf = Vec::new();
     // Reading payloads to tell a cut chunk from garbage behind a whole one is bounded, so that a hostile file does
     // not cost more than reading it a few times; past that the records' own check must do.
-    let mut budget = size.saturating_mul(2).saturating_add(u64::from(MAX_PAYLOAD_LEN));
-    let mut checked_to = 0;
-    let mut pos = 0;
+    let mut budget = (size - from.min(size)).saturating_mul(2).saturating_add(u64::from(MAX_PAYLOAD_LEN));
+    let mut checked_to = from;
+    let mut pos = from;
     while pos < size {
         let found = header_at(source, pos, size)?;
         let fault = match found {
@@ -189,6 +196,7 @@ pub fn walk(source: &Source, size: u64) -> Result<Walk, Unread> {
             }
         }
     }
+    w.walked = size.max(from) - w.tail_bytes;
     w.check_order();
     Ok(w)
 }

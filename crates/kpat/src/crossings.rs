@@ -25,7 +25,8 @@ pub fn value(chosen: &Chosen) -> Value {
     };
     let applies = |c: Crossing, p: &str| p == "tcp" || !matches!(c, Crossing::Retransmit | Crossing::Acked);
     Crossing::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .flat_map(|c| PROTOCOLS.map(|p| (c, p)))
         .filter(|(c, p)| applies(*c, p))
         .map(|(c, p)| row(c, p))
@@ -53,7 +54,7 @@ pub fn table(chosen: &Chosen, out: &Output) -> anyhow::Result<()> {
             (None, _) => ("not here".to_string(), Style::Warn),
         }
     };
-    for c in Crossing::ALL {
+    for c in Crossing::ALL.iter().copied() {
         t.row(vec![
             (c.name().into(), Style::Strong),
             (c.layers().into(), Style::Faint),

@@ -2,6 +2,7 @@
 //! between them.
 
 use crate::info::LossSum;
+use crate::listing::Listing;
 use crate::output::Output;
 use crate::packets::hint_hidden;
 use crate::render::{Column, Line, Pairs, Style, Table, clean, count, duration, plural, time_of_day};
@@ -148,7 +149,12 @@ pub fn as_json(log: &Several, c: &CrossingRow) -> Value {
 }
 
 /// Frames, and which packet of whom became which of whom.
-pub fn frames(log: &Several, rows: &[(FrameRow, Vec<CrossingRow>)], out: &Output) -> anyhow::Result<()> {
+pub fn frames(
+    log: &Several,
+    rows: &[(FrameRow, Vec<CrossingRow>)],
+    listing: &Listing,
+    out: &Output,
+) -> anyhow::Result<()> {
     if out.json {
         out.value(&json!({
             "frames": rows.iter().map(|(f, crossings)| json!({
@@ -199,9 +205,7 @@ pub fn frames(log: &Several, rows: &[(FrameRow, Vec<CrossingRow>)], out: &Output
         }
         crossings.iter().for_each(|c| table.row(about(Some(c))));
     }
-    let (lines, hidden) = table.render(out.width);
-    out.lines(&lines)?;
-    hint_hidden(out, &hidden);
+    hint_hidden(out, &listing.print(table, out)?);
     Ok(())
 }
 

@@ -3,9 +3,14 @@
 
 use crate::crossings;
 use crate::output::Output;
-use crate::render::{Column, Line, Pairs, Style, Table};
-use kpat_probe::kernel;
+use crate::render::{Column, Line, Pairs, Style, Table, count};
+use kpat_probe::announce::{self, Announcements};
+use kpat_probe::btf::Btf;
+use kpat_probe::choose;
+use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism, Offer};
+use kpat_probe::netlink::GROUPS;
+use kpat_probe::profile::{Detail, Selection};
 use kpat_probe::proof::Prover;
 use serde_json::json;
 use std::process::ExitCode;
@@ -44,6 +49,42 @@ fn others() -> Vec<Other> {
     ]
 }
 
+/// How many functions each level of detail has here, and what it was measured to cost.
+struct Price {
+    detail: Detail,
+    functions: usize,
+    /// Kernel, and instructions that a packet takes more there.
+    measured: Option<(&'static str, u32)>,
+}
+
+fn prices(used: Mechanism) -> anyhow::Result<Vec<Price>> {
+    let found = choose::candidates(&Btf::running()?);
+    let (traceable, symbols) = (kernel::traceable(), Symbols::running());
+    let price = |detail| {
+        let selection = Selection { profile: "path".into(), detail, ..Selection::default() };
+        let (_, logged) = choose::choose(&found, &selection, traceable.as_ref(), &symbols);
+        let functions = logged.iter().filter(|l| **l).count();
+        Price { detail, functions, measured: used.measured(detail) }
+    };
+    Ok(Detail::ALL.map(price).into())
+}
+
+fn table_of(prices: &[Price]) -> Table {
+    let columns = [("detail", 0), ("functions", 1), ("instructions a packet", 1)];
+    let column = |(name, kind)| if kind == 0 { Column::left(name, 0, 0) } else { Column::right(name, 0) };
+    let mut table = Table::new(&columns.map(column));
+    for p in prices {
+        let cost =
+            p.measured.map_or(String::new(), |(kernel, n)| format!("+{} (on {kernel})", count(n as u64)));
+        table.row(vec![
+            (p.detail.name().into(), Style::Plain),
+            (count(p.functions as u64), Style::Plain),
+            (cost, Style::Plain),
+        ]);
+    }
+    table
+}
+
 pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let release = kernel::read_line("/proc/sys/kernel/osrelease");
     if let Some(why) = mechanism::refusal() {
@@ -59,6 +100,14 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let list = kernel::traceable().map(|t| t.len());
     let others = others();
     let crossings = crossings::here(offers.iter().any(|o| o.mechanism == Mechanism::Fentry && o.offered))?;
+    let stamps = match used {
+        Some(m) if m != Mechanism::Tracepoint => Announcements::start(build, &GROUPS).map(drop),
+        _ => Err("it takes function probes".into()),
+    };
+    let prices = match used {
+        Some(m) if m != Mechanism::Tracepoint => prices(m)?,
+        _ => Vec::new(),
+    };
     if out.json {
         out.value(&json!({
             "kernel": release,
@@ -78,6 +127,11 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             })).chain(others.iter().map(|o| json!({
                 "name": o.name, "offered": o.offered, "reason": o.note, "tried": false,
             }))).collect::<Vec<_>>(),
+            "details": prices.iter().map(|p| json!({
+                "name": p.detail.name(), "functions": p.functions,
+                "measured_on": p.measured.map(|m| m.0), "instructions_per_packet": p.measured.map(|m| m.1),
+            })).collect::<Vec<_>>(),
+            "system_events": {"stamped_by_kernel": stamps.is_ok(), "reason": stamps.as_ref().err()},
             "crossings": crossings::value(&crossings),
         }))?;
         return Ok(ExitCode::SUCCESS);
@@ -106,6 +160,13 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         list.map_or("the list of traceable functions cannot be read here".to_string(), |n| {
             format!("{n} traceable")
         }),
+    );
+    facts.add(
+        "system events",
+        match &stamps {
+            Ok(()) => format!("stamped by the kernel ({})", announce::FUNCTION),
+            Err(why) => format!("with bounds, 10 ms apart; no stamps of the kernel: {why}"),
+        },
     );
     if used.is_some() {
         let found = "device, namespace, headers and calls found by each mechanism that is offered";
@@ -144,6 +205,11 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             )?;
         }
         None => out.line(&Line::of("Nothing can be recorded on this kernel.", Style::Bad))?,
+    }
+    if !prices.is_empty() {
+        out.line(&Line::new())?;
+        out.line(&Line::of("How much of a packet's way is recorded (kpat record --detail)", Style::Strong))?;
+        out.lines(&table_of(&prices).render(out.width).0)?;
     }
     out.line(&Line::new())?;
     out.line(&Line::of("Application traffic (kpat record --profile app) is seen at", Style::Strong))?;

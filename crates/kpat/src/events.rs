@@ -1,11 +1,15 @@
 //! `kpat events`: points in time without duration.
 
+mod by;
+
 use crate::function::context;
+use crate::listing::Listing;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
 use crate::render::{Column, Style, Table, count, duration};
 use crate::times::{self, Times};
+use by::By;
 use kpat_analysis::filter::When;
 use kpat_analysis::query::{EventFilter, EventOfPacket, event_kind};
 use kpat_model::EventKind;
@@ -32,34 +36,31 @@ pub struct Args {
     /// At or before this time since the start
     #[arg(long, value_name = "TIME", value_parser = When::parse)]
     until: Option<When>,
+    /// How many there are of each, in place of the events
+    #[arg(long, value_name = "WHAT")]
+    by: Option<By>,
     #[command(flatten)]
     times: times::Clock,
+    #[command(flatten)]
+    listing: Listing,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
 
-pub const KINDS: [EventKind; 10] = [
-    EventKind::Drop,
-    EventKind::Retransmit,
-    EventKind::TcpState,
-    EventKind::Link,
-    EventKind::Route,
-    EventKind::Neighbour,
-    EventKind::Control,
-    EventKind::Address,
-    EventKind::Queueing,
-    EventKind::Namespace,
-];
+/// What `--kind` takes.
+pub fn kinds() -> impl Iterator<Item = EventKind> {
+    EventKind::ALL.iter().copied().filter(|k| k.is_in_table())
+}
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let mut kinds = Vec::new();
     for name in &args.kind {
-        let kind = KINDS.iter().find(|k| k.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = KINDS.iter().map(|k| k.name()).collect();
+        let kind = EventKind::from_name(name).filter(|k| k.is_in_table()).ok_or_else(|| {
+            let known: Vec<&str> = self::kinds().map(EventKind::name).collect();
             usage(format!("`{name}` is no kind of event: use {}", known.join(", ")))
         })?;
-        kinds.push(*kind as i32);
+        kinds.push(kind as i32);
     }
     let log = open::integrated(&args.log, &args.device)?;
     let filter = EventFilter {
@@ -68,23 +69,32 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         from_ns: args.from.map(|t| t.in_log(&log)).transpose()?,
         to_ns: args.until.map(|t| t.in_log(&log)).transpose()?,
     };
+    if let Some(by) = args.by {
+        let all = log.events(&filter, 0)?.rows;
+        by.print(&log, &all, &Times::of(&args.times, &log)?, &args.listing, args.limit, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let list = log.events(&filter, args.limit)?;
     if out.json {
         let events: Vec<Value> = list.rows.iter().map(|e| as_json(&log, e)).collect();
         out.value(&json!({
             "start_boot_ns": log.start_ns(),
+            "start_wall_ns": times::wall(&log, log.start_ns()),
             "total": list.total,
             "shown": events.len(),
             "events": events,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+        tsv.rows(list.rows.iter().map(|e| as_json(&log, e)), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if list.rows.is_empty() {
         out.say("no event fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&log, &Times::of(&args.times, &log)?, &list.rows).render(out.width);
-    out.lines(&lines)?;
+    let hidden = args.listing.print(table(&log, &Times::of(&args.times, &log)?, &list.rows), out)?;
     if (list.rows.len() as u64) < list.total {
         out.say(&format!("{} of {} events shown; --limit 0 shows all", list.rows.len(), count(list.total)));
     }
@@ -127,12 +137,8 @@ fn within(e: &EventOfPacket) -> String {
     }
 }
 
-fn known(kind: i32) -> Option<EventKind> {
-    u8::try_from(kind).ok().and_then(EventKind::from_u8)
-}
-
 pub fn kind_style(kind: i32) -> Style {
-    match known(kind) {
+    match EventKind::from_number(kind) {
         Some(EventKind::Drop) => Style::Bad,
         Some(EventKind::Retransmit) => Style::Warn,
         None => Style::Faint,
@@ -140,9 +146,32 @@ pub fn kind_style(kind: i32) -> Style {
     }
 }
 
+/// What [`as_json`] has, in the order of `--tsv`.
+const FIELDS: [&str; 18] = [
+    "at_boot_ns",
+    "at_wall_ns",
+    "kind",
+    "packet_id",
+    "what",
+    "reason",
+    "place",
+    "cpu",
+    "context",
+    "pid",
+    "process",
+    "after_boot_ns",
+    "after_wall_ns",
+    "stamped_by_kernel",
+    "netns",
+    "a",
+    "b",
+    "text",
+];
+
 pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
     json!({
         "at_boot_ns": e.event.at_ns,
+        "at_wall_ns": times::wall(log, e.event.at_ns),
         "kind": event_kind(e.event.kind),
         "packet_id": e.event.packet_id,
         "what": e.what(),
@@ -153,6 +182,9 @@ pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
         "pid": e.event.pid,
         "process": e.event.pid.and_then(|pid| log.process(pid, e.event.at_ns)).map(|p| p.comm.as_str()),
         "after_boot_ns": e.event.after_ns,
+        "after_wall_ns": e.event.after_ns.and_then(|at| times::wall(log, at)),
+        // Else by whoever read it: then `after_boot_ns` is the other bound.
+        "stamped_by_kernel": e.event.cpu.is_some(),
         "netns": e.event.netns,
         "a": e.event.a,
         "b": e.event.b,

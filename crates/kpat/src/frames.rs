@@ -3,10 +3,12 @@
 
 use crate::devices;
 use crate::info::link_type;
+use crate::listing::Listing;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
-use crate::render::{Column, Style, Table, count, duration_aligned, seconds};
+use crate::render::{Column, Style, Table, count, duration_aligned};
+use crate::times::{self, Times};
 use kpat_analysis::devices::Several;
 use kpat_analysis::protocol;
 use kpat_analysis::query::{FrameFilter, FrameWithPackets, PacketOfFrame, match_key, side};
@@ -34,6 +36,10 @@ pub struct Args {
     /// Only frames that may be of several packets
     #[arg(long, conflicts_with = "unmatched")]
     ambiguous: bool,
+    #[command(flatten)]
+    times: times::Clock,
+    #[command(flatten)]
+    listing: Listing,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -52,8 +58,18 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if out.json {
         return as_list(&log, &filter, args.limit, out);
     }
-    let mut rows = Vec::new();
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+        tsv.head(out)?;
+        let mut shown = 0;
+        log.each_frame(&filter, &mut |f| -> anyhow::Result<bool> {
+            tsv.row(&in_one_line(&log, &f), out)?;
+            shown += 1;
+            Ok(shown < limit)
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = Vec::new();
     let mut more = false;
     log.each_frame(&filter, &mut |f| -> anyhow::Result<bool> {
         more = rows.len() == limit;
@@ -66,8 +82,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say("no frame fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&log, &rows)?.render(out.width);
-    out.lines(&lines)?;
+    let hidden = args.listing.print(table(&log, &Times::of(&args.times, &log)?, &rows)?, out)?;
     if more {
         out.say(&format!("first {} frames shown; --limit 0 shows all", count(rows.len() as u64)));
     }
@@ -77,6 +92,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 
 /// Of several devices: who sent each frame and who received it.
 fn crossings(args: &Args, log: &Several, out: &Output) -> anyhow::Result<ExitCode> {
+    if args.listing.is_tsv() || args.times.utc {
+        return Err(usage(
+            "this is a log of several devices: --tsv and --utc are of one, named by --device NAME",
+        ));
+    }
     let capture_id = args.capture.as_deref().map(|name| capture_named(&log.manifest, name)).transpose()?;
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let (mut rows, mut more) = (Vec::new(), false);
@@ -93,7 +113,7 @@ fn crossings(args: &Args, log: &Several, out: &Output) -> anyhow::Result<ExitCod
         out.say("no frame fits");
         return Ok(ExitCode::SUCCESS);
     }
-    devices::frames(log, &rows, out)?;
+    devices::frames(log, &rows, &args.listing, out)?;
     if more && !out.json {
         out.say(&format!("first {} frames shown; --limit 0 shows all", count(rows.len() as u64)));
     }
@@ -129,9 +149,40 @@ fn as_list(log: &Integrated, filter: &FrameFilter, limit: usize, out: &Output) -
         Ok(limit == 0 || shown < limit as u64)
     })?;
     out.raw(
-        format!("\n  ],\n  \"shown\": {shown},\n  \"start_boot_ns\": {}\n}}\n", log.start_ns()).as_bytes(),
+        format!(
+            "\n  ],\n  \"shown\": {shown},\n  \"start_boot_ns\": {},\n  \"start_wall_ns\": {}\n}}\n",
+            log.start_ns(),
+            json!(times::wall(log, log.start_ns()))
+        )
+        .as_bytes(),
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A frame in one row: fields of its packets are separated by commas.
+const FIELDS: [&str; 13] = [
+    "capture",
+    "number",
+    "wall_ns",
+    "boot_ns",
+    "len_bytes",
+    "packet_id",
+    "family_id",
+    "key",
+    "confidence_percent",
+    "side",
+    "kernel_boot_ns",
+    "residual_ns",
+    "bound_ns",
+];
+
+fn in_one_line(log: &Integrated, f: &FrameWithPackets) -> Value {
+    let mut row = as_json(log, f);
+    let packets = row["packets"].take();
+    for field in &FIELDS[5..] {
+        row[*field] = packets.as_array().into_iter().flatten().map(|p| p[*field].clone()).collect();
+    }
+    row
 }
 
 fn as_json(log: &Integrated, f: &FrameWithPackets) -> Value {
@@ -167,12 +218,12 @@ fn not_decoded(log: &Integrated) -> anyhow::Result<HashMap<(i32, i32), String>> 
         .collect())
 }
 
-fn table(log: &Integrated, rows: &[FrameWithPackets]) -> anyhow::Result<Table> {
+fn table(log: &Integrated, times: &Times, rows: &[FrameWithPackets]) -> anyhow::Result<Table> {
     let unknown = not_decoded(log)?;
     let mut table = Table::new(&[
         Column::left("capture", 0, 8),
         Column::right("frame", 0),
-        Column::right("time s", 0),
+        Column::right(times.heading(), 0),
         Column::left("source", 0, 13),
         Column::left("destination", 0, 13),
         Column::left("proto", 0, 0),
@@ -187,7 +238,7 @@ fn table(log: &Integrated, rows: &[FrameWithPackets]) -> anyhow::Result<Table> {
         let plain = |text: String| (text, Style::Plain);
         let best = f.packets.first().map(|p| &p.association);
         let packets: Vec<String> = f.packets.iter().map(|p| p.association.packet_id.to_string()).collect();
-        let time = f.frame.boot_ns.map(|t| seconds(t.saturating_sub(log.start_ns()))).unwrap_or_default();
+        let time = f.frame.boot_ns.map(|t| times.show(t)).unwrap_or_default();
         table.row(vec![
             plain(log.capture(f.frame.capture_id).to_owned()),
             (f.frame.number.to_string(), Style::Wire),

@@ -1,12 +1,14 @@
 //! `kpat function NAME`: one function's times, how they are spread, and the packets it handled.
 
 use crate::functions;
+use crate::listing::Listing;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
 use crate::render::{
-    Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural, seconds,
+    Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural,
 };
+use crate::times::{self, Times};
 use kpat_analysis::filter::When;
 use kpat_analysis::protocol;
 use kpat_analysis::query::{CallFilter, CallOfFunction, call_flag, verdict};
@@ -38,6 +40,10 @@ pub struct Args {
     by_time: bool,
     #[command(flatten)]
     device: open::Device,
+    #[command(flatten)]
+    times: times::Clock,
+    #[command(flatten)]
+    listing: Listing,
     /// Show at most so many calls; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
@@ -68,6 +74,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let calls: Vec<Value> = detail.calls.iter().map(|c| call_json(&log, c)).collect();
         out.value(&json!({
             "start_boot_ns": log.start_ns(),
+            "start_wall_ns": times::wall(&log, log.start_ns()),
             "function": functions::as_json(&detail.function),
             "histogram": histogram.as_json(),
             "total": detail.total,
@@ -75,6 +82,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "shown": calls.len(),
             "calls": calls,
         }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+        tsv.rows(detail.calls.iter().map(|c| call_json(&log, c)), out)?;
         return Ok(ExitCode::SUCCESS);
     }
     out.lines(&head(&log, &detail.function))?;
@@ -91,8 +102,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let order = if args.by_time || detail.function.timed == 0 { "in order of time" } else { "longest first" };
     let what = if detail.function.kind == "tracepoint" { "Passings" } else { "Calls" };
     out.line(&Line::of(what, Style::Strong).faint(format!(", {order}")))?;
-    let (lines, hidden) = calls_table(&log, &detail.calls).render(out.width);
-    out.lines(&lines)?;
+    let hidden = args.listing.print(calls_table(&log, &Times::of(&args.times, &log)?, &detail.calls), out)?;
     if let Some(packets) = detail.packets
         && (detail.calls.len() as u64) < detail.total
     {
@@ -220,9 +230,9 @@ pub fn bar_of(n: u64, most: u64, width: usize) -> String {
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
 }
 
-fn calls_table(log: &Integrated, calls: &[CallOfFunction]) -> Table {
+fn calls_table(log: &Integrated, times: &Times, calls: &[CallOfFunction]) -> Table {
     let mut table = Table::new(&[
-        Column::right("entry s", 0),
+        Column::right(times.heading_of("entry s", "entry UTC"), 0),
         Column::right("duration", 0),
         Column::right("self    ", 3),
         Column::right("CPU", 5),
@@ -240,7 +250,7 @@ fn calls_table(log: &Integrated, calls: &[CallOfFunction]) -> Table {
         let time = |ns: Option<i64>| plain(ns.map(duration_aligned).unwrap_or_default());
         let p = packet.as_ref();
         table.row(vec![
-            plain(seconds(call.entry_ns.saturating_sub(log.start_ns()))),
+            plain(times.show(call.entry_ns)),
             time(call.dur_ns),
             time(call.self_ns),
             plain(call.cpu.to_string()),
@@ -275,12 +285,31 @@ pub fn flag_notes(flags: i32) -> Vec<&'static str> {
     .collect()
 }
 
+/// What [`call_json`] has, in the order of `--tsv`.
+const FIELDS: [&str; 14] = [
+    "call_id",
+    "packet_id",
+    "entry_boot_ns",
+    "entry_wall_ns",
+    "dur_ns",
+    "self_ns",
+    "irq_ns",
+    "off_ns",
+    "parent_call_id",
+    "cpu",
+    "context",
+    "pid",
+    "process",
+    "flags",
+];
+
 fn call_json(log: &Integrated, c: &CallOfFunction) -> Value {
     let call = &c.call;
     json!({
         "call_id": call.call_id,
         "packet_id": call.packet_id,
         "entry_boot_ns": call.entry_ns,
+        "entry_wall_ns": times::wall(log, call.entry_ns),
         "dur_ns": call.dur_ns,
         "self_ns": call.self_ns,
         "irq_ns": call.irq_ns,

@@ -1,5 +1,6 @@
 //! `kpat functions`: the probed functions with their times.
 
+use crate::listing::Listing;
 use crate::open;
 use crate::output::Output;
 use crate::packets::hint_hidden;
@@ -36,6 +37,8 @@ pub struct Args {
     /// Also functions that were probed and never called
     #[arg(long)]
     unused: bool,
+    #[command(flatten)]
+    listing: Listing,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -92,12 +95,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.value(&json!({ "total": list.total, "shown": functions.len(), "functions": functions }))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+        tsv.rows(list.rows.iter().map(as_json), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if list.rows.is_empty() {
         out.say("no function fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&list.rows).render(out.width);
-    out.lines(&lines)?;
+    let hidden = args.listing.print(table(&list.rows), out)?;
     if (list.rows.len() as u64) < list.total {
         out.say(&format!(
             "{} of {} functions shown; --limit 0 shows all",
@@ -145,6 +151,25 @@ fn table(rows: &[FunctionRow]) -> Table {
     }
     table
 }
+
+/// What [`as_json`] has, in the order of `--tsv`.
+const FIELDS: [&str; 15] = [
+    "function",
+    "module",
+    "kind",
+    "layer",
+    "via",
+    "calls",
+    "timed_calls",
+    "packets",
+    "total_ns",
+    "self_ns",
+    "min_ns",
+    "median_ns",
+    "p99_ns",
+    "max_ns",
+    "max_packet_id",
+];
 
 pub fn as_json(f: &FunctionRow) -> Value {
     json!({

@@ -32,6 +32,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    let given = std::iter::once(&args.log).chain(&args.captures);
+    if given.into_iter().any(|p| p == Path::new("-") && !p.exists()) {
+        return Err(usage(
+            "logs and captures are read from files, not from standard input: they are read more than once; save it first: cat > wire.pcapng",
+        ));
+    }
     if open::kind(&args.log)? == open::Kind::Integrated {
         bail!(
             "{} is a directory; integrate takes the .kbl file that `kpat record` wrote",
@@ -207,7 +213,7 @@ fn text(
             );
         }
     }
-    info::add_losses(&mut pairs, losses, r.lost);
+    info::add_losses(&mut pairs, losses, r.lost, r.complete);
     for line in info::balance::headline(trust) {
         pairs.line("trust", line);
     }

@@ -18,6 +18,7 @@ mod function;
 mod functions;
 mod info;
 mod integrate;
+mod listing;
 mod metrics;
 mod mistyped;
 mod open;

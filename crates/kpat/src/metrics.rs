@@ -100,7 +100,7 @@ fn text(s: &Status) -> String {
         &one(s.memory_bytes as f64),
     );
     let mut lost: Vec<(String, f64)> = Vec::new();
-    for cause in LossCause::ALL.map(LossCause::name) {
+    for cause in LossCause::CODES.iter().map(|c| c.name) {
         let of_cause = s.losses.iter().filter(|l| l.cause == cause);
         let before = lost.len();
         lost.extend(of_cause.map(|l| {

@@ -12,7 +12,9 @@ pub fn sentence(e: &clap::Error, words: &[String]) -> String {
     };
     let meant = (!wrong.is_empty()).then(|| meant(command, wrong, words)).flatten();
     let text = meant.unwrap_or_else(|| told(&e.render().to_string()));
-    let help = if command.is_empty() || e.kind() == ErrorKind::InvalidSubcommand {
+    let unknown = e.kind() == ErrorKind::InvalidSubcommand
+        && matches!(e.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(wrong)) if wrong == command);
+    let help = if command.is_empty() || unknown {
         "kpat --help".to_owned()
     } else {
         format!("kpat {} --help", clean(command))
@@ -75,9 +77,9 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
         "-s" => {
             Some("record has no -s: --snaplen N is how much the captures of --sniff keep of a frame".into())
         }
-        "-n" | "-nn" | "-e" | "-v" => {
-            Some(format!("record has no {wrong}: it prints no packets; `kpat packets X.kpat` does"))
-        }
+        "-n" | "-nn" | "-e" | "-v" => Some(format!(
+            "record has no {wrong}; --print prints packets while they are recorded, `kpat packets X.kpat` afterwards"
+        )),
         _ if wrong.starts_with('-') => None,
         _ => {
             // tcpdump's filter, which stands without a flag.
@@ -117,7 +119,9 @@ mod tests {
             ("frobnicate", "unrecognized subcommand 'frobnicate'"),
             ("packets", "<X.kpat>"),
             ("packets X.kpat --sort size", "time, path, kernel"),
-            ("record --for 10", "needs a unit"),
+            ("record --for ten", "is no unit of time"),
+            ("events X.kpat --from yesterday", "`yesterday` is not a time"),
+            ("collect frob", "(see: kpat collect --help)"),
         ] {
             let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
             let all = std::iter::once("kpat".to_owned()).chain(words.iter().cloned());

@@ -1,7 +1,7 @@
 //! From what the user typed to an open log, and from an id to what it means. Says what to do when a file of another
 //! kind was given.
 
-use crate::output::usage;
+use crate::output::{mark_sampled, usage};
 use crate::render::clean;
 use anyhow::{Context, bail};
 use kpat_analysis::devices::Several;
@@ -126,7 +126,7 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
         if let Some(name) = &device.name {
             return Err(usage(format!("{} is of one device; leave --device {name} out", path.display())));
         }
-        return Ok(Integrated { manifest, store: Store::open(path)?, dir: path.to_owned(), among: None });
+        return opened(path.to_owned(), manifest, None);
     }
     let names: Vec<String> = manifest.devices.iter().map(|d| clean(&d.name)).collect();
     let several = Several::open(path)?;
@@ -147,8 +147,15 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
 /// One device's own log out of several.
 pub fn of_device(several: Several, place: i32) -> anyhow::Result<Integrated> {
     let dir = several.folder(place);
-    let (manifest, store) = (Manifest::read(&dir)?, Store::open(&dir)?);
-    Ok(Integrated { manifest, store, dir, among: Some((several, place)) })
+    let manifest = Manifest::read(&dir)?;
+    opened(dir, manifest, Some((several, place)))
+}
+
+fn opened(dir: PathBuf, manifest: Manifest, among: Option<(Several, i32)>) -> anyhow::Result<Integrated> {
+    if let Some(sample) = &manifest.log.sample {
+        mark_sampled(sample, &dir);
+    }
+    Ok(Integrated { store: Store::open(&dir)?, manifest, dir, among })
 }
 
 /// `NAME.kpat` beside `NAME.kbl`.

@@ -2,12 +2,14 @@
 //! (`| head`); that ends the command quietly.
 
 use crate::cli::{ColorChoice, Global};
-use crate::render::{Line, clean};
+use crate::render::{Line, clean, count};
 use kpat_formats::text::{PlainJson, plain_json};
+use kpat_model::Sample;
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ pub struct Output {
 
 impl Output {
     pub fn new(global: &Global) -> Output {
+        QUIET.store(global.quiet, Ordering::Relaxed);
         let terminal = io::stdout().is_terminal();
         let color = match global.color {
             ColorChoice::Always => true,
@@ -116,6 +119,10 @@ impl Output {
         }
     }
 
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Exit status of a command that ended in order.
     pub fn ended(&self, lost: bool) -> ExitCode {
         if lost && self.strict { ExitCode::from(3) } else { ExitCode::SUCCESS }
@@ -165,6 +172,30 @@ impl Meter {
         }
         due
     }
+}
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+static SAMPLED: AtomicBool = AtomicBool::new(false);
+
+/// Says once that a log has a part of the packets only, whichever command reads it.
+pub fn mark_sampled(sample: &Sample, log: &Path) {
+    if !SAMPLED.swap(true, Ordering::Relaxed) && !QUIET.load(Ordering::Relaxed) {
+        let log = log.display();
+        say_last(&format!(
+            "{sample}: {} (kpat info {log} estimates how many there were)",
+            sample_words(sample)
+        ));
+    }
+}
+
+/// Whoever asks what the log is reads it there.
+pub fn sample_is_shown() {
+    SAMPLED.store(true, Ordering::Relaxed);
+}
+
+/// What a log has that was asked to leave packets out.
+pub fn sample_words(s: &Sample) -> String {
+    format!("one of {} {}s was recorded, counts are of these", count(s.one_in.into()), s.by.noun())
 }
 
 static BROKEN_OFF: AtomicBool = AtomicBool::new(false);

@@ -3,11 +3,12 @@
 use crate::crossings;
 use crate::output::Output;
 use crate::render::{Column, Line, Style, Table, count};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kpat_probe::btf::Btf;
 use kpat_probe::choose::{self, Statistics, Via};
 use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism};
-use kpat_probe::profile::{self, Selection};
+use kpat_probe::profile::{self, Detail, Selection};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -16,17 +17,33 @@ pub struct Select {
     /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network
     #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE")]
     pub profile: String,
-    /// Functions to add (glob; may be repeated)
+    /// How much of the way: steps (a function for each step), spine (those that hand a packet on), full (every function of the
+    /// profile) [default: steps with the profile path, else full]
+    #[arg(long, value_name = "LEVEL", value_parser = level())]
+    pub detail: Option<Detail>,
+    /// Functions or tracepoints to add (glob; may be repeated)
     #[arg(long, value_name = "GLOB")]
     pub add: Vec<String>,
-    /// Functions to leave out (glob; may be repeated)
+    /// Functions or tracepoints to leave out (glob; may be repeated)
     #[arg(long, value_name = "GLOB")]
     pub remove: Vec<String>,
 }
 
+/// A level of detail by its name.
+pub fn level() -> impl TypedValueParser<Value = Detail> {
+    let names = Detail::ALL.map(|d| PossibleValue::new(d.name()).help(d.about()));
+    PossibleValuesParser::new(names).try_map(|name| Detail::parse(&name).ok_or("no such level"))
+}
+
 impl Select {
     pub fn selection(&self) -> Selection {
-        Selection { profile: self.profile.clone(), add: self.add.clone(), remove: self.remove.clone() }
+        let detail = self.detail.unwrap_or_else(|| Detail::of_profile(&self.profile));
+        Selection {
+            profile: self.profile.clone(),
+            detail,
+            add: self.add.clone(),
+            remove: self.remove.clone(),
+        }
     }
 }
 
@@ -58,11 +75,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let symbols = Symbols::running();
     let traceable = kernel::traceable();
     let found = choose::candidates(&btfs);
-    let (chosen, logged) = choose::choose(&found, &selection, false, traceable.as_ref(), &symbols);
+    let (chosen, logged) = choose::choose(&found, &selection, traceable.as_ref(), &symbols);
     let rows: Vec<_> = chosen.functions.iter().zip(&logged).filter(|(_, l)| **l).map(|(c, _)| c).collect();
     if out.json {
         out.value(&json!({
             "profile": args.select.profile,
+            "detail": selection.detail.name(),
             "functions": rows.iter().map(|c| json!({
                 "name": c.name, "module": c.module, "layer": profile::layer(&c.name), "via": c.via.text(),
             })).collect::<Vec<_>>(),
@@ -99,9 +117,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     let silent = logged.iter().filter(|l| !**l).count();
     out.say(&format!(
-        "{} functions of profile {}, {} left out{}; {silent} more are probed to keep packets apart and are not logged",
+        "{} functions of profile {} (detail {}), {} left out{}; {silent} more are probed to keep packets apart and are not logged",
         rows.len(),
         args.select.profile,
+        selection.detail.name(),
         chosen.left_out.len(),
         if args.left_out { "" } else { " (--left-out lists them)" },
     ));

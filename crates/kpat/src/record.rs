@@ -2,6 +2,7 @@
 
 pub mod app;
 mod dump;
+mod print;
 mod sniffers;
 
 use crate::info::{cost_json, probe_words};
@@ -10,9 +11,11 @@ use crate::probes::Select;
 use crate::render::{bytes, count, duration, parse_duration};
 use anyhow::Context;
 use kpat_klog::Codec;
+use kpat_model::Sample;
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
 use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder, Rotate};
+use print::Printer;
 use serde_json::json;
 use sniffers::Capture;
 use std::collections::BTreeMap;
@@ -31,12 +34,15 @@ pub struct Args {
     /// Only packets that match (pcap-filter syntax); a packet that matched once is followed to its end
     #[arg(short, long, default_value = "", value_name = "FILTER", hide_default_value = true)]
     filter: String,
+    /// Only one of N flows (addresses and ports), or of N packets, whole lives of each; the same ones on every host
+    #[arg(long, value_name = "1/N[:packet]")]
+    sample: Option<Sample>,
     #[command(flatten)]
     select: Select,
     /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the best that works here]
     #[arg(long, value_name = "NAME")]
     mechanism: Option<String>,
-    /// Only packets first seen in this network namespace (a name of `ip netns`, or `self`; may be repeated)
+    /// Only packets first seen in this network namespace (a name of `ip netns`, `self`, a process in it as `1234` or `pid 1234 (nginx)`, or a file; may be repeated)
     #[arg(long, value_name = "NAME")]
     netns: Vec<String>,
     /// Only packets first seen on this interface (may be repeated)
@@ -51,8 +57,8 @@ pub struct Args {
     /// Bytes of each frame that these captures keep; 0: all
     #[arg(long, value_name = "N", requires = "sniff", default_value_t = 256)]
     snaplen: u32,
-    /// Stop after this time (10s, 500ms, 2m)
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    /// Stop after this time (10s, 500ms, 2m; a number alone is seconds)
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds_or_duration)]
     duration_ns: Option<i64>,
     /// Written when everything is attached and logging
     #[arg(long, value_name = "FILE")]
@@ -86,6 +92,9 @@ pub struct Args {
     /// Compress the log (zstd): a fifth smaller for half as much CPU again
     #[arg(long)]
     compress: bool,
+    /// Print packets meanwhile, a line each, some seconds after they were seen (as `kpat packets --follow` does)
+    #[arg(long, conflicts_with_all = ["json", "memory", "paused", "rotate_size", "rotate_time"])]
+    print: bool,
     /// State and losses for Prometheus at http://127.0.0.1:PORT/metrics; another address has to be named
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = crate::metrics::address)]
     metrics: Option<std::net::SocketAddr>,
@@ -115,6 +124,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     n.checked_mul(factor).filter(|n| *n <= 1 << 36).ok_or_else(|| format!("{text} is too large"))
 }
 
+/// How long to record: as of other programs that run for a while, a bare number is seconds.
+fn seconds_or_duration(text: &str) -> Result<i64, String> {
+    let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if bare { parse_duration(&format!("{text}s")) } else { parse_duration(text) }
+}
+
 fn default_ring() -> usize {
     ((128 << 20) / kpat_probe::kernel::possible_cpus()).next_power_of_two().clamp(4 << 20, 64 << 20)
 }
@@ -132,14 +147,18 @@ fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
         .iter()
         .map(|n| match n.as_str() {
             "self" => netlink::current_netns().context("this process's network namespace"),
-            name => netlink::by_name(name).map_err(|_| {
-                let known: Vec<String> = netlink::named_netns().into_iter().filter_map(|n| n.name).collect();
-                let list = if known.is_empty() {
-                    "there are none".to_string()
-                } else {
-                    format!("there are {}", known.join(", "))
-                };
-                usage(format!("no network namespace is called {name}; {list}"))
+            name => netlink::find(name).map_err(|e| match e {
+                netlink::Error::NoSuchName { .. } => {
+                    let named = netlink::named_netns().into_iter().chain(netlink::process_netns());
+                    let known: Vec<String> = named.filter_map(|n| n.name).collect();
+                    let list = if known.is_empty() {
+                        "there are none".to_string()
+                    } else {
+                        format!("there are {}", known.join(", "))
+                    };
+                    usage(format!("no network namespace is called {name}; {list}"))
+                }
+                e => usage(format!("--netns {name}: {e}")),
             }),
         })
         .collect()
@@ -166,6 +185,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         mechanism,
         selection: args.select.selection(),
         filter: args.filter.clone(),
+        sample: args.sample,
         netns: namespaces(&args.netns)?,
         interfaces: args.interfaces.clone(),
         ring_bytes: ring_bytes(args.ring)?,
@@ -217,22 +237,42 @@ fn rotate(args: &Args) -> anyhow::Result<Option<Rotate>> {
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let options = options(args)?;
     check_output(&args.output)?;
+    if args.sample.is_some() && options.application.is_some() {
+        return Err(usage("--sample is for packets; a recording of applications has all of what -f wants"));
+    }
+    if args.print && options.application.is_some() {
+        return Err(usage(
+            "--print lists packets; a recording of applications has none: kpat view X.kbl follows it",
+        ));
+    }
     if !args.sniff.is_empty() && args.app.is_anonymous() {
         return Err(usage("--sniff captures addresses as they are; leave it out, or --anonymise"));
     }
     sniffers::check(args)?;
+    kpat_probe::recorder::check(&options).map_err(refused)?;
     out.say("preparing: reading what this kernel has");
     let mut meter = Meter::default();
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
+    let mut printer: Option<anyhow::Result<Printer>> = None;
     let mut tell = |note: Note| match note {
-        Note::Decided { mechanism, passed_over, functions, left_out, build, build_warning, unmet } => {
+        Note::Decided {
+            mechanism,
+            detail,
+            passed_over,
+            functions,
+            left_out,
+            build,
+            build_warning,
+            unmet,
+        } => {
             if mechanism == Mechanism::Tracepoint {
                 let why = if passed_over.is_empty() { "" } else { " (why: kpat doctor)" };
                 out.say(&format!("mechanism tracepoint: {}{why}", mechanism.limits()));
             } else {
+                let detail = detail.map_or(String::new(), |d| format!(", detail {}", d.name()));
                 out.say(&format!(
-                    "mechanism {}: {functions} functions, {left_out} left out; BPF build {build}",
+                    "mechanism {}{detail}: {functions} functions, {left_out} left out; BPF build {build}",
                     mechanism.name()
                 ));
             }
@@ -248,11 +288,14 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             out.clear_progress();
             out.say(&format!("{functions} attached in {seconds:.2} s"));
         }
-        Note::Ready => out.say(if args.paused {
-            "loaded, paused (kpat ctl resume)"
-        } else {
-            "recording; Ctrl-C ends it"
-        }),
+        Note::Ready => {
+            out.say(if args.paused {
+                "loaded, paused (kpat ctl resume)"
+            } else {
+                "recording; Ctrl-C ends it"
+            });
+            printer = args.print.then(|| Printer::start(&args.output, out));
+        }
         Note::Lost { cause, cpu, count: n } => {
             *lost.entry(cause.name()).or_insert(0) += n;
             if told.elapsed() > Duration::from_secs(2) {
@@ -281,18 +324,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         )),
         Note::Detaching => {}
     };
-    let mut recorder = Recorder::start(options, &mut tell).map_err(|e| {
-        use kpat_probe::{plan, recorder::Error};
-        match e {
-            Error::Filter(_)
-            | Error::NoSuchReason(_)
-            | Error::NoInterface(_)
-            | Error::Plan(plan::Error::Profile(_) | plan::Error::NothingToProbe { .. }) => {
-                usage(e.to_string())
-            }
-            e => e.into(),
-        }
-    })?;
+    let mut recorder = Recorder::start(options, &mut tell).map_err(refused)?;
     if let Some(at) = args.metrics {
         let watch = recorder.watch();
         let at = crate::metrics::serve(at, watch).with_context(|| format!("cannot listen at {at}"))?;
@@ -302,11 +334,26 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     recorder.beside(Box::new(sniffers.clone()));
     let outcome = recorder.run(&mut tell)?;
     let captures = sniffers.ended()?;
+    if let Some(printer) = printer {
+        printer.and_then(Printer::end).unwrap_or_else(|e| out.say(&format!("{e:#}")));
+    }
     report(args, &outcome, &captures, out)?;
     let any_lost = outcome.summary.losses.iter().any(|l| l.count > 0 && l.cause != "evicted");
     match outcome.command_code {
         Some(code) if code != 0 => Ok(ExitCode::from(code.clamp(0, 255) as u8)),
         _ => Ok(out.ended(any_lost)),
+    }
+}
+
+/// What was asked for and cannot be is wrong usage.
+fn refused(e: kpat_probe::recorder::Error) -> anyhow::Error {
+    use kpat_probe::{plan, recorder::Error};
+    match e {
+        Error::Filter(_)
+        | Error::NoSuchReason(_)
+        | Error::NoInterface { .. }
+        | Error::Plan(plan::Error::Profile(_) | plan::Error::NothingToProbe { .. }) => usage(e.to_string()),
+        e => e.into(),
     }
 }
 
@@ -403,8 +450,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
         out.say("nothing was lost");
     }
     for (cause, n) in causes {
-        let advice =
-            kpat_model::LossCause::ALL.into_iter().find(|c| c.name() == cause).map_or("", |c| c.advice());
+        let advice = kpat_model::LossCause::from_name(cause).map_or("", |c| c.advice());
         out.say(&format!("lost: {} by {cause} ({advice})", count(n)));
     }
     if args.memory.is_none() {

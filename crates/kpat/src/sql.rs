@@ -6,7 +6,9 @@ use crate::render::{Column, Layout, Line, Style, Table, clean, count};
 use anyhow::Context;
 use kpat_analysis::query::nearest;
 use kpat_formats::text::cell;
+use kpat_model::codes::Code;
 use kpat_sql::{Database, Error, Value};
+use kpat_store::tables::codes;
 use serde_json::json;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Read};
@@ -124,6 +126,9 @@ fn tables(db: &Database, name: &str, out: &Output) -> anyhow::Result<ExitCode> {
                             "clock": c.clock,
                             "null_means": (!c.null.is_empty()).then_some(c.null),
                             "meaning": c.meaning,
+                            "codes": codes(t.name, c.name).iter().map(|code| json!({
+                                "number": code.number, "name": code.name, "meaning": code.meaning,
+                            })).collect::<Vec<_>>(),
                         })
                     })
                     .collect();
@@ -151,8 +156,25 @@ fn tables(db: &Database, name: &str, out: &Output) -> anyhow::Result<ExitCode> {
             table.row(vec![plain(c.name), plain(&unit), plain(c.null), plain(c.meaning)]);
         }
         out.lines(&table.render(out.width).0)?;
+        for c in t.columns.iter().filter(|c| !codes(t.name, c.name).is_empty()) {
+            out.line(&Line::new())?;
+            out.lines(&code_table(c.name, &codes(t.name, c.name)).render(out.width).0)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn code_table(column: &'static str, codes: &[Code]) -> Table {
+    let mut table = Table::new(&[
+        Column::right(column, 0),
+        Column::left("is called", 0, 0),
+        Column::left("which means", 0, 20),
+    ]);
+    for c in codes {
+        let row = [c.number.to_string(), c.name.to_owned(), c.meaning.to_owned()];
+        table.row(row.map(|text| (text, Style::Plain)).to_vec());
+    }
+    table
 }
 
 /// Rows that decide how wide the columns are.

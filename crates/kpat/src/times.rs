@@ -11,6 +11,11 @@ pub struct Clock {
     pub utc: bool,
 }
 
+/// Wall time of the device, ns since 1970, as its clock was when recording began; `None`: the log does not know it.
+pub fn wall(log: &Integrated, boot_ns: i64) -> Option<i64> {
+    log.wall_offset_ns().map(|offset| boot_ns.saturating_sub(offset))
+}
+
 /// Of one log.
 pub struct Times {
     start_ns: i64,
@@ -34,13 +39,19 @@ impl Times {
     }
 
     pub fn heading(&self) -> &'static str {
-        if self.offset_ns.is_some() { "time UTC" } else { "time s" }
+        self.heading_of("time s", "time UTC")
+    }
+
+    pub fn heading_of(&self, since: &'static str, of_day: &'static str) -> &'static str {
+        if self.offset_ns.is_some() { of_day } else { since }
+    }
+
+    /// If times of day are wanted.
+    pub fn of_day(&self, boot_ns: i64) -> Option<String> {
+        self.offset_ns.map(|offset| time_of_day(boot_ns.saturating_sub(offset), self.dated))
     }
 
     pub fn show(&self, boot_ns: i64) -> String {
-        match self.offset_ns {
-            Some(offset) => time_of_day(boot_ns.saturating_sub(offset), self.dated),
-            None => seconds(boot_ns.saturating_sub(self.start_ns)),
-        }
+        self.of_day(boot_ns).unwrap_or_else(|| seconds(boot_ns.saturating_sub(self.start_ns)))
     }
 }

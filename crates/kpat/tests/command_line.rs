@@ -21,7 +21,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 39] = [
+    let cases: [(&[&str], i32, &str); 48] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
         (&["packets", "x.kbl"], 1, "first run: kpat integrate x.kbl"),
         (&["packets", "w.pcap"], 1, "kpat integrate X.kbl w.pcap"),
@@ -44,12 +44,25 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["record", "-w", "foo.pcap"], 2, "the log is named by -o X.kbl"),
         (&["record", "-i", "lo", "tcp", "port", "80"], 2, "-f 'tcp port 80'"),
         (&["record", "--sniff", "nosuch0"], 2, "there is no interface nosuch0; there are "),
+        (&["record", "--sniff", "nosuch:eth0"], 2, "--sniff nosuch:eth0: "),
+        (
+            &["record", "-i", "nosuch0"],
+            2,
+            "no interface is called nosuch0 in the namespaces recorded; there are ",
+        ),
+        (&["record", "--netns", "nosuch"], 2, "no network namespace is called nosuch; there "),
+        (&["record", "-f", "tcp and and"], 2, "tcp and and"),
+        (&["record", "-o", "x.kbl"], 1, "x.kbl exists; --force replaces it"),
         (&["record", "--ring", "3M"], 2, "--ring 3.0 MiB"),
         (&["packets", "x.kpat", "tcp", "or"], 2, "a condition is missing here (character 7"),
         (&["packets", "x.kpat", "--verdict", "lost"], 2, "`lost` is no verdict"),
         (&["packets", "x.kpat", "--min-path", "10"], 2, "needs a unit"),
         (&["events", "x.kpat", "-k", "party"], 2, "no kind of event"),
         (&["integrate", "x.kbl"], 1, "x.kpat exists; --force replaces it"),
+        (&["integrate", "x.kbl", "-", "-o", "z.kpat"], 2, "not from standard input"),
+        (&["packets", "x.kpat", "after", "yesterday"], 2, "`yesterday` is not a time"),
+        (&["packets", "x.kbl", "--follow", "--sort", "path"], 2, "--sort"),
+        (&["packets", "x.kpat", "--follow"], 2, "x.kpat is an integrated log"),
         (&["integrate", "nothing.kbl"], 1, "nothing.kbl"),
         (&["integrate", "x.kpat"], 1, "is a directory"),
         (&["integrate", "x.kbl", "x.kbl", "-o", "y.kpat"], 2, "give a capture"),
@@ -321,4 +334,125 @@ fn damage_is_a_loss() {
     };
     assert!(ppm("file") < 990_000, "{}", info["trust"]);
     assert!(info["trust"]["ppm"].as_u64().unwrap() <= ppm("file"));
+}
+
+#[test]
+fn a_list_tab_separated_has_the_fields_of_its_json() {
+    let folder = Folder::new("tsv");
+    fixture::integrated(&folder);
+    let text = |args: &[&str]| {
+        let done = kpat(&folder, args);
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    for (list, field) in [
+        (&["packets", "x.kpat"][..], "packets"),
+        (&["packets", "x.kpat", "--limit", "0"], "packets"),
+        (&["events", "x.kpat"], "events"),
+        (&["functions", "x.kpat"], "functions"),
+        (&["function", "ip_forward", "x.kpat"], "calls"),
+        (&["frames", "x.kpat"], "frames"),
+    ] {
+        let tsv = text(&[list, &["--tsv"]].concat());
+        let json: serde_json::Value = serde_json::from_str(&text(&[list, &["--json"]].concat())).unwrap();
+        let rows = json[field].as_array().unwrap();
+        let mut lines = tsv.lines().map(|l| l.split('\t').collect::<Vec<_>>());
+        let mut head = lines.next().unwrap();
+        let first = lines.next().unwrap();
+        assert_eq!((lines.count() + 1, first.len()), (rows.len(), head.len()), "{list:?}");
+        for (name, cell) in head.iter().zip(&first) {
+            match &rows[0][*name] {
+                serde_json::Value::Number(n) => assert_eq!(n.to_string(), *cell, "{list:?} {name}"),
+                // Of the packets of a frame, or null.
+                serde_json::Value::Null if field != "frames" => assert_eq!(*cell, "", "{list:?} {name}"),
+                _ => {}
+            }
+        }
+        // Objects are no cells: of a frame's packets there are fields, a call's packet is in the list of packets.
+        let objects = |v: &serde_json::Value| {
+            v.is_object() || v.as_array().is_some_and(|a| a.first().is_some_and(|v| v.is_object()))
+        };
+        let mut want: Vec<&str> = rows[0].as_object().unwrap().keys().map(String::as_str).collect();
+        if field == "frames" {
+            let of_packet = rows[0]["packets"][0].as_object().unwrap().keys().map(String::as_str);
+            want.extend(of_packet.filter(|k| !matches!(*k, "alternatives" | "seq_offset_bytes")));
+        }
+        want.retain(|k| !objects(&rows[0][*k]) && *k != "packet");
+        want.sort_unstable();
+        head.sort_unstable();
+        assert_eq!(head, want, "{list:?}");
+    }
+    // The fixture's packets and how long they took.
+    assert_eq!(
+        text(&["packets", "x.kpat", "--tsv", "--columns", "packet_id,path_ns", "--no-header", "-n", "1"]),
+        "1\t93000\n"
+    );
+    assert_eq!(
+        text(&["packets", "x.kpat", "--columns", "verdict,id", "--no-header", "tcp"]),
+        "transformed   4\n"
+    );
+    let all = text(&["packets", "x.kpat", "--columns", "ID,drop-reason"]);
+    assert_eq!(
+        all.lines().map(|l| l.split_whitespace().next().unwrap()).collect::<Vec<_>>(),
+        ["id", "1", "2", "3", "4"]
+    );
+    for wrong in [&["--columns", "nope"][..], &["--tsv", "--columns", "path"]] {
+        let done = kpat(&folder, &[&["packets", "x.kpat"], wrong].concat());
+        let words = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(2), "{words}");
+        assert!(words.contains("there are ") && done.stdout.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn wall_times_stand_beside_boot_times() {
+    let folder = Folder::new("wall");
+    fixture::integrated(&folder);
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&kpat(&folder, &[args, &["--json"]].concat()).stdout).unwrap()
+    };
+    let list = json(&["packets", "x.kpat"]);
+    let offset = list["start_wall_ns"].as_i64().unwrap() - list["start_boot_ns"].as_i64().unwrap();
+    let first = &list["packets"][0];
+    let ns = |v: &serde_json::Value| v.as_i64().unwrap();
+    assert_eq!(ns(&first["first_wall_ns"]) - ns(&first["first_boot_ns"]), offset);
+    let event = &json(&["events", "x.kpat"])["events"][0];
+    assert_eq!(ns(&event["at_wall_ns"]) - ns(&event["at_boot_ns"]), offset);
+    // As text has it, to the nanosecond.
+    let text = kpat(&folder, &["packets", "x.kpat", "--utc", "--columns", "time", "--no-header", "-n", "1"]);
+    let nanos = format!("{:09}", ns(&first["first_wall_ns"]) % 1_000_000_000);
+    assert!(String::from_utf8(text.stdout).unwrap().trim_end().ends_with(&format!(".{nanos}")));
+}
+
+/// tc counted what its queue dropped (`recorded_logs/truth.txt`, port 9001), nstat and the sockets the rest.
+#[test]
+fn events_are_counted_by_reason() {
+    let folder = Folder::new("events-by");
+    let logs = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/recorded_logs");
+    let truth = std::fs::read_to_string(format!("{logs}/truth.txt")).unwrap();
+    let dropped = |log: &str, port: &str| -> u64 {
+        let line = truth.lines().find(|l| l.starts_with(&format!("{log} {port} dropped "))).unwrap();
+        line.split(' ').next_back().unwrap().parse().unwrap()
+    };
+    let log = "queue-drops-points";
+    std::fs::copy(format!("{logs}/{log}.kbl"), folder.0.join("x.kbl")).unwrap();
+    assert!(kpat(&folder, &["integrate", "x.kbl", "-q"]).status.success());
+    let by = |what: &str, more: &[&str]| -> serde_json::Value {
+        let args = [&["events", "x.kpat", "--kind", "drop", "--json", "--by", what], more].concat();
+        serde_json::from_slice(&kpat(&folder, &args).stdout).unwrap()
+    };
+    let reasons = by("reason", &[]);
+    let first = &reasons["groups"][0];
+    assert_eq!((&first["kind"], &first["name"]), (&"drop".into(), &"QDISC_DROP".into()), "{reasons}");
+    assert_eq!(first["events"], dropped(log, "9001"), "{reasons}");
+    assert_eq!(by("reason", &["-n", "1"])["shown"], 1);
+    let sum = |v: &serde_json::Value| {
+        v["groups"].as_array().unwrap().iter().map(|g| g["events"].as_u64().unwrap()).sum::<u64>()
+    };
+    for what in ["kind", "place", "process"] {
+        assert_eq!(sum(&by(what, &[])), sum(&reasons), "{what}");
+    }
+    let text =
+        kpat(&folder, &["events", "x.kpat", "--by", "reason", "--tsv", "--columns", "name,events"]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains(&format!("QDISC_DROP\t{}\n", dropped(log, "9001"))));
 }

@@ -38,6 +38,7 @@ const NOT_RUN: &[(&str, &str)] = &[
 const STANDS_FOR: &[(&str, &str)] = &[
     ("kpat packet 42 ", "kpat packet 1 "),
     ("kpat packet 41 ", "kpat packet 3 "),
+    ("kpat function sch_direct_xmit ", "kpat function ip_forward "),
     // Joined here from its own recording and captures, which this export reads again.
     ("export X.kpat --to pcapng", "export joined.kpat --to pcapng"),
     ("export guest.kpat --to pcapng", "export joined.kpat --to pcapng"),

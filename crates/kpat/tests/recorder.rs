@@ -2,6 +2,7 @@
 //! recorders, slow clients. Truth comes from outside: what was made and sent, and what the kernel lets a process do. Needs root.
 
 mod place;
+mod tasks;
 
 use place::{Place, ip, json, kpat, record, until, words};
 use serde_json::Value;
@@ -438,30 +439,25 @@ fn what_is_not_needed_any_more_is_given_up() {
     let (file, ready) = (p.path("x.kbl"), p.path("ready"));
     let sniffed = format!("{}:lo", pinged.0);
     let mut c = Command::new(KPAT);
-    c.args([
-        "record",
-        "--mechanism",
-        "tracepoint",
-        "-o",
-        &file,
-        "--sniff",
-        &sniffed,
-        "--metrics",
-        "127.0.0.1:0",
-    ]);
-    c.args(["--rotate-time", "1h", "--ready-file", &ready]);
+    c.args(["record", "--mechanism", "tracepoint", "-o", &file, "--sniff", &sniffed]);
+    c.args(["--metrics", "127.0.0.1:0", "--rotate-time", "1h", "--ready-file", &ready]);
     let mut r = Running(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
     until("published", || Path::new(&format!("/run/kpat/{}.json", r.0.id())).exists());
-    let threads = effective(r.0.id());
-    assert!(threads.len() >= 5, "{threads:?}");
-    for (name, caps) in &threads {
-        let may = match name.as_str() {
-            "kpat" => LEFT,
-            "kpat-netlink" => 1 << 21 | 1 << 12,
-            _ => 0,
+    // A thread has its parent's name, and all that it may, until it runs for the first time.
+    let too_much = || {
+        let threads = effective(r.0.id());
+        let left_over = |(name, caps): &(String, u64)| {
+            let may = match name.as_str() {
+                "kpat" => LEFT,
+                "kpat-netlink" => 1 << 21 | 1 << 12,
+                "kpat-netns" => 1 << 19,
+                _ => 0,
+            };
+            caps & !may != 0
         };
-        assert_eq!(caps & !may, 0, "{threads:?}");
-    }
+        if threads.len() < 5 || threads.iter().any(left_over) { threads } else { Vec::new() }
+    };
+    until(&format!("given up by all threads: {:?}", too_much()), || too_much().is_empty());
     // it still goes on to a next file, attaches again, and enters what comes
     let pid = r.0.id().to_string();
     let ctl = |what: &str| {
@@ -481,7 +477,9 @@ fn what_is_not_needed_any_more_is_given_up() {
     let first = p.names().into_iter().find(|n| n.ends_with("-0001.kbl")).expect("the first file");
     let info = json(&["info", &p.path(&first), "--json"]);
     let devices = info["devices"].as_array().expect("devices");
-    assert!(devices.iter().any(|d| d["netns_name"] == came.as_str() && d["name"] == "lo"), "{info}");
+    // The number may have been another test's before: `theirs or ours`.
+    let ours = |d: &Value| d["netns_name"].as_str().is_some_and(|n| n.ends_with(&came));
+    assert!(devices.iter().any(|d| ours(d) && d["name"] == "lo"), "{came} {devices:?}");
     assert!(
         info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum::<u64>() > 100
     );
@@ -527,7 +525,7 @@ fn the_unit_has_what_recording_takes() {
     );
     assert!(said.contains("nothing was lost") && said.contains("4,000 frames"), "{said}");
     assert!(said.contains("probe hits, "), "{said}");
-    assert!(all.len() < 8, "{all:?}");
+    assert!(all.len() < 9, "{all:?}");
 }
 
 /// As few descriptors as a recording takes at all: namespaces for which none is left are counted, and the recording works.

@@ -68,6 +68,101 @@ fn tab_offers_what_there_is() {
     assert_eq!(behind, Vec::<String>::new());
 }
 
+/// Whether there is such a shell; says so where it is not.
+fn has(shell: &str) -> bool {
+    let there = Command::new(shell).arg("--version").output().is_ok_and(|o| o.status.success());
+    if !there {
+        eprintln!("SKIPPED: no {shell} here; apt-get install {shell}");
+    }
+    there
+}
+
+/// Runs a script of this shell with the words, where kpat is found by its name and its completion is the file `complete`.
+fn run_shell(folder: &Folder, shell: &[&str], script: &str, words: &[&str]) -> String {
+    let completion = kpat(folder, &["completion", shell[0]]).stdout;
+    std::fs::write(folder.0.join("complete"), completion).unwrap();
+    std::fs::write(folder.0.join("script"), script).unwrap();
+    let path = format!(
+        "{}:{}",
+        std::path::Path::new(KPAT).parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let done = Command::new("timeout")
+        .arg("120")
+        .args(shell)
+        .arg("script")
+        .args(words)
+        .env("PATH", path)
+        .env("HOME", &folder.0)
+        .current_dir(&folder.0)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{shell:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// What was typed before TAB, and what stands there behind it.
+const TYPED: [(&str, &str); 7] = [
+    ("kpat pha", "kpat phases"),
+    ("kpat packets x.", "kpat packets x.kpat"),
+    ("kpat events x.kpat --kind dr", "kpat events x.kpat --kind drop"),
+    ("kpat packets --ut", "kpat packets --utc"),
+    ("kpat function x.kpat ip_l", "kpat function x.kpat ip_local_deliver"),
+    ("kpat record --profile ro", "kpat record --profile router"),
+    ("kpat packets old", "kpat packets older/"),
+];
+
+fn with_logs(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    fixture::integrated(&folder);
+    std::fs::create_dir_all(folder.0.join("older/y.kpat")).unwrap();
+    folder
+}
+
+/// Keys into a zsh at a terminal of its own; a key of the test's prints the line.
+#[test]
+fn tab_in_zsh() {
+    if !has("zsh") {
+        return;
+    }
+    let folder = with_logs("zsh");
+    let script = r#"
+        zmodload zsh/zpty
+        zpty z zsh -f -i
+        zpty -w z 'PS1= PS2= RPS1=; unsetopt zle_bracketed_paste prompt_cr prompt_sp beep; autoload -Uz compinit; compinit -D -u; source ./complete; shown() { print -r -- "<<$BUFFER>>"; BUFFER= }; zle -N shown; bindkey "^X" shown; print -r "re""ady"'
+        zpty -r z out '*ready*'
+        for line in "$@"; do
+            zpty -n -w z "$line"$'\t\x18'
+            zpty -r z out '*>>*'
+            print -r -- "${${out##*<<}%%>>*}"
+        done
+        zpty -d z
+    "#;
+    let shown = run_shell(&folder, &["zsh", "-f"], script, &TYPED.map(|t| t.0));
+    assert_eq!(shown.lines().map(str::trim_end).collect::<Vec<_>>(), TYPED.map(|t| t.1));
+}
+
+#[test]
+fn tab_in_fish() {
+    if !has("fish") {
+        return;
+    }
+    let folder = with_logs("fish");
+    let script = r"
+        source complete
+        for line in $argv
+            for offered in (complete -C $line)
+                string split -f1 \t -- $offered
+            end
+        end
+        true
+    ";
+    let shown = run_shell(&folder, &["fish", "--no-config"], script, &TYPED.map(|t| t.0));
+    let last = TYPED.map(|(_, whole)| whole.rsplit(' ').next().unwrap());
+    assert_eq!(shown.lines().collect::<Vec<_>>(), last);
+}
+
 #[test]
 fn the_scripts_are_what_their_shells_read() {
     let folder = Folder::new("scripts");

@@ -1,80 +1,29 @@
 //! What applications ask of the network and what becomes of it: records of `record --profile app`. A crossing is bytes
 //! going from one layer into the next. The layout in the ring is `bpf/include/wire.h`, in the file `docs/kbl-format.md`.
 
+use crate::codes::{Code, code_type};
 use crate::ids::BootNs;
 use crate::record::Context;
 
-/// Where bytes cross, in the order in which bytes that are sent meet them, then those that are received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Crossing {
-    /// An application calls: bytes that it asks the socket to take.
-    Ask = 1,
-    /// Application to socket, when the call is over: bytes taken, negative: the error.
-    Send = 2,
-    /// Socket to transport: a write, whole, as the call gives it; how much of it was taken is known when the call is over.
-    ToTransport = 3,
-    /// Transport to network: a segment or datagram, before it has a network header.
-    ToNetwork = 4,
-    /// Network to device: into the device's queue (qdisc).
-    ToDevice = 5,
-    /// Out of that queue, to the driver.
-    ToDriver = 6,
-    /// Device to network.
-    FromDevice = 7,
-    /// Network to transport.
-    FromNetwork = 8,
-    /// Transport to socket: bytes that can be read from now on.
-    ToSocket = 9,
-    /// Socket to application, when the call is over: bytes given, negative: the error.
-    Recv = 10,
-    /// A segment is sent again.
-    Retransmit = 11,
-    /// The other side has acknowledged bytes.
-    Acked = 12,
+code_type! {
+    /// Where bytes cross, in the order in which bytes that are sent meet them, then those that are received.
+    Crossing {
+        Ask = 1, "ask", "An application calls: bytes that it asks the socket to take.", "";
+        Send = 2, "send", "Application to socket, when the call is over: bytes taken, negative: the error.", "";
+        ToTransport = 3, "to-transport", "Socket to transport: a write, whole, as the call gives it; how much of it was taken is known when the call is over.", "";
+        ToNetwork = 4, "to-network", "Transport to network: a segment or datagram, before it has a network header.", "";
+        ToDevice = 5, "to-device", "Network to device: into the device's queue (qdisc).", "";
+        ToDriver = 6, "to-driver", "Out of that queue, to the driver.", "";
+        FromDevice = 7, "from-device", "Device to network.", "";
+        FromNetwork = 8, "from-network", "Network to transport.", "";
+        ToSocket = 9, "to-socket", "Transport to socket: bytes that can be read from now on.", "";
+        Recv = 10, "recv", "Socket to application, when the call is over: bytes given, negative: the error.", "";
+        Retransmit = 11, "retransmit", "A segment is sent again.", "";
+        Acked = 12, "acked", "The other side has acknowledged bytes.", "";
+    }
 }
 
 impl Crossing {
-    pub const ALL: [Crossing; 12] = [
-        Crossing::Ask,
-        Crossing::Send,
-        Crossing::ToTransport,
-        Crossing::ToNetwork,
-        Crossing::ToDevice,
-        Crossing::ToDriver,
-        Crossing::FromDevice,
-        Crossing::FromNetwork,
-        Crossing::ToSocket,
-        Crossing::Recv,
-        Crossing::Retransmit,
-        Crossing::Acked,
-    ];
-
-    pub fn from_u8(v: u8) -> Option<Crossing> {
-        Crossing::ALL.into_iter().find(|c| *c as u8 == v)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Crossing::Ask => "ask",
-            Crossing::Send => "send",
-            Crossing::ToTransport => "to-transport",
-            Crossing::ToNetwork => "to-network",
-            Crossing::ToDevice => "to-device",
-            Crossing::ToDriver => "to-driver",
-            Crossing::FromDevice => "from-device",
-            Crossing::FromNetwork => "from-network",
-            Crossing::ToSocket => "to-socket",
-            Crossing::Recv => "recv",
-            Crossing::Retransmit => "retransmit",
-            Crossing::Acked => "acked",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Crossing> {
-        Crossing::ALL.into_iter().find(|c| c.name() == name)
-    }
-
     /// Between which layers, for people.
     pub fn layers(self) -> &'static str {
         match self {

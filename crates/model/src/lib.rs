@@ -2,15 +2,19 @@
 //! (`klog`, `probe`, `capture`, `store`) speak to each other in these types and know nothing else of one another.
 
 pub mod application;
+pub mod codes;
 pub mod footprint;
 pub mod ids;
 pub mod meta;
 pub mod record;
+pub mod sample;
 
 pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
+pub use codes::{EventKind, LineageKind, LossCause};
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{
-    Call, Context, Event, EventKind, FootprintRecord, HeaderBytes, Lineage, LineageKind, Loss, LossCause,
-    Member, Pause, Place, Point, Process, Record,
+    Call, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Pause, Place, Point, Process,
+    Record,
 };
+pub use sample::Sample;

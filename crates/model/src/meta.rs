@@ -1,6 +1,7 @@
 //! What a log says of itself: written as JSON chunks, so a reader of any version can show it. Every field that a
 //! writer may not know has a default; readers ignore fields they do not know.
 
+use crate::Sample;
 use crate::ids::{BootNs, WallNs};
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +31,14 @@ pub struct Meta {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub build_passed_over: Vec<String>,
     pub profile: String,
+    /// How much of it: steps, spine or full. Empty: not functions, or an earlier writer, which recorded all of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
     /// pcap-filter text, empty: all packets.
     pub filter: String,
+    /// Only this part of the packets was recorded; `None`: all that the filter wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
     /// Inode numbers of the namespaces recorded, empty: all.
     pub netns: Vec<u32>,
     /// Command line that started the recording.
@@ -120,7 +127,7 @@ pub struct ClockAnchor {
 #[serde(default)]
 pub struct Device {
     pub netns: u32,
-    /// Name of the namespace under /run/netns, empty: none or unknown.
+    /// Name of the namespace under /run/netns, else a process in it, `pid 1234 (nginx)`; empty: unknown, or the recorder's own.
     pub netns_name: String,
     pub ifindex: u32,
     pub name: String,
@@ -130,6 +137,9 @@ pub struct Device {
     pub mtu: u32,
     /// Kernel driver, empty: unknown.
     pub driver: String,
+    /// Number N of its clock /dev/ptpN, if it stamped what it received when the recording began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phc: Option<u32>,
 }
 
 /// A symbol that a drop event's address resolves to.

@@ -16,6 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Default)]
 pub struct Attached {
     links: Vec<OwnedFd>,
+    /// Links of a program with many functions each; they can be taken off and put on again.
+    sets: Vec<Set>,
     /// Links of programs that have one fixed place; they can be taken off and put on again.
     points: Vec<OwnedFd>,
     /// Clones of programs and perf events that must live as long as the links.
@@ -34,6 +36,48 @@ pub enum Error {
     Btf(io::Error),
 }
 
+const FSESSION: &str = "fsession_multi";
+
+/// A program on many functions by one link.
+struct Set {
+    program: Program,
+    functions: Vec<Function>,
+    link: Option<OwnedFd>,
+}
+
+#[derive(Clone, Copy)]
+enum Program {
+    /// As it was loaded with the object.
+    Original,
+    /// A copy of it, by its place in [`Attached::held`].
+    Copy(usize),
+    Kprobe {
+        name: &'static str,
+        attach: u32,
+        returns: bool,
+    },
+}
+
+#[derive(Clone)]
+struct Function {
+    name: CString,
+    btf_id: u32,
+    cookie: u64,
+}
+
+impl Program {
+    /// Each function is in another set, too.
+    fn of_returns(self) -> bool {
+        matches!(self, Program::Kprobe { returns: true, .. })
+    }
+}
+
+impl Function {
+    fn new(t: &Target<'_>) -> Function {
+        Function { name: c_name(t), btf_id: t.candidate.btf_id, cookie: cookie(t) }
+    }
+}
+
 /// One function with its number.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
@@ -43,7 +87,7 @@ pub struct Target<'a> {
 
 impl Attached {
     pub fn links(&self) -> usize {
-        self.links.len()
+        self.links.len() + self.sets.len()
     }
 
     /// Attaches `targets` (indices in refusals are into this slice). Progress: done, of.
@@ -55,7 +99,7 @@ impl Attached {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), Error> {
         let prog = |n: &'static str| loaded.program(n).ok_or(Error::NoProgram(n));
-        let before = self.links.len();
+        let before = self.links();
         let all: Vec<usize> = (0..targets.len()).collect();
         progress(0, targets.len());
         match m {
@@ -71,20 +115,17 @@ impl Attached {
                 }
             }
             Mechanism::KprobeSession => {
-                let p = prog("kprobe_session")?;
-                self.halve(&all, &mut |part| {
-                    kprobe_link(p, sys::ATTACH_KPROBE_SESSION, false, targets, part)
-                });
+                let (name, attach) = ("kprobe_session", sys::ATTACH_KPROBE_SESSION);
+                self.halve(loaded, Program::Kprobe { name, attach, returns: false }, targets, &all);
             }
             Mechanism::KprobeMulti => {
-                let (entry, ret) = (prog("kprobe_entry")?, prog("kprobe_return")?);
+                let attach = sys::ATTACH_KPROBE_MULTI;
                 // returns first: an entry without its return would fill the table of open calls
-                self.halve(&all, &mut |part| kprobe_link(ret, sys::ATTACH_KPROBE_MULTI, true, targets, part));
+                let of = |name, returns| Program::Kprobe { name, attach, returns };
+                self.halve(loaded, of("kprobe_return", true), targets, &all);
                 let bad: Vec<usize> = self.refused.iter().map(|r| r.0).collect();
                 let good: Vec<usize> = all.iter().copied().filter(|i| !bad.contains(i)).collect();
-                self.halve(&good, &mut |part| {
-                    kprobe_link(entry, sys::ATTACH_KPROBE_MULTI, false, targets, part)
-                });
+                self.halve(loaded, of("kprobe_entry", false), targets, &good);
             }
             Mechanism::Fentry => self.fentry(loaded, targets, progress)?,
             Mechanism::Kprobe => {
@@ -93,30 +134,47 @@ impl Attached {
             Mechanism::Tracepoint => {}
         }
         progress(targets.len(), targets.len());
-        if self.links.len() == before && !targets.is_empty() {
+        if self.links() == before && !targets.is_empty() {
             let reason = self.refused.first().map_or("no reason given".into(), |r| r.1.clone());
             return Err(Error::Nothing { mechanism: m.name(), reason });
         }
         Ok(())
     }
 
-    fn halve(&mut self, part: &[usize], link: &mut dyn FnMut(&[usize]) -> io::Result<OwnedFd>) {
+    fn halve(&mut self, loaded: &Loaded, program: Program, targets: &[Target<'_>], part: &[usize]) {
         if part.is_empty() {
             return;
         }
-        match link(part) {
-            Ok(fd) => self.links.push(fd),
+        let functions: Vec<Function> = part.iter().map(|i| Function::new(&targets[*i])).collect();
+        match self.link(loaded, program, &functions) {
+            Ok(fd) => self.sets.push(Set { program, functions, link: Some(fd) }),
             Err(e) if part.len() == 1 => self.refused.push((part[0], e.to_string())),
             Err(_) => {
                 let (a, b) = part.split_at(part.len() / 2);
-                self.halve(a, link);
-                self.halve(b, link);
+                self.halve(loaded, program, targets, a);
+                self.halve(loaded, program, targets, b);
+            }
+        }
+    }
+
+    fn link(&self, loaded: &Loaded, program: Program, functions: &[Function]) -> io::Result<OwnedFd> {
+        let cookies: Vec<u64> = functions.iter().map(|f| f.cookie).collect();
+        let traced = |program: BorrowedFd<'_>| {
+            let ids: Vec<u32> = functions.iter().map(|f| f.btf_id).collect();
+            sys::link_tracing_multi(program, sys::ATTACH_FSESSION_MULTI, &ids, &cookies)
+        };
+        match program {
+            Program::Original => traced(loaded_program(loaded, FSESSION)?),
+            Program::Copy(copy) => traced(self.held[copy].as_fd()),
+            Program::Kprobe { name, attach, returns } => {
+                let names: Vec<CString> = functions.iter().map(|f| f.name.clone()).collect();
+                sys::link_kprobe_multi(loaded_program(loaded, name)?, attach, returns, &names, &cookies)
             }
         }
     }
 
     /// One link for functions of one kernel object, to a copy of the program: a program knows one object only, and does not
-    /// run inside itself (bpf/functions.bpf.h).
+    /// run inside itself (bpf/functions.bpf.h). The first of the kernel proper takes the program as it was loaded, as each copy is verified anew.
     fn fsession(
         &mut self,
         loaded: &Loaded,
@@ -124,7 +182,11 @@ impl Attached {
         targets: &[Target<'_>],
         part: &[usize],
     ) -> Result<(), Error> {
-        let code = loaded.code("fsession_multi").ok_or(Error::NoProgram("fsession_multi"))?;
+        if module.is_empty() && !self.sets.iter().any(|s| matches!(s.program, Program::Original)) {
+            self.halve(loaded, Program::Original, targets, part);
+            return Ok(());
+        }
+        let code = loaded.code(FSESSION).ok_or(Error::NoProgram(FSESSION))?;
         let types = match module {
             "" => None,
             _ => sys::kernel_btfs().map_err(Error::Btf)?.into_iter().find(|(name, _)| name == module),
@@ -135,19 +197,13 @@ impl Attached {
             let types = types.as_ref().map(|(_, fd)| fd.as_fd());
             sys::load_tracing(&code, sys::ATTACH_FSESSION_MULTI, 0, types)
         };
-        let p = match &copy {
-            Ok(fd) => fd.as_fd(),
-            Err(e) => {
-                self.refused.extend(part.iter().map(|i| (*i, e.to_string())));
-                return Ok(());
+        match copy {
+            Ok(fd) => {
+                self.held.push(fd);
+                self.halve(loaded, Program::Copy(self.held.len() - 1), targets, part);
             }
-        };
-        self.halve(part, &mut |part| {
-            let ids: Vec<u32> = part.iter().map(|i| targets[*i].candidate.btf_id).collect();
-            let cookies: Vec<u64> = part.iter().map(|i| cookie(&targets[*i])).collect();
-            sys::link_tracing_multi(p, sys::ATTACH_FSESSION_MULTI, &ids, &cookies)
-        });
-        self.held.extend(copy);
+            Err(e) => self.refused.extend(part.iter().map(|i| (*i, e.to_string()))),
+        }
         Ok(())
     }
 
@@ -161,8 +217,9 @@ impl Attached {
         if targets.iter().any(|t| !t.candidate.module.is_empty()) {
             modules = sys::kernel_btfs().map_err(Error::Btf)?.into_iter().collect();
         }
-        let entry = loaded.code("fentry_one").ok_or(Error::NoProgram("fentry_one"))?;
-        let exit = loaded.code("fexit_one").ok_or(Error::NoProgram("fexit_one"))?;
+        let code = |name| loaded.code(name).ok_or(Error::NoProgram(name));
+        let entries = [code("fentry_plain")?, code("fentry_settled")?, code("fentry_special")?];
+        let exits = [code("fexit_plain")?, code("fexit_special")?];
         for (i, t) in targets.iter().enumerate() {
             let object = match t.candidate.module.as_str() {
                 "" => None,
@@ -174,7 +231,12 @@ impl Attached {
                     }
                 },
             };
-            let (Some(exit), Some(entry)) = (loaded.code_for(&exit, i), loaded.code_for(&entry, i)) else {
+            let (entry, exit) = match (t.candidate.special(), t.candidate.settled) {
+                (true, _) => (&entries[2], &exits[1]),
+                (false, true) => (&entries[1], &exits[0]),
+                (false, false) => (&entries[0], &exits[0]),
+            };
+            let (Some(exit), Some(entry)) = (loaded.code_for(exit, i), loaded.code_for(entry, i)) else {
                 self.refused.push((i, "kpat's own object has no constants".into()));
                 continue;
             };
@@ -235,9 +297,42 @@ impl Attached {
         self.points.len()
     }
 
+    /// Functions whose programs stay on them in a pause: each has links of its own, which take seconds to make.
+    pub fn staying(&self, functions: usize) -> usize {
+        let of_sets: usize =
+            self.sets.iter().filter(|s| !s.program.of_returns()).map(|s| s.functions.len()).sum();
+        functions.saturating_sub(of_sets)
+    }
+
     /// Takes those off that can be.
     pub fn take_off(&mut self) {
-        close(std::mem::take(&mut self.points));
+        let mut links = std::mem::take(&mut self.points);
+        links.extend(self.sets.iter_mut().filter_map(|s| s.link.take()));
+        close(links);
+    }
+
+    /// Puts the programs of many functions on them again. Returns the functions that the kernel takes no more, as where a module has been
+    /// unloaded meanwhile, each with its reason.
+    pub fn put_back(&mut self, loaded: &Loaded) -> Vec<(String, String)> {
+        let (mut sets, off): (Vec<Set>, Vec<Set>) =
+            std::mem::take(&mut self.sets).into_iter().partition(|s| s.link.is_some());
+        let mut gone = Vec::new();
+        let mut parts: Vec<(Program, Vec<Function>)> =
+            off.into_iter().map(|s| (s.program, s.functions)).collect();
+        while let Some((program, mut functions)) = parts.pop() {
+            match self.link(loaded, program, &functions) {
+                Ok(link) => sets.push(Set { program, functions, link: Some(link) }),
+                Err(e) if functions.len() == 1 => {
+                    gone.push((functions[0].name.to_string_lossy().into_owned(), e.to_string()));
+                }
+                Err(_) => {
+                    let rest = functions.split_off(functions.len() / 2);
+                    parts.extend([(program, functions), (program, rest)]);
+                }
+            }
+        }
+        self.sets = sets;
+        gone
     }
 
     /// Descriptors of the clones, for statistics.
@@ -250,6 +345,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         let mut links = std::mem::take(&mut self.links);
         links.append(&mut self.points);
+        links.extend(self.sets.iter_mut().filter_map(|s| s.link.take()));
         close(links);
     }
 }
@@ -285,16 +381,4 @@ fn cookie(t: &Target<'_>) -> u64 {
 
 fn c_name(t: &Target<'_>) -> CString {
     CString::new(t.candidate.name.as_str()).unwrap_or_default()
-}
-
-fn kprobe_link(
-    p: BorrowedFd<'_>,
-    attach: u32,
-    returns: bool,
-    targets: &[Target<'_>],
-    part: &[usize],
-) -> io::Result<OwnedFd> {
-    let names: Vec<CString> = part.iter().map(|i| c_name(&targets[*i])).collect();
-    let cookies: Vec<u64> = part.iter().map(|i| cookie(&targets[*i])).collect();
-    sys::link_kprobe_multi(p, attach, returns, &names, &cookies)
 }

@@ -111,6 +111,11 @@ impl Candidate {
         }
         c | (self.roles as u64) << 32 | (self.settled as u64) << 48
     }
+
+    /// `KP_COOKIE_SPECIAL`: more is done than to find the packet behind an argument.
+    pub fn special(&self) -> bool {
+        self.roles != 0 || matches!(self.via, Via::Pointer(_) | Via::Carrier { .. })
+    }
 }
 
 /// Everything that handles a packet, by BTF alone, and what had to be left out with the reason.
@@ -338,21 +343,19 @@ pub struct Chosen {
 pub fn choose(
     found: &Found,
     selection: &crate::profile::Selection,
-    spine_only: bool,
     traceable: Option<&HashMap<String, u32>>,
     symbols: &crate::kernel::Symbols,
 ) -> (Chosen, Vec<bool>) {
     let mut out = Chosen::default();
     let mut logged = Vec::new();
-    let wants = |name: &str, module: &str| selection.wants(name, module, spine_only);
     for (name, reason) in &found.left_out {
-        if wants(name, "") {
+        if selection.wants(name, "") {
             out.left_out.push((name.clone(), reason.clone()));
         }
     }
     let mut refused: HashSet<String> = HashSet::new();
     for c in &found.candidates {
-        let wanted = wants(&c.name, &c.module);
+        let wanted = selection.wants(&c.name, &c.module);
         let tracking = role::tracks(c.roles);
         if !wanted && !tracking {
             continue;

@@ -11,6 +11,9 @@
 pub mod pcap;
 pub mod translate;
 
+use kpat_model::Sample;
+use kpat_model::sample::Unit;
+
 /// Bytes of a packet that a filter can look at.
 pub const VISIBLE: u32 = 256;
 
@@ -31,6 +34,8 @@ pub struct Compiled {
     pub link_only: bool,
     /// It asks of TCP for nothing but addresses and ports, so a connection's socket decides as well as its packets' headers do.
     pub socket_decides: bool,
+    /// The same of all packets, with or without Ethernet header: one answer for a flow.
+    pub flow_decides: bool,
 }
 
 /// A filter that cannot be used.
@@ -103,22 +108,56 @@ pub fn compile(text: &str) -> Result<Option<Compiled>, Error> {
             _ => Ok(code),
         }
     };
-    let link =
+    let ethernet =
         pcap::compile(text, pcap::ETHERNET).map_err(|why| Error::Syntax { text: text.to_string(), why })?;
-    let link = ebpf(&link)?;
+    let link = ebpf(&ethernet)?;
     let raw = pcap::compile(text, pcap::RAW_IP);
     let link_only = raw.is_err();
-    let socket_decides = raw.as_ref().is_ok_and(|classic| !text.contains('[') && of_addresses(classic));
+    let socket_decides = raw.as_ref().is_ok_and(|classic| !text.contains('[') && of_addresses(classic, 0));
+    let flow_decides = socket_decides && of_addresses(&ethernet, ETHERNET_BYTES);
     let network = match raw {
         Ok(classic) => ebpf(&classic)?,
         Err(_) => vec![translate::answer(false)],
     };
-    Ok(Some(Compiled { link, network, link_only, socket_decides }))
+    Ok(Some(Compiled { link, network, link_only, socket_decides, flow_decides }))
 }
 
-/// Does this program, which starts at the network header, load nothing but version, header length, protocol, place in a fragmented
-/// packet, addresses and ports? Of a segment that its socket is about to send all of these are known.
-fn of_addresses(classic: &[pcap::Instruction]) -> bool {
+/// The filter of a recording that has only a part of what it wants: with an empty text one that wants all, as there is somebody to ask
+/// then. Whether a flow is in is known as soon as its addresses are, a packet shows it in its transport header.
+pub fn compile_sampled(text: &str, sample: Option<&Sample>) -> Result<Option<Compiled>, Error> {
+    let filter = compile(text)?;
+    let Some(sample) = sample else { return Ok(filter) };
+    let mut filter = filter.unwrap_or_else(|| Compiled {
+        link: vec![translate::answer(true)],
+        network: vec![translate::answer(true)],
+        link_only: false,
+        socket_decides: true,
+        flow_decides: true,
+    });
+    if sample.by == Unit::Packet {
+        (filter.socket_decides, filter.flow_decides) = (false, false);
+    }
+    Ok(Some(filter))
+}
+
+/// Variables of the kernel side of a packet recording that depend on filter and sample.
+pub fn constants(filter: Option<&Compiled>, sample: Option<&Sample>) -> Vec<(&'static str, u64)> {
+    // std's random state is the cheapest source of a number that nobody else knows.
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8);
+    vec![
+        ("socket_decides", u64::from(filter.is_some_and(|f| f.socket_decides))),
+        ("flow_decides", u64::from(filter.is_some_and(|f| f.flow_decides))),
+        ("refusal_key", random | 1),
+        ("sample_below", sample.map_or(0, Sample::below)),
+        ("sample_packets", u64::from(sample.is_some_and(|s| s.by == Unit::Packet))),
+    ]
+}
+
+const ETHERNET_BYTES: u32 = 14;
+
+/// Does this program load nothing but version, header length, protocol, place in a fragmented packet, addresses and ports of a network
+/// header at `at`, and the EtherType before it? Of a segment that its socket is about to send all of these are known.
+fn of_addresses(classic: &[pcap::Instruction], at: u32) -> bool {
     const LOAD: u16 = 0;
     const LOAD_X: u16 = 1;
     const WORD: u16 = 0;
@@ -129,7 +168,13 @@ fn of_addresses(classic: &[pcap::Instruction]) -> bool {
     const LENGTH: u16 = 0x80;
     classic.iter().all(|i| {
         let (class, size, mode) = (i.code & 7, i.code & 0x18, i.code & 0xe0);
-        match (class, mode, size, i.k) {
+        let of_packet = matches!((class, mode), (LOAD, ABSOLUTE | BEHIND_X));
+        let ether_type = (class, mode, size, i.k) == (LOAD, ABSOLUTE, HALF, ETHERNET_BYTES - 2);
+        if at > 0 && ether_type {
+            return true;
+        }
+        let Some(k) = i.k.checked_sub(if of_packet { at } else { 0 }) else { return false };
+        match (class, mode, size, k) {
             (LOAD, ABSOLUTE, WORD, 8..=36) => true,
             (LOAD, ABSOLUTE, HALF, 6 | 40 | 42) => true,
             (LOAD, ABSOLUTE, BYTE, 0 | 6 | 9 | 40) => true,
@@ -282,6 +327,67 @@ mod tests {
         let mut made = [made, addresses, ports].concat();
         made.resize(if v6 { 56 } else { 40 }, 0);
         (real, made)
+    }
+
+    /// What bpf/refused.bpf.h hashes of a packet without options, here for IPv4 and IPv6 behind an Ethernet header.
+    fn of_flow(frame: &[u8]) -> Vec<u8> {
+        let ip = &frame[14..];
+        let flow: &[std::ops::Range<usize>] =
+            if ip[0] == 0x45 { &[6..8, 9..10, 12..24] } else { &[6..7, 8..44] };
+        let mut words = frame[12..14].to_vec();
+        words.extend(flow.iter().flat_map(|r| ip[r.clone()].to_vec()));
+        if ip[0] == 0x45 {
+            words[2] &= 0x1f; // the flags are not part of it
+        }
+        words
+    }
+
+    #[test]
+    fn packets_of_a_flow_have_one_answer() {
+        let texts = [
+            "udp port 79",
+            "not port 80",
+            "host 10.7.1.2 and not udp",
+            "icmp or tcp",
+            "src net 10.7.1.2/31 and portrange 79-80",
+            "ip6 and dst port 81",
+            "ip proto 6 or ip6 proto 17",
+        ];
+        let mut seed = 11;
+        for text in texts {
+            let compiled = compile(text).unwrap().unwrap();
+            assert!(compiled.flow_decides, "{text}");
+            let ethernet = pcap::compile(text, pcap::ETHERNET).unwrap();
+            let raw = pcap::compile(text, pcap::RAW_IP).unwrap();
+            let mut answers = std::collections::HashMap::new();
+            let (mut again, mut yes) = (0, 0);
+            for _ in 0..6000 {
+                let (mut packet, _) = segment(&mut seed);
+                let v6 = packet[0] == 0x60;
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // another protocol, a fragment behind the first
+                packet[if v6 { 6 } else { 9 }] = [1, 6, 17, 44][(seed >> 40) as usize % 4];
+                if !v6 {
+                    packet[6..8]
+                        .copy_from_slice(&[[0x40, 0], [0, 0], [0x20, 0], [0, 9]][(seed >> 50) as usize % 4]);
+                }
+                let link = [&[2; 12][..], if v6 { &[0x86, 0xdd] } else { &[8, 0] }, &packet].concat();
+                let answer = pcap::matches(&ethernet, &link);
+                assert_eq!(
+                    answer,
+                    pcap::matches(&raw, &packet),
+                    "{text}: the link header decides {packet:02x?}"
+                );
+                let before = answers.insert(of_flow(&link), answer);
+                assert!(before.is_none_or(|b| b == answer), "{text} {packet:02x?}");
+                again += u32::from(before.is_some());
+                yes += u32::from(answer);
+            }
+            assert!(again > 1000 && yes > 0, "{text}: {again} packets of a flow seen before, {yes} matched");
+        }
+        for text in ["ether host 02:00:00:00:00:01", "vlan and port 80", "len > 100", "udp[8] = 1", "mpls"] {
+            assert!(!compile(text).unwrap().unwrap().flow_decides, "{text}");
+        }
     }
 
     #[test]

@@ -42,7 +42,9 @@ impl Addresses {
             build,
             build_passed_over,
             profile,
+            detail,
             filter,
+            sample,
             netns,
             command,
             ring_bytes_per_cpu,
@@ -59,6 +61,7 @@ impl Addresses {
             boot_id: self.word(&boot_id),
             filter: if filter.is_empty() { filter } else { LEFT_OUT.into() },
             command: command.iter().enumerate().map(|(i, w)| flag_only(i, w)).collect(),
+            sample,
             writer,
             kernel_release,
             kernel_version,
@@ -70,6 +73,7 @@ impl Addresses {
             build,
             build_passed_over,
             profile,
+            detail,
             netns,
             ring_bytes_per_cpu,
             functions,
@@ -83,12 +87,12 @@ impl Addresses {
     }
 
     fn device(&self, d: Device) -> Device {
-        let Device { netns, netns_name, ifindex, name, link_type, mac, mtu, driver } = d;
+        let Device { netns, netns_name, ifindex, name, link_type, mac, mtu, driver, phc } = d;
         // `enx001122334455`: udev names some by their address.
         let digits: String = mac.chars().filter(char::is_ascii_hexdigit).collect();
         let named_by_it = digits.len() >= 12 && name.to_ascii_lowercase().contains(&digits);
         let name = if named_by_it { name.to_ascii_lowercase().replace(&digits, "-") } else { name };
-        Device { netns, netns_name, ifindex, name, link_type, mac: self.word(&mac), mtu, driver }
+        Device { netns, netns_name, ifindex, name, link_type, mac: self.word(&mac), mtu, driver, phc }
     }
 
     /// Announcements of the kernel and notes of the recorder.

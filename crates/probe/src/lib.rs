@@ -5,10 +5,12 @@
 //! [`btf`] and [`profile`]), loads the kernel side ([`object`], [`filter`]), attaches ([`attach`]), and drains ([`ring`],
 //! [`sink`]) until it is told to stop ([`control`], signals).
 
+pub mod announce;
 pub mod app;
 pub mod attach;
 pub mod btf;
 pub mod capability;
+mod cards;
 pub mod choose;
 pub mod control;
 pub mod elf;

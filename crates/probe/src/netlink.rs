@@ -4,25 +4,31 @@
 //! A socket belongs to the namespace in which it was made, for good: a short-lived thread enters each namespace and opens
 //! one there, so no lasting thread ever leaves its own. Who watches them is [`monitor`], what their messages mean [`messages`]'s to know.
 
+use crate::cards::{SIOCETHTOOL, ask_device, stamping_clock};
 use kpat_model::meta::Device;
 use messages::{Link, NLMSG_DONE, NLMSG_ERROR};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 mod messages;
 mod monitor;
 mod names;
+mod processes;
+mod stamps;
 pub use messages::Decoder;
 pub use monitor::{Monitor, Seen};
+pub use processes::{labelled, process_netns};
+pub use stamps::Stamp;
 
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetnsRef {
     /// Inode number, as in the log.
     pub inum: u32,
-    /// Its name under /run/netns, if it has one.
+    /// Its name under /run/netns; of one without, the process that has been in it longest, as `pid 1234 (nginx)`; of this
+    /// process's own, where that has no name, none.
     pub name: Option<String>,
     pub path: PathBuf,
 }
@@ -31,6 +37,8 @@ pub struct NetnsRef {
 pub enum Error {
     #[error("no network namespace is called {name:?} (there are: {known})")]
     NoSuchName { name: String, known: String },
+    #[error("no process {pid} has a network namespace that may be looked at: {source}")]
+    NoSuchProcess { pid: u32, source: io::Error },
     #[error("cannot use the network namespace {path}: {source}")]
     Namespace { path: PathBuf, source: io::Error },
     #[error("to use the network namespace {path} takes CAP_SYS_ADMIN, which this process lacks")]
@@ -83,6 +91,39 @@ pub fn by_name(name: &str) -> Result<NetnsRef, Error> {
         .ok_or_else(|| Error::NoSuchName { name: name.to_string(), known })
 }
 
+/// What people call a namespace: a name under /run/netns, `self`, a process in it (`1234`, or as kpat prints it: `pid 1234 (nginx)`),
+/// or a file (`/run/docker/netns/1a2b`).
+pub fn find(word: &str) -> Result<NetnsRef, Error> {
+    if word == "self" {
+        return current_netns();
+    }
+    let named = by_name(word);
+    if named.is_ok() {
+        return named;
+    }
+    let known = |inum| named_netns().into_iter().find(|n| n.inum == inum);
+    let inum_of = |path: &Path| Ok(std::fs::metadata(path)?.ino() as u32);
+    if word.starts_with('/') {
+        let path = PathBuf::from(word);
+        if !is_namespace(&path) {
+            let source = io::Error::new(io::ErrorKind::NotFound, "there is no network namespace");
+            return Err(Error::Namespace { path, source });
+        }
+        let inum = inum_of(&path).map_err(|source| Error::Namespace { path: path.clone(), source })?;
+        return Ok(known(inum).unwrap_or(NetnsRef { inum, name: Some(word.to_owned()), path }));
+    }
+    let labelled = processes::labelled(word);
+    let Some(pid) = labelled.or_else(|| word.parse().ok()) else { return named };
+    let name = processes::label(pid);
+    if labelled.is_some() && name != word {
+        let source = io::Error::new(io::ErrorKind::NotFound, format!("it is {name} by now"));
+        return Err(Error::NoSuchProcess { pid, source });
+    }
+    let path = processes::path_of(pid);
+    let inum = inum_of(&path).map_err(|source| Error::NoSuchProcess { pid, source })?;
+    Ok(known(inum).unwrap_or(NetnsRef { inum, name: Some(name), path }))
+}
+
 /// A name is an ordinary empty file until the namespace is mounted over it.
 fn is_namespace(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
@@ -96,8 +137,18 @@ fn is_namespace(path: &Path) -> bool {
 
 /// Runs `work` on a thread of its own inside the namespace; in this process's own on this one, which takes no capability.
 fn inside<T: Send>(netns: &NetnsRef, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    let file = std::fs::File::open(&netns.path)
+        .map_err(|source| Error::Namespace { path: netns.path.clone(), source })?;
+    inside_open(netns, &file, work)
+}
+
+/// The same of one that is open.
+fn inside_open<T: Send>(
+    netns: &NetnsRef,
+    file: &std::fs::File,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
     let fail = |source| Error::Namespace { path: netns.path.clone(), source };
-    let file = std::fs::File::open(&netns.path).map_err(fail)?;
     if file.metadata().map_err(fail)?.ino() as u32 != netns.inum {
         return Err(fail(io::Error::new(
             io::ErrorKind::NotFound,
@@ -134,10 +185,14 @@ pub fn devices(netns: &NetnsRef) -> Result<Vec<Device>, Error> {
                 *driver = name;
             }
         }
-        Ok(found)
+        let with_clock = |(link, driver): (Link, String)| {
+            let phc = stamping_clock(socket.0.as_fd(), &link.name);
+            Device { phc, ..device(netns, link, driver) }
+        };
+        Ok(found.into_iter().map(with_clock).collect::<Vec<_>>())
     })?;
-    found.sort_by_key(|(link, _)| link.ifindex);
-    Ok(found.into_iter().map(|(link, driver)| device(netns, link, driver)).collect())
+    found.sort_by_key(|d| d.ifindex);
+    Ok(found)
 }
 
 fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
@@ -150,34 +205,24 @@ fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
         mac: link.mac,
         mtu: link.mtu,
         driver,
+        phc: None,
     }
 }
 
 /// Asks the driver itself: works in any namespace, where /sys shows that of whoever mounted it.
 fn ethtool_driver(socket: &Socket, device: &str) -> Option<String> {
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
     const ETHTOOL_GDRVINFO: u32 = 3;
-    let mut info = [0u8; 196];
-    info[..4].copy_from_slice(&ETHTOOL_GDRVINFO.to_ne_bytes());
-    // SAFETY: ifreq is plain data, for which zeros are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if device.len() >= request.ifr_name.len() {
-        return None;
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = info.as_mut_ptr().cast();
-    // SAFETY: the request names a struct ethtool_drvinfo (196 bytes) that is ours and outlives the call.
-    let r = unsafe { libc::ioctl(socket.0.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
-    let name = messages::string(&info[4..36]);
-    (r == 0 && !name.is_empty()).then_some(name)
+    let mut info = [0u32; 49]; // struct ethtool_drvinfo
+    info[0] = ETHTOOL_GDRVINFO;
+    ask_device(socket.0.as_fd(), SIOCETHTOOL, device, &mut info).ok()?;
+    let bytes: Vec<u8> = info.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    Some(messages::string(&bytes[4..36])).filter(|name| !name.is_empty())
 }
 
 // ---- sockets ----
 
 /// RTNLGRP_LINK, NEIGH, TC, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NSID.
-const GROUPS: [u32; 8] = [1, 3, 4, 5, 7, 9, 11, 28];
+pub const GROUPS: [u32; 8] = [1, 3, 4, 5, 7, 9, 11, 28];
 /// More than the kernel puts into one answer (32 KiB).
 const BUFFER: usize = 1 << 16;
 const RECEIVE_BYTES: libc::c_int = 8 << 20;

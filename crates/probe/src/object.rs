@@ -51,6 +51,9 @@ impl Build {
 
     /// The object file as compiled.
     pub fn object(self, side: Side) -> &'static [u8] {
+        if let Some(other) = self.compiled_elsewhere(side) {
+            return other;
+        }
         match (side, self.direct, self.traced_context) {
             (Side::Packets, true, false) => DIRECT,
             (Side::Packets, true, true) => DIRECT_TRACED,
@@ -61,6 +64,21 @@ impl Build {
             (Side::Application, false, false) => APP_READ,
             (Side::Application, false, true) => APP_READ_TRACED,
         }
+    }
+}
+
+impl Build {
+    /// To try a change of `bpf/` without building all of kpat: the objects in the folder that `KPAT_BPF` names, as `cargo build -p kpat-probe`
+    /// leaves them. For whoever develops kpat; it must fit this binary's records.
+    fn compiled_elsewhere(self, side: Side) -> Option<&'static [u8]> {
+        let folder = std::env::var_os("KPAT_BPF")?;
+        let name = format!(
+            "{}-{}{}.bpf.o",
+            if side == Side::Packets { "kpat" } else { "app" },
+            if self.direct { "direct" } else { "read" },
+            if self.traced_context { "-traced" } else { "" }
+        );
+        Some(std::fs::read(std::path::Path::new(&folder).join(name)).ok()?.leak())
     }
 }
 
@@ -103,8 +121,8 @@ pub struct Plan {
     pub clone_cookies: Vec<u64>,
     /// This process reads packets itself (a capture): its own doings as a task are left out.
     pub own_packets: bool,
-    /// Further variables of the kernel side, by name.
-    pub constants: Vec<(&'static str, u32)>,
+    /// Further variables of the kernel side, by name, of 32 or 64 bits.
+    pub constants: Vec<(&'static str, u64)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +161,8 @@ impl Plan {
         set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;
         set("ifindex_ids", &words(&self.ifindex))?;
         for (name, value) in &self.constants {
-            set(name, &value.to_le_bytes())?;
+            let bytes = map.symbols.get(*name).map_or(0, |s| s.size.min(8));
+            set(name, &value.to_le_bytes()[..bytes])?;
         }
         if self.side == Side::Application {
             return Ok(b);
@@ -322,7 +341,7 @@ std::thread_local! {
 }
 
 /// What libbpf logged since the last load: all of it if `KPAT_LIBBPF_LOG` is set, else the line that says why.
-fn last_words() -> String {
+pub(crate) fn last_words() -> String {
     LAST_WORDS.with(|l| {
         let text = l.borrow().join("");
         if std::env::var_os("KPAT_LIBBPF_LOG").is_some() { text } else { reason(&text) }
@@ -343,7 +362,7 @@ fn reason(log: &str) -> String {
     verifier.or_else(|| lines().next()).unwrap_or_default().to_string()
 }
 
-fn quiet() {
+pub(crate) fn quiet() {
     LAST_WORDS.with(|l| l.borrow_mut().clear());
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| {
         LAST_WORDS.with(|l| l.borrow_mut().push(text));

@@ -1,20 +1,25 @@
 //! What to record with: the best mechanism that works here, the functions it can take, the numbers they get.
 
+use crate::announce::{self, Announcements};
 use crate::app;
 use crate::attach::{self, Attached, Target};
 use crate::btf::{self, Btf};
 use crate::choose::{self, Candidate, Chosen};
 use crate::kernel::{self, Symbols};
 use crate::mechanism::{self, Mechanism, Offer};
+use crate::netlink::GROUPS;
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
-use crate::profile::{self, Selection};
+use crate::profile::{self, Detail, Selection};
 use crate::reasons::drop_reasons;
 use kpat_model::meta;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
+mod points;
 mod unmet;
+
+pub use points::{constants, tracepoint_name, tracepoints};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -46,6 +51,8 @@ pub enum Error {
 /// Everything decided, nothing attached yet.
 pub struct Decision {
     pub mechanism: Mechanism,
+    /// What the mechanism could take of what was asked for; `None`: it is no recording of functions.
+    pub detail: Option<Detail>,
     pub build: Build,
     /// Better builds of the BPF program, and why each was not taken.
     pub build_passed_over: Vec<String>,
@@ -101,8 +108,8 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
     };
     let btfs = Btf::running()?;
     let symbols = Symbols::running();
-    let (functions, logged, mut left_out) = if mechanism == Mechanism::Tracepoint {
-        (Vec::new(), Vec::new(), Vec::new())
+    let (functions, logged, mut left_out, detail) = if mechanism == Mechanism::Tracepoint {
+        Selected::default()
     } else {
         select(mechanism, selection, &choose::candidates(&btfs), &symbols, kernel::traceable().as_ref())?
     };
@@ -113,10 +120,10 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
         Mechanism::Tracepoint => unmet::by_points(selection, build, &symbols, passed_over.first()),
         _ => unmet::by_functions(selection, &functions, &left_out),
     };
-    let new = unmet.iter().filter(|u| !left_out.contains(u)).cloned().collect::<Vec<_>>();
-    left_out.extend(new);
+    left_out.extend(unmet.iter().filter(|u| !left_out.contains(u)).cloned().collect::<Vec<_>>());
     Ok(Decision {
         mechanism,
+        detail,
         build,
         build_passed_over: picked.reasons(),
         build_warning: picked.warning(),
@@ -134,7 +141,8 @@ fn pick_build() -> Result<mechanism::Picked, Error> {
     mechanism::pick_build().map_err(|e| Error::Refused(format!("no program loads on this kernel: {e}")))
 }
 
-type Selected = (Vec<Candidate>, Vec<bool>, Vec<(String, String)>);
+/// Functions, which are logged, what was left out, and how much of the profile they are.
+type Selected = (Vec<Candidate>, Vec<bool>, Vec<(String, String)>, Option<Detail>);
 
 pub(crate) fn select(
     m: Mechanism,
@@ -148,10 +156,12 @@ pub(crate) fn select(
         Mechanism::Kprobe => KPROBE_MOST,
         _ => usize::MAX,
     };
-    let (mut chosen, mut logged) = choose::choose(found, selection, false, traceable, symbols);
-    if chosen.functions.len() > most {
+    let (mut chosen, mut logged) = choose::choose(found, selection, traceable, symbols);
+    let mut detail = selection.detail;
+    if chosen.functions.len() > most && selection.detail == Detail::Full {
         let all = chosen.functions.len();
-        let (mut spine, spine_logged) = choose::choose(found, selection, true, traceable, symbols);
+        let shorter = Selection { detail: Detail::Spine, ..selection.clone() };
+        let (mut spine, spine_logged) = choose::choose(found, &shorter, traceable, symbols);
         let kept = spine.functions.len();
         spine.left_out.push((
             format!("{} more functions of profile {}", all - kept, selection.profile),
@@ -160,7 +170,7 @@ pub(crate) fn select(
                 m.name()
             ),
         ));
-        (chosen, logged) = (spine, spine_logged);
+        (chosen, logged, detail) = (spine, spine_logged, Detail::Spine);
     }
     if m == Mechanism::Fentry && chosen.functions.len() > MAX_CLONES {
         return Err(Error::TooManyPrograms { count: chosen.functions.len() });
@@ -184,7 +194,7 @@ pub(crate) fn select(
         };
         return Err(Error::NothingToProbe { profile: selection.profile.clone(), hint });
     }
-    Ok((functions, logged, left_out))
+    Ok((functions, logged, left_out, Some(detail)))
 }
 
 /// How a program of one fixed place is put there.
@@ -224,45 +234,6 @@ impl Tracepoint {
             Fixed::Switch => None,
         }
     }
-}
-
-/// Points that are passed right before another one, in the same function or in that which it calls: they tell nothing more,
-/// and cost as much.
-const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
-
-/// Groups of events that cost something at each switch of every task, at each softirq: they may be left out.
-const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
-
-/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
-pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tracepoint> {
-    let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
-    object::tracepoint_programs(build, Side::Packets)
-        .into_iter()
-        .filter_map(|(program, name)| {
-            let (mut func, mut switch) = (None, None);
-            let full = tracepoint_name(&name);
-            let named =
-                |globs: &[String]| globs.iter().any(|g| profile::glob(g, &full) || profile::glob(g, &name));
-            if program.starts_with("point_") {
-                let by_profile = match selection.profile.as_str() {
-                    "none" => false,
-                    "all" => true,
-                    _ => !TWINS.contains(&name.as_str()),
-                };
-                if !points || named(&selection.remove) || !(by_profile || named(&selection.add)) {
-                    return None;
-                }
-                let f = MAX_FUNCS - 1 - number(&program)?;
-                (func, switch) = (Some(f as u16), Some(f));
-            } else if program.starts_with("event_") {
-                if OPTIONAL.iter().any(|group| full.starts_with(group)) && named(&selection.remove) {
-                    return None;
-                }
-                switch = Some(MAX_FUNCS - 65 - number(&program)?);
-            }
-            Some(Tracepoint { program, name, fixed: Fixed::Raw, func, switch })
-        })
-        .collect()
 }
 
 /// The switch of TCP's state; those of the crossings lie below it.
@@ -327,6 +298,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
     );
     all.push(switch(STATE_SWITCH_NAME, STATE_SWITCH));
     let decision = Decision {
+        detail: None,
         mechanism: if functions.is_ok() { Mechanism::Fentry } else { Mechanism::Tracepoint },
         build,
         build_passed_over: picked.reasons(),
@@ -344,32 +316,6 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
         symbols: Symbols::running(),
     };
     Ok((decision, all, chosen))
-}
-
-/// Name in the log.
-pub fn tracepoint_name(name: &str) -> String {
-    format!("{}:{name}", tracepoint_group(name))
-}
-
-fn tracepoint_group(name: &str) -> &'static str {
-    match name {
-        "consume_skb" | "kfree_skb" | "skb_copy_datagram_iovec" => "skb",
-        n if n.starts_with("qdisc_") => "qdisc",
-        n if n.starts_with("tcp_") => "tcp",
-        n if n.starts_with("sched_") => "sched",
-        n if n.starts_with("softirq_") => "irq",
-        "napi_poll" => "napi",
-        _ => "net",
-    }
-}
-
-fn tracepoint_layer(name: &str) -> &'static str {
-    match name {
-        "net_dev_start_xmit" | "net_dev_xmit" | "napi_gro_receive_entry" | "napi_gro_frags_entry" => "driver",
-        "skb_copy_datagram_iovec" | "consume_skb" | "kfree_skb" => "socket",
-        n if n.starts_with("tcp_") => "transport",
-        _ => "link",
-    }
 }
 
 /// The log's function table: probed functions, then tracepoints.
@@ -395,7 +341,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
         .collect();
     let switches = tracepoints.iter().filter(|t| t.fixed == Fixed::Switch);
     out.extend(switches.filter_map(|t| {
-        let crossing = kpat_model::Crossing::parse(&t.name);
+        let crossing = kpat_model::Crossing::from_name(&t.name);
         Some(meta::Function {
             id: t.func?,
             name: t.name.clone(),
@@ -413,7 +359,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             module: String::new(),
             kind: "tracepoint".into(),
             addr: 0,
-            layer: tracepoint_layer(&t.name).into(),
+            layer: points::tracepoint_layer(&t.name).into(),
             via: "tracepoint argument".into(),
         })
     }));
@@ -465,11 +411,6 @@ pub fn clone_cookies(d: &Decision) -> Vec<u64> {
         Mechanism::Fentry => d.functions.iter().enumerate().map(each).collect(),
         _ => Vec::new(),
     }
-}
-
-/// Variables of the kernel side that depend on the packet filter.
-pub fn filter_constants(side: Side, filter: Option<&crate::filter::Compiled>) -> Option<(&'static str, u32)> {
-    (side == Side::Packets).then(|| ("socket_decides", u32::from(filter.is_some_and(|f| f.socket_decides))))
 }
 
 /// Loads.
@@ -529,6 +470,20 @@ pub fn attach(
     Ok(attached)
 }
 
+/// Stamps of system events, where functions are probed. They are no packet's: they stay on over a pause, as system events are
+/// logged over one.
+pub fn announcements(d: &mut Decision) -> Option<Announcements> {
+    if d.mechanism == Mechanism::Tracepoint {
+        return None;
+    }
+    let started = Announcements::start(d.build, &GROUPS);
+    started
+        .map_err(|why| {
+            d.left_out.push((announce::FUNCTION.into(), format!("no stamps of system events: {why}")))
+        })
+        .ok()
+}
+
 /// Puts on again what [`Attached::take_off`] took off. What the kernel refused the first time it refuses again.
 ///
 /// Errors: it refuses more than then; everything is off again.
@@ -552,32 +507,5 @@ pub fn put_on(
             Err(e)
         }
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(remove: &[&str], points: bool) -> Vec<String> {
-        let remove = remove.iter().map(|g| (*g).to_owned()).collect();
-        let selection = Selection { profile: "path".into(), add: Vec::new(), remove };
-        tracepoints(Build::ALL[0], &selection, points).into_iter().map(|t| t.name).collect()
-    }
-
-    #[test]
-    fn points_and_the_schedulers_may_be_left_out_and_nothing_else() {
-        for points in [true, false] {
-            let all = names(&[], points);
-            assert!(all.contains(&"sched_switch".into()) && all.contains(&"sched_process_exit".into()));
-            assert_eq!(all.contains(&"net_dev_queue".into()), points);
-            let without = names(&["sched:*", "irq:*", "napi:*", "net:net_dev_queue"], points);
-            let gone: Vec<&String> = all.iter().filter(|n| !without.contains(n)).collect();
-            let mut expected =
-                vec!["sched_switch", "sched_wakeup", "softirq_raise", "softirq_entry", "napi_poll"];
-            expected.extend(points.then_some("net_dev_queue"));
-            assert_eq!(gone.len(), expected.len(), "{gone:?}");
-            assert!(expected.iter().all(|n| gone.iter().any(|g| g == n)));
-        }
     }
 }

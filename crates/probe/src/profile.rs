@@ -4,9 +4,56 @@
 /// Layers of the stack, in the order in which a received packet meets them.
 pub const LAYERS: [&str; 5] = ["driver", "link", "network", "transport", "socket"];
 
+/// How much of a packet's way is probed. Each has what those before it have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Where a step of the way begins or ends: what phases, verdicts, matching and lineage rest on.
+    #[default]
+    Steps,
+    /// The functions that hand a packet from layer to layer: what fits a mechanism that loads a program per function (fentry).
+    Spine,
+    /// Every function of the profile.
+    Full,
+}
+
+impl Detail {
+    pub const ALL: [Detail; 3] = [Detail::Steps, Detail::Spine, Detail::Full];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Detail::Steps => "steps",
+            Detail::Spine => "spine",
+            Detail::Full => "full",
+        }
+    }
+
+    pub fn parse(s: &str) -> Option<Detail> {
+        Detail::ALL.into_iter().find(|d| d.name() == s)
+    }
+
+    /// What it is, in a few words.
+    pub fn about(self) -> &'static str {
+        match self {
+            Detail::Steps => "A function for each step of a packet's way",
+            Detail::Spine => "The functions that hand a packet from layer to layer",
+            Detail::Full => "Every function of the profile",
+        }
+    }
+
+    /// What a profile is recorded with unless somebody says otherwise: the default is cheap, and who names a part of the stack
+    /// wants to see it.
+    pub fn of_profile(profile: &str) -> Detail {
+        if profile == "path" { Detail::Steps } else { Detail::Full }
+    }
+}
+
 struct Group {
     layer: &'static str,
-    /// Fits a mechanism that loads a program per function (fentry): the spine of the path.
+    /// One function for each step. Which one is told by what is analysed: crates/analysis/src/phases/boundaries.txt and the
+    /// edges of crates/analysis/src/roles.rs. Functions that only some packets meet (queues, fragments, bridges) cost the others
+    /// nothing.
+    steps: &'static [&'static str],
+    /// Beside the steps.
     spine: &'static [&'static str],
     more: &'static [&'static str],
 }
@@ -14,15 +61,8 @@ struct Group {
 static PATH: &[Group] = &[
     Group {
         layer: "driver",
-        spine: &[
-            "veth_xmit",
-            "loopback_xmit",
-            "*_xmit_frame",
-            "*_start_xmit",
-            "start_xmit",
-            "napi_gro_receive",
-            "gro_receive_skb",
-        ],
+        steps: &["napi_gro_receive", "gro_receive_skb", "napi_gro_frags"],
+        spine: &["veth_xmit", "loopback_xmit", "*_xmit_frame", "*_start_xmit", "start_xmit"],
         more: &[
             "e1000_receive_skb",
             "e1000_tx_map*",
@@ -31,7 +71,6 @@ static PATH: &[Group] = &[
             "virtnet_receive_done",
             "xmit_skb",
             "veth_forward_skb",
-            "napi_gro_frags",
             "dev_gro_receive",
             "napi_gro_complete*",
             "gro_complete",
@@ -58,30 +97,14 @@ static PATH: &[Group] = &[
     },
     Group {
         layer: "link",
-        spine: &[
-            "netif_rx_internal",
+        steps: &[
             "enqueue_to_backlog",
-            "__netif_receive_skb_core*",
-            "netif_receive_skb",
             "__netif_receive_skb_one_core",
-            "__dev_queue_xmit",
-            "dev_hard_start_xmit",
-            "sch_direct_xmit",
-        ],
-        more: &[
-            "netif_rx",
-            "__netif_rx",
-            "__netif_receive_skb",
-            "netif_receive_skb_internal",
-            "netif_receive_skb_list_internal",
             "__netif_receive_skb_list_core",
-            "netif_receive_skb_list",
-            "__netif_receive_skb_list",
-            "eth_type_trans",
-            "validate_xmit_skb*",
-            "__skb_gso_segment",
-            "skb_mac_gso_segment",
-            "skb_network_protocol",
+            "br_handle_frame",
+            "__br_forward",
+            "__dev_queue_xmit",
+            "__dev_direct_xmit",
             "*fifo_enqueue",
             "pfifo_fast_enqueue",
             "fq_codel_enqueue",
@@ -90,8 +113,26 @@ static PATH: &[Group] = &[
             "htb_enqueue",
             "tbf_enqueue",
             "netem_enqueue",
-            "noqueue_enqueue",
             "cake_enqueue",
+            "dev_hard_start_xmit",
+            "packet_rcv*",
+            "tpacket_rcv",
+        ],
+        spine: &["netif_rx_internal", "__netif_receive_skb_core*", "netif_receive_skb", "sch_direct_xmit"],
+        more: &[
+            "netif_rx",
+            "__netif_rx",
+            "__netif_receive_skb",
+            "netif_receive_skb_internal",
+            "netif_receive_skb_list_internal",
+            "netif_receive_skb_list",
+            "__netif_receive_skb_list",
+            "eth_type_trans",
+            "validate_xmit_skb*",
+            "__skb_gso_segment",
+            "skb_mac_gso_segment",
+            "skb_network_protocol",
+            "noqueue_enqueue",
             "dev_qdisc_enqueue",
             "__dev_xmit_skb",
             "dev_forward_skb*",
@@ -99,7 +140,6 @@ static PATH: &[Group] = &[
             "____dev_forward_skb",
             "br_handle_frame*",
             "br_forward*",
-            "__br_forward",
             "br_flood",
             "br_pass_frame_up",
             "br_netif_receive_skb",
@@ -113,8 +153,6 @@ static PATH: &[Group] = &[
             "dev_queue_xmit_nit",
             "dev_loopback_xmit",
             "llc_rcv",
-            "packet_rcv*",
-            "tpacket_rcv",
             "__skb_get_hash*",
             "skb_checksum_help",
             "__skb_checksum_complete*",
@@ -122,28 +160,44 @@ static PATH: &[Group] = &[
     },
     Group {
         layer: "network",
-        spine: &[
+        steps: &[
             "ip_rcv",
+            "ip_list_rcv",
+            "ip_defrag",
+            "ip_do_fragment",
+            "ip_output",
+            "ip_mc_output",
+            "__ip_local_out",
+            "ipv6_rcv",
+            "ipv6_list_rcv",
+            "ipv6_frag_rcv",
+            "ip6_fragment",
+            "ip6_output",
+            "__ip6_local_out",
+            "icmp_rcv",
+            "icmpv6_rcv",
+            "igmp_rcv",
+            "arp_rcv",
+            "arp_xmit",
+            "__neigh_event_send",
+            "neigh_resolve_output",
+            "xfrm_input",
+            "xfrm_output",
+        ],
+        spine: &[
             "ip_rcv_finish",
             "ip_forward",
             "ip_local_deliver",
             "ip_local_deliver_finish",
-            "ip_output",
             "ip_finish_output2",
             "__ip_queue_xmit",
-            "__ip_local_out",
             "ip_send_skb",
             "ip_protocol_deliver_rcu",
-            "ipv6_rcv",
             "ip6_forward",
             "ip6_input",
-            "ip6_output",
             "ip6_finish_output2",
             "ip6_xmit",
-            "icmp_rcv",
             "icmp_echo",
-            "icmpv6_rcv",
-            "arp_rcv",
             "arp_process",
             "nf_hook_slow",
         ],
@@ -156,14 +210,11 @@ static PATH: &[Group] = &[
             "ip_forward_options",
             "ip_finish_output",
             "__ip_finish_output",
-            "ip_mc_output",
             "ip_local_out",
             "ip_queue_xmit",
             "ip_push_pending_frames",
-            "ip_do_fragment",
             "ip_fragment*",
             "ip_frag_next",
-            "ip_defrag",
             "ip_mr_input",
             "ip_route_input_noref",
             "ip_route_input_rcu*",
@@ -172,7 +223,6 @@ static PATH: &[Group] = &[
             "ip_options_compile",
             "ip6_rcv_finish*",
             "ip6_rcv_core*",
-            "ipv6_list_rcv",
             "ip6_list_rcv*",
             "ip6_sublist_rcv*",
             "ip6_input_finish",
@@ -181,13 +231,10 @@ static PATH: &[Group] = &[
             "ip6_finish_output",
             "__ip6_finish_output",
             "ip6_local_out",
-            "__ip6_local_out",
             "ip6_send_skb",
             "ip6_push_pending_frames",
             "ip6_route_input",
-            "ip6_fragment",
             "ip6_frag_next",
-            "ipv6_frag_rcv",
             "ip6_mc_input",
             "ip6_mr_input",
             "ip6_autoflowlabel",
@@ -206,10 +253,8 @@ static PATH: &[Group] = &[
             "raw6_local_deliver",
             "raw_v4_input",
             "arp_xmit*",
-            "neigh_resolve_output",
             "neigh_connected_output",
             "neigh_direct_output",
-            "__neigh_event_send",
             "arp_solicit",
             "nf_conntrack_in",
             "ipv4_conntrack_*",
@@ -223,7 +268,6 @@ static PATH: &[Group] = &[
             "ipt_do_table",
             "ip6t_do_table",
             "nf_reinject",
-            "xfrm_input",
             "xfrm4_rcv*",
             "xfrm6_rcv*",
             "xfrm_output*",
@@ -232,7 +276,6 @@ static PATH: &[Group] = &[
             "gre_rcv",
             "ipip_rcv",
             "tunnel4_rcv",
-            "igmp_rcv",
             "inet_gro_receive",
             "ipv6_gro_receive",
             "inet_gro_complete",
@@ -243,27 +286,32 @@ static PATH: &[Group] = &[
     },
     Group {
         layer: "transport",
-        spine: &[
+        steps: &[
             "tcp_v4_rcv",
+            "tcp_v6_rcv",
+            "tcp_data_queue",
+            "tcp_queue_rcv",
+            "tcp_add_backlog",
+            "__tcp_transmit_skb",
+            "__tcp_retransmit_skb",
+            "udp_rcv",
+            "udpv6_rcv",
+            "__udp_enqueue_schedule_skb",
+            "udp_send_skb*",
+            "udp_v6_send_skb*",
+            "sctp_rcv",
+        ],
+        spine: &[
             "tcp_v4_do_rcv",
             "tcp_rcv_established",
             "tcp_rcv_state_process",
-            "tcp_data_queue",
-            "__tcp_transmit_skb",
-            "udp_rcv",
             "udp_queue_rcv_one_skb",
-            "__udp_enqueue_schedule_skb",
-            "udp_send_skb*",
-            "tcp_v6_rcv",
-            "udpv6_rcv",
             "udpv6_queue_rcv_one_skb",
             "tcp_v6_do_rcv",
         ],
         more: &[
             "tcp_ack",
-            "tcp_queue_rcv",
             "tcp_data_queue_ofo",
-            "tcp_add_backlog",
             "tcp_filter",
             "tcp_validate_incoming",
             "tcp_child_process",
@@ -276,7 +324,6 @@ static PATH: &[Group] = &[
             "tcp_transmit_skb",
             "tcp_write_xmit",
             "tcp_retransmit_skb",
-            "__tcp_retransmit_skb",
             "tcp_v4_send_reset",
             "tcp_v6_send_reset",
             "tcp4_gro_receive",
@@ -300,9 +347,7 @@ static PATH: &[Group] = &[
             "udp6_unicast_rcv_skb",
             "udp_queue_rcv_skb",
             "udpv6_queue_rcv_skb",
-            "udp_v6_send_skb*",
             "__udp4_lib_mcast_deliver",
-            "sctp_rcv",
             "tcp_v4_early_demux",
             "udp_v4_early_demux",
             "tcp_v4_fill_cb",
@@ -310,14 +355,19 @@ static PATH: &[Group] = &[
     },
     Group {
         layer: "socket",
-        spine: &["__sock_queue_rcv_skb", "skb_copy_datagram_iter", "consume_skb", "__kfree_skb"],
+        steps: &[
+            "__sock_queue_rcv_skb",
+            "skb_copy_datagram_iter",
+            "skb_copy_and_csum_datagram_msg",
+            "skb_splice_bits",
+            "skb_consume_udp",
+        ],
+        spine: &["consume_skb", "__kfree_skb"],
         more: &[
             "sock_queue_rcv_skb_reason",
             "sk_filter_trim_cap",
             "__sk_receive_skb",
-            "skb_consume_udp",
             "__skb_datagram_iter",
-            "skb_copy_and_csum_datagram_msg",
             "skb_free_datagram",
             "__skb_free_datagram_locked",
             "napi_consume_skb",
@@ -327,7 +377,6 @@ static PATH: &[Group] = &[
             "sock_def_readable_skb",
             "tcp_recv_skb",
             "tcp_eat_recv_skb",
-            "skb_splice_bits",
             "__skb_tstamp_tx",
             "skb_clone_sk",
             "skb_orphan_partial",
@@ -350,7 +399,7 @@ static PATH: &[Group] = &[
 /// Layer of a function, by the profile that names it, else by how its name starts.
 pub fn layer(name: &str) -> &'static str {
     for g in PATH {
-        if g.spine.iter().chain(g.more).any(|p| glob(p, name)) {
+        if g.steps.iter().chain(g.spine).chain(g.more).any(|p| glob(p, name)) {
             return g.layer;
         }
     }
@@ -434,6 +483,7 @@ pub fn is_module(name: &str, module: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     pub profile: String,
+    pub detail: Detail,
     pub add: Vec<String>,
     pub remove: Vec<String>,
 }
@@ -460,18 +510,20 @@ impl Selection {
         if known { Ok(()) } else { Err(UnknownProfile(self.profile.clone())) }
     }
 
-    /// Is this function wanted? `spine_only`: by a mechanism for short lists.
-    pub fn wants(&self, name: &str, module: &str, spine_only: bool) -> bool {
+    /// Is this function wanted?
+    pub fn wants(&self, name: &str, module: &str) -> bool {
         if self.remove.iter().any(|p| glob(p, name)) {
             return false;
         }
-        self.add.iter().any(|p| glob(p, name)) || self.in_profile(name, module, spine_only)
+        self.add.iter().any(|p| glob(p, name)) || self.in_profile(name, module)
     }
 
-    fn in_profile(&self, name: &str, module: &str, spine_only: bool) -> bool {
+    fn in_profile(&self, name: &str, module: &str) -> bool {
+        let full = self.detail == Detail::Full;
         let path = |layers: &[&str]| {
+            let named = |all: &[&str]| all.iter().any(|p| glob(p, name));
             PATH.iter().filter(|g| layers.contains(&g.layer)).any(|g| {
-                g.spine.iter().any(|p| glob(p, name)) || (!spine_only && g.more.iter().any(|p| glob(p, name)))
+                named(g.steps) || (self.detail >= Detail::Spine && named(g.spine)) || (full && named(g.more))
             })
         };
         match self.profile.as_str() {
@@ -479,14 +531,12 @@ impl Selection {
             "none" => false,
             "router" => {
                 path(&["driver", "link", "network"])
-                    || (!spine_only
+                    || (full
                         && ["nf_*", "nft_*", "br_*", "fib_*", "ip_*", "ip6_*", "skb_*"]
                             .iter()
                             .any(|p| glob(p, name)))
             }
-            "tcp" => {
-                path(&LAYERS) || (!spine_only && (name.starts_with("tcp_") || name.starts_with("__tcp")))
-            }
+            "tcp" => path(&LAYERS) || (full && (name.starts_with("tcp_") || name.starts_with("__tcp"))),
             "socket" => path(&["transport", "socket"]),
             p => path(&LAYERS) || p.strip_prefix("driver:").is_some_and(|m| is_module(m, module)),
         }
@@ -515,16 +565,19 @@ mod tests {
 
     #[test]
     fn selections() {
-        let s = |p: &str| Selection { profile: p.into(), ..Default::default() };
-        assert!(s("path").wants("ip_rcv", "", true));
-        assert!(!s("path").wants("ip_defrag", "", true));
-        assert!(s("path").wants("ip_defrag", "", false));
-        assert!(!s("socket").wants("ip_rcv", "", false));
-        assert!(s("driver:e1000e").wants("e1000_clean_rx_irq", "e1000e", false));
+        let s = |p: &str| Selection { profile: p.into(), detail: Detail::Full, ..Default::default() };
+        let wanted = |name: &str| Detail::ALL.map(|detail| Selection { detail, ..s("path") }.wants(name, ""));
+        assert_eq!(wanted("ip_rcv"), [true, true, true]);
+        assert_eq!(wanted("ip_forward"), [false, true, true]);
+        assert_eq!(wanted("ip_route_input_noref"), [false, false, true]);
+        assert_eq!(wanted("ip_make_skb"), [false, false, false]);
+        assert!(!s("socket").wants("ip_rcv", ""));
+        let driver = Selection { detail: Detail::Steps, ..s("driver:e1000e") };
+        assert!(driver.wants("e1000_clean_rx_irq", "e1000e"));
         let mut cut = s("path");
         cut.remove.push("ip_*".into());
         cut.add.push("foo".into());
-        assert!(!cut.wants("ip_rcv", "", false) && cut.wants("foo", "", false));
+        assert!(!cut.wants("ip_rcv", "") && cut.wants("foo", ""));
         assert!(
             s("paht").check().is_err() && s("driver:").check().is_err() && s("driver:e100").check().is_ok()
         );

@@ -182,7 +182,7 @@ pub struct Prover {
     traceable: Option<HashMap<String, u32>>,
     traffic: Traffic,
     /// Further variables of the kernel side, for tests that spoil them.
-    pub constants: Vec<(&'static str, u32)>,
+    pub constants: Vec<(&'static str, u64)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -223,7 +223,7 @@ impl Prover {
         let selection = Selection {
             profile: if points { "path" } else { "none" }.into(),
             add: ON_THE_WAY.map(String::from).into(),
-            remove: Vec::new(),
+            ..Selection::default()
         };
         let mut decision =
             self.decide(m, &selection).map_err(|e| failed("functions cannot be chosen", &e))?;
@@ -261,7 +261,7 @@ impl Prover {
     }
 
     fn decide(&self, m: Mechanism, selection: &Selection) -> Result<Decision, plan::Error> {
-        let (functions, logged, left_out): (Vec<Candidate>, Vec<bool>, _) = match m {
+        let (functions, logged, left_out, detail): (Vec<Candidate>, Vec<bool>, _, _) = match m {
             Mechanism::Tracepoint => Default::default(),
             _ => plan::select(m, selection, &self.found, &self.symbols, self.traceable.as_ref())?,
         };
@@ -271,6 +271,7 @@ impl Prover {
         let logged = vec![true; functions.len()];
         Ok(Decision {
             mechanism: m,
+            detail,
             build: self.picked.build,
             build_passed_over: Vec::new(),
             build_warning: None,

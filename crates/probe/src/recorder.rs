@@ -6,6 +6,7 @@
 
 use crate::attach::Attached;
 use crate::capability::Cap;
+use crate::cards::Clocks;
 use crate::control;
 use crate::mechanism::Mechanism;
 use crate::netlink::Seen;
@@ -47,7 +48,8 @@ use live::Pace;
 use parts::{Before, Parts};
 use pause::Pausing;
 use places::Places;
-use scope::{describe, devices, interface_ids, learn, watched};
+pub use scope::check;
+use scope::{describe, devices, interface_ids, learn, rename, watched};
 pub use trigger::{DumpWhen, Watch};
 pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
@@ -113,6 +115,7 @@ pub struct Recorder {
     /// Those of them that are not in the file yet.
     fresh_devices: Vec<meta::Device>,
     monitor: Option<netlink::Monitor>,
+    clocks: Clocks,
     /// Taken out while it answers.
     server: Option<control::Server>,
     pausing: Pausing,
@@ -158,12 +161,12 @@ impl Recorder {
         if !matches!(options.mode, Mode::Disk) {
             reserve = None;
         }
-        let compiled = filter::compile(&options.filter)?;
+        let compiled = filter::compile_sampled(&options.filter, options.sample.as_ref())?;
         let side = if options.application.is_some() { Side::Application } else { Side::Packets };
         let (mut decision, tracepoints, mut constants) = match side {
             Side::Application => {
                 let (decision, tracepoints, chosen) = plan::decide_app()?;
-                let by_function = u32::from(chosen.datagrams_by_function);
+                let by_function = u64::from(chosen.datagrams_by_function);
                 (decision, tracepoints, vec![("datagrams_by_function", by_function)])
             }
             Side::Packets => {
@@ -171,7 +174,9 @@ impl Recorder {
                 let points = decision.mechanism == Mechanism::Tracepoint;
                 let tracepoints = plan::tracepoints(decision.build, &options.selection, points);
                 let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
-                (decision, tracepoints, vec![("air_watch", u32::from(air))])
+                let mut constants = plan::constants(&options.selection);
+                constants.push(("air_watch", u64::from(air)));
+                (decision, tracepoints, constants)
             }
         };
         limits::enough_descriptors(&decision)?;
@@ -185,6 +190,7 @@ impl Recorder {
         }
         tell(Note::Decided {
             mechanism: decision.mechanism,
+            detail: decision.detail,
             passed_over: decision.passed_over.clone(),
             functions: decision.functions.len(),
             left_out: decision.left_out.len(),
@@ -192,9 +198,18 @@ impl Recorder {
             build_warning: decision.build_warning.clone(),
             unmet: decision.unmet.clone(),
         });
-        constants.extend(plan::filter_constants(side, compiled.as_ref()));
+        if side == Side::Packets {
+            constants.extend(filter::constants(compiled.as_ref(), options.sample.as_ref()));
+        }
         let watched = watched(&options);
         let devices = devices(&options, &watched)?;
+        let clocks = match side {
+            Side::Packets => Clocks::open(&devices, &mut |why| tell(Note::Hindered(why))),
+            Side::Application => Clocks::default(),
+        };
+        if side == Side::Packets {
+            constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
+        }
         let cpus = kernel::possible_cpus();
         let object = Plan {
             build: decision.build,
@@ -230,6 +245,7 @@ impl Recorder {
         let attached = plan::attach(&loaded, &mut decision, &tracepoints, &mut |done, of| {
             tell(Note::Attaching { done, of })
         })?;
+        let announcements = plan::announcements(&mut decision);
         let attach_ns = clock.elapsed().as_nanos() as u64;
         let functions = if decision.functions.is_empty() {
             tracepoints.iter().filter(|t| t.func.is_some()).count()
@@ -267,7 +283,8 @@ impl Recorder {
             sink,
             places: Places::default(),
             settings,
-            monitor: Some(netlink::Monitor::start(&watched, options.netns.is_empty())?),
+            monitor: Some(netlink::Monitor::start(&watched, options.netns.is_empty(), announcements)?),
+            clocks,
             server,
             pausing: Pausing::new(options.paused, attached.points()),
             started: Instant::now(),
@@ -325,6 +342,7 @@ impl Recorder {
         self.started = Instant::now();
         self.cpu_at_start = own_cpu_ns();
         self.start_window();
+        self.clocks.read(true, &mut |e| self.sink.event(e));
         self.begin();
         let mut child = self.spawn()?;
         if let Err(e) = self.take_names() {
@@ -448,21 +466,36 @@ impl Recorder {
             self.sink.look(&self.rings, cpu, now, close);
         }
         let sink = &mut self.sink;
+        self.clocks.read(close, &mut |e| sink.event(e));
+        let mut unstamped = 0;
         if let Some(m) = &mut self.monitor {
             m.drain(&mut |seen| match seen {
                 Seen::Event(e, after) => sink.event_within(&e, after),
+                Seen::Stamped(e, by) => sink.event_stamped(&e, &by),
+                Seen::Unstamped(n) => unstamped += n,
                 Seen::Device(d) => self.fresh_devices.extend(learn(&mut self.devices, d)),
+                Seen::Renamed { netns, was, name } => {
+                    self.fresh_devices.extend(rename(&mut self.devices, netns, &was, &name));
+                }
                 Seen::Unread { from, to, .. } => {
                     let cause = LossCause::NamespaceUnread;
                     sink.loss(&model::Loss { cause, cpu: -1, from, to, count: 1 });
                 }
             });
+            if sink.strangers.take().iter().any(|n| !self.devices.iter().any(|d| d.netns == *n)) {
+                m.look();
+            }
             let missed = m.overruns() - self.overruns;
             if missed > 0 {
                 self.overruns += missed;
                 let cause = LossCause::NetlinkOverrun;
                 sink.loss(&model::Loss { cause, cpu: -1, from: self.looked_beside, to: now, count: missed });
             }
+        }
+        if unstamped > 0 {
+            self.note(&format!(
+                "{unstamped} announcements lost their stamps: such system events have bounds"
+            ));
         }
         self.look_beside(now);
         self.name_places(close);

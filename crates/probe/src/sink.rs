@@ -7,7 +7,7 @@ use crate::{headers, sys, wire};
 use kpat_klog::{AppEncoder, Chunk, Codec, Encoder};
 use kpat_model as model;
 use kpat_model::{BootNs, FuncId, PacketId};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// The log's 64-bit id of a packet of whose number only the low `bits` are known, given the number of the `next` one: the
 /// newest older one that fits.
@@ -45,11 +45,18 @@ pub struct Sink {
     pub watch: Option<crate::recorder::Watch>,
     /// Whom the log named, by thread id; `None`: nobody will ask.
     pub tasks: Option<BTreeMap<u32, model::meta::Task>>,
+    /// Process and name of tasks that system events named, by thread id.
+    announcers: HashMap<u32, (u32, String)>,
+    /// Network namespaces of packets and sockets.
+    pub strangers: Strangers,
     /// Of an application recording.
     pub sockets: Option<Sockets>,
     /// What of user space's own records identifies somebody is treated so.
     pub identity: crate::app::Addresses,
 }
+
+/// Names of tasks that are remembered as told.
+const MOST_ANNOUNCERS: usize = 4096;
 
 /// A chunk is closed at this age even if small, so that a log being written can be followed.
 const CHUNK_AGE_NS: i64 = 500_000_000;
@@ -72,6 +79,8 @@ impl Sink {
             addresses: HashSet::new(),
             watch: None,
             tasks: None,
+            announcers: HashMap::new(),
+            strangers: Strangers::default(),
             sockets: None,
             identity: Default::default(),
         }
@@ -80,9 +89,10 @@ impl Sink {
     /// Takes everything out of one CPU's ring.
     pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
         if let Some(sockets) = &mut self.sockets {
-            let (state, ready) = (&mut self.cpus[cpu], &mut self.ready);
+            let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
             let latest = sys::boot_now().0 + AHEAD_NS;
             let n = rings.drain(cpu, &mut |raw, _| {
+                strangers.look(&raw);
                 match raw {
                     Raw::Process(r) => {
                         if let Some(tasks) = &mut self.tasks {
@@ -101,7 +111,7 @@ impl Sink {
         }
         let state = &mut self.cpus[cpu];
         let (ready, addresses, watch) = (&mut self.ready, &mut self.addresses, &mut self.watch);
-        let (encoder, tasks) = (&mut state.encoder, &mut self.tasks);
+        let (encoder, tasks, strangers) = (&mut state.encoder, &mut self.tasks, &mut self.strangers);
         let n = rings.drain(cpu, &mut |raw, next| {
             if let (Raw::Process(r), Some(tasks)) = (&raw, &mut *tasks) {
                 tasks.insert(r.h.pid, task(r));
@@ -109,6 +119,7 @@ impl Sink {
             if let Some(watch) = watch {
                 look_at(watch, next, &raw);
             }
+            strangers.look(&raw);
             put(encoder, next, raw, addresses);
             if encoder.is_full() {
                 ready.extend(encoder.finish());
@@ -163,6 +174,9 @@ impl Sink {
 
     /// The same of something that happened after `after`, and not after the event's time.
     pub fn event_within(&mut self, e: &model::Event, after: BootNs) {
+        if e.kind == model::EventKind::Namespace && e.a == 0 {
+            self.strangers.gone(e.netns);
+        }
         let within = model::Event {
             kind: model::EventKind::Within,
             a: e.at.0.saturating_sub(after.0).max(0) as u64,
@@ -172,6 +186,39 @@ impl Sink {
         };
         self.event(&within);
         self.event(e);
+    }
+
+    /// The same of something that the kernel stamped: it goes to the CPU where it happened, its task is named.
+    pub fn event_stamped(&mut self, e: &model::Event, by: &crate::netlink::Stamp) {
+        let cpu = usize::from(by.cpu);
+        let Some(state) = self.cpus.get_mut(cpu) else { return self.event_within(e, e.at) };
+        let task = (by.tgid, by.comm.clone());
+        if self.announcers.get(&by.pid) != Some(&task) {
+            let (at, pid, tgid, comm) = (e.at, by.pid, by.tgid, by.comm.clone());
+            if let Some(tasks) = &mut self.tasks {
+                tasks.insert(pid, model::meta::Task { at, pid, tgid, comm: comm.clone() });
+            }
+            state.encoder.process(&model::Process { at, pid, tgid, comm });
+            self.records += 1;
+            if self.announcers.len() >= MOST_ANNOUNCERS {
+                self.announcers.clear();
+            }
+            self.announcers.insert(by.pid, task);
+        }
+        let within = model::Event {
+            kind: model::EventKind::Within,
+            a: 0,
+            b: model::Event::STAMPED,
+            text: String::new(),
+            ..e.clone()
+        };
+        for e in [&within, e] {
+            state.encoder.event(&self.identity.event(e));
+        }
+        self.records += 2;
+        if state.encoder.is_full() {
+            self.ready.extend(state.encoder.finish());
+        }
     }
 
     /// A socket that is wanted from now on.
@@ -201,6 +248,41 @@ impl Sink {
 
     pub fn total_lost(&self, cause: model::LossCause) -> u64 {
         self.lost.iter().filter(|((c, _), _)| *c == cause as u8).map(|(_, n)| n).sum()
+    }
+}
+
+/// Network namespaces of packets and sockets, each told once until it goes.
+#[derive(Default)]
+pub struct Strangers {
+    last: u32,
+    seen: HashSet<u32>,
+    fresh: Vec<u32>,
+}
+
+impl Strangers {
+    fn look(&mut self, raw: &Raw<'_>) {
+        let netns = match raw {
+            Raw::Footprint(r) => r.netns,
+            Raw::Place(r) => r.netns,
+            Raw::Socket(r) => r.netns,
+            _ => return,
+        };
+        if netns != self.last && netns != 0 {
+            self.last = netns;
+            if self.seen.insert(netns) {
+                self.fresh.push(netns);
+            }
+        }
+    }
+
+    /// Those that came since the last call.
+    pub fn take(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    fn gone(&mut self, netns: u32) {
+        self.seen.remove(&netns);
+        self.last = 0;
     }
 }
 

@@ -363,6 +363,14 @@ pub fn boot_now() -> kpat_model::BootNs {
     clock_read(libc::CLOCK_BOOTTIME)
 }
 
+/// Nanoseconds of any clock; `None` where it cannot be read.
+pub fn clock_now(id: libc::clockid_t) -> Option<i64> {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: t is a valid timespec to write to.
+    let r = unsafe { libc::clock_gettime(id, &mut t) };
+    (r == 0).then(|| t.tv_sec * 1_000_000_000 + t.tv_nsec)
+}
+
 fn clock_read(id: libc::clockid_t) -> kpat_model::BootNs {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: t is a valid timespec to write to.

@@ -46,7 +46,7 @@ pub mod loss {
     pub const LOSS_LIST_CUT: u32 = 6;
     pub const LOSS_READ_FAULT: u32 = 10;
     pub const LOSS_TASK_TABLE: u32 = 12;
-    pub const LOSS_NO_PLACE: u32 = 15;
+    pub const LOSS_NO_DEVICE: u32 = 15;
     pub const LOSS_MAX: u32 = 16;
 }
 
@@ -57,6 +57,7 @@ pub mod event_kind {
     pub const EV_TCP_STATE: u32 = 3;
     pub const EV_POLL: u32 = 6;
     pub const EV_POLLED: u32 = 7;
+    pub const EV_STAMP: u32 = 8;
 }
 
 /// `enum kp_lineage_kind`
@@ -306,6 +307,23 @@ pub struct Gap {
 }
 const _: () = assert!(size_of::<Gap>() == 24);
 
+/// `struct kp_announcement`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Announcement {
+    pub ts: u64,
+    pub netns: u32,
+    pub len: u32,
+    pub cpu: u32,
+    pub pid: u32,
+    pub tgid: u32,
+    pub ctx: u8,
+    pub pad: [u8; 3],
+    pub comm: [u8; 16],
+    pub message: [u8; 128],
+}
+const _: () = assert!(size_of::<Announcement>() == 176);
+
 /// `struct kp_ring_ctl`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -327,5 +345,7 @@ pub struct RingCtl {
     pub no_match: u64,
     pub polled: u64,
     pub rounds: u64,
+    pub arrived: u64,
+    pub moment: [u64; 4],
 }
-const _: () = assert!(size_of::<RingCtl>() == 384);
+const _: () = assert!(size_of::<RingCtl>() == 424);

@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 15] = [
+const STRUCTS: [&str; 16] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -19,6 +19,7 @@ const STRUCTS: [&str; 15] = [
     "kp_socket",
     "kp_tcp",
     "kp_gap",
+    "kp_announcement",
     "kp_ring_ctl",
 ];
 const ENUMS: [&str; 5] = ["kp_kind", "kp_crossing_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];

@@ -74,7 +74,7 @@ fn changes_become_events() {
     ns.ip("addr add 10.7.1.2/24 dev c0");
     let netns = netlink::by_name(&ns.0).unwrap();
     let before = boot_now();
-    let monitor = Monitor::start(std::slice::from_ref(&netns), false).unwrap();
+    let monitor = Monitor::start(std::slice::from_ref(&netns), false, None).unwrap();
     let mut seen = Vec::new();
     let mut expect = |kind, text: &str| expect(&monitor, &mut seen, kind, text);
 
@@ -178,7 +178,7 @@ fn a_namespace_that_comes_is_followed_and_one_that_goes_is_let_go() {
     }
     let outside = Namespace::new("far");
     outside.ip("link add far0 type veth peer name near0");
-    let monitor = Monitor::start(&[netlink::by_name(&outside.0).unwrap()], true).unwrap();
+    let monitor = Monitor::start(&[netlink::by_name(&outside.0).unwrap()], true, None).unwrap();
     let mut all = Vec::new();
 
     let before = boot_now();
@@ -226,8 +226,11 @@ fn namespaces_that_vanish_are_passed_over_and_counted() {
         netlink::by_name(&short.0).unwrap()
     };
     // one of those asked for by name: an error; of all that are there: one less
-    assert!(matches!(Monitor::start(std::slice::from_ref(&vanished), false), Err(Error::Namespace { .. })));
-    let monitor = Monitor::start(&[lasting, vanished], true).unwrap();
+    assert!(matches!(
+        Monitor::start(std::slice::from_ref(&vanished), false, None),
+        Err(Error::Namespace { .. })
+    ));
+    let monitor = Monitor::start(&[lasting, vanished], true, None).unwrap();
     let mut all = Vec::new();
     until(&monitor, &mut all, |all| {
         all.iter().any(|s| matches!(s, Seen::Unread { from, to, .. } if from <= to))
@@ -253,7 +256,7 @@ fn read_or_counted(all: &[Seen], name: &str) -> bool {
     all[at..].iter().any(|s| match s {
         Seen::Event(e, _) => Some(e.netns) == netns && e.text == "lo down (found)",
         Seen::Unread { why, .. } => why.contains(name),
-        Seen::Device(_) => false,
+        _ => false,
     })
 }
 
@@ -264,7 +267,7 @@ fn a_burst_arrives_whole() {
     }
     let ns = Namespace::new("burst");
     ns.ip("link set lo up");
-    let monitor = Monitor::start(&[netlink::by_name(&ns.0).unwrap()], false).unwrap();
+    let monitor = Monitor::start(&[netlink::by_name(&ns.0).unwrap()], false, None).unwrap();
     let path = std::env::temp_dir().join(&ns.0);
     let lines: Vec<String> =
         (0..5000).map(|n| format!("route add 10.1.{}.{} dev lo\n", n >> 8, n & 255)).collect();

@@ -28,8 +28,8 @@ fn the_verifier_accepts_every_point_where_frees_are_not_seen() {
         eprintln!("SKIPPED: loading BPF needs root");
         return;
     }
-    // Typed loads and loads by a helper: both have to fit, whichever this kernel would be given.
-    for build in [Build::ALL[1], Build::ALL[3]] {
+    // Typed loads and loads by a helper: both have to fit, whichever this kernel would be given; with cards that stamp and without.
+    for (build, stamps) in [(1, 0), (1, 1), (3, 0), (3, 1)].map(|(b, s)| (Build::ALL[b], s)) {
         let plan = Plan {
             build,
             ring_bytes: 1 << 16,
@@ -41,7 +41,7 @@ fn the_verifier_accepts_every_point_where_frees_are_not_seen() {
             guess_reuse: true,
             own_packets: false,
             side: Side::Packets,
-            constants: Vec::new(),
+            constants: vec![("stamp_watch", stamps)],
             clone_cookies: Vec::new(),
         };
         for point in POINTS {

@@ -22,7 +22,7 @@ fn packets_of_our_own_are_found() {
 #[test]
 fn a_kernel_whose_devices_cannot_be_read_is_found_out() {
     let Some(mut p) = prover() else { return };
-    p.constants = vec![("first_netns", u32::MAX)];
+    p.constants = vec![("first_netns", u32::MAX.into())];
     let why = p.prove(Mechanism::Tracepoint).expect_err("no device can be plausible");
     assert!(why.contains("device or namespace could not be read"), "{why}");
     let offered = mechanism::Offer { mechanism: Mechanism::Tracepoint, offered: true, reason: String::new() };

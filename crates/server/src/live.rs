@@ -63,10 +63,18 @@ impl Growing {
 
     /// Follows the files until the recording is closed, or `leave` is set; the folder stays as long as this does.
     pub fn follow(&mut self, service: &Arc<Service>, leave: &AtomicBool) {
+        service.set_live(true);
+        if self.rounds(leave, &mut |log, _| service.replace(log).is_ok()) {
+            service.set_live(false);
+        }
+    }
+
+    /// The same for whoever takes each round's log; `over`: it is the last. What a round did not take (false), the next one gives.
+    /// Whether the recording was closed.
+    pub fn rounds(&mut self, leave: &AtomicBool, take: &mut dyn FnMut(&Path, bool) -> bool) -> bool {
         let mut seen = self.bytes();
         let mut over = false;
         let mut took = Duration::ZERO;
-        service.set_live(true);
         while !over {
             let rest = Instant::now() + (2 * took).max(SOON);
             let mut last = self.bytes();
@@ -75,7 +83,7 @@ impl Growing {
             while !over && (Instant::now() < rest || last == seen) {
                 std::thread::sleep(LOOK);
                 if leave.load(Ordering::Relaxed) {
-                    return;
+                    return false;
                 }
                 let now = self.bytes();
                 if now == last && asked != Some(now) {
@@ -87,12 +95,12 @@ impl Growing {
             seen = last;
             let started = Instant::now();
             // A file that is torn just now is whole the next time.
-            if self.integrate().is_ok() && service.replace(&self.log()).is_ok() && self.round > 2 {
+            if self.integrate().is_ok() && take(&self.log(), over) && self.round > 2 {
                 let _ = fs::remove_dir_all(self.folder.join(format!("{}.kpat", self.round - 2)));
             }
             took = started.elapsed();
         }
-        service.set_live(false);
+        true
     }
 }
 

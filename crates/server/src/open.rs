@@ -7,7 +7,7 @@ use kpat_analysis::catalog::{Catalog, Column};
 use kpat_analysis::devices::Several;
 use kpat_analysis::phases::{Boundaries, PhaseReport, phases};
 use kpat_analysis::query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};
-use kpat_analysis::time::Comparison;
+use kpat_analysis::time::{Comparison, TimeReport};
 use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +85,7 @@ pub struct Log {
     pub ids: Kept<String, Arc<[i64]>>,
     pub touched: Kept<(String, Option<i64>, Option<i64>), Touched>,
     pub phases: Kept<String, PhaseReport>,
+    pub times: Kept<String, TimeReport>,
     pub comparison: Kept<(), Comparison>,
     /// Of all sockets, those with the most bytes first.
     pub traffic: Kept<(), Vec<Traffic>>,
@@ -110,6 +111,7 @@ impl Log {
             ids: Kept::new(4),
             touched: Kept::new(4),
             phases: Kept::new(4),
+            times: Kept::new(4),
             comparison: Kept::new(1),
             traffic: Kept::new(1),
             conservation: OnceLock::new(),

@@ -118,6 +118,42 @@ fn every_question_has_its_answer() {
     );
     assert_eq!(s.ask("/api/packet?id=4")["lineage"]["nodes"].as_array().unwrap().len(), 2);
 
+    let spent = s.ask("/api/time");
+    let paths: Vec<i64> =
+        list["columns"]["path_ns"].as_array().unwrap().iter().filter_map(Value::as_i64).collect();
+    assert_eq!((&spent["packets"], &spent["path"]["total"]), (&4.into(), &paths.iter().sum::<i64>().into()));
+    assert_eq!(spent["path"]["max"], *paths.iter().max().unwrap());
+    let kinds: Vec<&str> =
+        spent["parts"].as_array().unwrap().iter().filter_map(|p| p["kind"].as_str()).collect();
+    assert!(kinds.contains(&"layer") && kinds.contains(&"wait"), "{kinds:?}");
+    // ip_forward is called once, for 49.8 us; what it called is not its own.
+    let of = |name: &str| spent["functions"].as_array().unwrap().iter().find(|f| f["name"] == name).cloned();
+    let forward = of("ip_forward").unwrap();
+    assert_eq!(forward["times"], 1);
+    assert!(forward["total"].as_i64().unwrap() < 49_800, "{forward}");
+    let of_udp = s.ask("/api/time?where=udp");
+    assert_eq!((&of_udp["packets"], &of_udp["path"]["total"]), (&2.into(), &(paths[1] + paths[2]).into()));
+    let latency = s.ask("/api/latency?bins=3");
+    let sum = |rows: &Value| -> u64 {
+        rows.as_array().unwrap().iter().map(|r| r["packets"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(
+        (sum(&latency["histogram"]), &latency["packets"], &latency["pieces"]),
+        (4, &4.into(), &3.into())
+    );
+    for step in latency["histogram"].as_array().unwrap() {
+        let within =
+            |p: &&i64| (step["from"].as_i64().unwrap()..step["below"].as_i64().unwrap()).contains(*p);
+        assert_eq!(paths.iter().filter(within).count() as u64, step["packets"].as_u64().unwrap(), "{step}");
+    }
+    assert_eq!(latency["points"]["columns"]["path_ns"], list["columns"]["path_ns"]);
+    assert_eq!(latency["points"]["columns"]["dropped"], serde_json::json!([false, false, true, false]));
+    let in_bins: u64 =
+        latency["bins"]["columns"]["packets"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+    assert_eq!(in_bins, 4);
+    let first = &list["columns"]["t"][0];
+    assert_eq!(s.ask(&format!("/api/latency?from={first}&to={first}"))["packets"], 1);
+
     let functions = s.ask("/api/functions");
     let rows = functions["rows"].as_array().unwrap();
     assert!(rows.windows(2).all(|w| w[0]["self"].as_i64() >= w[1]["self"].as_i64()));

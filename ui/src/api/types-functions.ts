@@ -122,12 +122,100 @@ export interface Side {
   largest: number | null;
 }
 
+// /api/time?where=   where the packets' time went; sums of times of many packets may exceed the path's, as a call on a
+// list counts in full for each packet of it
+export interface TimeSpent {
+  packets: number;
+  path: TimeRow;
+  // What the path is made of, in order: layers, waits, the card, what was not recorded.
+  parts: TimeRow[];
+  // Most self time first.
+  functions: TimeRow[];
+  // Only tracepoints were recorded: moments, no functions.
+  points_only: boolean;
+  // The log says when tasks were off the CPU; else that time is self time.
+  pauses: boolean;
+  // Estimated cost of one run of a probe.
+  probe_cost_ns: number | null;
+}
+
+// Self time of a function's calls, of a layer per packet, of each wait; id: of a function.
+export interface TimeRow {
+  id: number | null;
+  // path, layer, wait, card, unrecorded or function.
+  kind: string;
+  name: string;
+  layer: string;
+  // Calls, waits, or packets.
+  times: number;
+  total: Ns;
+  // Of the path; of a function, of all self time.
+  share: number;
+  // Its task was off the CPU.
+  off: Ns;
+  min: Ns | null;
+  median: Ns | null;
+  p90: Ns | null;
+  p99: Ns | null;
+  max: Ns | null;
+  // At least this, and how many; the next power of two ends it.
+  buckets: [Ns, number][];
+}
+
+// /api/latency?where=&bins=&from=&to=   path times of the packets that fit and began in that time
+export interface Latency {
+  from: Ns;
+  to: Ns;
+  // Equal pieces of the time.
+  pieces: number;
+  packets: number;
+  min: Ns | null;
+  median: Ns | null;
+  p90: Ns | null;
+  p99: Ns | null;
+  max: Ns | null;
+  // Pieces without a packet are left out.
+  bins: Columns<LatencyBin>;
+  // Each packet, or where they are too many the slowest.
+  points: Columns<LatencyPoint>;
+  // Every packet is a point.
+  all_points: boolean;
+  // Path times from ... to below ..., and how many; four steps per power of two, empty ones left out.
+  histogram: HistogramStep[];
+}
+
+export interface LatencyBin {
+  bin: number;
+  packets: number;
+  min: Ns;
+  p10: Ns;
+  median: Ns;
+  p90: Ns;
+  p99: Ns;
+  max: Ns;
+}
+
+export interface LatencyPoint {
+  packet: number;
+  t: Ns;
+  path_ns: Ns;
+  dropped: boolean;
+}
+
+export interface HistogramStep {
+  from: Ns;
+  below: Ns;
+  packets: number;
+}
+
 // /api/phases?where=
 export interface Phases {
   packets: number;
   phases: PhaseRow[];
   // Cards whose DMA rx can be estimated; in no sum.
   dma_rx: DmaRx[];
+  // Cards that stamp what they receive: what the phase dma-rx rests on.
+  stamps: CardStamps[];
   not_measurable: NotMeasurable[];
   passages: Passage[];
   // Only tracepoints were recorded: moments, no functions.
@@ -165,6 +253,16 @@ export interface DmaRx {
   packets: number;
   batches: number;
   runs: number;
+}
+
+// Stamped ones of the packets that a card received, those whose stamp has a time here, and the largest bound of these.
+export interface CardStamps {
+  interface: string;
+  driver: string;
+  received: number;
+  stamped: number;
+  known: number;
+  bound: Ns;
 }
 
 export interface NotMeasurable {

@@ -39,6 +39,8 @@ export interface Info {
   arch: string;
   mechanism: string;
   filter: string;
+  // Only this part of the packets was recorded, as `1/8 of flows`.
+  sample: string | null;
   profile: string;
   start_boot_ns: Big;
   start_wall_ns: Big | null;

@@ -7,6 +7,7 @@ import { functions } from "../views/functions/functions.tsx";
 import { packet } from "../views/packet/packet.tsx";
 import { packets } from "../views/packets/packets.tsx";
 import { phases } from "../views/phases/phases.tsx";
+import { time } from "../views/time/time.tsx";
 import { trust } from "../views/trust/trust.tsx";
 
-export const VIEWS: View[] = [packets, packet, functions, phases, apps, trust, events];
+export const VIEWS: View[] = [packets, packet, time, functions, phases, apps, trust, events];

@@ -3,8 +3,9 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ComponentChildren, JSX } from "preact";
 import type { Refused } from "../api/ask.ts";
+import { log } from "../api/log.ts";
 import type { Asked, Question } from "../api/question.ts";
-import { seen } from "../base/units.ts";
+import { count, seen } from "../base/units.ts";
 
 export function Empty(p: { title: string; children?: ComponentChildren }): JSX.Element {
   return (
@@ -12,6 +13,28 @@ export function Empty(p: { title: string; children?: ComponentChildren }): JSX.E
       <p class="state-title">{p.title}</p>
       {p.children && <p class="state-words">{p.children}</p>}
     </div>
+  );
+}
+
+/** Why a list of packets is empty: the log has none, whatever the filter, or the filter leaves none. */
+export function NoPackets({ where }: { where: string }): JSX.Element {
+  const info = log.value;
+  if (where && info && info.counts.packets + info.counts.frames > 0)
+    return (
+      <Empty title="No packet fits this filter">
+        Nothing of {count(info.counts.packets)} packets. <kbd>/</kbd> goes to the filter.
+      </Empty>
+    );
+  return (
+    <Empty title="There is no packet in this log">
+      {info?.counts.sockets ? (
+        <>It is a recording of applications (<code>kpat record -p app</code>), of what they ask of their sockets: see <a href="#/apps">Applications</a>.</>
+      ) : info?.filter ? (
+        <>Nothing that matched the recording's filter <code>{seen(info.filter)}</code> passed while it ran.</>
+      ) : (
+        "No packet passed while it ran, in the namespaces and at the interfaces that were recorded."
+      )}
+    </Empty>
   );
 }
 

@@ -407,11 +407,8 @@ mod tests {
     /// Whatever the order and however often a piece passes, each byte counts once.
     #[test]
     fn each_byte_counts_once() {
-        let mut seed = 7_u64;
-        let mut random = |n: i64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as i64 % n
-        };
+        let mut below = crate::random::below(7);
+        let mut random = |n: i64| below(n as u64) as i64;
         for _ in 0..2000 {
             let (mut covered, mut bytes) = (Covered::default(), [false; 60]);
             for _ in 0..30 {

@@ -139,14 +139,8 @@ mod tests {
 
     #[test]
     fn the_true_line_is_inside() {
-        // A small generator is enough: xorshift.
-        let mut x = 88_172_645_463_325_252u64;
-        let mut random = move || {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 11) as f64 / (1u64 << 53) as f64
-        };
+        let mut below = crate::random::below(1);
+        let mut random = || below(1 << 53) as f64 / (1u64 << 53) as f64;
         for _ in 0..50 {
             let (slope, value) = (random() * 1e-4 - 5e-5, random() * 1e9);
             let line = |t: f64| value + slope * t;

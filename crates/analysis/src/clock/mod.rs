@@ -5,6 +5,7 @@
 //! prove ([`estimate::own`]), is known by the device's own clock.
 
 pub(crate) mod at_device;
+pub(crate) mod card;
 pub mod estimate;
 pub(crate) mod hull;
 pub(crate) mod jumps;

@@ -23,6 +23,9 @@ impl When {
     pub fn parse(text: &str) -> std::result::Result<When, String> {
         let text = text.trim();
         if !text.contains(':') {
+            if text.starts_with(|c: char| c.is_alphabetic()) {
+                return Err(format!("`{text}` is not a time (as in 1.5s, 10:22:30 or 2026-11-22T10:22:30Z)"));
+            }
             return parse_duration(text).map(When::Since);
         }
         let wrong = || {

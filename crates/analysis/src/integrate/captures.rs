@@ -238,7 +238,7 @@ impl Join<'_> {
         let here_at = at_device::find(&agreeing, &sampled, &seen, self.dut.log.anchors());
         let places = here_at.as_ref().map(|h| h.places.clone()).unwrap_or_default();
         let is_own = here_at.is_some();
-        let first = match here_at {
+        let mut first = match here_at {
             Some(h) => Some(Clock::Estimated(Box::new(h.clock))),
             None => self.relate(&unique_pairs(&agreeing, &sampled, &seen), resolution, false),
         };
@@ -267,7 +267,9 @@ impl Join<'_> {
         let held = stream::run(&mut || frames.next(), &mut || sightings.next(), &windows, &mut sink)?;
         let sure = sink.pairs.finish();
         outcome.held = held;
-        let clock = match self.relate(&sure, resolution, is_own).or(first) {
+        // Where several devices fit, the matches have no device's edges: what was proved of all of them stays.
+        let proved = first.take_if(|_| is_own && !estimate::can_be_judged(&sure));
+        let clock = match proved.or_else(|| self.relate(&sure, resolution, is_own)).or(first) {
             Some(clock) => clock,
             None => self.fallback(&rough.line, near, (from, to)),
         };
@@ -442,7 +444,10 @@ fn pairs_of(f: &Frame, s: &Sighting, side: Side, between: Option<(i64, i64)>) ->
     let pair = |at, side, weak, tap| Pair { number: f.number, wall: f.wall, at, side, weak, tap };
     // Another device's edges say nothing of this one's stamps.
     let here = s.is_here(f) || s.is_received_here(f);
-    let one = between.is_none().then(|| pair(s.at, side, s.weak, if here { s.tap } else { (0, 0) }));
+    // Freed behind the frame: what is known to be before it is the queue's edge.
+    let at = s.left_after().unwrap_or(s.at);
+    let tap = if here && s.left_after().is_none() { s.tap } else { (0, 0) };
+    let one = between.is_none().then(|| pair(at, side, s.weak, tap));
     let two = between.map(|(sent, got)| {
         [pair(sent, Side::Transmitted, s.weak, (0, 0)), pair(got, Side::Received, false, (0, 0))]
     });

@@ -10,6 +10,7 @@ use super::functions::{CallIndex, Stats};
 use super::nesting::{Nesting, Node, Placed};
 use super::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use super::polls::Polls;
+use super::stamps::{Clocks, Stamps};
 use super::{Held, Options, Progress, Stage};
 use crate::clock::sample::Seen;
 use crate::error::Result;
@@ -19,7 +20,7 @@ use crate::paths::Paths;
 use crate::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use crate::spill::Sorter;
 use kpat_klog::{Log, end_time};
-use kpat_model::{BootNs, Call, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
+use kpat_model::{BootNs, Call, Event, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::path::Path;
@@ -44,6 +45,7 @@ struct Tables {
 /// What the pass leaves for the rest.
 pub(super) struct Passed {
     pub stats: Vec<Stats>,
+    pub stamps: Clocks,
     pub met: Met,
     pub held: Held,
     /// Records of packets that were over, and packets that were ended because too many were alive.
@@ -72,10 +74,11 @@ struct Pass<'a> {
     nesting: Nesting,
     packets: Packets,
     datagrams: Datagrams,
-    /// Of the event behind: on which CPU, when, and how long before that at most.
-    within: Option<(u16, BootNs, u64)>,
+    /// By CPU, of the event behind: when, how long before that at most, and whether the kernel stamped it.
+    within: Map<u16, (BootNs, u64, bool)>,
     arrivals: Arrivals,
     polls: Polls,
+    stamps: Stamps,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -131,7 +134,7 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
     }
 }
 
-/// Packet rows are written to `early` if they lack what matching adds, everything else to `dir`.
+/// Packet rows are written to `early` if they lack what matching or the cards' clocks add, everything else to `dir`.
 pub(super) fn pass(
     log: &Log,
     dir: &Path,
@@ -144,6 +147,8 @@ pub(super) fn pass(
     let most = functions.iter().map(|f| usize::from(f.id) + 1).max().unwrap_or(0);
     let mut roles = vec![Roles::default(); most];
     functions.iter().for_each(|f| roles[usize::from(f.id)] = Roles::of(&f.name));
+    let stamps = Stamps::new(log, dir)?;
+    let rewritten = !captures.is_empty() || stamps.expected;
     let mut pass = Pass {
         options,
         tables: Tables {
@@ -156,16 +161,17 @@ pub(super) fn pass(
             process: TableWriter::create(dir)?,
             loss: TableWriter::create(dir)?,
             poll: TableWriter::create(dir)?,
-            packet: TableWriter::create_threaded(if captures.is_empty() { dir } else { early })?,
+            packet: TableWriter::create_threaded(if rewritten { early } else { dir })?,
             index: CallIndex::new(early),
             paths: Paths::new(),
         },
         nesting: Nesting::default(),
         packets: Packets::new(captures.is_empty(), super::cut::behind_network(captures), terms(log, &roles)),
         datagrams: Datagrams::default(),
-        within: None,
+        within: Map::default(),
         arrivals: Arrivals::default(),
         polls: Polls::default(),
+        stamps,
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -175,7 +181,7 @@ pub(super) fn pass(
         members: Map::default(),
         lost: 0,
         absurd: 0,
-        first: i64::MAX,
+        first: log.forgotten().map_or(i64::MAX, |f| f.first.0.clamp(0, MAX_TIME)),
         last: i64::MIN,
         closed: closed_at(log),
         swept: i64::MIN,
@@ -189,6 +195,9 @@ pub(super) fn pass(
         let Some(count) = m.records.filter(|n| *n > 0) else { continue };
         let loss = Loss { cause: LossCause::MissingPart, cpu: -1, from: m.from, to: m.to, count };
         pass.record(0, Record::Loss(loss))?;
+    }
+    for l in log.forgotten().map_or(&[][..], |f| &f.losses) {
+        pass.record(0, Record::Loss(*l))?;
     }
     let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
     let mut records = 0u64;
@@ -222,7 +231,8 @@ impl Pass<'_> {
     fn footprint(&mut self, cpu: u16, f: &FootprintRecord) -> Result<()> {
         if self.packets.is_new(f.packet.0) {
             let arrival = self.arrivals.first(cpu, f.at.0);
-            self.packets.arrival(f.packet.0, f.at.0, arrival);
+            let stamp = self.stamps.of(cpu, f.packet);
+            self.packets.arrival(f.packet.0, f.at.0, (arrival, stamp));
             self.polls.first(cpu, f);
         }
         let print = kpat_capture::decode::packet(f);
@@ -313,13 +323,19 @@ impl Pass<'_> {
                 self.polls.began(cpu, &e);
             }
             Record::Event(e) if e.kind == EventKind::Polled => {
+                self.packets.polled(cpu);
                 self.tables.poll.push(&self.polls.ended(cpu, &e))?;
             }
-            Record::Event(e) if e.kind == EventKind::Within => self.within = Some((cpu, e.at, e.a)),
+            Record::Event(e) if e.kind == EventKind::Stamp => self.stamps.told(cpu, *e),
+            Record::Event(e) if e.kind == EventKind::CardClock => self.stamps.reading(&e)?,
+            Record::Event(e) if e.kind == EventKind::Within => {
+                self.within.insert(cpu, (e.at, e.a, e.b == Event::STAMPED));
+            }
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
-                let within = self.within.take().filter(|(c, at, _)| (*c, *at) == (cpu, e.at));
-                let of_user_space = e.kind.is_of_user_space();
+                let within = self.within.remove(&cpu).filter(|(at, ..)| *at == e.at);
+                let stamped = within.is_some_and(|w| w.2);
+                let of_user_space = e.kind.is_of_user_space() && !stamped;
                 self.tables.event.push(&EventRow {
                     at_ns: e.at.0,
                     kind: e.kind as i32,
@@ -331,7 +347,7 @@ impl Pass<'_> {
                     a: e.a as i64,
                     b: e.b as i64,
                     text: e.text,
-                    after_ns: within.map(|(_, at, ns)| at.0.saturating_sub_unsigned(ns)),
+                    after_ns: within.filter(|_| !stamped).map(|(at, ns, _)| at.0.saturating_sub_unsigned(ns)),
                 })?;
             }
             Record::Process(p) => self.tables.process.push(&ProcessRow {
@@ -402,18 +418,7 @@ impl Pass<'_> {
                 && let Some(ids) = members.remove(&(u64::from(n.func), n.entry))
             {
                 for packet in ids {
-                    let touch = Touch {
-                        packet,
-                        func: n.func,
-                        cpu: n.cpu,
-                        entry: n.entry,
-                        end: n.end,
-                        self_ns: n.self_ns,
-                        ctx: n.ctx,
-                        pid: n.pid,
-                        point_len: None,
-                        ends: false,
-                    };
+                    let touch = Touch::of_member(n, packet);
                     stats_of(stats, n.func).packets +=
                         u64::from(packets.touch(&touch, roles_of(roles, n.func)));
                     tables.member.push(&CallMemberRow {
@@ -498,6 +503,7 @@ impl Pass<'_> {
         let flows = self.flows.lasting(self.first, self.last);
         Ok(Passed {
             stats: self.stats,
+            stamps: self.stamps.finish()?,
             met: Met { sightings: self.sightings.finish()?, keys: self.seen, flows },
             held: self.held,
             late: self.packets.late,

@@ -26,6 +26,7 @@ mod nesting;
 mod over;
 mod packets;
 mod polls;
+mod stamps;
 mod work;
 
 use crate::error::{Error, Result};
@@ -139,8 +140,24 @@ pub fn integrate_parts(
 ) -> Result<Report> {
     is_free(out, options)?;
     let log = Log::open_parts(kbls)?;
+    integrate_opened(&log, kbls, captures, out, options, progress)
+}
+
+/// As [`integrate_parts`], of a log that is open, as far as it was read: it may grow, and have forgotten its beginning
+/// ([`Log::grow`], [`Log::forget`]). `kbls` are named as its sources.
+///
+/// Errors: as [`integrate_parts`], but for those of opening.
+pub fn integrate_opened(
+    log: &Log,
+    kbls: &[PathBuf],
+    captures: &[PathBuf],
+    out: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    is_free(out, options)?;
     let work = Work::create(out)?;
-    let report = work::run(&log, kbls, captures, &work, options, progress)?;
+    let report = work::run(log, kbls, captures, &work, options, progress)?;
     work.finish(out)?;
     Ok(report)
 }

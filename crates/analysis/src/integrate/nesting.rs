@@ -66,9 +66,82 @@ struct Cuts {
     spans: Vec<(i64, i64)>,
 }
 
+/// A call that nobody is known to have made, with how many nodes its tree has.
+#[derive(Clone, Copy)]
+struct Root {
+    end: i64,
+    size: u32,
+}
+
+/// Trees of one flow of control, each behind its callees. The roots are held beside: every sweep looks at all of them, and none of the nodes.
+#[derive(Default)]
+struct Flow {
+    nodes: Vec<Node>,
+    roots: Vec<Root>,
+    /// Of each, from the front: given out already. They go when they are the half.
+    nodes_gone: usize,
+    roots_gone: usize,
+}
+
+impl Flow {
+    fn is_empty(&self) -> bool {
+        self.nodes_gone == self.nodes.len()
+    }
+
+    /// The last root and where its tree begins.
+    fn last(&self, end: usize) -> Option<(&Node, usize)> {
+        let root = end.checked_sub(1).filter(|_| end > self.nodes_gone).map(|i| &self.nodes[i])?;
+        Some((root, end - root.size as usize))
+    }
+
+    /// A root that has taken the last `callees` roots as its own.
+    fn push(&mut self, node: Node, callees: usize) {
+        self.roots.truncate(self.roots.len() - callees);
+        self.roots.push(Root { end: node.end, size: node.size });
+        self.nodes.push(node);
+    }
+
+    /// Each root that ended before `before`, with the number of its first node and its own.
+    fn ended(&self, before: i64) -> impl Iterator<Item = (Root, usize, usize)> + '_ {
+        let mut end = self.nodes_gone;
+        self.roots[self.roots_gone..].iter().filter_map(move |r| {
+            let start = end;
+            end += r.size as usize;
+            (r.end < before).then_some((*r, start, end - 1))
+        })
+    }
+
+    /// Those are given out. Returns how many nodes they had.
+    fn forget(&mut self, before: i64) -> usize {
+        let waiting = self.nodes.len() - self.nodes_gone;
+        while let Some(r) = self.roots.get(self.roots_gone).filter(|r| r.end < before) {
+            self.nodes_gone += r.size as usize;
+            self.roots_gone += 1;
+        }
+        // Trees need not end in order (a record may be late): then there are gaps to close.
+        let gaps = self.roots[self.roots_gone..].iter().any(|r| r.end < before);
+        if gaps || self.nodes_gone > self.nodes.len() / 2 {
+            let (mut from, mut to) = (self.nodes_gone, 0);
+            for r in &self.roots[self.roots_gone..] {
+                let size = r.size as usize;
+                if r.end >= before {
+                    self.nodes.copy_within(from..from + size, to);
+                    to += size;
+                }
+                from += size;
+            }
+            self.nodes.truncate(to);
+            self.roots.drain(..self.roots_gone);
+            self.roots.retain(|r| r.end >= before);
+            (self.nodes_gone, self.roots_gone) = (0, 0);
+        }
+        waiting - (self.nodes.len() - self.nodes_gone)
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Nesting {
-    flows: Map<u64, Vec<Node>>,
+    flows: Map<u64, Flow>,
     /// By CPU, then softirq, hardirq, NMI.
     cuts: Vec<[Cuts; 3]>,
     away: Away,
@@ -147,10 +220,11 @@ impl Nesting {
 
     fn push(&mut self, mut node: Node) -> i64 {
         let flow = self.flows.entry(flow_key(node.cpu, node.ctx, node.pid)).or_default();
+        let mut taken = 0;
         if node.timed() {
-            let mut at = flow.len();
+            let mut at = flow.nodes.len();
             let mut callees = 0i64;
-            while let Some(last) = at.checked_sub(1).map(|i| &flow[i]) {
+            while let Some((last, start)) = flow.last(at) {
                 if last.entry < node.entry || last.end > node.end {
                     // The one before must be over before we began.
                     if last.end > node.entry && !last.is_point() {
@@ -159,9 +233,10 @@ impl Nesting {
                     break;
                 }
                 callees = callees.saturating_add(last.end.saturating_sub(last.entry));
-                at -= last.size as usize;
+                taken += 1;
+                at = start;
             }
-            node.size += (flow.len() - at) as u32;
+            node.size += (flow.nodes.len() - at) as u32;
             let ran = if node.ctx == Context::Task {
                 self.away.take(&mut node.off_ns, node.pid, node.cpu, (node.entry, node.end))
             } else {
@@ -182,7 +257,7 @@ impl Nesting {
             }
             node.self_ns = own.max(0);
         }
-        flow.push(node);
+        flow.push(node, taken);
         self.pending += 1;
         node.self_ns
     }
@@ -201,21 +276,13 @@ impl Nesting {
         // (end of the root, flow, first node, root)
         let mut roots: Vec<(i64, u64, usize, usize)> = Vec::new();
         for (&key, flow) in &self.flows {
-            let mut end = flow.len();
-            while end > 0 {
-                let root = end - 1;
-                let start = end - flow[root].size as usize;
-                if flow[root].end < before {
-                    roots.push((flow[root].end, key, start, root));
-                }
-                end = start;
-            }
+            roots.extend(flow.ended(before).map(|(r, start, root)| (r.end, key, start, root)));
         }
-        roots.sort_unstable();
+        // Each flow's are in order but for those that came late, which is what this sort is quick with.
+        roots.sort();
         let mut todo: Vec<(usize, Option<i64>, i32)> = Vec::new();
-        let mut gone: Map<u64, usize> = Map::default();
-        for &(_, key, start, root) in &roots {
-            let Some(flow) = self.flows.get(&key) else { continue };
+        for &(_, key, _, root) in &roots {
+            let Some(flow) = self.flows.get(&key).map(|f| &f.nodes) else { continue };
             todo.push((root, None, 0));
             while let Some((i, parent_id, depth)) = todo.pop() {
                 let call_id = self.next_id;
@@ -228,32 +295,9 @@ impl Nesting {
                     end -= flow[end - 1].size as usize;
                 }
             }
-            // Trees of one flow need not end in order (a record may be late): mark, then close the gaps.
-            *gone.entry(key).or_default() += root + 1 - start;
         }
-        for (key, count) in gone {
-            let Some(flow) = self.flows.get_mut(&key) else { continue };
-            self.pending -= count;
-            if count == flow.len() {
-                flow.clear();
-            } else {
-                let mut end = flow.len();
-                let mut spans = Vec::new();
-                while end > 0 {
-                    let start = end - flow[end - 1].size as usize;
-                    if flow[end - 1].end >= before {
-                        spans.push(start..end);
-                    }
-                    end = start;
-                }
-                let mut kept = 0;
-                for span in spans.into_iter().rev() {
-                    let len = span.len();
-                    flow.copy_within(span, kept);
-                    kept += len;
-                }
-                flow.truncate(kept);
-            }
+        for flow in self.flows.values_mut() {
+            self.pending -= flow.forget(before);
         }
         self.flows.retain(|_, flow| !flow.is_empty());
         self.away.forget(before);
@@ -474,5 +518,47 @@ mod tests {
         })
         .unwrap();
         assert_eq!((given, n.pending), (1, 1));
+    }
+
+    /// Given out sweep by sweep, with records that come late among them, a tree is what it is when all are given out at once.
+    #[test]
+    fn sweeps_give_out_what_one_sweep_does() {
+        let mut random = crate::random::below(7);
+        let mut calls = Vec::new();
+        for tree in 0..400i64 {
+            let (pid, t) = (1 + random(3) as u32, tree * 100);
+            let leaves = random(4) as i64;
+            calls.extend((0..leaves).map(|n| call(2, Context::Task, pid, t + 10 * n + 1, t + 10 * n + 9)));
+            calls.push(call(1, Context::Task, pid, t, t + 60));
+            if random(9) == 0 {
+                let late = calls.len() - 1 - leaves as usize;
+                calls[late..].rotate_left(1);
+            }
+        }
+        let told = |every: usize| {
+            let (mut n, mut out) = (Nesting::default(), Vec::new());
+            let mut sweep = |n: &mut Nesting, before: i64| {
+                n.release(before, |p| {
+                    out.push((p.node.entry, p.node.end, p.node.self_ns, p.depth, p.node.pid));
+                    Ok::<(), ()>(())
+                })
+                .unwrap();
+            };
+            for (i, c) in calls.iter().enumerate() {
+                n.call(0, c);
+                if i % every == 0 {
+                    sweep(&mut n, c.entry.0 - 300);
+                }
+            }
+            sweep(&mut n, i64::MAX);
+            assert_eq!((n.pending, n.flows.len()), (0, 0));
+            out.sort_unstable();
+            out
+        };
+        let at_once = told(usize::MAX);
+        assert_eq!(at_once.len(), calls.len());
+        for every in [1, 3, 17] {
+            assert_eq!(told(every), at_once, "{every}");
+        }
     }
 }

@@ -8,7 +8,9 @@
 
 use super::arrivals::{Arrival, Arrivals};
 use super::headers;
+use super::nesting::Node;
 use super::over::Over;
+use super::stamps::Stamp;
 use crate::hash::Map;
 use crate::matching::Sighting;
 use crate::matching::keys::Keys;
@@ -18,6 +20,7 @@ use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
+mod control;
 mod live;
 mod origin;
 mod row;
@@ -59,6 +62,24 @@ pub(super) struct Touch {
     pub ends: bool,
 }
 
+impl Touch {
+    /// A call that had a list of packets, as it concerns one of them.
+    pub(super) fn of_member(n: &Node, packet: u64) -> Touch {
+        Touch {
+            packet,
+            func: n.func,
+            cpu: n.cpu,
+            entry: n.entry,
+            end: n.end,
+            self_ns: n.self_ns,
+            ctx: n.ctx,
+            pid: n.pid,
+            point_len: None,
+            ends: false,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Packets {
     live: Map<u64, Box<Live>>,
@@ -88,6 +109,7 @@ pub(super) struct Packets {
     /// Until when something was lost, at any CPU, at the latest.
     lost_to: i64,
     origins: origin::Origins,
+    control: control::Control,
 }
 
 /// What a log says of itself that verdicts need.
@@ -130,9 +152,9 @@ impl Packets {
     }
 
     /// It is seen for the first time.
-    pub fn arrival(&mut self, packet: u64, at: i64, arrival: Option<Arrival>) {
+    pub fn arrival(&mut self, packet: u64, at: i64, known: (Option<Arrival>, Option<Stamp>)) {
         if let Some(p) = self.get(packet, at) {
-            p.arrival = arrival;
+            (p.arrival, p.stamp) = known;
         }
     }
 
@@ -159,6 +181,7 @@ impl Packets {
 
     /// Says whether this is the packet's first meeting with the function.
     pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
+        let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
         if t.entry < p.cpu.0 {
@@ -182,10 +205,14 @@ impl Packets {
         if first {
             p.funcs.push(t.func);
         }
-        if t.ends {
-            p.ended_at = p.ended_at.max(t.entry);
+        let made = if p.was_received() { i64::MIN } else { p.first };
+        if let Some(at) = ends_at {
+            if t.entry >= p.ended_at {
+                (p.ended_at, p.ended_on) = (t.entry, Some((t.cpu, t.ctx, at)));
+            }
             self.ended.push_back((t.end, t.packet));
         }
+        self.control.touch(t, roles, made);
         first
     }
 
@@ -220,7 +247,10 @@ impl Packets {
             p.shown = Some(Box::new(f.clone()));
         }
         if p.prints.len() < MAX_PRINTS {
-            p.prints.push(Print { at: record.at.0, ifindex: record.ifindex, netns: record.netns, keys });
+            // The recorder may have read another CPU's later.
+            let place = p.prints.partition_point(|o| o.at <= record.at.0);
+            let (at, ifindex, netns) = (record.at.0, record.ifindex, record.netns);
+            p.prints.insert(place, Print { at, ifindex, netns, keys });
         }
     }
 
@@ -248,6 +278,11 @@ impl Packets {
         }
     }
 
+    /// A driver's poll on this CPU is over.
+    pub fn polled(&mut self, cpu: u16) {
+        self.control.polled(cpu);
+    }
+
     pub fn event(&mut self, cpu: u16, e: &Event) {
         if e.kind != EventKind::Drop {
             self.get(e.packet.0, e.at.0);
@@ -259,11 +294,12 @@ impl Packets {
             (None, Some(reason)) => *reason,
             (None, None) => Reason::of(None),
         };
+        let within = self.control.at(cpu, e.ctx, e.packet.0);
         let Some(p) = self.get(e.packet.0, e.at.0) else { return };
         if p.drops.len() >= MAX_DROPS {
             p.drops.pop();
         }
-        p.drops.push(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx });
+        p.drops.push(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
     }
 
     /// Ends packets that were freed before `before`, those that did nothing for long, and the longest idle ones where too

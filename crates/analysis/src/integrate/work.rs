@@ -6,11 +6,13 @@ use super::dut::Dut;
 use super::found::Found;
 use super::functions::write_durations;
 use super::log::{Passed, pass};
+use super::stamps::Clocks;
 use super::{Options, Progress, Report, Stage};
 use crate::error::{Error, Result};
 use crate::query::{balance, conservation};
 use kpat_klog::{EndState, Log, Missing};
 use kpat_model::meta::Meta;
+use kpat_model::sample::Unit;
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
 use std::fs;
@@ -131,13 +133,13 @@ pub(super) fn run(
     interface.finish()?;
     let mut found = join.found;
     found.write(dir)?;
-    if !captures.is_empty() {
-        rewrite_packets(dir, &early, &found, progress)?;
+    if !captures.is_empty() || passed.stamps.expected {
+        rewrite_packets(dir, &early, &found, &passed.stamps, progress)?;
     }
     let _ = fs::remove_dir_all(early);
     write_all(dir, &report.clocks)?;
     write_described(dir, log, &passed)?;
-    write_all(dir, &provenance(&passed, &report, options))?;
+    write_all(dir, &provenance(log.meta(), &passed, &report, options))?;
     let counted = conservation::count(dir, &log.meta().mechanism, passed.last)?;
     write_all(dir, &balance::rows(&counted))?;
     manifest(log, sources, &passed, dir)?.write(dir)?;
@@ -160,11 +162,12 @@ fn write_all<R: Row>(dir: &Path, rows: &[R]) -> Result<()> {
     Ok(())
 }
 
-/// Packet rows with what matching found.
+/// Packet rows with what matching found, and when their cards stamped them.
 fn rewrite_packets(
     dir: &Path,
     early: &Path,
     found: &Found,
+    stamps: &Clocks,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
     let from = TableFile::open(early, PacketRow::TABLE)?;
@@ -176,6 +179,7 @@ fn rewrite_packets(
             row.frames = frames;
             row.confidence = Some(confidence);
         }
+        stamps.fill(&mut row);
         if failed.is_ok() {
             failed = to.push(&row);
         }
@@ -233,6 +237,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
             mac: d.mac.clone(),
             mtu: i64::from(d.mtu),
             driver: d.driver.clone(),
+            phc: d.phc.map(|n| n as i32),
         })
         .collect();
     write_all(dir, &devices)?;
@@ -247,7 +252,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
     write_all(dir, &symbols)
 }
 
-fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<ProvenanceRow> {
+fn provenance(meta: &Meta, passed: &Passed, report: &Report, options: &Options) -> Vec<ProvenanceRow> {
     let row = |key: &str, value: String, meaning: &str| ProvenanceRow {
         key: key.to_owned(),
         value,
@@ -309,6 +314,10 @@ fn provenance(passed: &Passed, report: &Report, options: &Options) -> Vec<Proven
             "Of these, frames that other packets fit as well.",
         ),
     ];
+    // Frames of packets that were not chosen look like those of packets that were.
+    if meta.sample.is_some_and(|s| s.by == Unit::Packet) {
+        rows.retain(|r| r.key != "frames.expected");
+    }
     rows.extend(report.warnings.iter().map(|w| row("warning", w.clone(), "Met while integrating.")));
     rows
 }

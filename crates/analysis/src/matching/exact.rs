@@ -6,7 +6,7 @@
 //! nearest in time instead fails as soon as the clock's bound exceeds the distance of the repetitions: it matches every
 //! frame with its neighbour's packet.
 
-use super::{Frame, Match, Side, Sighting, Windows, cost, residual};
+use super::{Frame, Match, Side, Sighting, Windows, cost, order, residual};
 use crate::query::match_key;
 
 /// Above every sum of costs.
@@ -20,6 +20,12 @@ const NEAREST: usize = 64;
 const LATE_CONFIDENCE: i32 = 85;
 /// Of a match that is apart for so long: its own packet may be missing, and this one have the same headers.
 const APART_CONFIDENCE: i32 = 95;
+/// Where no identification tells packets apart, others with the same headers are usual: that this one waited is no likelier than that the frame's own
+/// is missing.
+const ALIKE_APART_CONFIDENCE: i32 = 50;
+/// Of alike packets in pairs that lose a frame and a packet, a single frame beside a single packet is as often wrong as right: so
+/// many times the chance that both are missing.
+const ALIKE_WRONG: f64 = 3.0;
 
 /// Indices of one side by key, then interface, then time.
 fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
@@ -70,15 +76,15 @@ pub(super) struct Bucket<'a> {
 }
 
 impl Bucket<'_> {
-    fn frame(&self, i: usize) -> &Frame {
+    pub(super) fn frame(&self, i: usize) -> &Frame {
         &self.frames[self.fs[i] as usize]
     }
 
-    fn sighting(&self, k: usize) -> &Sighting {
+    pub(super) fn sighting(&self, k: usize) -> &Sighting {
         &self.sightings[self.ss[k] as usize]
     }
 
-    fn cost(&self, i: usize, k: usize) -> Option<i64> {
+    pub(super) fn cost(&self, i: usize, k: usize) -> Option<i64> {
         let (f, s) = (self.frame(i), self.sighting(k));
         residual(f, s, self.windows, false).map(|r| cost(f, s, r, self.windows))
     }
@@ -96,7 +102,7 @@ impl Bucket<'_> {
     }
 
     /// Sightings whose time allows frame `i`, as a range that may hold some that do not.
-    fn window(&self, i: usize) -> (usize, usize) {
+    pub(super) fn window(&self, i: usize) -> (usize, usize) {
         let (low, high) = super::reach(self.frame(i), self.windows);
         let from = self.ss.partition_point(|s| self.sightings[*s as usize].at < low);
         let to = self.ss.partition_point(|s| self.sightings[*s as usize].at <= high);
@@ -134,6 +140,12 @@ impl Bucket<'_> {
                 to = next_to;
                 end += 1;
             }
+            // A flood of equals is cut where it pauses longest, not in the midst of a burst.
+            if end < self.fs.len() && end - i > 2 && self.window(end).0 < to {
+                let gap = |e: &usize| self.frame(*e).boot.saturating_sub(self.frame(*e - 1).boot);
+                end = (i + (end - i) / 2 + 1..=end).max_by_key(gap).unwrap_or(end);
+                to = self.window(end - 1).1;
+            }
             if end == self.fs.len()
                 && open_from.is_some_and(|low| super::reach(self.frame(end - 1), self.windows).1 >= low)
             {
@@ -147,8 +159,16 @@ impl Bucket<'_> {
                         out.push(late);
                         free = k + 1;
                     }
-                } else if let Some(last) = self.align(i, end, from, to, out) {
-                    free = last + 1;
+                } else {
+                    let all: Vec<usize> = (from..to).collect();
+                    let (pairs, _) = self.align((i, end), &all, |i, k| self.cost(i, k));
+                    if let Some(&(_, last)) = pairs.last() {
+                        let begin = out.len();
+                        out.extend(pairs.iter().map(|&(i, k)| self.matched(i, k, from, to)));
+                        order::settle(self, (i, end), (from, to), &pairs, &mut out[begin..]);
+                        self.doubt((i, end), (from, to), &mut out[begin..]);
+                        free = last + 1;
+                    }
                 }
             }
             i = end;
@@ -156,10 +176,42 @@ impl Bucket<'_> {
         (i, if free > 0 { Some(place(self.ss[free - 1])) } else { used })
     }
 
-    /// Order-keeping alignment of frames `i0..i1` with sightings `k0..k1`: most matches, then least cost. Gives the last
-    /// sighting that was matched.
-    fn align(&self, i0: usize, i1: usize, k0: usize, k1: usize, out: &mut Vec<Match>) -> Option<usize> {
-        let (n, m) = (i1 - i0, k1 - k0);
+    /// Where frames and packets that are alike are left over, one that fits may be another's whose own frame is missing: that takes one
+    /// of each, and how often either is missing the stretch itself tells.
+    fn doubt(&self, (i0, i1): (usize, usize), (k0, k1): (usize, usize), matches: &mut [Match]) {
+        let mut packets: Vec<u64> = (k0..k1).map(|k| self.sighting(k).packet).collect();
+        packets.sort_unstable();
+        packets.dedup();
+        if (i1 - i0) + packets.len() <= 2 {
+            return;
+        }
+        let near = |m: &&mut Match| {
+            let (f, s) = (&self.frames[m.frame as usize], &self.sightings[m.sighting as usize]);
+            !super::is_apart(f, s, self.windows)
+        };
+        let matched = matches.iter_mut().filter(near).count();
+        // With one more of either, for a few that all fit do not prove that none is missing.
+        let missing = |of: usize| (of.saturating_sub(matched) as f64 + 1.0) / (of as f64 + 2.0);
+        let wrong = ALIKE_WRONG * missing(i1 - i0) * missing(packets.len());
+        let most = (100.0 * (1.0 - wrong)).max(0.0) as i32;
+        let alike = |m: &&mut Match| {
+            let keys = &self.frames[m.frame as usize].keys;
+            keys.ident == 0 && keys.kind != match_key::WIFI
+        };
+        for m in matches.iter_mut().filter(alike) {
+            m.confidence = m.confidence.min(most);
+        }
+    }
+
+    /// Order-keeping alignment of frames `i0..i1` with sightings `ks`: most matches, then the least sum of `cost`. Gives the pairs in order,
+    /// and that sum.
+    pub(super) fn align(
+        &self,
+        (i0, i1): (usize, usize),
+        ks: &[usize],
+        cost: impl Fn(usize, usize) -> Option<i64>,
+    ) -> (Vec<(usize, usize)>, i64) {
+        let (n, m) = (i1 - i0, ks.len());
         let mut best = vec![0i64; m + 1];
         // 0 leave the frame, 1 leave the sighting, 2 match.
         let mut choice = vec![1u8; n * (m + 1)];
@@ -172,7 +224,7 @@ impl Bucket<'_> {
                 let left_sighting = best[k - 1];
                 let (mut least, mut how) =
                     if left_frame < left_sighting { (left_frame, 0) } else { (left_sighting, 1) };
-                if let Some(c) = self.cost(i0 + i, k0 + k - 1)
+                if let Some(c) = cost(i0 + i, ks[k - 1])
                     && diagonal + c.min(LEFT_OUT - 1) <= least
                 {
                     (least, how) = (diagonal + c.min(LEFT_OUT - 1), 2);
@@ -183,12 +235,11 @@ impl Bucket<'_> {
             }
         }
         let (mut i, mut k) = (n, m);
-        let mut last = None;
+        let mut pairs = Vec::new();
         while i > 0 {
             match choice[(i - 1) * (m + 1) + k] {
                 2 => {
-                    out.push(self.matched(i0 + i - 1, k0 + k - 1, k0, k1));
-                    last = last.or(Some(k0 + k - 1));
+                    pairs.push((i0 + i - 1, ks[k - 1]));
                     i -= 1;
                     k -= 1;
                 }
@@ -196,7 +247,9 @@ impl Bucket<'_> {
                 _ => i -= 1,
             }
         }
-        last
+        pairs.reverse();
+        let left_out = (n - pairs.len()) as i64;
+        (pairs, best[m].saturating_sub(left_out.saturating_mul(LEFT_OUT)))
     }
 
     /// Those count that frames before have taken, too.
@@ -206,7 +259,29 @@ impl Bucket<'_> {
         near.into_iter().any(|o| super::is_either_end(f, s, self.sighting(o), self.windows))
     }
 
-    fn matched(&self, i: usize, k: usize, from: usize, to: usize) -> Match {
+    /// Percent, if nothing else fits.
+    pub(super) fn by_key(&self, f: &Frame, s: &Sighting) -> i32 {
+        let ttl_differs = f.keys.ttl != 0 && s.keys.ttl != 0 && f.keys.ttl != s.keys.ttl;
+        let mut confidence = match f.keys.kind {
+            match_key::FULL => 99,
+            // Addresses, protocol and length alone are those of many.
+            match_key::NETWORK if f.keys.ident == 0 => 70,
+            match_key::NETWORK => 97,
+            match_key::WIFI => 95,
+            match_key::ARP => 92,
+            _ => 95,
+        };
+        if f.keys.ident != s.keys.ident {
+            confidence -= 10;
+        }
+        if ttl_differs {
+            confidence -= 25;
+        }
+        let apart = if f.keys.ident == 0 { ALIKE_APART_CONFIDENCE } else { APART_CONFIDENCE };
+        if super::is_apart(f, s, self.windows) { confidence.min(apart) } else { confidence }
+    }
+
+    pub(super) fn matched(&self, i: usize, k: usize, from: usize, to: usize) -> Match {
         let (f, s) = (self.frame(i), self.sighting(k));
         let own_cost = self.cost(i, k).unwrap_or(0);
         // What fits as well: its cost differs by less than the clock can tell.
@@ -229,26 +304,8 @@ impl Bucket<'_> {
                 across.push(other);
             }
         }
-        let ttl_differs = f.keys.ttl != 0 && s.keys.ttl != 0 && f.keys.ttl != s.keys.ttl;
-        let mut confidence = match f.keys.kind {
-            match_key::FULL => 99,
-            // Addresses, protocol and length alone are those of many.
-            match_key::NETWORK if f.keys.ident == 0 => 70,
-            match_key::NETWORK => 97,
-            match_key::WIFI => 95,
-            match_key::ARP => 92,
-            _ => 95,
-        };
-        if f.keys.ident != s.keys.ident {
-            confidence -= 10;
-        }
-        if ttl_differs {
-            confidence -= 25;
-        }
         let apart = super::is_apart(f, s, self.windows);
-        if apart {
-            confidence = confidence.min(APART_CONFIDENCE);
-        }
+        let mut confidence = self.by_key(f, s);
         if alternatives > 0 {
             confidence = confidence.min(super::one_of(alternatives, apart));
         } else if others > 0 {

@@ -15,6 +15,7 @@
 pub(crate) mod exact;
 mod interval;
 pub(crate) mod keys;
+mod order;
 pub(crate) mod stream;
 #[cfg(test)]
 mod wifi_test;
@@ -57,7 +58,7 @@ pub(crate) struct Sighting {
     pub side: Side,
     /// All devices that the packet was at, see [`device`]; 0: not known.
     pub devices: u64,
-    /// `at` is a queue's edge; when a driver had it is not known.
+    /// `at` is a queue's edge, or, see [`Sighting::left_after`], when the packet was freed; when a driver had it is not known.
     pub weak: bool,
     /// Between which edges a tap of the device stamps it; zeros: not known.
     pub tap: (i64, i64),
@@ -66,6 +67,11 @@ pub(crate) struct Sighting {
 }
 
 impl Sighting {
+    /// It left its queue between this and `at`, where nothing else is known of that.
+    pub fn left_after(&self) -> Option<i64> {
+        (self.weak && self.tap.0 != 0 && self.tap.1 == self.at).then_some(self.tap.0)
+    }
+
     /// The frame's interface has the name of one device of the DUT, at which this packet never was.
     pub fn was_elsewhere(&self, f: &Frame) -> bool {
         self.devices != 0 && f.device & !self.devices != 0
@@ -249,8 +255,8 @@ pub(crate) struct Match {
 }
 
 /// The frame may be long on its way in (interrupt moderation), and long in the device's queue on its way out.
-const IN_NS: i64 = 50_000_000;
-const OUT_NS: i64 = 1_000_000_000;
+pub(crate) const IN_NS: i64 = 50_000_000;
+pub(crate) const OUT_NS: i64 = 1_000_000_000;
 /// A frame and the packet that it was matched with are at most so far apart.
 pub(crate) const MAX_APART_NS: i64 = IN_NS + OUT_NS;
 /// Two taps on one host, one packet: the order of a few instructions.
@@ -283,11 +289,14 @@ pub(crate) fn residual(f: &Frame, s: &Sighting, w: &Windows, alone: bool) -> Opt
     let stays = s.last.saturating_sub(s.at).clamp(0, OUT_NS);
     // A tap on the host is shown the packet before the driver has it, and an interrupt may come between.
     let waited = s.at.saturating_sub(s.first).clamp(0, LATE_NS);
+    // Out of a tunnel it still has the stamp of the packet around it, as long as that took to open.
+    let kept = if s.tap.0 != 0 { s.at.saturating_sub(s.tap.0).clamp(LATE_NS, IN_NS) } else { LATE_NS };
     let (low, high) = match (w.own, s.side) {
         // On the wire the order is known: no frame is received after the kernel had it, none sent before.
+        (_, Side::Transmitted) if s.left_after().is_some() => (-IN_NS - bound, TAP_NS + bound),
         (false, Side::Received) => (-IN_NS - bound, bound),
         (false, Side::Transmitted) => (-bound, OUT_NS + bound),
-        (true, Side::Received) => (-LATE_NS - bound, stays + TAP_NS + bound),
+        (true, Side::Received) => (-kept - bound, stays + TAP_NS + bound),
         (true, Side::Transmitted) => (-waited - TAP_NS - bound, OUT_NS + bound),
         (_, Side::Unknown) => (-IN_NS - bound, OUT_NS + bound),
     };

@@ -185,13 +185,7 @@ mod tests {
     /// Few keys that repeat at all distances, parts of a TCP stream, frames long in a queue, frames and packets without
     /// the other.
     fn world(seed: u64) -> (Vec<Frame>, Vec<Sighting>) {
-        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = move |n: u64| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 11) % n
-        };
+        let mut below = crate::random::below(seed);
         let (mut frames, mut sightings) = (Vec::new(), Vec::new());
         let mut at = 0i64;
         for packet in 1..=1_500u64 {
@@ -279,13 +273,7 @@ mod tests {
     /// Bursts of alike packets, closer than the clock is known, over a wire that keeps their order; a share of the frames and of the
     /// packets is missing.
     fn bursts(seed: u64, missing: u64) -> (Vec<Frame>, Vec<Sighting>) {
-        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = move |n: u64| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 11) % n
-        };
+        let mut below = crate::random::below(seed);
         let (mut frames, mut sightings) = (Vec::new(), Vec::new());
         let (mut at, mut packet) = (0i64, 0u64);
         for burst in 0..400u64 {

@@ -6,9 +6,9 @@
 //! time is from the end of the poll before, when all buffers are with the card again, to the end of this one. It is an estimate and
 //! part of no sum: where the processor is slower than the card, it is the processor's time.
 
-use crate::hash::{Map, Set};
+use crate::hash::Map;
 use crate::query::Store;
-use kpat_store::tables::{DeviceRow, PollRow};
+use kpat_store::tables::{DeviceRow, PacketRow, PollRow};
 use std::collections::BTreeMap;
 
 /// Batches in a row that make a load.
@@ -25,7 +25,42 @@ pub struct CardRx {
     pub polls: u64,
     /// The estimate, or why there is none.
     pub dma: Result<BackToBack, String>,
+    /// What its own time stamps say.
+    pub stamps: CardStamps,
 }
+
+/// Time stamps of a card, of the packets that it received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CardStamps {
+    pub received: u64,
+    /// Packets with a stamp.
+    pub stamped: u64,
+    /// Packets whose stamp has a time on the boot clock.
+    pub known: u64,
+    /// Largest bound of those times, nanoseconds.
+    pub bound_ns: i64,
+}
+
+impl CardStamps {
+    pub(super) fn packet(&mut self, p: &PacketRow) {
+        self.received += 1;
+        self.stamped += u64::from(p.stamp_ns.is_some());
+        if let Some(bound) = p.card_ns.and(p.card_bound_ns) {
+            self.known += 1;
+            self.bound_ns = self.bound_ns.max(bound);
+        }
+    }
+
+    pub(super) fn join(&mut self, other: CardStamps) {
+        self.received += other.received;
+        self.stamped += other.stamped;
+        self.known += other.known;
+        self.bound_ns = self.bound_ns.max(other.bound_ns);
+    }
+}
+
+/// Of each interface that received packets, by namespace and index.
+pub(super) type Received = BTreeMap<(i64, i32), CardStamps>;
 
 /// Time per packet, in nanoseconds, over batches that follow each other without the card's queue being empty in between.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,11 +175,7 @@ fn busy(before: &PollRow, p: &PollRow) -> bool {
 }
 
 /// The cards among `used` (namespace and interface; empty: all) that received packets.
-pub(super) fn cards(
-    store: &Store,
-    used: &Set<(i64, i32)>,
-    is_card: &dyn Fn(&DeviceRow) -> bool,
-) -> Vec<CardRx> {
+pub(super) fn cards(store: &Store, used: &Received, is_card: &dyn Fn(&DeviceRow) -> bool) -> Vec<CardRx> {
     let mut streams: BTreeMap<(i64, i32, i32), Vec<PollRow>> = BTreeMap::new();
     // An older log has no such table.
     for p in store.all::<PollRow>().unwrap_or_default() {
@@ -158,17 +189,21 @@ pub(super) fn cards(
         found.entry((*netns, *ifindex)).or_default().cpu(polls);
     }
     let mut out: Vec<CardRx> = Vec::new();
+    let mut told = Vec::new();
     for d in store.all::<DeviceRow>().unwrap_or_default() {
         let at = (d.netns, d.ifindex);
-        let wanted = used.is_empty() || used.contains(&at) || used.contains(&(0, d.ifindex));
+        let wanted = used.is_empty() || used.contains_key(&at) || used.contains_key(&(0, d.ifindex));
         if !wanted || !is_card(&d) {
             continue;
         }
         // A device has a row for each of its names.
-        if let Some(card) = found.remove(&at) {
+        let stamps = used.get(&at).copied().unwrap_or_default();
+        let stamping = (stamps.stamped > 0 && !told.contains(&at)).then(Card::default);
+        if let Some(card) = found.remove(&at).or(stamping) {
+            told.push(at);
             let (netns, ifindex) = at;
-            let polls = card.polls;
-            out.push(CardRx { netns, ifindex, name: d.name, driver: d.driver, polls, dma: card.conclude() });
+            let (name, driver, polls) = (d.name, d.driver, card.polls);
+            out.push(CardRx { netns, ifindex, name, driver, polls, dma: card.conclude(), stamps });
         }
     }
     out

@@ -86,17 +86,29 @@ pub(super) fn cut(life: &Life, marks: &Marks) -> Vec<Segment> {
 }
 
 /// Puts what was before the packet was seen in front, if it came in by a device.
+///
+/// The card has it from its stamp until the softirq was asked for, or the driver began with it. A packet that came when the softirq had
+/// been asked for already waited from its stamp on, where the bound leaves no doubt. Where the driver's work is not known, what was before
+/// it is not known either.
 fn before(life: &Life, out: &mut Vec<Segment>) {
-    let Before { driver_ns, softirq_ns } = life.brief.before;
+    let Before { driver_ns, softirq_ns, card_ns, card_bound_ns } = life.brief.before;
     if driver_ns <= 0 || out.first().is_some_and(|s| s.phase.sends()) {
         return;
     }
     let to_ns = life.brief.first_ns;
     let from_ns = to_ns.saturating_sub(driver_ns);
     let driver = Segment { phase: Phase::LinkRx, hop: 0, from_ns, to_ns };
-    let raised_ns = from_ns.saturating_sub(softirq_ns);
+    let mut raised_ns = from_ns.saturating_sub(softirq_ns);
+    let mut card = None;
+    if let Some(bound_ns) = card_bound_ns {
+        let stamped_ns = to_ns.saturating_sub(card_ns);
+        card = Some(Segment { phase: Phase::DmaRx, hop: 0, from_ns: stamped_ns, to_ns: raised_ns });
+        if stamped_ns.saturating_sub(bound_ns) > raised_ns {
+            raised_ns = stamped_ns.min(from_ns);
+        }
+    }
     let wait = Segment { phase: Phase::Softirq, hop: 0, from_ns: raised_ns, to_ns: from_ns };
-    out.splice(0..0, [wait, driver].into_iter().filter(|s| s.dur_ns() > 0));
+    out.splice(0..0, card.into_iter().chain([wait, driver]).filter(|s| s.dur_ns() > 0));
 }
 
 /// An entry or return at which some phase may begin.

@@ -12,7 +12,7 @@ mod phase;
 pub mod study;
 
 pub use boundaries::{BadBoundary, Boundaries};
-pub use cards::{BackToBack, CardRx};
+pub use cards::{BackToBack, CardRx, CardStamps};
 pub use cut::{Passage, Segment};
 pub use phase::Phase;
 
@@ -146,12 +146,12 @@ struct Total<'a> {
     seen: u32,
     used: Set<(i64, i32)>,
     /// Interfaces that received them.
-    received: Set<(i64, i32)>,
+    received: cards::Received,
 }
 
 impl<'a> Total<'a> {
     fn new(cutting: &'a Cutting) -> Total<'a> {
-        let (used, received) = (Set::default(), Set::default());
+        let (used, received) = (Set::default(), BTreeMap::new());
         Total { cutting, passages: BTreeMap::new(), packets: 0, open_sums: 0, seen: 0, used, received }
     }
 
@@ -160,7 +160,9 @@ impl<'a> Total<'a> {
         self.open_sums += other.open_sums;
         self.seen |= other.seen;
         self.used.extend(other.used);
-        self.received.extend(other.received);
+        for (at, theirs) in other.received {
+            self.received.entry(at).or_default().join(theirs);
+        }
         for (passage, theirs) in other.passages {
             let ours = self.passages.entry(passage).or_default();
             ours.time.merge(&theirs.time);
@@ -197,7 +199,9 @@ impl Sum for Total<'_> {
     fn packet(&mut self, p: &PacketRow) {
         let received = p.if_in.map(|i| (p.if_in_netns.unwrap_or(0), i));
         self.used.extend(received);
-        self.received.extend(received);
+        if let Some(at) = received {
+            self.received.entry(at).or_default().packet(p);
+        }
         self.used.extend(p.if_out.map(|i| (p.if_out_netns.unwrap_or(0), i)));
     }
 
@@ -452,7 +456,13 @@ fn is_card(d: &DeviceRow) -> bool {
 
 /// Why the study's second method cannot be used, card by card.
 fn no_dma_rx(rx: &[CardRx]) -> String {
-    let of = |c: &CardRx| c.dma.as_ref().err().map(|why| format!("{}: {why}", c.name));
+    let of = |c: &CardRx| {
+        let why = c.dma.as_ref().err()?;
+        Some(match c.stamps.known {
+            0 => format!("{}: {why}", c.name),
+            n => format!("{}: of none of the {n} packets that it stamped is the driver's work known", c.name),
+        })
+    };
     let why: Vec<String> = rx.iter().filter_map(of).collect();
     if why.is_empty() {
         "no card's polls are in the log with what they took (tracepoints irq:* and napi:*)".to_owned()

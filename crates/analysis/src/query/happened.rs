@@ -4,13 +4,9 @@ use super::types::EventOfPacket;
 use crate::protocol;
 use kpat_model::EventKind;
 
-fn known(kind: i32) -> Option<EventKind> {
-    u8::try_from(kind).ok().and_then(EventKind::from_u8)
-}
-
 /// Name of a code of `event.kind`.
 pub fn event_kind(kind: i32) -> String {
-    known(kind).map_or_else(|| format!("kind {kind}"), |k| k.name().to_owned())
+    EventKind::from_number(kind).map_or_else(|| format!("kind {kind}"), |k| k.name().to_owned())
 }
 
 impl EventOfPacket {
@@ -19,7 +15,7 @@ impl EventOfPacket {
         let e = self;
         let (a, b) = (e.event.a, e.event.b);
         let ports = || format!("port {} → {}", a >> 16 & 0xffff, a & 0xffff);
-        match known(e.event.kind) {
+        match EventKind::from_number(e.event.kind) {
             Some(EventKind::Drop) if e.reason.is_empty() => format!("reason {a}"),
             Some(EventKind::Drop) => e.reason.clone(),
             Some(EventKind::Retransmit) => format!("{}, {}", ports(), protocol::tcp_state(b)),
@@ -28,6 +24,8 @@ impl EventOfPacket {
             }
             Some(EventKind::Poll) => "a poll began".to_owned(),
             Some(EventKind::Polled) => format!("a poll of {} packets ended", a & 0xffff_ffff),
+            Some(EventKind::Stamp) => format!("stamped by its card at {a}"),
+            Some(EventKind::CardClock) => format!("{} showed {a}", e.event.text),
             Some(EventKind::Link) => {
                 // IFF_UP, IFF_RUNNING.
                 let up = if b & 1 == 0 { "down" } else { "up" };

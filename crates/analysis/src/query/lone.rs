@@ -2,6 +2,7 @@
 
 use super::store::Store;
 use crate::error::{Error, Result};
+use kpat_model::Sample;
 use kpat_store::tables::*;
 
 /// Something that explains, or may explain, that no packet was found for a frame.
@@ -19,6 +20,8 @@ pub enum Unmatched {
     Lost { cause: i32, count: i64 },
     /// The recording kept only what fits this filter.
     Filter(String),
+    /// It kept only this part of the packets.
+    Sample(Sample),
     /// It is for a link address that no interface of the device has.
     NotAddressed { mac: String },
     /// None of these: no packet of the log has its headers near its time.
@@ -115,6 +118,7 @@ impl Store {
         if !m.log.filter.is_empty() {
             why.push(Unmatched::Filter(m.log.filter.clone()));
         }
+        why.extend(m.log.sample.map(Unmatched::Sample));
         if why.is_empty() {
             why.push(Unmatched::Unseen);
         }

@@ -9,6 +9,7 @@ pub(crate) mod balance;
 mod choice;
 pub(crate) mod conservation;
 mod detail;
+mod estimate;
 mod flame;
 mod frames;
 mod happened;
@@ -25,6 +26,7 @@ mod types;
 
 pub(crate) use choice::Choice;
 pub use conservation::{Conservation, Difference, Fates, OfInterface, Unexplained};
+pub use estimate::{Estimate, Estimates};
 pub use flame::{Flame, FlameNode, Neighbour};
 pub use frames::{FrameFilter, FrameWithPackets, PacketOfFrame, SURE_PERCENT};
 pub use happened::event_kind;

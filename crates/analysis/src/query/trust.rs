@@ -81,8 +81,9 @@ impl Info {
         let other = [LossCause::Evicted as i32, LossCause::Damaged as i32];
         let lost: u64 =
             self.losses.iter().filter(|l| !other.contains(&l.cause)).map(|l| l.count.unsigned_abs()).sum();
-        if let Some(records) = self.counted("records") {
-            let all = records.saturating_add(lost);
+        let all = |records: &u64| records.saturating_add(lost);
+        if let Some(records) = self.counted("records").filter(|r| all(r) > 0) {
+            let all = all(&records);
             let words = format!("of the records are there, {lost} of {all} were lost");
             parts.push(part("records", records, all, words));
         }

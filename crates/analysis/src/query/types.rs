@@ -6,96 +6,26 @@ use kpat_store::Manifest;
 use kpat_store::tables::*;
 use std::sync::Arc;
 
-pub mod verdict {
-    //! Codes of `packet.verdict`.
-    pub const UNKNOWN: i32 = 0;
-    pub const DELIVERED: i32 = 1;
-    pub const FORWARDED: i32 = 2;
-    pub const DROPPED: i32 = 3;
-    pub const SENT: i32 = 4;
-    pub const IN_FLIGHT: i32 = 5;
-    pub const TRANSFORMED: i32 = 6;
-
-    pub const NAMES: [&str; 7] =
-        ["unknown", "delivered", "forwarded", "dropped", "sent", "in-flight", "transformed"];
-
-    pub fn name(code: i32) -> &'static str {
-        NAMES.get(code as usize).copied().unwrap_or("?")
-    }
-
-    pub fn from_name(name: &str) -> Option<i32> {
-        NAMES.iter().position(|n| *n == name).map(|i| i as i32)
-    }
-}
-
-pub mod match_key {
-    //! Codes of `association.key`.
-    pub const FULL: i32 = 1;
-    pub const NETWORK: i32 = 2;
-    pub const TRANSPORT: i32 = 3;
-    pub const TCP_INTERVAL: i32 = 4;
-    pub const ARP: i32 = 5;
-    pub const WIFI: i32 = 6;
-    pub const INNER: i32 = 7;
-
-    const NAMES: [&str; 8] = [
-        "?",
-        "transport and identification",
-        "network identification",
-        "transport",
-        "TCP sequence interval",
-        "ARP",
-        "802.11 sequence control",
-        "tunnel payload",
-    ];
-
-    pub fn name(code: i32) -> &'static str {
-        NAMES.get(code as usize).copied().unwrap_or("?")
-    }
-}
-
-pub mod side {
-    //! Codes of `association.side`.
-    pub const UNKNOWN: i32 = 0;
-    pub const RECEIVED: i32 = 1;
-    pub const TRANSMITTED: i32 = 2;
-
-    pub fn name(code: i32) -> &'static str {
-        ["?", "received", "transmitted"].get(code as usize).copied().unwrap_or("?")
-    }
-}
+pub use kpat_model::codes::{match_key, side, verdict};
 
 pub mod clock_method {
     //! Codes of `clock.method`.
-    pub const HULL: i32 = 1;
-    pub const ONE_WAY: i32 = 2;
-    pub const ON_DUT: i32 = 3;
-    pub const ANCHORS: i32 = 4;
-    pub const WIDENED: i32 = 5;
-    pub const BETWEEN: i32 = 6;
+    use kpat_store::tables::ClockRow;
 
-    const NAMES: [&str; 7] = [
-        "?",
-        "matches in both directions",
-        "one-way traffic, one side assumed",
-        "captured on the device under test",
-        "anchors only",
-        "contradictory matches, bound widened",
-        "the clock was set in this time",
-    ];
+    pub use kpat_model::codes::clock_method::*;
 
-    pub fn name(code: i32) -> &'static str {
-        NAMES.get(code as usize).copied().unwrap_or("?")
-    }
-
-    /// What the relation rests on, from the numbers of `clock.received` and `clock.transmitted`: bounds, and no ways of frames. On a link
-    /// within the device a frame gives one of each.
-    pub fn basis(code: i32, from_above: &str, from_below: &str) -> String {
-        if code == ON_DUT {
-            format!("from {from_above} received and {from_below} transmitted matches at one device")
+    /// What the relation rests on: bounds, and no ways of frames. On a link within the device a frame gives one of each.
+    pub fn basis(c: &ClockRow, number: impl Fn(i64) -> String) -> String {
+        let (received, transmitted) = (number(c.received), number(c.transmitted));
+        let carried = c.received + c.transmitted == 0 && (c.method == HULL || c.method == ONE_WAY);
+        let from = if carried {
+            return "no match of this time was used: carried on from those beside it".to_owned();
+        } else if c.method == ON_DUT {
+            format!("from {received} received and {transmitted} transmitted matches at one device")
         } else {
-            format!("bounds: {from_above} from above, {from_below} from below")
-        }
+            format!("bounds: {received} from above, {transmitted} from below")
+        };
+        format!("{from}, {} rejected: {}", number(c.rejected), name(c.method))
     }
 }
 

@@ -164,7 +164,7 @@ fn clocks(b: &mut Build) {
         let e = b.noise(|| r.normal() * 300.0);
         b.add("PTP host", format!("3 us off, 0.3 us jitter ({seed})"), three, e);
         let e = b.noise(|| r.exponential() * 3000.0);
-        b.add("PTP host", format!("software stamps: 10 us off, late 3 us ({seed})"), ten, e);
+        b.add("PTP, software stamps", format!("10 us off, late 3 us ({seed})"), ten, e);
     }
 }
 
@@ -275,6 +275,40 @@ fn captures(b: &mut Build) {
     let mut r = Random(81);
     let e = b.map(|t| r.between(-1.0, 1.0) * US * if (t / end * 20.0).fract() < 0.05 { 500.0 } else { 1.0 });
     b.add("mixed", "jitter bursts: 5 % of the time 500 us".into(), flat, Some(e));
+}
+
+/// What a first try gives: some frames in a row, by a clock drawn at random.
+pub fn short(recorded: &Recorded, seed: u64, count: usize) -> Vec<Case> {
+    let mut b = Build::of(recorded);
+    let mut r = Random(seed);
+    for i in 0..count {
+        let len = 10 + r.below(71);
+        let from = r.below(b.t.len() - len);
+        let (first, last) = (b.t[from], b.t[from + len - 1]);
+        let (offset, drift) = (r.sign() * r.scale(10.0 * US, 4e3 * S), r.normal() * 30e-6);
+        let step = (r.unit() < 0.2).then(|| (r.between(first, last), r.sign() * r.scale(20.0 * US, 2.0 * S)));
+        let clock = b.map(|t| offset + t * drift + step.map_or(0.0, |s| after(t, s.0, s.1)));
+        let (kind, scale) = (r.below(6), r.scale(0.3 * US, 300.0 * US));
+        let error = b.map(|_| match kind {
+            1 => r.between(-scale, scale),
+            2 => r.normal() * scale,
+            3 => r.exponential() * scale,
+            _ => 0.0,
+        });
+        let group = match (len, step) {
+            (_, Some(_)) => "short: a step",
+            (..20, _) => "short: 10 to 19 frames",
+            (..40, _) => "short: 20 to 39 frames",
+            _ => "short: 40 to 80 frames",
+        };
+        let kinds = ["exact", "uniform", "gaussian", "late", "exact", "exact"];
+        let name =
+            format!("{i}: {len} frames from {from}, {} {:.1} us, step {step:?}", kinds[kind], scale / US);
+        let n = b.t.len();
+        b.add(group, name, clock, Some(error)).keep =
+            (0..n).map(|k| (from..from + len).contains(&k)).collect();
+    }
+    b.out
 }
 
 /// Compositions of everything, `count` of them.

@@ -60,6 +60,102 @@ pub fn all() -> Vec<Recorded> {
     ]
 }
 
+/// A capture that `guest.taps` holds.
+pub struct Tapped {
+    pub name: String,
+    pub anchor: (i64, i64, i64),
+    pub pairs: Vec<Pair>,
+}
+
+impl Tapped {
+    /// At one of the router's own devices.
+    pub fn is_own(&self) -> bool {
+        ["nic-r", "ov-r", "ov-t", "ov-v", "ve-b"].iter().any(|own| self.name.starts_with(own))
+    }
+
+    /// Boot less wall.
+    pub fn offset(&self) -> i64 {
+        self.anchor.0 - self.anchor.1
+    }
+
+    fn recorded(&self) -> Recorded {
+        let name = Box::leak(format!("guest {}", self.name).into_boxed_str());
+        let row = |(frame, p): (usize, &Pair)| {
+            let received = p.side == Side::Received;
+            let queue = if received || p.tap.0 == 0 { p.at } else { p.tap.0 };
+            Row { frame, at: p.at, queue, received, weak: p.weak }
+        };
+        let pairs = self.pairs.iter().enumerate().map(row).collect();
+        Recorded { name, offset: self.offset(), walls: self.pairs.iter().map(|p| p.wall).collect(), pairs }
+    }
+}
+
+/// Linux 7.2 in an emulated machine, its packets' path probed by functions, and `tcpdump` at the router's devices (emulated cards, virtual
+/// links, a vxlan and an ipip tunnel) and at the neighbours': one kernel, one clock.
+pub fn tapped() -> Vec<Tapped> {
+    let mut bytes: &[u8] = include_bytes!("guest.taps").strip_prefix(b"KPTP1\n").unwrap();
+    let count = varint(&mut bytes);
+    (0..count)
+        .map(|_| {
+            let len = varint(&mut bytes) as usize;
+            let name = String::from_utf8(bytes[..len].to_vec()).unwrap();
+            bytes = &bytes[len..];
+            let mut next = || varint(&mut bytes);
+            let anchor = (next(), next(), next());
+            let (count, mut number, mut wall) = (next(), 0, anchor.1);
+            let pairs = (0..count).map(|_| {
+                number += next();
+                wall += next();
+                let at = wall + (anchor.0 - anchor.1) + next();
+                let flags = next();
+                let tap = if flags & 4 != 0 { (at - next(), at + next()) } else { (0, 0) };
+                let side = if flags & 2 != 0 { Side::Received } else { Side::Transmitted };
+                Pair { number: number as u64, wall, at, side, weak: flags & 1 != 0, tap }
+            });
+            let pairs = pairs.collect();
+            Tapped { name, anchor, pairs }
+        })
+        .collect()
+}
+
+/// The slow machine's neighbours.
+pub fn slow() -> Vec<Recorded> {
+    tapped().iter().filter(|t| !t.is_own()).map(Tapped::recorded).collect()
+}
+
+/// Made ones, of delays that no recording has: constant, or scattered in both directions by one or another law, packets that come one by one or in
+/// bursts, of one direction or the other at random.
+pub fn made(seed: u64) -> Vec<Recorded> {
+    let names = ["made: constant", "made: exponential", "made: even", "made: heavy", "made: two floors"];
+    let make = |(kind, name): (usize, &'static str)| {
+        let mut r = Random(seed * 10 + kind as u64);
+        let count = 200 + r.below(2_800);
+        let (offset, mut wall) = (123_456_789_012, 1_700_000_000_000_000_000);
+        let (floors, scales) =
+            ([(); 2].map(|()| r.scale(300.0, 30e3)), [(); 2].map(|()| r.scale(300.0, 30e3)));
+        let (gap, share, burst) = (r.scale(1e5, 2e7), r.between(0.2, 0.8), r.between(0.0, 0.9));
+        let (mut walls, mut pairs) = (Vec::new(), Vec::new());
+        for frame in 0..count {
+            wall += 1_000 + (r.exponential() * if r.unit() < burst { 5e3 } else { gap }) as i64;
+            walls.push(wall);
+            let received = r.unit() < share;
+            let side = usize::from(received);
+            let more = match kind {
+                0 => 0.0,
+                1 => r.exponential(),
+                2 => r.unit(),
+                3 => 0.1 * (1.0 - r.unit()).powf(-1.2) - 0.1,
+                _ => f64::from(u8::from(r.unit() < 0.7)) * 3.0 + 0.1 * r.exponential(),
+            };
+            let delay = (floors[side] + more.min(1e4) * scales[side]) as i64;
+            let at = wall + offset + if received { delay } else { -delay };
+            pairs.push(Row { frame, at, queue: if received { at } else { at - 700 }, received, weak: false });
+        }
+        Recorded { name, offset, walls, pairs }
+    };
+    names.into_iter().enumerate().map(make).collect()
+}
+
 fn varint(bytes: &mut &[u8]) -> i64 {
     let (mut v, mut shift) = (0u64, 0);
     loop {
@@ -133,6 +229,18 @@ pub struct Case {
     pub seed: u64,
 }
 
+impl Case {
+    /// The shortest window that holds 90 % of the errors of its stamps.
+    pub fn scatter(&self) -> f64 {
+        let kept = self.error.iter().zip(&self.keep).filter(|e| *e.1);
+        let mut errors: Vec<f64> = kept.map(|e| *e.0).collect();
+        errors.sort_by(f64::total_cmp);
+        let need = (0.9 * errors.len() as f64).ceil().max(1.0) as usize;
+        let widths = (0..=errors.len() - need).map(|i| errors[i + need - 1] - errors[i]);
+        widths.fold(f64::INFINITY, f64::min) + 0.9 * (self.resolution - 1) as f64
+    }
+}
+
 /// A case as the estimator gets it.
 pub struct Given {
     pub pairs: Vec<Pair>,
@@ -147,14 +255,28 @@ pub struct Given {
 }
 
 impl Recorded {
-    /// Half of what the two directions' fastest leave open.
-    pub fn limit(&self) -> f64 {
-        let delay = |r: &Row| {
-            let d = r.at - self.walls[r.frame] - self.offset;
-            if r.received { d } else { -d }
-        };
-        let least = |received| self.pairs.iter().filter(|r| r.received == received).map(delay).min().unwrap();
-        (least(true) + least(false)) as f64 / 2.0
+    /// What a case's matches leave open if one knew that stamps are exact and how fast the clock runs: half of what the fastest packet in and
+    /// the fastest out do, between two settings of the clock; the middle one over the frames. Where all went one way the other is
+    /// given `one_way`, as the estimate supposes.
+    pub fn limit_of(&self, case: &Case, one_way: f64) -> f64 {
+        let mut part = vec![0; self.walls.len()];
+        for i in 1..self.walls.len() {
+            let apart = (self.walls[i] - self.walls[i - 1]) as f64;
+            let set = (case.clock[i] - case.clock[i - 1]).abs() > 100.0 + 1e-3 * apart;
+            part[i] = part[i - 1] + usize::from(set);
+        }
+        let mut least = vec![[f64::INFINITY; 2]; part[part.len() - 1] + 1];
+        let given = |r: &&Row| case.keep[r.frame] && case.only.is_none_or(|only| only == r.received);
+        let rows: Vec<&Row> = self.pairs.iter().filter(given).collect();
+        for r in &rows {
+            let d = (r.at - self.walls[r.frame] - self.offset) as f64;
+            let side = &mut least[part[r.frame]][usize::from(r.received)];
+            *side = side.min(if r.received { d } else { -d });
+        }
+        let open = |l: &[f64; 2]| (l[0].min(l[1] + one_way) + l[1].min(l[0] + one_way)) / 2.0;
+        let mut halves: Vec<f64> = rows.iter().map(|r| open(&least[part[r.frame]])).collect();
+        halves.sort_by(f64::total_cmp);
+        halves[halves.len() / 2]
     }
 
     pub fn apply(&self, case: &Case) -> Given {

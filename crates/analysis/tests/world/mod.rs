@@ -174,6 +174,11 @@ impl LogWriter {
         LogWriter { writer, encoders: BTreeMap::new(), waiting: Vec::new(), ids, calls: 0 }
     }
 
+    /// What is known of devices from now on.
+    pub fn devices(&mut self, devices: Vec<Device>) {
+        self.writer.json(&Json::Devices(devices)).unwrap();
+    }
+
     pub fn push(&mut self, cpu: u16, record: Record) {
         self.waiting.push((cpu, record));
     }

@@ -18,8 +18,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Error;
+use kpat_model::Sample;
 use socket::{Batch, PacketSocket, Ready, Refused};
-use write::{Description, PcapngFile};
+use write::{Description, PcapngFile, Seen};
 
 /// Interface name that means all interfaces of the namespace; frames then have a cooked header.
 pub const ANY: &str = "any";
@@ -48,6 +49,8 @@ pub struct Want {
     /// frames from their network header on, it is asked for LINKTYPE_RAW. `None`: all frames.
     pub filter: Option<Compile>,
     pub filter_text: String,
+    /// The recording beside has only this part of the packets: frames of others are not written.
+    pub sample: Option<Sample>,
     /// Called by the capturing thread once it has its socket and file: what it may do beyond that can be given up.
     pub settled: Option<fn()>,
 }
@@ -78,7 +81,7 @@ pub struct Sniffer {
 impl Sniffer {
     /// Starts to write all frames of `ifname` ([`ANY`]: of all interfaces) to `out`; when it returns, frames are being captured.
     ///
-    /// `netns` is a name under `/run/netns`; only the capturing thread enters it. The interface is promiscuous while the
+    /// `netns` is a name under `/run/netns`, or a whole path; only the capturing thread enters it. The interface is promiscuous while the
     /// sniffer runs.
     ///
     /// *Errors*: [`Error::Sniff`], and [`Error::Open`] if `out` cannot be created.
@@ -145,6 +148,10 @@ struct Job {
 }
 
 impl Job {
+    fn wants(&self, seen: &Seen, link_type: u16) -> bool {
+        self.want.sample.is_none_or(|s| !s.leaves_out(seen.network(link_type)))
+    }
+
     fn run(
         self,
         stopped: &UnixStream,
@@ -188,7 +195,7 @@ impl Job {
             }
             loop {
                 let got = socket.receive(&mut batch).map_err(refuse)?;
-                for seen in batch.frames(got, &socket) {
+                for seen in batch.frames(got, &socket).filter(|seen| self.wants(seen, socket.link_type())) {
                     stats.frames += 1;
                     stats.bytes += u64::from(seen.len_wire);
                     file.frame(&seen, self.snaplen).map_err(|e| broken(file.offset(), e))?;

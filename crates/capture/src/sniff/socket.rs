@@ -22,9 +22,9 @@ const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
 const TPID_8021Q: u16 = 0x8100;
 
-const LINKTYPE_ETHERNET: u16 = 1;
-const LINKTYPE_RAW: u16 = 101;
-const LINKTYPE_LINUX_SLL2: u16 = 276;
+pub(super) const LINKTYPE_ETHERNET: u16 = 1;
+pub(super) const LINKTYPE_RAW: u16 = 101;
+pub(super) const LINKTYPE_LINUX_SLL2: u16 = 276;
 
 /// What was being done, and what the system said.
 pub(super) struct Refused {
@@ -40,10 +40,11 @@ fn refuse(doing: &'static str, kind: io::ErrorKind) -> Refused {
     Refused { doing, source: kind.into() }
 }
 
-/// Moves the calling thread, and no other, into the namespace `/run/netns/NAME`.
+/// Moves the calling thread, and no other, into the namespace `/run/netns/NAME`, or that of a whole path.
 pub(super) fn enter_netns(name: &str) -> Result<(), Refused> {
     let doing = "opening the network namespace";
-    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+    let whole = name.starts_with('/');
+    if name.is_empty() || !whole && name.contains('/') || name.starts_with('.') {
         return Err(refuse(doing, io::ErrorKind::InvalidInput));
     }
     let file = File::open(Path::new("/run/netns").join(name)).map_err(|source| Refused { doing, source })?;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
+use super::socket::{LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL2, LINKTYPE_RAW};
 use crate::Direction;
 
 const BUFFER: usize = 1 << 20;
@@ -25,6 +26,21 @@ pub(super) struct Seen<'a> {
     pub inserted: Vec<u8>,
     pub split: usize,
     pub direction: Direction,
+}
+
+impl<'a> Seen<'a> {
+    /// From the network header on; empty where it is not known where that begins.
+    pub fn network(&self, link_type: u16) -> &'a [u8] {
+        let mut at = match link_type {
+            LINKTYPE_ETHERNET => 14,
+            LINKTYPE_RAW | LINKTYPE_LINUX_SLL2 => 0,
+            _ => self.data.len(),
+        };
+        while at >= 14 && matches!(self.data.get(at - 2..at), Some([0x81, 0] | [0x88, 0xa8])) {
+            at += 4;
+        }
+        self.data.get(at..).unwrap_or_default()
+    }
 }
 
 pub(super) struct PcapngFile {

@@ -35,6 +35,10 @@ struct OfPacket<'a> {
     drop: Option<String>,
     path_ns: i64,
     kernel_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    softirq_ns: Option<i64>,
     calls: i32,
     points: i32,
     frames: i32,
@@ -315,6 +319,8 @@ fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Said {
         drop,
         path_ns: p.path_ns,
         kernel_ns: p.kernel_ns,
+        driver_ns: p.driver_ns,
+        softirq_ns: p.softirq_ns,
         calls: p.calls,
         points: p.points,
         frames: p.frames,

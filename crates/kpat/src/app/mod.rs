@@ -13,7 +13,9 @@ mod text;
 use crate::open::{self, Integrated};
 use crate::output::{Meter, Output, usage};
 use crate::render::count;
+use crate::times::{self, Clock};
 use kpat_analysis::app::{self, Window};
+use kpat_analysis::filter::When;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,12 +46,15 @@ pub struct Args {
     /// Into so many pieces of time
     #[arg(long, value_name = "N", requires = "series", value_parser = clap::value_parser!(u16).range(1..=8192))]
     bins: Option<u16>,
-    /// With --series, --svg or --html: from this time since the log's start on (`1.5s`, `200ms`) [default: the beginning]
-    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with_all = ["format", "connections"])]
-    from: Option<i64>,
-    /// With --series, --svg or --html: up to this time since the log's start [default: the end]
-    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with_all = ["format", "connections"])]
-    until: Option<i64>,
+    /// With --series, --svg or --html: from this time on, since the log's start (`1.5s`) or of day (`10:22:30`, UTC) [default: the beginning]
+    #[arg(long, value_name = "TIME", value_parser = When::parse, conflicts_with_all = ["format", "connections"])]
+    from: Option<When>,
+    /// With --series, --svg or --html: up to this time, given likewise [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = When::parse, conflicts_with_all = ["format", "connections"])]
+    until: Option<When>,
+    /// With --series: times of day (UTC, by the device's clock) in place of time since the log's start
+    #[arg(long, requires = "series")]
+    utc: bool,
     /// Write a picture over time, of --socket, else of all in sum
     #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "series"])]
     svg: Option<PathBuf>,
@@ -76,25 +81,18 @@ enum Then {
     Replay(replay::Args),
 }
 
-/// Nanoseconds since the log's start.
-fn moment(text: &str) -> Result<i64, String> {
-    crate::render::parse_duration(text)
-}
-
 /// What --from and --until ask for, by the log's clock.
 fn window(log: &Integrated, args: &Args, bins: usize) -> anyhow::Result<Window> {
-    if let Some((from, until)) = args.from.zip(args.until).filter(|(from, until)| from >= until) {
-        return Err(usage(format!(
-            "--from {} is not before --until {}",
-            crate::render::duration(from),
-            crate::render::duration(until)
-        )));
+    let at = |t: Option<When>| t.map(|t| t.in_log(log)).transpose();
+    let (from_ns, to_ns) = (at(args.from)?, at(args.until)?);
+    if let Some((from, until)) = from_ns.zip(to_ns).filter(|(from, until)| from >= until) {
+        let since = |ns: i64| crate::render::duration(ns.saturating_sub(log.start_ns()));
+        return Err(usage(format!("--from {} is not before --until {}", since(from), since(until))));
     }
     if (args.from.or(args.until)).is_some() && !args.series && args.svg.is_none() && args.html.is_none() {
         return Err(usage("--from and --until choose a time of --series, --svg or --html"));
     }
-    let at = |t: Option<i64>| t.map(|t| log.start_ns().saturating_add(t));
-    Ok(Window { socket: args.socket, from_ns: at(args.from), to_ns: at(args.until), bins })
+    Ok(Window { socket: args.socket, from_ns, to_ns, bins })
 }
 
 const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
@@ -118,7 +116,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return table::run(&log, &only, args.output.as_deref(), out);
     }
     if args.series {
-        return series::show(&log, &window(&log, args, 0)?, args.bins, out);
+        return series::show(&log, &window(&log, args, 0)?, args.bins, &Clock { utc: args.utc }, out);
     }
     let window = window(&log, args, 0)?;
     let mut meter = Meter::default();
@@ -143,7 +141,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     if out.json {
         let sockets: Vec<Value> = all.iter().map(|t| json::socket(&log, t)).collect();
-        out.value(&json!({"start_boot_ns": log.start_ns(), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets}))?;
+        out.value(&json!({"start_boot_ns": log.start_ns(), "start_wall_ns": times::wall(&log, log.start_ns()), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets}))?;
         return Ok(ExitCode::SUCCESS);
     }
     match (args.socket, &all[..]) {

@@ -4,6 +4,7 @@ use super::none;
 use crate::open::Integrated;
 use crate::output::{Meter, Output};
 use crate::render::{Column, Style, Table, TimeAxis, bytes, count, duration, plural};
+use crate::times::{Clock, Times};
 use kpat_analysis::app::{self, Held, Mark, Metric, Series, Window};
 use kpat_model::Crossing;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,13 @@ use std::process::ExitCode;
 const ROWS: usize = 24;
 const POINTS: usize = 400;
 
-pub fn show(log: &Integrated, window: &Window, bins: Option<u16>, out: &Output) -> anyhow::Result<ExitCode> {
+pub fn show(
+    log: &Integrated,
+    window: &Window,
+    bins: Option<u16>,
+    clock: &Clock,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
     let bins = bins.map_or(if out.json { POINTS } else { ROWS }, usize::from);
     let (socket, window) = (window.socket, Window { bins, ..window.clone() });
     let mut meter = Meter::default();
@@ -26,7 +33,7 @@ pub fn show(log: &Integrated, window: &Window, bins: Option<u16>, out: &Output) 
     if out.json {
         out.value(&as_json(log, socket, &series))?;
     } else {
-        text(log, &series, out)?;
+        text(log, &Times::of(clock, log)?, &series, out)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -38,10 +45,10 @@ fn held(s: &Series, bin: usize) -> Option<Held> {
     (tcp.held_ns(most)[bin] > 0).then_some(most)
 }
 
-fn text(log: &Integrated, s: &Series, out: &Output) -> anyhow::Result<()> {
+fn text(log: &Integrated, times: &Times, s: &Series, out: &Output) -> anyhow::Result<()> {
     let axis = TimeAxis::for_range(s.from_ns - log.start_ns(), s.to_ns - log.start_ns());
     let mut columns = vec![
-        Column::right("from", 0),
+        Column::right(times.heading_of("from", "from UTC"), 0),
         Column::right("written", 0),
         Column::right("sent", 0),
         Column::right("frames", 4),
@@ -64,7 +71,10 @@ fn text(log: &Integrated, s: &Series, out: &Output) -> anyhow::Result<()> {
     for bin in 0..s.bins {
         let sent = at(Crossing::ToDevice, bin);
         let mut row = vec![
-            (axis.show(s.edge(bin) - log.start_ns()), Style::Faint),
+            (
+                times.of_day(s.edge(bin)).unwrap_or_else(|| axis.show(s.edge(bin) - log.start_ns())),
+                Style::Faint,
+            ),
             size(at(Crossing::Send, bin).bytes),
             size(sent.bytes),
             (if sent.frames > 0 { count(sent.frames) } else { String::new() }, Style::Plain),
@@ -100,7 +110,9 @@ fn text(log: &Integrated, s: &Series, out: &Output) -> anyhow::Result<()> {
             count(lost.unsigned_abs())
         ));
     }
-    out.say(&format!("times in {} since the log's start", axis.unit));
+    if times.of_day(s.from_ns).is_none() {
+        out.say(&format!("times in {} since the log's start", axis.unit));
+    }
     crate::packets::hint_hidden(out, &hidden);
     Ok(())
 }
@@ -153,6 +165,7 @@ fn as_json(log: &Integrated, socket: Option<i64>, s: &Series) -> Value {
     });
     json!({
         "start_boot_ns": start,
+        "start_wall_ns": crate::times::wall(log, start),
         "socket_id": socket,
         "from_ns": s.from_ns - start,
         "to_ns": s.to_ns - start,

@@ -5,7 +5,7 @@ mod integrated;
 mod recorded;
 
 use crate::open;
-use crate::output::Output;
+use crate::output::{Output, sample_is_shown, sample_words};
 use crate::render::{Line, Pairs, Style, count, duration, percent};
 use anyhow::bail;
 pub use integrated::link_type;
@@ -28,6 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    sample_is_shown();
     match open::kind(&args.log)? {
         open::Kind::Integrated => integrated::run(&args.log, &args.device, out),
         open::Kind::Log | open::Kind::Other => recorded::run(&args.log, out),
@@ -64,7 +65,7 @@ impl LossSum {
     }
 
     fn known(&self) -> Option<LossCause> {
-        u8::try_from(self.cause).ok().and_then(LossCause::from_u8)
+        LossCause::from_number(self.cause)
     }
 
     fn name(&self) -> String {
@@ -81,10 +82,15 @@ impl LossSum {
     }
 }
 
-/// One line per cause with what to do about it. `total` is what the log says in all.
-pub fn add_losses(pairs: &mut Pairs, losses: &[LossSum], total: u64) {
+/// One line per cause with what to do about it. `total` is what the log says in all; of one that was not `complete` nobody said
+/// what its recorder still had.
+pub fn add_losses(pairs: &mut Pairs, losses: &[LossSum], total: u64, complete: bool) {
     if losses.is_empty() {
         match total {
+            0 if !complete => {
+                let words = "none known; what the recorder had not written is not in the log";
+                pairs.line("losses", Line::of(words, Style::Warn));
+            }
             0 => pairs.line("losses", Line::of("none", Style::Good)),
             n => pairs.line("losses", Line::of(format!("{} records", count(n)), Style::Bad)),
         }
@@ -120,7 +126,13 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
         pairs.line(if i == 0 { "not taken" } else { "" }, Line::new().plain(why));
     }
     pairs.add("profile", &meta.profile);
+    if !meta.detail.is_empty() {
+        pairs.add("detail", &meta.detail);
+    }
     pairs.add("filter", if meta.filter.is_empty() { "none: all packets" } else { &meta.filter });
+    if let Some(sample) = &meta.sample {
+        pairs.line("sample", Line::of(format!("{sample}: {}", sample_words(sample)), Style::Warn));
+    }
     if !meta.netns.is_empty() {
         let list: Vec<String> = meta.netns.iter().map(u32::to_string).collect();
         pairs.add("namespaces", list.join(", "));
@@ -263,7 +275,9 @@ fn recording_json(meta: &Meta) -> Value {
         "build": meta.build,
         "build_passed_over": meta.build_passed_over,
         "profile": meta.profile,
+        "detail": meta.detail,
         "filter": meta.filter,
+        "sample": meta.sample,
         "netns": meta.netns,
         "command": meta.command,
         "ring_bytes_per_cpu": meta.ring_bytes_per_cpu,
@@ -311,19 +325,7 @@ pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> V
             .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), bound),
         Line::new().plain(format!("drift {} ± {} ppm", ppm(c.drift_ppb), ppm(c.drift_bound_ppb))),
     ];
-    // Beside or between the matches, a stretch rests on another's.
-    if c.received + c.transmitted + c.rejected > 0 || c.method == clock_method::ANCHORS {
-        lines.push(Line::new().faint(format!(
-            "{}, {} rejected: {}",
-            clock_method::basis(
-                c.method,
-                &count(c.received.unsigned_abs()),
-                &count(c.transmitted.unsigned_abs())
-            ),
-            count(c.rejected.unsigned_abs()),
-            clock_method::name(c.method)
-        )));
-    }
+    lines.push(Line::new().faint(clock_method::basis(c, |n| count(n.unsigned_abs()))));
     // Of the device's own clock nothing scatters.
     if let (Some(stamp), true) = (c.stamp_bound_ns, c.method != clock_method::ON_DUT) {
         let noise = c.noise_ns.map(|n| format!("the sniffer's stamps scatter by up to {}, ", duration(n)));

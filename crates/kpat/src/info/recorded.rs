@@ -197,7 +197,7 @@ fn print_text(
         pairs.add("duration", duration(counts.last_ns.saturating_sub(first)));
     }
     pairs.add("records", records(counts));
-    add_losses(&mut pairs, losses, 0);
+    add_losses(&mut pairs, losses, 0, *log.end_state() == EndState::Complete);
     if let Some(cost) = log.summary().and_then(|s| cost_line(&s.cost, file_bytes, counts.total())) {
         pairs.add("cost", cost);
     }

@@ -276,7 +276,7 @@ pub fn lineage(l: &LineageRow, packet: i64) -> String {
 }
 
 fn lineage_words(l: &LineageRow, packet: i64) -> String {
-    let kind = u8::try_from(l.kind).ok().and_then(LineageKind::from_u8);
+    let kind = LineageKind::from_number(l.kind);
     let to_child = l.parent_id == packet;
     match kind {
         Some(LineageKind::Clone) => "cloned: a second sk_buff over the same data".to_owned(),

@@ -14,6 +14,7 @@ pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {
     let calls = if no_calls { &[] } else { d.calls.as_slice() };
     json!({
         "start_boot_ns": log.start_ns(),
+        "start_wall_ns": crate::times::wall(log, log.start_ns()),
         "packet": packets::as_json(log, &d.packet),
         "footprints": d.footprints.iter().map(|f| json!({
             "at_boot_ns": f.at_ns,
@@ -48,13 +49,13 @@ pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {
         "events": d.events.iter().map(|e| events::as_json(log, e)).collect::<Vec<_>>(),
         "lineage": d.lineage.iter().map(|l| json!({
             "at_boot_ns": l.at_ns,
-            "kind": u8::try_from(l.kind).ok().and_then(LineageKind::from_u8).map(LineageKind::name),
+            "kind": LineageKind::from_number(l.kind).map(LineageKind::name),
             "parent_id": l.parent_id,
             "child_id": l.child_id,
             "inferred": l.inferred.is_some(),
         })).collect::<Vec<_>>(),
         "losses": d.losses.iter().map(|l| json!({
-            "cause": u8::try_from(l.cause).ok().and_then(LossCause::from_u8).map(LossCause::name),
+            "cause": LossCause::from_number(l.cause).map(LossCause::name),
             "cpu": l.cpu,
             "from_boot_ns": l.from_ns,
             "to_boot_ns": l.to_ns,

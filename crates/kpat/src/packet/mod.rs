@@ -338,6 +338,14 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
         let words = format!("{} in the poll that received it{}", duration(driver), wait.unwrap_or_default());
         pairs.add("driver", words + "; before it is first seen");
     }
+    if let (Some(card), Some(bound)) = (p.card_ns, p.card_bound_ns) {
+        pairs.add(
+            "card",
+            format!("stamped it {} ±{} before it is first seen", duration(card), duration(bound)),
+        );
+    } else if p.stamp_ns.is_some() {
+        pairs.add("card", "stamped it by its own clock, which is not known at that time");
+    }
     let started = log.manifest.log.started;
     let after =
         format!("{} s after the start of the log", seconds(p.first_ns.saturating_sub(log.start_ns())));
@@ -354,7 +362,7 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
         pairs.add("namespace", devices.netns(netns));
     }
     for loss in &d.losses {
-        let cause = u8::try_from(loss.cause).ok().and_then(LossCause::from_u8).map_or("?", LossCause::name);
+        let cause = LossCause::from_number(loss.cause).map_or("?", LossCause::name);
         let cpu = loss.cpu.map(|c| format!(" on CPU {c}")).unwrap_or_default();
         pairs.line(
             "incomplete",

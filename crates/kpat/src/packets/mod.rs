@@ -1,8 +1,12 @@
 //! `kpat packets`: a list of packets.
 
 mod expression;
+mod follow;
+mod recent;
+mod tail;
 mod which;
 
+use crate::listing::Listing;
 use crate::open::{self, Integrated};
 use crate::output::Output;
 use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned};
@@ -20,7 +24,7 @@ pub use which::Which;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The integrated log
+    /// The integrated log; with --follow a recording that goes on (X.kbl, or the folder it is in)
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
     #[command(flatten)]
@@ -35,6 +39,11 @@ pub struct Args {
     reverse: bool,
     #[command(flatten)]
     times: times::Clock,
+    #[command(flatten)]
+    listing: Listing,
+    /// Of a recording that goes on: each packet within a second or two, until the recording ends; --json: a line each
+    #[arg(long, conflicts_with_all = ["sort", "reverse", "limit", "name"])]
+    follow: bool,
     /// Show at most so many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -55,6 +64,9 @@ enum Sort {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    if args.follow {
+        return follow::run(args, out);
+    }
     let store = open::integrated(&args.log, &args.device)?;
     let filter = args.which.filter(&store)?;
     let times = Times::of(&args.times, &store)?;
@@ -66,25 +78,29 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Sort::Calls => PacketSort::Calls,
     };
     if args.limit == 0 {
-        return all(&store, &times, &filter, sort, args.reverse, out);
+        return all(args, &store, &times, &filter, sort, out);
     }
     let list = store.packets(&filter, sort, args.reverse, args.limit)?;
     if out.json {
         let packets: Vec<Value> = list.rows.iter().map(|p| as_json(&store, p)).collect();
         out.value(&json!({
             "start_boot_ns": store.start_ns(),
+            "start_wall_ns": times::wall(&store, store.start_ns()),
             "total": list.total,
             "shown": packets.len(),
             "packets": packets,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+        tsv.rows(list.rows.iter().map(|p| as_json(&store, p)), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if list.rows.is_empty() {
         out.say("no packet fits");
         return Ok(ExitCode::SUCCESS);
     }
-    let (lines, hidden) = table(&store, &times, &list.rows).render(out.width);
-    out.lines(&lines)?;
+    let hidden = args.listing.print(table(&store, &times, &list.rows), out)?;
     if (list.rows.len() as u64) < list.total {
         out.say(&format!(
             "{} of {} packets shown; --limit 0 shows all",
@@ -108,13 +124,22 @@ fn foot(store: &Integrated, out: &Output) -> anyhow::Result<()> {
 
 /// All packets that fit, printed as they are read.
 fn all(
+    args: &Args,
     store: &Integrated,
     times: &Times,
     filter: &PacketFilter,
     sort: PacketSort,
-    reverse: bool,
     out: &Output,
 ) -> anyhow::Result<ExitCode> {
+    let reverse = args.reverse;
+    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+        tsv.head(out)?;
+        store.each_packet(filter, sort, reverse, &mut |p| -> anyhow::Result<bool> {
+            tsv.row(&as_json(store, &p), out)?;
+            Ok(true)
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if out.json {
         let mut json = JsonList { out, items: 0 };
         let total = store.each_packet(filter, sort, reverse, &mut |p| -> anyhow::Result<bool> {
@@ -124,6 +149,7 @@ fn all(
         json.end(&[
             ("shown", total.into()),
             ("start_boot_ns", store.start_ns().into()),
+            ("start_wall_ns", times::wall(store, store.start_ns()).into()),
             ("total", total.into()),
         ])?;
         return Ok(ExitCode::SUCCESS);
@@ -133,11 +159,13 @@ fn all(
     let mut rows: Vec<PacketRow> = Vec::with_capacity(SAMPLE);
     let mut layout: Option<Layout> = None;
     let mut print = |rows: &mut Vec<PacketRow>, more: bool| -> anyhow::Result<()> {
-        let part = table(store, times, rows);
+        let part = args.listing.choose(table(store, times, rows))?;
         rows.clear();
         if layout.is_none() {
             let made = part.layout(out.width, more);
-            out.line(&part.head(&made))?;
+            if args.listing.has_header() {
+                out.line(&part.head(&made))?;
+            }
             layout = Some(made);
         }
         if let Some(layout) = &mut layout {
@@ -248,15 +276,63 @@ pub fn table(store: &Integrated, times: &Times, rows: &[PacketRow]) -> Table {
     table
 }
 
+/// What [`as_json`] has, in the order of `--tsv`.
+const FIELDS: [&str; 39] = [
+    "packet_id",
+    "first_boot_ns",
+    "first_wall_ns",
+    "last_boot_ns",
+    "last_wall_ns",
+    "path_ns",
+    "kernel_ns",
+    "driver_ns",
+    "softirq_ns",
+    "card_ns",
+    "card_bound_ns",
+    "stamp_ns",
+    "protocol",
+    "ethertype",
+    "ip_proto",
+    "src_addr",
+    "src_port",
+    "dst_addr",
+    "dst_port",
+    "tcp_flags",
+    "tcp_seq",
+    "icmp_type",
+    "icmp_id",
+    "icmp_seq",
+    "arp_op",
+    "len_bytes",
+    "frames",
+    "calls",
+    "points",
+    "verdict",
+    "drop_reason",
+    "pid",
+    "process",
+    "netns",
+    "in_ifindex",
+    "in_netns",
+    "out_ifindex",
+    "out_netns",
+    "match_confidence_percent",
+];
+
 pub fn as_json(store: &Integrated, p: &PacketRow) -> Value {
     json!({
         "packet_id": p.packet_id,
         "first_boot_ns": p.first_ns,
+        "first_wall_ns": times::wall(store, p.first_ns),
         "last_boot_ns": p.last_ns,
+        "last_wall_ns": times::wall(store, p.last_ns),
         "path_ns": p.path_ns,
         "kernel_ns": p.kernel_ns,
         "driver_ns": p.driver_ns,
         "softirq_ns": p.softirq_ns,
+        "card_ns": p.card_ns,
+        "card_bound_ns": p.card_bound_ns,
+        "stamp_ns": p.stamp_ns,
         "protocol": protocol::name(p.ethertype, p.proto),
         "ethertype": p.ethertype,
         "ip_proto": p.proto,

@@ -61,6 +61,12 @@ fn card(c: &CardRx) -> Value {
         "polls": c.polls,
         "estimate": estimate,
         "why": c.dma.as_ref().err(),
+        "stamps": (c.stamps.stamped > 0).then(|| json!({
+            "received": c.stamps.received,
+            "stamped": c.stamps.stamped,
+            "known": c.stamps.known,
+            "bound_ns": c.stamps.bound_ns,
+        })),
     })
 }
 

@@ -167,7 +167,7 @@ fn head(report: &PhaseReport) -> Pairs {
         };
         pairs.add("driver", format!("its work before a function has the packet is known {words}"));
     }
-    for words in rows::estimates(report) {
+    for words in rows::measured(report).into_iter().chain(rows::estimates(report)) {
         pairs.add(Phase::DmaRx.label(), words);
     }
     for m in &report.missing {

@@ -113,8 +113,10 @@ fn drawing(report: &PhaseReport, about: &str) -> String {
             &format!("Virtual machine ({emulator}): proportions at best, not the times of a real computer"),
         );
     }
-    let estimates =
-        rows::estimates(report).into_iter().map(|words| format!("{}: {words}", Phase::DmaRx.label()));
+    let estimates = rows::measured(report)
+        .into_iter()
+        .chain(rows::estimates(report))
+        .map(|words| format!("{}: {words}", Phase::DmaRx.label()));
     let missing =
         report.missing.iter().map(|m| format!("{}: not measurable here: {}", m.phase.label(), m.why));
     for words in estimates.chain(missing) {

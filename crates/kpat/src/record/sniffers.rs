@@ -64,12 +64,17 @@ pub fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `NETNS:IF`; no interface's name has a colon.
+fn parted(spec: &str) -> (Option<&str>, &str) {
+    spec.rsplit_once(':').map_or((None, spec), |(n, i)| (Some(n), i))
+}
+
 /// Is there such an interface? Where nobody may ask, the capture itself will tell.
 fn exists(spec: &str) -> anyhow::Result<()> {
-    let (netns, name) = spec.split_once(':').map_or((None, spec), |(n, i)| (Some(n), i));
+    let (netns, name) = parted(spec);
     let netns = match netns {
         None => netlink::current_netns(),
-        Some(netns) => Ok(netlink::by_name(netns).map_err(|e| usage(format!("--sniff {spec}: {e}")))?),
+        Some(netns) => Ok(netlink::find(netns).map_err(|e| usage(format!("--sniff {spec}: {e}")))?),
     };
     let Ok(devices) = netns.and_then(|n| netlink::devices(&n)) else { return Ok(()) };
     if name == kpat_capture::sniff::ANY || devices.iter().any(|d| d.name == name) {
@@ -81,7 +86,7 @@ fn exists(spec: &str) -> anyhow::Result<()> {
 
 fn want(args: &Args) -> Want {
     let settled = Some((|| kpat_probe::capability::keep(&[])) as fn());
-    let all = Want { snaplen: args.snaplen, settled, ..Want::default() };
+    let all = Want { snaplen: args.snaplen, sample: args.sample, settled, ..Want::default() };
     match args.sniff_filter.as_deref() {
         Some("none") => all,
         Some(own) => Want { filter: Some(classic), filter_text: own.to_owned(), ..all },
@@ -94,13 +99,17 @@ pub fn start(args: &Args) -> anyhow::Result<Sniffers> {
     let sniffers = Sniffers { replace: args.force, ..Sniffers::default() };
     let want = want(args);
     for (spec, path) in places(args) {
-        let (netns, name) = match spec.split_once(':') {
-            Some((n, i)) => (Some(n), i),
-            None => (None, spec.as_str()),
-        };
+        let (netns, name) = parted(&spec);
+        // A namespace without a name has a path.
+        let found =
+            netns.map(netlink::find).transpose().map_err(|e| usage(format!("--sniff {spec}: {e}")))?;
+        let netns = found.map(|n| match n.name {
+            Some(name) if n.path.ends_with(&name) => name,
+            _ => n.path.display().to_string(),
+        });
         let part = part_name(&path);
         clear_part(&part)?;
-        let sniffer = Sniffer::start(name, netns, &part, &want).with_context(|| {
+        let sniffer = Sniffer::start(name, netns.as_deref(), &part, &want).with_context(|| {
             let _ = std::fs::remove_file(&part);
             format!("cannot capture at {spec}")
         })?;

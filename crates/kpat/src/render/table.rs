@@ -32,13 +32,36 @@ impl Column {
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<(String, Style)>>,
+    /// The columns were asked for: each is shown, in its place.
+    chosen: bool,
 }
 
 const GAP: usize = 2;
 
 impl Table {
     pub fn new(columns: &[Column]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+        Table { columns: columns.to_vec(), rows: Vec::new(), chosen: false }
+    }
+
+    /// The same with these columns only, in this order. A name is the head, or its first word where no other head begins with it.
+    ///
+    /// Errors: words.
+    pub fn choose(self, names: &[String]) -> Result<Table, String> {
+        let plain = |text: &str| text.trim().to_lowercase().replace(['-', '_'], " ");
+        let places = names.iter().map(|name| {
+            let wanted = plain(name);
+            let heads = || self.columns.iter().map(|c| plain(c.head)).enumerate();
+            let whole = heads().find(|(_, h)| *h == wanted).map(|(i, _)| i);
+            let mut first = heads().filter(|(_, h)| h.split(' ').next() == Some(&wanted)).map(|(i, _)| i);
+            whole.or_else(|| first.next().filter(|_| first.next().is_none())).ok_or_else(|| {
+                let all: Vec<&str> = self.columns.iter().map(|c| c.head.trim()).collect();
+                format!("--columns {name}: there is no such column; there are {}", all.join(","))
+            })
+        });
+        let places: Vec<usize> = places.collect::<Result<_, _>>()?;
+        let of = |row: &Vec<(String, Style)>| places.iter().map(|&c| row[c].clone()).collect();
+        let columns = places.iter().map(|&c| Column { rank: 0, ..self.columns[c] }).collect();
+        Ok(Table { columns, rows: self.rows.iter().map(of).collect(), chosen: true })
     }
 
     pub fn row(&mut self, cells: Vec<(String, Style)>) {
@@ -59,7 +82,7 @@ impl Table {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|c| {
                 let cells = self.rows.iter().map(|r| len(&r[c].0)).max().unwrap_or(0);
-                let empty = cells == 0 && !self.rows.is_empty() && !more;
+                let empty = cells == 0 && !self.rows.is_empty() && !more && !self.chosen;
                 if empty { 0 } else { cells.max(len(self.columns[c].head)) }
             })
             .collect();

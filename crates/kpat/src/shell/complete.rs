@@ -77,7 +77,9 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
         (_, "profile", _) => |w| fitting(w, profiles()),
         (_, "mechanism", _) => |w| fitting(w, Mechanism::ALL.map(|m| (m.name().to_owned(), String::new()))),
         (_, "add" | "remove", _) => |w| fitting(w, kernel_functions(w)),
-        (_, "verdict", _) => |w| fitting(w, verdict::NAMES.map(|n| (n.to_owned(), String::new()))),
+        (_, "verdict", _) => {
+            |w| fitting(w, verdict::CODES.iter().map(|c| (c.name.to_owned(), c.meaning.to_owned())))
+        }
         (_, "proto", _) => |w| {
             fitting(
                 w,
@@ -85,7 +87,7 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
             )
         },
         ("events", "kind", _) => {
-            |w| fitting(w, crate::events::KINDS.map(|k| (k.name().to_owned(), String::new())))
+            |w| fitting(w, crate::events::kinds().map(|k| (k.name().to_owned(), String::new())))
         }
         (_, "func", _) | (_, "glob" | "functions", "GLOB") | ("time", _, "GLOB") => {
             |w| fitting(w, log_functions())
@@ -150,7 +152,7 @@ fn own_devices(begun: &OsStr) -> Vec<CompletionCandidate> {
 /// Devices here and, behind `NETNS:`, those there.
 fn devices(begun: &OsStr) -> Vec<CompletionCandidate> {
     let text = begun.to_string_lossy().into_owned();
-    if let Some((netns, _)) = text.split_once(':') {
+    if let Some((netns, _)) = text.rsplit_once(':') {
         let there = inside(netns).unwrap_or_default();
         return fitting(begun, there.into_iter().map(|(name, about)| (format!("{netns}:{name}"), about)));
     }
@@ -162,14 +164,16 @@ fn devices(begun: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn inside(netns: &str) -> Option<Vec<Named>> {
-    let devices = netlink::devices(&netlink::by_name(netns).ok()?).ok()?;
+    let devices = netlink::devices(&netlink::find(netns).ok()?).ok()?;
     Some(devices.into_iter().map(|d| (d.name, d.driver)).collect())
 }
 
 fn namespaces() -> Vec<Named> {
     let named = netlink::named_netns().into_iter().filter_map(|n| n.name);
     let own = ("self".to_owned(), "the one kpat runs in".to_owned());
-    std::iter::once(own).chain(named.map(|n| (n, String::new()))).collect()
+    let of_process = |name: String| Some((netlink::labelled(&name)?.to_string(), name));
+    let processes = netlink::process_netns().into_iter().filter_map(|n| of_process(n.name?));
+    std::iter::once(own).chain(named.map(|n| (n, String::new()))).chain(processes).collect()
 }
 
 /// The profiles, and one for each driver of a device here.

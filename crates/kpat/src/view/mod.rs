@@ -40,7 +40,7 @@ pub struct Args {
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     // Before any thread is made, so that all of them leave these signals to the one that waits.
     let signals = Signals::block()?;
-    let recording = recording(args)?;
+    let recording = recording(&args.log, &args.captures)?;
     let mut growing = match &recording {
         Some((kbl, captures)) => Some(
             Growing::open(kbl, captures).with_context(|| format!("cannot integrate {}", kbl.display()))?,
@@ -97,22 +97,22 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The recording and its captures, if it is one that was given.
-fn recording(args: &Args) -> anyhow::Result<Option<(PathBuf, Vec<PathBuf>)>> {
-    let kbl = match open::kind(&args.log)? {
-        Kind::Log => args.log.clone(),
-        Kind::Integrated if !args.log.join("manifest.json").exists() => match in_folder(&args.log)? {
+/// A recording and its captures, if it is one that was given.
+pub fn recording(log: &Path, captures: &[PathBuf]) -> anyhow::Result<Option<(PathBuf, Vec<PathBuf>)>> {
+    let kbl = match open::kind(log)? {
+        Kind::Log => log.to_owned(),
+        Kind::Integrated if !log.join("manifest.json").exists() => match in_folder(log)? {
             Some(kbl) => kbl,
             None => return Ok(None),
         },
         Kind::Capture => bail!(
             "{} is a capture of the wire; it is looked at after: kpat integrate X.kbl {}",
-            args.log.display(),
-            args.log.display()
+            log.display(),
+            log.display()
         ),
         _ => return Ok(None),
     };
-    let mut captures = args.captures.clone();
+    let mut captures = captures.to_vec();
     if captures.is_empty() {
         // What `record --sniff` writes beside it.
         for extension in ["pcapng", "pcap"] {

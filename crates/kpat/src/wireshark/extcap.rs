@@ -8,6 +8,7 @@ use crate::output::Output;
 use anyhow::{Context, bail};
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink;
+use kpat_probe::profile::Detail;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -134,6 +135,11 @@ impl Options {
             ("none", "none: tracepoints only"),
         ] {
             self.value(name, display, name == "path");
+        }
+        self.arg("--detail", "Detail", "selector", "{tooltip=how much of a packet's way}{group=Recording}");
+        self.value("auto", "as suits the functions", true);
+        for d in Detail::ALL {
+            self.value(d.name(), d.name(), false);
         }
         self.arg(
             "--mechanism",
@@ -287,6 +293,10 @@ fn live_args(said: &HashMap<String, String>) -> anyhow::Result<live::Args> {
         interface: interface.to_owned(),
         netns: value(said, "--netns").map(str::to_owned),
         profile: value(said, "--profile").unwrap_or("path").to_owned(),
+        detail: value(said, "--detail")
+            .filter(|d| *d != "auto")
+            .map(|d| Detail::parse(d).with_context(|| format!("no level of detail is called {d}")))
+            .transpose()?,
         mechanism: value(said, "--mechanism").filter(|m| *m != "auto").map(str::to_owned),
         filter,
         duration_ns: duration.map_err(anyhow::Error::msg)?,
@@ -387,12 +397,12 @@ mod tests {
     #[test]
     fn options_become_arguments() {
         let said = parse(&words(
-            "--capture --extcap-interface kpat --fifo /tmp/f --interface r:eth0 --netns --profile router --sudo --filter icmp --extcap-capture-filter udp --duration 5s --mechanism auto",
+            "--capture --extcap-interface kpat --fifo /tmp/f --interface r:eth0 --netns --profile router --sudo --filter icmp --extcap-capture-filter udp --duration 5s --mechanism auto --detail spine",
         ));
         let args = live_args(&said).unwrap();
         assert_eq!((args.interface.as_str(), args.profile.as_str()), ("r:eth0", "router"));
         assert_eq!((args.netns, args.mechanism, args.duration_ns), (None, None, Some(5_000_000_000)));
-        assert_eq!(args.filter, "(icmp) and (udp)");
+        assert_eq!((args.filter.as_str(), args.detail), ("(icmp) and (udp)", Some(Detail::Spine)));
         assert!(live_args(&parse(&words("--capture --fifo f"))).is_err());
     }
 

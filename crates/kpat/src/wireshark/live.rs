@@ -5,11 +5,13 @@
 //! join, therefore a recording that has grown is followed by another, which begins before the first one ends.
 
 use crate::output::{Output, usage};
+use crate::probes::level;
 use crate::render::parse_duration;
 use anyhow::{Context, bail};
 use kpat_analysis::query::Store;
 use kpat_analysis::{Options, integrate};
 use kpat_formats::pcapng::{Live, Sources};
+use kpat_probe::profile::Detail;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
@@ -42,6 +44,9 @@ pub struct Args {
     /// Which functions: path, router, tcp, socket, driver:NAME, all, none
     #[arg(long, short, default_value = "path", value_name = "PROFILE")]
     pub profile: String,
+    /// How much of the profile [default: steps with the profile path, else full]
+    #[arg(long, value_name = "LEVEL", value_parser = level())]
+    pub detail: Option<Detail>,
     /// How functions are probed [default: the best that works here]
     #[arg(long, value_name = "NAME")]
     pub mechanism: Option<String>,
@@ -59,6 +64,9 @@ impl Args {
         let mut out = vec!["wireshark", "stream", "--interface", &self.interface, "--profile", &self.profile];
         if let Some(netns) = &self.netns {
             out.extend(["--netns", netns]);
+        }
+        if let Some(detail) = self.detail {
+            out.extend(["--detail", detail.name()]);
         }
         if let Some(mechanism) = &self.mechanism {
             out.extend(["--mechanism", mechanism]);
@@ -182,12 +190,15 @@ impl Recording {
             Some(netns) if !args.interface.contains(':') => format!("{netns}:{}", args.interface),
             _ => args.interface.clone(),
         };
-        let netns = place.split_once(':').map(|(n, _)| n.to_owned());
+        let netns = place.rsplit_once(':').map(|(n, _)| n.to_owned());
         let mut own = Command::new(std::env::current_exe().context("cannot tell where this program is")?);
         own.arg("record").arg("-o").arg(&kbl).arg("--ready-file").arg(&ready);
         own.args(["--sniff", &place, "--snaplen", "0", "--profile", &args.profile, "--no-cost"]);
         if !args.filter.is_empty() {
             own.args(["-f", &args.filter]);
+        }
+        if let Some(detail) = args.detail {
+            own.args(["--detail", detail.name()]);
         }
         if let Some(mechanism) = &args.mechanism {
             own.args(["--mechanism", mechanism]);

@@ -100,10 +100,12 @@ impl Sockets {
         wanted.then(|| self.shown(record))
     }
 
-    /// Are events of this socket wanted? Without a filter all are.
+    /// Are events of this socket wanted? Without a filter all are, and none is looked up: that is asked for every event.
     pub fn wish(&self, sock: u32) -> Wish {
+        if self.filter.is_empty() {
+            return Wish::Wanted;
+        }
         match self.known.get(&sock) {
-            _ if self.filter.is_empty() => Wish::Wanted,
             None => Wish::NotKnown,
             Some(k) if k.wanted => Wish::Wanted,
             Some(_) => Wish::Unwanted,

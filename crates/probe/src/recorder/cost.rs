@@ -19,13 +19,18 @@ const FIRST: Duration = Duration::from_millis(100);
 pub(super) const MOST_FIRST_HITS: f64 = 6.0 * FIRST_HITS;
 /// A window; where the recorder gets the CPU late it is longer.
 const WINDOW: Duration = Duration::from_millis(10);
+/// So many strata, 5.6 s, and fewer windows do: the statistics double what a run costs, and may cost a fiftieth of that.
+const MANY: usize = 27;
+
 /// Where windows become longer, they come more rarely: at most so small a part of the time is in them.
-const ONE_OF: u32 = 25;
+fn one_of(n: usize) -> u32 {
+    if n < MANY { 25 } else { 50 }
+}
 
 /// One window at a chance moment of each: short ones first, so that short recordings have some.
 pub(super) fn stratum(n: usize) -> Duration {
     const FIRST_MS: [u64; 7] = [50, 50, 50, 100, 100, 100, 150];
-    Duration::from_millis(FIRST_MS.get(n).copied().unwrap_or(250))
+    Duration::from_millis(FIRST_MS.get(n).copied().unwrap_or(if n < MANY { 250 } else { 500 }))
 }
 
 #[derive(Clone, Copy, Default)]
@@ -95,8 +100,9 @@ impl Stats {
 
     fn next_stratum(&mut self, now: Instant) {
         let mut length = stratum(self.strata);
-        if length >= ONE_OF * WINDOW {
-            length = length.max(self.last_window * ONE_OF);
+        let one_of = one_of(self.strata);
+        if length >= one_of * WINDOW {
+            length = length.max(self.last_window * one_of);
         }
         self.stratum = length;
         let chance = self.chance.hash_one(self.strata) as f64 / u64::MAX as f64;
@@ -111,7 +117,7 @@ impl Recorder {
         let names = plan::programs(&self.decision, &self.tracepoints);
         let own = names
             .iter()
-            .filter(|(n, _)| !n.starts_with("fentry_one") && !n.starts_with("fexit_one"))
+            .filter(|(n, _)| !n.starts_with("fentry_") && !n.starts_with("fexit_"))
             .filter_map(|(n, _)| {
                 let of_no_packet = ["_sched_", "_softirq_", "_napi_poll"].iter().any(|part| n.contains(part));
                 Some((of_no_packet, self.loaded.program(n)?))

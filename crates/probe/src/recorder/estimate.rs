@@ -299,7 +299,7 @@ mod tests {
             .collect()
     }
 
-    /// As the recorder samples: the beginning, then 10 ms of each quarter of a second at a chance moment.
+    /// As the recorder samples: the beginning, then 10 ms of each stratum at a chance moment.
     fn sampled(all: &[(f64, f64)], c: &mut Chance) -> Windows {
         let mut w = Windows::default();
         let window = |from: usize, n: usize| {

@@ -4,7 +4,7 @@
 //! a thread does that.
 
 use super::disk::Reserve;
-use super::scope::{devices, learn, watched};
+use super::scope::{devices, learn, named};
 use super::{Error, Note, Recorder, Rotate, Written};
 use crate::capability::{self, Cap};
 use crate::sys;
@@ -249,7 +249,7 @@ impl Recorder {
         name: &Path,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Written, Error> {
-        let there = devices(&self.options, &watched(&self.options)).unwrap_or_default();
+        let there = devices(&self.options, &named(&self.options)).unwrap_or_default();
         // Drivers as they are asked for by name, and what the monitor missed.
         let fresh: Vec<_> = there.iter().filter_map(|d| learn(&mut self.devices, d.clone())).collect();
         if !fresh.is_empty() {
@@ -257,7 +257,10 @@ impl Recorder {
         }
         if reason == ROTATED {
             // The next file begins without those that have gone.
-            let is = |d: &meta::Device| there.iter().any(|t| (t.netns, t.ifindex) == (d.netns, d.ifindex));
+            let nameless = |d: &meta::Device| self.monitor.as_ref().is_some_and(|m| m.has_nameless(d.netns));
+            let is = |d: &meta::Device| {
+                nameless(d) || there.iter().any(|t| (t.netns, t.ifindex) == (d.netns, d.ifindex))
+            };
             self.devices.retain(is);
         }
         let symbols = self.symbols();

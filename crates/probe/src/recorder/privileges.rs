@@ -1,7 +1,9 @@
 //! What a recorder may do: what it lacks is reported when it starts, what it does not need any more it gives up once everything runs.
 //!
 //! It keeps what programs are attached again with (`kpat ctl resume`), what enters namespaces that come and samples the cost
-//! (CAP_SYS_ADMIN), what names places in the kernel and what lets it hurry. Threads that only write, capture or serve keep nothing.
+//! (CAP_SYS_ADMIN), what names places in the kernel and what lets it hurry. The thread that looks for network namespaces without a
+//! name keeps what lets it look at others' processes (CAP_SYS_PTRACE), and nothing else. Threads that only write, capture or serve
+//! keep nothing.
 
 use super::disk::Reserve;
 use super::{Note, Recorder};
@@ -12,6 +14,7 @@ use std::path::Path;
 pub(super) fn lacking(tell: &mut dyn FnMut(Note)) {
     let lacks = [
         (Cap::SysAdmin, "links of other network namespaces and what the programs cost are not recorded"),
+        (Cap::SysPtrace, "network namespaces of others' processes that have no name are not found"),
         (Cap::Syslog, "places of drops may have no names"),
     ];
     for (cap, what) in lacks.into_iter().filter(|(cap, _)| !capability::has(*cap)) {

@@ -1,12 +1,24 @@
 //! What a recording is of: which namespaces and interfaces are watched, and what the log says of itself.
 
+use super::disk::may_write;
 use super::{Error, Options};
 use crate::plan::{self, Decision, Tracepoint};
-use crate::{kernel, netlink, sys};
+use crate::profile::Detail;
+use crate::{filter, kernel, netlink, sys};
 use kpat_model::meta;
 
-/// Namespaces whose interfaces and routes are watched: those asked for, else this one and all that have a name.
+/// Namespaces whose interfaces and routes are watched: those asked for, else this one, all that have a name, and those that
+/// processes are in.
 pub(super) fn watched(options: &Options) -> Vec<netlink::NetnsRef> {
+    let mut all = named(options);
+    if options.netns.is_empty() {
+        all.extend(netlink::process_netns());
+    }
+    all
+}
+
+/// Those of them that keep what they are called, whoever is in them.
+pub(super) fn named(options: &Options) -> Vec<netlink::NetnsRef> {
     if !options.netns.is_empty() {
         return options.netns.clone();
     }
@@ -45,7 +57,10 @@ pub(super) fn learn(known: &mut Vec<meta::Device>, mut d: meta::Device) -> Optio
     } else if let Some(name) = other.map(|k| k.netns_name.clone()) {
         d.netns_name = name;
     }
-    match known.iter_mut().find(|k| (k.netns, k.ifindex) == (d.netns, d.ifindex)) {
+    let same = known.iter_mut().find(|k| (k.netns, k.ifindex) == (d.netns, d.ifindex));
+    // Asked when the recording began; an announcement does not say it.
+    d.phc = d.phc.or(same.as_ref().filter(|k| k.name == d.name).and_then(|k| k.phc));
+    match same {
         Some(k) if *k == d => return None,
         Some(k) => *k = d.clone(),
         None => known.push(d.clone()),
@@ -53,16 +68,44 @@ pub(super) fn learn(known: &mut Vec<meta::Device>, mut d: meta::Device) -> Optio
     Some(d)
 }
 
+/// A namespace is called otherwise. Returns the devices that this is true of.
+pub(super) fn rename(known: &mut [meta::Device], netns: u32, was: &str, name: &str) -> Vec<meta::Device> {
+    let is = |d: &&mut meta::Device| d.netns == netns;
+    let mut out = Vec::new();
+    for d in known.iter_mut().filter(is) {
+        if let Some(before) = d.netns_name.strip_suffix(was) {
+            d.netns_name = [before, name].concat();
+            out.push(d.clone());
+        }
+    }
+    out
+}
+
 pub(super) fn interface_ids(options: &Options, devices: &[meta::Device]) -> Result<Vec<u32>, Error> {
     let mut out = Vec::new();
     for name in &options.interfaces {
         let ids: Vec<u32> = devices.iter().filter(|d| d.name == *name).map(|d| d.ifindex).collect();
         if ids.is_empty() {
-            return Err(Error::NoInterface(name.clone()));
+            let mut there: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+            there.sort_unstable();
+            there.dedup();
+            return Err(Error::NoInterface { name: name.clone(), there: there.join(", ") });
         }
         out.extend(ids);
     }
     Ok(out)
+}
+
+/// What is wrong with the options whatever the kernel offers, known in milliseconds: before anything is reported or loaded.
+pub fn check(options: &Options) -> Result<(), Error> {
+    if options.rotate.is_none() {
+        may_write(&options.output, options.replace)?;
+    }
+    filter::compile(&options.filter)?;
+    if !options.interfaces.is_empty() {
+        interface_ids(options, &devices(options, &watched(options))?)?;
+    }
+    Ok(())
 }
 
 pub(super) fn describe(
@@ -93,7 +136,9 @@ pub(super) fn describe(
         build: d.build.name().into(),
         build_passed_over: d.build_passed_over.clone(),
         profile: options.selection.profile.clone(),
+        detail: d.detail.map_or("", Detail::name).into(),
         filter: options.filter.clone(),
+        sample: options.sample,
         netns: options.netns.iter().map(|n| n.inum).collect(),
         command: options.words.clone(),
         ring_bytes_per_cpu: ring_bytes as u64,
@@ -133,5 +178,8 @@ mod tests {
         assert_eq!(learn(&mut known, device("b", "lo")), None);
         assert_eq!(learn(&mut known, device("c", "lo")), Some(device("a or c", "lo")));
         assert_eq!(known, [device("a or c", "lo")]);
+        // what was called so last is called otherwise
+        assert_eq!(rename(&mut known, 7, "a", "x"), []);
+        assert_eq!(rename(&mut known, 7, "c", "d"), [device("a or d", "lo")]);
     }
 }

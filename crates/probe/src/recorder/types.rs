@@ -3,11 +3,11 @@
 use super::trigger::DumpWhen;
 use crate::app::{Addresses, States};
 use crate::mechanism::Mechanism;
-use crate::profile::Selection;
+use crate::profile::{Detail, Selection};
 use crate::{control, filter, netlink, plan};
 use kpat_klog::{Codec, Room};
 use kpat_model::meta;
-use kpat_model::{BootNs, LossCause};
+use kpat_model::{BootNs, LossCause, Sample};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub struct Options {
     pub mechanism: Option<Mechanism>,
     pub selection: Selection,
     pub filter: String,
+    /// Only this part of what the filter wants.
+    pub sample: Option<Sample>,
     /// Empty: all.
     pub netns: Vec<netlink::NetnsRef>,
     /// Interface names, looked up in the namespaces above. Empty: all.
@@ -86,8 +88,8 @@ pub enum Error {
     Control(#[from] control::Error),
     #[error("cannot watch interfaces and routes: {0}")]
     Netlink(#[from] netlink::Error),
-    #[error("no interface is called {0} in the namespaces recorded")]
-    NoInterface(String),
+    #[error("no interface is called {name} in the namespaces recorded; there are {there}")]
+    NoInterface { name: String, there: String },
     #[error("no reason for a drop is called {0} on this kernel; functions are written in small letters")]
     NoSuchReason(String),
     #[error("the kernel does not let its rings be mapped: {0}")]
@@ -114,6 +116,8 @@ pub enum Error {
 pub enum Note {
     Decided {
         mechanism: Mechanism,
+        /// Of functions; `None`: there are none.
+        detail: Option<Detail>,
         passed_over: Vec<String>,
         functions: usize,
         left_out: usize,

@@ -113,12 +113,94 @@ answers! {
         least: Option<f64>,
         largest: Option<f64>,
     }
+    /// /api/time?where=   where the packets' time went; sums of times of many packets may exceed the path's, as a call on a
+    /// list counts in full for each packet of it
+    TimeSpent {
+        packets: u64,
+        path: TimeRow,
+        /// What the path is made of, in order: layers, waits, the card, what was not recorded.
+        parts: Vec<TimeRow>,
+        /// Most self time first.
+        functions: Vec<TimeRow>,
+        /// Only tracepoints were recorded: moments, no functions.
+        points_only: bool,
+        /// The log says when tasks were off the CPU; else that time is self time.
+        pauses: bool,
+        /// Estimated cost of one run of a probe.
+        probe_cost_ns: Option<f64>,
+    }
+    /// Self time of a function's calls, of a layer per packet, of each wait; id: of a function.
+    TimeRow {
+        id: Option<i32>,
+        /// path, layer, wait, card, unrecorded or function.
+        kind: String,
+        name: String,
+        layer: String,
+        /// Calls, waits, or packets.
+        times: u64,
+        total: Ns,
+        /// Of the path; of a function, of all self time.
+        share: f64,
+        /// Its task was off the CPU.
+        off: Ns,
+        min: Option<Ns>,
+        median: Option<Ns>,
+        p90: Option<Ns>,
+        p99: Option<Ns>,
+        max: Option<Ns>,
+        /// At least this, and how many; the next power of two ends it.
+        buckets: Vec<(Ns, u64)>,
+    }
+    /// /api/latency?where=&bins=&from=&to=   path times of the packets that fit and began in that time
+    Latency {
+        from: Ns,
+        to: Ns,
+        /// Equal pieces of the time.
+        pieces: u32,
+        packets: u64,
+        min: Option<Ns>,
+        median: Option<Ns>,
+        p90: Option<Ns>,
+        p99: Option<Ns>,
+        max: Option<Ns>,
+        /// Pieces without a packet are left out.
+        bins: Columns<LatencyBin>,
+        /// Each packet, or where they are too many the slowest.
+        points: Columns<LatencyPoint>,
+        /// Every packet is a point.
+        all_points: bool,
+        /// Path times from ... to below ..., and how many; four steps per power of two, empty ones left out.
+        histogram: Vec<HistogramStep>,
+    }
+    LatencyBin {
+        bin: u32,
+        packets: u64,
+        min: Ns,
+        p10: Ns,
+        median: Ns,
+        p90: Ns,
+        p99: Ns,
+        max: Ns,
+    }
+    LatencyPoint {
+        packet: i64,
+        t: Ns,
+        path_ns: Ns,
+        dropped: bool,
+    }
+    HistogramStep {
+        from: Ns,
+        below: Ns,
+        packets: u64,
+    }
     /// /api/phases?where=
     Phases {
         packets: u64,
         phases: Vec<PhaseRow>,
         /// Cards whose DMA rx can be estimated; in no sum.
         dma_rx: Vec<DmaRx>,
+        /// Cards that stamp what they receive: what the phase dma-rx rests on.
+        stamps: Vec<CardStamps>,
         not_measurable: Vec<NotMeasurable>,
         passages: Vec<Passage>,
         /// Only tracepoints were recorded: moments, no functions.
@@ -153,6 +235,15 @@ answers! {
         packets: u64,
         batches: u64,
         runs: u64,
+    }
+    /// Stamped ones of the packets that a card received, those whose stamp has a time here, and the largest bound of these.
+    CardStamps {
+        interface: String,
+        driver: String,
+        received: u64,
+        stamped: u64,
+        known: u64,
+        bound: Ns,
     }
     NotMeasurable {
         phase: String,

@@ -27,6 +27,8 @@ answers! {
         arch: String,
         mechanism: String,
         filter: String,
+        /// Only this part of the packets was recorded, as `1/8 of flows`.
+        sample: Option<String>,
         profile: String,
         start_boot_ns: Big,
         start_wall_ns: Option<Big>,

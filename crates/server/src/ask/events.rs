@@ -10,8 +10,10 @@ pub fn events(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Events> {
     let (from, count) = ask.page()?;
     let mut kinds = Vec::new();
     for name in ask.request.get("kind").unwrap_or_default().split(',').filter(|k| !k.is_empty()) {
-        let known = (0..=u8::MAX).filter_map(EventKind::from_u8).find(|k| k.name() == name);
-        kinds.push(known.ok_or_else(|| Failure::words(format!("`{name}` is no kind of event")))? as i32);
+        kinds.push(
+            EventKind::from_name(name)
+                .ok_or_else(|| Failure::words(format!("`{name}` is no kind of event")))? as i32,
+        );
     }
     let packets = ask.ids(progress)?;
     let found = ask.log.store.moments(&kinds, packets.as_deref(), from, count, &mut |done, parts| {

@@ -66,6 +66,11 @@ fn words(why: &Unmatched) -> String {
         Unmatched::Filter(text) => {
             format!("The recording kept only packets that fit its filter `{text}`; this may not be one.")
         }
+        Unmatched::Sample(sample) => format!(
+            "The recording has one of {} {}s; this may not be one.",
+            sample.one_in,
+            sample.by.noun()
+        ),
         Unmatched::NotAddressed { mac } => {
             format!("It was not for this device: no interface of it has the link address {mac}.")
         }

@@ -13,12 +13,8 @@ pub fn rows(log: &Log, table: &str) -> u64 {
     log.info.manifest.tables.iter().find(|t| t.table == table).map_or(0, |t| t.rows)
 }
 
-fn known(code: i32) -> Option<LossCause> {
-    LossCause::ALL.into_iter().find(|c| *c as i32 == code)
-}
-
 pub fn cause(code: i32) -> String {
-    known(code).map_or_else(|| format!("cause {code}"), |c| c.name().to_owned())
+    LossCause::from_number(code).map_or_else(|| format!("cause {code}"), |c| c.name().to_owned())
 }
 
 pub fn losses(log: &Log, rows: &[LossRow]) -> Vec<Loss> {
@@ -26,7 +22,7 @@ pub fn losses(log: &Log, rows: &[LossRow]) -> Vec<Loss> {
     rows.iter()
         .map(|l| Loss {
             cause: cause(l.cause),
-            advice: known(l.cause).map_or("", LossCause::advice).to_owned(),
+            advice: LossCause::from_number(l.cause).map_or("", LossCause::advice).to_owned(),
             cpu: l.cpu,
             from: Ns(l.from_ns.saturating_sub(start)),
             to: Ns(l.to_ns.saturating_sub(start)),
@@ -192,7 +188,11 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
         arch: meta.arch.clone(),
         mechanism: meta.mechanism.clone(),
         filter: meta.filter.clone(),
-        profile: meta.profile.clone(),
+        sample: meta.sample.map(|s| format!("1/{} of {}s", s.one_in, s.by.noun())),
+        profile: match meta.detail.as_str() {
+            "" => meta.profile.clone(),
+            detail => format!("{}, {detail}", meta.profile),
+        },
         start_boot_ns: Big(log.start_ns()),
         start_wall_ns: log.info.dut_offset_ns.map(|o| Big(log.start_ns().wrapping_sub(o))),
         length_ns: Ns(manifest.last_ns.saturating_sub(manifest.first_ns)),

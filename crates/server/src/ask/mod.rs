@@ -9,6 +9,7 @@ mod info;
 mod packet;
 mod packets;
 mod phases;
+mod time;
 mod trust;
 
 use crate::open::{Log, Opened};
@@ -90,6 +91,20 @@ impl Ask<'_> {
     /// `from` and `count`.
     fn page(&self) -> Answer<(usize, usize)> {
         Ok((self.number("from")?.unwrap_or(0), self.number("count")?.unwrap_or(100).min(MOST_ROWS)))
+    }
+
+    /// `from` and `to`, by the boot clock; without them all of the log.
+    fn stretch(&self) -> Answer<(i64, i64)> {
+        let start = self.log.start_ns();
+        let last = self.log.info.manifest.last_ns.max(start);
+        let bound = |name, otherwise: i64| -> Answer<i64> {
+            Ok(self.number::<i64>(name)?.map_or(otherwise, |t| start.saturating_add(t)))
+        };
+        let (from, to) = (bound("from", start)?, bound("to", last)?);
+        if from > to {
+            return Err(Failure::words("the stretch of time ends before it begins"));
+        }
+        Ok((from, to))
     }
 
     /// Shows what there is of an answer so far.
@@ -196,6 +211,8 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/function" => json(functions::function(ask, progress)),
         "/api/flame" => json(functions::flame(ask, progress)),
         "/api/compare" => json(functions::compare(ask, progress)),
+        "/api/time" => json(time::time(ask, progress)),
+        "/api/latency" => json(time::latency(ask, progress)),
         "/api/phases" => json(phases::phases(ask, progress)),
         "/api/phases/packets" => json(phases::packets(ask, progress)),
         "/api/trust" => json(trust::trust(ask)),

@@ -212,7 +212,7 @@ fn lineage(log: &Log, d: &PacketDetail) -> Lineage {
     for l in d.lineage.iter().take(MOST_RELATIVES) {
         add_packet(l.parent_id, None);
         add_packet(l.child_id, Some(l.at_ns));
-        let kind = u8::try_from(l.kind).ok().and_then(LineageKind::from_u8).map_or("?", LineageKind::name);
+        let kind = LineageKind::from_number(l.kind).map_or("?", LineageKind::name);
         edges.push(LineageEdge { from: packet(l.parent_id), to: packet(l.child_id), kind: kind.to_owned() });
     }
     for f in d.frames.iter().take(MOST_RELATIVES) {

@@ -99,14 +99,7 @@ pub fn at(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<PacketAt> {
 pub fn overview(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Overview> {
     let bins = ask.number::<usize>("bins")?.unwrap_or(200).clamp(1, 4_000);
     let start = ask.log.start_ns();
-    let last = ask.log.info.manifest.last_ns.max(start);
-    let bound = |name, otherwise: i64| -> Answer<i64> {
-        Ok(ask.number::<i64>(name)?.map_or(otherwise, |t| start.saturating_add(t)))
-    };
-    let (from, to) = (bound("from", start)?, bound("to", last)?);
-    if from > to {
-        return Err(Failure::words("the stretch of time ends before it begins"));
-    }
+    let (from, to) = ask.stretch()?;
     let catalog = ask.catalog(progress)?;
     let places = ask.places(&catalog, (None, false), progress)?;
     let density = catalog.density(&places, from, to, bins);

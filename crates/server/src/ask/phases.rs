@@ -2,7 +2,7 @@
 
 use super::{Answer, Ask, Progress};
 use crate::answers::Ns;
-use crate::answers::functions::{DmaRx, NotMeasurable, Passage, PhaseFunction, PhaseRow, Phases};
+use crate::answers::functions::{CardStamps, DmaRx, NotMeasurable, Passage, PhaseFunction, PhaseRow, Phases};
 use crate::answers::packets::{PhasePacket, PhasePackets};
 use kpat_analysis::phases::{Boundaries, CardRx, Phase, PhaseReport, phases as cut, ways};
 use kpat_analysis::time::Spread;
@@ -36,6 +36,18 @@ fn dma_rx(card: &CardRx) -> Option<DmaRx> {
         packets: b.packets,
         batches: b.batches,
         runs: b.runs,
+    })
+}
+
+fn stamps(card: &CardRx) -> Option<CardStamps> {
+    let s = &card.stamps;
+    (s.stamped > 0).then(|| CardStamps {
+        interface: card.name.clone(),
+        driver: card.driver.clone(),
+        received: s.received,
+        stamped: s.stamped,
+        known: s.known,
+        bound: Ns(s.bound_ns),
     })
 }
 
@@ -77,6 +89,7 @@ fn answer(report: &PhaseReport) -> Phases {
         packets: report.packets,
         phases: Phase::ALL.iter().filter_map(of_phase).collect(),
         dma_rx: report.cards.iter().filter_map(dma_rx).collect(),
+        stamps: report.cards.iter().filter_map(stamps).collect(),
         not_measurable: report
             .missing
             .iter()

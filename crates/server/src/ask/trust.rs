@@ -80,12 +80,7 @@ fn clock(log: &Log, c: &ClockRow) -> Clock {
         transmitted: c.transmitted,
         rejected: c.rejected,
         method: clock_method::name(c.method).to_owned(),
-        words: format!(
-            "{}, {} rejected: {}{scale}{more}",
-            clock_method::basis(c.method, &c.received.to_string(), &c.transmitted.to_string()),
-            c.rejected,
-            clock_method::name(c.method)
-        ),
+        words: format!("{}{scale}{more}", clock_method::basis(c, |n| n.to_string())),
     }
 }
 

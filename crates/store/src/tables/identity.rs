@@ -32,6 +32,7 @@ const TEXTS: &[(&str, &str, Identity)] = &[
     ("device", "netns_name", Identity::Given),
     ("interface", "name", Identity::Given),
     ("process", "comm", Identity::Given),
+    ("card_clock", "clock", Identity::Given),
     ("socket", "congestion", Identity::No),
     ("device", "driver", Identity::No),
     ("function", "name", Identity::No),

@@ -29,7 +29,7 @@ table! { PACKET, PacketRow, "packet", 65536,
     frames: i32, Dict, "", "", "", "Wire frames associated with it; those of its segments and fragments are theirs (see `lineage`).";
     calls: i32, Delta, "", "", "", "Calls that touched it, list calls included.";
     points: i32, Dict, "", "", "", "Tracepoints that it passed.";
-    verdict: i32, Dict, "code", "", "", "0 unknown, 1 delivered to this host, 2 forwarded, 3 dropped, 4 sent by this host, 5 still in flight when the log ended, 6 merged into or split up into others (see lineage).";
+    verdict: i32, Dict, "code", "", "", "What became of it.";
     drop_reason: Option<i32>, Dict, "code", "", "no drop event", "Number of the drop reason, name in table `drop_reason`.";
     pid: Option<i32>, Dict, "", "", "no task is known to have asked for it", "Thread that sent or received it.";
     netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace first seen in.";
@@ -42,6 +42,9 @@ table! { PACKET, PacketRow, "packet", 65536,
     end_ns: Option<i64>, Delta, "ns", "boot", "not seen", "When its header buffer was freed.";
     driver_ns: Option<i64>, Delta, "ns", "", "not received in a poll of which everything is in the log", "Before `first_ns`: since the poll that received it began, or since the packet before it in that poll was done with. What a driver does before any function has the packet, and what was not recorded in between.";
     softirq_ns: Option<i64>, Delta, "ns", "", "not the first packet of its softirq", "Before that: since NET_RX was raised on this CPU, for the first packet of a softirq.";
+    stamp_ns: Option<i64>, Delta, "ns", "", "the card that received it did not stamp it, or does not stamp", "The card's own time stamp, by the card's clock (see `card_clock`).";
+    card_ns: Option<i64>, Delta, "ns", "", "no stamp, or the card's clock is not known there", "Before `first_ns`: since the card stamped it, plus or minus `card_bound_ns`. In the card, over the bus, and waiting for its driver, whose work (`driver_ns`) is the end of it.";
+    card_bound_ns: Option<i64>, Delta, "ns", "", "as `card_ns`", "Bound of `card_ns`.";
 } }
 
 table! { CALL, CallRow, "call", 131_072,
@@ -121,9 +124,9 @@ table! { EVENT, EventRow, "event", 65536,
     "A point in time without duration: drop, retransmission, state change, link or route change, recorder control.",
     "`at_ns`. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
-    kind: i32, Dict, "code", "", "", "1 drop, 2 retransmit, 3 tcp-state, 32 link, 33 route, 34 neighbour, 35 control, 36 address, 37 queueing, 38 namespace (4, the end of a packet, is not stored here: `packet.last_ns`; nor 5, a task's pause: table `pause`).";
+    kind: i32, Dict, "code", "", "", "What happened (a packet's end is not stored here: `packet.last_ns`; nor a task's pause: table `pause`).";
     packet_id: Option<i64>, Delta, "", "", "no packet concerned", "Packet.";
-    cpu: Option<i32>, Dict, "", "", "seen by user space: not known", "CPU.";
+    cpu: Option<i32>, Dict, "", "", "seen by user space, and not stamped by the kernel: not known", "CPU.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";
     pid: Option<i32>, Dict, "", "", "not known", "Thread that was current; control: the recorder.";
     netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace.";
@@ -166,8 +169,8 @@ table! { ASSOCIATION, AssociationRow, "association", 65536,
     packet_id: i64, Delta, "", "", "", "Packet.";
     capture_id: i32, Dict, "", "", "", "Capture of the frame.";
     number: i64, Delta, "", "", "", "Number of the frame in its capture.";
-    side: i32, Dict, "code", "", "", "0 cannot tell, 1 received by the DUT, 2 transmitted by the DUT.";
-    key: i32, Dict, "code", "", "", "What matched: 1 transport key and identification, 2 network addresses and identification, 3 transport key, 4 TCP sequence interval, 5 ARP, 6 802.11 sequence control, 7 tunnel payload.";
+    side: i32, Dict, "code", "", "", "Where the DUT met the frame.";
+    key: i32, Dict, "code", "", "", "What matched.";
     confidence: i32, Dict, "percent", "", "", "How sure: 90 and more: only this packet fits; 60 to 89: told apart from others by order or time; below: others fit as well.";
     alternatives: i32, Dict, "", "", "", "Other packets' sightings that fit as well within the clock bound.";
     kernel_ns: i64, Delta, "ns", "boot", "", "When the kernel had it at its edge: first seen (received) or handed to the device (transmitted).";
@@ -180,7 +183,7 @@ table! { LINEAGE, LineageRow, "lineage", 65536,
     "How one packet came from another.",
     "`at_ns`; inferred rows up to a second later. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When; inferred: when headers said so.";
-    kind: i32, Dict, "code", "", "", "1 clone, 2 copy, 3 segment, 4 gro-merge, 5 fragment, 6 reassembly, 7 realloc.";
+    kind: i32, Dict, "code", "", "", "How the one came from the other.";
     parent_id: i64, Delta, "", "", "", "Packet it came from.";
     child_id: i64, Delta, "", "", "", "Packet that came of it; equals the parent for clone and realloc. Of a reassembly it is the packet whose buffer the whole has, itself a fragment before.";
     inferred: Option<i32>, Dict, "", "", "the kernel's function was seen to do it", "1: concluded from headers (same addresses and identification), for fragments and what is put together of them.";
@@ -235,7 +238,7 @@ table! { APP_EVENT, AppEventRow, "app_event", 131_072,
     "`at_ns` but for receptions by a device, which are told when their socket becomes known, and to-transport, which is told when its call is over. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
     socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
-    crossing: i32, Dict, "code", "", "", "1 ask, 2 send (application to socket, when the call is over), 3 to-transport, 4 to-network, 5 to-device (its queue), 6 to-driver, 7 from-device, 8 from-network, 9 to-socket, 10 recv (socket to application, when the call is over), 11 retransmit, 12 acked.";
+    crossing: i32, Dict, "code", "", "", "Which crossing (*send* and *recv* are there when the call is over).";
     size_bytes: i64, Delta, "bytes", "", "", "Application data; negative: the error number of the call.";
     segments: i32, Dict, "", "", "", "Frames that a packet becomes or came from; 1 where no packet crosses.";
     offset: Option<i64>, Delta, "bytes", "", "not TCP", "Of the first byte in its direction's stream, from the first that the log saw; wraps are counted.";
@@ -312,13 +315,14 @@ table! { DEVICE, DeviceRow, "device", 65536,
     "Network interfaces of the DUT, one row per name that they had.",
     "as recorded. Source: kernel behaviour log.", {
     netns: i64, Dict, "", "", "", "Inode of the network namespace.";
-    netns_name: String, Dict, "", "", "", "Its name under /run/netns, empty: none.";
+    netns_name: String, Dict, "", "", "", "Its name under /run/netns, else a process in it, `pid 1234 (nginx)`; empty: unknown, or the recorder's own.";
     ifindex: i32, Delta, "", "", "", "Interface index.";
     name: String, Dict, "", "", "", "Name.";
     link_type: i32, Dict, "code", "", "", "ARPHRD_*.";
     mac: String, Dict, "", "", "", "Link address, empty: none.";
     mtu: i64, Dict, "bytes", "", "", "MTU.";
     driver: String, Dict, "", "", "", "Kernel driver, empty: unknown.";
+    phc: Option<i32>, Dict, "", "", "it did not stamp what it received when recording began", "Number of its clock: /dev/ptpN.";
 } }
 
 table! { INTERFACE, InterfaceRow, "interface", 65536,
@@ -345,7 +349,7 @@ table! { CLOCK, ClockRow, "clock", 65536,
     received: i64, Delta, "", "", "", "Bounds of the offset from above: the edge at which a matched packet was received. On a link within the DUT a frame has one and one of the other kind, whichever way it went.";
     transmitted: i64, Delta, "", "", "", "Bounds of the offset from below: the edge at which a matched packet was transmitted.";
     rejected: i64, Delta, "", "", "", "Matches left out: isolated ones far from their neighbours.";
-    method: i32, Dict, "code", "", "", "1 matches in both directions, 2 one-way traffic: one side of the bound is assumed, 3 captured on the DUT itself, as the matches prove, 4 anchors of the log only (no usable match), 5 (older logs) contradicting matches, bound widened, 6 the time in which the clock was set: the lines before and behind are both within the bound.";
+    method: i32, Dict, "code", "", "", "What the relation rests on.";
     stamp_bound_ns: Option<i64>, Delta, "ns", "", "unknown: too few matches, or an older log", "One frame's own stamp is within plus or minus this: `bound_ns` and the scatter of 95 % of the stamps.";
     noise_ns: Option<i64>, Delta, "ns", "", "too few matches to measure it, or an older log", "90 % of the sniffer's stamps scatter within a window no wider than this.";
     assumed: Option<i32>, Dict, "bits", "", "an older log", "What the bound rests on besides matches: 1 the stamps' scatter (too few matches), 2 the fastest packet of one-way traffic, 4 that the frequency changes no faster than it was seen to.";
@@ -357,7 +361,7 @@ table! { CLOCK, ClockRow, "clock", 65536,
 table! { LOSS, LossRow, "loss", 65536,
     "What should be in the log and is not.",
     "`from_ns`. Source: kernel behaviour log.", {
-    cause: i32, Dict, "code", "", "", "1 ring-full, 2 call-table-full, 3 packet-table-full, 4 recursion, 5 no-return, 6 list-cut, 7 disk, 8 evicted, 9 probe-missed, 10 read-fault, 11 missing-part, 12 task-table-full, 13 sniffer-full, 14 netlink-overrun, 15 no-device, 16 damaged-bytes, 17 namespace-unread.";
+    cause: i32, Dict, "code", "", "", "Why it is missing.";
     cpu: Option<i32>, Dict, "", "", "not tied to one CPU", "CPU.";
     from_ns: i64, Delta, "ns", "boot", "", "The loss happened after this ...";
     to_ns: i64, Delta, "ns", "boot", "", "... and not after this.";
@@ -448,6 +452,17 @@ table! { POLL, PollRow, "poll", 16384,
     round: i64, Delta, "", "", "", "How many softirqs of NET_RX the CPU had had, this one included, since recording began.";
 } }
 
+table! { CARD_CLOCK, CardClockRow, "card_clock", 16384,
+    "What the clock of a network card that stamps received packets showed, read twice a second.",
+    "`at_ns`. Source: kernel behaviour log (PTP_SYS_OFFSET_EXTENDED, or clock_gettime between two looks at the boot clock).", {
+    netns: i64, Dict, "", "", "", "Network namespace of the card.";
+    ifindex: i32, Dict, "", "", "", "The card.";
+    at_ns: i64, Delta, "ns", "boot", "", "When it was read, plus or minus `bound_ns`.";
+    card_ns: i64, Delta, "ns", "", "", "What it showed.";
+    bound_ns: i64, Delta, "ns", "", "", "Half the time that the reading took, and what relates the wall clock to the boot clock.";
+    clock: String, Dict, "", "", "", "Its device, and whose it is.";
+} }
+
 /// Tables of an integrated log of several devices; those of one device are in its own log.
 pub const SEVERAL: &[&Table] = &[&CROSSING];
 
@@ -480,4 +495,5 @@ pub const ALL: &[&Table] = &[
     &BALANCE,
     &PROVENANCE,
     &POLL,
+    &CARD_CLOCK,
 ];

@@ -1,13 +1,16 @@
 //! The tables of the integrated log, declared once. A declaration gives the row type, the Parquet schema and the
 //! reference page ([`markdown`]); there is no second list anywhere.
 
+mod codes;
 mod identity;
 mod list;
 
+pub use codes::codes;
 pub use identity::{Identity, identity};
 pub use list::*;
 
 use crate::batch::Batch;
+use kpat_model::codes::list;
 use std::fmt::Write as _;
 
 /// Version of this set of tables. A new column that may be null does not change it (readers ignore what they do not
@@ -75,6 +78,14 @@ impl Table {
 
     pub fn file_name(&self) -> String {
         format!("{}.parquet", self.name)
+    }
+}
+
+/// What a column means, its codes included.
+fn meaning(table: &str, column: &Column) -> String {
+    match codes(table, column.name) {
+        codes if codes.is_empty() => column.meaning.to_owned(),
+        codes => format!("{} {}.", column.meaning, list(&codes)),
     }
 }
 
@@ -188,8 +199,8 @@ pub fn markdown() -> String {
                 ColType::Text => "text",
             };
             let null = if c.nullable() { c.null } else { "never" };
-            let _ =
-                writeln!(out, "| `{}` | {ty} | {} | {} | {null} | {} |", c.name, c.unit, c.clock, c.meaning);
+            let meaning = meaning(t.name, c);
+            let _ = writeln!(out, "| `{}` | {ty} | {} | {} | {null} | {meaning} |", c.name, c.unit, c.clock);
         }
     }
     out

@@ -32,7 +32,7 @@ const COLUMNS: Column<Event>[] = [
   { key: "packet", title: "Packet", width: 72, align: "right", draw: (r) => (r.packet === null ? <span class="none">{NONE}</span> : <span class="link">{r.packet}</span>) },
   { key: "reason", title: "Reason", width: 200, from: 700, draw: (r) => seen(r.reason), hint: (r) => r.reason },
   { key: "place", title: "Place", words: "Function, or device", width: 200, from: 860, draw: (r) => <span class="mono">{seen(r.place)}</span>, hint: (r) => r.place },
-  { key: "words", title: "What", draw: (r) => seen(r.words), hint: (r) => r.words },
+  { key: "words", title: "What", draw: (r) => (r.words === r.reason ? "" : seen(r.words)), hint: (r) => r.words },
   { key: "cpu", title: "CPU", width: 52, align: "right", from: 600, draw: (r) => (r.cpu ?? NONE) },
   { key: "within", title: "Up to earlier", words: "Read at this time; it happened at most so long before", width: 104, align: "right", from: 900, draw: (r) => (r.within === null ? NONE : span(r.within)) },
 ];
@@ -138,6 +138,16 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
       g.fillRect(s.at(chosen) - 0.75, 0, 1.5, h - 22);
     }
   };
+  /** Of a crowded axis: the kind and the piece of time, with how many events of the kind are in it. */
+  const counted = (x: number, y: number): { kind: string; n: number; time: [number, number] } | null => {
+    const kind = kinds[Math.floor(y / LANE) - 1]?.[0];
+    const counts = sums?.bins.find(([k]) => k === kind)?.[1];
+    if (!sums || !kind || !counts || x < GUTTER) return null;
+    const s = new Scale(from, to, GUTTER, width.current - 12);
+    const piece = (sums.to - sums.from) / counts.length;
+    const i = Math.floor((s.back(x) - sums.from) / piece);
+    return counts[i] ? { kind, n: counts[i], time: [sums.from + i * piece, sums.from + (i + 1) * piece] } : null;
+  };
   const under = (x: number, y: number) => drawn.current.find((m) => laneY(m.lane) === Math.floor(y / LANE) * LANE && Math.abs(m.x - x) < 8);
   return (
     <div class="events-axis" style={{ height: `${height}px` }}>
@@ -157,12 +167,16 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
         }}
         onPointerMove={(e) => {
           const mark = under(e.offsetX, e.offsetY);
-          tip.value = mark ? { x: e.offsetX, y: e.offsetY, lines: tipLines(mark) } : null;
+          const some = mark ? null : counted(e.offsetX, e.offsetY);
+          const lines = mark ? tipLines(mark) : some && [`${count(some.n)} ${seen(some.kind)}`, `${moment(some.time[0])} s to ${moment(some.time[1])} s`, "a click shows this time only"];
+          tip.value = lines ? { x: e.offsetX, y: e.offsetY, lines } : null;
         }}
         onPointerLeave={() => (tip.value = null)}
         onClick={(e) => {
           const m = under(e.offsetX, e.offsetY);
+          const some = m ? null : counted(e.offsetX, e.offsetY);
           if (m) onChoose(m.events[0]!);
+          else if (some) go({ time: [Math.max(0, Math.floor(some.time[0])), Math.ceil(some.time[1])] });
         }}
       />
       <Tip at={tip} width={() => width.current} />

@@ -10,7 +10,7 @@ import { asked, go, place } from "../../base/place.ts";
 import { count, readSpan, seen, shortSpan, span } from "../../base/units.ts";
 import { Layer, Span } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
-import { Answer, Empty } from "../../widgets/states.tsx";
+import { Answer, Empty, NoPackets } from "../../widgets/states.tsx";
 import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
 import { Tabs } from "../../widgets/tabs.tsx";
 import type { View } from "../view.ts";
@@ -58,6 +58,7 @@ function List({ data }: { data: Functions }): JSX.Element {
   const range = useMemo(() => reach(data.rows), [data]);
   const shown = useMemo(() => columns(range, moments), [range, moments]);
   const at = rows.findIndex((r) => r.id === place.value.func);
+  if (!data.rows.length && !log.value?.counts.packets) return <NoPackets where={place.value.where} />;
   if (!data.rows.length) return <Empty title="No function has such calls">{place.value.where || slower.value !== null || faster.value !== null ? "Nothing is within filter and limits." : "Only tracepoints were recorded: they are moments and have no duration."}</Empty>;
   if (!rows.length) return <Empty title={`No function's name holds “${search.value}”`} />;
   return (

@@ -11,7 +11,7 @@ import type { PacketRow, Packets } from "../../api/types.ts";
 import { asked, at, go } from "../../base/place.ts";
 import { NONE, count, seen } from "../../base/units.ts";
 import { Protocol, Span, Sure, Verdict, protocolClass } from "../../widgets/marks.tsx";
-import { Empty, Failed } from "../../widgets/states.tsx";
+import { Failed, NoPackets } from "../../widgets/states.tsx";
 import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
 import type { View } from "../view.ts";
 import { SIGNS, signs } from "./model.ts";
@@ -115,22 +115,7 @@ function List(): JSX.Element {
 
   if (pages.error.value) return <Failed error={pages.error.value} again={() => generation.value++} />;
   if (total === null) return <div class="state quiet" role="status"><p class="state-words">Reading the packets …</p></div>;
-  if (total === 0)
-    return where ? (
-      <Empty title="No packet fits this filter">
-        Nothing of {count(log.value?.counts.packets ?? 0)} packets. <kbd>/</kbd> goes to the filter.
-      </Empty>
-    ) : (
-      <Empty title="There is no packet in this log">
-        {log.value?.counts.sockets ? (
-          <>It is a recording of applications (<code>kpat record -p app</code>), of what they ask of their sockets: see <a href="#/apps">Applications</a>.</>
-        ) : log.value?.filter ? (
-          <>Nothing that matched the recording's filter <code>{seen(log.value.filter)}</code> passed while it ran.</>
-        ) : (
-          "No packet passed while it ran, in the namespaces and at the interfaces that were recorded."
-        )}
-      </Empty>
-    );
+  if (total === 0) return <NoPackets where={where} />;
   const choose = (i: number, pressed: boolean) => {
     current.value = i;
     show(i, pressed);

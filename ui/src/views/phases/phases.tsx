@@ -4,6 +4,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { ask } from "../../api/ask.ts";
+import { log } from "../../api/log.ts";
 import { Pages } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
 import type { DmaRx, PhasePacket, PhasePackets, PhaseRow, Phases } from "../../api/types.ts";
@@ -11,10 +12,10 @@ import { asked, go, at } from "../../base/place.ts";
 import { count, many, moment, seen, share, span } from "../../base/units.ts";
 import { Name, Share, Span, phaseLayer } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
-import { Answer, Empty, Failed } from "../../widgets/states.tsx";
+import { Answer, Empty, Failed, NoPackets } from "../../widgets/states.tsx";
 import { Table, type Column } from "../../widgets/table.tsx";
 import type { View } from "../view.ts";
-import { dmaWords, packetParts, sums } from "./model.ts";
+import { dmaWords, packetParts, stampWords, sums } from "./model.ts";
 import "./phases.css";
 
 function PhaseMark({ phase, wait }: { phase: string; wait: boolean }): JSX.Element {
@@ -99,6 +100,7 @@ function Sum({ data }: { data: Phases }): JSX.Element {
                     <PhaseMark phase={p.phase} wait={p.wait} />
                     {seen(p.label)}
                     {p.wait && <span class="tag">wait</span>}
+                    {p.phase === "dma-rx" && data.stamps.map((s) => <span key={s.interface} class="tag" title={stampWords(s)}>{seen(s.interface)} ±{span(s.bound)}</span>)}
                   </button>
                 </td>
                 <td class="right">{count(p.packets)}</td>
@@ -111,6 +113,7 @@ function Sum({ data }: { data: Phases }): JSX.Element {
                 <tr class="phase-more">
                   <td colSpan={6}>
                     <p class="muted">{seen(p.meaning)}</p>
+                    {p.phase === "dma-rx" && data.stamps.map((s) => <p key={s.interface} class="muted">{seen(s.interface)} ({seen(s.driver)}): {stampWords(s)}.</p>)}
                     <Functions row={p} />
                   </td>
                 </tr>
@@ -214,7 +217,7 @@ function Whole(): JSX.Element {
         data.packets ? (
           <Split name="phases" direction="row" start={0.5} first={<Sum data={data} />} second={<PerPacket where={where} data={data} />} />
         ) : (
-          <Empty title="No packet has phases">{where ? "No packet fits this filter." : "No function or tracepoint that begins a phase was recorded."}</Empty>
+          where || !log.value?.counts.packets ? <NoPackets where={where} /> : <Empty title="No packet has phases">No function or tracepoint that begins a phase was recorded.</Empty>
         )
       }
     </Answer>

@@ -6,9 +6,12 @@ use std::ops::Range;
 
 /// No oscillator and no slewing kernel is beyond this.
 pub(super) const MAX_SLOPE: f64 = 1000e-6;
-/// Matches of a cell at least, and cells at most.
-const LEAST: usize = 16;
+/// Matches of a cell, unless that would make too few cells or too many.
+const USUAL: usize = 16;
+const FEWEST: usize = 16;
 const MOST: usize = 512;
+/// Matches of a cell at least.
+const LEAST: usize = 4;
 
 /// The points below the clock and those above it.
 type Sides = (Vec<hull::Point>, Vec<hull::Point>);
@@ -23,7 +26,7 @@ impl Cells {
     /// `made`: points that are supposed, (x, z, from above).
     pub fn new(points: &Points, made: &[(f64, f64, bool)]) -> Cells {
         let n = points.all.len();
-        let size = LEAST.max(n / MOST);
+        let size = (n / FEWEST).clamp(LEAST, USUAL).max(n / MOST);
         let rows: Vec<Range<usize>> = (0..n).step_by(size).map(|a| a..n.min(a + size)).collect();
         let sides = rows.iter().map(|r| sides(&points.all[r.clone()], made)).collect();
         Cells { rows, sides }

@@ -15,30 +15,38 @@
 mod cells;
 mod cut;
 mod noise;
+mod one_way;
 mod own;
 mod piece;
 mod points;
 mod stretches;
+mod trim;
 mod zones;
 
 use crate::matching::Side;
 use cells::{Cells, MAX_SLOPE};
 use noise::{ASSUMED_NS, FLOOR_NS, Noise};
+use one_way::one_way;
+pub(crate) use own::can_be_judged;
+pub(in crate::clock) use own::may_be_own;
 pub use own::own;
-pub(in crate::clock) use own::{can_be_judged, may_be_own};
-use piece::{Envelope, OneWay, Piece, Shape, WANDER};
+use piece::{Envelope, Piece, Shape, WANDER};
 pub use points::Pair;
 use points::{Point, Points, quantile};
 use std::ops::Range;
 pub(crate) use stretches::Stretch;
+use trim::Trimmed;
 use zones::Zone;
 
 /// Residuals that one frame's own bound is to hold.
 const STAMP_SHARE: f64 = 0.95;
 /// Matches of one direction in a row of which the fastest is taken to be fast.
 const FASTEST_OF: usize = 16;
-/// Of which the fastest holds of the clock there whatever the line: a step that looks like delay is behind at most so many.
-const SEEN_OF: usize = 4;
+/// Pieces of a clock whose speed was changed, and cells of one that is long enough to be a line by itself.
+const FEW_LINES: usize = 3;
+const LONG_LINE: usize = 16;
+/// A step or a bend that the noise hides moves the fastest packets, but for the tenths at both ends.
+const MOVED: f64 = 1.5;
 
 /// What else the estimate depends on.
 #[derive(Clone, Copy, Debug)]
@@ -93,10 +101,19 @@ pub fn estimate(pairs: &[Pair], given: &Given) -> Option<Estimate> {
         here.iter().filter(|p| p.is_strong()).count() >= 4
     };
     let rows = cells.rows.clone();
-    let cut = cut::cut(&mut cells, noise.width, |c| is_told(c, &rows));
+    let cut = cut::cut(&mut cells, noise.doubt, |c| is_told(c, &rows));
     let has = |received| points.all.iter().any(|p| p.received == received && p.ok);
     let two_way = has(true) && has(false);
-    let build = Build { points: &points, cells: &cells, width: noise.width, given, made, two_way, rejected };
+    let build = Build {
+        points: &points,
+        cells: &cells,
+        width: noise.width,
+        noise: &noise,
+        given,
+        made,
+        two_way,
+        rejected,
+    };
     let (pieces, rigid) = build.pieces(&cut);
     let mut out = Estimate {
         x0: points.x0,
@@ -117,79 +134,31 @@ pub fn estimate(pairs: &[Pair], given: &Given) -> Option<Estimate> {
     zones::find(&mut out, &points, &cells, &cut, given.one_way_ns as f64);
     for i in 0..out.pieces.len() {
         let rows = out.held_by(i, &points);
-        let (found, _) = one_way(&points, rows, noise.width, given, SEEN_OF);
+        let (mut found, _) = one_way(&points, rows.clone(), noise.width, given, one_way::SEEN_OF);
+        // Of a piece with enough matches how slow the fastest of so many was says how far the clock may be on the other side.
+        if !two_way && rows.len() >= FASTEST_OF {
+            found.iter_mut().for_each(|b| b.most = 0.0);
+            found.extend(one_way(&points, rows, noise.width, given, FASTEST_OF).0);
+            found.sort_by(|a, b| a.from.total_cmp(&b.from));
+        }
         out.pieces[i].longest = found.iter().map(|b| b.to - b.from).fold(0.0, f64::max);
         out.pieces[i].one_way = found;
     }
     let refused = zones::refused(&out, &points, given.one_way_ns as f64);
     out.zones.extend(refused);
+    let edges = zones::edges(&out, &points, noise.width);
+    out.zones.extend(edges);
     out.zones.sort_by_key(|z| z.after);
     out.near = out.zones_matches(&points);
     out.stamp_ns = stamp(&out.pieces, &points);
     Some(out)
 }
 
-/// Stretches of one-way traffic, and what is supposed of the other direction there: (x, z, from above).
-fn one_way(
-    points: &Points,
-    within: Range<usize>,
-    width: f64,
-    given: &Given,
-    of: usize,
-) -> (Vec<OneWay>, Vec<(f64, f64, bool)>) {
-    let res = if given.resolution_ns > 1 { given.resolution_ns as f64 } else { 0.0 };
-    let (mut found, mut made) = (Vec::new(), Vec::new());
-    for received in [true, false] {
-        let sign = if received { 1.0 } else { -1.0 };
-        let here = &points.all[within.clone()];
-        let rows: Vec<usize> = within
-            .clone()
-            .filter(|i| points.all[*i].received == received && points.all[*i].is_strong())
-            .collect();
-        let other = |p: &&Point| p.received != received && p.ok && (!received || !p.weak);
-        let mut others: Vec<f64> = here.iter().filter(other).map(|p| p.x).collect();
-        others.sort_unstable_by(f64::total_cmp);
-        let size = of.min(rows.len().max(1));
-        let span = |c: &[usize]| {
-            let x = || c.iter().map(|i| points.all[*i].x);
-            (x().fold(f64::INFINITY, f64::min), x().fold(f64::NEG_INFINITY, f64::max))
-        };
-        let mut chunks: Vec<&[usize]> = rows.chunks(size).collect();
-        if chunks.len() > 1 && !rows.len().is_multiple_of(size) {
-            // The last as long as the others.
-            let last = chunks.len() - 1;
-            chunks[last] = &rows[rows.len() - size..];
-        }
-        if rows.len() > SEEN_OF && size > SEEN_OF {
-            chunks.push(&rows[rows.len() - SEEN_OF..]);
-        }
-        for (k, chunk) in chunks.iter().enumerate() {
-            let (first, last) = span(chunk);
-            let room = (last - first) / 2.0;
-            let from = others.partition_point(|x| *x < first - room);
-            if others.get(from).is_some_and(|x| *x <= last + room) {
-                continue;
-            }
-            let mut out: Vec<f64> = chunk.iter().map(|i| points.all[*i].outward()).collect();
-            let tenth = quantile(&mut out, 0.1);
-            let Some(fastest) = chunk.iter().find(|i| points.all[**i].outward() == out[0]) else { continue };
-            let p = &points.all[*fastest];
-            // A few packets may all have been slow.
-            let most = given.one_way_ns as f64 * if chunk.len() >= 8 { 1.0 } else { 20.0 };
-            made.push((p.x, p.z - sign * (most + res + 2.0 * width), !received));
-            let from = if k == 0 { f64::NEG_INFINITY } else { span(chunks[k - 1]).0 };
-            let to = chunks.get(k + 1).map_or(f64::INFINITY, |c| span(c).1);
-            found.push(OneWay { from, to, z: p.z, received, depth: tenth - out[0], most });
-        }
-    }
-    found.sort_by(|a, b| a.from.total_cmp(&b.from));
-    (found, made)
-}
-
 struct Build<'a> {
     points: &'a Points,
     cells: &'a Cells,
     width: f64,
+    noise: &'a Noise,
     given: &'a Given,
     made: Vec<(f64, f64, bool)>,
     two_way: bool,
@@ -203,8 +172,14 @@ struct Draft {
     slope: f64,
     room: f64,
     pad: f64,
+    /// Tighter lines than all matches give.
+    narrow: Option<Trimmed>,
+    /// No bend is known to be in it.
+    straight: bool,
     /// A bend of the line can hide by so much where the fastest of both directions scatter.
     hidden: f64,
+    /// How far the fastest of the steadier direction are from the line, which may be the clock and not they.
+    moved: f64,
     slopes: (f64, f64),
     /// The same with no more room than the noise needs: for telling whether one frequency holds everywhere.
     likely: (f64, f64),
@@ -219,9 +194,11 @@ impl Build<'_> {
 
     fn pieces(&self, cut: &cut::Cut) -> (Vec<Piece>, bool) {
         let mut drafts = self.drafts(&cut.pieces);
-        let hidden: Option<Vec<f64>> = drafts.iter().map(|d| self.hidden(d)).collect();
-        for (d, hidden) in drafts.iter_mut().zip(hidden.iter().flatten()) {
-            d.hidden = *hidden;
+        for d in &mut drafts {
+            let hidden = self.hidden(d);
+            d.straight = hidden.is_some();
+            let (hidden, moved) = hidden.unwrap_or_default();
+            (d.hidden, d.moved) = (hidden, MOVED * moved);
         }
         let ranged: Vec<&Draft> = drafts.iter().filter(|d| d.hulls.is_two_sided()).collect();
         let common = |of: fn(&Draft) -> (f64, f64)| {
@@ -231,13 +208,18 @@ impl Build<'_> {
         let (common, likely) = (common(|d| d.slopes), common(|d| d.likely));
         // A step does not change the frequency, and lines that meet between are no step but a bend.
         let bend = drafts.windows(2).any(|w| meet(&w[0], &w[1]));
-        let rigid = likely.0 <= likely.1 && hidden.is_some() && !bend;
+        let rigid = likely.0 <= likely.1 && drafts.iter().all(|d| d.straight) && !bend;
+        // A few bends leave long lines between them, each of its own frequency; what always bends does not.
+        let lines = |d: &Draft| {
+            let few = self.two_way && drafts.len() <= FEW_LINES && d.cells.len() >= LONG_LINE;
+            d.hulls.is_two_sided() && (rigid || few && d.straight)
+        };
         let change = if rigid { 0.0 } else { change(&ranged) };
         let slopes: Vec<f64> = ranged.iter().map(|d| d.slope).collect();
         let usual = if slopes.is_empty() { 0.0 } else { quantile(&mut slopes.clone(), 0.5) };
         let pieces = drafts.iter().map(|d| {
-            if rigid && d.hulls.is_two_sided() {
-                self.lines(d, common, cut)
+            if lines(d) {
+                self.lines(d, if rigid { common } else { d.slopes }, cut)
             } else {
                 self.tube(d, change, usual, cut)
             }
@@ -263,7 +245,10 @@ impl Build<'_> {
                     slope,
                     room,
                     pad: 0.0,
+                    narrow: None,
+                    straight: true,
                     hidden: 0.0,
+                    moved: 0.0,
                     slopes,
                     likely: slopes,
                     span,
@@ -285,21 +270,30 @@ impl Build<'_> {
             1.25
         };
         for d in &mut out {
-            d.pad = (factor * self.width).max(1.5 * (-d.room).max(usual) + self.width) + FLOOR_NS;
+            let tail = if self.two_way { self.noise.tail(self.rows(&d.cells).len()) } else { 0.0 };
+            // What few matches scatter is the stamps', or a step; which, they do not tell.
+            let seen = if self.noise.known { 0.0 } else { self.noise.doubt };
+            d.pad = (factor * self.width).max(tail).max(seen).max(1.5 * (-d.room).max(usual) + self.width)
+                + FLOOR_NS;
             if d.hulls.is_two_sided() {
                 d.slopes = d.hulls.slopes(d.slope, d.pad, MAX_SLOPE);
                 let tight = (1.25 * self.width).max(-d.room + 0.35 * self.width) + FLOOR_NS;
                 d.likely = d.hulls.slopes(d.slope, tight, MAX_SLOPE);
+            }
+            if self.two_way && d.hulls.is_two_sided() {
+                let rows = self.rows(&d.cells);
+                let trimmed = Trimmed::new(self.points, rows, &self.made, d.slope, self.width);
+                d.narrow = trimmed.filter(|t| t.half < d.room / 2.0 + d.pad);
             }
         }
         out
     }
 
     /// The fastest of at least one direction lie on the line: then it is one, but for what can hide where they scatter. `None`: so much
-    /// that a bend can.
-    fn hidden(&self, d: &Draft) -> Option<f64> {
+    /// that a bend can. And how far they are from it.
+    fn hidden(&self, d: &Draft) -> Option<(f64, f64)> {
         if !d.hulls.is_two_sided() || !self.two_way {
-            return Some(0.0);
+            return Some((0.0, 0.0));
         }
         let mut tested = false;
         let mut best = f64::INFINITY;
@@ -323,11 +317,11 @@ impl Build<'_> {
         }
         let res = if self.given.resolution_ns > 1 { self.given.resolution_ns as f64 } else { 0.0 };
         if !tested {
-            return Some(0.0);
+            return Some((0.0, 0.0));
         }
         let hidden = (best - (3.0 * self.width + 2.0 * FLOOR_NS + res)).max(0.0);
         // Little beside what the two directions leave open between them.
-        (hidden <= 0.25 * d.room.max(0.0)).then_some(hidden)
+        (hidden <= 0.25 * d.room.max(0.0)).then_some((hidden, best))
     }
 
     fn piece(&self, d: &Draft, slope: f64, slopes: (f64, f64), rate: f64, shape: Shape) -> Piece {
@@ -337,8 +331,14 @@ impl Build<'_> {
         let step = rows.len().div_ceil(stretches::MARKS - 1);
         let mut marks: Vec<(f64, u64)> = rows.iter().step_by(step).map(|p| (p.x, p.number)).collect();
         marks.push((d.span.1, d.numbers.1));
-        let received = rows.iter().filter(|p| p.received).count();
-        let counts = (received, rows.len() - received);
+        let mut counts = (0, 0);
+        let mut before = Vec::new();
+        for (i, p) in rows.iter().enumerate() {
+            if i.is_multiple_of(step) {
+                before.push(counts);
+            }
+            if p.received { counts.0 += 1 } else { counts.1 += 1 }
+        }
         Piece {
             span: d.span,
             numbers: d.numbers,
@@ -352,12 +352,20 @@ impl Build<'_> {
             supposed,
             longest: 0.0,
             marks,
+            before,
             counts,
         }
     }
 
     fn lines(&self, d: &Draft, common: (f64, f64), cut: &cut::Cut) -> Piece {
-        let mut shape = Piece::lines(&d.hulls, d.span, common, d.pad + d.hidden);
+        let mut shape = match &d.narrow {
+            Some(n) => {
+                let slopes = (n.slopes.0.max(common.0), n.slopes.1.min(common.1));
+                let slopes = if slopes.0 <= slopes.1 { slopes } else { common };
+                Piece::lines(&n.hulls, d.span, slopes, n.pad.max(d.moved) + d.hidden)
+            }
+            None => Piece::lines(&d.hulls, d.span, common, d.pad.max(d.moved) + d.hidden),
+        };
         if let Shape::Lines { at, low, high } = &mut shape {
             let both: Vec<(f64, f64)> = d.cells.clone().filter_map(|c| self.both_ways(c, cut)).collect();
             for (i, x) in at.iter().enumerate() {
@@ -407,8 +415,12 @@ impl Build<'_> {
             let supposed = self.made.iter().filter(|m| m.2 == received && m.0 >= d.span.0 && m.0 <= d.span.1);
             let mut all: Vec<(f64, f64)> = seen.chain(supposed.map(|m| value(m.0, m.1))).collect();
             if all.is_empty() {
-                // Nothing at all on this side: what is supposed of few packets, from the other.
-                let far = 20.0 * self.given.one_way_ns as f64;
+                // Nothing at all on this side: what is supposed of few packets, from the other, or of the queue that they are in.
+                let far = if used.iter().all(|p| p.weak) {
+                    OUT_NS as f64
+                } else {
+                    20.0 * self.given.one_way_ns as f64
+                };
                 all = used.iter().map(|p| value(p.x, p.z + sign * far)).collect();
             }
             Envelope::new(all, rate)

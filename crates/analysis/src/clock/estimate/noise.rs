@@ -12,6 +12,10 @@ const BLOCK: usize = 64;
 const LEAST: usize = 12;
 /// Share of the stamps whose errors are within one window around 0.
 const SHARE: f64 = 0.9;
+/// Of a block all but the furthest.
+const NEARLY_ALL: f64 = 0.98;
+/// The scatter of the packets' delays has a tail of its own: so much of what is seen is taken to be the stamps'.
+const OF_STAMPS: f64 = 0.25;
 /// Blocks that are measured at most.
 const MOST: usize = 2_000;
 /// Reading two clocks, and the instructions between the kernel's edge and the stamp.
@@ -23,8 +27,12 @@ pub(super) const ASSUMED_NS: f64 = 100_000.0;
 pub(super) struct Noise {
     /// 90 % of the stamps' errors lie in a window no wider than this.
     pub width: f64,
+    /// The same of nearly all of a block.
+    whole: f64,
     /// Measured, not assumed.
     pub known: bool,
+    /// What may be noise before it is a step: too few matches to measure may scatter more than is assumed.
+    pub doubt: f64,
     /// By the number of a frame near: how much more than usual the stamps scatter there.
     local: Vec<(f64, f64)>,
 }
@@ -42,6 +50,8 @@ impl Noise {
             measured.max(FLOOR_NS)
         };
         let width = width.max(batch);
+        let longer = if sides.is_empty() { 1.0 } else { least(|b| b.usual_whole) / measured.max(1.0) };
+        let whole = width * longer.max(1.0);
         let (usual, usual_half) = (least(|b| b.usual).max(FLOOR_NS), least(|b| b.usual_half).max(FLOOR_NS));
         let mut at: Vec<f64> = sides.iter().flat_map(|b| b.at.iter().copied()).collect();
         at.sort_unstable_by(f64::total_cmp);
@@ -55,7 +65,16 @@ impl Noise {
         // Few blocks do not tell a noisy time from a step.
         let enough = sides.iter().all(|b| b.at.len() >= 5);
         let local = if enough { at.into_iter().map(local).collect() } else { Vec::new() };
-        Noise { width, known: !sides.is_empty(), local }
+        let doubt = if sides.is_empty() { seen(points).max(width) } else { width };
+        Noise { width, whole, known: !sides.is_empty(), doubt, local }
+    }
+
+    /// How far the most extreme of so many stamps may be off, if what is behind the window of 90 % falls off as steeply as it is seen to within a block:
+    /// by as much again each time that there are so many times more.
+    pub fn tail(&self, of: usize) -> f64 {
+        let (behind, in_block) = ((1.0 - SHARE) * of as f64, (1.0 - SHARE) * BLOCK as f64);
+        let times = (behind.max(1.0).ln() / in_block.ln()).max(1.0);
+        self.width + OF_STAMPS * times * (self.whole - self.width)
     }
 
     /// What was stamped in a noisy time says less: by how much its bound moves away.
@@ -73,6 +92,18 @@ impl Noise {
         // More than that is a step of the clock, not noise.
         if ratio > 2.0 && ratio < 30.0 { 1.5 * self.width * (ratio - 1.0) } else { 0.0 }
     }
+}
+
+/// What few matches scatter in the steadier direction. It may be a step as well, which so few cannot tell.
+fn seen(points: &Points) -> f64 {
+    const LEAST: usize = 4;
+    let seen = [true, false].into_iter().filter_map(|received| {
+        let rows = points.of(received, |p| !p.weak);
+        let mut rows: Vec<(f64, f64)> = rows.iter().map(|i| (points.all[*i].x, points.all[*i].z)).collect();
+        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+        (rows.len() >= LEAST).then(|| window(&rows, SHARE))
+    });
+    seen.reduce(f64::min).unwrap_or(0.0)
 }
 
 /// Stamps that several frames bear at once are of batches: the shortest time from one to the next, which is as long as their errors
@@ -99,6 +130,7 @@ struct Blocks {
     /// Queues and load only widen a block, so the narrower ones show the stamps.
     usual: f64,
     usual_half: f64,
+    usual_whole: f64,
 }
 
 impl Blocks {
@@ -109,7 +141,7 @@ impl Blocks {
             return None;
         }
         let stride = size * (rows.len() / size / MOST).max(1);
-        let (mut at, mut full, mut half) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut at, mut full, mut half, mut whole) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut from = 0;
         while from + size <= rows.len() {
             let mut block: Vec<&Point> = rows[from..from + size].iter().map(|i| &points.all[*i]).collect();
@@ -118,10 +150,12 @@ impl Blocks {
             let block: Vec<(f64, f64)> = block.iter().map(|p| (p.x, p.z)).collect();
             full.push(window(&block, SHARE));
             half.push(window(&block, 0.5));
+            whole.push(window(&block, NEARLY_ALL));
             from += stride;
         }
         let (usual, usual_half) = (quantile(&mut full.clone(), 0.25), quantile(&mut half.clone(), 0.25));
-        Some(Blocks { at, full: smooth(&full), half: smooth(&half), usual, usual_half })
+        let usual_whole = quantile(&mut whole, 0.25);
+        Some(Blocks { at, full: smooth(&full), half: smooth(&half), usual, usual_half, usual_whole })
     }
 }
 

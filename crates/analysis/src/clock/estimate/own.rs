@@ -6,6 +6,11 @@
 //! match is a window on the clock from both sides, and the device's own, known from the anchors of the log, must be in all of them at
 //! once. A sniffer elsewhere is behind a wire: what it sees coming in is too early for one clock, and what it sees going out too late.
 //! So both ways are needed.
+//!
+//! Where the edges are far apart (an emulated processor, probes on every function) a clock that is nearly right is in all windows, too.
+//! Then the order proves it, whatever the widths: of a frame that came in and the next that went out the kernel's first sight of the one
+//! is before the tap and the driver's edge of the other behind it. Of any other clock at the wire, the same or not, each is the other way
+//! round by the delays, up to the stamps' errors, and as these do not depend on the direction no more than half can look like that.
 
 use super::Estimate;
 use super::noise::FLOOR_NS;
@@ -19,10 +24,12 @@ use kpat_model::meta::ClockAnchor;
 const LEAST: usize = 30;
 /// Windows in a row that are looked at together; one of them may be wrong.
 const CELL: usize = 32;
-/// Edges further apart prove little; the narrower ones are taken if there are enough.
-const WIDTHS_NS: [i64; 2] = [5_000, 50_000];
-/// What the windows leave open at most.
-const OPEN_NS: f64 = 10_000.0;
+/// The narrower windows are taken if there are enough.
+const WIDTHS_NS: [i64; 3] = [5_000, 50_000, i64::MAX];
+/// What the windows may leave open for nothing else to be needed; with more, the order has to prove it.
+const OPEN_NS: f64 = 3_000.0;
+/// Of neighbours in both directions those that are in the order of a tap of the device, in percent.
+const ORDER_PERCENT: usize = 95;
 /// More often a clock is not set.
 const MAX_PIECES: usize = 16;
 /// By less a clock is not set: windows so near each other contradict.
@@ -133,9 +140,20 @@ impl<'a> Windows<'a> {
         let agree = runs.len() <= MAX_PIECES
             && (all.len() - told) * 100 <= all.len() * WRONG_PERCENT
             && runs.windows(2).all(apart)
-            && runs.iter().all(|r| r.high - r.low <= OPEN_NS)
             && is_anchored(&runs, anchors, y0);
         agree.then_some(Windows { all, y0, runs })
+    }
+
+    /// A clock that is nearly right may be in them.
+    fn are_wide(&self) -> bool {
+        let is_wide = |p: &&Pair| p.tap.1.saturating_sub(p.tap.0) >= WIDTHS_NS[1];
+        self.all.iter().any(is_wide) || self.runs.iter().any(|r| r.high - r.low > OPEN_NS)
+    }
+
+    /// What comes in where it was seen to go out, on the other side of a bridge, is in order as well: but in no common window.
+    fn are_both_ways(&self) -> bool {
+        let of = |side| self.all.iter().filter(|p| p.side == side).count();
+        of(Side::Received).min(of(Side::Transmitted)) >= LEAST
     }
 }
 
@@ -143,19 +161,48 @@ impl<'a> Windows<'a> {
 pub fn own(pairs: &[Pair], anchors: &[ClockAnchor]) -> Option<Estimate> {
     let found = Windows::of(pairs, anchors, |p| p.side == Side::Transmitted)?;
     let unsure = unsure(anchors);
-    (!has_room(&found, pairs, unsure)).then(|| estimate(&found.runs, pairs, found.y0, unsure))
+    let wide = found.are_wide();
+    let is_own =
+        !has_room(&found, pairs, unsure) && (!wide || found.are_both_ways() && is_in_order(pairs, found.y0));
+    is_own.then(|| estimate(&found.runs, pairs, found.y0, unsure))
 }
 
 /// Enough of them say when a tap of the device would have made the stamp.
-pub(in crate::clock) fn can_be_judged(pairs: &[Pair]) -> bool {
-    let width = |p: &&Pair| p.tap.0 != 0 && p.tap.1.saturating_sub(p.tap.0) < WIDTHS_NS[1];
-    pairs.iter().filter(width).count() >= LEAST
+pub(crate) fn can_be_judged(pairs: &[Pair]) -> bool {
+    pairs.iter().filter(|p| p.tap.0 != 0).count() >= LEAST
 }
 
 /// Nothing in these matches denies that the device's own clock made the stamps, and there are enough to tell. No proof: what goes one
 /// way only may be any clock's that is as much off as the way takes.
 pub(in crate::clock) fn may_be_own(pairs: &[Pair], anchors: &[ClockAnchor]) -> bool {
     Windows::of(pairs, anchors, |_| true).is_some()
+}
+
+/// Of neighbours in the file of which one came in and one went out, nearly all are as at a tap within the kernel.
+fn is_in_order(pairs: &[Pair], y0: i64) -> bool {
+    let edge = |p: &Pair| match p.side {
+        Side::Received if p.tap.0 != 0 => Some(offset(p.at.min(p.tap.0), p, y0)),
+        Side::Received => Some(offset(p.at, p, y0)),
+        Side::Transmitted if p.tap.0 != 0 && !p.weak => Some(offset(p.tap.1, p, y0)),
+        _ => None,
+    };
+    let mut known: Vec<(u64, bool, f64)> =
+        pairs.iter().filter_map(|p| Some((p.number, p.side == Side::Received, edge(p)?))).collect();
+    known.sort_by_key(|k| k.0);
+    let (mut count, mut ordered, mut i) = (0, 0, 0);
+    while i + 1 < known.len() {
+        let (a, b) = (known[i], known[i + 1]);
+        if a.1 == b.1 {
+            i += 1;
+            continue;
+        }
+        let (received, sent) = if a.1 { (a.2, b.2) } else { (b.2, a.2) };
+        count += 1;
+        ordered += usize::from(received < sent);
+        // Each counts once.
+        i += 2;
+    }
+    count >= LEAST && ordered * 100 >= count * ORDER_PERCENT
 }
 
 fn unsure(anchors: &[ClockAnchor]) -> f64 {
@@ -219,6 +266,7 @@ fn estimate(runs: &[Run], pairs: &[Pair], y0: i64, unsure: f64) -> Estimate {
                 (r.boots.0.wrapping_sub(x0) as f64, r.numbers.0),
                 (r.boots.1.wrapping_sub(x0) as f64, r.numbers.1),
             ],
+            before: vec![(0, 0)],
             counts: counts(pairs, r.numbers),
         }
     };

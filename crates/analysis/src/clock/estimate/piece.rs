@@ -91,6 +91,8 @@ pub(super) struct Piece {
     pub longest: f64,
     /// Times and frames all over it.
     pub marks: Vec<(f64, u64)>,
+    /// Received and transmitted matches before each of them but the last.
+    pub before: Vec<(usize, usize)>,
     /// Received and transmitted matches.
     pub counts: (usize, usize),
 }
@@ -108,6 +110,13 @@ impl Piece {
             high.push(a.max(b));
         }
         Shape::Lines { at, low, high }
+    }
+
+    /// Received and transmitted matches before a frame, as far as the marks tell.
+    pub fn counts_before(&self, number: u64) -> (usize, usize) {
+        let known = &self.marks[..self.marks.len().min(self.before.len())];
+        let i = known.partition_point(|m| m.1 <= number);
+        i.checked_sub(1).map_or((0, 0), |i| self.before[i])
     }
 
     /// Lowest and highest boot less wall.

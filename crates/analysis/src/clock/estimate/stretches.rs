@@ -59,18 +59,28 @@ impl Estimate {
                 marks.push(self.mark_at(last));
             }
             marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+            marks.dedup_by_key(|m| m.x);
             let mut mine = self.straight(piece, &marks);
+            // Between two frames at the edge of a doubtful time no wall time passes, if the clock was set back.
+            if mine.iter().any(|s| s.to_wall > s.from_wall) {
+                mine.retain(|s| s.to_wall > s.from_wall);
+            }
             if let (Some(before), Some(next)) = (out.last().copied(), mine.first()) {
                 out.push(self.jump(&before, next, i));
             }
-            // The piece's bounds count once, with its longest stretch: others are mostly what lies before or behind all matches.
-            if let Some(longest) = mine.iter_mut().max_by_key(|s| s.to_wall.saturating_sub(s.from_wall)) {
-                (longest.received, longest.transmitted) = piece.counts;
+            let mut counted = (0, 0);
+            let count = mine.len();
+            for (k, s) in mine.iter_mut().enumerate() {
+                let until = if k + 1 == count { piece.counts } else { piece.counts_before(s.numbers.1) };
+                // What waited is further ahead in the order of the file than in time.
+                (s.received, s.transmitted) =
+                    (until.0.saturating_sub(counted.0), until.1.saturating_sub(counted.1));
+                counted = (counted.0.max(until.0), counted.1.max(until.1));
             }
             out.extend(mine);
         }
-        if let Some(first) = out.first_mut() {
-            first.rejected = self.rejected;
+        if let Some(most) = out.iter_mut().rev().max_by_key(|s| s.received + s.transmitted) {
+            most.rejected = self.rejected;
         }
         out
     }
@@ -113,15 +123,18 @@ impl Estimate {
         let mut out = Vec::new();
         let mut from = 0;
         while from < marks.len() {
-            let mut to = from;
-            while to + 1 < marks.len() && needed(&marks[from..=to + 1]).is_some() {
+            // A time of which two ends are known, however different their bounds.
+            let mut to = (from + 1).min(marks.len() - 1);
+            while to + 1 < marks.len() && needed(&marks[from..=to + 1]).1 {
                 to += 1;
             }
             let part = &marks[from..=to];
             let (a, b) = (part[0], part[part.len() - 1]);
-            let bound = needed(part).unwrap_or(a.half());
-            // At one moment nothing is seen of it but by the piece.
-            let slope = if b.x > a.x { slope(&a, &b) } else { piece.slope };
+            let (bound, fits) = needed(part);
+            // At one moment nothing is seen of it but by the piece; where the bounds of two differ much, neither between them.
+            let drawn = b.x > a.x && fits;
+            let slope = if drawn { slope(&a, &b) } else { piece.slope };
+            let (middle, bound) = if drawn { (a.middle(), bound) } else { level(part, slope) };
             let wall = |m: &Mark| {
                 self.x0.wrapping_add(m.x as i64).wrapping_sub(self.y0).wrapping_sub(m.middle() as i64)
             };
@@ -131,7 +144,7 @@ impl Estimate {
                 numbers: (a.number.min(b.number), a.number.max(b.number)),
                 from_wall: wall(&a),
                 to_wall: wall(&b).max(wall(&a)),
-                offset: self.y0.wrapping_add(a.middle().round() as i64),
+                offset: self.y0.wrapping_add(middle.round() as i64),
                 // By the sniffer's time, which runs by boot time less the offset's change.
                 drift: slope / (1.0 - slope),
                 bound: bound.ceil() as i64 + 1,
@@ -146,7 +159,7 @@ impl Estimate {
                 between: false,
             });
             // The next goes on where this one ends.
-            from = if to + 1 == marks.len() { marks.len() } else { to.max(from + 1) };
+            from = if to + 1 == marks.len() { marks.len() } else { to };
         }
         out
     }
@@ -189,8 +202,8 @@ fn slope(a: &Mark, b: &Mark) -> f64 {
     if b.x > a.x { (b.middle() - a.middle()) / (b.x - a.x) } else { 0.0 }
 }
 
-/// The bound that a line through the ends needs; `None`: too much more than the marks' own.
-fn needed(part: &[Mark]) -> Option<f64> {
+/// The bound that a line through the ends needs; and that it is not much more than the marks' own.
+fn needed(part: &[Mark]) -> (f64, bool) {
     let (a, b) = (part[0], part[part.len() - 1]);
     let slope = slope(&a, &b);
     let mut most = 0.0f64;
@@ -200,6 +213,13 @@ fn needed(part: &[Mark]) -> Option<f64> {
         most = most.max(m.high - line).max(line - m.low);
         (wide, narrow) = (wide.max(m.half()), narrow.min(m.half()));
     }
-    let fits = most <= LOOSE * wide && wide <= UNLIKE * narrow.max(1.0);
-    (fits || part.len() <= 1).then_some(most)
+    (most, most <= LOOSE * wide && wide <= UNLIKE * narrow.max(1.0))
+}
+
+/// Middle at the first mark, and bound, of all that the marks allow, on this slope.
+fn level(part: &[Mark], slope: f64) -> (f64, f64) {
+    let flat = |v: f64, m: &Mark| v - slope * (m.x - part[0].x);
+    let low = part.iter().map(|m| flat(m.low, m)).fold(f64::INFINITY, f64::min);
+    let high = part.iter().map(|m| flat(m.high, m)).fold(f64::NEG_INFINITY, f64::max);
+    ((low + high) / 2.0, (high - low) / 2.0)
 }

@@ -83,6 +83,43 @@ fn queued(out: &Estimate, points: &Points) -> Option<Zone> {
     Some(Zone { after: points.all[last].number, before: u64::MAX, low, high })
 }
 
+/// The first and the last few matches, if each was slower than any near: the clock may have been set between them and the others, and no
+/// match behind them shows that it was not. Both are inside of the bound.
+pub(super) fn edges(out: &Estimate, points: &Points, width: f64) -> Vec<Zone> {
+    const MOST: usize = 4;
+    const NEAR: usize = 64;
+    let slow = |p: &Point| {
+        let (low, high) = out.about(p.number, p.x);
+        let middle = (low + high) / 2.0;
+        if p.received { p.z - middle } else { middle - p.z }
+    };
+    let strong: Vec<&Point> = points.all.iter().filter(|p| !p.weak).collect();
+    let pad = out.pieces.iter().map(|p| p.pad).fold(0.0, f64::max);
+    let mut zones = Vec::new();
+    for first in [true, false] {
+        let at = |i: usize| if first { strong[i] } else { strong[strong.len() - 1 - i] };
+        // How slow others of its direction are, behind so many at the edge.
+        let usual = |run: usize, received: bool| -> Option<f64> {
+            let near = (run..strong.len()).map(at).filter(|p| p.received == received).take(NEAR);
+            let slow: Vec<f64> = near.map(slow).collect();
+            (slow.len() >= MOST).then(|| slow.into_iter().fold(0.0, f64::max))
+        };
+        let apart = |run: usize| {
+            (0..run).map(at).all(|p| usual(run, p.received).is_some_and(|u| slow(p) > 1.25 * u + 4.0 * width))
+        };
+        let Some(run) = (1..=MOST.min(strong.len().saturating_sub(1))).rev().find(|run| apart(*run)) else {
+            continue;
+        };
+        let z = || (0..run).map(|i| at(i).z);
+        let (low, high) =
+            (z().fold(f64::INFINITY, f64::min) - pad, z().fold(f64::NEG_INFINITY, f64::max) + pad);
+        let next = at(run).number;
+        let (after, before) = if first { (0, next) } else { (next, u64::MAX) };
+        zones.push(Zone { after, before, low, high });
+    }
+    zones
+}
+
 /// Matches beside a doubtful place that are doubtful, too.
 const BESIDE: usize = 4;
 

@@ -1,7 +1,9 @@
 //! A packet while it is alive: what is remembered of it, and how each record adds to that.
 
 use super::super::arrivals::Arrival;
+use super::super::stamps::Stamp;
 use super::Touch;
+use super::control::At;
 use super::verdict::{Drop, NEVER};
 use crate::matching::keys::Keys;
 use crate::query::match_key;
@@ -60,6 +62,7 @@ pub(super) struct Live {
     pub(super) cpu: (i64, u16, Context),
     /// As it was first seen.
     pub(super) arrival: Option<Arrival>,
+    pub(super) stamp: Option<Stamp>,
     pub(super) kernel_ns: i64,
     pub(super) calls: u32,
     pub(super) points: u32,
@@ -106,9 +109,13 @@ pub(super) struct Live {
     pub(super) drops: Vec<Drop>,
     /// Where it was last given to a driver: CPU and context.
     pub(super) xmit_on: Option<(u16, Context)>,
+    /// That was a point, not a function.
+    pub(super) by_points: bool,
     /// Last time that a copy of it was seen to be freed, and the last one.
     pub(super) free_at: i64,
     pub(super) ended_at: i64,
+    /// On which CPU that was, and what that was at.
+    pub(super) ended_on: Option<(u16, Context, At)>,
     /// When it last went on as another packet, or as several.
     pub(super) transformed_at: i64,
     /// Put together with others to the datagram that they were cut from.
@@ -129,6 +136,7 @@ impl Live {
             last: at,
             cpu: (i64::MAX, 0, Context::Unknown),
             arrival: None,
+            stamp: None,
             kernel_ns: 0,
             calls: 0,
             points: 0,
@@ -159,8 +167,10 @@ impl Live {
             funcs: Vec::new(),
             drops: Vec::new(),
             xmit_on: None,
+            by_points: false,
             free_at: NEVER,
             ended_at: NEVER,
+            ended_on: None,
             transformed_at: NEVER,
             whole_again_at: i64::MIN,
             fragment: Fragment::default(),
@@ -216,6 +226,7 @@ impl Live {
             add_span(&mut self.xmits, span);
             self.xmit_at = self.xmit_at.max(t.entry);
             self.xmit_on = Some((t.cpu, t.ctx));
+            self.by_points = t.point_len.is_some();
             if roles.has(HAND_ON) {
                 add_span(&mut self.hands, span);
             } else if self.drivers.len() < MAX_SPANS {

@@ -2,6 +2,7 @@
 
 use super::super::arrivals::{Arrival, Arrivals};
 use super::super::flatten;
+use super::super::stamps::Stamp;
 use super::{Live, NEVER, Print};
 use crate::query::verdict;
 use kpat_model::{Context, Network, Transport};
@@ -10,6 +11,11 @@ use kpat_store::tables::PacketRow;
 impl Live {
     /// What was done for it before it was first seen, if a device received it in the poll that is meant.
     pub(super) fn before(&self, arrivals: &Arrivals, row: &mut PacketRow) {
+        // A copy shares the stamp of what it was copied from, and a sender's packet may bear one of its way out.
+        let by_it = |&(_, netns, ifindex): &Stamp| {
+            row.if_in == Some(ifindex as i32) && row.if_in_netns.unwrap_or(0) == i64::from(netns)
+        };
+        row.stamp_ns = self.stamp.filter(|_| !self.received_by_parent).filter(by_it).map(|s| s.0);
         let (at, cpu, ctx) = self.cpu;
         let own = |a: &&Arrival| a.cpu == cpu && ctx == Context::Softirq && at != i64::MAX;
         let Some(a) = self.arrival.as_ref().filter(own).filter(|_| row.if_in.is_some()) else { return };

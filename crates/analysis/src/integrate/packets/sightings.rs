@@ -8,16 +8,22 @@ use kpat_model::Transport;
 impl Live {
     pub(super) fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
         let devices = self.devices();
+        // It waited there for longer than frames are looked for, and nobody cut it short: it left right before it was freed.
+        let freed = self.left_by();
         // A packet that only a queue is known to have had waited behind that edge for nobody knows how long.
         let only_queued = std::ptr::eq(self.handed_on(), self.queued.as_slice());
         let mut see = |print: Option<&Print>, at: i64, side: Side| {
             let sent = side == Side::Transmitted;
             let tap = match side {
+                Side::Transmitted if freed.is_some_and(|f| f.1 == at) => freed,
                 Side::Transmitted => self.tap_out(at),
                 Side::Received => self.tap_in(at),
                 Side::Unknown => None,
             };
             let place = self.place_at(at, side);
+            // Opened long after it was stamped (an algorithm that had to be loaded): a sniffer has it with that stamp.
+            let kept = tap.filter(|t| side == Side::Received && at.saturating_sub(t.1) > matching::IN_NS / 2);
+            let at = kept.map_or(at, |t| t.1);
             for keys in print.iter().flat_map(|p| &p.keys) {
                 out.push(Sighting {
                     keys: *keys,
@@ -65,6 +71,9 @@ impl Live {
                 see(inner, from, Side::Transmitted);
             }
         }
+        if let Some((from, to)) = freed {
+            see(self.print_at(from), to, Side::Transmitted);
+        }
         // On the air, encrypted: for a sniffer there. The other headers are for those at the device.
         let out_from = sent.first().map_or(i64::MAX, |s| s.0);
         for print in self.prints.iter().filter(|p| p.on_air()) {
@@ -93,6 +102,15 @@ impl Live {
         }
     }
 
+    /// Put into a queue, not seen to leave it, and freed long after: between those two the device had it.
+    fn left_by(&self) -> Option<(i64, i64)> {
+        let &(queued, _) = self.queued.last()?;
+        let freed = self.free_at.max(self.ended_at);
+        let dropped = self.drops.iter().any(|d| d.at >= queued);
+        let silent = self.xmits.is_empty() && !self.taps.iter().any(|t| t.0 >= queued) && !dropped;
+        (silent && freed > queued.saturating_add(matching::OUT_NS)).then_some((queued, freed))
+    }
+
     /// Between which edges a tap of the device stamps what it is given at `at`: behind the queue's, or the call's that shows it to the
     /// sniffers, and before the driver's. Each of them is of this device: nothing else has the packet in between.
     fn tap_out(&self, at: i64) -> Option<(i64, i64)> {
@@ -110,13 +128,18 @@ impl Live {
 
     /// Between which edges it got the time stamp with which sniffers of the receiving device see it: of what came over a virtual link, which
     /// takes the old one away. It keeps the new one, on whatever devices it is then received. What is first seen at a device may have come
-    /// out of a tunnel, with the stamp of the packet around it.
+    /// out of a tunnel, with the stamp of the packet around it. What no device of this kernel sent was stamped after it was first seen.
     fn tap_in(&self, at: i64) -> Option<(i64, i64)> {
-        let sent = self.drivers.iter().copied().filter(|d| *d <= at).max()?;
         // TCP of this kernel has the time at which it is due in the stamp's place, over virtual links too; sniffers stamp it themselves.
         if self.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. }))) {
             return None;
         }
+        let Some(sent) = self.drivers.iter().copied().filter(|d| *d <= at).max() else {
+            let stamped = self.stamped.iter().copied().filter(|s| *s >= at).min()?;
+            let first = self.received.iter().map(|r| r.0).min()?;
+            let known = self.was_received() && first < stamped && !self.stamped.contains(&first);
+            return known.then_some((first, stamped));
+        };
         let first = self.received.iter().map(|r| r.0).filter(|r| *r >= sent).min();
         // In another namespace it may get a new one.
         let stays = first.filter(|f| {
@@ -159,13 +182,13 @@ impl Live {
         if self.prints.len() < MAX_PRINTS { all() } else { 0 }
     }
 
-    /// Receptions on another device with other headers than at the one before, with nothing sent between: a tunnel was
-    /// taken off.
+    /// Receptions with other headers than at the one before, with nothing sent between: a tunnel was taken off, on another device, or, by
+    /// IPsec, on the same, which then shows the packet once more.
     fn unwrapped(&self) -> impl Iterator<Item = (i64, &Print)> {
         self.received.windows(2).filter_map(|w| {
             let (a, b) = (self.print_at(w[0].0)?, self.print_at(w[1].0)?);
             let sent_between = self.xmits.iter().any(|x| x.0 > w[0].0 && x.0 < w[1].0);
-            (!sent_between && differs(a, b)).then_some((w[1].0, b))
+            (!sent_between && (differs(a, b) || is_inner(a, b))).then_some((w[1].0, b))
         })
     }
 }
@@ -174,6 +197,13 @@ impl Live {
 fn differs(a: &Print, b: &Print) -> bool {
     let exact = |p: &Print| p.keys.first().map(|k| k.exact);
     (a.ifindex, a.netns) != (b.ifindex, b.netns) && exact(a) != exact(b)
+}
+
+/// Another packet's headers, on the same device. (Receive offload, which makes a packet longer, leaves the first one's identification.)
+fn is_inner(a: &Print, b: &Print) -> bool {
+    let known = |p: &Print| p.keys.first().map(|k| (k.exact, k.kind, k.ident));
+    let Some((outer, inner)) = known(a).zip(known(b)) else { return false };
+    outer.0 != inner.0 && (outer.1 != inner.1 || outer.2 != inner.2)
 }
 
 fn tcp_len(print: Option<&Print>) -> Option<u32> {

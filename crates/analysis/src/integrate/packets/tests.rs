@@ -3,7 +3,8 @@
 use super::live::Reader;
 use super::verdict::*;
 use super::*;
-use crate::query::verdict;
+use crate::matching::Side;
+use crate::query::{match_key, verdict};
 use std::collections::BTreeSet;
 
 const END: i64 = 20_000_000_000;
@@ -37,13 +38,14 @@ fn life(steps: &[(u32, i64, i64)]) -> Live {
 }
 
 fn dropped(mut p: Live, at: i64, reason: Reason) -> Live {
-    p.drops.push(Drop { at, code: 3, reason, cpu: 0, ctx: Context::Softirq });
+    p.drops.push(Drop { at, code: 3, reason, cpu: 0, ctx: Context::Softirq, within: Default::default() });
     p.last = p.last.max(at);
     p
 }
 
 fn ended(mut p: Live, at: i64) -> Live {
     (p.free_at, p.ended_at) = (at, at);
+    p.ended_on = Some((0, Context::Softirq, Default::default()));
     p
 }
 
@@ -144,6 +146,8 @@ fn each_case_is_met_by_what_it_says() {
         life(&all)
     };
     t.is(&dropped(arrived(&[(LOCAL_IN, 20, 80)]), 50, Reason::Packet), FUNCTIONS, DROPPED, "no socket");
+    let pinged = dropped(arrived(&[(SOCK_READ, 90, 95)]), 50, Reason::Packet);
+    t.is(&pinged, POINTS, DELIVERED, "a raw socket's copy was read after the protocol had dropped its own");
     t.is(&dropped(arrived(&[]), 50, Reason::Unspecified), FUNCTIONS, DROPPED, "no reason");
     t.is(
         &dropped(arrived(&[(SOCKET, 20, 80)]), 50, Reason::Refused),
@@ -167,6 +171,21 @@ fn each_case_is_met_by_what_it_says() {
         FUNCTIONS,
         DROPPED,
         "unread as the socket was closed",
+    );
+    let slow = ended(arrived(&[(SOCKET, 20, 80)]), 3_000_000_000);
+    t.is(
+        &dropped(slow, 900_000, Reason::Unspecified),
+        FUNCTIONS,
+        DROPPED,
+        "so where the machine stood still",
+    );
+    let mut others = ended(arrived(&[(SOCKET, 20, 80)]), 900_050);
+    others.ended_on = Some((1, Context::Softirq, Default::default()));
+    t.is(
+        &dropped(others, 900_000, Reason::Unspecified),
+        FUNCTIONS,
+        DELIVERED,
+        "another copy's end, elsewhere",
     );
     let mut whole = arrived(&[(SOCKET, 20, 80), (SOCK_READ, 500, 510)]);
     whole.whole_again_at = 90;
@@ -219,4 +238,46 @@ fn reasons_say_who_dropped() {
     assert_eq!(dropper("packet_rcv.constprop.0"), Some(Reason::Sniffer));
     assert_eq!(dropper("udp_recvmsg+0x2b6"), Some(Reason::Checksum));
     assert_eq!(dropper("udp_queue_rcv_one_skb+0x437"), None);
+}
+
+/// IPsec opens a packet on the device at which it came, which then shows what was in it with the stamp that the packet around it got.
+/// Another datagram of the same kind and receive offload are no such thing.
+#[test]
+fn an_opened_packet_is_seen_once_more_on_its_device() {
+    let keys = |exact, kind, ident| Keys { exact, tcp: None, kind, ident, checksum: 0, ttl: 64 };
+    let outer = keys(1, match_key::NETWORK, 9);
+    let seen = |inner: Keys| {
+        let mut p = life(&[(RX | STAMPED, 100, 200), (RX | STAMPED, 24_000_000, 24_000_200)]);
+        for (at, keys) in [(90, outer), (23_000_000, inner)] {
+            p.prints.push(Print { at, ifindex: 2, netns: 5, keys: vec![keys] });
+        }
+        let mut out = Vec::new();
+        p.sightings(1, &mut out);
+        out.iter().map(|s| (s.keys.exact, s.at, s.side)).collect::<Vec<_>>()
+    };
+    let first = (1, 0, Side::Received);
+    let again = (2, 24_000_000, Side::Received);
+    assert_eq!(seen(keys(2, match_key::FULL, 7)), [first, again]);
+    assert_eq!(seen(keys(2, match_key::TRANSPORT, 0)), [first, again]);
+    assert_eq!(seen(keys(1, match_key::NETWORK, 9)), [first]);
+    assert_eq!(seen(keys(2, match_key::NETWORK, 9)), [first]);
+}
+
+/// Opened later than a frame is looked for: what a sniffer has of it has the stamp that it came with, over a link of this host.
+#[test]
+fn what_was_long_in_opening_is_where_it_was_stamped() {
+    let keys =
+        |exact, ident| Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: 64 };
+    for (opened, shown) in [(24_000_000, 24_000_000), (900_000_000, 100)] {
+        let mut p = life(&[(XMIT, 50, 80), (RX | STAMPED, 100, 200), (RX | STAMPED, opened, opened + 200)]);
+        for (at, ifindex, netns, keys) in
+            [(40, 3, 4, keys(1, 9)), (90, 2, 5, keys(1, 9)), (opened - 1_000, 2, 5, keys(2, 7))]
+        {
+            p.prints.push(Print { at, ifindex, netns, keys: vec![keys] });
+        }
+        let mut out = Vec::new();
+        p.sightings(1, &mut out);
+        let inner: Vec<_> = out.iter().filter(|s| s.keys.exact == 2).map(|s| (s.at, s.side, s.tap)).collect();
+        assert_eq!(inner, [(shown, Side::Received, (50, 100))], "{opened}");
+    }
 }

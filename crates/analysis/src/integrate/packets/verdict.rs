@@ -4,6 +4,7 @@
 //! retransmission queue) is in one record. The verdict is of the copy that got furthest last: first where that is
 //! ([`Place`]), then what happened to it there. What happened before, or elsewhere, happened to another copy.
 
+use super::control::At;
 use super::live::Live;
 use crate::query::verdict::*;
 use crate::roles::*;
@@ -17,10 +18,6 @@ const IDLE_NS: i64 = 1_000_000_000;
 const QUEUED_NS: i64 = 10_000_000_000;
 /// The kernel waits no longer for the rest of a datagram, and then says that it drops.
 const REASSEMBLY_NS: i64 = 30_000_000_000;
-/// The kernel frees what it drops at once.
-const AT_ONCE_NS: i64 = 100_000;
-/// A driver's function without a recorded return is over by then.
-const DRIVER_NS: i64 = 1_000_000;
 
 /// It did not happen.
 pub(super) const NEVER: i64 = i64::MIN;
@@ -93,6 +90,8 @@ pub(super) struct Drop {
     pub reason: Reason,
     pub cpu: u16,
     pub ctx: Context,
+    /// What that CPU was at.
+    pub within: At,
 }
 
 /// What the recording could have seen: what is missing tells something only then.
@@ -138,6 +137,8 @@ pub(super) struct Evidence {
     /// A copy was freed last, or the last one; the latter, if the log says so.
     pub freed_at: i64,
     pub ended_at: i64,
+    /// Where the last one was freed.
+    pub ended_on: Option<(u16, Context, At)>,
     /// It was freed within a sniffer's function.
     pub freed_by_sniffer: bool,
     /// Between its last moment and the end of the log.
@@ -166,9 +167,10 @@ impl Evidence {
         at >= self.since()
     }
 
-    /// The last copy that there was is the one that was dropped.
+    /// The last copy that there was is the one that was dropped: it was freed there before anything else went on.
     fn ended_by(&self, d: &Drop) -> bool {
-        (d.at..d.at + AT_ONCE_NS).contains(&self.ended_at)
+        let Some((cpu, ctx, at)) = self.ended_on else { return false };
+        (cpu, ctx) == (d.cpu, d.ctx) && self.ended_at >= d.at && at.other < d.at
     }
 
     fn drop_where(&self, holds: impl Fn(&Drop) -> bool) -> bool {
@@ -214,9 +216,13 @@ pub(super) const CASES: &[Case] = &[
         |e| e.is_here() && !e.after(e.read_at) && e.drop_where(|d| d.reason == Reason::Refused),
     ),
     (
-        "it was dropped for what it is, in no socket's queue",
+        // What a raw socket gets (ping's answers) is a copy, made before the protocol drops its own.
+        "it was dropped for what it is, in no socket's queue, and nobody read it after that",
         |_| DROPPED,
-        |e| e.is_here() && !e.after(e.socket_at) && e.drop_where(|d| d.reason == Reason::Packet),
+        |e| {
+            let alone = |d: &Drop| d.reason == Reason::Packet && e.read_at < d.at;
+            e.is_here() && !e.after(e.socket_at) && e.drop_where(alone)
+        },
     ),
     (
         "it was dropped, and was neither in a socket's queue nor read",
@@ -318,9 +324,14 @@ impl Live {
     /// Dropped by the driver's function that it was last given to.
     fn by_driver(&self, d: &Drop) -> bool {
         let Some(&(from, to)) = self.xmits.last() else { return false };
-        // A point has no end, and the one behind it is missing where the driver dropped.
-        let until = if to > from { to } else { from + DRIVER_NS };
-        self.xmit_on == Some((d.cpu, d.ctx)) && (from..=until).contains(&d.at)
+        // Where nothing says when it returned, the order of what that CPU did does.
+        let there = self.xmit_on == Some((d.cpu, d.ctx)) && d.at >= from;
+        there
+            && if to > from {
+                d.at <= to
+            } else {
+                d.within.driver || d.within.other < from && !self.by_points
+            }
     }
 
     fn in_taps(&self, at: i64) -> bool {
@@ -375,6 +386,7 @@ impl Live {
                 && self.roles & LOCAL_OUT == 0,
             freed_at: self.free_at,
             ended_at: self.ended_at,
+            ended_on: self.ended_on,
             freed_by_sniffer: self.in_taps(self.free_at),
             idle_ns: log_end.saturating_sub(self.last),
         }

@@ -1,0 +1,247 @@
+//! The registry of codes: numbers that stand in logs and tables, with the name that people read, what it means, and what to do about it.
+//! Command line, page, metrics and the reference of the tables take them from here, so a new one is one line; those that the kernel side
+//! writes are compared with `wire.h`.
+
+/// One row of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    pub number: i32,
+    /// As it is shown, filtered by and exported.
+    pub name: &'static str,
+    pub meaning: &'static str,
+    /// What the reader of a log can do about it; empty: it is no fault.
+    pub advice: &'static str,
+}
+
+/// The name of a number; `?` where this version does not know it.
+pub fn name(codes: &[Code], number: i32) -> &'static str {
+    codes.iter().find(|c| c.number == number).map_or("?", |c| c.name)
+}
+
+/// The number of a name.
+pub fn number(codes: &[Code], name: &str) -> Option<i32> {
+    codes.iter().find(|c| c.name == name).map(|c| c.number)
+}
+
+/// `1 drop, 2 retransmit`, for the reference of the tables.
+pub fn list(codes: &[Code]) -> String {
+    codes.iter().map(|c| format!("{} {}", c.number, c.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Codes that are a type of their own.
+macro_rules! code_type {
+    ($(#[$doc:meta])* $Type:ident { $($Variant:ident = $number:literal, $name:literal, $meaning:literal, $advice:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $Type { $(#[doc = $meaning] $Variant = $number,)* }
+
+        impl $Type {
+            pub const ALL: &'static [$Type] = &[$($Type::$Variant,)*];
+            pub const CODES: &'static [Code] =
+                &[$(Code { number: $number, name: $name, meaning: $meaning, advice: $advice },)*];
+
+            pub fn from_u8(v: u8) -> Option<$Type> {
+                match v {
+                    $($number => Some($Type::$Variant),)*
+                    _ => None,
+                }
+            }
+
+            /// Of a column's number.
+            pub fn from_number(number: i32) -> Option<$Type> {
+                u8::try_from(number).ok().and_then($Type::from_u8)
+            }
+
+            pub fn from_name(name: &str) -> Option<$Type> {
+                $crate::codes::number(Self::CODES, name).and_then($Type::from_number)
+            }
+
+            pub fn code(self) -> Code {
+                match self {
+                    $($Type::$Variant => Code { number: $number, name: $name, meaning: $meaning, advice: $advice },)*
+                }
+            }
+
+            pub fn name(self) -> &'static str {
+                self.code().name
+            }
+
+            pub fn advice(self) -> &'static str {
+                self.code().advice
+            }
+        }
+    };
+}
+
+pub(crate) use code_type;
+
+/// Codes of a column that are numbers wherever they are used.
+macro_rules! code_module {
+    ($(#[$doc:meta])* $module:ident { $($CODE:ident = $number:literal, $name:literal, $meaning:literal;)* }) => {
+        $(#[$doc])*
+        pub mod $module {
+            use super::Code;
+
+            $(#[doc = $meaning] pub const $CODE: i32 = $number;)*
+
+            pub const CODES: &[Code] =
+                &[$(Code { number: $number, name: $name, meaning: $meaning, advice: "" },)*];
+
+            pub fn name(code: i32) -> &'static str {
+                super::name(CODES, code)
+            }
+
+            pub fn from_name(name: &str) -> Option<i32> {
+                super::number(CODES, name)
+            }
+        }
+    };
+}
+
+code_type! {
+    /// How one packet came from another.
+    LineageKind {
+        Clone = 1, "clone", "Second skb over the same data: `child` equals `parent`, told apart by `skb_tag`.", "";
+        Copy = 2, "copy", "Data copied: `skb_copy`, `__pskb_copy_fclone`.", "";
+        Segment = 3, "segment", "`skb_segment`: child is one segment of parent.", "";
+        GroMerge = 4, "gro-merge", "Receive offload: parent was merged into child.", "";
+        Fragment = 5, "fragment", "IP fragmentation: child is one fragment of parent.", "";
+        Reassembly = 6, "reassembly", "IP reassembly: parent is one fragment of child.", "";
+        Realloc = 7, "realloc", "`pskb_expand_head`: same packet, new header buffer (`child` equals `parent`).", "";
+    }
+}
+
+code_type! {
+    /// What sort of event. Codes 1..=15 come from the kernel side (`wire.h`), from 32 on from user space (netlink).
+    EventKind {
+        Drop = 1, "drop", "`a` drop reason number (name in the log's metadata), `b` kernel address of the place.", "";
+        Retransmit = 2, "retransmit", "`a` source port << 16 | destination port (host order), `b` TCP state.", "";
+        TcpState = 3, "tcp-state", "`a` ports as above, `b` old state << 8 | new state.", "";
+        // 4 is reserved: formats of old name it, no recorder wrote it.
+        Pause = 5, "pause", "The task `pid` was off the CPU until now. `a` for how many nanoseconds, `b` why and where, see `Pause`.", "";
+        Poll = 6, "poll", "`packet` is the first of a poll of received packets that is in the log, or the first after some that are not. `a` nanoseconds since the poll began, and 1; `b` nanoseconds since NET_RX had been raised for it, and 1. 0: not known.", "";
+        Polled = 7, "polled", "The poll of which `packet` was the first in the log is over. `a` packets that the driver took | those that it might have taken << 32; `b` how many softirqs of NET_RX this CPU had had, this one included.", "";
+        Stamp = 8, "stamp", "The card that received `packet` stamped it at `a` nanoseconds of its own clock; `b` its ifindex, in `netns`.", "";
+        Link = 32, "link", "`a` ifindex, `b` flags (IFF_*, as rtnetlink gives them). Text: interface name.", "";
+        Route = 33, "route", "`a` 1 added, 0 removed. Text: the route.", "";
+        Neighbour = 34, "neighbour", "`a` NUD_* state, `b` ifindex. Text: address and link address.", "";
+        Control = 35, "control", "Text: what the recorder did (dump, functions on or off, trigger).", "";
+        Address = 36, "address", "`a` 1 added or changed, 0 removed, `b` ifindex. Text: the address and its state.", "";
+        Queueing = 37, "queueing", "A queueing discipline, class or filter: `a` 1 added or changed, 0 removed, `b` ifindex. Text: which, where.", "";
+        Namespace = 38, "namespace", "A network namespace: `a` 1 came, 0 went, `b` its inode number, 0: unknown. Text: its name or number.", "";
+        CardClock = 40, "card-clock", "A card's clock showed `a` nanoseconds at this time; `b` how far that may be off, in nanoseconds | ifindex << 32, in `netns`. Text: the clock's device.", "";
+        Within = 39, "within", "Stands before an event of user space: that one happened at most `a` nanoseconds before its time, which is when it was read; with `b` 1, the kernel's own stamp, at its time, and CPU, context and task are those of what happened.", "";
+    }
+}
+
+impl EventKind {
+    /// Stands in the table of events of an integrated log; the others are columns and tables of their own.
+    pub fn is_in_table(self) -> bool {
+        use EventKind::*;
+        !matches!(self, Pause | Poll | Polled | Stamp | CardClock | Within)
+    }
+
+    /// Seen by user space: CPU and task of such an event are not those of what happened, unless the kernel stamped it (see [`EventKind::Within`]).
+    pub fn is_of_user_space(self) -> bool {
+        self as u8 >= EventKind::Link as u8
+    }
+}
+
+code_type! {
+    /// Why something is missing.
+    LossCause {
+        RingFull = 1, "ring-full", "The CPU's ring was full.", "give a larger --ring, a narrower filter or profile";
+        CallTableFull = 2, "call-table-full", "The table of open calls had no place.", "more calls were open at once than the table holds; narrow the profile";
+        PacketTableFull = 3, "packet-table-full", "The table of packets had no place: calls of that packet are not recorded. Counted once for each packet.", "more packets were alive at once than the table holds; give --packets or a filter";
+        Recursion = 4, "recursion", "The kernel skipped the program because one was already running on that CPU (`recursion_misses`).", "a probe was hit inside a probe; usually harmless, the inner call is missing";
+        NoReturn = 5, "no-return", "An entry whose return was never seen.", "calls that were still open at the end, or whose return probe was missed";
+        ListCut = 6, "list-cut", "A list was longer than the program walks.", "packets beyond the first of a very long list are not named in that call";
+        Disk = 7, "disk", "The file could not be written (disk full).", "free disk space, or raise the limit of files (ulimit -f); everything before is in the log";
+        Evicted = 8, "evicted", "Older chunks left the memory of the flight recorder (not an error: that is its job).", "the flight recorder keeps the last seconds only; give a larger --memory";
+        ProbeMissed = 9, "probe-missed", "A kretprobe or fprobe instance was not available (`nmissed`).", "the kernel ran out of return instances; prefer another --mechanism";
+        ReadFault = 10, "read-fault", "A header could not be read.", "a pointer was stale when read; the record has no header bytes";
+        MissingPart = 11, "missing-part", "A file of the recording is not here.", "a file of the recording was not given; `kpat collect list` says what became of it";
+        TaskTableFull = 12, "task-table-full", "Two tasks shared a place in the table of tasks: a pause of the one is not known.", "when some task slept or was preempted is not known; that time stands as self time";
+        SnifferFull = 13, "sniffer-full", "The capture of the wire beside the log had no room for frames (`PACKET_STATISTICS`).", "frames are missing in the capture beside the log, not in the log; give a filter or a smaller --snaplen";
+        NetlinkOverrun = 14, "netlink-overrun", "The kernel dropped announcements of links, addresses, routes or neighbours; how many each time is not known.", "changes of links, addresses, routes or neighbours are missing; record fewer namespaces (--netns)";
+        NoDevice = 15, "no-device", "A packet's device could not be read: whether it was asked for is not known, and it is not recorded. Counted once for each probe that it passed.", "probe hits of packets whose device could not be read, which are not in the log; `kpat doctor` proves that devices are found on this kernel";
+        Damaged = 16, "damaged-bytes", "Bytes of the log's file that are damaged, or the beginning of what was never written: found by the reader, counted in bytes.", "the file was changed or cut after it was written; copy it again from where it was recorded";
+        NamespaceUnread = 17, "namespace-unread", "A network namespace was gone before its links could be read, or there was no descriptor left for it. Its packets are recorded.", "network namespaces whose links and devices' names are not known: they came and went too fast, or descriptors (ulimit -n) or CAP_SYS_ADMIN were lacking";
+    }
+}
+
+code_module! {
+    /// Codes of `packet.verdict`: what became of a packet.
+    verdict {
+        UNKNOWN = 0, "unknown", "Nothing in the log tells what became of it.";
+        DELIVERED = 1, "delivered", "Given to a socket or protocol of this host.";
+        FORWARDED = 2, "forwarded", "Received, and given to a device again.";
+        DROPPED = 3, "dropped", "Freed with a reason that is none of the others.";
+        SENT = 4, "sent", "Made here, and given to a device.";
+        IN_FLIGHT = 5, "in-flight", "Still on its way when the log ended.";
+        TRANSFORMED = 6, "transformed", "Merged into others or split up into others (see `lineage`).";
+    }
+}
+
+code_module! {
+    /// Codes of `association.key`: what matched.
+    match_key {
+        FULL = 1, "transport and identification", "Transport key and identification.";
+        NETWORK = 2, "network identification", "Network addresses and identification.";
+        TRANSPORT = 3, "transport", "Transport key.";
+        TCP_INTERVAL = 4, "TCP sequence interval", "The frame carries a part of the packet's bytes.";
+        ARP = 5, "ARP", "Operation and addresses.";
+        WIFI = 6, "802.11 sequence control", "Transmitter, receiver, sequence and fragment number.";
+        INNER = 7, "tunnel payload", "What the tunnel carries.";
+    }
+}
+
+code_module! {
+    /// Codes of `association.side`: where the device met the frame.
+    side {
+        UNKNOWN = 0, "?", "Not known.";
+        RECEIVED = 1, "received", "Received by the device.";
+        TRANSMITTED = 2, "transmitted", "Transmitted by the device.";
+    }
+}
+
+code_module! {
+    /// Codes of `clock.method`: what a capture's clock rests on.
+    clock_method {
+        HULL = 1, "matches in both directions", "Frames of both directions bound it.";
+        ONE_WAY = 2, "one-way traffic, one side assumed", "Frames of one direction bound it; the other side of the bound is assumed.";
+        ON_DUT = 3, "captured on the device under test", "The capture has the device's own clock, as the matches prove.";
+        ANCHORS = 4, "anchors only", "No match was usable: anchors of the log alone.";
+        WIDENED = 5, "contradictory matches, bound widened", "Of older logs: matches that contradict each other.";
+        BETWEEN = 6, "the clock was set in this time", "The time in which the clock was set: the lines before and behind are both within the bound.";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_used_once() {
+        let lists = [
+            LineageKind::CODES,
+            EventKind::CODES,
+            LossCause::CODES,
+            verdict::CODES,
+            match_key::CODES,
+            side::CODES,
+            clock_method::CODES,
+        ];
+        for codes in lists {
+            for (i, c) in codes.iter().enumerate() {
+                assert!(codes[..i].iter().all(|d| d.number != c.number && d.name != c.name), "{c:?} twice");
+                assert!(!c.meaning.is_empty());
+                assert_eq!((name(codes, c.number), number(codes, c.name)), (c.name, Some(c.number)));
+            }
+        }
+        assert!(LossCause::CODES.iter().all(|c| !c.advice.is_empty()));
+        assert!(LossCause::ALL.iter().all(|c| LossCause::from_u8(*c as u8) == Some(*c)));
+        assert_eq!(name(verdict::CODES, 99), "?");
+    }
+}

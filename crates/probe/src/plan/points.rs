@@ -1,0 +1,128 @@
+//! Which tracepoints a recording of packets has, and what the log calls them.
+
+use super::{Fixed, Tracepoint};
+use crate::object::{self, Build, MAX_FUNCS, Side};
+use crate::profile::{self, Selection};
+
+/// Points that are passed right before another one, in the same function or in that which it calls: they tell nothing more,
+/// and cost as much.
+const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
+
+/// Groups of events that cost something at each switch of every task, at each softirq: they may be left out.
+const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
+
+/// Where a driver has returned. The kernel side leaves it out where a virtual device has handed the packet on and its other end has
+/// received it, which tells the same (bpf/points.bpf.h), unless it is asked for by name or with profile *all*.
+const RETURN: &str = "net_dev_xmit";
+
+/// Constants of the kernel side that the selection decides.
+pub fn constants(selection: &Selection) -> Vec<(&'static str, u64)> {
+    let asked = selection.profile == "all" || selection.add.iter().any(|g| fits(g, RETURN));
+    vec![("every_return", u64::from(asked))]
+}
+
+fn fits(glob: &str, name: &str) -> bool {
+    profile::glob(glob, &tracepoint_name(name)) || profile::glob(glob, name)
+}
+
+/// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
+pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tracepoint> {
+    let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
+    object::tracepoint_programs(build, Side::Packets)
+        .into_iter()
+        .filter_map(|(program, name)| {
+            let (mut func, mut switch) = (None, None);
+            let full = tracepoint_name(&name);
+            let named = |globs: &[String]| globs.iter().any(|g| fits(g, &name));
+            if program.starts_with("point_") {
+                let by_profile = match selection.profile.as_str() {
+                    "none" => false,
+                    "all" => true,
+                    _ => !TWINS.contains(&name.as_str()),
+                };
+                if !points || named(&selection.remove) || !(by_profile || named(&selection.add)) {
+                    return None;
+                }
+                let f = MAX_FUNCS - 1 - number(&program)?;
+                (func, switch) = (Some(f as u16), Some(f));
+            } else if program.starts_with("event_") {
+                let left_out =
+                    OPTIONAL.iter().any(|group| full.starts_with(group)) && named(&selection.remove);
+                // It keeps the context, too (bpf/polls.bpf.h): then only its switch stays off.
+                if left_out && !(build.traced_context && name == "softirq_entry") {
+                    return None;
+                }
+                switch = if left_out { None } else { Some(MAX_FUNCS - 65 - number(&program)?) };
+            }
+            Some(Tracepoint { program, name, fixed: Fixed::Raw, func, switch })
+        })
+        .collect()
+}
+
+/// Name in the log.
+pub fn tracepoint_name(name: &str) -> String {
+    format!("{}:{name}", tracepoint_group(name))
+}
+
+fn tracepoint_group(name: &str) -> &'static str {
+    match name {
+        "consume_skb" | "kfree_skb" | "skb_copy_datagram_iovec" => "skb",
+        n if n.starts_with("qdisc_") => "qdisc",
+        n if n.starts_with("tcp_") => "tcp",
+        n if n.starts_with("sched_") => "sched",
+        n if n.starts_with("softirq_") => "irq",
+        "napi_poll" => "napi",
+        _ => "net",
+    }
+}
+
+pub(super) fn tracepoint_layer(name: &str) -> &'static str {
+    match name {
+        "net_dev_start_xmit" | "net_dev_xmit" | "napi_gro_receive_entry" | "napi_gro_frags_entry" => "driver",
+        "skb_copy_datagram_iovec" | "consume_skb" | "kfree_skb" => "socket",
+        n if n.starts_with("tcp_") => "transport",
+        _ => "link",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(build: Build, remove: &[&str], points: bool) -> Vec<Tracepoint> {
+        let remove = remove.iter().map(|g| (*g).to_owned()).collect();
+        tracepoints(build, &Selection { profile: "path".into(), remove, ..Selection::default() }, points)
+    }
+
+    fn names(remove: &[&str], points: bool) -> Vec<String> {
+        chosen(Build::ALL[0], remove, points).into_iter().map(|t| t.name).collect()
+    }
+
+    #[test]
+    fn what_keeps_the_context_stays_without_its_events() {
+        for (build, stays) in Build::ALL.map(|b| (b, b.traced_context)) {
+            let entries = |remove: &[&str]| -> Vec<Option<usize>> {
+                let all = chosen(build, remove, true).into_iter();
+                all.filter(|t| t.name == "softirq_entry").map(|t| t.switch).collect()
+            };
+            assert!(matches!(entries(&[])[..], [Some(_)]), "one program, whatever it does: {}", build.name());
+            assert_eq!(entries(&["irq:*"]), if stays { vec![None] } else { vec![] }, "{}", build.name());
+        }
+    }
+
+    #[test]
+    fn points_and_the_schedulers_may_be_left_out_and_nothing_else() {
+        for points in [true, false] {
+            let all = names(&[], points);
+            assert!(all.contains(&"sched_switch".into()) && all.contains(&"sched_process_exit".into()));
+            assert_eq!(all.contains(&"net_dev_queue".into()), points);
+            let without = names(&["sched:*", "irq:*", "napi:*", "net:net_dev_queue"], points);
+            let gone: Vec<&String> = all.iter().filter(|n| !without.contains(n)).collect();
+            let mut expected =
+                vec!["sched_switch", "sched_wakeup", "softirq_raise", "softirq_entry", "napi_poll"];
+            expected.extend(points.then_some("net_dev_queue"));
+            assert_eq!(gone.len(), expected.len(), "{gone:?}");
+            assert!(expected.iter().all(|n| gone.iter().any(|g| g == n)));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Which column holds which codes of the registry.
+
+use kpat_model::Crossing;
+use kpat_model::codes::{Code, EventKind, LineageKind, LossCause, clock_method, match_key, side, verdict};
+
+/// What the numbers of a column mean; empty: they are others' numbers (protocols, types of devices), or are explained where the column is.
+pub fn codes(table: &str, column: &str) -> Vec<Code> {
+    match (table, column) {
+        ("packet", "verdict") => verdict::CODES.to_vec(),
+        ("event", "kind") => EventKind::ALL.iter().filter(|k| k.is_in_table()).map(|k| k.code()).collect(),
+        ("association", "side") => side::CODES.to_vec(),
+        ("association" | "crossing", "key") => match_key::CODES.to_vec(),
+        ("lineage", "kind") => LineageKind::CODES.to_vec(),
+        ("app_event", "crossing") => Crossing::CODES.to_vec(),
+        ("clock", "method") => clock_method::CODES.to_vec(),
+        ("loss", "cause") => LossCause::CODES.to_vec(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,29 @@
+"""Where a test is: commands that have to work, a folder and network namespaces of its own, gone when it is over."""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+
+def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
+    r = subprocess.run(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
+                       env={**os.environ, **env}, text=True)
+    if ok and r.returncode:
+        raise AssertionError(f"{' '.join(map(str, argv))} ended with {r.returncode}: {r.stdout}{r.stderr}")
+    return r
+
+
+def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = None) -> list[str]:
+    """Gives the test a `stack` of what is undone at its end and a folder `dir` (`keep`: this one, which stays), and returns one namespace
+    for each letter of `namespaces`."""
+    case.stack = contextlib.ExitStack()
+    case.addCleanup(case.stack.close)
+    case.dir = Path(keep or case.stack.enter_context(tempfile.TemporaryDirectory(prefix=f"kpat-{name}-")))
+    made = [f"k{name[:4]}{os.getpid()}{letter}" for letter in namespaces]
+    for ns in made:
+        sh("ip", "netns", "add", ns)
+        case.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+    return made
