@@ -1,7 +1,7 @@
 """What integrating a log costs and how soon a look-up answers, for logs of several sizes, against tshark on the capture.
 
-The logs are made (crates/analysis/examples/synth.rs): a forwarded packet is 24 calls and two frames. Beside them a log that was recorded,
-the same records over and over (crates/analysis/examples/repeat.rs): what a recorder does not see of a packet's end counts there.
+The logs are made (crates/integrate/examples/synth.rs): a forwarded packet is 24 calls and two frames. Beside them a log that was recorded,
+the same records over and over (crates/integrate/examples/repeat.rs): what a recorder does not see of a packet's end counts there.
 `capture alone` reads the same capture to fields beside a log of one packet: what tshark is asked for, without the join.
 """
 

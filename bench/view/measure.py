@@ -3,7 +3,7 @@
 
 Starts the service on an integrated log, and asks each question first once (nothing of it is kept yet), then again. Milliseconds by
 the wall, from the first byte sent to the last one read, over one connection that stays, as a browser does it. `cpu` is what
-the service used meanwhile. The log is made by crates/analysis/examples/synth.rs (see bench/README.md).
+the service used meanwhile. The log is made by crates/integrate/examples/synth.rs (see bench/README.md).
 """
 import argparse
 import http.client

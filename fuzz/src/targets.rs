@@ -164,8 +164,8 @@ pub fn http(bytes: &[u8]) {
 /// Expressions: of packets in look-ups, and pcap's in recordings, the latter asked of a packet, too.
 pub fn filter(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let _ = kpat_analysis::filter::Filter::parse(&text);
-    let _ = kpat_analysis::filter::parse_duration(&text);
+    let _ = kpat_query::filter::Filter::parse(&text);
+    let _ = kpat_query::filter::parse_duration(&text);
     // What follows the first line is the packet.
     let (expression, packet) = text.split_once('\n').unwrap_or((&text, ""));
     // libpcap asks the network for names that it does not know, and that is not what is under test.

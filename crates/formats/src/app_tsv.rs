@@ -7,9 +7,9 @@
 use crate::Result;
 use crate::names::context;
 use crate::text::cell;
-use kpat_analysis::app::{Moment, in_order};
-use kpat_analysis::query::Store;
 use kpat_model::Crossing;
+use kpat_query::Store;
+use kpat_query::app::{Moment, in_order};
 use kpat_store::tables::{AppEventRow, SocketRow, TcpStateRow};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;

@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The integrated log cannot be read.
     #[error(transparent)]
-    Analysis(#[from] kpat_analysis::Error),
+    Analysis(#[from] kpat_query::Error),
     #[error(transparent)]
     Store(#[from] kpat_store::Error),
     /// The capture cannot be read.

@@ -4,9 +4,9 @@
 use crate::names::{Names, clean, context};
 use crate::stacks::Stacks;
 use crate::{Counts, Result};
-use kpat_analysis::Parts;
-use kpat_analysis::query::Store;
-use kpat_analysis::trace::Chosen;
+use kpat_query::Parts;
+use kpat_query::Store;
+use kpat_query::trace::Chosen;
 use std::io::Write;
 
 /// What the number at the end of a line counts.

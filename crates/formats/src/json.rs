@@ -6,11 +6,11 @@
 
 use crate::names::{Names, context, drop_reason, loss, packet, process};
 use crate::{Counts, Result};
-use kpat_analysis::Parts;
-use kpat_analysis::query::{
+use kpat_query::Parts;
+use kpat_query::trace::{Chosen, TreeOfCalls};
+use kpat_query::{
     EventFilter, FrameFilter, FrameWithPackets, Store, call_flag, event_kind, match_key, side, verdict,
 };
-use kpat_analysis::trace::{Chosen, TreeOfCalls};
 use kpat_store::tables::{LossRow, PacketRow};
 use serde::Serialize;
 use std::collections::HashSet;

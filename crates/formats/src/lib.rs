@@ -1,7 +1,7 @@
 //! Foreign formats out: what kpat knows, written for the tools that people already use.
 //!
 //! A format is a module with one function: an open log and a choice of packets in, bytes out, [`Counts`] back. Everything
-//! comes from one pass over the stored tables ([`kpat_analysis::trace`]), so that no format can know another truth than
+//! comes from one pass over the stored tables ([`kpat_query::trace`]), so that no format can know another truth than
 //! the commands, and memory does not grow with the log beyond a few bytes per packet. This room computes no times and
 //! matches nothing; it knows no command line.
 
@@ -47,7 +47,7 @@ impl Counts {
     }
 
     fn call(&mut self, row: &kpat_store::tables::CallRow) {
-        if row.flags & kpat_analysis::query::call_flag::POINT != 0 {
+        if row.flags & kpat_query::call_flag::POINT != 0 {
             self.points += 1;
         } else {
             self.calls += 1;

@@ -1,8 +1,8 @@
 //! What ids and codes of the tables are called in other tools.
 
-use kpat_analysis::protocol;
-use kpat_analysis::query::{FunctionFilter, FunctionSort, Store, verdict};
 use kpat_model::{Context, LossCause};
+use kpat_query::protocol;
+use kpat_query::{FunctionFilter, FunctionSort, Store, verdict};
 use kpat_store::tables::{DeviceRow, FunctionRow, PacketRow};
 
 /// Functions and devices of a log, by number.

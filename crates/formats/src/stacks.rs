@@ -5,9 +5,9 @@
 
 use crate::names::Names;
 use crate::{Counts, Result};
-use kpat_analysis::Parts;
-use kpat_analysis::query::{Store, call_flag};
-use kpat_analysis::trace::{Chosen, TreeOfCalls};
+use kpat_query::Parts;
+use kpat_query::trace::{Chosen, TreeOfCalls};
+use kpat_query::{Store, call_flag};
 use std::collections::HashMap;
 
 /// What the calls of one stack sum up to.

@@ -3,9 +3,9 @@
 use crate::names::{Names, context};
 use crate::text::cell;
 use crate::{Counts, Result};
-use kpat_analysis::Parts;
-use kpat_analysis::query::{Store, call_flag};
-use kpat_analysis::trace::{Chosen, TreeOfCalls};
+use kpat_query::Parts;
+use kpat_query::trace::{Chosen, TreeOfCalls};
+use kpat_query::{Store, call_flag};
 use std::collections::HashSet;
 use std::io::Write;
 

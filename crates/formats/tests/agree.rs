@@ -5,10 +5,10 @@
 mod judge;
 mod small;
 
-use kpat_analysis::query::PacketFilter;
-use kpat_analysis::trace::Chosen;
 use kpat_formats::folded::Weight;
 use kpat_formats::{Counts, folded, json, perfetto, pprof, tsv};
+use kpat_query::PacketFilter;
+use kpat_query::trace::Chosen;
 use kpat_store::tables::{CallMemberRow, CallRow};
 use serde_json::Value;
 use small::Small;

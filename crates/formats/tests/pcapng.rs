@@ -6,10 +6,10 @@
 mod judge;
 mod small;
 
-use kpat_analysis::query::{PacketFilter, PacketSort, Store};
-use kpat_analysis::trace::Chosen;
 use kpat_formats::Error;
 use kpat_formats::pcapng::{self, Sources, Written, find_source};
+use kpat_query::trace::Chosen;
+use kpat_query::{PacketFilter, PacketSort, Store};
 use kpat_store::SourceFile;
 use small::{PACKETS, Small};
 use std::collections::BTreeMap;
@@ -326,8 +326,8 @@ fn tcp_connection(dir: &small::world::Dir) -> Store {
     log.close();
     cap.close();
     let out = dir.path("x.kpat");
-    let options = kpat_analysis::Options::default();
-    kpat_analysis::integrate(&dir.path("x.kbl"), &[dir.path("w.pcapng")], &out, &options, &mut |_| ())
+    let options = kpat_integrate::Options::default();
+    kpat_integrate::integrate(&dir.path("x.kbl"), &[dir.path("w.pcapng")], &out, &options, &mut |_| ())
         .unwrap();
     Store::open(&out).unwrap()
 }

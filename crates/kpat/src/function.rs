@@ -9,10 +9,10 @@ use crate::render::{
     Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural,
 };
 use crate::times::{self, Times};
-use kpat_analysis::filter::When;
-use kpat_analysis::protocol;
-use kpat_analysis::query::{CallFilter, CallOfFunction, call_flag, verdict};
 use kpat_model::Context;
+use kpat_query::filter::When;
+use kpat_query::protocol;
+use kpat_query::{CallFilter, CallOfFunction, call_flag, verdict};
 use kpat_store::tables::{DurationRow, FunctionRow};
 use serde_json::{Value, json};
 use std::process::ExitCode;

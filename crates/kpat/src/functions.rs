@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::packets::hint_hidden;
 use crate::render::{Column, Style, Table, count, duration_aligned, parse_duration};
 use clap::ValueEnum;
-use kpat_analysis::query::{FunctionFilter, FunctionSort};
+use kpat_query::{FunctionFilter, FunctionSort};
 use kpat_store::tables::FunctionRow;
 use serde_json::{Value, json};
 use std::path::PathBuf;

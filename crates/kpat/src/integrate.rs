@@ -6,9 +6,10 @@ use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
 use crate::signals::leave_nothing;
 use anyhow::bail;
-use kpat_analysis::devices::{Several, integrate_devices, recordings};
-use kpat_analysis::query::{Store, Trust};
-use kpat_analysis::{Options, Report, Stage};
+use kpat_integrate::devices::{integrate_devices, recordings};
+use kpat_integrate::{Options, Report, Stage};
+use kpat_query::devices::Several;
+use kpat_query::{Store, Trust};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,9 +58,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let logs = recordings.pop().unwrap_or_default();
     let target = args.output.clone().unwrap_or_else(|| default_name(&args.log, logs.len()));
     let options = Options { overwrite: args.force, ..Options::default() };
-    leave_nothing(kpat_analysis::half_made(&target))?;
+    leave_nothing(kpat_integrate::half_made(&target))?;
     let mut meter = Meter::default();
-    let done = kpat_analysis::integrate_parts(&logs, &captures, &target, &options, &mut |p| {
+    let done = kpat_integrate::integrate_parts(&logs, &captures, &target, &options, &mut |p| {
         out.progress(&mut meter, stage(p.stage), p.done, p.total);
     });
     out.clear_progress();
@@ -98,12 +99,12 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-fn unless_taken<T>(done: kpat_analysis::Result<T>, target: &Path) -> anyhow::Result<T> {
+fn unless_taken<T>(done: kpat_integrate::Result<T>, target: &Path) -> anyhow::Result<T> {
     match done {
-        Err(kpat_analysis::Error::Exists { path }) => {
+        Err(kpat_integrate::Error::Exists { path }) => {
             bail!("{} exists; --force replaces it, -o gives another name", path.display())
         }
-        Err(e @ kpat_analysis::Error::SameLog { .. }) => Err(usage(e.to_string())),
+        Err(e @ kpat_integrate::Error::SameLog { .. }) => Err(usage(e.to_string())),
         Err(e) => match no_room(&e) {
             Some(why) => {
                 bail!(
@@ -142,7 +143,7 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
     let options = Options { overwrite: args.force, ..Options::default() };
-    leave_nothing(kpat_analysis::half_made(&target))?;
+    leave_nothing(kpat_integrate::half_made(&target))?;
     let mut meter = Meter::default();
     let done = integrate_devices(logs, captures, &target, &options, &mut |device, p| {
         out.progress(&mut meter, &format!("{device}, {}", stage(p.stage)), p.done, p.total);

@@ -1,7 +1,7 @@
 //! `kpat`: what the Linux kernel did with a packet that was seen on the wire.
 //!
 //! This room composes the others and turns their answers into text and JSON. It computes no truth: what is shown was
-//! asked from `kpat-analysis`, `kpat-klog` or `kpat-probe`. One file per command; a command is a struct of arguments and
+//! asked from `kpat-query`, `kpat-klog` or `kpat-probe`. One file per command; a command is a struct of arguments and
 //! `run(&Args, &Output) -> anyhow::Result<ExitCode>`, and is listed once, in `cli.rs`.
 
 mod app;

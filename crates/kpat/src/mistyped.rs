@@ -50,7 +50,7 @@ fn told(rendered: &str) -> String {
 fn is_far(complaint: &str, tip: &str) -> bool {
     let quoted = |text: &str| text.split('\'').nth(1).map(|name| name.trim_start_matches('-').to_owned());
     let (Some(wrong), Some(near)) = (quoted(complaint), quoted(tip)) else { return false };
-    kpat_analysis::query::nearest(&wrong, std::iter::once(near.as_str())).is_none()
+    kpat_query::nearest(&wrong, std::iter::once(near.as_str())).is_none()
 }
 
 /// What users of neighbouring tools mean by it.

@@ -4,8 +4,8 @@
 use crate::output::{mark_sampled, usage};
 use crate::render::clean;
 use anyhow::{Context, bail};
-use kpat_analysis::devices::Several;
-use kpat_analysis::query::Store;
+use kpat_query::Store;
+use kpat_query::devices::Several;
 use kpat_store::Manifest;
 use std::ffi::OsStr;
 use std::fs::File;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../../analysis/tests/sockets/mod.rs"]
+#[path = "../../integrate/tests/sockets/mod.rs"]
 mod sockets;
 
 use serde_json::Value;

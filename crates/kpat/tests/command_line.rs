@@ -313,7 +313,7 @@ fn manual_pages_are_made() {
 #[test]
 fn damage_is_a_loss() {
     let folder = Folder::new("damage-is-a-loss");
-    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/recorded_logs/queue-drops-points.kbl");
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../integrate/tests/recorded_logs/queue-drops-points.kbl");
     let mut bytes = std::fs::read(log).unwrap();
     std::fs::write(folder.0.join("whole.kbl"), &bytes).unwrap();
     bytes[9_000..9_400].fill(0xa5);
@@ -428,7 +428,7 @@ fn wall_times_stand_beside_boot_times() {
 #[test]
 fn events_are_counted_by_reason() {
     let folder = Folder::new("events-by");
-    let logs = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/recorded_logs");
+    let logs = concat!(env!("CARGO_MANIFEST_DIR"), "/../integrate/tests/recorded_logs");
     let truth = std::fs::read_to_string(format!("{logs}/truth.txt")).unwrap();
     let dropped = |log: &str, port: &str| -> u64 {
         let line = truth.lines().find(|l| l.starts_with(&format!("{log} {port} dropped "))).unwrap();

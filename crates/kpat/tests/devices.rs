@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../../analysis/tests/world/mod.rs"]
+#[path = "../../integrate/tests/world/mod.rs"]
 mod world;
 
 use kpat_model::meta::ClockAnchor;

@@ -74,6 +74,9 @@ fn devices(info: &Value, netns: u64) -> Vec<(u64, String, String)> {
     out
 }
 
+/// Tests run beside each other, and all ping: these are of one alone.
+const OWN: &str = "icmp and greater 900";
+
 #[test]
 fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     let Some(p) = Place::new("nameless") else { return };
@@ -82,7 +85,7 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     let before = there.inum().expect("a namespace");
     let (file, ready) = (p.path("x.kbl"), p.path("ready"));
     let mut c = Command::new(KPAT);
-    c.args(["record", "--mechanism", "tracepoint", "-o", &file, "-f", "icmp", "--ready-file", &ready]);
+    c.args(["record", "--mechanism", "tracepoint", "-o", &file, "-f", OWN, "--ready-file", &ready]);
     let mut r = Unshared(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
     until("ready", || std::fs::metadata(&ready).is_ok());
 
@@ -90,7 +93,7 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     let mut came = Unshared::new("ip link set lo up; read x; exit 0");
     until("lo", || came.enter("ip -o link").contains("LOWER_UP"));
     let after = came.inum().expect("a namespace");
-    assert!(came.enter("ping -qc 3 -i 0.2 127.0.0.1").contains("3 received"));
+    assert!(came.enter("ping -qc 3 -i 0.2 -s 900 127.0.0.1").contains("3 received"));
     came.enter("ip link add d0 type veth peer name d1");
     let indexes: Vec<String> = came.enter("ip -o link").lines().map(str::to_owned).collect();
     let (expected, named) = ((there.pid(), there.comm()), (came.pid(), came.comm()));

@@ -8,7 +8,7 @@ mod judge;
 #[path = "../../formats/tests/small/mod.rs"]
 mod small;
 
-use kpat_analysis::query::{FrameFilter, FrameWithPackets, PacketFilter, PacketSort};
+use kpat_query::{FrameFilter, FrameWithPackets, PacketFilter, PacketSort};
 use small::Small;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -56,13 +56,10 @@ fn the_dissector_says_what_kpat_says() {
     let mut frames: BTreeMap<i64, usize> = BTreeMap::new();
     small
         .store
-        .each_frame(
-            &FrameFilter::default(),
-            &mut |f: FrameWithPackets| -> Result<bool, kpat_analysis::Error> {
-                f.packets.iter().for_each(|p| *frames.entry(p.association.packet_id).or_default() += 1);
-                Ok(true)
-            },
-        )
+        .each_frame(&FrameFilter::default(), &mut |f: FrameWithPackets| -> Result<bool, kpat_query::Error> {
+            f.packets.iter().for_each(|p| *frames.entry(p.association.packet_id).or_default() += 1);
+            Ok(true)
+        })
         .unwrap();
     let packets = small.store.packets(&PacketFilter::default(), PacketSort::Time, false, 0).unwrap().rows;
     let count = |filter: &str| tshark(home, &["-r", "out.pcapng", "-Y", filter]).unwrap().len();

@@ -4,8 +4,10 @@
 pub mod application;
 pub mod codes;
 pub mod footprint;
+pub mod hash;
 pub mod ids;
 pub mod meta;
+pub mod random;
 pub mod record;
 pub mod sample;
 

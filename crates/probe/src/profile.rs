@@ -49,8 +49,8 @@ impl Detail {
 
 struct Group {
     layer: &'static str,
-    /// One function for each step. Which one is told by what is analysed: crates/analysis/src/phases/boundaries.txt and the
-    /// edges of crates/analysis/src/roles.rs. Functions that only some packets meet (queues, fragments, bridges) cost the others
+    /// One function for each step. Which one is told by what is analysed: crates/query/src/phases/boundaries.txt and the
+    /// edges of crates/query/src/roles.rs. Functions that only some packets meet (queues, fragments, bridges) cost the others
     /// nothing.
     steps: &'static [&'static str],
     /// Beside the steps.

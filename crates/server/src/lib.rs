@@ -1,7 +1,7 @@
 //! A local HTTP service over an integrated log, for the web page: named questions in, columns out.
 //!
 //! Listens on 127.0.0.1 only, answers GET only, reads only ([`guard`]). The contract with the page is [`answers`]; each
-//! question is one function in [`ask`], and what it asks is asked of `kpat-analysis`: no truth is computed here. An answer
+//! question is one function in [`ask`], and what it asks is asked of `kpat-query`: no truth is computed here. An answer
 //! is lines of JSON, progress and what is known so far first, so that long work shows and can be left: whoever closes the connection stops it.
 //!
 //! Must not know: the command line, how the page looks, the kernel.
@@ -22,9 +22,12 @@ pub use service::{Service, Start};
 /// Why there is no service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The integrated log cannot be read, or a recording cannot be integrated.
+    /// The integrated log cannot be read.
     #[error(transparent)]
-    Log(#[from] kpat_analysis::Error),
+    Log(#[from] kpat_query::Error),
+    /// A recording cannot be integrated.
+    #[error(transparent)]
+    Integrate(#[from] kpat_integrate::Error),
     /// The port is taken, or the machine gives no socket.
     #[error("cannot listen on 127.0.0.1:{port}: {source}")]
     Listen { port: u16, source: std::io::Error },

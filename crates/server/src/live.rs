@@ -3,7 +3,7 @@
 
 use crate::service::Service;
 use crate::{Error, Result};
-use kpat_analysis::{Options, integrate};
+use kpat_integrate::{Options, integrate};
 use kpat_klog::{EndState, Log};
 use std::fs;
 use std::path::{Path, PathBuf};

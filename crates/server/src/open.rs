@@ -2,12 +2,12 @@
 //! answers that took long.
 
 use crate::background::Background;
-use kpat_analysis::app::Traffic;
-use kpat_analysis::catalog::{Catalog, Column};
-use kpat_analysis::devices::Several;
-use kpat_analysis::phases::{Boundaries, PhaseReport, phases};
-use kpat_analysis::query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};
-use kpat_analysis::time::{Comparison, TimeReport};
+use kpat_query::app::Traffic;
+use kpat_query::catalog::{Catalog, Column};
+use kpat_query::devices::Several;
+use kpat_query::phases::{Boundaries, PhaseReport, phases};
+use kpat_query::time::{Comparison, TimeReport};
+use kpat_query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};
 use kpat_store::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub struct Opened {
 
 impl Opened {
     /// Errors: not an integrated log, or a damaged one.
-    pub fn open(path: &Path, beside: Vec<Arc<Log>>, other: Vec<Arc<Log>>) -> kpat_analysis::Result<Opened> {
+    pub fn open(path: &Path, beside: Vec<Arc<Log>>, other: Vec<Arc<Log>>) -> kpat_query::Result<Opened> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let manifest = Manifest::read(path)?;
         let mut devices = Vec::new();
@@ -95,7 +95,7 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn open(dir: &Path, among: Option<Among>) -> kpat_analysis::Result<Log> {
+    pub fn open(dir: &Path, among: Option<Among>) -> kpat_query::Result<Log> {
         let store = Store::open(dir)?;
         let info = store.info()?;
         Ok(Log {
@@ -212,7 +212,7 @@ impl Log {
     }
 
     /// The beginning of the list, read at once.
-    pub fn beginning(&self) -> kpat_analysis::Result<Arc<Catalog>> {
+    pub fn beginning(&self) -> kpat_query::Result<Arc<Catalog>> {
         if let Some(catalog) = self.beginning.get() {
             return Ok(Arc::clone(catalog));
         }
@@ -221,7 +221,7 @@ impl Log {
     }
 
     /// Of every capture, thinned for drawing.
-    pub fn residuals(&self) -> kpat_analysis::Result<&[Residuals]> {
+    pub fn residuals(&self) -> kpat_query::Result<&[Residuals]> {
         if let Some(residuals) = self.residuals.get() {
             return Ok(residuals);
         }
@@ -230,7 +230,7 @@ impl Log {
     }
 
     /// Of all calls.
-    pub fn flame(&self) -> kpat_analysis::Result<&Flame> {
+    pub fn flame(&self) -> kpat_query::Result<&Flame> {
         if let Some(flame) = self.flame.get() {
             return Ok(flame);
         }

@@ -52,7 +52,7 @@ impl Service {
     /// Opens the log and listens. [`Service::run`] answers.
     pub fn start(start: &Start) -> Result<Arc<Service>> {
         let run = |path: &PathBuf| {
-            let manifest = Manifest::read(path).map_err(kpat_analysis::Error::from)?;
+            let manifest = Manifest::read(path).map_err(kpat_query::Error::from)?;
             if let Some(d) = manifest.devices.first() {
                 let first = path.join(&d.folder).display().to_string();
                 return Err(Error::CompareSeveral { path: path.clone(), first });

@@ -6,7 +6,7 @@ mod asking;
 #[path = "../../kpat/tests/fixture/mod.rs"]
 #[allow(dead_code)]
 mod fixture;
-#[path = "../../analysis/tests/sockets/mod.rs"]
+#[path = "../../integrate/tests/sockets/mod.rs"]
 mod sockets;
 
 use asking::serve;

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod asking;
-#[path = "../../analysis/tests/world/mod.rs"]
+#[path = "../../integrate/tests/world/mod.rs"]
 mod world;
 
 use asking::serve;
-use kpat_analysis::Options;
-use kpat_analysis::devices::integrate_devices;
+use kpat_integrate::Options;
+use kpat_integrate::devices::integrate_devices;
 use kpat_model::meta::ClockAnchor;
 use kpat_model::*;
 use world::*;

@@ -7,8 +7,8 @@
 
 use super::write::protocol;
 use crate::{Error, Result};
-use kpat_analysis::app::trace::{As, Item, Side, Totals, trace};
-use kpat_analysis::query::Store;
+use kpat_query::Store;
+use kpat_query::app::trace::{As, Item, Side, Totals, trace};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};

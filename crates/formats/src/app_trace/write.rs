@@ -3,9 +3,9 @@
 use super::lines::*;
 use crate::Result;
 use crate::names::clean;
-use kpat_analysis::app;
-use kpat_analysis::app::trace::{As, Connection, End, Item, Seen, Side, Totals, trace};
-use kpat_analysis::query::Store;
+use kpat_query::Store;
+use kpat_query::app;
+use kpat_query::app::trace::{As, Connection, End, Item, Seen, Side, Totals, trace};
 use serde::Serialize;
 use std::io::Write;
 

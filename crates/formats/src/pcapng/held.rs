@@ -5,8 +5,8 @@
 //! fields and follows no conversations; without it the columns still have addresses and words.
 
 use super::block::BlockWriter;
-use kpat_analysis::protocol;
 use kpat_model::{Footprint, FootprintRecord, Network, Transport};
+use kpat_query::protocol;
 
 /// LINKTYPE_WIRESHARK_UPPER_PDU.
 pub(super) const LINKTYPE: u16 = 252;

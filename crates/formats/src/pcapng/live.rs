@@ -9,10 +9,10 @@ use super::note::Notes;
 use super::{Frames, Kernel, PcapngFile, Section, Sources, Written};
 use crate::names::Names;
 use crate::{Counts, Result};
-use kpat_analysis::query::{PacketFilter, Store};
-use kpat_analysis::trace::Chosen;
 use kpat_capture::{Blocks, block_kind};
 use kpat_klog::Log;
+use kpat_query::trace::Chosen;
+use kpat_query::{PacketFilter, Store};
 use std::collections::HashMap;
 use std::io::Write;
 

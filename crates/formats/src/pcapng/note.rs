@@ -6,9 +6,9 @@
 use super::kernel::Devices;
 use crate::names::{Names, clean, context, drop_reason, packet, process};
 use crate::{Counts, Result};
-use kpat_analysis::Parts;
-use kpat_analysis::query::{Store, call_flag, match_key, side, verdict};
-use kpat_analysis::trace::Chosen;
+use kpat_query::Parts;
+use kpat_query::trace::Chosen;
+use kpat_query::{Store, call_flag, match_key, side, verdict};
 use kpat_store::tables::{AssociationRow, CallRow, PacketRow};
 use serde::Serialize;
 use serde::ser::SerializeTuple;

@@ -9,10 +9,10 @@ mod messages;
 
 use crate::names::{Names, clean, context, fate, loss, packet, process};
 use crate::{Counts, Result};
-use kpat_analysis::Parts;
-use kpat_analysis::query::{EventFilter, Store, call_flag, event_kind};
-use kpat_analysis::trace::{Chosen, TreeOfCalls};
 use kpat_model::EventKind;
+use kpat_query::Parts;
+use kpat_query::trace::{Chosen, TreeOfCalls};
+use kpat_query::{EventFilter, Store, call_flag, event_kind};
 use kpat_store::tables::{CallRow, LossRow, PacketRow};
 use messages::*;
 use std::cmp::Reverse;

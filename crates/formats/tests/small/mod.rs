@@ -3,13 +3,13 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test needs some of it; a test may panic")]
 
-#[path = "../../../analysis/tests/world/mod.rs"]
+#[path = "../../../integrate/tests/world/mod.rs"]
 pub mod world;
 
-use kpat_analysis::query::Store;
-use kpat_analysis::{Options, integrate};
+use kpat_integrate::{Options, integrate};
 use kpat_model::meta::ClockAnchor;
 use kpat_model::*;
+use kpat_query::Store;
 use std::path::{Path, PathBuf};
 use world::*;
 

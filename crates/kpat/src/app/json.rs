@@ -1,7 +1,7 @@
 //! Sockets as JSON.
 
 use crate::open::Integrated;
-use kpat_analysis::app::{self, Held, Layer, Limits, Spread, Traffic};
+use kpat_query::app::{self, Held, Layer, Limits, Spread, Traffic};
 use serde_json::{Value, json};
 
 pub fn spread(s: &Spread) -> Value {

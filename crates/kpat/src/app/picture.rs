@@ -3,8 +3,8 @@
 
 use crate::page::{self, text};
 use crate::render::{bytes, count, duration};
-use kpat_analysis::app::{Crossed, Held, Mark, Metric, Series, Tcp};
 use kpat_model::Crossing;
+use kpat_query::app::{Crossed, Held, Mark, Metric, Series, Tcp};
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 960.0;

@@ -5,8 +5,8 @@ use crate::open::Integrated;
 use crate::output::{Meter, Output};
 use crate::page::{self, text};
 use crate::render::{bytes, count, duration, percent, plural};
-use kpat_analysis::app::{self, Held, Limits, Series, Spread, Traffic, Window};
 use kpat_model::Crossing;
+use kpat_query::app::{self, Held, Limits, Series, Spread, Traffic, Window};
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -5,8 +5,8 @@ use crate::open::Integrated;
 use crate::output::{Meter, Output};
 use crate::render::{Column, Style, Table, TimeAxis, bytes, count, duration, plural};
 use crate::times::{Clock, Times};
-use kpat_analysis::app::{self, Held, Mark, Metric, Series, Window};
 use kpat_model::Crossing;
+use kpat_query::app::{self, Held, Mark, Metric, Series, Window};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 

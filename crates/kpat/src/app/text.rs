@@ -2,11 +2,11 @@
 
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
-use kpat_analysis::app::{Held, Limits, Spread, Traffic, protocol};
 use kpat_model::Crossing;
+use kpat_query::app::{Held, Limits, Spread, Traffic, protocol};
 
 fn ends(t: &Traffic) -> String {
-    match kpat_analysis::app::ends(&t.socket) {
+    match kpat_query::app::ends(&t.socket) {
         (own, Some(far)) => format!("{own} > {far}"),
         (own, None) => own,
     }

@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::render::{Column, Style, Table, count};
 use crate::times::{self, Times};
 use clap::ValueEnum;
-use kpat_analysis::query::{EventOfPacket, event_kind};
+use kpat_query::{EventOfPacket, event_kind};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 

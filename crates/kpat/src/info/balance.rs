@@ -1,7 +1,7 @@
 //! Whether the packets add up: a figure of trust, and what is not explained.
 
 use crate::render::{Line, Style, count};
-use kpat_analysis::query::{Conservation, Fates, Info, Trust, TrustPart, Unexplained};
+use kpat_query::{Conservation, Fates, Info, Trust, TrustPart, Unexplained};
 use kpat_store::tables::DeviceRow;
 use serde_json::{Value, json};
 

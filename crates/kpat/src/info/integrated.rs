@@ -10,10 +10,10 @@ use crate::output::Output;
 use crate::render::{
     Column, Line, Pairs, Style, Table, bytes, count, duration, percent, plural, time_of_day,
 };
-use kpat_analysis::devices::Several;
-use kpat_analysis::query::{Estimate, Estimates, Info, verdict};
 use kpat_capture::decode;
 use kpat_model::meta::Device;
+use kpat_query::devices::Several;
+use kpat_query::{Estimate, Estimates, Info, verdict};
 use kpat_store::SourceFile;
 use kpat_store::tables::{DeviceRow, InterfaceRow};
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use crate::events;
 use crate::function::{context, flag_notes};
 use crate::open::Integrated;
 use crate::render::{Branches, Line, Style, TimeAxis, duration, duration_aligned, shorten, wrap};
-use kpat_analysis::query::{CallNode, FrameOfPacket, HandoverKind, event_kind, side};
 use kpat_model::LineageKind;
+use kpat_query::{CallNode, FrameOfPacket, HandoverKind, event_kind, side};
 use kpat_store::tables::LineageRow;
 
 /// From here on context and process have columns of their own.

@@ -6,8 +6,8 @@ use super::timeline::{Row, Timeline, What};
 use crate::function::{context, flag_names};
 use crate::open::Integrated;
 use crate::{events, packets};
-use kpat_analysis::query::{CallNode, PacketDetail, match_key, side};
 use kpat_model::{LineageKind, LossCause};
+use kpat_query::{CallNode, PacketDetail, match_key, side};
 use serde_json::{Value, json};
 
 pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {

@@ -1,7 +1,7 @@
 //! The header fields of a packet, layer by layer, and how they change.
 
 use crate::render::{Line, Style, count, wrap};
-pub use kpat_analysis::layers::{Layer, matched, of_footprint};
+pub use kpat_query::layers::{Layer, matched, of_footprint};
 use kpat_store::tables::{FootprintRow, FrameRow};
 use serde_json::{Map, Value, json};
 

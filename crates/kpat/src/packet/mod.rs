@@ -14,9 +14,9 @@ use crate::render::{
 };
 use anyhow::bail;
 use draw::Drawing;
-use kpat_analysis::devices::Several;
-use kpat_analysis::query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
 use kpat_model::LossCause;
+use kpat_query::devices::Several;
+use kpat_query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
 use kpat_store::TableFile;
 use kpat_store::tables::{DEVICE, DeviceRow, FRAME, FootprintRow, FrameRow};
 use std::path::Path;

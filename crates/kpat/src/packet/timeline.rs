@@ -5,7 +5,7 @@
 //! received one not after the kernel knew it, a transmitted one not before the kernel gave it away, as far as the estimate's
 //! bound lets it; the time shown is the estimate. (A tap on the device itself sees a packet before the device gets it.)
 
-use kpat_analysis::query::{CallNode, EventOfPacket, FrameOfPacket, Handover, side};
+use kpat_query::{CallNode, EventOfPacket, FrameOfPacket, Handover, side};
 use kpat_store::tables::{CallRow, LineageRow};
 
 /// Deeper than this nobody reads, and a hostile log shall not make us draw it.

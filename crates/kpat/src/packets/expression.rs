@@ -1,6 +1,6 @@
 //! The filter expression as it is typed: what the language offers in short, and how a mistake is shown.
 
-use kpat_analysis::filter::{Filter, FilterError};
+use kpat_query::filter::{Filter, FilterError};
 
 pub const HELP: &str = "\
 Expressions (all of it: docs/filter.md); side by side means and:

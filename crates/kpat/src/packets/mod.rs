@@ -13,8 +13,8 @@ use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned}
 use crate::times::{self, Times};
 use clap::ValueEnum;
 pub use expression::HELP;
-use kpat_analysis::protocol;
-use kpat_analysis::query::{PacketFilter, PacketSort, verdict};
+use kpat_query::protocol;
+use kpat_query::{PacketFilter, PacketSort, verdict};
 use kpat_store::tables::PacketRow;
 use serde_json::{Value, json};
 use std::path::PathBuf;

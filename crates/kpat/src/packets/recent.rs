@@ -3,7 +3,7 @@
 
 use super::tail::Tail;
 use anyhow::Context;
-use kpat_analysis::{Options, integrate_opened};
+use kpat_integrate::{Options, integrate_opened};
 use kpat_klog::{ChunkKind, EndState, Log};
 use kpat_model::BootNs;
 use kpat_probe::sys::boot_now;

@@ -4,8 +4,8 @@ use super::expression;
 use crate::open::Integrated;
 use crate::output::usage;
 use crate::render::parse_duration;
-use kpat_analysis::filter::When;
-use kpat_analysis::query::{PacketFilter, verdict};
+use kpat_query::filter::When;
+use kpat_query::{PacketFilter, verdict};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Clone)]

@@ -5,9 +5,9 @@ use super::picture::{MARGIN, STYLE, WIDTH, class_of};
 use super::{rows, study};
 use crate::page::{self, text};
 use crate::render::{duration, percent, shorten};
-use kpat_analysis::phases::study::SHARES;
-use kpat_analysis::phases::{Passage, PassageTime, Phase, PhaseReport};
-use kpat_analysis::query::{Flame, Store};
+use kpat_query::phases::study::SHARES;
+use kpat_query::phases::{Passage, PassageTime, Phase, PhaseReport};
+use kpat_query::{Flame, Store};
 use std::fmt::Write as _;
 
 const ROW: f64 = 20.0;

@@ -1,7 +1,7 @@
 //! Phases as JSON.
 
 use crate::time::spread;
-use kpat_analysis::phases::{CardRx, PhaseReport, Way};
+use kpat_query::phases::{CardRx, PhaseReport, Way};
 use serde_json::{Value, json};
 
 pub fn report(r: &PhaseReport, study: bool) -> Value {

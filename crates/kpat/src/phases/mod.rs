@@ -13,8 +13,8 @@ use crate::page;
 use crate::render::{
     Column, Line, Pairs, Style, Table, TimeAxis, count, duration, duration_aligned, percent, plural, wrap,
 };
-use kpat_analysis::phases::{Boundaries, PassageTime, Phase, PhaseReport, PhaseTime, Way, phases, way};
-use kpat_analysis::query::{PacketFilter, verdict};
+use kpat_query::phases::{Boundaries, PassageTime, Phase, PhaseReport, PhaseTime, Way, phases, way};
+use kpat_query::{PacketFilter, verdict};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

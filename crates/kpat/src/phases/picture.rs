@@ -5,7 +5,7 @@
 use super::{rows, study};
 use crate::page::{self, text};
 use crate::render::{duration, percent, plural};
-use kpat_analysis::phases::{PassageTime, Phase, PhaseReport, PhaseTime};
+use kpat_query::phases::{PassageTime, Phase, PhaseReport, PhaseTime};
 use std::fmt::Write as _;
 
 pub const WIDTH: f64 = 960.0;

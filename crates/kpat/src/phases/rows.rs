@@ -1,7 +1,7 @@
 //! What a phase consists of, row by row: the one source of text, picture and page. The rows of a phase add up to it.
 
 use crate::render::{count, duration, plural};
-use kpat_analysis::phases::{PhaseReport, PhaseTime};
+use kpat_query::phases::{PhaseReport, PhaseTime};
 
 /// A part of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn of(f: &PhaseTime, most: usize) -> Vec<Row> {
 /// DMA rx of each card of which it can be estimated: beside the rows, as it is part of no sum.
 pub fn estimates(report: &PhaseReport) -> Vec<String> {
     let time = |ns: f64| duration(ns.round() as i64);
-    let words = |c: &kpat_analysis::phases::CardRx| {
+    let words = |c: &kpat_query::phases::CardRx| {
         let b = c.dma.as_ref().ok()?;
         Some(format!(
             "{} ({}): {} a packet, estimate, second method: {} batches back to back in {}, of {:.1} packets on average, {} to {} in {}; \
@@ -74,7 +74,7 @@ pub fn estimates(report: &PhaseReport) -> Vec<String> {
 
 /// DMA rx of each card that stamps what it receives.
 pub fn measured(report: &PhaseReport) -> Vec<String> {
-    let words = |c: &kpat_analysis::phases::CardRx| {
+    let words = |c: &kpat_query::phases::CardRx| {
         let s = &c.stamps;
         let known = match s.known {
             0 => "its clock is not known at any of them".to_owned(),
@@ -95,8 +95,8 @@ pub fn measured(report: &PhaseReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpat_analysis::phases::{BackToBack, CardRx, CardStamps, FunctionShare, Passage, PassageTime, Phase};
-    use kpat_analysis::time::Spread;
+    use kpat_query::phases::{BackToBack, CardRx, CardStamps, FunctionShare, Passage, PassageTime, Phase};
+    use kpat_query::time::Spread;
 
     /// Link rx of which the driver has the largest part before any function: rows, picture and page have it, and add up.
     #[test]

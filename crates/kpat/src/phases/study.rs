@@ -3,8 +3,8 @@
 use super::{mean_of_all, sentence};
 use crate::output::Output;
 use crate::render::{Column, Style, Table, duration};
-use kpat_analysis::phases::study::{REMARK, SHARES, StudyShare, TOTAL_NS};
-use kpat_analysis::phases::{Passage, PassageTime, Phase, PhaseReport};
+use kpat_query::phases::study::{REMARK, SHARES, StudyShare, TOTAL_NS};
+use kpat_query::phases::{Passage, PassageTime, Phase, PhaseReport};
 use serde_json::{Value, json};
 
 /// Share of a phase in the sum of the six, waits left out, in percent: what the study's shares are of.

@@ -8,7 +8,7 @@ mod tree;
 mod units;
 
 pub use color::{Line, Style, clean};
-pub use kpat_analysis::filter::parse_duration;
+pub use kpat_query::filter::parse_duration;
 pub use pairs::{Pairs, wrap};
 pub use table::{Column, Layout, Table, shorten};
 pub use tree::Branches;

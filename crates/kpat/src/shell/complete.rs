@@ -7,9 +7,9 @@
 use crate::cli::Cli;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
-use kpat_analysis::query::{Store, verdict};
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::{kernel, netlink, profile};
+use kpat_query::{Store, verdict};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -228,7 +228,7 @@ fn tables() -> Vec<Named> {
 }
 
 fn conditions(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let words = kpat_analysis::filter::conditions();
+    let words = kpat_query::filter::conditions();
     fitting(begun, words.into_iter().map(|i| (i.text, i.words)))
 }
 

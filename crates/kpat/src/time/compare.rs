@@ -5,7 +5,7 @@ use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
 use crate::render::{Column, Line, Pairs, Style, Table, count, duration, duration_aligned, plural};
-use kpat_analysis::time::{Change, Comparison, Measured, Run, Statistic, TimeReport, Verdict, compare};
+use kpat_query::time::{Change, Comparison, Measured, Run, Statistic, TimeReport, Verdict, compare};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

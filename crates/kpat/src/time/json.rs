@@ -1,6 +1,6 @@
 //! The report as JSON.
 
-use kpat_analysis::time::{Closure, FunctionTime, GroupTime, Spread, TimeReport};
+use kpat_query::time::{Closure, FunctionTime, GroupTime, Spread, TimeReport};
 use serde_json::{Value, json};
 
 pub fn value(report: &TimeReport) -> Value {

@@ -10,8 +10,8 @@ use crate::packets::{HELP, Which};
 use crate::render::parse_duration;
 use anyhow::Context;
 use clap::ValueEnum;
-use kpat_analysis::phases::Boundaries;
-use kpat_analysis::time::{GroupBy, TimeQuestion, TimeReport, time};
+use kpat_query::phases::Boundaries;
+use kpat_query::time::{GroupBy, TimeQuestion, TimeReport, time};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -5,8 +5,8 @@ use crate::function::bar_of;
 use crate::output::Output;
 use crate::packets::hint_hidden;
 use crate::render::{Column, Line, Pairs, Style, Table, count, duration, duration_aligned, percent, plural};
-use kpat_analysis::phases::Phase;
-use kpat_analysis::time::{Closure, FunctionTime, GroupTime, RunCost, Spread, TimeReport};
+use kpat_query::phases::Phase;
+use kpat_query::time::{Closure, FunctionTime, GroupTime, RunCost, Spread, TimeReport};
 
 pub fn show(args: &Args, report: &TimeReport, out: &Output) -> anyhow::Result<()> {
     out.lines(&head(report).render(out.width))?;

@@ -3,8 +3,8 @@
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::apps::*;
 use crate::answers::{Big, Ns};
-use kpat_analysis::app::{self, Held, Layer, Limits, Mark, Metric, Series, Spread, Traffic, Window};
 use kpat_model::Crossing;
+use kpat_query::app::{self, Held, Layer, Limits, Mark, Metric, Series, Spread, Traffic, Window};
 use std::sync::Arc;
 
 /// Sockets that a page lists.

@@ -3,8 +3,8 @@
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::Ns;
 use crate::answers::log::{DropPlace, Event, EventSums, Events};
-use kpat_analysis::query::event_kind;
 use kpat_model::EventKind;
+use kpat_query::event_kind;
 
 pub fn events(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Events> {
     let (from, count) = ask.page()?;

@@ -2,8 +2,8 @@
 
 use super::{Answer, Ask};
 use crate::answers::log::{Checked, Completion, CompletionItem};
-use kpat_analysis::catalog::Names;
-use kpat_analysis::filter;
+use kpat_query::catalog::Names;
+use kpat_query::filter;
 
 /// Byte of a place that counts UTF-16 units.
 fn byte_at(text: &str, units: usize) -> usize {

@@ -5,9 +5,9 @@ use super::packet::shown;
 use super::{Answer, Ask, Failure};
 use crate::answers::packets::{FramePacket, WireFrame};
 use crate::answers::{Big, Ns};
-use kpat_analysis::layers::of_frame;
-use kpat_analysis::protocol;
-use kpat_analysis::query::{Unmatched, match_key, side};
+use kpat_query::layers::of_frame;
+use kpat_query::protocol;
+use kpat_query::{Unmatched, match_key, side};
 use kpat_store::tables::FrameRow;
 
 pub fn frame(ask: &Ask<'_>) -> Answer<WireFrame> {
@@ -29,7 +29,7 @@ pub fn frame(ask: &Ask<'_>) -> Answer<WireFrame> {
         proto: protocol::name(f.ethertype, f.ip_proto),
         src: protocol::endpoint(f.ip_src.as_deref(), f.sport),
         dst: protocol::endpoint(f.ip_dst.as_deref(), f.dport),
-        info: kpat_analysis::catalog::summary_of_frame(f),
+        info: kpat_query::catalog::summary_of_frame(f),
         layers: shown(&of_frame(f), &[], &[]),
         packets: d
             .packets

@@ -8,9 +8,9 @@ use crate::answers::functions::{
 use crate::answers::packets::Ctx;
 use crate::answers::{Columns, Ns};
 use crate::open::{Log, Opened};
-use kpat_analysis::query::{self, CallFilter, FunctionCount, FunctionFilter, FunctionSort, Touched};
-use kpat_analysis::time::{Change, Measured, Run, Statistic, TimeQuestion, compare as compare_times, time};
 use kpat_model::Context;
+use kpat_query::time::{Change, Measured, Run, Statistic, TimeQuestion, compare as compare_times, time};
+use kpat_query::{self as query, CallFilter, FunctionCount, FunctionFilter, FunctionSort, Touched};
 use kpat_store::tables::{DurationRow, FunctionRow as Stored};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ type Buckets = HashMap<i32, Vec<(Ns, u64)>>;
 
 fn buckets(log: &Log) -> Answer<Buckets> {
     let mut out: Buckets = HashMap::new();
-    for d in log.store.table::<DurationRow>()?.all::<DurationRow>().map_err(kpat_analysis::Error::from)? {
+    for d in log.store.table::<DurationRow>()?.all::<DurationRow>().map_err(kpat_query::Error::from)? {
         out.entry(d.func_id).or_default().push((Ns(d.from_ns), d.calls.unsigned_abs()));
     }
     Ok(out)

@@ -4,9 +4,9 @@ use super::{Answer, Ask};
 use crate::answers::log::{CaptureFile, Counts, Device, Field, FieldKind, Info, Loss, Words};
 use crate::answers::{Big, Ns};
 use crate::open::Log;
-use kpat_analysis::filter::{FIELDS, Kind};
 use kpat_model::LossCause;
 use kpat_model::meta::{Cost, Interval};
+use kpat_query::filter::{FIELDS, Kind};
 use kpat_store::tables::LossRow;
 
 pub fn rows(log: &Log, table: &str) -> u64 {
@@ -124,7 +124,7 @@ fn fields(log: &Log) -> Vec<Field> {
         names.dedup();
         names
     };
-    let of = |f: &kpat_analysis::filter::Field| {
+    let of = |f: &kpat_query::filter::Field| {
         let fixed = f.values();
         let values = match f.name {
             "if_in" | "if_out" | "interface" => Some(devices()),
@@ -220,7 +220,7 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
         cpus: meta.cpus,
         losses: losses(log, &log.info.losses),
         cost: cost(log),
-        trust_ppm: trust.worst().map(kpat_analysis::query::TrustPart::ppm),
+        trust_ppm: trust.worst().map(kpat_query::TrustPart::ppm),
         trust_words: trust.worst().map(|p| p.words.clone()),
         compare: super::functions::compared_with(ask.opened),
         fields: fields(log),

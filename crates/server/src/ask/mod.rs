@@ -15,9 +15,9 @@ mod trust;
 use crate::open::{Log, Opened};
 use crate::question::Question;
 use crate::service::Service;
-use kpat_analysis::catalog::{Catalog, Column};
-use kpat_analysis::filter::{Filter, FilterError};
-use kpat_analysis::query::PacketFilter;
+use kpat_query::PacketFilter;
+use kpat_query::catalog::{Catalog, Column};
+use kpat_query::filter::{Filter, FilterError};
 use serde::Serialize;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ impl Failure {
     }
 }
 
-impl From<kpat_analysis::Error> for Failure {
-    fn from(e: kpat_analysis::Error) -> Failure {
+impl From<kpat_query::Error> for Failure {
+    fn from(e: kpat_query::Error) -> Failure {
         match e {
-            kpat_analysis::Error::Abandoned => Failure::Left,
+            kpat_query::Error::Abandoned => Failure::Left,
             e => Failure::words(e.to_string()),
         }
     }

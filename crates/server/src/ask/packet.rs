@@ -10,12 +10,12 @@ use crate::answers::packets::{
 };
 use crate::answers::{Big, Ns};
 use crate::open::Log;
-use kpat_analysis::catalog::Catalog;
-use kpat_analysis::devices::Several;
-use kpat_analysis::layers::{Layer as Fields, matched, of_footprint, of_frame};
-use kpat_analysis::phases::{Boundaries, Phase, way_of};
-use kpat_analysis::query::{CallNode, PacketDetail, call_flag, event_kind, match_key, side};
 use kpat_model::LineageKind;
+use kpat_query::catalog::Catalog;
+use kpat_query::devices::Several;
+use kpat_query::layers::{Layer as Fields, matched, of_footprint, of_frame};
+use kpat_query::phases::{Boundaries, Phase, way_of};
+use kpat_query::{CallNode, PacketDetail, call_flag, event_kind, match_key, side};
 use std::collections::BTreeMap;
 
 pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {

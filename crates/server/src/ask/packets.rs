@@ -3,8 +3,8 @@
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::packets::{Bins, Overview, PacketAt, PacketRow, Packets};
 use crate::answers::{Columns, Ns};
-use kpat_analysis::catalog::{Catalog, Column, Entry, bin, flag};
-use kpat_analysis::query::verdict;
+use kpat_query::catalog::{Catalog, Column, Entry, bin, flag};
+use kpat_query::verdict;
 
 pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
     let names = &catalog.names;

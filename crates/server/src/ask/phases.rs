@@ -4,8 +4,8 @@ use super::{Answer, Ask, Progress};
 use crate::answers::Ns;
 use crate::answers::functions::{CardStamps, DmaRx, NotMeasurable, Passage, PhaseFunction, PhaseRow, Phases};
 use crate::answers::packets::{PhasePacket, PhasePackets};
-use kpat_analysis::phases::{Boundaries, CardRx, Phase, PhaseReport, phases as cut, ways};
-use kpat_analysis::time::Spread;
+use kpat_query::phases::{Boundaries, CardRx, Phase, PhaseReport, phases as cut, ways};
+use kpat_query::time::Spread;
 use std::collections::HashMap;
 
 pub fn phases(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Phases> {

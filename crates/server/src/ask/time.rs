@@ -3,10 +3,10 @@
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::functions::{HistogramStep, Latency, LatencyBin, LatencyPoint, TimeRow, TimeSpent};
 use crate::answers::{Columns, Ns};
-use kpat_analysis::catalog::{Entry, bin};
-use kpat_analysis::phases::Phase;
-use kpat_analysis::query::verdict;
-use kpat_analysis::time::{FunctionTime, GroupTime, Spread, TimeQuestion, TimeReport, time as times};
+use kpat_query::catalog::{Entry, bin};
+use kpat_query::phases::Phase;
+use kpat_query::time::{FunctionTime, GroupTime, Spread, TimeQuestion, TimeReport, time as times};
+use kpat_query::verdict;
 use std::collections::BTreeMap;
 
 /// Functions in one answer.

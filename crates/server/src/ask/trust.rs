@@ -7,7 +7,7 @@ use crate::answers::log::{
 };
 use crate::answers::{Big, Ns};
 use crate::open::Log;
-use kpat_analysis::query::{TimeScale, clock_assumed, clock_method, time_scale};
+use kpat_query::{TimeScale, clock_assumed, clock_method, time_scale};
 use kpat_store::tables::ClockRow;
 
 pub fn trust(ask: &Ask<'_>) -> Answer<Trust> {

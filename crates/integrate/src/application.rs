@@ -1,0 +1,318 @@
+//! The application records of a log into tables: crossings with their place in the stream, sockets, TCP's state. One pass
+//! in order of time; memory is the sockets.
+
+mod taken;
+
+use crate::error::Result;
+use kpat_klog::Log;
+use kpat_model::hash::Map;
+use kpat_model::*;
+use kpat_store::TableWriter;
+use kpat_store::tables::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use taken::Write;
+
+/// What the pass leaves.
+pub(super) struct Passed {
+    pub records: u64,
+    pub events: u64,
+    pub sockets: u64,
+    /// `i64::MAX`, `i64::MIN`: there was nothing.
+    pub first: i64,
+    pub last: i64,
+}
+
+/// Sequence numbers of one direction as offsets: 32 bits wrap, offsets do not.
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    /// The number seen last and its offset; `None`: none was.
+    near: Option<(u32, i64)>,
+    /// The number at offset 0.
+    first: Option<u32>,
+}
+
+impl Stream {
+    fn offset(&mut self, seq: u32) -> i64 {
+        self.first.get_or_insert(seq);
+        let (near, at) = *self.near.get_or_insert((seq, 0));
+        let offset = at + i64::from(seq.wrapping_sub(near) as i32);
+        // only forwards: what is sent again is no new place
+        if offset > at {
+            self.near = Some((seq, offset));
+        }
+        offset
+    }
+}
+
+#[derive(Default)]
+struct Socket {
+    row: SocketRow,
+    sent: Stream,
+    received: Stream,
+    /// Calls that gave bytes to the transport and are not over.
+    under_way: Vec<Write>,
+    /// TCP's sequence number behind the last byte that was seen to leave.
+    left_to: Option<u32>,
+    /// And behind the last that was read, that could be read.
+    read_to: Option<u32>,
+    readable_to: Option<u32>,
+}
+
+const TCP: i32 = 6;
+
+/// Does it belong to what the socket sends?
+fn is_sent(c: Crossing) -> bool {
+    !matches!(c, Crossing::FromDevice | Crossing::FromNetwork | Crossing::ToSocket | Crossing::Recv)
+}
+
+/// Fills the tables of applications; they are empty where the log has none.
+pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
+    let mut events = TableWriter::create_threaded(dir)?;
+    let mut states = TableWriter::create(dir)?;
+    let mut gaps = TableWriter::create(dir)?;
+    let mut sockets: Map<u32, Socket> = Map::default();
+    let mut out = Passed { records: 0, events: 0, sockets: 0, first: i64::MAX, last: i64::MIN };
+    let tick_ns = match log.meta().hz {
+        0 => None,
+        hz => Some(1_000_000_000 / i64::from(hz)),
+    };
+    for (cpu, record) in log.app_records() {
+        out.records += 1;
+        let at = record.at().0;
+        (out.first, out.last) = (out.first.min(at), out.last.max(at));
+        match record {
+            AppRecord::Crossing(r) => {
+                out.events += 1;
+                let s = sockets.entry(r.sock).or_default();
+                let row = event(s, &r, cpu);
+                for row in taken::pass(s, &r, row).into_iter().flatten() {
+                    events.push(&row)?;
+                }
+            }
+            AppRecord::Tcp(r) => {
+                let s = sockets.entry(r.sock).or_default();
+                see(&mut s.row, r.sock, at);
+                states.push(&state(&s.row, &r, tick_ns))?;
+            }
+            AppRecord::Socket(r) => {
+                let s = sockets.entry(r.cookie as u32).or_default();
+                describe(&mut s.row, &r);
+            }
+            AppRecord::Gap(g) => gaps.push(&GapRow {
+                from_ns: g.since.0,
+                to_ns: g.until.0,
+                cpu: i32::from(cpu),
+                lost: i64::from(g.lost),
+            })?,
+        }
+    }
+    for s in sockets.values_mut() {
+        for w in std::mem::take(&mut s.under_way) {
+            events.push(&taken::at_the_end(s, w))?;
+        }
+    }
+    let row = |mut s: Socket| {
+        (s.row.sent_seq, s.row.received_seq) = (s.sent.first.map(i64::from), s.received.first.map(i64::from));
+        s.row
+    };
+    let mut rows: Vec<SocketRow> = sockets.into_values().map(row).collect();
+    rows.sort_by_key(|r| r.socket_id);
+    out.sockets = rows.len() as u64;
+    let mut table = TableWriter::create(dir)?;
+    rows.iter().try_for_each(|r| table.push(r))?;
+    table.finish()?;
+    events.finish()?;
+    states.finish()?;
+    gaps.finish()?;
+    Ok(out)
+}
+
+fn see(row: &mut SocketRow, sock: u32, at: i64) {
+    if row.socket_id == 0 {
+        (row.socket_id, row.first_ns, row.last_ns) = (i64::from(sock), at, at);
+    }
+    row.first_ns = row.first_ns.min(at);
+    row.last_ns = row.last_ns.max(at);
+}
+
+fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
+    see(&mut s.row, r.sock, r.at.0);
+    let tcp = s.row.proto == TCP;
+    s.row.events += 1;
+    match r.what {
+        Crossing::Send => s.row.sent_bytes += i64::from(r.size.max(0)),
+        Crossing::Recv => s.row.received_bytes += i64::from(r.size.max(0)),
+        _ => {}
+    }
+    if s.row.pid.is_none() && r.pid != 0 {
+        s.row.pid = Some(r.pid as i32);
+    }
+    let seq = if tcp { read_from(s, r) } else { r.seq };
+    let stream = if is_sent(r.what) { &mut s.sent } else { &mut s.received };
+    AppEventRow {
+        at_ns: r.at.0,
+        socket_id: s.row.socket_id,
+        crossing: r.what as i32,
+        size_bytes: i64::from(r.size),
+        segments: i32::from(r.segments),
+        // a call that failed moved nothing
+        offset: (tcp && r.size >= 0).then(|| stream.offset(seq)),
+        tag: (!tcp && r.seq != 0).then_some(i64::from(r.seq)),
+        pid: (r.pid != 0).then_some(r.pid as i32),
+        ctx: r.ctx as i32,
+        cpu: i32::from(cpu),
+        asked_bytes: None,
+    }
+}
+
+/// Number of the first byte. A call that takes the last bytes before the end of the stream takes that, too, and it has a number of its
+/// own (RFC 9293, section 3.4), so by its end such a call seems to begin one byte later.
+fn read_from(s: &mut Socket, r: &CrossingRecord) -> u32 {
+    let end = r.seq.wrapping_add(r.size.max(0) as u32);
+    let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 >= 0;
+    match r.what {
+        Crossing::ToSocket => s.readable_to = Some(end),
+        Crossing::Recv if r.size > 0 => {
+            let late = s.read_to.is_some_and(|to| r.seq == to.wrapping_add(1));
+            let all = s.readable_to.is_none_or(|to| behind(end, to));
+            s.read_to = Some(end);
+            return r.seq.wrapping_sub(u32::from(late && all));
+        }
+        _ => {}
+    }
+    r.seq
+}
+
+fn describe(row: &mut SocketRow, r: &SocketRecord) {
+    row.socket_id = r.cookie as i64;
+    if row.first_ns == 0 {
+        row.first_ns = r.at.0;
+    }
+    row.first_ns = row.first_ns.min(r.at.0);
+    row.last_ns = row.last_ns.max(r.at.0);
+    row.proto = i32::from(r.protocol);
+    row.version = i32::from(r.version);
+    row.netns = (r.netns != 0).then_some(i64::from(r.netns));
+    row.cgroup = (r.cgroup != 0).then_some(r.cgroup as i64);
+    // what a socket forgets when it closes is still what it had
+    let address = |a: &[u8; 16]| (*a != [0; 16]).then(|| address(r, a));
+    row.local_addr = address(&r.addr).or(row.local_addr.take());
+    row.peer_addr = address(&r.peer).or(row.peer_addr.take());
+    if r.port != 0 {
+        row.local_port = i32::from(r.port);
+    }
+    if r.peer_port != 0 {
+        row.peer_port = i32::from(r.peer_port);
+    }
+    let end = r.congestion.iter().position(|c| *c == 0).unwrap_or(r.congestion.len());
+    if end > 0 {
+        row.congestion = Some(String::from_utf8_lossy(&r.congestion[..end]).into_owned());
+    }
+    if row.pid.is_none() && r.pid != 0 {
+        row.pid = Some(r.pid as i32);
+    }
+}
+
+fn address(r: &SocketRecord, a: &[u8; 16]) -> String {
+    match r.privacy {
+        Privacy::Hashed => format!("h:{:032x}", u128::from_be_bytes(*a)),
+        _ if r.version == 6 => Ipv6Addr::from(*a).to_string(),
+        _ => Ipv4Addr::new(a[0], a[1], a[2], a[3]).to_string(),
+    }
+}
+
+/// TCP_INFINITE_SSTHRESH of include/net/tcp.h.
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+fn state(socket: &SocketRow, r: &TcpRecord, tick_ns: Option<i64>) -> TcpStateRow {
+    let segment = r.ip_version != 0;
+    let v4 = r.ip_version == 4;
+    let rate = || {
+        let bytes = i64::from(r.rate_delivered) * i64::from(r.mss) * 1_000_000;
+        (r.rate_interval_us > 0).then(|| bytes / i64::from(r.rate_interval_us))
+    };
+    TcpStateRow {
+        at_ns: r.at.0,
+        socket_id: socket.socket_id,
+        crossing: i32::from(r.what),
+        state: i32::from(r.state),
+        ca_state: i32::from(r.ca_state),
+        snd_cwnd: i64::from(r.snd_cwnd),
+        snd_ssthresh: (r.snd_ssthresh != NO_THRESHOLD).then_some(i64::from(r.snd_ssthresh)),
+        snd_wnd: i64::from(r.snd_wnd),
+        rcv_wnd: i64::from(r.rcv_wnd),
+        mss: i64::from(r.mss),
+        srtt_ns: i64::from(r.srtt_us8) * 125,
+        rttvar_ns: i64::from(r.rttvar_us4) * 250,
+        rto_ns: tick_ns.map(|t| i64::from(r.rto_jiffies) * t),
+        in_flight: i64::from(r.in_flight),
+        retrans_out: i64::from(r.retrans_out),
+        lost_out: i64::from(r.lost_out),
+        sacked_out: i64::from(r.sacked_out),
+        total_retrans: i64::from(r.total_retrans),
+        write_seq: i64::from(r.write_seq),
+        snd_una: i64::from(r.snd_una),
+        snd_nxt: i64::from(r.snd_nxt),
+        copied_seq: i64::from(r.copied_seq),
+        rcv_nxt: i64::from(r.rcv_nxt),
+        delivered: i64::from(r.delivered),
+        app_limited: i32::from(r.app_limited != 0),
+        busy: i32::from(r.limit & 3),
+        cwnd_limited: i32::from(r.limit >> 2 & 1),
+        pacing: i32::from(r.limit >> 3 & 3).checked_sub(1).filter(|p| *p >= 0),
+        rate_bytes_s: rate(),
+        pacing_bytes_s: (r.pacing_rate < 1 << 62).then_some(r.pacing_rate as i64),
+        wmem_queued: i64::from(r.wmem_queued),
+        rmem_alloc: i64::from(r.rmem_alloc),
+        ip_version: segment.then_some(i32::from(r.ip_version)),
+        tos: segment.then_some(i32::from(r.tos)),
+        ttl: segment.then_some(i32::from(r.ttl)),
+        ip_id: v4.then_some(i32::from(r.ip_id)),
+        ip_fragment: v4.then_some(i32::from(r.ip_fragment)),
+        tcp_flags: (r.tcp_flags != 0).then_some(i32::from(r.tcp_flags)),
+        no_room: i32::from(r.limit >> 5 & 3).checked_sub(1).filter(|n| *n >= 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_do_not_wrap() {
+        let mut s = Stream::default();
+        let start = u32::MAX - 999;
+        assert_eq!(s.offset(start), 0);
+        assert_eq!(s.offset(start.wrapping_add(1448)), 1448);
+        assert_eq!(s.offset(start), 0, "sent again");
+        assert_eq!(s.offset(start.wrapping_add(2896)), 2896);
+        for i in 1..=5i64 {
+            assert_eq!(s.offset(start.wrapping_add((i * 1_000_000_000) as u32)), i * 1_000_000_000);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_not_a_byte() {
+        let mut s = Socket { row: SocketRow { proto: TCP, ..Default::default() }, ..Default::default() };
+        let mut offset = |what, seq, size| {
+            let ctx = Context::Task;
+            let r = CrossingRecord { what, ctx, pid: 1, sock: 1, at: BootNs(1), size, segments: 1, seq };
+            event(&mut s, &r, 0).offset
+        };
+        assert_eq!(offset(Crossing::ToSocket, 100, 50), Some(0));
+        assert_eq!(offset(Crossing::Recv, 100, 20), Some(0));
+        assert_eq!(offset(Crossing::Recv, 121, 10), Some(21), "a byte was passed over, and more can be read");
+        assert_eq!(offset(Crossing::Recv, 132, 19), Some(31), "with the end of the stream");
+    }
+
+    #[test]
+    fn who_paces_is_not_known_of_a_log_that_does_not_say() {
+        let of = |limit| {
+            let s = state(&SocketRow::default(), &TcpRecord { limit, ..TcpRecord::default() }, None);
+            (s.busy, s.cwnd_limited, s.pacing)
+        };
+        assert_eq!([0, 0b101].map(of), [(0, 0, None), (1, 1, None)]);
+        assert_eq!([0b01101, 0b10001, 0b11010].map(of), [(1, 1, Some(0)), (1, 0, Some(1)), (2, 0, Some(2))]);
+    }
+}

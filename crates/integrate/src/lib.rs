@@ -1,0 +1,41 @@
+//! From a kernel behaviour log and captures to the integrated log. Pure logic: no command line, no text for people
+//! (names of codes excepted), no kernel.
+//!
+//! One pass over the log ([`log`]) writes calls, footprints and events and collects where packets met the wire; each
+//! capture is read for its keys, matched, and read again into the frame table, now with the DUT's time. Packet rows
+//! wait in a table beside until matching has told how many frames they have.
+//!
+//! Memory is what is open: calls within the horizon, packets alive, frames and meetings of packets with the wire within the
+//! reach of matching ([`Held`] counts them). What must wait longer (meetings with the wire, frames' keys, associations)
+//! waits sorted on disk, beside the result. Per packet of the log five bytes and a bit stay.
+
+mod application;
+mod arrivals;
+mod away;
+mod captures;
+pub mod clock;
+mod cut;
+mod datagrams;
+pub mod devices;
+mod drawn;
+mod dut;
+mod error;
+mod flatten;
+mod flows;
+mod found;
+mod functions;
+mod headers;
+mod log;
+mod matching;
+mod nesting;
+mod over;
+mod packets;
+mod polls;
+mod report;
+mod spill;
+mod stamps;
+mod work;
+
+pub use error::{Error, Result};
+pub use report::{Held, Options, Progress, Report, Stage};
+pub use work::{half_made, integrate, integrate_opened, integrate_parts};

@@ -1,0 +1,591 @@
+//! The pass over the kernel behaviour log: every record once, in order of end time, into the tables that need nothing
+//! else, and into what matching needs.
+
+use crate::arrivals::Arrivals;
+use crate::captures::Met;
+use crate::clock::sample::Seen;
+use crate::datagrams::Datagrams;
+use crate::error::Result;
+use crate::flatten::{self, id};
+use crate::flows::Flows;
+use crate::functions::{CallIndex, Stats};
+use crate::matching::Sighting;
+use crate::nesting::{Nesting, Node, Placed};
+use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
+use crate::polls::Polls;
+use crate::report::{Held, Options, Progress, Stage};
+use crate::spill::Sorter;
+use crate::stamps::{Clocks, Stamps};
+use kpat_klog::{Log, end_time};
+use kpat_model::hash::Map;
+use kpat_model::{BootNs, Call, Event, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
+use kpat_query::paths::Paths;
+use kpat_query::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
+use kpat_store::TableWriter;
+use kpat_store::tables::*;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+
+/// Writers of the tables that the log alone fills.
+struct Tables {
+    call: TableWriter<CallRow>,
+    member: TableWriter<CallMemberRow>,
+    event: TableWriter<EventRow>,
+    footprint: TableWriter<FootprintRow>,
+    lineage: TableWriter<LineageRow>,
+    pause: TableWriter<PauseRow>,
+    process: TableWriter<ProcessRow>,
+    loss: TableWriter<LossRow>,
+    poll: TableWriter<PollRow>,
+    packet: TableWriter<PacketRow>,
+    index: CallIndex,
+    paths: Paths,
+}
+
+/// What the pass leaves for the rest.
+pub(super) struct Passed {
+    pub stats: Vec<Stats>,
+    pub stamps: Clocks,
+    pub met: Met,
+    pub held: Held,
+    /// Records of packets that were over, and packets that were ended because too many were alive.
+    pub late: u64,
+    pub late_packets: u64,
+    pub forced: u64,
+    pub records: u64,
+    pub calls: u64,
+    pub packet_rows: u64,
+    pub lost: u64,
+    pub damaged_bytes: u64,
+    pub crossing: u64,
+    pub clamped: u64,
+    pub more_pauses: u64,
+    /// Times outside of what a clock can show.
+    pub absurd: u64,
+    /// Members whose call never came.
+    pub orphans: u64,
+    pub first: i64,
+    pub last: i64,
+}
+
+struct Pass<'a> {
+    options: &'a Options,
+    tables: Tables,
+    nesting: Nesting,
+    packets: Packets,
+    datagrams: Datagrams,
+    /// By CPU, of the event behind: when, how long before that at most, and whether the kernel stamped it.
+    within: Map<u16, (BootNs, u64, bool)>,
+    arrivals: Arrivals,
+    polls: Polls,
+    stamps: Stamps,
+    sightings: Sorter<Sighting>,
+    seen: Seen,
+    flows: Flows,
+    held: Held,
+    stats: Vec<Stats>,
+    roles: Vec<Roles>,
+    /// Further packets of list calls that have not returned or not been given out, by CPU-independent key.
+    members: Map<(u64, i64), Vec<u64>>,
+    lost: u64,
+    /// Times outside of what a clock can show, brought back to its edge.
+    absurd: u64,
+    first: i64,
+    last: i64,
+    /// When recording ended, as far as the log says.
+    closed: i64,
+    swept: i64,
+}
+
+/// Records decoded ahead at a time.
+const BATCH: usize = 4096;
+
+/// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
+const MAX_TIME: i64 = 1 << 60;
+
+fn tame(t: &mut i64, absurd: &mut u64) {
+    if !(0..=MAX_TIME).contains(t) {
+        *absurd += 1;
+        *t = (*t).clamp(0, MAX_TIME);
+    }
+}
+
+/// Brings every time in a record into the range of a clock.
+fn tame_record(record: &mut Record, absurd: &mut u64) {
+    match record {
+        Record::Call(r) => {
+            tame(&mut r.entry.0, absurd);
+            if r.dur_ns > MAX_TIME as u64 {
+                *absurd += 1;
+                r.dur_ns = MAX_TIME as u64;
+            }
+        }
+        Record::Point(r) => tame(&mut r.at.0, absurd),
+        Record::Member(r) => tame(&mut r.entry.0, absurd),
+        Record::Footprint(r) => tame(&mut r.at.0, absurd),
+        Record::Place(r) => tame(&mut r.at.0, absurd),
+        Record::Lineage(r) => tame(&mut r.at.0, absurd),
+        Record::Event(r) => tame(&mut r.at.0, absurd),
+        Record::Process(r) => tame(&mut r.at.0, absurd),
+        Record::Loss(r) => {
+            tame(&mut r.from.0, absurd);
+            tame(&mut r.to.0, absurd);
+        }
+    }
+}
+
+/// Packet rows are written to `early` if they lack what matching or the cards' clocks add, everything else to `dir`.
+pub(super) fn pass(
+    log: &Log,
+    dir: &Path,
+    early: &Path,
+    captures: &[std::path::PathBuf],
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Passed> {
+    let functions = &log.meta().functions;
+    let most = functions.iter().map(|f| usize::from(f.id) + 1).max().unwrap_or(0);
+    let mut roles = vec![Roles::default(); most];
+    functions.iter().for_each(|f| roles[usize::from(f.id)] = Roles::of(&f.name));
+    let stamps = Stamps::new(log, dir)?;
+    let rewritten = !captures.is_empty() || stamps.expected;
+    let mut pass = Pass {
+        options,
+        tables: Tables {
+            call: TableWriter::create_threaded(dir)?,
+            member: TableWriter::create(dir)?,
+            event: TableWriter::create(dir)?,
+            footprint: TableWriter::create_threaded(dir)?,
+            lineage: TableWriter::create(dir)?,
+            pause: TableWriter::create(dir)?,
+            process: TableWriter::create(dir)?,
+            loss: TableWriter::create(dir)?,
+            poll: TableWriter::create(dir)?,
+            packet: TableWriter::create_threaded(if rewritten { early } else { dir })?,
+            index: CallIndex::new(early),
+            paths: Paths::new(),
+        },
+        nesting: Nesting::default(),
+        packets: Packets::new(captures.is_empty(), crate::cut::behind_network(captures), terms(log, &roles)),
+        datagrams: Datagrams::default(),
+        within: Map::default(),
+        arrivals: Arrivals::default(),
+        polls: Polls::default(),
+        stamps,
+        sightings: Sorter::new(early, "sightings", 1 << 18),
+        seen: Seen::default(),
+        flows: Flows::default(),
+        held: Held::default(),
+        stats: vec![Stats::default(); most],
+        roles,
+        members: Map::default(),
+        lost: 0,
+        absurd: 0,
+        first: log.forgotten().map_or(i64::MAX, |f| f.first.0.clamp(0, MAX_TIME)),
+        last: i64::MIN,
+        closed: closed_at(log),
+        swept: i64::MIN,
+    };
+    for t in log.tasks() {
+        // Not through the stream: they were named before this log begins.
+        let (pid, tgid, comm) = (t.pid as i32, t.tgid as i32, t.comm.clone());
+        pass.tables.process.push(&ProcessRow { at_ns: t.at.0, pid, tgid, comm })?;
+    }
+    for m in log.missing() {
+        let Some(count) = m.records.filter(|n| *n > 0) else { continue };
+        let loss = Loss { cause: LossCause::MissingPart, cpu: -1, from: m.from, to: m.to, count };
+        pass.record(0, Record::Loss(loss))?;
+    }
+    for l in log.forgotten().map_or(&[][..], |f| &f.losses) {
+        pass.record(0, Record::Loss(*l))?;
+    }
+    let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
+    let mut records = 0u64;
+    // Decoding has a thread of its own: it is a fifth of the work, and needs nothing of the rest.
+    std::thread::scope(|threads| {
+        let (give, take) = sync_channel::<Vec<(u16, Record)>>(4);
+        threads.spawn(move || {
+            let mut merged = log.all_merged();
+            loop {
+                let some: Vec<(u16, Record)> = merged.by_ref().take(BATCH).collect();
+                // Whoever took them met an error, and tells it.
+                if some.is_empty() || give.send(some).is_err() {
+                    break;
+                }
+            }
+        });
+        for batch in take {
+            for (cpu, record) in batch {
+                records += 1;
+                pass.record(cpu, record)?;
+            }
+            progress(Progress { stage: Stage::Log, done: records, total });
+        }
+        Ok::<_, crate::Error>(())
+    })?;
+    progress(Progress { stage: Stage::Log, done: records, total });
+    pass.finish(log, dir, records)
+}
+
+impl Pass<'_> {
+    fn footprint(&mut self, cpu: u16, f: &FootprintRecord) -> Result<()> {
+        if self.packets.is_new(f.packet.0) {
+            let arrival = self.arrivals.first(cpu, f.at.0);
+            let stamp = self.stamps.of(cpu, f.packet);
+            self.packets.arrival(f.packet.0, f.at.0, (arrival, stamp));
+            self.polls.first(cpu, f);
+        }
+        let print = kpat_capture::decode::packet(f);
+        self.packets.footprint(f, &print);
+        self.datagrams.print(f, &print, &mut self.packets);
+        self.flows.add(&print);
+        let mut row = FootprintRow {
+            packet_id: f.packet.0 as i64,
+            at_ns: f.at.0,
+            netns: (f.netns != 0).then_some(i64::from(f.netns)),
+            ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
+            len_bytes: i64::from(f.len_bytes),
+            gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
+            gso_segs: (f.gso_size != 0).then_some(i32::from(f.gso_segs)),
+            skb_tag: i32::from(f.skb_tag),
+            start_layer: i32::from(f.start_layer),
+            ..FootprintRow::default()
+        };
+        flatten::footprint(&mut row, &print);
+        Ok(self.tables.footprint.push(&row)?)
+    }
+
+    fn record(&mut self, cpu: u16, mut record: Record) -> Result<()> {
+        tame_record(&mut record, &mut self.absurd);
+        let now = end_time(&record).0;
+        // A loss may span the whole recording, and a member has its call's entry: neither is a time of the stream.
+        if !matches!(record, Record::Loss(_) | Record::Member(_)) {
+            self.last = self.last.max(now);
+            let began = if let Record::Call(c) = &record { c.entry.0 } else { now };
+            self.first = self.first.min(began);
+            if self.swept == i64::MIN {
+                self.swept = now;
+            }
+            // Half a horizon apart, or sooner where much waits.
+            let step = self.options.horizon_ns / 2;
+            if now.saturating_sub(self.swept) >= step || self.nesting.pending > 4_000_000 {
+                self.swept = now;
+                let wait = if self.nesting.pending > 4_000_000 { 0 } else { self.options.horizon_ns };
+                self.sweep(now.saturating_sub(wait))?;
+            }
+        }
+        match record {
+            Record::Call(c) => self.call(cpu, &c),
+            Record::Point(p) => {
+                self.nesting.point(cpu, &p);
+                self.arrivals.unknown(cpu);
+                let stats = stats_of(&mut self.stats, p.func.0);
+                stats.calls += 1;
+                let touch = Touch {
+                    packet: p.packet.0,
+                    func: p.func.0,
+                    cpu,
+                    entry: p.at.0,
+                    end: p.at.0,
+                    self_ns: 0,
+                    ctx: p.ctx,
+                    pid: p.pid,
+                    point_len: Some(p.len_bytes),
+                    ends: p.ends,
+                };
+                stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
+            }
+            Record::Member(m) => self.member(&m),
+            Record::Footprint(f) => self.footprint(cpu, &f)?,
+            Record::Place(p) => {
+                if let Some(f) = self.packets.at_place(&p) {
+                    self.footprint(cpu, &f)?;
+                }
+            }
+            Record::Lineage(l) => {
+                self.packets.lineage(&l);
+                self.tables.lineage.push(&LineageRow {
+                    at_ns: l.at.0,
+                    kind: l.kind as i32,
+                    parent_id: l.parent.0 as i64,
+                    child_id: l.child.0 as i64,
+                    inferred: None,
+                })?;
+            }
+            Record::Event(e) if e.kind == EventKind::Pause => {
+                if let Some(p) = Pause::of_event(&e) {
+                    self.nesting.pause(&p);
+                    self.tables.pause.push(&pause_row(&p))?;
+                }
+            }
+            Record::Event(e) if e.kind == EventKind::Poll => {
+                self.arrivals.poll(cpu, &e);
+                self.polls.began(cpu, &e);
+            }
+            Record::Event(e) if e.kind == EventKind::Polled => {
+                self.packets.polled(cpu);
+                self.tables.poll.push(&self.polls.ended(cpu, &e))?;
+            }
+            Record::Event(e) if e.kind == EventKind::Stamp => self.stamps.told(cpu, *e),
+            Record::Event(e) if e.kind == EventKind::CardClock => self.stamps.reading(&e)?,
+            Record::Event(e) if e.kind == EventKind::Within => {
+                self.within.insert(cpu, (e.at, e.a, e.b == Event::STAMPED));
+            }
+            Record::Event(e) => {
+                self.packets.event(cpu, &e);
+                let within = self.within.remove(&cpu).filter(|(at, ..)| *at == e.at);
+                let stamped = within.is_some_and(|w| w.2);
+                let of_user_space = e.kind.is_of_user_space() && !stamped;
+                self.tables.event.push(&EventRow {
+                    at_ns: e.at.0,
+                    kind: e.kind as i32,
+                    packet_id: id(e.packet),
+                    cpu: (!of_user_space).then_some(i32::from(cpu)),
+                    ctx: e.ctx as i32,
+                    pid: (!of_user_space || e.pid != 0).then_some(e.pid as i32),
+                    netns: (e.netns != 0).then_some(i64::from(e.netns)),
+                    a: e.a as i64,
+                    b: e.b as i64,
+                    text: e.text,
+                    after_ns: within.filter(|_| !stamped).map(|(at, ns, _)| at.0.saturating_sub_unsigned(ns)),
+                })?;
+            }
+            Record::Process(p) => self.tables.process.push(&ProcessRow {
+                at_ns: p.at.0,
+                pid: p.pid as i32,
+                tgid: p.tgid as i32,
+                comm: p.comm,
+            })?,
+            Record::Loss(l) => {
+                self.lost = self.lost.saturating_add(l.count);
+                self.arrivals.loss(&l);
+                self.packets.loss(&l);
+                self.tables.loss.push(&LossRow {
+                    cause: l.cause as i32,
+                    cpu: (l.cpu >= 0).then_some(l.cpu),
+                    from_ns: l.from.0,
+                    to_ns: l.to.0,
+                    count: l.count.min(i64::MAX as u64) as i64,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, cpu: u16, c: &Call) {
+        let self_ns = self.nesting.call(cpu, c);
+        let dur = c.dur_ns.min(i64::MAX as u64) as i64;
+        self.arrivals.call(cpu, c.ctx, c, c.entry.0.saturating_add(dur));
+        let timed = c.flags & Call::NO_RETURN == 0;
+        let stats = stats_of(&mut self.stats, c.func.0);
+        stats.calls += 1;
+        if timed {
+            stats.timed(dur, self_ns, c.packet.0);
+        }
+        let touch = Touch {
+            packet: c.packet.0,
+            func: c.func.0,
+            cpu,
+            entry: c.entry.0,
+            end: c.entry.0.saturating_add(dur),
+            self_ns: if timed { self_ns } else { 0 },
+            ctx: c.ctx,
+            pid: c.pid,
+            point_len: None,
+            ends: c.flags & Call::ENDS != 0,
+        };
+        stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, c.func.0)));
+    }
+
+    fn member(&mut self, m: &Member) {
+        // Two CPUs do not enter the same function in the same nanosecond often enough to matter.
+        self.members.entry((u64::from(m.func.0), m.entry.0)).or_default().push(m.packet.0);
+    }
+
+    /// Gives out what is older than `before`.
+    fn sweep(&mut self, before: i64) -> Result<()> {
+        let Pass { tables, nesting, packets, stats, roles, members, held, .. } = self;
+        held.calls = held.calls.max(nesting.pending as u64);
+        held.packets = held.packets.max(packets.alive() as u64);
+        let list = u16::from(Call::LIST);
+        nesting.release(before, |p: Placed<'_>| -> Result<()> {
+            let row = call_row(&p);
+            tables.index.add(&row)?;
+            tables.paths.add(&row, true);
+            tables.call.push(&row)?;
+            let n = p.node;
+            if n.flags & list != 0
+                && let Some(ids) = members.remove(&(u64::from(n.func), n.entry))
+            {
+                for packet in ids {
+                    let touch = Touch::of_member(n, packet);
+                    stats_of(stats, n.func).packets +=
+                        u64::from(packets.touch(&touch, roles_of(roles, n.func)));
+                    tables.member.push(&CallMemberRow {
+                        call_id: p.call_id,
+                        packet_id: packet as i64,
+                        entry_ns: n.entry,
+                    })?;
+                }
+            }
+            Ok(())
+        })?;
+        let mut found = Vec::new();
+        self.datagrams.conclude(before, &mut self.packets, &mut found);
+        for l in found {
+            self.packets.lineage(&l);
+            self.tables.lineage.push(&LineageRow {
+                at_ns: l.at.0,
+                kind: l.kind as i32,
+                parent_id: l.parent.0 as i64,
+                child_id: l.child.0 as i64,
+                inferred: Some(1),
+            })?;
+        }
+        // List members are told of their calls only when those are given out, so packets wait longer.
+        let before = before.saturating_sub(self.options.horizon_ns);
+        let log_end = self.last.max(self.closed);
+        self.packets.end(before, log_end, &self.arrivals, |ended: Ended| {
+            Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
+        })?;
+        self.keep_sightings()
+    }
+
+    fn keep_sightings(&mut self) -> Result<()> {
+        for s in self.packets.sightings.drain(..) {
+            self.seen.add(s.keys.exact);
+            self.sightings.push(s)?;
+        }
+        Ok(())
+    }
+
+    /// What could not be read of the log's files, known when all of it was: it may have held anything.
+    fn damage(&mut self, log: &Log) -> Result<u64> {
+        let damaged = log.issues().iter().map(|i| i.len).sum::<u64>();
+        if damaged > 0 {
+            let (from, to) = (self.first.min(self.last), self.last);
+            let cause = LossCause::Damaged;
+            let loss = Loss { cause, cpu: -1, from: BootNs(from), to: BootNs(to), count: damaged };
+            self.packets.loss(&loss);
+            self.tables.loss.push(&LossRow {
+                cause: cause as i32,
+                cpu: None,
+                from_ns: from,
+                to_ns: to,
+                count: damaged.min(i64::MAX as u64) as i64,
+            })?;
+        }
+        Ok(damaged)
+    }
+
+    fn finish(mut self, log: &Log, dir: &Path, records: u64) -> Result<Passed> {
+        let damaged_bytes = self.damage(log)?;
+        self.sweep(i64::MAX)?;
+        let log_end = self.last.max(self.closed);
+        self.packets.end_all(log_end, &self.arrivals, |ended: Ended| {
+            Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
+        })?;
+        self.keep_sightings()?;
+        let t = self.tables;
+        let calls = t.call.finish()?;
+        t.index.write(dir)?;
+        t.paths.write(dir)?;
+        t.member.finish()?;
+        t.event.finish()?;
+        t.footprint.finish()?;
+        t.lineage.finish()?;
+        t.pause.finish()?;
+        t.process.finish()?;
+        t.loss.finish()?;
+        t.poll.finish()?;
+        let packet_rows = t.packet.finish()?;
+        let empty = self.first > self.last;
+        let flows = self.flows.lasting(self.first, self.last);
+        Ok(Passed {
+            stats: self.stats,
+            stamps: self.stamps.finish()?,
+            met: Met { sightings: self.sightings.finish()?, keys: self.seen, flows },
+            held: self.held,
+            late: self.packets.late,
+            late_packets: self.packets.late_packets,
+            forced: self.packets.forced,
+            records,
+            calls,
+            packet_rows,
+            lost: self.lost,
+            damaged_bytes,
+            crossing: self.nesting.crossing,
+            clamped: self.nesting.clamped,
+            more_pauses: self.nesting.more_pauses(),
+            absurd: self.absurd,
+            orphans: self.members.values().map(|m| m.len() as u64).sum(),
+            first: if empty { 0 } else { self.first },
+            last: if empty { 0 } else { self.last },
+        })
+    }
+}
+
+/// Long after the last record where nothing came any more. The summary is written when the probes are detached.
+fn closed_at(log: &Log) -> i64 {
+    let told = log.summary().filter(|s| s.complete);
+    told.map_or(i64::MIN, |s| s.at.boot.0.saturating_sub_unsigned(s.cost.detach_ns).min(MAX_TIME))
+}
+
+/// What verdicts need to know of the log as a whole.
+fn terms(log: &Log, roles: &[Roles]) -> Terms {
+    let any = |role: u32| roles.iter().any(|r| r.has(role));
+    let reasons = &log.meta().drop_reasons;
+    let droppers = log.symbols().iter().filter_map(|s| Some((s.addr, dropper(&s.text)?))).collect();
+    Terms {
+        knows: Knows { local: any(LOCAL_IN), driver: any(XMIT), queue: any(QDISC_IN) },
+        reasons: reasons.iter().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
+        droppers,
+    }
+}
+
+fn stats_of(stats: &mut Vec<Stats>, func: u16) -> &mut Stats {
+    let i = usize::from(func);
+    if stats.len() <= i {
+        stats.resize_with(i + 1, Stats::default);
+    }
+    &mut stats[i]
+}
+
+fn roles_of(roles: &[Roles], func: u16) -> Roles {
+    roles.get(usize::from(func)).copied().unwrap_or_default()
+}
+
+fn pause_row(p: &Pause) -> PauseRow {
+    PauseRow {
+        pid: p.pid as i32,
+        from_ns: p.from.0,
+        to_ns: p.to.0,
+        preempted: i32::from(p.preempted),
+        woken_ns: (p.wait_ns > 0 && !p.preempted).then(|| p.to.0 - i64::from(p.wait_ns)),
+        cpu_out: i32::from(p.cpu_out),
+        cpu_in: i32::from(p.cpu_in),
+    }
+}
+
+fn call_row(p: &Placed<'_>) -> CallRow {
+    let n: &Node = p.node;
+    let timed = n.timed();
+    CallRow {
+        call_id: p.call_id,
+        packet_id: (n.packet != 0).then_some(n.packet as i64),
+        func_id: i32::from(n.func),
+        entry_ns: n.entry,
+        dur_ns: timed.then_some(n.end - n.entry),
+        self_ns: timed.then_some(n.self_ns),
+        irq_ns: timed.then_some(n.irq_ns),
+        off_ns: timed.then_some(n.off_ns),
+        parent_id: p.parent_id,
+        depth: p.depth,
+        cpu: i32::from(n.cpu),
+        ctx: n.ctx as i32,
+        pid: n.pid as i32,
+        flags: i32::from(n.flags),
+        skb_tag: i32::from(n.skb_tag),
+        len_bytes: n.is_point().then_some(n.len as i32),
+    }
+}

@@ -1,0 +1,236 @@
+//! What makes a frame and a packet recognisable to each other.
+
+use kpat_model::codes::match_key;
+use kpat_model::hash::Fold;
+use kpat_model::{Footprint, FootprintRecord, Link, Network, Transport};
+use std::net::IpAddr;
+
+/// TCP payload as an interval of sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tcp {
+    /// Addresses and ports.
+    pub flow: u64,
+    pub seq: u32,
+    /// Bytes of payload.
+    pub len: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    /// Equal on both sides when all of the fields in it are.
+    pub exact: u64,
+    pub tcp: Option<Tcp>,
+    /// Code of `association.key`.
+    pub kind: i32,
+    /// Network identification, 0: none.
+    pub ident: u32,
+    pub checksum: u16,
+    /// 0: none.
+    pub ttl: u8,
+}
+
+fn addr(h: Fold, a: IpAddr) -> Fold {
+    match a {
+        IpAddr::V4(a) => h.add(u64::from(a.to_bits())),
+        IpAddr::V6(a) => {
+            let bits = a.to_bits();
+            h.add((bits >> 64) as u64).add(bits as u64)
+        }
+    }
+}
+
+struct Net {
+    hash: Fold,
+    ident: u32,
+    proto: u8,
+    ttl: u8,
+    len: u16,
+    /// Offset and more-fragments flag.
+    fragment: Option<u64>,
+}
+
+/// What an IP header has.
+fn network(f: &Footprint) -> Option<Net> {
+    let start = Fold::default();
+    match f.network.as_ref()? {
+        Network::V4 { src, dst, id, proto, ttl, frag_offset, more_frags, total_len, .. } => Some(Net {
+            hash: addr(addr(start.add(4), (*src).into()), (*dst).into()).add(u64::from(*proto)),
+            ident: u32::from(*id),
+            proto: *proto,
+            ttl: *ttl,
+            len: *total_len,
+            fragment: (*more_frags || *frag_offset > 0)
+                .then_some(u64::from(*frag_offset) << 1 | u64::from(*more_frags)),
+        }),
+        Network::V6 { src, dst, proto, hop_limit, payload_len, fragment, .. } => Some(Net {
+            hash: addr(addr(start.add(6), (*src).into()), (*dst).into()).add(u64::from(*proto)),
+            ident: fragment.map_or(0, |(id, _, _)| id),
+            proto: *proto,
+            ttl: *hop_limit,
+            len: *payload_len,
+            fragment: fragment.map(|(_, offset, more)| u64::from(offset) << 1 | u64::from(more)),
+        }),
+        Network::Arp { .. } | Network::Other(_) => None,
+    }
+}
+
+fn mac(m: [u8; 6]) -> u64 {
+    m.iter().fold(0, |v, b| v << 8 | u64::from(*b))
+}
+
+impl Keys {
+    /// `None`: nothing in it that could be recognised.
+    pub fn of(f: &Footprint) -> Option<Keys> {
+        if let Some(net) = network(f) {
+            return Some(Self::above(f, &net));
+        }
+        let start = Fold::default();
+        if let Some(Network::Arp { op, sender_mac, sender_ip, target_mac, target_ip }) = &f.network {
+            let h = addr(addr(start.add(u64::from(*op)), (*sender_ip).into()), (*target_ip).into());
+            let exact = h.add(mac(*sender_mac)).add(mac(*target_mac)).value();
+            return Some(Keys { exact, tcp: None, kind: match_key::ARP, ident: 0, checksum: 0, ttl: 0 });
+        }
+        // Encrypted or management 802.11: the sequence number is all there is.
+        // Control frames have none; of the others 0 is a number like any.
+        let w = f.wifi.filter(|w| matches!(w.frame_control >> 2 & 3, 0 | 2))?;
+        let h = start.add(mac(w.receiver)).add(mac(w.transmitter)).add(u64::from(w.sequence_control));
+        let exact = h.value();
+        Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0 })
+    }
+
+    fn above(f: &Footprint, net: &Net) -> Keys {
+        let mut keys = Keys {
+            exact: 0,
+            tcp: None,
+            kind: match_key::TRANSPORT,
+            ident: net.ident,
+            checksum: 0,
+            ttl: net.ttl,
+        };
+        if net.ident != 0 {
+            keys.kind = match_key::FULL;
+        }
+        let with_ident = net.hash.add(u64::from(net.ident));
+        let fragment = net.fragment.map(|x| with_ident.add(x).add(u64::from(net.len)).value());
+        if let Some(exact) = fragment {
+            return Keys { exact, kind: match_key::NETWORK, ..keys };
+        }
+        match &f.transport {
+            Some(Transport::Tcp { sport, dport, seq, ack, flags, checksum, payload_len, .. }) => {
+                let flow = net.hash.add(u64::from(*sport) << 16 | u64::from(*dport));
+                // SYN, FIN, RST; the rest changes with segmentation.
+                let flags = u64::from(flags & 7);
+                let mut h = flow.add(u64::from(*seq) << 32 | u64::from(*payload_len)).add(flags);
+                if *payload_len == 0 {
+                    h = h.add(u64::from(*ack));
+                } else {
+                    keys.tcp = Some(Tcp { flow: flow.value(), seq: *seq, len: *payload_len });
+                }
+                keys.exact = h.value();
+                keys.checksum = *checksum;
+            }
+            Some(Transport::Udp { sport, dport, len, checksum }) => {
+                keys.exact = with_ident.add(ports_len(*sport, *dport, *len)).value();
+                keys.checksum = *checksum;
+            }
+            Some(
+                Transport::Icmp { kind, code, id, seq, checksum }
+                | Transport::Icmpv6 { kind, code, id, seq, checksum },
+            ) => {
+                let fields =
+                    u64::from(*kind) << 40 | u64::from(*code) << 32 | u64::from(*id) << 16 | u64::from(*seq);
+                keys.exact = with_ident.add(fields).value();
+                keys.checksum = *checksum;
+            }
+            Some(Transport::Other { .. }) | None => {
+                keys.exact = with_ident.add(u64::from(net.proto) << 16 | u64::from(net.len)).value();
+                keys.kind = match_key::NETWORK;
+            }
+        }
+        keys
+    }
+
+    /// The keys of what a packet may be on the wire: itself, as a virtual link carries a packet for segmentation whole; and the segments of
+    /// a UDP one. `cut`: also by the fields of its network header alone, for frames of which no more was captured.
+    pub fn on_wire(f: &Footprint, record: &FootprintRecord, cut: bool) -> Vec<Keys> {
+        let Some(own) = Keys::of(f) else { return Vec::new() };
+        let mut out = vec![own];
+        if let (Some(Transport::Udp { sport, dport, .. }), Some(net)) = (&f.transport, network(f)) {
+            out.extend(segments(f, record, &own).map(|(ident, payload)| {
+                let exact =
+                    net.hash.add(u64::from(ident)).add(ports_len(*sport, *dport, payload + 8)).value();
+                Keys { exact, ident, checksum: 0, ..own }
+            }));
+        }
+        if cut && f.transport.is_some() {
+            out.extend(Self::headers(f, record, &own));
+        }
+        out
+    }
+
+    /// As [`Keys::of`] has them of a frame that ends behind the network header; none of a fragment, whose own key is of that header.
+    fn headers(f: &Footprint, record: &FootprintRecord, own: &Keys) -> Vec<Keys> {
+        let Some(net) = network(f).filter(|n| n.fragment.is_none()) else { return Vec::new() };
+        let key = |ident: u32, len: u16| {
+            let exact =
+                net.hash.add(u64::from(ident)).add(u64::from(net.proto) << 16 | u64::from(len)).value();
+            Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: net.ttl }
+        };
+        let mut out = vec![key(net.ident, net.len)];
+        let payload = payload_of(f, record);
+        let headers = payload.and_then(|p| record.len_bytes.checked_sub(p + link_len(f, record)));
+        if let Some(headers) = headers {
+            // The payload length of IPv6 does not count its header.
+            let headers = if matches!(f.network, Some(Network::V6 { .. })) {
+                headers.saturating_sub(40)
+            } else {
+                headers
+            };
+            out.extend(
+                segments(f, record, own)
+                    .map(|(ident, payload)| key(ident, (headers as u16).wrapping_add(payload))),
+            );
+        }
+        out
+    }
+}
+
+/// Identification and payload of each segment of a packet for segmentation; none: it is not one.
+fn segments(f: &Footprint, record: &FootprintRecord, own: &Keys) -> impl Iterator<Item = (u32, u16)> + use<> {
+    let size = u32::from(record.gso_size);
+    let payload = if size > 0 { payload_of(f, record).unwrap_or(0) } else { 0 };
+    let first = own.ident;
+    (0..payload.div_ceil(size.max(1)).min(MAX_SEGMENTS)).map(move |k| {
+        let ident = if first == 0 { 0 } else { u32::from((first as u16).wrapping_add(k as u16)) };
+        (ident, (payload - k * size).min(size) as u16)
+    })
+}
+
+/// UDP_MAX_SEGMENTS of include/linux/udp.h.
+const MAX_SEGMENTS: u32 = 128;
+
+/// Bytes of the link header that `skb->len` counts.
+fn link_len(f: &Footprint, record: &FootprintRecord) -> u32 {
+    if record.start_layer != 2 || f.link.is_none() {
+        return 0;
+    }
+    let tags = f.link.iter().flat_map(|l| l.vlan).filter(|v| *v != Link::NO_VLAN).count() as u32;
+    14 + 4 * tags
+}
+
+/// Payload of a whole TCP or UDP packet, from the length of the skb: the header's field is of one segment, or too small, in some.
+fn payload_of(f: &Footprint, record: &FootprintRecord) -> Option<u32> {
+    let payload = match &f.transport {
+        Some(Transport::Tcp { payload_len, .. }) => return Some(*payload_len),
+        Some(Transport::Udp { .. }) => {
+            let network = if matches!(f.network, Some(Network::V6 { .. })) { 40 } else { 20 };
+            record.len_bytes.checked_sub(link_len(f, record) + network + 8)
+        }
+        _ => None,
+    };
+    payload.filter(|n| *n > 0)
+}
+
+fn ports_len(sport: u16, dport: u16, len: u16) -> u64 {
+    u64::from(sport) << 32 | u64::from(dport) << 16 | u64::from(len)
+}

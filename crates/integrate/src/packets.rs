@@ -1,0 +1,383 @@
+//! Packets while they are alive: what they did, what their headers were when, and, when they are over, where they met
+//! the wire and what became of them.
+//!
+//! A packet is over when the log says that its buffer was freed ([`Call::ENDS`](kpat_model::Call::ENDS)) and a while has
+//! passed: its last calls return after that. Not every end is seen: tracepoints are not passed by all that frees, records
+//! are lost. A packet that was idle for [`REST_NS`] is taken as over, too, and the longest idle ones where more than
+//! [`MAX_LIVE`] wait; what is seen of them later is counted.
+
+use crate::arrivals::{Arrival, Arrivals};
+use crate::headers;
+use crate::matching::Sighting;
+use crate::matching::keys::Keys;
+use crate::nesting::Node;
+use crate::over::Over;
+use crate::stamps::Stamp;
+use kpat_model::hash::Map;
+use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Loss, Place};
+use kpat_query::roles::*;
+use kpat_store::tables::PacketRow;
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+
+mod control;
+mod live;
+mod origin;
+mod row;
+mod sightings;
+mod verdict;
+
+pub(super) use live::Fragment;
+use live::{Live, MAX_PRINTS, Print};
+use verdict::{Drop, NEVER, judge};
+pub(super) use verdict::{Knows, Reason, dropper};
+
+/// Packets that are kept at most: more than wait in the queues of a busy host.
+const MAX_LIVE: usize = 1 << 17;
+/// After so long without a record a packet is over: the kernel side forgets it then, too (`EVICT_NS` in bpf/packets.bpf.h).
+const REST_NS: i64 = 10_000_000_000;
+/// Sniffers on the DUT that are remembered.
+const MAX_SNIFFERS: usize = 64;
+/// Drops of copies that are kept of a packet.
+const MAX_DROPS: usize = 8;
+
+/// A packet that is over.
+pub(super) struct Ended {
+    pub row: PacketRow,
+}
+
+/// A call or a point, as it concerns a packet.
+pub(super) struct Touch {
+    pub packet: u64,
+    pub func: u16,
+    pub cpu: u16,
+    pub entry: i64,
+    pub end: i64,
+    pub self_ns: i64,
+    pub ctx: Context,
+    pub pid: u32,
+    /// `skb->len` of a point.
+    pub point_len: Option<u32>,
+    /// The packet's buffer was freed in it.
+    pub ends: bool,
+}
+
+impl Touch {
+    /// A call that had a list of packets, as it concerns one of them.
+    pub(super) fn of_member(n: &Node, packet: u64) -> Touch {
+        Touch {
+            packet,
+            func: n.func,
+            cpu: n.cpu,
+            entry: n.entry,
+            end: n.end,
+            self_ns: n.self_ns,
+            ctx: n.ctx,
+            pid: n.pid,
+            point_len: None,
+            ends: false,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Packets {
+    live: Map<u64, Box<Live>>,
+    /// Whose buffer was freed, and when that call returned.
+    ended: VecDeque<(i64, u64)>,
+    /// Until when idle packets were looked for.
+    rested: i64,
+    /// Which numbers are over.
+    over: Over,
+    /// Which of them were seen again.
+    again: Over,
+    /// Of packets that are over, for the caller to take.
+    pub sightings: Vec<Sighting>,
+    /// No capture to match with: nobody wants to know where packets met the wire.
+    no_captures: bool,
+    /// Frames of a capture end behind the network header, so packets are looked for by that alone, too.
+    cut_captures: bool,
+    /// Records of packets that were over, and packets of which there were such.
+    pub late: u64,
+    pub late_packets: u64,
+    /// Packets that were ended because too many waited.
+    pub forced: u64,
+    /// What the log says of drops and could have seen.
+    terms: Terms,
+    /// Threads that were seen to read what no socket of theirs was given.
+    sniffers: Vec<u32>,
+    /// Until when something was lost, at any CPU, at the latest.
+    lost_to: i64,
+    origins: origin::Origins,
+    control: control::Control,
+}
+
+/// What a log says of itself that verdicts need.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Terms {
+    pub knows: Knows,
+    /// By the code of a drop.
+    pub reasons: Map<i32, Reason>,
+    /// By the kernel address where it was dropped, where that tells who dropped.
+    pub droppers: Map<u64, Reason>,
+}
+
+impl Packets {
+    pub fn new(no_captures: bool, cut_captures: bool, terms: Terms) -> Packets {
+        Packets { no_captures, cut_captures, terms, rested: NEVER, lost_to: NEVER, ..Packets::default() }
+    }
+
+    pub fn loss(&mut self, l: &Loss) {
+        self.lost_to = self.lost_to.max(l.to.0);
+    }
+
+    /// Packets that are not over.
+    pub fn alive(&self) -> usize {
+        self.live.len()
+    }
+
+    /// What is known of the packet as a fragment; `None`: it is over.
+    pub fn fragment(&mut self, packet: u64) -> Option<&mut Fragment> {
+        self.live.get_mut(&packet).map(|p| &mut p.fragment)
+    }
+
+    /// It came in from outside, as far as is known by now; `None`: it is over.
+    pub fn was_received(&self, packet: u64) -> Option<bool> {
+        self.live.get(&packet).map(|p| p.was_received())
+    }
+
+    /// Nothing was told of it yet.
+    pub fn is_new(&self, packet: u64) -> bool {
+        packet != 0 && !self.live.contains_key(&packet) && !self.over.has(packet)
+    }
+
+    /// It is seen for the first time.
+    pub fn arrival(&mut self, packet: u64, at: i64, known: (Option<Arrival>, Option<Stamp>)) {
+        if let Some(p) = self.get(packet, at) {
+            (p.arrival, p.stamp) = known;
+        }
+    }
+
+    fn get(&mut self, packet: u64, at: i64) -> Option<&mut Live> {
+        if packet == 0 {
+            return None;
+        }
+        let live = match self.live.entry(packet) {
+            Entry::Occupied(live) => live.into_mut(),
+            Entry::Vacant(_) if self.over.has(packet) => {
+                self.late += 1;
+                if !self.again.has(packet) {
+                    self.again.add(packet);
+                    self.late_packets += 1;
+                }
+                return None;
+            }
+            Entry::Vacant(place) => place.insert(Box::new(Live::new(at))),
+        };
+        live.first = live.first.min(at);
+        live.last = live.last.max(at);
+        Some(live)
+    }
+
+    /// Says whether this is the packet's first meeting with the function.
+    pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
+        let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
+        let Some(p) = self.get(t.packet, t.entry) else { return false };
+        p.last = p.last.max(t.end);
+        if t.entry < p.cpu.0 {
+            p.cpu = (t.entry, t.cpu, t.ctx);
+        }
+        p.kernel_ns = p.kernel_ns.saturating_add(t.self_ns);
+        match t.point_len {
+            Some(len) => {
+                p.points += 1;
+                if p.len_bytes == 0 {
+                    p.len_bytes = len;
+                }
+            }
+            None => p.calls += 1,
+        }
+        if p.task_pid == 0 && t.ctx == Context::Task {
+            p.task_pid = t.pid;
+        }
+        p.play(t, roles);
+        let first = !p.funcs.contains(&t.func);
+        if first {
+            p.funcs.push(t.func);
+        }
+        let made = if p.was_received() { i64::MIN } else { p.first };
+        if let Some(at) = ends_at {
+            if t.entry >= p.ended_at {
+                (p.ended_at, p.ended_on) = (t.entry, Some((t.cpu, t.ctx, at)));
+            }
+            self.ended.push_back((t.end, t.packet));
+        }
+        self.control.touch(t, roles, made);
+        first
+    }
+
+    /// What the packet's footprint is at another device; `None` if there is none, because it was lost.
+    pub fn at_place(&mut self, place: &Place) -> Option<FootprintRecord> {
+        let p = self.get(place.packet.0, place.at.0)?;
+        let mut f = **p.newest.as_ref()?;
+        f.at = place.at;
+        (f.ifindex, f.netns, f.link_type) = (place.ifindex, place.netns, place.link_type);
+        f.skb_tag = place.skb_tag;
+        Some(f)
+    }
+
+    pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
+        let cut = self.cut_captures;
+        let Some(p) = self.get(record.packet.0, record.at.0) else { return };
+        p.newest = Some(Box::new(*record));
+        if !p.len_known
+            && let Some((len, known)) = headers::network_len(f, record)
+        {
+            p.len_bytes = len;
+            p.len_known = known;
+        }
+        let keys = Keys::on_wire(f, record, cut);
+        let better = |old: &Footprint| {
+            let known = |f: &Footprint| {
+                usize::from(f.network.is_some()) + usize::from(headers::is_transport_known(f))
+            };
+            known(f) > known(old)
+        };
+        if p.shown.as_deref().is_none_or(better) {
+            p.shown = Some(Box::new(f.clone()));
+        }
+        if p.prints.len() < MAX_PRINTS {
+            // The recorder may have read another CPU's later.
+            let place = p.prints.partition_point(|o| o.at <= record.at.0);
+            let (at, ifindex, netns) = (record.at.0, record.ifindex, record.netns);
+            p.prints.insert(place, Print { at, ifindex, netns, keys });
+        }
+    }
+
+    pub fn lineage(&mut self, l: &Lineage) {
+        if l.parent == l.child {
+            return;
+        }
+        let mut received = false;
+        if let Some(parent) = self.get(l.parent.0, l.at.0) {
+            // The datagram's own buffer goes on as its first fragment.
+            let goes_on = l.kind == LineageKind::Fragment && parent.fragment.key != 0;
+            if l.kind != LineageKind::Copy && !goes_on {
+                parent.transformed_at = parent.transformed_at.max(l.at.0);
+            }
+            received = parent.was_received();
+            if l.kind == LineageKind::Reassembly {
+                parent.whole_again_at = l.at.0;
+            }
+        }
+        if matches!(l.kind, LineageKind::Segment | LineageKind::Fragment | LineageKind::Copy)
+            && let Some(child) = self.get(l.child.0, l.at.0)
+        {
+            child.received_by_parent |= received;
+            child.fragment.told |= l.kind == LineageKind::Fragment;
+        }
+    }
+
+    /// A driver's poll on this CPU is over.
+    pub fn polled(&mut self, cpu: u16) {
+        self.control.polled(cpu);
+    }
+
+    pub fn event(&mut self, cpu: u16, e: &Event) {
+        if e.kind != EventKind::Drop {
+            self.get(e.packet.0, e.at.0);
+            return;
+        }
+        let code = e.a as i32;
+        let reason = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
+            (Some(by), _) => *by,
+            (None, Some(reason)) => *reason,
+            (None, None) => Reason::of(None),
+        };
+        let within = self.control.at(cpu, e.ctx, e.packet.0);
+        let Some(p) = self.get(e.packet.0, e.at.0) else { return };
+        if p.drops.len() >= MAX_DROPS {
+            p.drops.pop();
+        }
+        p.drops.push(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
+    }
+
+    /// Ends packets that were freed before `before`, those that did nothing for long, and the longest idle ones where too
+    /// many wait.
+    pub fn end<E>(
+        &mut self,
+        before: i64,
+        log_end: i64,
+        arrivals: &Arrivals,
+        mut give: impl FnMut(Ended) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(&(at, packet)) = self.ended.front() {
+            if at >= before {
+                break;
+            }
+            self.ended.pop_front();
+            self.end_one(packet, log_end, arrivals, &mut give)?;
+        }
+        let rest = before.saturating_sub(REST_NS);
+        if rest > self.rested.saturating_add(REST_NS / 10) {
+            self.rested = rest;
+            let mut idle: Vec<u64> =
+                self.live.iter().filter(|(_, p)| p.last < rest).map(|(id, _)| *id).collect();
+            idle.sort_unstable();
+            idle.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
+        }
+        if self.live.len() > MAX_LIVE {
+            let mut idle: Vec<(i64, u64)> = self.live.iter().map(|(id, p)| (p.last, *id)).collect();
+            let (oldest, ..) = idle.select_nth_unstable(self.live.len() / 4);
+            let mut oldest = oldest.to_vec();
+            oldest.sort_unstable_by_key(|o| o.1);
+            for (_, packet) in oldest {
+                self.forced += 1;
+                self.end_one(packet, log_end, arrivals, &mut give)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all that are left.
+    pub fn end_all<E>(
+        &mut self,
+        log_end: i64,
+        arrivals: &Arrivals,
+        mut give: impl FnMut(Ended) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut ids: Vec<u64> = self.live.keys().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
+        self.origins.decide().try_for_each(|row| give(Ended { row }))
+    }
+
+    fn end_one<E>(
+        &mut self,
+        packet: u64,
+        log_end: i64,
+        arrivals: &Arrivals,
+        give: &mut impl FnMut(Ended) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(p) = self.live.remove(&packet) else { return Ok(()) };
+        self.over.add(packet);
+        if !self.no_captures {
+            p.sightings(packet, &mut self.sightings);
+        }
+        for pid in p.reads_of_sniffers() {
+            if pid != 0 && self.sniffers.len() < MAX_SNIFFERS && !self.sniffers.contains(&pid) {
+                self.sniffers.push(pid);
+            }
+        }
+        let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
+        let mut row = p.row(packet, judge(&evidence).0, &self.sniffers);
+        p.before(arrivals, &mut row);
+        match self.origins.meet(&evidence, row) {
+            Some(row) => give(Ended { row }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

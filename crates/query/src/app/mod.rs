@@ -1,0 +1,182 @@
+//! What applications asked of the network and what became of it, socket by socket: how much in which sizes and how far
+//! apart at each crossing, how writes became packets and frames, where bytes waited, what held TCP back.
+//!
+//! One pass over the events in order of time. A byte of a stream is known by its place, so whatever crosses next takes from
+//! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
+
+pub mod connections;
+mod follow;
+mod limits;
+mod names;
+mod order;
+mod series;
+mod spread;
+pub mod trace;
+mod ways;
+
+use crate::abreast::Progress;
+use crate::error::{Error, Result};
+use crate::store::Store;
+use follow::Follow;
+use kpat_model::Crossing;
+use kpat_store::tables::*;
+pub use limits::{Held, Limits};
+pub use names::{ends, errno, protocol};
+pub use order::{Moment, in_order};
+pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
+pub use spread::Spread;
+use std::collections::BTreeMap;
+use ways::Ways;
+pub use ways::{Leg, Wait};
+
+/// One crossing of one socket.
+#[derive(Clone, Debug, Default)]
+pub struct Layer {
+    pub events: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// The same by error number.
+    pub by_errno: BTreeMap<i32, u64>,
+    pub bytes: i64,
+    /// Frames, where packets cross.
+    pub segments: u64,
+    pub size_bytes: Spread,
+    /// From one event to the next; calls that failed moved nothing and do not count.
+    pub spacing_ns: Spread,
+    pub first_ns: i64,
+    pub last_ns: i64,
+    moved: Option<i64>,
+}
+
+impl Layer {
+    fn add(&mut self, e: &AppEventRow) {
+        if self.events == 0 {
+            self.first_ns = e.at_ns;
+        }
+        self.events += 1;
+        self.last_ns = e.at_ns;
+        if e.size_bytes < 0 {
+            self.errors += 1;
+            *self.by_errno.entry(-e.size_bytes as i32).or_default() += 1;
+            return;
+        }
+        if let Some(before) = self.moved.replace(e.at_ns) {
+            self.spacing_ns.add(e.at_ns - before, 1);
+        }
+        self.bytes += e.size_bytes;
+        self.segments += e.segments.max(0) as u64;
+        self.size_bytes.add(e.size_bytes, 1);
+    }
+}
+
+/// A socket with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    pub socket: SocketRow,
+    pub process: Option<String>,
+    pub layers: BTreeMap<Crossing, Layer>,
+    pub waits: Vec<Wait>,
+    pub limits: Option<Limits>,
+    /// Writes that shared a packet, packets that shared a write: pairs of both.
+    pub writes_in_packets: u64,
+}
+
+impl Traffic {
+    pub fn layer(&self, c: Crossing) -> Layer {
+        self.layers.get(&c).cloned().unwrap_or_default()
+    }
+
+    /// Calls that failed, by what they failed with; `None`: none did.
+    pub fn failures(&self) -> Option<String> {
+        let of = |c: Crossing, verb: &str| {
+            let by = |(e, n): (&i32, &u64)| format!("{n} {}", errno(*e));
+            let all: Vec<String> = self.layer(c).by_errno.iter().map(by).collect();
+            (!all.is_empty()).then(|| format!("Calls that {verb} failed: {}.", all.join(", ")))
+        };
+        let both = [of(Crossing::Send, "send"), of(Crossing::Recv, "receive")];
+        let text = both.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// How many writes a packet carries, in the mean; `None`: not known here.
+    pub fn writes_per_packet(&self) -> Option<f64> {
+        let packets = self.layer(Crossing::ToDevice).events;
+        (packets > 0 && self.writes_in_packets > 0).then(|| self.writes_in_packets as f64 / packets as f64)
+    }
+}
+
+#[derive(Default)]
+struct Open {
+    layers: BTreeMap<Crossing, Layer>,
+    ways: Ways,
+    limits: Limits,
+    states: bool,
+}
+
+/// Rows between two words of how far it has got.
+const STEP: u64 = 1 << 16;
+
+/// All sockets of a log; `only`: of these alone. Empty: the log has none of applications.
+///
+/// Errors: [`Error::Abandoned`].
+pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Vec<Traffic>> {
+    let wanted = |id: i64| only.is_empty() || only.contains(&id);
+    let sockets: Vec<SocketRow> = store.all()?;
+    let mut open: BTreeMap<i64, Open> = BTreeMap::new();
+    let mut follow = Follow::new(&sockets);
+    // What the other end has read tells whether it is the one that is slow.
+    let also = only.iter().filter_map(|id| follow.peer(*id));
+    let read: Vec<i64> = only.iter().copied().chain(also).collect();
+    let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows();
+    let mut done = 0;
+    in_order(store, &read, |moment| {
+        if done % STEP == 0 && !progress(done, all) {
+            return Err(Error::Abandoned);
+        }
+        done += 1;
+        match moment {
+            Moment::Crossing(e) => {
+                let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
+                let Some(what) = what else { return Ok(()) };
+                let span = follow.crossing(what, e);
+                if wanted(e.socket_id) {
+                    let o = open.entry(e.socket_id).or_default();
+                    span.iter().for_each(|s| o.limits.span(s));
+                    o.layers.entry(what).or_default().add(e);
+                    o.ways.pass(what, e);
+                }
+            }
+            // One without a state is a datagram's network header.
+            Moment::State(s) if s.state == 0 => {}
+            Moment::State(s) => {
+                let spans = follow.state(s);
+                if wanted(s.socket_id) {
+                    let o = open.entry(s.socket_id).or_default();
+                    spans.iter().flatten().for_each(|s| o.limits.span(s));
+                    o.limits.state(s);
+                    o.states = true;
+                }
+            }
+            Moment::Gap(_) => {}
+        }
+        Ok(())
+    })?;
+    follow.finish(&mut |id, span| {
+        if let Some(o) = open.get_mut(&id) {
+            o.limits.span(&span);
+        }
+    });
+    let one = |socket: SocketRow| {
+        let o = open.remove(&socket.socket_id).unwrap_or_default();
+        let process = socket.pid.and_then(|p| store.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let (waits, writes_in_packets) = o.ways.finish();
+        let limits = o.states.then_some(o.limits);
+        Traffic { socket, process, layers: o.layers, waits, limits, writes_in_packets }
+    };
+    Ok(sockets.into_iter().filter(|s| wanted(s.socket_id)).map(one).collect())
+}
+
+/// Events that did not fit into the recorder's rings.
+pub fn lost(store: &Store) -> Result<u64> {
+    Ok(store.all::<GapRow>()?.iter().map(|g| g.lost.max(0) as u64).sum())
+}

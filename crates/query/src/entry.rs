@@ -1,0 +1,411 @@
+//! One row of the list of packets, small: what lists show and filters ask.
+
+use crate::codes::SURE_PERCENT;
+use crate::error::Result;
+use crate::store::Store;
+use kpat_model::EventKind;
+use kpat_model::hash::{Map, Set};
+use kpat_store::NULL;
+use kpat_store::tables::*;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// A packet, or a frame that has none. 128 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// IPv6, or IPv4 mapped into it; see [`flag::SRC`], [`flag::DST`].
+    pub src: u128,
+    pub dst: u128,
+    /// -1: a frame without a packet.
+    pub id: i64,
+    /// Boot clock.
+    pub first_ns: i64,
+    pub path_ns: i64,
+    pub kernel_ns: i64,
+    /// First wire frame, 0: none.
+    pub frame: u32,
+    pub len_bytes: u32,
+    pub calls: u32,
+    /// TCP sequence number, or ICMP echo id and sequence.
+    pub detail: u32,
+    pub pid: i32,
+    pub drop_reason: i32,
+    /// Place in [`Names::processes`].
+    pub process: u32,
+    pub ethertype: u16,
+    pub sport: u16,
+    pub dport: u16,
+    /// TCP flags, ICMP type or ARP operation.
+    pub kind: u16,
+    /// Place in [`Names::devices`], 0: none.
+    pub if_in: u16,
+    pub if_out: u16,
+    /// Capture of `frame`.
+    pub capture: u16,
+    pub frames: u16,
+    pub flags: u16,
+    pub proto: u8,
+    pub verdict: u8,
+    /// Percent.
+    pub confidence: u8,
+}
+
+pub mod flag {
+    //! Bits of [`super::Entry::flags`]: what is known.
+    pub const SRC: u16 = 1;
+    pub const DST: u16 = 2;
+    pub const SPORT: u16 = 4;
+    pub const DPORT: u16 = 8;
+    pub const ETHER: u16 = 16;
+    pub const PROTO: u16 = 32;
+    pub const TCP: u16 = 64;
+    pub const ICMP: u16 = 128;
+    pub const ARP: u16 = 256;
+    pub const PID: u16 = 512;
+    pub const DROP: u16 = 1024;
+    pub const CONFIDENCE: u16 = 2048;
+    /// TCP sent it again.
+    pub const RETRANSMITTED: u16 = 4096;
+    /// A TCP sequence number or an echo id is known.
+    pub const DETAIL: u16 = 8192;
+}
+
+impl Entry {
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub fn is_packet(&self) -> bool {
+        self.id >= 0
+    }
+
+    /// Others fit its frame as well.
+    pub fn is_ambiguous(&self) -> bool {
+        self.has(flag::CONFIDENCE) && i32::from(self.confidence) < SURE_PERCENT
+    }
+
+    pub fn last_ns(&self) -> i64 {
+        self.first_ns.saturating_add(self.path_ns)
+    }
+
+    pub fn addr(&self, flag: u16, addr: u128) -> Option<IpAddr> {
+        self.has(flag).then(|| {
+            let v6 = std::net::Ipv6Addr::from(addr);
+            v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+        })
+    }
+
+    fn set<T, U>(&mut self, bit: u16, place: fn(&mut Entry) -> &mut U, value: Option<T>)
+    where
+        U: TryFrom<T>,
+    {
+        if let Some(v) = value.and_then(|v| U::try_from(v).ok()) {
+            *place(self) = v;
+            self.flags |= bit;
+        }
+    }
+
+    fn set_addr(&mut self, bit: u16, place: fn(&mut Entry) -> &mut u128, text: Option<&str>) {
+        if let Some(addr) = text.and_then(|t| t.parse::<IpAddr>().ok()) {
+            *place(self) = mapped(addr);
+            self.flags |= bit;
+        }
+    }
+
+    /// Columns that were not read are taken as unknown.
+    pub(crate) fn of_packet(p: &PacketRow, names: &mut Names, facts: &Facts) -> Entry {
+        let mut e = Entry {
+            id: p.packet_id,
+            first_ns: p.first_ns,
+            path_ns: p.path_ns,
+            kernel_ns: p.kernel_ns,
+            len_bytes: clamp(p.len_bytes),
+            calls: p.calls.max(0).unsigned_abs(),
+            verdict: p.verdict.clamp(0, 255) as u8,
+            frames: p.frames.clamp(0, i32::from(u16::MAX)) as u16,
+            if_in: names.device(p.if_in, p.if_in_netns),
+            if_out: names.device(p.if_out, p.if_out_netns),
+            ..Entry::default()
+        };
+        e.set_addr(flag::SRC, |e| &mut e.src, p.src_addr.as_deref());
+        e.set_addr(flag::DST, |e| &mut e.dst, p.dst_addr.as_deref());
+        e.set(flag::SPORT, |e| &mut e.sport, p.sport);
+        e.set(flag::DPORT, |e| &mut e.dport, p.dport);
+        e.set(flag::ETHER, |e| &mut e.ethertype, p.ethertype);
+        e.set(flag::PROTO, |e| &mut e.proto, p.proto);
+        e.set(flag::PID, |e| &mut e.pid, p.pid);
+        e.set(flag::DROP, |e| &mut e.drop_reason, p.drop_reason);
+        e.set(flag::CONFIDENCE, |e| &mut e.confidence, p.confidence);
+        e.info(p.tcp_flags, p.tcp_seq, p.icmp_kind, (p.icmp_id, p.icmp_seq), p.arp_op);
+        if let Some(pid) = p.pid {
+            e.process = names.process(pid, p.last_ns);
+        }
+        if facts.retransmitted.contains(&p.packet_id) {
+            e.flags |= flag::RETRANSMITTED;
+        }
+        if let Some(&(capture, number)) = facts.frames.get(&p.packet_id) {
+            (e.capture, e.frame) = (capture, number);
+        }
+        e
+    }
+
+    pub(crate) fn of_frame(f: &FrameRow, at_ns: i64) -> Entry {
+        let mut e = Entry {
+            id: -1,
+            first_ns: at_ns,
+            len_bytes: f.len_bytes.max(0).unsigned_abs(),
+            frame: clamp(f.number),
+            capture: f.capture_id.clamp(0, i32::from(u16::MAX)) as u16,
+            frames: 1,
+            ..Entry::default()
+        };
+        e.set_addr(flag::SRC, |e| &mut e.src, f.ip_src.as_deref());
+        e.set_addr(flag::DST, |e| &mut e.dst, f.ip_dst.as_deref());
+        e.set(flag::SPORT, |e| &mut e.sport, f.sport);
+        e.set(flag::DPORT, |e| &mut e.dport, f.dport);
+        e.set(flag::ETHER, |e| &mut e.ethertype, f.ethertype);
+        e.set(flag::PROTO, |e| &mut e.proto, f.ip_proto);
+        e.info(f.tcp_flags, f.tcp_seq, f.icmp_kind, (f.icmp_id, f.icmp_seq), f.arp_op);
+        e
+    }
+
+    fn info(
+        &mut self,
+        tcp: Option<i32>,
+        seq: Option<i64>,
+        icmp: Option<i32>,
+        echo: (Option<i32>, Option<i32>),
+        arp: Option<i32>,
+    ) {
+        self.set(flag::TCP, |e| &mut e.kind, tcp);
+        self.set(flag::ICMP, |e| &mut e.kind, icmp);
+        self.set(flag::ARP, |e| &mut e.kind, arp);
+        self.set(flag::DETAIL, |e| &mut e.detail, seq);
+        if icmp.is_some() && (echo.0.is_some() || echo.1.is_some()) {
+            let half = |n: Option<i32>| n.unwrap_or(0).unsigned_abs() & 0xffff;
+            self.detail = half(echo.0) << 16 | half(echo.1);
+            self.flags |= flag::DETAIL;
+        }
+    }
+
+    /// The columns that lists make text of.
+    pub(crate) fn as_row(&self) -> PacketRow {
+        let some = |bit: u16, n: u32| self.has(bit).then_some(n);
+        let kind = |bit: u16| self.has(bit).then_some(i32::from(self.kind));
+        let detail = some(flag::DETAIL, self.detail);
+        let icmp = self.has(flag::ICMP);
+        PacketRow {
+            ethertype: self.has(flag::ETHER).then_some(i32::from(self.ethertype)),
+            proto: self.has(flag::PROTO).then_some(i32::from(self.proto)),
+            tcp_flags: kind(flag::TCP),
+            tcp_seq: detail.filter(|_| self.has(flag::TCP)).map(i64::from),
+            icmp_kind: kind(flag::ICMP),
+            icmp_id: detail.filter(|_| icmp).map(|d| (d >> 16) as i32),
+            icmp_seq: detail.filter(|_| icmp).map(|d| (d & 0xffff) as i32),
+            arp_op: kind(flag::ARP),
+            ..PacketRow::default()
+        }
+    }
+
+    /// What distinguishes it beyond its addresses.
+    pub fn info_text(&self) -> String {
+        crate::protocol::summary(&self.as_row())
+    }
+
+    pub fn proto_text(&self) -> String {
+        let known = |bit: u16, n: i32| self.has(bit).then_some(n);
+        crate::protocol::name(
+            known(flag::ETHER, i32::from(self.ethertype)),
+            known(flag::PROTO, i32::from(self.proto)),
+        )
+    }
+
+    pub fn src_text(&self) -> String {
+        endpoint(self.addr(flag::SRC, self.src), self.has(flag::SPORT).then_some(self.sport))
+    }
+
+    pub fn dst_text(&self) -> String {
+        endpoint(self.addr(flag::DST, self.dst), self.has(flag::DPORT).then_some(self.dport))
+    }
+}
+
+/// What distinguishes a frame beyond its addresses, as lists say it.
+pub fn summary_of_frame(f: &FrameRow) -> String {
+    Entry::of_frame(f, 0).info_text()
+}
+
+fn endpoint(addr: Option<IpAddr>, port: Option<u16>) -> String {
+    let addr = addr.map(|a| a.to_string());
+    crate::protocol::endpoint(addr.as_deref(), port.map(i32::from))
+}
+
+pub(crate) fn mapped(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(a) => a.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(a) => a.to_bits(),
+    }
+}
+
+fn clamp(n: i64) -> u32 {
+    n.clamp(0, i64::from(u32::MAX)) as u32
+}
+
+/// What entries mean by numbers.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// What times count from, boot clock.
+    pub start_ns: i64,
+    /// 0: unknown.
+    pub processes: Vec<String>,
+    /// 0: none.
+    pub devices: Vec<String>,
+    /// By capture id.
+    pub captures: Vec<String>,
+    reasons: HashMap<i32, String>,
+    known_processes: HashMap<String, u32>,
+    threads: Map<i64, Vec<(i64, u32)>>,
+    known_devices: Map<i64, u16>,
+    rows: Vec<DeviceRow>,
+}
+
+impl Names {
+    pub(crate) fn of(store: &Store) -> crate::Result<Names> {
+        let mut names = Names {
+            start_ns: store.manifest.first_ns,
+            processes: vec![String::new()],
+            devices: vec![String::new()],
+            captures: Vec::new(),
+            reasons: store.drop_reasons.clone(),
+            rows: store.all()?,
+            ..Names::default()
+        };
+        for s in store.manifest.sources.iter().filter(|s| s.role == "capture") {
+            let i = usize::try_from(s.capture_id).unwrap_or(0);
+            if names.captures.len() <= i {
+                names.captures.resize(i + 1, String::new());
+            }
+            names.captures[i].clone_from(&s.name);
+        }
+        for (pid, rows) in &store.processes {
+            let places = rows.iter().map(|p| (p.at_ns, names.intern(&p.comm))).collect();
+            names.threads.insert(i64::from(*pid), places);
+        }
+        Ok(names)
+    }
+
+    fn intern(&mut self, comm: &str) -> u32 {
+        if let Some(place) = self.known_processes.get(comm) {
+            return *place;
+        }
+        let place = self.processes.len() as u32;
+        self.processes.push(comm.to_owned());
+        self.known_processes.insert(comm.to_owned(), place);
+        place
+    }
+
+    /// As [`Store::process`].
+    fn process(&self, pid: i32, at_ns: i64) -> u32 {
+        let Some(names) = self.threads.get(&i64::from(pid)) else { return 0 };
+        names.iter().rev().find(|p| p.0 <= at_ns).or(names.first()).map_or(0, |p| p.1)
+    }
+
+    fn device(&mut self, ifindex: Option<i32>, netns: Option<i64>) -> u16 {
+        let Some(ifindex) = ifindex else { return 0 };
+        let key = netns.unwrap_or(-1).wrapping_mul(1 << 20) ^ i64::from(ifindex);
+        if let Some(place) = self.known_devices.get(&key) {
+            return *place;
+        }
+        let fits = |d: &&DeviceRow| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns);
+        let name = self
+            .rows
+            .iter()
+            .rev()
+            .find(fits)
+            .map_or_else(|| format!("ifindex {ifindex}"), |d| d.name.clone());
+        let place = match self.devices.iter().position(|d| *d == name) {
+            Some(place) => place,
+            None if self.devices.len() < usize::from(u16::MAX) => {
+                self.devices.push(name);
+                self.devices.len() - 1
+            }
+            None => 0,
+        } as u16;
+        self.known_devices.insert(key, place);
+        place
+    }
+
+    pub fn process_of(&self, e: &Entry) -> Option<&str> {
+        self.processes.get(e.process as usize).map(String::as_str).filter(|_| e.process > 0)
+    }
+
+    pub fn device_name(&self, place: u16) -> Option<&str> {
+        self.devices.get(usize::from(place)).map(String::as_str).filter(|_| place > 0)
+    }
+
+    pub fn capture_of(&self, e: &Entry) -> Option<&str> {
+        self.captures.get(usize::from(e.capture)).map(String::as_str).filter(|_| e.frame > 0)
+    }
+
+    pub fn drop_of(&self, e: &Entry) -> Option<&str> {
+        e.has(flag::DROP).then(|| self.reasons.get(&e.drop_reason).map_or("unknown reason", String::as_str))
+    }
+
+    /// `number`, or `capture:number` where there are several captures.
+    pub fn frame_of(&self, e: &Entry) -> Option<String> {
+        (e.frame > 0).then(|| match self.capture_of(e) {
+            Some(capture) if self.captures.len() > 1 => {
+                let stem = capture.rsplit_once('.').map_or(capture, |(stem, _)| stem);
+                format!("{stem}:{}", e.frame)
+            }
+            _ => e.frame.to_string(),
+        })
+    }
+}
+
+/// What other tables say of packets.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub retransmitted: Set<i64>,
+    /// First frame of each packet: capture and number.
+    pub frames: Map<i64, (u16, u32)>,
+}
+
+/// What the tables of events and associations say of packets.
+pub(crate) fn facts(store: &Store) -> Result<Facts> {
+    facts_of(store, &(i64::MIN..=i64::MAX))
+}
+
+/// Of packets with these numbers.
+pub(crate) fn facts_of(store: &Store, packets: &RangeInclusive<i64>) -> Result<Facts> {
+    Ok(Facts { retransmitted: retransmitted(store, packets)?, frames: first_frames(store, packets)? })
+}
+
+fn retransmitted(store: &Store, of: &RangeInclusive<i64>) -> Result<Set<i64>> {
+    let table = store.table::<EventRow>()?;
+    let mut out = Set::default();
+    for group in table.groups_where("packet_id", of) {
+        let kinds = table.ints(group, "kind")?;
+        let packets = table.ints(group, "packet_id")?;
+        let again = EventKind::Retransmit as i64;
+        out.extend(kinds.iter().zip(packets).filter(|(k, p)| **k == again && *p != NULL).map(|(_, p)| p));
+    }
+    Ok(out)
+}
+
+/// The frame that was first on the wire, of each packet.
+fn first_frames(store: &Store, of: &RangeInclusive<i64>) -> Result<Map<i64, (u16, u32)>> {
+    let table = store.table::<AssociationRow>()?;
+    let mut first: Map<i64, (i64, u16, u32)> = Map::default();
+    for group in table.groups_where("packet_id", of) {
+        let column = |name| table.ints(group, name);
+        let (packets, captures, numbers) = (column("packet_id")?, column("capture_id")?, column("number")?);
+        let (kernel, residual) = (column("kernel_ns")?, column("residual_ns")?);
+        for i in 0..packets.len() {
+            let at = kernel[i].saturating_add(residual[i]);
+            let here = (at, captures[i] as u16, numbers[i].clamp(0, i64::from(u32::MAX)) as u32);
+            first.entry(packets[i]).and_modify(|f| *f = (*f).min(here)).or_insert(here);
+        }
+    }
+    Ok(first.into_iter().map(|(p, (_, capture, number))| (p, (capture, number))).collect())
+}

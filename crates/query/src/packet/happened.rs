@@ -1,0 +1,65 @@
+//! What an event says, in a few words.
+
+use super::EventOfPacket;
+use crate::protocol;
+use crate::store::Store;
+use kpat_model::EventKind;
+use kpat_store::tables::EventRow;
+
+impl Store {
+    pub(crate) fn explain(&self, event: EventRow) -> EventOfPacket {
+        let (mut reason, mut place) = (String::new(), String::new());
+        if event.kind == EventKind::Drop as i32 {
+            reason = self.drop_reason(event.a as i32).unwrap_or_default().to_owned();
+            place = self.symbols.get(&event.b).cloned().unwrap_or_default();
+        }
+        EventOfPacket { event, reason, place }
+    }
+}
+
+impl EventOfPacket {
+    /// One phrase for what happened, place excepted.
+    pub fn what(&self) -> String {
+        let e = self;
+        let (a, b) = (e.event.a, e.event.b);
+        let ports = || format!("port {} → {}", a >> 16 & 0xffff, a & 0xffff);
+        match EventKind::from_number(e.event.kind) {
+            Some(EventKind::Drop) if e.reason.is_empty() => format!("reason {a}"),
+            Some(EventKind::Drop) => e.reason.clone(),
+            Some(EventKind::Retransmit) => format!("{}, {}", ports(), protocol::tcp_state(b)),
+            Some(EventKind::TcpState) => {
+                format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
+            }
+            Some(EventKind::Poll) => "a poll began".to_owned(),
+            Some(EventKind::Polled) => format!("a poll of {} packets ended", a & 0xffff_ffff),
+            Some(EventKind::Stamp) => format!("stamped by its card at {a}"),
+            Some(EventKind::CardClock) => format!("{} showed {a}", e.event.text),
+            Some(EventKind::Link) => {
+                // IFF_UP, IFF_RUNNING.
+                let up = if b & 1 == 0 { "down" } else { "up" };
+                let carrier = if b & 0x40 == 0 { "no carrier" } else { "carrier" };
+                format!(
+                    "{} {up}, {carrier}",
+                    if e.event.text.is_empty() { format!("interface {a}") } else { e.event.text.clone() }
+                )
+            }
+            Some(EventKind::Route) => {
+                format!("{} {}", if a == 0 { "removed" } else { "added" }, e.event.text)
+            }
+            Some(EventKind::Neighbour) => {
+                let state = protocol::neighbour_state(a);
+                // The recorder may have put the state into the text, as `ip neigh` does.
+                match e.event.text.rsplit_once(' ') {
+                    Some((_, last)) if last.eq_ignore_ascii_case(&state) => e.event.text.clone(),
+                    _ => format!("{} {state}", e.event.text),
+                }
+            }
+            Some(EventKind::Pause) => "off the CPU".to_owned(),
+            Some(EventKind::Address | EventKind::Queueing | EventKind::Namespace) => {
+                let how = if a == 1 { "" } else { " removed" };
+                format!("{}{how}", e.event.text)
+            }
+            Some(EventKind::Control | EventKind::Within) | None => e.event.text.clone(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! One packet with everything known of it.
+//!
+//! It goes over the call table, which is in order of time, and reads the few row groups that its life touches.
+
+mod detail;
+mod happened;
+mod tree;
+
+use crate::codes::call_flag;
+use kpat_store::tables::*;
+pub(crate) use tree::same_context;
+
+/// A frame of a packet, with the time by both clocks.
+#[derive(Clone, Debug)]
+pub struct FrameOfPacket {
+    pub frame: FrameRow,
+    pub association: AssociationRow,
+    /// File name of the capture.
+    pub capture: String,
+    /// Name of the interface in the capture; empty: it does not say.
+    pub interface: String,
+    /// The packet whose association this is: the one asked for, or a relative by lineage.
+    pub via_packet: i64,
+}
+
+/// How a packet got from one call tree to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HandoverKind {
+    /// The device: between kernel and wire on one host, or between two namespaces over a virtual pair.
+    Device,
+    /// Raised softirq, same CPU.
+    Softirq,
+    /// Per-CPU backlog (`enqueue_to_backlog` to `process_backlog`).
+    Backlog,
+    /// Another CPU took over (receive packet steering or the like).
+    OtherCpu,
+    /// Queueing discipline.
+    Qdisc,
+    /// Waiting in GRO for more segments.
+    Gro,
+    /// Socket queue, until a reader came.
+    SocketQueue,
+    /// Retransmission queue, until sent again or acknowledged.
+    SendQueue,
+    /// The task was interrupted or scheduled; nothing says by whom.
+    Scheduled,
+    /// Same context, the caller in between was not recorded.
+    Unrecorded,
+}
+
+impl HandoverKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            HandoverKind::Device => "device",
+            HandoverKind::Softirq => "softirq",
+            HandoverKind::Backlog => "backlog",
+            HandoverKind::OtherCpu => "other CPU",
+            HandoverKind::Qdisc => "qdisc",
+            HandoverKind::Gro => "GRO",
+            HandoverKind::SocketQueue => "socket queue",
+            HandoverKind::SendQueue => "send queue",
+            HandoverKind::Scheduled => "scheduled",
+            HandoverKind::Unrecorded => "unrecorded caller",
+        }
+    }
+}
+
+/// An asynchronous edge between two call trees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handover {
+    pub kind: HandoverKind,
+    /// End of the last call before, start of the first after.
+    pub from_ns: i64,
+    pub to_ns: i64,
+    /// `to_ns - from_ns`.
+    pub wait_ns: i64,
+    /// Names of the calls on both sides that decided the kind.
+    pub from: String,
+    pub to: String,
+}
+
+/// A call or point in a packet's tree.
+#[derive(Clone, Debug)]
+pub struct CallNode {
+    pub call: CallRow,
+    pub name: String,
+    pub module: String,
+    pub layer: String,
+    /// Depth among the calls shown (callers that did not touch this packet are not shown).
+    pub depth: u32,
+    /// Time since the previous entry, exit or point of this packet, whichever came last.
+    pub gap_ns: i64,
+    /// Set on a call of depth 0 that follows another one: how the packet got here.
+    pub handover: Option<Handover>,
+    pub children: Vec<CallNode>,
+}
+
+impl CallNode {
+    pub fn is_point(&self) -> bool {
+        self.call.flags & call_flag::POINT != 0
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct EventOfPacket {
+    pub event: EventRow,
+    /// Drop: name of the reason. Else empty.
+    pub reason: String,
+    /// Drop: the place in the kernel. Else empty.
+    pub place: String,
+}
+
+/// Everything known of one packet.
+#[derive(Clone, Debug)]
+pub struct PacketDetail {
+    pub packet: PacketRow,
+    /// Name of the drop reason, if dropped.
+    pub drop_reason: Option<String>,
+    /// Name of the thread that sent or received it.
+    pub process: Option<ProcessRow>,
+    pub footprints: Vec<FootprintRow>,
+    /// By DUT time; those of relatives included.
+    pub frames: Vec<FrameOfPacket>,
+    /// Top-level calls in order of entry.
+    pub calls: Vec<CallNode>,
+    pub lineage: Vec<LineageRow>,
+    pub events: Vec<EventOfPacket>,
+    /// Losses whose interval overlaps the packet's life: calls may be missing.
+    pub losses: Vec<LossRow>,
+}

@@ -1,0 +1,165 @@
+//! An open integrated log: its tables, and what is asked of it again and again.
+
+mod touching;
+
+use crate::error::{Error, Result};
+use crate::names::nearest;
+use crate::roles::Roles;
+use kpat_store::tables::*;
+use kpat_store::{Manifest, Row, TableFile};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use touching::Touching;
+
+/// An integrated log, open for questions. Tables are opened when a question needs them.
+pub struct Store {
+    pub(crate) dir: PathBuf,
+    pub(crate) manifest: Manifest,
+    /// By `func_id`.
+    pub(crate) functions: Vec<FunctionRow>,
+    pub(crate) roles: Vec<Roles>,
+    pub(crate) drop_reasons: HashMap<i32, String>,
+    pub(crate) symbols: HashMap<i64, String>,
+    pub(crate) processes: HashMap<i32, Vec<ProcessRow>>,
+    pub(crate) clocks: Vec<ClockRow>,
+    /// Tables that were asked for.
+    open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
+    pub(crate) touching: OnceLock<Touching>,
+}
+
+impl Store {
+    pub fn open(dir: &Path) -> Result<Store> {
+        let manifest = Manifest::read(dir)?;
+        let mut store = Store {
+            dir: dir.to_owned(),
+            manifest,
+            functions: Vec::new(),
+            roles: Vec::new(),
+            drop_reasons: HashMap::new(),
+            symbols: HashMap::new(),
+            processes: HashMap::new(),
+            clocks: Vec::new(),
+            open: Mutex::default(),
+            touching: OnceLock::new(),
+        };
+        for f in store.all::<FunctionRow>()? {
+            let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;
+            if store.functions.len() <= id {
+                store.functions.resize_with(id + 1, FunctionRow::default);
+            }
+            store.functions[id] = f;
+        }
+        store.roles = store.functions.iter().map(|f| Roles::of(&f.name)).collect();
+        store.drop_reasons = store.all::<DropReasonRow>()?.into_iter().map(|r| (r.reason, r.name)).collect();
+        store.symbols = store.all::<SymbolRow>()?.into_iter().map(|r| (r.addr, r.text)).collect();
+        for p in store.all::<ProcessRow>()? {
+            store.processes.entry(p.pid).or_default().push(p);
+        }
+        store.clocks = store.all()?;
+        Ok(store)
+    }
+
+    /// What the log was made from.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// A table of this log, opened at its first use.
+    pub fn table<R: Row>(&self) -> Result<Arc<TableFile>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = open.get(R::TABLE.name) {
+            return Ok(Arc::clone(table));
+        }
+        let table = Arc::new(TableFile::open(&self.dir, R::TABLE)?);
+        open.insert(R::TABLE.name, Arc::clone(&table));
+        Ok(table)
+    }
+
+    /// All rows of a table.
+    pub fn all<R: Row>(&self) -> Result<Vec<R>> {
+        Ok(self.table::<R>()?.all()?)
+    }
+
+    /// Name of a function, `?` where the log does not say.
+    pub fn function_name(&self, func_id: i32) -> &str {
+        self.functions.get(func_id as usize).map_or("?", |f| if f.name.is_empty() { "?" } else { &f.name })
+    }
+
+    /// Module (empty: vmlinux) and layer of a function.
+    pub fn function_place(&self, func_id: i32) -> (&str, &str) {
+        self.functions.get(func_id as usize).map_or(("", ""), |f| (&f.module, &f.layer))
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Was a function of that name probed, called or not? Compiler clones count as the function.
+    pub fn knows_function(&self, name: &str) -> bool {
+        self.functions.iter().any(|f| !f.name.is_empty() && f.name.split('.').next() == Some(name))
+    }
+
+    pub fn drop_reason(&self, reason: i32) -> Option<&str> {
+        self.drop_reasons.get(&reason).map(String::as_str)
+    }
+
+    /// What the thread was called at that time.
+    pub fn process(&self, pid: i32, at_ns: i64) -> Option<&ProcessRow> {
+        let names = self.processes.get(&pid)?;
+        names.iter().rev().find(|p| p.at_ns <= at_ns).or(names.first())
+    }
+
+    /// How far `boot_ns` of a frame may be off: the bound of its clock segment. By its number, where the log has it: a clock that was
+    /// set back shows one time twice.
+    pub fn clock_at(&self, capture_id: i32, number: i64, wall_ns: i64) -> Option<&ClockRow> {
+        let of_capture = || self.clocks.iter().filter(|c| c.capture_id == capture_id);
+        let holds = |c: &&ClockRow| match (c.from_number, c.to_number) {
+            (Some(from), Some(to)) => (from..=to).contains(&number),
+            _ => (c.from_wall_ns..=c.to_wall_ns).contains(&wall_ns),
+        };
+        // At a seam the wider of both.
+        of_capture().filter(holds).max_by_key(|c| c.bound_ns).or_else(|| of_capture().next())
+    }
+
+    /// Boot time less wall time of the device when recording began, if the log knows.
+    pub fn wall_offset_ns(&self) -> Option<i64> {
+        let started = self.manifest.log.started;
+        (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0))
+    }
+
+    /// The first moment in the log, boot clock.
+    pub fn start_ns(&self) -> i64 {
+        self.manifest.first_ns
+    }
+
+    /// Functions that were probed, in the order of the table.
+    pub fn function_names(&self) -> impl Iterator<Item = &str> {
+        self.functions.iter().map(|f| f.name.as_str()).filter(|n| !n.is_empty())
+    }
+
+    /// The function of that name, or an error with the nearest name.
+    pub(crate) fn find_function(&self, name: &str) -> Result<&FunctionRow> {
+        let bare = |s: &str| s.split('.').next().unwrap_or(s).to_owned();
+        let found = self.functions.iter().find(|f| f.name == name);
+        if let Some(f) =
+            found.or_else(|| self.functions.iter().find(|f| !f.name.is_empty() && bare(&f.name) == name))
+        {
+            return Ok(f);
+        }
+        let nearest = nearest(name, self.function_names()).map(str::to_owned);
+        Err(Error::NoSuchFunction { name: name.to_owned(), nearest })
+    }
+}
+
+/// Places in a row group whose integer column fits.
+pub(crate) fn places(
+    table: &TableFile,
+    group: usize,
+    column: &str,
+    fits: impl Fn(i64) -> bool,
+) -> Result<Vec<u32>> {
+    let values = table.ints(group, column)?;
+    Ok(values.iter().enumerate().filter(|(_, v)| fits(**v)).map(|(i, _)| i as u32).collect())
+}

@@ -1,0 +1,118 @@
+//! How far the log is to be trusted: the share of what should be in it that is, by each way in which something can be missing
+//! or doubtful. The figure is that of the worst, since what follows from the log stands on all of them.
+
+use crate::info::Info;
+use kpat_model::LossCause;
+
+/// One way in which something can be missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustPart {
+    /// Machine word: `packets`, `records`, `frames`, `matches`, `file`, `ends`.
+    pub part: &'static str,
+    /// What is there, of what should be.
+    pub good: u64,
+    pub all: u64,
+    /// One sentence with both numbers.
+    pub words: String,
+}
+
+impl TrustPart {
+    /// Parts per million, rounded down; of nothing all is there.
+    pub fn ppm(&self) -> u64 {
+        (u128::from(self.good.min(self.all)) * 1_000_000)
+            .checked_div(u128::from(self.all))
+            .unwrap_or(1_000_000) as u64
+    }
+}
+
+/// The parts, in the order in which they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    pub parts: Vec<TrustPart>,
+}
+
+impl Trust {
+    /// The part that the figure is of: of equal ones the first.
+    pub fn worst(&self) -> Option<&TrustPart> {
+        self.parts.iter().min_by_key(|p| p.ppm())
+    }
+
+    /// Parts per million.
+    pub fn ppm(&self) -> u64 {
+        self.worst().map_or(1_000_000, TrustPart::ppm)
+    }
+
+    /// Parts in which something is missing, but for the worst one.
+    pub fn others(&self) -> impl Iterator<Item = &TrustPart> {
+        let worst = self.worst().map(|p| p.part);
+        self.parts.iter().filter(move |p| Some(p.part) != worst && p.good < p.all)
+    }
+}
+
+fn part(part: &'static str, good: u64, all: u64, words: String) -> TrustPart {
+    TrustPart { part, good: good.min(all), all, words }
+}
+
+impl Info {
+    fn counted(&self, key: &str) -> Option<u64> {
+        self.provenance.iter().find(|p| p.key == key).and_then(|p| p.value.parse().ok())
+    }
+
+    /// Bytes of the log that are damaged or could not be read.
+    pub fn damaged_bytes(&self) -> u64 {
+        let damaged = self.losses.iter().filter(|l| l.cause == LossCause::Damaged as i32);
+        damaged.map(|l| l.count.unsigned_abs()).sum()
+    }
+
+    /// Of a log without packets and frames (of applications): what was lost and damaged.
+    pub fn trust(&self) -> Trust {
+        let mut parts = Vec::new();
+        let c = &self.conservation;
+        let (packets, explained) = (c.packets(), c.packets() - c.fates.unexplained);
+        if packets > 0 {
+            let words = if explained == packets {
+                "of the packets are explained".to_owned()
+            } else {
+                format!("of the packets are explained, {} of {packets} are not", packets - explained)
+            };
+            parts.push(part("packets", explained, packets, words));
+        }
+        // That the flight recorder keeps the last seconds only is what it is for; damage is counted in bytes.
+        let other = [LossCause::Evicted as i32, LossCause::Damaged as i32];
+        let lost: u64 =
+            self.losses.iter().filter(|l| !other.contains(&l.cause)).map(|l| l.count.unsigned_abs()).sum();
+        let all = |records: &u64| records.saturating_add(lost);
+        if let Some(records) = self.counted("records").filter(|r| all(r) > 0) {
+            let all = all(&records);
+            let words = format!("of the records are there, {lost} of {all} were lost");
+            parts.push(part("records", records, all, words));
+        }
+        let frames: u64 = self.interfaces.iter().map(|i| i.frames.unsigned_abs()).sum();
+        let matched: u64 = self.interfaces.iter().map(|i| i.matched.unsigned_abs()).sum();
+        if let Some(expected) = self.counted("frames.expected").filter(|_| frames > 0) {
+            let all = expected.max(matched);
+            let words = format!(
+                "of the frames of recorded flows have a packet, {} of {all} have none",
+                all - matched
+            );
+            parts.push(part("frames", matched, all, words));
+        }
+        if let Some(ambiguous) = self.counted("frames.ambiguous").filter(|_| matched > 0) {
+            let words =
+                format!("of the matches are sure, {ambiguous} of {matched} fit other packets as well");
+            parts.push(part("matches", matched.saturating_sub(ambiguous), matched, words));
+        }
+        let bytes: u64 = self.manifest.sources.iter().filter(|s| s.role == "log").map(|s| s.bytes).sum();
+        let damaged = self.damaged_bytes();
+        if bytes > 0 {
+            let words = format!("of the log could be read, {damaged} of {bytes} bytes are damaged");
+            parts.push(part("file", bytes.saturating_sub(damaged), bytes, words));
+        }
+        if let Some(late) = self.counted("packets.late_packets").filter(|_| packets > 0) {
+            let words =
+                format!("of the packets were followed to their end, {late} of {packets} went on after");
+            parts.push(part("ends", packets.saturating_sub(late), packets, words));
+        }
+        Trust { parts }
+    }
+}
