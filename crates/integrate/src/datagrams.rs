@@ -77,16 +77,16 @@ fn fields(f: &Footprint) -> Option<Fields> {
     let start = Fold::default();
     Some(match f.network.as_ref()? {
         Network::V4 { src, dst, id, proto, frag_offset, more_frags, .. } => {
-            let same = start.add(4).add(u64::from(*id) << 8 | u64::from(*proto));
-            let key = same.add(u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits()));
+            let same = start.with(4).with(u64::from(*id) << 8 | u64::from(*proto));
+            let key = same.with(u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits()));
             let fragment = (*more_frags || *frag_offset > 0).then_some(*frag_offset);
             Fields { key: key.value().max(1), same: same.value(), fragment }
         }
         Network::V6 { src, dst, proto, fragment, .. } => {
             let both = [src.to_bits(), dst.to_bits()];
-            let h = both.iter().fold(start.add(6), |h, a| h.add((a >> 64) as u64).add(*a as u64));
-            let same = h.add(u64::from(*proto)).value();
-            let key = fragment.map_or(0, |(id, ..)| h.add(u64::from(id) << 8).value().max(1));
+            let h = both.iter().fold(start.with(6), |h, a| h.with((a >> 64) as u64).with(*a as u64));
+            let same = h.with(u64::from(*proto)).value();
+            let key = fragment.map_or(0, |(id, ..)| h.with(u64::from(id) << 8).value().max(1));
             Fields { key, same, fragment: fragment.map(|(_, offset, _)| offset) }
         }
         Network::Arp { .. } | Network::Other(_) => Fields { key: 0, same: 0, fragment: None },

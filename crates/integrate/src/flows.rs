@@ -52,9 +52,9 @@ fn flow(f: &Footprint) -> Option<u64> {
         Some(Transport::Other { .. }) | None => return None,
     };
     let address = |h: Fold, a: IpAddr| match a {
-        IpAddr::V4(a) => h.add(u64::from(a.to_bits())),
-        IpAddr::V6(a) => h.add((a.to_bits() >> 64) as u64).add(a.to_bits() as u64),
+        IpAddr::V4(a) => h.with(u64::from(a.to_bits())),
+        IpAddr::V6(a) => h.with((a.to_bits() >> 64) as u64).with(a.to_bits() as u64),
     };
     let ends = address(address(Fold::default(), src), dst);
-    Some(ends.add(proto << 32 | u64::from(a) << 16 | u64::from(b)).value())
+    Some(ends.with(proto << 32 | u64::from(a) << 16 | u64::from(b)).value())
 }

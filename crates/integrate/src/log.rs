@@ -163,7 +163,7 @@ pub(super) fn pass(
             poll: TableWriter::create(dir)?,
             packet: TableWriter::create_threaded(if rewritten { early } else { dir })?,
             index: CallIndex::new(early),
-            paths: Paths::new(),
+            paths: Paths::default(),
         },
         nesting: Nesting::default(),
         packets: Packets::new(captures.is_empty(), crate::cut::behind_network(captures), terms(log, &roles)),

@@ -11,14 +11,14 @@ pub struct Fold(u64);
 
 impl Fold {
     #[inline]
-    pub fn add(self, v: u64) -> Fold {
+    pub fn with(self, v: u64) -> Fold {
         let wide = u128::from(self.0 ^ v ^ K).wrapping_mul(0xa076_1d64_78bd_642f_e703_7ed1_a0b4_28db);
         Fold((wide as u64) ^ ((wide >> 64) as u64))
     }
 
     #[inline]
     pub fn value(self) -> u64 {
-        self.add(K).0
+        self.with(K).0
     }
 }
 
@@ -31,23 +31,23 @@ impl Hasher for Fold {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            *self = self.add(u64::from_le_bytes(word));
+            *self = self.with(u64::from_le_bytes(word));
         }
     }
 
     #[inline]
     fn write_u64(&mut self, v: u64) {
-        *self = self.add(v);
+        *self = self.with(v);
     }
 
     #[inline]
     fn write_i64(&mut self, v: i64) {
-        *self = self.add(v as u64);
+        *self = self.with(v as u64);
     }
 
     #[inline]
     fn write_u32(&mut self, v: u32) {
-        *self = self.add(u64::from(v));
+        *self = self.with(u64::from(v));
     }
 }
 

@@ -36,11 +36,13 @@ pub struct Paths {
     last: (i32, u32),
 }
 
-impl Paths {
-    pub fn new() -> Paths {
+impl Default for Paths {
+    fn default() -> Paths {
         Paths { nodes: Vec::new(), known: Map::default(), open: Vec::new(), last: (OTHERS, NOWHERE) }
     }
+}
 
+impl Paths {
     /// Calls come in preorder, tree after tree. What does not count is only the way to what does.
     #[inline]
     pub fn add(&mut self, row: &CallRow, counts: bool) {

@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn keys_are_drawn_whole() {
         let mut sample = Sample { limit: 1000, ..Sample::default() };
-        let exact = |i: u64| Fold::default().add(i).value();
+        let exact = |i: u64| Fold::default().with(i).value();
         for i in 0..30_000u64 {
             let keys = Keys { exact: exact(i % 10_000), tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 0 };
             let side = Side::Unknown;

@@ -13,7 +13,7 @@ const BLOCK_BITS: u32 = 16;
 const MAX_BLOCKS: u32 = 9;
 
 fn block_key(flow: u64, block: u32) -> u64 {
-    Fold::default().add(flow).add(u64::from(block)).value()
+    Fold::default().with(flow).with(u64::from(block)).value()
 }
 
 fn blocks(seq: u32, len: u32) -> impl Iterator<Item = u32> {

@@ -31,10 +31,10 @@ pub(crate) struct Keys {
 
 fn addr(h: Fold, a: IpAddr) -> Fold {
     match a {
-        IpAddr::V4(a) => h.add(u64::from(a.to_bits())),
+        IpAddr::V4(a) => h.with(u64::from(a.to_bits())),
         IpAddr::V6(a) => {
             let bits = a.to_bits();
-            h.add((bits >> 64) as u64).add(bits as u64)
+            h.with((bits >> 64) as u64).with(bits as u64)
         }
     }
 }
@@ -54,7 +54,7 @@ fn network(f: &Footprint) -> Option<Net> {
     let start = Fold::default();
     match f.network.as_ref()? {
         Network::V4 { src, dst, id, proto, ttl, frag_offset, more_frags, total_len, .. } => Some(Net {
-            hash: addr(addr(start.add(4), (*src).into()), (*dst).into()).add(u64::from(*proto)),
+            hash: addr(addr(start.with(4), (*src).into()), (*dst).into()).with(u64::from(*proto)),
             ident: u32::from(*id),
             proto: *proto,
             ttl: *ttl,
@@ -63,7 +63,7 @@ fn network(f: &Footprint) -> Option<Net> {
                 .then_some(u64::from(*frag_offset) << 1 | u64::from(*more_frags)),
         }),
         Network::V6 { src, dst, proto, hop_limit, payload_len, fragment, .. } => Some(Net {
-            hash: addr(addr(start.add(6), (*src).into()), (*dst).into()).add(u64::from(*proto)),
+            hash: addr(addr(start.with(6), (*src).into()), (*dst).into()).with(u64::from(*proto)),
             ident: fragment.map_or(0, |(id, _, _)| id),
             proto: *proto,
             ttl: *hop_limit,
@@ -86,14 +86,14 @@ impl Keys {
         }
         let start = Fold::default();
         if let Some(Network::Arp { op, sender_mac, sender_ip, target_mac, target_ip }) = &f.network {
-            let h = addr(addr(start.add(u64::from(*op)), (*sender_ip).into()), (*target_ip).into());
-            let exact = h.add(mac(*sender_mac)).add(mac(*target_mac)).value();
+            let h = addr(addr(start.with(u64::from(*op)), (*sender_ip).into()), (*target_ip).into());
+            let exact = h.with(mac(*sender_mac)).with(mac(*target_mac)).value();
             return Some(Keys { exact, tcp: None, kind: match_key::ARP, ident: 0, checksum: 0, ttl: 0 });
         }
         // Encrypted or management 802.11: the sequence number is all there is.
         // Control frames have none; of the others 0 is a number like any.
         let w = f.wifi.filter(|w| matches!(w.frame_control >> 2 & 3, 0 | 2))?;
-        let h = start.add(mac(w.receiver)).add(mac(w.transmitter)).add(u64::from(w.sequence_control));
+        let h = start.with(mac(w.receiver)).with(mac(w.transmitter)).with(u64::from(w.sequence_control));
         let exact = h.value();
         Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0 })
     }
@@ -110,19 +110,19 @@ impl Keys {
         if net.ident != 0 {
             keys.kind = match_key::FULL;
         }
-        let with_ident = net.hash.add(u64::from(net.ident));
-        let fragment = net.fragment.map(|x| with_ident.add(x).add(u64::from(net.len)).value());
+        let with_ident = net.hash.with(u64::from(net.ident));
+        let fragment = net.fragment.map(|x| with_ident.with(x).with(u64::from(net.len)).value());
         if let Some(exact) = fragment {
             return Keys { exact, kind: match_key::NETWORK, ..keys };
         }
         match &f.transport {
             Some(Transport::Tcp { sport, dport, seq, ack, flags, checksum, payload_len, .. }) => {
-                let flow = net.hash.add(u64::from(*sport) << 16 | u64::from(*dport));
+                let flow = net.hash.with(u64::from(*sport) << 16 | u64::from(*dport));
                 // SYN, FIN, RST; the rest changes with segmentation.
                 let flags = u64::from(flags & 7);
-                let mut h = flow.add(u64::from(*seq) << 32 | u64::from(*payload_len)).add(flags);
+                let mut h = flow.with(u64::from(*seq) << 32 | u64::from(*payload_len)).with(flags);
                 if *payload_len == 0 {
-                    h = h.add(u64::from(*ack));
+                    h = h.with(u64::from(*ack));
                 } else {
                     keys.tcp = Some(Tcp { flow: flow.value(), seq: *seq, len: *payload_len });
                 }
@@ -130,7 +130,7 @@ impl Keys {
                 keys.checksum = *checksum;
             }
             Some(Transport::Udp { sport, dport, len, checksum }) => {
-                keys.exact = with_ident.add(ports_len(*sport, *dport, *len)).value();
+                keys.exact = with_ident.with(ports_len(*sport, *dport, *len)).value();
                 keys.checksum = *checksum;
             }
             Some(
@@ -139,11 +139,11 @@ impl Keys {
             ) => {
                 let fields =
                     u64::from(*kind) << 40 | u64::from(*code) << 32 | u64::from(*id) << 16 | u64::from(*seq);
-                keys.exact = with_ident.add(fields).value();
+                keys.exact = with_ident.with(fields).value();
                 keys.checksum = *checksum;
             }
             Some(Transport::Other { .. }) | None => {
-                keys.exact = with_ident.add(u64::from(net.proto) << 16 | u64::from(net.len)).value();
+                keys.exact = with_ident.with(u64::from(net.proto) << 16 | u64::from(net.len)).value();
                 keys.kind = match_key::NETWORK;
             }
         }
@@ -158,7 +158,7 @@ impl Keys {
         if let (Some(Transport::Udp { sport, dport, .. }), Some(net)) = (&f.transport, network(f)) {
             out.extend(segments(f, record, &own).map(|(ident, payload)| {
                 let exact =
-                    net.hash.add(u64::from(ident)).add(ports_len(*sport, *dport, payload + 8)).value();
+                    net.hash.with(u64::from(ident)).with(ports_len(*sport, *dport, payload + 8)).value();
                 Keys { exact, ident, checksum: 0, ..own }
             }));
         }
@@ -173,7 +173,7 @@ impl Keys {
         let Some(net) = network(f).filter(|n| n.fragment.is_none()) else { return Vec::new() };
         let key = |ident: u32, len: u16| {
             let exact =
-                net.hash.add(u64::from(ident)).add(u64::from(net.proto) << 16 | u64::from(len)).value();
+                net.hash.with(u64::from(ident)).with(u64::from(net.proto) << 16 | u64::from(len)).value();
             Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: net.ttl }
         };
         let mut out = vec![key(net.ident, net.len)];

@@ -51,7 +51,7 @@ struct Counts {
 
 impl Counts {
     fn new(within: Within) -> Counts {
-        Counts { within, packets: 0, functions: Map::default(), paths: Paths::new(), seen: Vec::new() }
+        Counts { within, packets: 0, functions: Map::default(), paths: Paths::default(), seen: Vec::new() }
     }
 
     fn join(&mut self, other: &Counts) {
