@@ -159,7 +159,8 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
 /// Those are joined by their bytes.
 fn of_applications(logs: &[PathBuf]) -> anyhow::Result<bool> {
     for path in logs {
-        if kpat_klog::Log::open(path)?.meta().profile != "app" {
+        let log = kpat_klog::Log::open(path)?;
+        if !log.meta().profile.split(',').any(|p| p == "app") {
             return Ok(false);
         }
     }

@@ -8,15 +8,16 @@ use kpat_probe::btf::Btf;
 use kpat_probe::choose::{self, Statistics, Via};
 use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism};
-use kpat_probe::profile::{self, Detail, Selection};
+use kpat_probe::profile::{self, APPLICATIONS, Detail, Selection};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Select {
-    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network
-    #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE")]
-    pub profile: String,
+    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network. Several, with
+    /// commas: all of them in one log
+    #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE", value_delimiter = ',')]
+    pub profile: Vec<String>,
     /// How much of the way: steps (a function for each step), spine (those that hand a packet on), full (every function of the
     /// profile) [default: steps with the profile path, else full]
     #[arg(long, value_name = "LEVEL", value_parser = level())]
@@ -36,14 +37,21 @@ pub fn level() -> impl TypedValueParser<Value = Detail> {
 }
 
 impl Select {
-    pub fn selection(&self) -> Selection {
-        let detail = self.detail.unwrap_or_else(|| Detail::of_profile(&self.profile));
-        Selection {
-            profile: self.profile.clone(),
-            detail,
+    /// What of packets; `None`: nothing.
+    pub fn selection(&self) -> Option<Selection> {
+        let of_packets = self.profile.iter().filter(|p| *p != APPLICATIONS);
+        let profile = of_packets.cloned().collect::<Vec<_>>().join(",");
+        (!profile.is_empty()).then(|| Selection {
+            detail: self.detail.unwrap_or_else(|| Detail::of_profile(&profile)),
+            profile,
             add: self.add.clone(),
             remove: self.remove.clone(),
-        }
+        })
+    }
+
+    /// What applications ask of the network, too, or alone.
+    pub fn applications(&self) -> bool {
+        self.profile.iter().any(|p| p == APPLICATIONS)
     }
 }
 
@@ -67,10 +75,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if args.stats {
         return statistics(&choose::statistics(&btfs, args.depth as usize), btfs.len() - 1, out);
     }
-    if args.select.profile == "app" {
-        return application(out);
-    }
-    let selection = args.select.selection();
+    let Some(selection) = args.select.selection() else { return application(out) };
     selection.check()?;
     let symbols = Symbols::running();
     let traceable = kernel::traceable();
@@ -119,7 +124,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     out.say(&format!(
         "{} functions of profile {} (detail {}), {} left out{}; {silent} more are probed to keep packets apart and are not logged",
         rows.len(),
-        args.select.profile,
+        selection.profile,
         selection.detail.name(),
         chosen.left_out.len(),
         if args.left_out { "" } else { " (--left-out lists them)" },

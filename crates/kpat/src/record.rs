@@ -130,13 +130,15 @@ fn seconds_or_duration(text: &str) -> Result<i64, String> {
     if bare { parse_duration(&format!("{text}s")) } else { parse_duration(text) }
 }
 
-fn default_ring() -> usize {
-    ((128 << 20) / kpat_probe::kernel::possible_cpus()).next_power_of_two().clamp(4 << 20, 64 << 20)
+/// Of each CPU, for each source.
+fn default_ring(sources: usize) -> usize {
+    let each = (128 << 20) / sources / kpat_probe::kernel::possible_cpus();
+    each.next_power_of_two().clamp(4 << 20, 64 << 20)
 }
 
-fn ring_bytes(wanted: Option<u64>) -> anyhow::Result<usize> {
+fn ring_bytes(wanted: Option<u64>, sources: usize) -> anyhow::Result<usize> {
     match wanted {
-        None => Ok(default_ring()),
+        None => Ok(default_ring(sources)),
         Some(n) if n.is_power_of_two() && (1 << 16..=1 << 30).contains(&n) => Ok(n as usize),
         Some(n) => Err(usage(format!("--ring {}: a ring is a power of two from 64K to 1G", bytes(n)))),
     }
@@ -178,17 +180,19 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             Mode::Memory { bytes: bytes as usize, last: args.last.map(|ns| Duration::from_nanos(ns as u64)) }
         }
     };
+    let (selection, application) = (args.select.selection(), args.app.application(&args.select)?);
+    let sources = usize::from(selection.is_some()) + usize::from(application.is_some());
     Ok(Options {
         output: args.output.clone(),
         replace: args.force,
         rotate: rotate(args)?,
         mechanism,
-        selection: args.select.selection(),
+        selection,
         filter: args.filter.clone(),
         sample: args.sample,
         netns: namespaces(&args.netns)?,
         interfaces: args.interfaces.clone(),
-        ring_bytes: ring_bytes(args.ring)?,
+        ring_bytes: ring_bytes(args.ring, sources)?,
         packets: args.packets,
         codec: if args.compress { Codec::Zstd } else { Codec::None },
         mode,
@@ -200,7 +204,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         measure_cost: !args.no_cost,
         own_packets: !args.sniff.is_empty(),
         words: words(args, std::env::args()),
-        application: args.app.application(&args.select.profile)?,
+        application,
     })
 }
 
@@ -240,7 +244,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if args.sample.is_some() && options.application.is_some() {
         return Err(usage("--sample is for packets; a recording of applications has all of what -f wants"));
     }
-    if args.print && options.application.is_some() {
+    if let Some(selection) = &options.selection {
+        selection.check().map_err(|e| usage(e.to_string()))?;
+        if args.app.is_anonymous() {
+            return Err(usage(
+                "--anonymise is for --profile app alone: headers of packets are recorded as they are",
+            ));
+        }
+    }
+    if args.print && options.selection.is_none() {
         return Err(usage(
             "--print lists packets; a recording of applications has none: kpat view X.kbl follows it",
         ));
@@ -255,8 +267,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
     let mut printer: Option<anyhow::Result<Printer>> = None;
+    let several = options.selection.is_some() && options.application.is_some();
+    let of = |source: &str| if several { format!("{source}: ") } else { String::new() };
     let mut tell = |note: Note| match note {
         Note::Decided {
+            source,
             mechanism,
             detail,
             passed_over,
@@ -268,11 +283,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         } => {
             if mechanism == Mechanism::Tracepoint {
                 let why = if passed_over.is_empty() { "" } else { " (why: kpat doctor)" };
-                out.say(&format!("mechanism tracepoint: {}{why}", mechanism.limits()));
+                out.say(&format!("{}mechanism tracepoint: {}{why}", of(source), mechanism.limits()));
             } else {
                 let detail = detail.map_or(String::new(), |d| format!(", detail {}", d.name()));
                 out.say(&format!(
-                    "mechanism {}{detail}: {functions} functions, {left_out} left out; BPF build {build}",
+                    "{}mechanism {}{detail}: {functions} functions, {left_out} left out; BPF build {build}",
+                    of(source),
                     mechanism.name()
                 ));
             }
@@ -444,7 +460,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
             count(o.suppressed)
         ));
     }
-    if o.packets == 0 && args.select.profile != "app" {
+    if o.packets == 0 && args.select.selection().is_some() {
         out.say(&no_packet(o.refused_hits, causes.contains_key("no-device")));
     } else if causes.is_empty() {
         out.say("nothing was lost");

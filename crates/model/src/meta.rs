@@ -30,7 +30,11 @@ pub struct Meta {
     /// Why not a faster one: one sentence for each that was passed over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub build_passed_over: Vec<String>,
+    /// With commas between them, if there are several.
     pub profile: String,
+    /// What was recorded, by what. Empty: one source, that of `mechanism`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Source>,
     /// How much of it: steps, spine or full. Empty: not functions, or an earlier writer, which recorded all of it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
@@ -57,6 +61,16 @@ pub struct Meta {
     pub started: ClockAnchor,
     /// Which recording, and which file of it.
     pub part: Part,
+}
+
+/// One of the things that a recording is of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Source {
+    /// `packets` or `applications`.
+    pub name: String,
+    pub mechanism: String,
+    pub build: String,
 }
 
 /// One file of a recording that goes on from file to file. Each stands alone; together they are one log.

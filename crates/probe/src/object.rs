@@ -92,6 +92,14 @@ pub enum Side {
 }
 
 impl Side {
+    /// What it records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Packets => "packets",
+            Side::Application => "applications",
+        }
+    }
+
     /// Records in the ring are multiples of this (`KP_SLOT` of bpf/include/wire.h).
     pub fn slot(self) -> usize {
         match self {

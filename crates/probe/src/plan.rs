@@ -38,7 +38,7 @@ pub enum Error {
     #[error("nothing to probe: no function of profile {profile} can be traced here{hint}")]
     NothingToProbe { profile: String, hint: String },
     #[error(
-        "{count} functions are more than the {MAX_FUNCS} that one recording can take; narrow the profile"
+        "{count} functions are more than the {MOST_FUNCS} that one recording can take; narrow the profile"
     )]
     TooMany { count: usize },
     #[error(
@@ -113,7 +113,7 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
     } else {
         select(mechanism, selection, &choose::candidates(&btfs), &symbols, kernel::traceable().as_ref())?
     };
-    if functions.len() > MAX_FUNCS - 100 {
+    if functions.len() > MOST_FUNCS {
         return Err(Error::TooMany { count: functions.len() });
     }
     let unmet = match mechanism {
@@ -236,13 +236,19 @@ impl Tracepoint {
     }
 }
 
+/// Numbers above are those of tracepoints and crossings.
+const MOST_FUNCS: usize = MAX_FUNCS - 100;
+
 /// The switch of TCP's state; those of the crossings lie below it.
 const STATE_SWITCH: usize = MAX_FUNCS - 1;
+/// Its number in the log, which may have packets' tracepoints and functions, too; those of the crossings lie below it, all of
+/// them above any function's.
+const STATE_NUMBER: usize = MAX_FUNCS - 80;
 const STATE_SWITCH_NAME: &str = "tcp-state";
 
 /// Its number.
 pub fn state_switch() -> u16 {
-    STATE_SWITCH as u16
+    STATE_NUMBER as u16
 }
 
 /// Decides for a recording of applications: which places this kernel has and lets us have.
@@ -280,23 +286,18 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
             switch: None,
         }),
     );
-    let switch = |name: &str, at: usize| Tracepoint {
+    let switch = |name: &str, below: usize| Tracepoint {
         program: String::new(),
         name: name.into(),
         fixed: Fixed::Switch,
-        func: Some(at as u16),
-        switch: Some(at),
+        func: Some((STATE_NUMBER - below) as u16),
+        switch: Some(STATE_SWITCH - below),
     };
     let seen = |c: &kpat_model::Crossing| {
         ["tcp", "udp", "raw", "ping"].iter().any(|p| !app::seen_by(&chosen, *c, p).is_empty())
     };
-    all.extend(
-        kpat_model::Crossing::ALL
-            .iter()
-            .filter(|c| seen(c))
-            .map(|c| switch(c.name(), STATE_SWITCH - *c as usize)),
-    );
-    all.push(switch(STATE_SWITCH_NAME, STATE_SWITCH));
+    all.extend(kpat_model::Crossing::ALL.iter().filter(|c| seen(c)).map(|c| switch(c.name(), *c as usize)));
+    all.push(switch(STATE_SWITCH_NAME, 0));
     let decision = Decision {
         detail: None,
         mechanism: if functions.is_ok() { Mechanism::Fentry } else { Mechanism::Tracepoint },

@@ -482,6 +482,7 @@ pub fn is_module(name: &str, module: &str) -> bool {
 /// What a user asked for: a profile and globs added or removed.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
+    /// One or more, with commas between them.
     pub profile: String,
     pub detail: Detail,
     pub add: Vec<String>,
@@ -496,18 +497,34 @@ pub const NAMES: [(&str, &str); 7] = [
     ("socket", "the socket's side"),
     ("all", "every function that has a packet"),
     ("none", "only what --add names"),
-    ("app", "what applications ask of the network"),
+    (APPLICATIONS, "what applications ask of the network"),
 ];
+
+/// The profile that is no list of functions: it goes beside any other.
+pub const APPLICATIONS: &str = "app";
 
 #[derive(Debug, thiserror::Error)]
 #[error("no profile is called {0:?}; there are path, router, tcp, socket, driver:NAME, all and app")]
 pub struct UnknownProfile(pub String);
 
 impl Selection {
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.profile.split(',')
+    }
+
+    pub fn names(&self, profile: &str) -> bool {
+        self.profiles().any(|p| p == profile)
+    }
+
     pub fn check(&self) -> Result<(), UnknownProfile> {
-        let known = NAMES.iter().any(|(name, _)| *name == self.profile)
-            || self.profile.strip_prefix("driver:").is_some_and(|n| !n.is_empty());
-        if known { Ok(()) } else { Err(UnknownProfile(self.profile.clone())) }
+        let known = |p: &str| {
+            NAMES.iter().any(|(name, _)| *name == p && *name != APPLICATIONS)
+                || p.strip_prefix("driver:").is_some_and(|n| !n.is_empty())
+        };
+        match self.profiles().find(|p| !known(p)) {
+            None => Ok(()),
+            Some(unknown) => Err(UnknownProfile(unknown.to_owned())),
+        }
     }
 
     /// Is this function wanted?
@@ -515,10 +532,11 @@ impl Selection {
         if self.remove.iter().any(|p| glob(p, name)) {
             return false;
         }
-        self.add.iter().any(|p| glob(p, name)) || self.in_profile(name, module)
+        self.add.iter().any(|p| glob(p, name))
+            || self.profiles().any(|profile| self.in_profile(profile, name, module))
     }
 
-    fn in_profile(&self, name: &str, module: &str) -> bool {
+    fn in_profile(&self, profile: &str, name: &str, module: &str) -> bool {
         let full = self.detail == Detail::Full;
         let path = |layers: &[&str]| {
             let named = |all: &[&str]| all.iter().any(|p| glob(p, name));
@@ -526,7 +544,7 @@ impl Selection {
                 named(g.steps) || (self.detail >= Detail::Spine && named(g.spine)) || (full && named(g.more))
             })
         };
-        match self.profile.as_str() {
+        match profile {
             "all" => true,
             "none" => false,
             "router" => {

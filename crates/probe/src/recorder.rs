@@ -4,18 +4,12 @@
 //! The order at the end matters: functions off, rings emptied, losses and summary written, then detached (which can
 //! take seconds on old kernels).
 
-use crate::attach::Attached;
 use crate::capability::Cap;
 use crate::cards::Clocks;
 use crate::control;
-use crate::mechanism::Mechanism;
 use crate::netlink::Seen;
-use crate::object::{Loaded, MAX_FUNCS, Plan, Side};
-use crate::plan::{self, Decision, Tracepoint};
-use crate::ring::Rings;
-use crate::roles::role;
 use crate::sink::{Memory, Sink};
-use crate::{app, filter, kernel, netlink, sys};
+use crate::{filter, kernel, netlink, plan, sys};
 use kpat_klog::{Room, Writer};
 use kpat_model as model;
 use kpat_model::meta::{self, Json};
@@ -37,6 +31,7 @@ mod pause;
 mod places;
 mod privileges;
 mod scope;
+mod source;
 mod trigger;
 mod types;
 
@@ -49,7 +44,8 @@ use parts::{Before, Parts};
 use pause::Pausing;
 use places::Places;
 pub use scope::check;
-use scope::{describe, devices, interface_ids, learn, rename, watched};
+use scope::{describe, devices, learn, rename, watched};
+use source::Source;
 pub use trigger::{DumpWhen, Watch};
 pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
@@ -67,36 +63,11 @@ fn catch_signals() {
     }
 }
 
-struct Switches {
-    mapping: sys::Mapping,
-}
-
-impl Switches {
-    fn set(&self, index: usize, mode: u8) {
-        assert!(index < MAX_FUNCS);
-        // SAFETY: index lies inside the mapped array; the kernel reads single bytes, any value is valid.
-        unsafe { self.mapping.as_ptr().add(index).write_volatile(mode) };
-    }
-}
-
-const TRACK: u8 = 1;
-const LOG: u8 = 2;
-
 /// A recording that is attached.
 pub struct Recorder {
     options: Options,
-    decision: Decision,
-    tracepoints: Vec<Tracepoint>,
-    /// Of each function: does the user want its calls now?
-    on: Vec<bool>,
-    /// Tracepoints that were switched off.
-    points_off: std::collections::BTreeSet<u16>,
-    /// Of an application recording.
-    settings: Option<app::Settings>,
-    loaded: Loaded,
-    attached: Attached,
-    rings: Rings,
-    switches: Switches,
+    /// At least one; packets come first.
+    sources: Vec<Source>,
     sink: Sink,
     places: Places,
     writer: Option<Writer<File>>,
@@ -162,131 +133,50 @@ impl Recorder {
             reserve = None;
         }
         let compiled = filter::compile_sampled(&options.filter, options.sample.as_ref())?;
-        let side = if options.application.is_some() { Side::Application } else { Side::Packets };
-        let (mut decision, tracepoints, mut constants) = match side {
-            Side::Application => {
-                let (decision, tracepoints, chosen) = plan::decide_app()?;
-                let by_function = u64::from(chosen.datagrams_by_function);
-                (decision, tracepoints, vec![("datagrams_by_function", by_function)])
-            }
-            Side::Packets => {
-                let decision = plan::decide(options.mechanism, &options.selection)?;
-                let points = decision.mechanism == Mechanism::Tracepoint;
-                let tracepoints = plan::tracepoints(decision.build, &options.selection, points);
-                let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
-                let mut constants = plan::constants(&options.selection);
-                constants.push(("air_watch", u64::from(air)));
-                (decision, tracepoints, constants)
-            }
-        };
-        limits::enough_descriptors(&decision)?;
-        let points = side == Side::Packets && decision.mechanism == Mechanism::Tracepoint;
-        if points && !tracepoints.iter().any(|t| t.func.is_some()) {
-            let hint =
-                options.selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint fits {a})"));
-            return Err(
-                plan::Error::NothingToProbe { profile: options.selection.profile.clone(), hint }.into()
-            );
-        }
-        tell(Note::Decided {
-            mechanism: decision.mechanism,
-            detail: decision.detail,
-            passed_over: decision.passed_over.clone(),
-            functions: decision.functions.len(),
-            left_out: decision.left_out.len(),
-            build: decision.build.name(),
-            build_warning: decision.build_warning.clone(),
-            unmet: decision.unmet.clone(),
-        });
-        if side == Side::Packets {
-            constants.extend(filter::constants(compiled.as_ref(), options.sample.as_ref()));
-        }
+        let decided = source::decide(&options)?;
+        limits::enough_descriptors(decided.iter().map(|d| &d.decision))?;
+        decided.iter().for_each(|d| tell(d.note()));
         let watched = watched(&options);
         let devices = devices(&options, &watched)?;
-        let clocks = match side {
-            Side::Packets => Clocks::open(&devices, &mut |why| tell(Note::Hindered(why))),
-            Side::Application => Clocks::default(),
-        };
-        if side == Side::Packets {
-            constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
-        }
+        let clocks = source::clocks(&decided, &devices, tell);
         let cpus = kernel::possible_cpus();
-        let object = Plan {
-            build: decision.build,
-            side,
-            ring_bytes: options.ring_bytes.next_power_of_two().max(1 << 16),
-            cpus,
-            packet_buckets: (options.packets / 4).next_power_of_two().max(16),
-            netns: options.netns.iter().map(|n| n.inum).collect(),
-            ifindex: interface_ids(&options, &devices)?,
-            filter: compiled,
-            guess_reuse: points,
-            own_packets: options.own_packets,
-            clone_cookies: plan::clone_cookies(&decision),
-            constants,
-        };
-        let loaded = plan::load(&object, &decision, &tracepoints)?;
-        let map = |name: &str| {
-            loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
-        };
-        let rings = Rings::new(
-            map("rings")?,
-            map(".data.ids")?,
-            map(".data.limit")?,
-            object.ring_bytes,
-            cpus,
-            side.slot(),
-        )
-        .map_err(Error::Map)?;
-        let switches =
-            Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
+        let mut sources = Vec::new();
+        for d in decided {
+            sources.push(d.load(&options, &devices, compiled.as_ref())?);
+        }
         let clock = Instant::now();
         let stats = Stats::begin(options.measure_cost);
-        let attached = plan::attach(&loaded, &mut decision, &tracepoints, &mut |done, of| {
-            tell(Note::Attaching { done, of })
-        })?;
-        let announcements = plan::announcements(&mut decision);
+        for s in &mut sources {
+            s.attach(&mut |done, of| tell(Note::Attaching { done, of }))?;
+        }
+        let announcements = plan::announcements(&mut sources[0].decision);
         let attach_ns = clock.elapsed().as_nanos() as u64;
-        let functions = if decision.functions.is_empty() {
-            tracepoints.iter().filter(|t| t.func.is_some()).count()
-        } else {
-            decision.logged.iter().filter(|l| **l).count()
-        };
+        let functions = sources.iter().map(Source::logged).sum();
         tell(Note::Attached { functions, seconds: attach_ns as f64 / 1e9 });
-        let mut sink = Sink::new(cpus, options.codec);
-        let mut settings = None;
+        let mut sink = Sink::new(cpus, sources.len(), options.codec);
         if let Some(a) = &options.application {
-            let s = app::Settings::new(&loaded).map_err(Error::Map)?;
-            s.states(a.states);
-            s.empty(a.empty);
-            settings = Some(s);
-            let sockets = app::Sockets::new(&loaded, object.build, &options.filter, a.addresses.clone());
-            sink.sockets = Some(sockets.map_err(Error::Map)?);
+            for s in &sources {
+                sink.sockets = s.sockets(a, &options.filter)?.or(sink.sockets);
+            }
             sink.identity = a.addresses.clone();
         }
         let server = control::Server::start();
         let server =
             server.map_err(|e| tell(Note::Hindered(format!("no `kpat ctl` for this recording: {e}")))).ok();
         privileges::lacking(tell);
-        let meta = describe(&options, &decision, &tracepoints, object.ring_bytes, cpus);
+        let meta = describe(&options, &sources, cpus);
         let files_take = privileges::of_files(&options.output);
         let memory = match options.mode {
             Mode::Disk => None,
             Mode::Memory { bytes, .. } => Some(Memory::new(bytes)),
         };
         let mut recorder = Recorder {
-            on: decision.logged.clone(),
-            points_off: match &options.application {
-                Some(a) if a.states == app::States::Off => [plan::state_switch()].into(),
-                _ => Default::default(),
-            },
             sink,
             places: Places::default(),
-            settings,
             monitor: Some(netlink::Monitor::start(&watched, options.netns.is_empty(), announcements)?),
             clocks,
             server,
-            pausing: Pausing::new(options.paused, attached.points()),
+            pausing: Pausing::new(options.paused),
             started: Instant::now(),
             cpu_at_start: own_cpu_ns(),
             cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
@@ -310,12 +200,7 @@ impl Recorder {
             files_take,
             disk_losses: Vec::new(),
             options,
-            decision,
-            tracepoints,
-            loaded,
-            attached,
-            rings,
-            switches,
+            sources,
             memory,
             meta,
             devices,
@@ -430,41 +315,40 @@ impl Recorder {
 
     /// Sets every switch to what is wanted now.
     fn switch(&self) {
-        if let Some(settings) = &self.settings {
-            settings.pause(self.pausing.paused);
-        }
-        for (i, c) in self.decision.functions.iter().enumerate() {
-            let track = if role::tracks(c.roles) { TRACK } else { 0 };
-            let log = if self.on[i] { TRACK | LOG } else { 0 };
-            self.switches
-                .set(plan::function_id(i) as usize, if self.pausing.paused { 0 } else { track | log });
-        }
-        for t in &self.tracepoints {
-            if let Some(s) = t.switch {
-                let off = self.pausing.paused || t.func.is_some_and(|f| self.points_off.contains(&f));
-                self.switches.set(s, if off { 0 } else { TRACK | LOG });
-            }
-        }
+        self.sources.iter().for_each(|s| s.switch(self.pausing.paused));
+    }
+
+    /// The source that says for all what the kernel is like: names of places and reasons.
+    fn first(&self) -> &Source {
+        &self.sources[0]
     }
 
     /// Empties all rings once; returns how full the fullest was, 0 to 1.
     fn drain(&mut self) -> f64 {
         let mut most = 0.0f64;
-        for cpu in 0..self.rings.cpus() {
-            let waited = self.rings.backlog(cpu);
-            self.pace.waited(cpu, waited);
-            most = most.max(waited as f64 / self.rings.ring_bytes() as f64);
-            self.sink.drain(&self.rings, cpu);
+        for s in &self.sources {
+            for cpu in 0..s.rings.cpus() {
+                let waited = s.rings.backlog(cpu);
+                self.pace.waited(cpu, waited);
+                most = most.max(waited as f64 / s.rings.ring_bytes() as f64);
+                s.drain(&mut self.sink, cpu);
+            }
         }
         most
+    }
+
+    /// Looks at the loss counters of all rings, and closes chunks that have become old.
+    fn look(&mut self, now: BootNs, close: bool) {
+        for (i, s) in self.sources.iter().enumerate() {
+            (0..s.rings.cpus()).for_each(|cpu| self.sink.count_losses(i, &s.rings, cpu, now));
+        }
+        self.sink.look(now, close);
     }
 
     fn housekeeping(&mut self, tell: &mut dyn FnMut(Note), close: bool) -> Result<(), Error> {
         let now = sys::boot_now();
         let before = self.sink.lost.clone();
-        for cpu in 0..self.rings.cpus() {
-            self.sink.look(&self.rings, cpu, now, close);
-        }
+        self.look(now, close);
         let sink = &mut self.sink;
         self.clocks.read(close, &mut |e| sink.event(e));
         let mut unstamped = 0;

@@ -25,7 +25,8 @@ const CALL_BITS: u32 = 24;
 struct Cpu {
     encoder: Encoder,
     app: AppEncoder,
-    losses: [u64; 16],
+    /// Of each source.
+    losses: Vec<[u64; 16]>,
     /// When losses and age of the open chunk were last looked at.
     looked: BootNs,
     opened: BootNs,
@@ -62,12 +63,12 @@ const MOST_ANNOUNCERS: usize = 4096;
 const CHUNK_AGE_NS: i64 = 500_000_000;
 
 impl Sink {
-    pub fn new(cpus: usize, codec: Codec) -> Sink {
+    pub fn new(cpus: usize, sources: usize, codec: Codec) -> Sink {
         let now = sys::boot_now();
         let cpu = |i| Cpu {
             encoder: Encoder::new(i as u16, codec),
             app: AppEncoder::new(i as u16, codec),
-            losses: [0; 16],
+            losses: vec![[0; 16]; sources],
             looked: now,
             opened: now,
         };
@@ -86,33 +87,34 @@ impl Sink {
         }
     }
 
-    /// Takes everything out of one CPU's ring.
-    pub fn drain(&mut self, rings: &Rings, cpu: usize) -> u64 {
-        if let Some(sockets) = &mut self.sockets {
-            let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
-            let latest = sys::boot_now().0 + AHEAD_NS;
-            let n = rings.drain(cpu, &mut |raw, _| {
-                strangers.look(&raw);
-                match raw {
-                    Raw::Process(r) => {
-                        if let Some(tasks) = &mut self.tasks {
-                            tasks.insert(r.h.pid, task(r));
-                        }
-                        state.encoder.process(&process(r));
+    /// Takes everything out of one CPU's ring of applications.
+    pub fn drain_applications(&mut self, rings: &Rings, cpu: usize) {
+        let Some(sockets) = &mut self.sockets else { return };
+        let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
+        let latest = sys::boot_now().0 + AHEAD_NS;
+        self.records += rings.drain(cpu, &mut |raw, _| {
+            strangers.look(&raw);
+            match raw {
+                Raw::Process(r) => {
+                    if let Some(tasks) = &mut self.tasks {
+                        tasks.insert(r.h.pid, task(r));
                     }
-                    raw => put_app(&mut state.app, sockets, latest, cpu as u16, raw),
+                    state.encoder.process(&process(r));
                 }
-                if state.app.is_full() {
-                    ready.extend(state.app.finish());
-                }
-            });
-            self.records += n;
-            return n;
-        }
+                raw => put_app(&mut state.app, sockets, latest, cpu as u16, raw),
+            }
+            if state.app.is_full() {
+                ready.extend(state.app.finish());
+            }
+        });
+    }
+
+    /// Takes everything out of one CPU's ring of packets.
+    pub fn drain_packets(&mut self, rings: &Rings, cpu: usize) {
         let state = &mut self.cpus[cpu];
         let (ready, addresses, watch) = (&mut self.ready, &mut self.addresses, &mut self.watch);
         let (encoder, tasks, strangers) = (&mut state.encoder, &mut self.tasks, &mut self.strangers);
-        let n = rings.drain(cpu, &mut |raw, next| {
+        self.records += rings.drain(cpu, &mut |raw, next| {
             if let (Raw::Process(r), Some(tasks)) = (&raw, &mut *tasks) {
                 tasks.insert(r.h.pid, task(r));
             }
@@ -125,19 +127,14 @@ impl Sink {
                 ready.extend(encoder.finish());
             }
         });
-        self.records += n;
-        n
     }
 
-    /// Looks at the loss counters of one CPU and closes a chunk that has become old.
-    pub fn look(&mut self, rings: &Rings, cpu: usize, now: BootNs, close: bool) {
+    /// Looks at the loss counters of one CPU's ring of a source.
+    pub fn count_losses(&mut self, source: usize, rings: &Rings, cpu: usize, now: BootNs) {
         let state = &mut self.cpus[cpu];
-        if let Some(sockets) = &mut self.sockets {
-            sockets.due(cpu as u16).iter().for_each(|r| state.app.record(r));
-        }
         let losses = rings.losses(cpu);
         // Counters of causes that the kernel side does not have stay 0, and causes above them have none.
-        for (i, (now_lost, before)) in losses.iter().zip(&state.losses).enumerate() {
+        for (i, (now_lost, before)) in losses.iter().zip(&state.losses[source]).enumerate() {
             let more = now_lost.wrapping_sub(*before);
             if let Some(cause) = model::LossCause::from_u8(i as u8).filter(|_| more > 0) {
                 let loss = model::Loss { cause, cpu: cpu as i32, from: state.looked, to: now, count: more };
@@ -145,14 +142,23 @@ impl Sink {
                 *self.lost.entry((cause as u8, cpu as i32)).or_insert(0) += more;
             }
         }
-        state.losses = losses;
-        state.looked = now;
-        if state.encoder.count() + state.app.count() == 0 {
-            state.opened = now;
-        } else if close || now.0 - state.opened.0 > CHUNK_AGE_NS {
-            self.ready.extend(state.encoder.finish());
-            self.ready.extend(state.app.finish());
-            state.opened = now;
+        state.losses[source] = losses;
+    }
+
+    /// Closes chunks that have become old. To be called when losses were counted.
+    pub fn look(&mut self, now: BootNs, close: bool) {
+        for (cpu, state) in self.cpus.iter_mut().enumerate() {
+            if let Some(sockets) = &mut self.sockets {
+                sockets.due(cpu as u16).iter().for_each(|r| state.app.record(r));
+            }
+            state.looked = now;
+            if state.encoder.count() + state.app.count() == 0 {
+                state.opened = now;
+            } else if close || now.0 - state.opened.0 > CHUNK_AGE_NS {
+                self.ready.extend(state.encoder.finish());
+                self.ready.extend(state.app.finish());
+                state.opened = now;
+            }
         }
     }
 

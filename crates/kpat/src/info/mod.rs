@@ -115,7 +115,13 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
     if !meta.kernel_release.is_empty() {
         pairs.add("kernel", format!("{} {}, {} CPUs", meta.kernel_release, meta.arch, meta.cpus));
     }
-    pairs.add("mechanism", &meta.mechanism);
+    if meta.sources.len() > 1 {
+        for (i, s) in meta.sources.iter().enumerate() {
+            pairs.add(if i == 0 { "sources" } else { "" }, format!("{} by {}", s.name, s.mechanism));
+        }
+    } else {
+        pairs.add("mechanism", &meta.mechanism);
+    }
     for (i, why) in meta.passed_over.iter().enumerate() {
         pairs.line(if i == 0 { "passed over" } else { "" }, Line::new().plain(why));
     }
@@ -275,6 +281,7 @@ fn recording_json(meta: &Meta) -> Value {
         "build": meta.build,
         "build_passed_over": meta.build_passed_over,
         "profile": meta.profile,
+        "sources": meta.sources,
         "detail": meta.detail,
         "filter": meta.filter,
         "sample": meta.sample,

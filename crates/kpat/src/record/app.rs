@@ -1,6 +1,7 @@
 //! What is typed of a recording of applications (`--profile app`).
 
 use crate::output::usage;
+use crate::probes::Select;
 use crate::render::parse_duration;
 use anyhow::Context;
 use kpat_probe::app::{Addresses, States};
@@ -43,9 +44,9 @@ impl AppArgs {
         self.anonymise.is_some()
     }
 
-    /// `None`: another profile is recorded.
-    pub fn application(&self, profile: &str) -> anyhow::Result<Option<Application>> {
-        if profile != "app" {
+    /// `None`: they are not recorded.
+    pub fn application(&self, select: &Select) -> anyhow::Result<Option<Application>> {
+        if !select.applications() {
             let given = [
                 (self.tcp_state.is_some(), "--tcp-state"),
                 (self.acks, "--acks"),

@@ -17,7 +17,7 @@ const RETURN: &str = "net_dev_xmit";
 
 /// Constants of the kernel side that the selection decides.
 pub fn constants(selection: &Selection) -> Vec<(&'static str, u64)> {
-    let asked = selection.profile == "all" || selection.add.iter().any(|g| fits(g, RETURN));
+    let asked = selection.names("all") || selection.add.iter().any(|g| fits(g, RETURN));
     vec![("every_return", u64::from(asked))]
 }
 
@@ -35,11 +35,11 @@ pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tra
             let full = tracepoint_name(&name);
             let named = |globs: &[String]| globs.iter().any(|g| fits(g, &name));
             if program.starts_with("point_") {
-                let by_profile = match selection.profile.as_str() {
+                let by_profile = selection.profiles().any(|p| match p {
                     "none" => false,
                     "all" => true,
                     _ => !TWINS.contains(&name.as_str()),
-                };
+                });
                 if !points || named(&selection.remove) || !(by_profile || named(&selection.add)) {
                     return None;
                 }

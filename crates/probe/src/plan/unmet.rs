@@ -25,8 +25,8 @@ pub(super) fn by_points(
         None => "it takes function probes, and --mechanism tracepoint has none".to_string(),
     };
     let mut out = Vec::new();
-    if selection.profile.starts_with("driver:") {
-        out.push((format!("functions of {}", selection.profile), no_functions.clone()));
+    for driver in selection.profiles().filter(|p| p.starts_with("driver:")) {
+        out.push((format!("functions of {driver}"), no_functions.clone()));
     }
     for glob in selection.add.iter().filter(|g| !is_point(g)) {
         let unknown = !glob.contains(['*', '?']) && symbols.count(glob) == 0;
@@ -43,11 +43,12 @@ pub(super) fn by_functions(
     left_out: &[(String, String)],
 ) -> Vec<(String, String)> {
     let mut out = Vec::new();
-    if let Some(driver) = selection.profile.strip_prefix("driver:")
-        && !functions.iter().any(|c| profile::is_module(driver, &c.module))
-    {
-        let why = "no function that can be probed belongs to a loaded module of that name";
-        out.push((format!("functions of {}", selection.profile), why.to_string()));
+    for profile in selection.profiles() {
+        let driver = profile.strip_prefix("driver:");
+        if driver.is_some_and(|d| !functions.iter().any(|c| profile::is_module(d, &c.module))) {
+            let why = "no function that can be probed belongs to a loaded module of that name";
+            out.push((format!("functions of {profile}"), why.to_string()));
+        }
     }
     for glob in &selection.add {
         if functions.iter().any(|c| profile::glob(glob, &c.name)) {

@@ -3,7 +3,8 @@
 
 use super::Recorder;
 use super::estimate::{self, Estimate, Recent, Window, Windows};
-use crate::{plan, sys};
+use super::source::Source;
+use crate::sys;
 use kpat_model as model;
 use kpat_model::meta::{CostBounds, Interval};
 use kpat_model::{BootNs, LossCause};
@@ -114,17 +115,8 @@ impl Stats {
 
 impl Recorder {
     fn program_totals(&self) -> Totals {
-        let names = plan::programs(&self.decision, &self.tracepoints);
-        let own = names
-            .iter()
-            .filter(|(n, _)| !n.starts_with("fentry_") && !n.starts_with("fexit_"))
-            .filter_map(|(n, _)| {
-                let of_no_packet = ["_sched_", "_softirq_", "_napi_poll"].iter().any(|part| n.contains(part));
-                Some((of_no_packet, self.loaded.program(n)?))
-            });
         let mut t = Totals::default();
-        let clones = self.attached.clones().map(|fd| (false, fd));
-        for (of_no_packet, fd) in own.chain(clones) {
+        for (of_no_packet, fd) in self.sources.iter().flat_map(Source::programs) {
             let Ok(s) = sys::prog_stats(fd) else { continue };
             let (runs, ns) =
                 if of_no_packet { (&mut t.switches, &mut t.switch_ns) } else { (&mut t.runs, &mut t.run_ns) };
@@ -134,11 +126,15 @@ impl Recorder {
         t
     }
 
+    pub(super) fn taken_slots(&self) -> u64 {
+        self.sources.iter().map(|s| s.rings.taken_slots()).sum()
+    }
+
     /// Looks at rings and clock around `doing`, at whose end the window's edge is.
     fn edge<T>(&self, doing: impl FnOnce() -> T) -> (Edge, T) {
-        let before = (Instant::now(), self.rings.taken_slots());
+        let before = (Instant::now(), self.taken_slots());
         let done = doing();
-        let after = (Instant::now(), self.rings.taken_slots());
+        let after = (Instant::now(), self.taken_slots());
         let edge = Edge {
             at: before.0 + (after.0 - before.0) / 2,
             slots: (before.1 + after.1) as f64 / 2.0,
@@ -227,7 +223,7 @@ impl Recorder {
 
     pub(super) fn begin_file_cost(&mut self) {
         self.stats.file = Windows::default();
-        self.stats.file_began = Some((Instant::now(), self.rings.taken_slots() as f64));
+        self.stats.file_began = Some((Instant::now(), self.taken_slots() as f64));
     }
 
     /// Runs and their times, of the whole recording or of the file being written.
@@ -239,7 +235,7 @@ impl Recorder {
         };
         let Some((since, slots)) = began.filter(|_| self.stats.measure) else { return };
         let until = self.ended.map_or_else(Instant::now, |(at, _)| at);
-        let taken = self.ended.map_or_else(|| self.rings.taken_slots(), |(_, slots)| slots);
+        let taken = self.ended.map_or_else(|| self.taken_slots(), |(_, slots)| slots);
         let whole = ((until - since).as_nanos() as f64, (taken as f64 - slots).max(0.0));
         let total = |of: fn(&Window) -> f64| estimate::total(windows, &self.stats.recent, whole, of);
         let about = |e: Option<Estimate>| e.map_or(0, |e| e.about.round() as u64);

@@ -40,12 +40,12 @@ pub(super) fn restore() {
 }
 
 /// Refuses a recording for which there are too few descriptors.
-pub(super) fn enough_descriptors(d: &Decision) -> Result<(), Error> {
-    let each = match d.mechanism {
-        Mechanism::Fentry | Mechanism::Kprobe => 4 * d.functions.len() as u64,
-        _ => 0,
+pub(super) fn enough_descriptors<'a>(all: impl Iterator<Item = &'a Decision>) -> Result<(), Error> {
+    let of = |d: &Decision| match d.mechanism {
+        Mechanism::Fentry | Mechanism::Kprobe => LEAST_DESCRIPTORS + 4 * d.functions.len() as u64,
+        _ => LEAST_DESCRIPTORS,
     };
-    let (has, needs) = (limit(libc::RLIMIT_NOFILE).rlim_cur, LEAST_DESCRIPTORS + each);
+    let (has, needs) = (limit(libc::RLIMIT_NOFILE).rlim_cur, all.map(of).sum());
     if has < needs { Err(Error::Descriptors { has, needs }) } else { Ok(()) }
 }
 

@@ -2,11 +2,11 @@
 
 use super::disk::{Unplaced, may_write};
 use super::parts::Parts;
+use super::source::Source;
 use super::{Error, Mode, Note, Recorder, Written};
 use crate::control::{Change, Reply, Request, Status};
-use crate::profile::glob;
 use crate::ring::LEAST_RING;
-use crate::{plan, sys};
+use crate::sys;
 use kpat_klog::Writer;
 use kpat_model as model;
 use kpat_model::meta::Json;
@@ -104,25 +104,9 @@ impl Recorder {
     }
 
     fn turn(&mut self, globs: &[String], on: bool) -> Reply {
-        let (mut n, mut fits) = (0, 0);
         let word = if on { "on" } else { "off" };
-        for t in &self.tracepoints {
-            let name = plan::tracepoint_name(&t.name);
-            let Some(func) = t.func.filter(|_| globs.iter().any(|g| glob(g, &name) || glob(g, &t.name)))
-            else {
-                continue;
-            };
-            fits += 1;
-            let changed = if on { self.points_off.remove(&func) } else { self.points_off.insert(func) };
-            n += changed as usize;
-        }
-        for (i, c) in self.decision.functions.iter().enumerate() {
-            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) {
-                fits += 1;
-                n += (self.on[i] != on) as usize;
-                self.on[i] = on;
-            }
-        }
+        let turned = self.sources.iter_mut().map(|s| s.turn(globs, on));
+        let (fits, n) = turned.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         if fits == 0 {
             return Reply::Refused(format!("no probed function fits {}", globs.join(" ")));
         }
@@ -143,7 +127,7 @@ impl Recorder {
             return Reply::Refused(why);
         }
         if let Some(bytes) = c.ring_bytes {
-            self.rings.resize(bytes);
+            self.sources.iter().for_each(|s| s.rings.resize(bytes));
             said.push(format!("rings of {} KiB", bytes as f64 / 1024.0));
         }
         let text = said.join(", ");
@@ -152,7 +136,7 @@ impl Recorder {
     }
 
     fn no_such_ring(&self, bytes: u64) -> Option<String> {
-        let most = self.rings.allocated_bytes() as u64;
+        let most = self.first().rings.allocated_bytes() as u64;
         if bytes < LEAST_RING {
             return Some(format!("a ring of {bytes} bytes is too small; at least {LEAST_RING}"));
         }
@@ -165,7 +149,8 @@ impl Recorder {
     }
 
     fn change_applications(&mut self, c: &Change, said: &mut Vec<String>) -> Result<(), String> {
-        let (Some(settings), Some(sockets)) = (&self.settings, &mut self.sink.sockets) else {
+        let source = self.sources.iter_mut().find(|s| s.settings.is_some());
+        let (Some(source), Some(sockets)) = (source, &mut self.sink.sockets) else {
             return Err("this recording is not of applications (--profile app)".into());
         };
         let mut fresh = Vec::new();
@@ -176,20 +161,15 @@ impl Recorder {
             }
             said.push(if text.is_empty() { "no filter".into() } else { format!("filter {text}") });
         }
-        if let Some(ns) = c.state_every_ns {
+        if let (Some(ns), Some(settings)) = (c.state_every_ns, &source.settings) {
             settings.state_every_ns(ns);
         }
-        if let Some(acks) = c.acks {
+        if let (Some(acks), Some(settings)) = (c.acks, &source.settings) {
             settings.empty(acks);
             said.push(format!("acknowledgements {}", if acks { "on" } else { "off" }));
         }
         if let Some(on) = c.states {
-            let switch = plan::state_switch();
-            if on {
-                self.points_off.remove(&switch)
-            } else {
-                self.points_off.insert(switch)
-            };
+            source.turn_states(on);
             self.switch();
         }
         said.extend(state_words(c.states, c.state_every_ns));
@@ -199,9 +179,7 @@ impl Recorder {
 
     /// Functions (or tracepoints) that are logged now, and that could be.
     fn counts(&self) -> (usize, usize) {
-        let points = self.tracepoints.iter().filter(|t| t.func.is_some()).count();
-        let on = self.on.iter().filter(|o| **o).count() + points - self.points_off.len();
-        (on, self.decision.logged.iter().filter(|l| **l).count() + points)
+        self.sources.iter().map(Source::counts).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
     pub(super) fn note(&mut self, text: &str) {
@@ -219,7 +197,10 @@ impl Recorder {
     }
 
     pub(super) fn status(&self) -> Status {
-        let ring = self.rings.ring_bytes() as f64;
+        let first = &self.first().rings;
+        let ring = first.ring_bytes() as f64;
+        let attached = self.sources.iter().map(Source::attached_points);
+        let (points_attached, points) = attached.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let rings: Vec<f64> = self.pace.fill().map(|bytes| bytes as f64 * 100.0 / ring).collect();
         let file_bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
         let file = self.parts.as_ref().map_or_else(|| self.options.output.clone(), Parts::part_name);
@@ -231,10 +212,10 @@ impl Recorder {
             file_bytes,
             started_wall_ns: self.meta.started.wall.0,
             mode: if self.memory.is_some() { "memory" } else { "disk" }.into(),
-            mechanism: self.decision.mechanism.name().into(),
+            mechanism: self.first().decision.mechanism.name().into(),
             paused: self.pausing.paused,
-            points_attached: self.attached.points(),
-            points: self.pausing.points,
+            points_attached,
+            points,
             resume_ns: self.pausing.resume_ns,
             seconds: self.started.elapsed().as_secs_f64(),
             functions: self.counts().1,
@@ -251,8 +232,8 @@ impl Recorder {
             losses: self.loss_totals(),
             ring_fill_percent: rings.iter().copied().fold(0.0, f64::max),
             rings_fill_percent: rings,
-            ring_bytes: self.rings.ring_bytes() as u64,
-            ring_allocated_bytes: self.rings.allocated_bytes() as u64,
+            ring_bytes: first.ring_bytes() as u64,
+            ring_allocated_bytes: first.allocated_bytes() as u64,
         }
     }
 
@@ -291,9 +272,7 @@ impl Recorder {
         let Mode::Memory { last, .. } = self.options.mode else { return Ok(()) };
         let now = sys::boot_now();
         self.drain();
-        for cpu in 0..self.rings.cpus() {
-            self.sink.look(&self.rings, cpu, now, true);
-        }
+        self.look(now, true);
         let Some(m) = &mut self.memory else { return Ok(()) };
         self.sink.take_ready().into_iter().for_each(|c| m.push(c));
         let since = last.map_or(BootNs(i64::MIN), |d| BootNs(now.0 - d.as_nanos() as i64));

@@ -6,27 +6,21 @@
 //! did not see, and is forgotten.
 
 use super::Recorder;
+use super::source::{self, Source};
 use crate::control::Reply;
-use crate::{object, plan, sys};
+use crate::sys;
+use kpat_model::BootNs;
 use std::time::Instant;
 
 pub(super) struct Pausing {
     pub(super) paused: bool,
-    /// Programs with a fixed place, when they are on it.
-    pub(super) points: usize,
     /// How long the last resumption took.
     pub(super) resume_ns: u64,
 }
 
-/// Tables of the kernel side whose entries are about a moment: packets and datagrams under way by their addresses, which are
-/// used again, when tasks went off the CPU, what a CPU was interrupted by.
-/// A function's address may be another's after its module was unloaded.
-const OF_THE_MOMENT: [&str; 6] =
-    [".bss.arrivals", ".bss.firsts", ".data.packets", ".data.tasks", ".data.ctx", ".data.cookies"];
-
 impl Pausing {
-    pub(super) fn new(paused: bool, points: usize) -> Pausing {
-        Pausing { paused, points, resume_ns: 0 }
+    pub(super) fn new(paused: bool) -> Pausing {
+        Pausing { paused, resume_ns: 0 }
     }
 }
 
@@ -35,8 +29,13 @@ impl Recorder {
     pub(super) fn begin(&mut self) {
         self.switch();
         if self.pausing.paused {
-            self.attached.take_off();
+            self.take_off();
         }
+    }
+
+    /// Returns functions on which programs stay.
+    fn take_off(&mut self) -> usize {
+        self.sources.iter_mut().map(Source::take_off).sum()
     }
 
     pub(super) fn pause(&mut self) -> Reply {
@@ -47,14 +46,15 @@ impl Recorder {
         self.switch();
         self.note("paused");
         let now = sys::boot_now();
-        self.attached.take_off();
+        let staying = self.take_off();
         // programs that stay on functions may still run, but they count only crossings, of which they make none
         sys::wait_for_running_code();
-        self.sink.tell_gaps(&self.rings, now);
-        Reply::Done(match self.attached.staying(self.decision.functions.len()) {
-            0 => "paused: loaded, on no function and no tracepoint".into(),
-            n => format!("paused: on no tracepoint; programs stay on {n} functions and leave at once"),
-        })
+        self.tell_gaps(now);
+        source::taken_off(staying)
+    }
+
+    pub(super) fn tell_gaps(&mut self, now: BootNs) {
+        self.sources.iter().for_each(|s| s.tell_gaps(&mut self.sink, now));
     }
 
     /// Everything is put on while nothing is logged yet, so that logging begins at one moment.
@@ -65,15 +65,16 @@ impl Recorder {
         let clock = Instant::now();
         // whoever ran when the pause began has noted what it saw
         sys::wait_for_running_code();
-        let forgotten = OF_THE_MOMENT.iter().try_for_each(|map| object::clear(&self.loaded, map));
-        self.rings.forget_polls();
-        let want = self.pausing.points;
-        let put =
-            forgotten.and_then(|()| plan::put_on(&self.loaded, &self.tracepoints, &mut self.attached, want));
-        if let Err(e) = put {
-            return Reply::Refused(format!("still paused: the kernel does not let it go on: {e}"));
+        let mut gone = Vec::new();
+        for i in 0..self.sources.len() {
+            match self.sources[i].put_on() {
+                Ok(more) => gone.extend(more),
+                Err(e) => {
+                    self.take_off();
+                    return Reply::Refused(format!("still paused: the kernel does not let it go on: {e}"));
+                }
+            }
         }
-        let gone = self.attached.put_back(&self.loaded);
         if let Some(sockets) = &mut self.sink.sockets {
             sockets.announce_again();
         }

@@ -72,7 +72,7 @@ fn of_trampoline(text: &str, functions: &[Candidate]) -> Option<String> {
 
 impl Recorder {
     pub(super) fn name_places(&mut self, now: bool) {
-        let d = &self.decision;
+        let d = &self.sources[0].decision;
         self.places.look(self.sink.addresses.iter(), &d.symbols, &d.functions, now, &mut Symbols::running);
     }
 

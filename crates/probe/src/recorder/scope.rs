@@ -1,10 +1,10 @@
 //! What a recording is of: which namespaces and interfaces are watched, and what the log says of itself.
 
 use super::disk::may_write;
+use super::source::Source;
 use super::{Error, Options};
-use crate::plan::{self, Decision, Tracepoint};
-use crate::profile::Detail;
-use crate::{filter, kernel, netlink, sys};
+use crate::profile::{APPLICATIONS, Detail};
+use crate::{filter, kernel, netlink, plan, sys};
 use kpat_model::meta;
 
 /// Namespaces whose interfaces and routes are watched: those asked for, else this one, all that have a name, and those that
@@ -108,13 +108,11 @@ pub fn check(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn describe(
-    options: &Options,
-    d: &Decision,
-    tracepoints: &[Tracepoint],
-    ring_bytes: usize,
-    cpus: usize,
-) -> meta::Meta {
+/// What the log says of the recording. Mechanism and builds are those of its first source; `sources` has all.
+pub(super) fn describe(options: &Options, sources: &[Source], cpus: usize) -> meta::Meta {
+    let d = &sources[0].decision;
+    let profiles = options.selection.iter().map(|s| s.profile.as_str());
+    let profiles: Vec<&str> = profiles.chain(options.application.iter().map(|_| APPLICATIONS)).collect();
     let started = sys::clock_anchor();
     let part = meta::Part {
         recording: kernel::read_line("/proc/sys/kernel/random/uuid"),
@@ -135,23 +133,26 @@ pub(super) fn describe(
         passed_over: d.passed_over.clone(),
         build: d.build.name().into(),
         build_passed_over: d.build_passed_over.clone(),
-        profile: options.selection.profile.clone(),
+        profile: profiles.join(","),
+        sources: sources.iter().map(Source::describe).collect(),
         detail: d.detail.map_or("", Detail::name).into(),
         filter: options.filter.clone(),
         sample: options.sample,
         netns: options.netns.iter().map(|n| n.inum).collect(),
         command: options.words.clone(),
-        ring_bytes_per_cpu: ring_bytes as u64,
-        functions: plan::function_table(d, tracepoints),
-        left_out: d
-            .left_out
+        ring_bytes_per_cpu: sources[0].rings.allocated_bytes() as u64,
+        functions: sources.iter().flat_map(|s| plan::function_table(&s.decision, &s.tracepoints)).collect(),
+        left_out: sources
             .iter()
+            .flat_map(|s| &s.decision.left_out)
             .map(|(name, reason)| meta::LeftOut { name: name.clone(), reason: reason.clone() })
             .collect(),
         hz: kernel::config().get("HZ").and_then(|v| v.parse().ok()).unwrap_or(0),
         drop_reasons: d.drop_reasons.clone(),
-        pauses: tracepoints.iter().any(|t| t.name == "sched_switch")
-            && !d.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch"),
+        pauses: sources.iter().any(|s| {
+            s.tracepoints.iter().any(|t| t.name == "sched_switch")
+                && !s.decision.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch")
+        }),
         started,
         part,
     }

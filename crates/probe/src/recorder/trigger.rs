@@ -114,7 +114,7 @@ impl Recorder {
     /// Begins to look for what is to be dumped.
     pub(super) fn watch_for_dumps(&mut self) -> Result<(), Error> {
         let Some(when) = &self.options.dump else { return Ok(()) };
-        let reasons = &self.decision.drop_reasons;
+        let reasons = &self.first().decision.drop_reasons;
         for name in when.drop.iter().flatten() {
             let fits = reasons.iter().any(|(_, r)| glob(name, r));
             // Reasons are in capitals, functions are not.
@@ -139,9 +139,9 @@ impl Recorder {
             found.push((slow, "a packet that was slow".into()));
         }
         for ((reason, place), n) in dropped {
-            let place = self.decision.symbols.resolve(place).unwrap_or_default();
+            let place = self.first().decision.symbols.resolve(place).unwrap_or_default();
             let function = place.split('+').next().unwrap_or_default();
-            let name = self.decision.drop_reasons.iter().find(|(r, _)| u64::from(*r) == reason);
+            let name = self.first().decision.drop_reasons.iter().find(|(r, _)| u64::from(*r) == reason);
             let name = name.map_or("", |(_, name)| name.as_str());
             let asked = when.drop.as_deref().unwrap_or_default();
             if asked.is_empty() || asked.iter().any(|g| glob(g, name) || glob(g, function)) {

@@ -29,7 +29,8 @@ pub struct Options {
     /// The recording goes on from file to file; their names are made of `output`'s.
     pub rotate: Option<Rotate>,
     pub mechanism: Option<Mechanism>,
-    pub selection: Selection,
+    /// What of packets; `None`: nothing.
+    pub selection: Option<Selection>,
     pub filter: String,
     /// Only this part of what the filter wants.
     pub sample: Option<Sample>,
@@ -54,7 +55,7 @@ pub struct Options {
     /// This process reads packets itself (a capture): its own doings are left out.
     pub own_packets: bool,
     pub words: Vec<String>,
-    /// Record what applications ask of the network instead of what the kernel does with packets.
+    /// What applications ask of the network; `None`: nothing.
     pub application: Option<Application>,
 }
 
@@ -115,6 +116,8 @@ pub enum Error {
 /// What the person at the terminal should hear.
 pub enum Note {
     Decided {
+        /// Which source: what it records.
+        source: &'static str,
         mechanism: Mechanism,
         /// Of functions; `None`: there are none.
         detail: Option<Detail>,

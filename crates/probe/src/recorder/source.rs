@@ -1,0 +1,369 @@
+//! One source of a recording: its kernel side, loaded and attached, and its rings. What is common to all sources of a recording (files,
+//! rotation, losses, control, pauses, cost) is the recorder's, which holds any number of them.
+
+use super::scope::interface_ids;
+use super::types::Application;
+use super::{Error, Note, Options};
+use crate::attach::Attached;
+use crate::cards::Clocks;
+use crate::control::Reply;
+use crate::mechanism::Mechanism;
+use crate::object::{self, Loaded, MAX_FUNCS, Plan, Side};
+use crate::plan::{self, Decision, Tracepoint};
+use crate::profile::{Selection, glob};
+use crate::ring::Rings;
+use crate::roles::role;
+use crate::sink::Sink;
+use crate::{app, filter, kernel, sys};
+use kpat_model::BootNs;
+use kpat_model::meta;
+use std::collections::BTreeSet;
+
+struct Switches {
+    mapping: sys::Mapping,
+}
+
+impl Switches {
+    fn set(&self, index: usize, mode: u8) {
+        assert!(index < MAX_FUNCS);
+        // SAFETY: index lies inside the mapped array; the kernel reads single bytes, any value is valid.
+        unsafe { self.mapping.as_ptr().add(index).write_volatile(mode) };
+    }
+}
+
+const TRACK: u8 = 1;
+const LOG: u8 = 2;
+
+/// Entries of the kernel side's table of open calls (bpf/config.bpf.h).
+const OPEN_CALLS: usize = 4096;
+
+/// Tables of the kernel side whose entries are about a moment: packets and datagrams under way by their addresses, which are
+/// used again, when tasks went off the CPU, what a CPU was interrupted by.
+/// A function's address may be another's after its module was unloaded.
+const OF_THE_MOMENT: [&str; 6] =
+    [".bss.arrivals", ".bss.firsts", ".data.packets", ".data.tasks", ".data.ctx", ".data.cookies"];
+
+/// What is to be loaded: decided, and nothing done yet.
+pub(super) struct Decided {
+    side: Side,
+    pub(super) decision: Decision,
+    pub(super) tracepoints: Vec<Tracepoint>,
+    constants: Vec<(&'static str, u64)>,
+    application: Option<Application>,
+}
+
+/// Decides what each source that the options name is recorded with; packets come first.
+///
+/// *Errors*: nothing has changed.
+pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
+    let mut all = Vec::new();
+    if let Some(selection) = &options.selection {
+        all.push(packets(options.mechanism, selection)?);
+    }
+    if let Some(a) = &options.application {
+        let (decision, tracepoints, chosen) = plan::decide_app()?;
+        let constants = vec![("datagrams_by_function", u64::from(chosen.datagrams_by_function))];
+        let application = Some(a.clone());
+        all.push(Decided { side: Side::Application, decision, tracepoints, constants, application });
+    }
+    Ok(all)
+}
+
+fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decided, Error> {
+    let decision = plan::decide(mechanism, selection)?;
+    let points = decision.mechanism == Mechanism::Tracepoint;
+    let tracepoints = plan::tracepoints(decision.build, selection, points);
+    if points && !tracepoints.iter().any(|t| t.func.is_some()) {
+        let hint = selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint fits {a})"));
+        return Err(plan::Error::NothingToProbe { profile: selection.profile.clone(), hint }.into());
+    }
+    let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
+    let mut constants = plan::constants(selection);
+    constants.push(("air_watch", u64::from(air)));
+    Ok(Decided { side: Side::Packets, decision, tracepoints, constants, application: None })
+}
+
+impl Decided {
+    pub(super) fn is_packets(&self) -> bool {
+        self.side == Side::Packets
+    }
+
+    /// What is said of it before it is loaded.
+    pub(super) fn note(&self) -> Note {
+        let d = &self.decision;
+        Note::Decided {
+            source: self.side.name(),
+            mechanism: d.mechanism,
+            detail: d.detail,
+            passed_over: d.passed_over.clone(),
+            functions: d.functions.len(),
+            left_out: d.left_out.len(),
+            build: d.build.name(),
+            build_warning: d.build_warning.clone(),
+            unmet: d.unmet.clone(),
+        }
+    }
+
+    /// Loads the programs; nothing is attached yet.
+    pub(super) fn load(
+        self,
+        options: &Options,
+        devices: &[meta::Device],
+        compiled: Option<&filter::Compiled>,
+    ) -> Result<Source, Error> {
+        let Decided { side, decision, tracepoints, mut constants, application } = self;
+        if side == Side::Packets {
+            constants.extend(filter::constants(compiled, options.sample.as_ref()));
+            constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
+        }
+        let cpus = kernel::possible_cpus();
+        let object = Plan {
+            build: decision.build,
+            side,
+            ring_bytes: options.ring_bytes.next_power_of_two().max(1 << 16),
+            cpus,
+            packet_buckets: (options.packets / 4).next_power_of_two().max(16),
+            netns: options.netns.iter().map(|n| n.inum).collect(),
+            ifindex: interface_ids(options, devices)?,
+            filter: compiled.cloned(),
+            guess_reuse: side == Side::Packets && decision.mechanism == Mechanism::Tracepoint,
+            own_packets: options.own_packets,
+            clone_cookies: plan::clone_cookies(&decision),
+            constants,
+        };
+        let loaded = plan::load(&object, &decision, &tracepoints)?;
+        let map = |name: &str| {
+            loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
+        };
+        let rings = Rings::new(
+            map("rings")?,
+            map(".data.ids")?,
+            map(".data.limit")?,
+            object.ring_bytes,
+            cpus,
+            side.slot(),
+        )
+        .map_err(Error::Map)?;
+        let switches =
+            Switches { mapping: sys::Mapping::new(map(".data.modes")?, MAX_FUNCS).map_err(Error::Map)? };
+        let points_off = match &application {
+            Some(a) if a.states == app::States::Off => [plan::state_switch()].into(),
+            _ => BTreeSet::new(),
+        };
+        Ok(Source {
+            on: decision.logged.clone(),
+            settings: application
+                .is_some()
+                .then(|| app::Settings::new(&loaded))
+                .transpose()
+                .map_err(Error::Map)?,
+            side,
+            decision,
+            tracepoints,
+            points_off,
+            loaded,
+            attached: Attached::default(),
+            rings,
+            switches,
+            points: 0,
+        })
+    }
+}
+
+/// Time stamps of cards, where packets are recorded.
+pub(super) fn clocks(sources: &[Decided], devices: &[meta::Device], tell: &mut dyn FnMut(Note)) -> Clocks {
+    if sources.iter().any(Decided::is_packets) {
+        return Clocks::open(devices, &mut |why| tell(Note::Hindered(why)));
+    }
+    Clocks::default()
+}
+
+/// A source that is loaded.
+pub(super) struct Source {
+    side: Side,
+    pub(super) decision: Decision,
+    pub(super) tracepoints: Vec<Tracepoint>,
+    /// Of each function: does the user want its calls now?
+    on: Vec<bool>,
+    /// Tracepoints that were switched off.
+    points_off: BTreeSet<u16>,
+    /// Of applications.
+    pub(super) settings: Option<app::Settings>,
+    loaded: Loaded,
+    attached: Attached,
+    pub(super) rings: Rings,
+    switches: Switches,
+    /// Programs with a fixed place, when they are on it.
+    points: usize,
+}
+
+impl Source {
+    /// Puts its programs on their places. They log nothing until they are switched on.
+    pub(super) fn attach(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
+        self.attached = plan::attach(&self.loaded, &mut self.decision, &self.tracepoints, progress)?;
+        self.points = self.attached.points();
+        Ok(())
+    }
+
+    /// What applications are recorded with, and the sockets that are wanted.
+    pub(super) fn sockets(&self, a: &Application, filter: &str) -> Result<Option<app::Sockets>, Error> {
+        let Some(settings) = &self.settings else { return Ok(None) };
+        settings.states(a.states);
+        settings.empty(a.empty);
+        app::Sockets::new(&self.loaded, self.decision.build, filter, a.addresses.clone())
+            .map(Some)
+            .map_err(Error::Map)
+    }
+
+    pub(super) fn is_packets(&self) -> bool {
+        self.side == Side::Packets
+    }
+
+    /// What the log says of it.
+    pub(super) fn describe(&self) -> meta::Source {
+        meta::Source {
+            name: self.side.name().into(),
+            mechanism: self.decision.mechanism.name().into(),
+            build: self.decision.build.name().into(),
+        }
+    }
+
+    /// Functions, or tracepoints where there are none, that are logged.
+    pub(super) fn logged(&self) -> usize {
+        if self.decision.functions.is_empty() {
+            self.tracepoints.iter().filter(|t| t.func.is_some()).count()
+        } else {
+            self.decision.logged.iter().filter(|l| **l).count()
+        }
+    }
+
+    /// Sets every switch to what is wanted now.
+    pub(super) fn switch(&self, paused: bool) {
+        if let Some(settings) = &self.settings {
+            settings.pause(paused);
+        }
+        for (i, c) in self.decision.functions.iter().enumerate() {
+            let track = if role::tracks(c.roles) { TRACK } else { 0 };
+            let log = if self.on[i] { TRACK | LOG } else { 0 };
+            self.switches.set(plan::function_id(i) as usize, if paused { 0 } else { track | log });
+        }
+        for t in &self.tracepoints {
+            if let Some(s) = t.switch {
+                let off = paused || t.func.is_some_and(|f| self.points_off.contains(&f));
+                self.switches.set(s, if off { 0 } else { TRACK | LOG });
+            }
+        }
+    }
+
+    /// Takes what fits one of `globs` into the log, or leaves it out: how many fit, and how many of them changed.
+    pub(super) fn turn(&mut self, globs: &[String], on: bool) -> (usize, usize) {
+        let (mut fits, mut changed) = (0, 0);
+        for t in &self.tracepoints {
+            let name = plan::tracepoint_name(&t.name);
+            let Some(func) = t.func.filter(|_| globs.iter().any(|g| glob(g, &name) || glob(g, &t.name)))
+            else {
+                continue;
+            };
+            fits += 1;
+            changed +=
+                usize::from(if on { self.points_off.remove(&func) } else { self.points_off.insert(func) });
+        }
+        for (i, c) in self.decision.functions.iter().enumerate() {
+            if self.decision.logged[i] && globs.iter().any(|g| glob(g, &c.name)) {
+                fits += 1;
+                changed += usize::from(self.on[i] != on);
+                self.on[i] = on;
+            }
+        }
+        (fits, changed)
+    }
+
+    pub(super) fn turn_states(&mut self, on: bool) {
+        let switch = plan::state_switch();
+        if on {
+            self.points_off.remove(&switch);
+        } else {
+            self.points_off.insert(switch);
+        }
+    }
+
+    /// Functions (or tracepoints) that are logged now, and that could be.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let points = self.tracepoints.iter().filter(|t| t.func.is_some()).count();
+        let on = self.on.iter().filter(|o| **o).count() + points - self.points_off.len();
+        (on, self.decision.logged.iter().filter(|l| **l).count() + points)
+    }
+
+    pub(super) fn attached_points(&self) -> (usize, usize) {
+        (self.attached.points(), self.points)
+    }
+
+    /// Empties one CPU's ring.
+    pub(super) fn drain(&self, sink: &mut Sink, cpu: usize) {
+        match self.side {
+            Side::Packets => sink.drain_packets(&self.rings, cpu),
+            Side::Application => sink.drain_applications(&self.rings, cpu),
+        }
+    }
+
+    /// Crossings that were lost at the end of what was recorded.
+    pub(super) fn tell_gaps(&self, sink: &mut Sink, now: BootNs) {
+        if self.side == Side::Application {
+            sink.tell_gaps(&self.rings, now);
+        }
+    }
+
+    /// Off its places, as far as it can be put on again in a moment. Returns functions on which programs stay.
+    pub(super) fn take_off(&mut self) -> usize {
+        self.attached.take_off();
+        self.attached.staying(self.decision.functions.len())
+    }
+
+    /// On its places again, forgetting what was true before. Returns functions that are gone, and why.
+    pub(super) fn put_on(&mut self) -> std::io::Result<Vec<(String, String)>> {
+        OF_THE_MOMENT.iter().try_for_each(|map| object::clear(&self.loaded, map))?;
+        self.rings.forget_polls();
+        plan::put_on(&self.loaded, &self.tracepoints, &mut self.attached, self.points)?;
+        Ok(self.attached.put_back(&self.loaded))
+    }
+
+    pub(super) fn detach(&mut self) {
+        drop(std::mem::take(&mut self.attached));
+    }
+
+    /// Calls in the kernel side's table whose return did not come. Session mechanisms keep calls in the call itself:
+    /// what is open there when recording ends is not known, and the log says so.
+    pub(super) fn open_calls(&self) -> Option<u64> {
+        const ENTRY: usize = 24;
+        match self.decision.mechanism {
+            _ if self.decision.functions.is_empty() => return Some(0),
+            Mechanism::FsessionMulti | Mechanism::KprobeSession => return None,
+            Mechanism::Tracepoint => return Some(0),
+            _ => {}
+        }
+        let map = sys::Mapping::new(self.loaded.map_fd("open_calls")?, OPEN_CALLS * ENTRY).ok()?;
+        let key = |i: usize| {
+            // SAFETY: i is below the number of entries, the first word of each is its key; only counted.
+            unsafe { map.as_ptr().add(i * ENTRY).cast::<u64>().read_volatile() }
+        };
+        Some((0..OPEN_CALLS).filter(|i| key(*i) != 0).count() as u64)
+    }
+
+    /// Its programs, each with whether it runs without a packet.
+    pub(super) fn programs(&self) -> impl Iterator<Item = (bool, std::os::fd::BorrowedFd<'_>)> {
+        let names = plan::programs(&self.decision, &self.tracepoints).into_iter().map(|(n, _)| n);
+        let own = names.filter(|n| !n.starts_with("fentry_") && !n.starts_with("fexit_")).filter_map(|n| {
+            let of_no_packet = ["_sched_", "_softirq_", "_napi_poll"].iter().any(|part| n.contains(part));
+            Some((of_no_packet, self.loaded.program(n)?))
+        });
+        own.chain(self.attached.clones().map(|fd| (false, fd)))
+    }
+}
+
+/// What is said when programs were taken off; `staying`: functions on which they stay.
+pub(super) fn taken_off(staying: usize) -> Reply {
+    Reply::Done(match staying {
+        0 => "paused: loaded, on no function and no tracepoint".into(),
+        n => format!("paused: on no tracepoint; programs stay on {n} functions and leave at once"),
+    })
+}
