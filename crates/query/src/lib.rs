@@ -8,6 +8,7 @@
 mod abreast;
 pub mod app;
 pub mod balance;
+mod carried;
 pub mod catalog;
 mod choice;
 pub mod clock;
@@ -37,6 +38,7 @@ mod walk;
 
 pub use abreast::Progress as Parts;
 pub use balance::{Conservation, Difference, Fates, OfInterface, Unexplained};
+pub use carried::{BytesOfCall, Carried, CarriedBy};
 pub use choice::PacketFilter;
 pub use codes::*;
 pub use error::{Error, Result};

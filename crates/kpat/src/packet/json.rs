@@ -7,15 +7,16 @@ use crate::function::{context, flag_names};
 use crate::open::Integrated;
 use crate::{events, packets};
 use kpat_model::{LineageKind, LossCause};
-use kpat_query::{CallNode, PacketDetail, match_key, side};
+use kpat_query::{CallNode, Carried, CarriedBy, PacketDetail, match_key, side};
 use serde_json::{Value, json};
 
-pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {
+pub fn value(log: &Integrated, d: &PacketDetail, carried: Option<&Carried>, no_calls: bool) -> Value {
     let calls = if no_calls { &[] } else { d.calls.as_slice() };
     json!({
         "start_boot_ns": log.start_ns(),
         "start_wall_ns": crate::times::wall(log, log.start_ns()),
         "packet": packets::as_json(log, &d.packet),
+        "application": carried.map(application),
         "footprints": d.footprints.iter().map(|f| json!({
             "at_boot_ns": f.at_ns,
             "netns": f.netns,
@@ -61,6 +62,28 @@ pub fn value(log: &Integrated, d: &PacketDetail, no_calls: bool) -> Value {
             "to_boot_ns": l.to_ns,
             "count": l.count,
         })).collect::<Vec<_>>(),
+    })
+}
+
+fn application(c: &Carried) -> Value {
+    let end = |e: &CarriedBy| {
+        json!({
+            "socket_id": e.socket.socket_id,
+            "process": e.process,
+            "offset": e.offset,
+            "missing_bytes": e.missing_bytes,
+            "calls": e.calls.iter().map(|b| json!({
+                "at_boot_ns": b.at_ns,
+                "bytes": b.bytes,
+                "carried_bytes": b.carried_bytes,
+                "pid": b.pid,
+            })).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "payload_bytes": c.payload_bytes,
+        "written": c.written.as_ref().map(end),
+        "read": c.read.as_ref().map(end),
     })
 }
 

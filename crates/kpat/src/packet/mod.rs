@@ -10,13 +10,13 @@ use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::{title, verdict_style};
 use crate::render::{
-    Column, Line, Pairs, Style, Table, TimeAxis, count, duration, plural, seconds, time_of_day, wrap,
+    Column, Line, Pairs, Style, Table, TimeAxis, bytes, count, duration, plural, seconds, time_of_day, wrap,
 };
 use anyhow::bail;
 use draw::Drawing;
 use kpat_model::LossCause;
 use kpat_query::devices::Several;
-use kpat_query::{FrameOfPacket, PacketDetail, match_key, side, verdict};
+use kpat_query::{Carried, FrameOfPacket, PacketDetail, match_key, side, verdict};
 use kpat_store::TableFile;
 use kpat_store::tables::{DEVICE, DeviceRow, FRAME, FootprintRow, FrameRow};
 use std::path::Path;
@@ -77,7 +77,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let detail = log.packet(id)?;
     let way = log.among.as_ref().map(|(several, device)| several.way(*device, id)).transpose()?;
     if out.json {
-        let mut value = json::value(&log, &detail, args.no_calls);
+        let mut value = json::value(&log, &detail, log.carried(&detail)?.as_ref(), args.no_calls);
         if let (Some(way), Some((several, device))) = (&way, &log.among) {
             value["device"] = several.name(*device).into();
             value["came"] = way.came.iter().map(|c| devices::as_json(several, c)).collect();
@@ -119,7 +119,10 @@ fn list(log: &Integrated, ids: &[i64], args: &Args, out: &Output) -> anyhow::Res
         lost |= !detail.losses.is_empty();
         if out.json {
             let head = if n == 0 { "\n    " } else { ",\n    " };
-            out.raw(format!("{head}{}", json::value(log, &detail, args.no_calls)).as_bytes())?;
+            out.raw(
+                format!("{head}{}", json::value(log, &detail, log.carried(&detail)?.as_ref(), args.no_calls))
+                    .as_bytes(),
+            )?;
             continue;
         }
         if n > 0 {
@@ -144,7 +147,7 @@ fn follow(several: &Several, device: i32, id: i64, args: &Args, out: &Output) ->
         lost |= !detail.losses.is_empty();
         let way = several.way(*device, *packet)?;
         if out.json {
-            let mut value = json::value(&log, &detail, args.no_calls);
+            let mut value = json::value(&log, &detail, log.carried(&detail)?.as_ref(), args.no_calls);
             value["device"] = several.name(*device).into();
             packets.push(value);
             continue;
@@ -252,7 +255,11 @@ impl Devices {
 fn text(log: &Integrated, d: &PacketDetail, args: &Args, out: &Output) -> anyhow::Result<()> {
     let devices = Devices(TableFile::open(&log.dir, &DEVICE)?.all::<DeviceRow>()?);
     out.lines(&wrap(&title(&d.packet), if out.width == 0 { usize::MAX } else { out.width }))?;
-    out.lines(&facts(log, d, &devices).render(out.width))?;
+    let mut pairs = facts(log, d, &devices);
+    if let Some(carried) = log.carried(d)? {
+        add_ends(&mut pairs, log, &carried, d.packet.first_ns);
+    }
+    out.lines(&pairs.render(out.width))?;
     let device = |f: &FootprintRow| devices.name(f.netns, f.ifindex).unwrap_or_default();
     let mut changes = vec![Vec::new()];
     changes.extend(d.footprints.windows(2).map(|w| layers::changes(&w[0], &w[1], &device)));
@@ -376,6 +383,38 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
         );
     }
     pairs
+}
+
+/// Who wrote what it carries, and who read it.
+fn add_ends(pairs: &mut Pairs, log: &Integrated, c: &Carried, seen_ns: i64) {
+    for (key, end, call) in [("written by", &c.written, "write"), ("read by", &c.read, "read")] {
+        let Some(end) = end else { continue };
+        let user = end.calls.first().and_then(|b| b.pid).or(end.socket.pid);
+        let user = user.map_or_else(String::new, |pid| format!("{}, ", log.process_name(pid, seen_ns)));
+        let socket = format!("{user}socket {}", end.socket.socket_id);
+        let Some(offset) = end.offset else {
+            pairs.add(key, format!("{socket}: no bytes of an application"));
+            continue;
+        };
+        let mut words = vec![format!(
+            "{socket}: {} from byte {} on",
+            bytes(c.payload_bytes as u64),
+            count(offset as u64)
+        )];
+        if let Some(first) = end.calls.first() {
+            let apart = first.at_ns.saturating_sub(seen_ns);
+            let when = if apart <= 0 { "before" } else { "after" };
+            let of = match end.calls.len() {
+                1 => format!("a {call} of {}", bytes(first.bytes as u64)),
+                n => format!("{n} {call}s, the first of {}", bytes(first.bytes as u64)),
+            };
+            words.push(format!("{of}, {} {when} it was first seen", duration(apart.abs())));
+        }
+        if end.missing_bytes > 0 {
+            words.push(format!("{} of it in no {call} of the log", bytes(end.missing_bytes as u64)));
+        }
+        pairs.add(key, words.join("; "));
+    }
 }
 
 fn frames(d: &PacketDetail, width: usize) -> Vec<Line> {

@@ -1,0 +1,85 @@
+//! What a recording is asked to probe: profiles by name, and what is added or left out.
+
+use super::{Detail, LAYERS, PATH, glob, is_module};
+
+/// What a user asked for: a profile and globs added or removed.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// One or more, with commas between them.
+    pub profile: String,
+    pub detail: Detail,
+    pub add: Vec<String>,
+    pub remove: Vec<String>,
+}
+
+/// Profiles by name, each with what it has; beside them `driver:NAME`.
+pub const NAMES: [(&str, &str); 7] = [
+    ("path", "functions that move a packet"),
+    ("router", "a packet's way through a router"),
+    ("tcp", "TCP"),
+    ("socket", "the socket's side"),
+    ("all", "every function that has a packet"),
+    ("none", "only what --add names"),
+    (APPLICATIONS, "what applications ask of the network"),
+];
+
+/// The profile that is no list of functions: it goes beside any other.
+pub const APPLICATIONS: &str = "app";
+
+#[derive(Debug, thiserror::Error)]
+#[error("no profile is called {0:?}; there are path, router, tcp, socket, driver:NAME, all and app")]
+pub struct UnknownProfile(pub String);
+
+impl Selection {
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.profile.split(',')
+    }
+
+    pub fn names(&self, profile: &str) -> bool {
+        self.profiles().any(|p| p == profile)
+    }
+
+    pub fn check(&self) -> Result<(), UnknownProfile> {
+        let known = |p: &str| {
+            NAMES.iter().any(|(name, _)| *name == p && *name != APPLICATIONS)
+                || p.strip_prefix("driver:").is_some_and(|n| !n.is_empty())
+        };
+        match self.profiles().find(|p| !known(p)) {
+            None => Ok(()),
+            Some(unknown) => Err(UnknownProfile(unknown.to_owned())),
+        }
+    }
+
+    /// Is this function wanted?
+    pub fn wants(&self, name: &str, module: &str) -> bool {
+        if self.remove.iter().any(|p| glob(p, name)) {
+            return false;
+        }
+        self.add.iter().any(|p| glob(p, name))
+            || self.profiles().any(|profile| self.in_profile(profile, name, module))
+    }
+
+    fn in_profile(&self, profile: &str, name: &str, module: &str) -> bool {
+        let full = self.detail == Detail::Full;
+        let path = |layers: &[&str]| {
+            let named = |all: &[&str]| all.iter().any(|p| glob(p, name));
+            PATH.iter().filter(|g| layers.contains(&g.layer)).any(|g| {
+                named(g.steps) || (self.detail >= Detail::Spine && named(g.spine)) || (full && named(g.more))
+            })
+        };
+        match profile {
+            "all" => true,
+            "none" => false,
+            "router" => {
+                path(&["driver", "link", "network"])
+                    || (full
+                        && ["nf_*", "nft_*", "br_*", "fib_*", "ip_*", "ip6_*", "skb_*"]
+                            .iter()
+                            .any(|p| glob(p, name)))
+            }
+            "tcp" => path(&LAYERS) || (full && (name.starts_with("tcp_") || name.starts_with("__tcp"))),
+            "socket" => path(&["transport", "socket"]),
+            p => path(&LAYERS) || p.strip_prefix("driver:").is_some_and(|m| is_module(m, module)),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The application's bytes that a packet carries: which calls wrote them, which read them, in a log that has packets and applications.
+//!
+//! TCP only. A byte has one place in its stream for both: the sequence number of a segment, less that of the stream's first byte, is the offset that
+//! the crossings of the socket have. So merging, splitting, offload and sending again change nothing. Sockets are found by the addresses and ports
+//! that the packet had at some time, as it is translated on its way.
+
+use crate::error::Result;
+use crate::packet::PacketDetail;
+use crate::store::Store;
+use kpat_model::Crossing;
+use kpat_store::tables::*;
+use kpat_store::{NULL, TableFile};
+
+/// A call that wrote or read some of a packet's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BytesOfCall {
+    /// A write: when the socket gave it to TCP, a read: when it was over. Boot clock.
+    pub at_ns: i64,
+    /// Bytes of the call, and how many of them this packet has.
+    pub bytes: i64,
+    pub carried_bytes: i64,
+    pub pid: Option<i32>,
+}
+
+/// One end of the packet's connection.
+#[derive(Clone, Debug)]
+pub struct CarriedBy {
+    pub socket: SocketRow,
+    /// Name of the thread that used the socket first.
+    pub process: Option<String>,
+    /// Of the packet's first byte, from the stream's first that the log saw; `None`: it carries none.
+    pub offset: Option<i64>,
+    /// In order of their bytes; at most [`MOST_CALLS`].
+    pub calls: Vec<BytesOfCall>,
+    /// Of the packet's bytes those that no call in the log has: still unread, or from before the recording.
+    pub missing_bytes: i64,
+}
+
+/// Both ends, as far as this log has them.
+#[derive(Clone, Debug, Default)]
+pub struct Carried {
+    pub payload_bytes: i64,
+    pub written: Option<CarriedBy>,
+    pub read: Option<CarriedBy>,
+}
+
+pub const MOST_CALLS: usize = 64;
+const TCP: i32 = 6;
+/// A socket's last event may come before its last packet.
+const AFTERWARDS_NS: i64 = 1_000_000_000;
+
+impl Store {
+    /// Whose bytes a packet carries. `None`: it is not TCP's, or the log has no socket of it.
+    pub fn carried(&self, d: &PacketDetail) -> Result<Option<Carried>> {
+        let of_tcp = |f: &&FootprintRow| f.ip_proto == Some(TCP) && f.tcp_seq.is_some();
+        let Some(first) = d.footprints.iter().find(of_tcp) else { return Ok(None) };
+        let sockets = self.table::<SocketRow>()?;
+        if sockets.rows() == 0 {
+            return Ok(None);
+        }
+        let sockets: Vec<SocketRow> = self.all()?;
+        let payload_bytes = first.payload_bytes.unwrap_or(0).max(0);
+        let mut out = Carried { payload_bytes, ..Carried::default() };
+        for f in d.footprints.iter().filter(of_tcp) {
+            let (Some(sport), Some(dport), Some(seq)) = (f.sport, f.dport, f.tcp_seq) else { continue };
+            let alive = |s: &&SocketRow| {
+                s.proto == TCP
+                    && s.first_ns <= d.packet.last_ns
+                    && s.last_ns.saturating_add(AFTERWARDS_NS) >= d.packet.first_ns
+            };
+            // The latest: a port that is used again has another socket.
+            let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32)| {
+                let is = |s: &&SocketRow| {
+                    (&s.local_addr, s.local_port) == own && (&s.peer_addr, s.peer_port) == peer
+                };
+                sockets.iter().filter(alive).filter(is).max_by_key(|s| s.first_ns)
+            };
+            let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
+            if out.written.is_none()
+                && let Some(s) = find(src, dst)
+            {
+                out.written = Some(self.end(
+                    s,
+                    s.sent_seq,
+                    seq,
+                    payload_bytes,
+                    Crossing::ToTransport,
+                    d.packet.last_ns,
+                )?);
+            }
+            if out.read.is_none()
+                && let Some(s) = find(dst, src)
+            {
+                out.read = Some(self.end(s, s.received_seq, seq, payload_bytes, Crossing::Recv, i64::MAX)?);
+            }
+        }
+        Ok((out.written.is_some() || out.read.is_some()).then_some(out))
+    }
+
+    /// The calls of one end, those that were made until `until_ns`.
+    fn end(
+        &self,
+        socket: &SocketRow,
+        start: Option<i64>,
+        seq: i64,
+        payload_bytes: i64,
+        what: Crossing,
+        until_ns: i64,
+    ) -> Result<CarriedBy> {
+        let process = socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let mut out = CarriedBy {
+            socket: socket.clone(),
+            process,
+            offset: None,
+            calls: Vec::new(),
+            missing_bytes: payload_bytes,
+        };
+        let Some(start) = start.filter(|_| payload_bytes > 0) else { return Ok(out) };
+        // Sequence numbers come again after 4 GiB: the last lap that was begun until then.
+        let lap0 = i64::from((seq as u32).wrapping_sub(start as u32));
+        let all = match what {
+            Crossing::Recv => socket.received_bytes,
+            _ => socket.sent_bytes,
+        };
+        let table = self.table::<AppEventRow>()?;
+        for lap in (0..=(all - lap0).max(0) >> 32).rev() {
+            let from = lap0 + (lap << 32);
+            let found = calls(&table, socket.socket_id, what, (from, from + payload_bytes), until_ns)?;
+            if lap == 0 || !found.is_empty() {
+                out.offset = Some(from);
+                out.missing_bytes = payload_bytes - found.iter().map(|c| c.carried_bytes).sum::<i64>();
+                out.calls = found;
+                out.calls.truncate(MOST_CALLS);
+                break;
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Calls of a socket whose bytes lie from `from` to before `to`.
+fn calls(
+    table: &TableFile,
+    socket: i64,
+    what: Crossing,
+    (from, to): (i64, i64),
+    until_ns: i64,
+) -> Result<Vec<BytesOfCall>> {
+    let mut found: Vec<(i64, BytesOfCall)> = Vec::new();
+    for group in table.groups_where("socket_id", &(socket..=socket)) {
+        // A call may begin long before the packet's bytes, so the end of the group's offsets says nothing.
+        if table.range(group, "offset").is_some_and(|r| *r.start() >= to) {
+            continue;
+        }
+        let (sockets, crossings) = (table.ints(group, "socket_id")?, table.ints(group, "crossing")?);
+        let (sizes, offsets) = (table.ints(group, "size_bytes")?, table.ints(group, "offset")?);
+        let fits = |i: &usize| {
+            sockets[*i] == socket
+                && crossings[*i] == i64::from(what as u8)
+                && offsets[*i] != NULL
+                && sizes[*i] > 0
+                && offsets[*i] < to
+                && offsets[*i] + sizes[*i] > from
+        };
+        let places: Vec<u32> = (0..sockets.len()).filter(fits).map(|i| i as u32).collect();
+        for e in table.rows_at::<AppEventRow>(group, &places)? {
+            let offset = e.offset.unwrap_or_default();
+            let carried_bytes = to.min(offset + e.size_bytes) - from.max(offset);
+            if e.at_ns <= until_ns {
+                found.push((
+                    offset,
+                    BytesOfCall { at_ns: e.at_ns, bytes: e.size_bytes, carried_bytes, pid: e.pid },
+                ));
+            }
+        }
+    }
+    found.sort_by_key(|(offset, c)| (*offset, c.at_ns));
+    Ok(found.into_iter().map(|(_, c)| c).collect())
+}
