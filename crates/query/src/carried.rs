@@ -9,7 +9,6 @@ use crate::packet::PacketDetail;
 use crate::store::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
-use kpat_store::{NULL, TableFile};
 
 /// A call that wrote or read some of a packet's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +45,8 @@ pub struct Carried {
 
 pub const MOST_CALLS: usize = 64;
 const TCP: i32 = 6;
-/// A socket's last event may come before its last packet.
-const AFTERWARDS_NS: i64 = 1_000_000_000;
+/// A socket's last event may come before its last packet, and a listener's new socket comes after the first: until the handshake is over.
+const APART_NS: i64 = 1_000_000_000;
 
 impl Store {
     /// Whose bytes a packet carries. `None`: it is not TCP's, or the log has no socket of it.
@@ -63,17 +62,20 @@ impl Store {
         let mut out = Carried { payload_bytes, ..Carried::default() };
         for f in d.footprints.iter().filter(of_tcp) {
             let (Some(sport), Some(dport), Some(seq)) = (f.sport, f.dport, f.tcp_seq) else { continue };
-            let alive = |s: &&SocketRow| {
-                s.proto == TCP
-                    && s.first_ns <= d.packet.last_ns
-                    && s.last_ns.saturating_add(AFTERWARDS_NS) >= d.packet.first_ns
+            // A port that is used again has another socket: the one nearest in time, of those the latest.
+            let apart = |s: &SocketRow| {
+                (s.first_ns.saturating_sub(d.packet.last_ns))
+                    .max(d.packet.first_ns.saturating_sub(s.last_ns))
+                    .max(0)
             };
-            // The latest: a port that is used again has another socket.
             let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32)| {
                 let is = |s: &&SocketRow| {
-                    (&s.local_addr, s.local_port) == own && (&s.peer_addr, s.peer_port) == peer
+                    s.proto == TCP
+                        && (&s.local_addr, s.local_port) == own
+                        && (&s.peer_addr, s.peer_port) == peer
+                        && apart(s) <= APART_NS
                 };
-                sockets.iter().filter(alive).filter(is).max_by_key(|s| s.first_ns)
+                sockets.iter().filter(is).min_by_key(|s| (apart(s), -s.first_ns))
             };
             let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
             if out.written.is_none()
@@ -122,10 +124,22 @@ impl Store {
             Crossing::Recv => socket.received_bytes,
             _ => socket.sent_bytes,
         };
-        let table = self.table::<AppEventRow>()?;
+        let stream = self.stream(socket.socket_id, what)?;
         for lap in (0..=(all - lap0).max(0) >> 32).rev() {
             let from = lap0 + (lap << 32);
-            let found = calls(&table, socket.socket_id, what, (from, from + payload_bytes), until_ns)?;
+            let to = from + payload_bytes;
+            // Calls do not overlap.
+            let first = stream.partition_point(|c| c.offset + c.bytes <= from);
+            let within = stream[first..].iter().take_while(|c| c.offset < to);
+            let found: Vec<BytesOfCall> = within
+                .filter(|c| c.at_ns <= until_ns)
+                .map(|c| BytesOfCall {
+                    at_ns: c.at_ns,
+                    bytes: c.bytes,
+                    carried_bytes: to.min(c.offset + c.bytes) - from.max(c.offset),
+                    pid: c.pid,
+                })
+                .collect();
             if lap == 0 || !found.is_empty() {
                 out.offset = Some(from);
                 out.missing_bytes = payload_bytes - found.iter().map(|c| c.carried_bytes).sum::<i64>();
@@ -136,44 +150,4 @@ impl Store {
         }
         Ok(out)
     }
-}
-
-/// Calls of a socket whose bytes lie from `from` to before `to`.
-fn calls(
-    table: &TableFile,
-    socket: i64,
-    what: Crossing,
-    (from, to): (i64, i64),
-    until_ns: i64,
-) -> Result<Vec<BytesOfCall>> {
-    let mut found: Vec<(i64, BytesOfCall)> = Vec::new();
-    for group in table.groups_where("socket_id", &(socket..=socket)) {
-        // A call may begin long before the packet's bytes, so the end of the group's offsets says nothing.
-        if table.range(group, "offset").is_some_and(|r| *r.start() >= to) {
-            continue;
-        }
-        let (sockets, crossings) = (table.ints(group, "socket_id")?, table.ints(group, "crossing")?);
-        let (sizes, offsets) = (table.ints(group, "size_bytes")?, table.ints(group, "offset")?);
-        let fits = |i: &usize| {
-            sockets[*i] == socket
-                && crossings[*i] == i64::from(what as u8)
-                && offsets[*i] != NULL
-                && sizes[*i] > 0
-                && offsets[*i] < to
-                && offsets[*i] + sizes[*i] > from
-        };
-        let places: Vec<u32> = (0..sockets.len()).filter(fits).map(|i| i as u32).collect();
-        for e in table.rows_at::<AppEventRow>(group, &places)? {
-            let offset = e.offset.unwrap_or_default();
-            let carried_bytes = to.min(offset + e.size_bytes) - from.max(offset);
-            if e.at_ns <= until_ns {
-                found.push((
-                    offset,
-                    BytesOfCall { at_ns: e.at_ns, bytes: e.size_bytes, carried_bytes, pid: e.pid },
-                ));
-            }
-        }
-    }
-    found.sort_by_key(|(offset, c)| (*offset, c.at_ns));
-    Ok(found.into_iter().map(|(_, c)| c).collect())
 }

@@ -1,5 +1,6 @@
 //! An open integrated log: its tables, and what is asked of it again and again.
 
+mod streams;
 mod touching;
 
 use crate::error::{Error, Result};
@@ -10,6 +11,7 @@ use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use streams::Streams;
 use touching::Touching;
 
 /// An integrated log, open for questions. Tables are opened when a question needs them.
@@ -26,6 +28,7 @@ pub struct Store {
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
     pub(crate) touching: OnceLock<Touching>,
+    streams: Streams,
 }
 
 impl Store {
@@ -42,6 +45,7 @@ impl Store {
             clocks: Vec::new(),
             open: Mutex::default(),
             touching: OnceLock::new(),
+            streams: Streams::default(),
         };
         for f in store.all::<FunctionRow>()? {
             let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;
