@@ -1,7 +1,6 @@
 //! Rows as columns in memory: what goes into a row group and what comes out of one.
 
 use crate::tables::{ColType, Table};
-use parquet::data_type::ByteArray;
 
 /// One column of a batch. `nulls[i]` says that row `i` has no value; its place in `data` is filled.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +51,7 @@ impl Values {
         self.nulls().is_some_and(|n| n[row])
     }
 
+    #[inline]
     fn push_i64(&mut self, v: Option<i64>) {
         if let Values::I64 { data, nulls } = self {
             data.push(v.unwrap_or_default());
@@ -61,6 +61,7 @@ impl Values {
         }
     }
 
+    #[inline]
     fn push_i32(&mut self, v: Option<i32>) {
         if let Values::I32 { data, nulls } = self {
             data.push(v.unwrap_or_default());
@@ -70,6 +71,7 @@ impl Values {
         }
     }
 
+    #[inline]
     fn push_text(&mut self, v: Option<&str>) {
         if let Values::Text { arena, ends, nulls } = self {
             arena.extend_from_slice(v.unwrap_or_default().as_bytes());
@@ -89,21 +91,6 @@ impl Values {
             }
             _ => String::new(),
         }
-    }
-
-    /// Values that are not null, as Parquet wants them.
-    pub(crate) fn byte_arrays(&self) -> Vec<ByteArray> {
-        let Values::Text { arena, ends, nulls } = self else { return Vec::new() };
-        let whole = ByteArray::from(arena.clone());
-        let mut from = 0;
-        let mut out = Vec::with_capacity(ends.len());
-        for (i, &end) in ends.iter().enumerate() {
-            if !nulls.as_ref().is_some_and(|n| n[i]) {
-                out.push(whole.slice(from, end as usize - from));
-            }
-            from = end as usize;
-        }
-        out
     }
 
     fn clear(&mut self) {
@@ -150,12 +137,25 @@ pub trait Cell: Sized {
     const TYPE: ColType;
     const NULLABLE: bool;
     fn put(&self, to: &mut Values);
+    /// The same of many rows: which column it is, is asked once.
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values)
+    where
+        Self: 'a,
+    {
+        cells.for_each(|c| c.put(to));
+    }
     fn get(from: &Values, row: usize) -> Self;
 }
 
 impl Cell for i64 {
     const TYPE: ColType = ColType::I64;
     const NULLABLE: bool = false;
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+        if let Values::I64 { data, .. } = to {
+            data.extend(cells);
+        }
+    }
+    #[inline]
     fn put(&self, to: &mut Values) {
         to.push_i64(Some(*self));
     }
@@ -167,6 +167,12 @@ impl Cell for i64 {
 impl Cell for i32 {
     const TYPE: ColType = ColType::I32;
     const NULLABLE: bool = false;
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+        if let Values::I32 { data, .. } = to {
+            data.extend(cells);
+        }
+    }
+    #[inline]
     fn put(&self, to: &mut Values) {
         to.push_i32(Some(*self));
     }
@@ -178,6 +184,7 @@ impl Cell for i32 {
 impl Cell for String {
     const TYPE: ColType = ColType::Text;
     const NULLABLE: bool = false;
+    #[inline]
     fn put(&self, to: &mut Values) {
         to.push_text(Some(self));
     }
@@ -189,6 +196,15 @@ impl Cell for String {
 impl Cell for Option<i64> {
     const TYPE: ColType = ColType::I64;
     const NULLABLE: bool = true;
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+        if let Values::I64 { data, nulls: Some(nulls) } = to {
+            for c in cells {
+                data.push(c.unwrap_or_default());
+                nulls.push(c.is_none());
+            }
+        }
+    }
+    #[inline]
     fn put(&self, to: &mut Values) {
         to.push_i64(*self);
     }
@@ -203,6 +219,15 @@ impl Cell for Option<i64> {
 impl Cell for Option<i32> {
     const TYPE: ColType = ColType::I32;
     const NULLABLE: bool = true;
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+        if let Values::I32 { data, nulls: Some(nulls) } = to {
+            for c in cells {
+                data.push(c.unwrap_or_default());
+                nulls.push(c.is_none());
+            }
+        }
+    }
+    #[inline]
     fn put(&self, to: &mut Values) {
         to.push_i32(*self);
     }
@@ -217,6 +242,7 @@ impl Cell for Option<i32> {
 impl Cell for Option<String> {
     const TYPE: ColType = ColType::Text;
     const NULLABLE: bool = true;
+    #[inline]
     fn put(&self, to: &mut Values) {
         to.push_text(self.as_deref());
     }

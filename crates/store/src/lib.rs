@@ -9,6 +9,7 @@
 //! give nothing to rows that are made one at a time.
 
 mod batch;
+mod encode;
 mod error;
 mod guard;
 pub mod manifest;

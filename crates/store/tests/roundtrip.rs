@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use kpat_store::tables::{CALL, CallRow, EVENT, EventRow};
+use kpat_store::tables::{CALL, CALL_INDEX, CallIndexRow, CallRow, EVENT, EventRow, FOOTPRINT, FootprintRow};
 use kpat_store::{Error, Manifest, Row, TableFile, TableWriter};
 use std::path::PathBuf;
 
@@ -74,6 +74,83 @@ fn empty_and_text() {
     rows.iter().for_each(|r| w.push(r).unwrap());
     w.finish().unwrap();
     assert_eq!(TableFile::open(&d, &EVENT).unwrap().all::<EventRow>().unwrap(), rows);
+    std::fs::remove_dir_all(&d).unwrap();
+}
+
+/// Numbers that are all alike, few, near each other, or anything; the same of texts; with and without nulls, page by page.
+#[test]
+fn any_values_come_back() {
+    let mut x = 88_172_645_463_325_252u64;
+    let mut random = move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x
+    };
+    let d = dir("any");
+    for rows in [1, 2, 7, 8, 9, 31, 32, 33, 129, 255, 257, 8_191, 8_192, 8_193, 66_000] {
+        for kind in 0..6 {
+            let mut number = |i: i64| match kind {
+                0 => -7,
+                1 => (random() % 5) as i64,
+                2 => 1_000_000_000_000 + i * 100 + (random() % 50) as i64,
+                // Runs that are shorter and longer than what is packed at once.
+                3 => i / 11,
+                4 => random() as i64,
+                _ => [i64::MIN, i64::MAX, 0, -1, i64::from(i32::MIN), i64::from(i32::MAX)]
+                    [(random() % 6) as usize],
+            };
+            let index = |i: i64, mut n: Box<dyn FnMut() -> i64>| CallIndexRow {
+                func_id: n() as i32,
+                row_group: n() as i32,
+                calls: n() as i32,
+                min_ns: (kind % 2 == 0 || i % 3 > 0).then(&mut n),
+                max_ns: (kind != 3).then(&mut n),
+            };
+            let indices: Vec<CallIndexRow> = (0..rows)
+                .map(|i| {
+                    let five: Vec<i64> = (0..5).map(|_| number(i)).collect();
+                    let mut five = five.into_iter();
+                    index(i, Box::new(move || five.next().unwrap()))
+                })
+                .collect();
+            let text = |n: i64| format!("{}é{n}", "long ".repeat((n & 31) as usize));
+            let prints: Vec<FootprintRow> = (0..rows)
+                .map(|i| FootprintRow {
+                    packet_id: number(i),
+                    at_ns: number(i),
+                    ifindex: (i % 5 != 0).then(|| number(i) as i32),
+                    len_bytes: number(i),
+                    skb_tag: number(i) as i32,
+                    ip_src: (kind == 4 || i % 4 > 0).then(|| text(number(i))),
+                    ip_dst: (kind != 1).then(|| text(number(i) & 3)),
+                    ip_id: (i > 9_000).then(|| number(i)),
+                    tcp_seq: Some(number(i)),
+                    ..FootprintRow::default()
+                })
+                .collect();
+            let mut w = TableWriter::create(&d).unwrap();
+            w.push_all(&indices).unwrap();
+            assert_eq!(w.finish().unwrap(), rows as u64);
+            assert_eq!(TableFile::open(&d, &CALL_INDEX).unwrap().all::<CallIndexRow>().unwrap(), indices);
+            let mut w = TableWriter::create(&d).unwrap();
+            // Some one by one, some together.
+            let (some, others) = prints.split_at(prints.len() / 3);
+            some.iter().for_each(|r| w.push(r).unwrap());
+            w.push_all(others).unwrap();
+            w.finish().unwrap();
+            let t = TableFile::open(&d, &FOOTPRINT).unwrap();
+            assert_eq!(t.all::<FootprintRow>().unwrap(), prints, "{rows} rows, kind {kind}");
+            for group in 0..t.groups() {
+                let of = &prints[group * 65_536..prints.len().min((group + 1) * 65_536)];
+                let ends = of.iter().map(|r| r.len_bytes).min().zip(of.iter().map(|r| r.len_bytes).max());
+                assert_eq!(t.range(group, "len_bytes"), ends.map(|(a, b)| a..=b));
+                let some = of.iter().filter_map(|r| r.ifindex.map(i64::from));
+                let ends = some.clone().min().zip(some.max());
+                assert_eq!(t.range(group, "ifindex"), ends.map(|(a, b)| a..=b));
+            }
+        }
+    }
     std::fs::remove_dir_all(&d).unwrap();
 }
 

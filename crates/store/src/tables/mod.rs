@@ -93,6 +93,8 @@ fn meaning(table: &str, column: &Column) -> String {
 pub trait Row: Sized {
     const TABLE: &'static Table;
     fn put(&self, to: &mut Batch);
+    /// The same of many rows, column by column.
+    fn put_all(rows: &[Self], to: &mut Batch);
     fn get(from: &Batch, row: usize) -> Self;
 }
 
@@ -169,6 +171,14 @@ macro_rules! table {
                 let mut columns = to.columns.iter_mut();
                 $(if let Some(c) = columns.next() { $crate::batch::Cell::put(&self.$col, c); })*
                 to.rows += 1;
+            }
+
+            fn put_all(rows: &[Self], to: &mut $crate::batch::Batch) {
+                let mut columns = to.columns.iter_mut();
+                $(if let Some(c) = columns.next() {
+                    <$ty as $crate::batch::Cell>::put_all(rows.iter().map(|r| &r.$col), c);
+                })*
+                to.rows += rows.len();
             }
 
             fn get(from: &$crate::batch::Batch, row: usize) -> Self {
