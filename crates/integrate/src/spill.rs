@@ -8,9 +8,13 @@ use crate::error::{Error, Result};
 use kpat_store::new_file;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+
+/// Rows that are written at once.
+const AT_ONCE: usize = 1 << 11;
 
 /// A row of a fixed number of bytes.
 pub(crate) trait Fixed: Copy {
@@ -25,25 +29,30 @@ pub(crate) trait Fixed: Copy {
 pub(crate) struct Put<'a>(&'a mut Vec<u8>);
 
 impl Put<'_> {
+    #[inline]
     pub fn u64(&mut self, v: u64) -> &mut Self {
         self.0.extend_from_slice(&v.to_le_bytes());
         self
     }
 
+    #[inline]
     pub fn i64(&mut self, v: i64) -> &mut Self {
         self.u64(v as u64)
     }
 
+    #[inline]
     pub fn u32(&mut self, v: u32) -> &mut Self {
         self.0.extend_from_slice(&v.to_le_bytes());
         self
     }
 
+    #[inline]
     pub fn u16(&mut self, v: u16) -> &mut Self {
         self.0.extend_from_slice(&v.to_le_bytes());
         self
     }
 
+    #[inline]
     pub fn u8(&mut self, v: u8) -> &mut Self {
         self.0.push(v);
         self
@@ -54,6 +63,7 @@ impl Put<'_> {
 pub(crate) struct Take<'a>(&'a [u8]);
 
 impl Take<'_> {
+    #[inline]
     fn array<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((head, rest)) => {
@@ -64,22 +74,27 @@ impl Take<'_> {
         }
     }
 
+    #[inline]
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }
 
+    #[inline]
     pub fn i64(&mut self) -> i64 {
         i64::from_le_bytes(self.array())
     }
 
+    #[inline]
     pub fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.array())
     }
 
+    #[inline]
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }
 
+    #[inline]
     pub fn u8(&mut self) -> u8 {
         self.array::<1>()[0]
     }
@@ -115,15 +130,16 @@ impl<T: Fixed> Sorter<T> {
             let path = path.clone();
             move |source| Error::Io { path, doing, source }
         };
-        let mut out = BufWriter::with_capacity(1 << 18, new_file(&path).map_err(failed("create"))?);
-        let mut bytes = Vec::with_capacity(T::BYTES);
-        for row in self.rows.drain(..) {
+        let mut out = new_file(&path).map_err(failed("create"))?;
+        let mut bytes = Vec::with_capacity(AT_ONCE * T::BYTES);
+        for rows in self.rows.chunks(AT_ONCE) {
             bytes.clear();
-            row.write(&mut Put(&mut bytes));
-            debug_assert_eq!(bytes.len(), T::BYTES);
+            rows.iter().for_each(|row| row.write(&mut Put(&mut bytes)));
+            debug_assert_eq!(bytes.len(), rows.len() * T::BYTES);
             out.write_all(&bytes).map_err(failed("write"))?;
         }
-        out.flush().map_err(failed("write"))
+        self.rows.clear();
+        Ok(())
     }
 
     pub fn finish(mut self) -> Result<Sorted<T>> {
@@ -160,8 +176,12 @@ impl<T: Fixed> Sorted<T> {
         for path in &self.runs {
             let failed = |source| Error::Io { path: path.clone(), doing: "open", source };
             let file = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
-            merge.runs.push(Run { path: path.clone(), file, head: None });
-            merge.refill(merge.runs.len() - 1)?;
+            let mut run: Run<T> = Run { path: path.clone(), file, head: None };
+            run.head = run.read()?;
+            if let Some(head) = &run.head {
+                merge.heap.push(Reverse((head.key(), merge.runs.len())));
+            }
+            merge.runs.push(run);
         }
         Ok(merge)
     }
@@ -187,31 +207,32 @@ pub(crate) struct Merge<'a, T: Fixed> {
     heap: BinaryHeap<Reverse<(T::Key, usize)>>,
 }
 
-impl<T: Fixed> Merge<'_, T> {
-    fn refill(&mut self, run: usize) -> Result<Option<T>> {
-        let from = &mut self.runs[run];
+impl<T: Fixed> Run<T> {
+    fn read(&mut self) -> Result<Option<T>> {
         let mut bytes = [0u8; 128];
         let bytes = &mut bytes[..T::BYTES];
-        let next = match from.file.read_exact(bytes) {
-            Ok(()) => Some(T::read(&mut Take(bytes))),
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => None,
-            Err(source) => return Err(Error::Io { path: from.path.clone(), doing: "read", source }),
-        };
-        if let Some(next) = &next {
-            self.heap.push(Reverse((next.key(), run)));
+        match self.file.read_exact(bytes) {
+            Ok(()) => Ok(Some(T::read(&mut Take(bytes)))),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(source) => Err(Error::Io { path: self.path.clone(), doing: "read", source }),
         }
-        Ok(std::mem::replace(&mut from.head, next))
     }
+}
 
+impl<T: Fixed> Merge<'_, T> {
     #[allow(clippy::should_implement_trait, reason = "a step that may fail is no iterator's")]
     pub fn next(&mut self) -> Result<Option<T>> {
         if let Some(row) = self.rows.next() {
             return Ok(Some(*row));
         }
-        match self.heap.pop() {
-            Some(Reverse((_, run))) => self.refill(run),
-            None => Ok(None),
+        let Some(mut least) = self.heap.peek_mut() else { return Ok(None) };
+        let run = &mut self.runs[least.0.1];
+        let next = run.read()?;
+        match &next {
+            Some(next) => least.0.0 = next.key(),
+            None => drop(PeekMut::pop(least)),
         }
+        Ok(std::mem::replace(&mut run.head, next))
     }
 }
 

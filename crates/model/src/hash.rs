@@ -23,6 +23,7 @@ impl Fold {
 }
 
 impl Hasher for Fold {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -47,6 +48,21 @@ impl Hasher for Fold {
 
     #[inline]
     fn write_u32(&mut self, v: u32) {
+        *self = self.with(u64::from(v));
+    }
+
+    #[inline]
+    fn write_i32(&mut self, v: i32) {
+        self.write_u32(v.cast_unsigned());
+    }
+
+    #[inline]
+    fn write_u16(&mut self, v: u16) {
+        *self = self.with(u64::from(v));
+    }
+
+    #[inline]
+    fn write_u8(&mut self, v: u8) {
         *self = self.with(u64::from(v));
     }
 }

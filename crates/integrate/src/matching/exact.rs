@@ -27,38 +27,69 @@ const ALIKE_APART_CONFIDENCE: i32 = 50;
 /// many times the chance that both are missing.
 const ALIKE_WRONG: f64 = 3.0;
 
-/// Indices of one side by key, then interface, then time.
-fn by_key<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Vec<u32> {
-    let mut order: Vec<(u64, u32, i64, u32)> = rows
-        .iter()
-        .enumerate()
-        .map(|(i, r)| {
-            let (k, interface, at) = key(r);
-            (k, interface, at, i as u32)
-        })
-        .collect();
-    order.sort_unstable();
-    order.into_iter().map(|(_, _, _, i)| i).collect()
+/// One side by key, then interface, then time.
+struct Sorted {
+    /// Key and interface of each.
+    keys: Vec<(u64, u32)>,
+    /// Its place among the rows.
+    rows: Vec<u32>,
+}
+
+impl Sorted {
+    fn by<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Sorted {
+        type Place = (u64, u32, i64, u32);
+        let unsorted: Vec<Place> = (0..)
+            .zip(rows)
+            .map(|(i, r)| {
+                let (k, interface, at) = key(r);
+                (k, interface, at, i)
+            })
+            .collect();
+        // Keys are hashes, so their first bits alone nearly sort them.
+        let bits = rows.len().checked_ilog2().unwrap_or(0).clamp(1, 16);
+        let first_bits = |p: &Place| (p.0 >> (64 - bits)) as usize;
+        let mut ends = vec![0u32; (1 << bits) + 1];
+        unsorted.iter().for_each(|p| ends[first_bits(p) + 1] += 1);
+        for i in 1..ends.len() {
+            ends[i] += ends[i - 1];
+        }
+        let mut sorted = vec![(0, 0, 0, 0); unsorted.len()];
+        for p in &unsorted {
+            // Where the next of these bits goes; in the end, where they end.
+            let to = &mut ends[first_bits(p)];
+            sorted[*to as usize] = *p;
+            *to += 1;
+        }
+        let mut from = 0;
+        for end in ends {
+            sorted[from..end as usize].sort_unstable();
+            from = end as usize;
+        }
+        Sorted {
+            keys: sorted.iter().map(|p| (p.0, p.1)).collect(),
+            rows: sorted.iter().map(|p| p.3).collect(),
+        }
+    }
+
+    /// How many from `i` on are alike.
+    fn alike(&self, i: usize) -> usize {
+        self.keys[i..].iter().take_while(|k| **k == self.keys[i]).count()
+    }
 }
 
 /// Calls `f` with the frames of each key and interface, and the sightings of that key.
 pub(crate) fn buckets(frames: &[Frame], sightings: &[Sighting], mut f: impl FnMut(&[u32], &[u32])) {
-    let fs = by_key(frames, |f| (f.keys.exact, f.interface, f.boot));
-    let ss = by_key(sightings, |s| (s.keys.exact, 0, s.at));
+    let fs = Sorted::by(frames, |f| (f.keys.exact, f.interface, f.boot));
+    let ss = Sorted::by(sightings, |s| (s.keys.exact, 0, s.at));
     let (mut i, mut k) = (0, 0);
-    while i < fs.len() {
-        let frame = &frames[fs[i] as usize];
-        let key = frame.keys.exact;
-        let same = |j: &u32| {
-            let g = &frames[*j as usize];
-            g.keys.exact == key && g.interface == frame.interface
-        };
-        let run = fs[i..].iter().take_while(|j| same(j)).count();
-        while k < ss.len() && sightings[ss[k] as usize].keys.exact < key {
+    while i < fs.keys.len() {
+        let key = fs.keys[i].0;
+        let run = fs.alike(i);
+        while k < ss.keys.len() && ss.keys[k].0 < key {
             k += 1;
         }
-        let end = k + ss[k..].iter().take_while(|j| sightings[**j as usize].keys.exact == key).count();
-        f(&fs[i..i + run], &ss[k..end]);
+        let end = if ss.keys.get(k).is_some_and(|s| s.0 == key) { k + ss.alike(k) } else { k };
+        f(&fs.rows[i..i + run], &ss.rows[k..end]);
         i += run;
     }
 }

@@ -101,7 +101,7 @@ fn seen(points: &Points) -> f64 {
         let rows = points.of(received, |p| !p.weak);
         let mut rows: Vec<(f64, f64)> = rows.iter().map(|i| (points.all[*i].x, points.all[*i].z)).collect();
         rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        (rows.len() >= LEAST).then(|| window(&rows, SHARE))
+        (rows.len() >= LEAST).then(|| windows(&rows, [SHARE])[0])
     });
     seen.reduce(f64::min).unwrap_or(0.0)
 }
@@ -148,9 +148,10 @@ impl Blocks {
             at.push(block[size / 2].number as f64);
             block.sort_by(|a, b| a.x.total_cmp(&b.x));
             let block: Vec<(f64, f64)> = block.iter().map(|p| (p.x, p.z)).collect();
-            full.push(window(&block, SHARE));
-            half.push(window(&block, 0.5));
-            whole.push(window(&block, NEARLY_ALL));
+            let [of_share, of_half, of_whole] = windows(&block, [SHARE, 0.5, NEARLY_ALL]);
+            full.push(of_share);
+            half.push(of_half);
+            whole.push(of_whole);
             from += stride;
         }
         let (usual, usual_half) = (quantile(&mut full.clone(), 0.25), quantile(&mut half.clone(), 0.25));
@@ -192,45 +193,82 @@ pub(super) fn shortest(sorted: &[f64], need: usize) -> f64 {
     (0..=sorted.len() - need).map(|i| sorted[i + need - 1] - sorted[i]).fold(f64::INFINITY, f64::min)
 }
 
-/// Shortest window of a share of the values, the drift within taken out by the slope that makes it shortest. `rows`: by time.
-fn window(rows: &[(f64, f64)], share: f64) -> f64 {
-    let need = ((share * rows.len() as f64).ceil() as usize).max(2);
-    let mut values = vec![0.0; rows.len()];
-    let mut at = |slope: f64| {
-        values.iter_mut().zip(rows).for_each(|(v, r)| *v = r.1 - slope * (r.0 - rows[0].0));
-        values.sort_unstable_by(f64::total_cmp);
-        shortest(&values, need)
-    };
-    let (mut best, mut slope) = (at(0.0), 0.0);
+/// Shortest windows of shares of the values, of each the drift within taken out by the slope that makes it shortest. `rows`: by time.
+fn windows<const N: usize>(rows: &[(f64, f64)], shares: [f64; N]) -> [f64; N] {
+    let mut turned = Turned::new(rows);
     let span = rows[rows.len() - 1].0 - rows[0].0;
-    if span <= 0.0 {
-        return best;
+    let mut firsts = vec![0.0];
+    if span > 0.0 {
+        let (a, b) = rows.split_at(rows.len() / 2);
+        let middle = |part: &[(f64, f64)]| {
+            let mean = part.iter().map(|r| r.0).sum::<f64>() / part.len() as f64;
+            (mean, quantile(&mut part.iter().map(|r| r.1).collect::<Vec<_>>(), 0.5))
+        };
+        let ((xa, za), (xb, zb)) = (middle(a), middle(b));
+        let first = (zb - za) / (xb - xa).max(1.0);
+        firsts.extend([first, first * 0.5, first * 1.5].into_iter().filter(|s| s.abs() <= 2e-3));
     }
-    let (a, b) = rows.split_at(rows.len() / 2);
-    let middle = |part: &[(f64, f64)]| {
-        let mean = part.iter().map(|r| r.0).sum::<f64>() / part.len() as f64;
-        (mean, quantile(&mut part.iter().map(|r| r.1).collect::<Vec<_>>(), 0.5))
-    };
-    let ((xa, za), (xb, zb)) = (middle(a), middle(b));
-    let first = (zb - za) / (xb - xa).max(1.0);
-    for s in [first, first * 0.5, first * 1.5] {
-        let w = if s.abs() <= 2e-3 { at(s) } else { f64::INFINITY };
-        if w < best {
-            (best, slope) = (w, s);
+    shares.map(|share| {
+        let need = ((share * rows.len() as f64).ceil() as usize).max(2);
+        let (mut best, mut slope) = (turned.shortest(firsts[0], need), firsts[0]);
+        for s in &firsts[1..] {
+            let w = turned.shortest(*s, need);
+            if w < best {
+                (best, slope) = (w, *s);
+            }
         }
+        if span <= 0.0 {
+            return best;
+        }
+        let mut step = (best / span).max(1e-9);
+        for _ in 0..12 {
+            let (down, up) = (turned.shortest(slope - step, need), turned.shortest(slope + step, need));
+            if down < best && down <= up {
+                (best, slope) = (down, slope - step);
+            } else if up < best {
+                (best, slope) = (up, slope + step);
+            } else {
+                step /= 2.0;
+            }
+        }
+        best
+    })
+}
+
+/// Values from which slopes are taken away.
+struct Turned {
+    /// Time from the first one, and value.
+    rows: Vec<(f64, f64)>,
+    /// Values as whole numbers in the same order, which [`f64::total_cmp`] makes anew for each comparison.
+    keys: Vec<i64>,
+}
+
+impl Turned {
+    fn new(rows: &[(f64, f64)]) -> Turned {
+        Turned { rows: rows.iter().map(|r| (r.0 - rows[0].0, r.1)).collect(), keys: Vec::new() }
     }
-    let mut step = (best / span).max(1e-9);
-    for _ in 0..12 {
-        let (down, up) = (at(slope - step), at(slope + step));
-        if down < best && down <= up {
-            (best, slope) = (down, slope - step);
-        } else if up < best {
-            (best, slope) = (up, slope + step);
+
+    /// As [`shortest`] of the values less the slope. Only those that a window can begin or end with are put in order.
+    fn shortest(&mut self, slope: f64, need: usize) -> f64 {
+        // Of a negative one all bits but the sign; done twice, it is the number again.
+        let turned = |bits: i64| bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed();
+        let keys = &mut self.keys;
+        keys.clear();
+        keys.extend(self.rows.iter().map(|r| turned((r.1 - slope * r.0).to_bits().cast_signed())));
+        let len = keys.len();
+        let windows = len - need.clamp(1, len) + 1;
+        if 2 * windows < len {
+            keys.select_nth_unstable(windows - 1);
+            keys[..windows].sort_unstable();
+            keys[windows..].select_nth_unstable(len - 2 * windows);
+            keys[len - windows..].sort_unstable();
         } else {
-            step /= 2.0;
+            keys.sort_unstable();
         }
+        let value = |key: i64| f64::from_bits(turned(key).cast_unsigned());
+        let ends = keys[..windows].iter().zip(&keys[len - windows..]);
+        ends.map(|(a, b)| value(*b) - value(*a)).fold(f64::INFINITY, f64::min)
     }
-    best
 }
 
 /// Marks matches far outside of their neighbours on the side that bounds the clock: wrong ones, very late stamps. Several in a row

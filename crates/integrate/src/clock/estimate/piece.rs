@@ -35,13 +35,19 @@ pub(super) struct Envelope {
     at: Vec<f64>,
     before: Vec<f64>,
     after: Vec<f64>,
+    /// How many points are before each of as many equal parts of the time as there are points, and parts in a unit of it: a look-up
+    /// searches one part.
+    parts: Vec<u32>,
+    density: f64,
 }
 
 impl Envelope {
     /// `rows`: (x, z) with the slope taken away, lower is tighter.
     pub fn new(mut rows: Vec<(f64, f64)>, rate: f64) -> Envelope {
         rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let at = rows.iter().map(|r| r.0).collect();
+        let at: Vec<f64> = rows.iter().map(|r| r.0).collect();
+        let span = at.last().zip(at.first()).map_or(0.0, |(last, first)| last - first);
+        let density = if span > 0.0 { at.len() as f64 / span } else { 0.0 };
         let mut least = f64::INFINITY;
         let before = rows.iter().map(|r| {
             least = least.min(r.1 - rate * r.0);
@@ -58,11 +64,27 @@ impl Envelope {
             })
             .collect();
         after.reverse();
-        Envelope { at, before, after }
+        let mut envelope = Envelope { parts: vec![0; at.len() + 2], at, before, after, density };
+        for i in 0..envelope.at.len() {
+            let part = envelope.part(envelope.at[i]);
+            envelope.parts[part + 1] += 1;
+        }
+        for i in 1..envelope.parts.len() {
+            envelope.parts[i] += envelope.parts[i - 1];
+        }
+        envelope
+    }
+
+    /// In which part of the time it is. Never in an earlier one than what is before it, whatever is rounded.
+    fn part(&self, x: f64) -> usize {
+        let first = self.at.first().copied().unwrap_or(0.0);
+        (((x - first) * self.density) as usize).min(self.at.len())
     }
 
     fn value(&self, x: f64, rate: f64) -> f64 {
-        let i = self.at.partition_point(|a| *a <= x);
+        let part = self.part(x);
+        let (from, to) = (self.parts[part] as usize, self.parts[part + 1] as usize);
+        let i = from + self.at[from..to].partition_point(|a| *a <= x);
         let left = i.checked_sub(1).map_or(f64::INFINITY, |i| self.before[i] + rate * x);
         let right = self.after.get(i).map_or(f64::INFINITY, |a| a - rate * x);
         left.min(right)
