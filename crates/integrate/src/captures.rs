@@ -489,6 +489,9 @@ fn unique_pairs(votes: &[vote::Vote], frames: &[Frame], sightings: &[Sighting]) 
     pairs.into_iter().flat_map(of).collect()
 }
 
+/// Rows that become columns at a time.
+const AT_ONCE: usize = 128;
+
 /// First and last frame: number and wall time.
 type Ends = ((u64, i64), (u64, i64));
 
@@ -505,6 +508,8 @@ fn write_frames(
 ) -> Result<Option<Ends>> {
     let mut reader = Reader::open(path)?;
     let mut ends: Option<Ends> = None;
+    let mut texts = flatten::Texts::default();
+    let mut rows = Vec::with_capacity(AT_ONCE);
     while let Ok(Some(frame)) = reader.next() {
         outcome.frames += 1;
         let this = (frame.number, frame.at.0);
@@ -523,11 +528,16 @@ fn write_frames(
         };
         let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
         outcome.expected += u64::from(flows.expects(&print, row.boot_ns));
-        flatten::frame(&mut row, &print);
-        table.push(&row)?;
+        flatten::frame(&mut row, &print, &mut texts);
+        rows.push(row);
+        if rows.len() == AT_ONCE {
+            table.push_all(&rows)?;
+            rows.drain(..).for_each(|row| texts.of_frame(row));
+        }
         if outcome.frames.is_multiple_of(1 << 17) {
             progress(Progress { stage: Stage::Writing, done: outcome.frames, total: 0 });
         }
     }
+    table.push_all(&rows)?;
     Ok(ends)
 }

@@ -3,43 +3,81 @@
 use kpat_model::{Footprint, Link, Network, PacketId, Transport};
 use kpat_store::tables::{FootprintRow, FrameRow};
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Strings of rows that were written, for the next ones: a row has four.
+#[derive(Default)]
+pub(super) struct Texts(Vec<String>);
+
+impl Texts {
+    fn empty(&mut self) -> String {
+        let mut text = self.0.pop().unwrap_or_else(|| String::with_capacity(17));
+        text.clear();
+        text
+    }
+
+    fn mac(&mut self, mac: &[u8; 6]) -> String {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut out = self.empty();
+        for (i, b) in mac.iter().enumerate() {
+            if i > 0 {
+                out.push(':');
+            }
+            out.push(char::from(HEX[usize::from(b >> 4)]));
+            out.push(char::from(HEX[usize::from(b & 15)]));
+        }
+        out
+    }
+
+    /// Source and destination of the network layer.
+    fn addresses(&mut self, f: &Footprint) -> (Option<String>, Option<String>) {
+        match &f.network {
+            Some(Network::V4 { src, dst, .. }) => (Some(self.v4(*src)), Some(self.v4(*dst))),
+            Some(Network::V6 { src, dst, .. }) => (Some(self.v6(*src)), Some(self.v6(*dst))),
+            Some(Network::Arp { sender_ip, target_ip, .. }) => {
+                (Some(self.v4(*sender_ip)), Some(self.v4(*target_ip)))
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// `Ipv4Addr`'s own formatter is three times slower, and this runs twice per frame.
+    fn v4(&mut self, addr: Ipv4Addr) -> String {
+        let mut out = self.empty();
+        for (i, b) in addr.octets().into_iter().enumerate() {
+            if i > 0 {
+                out.push('.');
+            }
+            if b >= 100 {
+                out.push(char::from(b'0' + b / 100));
+            }
+            if b >= 10 {
+                out.push(char::from(b'0' + b / 10 % 10));
+            }
+            out.push(char::from(b'0' + b % 10));
+        }
+        out
+    }
+
+    fn v6(&mut self, addr: Ipv6Addr) -> String {
+        let mut out = self.empty();
+        // Writing to a string does not fail.
+        let _ = write!(out, "{addr}");
+        out
+    }
+
+    /// Of a row that is written.
+    pub(super) fn of_footprint(&mut self, row: FootprintRow) {
+        self.0.extend([row.mac_src, row.mac_dst, row.ip_src, row.ip_dst].into_iter().flatten());
+    }
+
+    pub(super) fn of_frame(&mut self, row: FrameRow) {
+        self.0.extend([row.mac_src, row.mac_dst, row.ip_src, row.ip_dst].into_iter().flatten());
+    }
+}
 
 pub(super) fn mac_text(mac: &[u8; 6]) -> String {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut out = String::with_capacity(17);
-    for (i, b) in mac.iter().enumerate() {
-        if i > 0 {
-            out.push(':');
-        }
-        out.push(char::from(HEX[usize::from(b >> 4)]));
-        out.push(char::from(HEX[usize::from(b & 15)]));
-    }
-    out
-}
-
-/// `Ipv4Addr`'s own formatter is three times slower, and this runs twice per frame.
-fn v4_text(addr: std::net::Ipv4Addr) -> String {
-    let mut out = String::with_capacity(15);
-    for (i, b) in addr.octets().into_iter().enumerate() {
-        if i > 0 {
-            out.push('.');
-        }
-        if b >= 100 {
-            out.push(char::from(b'0' + b / 100));
-        }
-        if b >= 10 {
-            out.push(char::from(b'0' + b / 10 % 10));
-        }
-        out.push(char::from(b'0' + b % 10));
-    }
-    out
-}
-
-fn v6_text(addr: std::net::Ipv6Addr) -> String {
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    let _ = write!(out, "{addr}");
-    out
+    Texts::default().mac(mac)
 }
 
 /// EtherType of a footprint, also where no link header was seen.
@@ -55,14 +93,7 @@ pub(super) fn ethertype(f: &Footprint) -> Option<i32> {
 
 /// Source and destination of the network layer.
 pub(super) fn addresses(f: &Footprint) -> (Option<String>, Option<String>) {
-    match &f.network {
-        Some(Network::V4 { src, dst, .. }) => (Some(v4_text(*src)), Some(v4_text(*dst))),
-        Some(Network::V6 { src, dst, .. }) => (Some(v6_text(*src)), Some(v6_text(*dst))),
-        Some(Network::Arp { sender_ip, target_ip, .. }) => {
-            (Some(v4_text(*sender_ip)), Some(v4_text(*target_ip)))
-        }
-        _ => (None, None),
-    }
+    Texts::default().addresses(f)
 }
 
 pub(super) fn ip_proto(f: &Footprint) -> Option<i32> {
@@ -77,11 +108,11 @@ pub(super) fn id(packet: PacketId) -> Option<i64> {
 }
 
 macro_rules! fill {
-    ($row:expr, $f:expr) => {{
-        let (row, f) = ($row, $f);
+    ($row:expr, $f:expr, $texts:expr) => {{
+        let (row, f, texts) = ($row, $f, $texts);
         if let Some(l) = &f.link {
-            row.mac_src = l.src.as_ref().map(mac_text);
-            row.mac_dst = l.dst.as_ref().map(mac_text);
+            row.mac_src = l.src.as_ref().map(|mac| texts.mac(mac));
+            row.mac_dst = l.dst.as_ref().map(|mac| texts.mac(mac));
             row.vlan = (l.vlan[0] != Link::NO_VLAN).then_some(i32::from(l.vlan[0]));
             row.vlan_inner = (l.vlan[1] != Link::NO_VLAN).then_some(i32::from(l.vlan[1]));
         }
@@ -92,7 +123,7 @@ macro_rules! fill {
             row.wifi_seq = Some(i32::from(w.sequence_control));
         }
         row.ethertype = ethertype(f);
-        (row.ip_src, row.ip_dst) = addresses(f);
+        (row.ip_src, row.ip_dst) = texts.addresses(f);
         row.ip_proto = ip_proto(f);
         match &f.network {
             Some(Network::V4 { id, ttl, frag_offset, more_frags, total_len, .. }) => {
@@ -148,12 +179,12 @@ macro_rules! fill {
     }};
 }
 
-pub(super) fn footprint(row: &mut FootprintRow, f: &Footprint) {
-    fill!(row, f);
+pub(super) fn footprint(row: &mut FootprintRow, f: &Footprint, texts: &mut Texts) {
+    fill!(row, f, texts);
 }
 
-pub(super) fn frame(row: &mut FrameRow, f: &Footprint) {
-    fill!(row, f);
+pub(super) fn frame(row: &mut FrameRow, f: &Footprint, texts: &mut Texts) {
+    fill!(row, f, texts);
 }
 
 #[cfg(test)]
@@ -163,7 +194,7 @@ mod tests {
     #[test]
     fn texts() {
         for a in ["0.0.0.0", "10.0.0.1", "192.168.100.255", "1.22.99.100"] {
-            assert_eq!(v4_text(a.parse().unwrap()), a);
+            assert_eq!(Texts::default().v4(a.parse().unwrap()), a);
         }
         assert_eq!(mac_text(&[0, 0x1a, 0xff, 3, 4, 5]), "00:1a:ff:03:04:05");
     }

@@ -6,7 +6,7 @@ use crate::captures::Met;
 use crate::clock::sample::Seen;
 use crate::datagrams::Datagrams;
 use crate::error::Result;
-use crate::flatten::{self, id};
+use crate::flatten::{self, Texts, id};
 use crate::flows::Flows;
 use crate::functions::{CallIndex, Stats};
 use crate::matching::Sighting;
@@ -82,6 +82,8 @@ struct Pass<'a> {
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
+    texts: Texts,
+    prints: Vec<FootprintRow>,
     held: Held,
     stats: Vec<Stats>,
     roles: Vec<Roles>,
@@ -99,6 +101,8 @@ struct Pass<'a> {
 
 /// Records decoded ahead at a time.
 const BATCH: usize = 4096;
+/// Rows that become columns at a time.
+const AT_ONCE: usize = 128;
 
 /// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
 const MAX_TIME: i64 = 1 << 60;
@@ -175,6 +179,8 @@ pub(super) fn pass(
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
+        texts: Texts::default(),
+        prints: Vec::with_capacity(AT_ONCE),
         held: Held::default(),
         stats: vec![Stats::default(); most],
         roles,
@@ -204,21 +210,25 @@ pub(super) fn pass(
     // Decoding has a thread of its own: it is a fifth of the work, and needs nothing of the rest.
     std::thread::scope(|threads| {
         let (give, take) = sync_channel::<Vec<(u16, Record)>>(4);
+        let (give_back, empty) = sync_channel::<Vec<(u16, Record)>>(8);
         threads.spawn(move || {
             let mut merged = log.all_merged();
             loop {
-                let some: Vec<(u16, Record)> = merged.by_ref().take(BATCH).collect();
+                let mut some = empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+                some.extend(merged.by_ref().take(BATCH));
                 // Whoever took them met an error, and tells it.
                 if some.is_empty() || give.send(some).is_err() {
                     break;
                 }
             }
         });
-        for batch in take {
-            for (cpu, record) in batch {
-                records += 1;
+        for mut batch in take {
+            records += batch.len() as u64;
+            for (cpu, record) in batch.drain(..) {
                 pass.record(cpu, record)?;
             }
+            // At the end nobody needs it.
+            let _ = give_back.try_send(batch);
             progress(Progress { stage: Stage::Log, done: records, total });
         }
         Ok::<_, crate::Error>(())
@@ -251,8 +261,16 @@ impl Pass<'_> {
             start_layer: i32::from(f.start_layer),
             ..FootprintRow::default()
         };
-        flatten::footprint(&mut row, &print);
-        Ok(self.tables.footprint.push(&row)?)
+        flatten::footprint(&mut row, &print, &mut self.texts);
+        self.prints.push(row);
+        if self.prints.len() < AT_ONCE { Ok(()) } else { self.put_prints() }
+    }
+
+    /// Footprints that wait for others.
+    fn put_prints(&mut self) -> Result<()> {
+        self.tables.footprint.push_all(&self.prints)?;
+        self.prints.drain(..).for_each(|row| self.texts.of_footprint(row));
+        Ok(())
     }
 
     fn record(&mut self, cpu: u16, mut record: Record) -> Result<()> {
@@ -408,11 +426,16 @@ impl Pass<'_> {
         held.calls = held.calls.max(nesting.pending as u64);
         held.packets = held.packets.max(packets.alive() as u64);
         let list = u16::from(Call::LIST);
+        let mut rows = Vec::with_capacity(AT_ONCE);
         nesting.release(before, |p: Placed<'_>| -> Result<()> {
             let row = call_row(&p);
             tables.index.add(&row)?;
             tables.paths.add(&row, true);
-            tables.call.push(&row)?;
+            rows.push(row);
+            if rows.len() == AT_ONCE {
+                tables.call.push_all(&rows)?;
+                rows.clear();
+            }
             let n = p.node;
             if n.flags & list != 0
                 && let Some(ids) = members.remove(&(u64::from(n.func), n.entry))
@@ -430,6 +453,7 @@ impl Pass<'_> {
             }
             Ok(())
         })?;
+        tables.call.push_all(&rows)?;
         let mut found = Vec::new();
         self.datagrams.conclude(before, &mut self.packets, &mut found);
         for l in found {
@@ -486,6 +510,7 @@ impl Pass<'_> {
             Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
         })?;
         self.keep_sightings()?;
+        self.put_prints()?;
         let t = self.tables;
         let calls = t.call.finish()?;
         t.index.write(dir)?;

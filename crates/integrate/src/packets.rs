@@ -36,6 +36,8 @@ pub(super) use verdict::{Knows, Reason, dropper};
 const MAX_LIVE: usize = 1 << 17;
 /// After so long without a record a packet is over: the kernel side forgets it then, too (`EVICT_NS` in bpf/packets.bpf.h).
 const REST_NS: i64 = 10_000_000_000;
+/// Packets that are over whose memory the next ones take.
+const MAX_SPARE: usize = 1 << 10;
 /// Sniffers on the DUT that are remembered.
 const MAX_SNIFFERS: usize = 64;
 /// Drops of copies that are kept of a packet.
@@ -83,6 +85,8 @@ impl Touch {
 #[derive(Default)]
 pub(super) struct Packets {
     live: Map<u64, Box<Live>>,
+    /// Of packets that are over, for their memory.
+    spare: Vec<Box<Live>>,
     /// Whose buffer was freed, and when that call returned.
     ended: VecDeque<(i64, u64)>,
     /// Until when idle packets were looked for.
@@ -172,7 +176,10 @@ impl Packets {
                 }
                 return None;
             }
-            Entry::Vacant(place) => place.insert(Box::new(Live::new(at))),
+            Entry::Vacant(place) => place.insert(match self.spare.pop() {
+                Some(over) => over.renewed(at),
+                None => Box::new(Live::new(at)),
+            }),
         };
         live.first = live.first.min(at);
         live.last = live.last.max(at);
@@ -229,7 +236,10 @@ impl Packets {
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
         let cut = self.cut_captures;
         let Some(p) = self.get(record.packet.0, record.at.0) else { return };
-        p.newest = Some(Box::new(*record));
+        match &mut p.newest {
+            Some(newest) => **newest = *record,
+            None => p.newest = Some(Box::new(*record)),
+        }
         if !p.len_known
             && let Some((len, known)) = headers::network_len(f, record)
         {
@@ -372,6 +382,9 @@ impl Packets {
         let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
         let mut row = p.row(packet, judge(&evidence).0, &self.sniffers);
         p.before(arrivals, &mut row);
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(p);
+        }
         match self.origins.meet(&evidence, row) {
             Some(row) => give(Ended { row }),
             None => Ok(()),

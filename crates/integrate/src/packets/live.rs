@@ -180,6 +180,30 @@ impl Live {
         }
     }
 
+    /// Another packet, in the memory of one that is over.
+    pub(super) fn renewed(mut self: Box<Self>, at: i64) -> Box<Live> {
+        fn emptied<T>(of: &mut Vec<T>) -> Vec<T> {
+            let mut all = std::mem::take(of);
+            all.clear();
+            all
+        }
+        *self = Live {
+            received: emptied(&mut self.received),
+            xmits: emptied(&mut self.xmits),
+            queued: emptied(&mut self.queued),
+            taps: emptied(&mut self.taps),
+            drivers: emptied(&mut self.drivers),
+            hands: emptied(&mut self.hands),
+            stamped: emptied(&mut self.stamped),
+            prints: emptied(&mut self.prints),
+            funcs: emptied(&mut self.funcs),
+            drops: emptied(&mut self.drops),
+            readers: emptied(&mut self.readers),
+            ..Live::new(at)
+        };
+        self
+    }
+
     /// Came in from outside, as far as its functions tell.
     pub(super) fn was_received(&self) -> bool {
         self.received_by_parent
