@@ -37,7 +37,7 @@ const MAX_LIVE: usize = 1 << 17;
 /// After so long without a record a packet is over: the kernel side forgets it then, too (`EVICT_NS` in bpf/packets.bpf.h).
 const REST_NS: i64 = 10_000_000_000;
 /// Packets that are over whose memory the next ones take.
-const MAX_SPARE: usize = 1 << 10;
+const MAX_SPARE: usize = 1 << 12;
 /// Sniffers on the DUT that are remembered.
 const MAX_SNIFFERS: usize = 64;
 /// Drops of copies that are kept of a packet.
@@ -208,10 +208,7 @@ impl Packets {
             p.task_pid = t.pid;
         }
         p.play(t, roles);
-        let first = !p.funcs.contains(&t.func);
-        if first {
-            p.funcs.push(t.func);
-        }
+        let first = p.meets(t.func);
         let made = if p.was_received() { i64::MIN } else { p.first };
         if let Some(at) = ends_at {
             if t.entry >= p.ended_at {

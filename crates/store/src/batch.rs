@@ -138,7 +138,7 @@ pub trait Cell: Sized {
     const NULLABLE: bool;
     fn put(&self, to: &mut Values);
     /// The same of many rows: which column it is, is asked once.
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values)
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values)
     where
         Self: 'a,
     {
@@ -150,7 +150,7 @@ pub trait Cell: Sized {
 impl Cell for i64 {
     const TYPE: ColType = ColType::I64;
     const NULLABLE: bool = false;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
         if let Values::I64 { data, .. } = to {
             data.extend(cells);
         }
@@ -167,7 +167,7 @@ impl Cell for i64 {
 impl Cell for i32 {
     const TYPE: ColType = ColType::I32;
     const NULLABLE: bool = false;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
         if let Values::I32 { data, .. } = to {
             data.extend(cells);
         }
@@ -196,12 +196,10 @@ impl Cell for String {
 impl Cell for Option<i64> {
     const TYPE: ColType = ColType::I64;
     const NULLABLE: bool = true;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
         if let Values::I64 { data, nulls: Some(nulls) } = to {
-            for c in cells {
-                data.push(c.unwrap_or_default());
-                nulls.push(c.is_none());
-            }
+            data.extend(cells.clone().map(|c| c.unwrap_or_default()));
+            nulls.extend(cells.map(Option::is_none));
         }
     }
     #[inline]
@@ -219,12 +217,10 @@ impl Cell for Option<i64> {
 impl Cell for Option<i32> {
     const TYPE: ColType = ColType::I32;
     const NULLABLE: bool = true;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
         if let Values::I32 { data, nulls: Some(nulls) } = to {
-            for c in cells {
-                data.push(c.unwrap_or_default());
-                nulls.push(c.is_none());
-            }
+            data.extend(cells.clone().map(|c| c.unwrap_or_default()));
+            nulls.extend(cells.map(Option::is_none));
         }
     }
     #[inline]

@@ -104,7 +104,8 @@ pub(super) struct Live {
     pub(super) shown: Option<Box<Footprint>>,
     /// The newest footprint: a packet that comes to another device has its headers.
     pub(super) newest: Option<Box<FootprintRecord>>,
-    pub(super) funcs: Vec<u16>,
+    /// The functions that had it, a bit each.
+    funcs: Vec<u64>,
     /// Of any of its copies.
     pub(super) drops: Vec<Drop>,
     /// Where it was last given to a driver: CPU and context.
@@ -220,6 +221,17 @@ impl Live {
     pub(super) fn hopped_at(&self) -> Option<i64> {
         let sent = self.sent()?;
         self.received.iter().map(|r| r.0).filter(|at| *at > sent.0).min()
+    }
+
+    /// Says whether it is its first meeting with the function.
+    pub(super) fn meets(&mut self, func: u16) -> bool {
+        let (word, bit) = (usize::from(func / 64), 1 << (func % 64));
+        if self.funcs.len() <= word {
+            self.funcs.resize(word + 1, 0);
+        }
+        let first = self.funcs[word] & bit == 0;
+        self.funcs[word] |= bit;
+        first
     }
 
     /// What a function's roles tell of the packet's way.

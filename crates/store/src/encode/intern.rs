@@ -66,19 +66,19 @@ impl Interner {
         self.clear();
         indices.clear();
         let mut entries: Vec<T> = Vec::new();
-        let mut last = 0;
-        for v in values {
-            if entries.get(last as usize) != Some(v) {
-                last = match self.find(hash(*v), |e| entries[e as usize] == *v) {
-                    Ok(entry) => entry,
-                    Err(_) if entries.len() >= MOST_ENTRIES => return None,
-                    Err(slot) => {
-                        entries.push(*v);
-                        self.add(slot, |e| hash(entries[e as usize]))
-                    }
-                };
-            }
-            indices.push(last);
+        let mut rest = values;
+        while let Some(v) = rest.first() {
+            let run = rest.iter().position(|other| other != v).unwrap_or(rest.len());
+            let entry = match self.find(hash(*v), |e| entries[e as usize] == *v) {
+                Ok(entry) => entry,
+                Err(_) if entries.len() >= MOST_ENTRIES => return None,
+                Err(slot) => {
+                    entries.push(*v);
+                    self.add(slot, |e| hash(entries[e as usize]))
+                }
+            };
+            indices.resize(indices.len() + run, entry);
+            rest = &rest[run..];
         }
         Some(entries)
     }

@@ -235,6 +235,9 @@ fn windows<const N: usize>(rows: &[(f64, f64)], shares: [f64; N]) -> [f64; N] {
     })
 }
 
+/// So few ends of windows are found without putting all values in order.
+const FEW: usize = 16;
+
 /// Values from which slopes are taken away.
 struct Turned {
     /// Time from the first one, and value.
@@ -257,17 +260,34 @@ impl Turned {
         keys.extend(self.rows.iter().map(|r| turned((r.1 - slope * r.0).to_bits().cast_signed())));
         let len = keys.len();
         let windows = len - need.clamp(1, len) + 1;
-        if 2 * windows < len {
-            keys.select_nth_unstable(windows - 1);
-            keys[..windows].sort_unstable();
-            keys[windows..].select_nth_unstable(len - 2 * windows);
-            keys[len - windows..].sort_unstable();
-        } else {
-            keys.sort_unstable();
-        }
         let value = |key: i64| f64::from_bits(turned(key).cast_unsigned());
-        let ends = keys[..windows].iter().zip(&keys[len - windows..]);
-        ends.map(|(a, b)| value(*b) - value(*a)).fold(f64::INFINITY, f64::min)
+        let shortest = |least: &[i64], greatest: &[i64]| {
+            let ends = least.iter().zip(greatest);
+            ends.map(|(a, b)| value(*b) - value(*a)).fold(f64::INFINITY, f64::min)
+        };
+        if windows <= FEW {
+            let (mut least, mut greatest) = ([i64::MAX; FEW], [i64::MIN; FEW]);
+            keys.iter().for_each(|key| keep(&mut least[..windows], *key, |a, b| a < b));
+            keys.iter().for_each(|key| keep(&mut greatest[..windows], *key, |a, b| a > b));
+            greatest[..windows].reverse();
+            return shortest(&least[..windows], &greatest[..windows]);
+        }
+        keys.sort_unstable();
+        shortest(&keys[..windows], &keys[len - windows..])
+    }
+}
+
+/// Puts it among the first, in their order, and the last of them out; if it is one.
+fn keep(first: &mut [i64], key: i64, before: impl Fn(i64, i64) -> bool) {
+    let mut at = first.len();
+    while at > 0 && before(key, first[at - 1]) {
+        if at < first.len() {
+            first[at] = first[at - 1];
+        }
+        at -= 1;
+    }
+    if at < first.len() {
+        first[at] = key;
     }
 }
 
