@@ -142,7 +142,7 @@ impl Found {
         while let Some(a) = all.next()? {
             let Some(Some(clock)) = self.clocks.get(a.capture as usize) else { continue };
             let (boot, bound) = clock.boot(a.number, a.wall);
-            table.push(&AssociationRow {
+            table.give(AssociationRow {
                 packet_id: a.packet as i64,
                 capture_id: a.capture as i32,
                 number: a.number as i64,

@@ -426,16 +426,11 @@ impl Pass<'_> {
         held.calls = held.calls.max(nesting.pending as u64);
         held.packets = held.packets.max(packets.alive() as u64);
         let list = u16::from(Call::LIST);
-        let mut rows = Vec::with_capacity(AT_ONCE);
         nesting.release(before, |p: Placed<'_>| -> Result<()> {
             let row = call_row(&p);
             tables.index.add(&row)?;
             tables.paths.add(&row, true);
-            rows.push(row);
-            if rows.len() == AT_ONCE {
-                tables.call.push_all(&rows)?;
-                rows.clear();
-            }
+            tables.call.give(row)?;
             let n = p.node;
             if n.flags & list != 0
                 && let Some(ids) = members.remove(&(u64::from(n.func), n.entry))
@@ -453,7 +448,6 @@ impl Pass<'_> {
             }
             Ok(())
         })?;
-        tables.call.push_all(&rows)?;
         let mut found = Vec::new();
         self.datagrams.conclude(before, &mut self.packets, &mut found);
         for l in found {
@@ -470,7 +464,7 @@ impl Pass<'_> {
         let before = before.saturating_sub(self.options.horizon_ns);
         let log_end = self.last.max(self.closed);
         self.packets.end(before, log_end, &self.arrivals, |ended: Ended| {
-            Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
+            Ok::<_, crate::Error>(self.tables.packet.give(ended.row)?)
         })?;
         self.keep_sightings()
     }
@@ -507,7 +501,7 @@ impl Pass<'_> {
         self.sweep(i64::MAX)?;
         let log_end = self.last.max(self.closed);
         self.packets.end_all(log_end, &self.arrivals, |ended: Ended| {
-            Ok::<_, crate::Error>(self.tables.packet.push(&ended.row)?)
+            Ok::<_, crate::Error>(self.tables.packet.give(ended.row)?)
         })?;
         self.keep_sightings()?;
         self.put_prints()?;

@@ -112,8 +112,31 @@ pub(super) struct Packets {
     sniffers: Vec<u32>,
     /// Until when something was lost, at any CPU, at the latest.
     lost_to: i64,
+    numbers: Numbers,
     origins: origin::Origins,
     control: control::Control,
+}
+
+/// The functions that packets met, from 0 in the order of their first: few, however high their own numbers are.
+#[derive(Default)]
+struct Numbers {
+    /// By function; 0: none yet, else one more.
+    all: Vec<u32>,
+    given: u32,
+}
+
+impl Numbers {
+    fn of(&mut self, func: u16) -> u32 {
+        let func = usize::from(func);
+        if self.all.len() <= func {
+            self.all.resize(func + 1, 0);
+        }
+        if self.all[func] == 0 {
+            self.given += 1;
+            self.all[func] = self.given;
+        }
+        self.all[func] - 1
+    }
 }
 
 /// What a log says of itself that verdicts need.
@@ -188,6 +211,7 @@ impl Packets {
 
     /// Says whether this is the packet's first meeting with the function.
     pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
+        let number = self.numbers.of(t.func);
         let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
@@ -208,7 +232,7 @@ impl Packets {
             p.task_pid = t.pid;
         }
         p.play(t, roles);
-        let first = p.meets(t.func);
+        let first = p.meets(number);
         let made = if p.was_received() { i64::MIN } else { p.first };
         if let Some(at) = ends_at {
             if t.entry >= p.ended_at {

@@ -123,7 +123,7 @@ impl<T: Fixed> Sorter<T> {
     }
 
     fn spill(&mut self) -> Result<()> {
-        self.rows.sort_by_key(T::key);
+        sort(&mut self.rows);
         let path = self.name.with_extension(format!("run{}", self.runs.len()));
         self.runs.push(path.clone());
         let failed = |doing| {
@@ -147,9 +147,16 @@ impl<T: Fixed> Sorter<T> {
             self.spill()?;
             self.rows = Vec::new();
         }
-        self.rows.sort_by_key(T::key);
+        sort(&mut self.rows);
         let (rows, runs) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.runs));
         Ok(Sorted { rows, runs, len: self.len })
+    }
+}
+
+/// Rows are large, and a sort that keeps their order moves each of them several times: their keys are sorted, and they are moved once.
+fn sort<T: Fixed>(rows: &mut [T]) {
+    if !rows.is_sorted_by_key(T::key) {
+        rows.sort_by_cached_key(T::key);
     }
 }
 

@@ -238,7 +238,7 @@ fn rewrite_packets(
         }
         stamps.fill(&mut row);
         if failed.is_ok() {
-            failed = to.push(&row);
+            failed = to.give(row);
         }
         if to.rows().is_multiple_of(1 << 17) {
             progress(Progress { stage: Stage::Writing, done: to.rows(), total });

@@ -13,7 +13,6 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type as SchemaType, TypePtr};
 use std::fs::{self, File};
 use std::io;
-use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,10 +23,14 @@ use std::thread::JoinHandle;
 pub struct TableWriter<R: Row> {
     path: PathBuf,
     batch: Batch,
+    /// Rows of [`TableWriter::give`] that are not columns yet.
+    given: Vec<R>,
     rows: u64,
     sink: Sink,
-    row: PhantomData<R>,
 }
+
+/// Rows that become columns at a time: they are still in the cache.
+const AT_ONCE: usize = 128;
 
 enum Sink {
     Here(FileSink),
@@ -61,22 +64,46 @@ impl<R: Row> TableWriter<R> {
     }
 
     fn with(path: PathBuf, sink: Sink) -> Self {
-        TableWriter { path, batch: Batch::new(R::TABLE), rows: 0, sink, row: PhantomData }
+        TableWriter { path, batch: Batch::new(R::TABLE), given: Vec::new(), rows: 0, sink }
     }
 
     pub fn push(&mut self, row: &R) -> Result<()> {
+        self.put_given()?;
         row.put(&mut self.batch);
         self.rows += 1;
         if self.batch.rows >= R::TABLE.group_rows { self.flush() } else { Ok(()) }
     }
 
-    /// As [`TableWriter::push`] of each: quicker for some dozens at a time, which are still in the cache.
-    pub fn push_all(&mut self, mut rows: &[R]) -> Result<()> {
+    /// As [`TableWriter::push`], for tables of many rows: some dozens become columns together, which is quicker.
+    pub fn give(&mut self, row: R) -> Result<()> {
+        self.given.push(row);
+        self.rows += 1;
+        if self.given.len() < AT_ONCE { Ok(()) } else { self.put_given() }
+    }
+
+    /// As [`TableWriter::give`] of each, where the caller keeps the rows.
+    pub fn push_all(&mut self, rows: &[R]) -> Result<()> {
+        self.put_given()?;
+        self.rows += rows.len() as u64;
+        self.put_all(rows)
+    }
+
+    fn put_given(&mut self) -> Result<()> {
+        if self.given.is_empty() {
+            return Ok(());
+        }
+        let mut given = std::mem::take(&mut self.given);
+        let put = self.put_all(&given);
+        given.clear();
+        self.given = given;
+        put
+    }
+
+    fn put_all(&mut self, mut rows: &[R]) -> Result<()> {
         while !rows.is_empty() {
             let room = R::TABLE.group_rows - self.batch.rows;
             let (now, later) = rows.split_at(rows.len().min(room));
             R::put_all(now, &mut self.batch);
-            self.rows += now.len() as u64;
             if now.len() == room {
                 self.flush()?;
             }
@@ -110,7 +137,7 @@ impl<R: Row> TableWriter<R> {
 
     /// Writes what is left and the footer; says how many rows there are.
     pub fn finish(mut self) -> Result<u64> {
-        let flushed = self.flush();
+        let flushed = self.put_given().and_then(|()| self.flush());
         match self.sink {
             Sink::Here(sink) => {
                 flushed?;

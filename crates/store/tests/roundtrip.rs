@@ -134,11 +134,13 @@ fn any_values_come_back() {
             assert_eq!(w.finish().unwrap(), rows as u64);
             assert_eq!(TableFile::open(&d, &CALL_INDEX).unwrap().all::<CallIndexRow>().unwrap(), indices);
             let mut w = TableWriter::create(&d).unwrap();
-            // Some one by one, some together.
+            // Some one by one, some given away, some together.
             let (some, others) = prints.split_at(prints.len() / 3);
             some.iter().for_each(|r| w.push(r).unwrap());
+            let (given, others) = others.split_at(others.len() / 2);
+            given.iter().for_each(|r| w.give(r.clone()).unwrap());
             w.push_all(others).unwrap();
-            w.finish().unwrap();
+            assert_eq!(w.finish().unwrap(), rows as u64);
             let t = TableFile::open(&d, &FOOTPRINT).unwrap();
             assert_eq!(t.all::<FootprintRow>().unwrap(), prints, "{rows} rows, kind {kind}");
             for group in 0..t.groups() {

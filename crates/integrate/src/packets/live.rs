@@ -223,9 +223,9 @@ impl Live {
         self.received.iter().map(|r| r.0).filter(|at| *at > sent.0).min()
     }
 
-    /// Says whether it is its first meeting with the function.
-    pub(super) fn meets(&mut self, func: u16) -> bool {
-        let (word, bit) = (usize::from(func / 64), 1 << (func % 64));
+    /// Says whether it is its first meeting with the function of that number ([`super::Numbers`]).
+    pub(super) fn meets(&mut self, number: u32) -> bool {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if self.funcs.len() <= word {
             self.funcs.resize(word + 1, 0);
         }
