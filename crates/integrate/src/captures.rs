@@ -489,9 +489,6 @@ fn unique_pairs(votes: &[vote::Vote], frames: &[Frame], sightings: &[Sighting]) 
     pairs.into_iter().flat_map(of).collect()
 }
 
-/// Rows that become columns at a time.
-const AT_ONCE: usize = 128;
-
 /// First and last frame: number and wall time.
 type Ends = ((u64, i64), (u64, i64));
 
@@ -509,7 +506,7 @@ fn write_frames(
     let mut reader = Reader::open(path)?;
     let mut ends: Option<Ends> = None;
     let mut texts = flatten::Texts::default();
-    let mut rows = Vec::with_capacity(AT_ONCE);
+    let mut rows = Vec::with_capacity(flatten::AT_ONCE);
     while let Ok(Some(frame)) = reader.next() {
         outcome.frames += 1;
         let this = (frame.number, frame.at.0);
@@ -530,7 +527,7 @@ fn write_frames(
         outcome.expected += u64::from(flows.expects(&print, row.boot_ns));
         flatten::frame(&mut row, &print, &mut texts);
         rows.push(row);
-        if rows.len() == AT_ONCE {
+        if rows.len() == flatten::AT_ONCE {
             table.push_all(&rows)?;
             rows.drain(..).for_each(|row| texts.of_frame(row));
         }

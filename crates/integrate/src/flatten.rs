@@ -1,9 +1,12 @@
 //! A footprint's layers as columns.
 
-use kpat_model::{Footprint, Link, Network, PacketId, Transport};
+use crate::error::Result;
+use kpat_model::{Footprint, FootprintRecord, Link, Network, PacketId, Transport};
+use kpat_store::TableWriter;
 use kpat_store::tables::{FootprintRow, FrameRow};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// Strings of rows that were written, for the next ones: a row has four.
 #[derive(Default)]
@@ -67,7 +70,7 @@ impl Texts {
     }
 
     /// Of a row that is written.
-    pub(super) fn of_footprint(&mut self, row: FootprintRow) {
+    fn of_footprint(&mut self, row: FootprintRow) {
         self.0.extend([row.mac_src, row.mac_dst, row.ip_src, row.ip_dst].into_iter().flatten());
     }
 
@@ -179,12 +182,55 @@ macro_rules! fill {
     }};
 }
 
-pub(super) fn footprint(row: &mut FootprintRow, f: &Footprint, texts: &mut Texts) {
+pub(super) fn frame(row: &mut FrameRow, f: &Footprint, texts: &mut Texts) {
     fill!(row, f, texts);
 }
 
-pub(super) fn frame(row: &mut FrameRow, f: &Footprint, texts: &mut Texts) {
-    fill!(row, f, texts);
+/// Rows that become columns at a time.
+pub(super) const AT_ONCE: usize = 128;
+
+/// The table of footprints.
+pub(super) struct Prints {
+    table: TableWriter<FootprintRow>,
+    rows: Vec<FootprintRow>,
+    texts: Texts,
+}
+
+impl Prints {
+    pub fn create(dir: &Path) -> Result<Prints> {
+        let table = TableWriter::create_threaded(dir)?;
+        Ok(Prints { table, rows: Vec::with_capacity(AT_ONCE), texts: Texts::default() })
+    }
+
+    pub fn add(&mut self, f: &FootprintRecord, print: &Footprint) -> Result<()> {
+        let mut row = FootprintRow {
+            packet_id: f.packet.0 as i64,
+            at_ns: f.at.0,
+            netns: (f.netns != 0).then_some(i64::from(f.netns)),
+            ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
+            len_bytes: i64::from(f.len_bytes),
+            gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
+            gso_segs: (f.gso_size != 0).then_some(i32::from(f.gso_segs)),
+            skb_tag: i32::from(f.skb_tag),
+            start_layer: i32::from(f.start_layer),
+            ..FootprintRow::default()
+        };
+        fill!(&mut row, print, &mut self.texts);
+        self.rows.push(row);
+        if self.rows.len() < AT_ONCE { Ok(()) } else { self.put() }
+    }
+
+    fn put(&mut self) -> Result<()> {
+        self.table.push_all(&self.rows)?;
+        self.rows.drain(..).for_each(|row| self.texts.of_footprint(row));
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<()> {
+        self.put()?;
+        self.table.finish()?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::captures::Met;
 use crate::clock::sample::Seen;
 use crate::datagrams::Datagrams;
 use crate::error::Result;
-use crate::flatten::{self, Texts, id};
+use crate::flatten::{Prints, id};
 use crate::flows::Flows;
 use crate::functions::{CallIndex, Stats};
 use crate::matching::Sighting;
@@ -31,7 +31,7 @@ struct Tables {
     call: TableWriter<CallRow>,
     member: TableWriter<CallMemberRow>,
     event: TableWriter<EventRow>,
-    footprint: TableWriter<FootprintRow>,
+    footprint: Prints,
     lineage: TableWriter<LineageRow>,
     pause: TableWriter<PauseRow>,
     process: TableWriter<ProcessRow>,
@@ -82,8 +82,6 @@ struct Pass<'a> {
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
-    texts: Texts,
-    prints: Vec<FootprintRow>,
     held: Held,
     stats: Vec<Stats>,
     roles: Vec<Roles>,
@@ -101,8 +99,6 @@ struct Pass<'a> {
 
 /// Records decoded ahead at a time.
 const BATCH: usize = 4096;
-/// Rows that become columns at a time.
-const AT_ONCE: usize = 128;
 
 /// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
 const MAX_TIME: i64 = 1 << 60;
@@ -159,7 +155,7 @@ pub(super) fn pass(
             call: TableWriter::create_threaded(dir)?,
             member: TableWriter::create(dir)?,
             event: TableWriter::create(dir)?,
-            footprint: TableWriter::create_threaded(dir)?,
+            footprint: Prints::create(dir)?,
             lineage: TableWriter::create(dir)?,
             pause: TableWriter::create(dir)?,
             process: TableWriter::create(dir)?,
@@ -179,8 +175,6 @@ pub(super) fn pass(
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
-        texts: Texts::default(),
-        prints: Vec::with_capacity(AT_ONCE),
         held: Held::default(),
         stats: vec![Stats::default(); most],
         roles,
@@ -249,28 +243,7 @@ impl Pass<'_> {
         self.packets.footprint(f, &print);
         self.datagrams.print(f, &print, &mut self.packets);
         self.flows.add(&print);
-        let mut row = FootprintRow {
-            packet_id: f.packet.0 as i64,
-            at_ns: f.at.0,
-            netns: (f.netns != 0).then_some(i64::from(f.netns)),
-            ifindex: (f.ifindex != 0).then_some(f.ifindex as i32),
-            len_bytes: i64::from(f.len_bytes),
-            gso_size: (f.gso_size != 0).then_some(i32::from(f.gso_size)),
-            gso_segs: (f.gso_size != 0).then_some(i32::from(f.gso_segs)),
-            skb_tag: i32::from(f.skb_tag),
-            start_layer: i32::from(f.start_layer),
-            ..FootprintRow::default()
-        };
-        flatten::footprint(&mut row, &print, &mut self.texts);
-        self.prints.push(row);
-        if self.prints.len() < AT_ONCE { Ok(()) } else { self.put_prints() }
-    }
-
-    /// Footprints that wait for others.
-    fn put_prints(&mut self) -> Result<()> {
-        self.tables.footprint.push_all(&self.prints)?;
-        self.prints.drain(..).for_each(|row| self.texts.of_footprint(row));
-        Ok(())
+        self.tables.footprint.add(f, &print)
     }
 
     fn record(&mut self, cpu: u16, mut record: Record) -> Result<()> {
@@ -504,7 +477,6 @@ impl Pass<'_> {
             Ok::<_, crate::Error>(self.tables.packet.give(ended.row)?)
         })?;
         self.keep_sightings()?;
-        self.put_prints()?;
         let t = self.tables;
         let calls = t.call.finish()?;
         t.index.write(dir)?;

@@ -86,6 +86,7 @@ impl Touch {
 pub(super) struct Packets {
     live: Map<u64, Box<Live>>,
     /// Of packets that are over, for their memory.
+    #[expect(clippy::vec_box, reason = "they go back among the living as they are, and are a kilobyte")]
     spare: Vec<Box<Live>>,
     /// Whose buffer was freed, and when that call returned.
     ended: VecDeque<(i64, u64)>,

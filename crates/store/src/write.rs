@@ -33,7 +33,7 @@ pub struct TableWriter<R: Row> {
 const AT_ONCE: usize = 128;
 
 enum Sink {
-    Here(FileSink),
+    Here(Box<FileSink>),
     Thread { full: SyncSender<Batch>, empty: Receiver<Batch>, thread: JoinHandle<Result<()>> },
 }
 
@@ -42,7 +42,7 @@ impl<R: Row> TableWriter<R> {
     pub fn create(dir: &Path) -> Result<Self> {
         let path = dir.join(R::TABLE.file_name());
         let sink = FileSink::create(&path, R::TABLE)?;
-        Ok(Self::with(path, Sink::Here(sink)))
+        Ok(Self::with(path, Sink::Here(Box::new(sink))))
     }
 
     /// Same, but row groups are encoded on a thread of their own.
