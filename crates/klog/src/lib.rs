@@ -13,13 +13,16 @@
 //! Way of one record: [`Encoder`] -> [`Chunk`] -> [`Writer`] -> file -> [`Log`] -> [`Records`].
 
 mod app;
+mod columns;
 mod decode;
 mod encode;
 mod error;
 mod header;
+mod kinds;
 mod log;
 mod part;
 mod records;
+mod schema;
 mod state;
 mod varint;
 mod walk;

@@ -16,7 +16,7 @@ pub use codes::{EventKind, LineageKind, LossCause};
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{
-    Call, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Pause, Place, Point, Process,
-    Record,
+    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Pause,
+    Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;
