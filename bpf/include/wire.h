@@ -77,7 +77,7 @@ enum kp_loss {
 	KP_LOSS_MAX = 16,
 };
 
-/* Same numbers as model::EventKind. */
+/* Same numbers as model::EventKind, but for those of polls and stamps, which the log has as records of their own. */
 enum kp_event_kind {
 	KP_EV_DROP = 1,
 	KP_EV_RETRANSMIT = 2,

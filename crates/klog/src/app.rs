@@ -134,8 +134,10 @@ impl AppEncoder {
         differs |= if e.segments != r.segments { odd::SEGMENTS } else { 0 };
         differs |= if e.seq != r.seq { odd::SEQ } else { 0 };
         differs |= if e.task != task { odd::TASK } else { 0 };
-        let was =
-            std::mem::replace(e, Expected { size: r.size, segments: r.segments, seq: next_seq(r.seq, r.size), task });
+        let was = std::mem::replace(
+            e,
+            Expected { size: r.size, segments: r.segments, seq: next_seq(r.seq, r.size), task },
+        );
         let mut n = 1;
         if differs != 0 {
             out[n] = differs;

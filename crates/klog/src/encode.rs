@@ -337,12 +337,7 @@ impl Encoder {
     }
 }
 
-fn put_packet(
-    s: &mut State,
-    key: (u64, u16),
-    out: &mut [u8],
-    n: usize,
-) -> (u8, usize) {
+fn put_packet(s: &mut State, key: (u64, u16), out: &mut [u8], n: usize) -> (u8, usize) {
     let s = &mut s.shared;
     if let Some(mode) = s.recent.iter().position(|k| *k == key) {
         s.use_recent(mode);

@@ -57,7 +57,12 @@ pub static KINDS: [Kind; 18] = [
         ],
         Coding::Own("footprint"),
     ),
-    kind(3, "lineage", columns!["at" Time, "lineage" Integer, "parent" Packet, "child" Packet], Coding::Own("lineage")),
+    kind(
+        3,
+        "lineage",
+        columns!["at" Time, "lineage" Integer, "parent" Packet, "child" Packet],
+        Coding::Own("lineage"),
+    ),
     kind(
         4,
         "place",
@@ -92,7 +97,12 @@ pub static KINDS: [Kind; 18] = [
         ],
         Coding::Records(event),
     ),
-    kind(9, "process", columns!["at" Time, "pid" Integer, "tgid" Integer, "name" Text], Coding::Records(process)),
+    kind(
+        9,
+        "process",
+        columns!["at" Time, "pid" Integer, "tgid" Integer, "name" Text],
+        Coding::Records(process),
+    ),
     kind(
         10,
         "loss",
@@ -254,7 +264,8 @@ impl InColumns for Pause {
     const PLACE: usize = 11;
 
     fn row(&self) -> Row<'_> {
-        let flags = if self.preempted { Pause::PREEMPTED } else { 0 } | if self.more { Pause::MORE } else { 0 };
+        let flags =
+            if self.preempted { Pause::PREEMPTED } else { 0 } | if self.more { Pause::MORE } else { 0 };
         Row::new(
             [
                 self.to.0 as u64,
@@ -306,10 +317,7 @@ impl InColumns for PollEnd {
     const PLACE: usize = 13;
 
     fn row(&self) -> Row<'_> {
-        Row::new(
-            [self.at.0 as u64, self.packet.0, self.taken.into(), self.budget.into(), self.round],
-            [],
-        )
+        Row::new([self.at.0 as u64, self.packet.0, self.taken.into(), self.budget.into(), self.round], [])
     }
 }
 

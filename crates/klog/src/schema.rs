@@ -66,7 +66,10 @@ impl Schema {
         let mut odd = Vec::new();
         for k in kinds.iter().filter(|k| k.id >= FIRST_DECLARED && k.coding == "columns") {
             if let Err(why) = schema.add(k) {
-                odd.push(format!("kind {} ({:.40}) is declared so that it cannot be read: {why}", k.id, k.name));
+                odd.push(format!(
+                    "kind {} ({:.40}) is declared so that it cannot be read: {why}",
+                    k.id, k.name
+                ));
             }
         }
         (schema, odd)
@@ -83,7 +86,8 @@ impl Schema {
         let mut types = Vec::with_capacity(k.columns.len());
         for c in &k.columns {
             types.push(
-                Type::from_name(&c.of).ok_or_else(|| format!("its column {:.40} is a {:.40}", c.name, c.of))?,
+                Type::from_name(&c.of)
+                    .ok_or_else(|| format!("its column {:.40} is a {:.40}", c.name, c.of))?,
             );
         }
         if types[0] != Type::Time {
@@ -139,4 +143,110 @@ fn place_in(own: &Kind, name: &str, of: Type) -> Option<u8> {
     let place = own.columns.iter().position(|c| c.name == name && c.of == of)?;
     let bytes = own.columns[..place].iter().filter(|c| c.of.is_bytes()).count();
     Some(if of.is_bytes() { BYTES | bytes as u8 } else { place as u8 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::put_row;
+    use crate::decode::{Decoder, PAD, Step};
+    use crate::state::tag;
+    use crate::varint::put;
+    use crate::{Codec, Encoder, HEADER_LEN};
+    use kpat_model::{BootNs, LossCause, Process, Record};
+
+    fn column(name: &str, of: &str) -> meta::Column {
+        meta::Column { name: name.into(), of: of.into() }
+    }
+
+    fn kind(id: u16, name: &str, columns: Vec<meta::Column>) -> meta::Kind {
+        meta::Kind { id, name: name.into(), columns, coding: "columns".into() }
+    }
+
+    /// What a later kpat may write: a loss with another order of columns and one more, and samples, of which this one knows nothing.
+    const LOSS: [Column; 6] = [
+        Column { name: "to", of: Type::Time },
+        Column { name: "where", of: Type::Text },
+        Column { name: "count", of: Type::Integer },
+        Column { name: "cause", of: Type::Integer },
+        Column { name: "ring", of: Type::Duration },
+        Column { name: "cpu", of: Type::Cpu },
+    ];
+    const SAMPLE: [Column; 6] = [
+        Column { name: "at", of: Type::Time },
+        Column { name: "task", of: Type::Task },
+        Column { name: "stack", of: Type::Stack },
+        Column { name: "packet", of: Type::Packet },
+        Column { name: "since", of: Type::Time },
+        Column { name: "label", of: Type::Bytes },
+    ];
+
+    fn later() -> Vec<meta::Kind> {
+        let of = |columns: &[Column]| columns.iter().map(|c| column(c.name, c.of.name())).collect();
+        let mut kinds: Vec<meta::Kind> = declared().into_iter().filter(|k| k.name != "loss").collect();
+        kinds.push(kind(10, "loss", of(&LOSS)));
+        kinds.push(kind(300, "sample", of(&SAMPLE)));
+        kinds
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_stepped_over_and_the_rest_is_read() {
+        let (schema, odd) = Schema::of(&later());
+        assert_eq!(odd, Vec::<String>::new());
+        let mut s = Shared::new();
+        let (mut losses, mut samples) = Default::default();
+        let (mut raw, mut n) = (vec![0; 4096], 0);
+        for i in 0..3u64 {
+            raw[n] = tag::COLUMNS | 2 << tag::COLUMNS_SHIFT;
+            let row = Row::new([100 * i, 0, 7 + i, 1, 40 + i, (-1i64) as u64], [b"ring"]);
+            n = put_row(&LOSS, &mut s, &mut losses, &row, &mut raw, n + 1);
+            raw[n] = tag::COLUMNS | tag::COLUMNS_OTHER << tag::COLUMNS_SHIFT;
+            n = put(&mut raw, n + 1, 300);
+            let row = Row::new([100 * i + 50, 8 * i, 9, 0, 100 * i], [b"user"]);
+            n = put_row(&SAMPLE, &mut s, &mut samples, &row, &mut raw, n);
+        }
+        raw.truncate(n);
+        raw.extend([0; PAD]);
+        let mut d = Decoder::new(&schema, n, 0);
+        for i in 0..3 {
+            let Step::Record(Record::Loss(l)) = d.next(&raw).unwrap() else { panic!("a loss") };
+            assert_eq!((l.to.0, l.cause, l.cpu, l.count), (100 * i, LossCause::RingFull, -1, 7 + i as u64));
+            // What the log does not have.
+            assert_eq!(l.from, BootNs(0));
+            let Step::UnknownKind(place) = d.next(&raw).unwrap() else { panic!("no such kind") };
+            assert_eq!(schema.name(place), "sample");
+        }
+        assert!(d.at_end());
+    }
+
+    #[test]
+    fn a_log_without_a_kind_ends_where_it_is_met() {
+        let mut e = Encoder::new(0, Codec::None);
+        e.process(&Process { at: BootNs(5), pid: 1, tgid: 1, comm: "x".into() });
+        let mut bytes = e.finish().unwrap().bytes[HEADER_LEN..].to_vec();
+        let len = bytes.len();
+        bytes.extend([0; PAD]);
+        let kinds: Vec<meta::Kind> = declared().into_iter().filter(|k| k.name != "process").collect();
+        let (schema, _) = Schema::of(&kinds);
+        let odd = Decoder::new(&schema, len, 0).next(&bytes).err();
+        assert_eq!(odd, Some("a record is of a kind that the log does not declare"));
+    }
+
+    #[test]
+    fn odd_declarations_are_refused_one_by_one() {
+        let time = || column("at", "time");
+        let kinds = [
+            kind(20, "good", vec![time(), column("n", "integer")]),
+            kind(20, "again", vec![time()]),
+            kind(21, "empty", vec![]),
+            kind(22, "no time", vec![column("n", "integer")]),
+            kind(23, "odd type", vec![time(), column("n", "colour")]),
+            kind(24, "long", (0..=MOST_DECLARED).map(|_| time()).collect()),
+            kind(3, "by hand", vec![]),
+        ];
+        let (schema, odd) = Schema::of(&kinds);
+        assert_eq!((schema.kinds.len(), odd.len()), (1, 5), "{odd:?}");
+        let many: Vec<meta::Kind> = (8..2_000).map(|id| kind(id, "x", vec![time()])).collect();
+        assert_eq!(Schema::of(&many).0.kinds.len(), MOST_KINDS);
+    }
 }

@@ -126,7 +126,10 @@ fn a_missing_chunk_is_told() {
     damaged.extend_from_slice(&bytes[ends[BEFORE + 2]..]);
     let issues = Log::from_bytes(damaged).unwrap().issues();
     assert_eq!(issues.len(), 1);
-    assert_eq!((issues[0].offset, issues[0].reason.as_str()), (ends[BEFORE] as u64, "2 chunks are missing here"));
+    assert_eq!(
+        (issues[0].offset, issues[0].reason.as_str()),
+        (ends[BEFORE] as u64, "2 chunks are missing here")
+    );
 }
 
 #[test]

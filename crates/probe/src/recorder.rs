@@ -227,7 +227,7 @@ impl Recorder {
         self.started = Instant::now();
         self.cpu_at_start = own_cpu_ns();
         self.start_window();
-        self.clocks.read(true, &mut |e| self.sink.event(e));
+        self.clocks.read(true, &mut |r| self.sink.card_reading(r));
         self.begin();
         let mut child = self.spawn()?;
         if let Err(e) = self.take_names() {
@@ -350,12 +350,12 @@ impl Recorder {
         let before = self.sink.lost.clone();
         self.look(now, close);
         let sink = &mut self.sink;
-        self.clocks.read(close, &mut |e| sink.event(e));
+        self.clocks.read(close, &mut |r| sink.card_reading(r));
         let mut unstamped = 0;
         if let Some(m) = &mut self.monitor {
             m.drain(&mut |seen| match seen {
-                Seen::Event(e, after) => sink.event_within(&e, after),
-                Seen::Stamped(e, by) => sink.event_stamped(&e, &by),
+                Seen::Event(e, after) => sink.event_within(e, after),
+                Seen::Stamped(e, by) => sink.event_stamped(e, &by),
                 Seen::Unstamped(n) => unstamped += n,
                 Seen::Device(d) => self.fresh_devices.extend(learn(&mut self.devices, d)),
                 Seen::Renamed { netns, was, name } => {

@@ -83,7 +83,12 @@ impl Counts {
                 self.lineage += 1;
                 end
             }
-            Record::Event(_) => {
+            Record::Event(_)
+            | Record::Pause(_)
+            | Record::Poll(_)
+            | Record::PollEnd(_)
+            | Record::CardStamp(_)
+            | Record::CardReading(_) => {
                 self.events += 1;
                 end
             }

@@ -188,6 +188,7 @@ impl Recorder {
             ctx: model::Context::Task,
             pid: std::process::id(),
             at: sys::boot_now(),
+            timed: model::Timed::Recorder,
             packet: model::PacketId::NONE,
             netns: 0,
             a: 0,
