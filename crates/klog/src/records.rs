@@ -2,9 +2,10 @@
 
 use crate::decode::{Decoder, PAD, Step};
 use crate::header::{ChunkKind, HEADER_LEN};
+use crate::kinds::{InColumns, KINDS};
 use crate::log::Log;
 use crate::walk::ChunkInfo;
-use kpat_model::{BootNs, Record};
+use kpat_model::*;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -27,6 +28,36 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::PollEnd(r) => r.at,
         Record::CardStamp(r) => r.at,
         Record::CardReading(r) => r.at,
+    }
+}
+
+/// The name of a record's kind, as the log declares it.
+pub fn kind_name(record: &Record) -> &'static str {
+    match record {
+        Record::Call(_) => "call",
+        Record::Point(_) => "point",
+        Record::Member(_) => "member",
+        Record::Footprint(_) => "footprint",
+        Record::Lineage(_) => "lineage",
+        Record::Place(_) => "place",
+        Record::Event(_) => KINDS[Event::PLACE].name,
+        Record::Process(_) => KINDS[Process::PLACE].name,
+        Record::Loss(_) => KINDS[Loss::PLACE].name,
+        Record::Pause(_) => KINDS[Pause::PLACE].name,
+        Record::Poll(_) => KINDS[Poll::PLACE].name,
+        Record::PollEnd(_) => KINDS[PollEnd::PLACE].name,
+        Record::CardStamp(_) => KINDS[CardStamp::PLACE].name,
+        Record::CardReading(_) => KINDS[CardReading::PLACE].name,
+    }
+}
+
+/// The same of an application record.
+pub fn app_kind_name(record: &AppRecord) -> &'static str {
+    match record {
+        AppRecord::Crossing(_) => "crossing",
+        AppRecord::Tcp(_) => "tcp-state",
+        AppRecord::Socket(_) => KINDS[SocketRecord::PLACE].name,
+        AppRecord::Gap(_) => KINDS[Gap::PLACE].name,
     }
 }
 
