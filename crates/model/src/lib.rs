@@ -4,6 +4,7 @@
 pub mod application;
 pub mod codes;
 pub mod footprint;
+pub mod functions;
 pub mod hash;
 pub mod ids;
 pub mod meta;
