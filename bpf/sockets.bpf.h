@@ -253,7 +253,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->first_over = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
-	*(volatile u64 *)&e->cookie = cookie;
+	store_release(&e->cookie, cookie);
 	if (!e->marks)
 		announce_socket(sk, cookie, e->slot);
 	return 0;
