@@ -2,7 +2,7 @@
 
 mod connections;
 mod export;
-mod json;
+pub mod json;
 mod picture;
 mod replay;
 mod report;

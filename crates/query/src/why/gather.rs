@@ -246,7 +246,10 @@ fn add(to: &mut Vec<HeldBy>, s: &Span, queued: bool) {
         return;
     }
     match to.last_mut() {
-        Some(last) if *last == (HeldBy { from_ns: last.from_ns, to_ns: last.to_ns, ..new }) && last.to_ns == new.from_ns => {
+        Some(last)
+            if *last == (HeldBy { from_ns: last.from_ns, to_ns: last.to_ns, ..new })
+                && last.to_ns == new.from_ns =>
+        {
             last.to_ns = new.to_ns;
         }
         _ => to.push(new),

@@ -69,7 +69,8 @@ pub(super) fn line(w: &Write, g: &Gathered, far: Far) -> Line {
     l.go_on(Piece::Refused, Some(w.at_ns));
     let sent = [ToNetwork, ToDevice, ToDriver].map(|c| w.at(c));
     let came = [FromDevice, FromNetwork, ToSocket].map(|c| w.at(c));
-    let (leaves, arrives, read) = (sent.into_iter().flatten().next(), came.into_iter().flatten().next(), w.at(Recv));
+    let (leaves, arrives, read) =
+        (sent.into_iter().flatten().next(), came.into_iter().flatten().next(), w.at(Recv));
     if let Some(leaves) = leaves {
         let heard = g.heard.partition_point(|t| *t < w.at_ns);
         let alone = g.heard.get(heard).is_none_or(|t| *t > leaves);
@@ -102,16 +103,16 @@ pub(super) fn line(w: &Write, g: &Gathered, far: Far) -> Line {
         let waited = came[2].filter(|t| g.mended(at, *t, w.offset));
         l.go_on(Piece::At(if waited.is_some() { Stage::Loss } else { Stage::PeerStack }), came[2]);
     }
-    match (came[2], read) {
-        (Some(_), _) => l.go_on(Piece::At(Stage::PeerApplication), read),
-        (None, _) => l.go_on(Piece::At(Stage::Undecided), read),
-    }
+    // Not every segment is announced to the socket. One that came in order can be read at once.
+    let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.offset));
+    let readable = came[2].is_some() || in_order();
+    l.go_on(Piece::At(if readable { Stage::PeerApplication } else { Stage::Undecided }), read);
     l.end = match (read, arrives) {
         (Some(_), _) => End::Read,
         _ if w.last() < far.read_to => End::Unseen,
         (None, Some(_)) if !far.reads => End::Readable,
         (None, Some(_)) => {
-            let stage = if came[2].is_some() { Stage::PeerApplication } else { Stage::PeerStack };
+            let stage = if readable { Stage::PeerApplication } else { Stage::PeerStack };
             l.go_on(Piece::At(stage), Some(g.last_ns));
             End::Open
         }

@@ -84,7 +84,9 @@ impl Stage {
                 "the send buffer was full of what was sent and not yet acknowledged; the application would have given more"
             }
             Stage::CongestionWindow => "the congestion window was full",
-            Stage::ReceiveWindow => "the peer's receive window was full, though its application left nothing unread",
+            Stage::ReceiveWindow => {
+                "the peer's receive window was full, though its application left nothing unread"
+            }
             Stage::Pacing => "TCP's own timer paced what was to be sent",
             Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
             Stage::Transport => "the call was at work, or the segment in the network layer",
@@ -95,7 +97,9 @@ impl Stage {
             Stage::PeerApplication => {
                 "data lay unread in the peer's socket, or its window was full because of that"
             }
-            Stage::Answer => "the peer had read all; its answer was on the way back until the application read it",
+            Stage::Answer => {
+                "the peer had read all; its answer was on the way back until the application read it"
+            }
             Stage::Undecided => "the records do not tell",
         }
     }
@@ -225,6 +229,23 @@ impl Why {
 
     pub fn share(&self, s: &Sum) -> f64 {
         s.ns / self.whole_ns().max(1) as f64
+    }
+
+    /// Between these its time lies: without what it has while records were being lost, and with all that others have then or is undecided.
+    pub fn bounds_ns(&self, s: &Sum) -> (f64, f64) {
+        let lost: f64 = self.stages.iter().map(|s| s.unsure_ns).sum();
+        let undecided =
+            self.stages.iter().filter(|u| u.stage == Stage::Undecided && s.stage != Stage::Undecided);
+        let undecided: f64 = undecided.map(|u| u.ns - u.unsure_ns).sum();
+        (s.ns - s.unsure_ns, s.ns + lost - s.unsure_ns + undecided)
+    }
+
+    /// Is the first the first, whatever became of what is not known?
+    pub fn is_certain(&self) -> bool {
+        let Some(first) = self.first() else { return false };
+        let others = self.stages.iter().filter(|s| s.stage != first.stage && s.stage != Stage::Undecided);
+        let rival = others.map(|s| self.bounds_ns(s).1).fold(0.0, f64::max);
+        first.stage != Stage::Undecided && self.bounds_ns(first).0 >= rival
     }
 
     /// What took longest.
