@@ -192,6 +192,7 @@ fn unknown(w: &Why) -> Vec<String> {
         w.states == 0,
         "TCP's state: the log has none of this socket, so what kept bytes in it is undecided".into(),
     );
+    say(w.begins_unknown, "when calls began: this kernel shows their ends, so a wait within a call is missing here".into());
     say(w.pacing_unknown, "who paces: pacing and the device cannot be told apart".into());
     say(w.fq_paces, "in the queue: whether fq held a packet for this socket's rate or for others".into());
     say(

@@ -74,6 +74,8 @@ pub(super) struct Gathered {
     pub states: u64,
     pub again: u64,
     pub fq_paces: bool,
+    /// Of some writes only the end of the call is known.
+    pub begins_unknown: bool,
 }
 
 impl Gathered {
@@ -91,26 +93,40 @@ struct Calls {
     wants_since: Option<i64>,
     /// Of the last call a part was not taken.
     part: bool,
+    /// This kernel shows when calls begin.
+    begin: bool,
+    asked_ns: Option<i64>,
 }
 
 impl Calls {
     fn pass(&mut self, what: Crossing, e: &AppEventRow, out: &mut Gathered) {
+        self.begin |= what == Crossing::ToTransport;
         match what {
+            Crossing::Ask => self.asked_ns = Some(e.at_ns),
             Crossing::ToTransport if e.size_bytes > 0 => {
-                let from_ns = self.wants_since.take().unwrap_or(e.at_ns).min(e.at_ns);
                 self.part = e.asked_bytes.is_some_and(|asked| e.size_bytes < asked);
-                let Some(offset) = e.offset else { return };
-                if out.writes.len() == MOST_WRITES {
-                    out.left_out += 1;
-                    return;
-                }
-                let (at, bytes) = ([None; STAGES.len()], e.size_bytes);
-                out.writes.push(Write { offset, bytes, from_ns, at_ns: e.at_ns, at, again: false });
+                self.write(e, e.at_ns, out);
             }
             Crossing::ToTransport => self.wants_since = self.wants_since.or(Some(e.at_ns)),
+            Crossing::Send if !self.begin && e.size_bytes > 0 => {
+                let asked = self.asked_ns.take();
+                out.begins_unknown |= asked.is_none();
+                self.write(e, asked.unwrap_or(e.at_ns), out);
+            }
             Crossing::Send if std::mem::take(&mut self.part) => self.wants_since = Some(e.at_ns),
             _ => {}
         }
+    }
+
+    fn write(&mut self, e: &AppEventRow, at_ns: i64, out: &mut Gathered) {
+        let from_ns = self.wants_since.take().unwrap_or(at_ns).min(at_ns);
+        let Some(offset) = e.offset else { return };
+        if out.writes.len() == MOST_WRITES {
+            out.left_out += 1;
+            return;
+        }
+        let at = [None; STAGES.len()];
+        out.writes.push(Write { offset, bytes: e.size_bytes, from_ns, at_ns, at, again: false });
     }
 }
 

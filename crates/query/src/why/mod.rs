@@ -218,6 +218,8 @@ pub struct Why {
     pub fq_paces: bool,
     /// It is not in the log whether TCP paces.
     pub pacing_unknown: bool,
+    /// Of some writes only the end of the call is in the log: what kept the application in it is missing.
+    pub begins_unknown: bool,
     /// Records that are missing in this time.
     pub lost: u64,
 }

@@ -91,6 +91,7 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -
         repairs_ns: repairs.map(|h| within(h.from_ns, h.to_ns)).sum(),
         again: g.again,
         fq_paces: g.fq_paces,
+        begins_unknown: g.begins_unknown,
         pacing_unknown: g.held.iter().any(|h| h.held == Held::PacingOrDevice),
         lost: if g.gaps.iter().any(|gap| within(gap.0, gap.1.max(gap.0 + 1)) > 0) { g.lost } else { 0 },
     }
