@@ -171,10 +171,10 @@ class Why(unittest.TestCase):
     def test_send_buffer_and_application(self):
         # else each write begins with the congestion window
         sh("ip", "netns", "exec", self.a, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0")
-        # what the buffer does not take at once waits for acknowledgements, some 64 KiB each round trip
-        send = lambda ms: ["--seconds", 2.5, "--sndbuf", 8192, "--write", 260_000, "--every-ms", ms]
-        self.right(self.case("pause-buffer", ["--delay-ms", 10], send=send(500)), "application")
-        self.right(self.case("buffer-pause", ["--delay-ms", 10], send=send(90)), "send buffer")
+        # each write but the first of a batch waits for the buffer
+        send = lambda ms: ["--seconds", 2, "--sndbuf", 8192, "--batch", 10, "--every-ms", ms]
+        self.right(self.case("pause-buffer", ["--delay-ms", 10], send=send(1200)), "application")
+        self.right(self.case("buffer-pause", ["--delay-ms", 10], send=send(300)), "send buffer")
 
     def test_pacing_and_application(self):
         send = lambda ms: ["--seconds", 2.5, "--pace", 400000, "--every-ms", ms]
