@@ -208,6 +208,10 @@ class Why(unittest.TestCase):
         self.assertGreater(len(packets), 20)
         for p in packets[:3] + packets[-3:]:
             self.assertEqual(json.loads(sh(self.kpat, "why", "--packet", p, r["log"], "--json").stdout), r["why"])
+        # and the packet of a write: by kpat packet, which has it from the packet's side
+        for line in r["why"]["slowest"]:
+            carried = json.loads(sh(self.kpat, "packet", line["packet_id"], r["log"], "--json").stdout)["application"]["written"]
+            self.assertEqual((carried["socket_id"], carried["calls"][-1]["bytes"]), (r["sender"], line["bytes"]))
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ fn hostile() -> Folder {
             crossing: 2,
             size_bytes: 5,
             segments: 1,
+            offset: Some(0),
             pid: Some(900),
             ..Default::default()
         };

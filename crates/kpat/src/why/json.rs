@@ -36,7 +36,7 @@ pub fn value(log: &Integrated, w: &Why) -> Value {
     let line = |l: &kpat_query::why::WriteLine| {
         json!({
             "number": l.number, "offset": l.offset, "bytes": l.bytes, "from_ns": l.from_ns, "to_ns": l.to_ns,
-            "took_ns": l.to_ns - l.from_ns, "stages_ns": stages(&l.stages), "end": l.end.name(),
+            "took_ns": l.to_ns - l.from_ns, "stages_ns": stages(&l.stages), "end": l.end.name(), "packet_id": l.packet,
         })
     };
     let ends: Map<String, Value> =

@@ -14,12 +14,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 #[command(
-    override_usage = "kpat why [OPTIONS] [SOCKET] <X.kpat>\n       kpat why [OPTIONS] --packet <ID> <X.kpat>\n       kpat why [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>",
-    after_help = "Examples:\n  \
-                  kpat record -p path,app -o X.kbl --for 10s && kpat integrate X.kbl\n  \
-                  kpat why X.kpat             the connection that wrote most\n  \
-                  kpat why 4393 X.kpat        what this socket writes (kpat app lists sockets)\n  \
-                  kpat why --packet 42 X.kpat the connection of this packet"
+    override_usage = "kpat why [OPTIONS] [SOCKET] <X.kpat>\n       kpat why [OPTIONS] --packet <ID> <X.kpat>\n       kpat why [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>"
 )]
 pub struct Args {
     /// Number of the socket whose writes are meant (see kpat app), and the integrated log; the log alone: the TCP socket that wrote most

@@ -42,15 +42,9 @@ pub fn show(log: &Integrated, w: &Why, out: &Output) -> anyhow::Result<()> {
     for l in w.slowest.iter().take(1) {
         let at = seconds(l.from_ns.saturating_sub(log.start_ns()));
         let took = duration(l.to_ns - l.from_ns);
-        notes.add(
-            "slowest",
-            format!(
-                "write {} of {}, at {at} s: {took}: {}",
-                l.number,
-                bytes(l.bytes as u64),
-                stages(&l.stages)
-            ),
-        );
+        let packet = l.packet.map(|p| format!(", its last byte in packet {p}")).unwrap_or_default();
+        let what = format!("write {} of {}{packet}", l.number, bytes(l.bytes as u64));
+        notes.add("slowest", format!("{what}, at {at} s: {took}: {}", stages(&l.stages)));
     }
     for (n, text) in unknown(w).into_iter().enumerate() {
         notes.line(if n == 0 { "not known" } else { "" }, Line::of(text, Style::Faint));
@@ -192,7 +186,10 @@ fn unknown(w: &Why) -> Vec<String> {
         w.states == 0,
         "TCP's state: the log has none of this socket, so what kept bytes in it is undecided".into(),
     );
-    say(w.begins_unknown, "when calls began: this kernel shows their ends, so a wait within a call is missing here".into());
+    say(
+        w.begins_unknown,
+        "when calls began: this kernel shows their ends, so a wait within a call is missing here".into(),
+    );
     say(w.pacing_unknown, "who paces: pacing and the device cannot be told apart".into());
     say(w.fq_paces, "in the queue: whether fq held a packet for this socket's rate or for others".into());
     say(

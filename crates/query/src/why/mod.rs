@@ -10,6 +10,7 @@
 
 mod gather;
 mod line;
+mod packets;
 mod sums;
 
 use crate::abreast::Progress;
@@ -153,6 +154,8 @@ pub struct WriteLine {
     /// Adds up to the time between.
     pub stages: ByStage,
     pub end: End,
+    /// In which its last byte left; `None`: the log has no packets, or not this one.
+    pub packet: Option<i64>,
 }
 
 /// How a write's line ends.
@@ -280,7 +283,9 @@ pub fn why(store: &Store, socket: &SocketRow, progress: Progress<'_>) -> Result<
     if gathered.writes.is_empty() {
         return Ok(None);
     }
-    Ok(Some(sums::sums(sender, peer, &gathered)))
+    let mut why = sums::sums(sender, peer, &gathered);
+    packets::find(store, sender, &mut why.slowest)?;
+    Ok(Some(why))
 }
 
 /// The socket that wrote what a packet carries, or would have; of whichever end the log has.

@@ -116,6 +116,7 @@ fn rank(
         to_ns: l.to_ns(),
         stages,
         end: l.end,
+        packet: None,
     };
     let at = slowest.partition_point(|s| took(s) >= took(&new));
     slowest.insert(at, new);
