@@ -20,6 +20,7 @@ use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
+mod cases;
 mod control;
 mod live;
 mod origin;
@@ -402,7 +403,7 @@ impl Packets {
             }
         }
         let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
-        let mut row = p.row(packet, judge(&evidence).0, &self.sniffers);
+        let mut row = p.row(packet, judge(&evidence), &self.sniffers);
         p.before(arrivals, &mut row);
         if self.spare.len() < MAX_SPARE {
             self.spare.push(p);
