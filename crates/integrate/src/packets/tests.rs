@@ -1,7 +1,8 @@
 //! Where a packet ended, row by row: each row of the table is met by what it says, and nothing meets two.
 
 use super::cases::{self, PARTS, Row, SORTS, Says, Seen};
-use super::live::Reader;
+use super::prints::Print;
+use super::taken::Reader;
 use super::verdict::*;
 use super::*;
 use crate::matching::Side;
@@ -39,14 +40,21 @@ fn life(steps: &[(u32, i64, i64)]) -> Live {
 }
 
 fn dropped(mut p: Live, at: i64, reason: Reason) -> Live {
-    p.drops.push(Drop { at, code: 3, reason, cpu: 0, ctx: Context::Softirq, within: Default::default() });
+    p.fate.drops.push(Drop {
+        at,
+        code: 3,
+        reason,
+        cpu: 0,
+        ctx: Context::Softirq,
+        within: Default::default(),
+    });
     p.last = p.last.max(at);
     p
 }
 
 fn ended(mut p: Live, at: i64) -> Live {
-    (p.free_at, p.ended_at) = (at, at);
-    p.ended_on = Some((0, Context::Softirq, Default::default()));
+    (p.fate.free_at, p.fate.ended_at) = (at, at);
+    p.fate.ended_on = Some((0, Context::Softirq, Default::default()));
     p
 }
 
@@ -141,7 +149,7 @@ fn each_row_is_met_by_what_it_says() {
     let mut read = life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70), (SOCK_READ, 900, 910)]);
     t.is(&read, FUNCTIONS, FORWARDED, "read by a sniffer when it was gone");
     assert_eq!(read.reads_of_sniffers().collect::<Vec<_>>(), [7]);
-    read.readers.push(Reader { pid: 8, from: 20, to: 20 });
+    read.taken.readers.push(Reader { pid: 8, from: 20, to: 20 });
     assert_eq!(read.reads_of_sniffers().collect::<Vec<_>>(), [7]);
     // Here.
     let arrived = |steps: &[(u32, i64, i64)]| {
@@ -184,7 +192,7 @@ fn each_row_is_met_by_what_it_says() {
         "so where the machine stood still",
     );
     let mut others = ended(arrived(&[(SOCKET, 20, 80)]), 900_050);
-    others.ended_on = Some((1, Context::Softirq, Default::default()));
+    others.fate.ended_on = Some((1, Context::Softirq, Default::default()));
     t.is(
         &dropped(others, 900_000, Reason::Unspecified),
         FUNCTIONS,
@@ -192,7 +200,7 @@ fn each_row_is_met_by_what_it_says() {
         "another copy's end, elsewhere",
     );
     let mut whole = arrived(&[(SOCKET, 20, 80), (SOCK_READ, 500, 510)]);
-    whole.whole_again_at = 90;
+    whole.fate.whole_again_at = 90;
     t.is(&whole, FUNCTIONS, TRANSFORMED, "read as a part of the whole");
     // Over a virtual link.
     let hop = [(LOCAL_OUT, 5, 60), (QUEUE, 10, 50), (XMIT, 20, 40), (RX, 30, 35)];
@@ -220,15 +228,15 @@ fn each_row_is_met_by_what_it_says() {
     // In a queue before the recording began.
     t.is(&life(&[(QDISC_OUT | XMIT_QUEUE, 10, 10), (XMIT, 20, 20)]), POINTS, UNKNOWN, "from where?");
     let mut cut = arrived(&[]);
-    cut.transformed_at = 60;
+    cut.fate.transformed_at = 60;
     t.is(&cut, FUNCTIONS, TRANSFORMED, "merged");
     let mut shaped = life(&[came, (QUEUE, 30, 60), (QDISC_IN, 40, 50)]);
-    shaped.transformed_at = 45;
+    shaped.fate.transformed_at = 45;
     t.is(&shaped, FUNCTIONS, TRANSFORMED, "too long for the bucket of tbf");
-    shaped.transformed_at = 55;
+    shaped.fate.transformed_at = 55;
     t.is(&shaped, FUNCTIONS, FORWARDED, "cut for the device");
     let mut shown = life(&[(TAP, 10, 30)]);
-    shown.free_at = 20;
+    shown.fate.free_at = 20;
     t.is(&shown, FUNCTIONS, DELIVERED, "to a sniffer alone");
     // What would have shown that it left the queue is not recorded, or lost; or it is shown by its end.
     let blind = Knows { driver: false, ..FUNCTIONS };
@@ -239,7 +247,7 @@ fn each_row_is_met_by_what_it_says() {
     let passed = life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70), (RX, 60, 65)]);
     t.is(&passed, FUNCTIONS, FORWARDED, "what the other end did is not known");
     let mut merged = life(&hop);
-    merged.transformed_at = 33;
+    merged.fate.transformed_at = 33;
     t.is(&merged, FUNCTIONS, SENT, "as what became of it was sent");
     t.is(&merged, POINTS, SENT, "as what became of it was sent");
     merged.last = END - 1_000_000;
@@ -345,7 +353,7 @@ fn signs_are_one_of_each_sort() {
             p = ended(p, draw(150) as i64);
         }
         if draw(4) == 0 {
-            p.transformed_at = draw(150) as i64;
+            p.fate.transformed_at = draw(150) as i64;
         }
         let knows = [FUNCTIONS, POINTS][draw(2) as usize];
         let idle = [0, 200_000_000, 2_000_000_000, 40_000_000_000][draw(4) as usize];
@@ -377,7 +385,7 @@ fn an_opened_packet_is_seen_once_more_on_its_device() {
     let seen = |inner: Keys| {
         let mut p = life(&[(RX | STAMPED, 100, 200), (RX | STAMPED, 24_000_000, 24_000_200)]);
         for (at, keys) in [(90, outer), (23_000_000, inner)] {
-            p.prints.push(Print { at, ifindex: 2, netns: 5, keys: vec![keys] });
+            p.headers.all.push(Print { at, ifindex: 2, netns: 5, keys: vec![keys] });
         }
         let mut out = Vec::new();
         p.sightings(1, &mut out);
@@ -401,7 +409,7 @@ fn what_was_long_in_opening_is_where_it_was_stamped() {
         for (at, ifindex, netns, keys) in
             [(40, 3, 4, keys(1, 9)), (90, 2, 5, keys(1, 9)), (opened - 1_000, 2, 5, keys(2, 7))]
         {
-            p.prints.push(Print { at, ifindex, netns, keys: vec![keys] });
+            p.headers.all.push(Print { at, ifindex, netns, keys: vec![keys] });
         }
         let mut out = Vec::new();
         p.sightings(1, &mut out);

@@ -7,6 +7,7 @@
 use super::cases::{self, Row, Says, Seen};
 use super::control::At;
 use super::live::Live;
+use super::way::Way;
 use kpat_model::Context;
 use kpat_query::roles::*;
 
@@ -240,9 +241,9 @@ impl Evidence {
     fn idle(&self) -> Seen {
         match self.idle_ns {
             ..100_000_000 => cases::IDLE_0,
-            ..1_000_000_000 => cases::IDLE_100MS,
-            ..10_000_000_000 => cases::IDLE_1S,
-            ..30_000_000_000 => cases::IDLE_10S,
+            100_000_000..1_000_000_000 => cases::IDLE_100MS,
+            1_000_000_000..10_000_000_000 => cases::IDLE_1S,
+            10_000_000_000..30_000_000_000 => cases::IDLE_10S,
             _ => cases::IDLE_30S,
         }
     }
@@ -277,7 +278,7 @@ pub(super) fn judge(e: &Evidence) -> i32 {
     }
 }
 
-impl Live {
+impl Way {
     fn place(&self) -> Place {
         let xmit = self.xmit_at;
         let out = self.queue_at.max(xmit);
@@ -313,28 +314,31 @@ impl Live {
     fn in_taps(&self, at: i64) -> bool {
         self.taps.iter().any(|t| (t.0..=t.1).contains(&at))
     }
+}
 
+impl Live {
     /// The last drop of a copy that was not a sniffer's.
     pub(super) fn own_drop(&self) -> Option<Drop> {
-        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.in_taps(d.at);
-        self.drops.iter().filter(own).max_by_key(|d| d.at).copied()
+        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at);
+        self.fate.drops.iter().filter(own).max_by_key(|d| d.at).copied()
     }
 
     /// Read when it was already gone from here, which only a sniffer's copy can be.
     pub(super) fn reads_of_sniffers(&self) -> impl Iterator<Item = u32> {
-        let place = self.place();
+        let place = self.way.place();
         let gone = move |at: i64| match place {
             Place::Queue { since } | Place::Driver { since } => at >= since,
             Place::Here { .. } | Place::Made => false,
         };
-        let tapped = self.roles & TAP != 0;
-        let queued_at = self.queued_at.0;
-        self.readers.iter().filter(move |r| gone(r.to) || tapped && r.from < queued_at).map(|r| r.pid)
+        let tapped = self.way.roles & TAP != 0;
+        let queued_at = self.taken.queued_at.0;
+        self.taken.readers.iter().filter(move |r| gone(r.to) || tapped && r.from < queued_at).map(|r| r.pid)
     }
 
     pub(super) fn evidence(&self, knows: Knows, complete: bool, log_end: i64, sniffers: &[u32]) -> Evidence {
         let drop = self.own_drop();
         let read_at = self
+            .taken
             .readers
             .iter()
             .filter(|r| r.pid == 0 || !sniffers.contains(&r.pid))
@@ -342,28 +346,28 @@ impl Live {
             .max()
             .unwrap_or(NEVER);
         Evidence {
-            place: self.place(),
+            place: self.way.place(),
             knows,
             complete,
-            drop_by_driver: drop.as_ref().is_some_and(|d| self.by_driver(d)),
+            drop_by_driver: drop.as_ref().is_some_and(|d| self.way.by_driver(d)),
             drop,
-            local_at: self.local_in_at,
-            socket_at: self.queued_at.1,
+            local_at: self.taken.local_in_at,
+            socket_at: self.taken.queued_at.1,
             read_at,
-            whole_at: self.whole_again_at,
-            transformed: self.transformed_at != NEVER,
-            cut_in_queue: (self.enqueued.0..=self.enqueued.1).contains(&self.transformed_at)
-                && self.transformed_at != NEVER,
+            whole_at: self.fate.whole_again_at,
+            transformed: self.fate.transformed_at != NEVER,
+            cut_in_queue: (self.way.enqueued.0..=self.way.enqueued.1).contains(&self.fate.transformed_at)
+                && self.fate.transformed_at != NEVER,
             fragment: self.fragment.key != 0,
-            offload: self.gro_at != NEVER && self.gro_at == self.rx_last,
-            received: self.was_received(),
+            offload: self.way.gro_at != NEVER && self.way.gro_at == self.way.rx_last,
+            received: self.way.was_received(),
             unknown_origin: knows.queue
-                && self.dequeued_first < self.out_first
-                && self.roles & LOCAL_OUT == 0,
-            freed_at: self.free_at,
-            ended_at: self.ended_at,
-            ended_on: self.ended_on,
-            freed_by_sniffer: self.in_taps(self.free_at),
+                && self.way.dequeued_first < self.way.out_first
+                && self.way.roles & LOCAL_OUT == 0,
+            freed_at: self.fate.free_at,
+            ended_at: self.fate.ended_at,
+            ended_on: self.fate.ended_on,
+            freed_by_sniffer: self.way.in_taps(self.fate.free_at),
             idle_ns: log_end.saturating_sub(self.last),
         }
     }
