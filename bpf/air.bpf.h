@@ -29,7 +29,7 @@ static __always_inline void keep_air(u64 skb, u64 head)
 		return;
 	s->len = kread((struct sk_buff *)skb, len);
 	s->seen = bpf_ktime_get_boot_ns();
-	s->head = head;
+	store_release(&s->head, head);
 }
 
 /* What is protected only: else the headers inside say more. */

@@ -6,7 +6,7 @@
  *
  * What it writes is there before the message is, so whoever has read a message finds its stamp in the ring buffer, or there is none.
  */
-#include "registers.bpf.h"
+#include "kernel.h"
 #include "wire.h"
 
 #define NETLINK_ROUTE 0
@@ -64,7 +64,7 @@ int announce_fentry(u64 *ctx)
 SEC("kprobe")
 int announce_kprobe(struct pt_regs *ctx)
 {
-	return announce((struct sock *)REG_ARG(ctx, 0), (struct sk_buff *)REG_ARG(ctx, 1), REG_ARG(ctx, 3));
+	return announce((struct sock *)reg_arg(ctx, 0), (struct sk_buff *)reg_arg(ctx, 1), reg_arg(ctx, 3));
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -5,7 +5,6 @@
 
 #include "calls.bpf.h"
 #include "open_calls.bpf.h"
-#include "registers.bpf.h"
 
 /* 6.10 to 6.x take no argument, from the kernel that brought fsession on they take the context. */
 extern u64 *bpf_session_cookie___bare(void) __ksym __weak;
@@ -62,8 +61,7 @@ static __noinline u64 learn_cookie(struct pt_regs *ctx, struct cookie_slot *s, u
 
 	if (ip && !__sync_val_compare_and_swap(&s->ip, 0, 1)) {
 		s->cookie = cookie;
-		barrier();
-		*(volatile u64 *)&s->ip = ip;
+		store_release(&s->ip, ip);
 	}
 	return cookie;
 }
@@ -73,7 +71,8 @@ static __always_inline u64 function_cookie(struct pt_regs *ctx)
 	u64 ip = bpf_get_func_ip(ctx);
 	struct cookie_slot *s = &cookie_slots[(u32)(ip * 0x9e3779b97f4a7c15ULL >> 40) & (COOKIE_SLOTS - 1)];
 
-	return *(volatile u64 *)&s->ip == ip && ip ? s->cookie : learn_cookie(ctx, s, ip);
+	/* where the cookie may be loaded before the address is, zero says that it was: it is written once */
+	return *(volatile u64 *)&s->ip == ip && ip && (LOADS_IN_ORDER || s->cookie) ? s->cookie : learn_cookie(ctx, s, ip);
 }
 
 SEC("kprobe")
@@ -92,15 +91,15 @@ int kprobe_session(struct pt_regs *ctx)
 		return 0;
 	}
 	if (!is_return) {
-		u64 arg = REG_ARG(ctx, KP_COOKIE_ARG(cookie));
+		u64 arg = reg_arg(ctx, KP_COOKIE_ARG(cookie));
 
-		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? call_entry(cookie, arg, REG(ctx, si)) : 0;
+		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? call_entry(cookie, arg, reg_arg(ctx, 1)) : 0;
 		*kept = packed;
 		if (packed)
 			keep_skb(cookie, address_key(kept), arg);
 		return !packed; /* 1: do not come back at the return */
 	}
-	call_return(cookie, *kept, kept_skb(cookie, address_key(kept)), REG_RET(ctx));
+	call_return(cookie, *kept, kept_skb(cookie, address_key(kept)), reg_ret(ctx));
 	return 0;
 }
 
@@ -108,14 +107,14 @@ SEC("kprobe")
 int kprobe_entry(struct pt_regs *ctx)
 {
 	u64 cookie = function_cookie(ctx);
-	u64 arg = REG_ARG(ctx, KP_COOKIE_ARG(cookie)), packed;
+	u64 arg = reg_arg(ctx, KP_COOKIE_ARG(cookie)), packed;
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = call_entry(cookie, arg, REG(ctx, si));
+	packed = call_entry(cookie, arg, reg_arg(ctx, 1));
 	if (packed) {
-		open_call_put(KEY_ENTRY(ctx), packed);
-		keep_skb(cookie, KEY_ENTRY(ctx), arg);
+		open_call_put(entry_key(ctx), packed);
+		keep_skb(cookie, entry_key(ctx), arg);
 	}
 	return 0;
 }
@@ -123,11 +122,11 @@ int kprobe_entry(struct pt_regs *ctx)
 SEC("kprobe")
 int kprobe_return(struct pt_regs *ctx)
 {
-	u64 packed = open_call_take(KEY_RETURN(ctx)), cookie;
+	u64 packed = open_call_take(return_key(ctx)), cookie;
 
 	if (packed) {
 		cookie = function_cookie(ctx);
-		call_return(cookie, packed, kept_skb(cookie, KEY_RETURN(ctx)), REG_RET(ctx));
+		call_return(cookie, packed, kept_skb(cookie, return_key(ctx)), reg_ret(ctx));
 	}
 	return 0;
 }

@@ -51,7 +51,7 @@ static __always_inline u64 open_call_take(u64 key)
 		if (c[i].key != key)
 			continue;
 		packed = c[i].cookie;
-		*(volatile u64 *)&c[i].key = 0;
+		store_release(&c[i].key, 0);
 		return packed;
 	}
 	return 0;

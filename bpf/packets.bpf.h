@@ -81,7 +81,7 @@ __noinline u64 packet_insert(u64 head, u64 id, u64 now)
 		e->ident = 0;
 		e->turn = 0;
 		e->seen = now;
-		*(volatile u64 *)&e->id = id ?: new_packet_id();
+		store_release(&e->id, id ?: new_packet_id());
 		return entry_place(e);
 	}
 	return 0;
@@ -90,7 +90,8 @@ __noinline u64 packet_insert(u64 head, u64 id, u64 now)
 static __always_inline void packet_forget(struct packet_entry *e)
 {
 	e->id = 0;
-	*(volatile u64 *)&e->head = 0;
+	/* last: whoever claims the place writes an id, which this zero must not overwrite, as a place without id is never given away */
+	store_release(&e->head, 0);
 }
 
 static __always_inline bool has_headers(struct header_offsets h)

@@ -73,17 +73,20 @@ static __always_inline void *ring_reserve(struct kp_ring_ctl *ctl, u32 bytes)
 	return NULL;
 }
 
-/* The store that makes a record whole. Stores are not reordered on x86; elsewhere an exchange orders them. */
+/*
+ * Makes a record whole, by its first word (wire.h): the only place that writes it. A release, as user space loads that word with acquire
+ * (crates/probe/src/ring.rs) and then takes all of the record for written. The slot was reserved by an exchange after `cons` was looked at, so nothing of the
+ * record is written before user space has cleared what was there.
+ */
+static __always_inline void commit_word(void *record, u64 word)
+{
+	store_release(record, word);
+}
+
+/* The same for records that begin with struct kp_head. */
 static __always_inline void ring_commit(struct kp_head *h, u8 kind, u32 bytes, u16 func, u32 pid)
 {
-	u64 word = kind | (bytes / KP_SLOT) << 8 | (u32)func << 16 | (u64)pid << 32;
-
-#if defined(__TARGET_ARCH_x86)
-	barrier();
-	*(volatile u64 *)h = word;
-#else
-	__sync_lock_test_and_set((u64 *)h, word);
-#endif
+	commit_word(h, kind | (bytes / KP_SLOT) << 8 | (u32)func << 16 | (u64)pid << 32);
 }
 
 #endif

@@ -208,8 +208,8 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 	}
 	r->pid = ctx ? 0 : current_pid(ctl, pid_tgid, 0);
 	r->uid = 0;
-	*(volatile u64 *)r = KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)(r->family == AF_INET6) << 16 |
-			     (u64)sk_read(sk, __sk_common.skc_state) << 24 | cookie << 32;
+	commit_word(r, KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)(r->family == AF_INET6) << 16 |
+			       (u64)sk_read(sk, __sk_common.skc_state) << 24 | cookie << 32);
 	return 0;
 }
 
@@ -253,7 +253,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->first_over = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
-	*(volatile u64 *)&e->cookie = cookie;
+	store_release(&e->cookie, cookie);
 	if (!e->marks)
 		announce_socket(sk, cookie, e->slot);
 	return 0;

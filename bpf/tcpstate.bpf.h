@@ -75,7 +75,7 @@ static __noinline int say_headers(u64 cookie, u64 ip, u32 what, u64 now)
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ts = now;
 	say_ip(r, ip);
-	*(volatile u64 *)r = KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | cookie << 32;
+	commit_word(r, KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | cookie << 32);
 	return 0;
 }
 
@@ -156,7 +156,7 @@ static __noinline int say_tcp(struct sock *sk, struct sock_entry *e, struct at_h
 	r->wmem_queued = sk_read(sk, sk_wmem_queued);
 	r->rmem_alloc = sk_read(sk, sk_backlog.rmem_alloc.counter);
 	r->pacing_rate = sk_read(sk, sk_pacing_rate);
-	*(volatile u64 *)r = KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | (u64)ca << 24 | e->cookie << 32;
+	commit_word(r, KP_TCP | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what & 0xff) << 16 | (u64)ca << 24 | e->cookie << 32);
 	return 0;
 }
 

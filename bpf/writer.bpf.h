@@ -15,7 +15,7 @@ static __always_inline void tell_gap(struct kp_ring_ctl *ctl)
 	__sync_fetch_and_add(&ctl->untold, -lost);
 	r->since = since;
 	r->until = bpf_ktime_get_boot_ns();
-	*(volatile u64 *)r = KP_GAP | (sizeof(*r) / KP_SLOT) << 8 | lost << 32;
+	commit_word(r, KP_GAP | (sizeof(*r) / KP_SLOT) << 8 | lost << 32);
 }
 
 /* Who writes records here and now: asked once in a run. */
@@ -50,8 +50,8 @@ static __always_inline void cross_as(struct writer w, u32 what, u64 cookie, u64 
 		return;
 	r->ts_pid = (ts & 0xffffffffffffULL) | (u64)w.pid << 48;
 	*(u64 *)&r->size = (u32)size | (u64)seq << 32;
-	*(volatile u64 *)r = KP_CROSSING | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what | w.ctx << 4) << 16 |
-			     (u64)(w.pid >> 16 & 0xff) << 24 | cookie << 32;
+	commit_word(r, KP_CROSSING | (sizeof(*r) / KP_SLOT) << 8 | (u64)(what | w.ctx << 4) << 16 | (u64)(w.pid >> 16 & 0xff) << 24 |
+			       cookie << 32);
 }
 
 static __always_inline void cross(u32 what, u64 cookie, u64 ts, s32 size, u32 seq)

@@ -28,6 +28,8 @@ typedef __s64 s64;
 
 #define __core __attribute__((preserve_access_index))
 
+#include "arch/arch.h"
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -152,16 +154,6 @@ static __always_inline u64 current_pid_tgid(void)
 }
 
 /*
- * Is `p` a pointer? Kernel addresses are the upper half of the address space, whatever the number of page table levels: the highest
- * bit is all that x86 with four and five levels and arm64 with any have in common. Members that share their place with numbers
- * (skb->dev with UDP's scratch word) have it clear. It does not say that a load succeeds: loads are guarded, a fault reads as zero.
- */
-static __always_inline bool kernel_address(u64 p)
-{
-	return (s64)p < 0;
-}
-
-/*
  * Lowest inode number of a network namespace: they count from 0xf0000000 (PROC_DYNAMIC_FIRST), but for the initial one, which has
  * NET_NS_INIT_INO since 6.18 (include/uapi/linux/nsfs.h).
  */
@@ -172,23 +164,12 @@ const volatile u32 first_netns = 0xeffffff9;
 #define SOFTIRQ_SERVING 0x00000100
 
 #ifndef KPAT_TRACED_CONTEXT
-/* x86 keeps the preemption count in pcpu_hot from 6.2 to 6.14, in a variable of its own before and after. */
-struct pcpu_hot {
-	int preempt_count;
-} __core;
-extern const struct pcpu_hot pcpu_hot __ksym __weak;
-extern const int __preempt_count __ksym __weak;
-
 /* model::Context: 0 task, 1 softirq, 2 hardirq, 3 nmi, 4 unknown */
 static __always_inline u8 current_context(void)
 {
 	u32 n;
 
-	if (bpf_ksym_exists(&__preempt_count))
-		n = *(const int *)bpf_this_cpu_ptr(&__preempt_count);
-	else if (bpf_ksym_exists(&pcpu_hot))
-		n = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
-	else
+	if (!preemption_count(&n))
 		return 4;
 	if (!(n & (NMI_MASK | HARDIRQ_MASK | SOFTIRQ_SERVING)))
 		return 0;

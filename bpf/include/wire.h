@@ -4,7 +4,8 @@
  *
  * Rust's side (crates/probe/src/wire.rs) is generated from the BTF of the compiled object and compared in a test;
  * nobody writes it by hand. Rules: fixed width, explicit padding, no bit fields, and the word that says "this
- * record is whole" (kind, slots, func, pid) is one aligned 8-byte store, made last.
+ * record is whole" (kind, slots, func, pid) is one aligned 8-byte store, made last: a release, which
+ * user space loads with acquire.
  *
  * Ring: one map value per CPU: struct kp_ring_ctl on the first page, then ring bytes, then one page into which the
  * last record may run over, so that no record is ever split. Positions count bytes and only grow. The kernel
@@ -77,7 +78,7 @@ enum kp_loss {
 	KP_LOSS_MAX = 16,
 };
 
-/* Same numbers as model::EventKind. */
+/* Same numbers as model::EventKind, but for those of polls and stamps, which the log has as records of their own. */
 enum kp_event_kind {
 	KP_EV_DROP = 1,
 	KP_EV_RETRANSMIT = 2,

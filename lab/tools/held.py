@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A sender and a receiver that make one cause hold a TCP connection back, and say what they and TCP counted themselves.
 
-    held.py recv ADDR PORT [--rcvbuf N] [--read N --every-ms MS] [--answer]
-    held.py send ADDR PORT --seconds S [--write N] [--every-ms MS] [--sndbuf N] [--pace BYTES/S] [--nonblocking] [--answer]
+    held.py recv ADDR PORT [--rcvbuf N] [--read N --every-ms MS] [--pause-ms MS] [--answer]
+    held.py send ADDR PORT --seconds S [--write N] [--every-ms MS [--batch N]] [--sndbuf N] [--pace BYTES/S] [--nonblocking] [--answer]
 
 recv takes one connection and says "listening" when it waits for it. send writes for so long and prints one line of JSON: its calls, bytes asked for
 and taken, errors by name, nanoseconds from a refusal until the socket could be written again, and TCP_INFO at the end, before it closes.
---answer: one byte comes back for each write.
+--batch: so many writes each time. --answer: one byte comes back for each write. --pause-ms: the receiver sleeps so long after each read, however late it is (--every-ms makes up for it).
 """
 import argparse
 import collections
@@ -44,6 +44,8 @@ def receive(args) -> int:
         total += len(got)
         if args.answer:
             s.send(b"!")
+        if args.pause_ms:
+            time.sleep(args.pause_ms / 1e3)
         if args.every_ms:
             due = max(due + args.every_ms / 1e3, time.monotonic() - 1)
             time.sleep(max(0.0, due - time.monotonic()))
@@ -63,7 +65,7 @@ def send(args) -> int:
     s.connect((args.addr, args.port))
     s.setblocking(not args.nonblocking)
     errors: collections.Counter = collections.Counter()
-    calls = asked = taken = refused_ns = call_ns = 0
+    calls = written = asked = taken = refused_ns = call_ns = 0
     write, rest = b"x" * args.write, b""
     begin = time.monotonic_ns()
     end, due = begin + int(args.seconds * 1e9), begin
@@ -95,7 +97,8 @@ def send(args) -> int:
         if args.answer:
             s.settimeout(20)
             s.recv(1)
-        if args.every_ms:
+        written += 1
+        if args.every_ms and written % args.batch == 0:
             due += int(args.every_ms * 1e6)
             time.sleep(max(0, due - time.monotonic_ns()) / 1e9)
     info, wall_ns = tcp_info(s), time.monotonic_ns() - begin
@@ -116,9 +119,11 @@ def main() -> int:
     p.add_argument("--rcvbuf", type=int)
     p.add_argument("--read", type=int, default=65536)
     p.add_argument("--every-ms", type=float, default=0)
+    p.add_argument("--pause-ms", type=float, default=0)
     p.add_argument("--answer", action="store_true")
     p.add_argument("--seconds", type=float, default=2)
     p.add_argument("--write", type=int, default=65536)
+    p.add_argument("--batch", type=int, default=1)
     p.add_argument("--sndbuf", type=int)
     p.add_argument("--pace", type=int)
     p.add_argument("--nonblocking", action="store_true")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A way between two namespaces with delay, jitter, loss and reordering, for kernels without netem: a TUN device in each, and this between.
 
-    path.py NS-A ADDR-A NS-B ADDR-B [--delay-ms MS] [--jitter-ms MS] [--loss SHARE] [--reorder SHARE] [--seed N] [--every N]
+    path.py NS-A ADDR-A NS-B ADDR-B [--delay-ms MS] [--jitter-ms MS] [--loss SHARE] [--reorder SHARE] [--seed N] [--every N] [--rate BYTES/S]
 
 Says "ready" when both devices are up; on SIGTERM one line of JSON: what it carried and what it lost, each way. Loss, jitter and reordering are
 on the way from A to B; --delay-ms is on both. "waited_ns" is for how long this process was ready to run and did not, by the kernel's count:
 what it carried had that delay beside. --every N: instead of by chance, each Nth packet with data is lost. Jitter keeps the order, a packet
-that is reordered does not wait at all.
+that is reordered does not wait at all. --rate: from A to B no more than this, what is more waits its turn.
 """
 import argparse
 import collections
@@ -70,6 +70,7 @@ def main() -> int:
     for name in ("--delay-ms", "--jitter-ms", "--loss", "--reorder"):
         p.add_argument(name, type=float, default=0.0)
     p.add_argument("--every", type=int, default=0)
+    p.add_argument("--rate", type=float, default=0)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     chance = random.Random(args.seed)
@@ -77,7 +78,7 @@ def main() -> int:
     # what waits: when it is due, a number that keeps the order, to which end, the packet
     waiting: list = []
     count = [collections.Counter(), collections.Counter()]
-    number, last_due, data = 0, 0.0, 0
+    number, last_due, data, free = 0, 0.0, 0, 0.0
     going = True
 
     def stop(*_):
@@ -113,7 +114,10 @@ def main() -> int:
                 number += 1
                 count[side]["packets"] += 1
                 count[side]["bytes"] += len(packet)
-                due = time.monotonic() + args.delay_ms / 1e3
+                due = time.monotonic()
+                if side == 0 and args.rate:
+                    due = free = max(free, due) + len(packet) / args.rate
+                due += args.delay_ms / 1e3
                 if side == 0:
                     data += carries_data(packet)
                     lost = carries_data(packet) and data % args.every == 0 if args.every else chance.random() < args.loss

@@ -11,7 +11,7 @@ use kpat_collect::spool::Spool;
 use kpat_collect::{Error, Notice, of_bytes, token};
 use kpat_klog::{Codec, Encoder, Writer};
 use kpat_model::meta::{ClockAnchor, Json, LossTotal, Meta, Part, ROTATED, Summary};
-use kpat_model::{BootNs, Context, Event as Record, EventKind, PacketId, WallNs};
+use kpat_model::{BootNs, Context, Event as Record, EventKind, PacketId, Timed, WallNs};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -69,6 +69,7 @@ fn log(dir: &Path, recording: &str, number: u32, ahead: i64, end: Option<&str>) 
             ctx: Context::Task,
             pid: 1,
             at: BootNs(start + i64::from(i) * 1000),
+            timed: Timed::Recorder,
             packet: PacketId::NONE,
             netns: 0,
             a: 0,

@@ -2,11 +2,11 @@
 //! be told of, and the wait for the softirq before that.
 //!
 //! Within one poll of a device a packet's own time begins where the poll began, or where the packet before it was done with. The
-//! log has a record for each poll's first packet (`EventKind::Poll`); of the others the packet before them tells by its last
+//! log has a record for each poll's first packet (`kpat_model::Poll`); of the others the packet before them tells by its last
 //! call, in the order in which one CPU wrote. Where that is not known to be so, there is no answer.
 
 use kpat_model::hash::Map;
-use kpat_model::{Call, Context, Event, Loss};
+use kpat_model::{Call, Context, Loss, Poll};
 
 /// Losses that are remembered of each CPU; of more, the oldest are taken as one with what lies between.
 const MAX_LOSSES: usize = 256;
@@ -21,11 +21,11 @@ pub(super) struct Arrival {
     pub raised: Option<i64>,
 }
 
-/// Since when the poll of an [`kpat_model::EventKind::Poll`] lasts, and since when it had been asked for.
-pub(super) fn began_raised(e: &Event) -> Option<(i64, Option<i64>)> {
-    let ago = |ns: u64| i64::try_from(ns).ok().filter(|ns| *ns > 0).map(|ns| ns - 1);
-    let began = ago(e.a).and_then(|ns| e.at.0.checked_sub(ns))?;
-    Some((began, ago(e.b).and_then(|ns| began.checked_sub(ns))))
+/// Since when a poll lasts, and since when it had been asked for.
+pub(super) fn began_raised(p: &Poll) -> Option<(i64, Option<i64>)> {
+    let ago = |at: i64, ns: u64| at.checked_sub(i64::try_from(ns).ok()?);
+    let began = ago(p.at.0, p.since_ns?)?;
+    Some((began, p.wait_ns.and_then(|ns| ago(began, ns))))
 }
 
 #[derive(Default)]
@@ -43,8 +43,8 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// A poll's first packet.
-    pub fn poll(&mut self, cpu: u16, e: &Event) {
-        self.cpus.entry(cpu).or_default().free = began_raised(e);
+    pub fn poll(&mut self, cpu: u16, p: &Poll) {
+        self.cpus.entry(cpu).or_default().free = began_raised(p);
     }
 
     /// A call is over.
@@ -95,21 +95,11 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpat_model::{BootNs, EventKind, FuncId, LossCause, PacketId};
+    use kpat_model::{BootNs, FuncId, LossCause, PacketId};
 
-    fn poll(at: i64, began: i64, raised: i64) -> Event {
-        let ns = |from: i64, to: i64| if from == 0 { 0 } else { (to - from + 1) as u64 };
-        Event {
-            kind: EventKind::Poll,
-            ctx: Context::Softirq,
-            pid: 0,
-            at: BootNs(at),
-            packet: PacketId(1),
-            netns: 0,
-            a: ns(began, at),
-            b: ns(raised, began),
-            text: String::new(),
-        }
+    fn poll(at: i64, began: i64, raised: i64) -> Poll {
+        let ns = |from: i64, to: i64| (from != 0).then_some((to - from) as u64);
+        Poll { at: BootNs(at), packet: PacketId(1), since_ns: ns(began, at), wait_ns: ns(raised, began) }
     }
 
     fn call(entry: i64, dur: u64) -> Call {

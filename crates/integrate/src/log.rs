@@ -18,7 +18,7 @@ use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
-use kpat_model::{BootNs, Call, Event, EventKind, FootprintRecord, Loss, LossCause, Member, Pause, Record};
+use kpat_model::{BootNs, Call, FootprintRecord, Loss, LossCause, Member, Pause, Record, Timed};
 use kpat_query::paths::Paths;
 use kpat_query::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use kpat_store::TableWriter;
@@ -75,7 +75,6 @@ struct Pass<'a> {
     packets: Packets,
     datagrams: Datagrams,
     /// By CPU, of the event behind: when, how long before that at most, and whether the kernel stamped it.
-    within: Map<u16, (BootNs, u64, bool)>,
     arrivals: Arrivals,
     polls: Polls,
     stamps: Stamps,
@@ -131,6 +130,14 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.from.0, absurd);
             tame(&mut r.to.0, absurd);
         }
+        Record::Pause(r) => {
+            tame(&mut r.from.0, absurd);
+            tame(&mut r.to.0, absurd);
+        }
+        Record::Poll(r) => tame(&mut r.at.0, absurd),
+        Record::PollEnd(r) => tame(&mut r.at.0, absurd),
+        Record::CardStamp(r) => tame(&mut r.at.0, absurd),
+        Record::CardReading(r) => tame(&mut r.at.0, absurd),
     }
 }
 
@@ -168,7 +175,6 @@ pub(super) fn pass(
         nesting: Nesting::default(),
         packets: Packets::new(captures.is_empty(), crate::cut::behind_network(captures), terms(log, &roles)),
         datagrams: Datagrams::default(),
-        within: Map::default(),
         arrivals: Arrivals::default(),
         polls: Polls::default(),
         stamps,
@@ -303,30 +309,23 @@ impl Pass<'_> {
                     inferred: None,
                 })?;
             }
-            Record::Event(e) if e.kind == EventKind::Pause => {
-                if let Some(p) = Pause::of_event(&e) {
-                    self.nesting.pause(&p);
-                    self.tables.pause.push(&pause_row(&p))?;
-                }
+            Record::Pause(p) => {
+                self.nesting.pause(&p);
+                self.tables.pause.push(&pause_row(&p))?;
             }
-            Record::Event(e) if e.kind == EventKind::Poll => {
-                self.arrivals.poll(cpu, &e);
-                self.polls.began(cpu, &e);
+            Record::Poll(p) => {
+                self.arrivals.poll(cpu, &p);
+                self.polls.began(cpu, &p);
             }
-            Record::Event(e) if e.kind == EventKind::Polled => {
+            Record::PollEnd(p) => {
                 self.packets.polled(cpu);
-                self.tables.poll.push(&self.polls.ended(cpu, &e))?;
+                self.tables.poll.push(&self.polls.ended(cpu, &p))?;
             }
-            Record::Event(e) if e.kind == EventKind::Stamp => self.stamps.told(cpu, *e),
-            Record::Event(e) if e.kind == EventKind::CardClock => self.stamps.reading(&e)?,
-            Record::Event(e) if e.kind == EventKind::Within => {
-                self.within.insert(cpu, (e.at, e.a, e.b == Event::STAMPED));
-            }
+            Record::CardStamp(s) => self.stamps.told(cpu, s),
+            Record::CardReading(r) => self.stamps.reading(*r)?,
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
-                let within = self.within.remove(&cpu).filter(|(at, ..)| *at == e.at);
-                let stamped = within.is_some_and(|w| w.2);
-                let of_user_space = e.kind.is_of_user_space() && !stamped;
+                let of_user_space = e.timed != Timed::Kernel;
                 self.tables.event.push(&EventRow {
                     at_ns: e.at.0,
                     kind: e.kind as i32,
@@ -338,7 +337,10 @@ impl Pass<'_> {
                     a: e.a as i64,
                     b: e.b as i64,
                     text: e.text,
-                    after_ns: within.filter(|_| !stamped).map(|(at, ns, _)| at.0.saturating_sub_unsigned(ns)),
+                    after_ns: match e.timed {
+                        Timed::Read { within_ns } => Some(e.at.0.saturating_sub_unsigned(within_ns)),
+                        Timed::Kernel | Timed::Recorder => None,
+                    },
                 })?;
             }
             Record::Process(p) => self.tables.process.push(&ProcessRow {

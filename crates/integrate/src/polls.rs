@@ -2,7 +2,7 @@
 
 use crate::arrivals::began_raised;
 use kpat_model::hash::Map;
-use kpat_model::{Event, FootprintRecord};
+use kpat_model::{FootprintRecord, Poll, PollEnd};
 use kpat_store::tables::PollRow;
 
 struct Open {
@@ -21,11 +21,11 @@ pub(super) struct Polls {
 
 impl Polls {
     /// A poll's first packet, or the first after some that are not in the log.
-    pub fn began(&mut self, cpu: u16, e: &Event) {
-        let began = began_raised(e);
+    pub fn began(&mut self, cpu: u16, p: &Poll) {
+        let began = began_raised(p);
         // Within a poll that is known, as packets were left out: the same poll.
         if began.is_some() || !self.open.contains_key(&cpu) {
-            self.open.insert(cpu, Open { packet: e.packet.0, began, card: (0, 0), seen: 0 });
+            self.open.insert(cpu, Open { packet: p.packet.0, began, card: (0, 0), seen: 0 });
         }
     }
 
@@ -43,22 +43,22 @@ impl Polls {
         }
     }
 
-    pub fn ended(&mut self, cpu: u16, e: &Event) -> PollRow {
-        let open = self.open.remove(&cpu).filter(|o| o.packet == e.packet.0);
+    pub fn ended(&mut self, cpu: u16, p: &PollEnd) -> PollRow {
+        let open = self.open.remove(&cpu).filter(|o| o.packet == p.packet.0);
         let card = open.as_ref().map(|o| o.card).filter(|c| c.1 != 0);
         let began = open.as_ref().and_then(|o| o.began);
         PollRow {
-            ended_ns: e.at.0,
+            ended_ns: p.at.0,
             cpu: i32::from(cpu),
-            packet_id: e.packet.0 as i64,
+            packet_id: p.packet.0 as i64,
             netns: card.map(|c| i64::from(c.0)),
             ifindex: card.map(|c| c.1 as i32),
             began_ns: began.map(|b| b.0),
             raised_ns: began.and_then(|b| b.1),
-            taken: (e.a & 0xffff_ffff) as i64,
-            budget: (e.a >> 32) as i64,
+            taken: p.taken.into(),
+            budget: p.budget.into(),
             seen: open.map(|o| o.seen),
-            round: e.b.min(i64::MAX as u64) as i64,
+            round: p.round.min(i64::MAX as u64) as i64,
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::clock::card::{CardClocks, Reading};
 use crate::error::Result;
 use kpat_klog::Log;
 use kpat_model::hash::Map;
-use kpat_model::{Event, PacketId};
+use kpat_model::{CardReading, CardStamp, PacketId};
 use kpat_store::TableWriter;
 use kpat_store::tables::{CardClockRow, PacketRow};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) struct Stamps {
     clocks: CardClocks,
     table: TableWriter<CardClockRow>,
     /// By CPU, of the packet whose first footprint follows.
-    told: Map<u16, Event>,
+    told: Map<u16, CardStamp>,
 }
 
 impl Stamps {
@@ -29,25 +29,25 @@ impl Stamps {
     }
 
     /// A packet will be seen for the first time.
-    pub fn told(&mut self, cpu: u16, e: Event) {
-        self.told.insert(cpu, e);
+    pub fn told(&mut self, cpu: u16, s: CardStamp) {
+        self.told.insert(cpu, s);
     }
 
     /// The stamp of a packet that is seen for the first time.
     pub fn of(&mut self, cpu: u16, packet: PacketId) -> Option<Stamp> {
-        let e = self.told.remove(&cpu).filter(|e| e.packet == packet)?;
-        Some((e.a as i64, e.netns, e.b as u32))
+        let s = self.told.remove(&cpu).filter(|s| s.packet == packet)?;
+        Some((s.card_ns, s.netns, s.ifindex))
     }
 
     /// A card's clock was read.
-    pub fn reading(&mut self, e: &Event) -> Result<()> {
+    pub fn reading(&mut self, r: CardReading) -> Result<()> {
         let row = CardClockRow {
-            netns: i64::from(e.netns),
-            ifindex: (e.b >> 32) as i32,
-            at_ns: e.at.0,
-            card_ns: e.a as i64,
-            bound_ns: (e.b & 0xffff_ffff) as i64,
-            clock: e.text.clone(),
+            netns: r.netns.into(),
+            ifindex: r.ifindex as i32,
+            at_ns: r.at.0,
+            card_ns: r.card_ns,
+            bound_ns: r.bound_ns.into(),
+            clock: r.clock,
         };
         let clock = self.clocks.entry((row.netns, row.ifindex)).or_default();
         clock.add(Reading { at: row.at_ns, card: row.card_ns, bound: row.bound_ns });

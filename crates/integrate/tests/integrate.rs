@@ -469,21 +469,17 @@ fn a_packet_at_another_device_has_the_headers_of_its_last_footprint() {
 fn system_events_have_the_kernels_stamp_or_bounds() {
     let dir = Dir::new("integrate-stamps");
     let mut log = log(&dir);
-    let event = |kind, at: i64, a: u64, b: u64, pid| {
+    let event = |kind, at: i64, timed, pid| {
         let (ctx, packet, text) = (Context::Task, PacketId::NONE, String::new());
-        Record::Event(Box::new(Event { kind, ctx, pid, at: BootNs(SEC + at), packet, netns: 9, a, b, text }))
+        let at = BootNs(SEC + at);
+        Record::Event(Box::new(Event { kind, ctx, pid, at, timed, packet, netns: 9, a: 2, b: 1, text }))
     };
-    let pair = |log: &mut LogWriter, cpu, at, bound, stamped, pid| {
-        log.push(cpu, event(EventKind::Within, at, bound, stamped, pid));
-        log.push(cpu, event(EventKind::Link, at, 2, 1, pid));
-        log.flush();
-    };
-    log.push(1, event(EventKind::Control, 100, 0, 0, 1));
+    log.push(1, event(EventKind::Control, 100, Timed::Recorder, 1));
     log.flush();
-    pair(&mut log, 0, 100, 30, 0, 0);
-    pair(&mut log, 1, 50, 0, Event::STAMPED, 77);
-    pair(&mut log, 0, 200, 40, 0, 0);
-    pair(&mut log, 2, 200, 0, Event::STAMPED, 78);
+    log.push(0, event(EventKind::Link, 100, Timed::Read { within_ns: 30 }, 0));
+    log.push(1, event(EventKind::Link, 50, Timed::Kernel, 77));
+    log.push(0, event(EventKind::Link, 200, Timed::Read { within_ns: 40 }, 0));
+    log.push(2, event(EventKind::Link, 200, Timed::Kernel, 78));
     log.close();
     let (_, store) = run(&dir);
     let links = EventFilter { kinds: vec![EventKind::Link as i32], packet: None, from_ns: None, to_ns: None };

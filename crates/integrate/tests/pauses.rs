@@ -45,28 +45,11 @@ fn pause(
         cpu_out: cpus.0,
         cpu_in: cpus.1,
     };
-    log.push(cpus.1, Record::Event(Box::new(pause.to_event())));
+    log.push(cpus.1, Record::Pause(pause));
 }
 
 fn all(store: &Store) -> TimeReport {
     time(store, &TimeQuestion::default(), &mut |_, _| true).unwrap()
-}
-
-#[test]
-fn a_pause_survives_its_event() {
-    let p = Pause {
-        pid: 70_000,
-        from: BootNs(5),
-        to: BootNs(SEC),
-        preempted: true,
-        wait_ns: u32::MAX,
-        more: true,
-        cpu_out: 1023,
-        cpu_in: 65_535,
-    };
-    assert_eq!(Pause::of_event(&p.to_event()), Some(p));
-    let other = Event { kind: EventKind::Drop, ..p.to_event() };
-    assert_eq!(Pause::of_event(&other), None);
 }
 
 /// A sender is preempted in the midst of sending, and goes on on another CPU.

@@ -369,22 +369,20 @@ fn the_drivers_work_before_a_packet_is_seen_is_its_link_rx() {
         log.call(at, "ip_rcv", t + 200, t + 800);
         log.call(at, "napi_gro_receive", t, t + 900);
     };
-    let poll = |log: &mut LogWriter, packet: u64, at: i64, a: u64, b: u64| {
-        let packet = PacketId(packet);
-        let (kind, at, ctx) = (EventKind::Poll, BootNs(at), Context::Softirq);
-        let e = Event { kind, ctx, pid: 0, at, packet, netns: 0, a, b, text: String::new() };
-        log.push(0, Record::Event(Box::new(e)));
+    let poll = |log: &mut LogWriter, packet: u64, at: i64, since_ns, wait_ns| {
+        let (at, packet) = (BootNs(at), PacketId(packet));
+        log.push(0, Record::Poll(Poll { at, packet, since_ns, wait_ns }));
     };
     let t = SEC;
     // Raised at t, begun at t + 2000, seen at t + 2700; then 350 for the next, which gets an answer.
-    poll(&mut log, 1, t + 2_700, 701, 2_001);
+    poll(&mut log, 1, t + 2_700, Some(700), Some(2_000));
     seen(&mut log, 1, t + 2_700);
     seen(&mut log, 2, t + 2_700 + 900 + 350);
     let answer = t + 2_700 + 900 + 350 + 950;
     log.print(soft(0, 3), answer, 0, &header(3), 42, (0, 0));
     log.call(soft(0, 3), "__dev_queue_xmit", answer + 200, answer + 400);
     log.call(soft(0, 3), "ip_send_skb", answer + 10, answer + 500);
-    poll(&mut log, 4, t + 90_000, 0, 0);
+    poll(&mut log, 4, t + 90_000, None, None);
     seen(&mut log, 4, t + 90_000);
     log.close();
     let store = open(&dir);
@@ -414,11 +412,6 @@ fn the_drivers_work_before_a_packet_is_seen_is_its_link_rx() {
 /// A card whose queue is never empty for three softirqs, and polls after which it is: what a batch took is known from outside.
 #[test]
 fn back_to_back_batches_give_the_time_of_dma_and_others_do_not() {
-    let event = |log: &mut LogWriter, kind: EventKind, packet: u64, at: i64, (a, b): (u64, u64)| {
-        let (ctx, at, packet) = (Context::Softirq, BootNs(at), PacketId(packet));
-        let e = Event { kind, ctx, pid: 0, at, packet, netns: 0, a, b, text: String::new() };
-        log.push(0, Record::Event(Box::new(e)));
-    };
     const TOOK: [u64; 9] = [4, 4, 4, 2, 1, 4, 4, 1, 3];
     let made = |name: &str, unseen: Option<usize>| {
         let dir = Dir::new(name);
@@ -433,7 +426,9 @@ fn back_to_back_batches_give_the_time_of_dma_and_others_do_not() {
                 packet += 1;
                 let at = soft(0, packet);
                 if packet == first {
-                    event(&mut log, EventKind::Poll, packet, t + 2_000, (2_001, 501));
+                    let (at, packet) = (BootNs(t + 2_000), PacketId(packet));
+                    let (since_ns, wait_ns) = (Some(2_000), Some(500));
+                    log.push(0, Record::Poll(Poll { at, packet, since_ns, wait_ns }));
                 }
                 let header = ipv4([10, 0, 0, 1], [10, 0, 0, 2], packet as u16, 17, 64, 28, &udp(1, 2, 0));
                 let seen = t + 2_000 + n as i64 * 5_000;
@@ -442,7 +437,8 @@ fn back_to_back_batches_give_the_time_of_dma_and_others_do_not() {
             }
             // Four are the budget. Before the third there was a softirq that had no time left for this card.
             let round = 1 + poll as u64 + u64::from(poll > 1);
-            event(&mut log, EventKind::Polled, first, t + 50_000, (taken | 4 << 32, round));
+            let (at, packet, taken) = (BootNs(t + 50_000), PacketId(first), taken as u32);
+            log.push(0, Record::PollEnd(PollEnd { at, packet, taken, budget: 4, round }));
         }
         log.close();
         drop(open(&dir));

@@ -51,11 +51,6 @@ const PLAIN: World = World {
     known: 1.0,
 };
 
-fn event(kind: EventKind, packet: u64, at: i64, (a, b): (u64, u64)) -> Record {
-    let (ctx, at, packet) = (Context::Softirq, BootNs(at), PacketId(packet));
-    Record::Event(Box::new(Event { kind, ctx, pid: 0, at, packet, netns: 0, a, b, text: String::new() }))
-}
-
 fn make(world: &World, dir: &Dir, dice: &mut Random) -> Vec<Truth> {
     let mut log = LogWriter::create(&dir.path("x.kbl"), FUNCTIONS, &[], ClockAnchor::default());
     let device = |ifindex, name: &str| Device {
@@ -71,9 +66,15 @@ fn make(world: &World, dir: &Dir, dice: &mut Random) -> Vec<Truth> {
         let half = 100 + dice.below(1_900);
         let read = at + dice.below(2 * half);
         if (world.read)(at - UP) {
-            let bound = (half + 1) as u64 | u64::from(IFINDEX) << 32;
-            let e = event(EventKind::CardClock, 0, at + half, ((world.shows)(read) as u64, bound));
-            log.push(0, e);
+            let reading = CardReading {
+                at: BootNs(at + half),
+                netns: 0,
+                ifindex: IFINDEX,
+                card_ns: (world.shows)(read),
+                bound_ns: (half + 1) as u32,
+                clock: String::new(),
+            };
+            log.push(0, Record::CardReading(Box::new(reading)));
         }
         at += SEC / 2 + dice.below(30_000_000);
     }
@@ -85,14 +86,11 @@ fn make(world: &World, dir: &Dir, dice: &mut Random) -> Vec<Truth> {
         let raised = t + world.raised + dice.below(60_000);
         let began = raised.max(t) + 1_000 + dice.below(5_000);
         let seen = began + 500 + dice.below(2_000);
-        log.push(
-            1,
-            event(EventKind::Poll, packet, seen, ((seen - began + 1) as u64, (began - raised + 1) as u64)),
-        );
-        log.push(
-            1,
-            event(EventKind::Stamp, packet, seen, ((world.shows)(t) as u64, world.stamped_by.into())),
-        );
+        let (at, id) = (BootNs(seen), PacketId(packet));
+        let (since_ns, wait_ns) = (Some((seen - began) as u64), Some((began - raised) as u64));
+        log.push(1, Record::Poll(Poll { at, packet: id, since_ns, wait_ns }));
+        let (ifindex, card_ns) = (world.stamped_by, (world.shows)(t));
+        log.push(1, Record::CardStamp(CardStamp { at, packet: id, netns: 0, ifindex, card_ns }));
         let soft = At { cpu: 1, ctx: Context::Softirq, pid: 0, packet };
         let header = ipv4([10, 0, 0, 1], [10, 0, 0, 2], packet as u16, 17, 64, 28, &udp(1, 2, 0));
         log.print(soft, seen, IFINDEX, &ether([2; 6], [4; 6], 0x0800, &header), 42, (0, 0));

@@ -3,9 +3,13 @@
 
 mod merged;
 
+use crate::columns::{Cursor, MOST, Odd, ROW_SLACK, SHORT, Shared, put_row};
 use crate::encode::{Chunk, TARGET_BYTES};
 use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, may_unpack};
-use crate::varint::{MAX_LEN, get, put, unzigzag, zigzag};
+use crate::kinds::{Coding, FIRST_DECLARED, InColumns, KINDS, task_key};
+use crate::schema::{Found, Schema};
+use crate::state::Before;
+use crate::varint::{MAX_LEN, put, zigzag};
 use kpat_model::*;
 pub use merged::AppRecords;
 
@@ -17,6 +21,7 @@ const STATES: usize = 64;
 const RECENT: usize = 3;
 /// No record is longer.
 const SLACK: usize = 48 * MAX_LEN;
+const _: () = assert!(SLACK >= ROW_SLACK + 64);
 
 /// Tag: bits 0-3 the crossing, or 0; bits 4-5 the socket among the recent ones, 3: follows; bit 6: something was not as
 /// expected and a byte says what.
@@ -31,12 +36,8 @@ mod odd {
     pub const TASK: u8 = 8;
 }
 
-/// Second byte where the tag's crossing is 0.
-mod other {
-    pub const SOCKET: u8 = 1;
-    pub const TCP: u8 = 2;
-    pub const GAP: u8 = 3;
-}
+/// Kind of a TCP record, after a tag whose crossing is 0: the others are coded by their columns.
+const TCP: u8 = 7;
 
 #[derive(Clone, Copy, Default)]
 struct Expected {
@@ -48,7 +49,7 @@ struct Expected {
 
 /// What writer and reader remember from record to record; both start afresh at each chunk.
 struct State {
-    time: i64,
+    shared: Shared,
     recent: [u32; RECENT],
     expected: Box<[Expected; EXPECTED]>,
     states: Box<[[u64; TcpRecord::FIELDS]; STATES]>,
@@ -57,15 +58,15 @@ struct State {
 impl State {
     fn new() -> State {
         State {
-            time: 0,
+            shared: Shared::new(),
             recent: [0; RECENT],
             expected: Box::new([Expected::default(); EXPECTED]),
             states: Box::new([[0; TcpRecord::FIELDS]; STATES]),
         }
     }
 
-    fn slot(sock: u32, what: Crossing) -> usize {
-        (sock.wrapping_mul(0x9e37_79b1) >> 24) as usize ^ (what as usize) << 4 & (EXPECTED - 1)
+    fn slot(sock: u32, what: u8) -> usize {
+        (sock.wrapping_mul(0x9e37_79b1) >> 24) as usize ^ usize::from(what) << 4 & (EXPECTED - 1)
     }
 
     fn use_recent(&mut self, i: usize) {
@@ -79,14 +80,15 @@ impl State {
 }
 
 /// The number that the next record at the same place begins with, if nothing is lost between.
-fn next_seq(r: &CrossingRecord) -> u32 {
-    r.seq.wrapping_add(r.size.max(0) as u32)
+fn next_seq(seq: u32, size: i32) -> u32 {
+    seq.wrapping_add(size.max(0) as u32)
 }
 
 /// Codes the application records of one CPU.
 pub struct AppEncoder {
     cpu: u16,
     state: State,
+    before: Before,
     buf: Vec<u8>,
     pos: usize,
     count: u32,
@@ -104,6 +106,7 @@ impl AppEncoder {
         AppEncoder {
             cpu,
             state: State::new(),
+            before: [[0; MOST]; KINDS.len()],
             buf: vec![0; TARGET_BYTES + SLACK],
             pos: 0,
             count: 0,
@@ -124,22 +127,23 @@ impl AppEncoder {
     pub fn crossing(&mut self, r: &CrossingRecord) {
         self.reserve();
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let e = &mut s.expected[State::slot(r.sock, r.what)];
-        let task = u64::from(r.pid) << 3 | r.ctx as u64;
+        let e = &mut s.expected[State::slot(r.sock, r.what as u8)];
+        let task = task_key(r.pid, r.ctx);
         let mut differs = 0;
         differs |= if e.size != r.size { odd::SIZE } else { 0 };
         differs |= if e.segments != r.segments { odd::SEGMENTS } else { 0 };
         differs |= if e.seq != r.seq { odd::SEQ } else { 0 };
         differs |= if e.task != task { odd::TASK } else { 0 };
-        let was =
-            std::mem::replace(e, Expected { size: r.size, segments: r.segments, seq: next_seq(r), task });
+        let was = std::mem::replace(
+            e,
+            Expected { size: r.size, segments: r.segments, seq: next_seq(r.seq, r.size), task },
+        );
         let mut n = 1;
         if differs != 0 {
             out[n] = differs;
             n += 1;
         }
-        n = put(out, n, zigzag(r.at.0.wrapping_sub(s.time)));
-        s.time = r.at.0;
+        n = s.shared.put_time(r.at.0, out, n);
         let mode;
         (mode, n) = put_sock(s, r.sock, out, n);
         if differs & odd::SIZE != 0 {
@@ -161,8 +165,7 @@ impl AppEncoder {
     pub fn tcp(&mut self, r: &TcpRecord) {
         self.reserve();
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put(out, 2, zigzag(r.at.0.wrapping_sub(s.time)));
-        s.time = r.at.0;
+        let mut n = s.shared.put_time(r.at.0, out, 2);
         let mode;
         (mode, n) = put_sock(s, r.sock, out, n);
         let (was, is) = (&mut s.states[r.sock as usize % STATES], r.values());
@@ -175,46 +178,26 @@ impl AppEncoder {
             n = put(out, n, zigzag(b.wrapping_sub(*a) as i64));
             *a = *b;
         }
-        (out[0], out[1]) = (mode << SOCK_SHIFT, other::TCP);
+        (out[0], out[1]) = (mode << SOCK_SHIFT, TCP);
         self.done(n, r.at.0);
     }
 
     pub fn socket(&mut self, r: &SocketRecord) {
-        self.reserve();
-        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        (out[0], out[1]) = (0, other::SOCKET);
-        let mut n = put(out, 2, zigzag(r.at.0.wrapping_sub(s.time)));
-        s.time = r.at.0;
-        for v in [
-            r.cookie,
-            r.cgroup,
-            u64::from(r.netns),
-            u64::from(r.version),
-            u64::from(r.protocol),
-            u64::from(r.state),
-            u64::from(r.pid),
-            u64::from(r.port),
-            u64::from(r.peer_port),
-            r.privacy as u64,
-        ] {
-            n = put(out, n, v);
-        }
-        for part in [&r.addr, &r.peer, &r.congestion] {
-            out[n..n + 16].copy_from_slice(part);
-            n += 16;
-        }
-        self.done(n, r.at.0);
+        self.columns(r);
     }
 
     pub fn gap(&mut self, g: &Gap) {
+        self.columns(g);
+    }
+
+    /// A record whose kind is coded column by column.
+    fn columns<K: InColumns>(&mut self, record: &K) {
         self.reserve();
-        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        (out[0], out[1]) = (0, other::GAP);
-        let mut n = put(out, 2, zigzag(g.until.0.wrapping_sub(s.time)));
-        s.time = g.until.0;
-        n = put(out, n, zigzag(g.until.0.wrapping_sub(g.since.0)));
-        n = put(out, n, u64::from(g.lost));
-        self.done(n, g.until.0);
+        let (row, kind) = (record.row(), &KINDS[K::PLACE]);
+        let out = &mut self.buf[self.pos..];
+        (out[0], out[1]) = (0, kind.id as u8);
+        let n = put_row(kind.columns, &mut self.state.shared, &mut self.before[K::PLACE], &row, out, 2);
+        self.done(n, row.numbers[0] as i64);
     }
 
     pub fn record(&mut self, r: &AppRecord) {
@@ -248,7 +231,7 @@ impl AppEncoder {
             seq: 0,
             first_ts: self.first,
             last_ts: self.last,
-            packet_base: 0,
+            packet_base: self.state.shared.base.unwrap_or(0),
             crc: 0,
         };
         let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
@@ -263,6 +246,7 @@ impl AppEncoder {
             bytes,
         };
         self.state = State::new();
+        self.before = [[0; MOST]; KINDS.len()];
         (self.pos, self.count, self.first, self.last) = (0, 0, i64::MAX, i64::MIN);
         Some(chunk)
     }
@@ -297,88 +281,80 @@ fn put_sock(s: &mut State, sock: u32, out: &mut [u8], n: usize) -> (u8, usize) {
     }
 }
 
-/// Why a record cannot be read.
-const SHORT: &str = "an application record runs past the end of its chunk";
-
 /// The encoder backwards, over one chunk's decoded payload followed by [`AppDecoder::PAD`] zeros.
-pub struct AppDecoder {
+pub struct AppDecoder<'s> {
+    schema: &'s Schema,
     state: State,
+    before: Vec<u64>,
     pos: usize,
     end: usize,
 }
 
-struct Cursor<'a> {
-    buf: &'a [u8],
-    pos: usize,
+/// One step of the decoder.
+pub enum AppStep {
+    Record(AppRecord),
+    /// A code that this version has no word for.
+    Unknown,
+    /// A kind that this version does not know, by its place in the schema.
+    UnknownKind(usize),
 }
 
-impl Cursor<'_> {
-    fn byte(&mut self) -> Result<u8, &'static str> {
-        let b = *self.buf.get(self.pos).ok_or(SHORT)?;
-        self.pos += 1;
-        Ok(b)
+fn sock(c: &mut Cursor<'_>, s: &mut State, mode: u8) -> Result<u32, Odd> {
+    match mode {
+        SOCK_NEW => s.push(c.number()? as u32),
+        i => s.use_recent(usize::from(i)),
     }
-
-    fn number(&mut self) -> Result<u64, &'static str> {
-        let (v, pos) = get(self.buf, self.pos).ok_or(SHORT)?;
-        self.pos = pos;
-        Ok(v)
-    }
-
-    fn signed(&mut self) -> Result<i64, &'static str> {
-        Ok(unzigzag(self.number()?))
-    }
-
-    fn time(&mut self, s: &mut State) -> Result<BootNs, &'static str> {
-        s.time = s.time.wrapping_add(self.signed()?);
-        Ok(BootNs(s.time))
-    }
-
-    fn sock(&mut self, s: &mut State, mode: u8) -> Result<u32, &'static str> {
-        match mode {
-            SOCK_NEW => s.push(self.number()? as u32),
-            i => s.use_recent(usize::from(i)),
-        }
-        Ok(s.recent[0])
-    }
-
-    fn bytes16(&mut self) -> Result<[u8; 16], &'static str> {
-        let b = self.buf.get(self.pos..).and_then(|b| b.first_chunk::<16>()).ok_or(SHORT)?;
-        self.pos += 16;
-        Ok(*b)
-    }
+    Ok(s.recent[0])
 }
 
-impl AppDecoder {
+impl<'s> AppDecoder<'s> {
     pub const PAD: usize = 2 * MAX_LEN;
 
-    pub fn new(end: usize) -> AppDecoder {
-        AppDecoder { state: State::new(), pos: 0, end }
+    pub fn new(schema: &'s Schema, end: usize, packet_base: u64) -> AppDecoder<'s> {
+        let mut state = State::new();
+        state.shared.newest = packet_base;
+        AppDecoder { schema, state, before: schema.start(), pos: 0, end }
     }
 
     /// The next record; `None` at the end. `Err`: the chunk was written odd, nothing more comes of it.
-    pub fn next(&mut self, buf: &[u8]) -> Option<Result<AppRecord, &'static str>> {
+    pub fn next(&mut self, buf: &[u8]) -> Option<Result<AppStep, Odd>> {
         if self.pos >= self.end {
             return None;
         }
         let mut c = Cursor { buf, pos: self.pos };
-        let got = read(&mut c, &mut self.state);
+        let got = self.read(&mut c);
         self.pos = if got.is_err() || c.pos > self.end { self.end } else { c.pos };
         Some(if c.pos > self.end { Err(SHORT) } else { got })
     }
+
+    fn read(&mut self, c: &mut Cursor<'_>) -> Result<AppStep, Odd> {
+        let s = &mut self.state;
+        let tag = c.byte()?;
+        let mode = tag >> SOCK_SHIFT & 3;
+        if tag & 0xf != 0 {
+            return crossing(c, s, tag, mode);
+        }
+        match c.byte()? {
+            TCP => tcp(c, s, mode),
+            kind if u16::from(kind) < FIRST_DECLARED => Err("a record is of a kind that has no coding"),
+            kind => Ok(match self.schema.get(kind.into(), c, &mut s.shared, &mut self.before)? {
+                Found::Known(kind, row) => match kind.coding {
+                    Coding::Application(record) => record(&row).map_or(AppStep::Unknown, AppStep::Record),
+                    Coding::Records(_) | Coding::Own(_) => AppStep::Unknown,
+                },
+                Found::Unknown(kind) => AppStep::UnknownKind(kind),
+            }),
+        }
+    }
 }
 
-fn read(c: &mut Cursor<'_>, s: &mut State) -> Result<AppRecord, &'static str> {
-    let tag = c.byte()?;
-    let mode = tag >> SOCK_SHIFT & 3;
-    if tag & 0xf == 0 {
-        return read_other(c, s, mode);
-    }
-    let what = Crossing::from_u8(tag & 0xf).ok_or("a crossing that only a newer kpat knows")?;
+fn crossing(c: &mut Cursor<'_>, s: &mut State, tag: u8, mode: u8) -> Result<AppStep, Odd> {
     let differs = if tag & ODD != 0 { c.byte()? } else { 0 };
-    let at = c.time(s)?;
-    let sock = c.sock(s, mode)?;
-    let mut e = s.expected[State::slot(sock, what)];
+    let at = BootNs(c.time(&mut s.shared)?);
+    let sock = sock(c, s, mode)?;
+    let what = tag & 0xf;
+    let place = State::slot(sock, what);
+    let mut e = s.expected[place];
     if differs & odd::SIZE != 0 {
         e.size = c.signed()? as i32;
     }
@@ -391,7 +367,9 @@ fn read(c: &mut Cursor<'_>, s: &mut State) -> Result<AppRecord, &'static str> {
     if differs & odd::TASK != 0 {
         e.task = c.number()?;
     }
-    let r = CrossingRecord {
+    s.expected[place] = Expected { seq: next_seq(e.seq, e.size), ..e };
+    let Some(what) = Crossing::from_u8(what) else { return Ok(AppStep::Unknown) };
+    Ok(AppStep::Record(AppRecord::Crossing(CrossingRecord {
         what,
         ctx: Context::from_u8((e.task & 7) as u8),
         pid: (e.task >> 3) as u32,
@@ -400,55 +378,20 @@ fn read(c: &mut Cursor<'_>, s: &mut State) -> Result<AppRecord, &'static str> {
         size: e.size,
         segments: e.segments,
         seq: e.seq,
-    };
-    s.expected[State::slot(sock, what)] = Expected { seq: next_seq(&r), ..e };
-    Ok(AppRecord::Crossing(r))
+    })))
 }
 
-fn read_other(c: &mut Cursor<'_>, s: &mut State, mode: u8) -> Result<AppRecord, &'static str> {
-    let kind = c.byte()?;
-    let at = c.time(s)?;
-    Ok(match kind {
-        other::TCP => {
-            let sock = c.sock(s, mode)?;
-            let mask = c.number()?;
-            let values = &mut s.states[sock as usize % STATES];
-            for (i, v) in values.iter_mut().enumerate() {
-                if mask >> i & 1 != 0 {
-                    *v = v.wrapping_add(c.signed()? as u64);
-                }
-            }
-            AppRecord::Tcp(Box::new(TcpRecord::from_values(at, sock, values)))
+fn tcp(c: &mut Cursor<'_>, s: &mut State, mode: u8) -> Result<AppStep, Odd> {
+    let at = BootNs(c.time(&mut s.shared)?);
+    let sock = sock(c, s, mode)?;
+    let mask = c.number()?;
+    let values = &mut s.states[sock as usize % STATES];
+    for (i, v) in values.iter_mut().enumerate() {
+        if mask >> i & 1 != 0 {
+            *v = v.wrapping_add(c.signed()? as u64);
         }
-        other::SOCKET => {
-            let mut v = [0; 10];
-            for x in &mut v {
-                *x = c.number()?;
-            }
-            let [cookie, cgroup, netns, version, protocol, state, pid, port, peer_port, privacy] = v;
-            AppRecord::Socket(Box::new(SocketRecord {
-                at,
-                cookie,
-                cgroup,
-                netns: netns as u32,
-                version: version as u8,
-                protocol: protocol as u16,
-                state: state as u8,
-                pid: pid as u32,
-                port: port as u16,
-                peer_port: peer_port as u16,
-                privacy: Privacy::from_u8(privacy as u8),
-                addr: c.bytes16()?,
-                peer: c.bytes16()?,
-                congestion: c.bytes16()?,
-            }))
-        }
-        other::GAP => {
-            let since = BootNs(at.0.wrapping_sub(c.signed()?));
-            AppRecord::Gap(Gap { since, until: at, lost: c.number()? as u32 })
-        }
-        _ => return Err("an application record that only a newer kpat knows"),
-    })
+    }
+    Ok(AppStep::Record(AppRecord::Tcp(Box::new(TcpRecord::from_values(at, sock, values)))))
 }
 
 #[cfg(test)]
@@ -500,9 +443,14 @@ mod tests {
     }
 
     fn decode(mut raw: Vec<u8>) -> Vec<Result<AppRecord, &'static str>> {
-        let mut d = AppDecoder::new(raw.len());
+        let schema = Schema::default();
+        let mut d = AppDecoder::new(&schema, raw.len(), 0);
         raw.extend_from_slice(&[0; AppDecoder::PAD]);
-        std::iter::from_fn(|| d.next(&raw)).collect()
+        let record = |step| match step {
+            AppStep::Record(r) => Ok(r),
+            AppStep::Unknown | AppStep::UnknownKind(_) => Err("unknown"),
+        };
+        std::iter::from_fn(|| d.next(&raw)).map(|got| got.and_then(record)).collect()
     }
 
     #[test]

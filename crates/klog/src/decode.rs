@@ -1,11 +1,12 @@
 //! The encoder backwards, over one chunk's decoded payload. The checksum held, so what is odd here was written odd:
 //! it ends the chunk with a reason and never panics.
 
+use crate::columns::{Cursor, Odd, SHORT};
+use crate::kinds::{Coding, FIRST_DECLARED};
+use crate::schema::{Found, Schema};
 use crate::state::*;
-use crate::varint::{MAX_LEN, get, unzigzag};
-use kpat_model::record::{
-    Call, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Place, Point, Process,
-};
+use crate::varint::MAX_LEN;
+use kpat_model::record::{Call, FootprintRecord, HeaderBytes, Lineage, Member, Place, Point};
 use kpat_model::*;
 
 /// Zero bytes that must follow the payload in the decoder's buffer.
@@ -14,41 +15,31 @@ pub const PAD: usize = 2 * MAX_LEN;
 /// One step of the decoder.
 pub enum Step {
     Record(Record),
-    /// A kind of event, lineage or loss that this version has no word for.
+    /// A code of an event, lineage or loss that this version has no word for.
     Unknown,
+    /// A kind that this version does not know, by its place in the schema.
+    UnknownKind(usize),
 }
 
-pub struct Decoder {
+pub struct Decoder<'s> {
+    schema: &'s Schema,
     state: State,
+    /// Values of the record before of each kind that the log declares.
+    before: Vec<u64>,
     pos: usize,
     end: usize,
 }
 
-/// The bytes of a record do not add up; says what.
-pub type Odd = &'static str;
-
-const SHORT: Odd = "a record runs past the end of its chunk";
-
-struct Cursor<'a> {
-    buf: &'a [u8],
-    pos: usize,
+/// What is coded by hand.
+trait ByHand {
+    fn u32(&mut self) -> Result<u32, Odd>;
+    fn u16(&mut self) -> Result<u16, Odd>;
+    fn packet(&mut self, s: &mut State, mode: u8) -> Result<(PacketId, u16), Odd>;
+    fn place(&mut self, s: &mut State, mode: u8) -> Result<Where, Odd>;
+    fn task(&mut self, s: &mut State, mode: u8) -> Result<(u32, Context), Odd>;
 }
 
-impl<'a> Cursor<'a> {
-    #[inline(always)]
-    fn byte(&mut self) -> Result<u8, Odd> {
-        let b = *self.buf.get(self.pos).ok_or(SHORT)?;
-        self.pos += 1;
-        Ok(b)
-    }
-
-    #[inline(always)]
-    fn number(&mut self) -> Result<u64, Odd> {
-        let (v, pos) = get(self.buf, self.pos).ok_or(SHORT)?;
-        self.pos = pos;
-        Ok(v)
-    }
-
+impl ByHand for Cursor<'_> {
     fn u32(&mut self) -> Result<u32, Odd> {
         u32::try_from(self.number()?).map_err(|_| "a number is too large for its field")
     }
@@ -57,32 +48,9 @@ impl<'a> Cursor<'a> {
         u16::try_from(self.number()?).map_err(|_| "a number is too large for its field")
     }
 
-    fn signed(&mut self) -> Result<i64, Odd> {
-        Ok(unzigzag(self.number()?))
-    }
-
-    fn text(&mut self) -> Result<String, Odd> {
-        let len = usize::try_from(self.number()?).map_err(|_| SHORT)?;
-        let end = self.pos.checked_add(len).ok_or(SHORT)?;
-        let bytes: &'a [u8] = self.buf.get(self.pos..end).ok_or(SHORT)?;
-        self.pos = end;
-        Ok(String::from_utf8_lossy(bytes).into_owned())
-    }
-
-    #[inline]
-    fn time(&mut self, s: &mut State) -> Result<BootNs, Odd> {
-        s.time = s.time.wrapping_add(self.signed()?);
-        Ok(BootNs(s.time))
-    }
-
-    #[inline]
-    fn id(&mut self, s: &mut State) -> Result<u64, Odd> {
-        s.newest = s.newest.wrapping_add(self.signed()? as u64);
-        Ok(s.newest)
-    }
-
     #[inline]
     fn packet(&mut self, s: &mut State, mode: u8) -> Result<(PacketId, u16), Odd> {
+        let s = &mut s.shared;
         if mode == PACKET_NEW {
             let id = self.id(s)?;
             let tag = u16::from(self.byte()?) | u16::from(self.byte()?) << 8;
@@ -105,6 +73,7 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn task(&mut self, s: &mut State, mode: u8) -> Result<(u32, Context), Odd> {
+        let s = &mut s.shared;
         match mode {
             0 => {}
             1 => s.tasks.swap(0, 1),
@@ -122,12 +91,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl Decoder {
-    /// For a payload of `len` bytes.
-    pub fn new(len: usize, packet_base: u64) -> Decoder {
+impl<'s> Decoder<'s> {
+    /// For a payload of `len` bytes of a log that declares `schema`.
+    pub fn new(schema: &'s Schema, len: usize, packet_base: u64) -> Decoder<'s> {
         let mut state = State::new();
-        state.newest = packet_base;
-        Decoder { state, pos: 0, end: len }
+        state.shared.newest = packet_base;
+        Decoder { schema, state, before: schema.start(), pos: 0, end: len }
     }
 
     /// Whether all bytes are used up.
@@ -146,6 +115,18 @@ impl Decoder {
         let t = c.byte()?;
         let step = if t & tag::CALL != 0 {
             Step::Record(Record::Call(call(&mut c, s, t)?))
+        } else if t & tag::KIND_MASK == tag::COLUMNS {
+            let id = match t >> tag::COLUMNS_SHIFT & 15 {
+                tag::COLUMNS_OTHER => c.number()?,
+                small => u64::from(FIRST_DECLARED) + u64::from(small),
+            };
+            match self.schema.get(id, &mut c, &mut s.shared, &mut self.before)? {
+                Found::Known(kind, row) => match kind.coding {
+                    Coding::Records(record) => record(&row).map_or(Step::Unknown, Step::Record),
+                    Coding::Application(_) | Coding::Own(_) => Step::Unknown,
+                },
+                Found::Unknown(kind) => Step::UnknownKind(kind),
+            }
         } else {
             other(&mut c, s, t)?
         };
@@ -161,8 +142,9 @@ impl Decoder {
 fn call(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Call, Odd> {
     let step = c.number()? as i64;
     let dur_ns = c.number()?;
-    s.time = if t & tag::CALL_BACKWARDS != 0 { s.time.wrapping_sub(step) } else { s.time.wrapping_add(step) };
-    let end = s.time;
+    let time = &mut s.shared.time;
+    *time = if t & tag::CALL_BACKWARDS != 0 { time.wrapping_sub(step) } else { time.wrapping_add(step) };
+    let end = *time;
     let slot = usize::from(s.func) % GUESSES;
     if t & tag::CALL_FUNC != 0 {
         s.guess[slot] = c.u16()?;
@@ -170,7 +152,7 @@ fn call(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Call, Odd> {
     s.func = s.guess[slot];
     let mode = t & 3;
     let (packet, skb_tag) =
-        if mode == 0 { (PacketId(s.recent[0].0), s.recent[0].1) } else { c.packet(s, mode)? };
+        if mode == 0 { (PacketId(s.shared.recent[0].0), s.shared.recent[0].1) } else { c.packet(s, mode)? };
     let (pid, ctx) = c.task(s, t >> tag::CALL_TASK_SHIFT & 3)?;
     let flags = if t & tag::CALL_FLAGS != 0 { c.byte()? } else { 0 };
     Ok(Call {
@@ -191,7 +173,7 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
     let record = match t & tag::KIND_MASK {
         tag::POINT => {
             let fields = c.byte()?;
-            let at = c.time(s)?;
+            let at = BootNs(c.time(&mut s.shared)?);
             let slot = usize::from(s.func) % GUESSES;
             if fields & point_field::FUNC != 0 {
                 s.guess[slot] = c.u16()?;
@@ -209,13 +191,13 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
         tag::MEMBER => {
             if mode_a != 0 {
                 s.member_func = c.u16()?;
-                s.member_entry = s.time.wrapping_add(c.signed()?);
+                s.member_entry = s.shared.time.wrapping_add(c.signed()?);
             }
-            let packet = PacketId(c.id(s)?);
+            let packet = PacketId(c.id(&mut s.shared)?);
             Record::Member(Member { func: FuncId(s.member_func), packet, entry: BootNs(s.member_entry) })
         }
         tag::FOOTPRINT => {
-            let at = c.time(s)?;
+            let at = BootNs(c.time(&mut s.shared)?);
             let (packet, skb_tag) = c.packet(s, mode_a)?;
             let place = c.place(s, mode_b)?;
             let base = usize::from(c.byte()?);
@@ -239,15 +221,15 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
             }))
         }
         tag::PLACE => {
-            let at = c.time(s)?;
+            let at = BootNs(c.time(&mut s.shared)?);
             let (packet, skb_tag) = c.packet(s, mode_a)?;
             let Where { ifindex, netns, link_type } = c.place(s, mode_b)?;
             Record::Place(Place { packet, at, ifindex, netns, link_type, skb_tag })
         }
         tag::LINEAGE => {
-            let at = c.time(s)?;
-            let parent = c.id(s)?;
-            let child = if t & 0x40 != 0 { c.id(s)? } else { parent };
+            let at = BootNs(c.time(&mut s.shared)?);
+            let parent = c.id(&mut s.shared)?;
+            let child = if t & 0x40 != 0 { c.id(&mut s.shared)? } else { parent };
             match LineageKind::from_u8(t >> 3 & 7) {
                 Some(kind) => {
                     Record::Lineage(Lineage { kind, at, parent: PacketId(parent), child: PacketId(child) })
@@ -255,53 +237,9 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
                 None => return Ok(Step::Unknown),
             }
         }
-        tag::EVENT => return event(c, s, mode_a, mode_b),
-        tag::PROCESS => {
-            let at = c.time(s)?;
-            let pid = c.u32()?;
-            let tgid = if mode_a != 0 { c.u32()? } else { pid };
-            Record::Process(Box::new(Process { at, pid, tgid, comm: c.text()? }))
-        }
-        tag::LOSS => {
-            let cause = c.byte()?;
-            let to = c.time(s)?;
-            let from = BootNs(to.0.wrapping_sub(c.signed()?));
-            let cpu = i32::try_from(c.signed()?).map_err(|_| "a number is too large for its field")?;
-            let count = c.number()?;
-            match LossCause::from_u8(cause) {
-                Some(cause) => Record::Loss(Loss { cause, cpu, from, to, count }),
-                None => return Ok(Step::Unknown),
-            }
-        }
-        _ => unreachable!("three bits"),
+        _ => return Err("a record is of a kind that has no coding"),
     };
     Ok(Step::Record(record))
-}
-
-fn event(c: &mut Cursor<'_>, s: &mut State, packet_mode: u8, task_mode: u8) -> Result<Step, Odd> {
-    let kind = c.byte()?;
-    let fields = c.byte()?;
-    let at = c.time(s)?;
-    let packet = match packet_mode {
-        event_packet::NONE => PacketId::NONE,
-        event_packet::RECENT => PacketId(s.recent[0].0),
-        event_packet::DELTA => PacketId(c.id(s)?),
-        _ => return Err("an event has an impossible packet mode"),
-    };
-    let (pid, ctx) = c.task(s, task_mode)?;
-    if fields & event_field::A_SAME == 0 {
-        s.event_a = if fields & event_field::A_FOLLOWS != 0 { c.number()? } else { 0 };
-    }
-    if fields & event_field::B_SAME == 0 {
-        s.event_b = if fields & event_field::B_FOLLOWS != 0 { c.number()? } else { 0 };
-    }
-    if fields & event_field::NETNS != 0 {
-        s.event_netns = c.u32()?;
-    }
-    let text = if fields & event_field::TEXT != 0 { c.text()? } else { String::new() };
-    let Some(kind) = EventKind::from_u8(kind) else { return Ok(Step::Unknown) };
-    let (a, b, netns) = (s.event_a, s.event_b, s.event_netns);
-    Ok(Step::Record(Record::Event(Box::new(Event { kind, ctx, pid, at, packet, netns, a, b, text }))))
 }
 
 /// The footprint that differs from `p` as the bytes say.

@@ -1,7 +1,9 @@
 //! Records in, chunks out: one encoder per CPU, fed in the order of the ring (calls by their return). Runs on the
 //! device under test for every event, so the call path is straight and touches few cache lines.
 
+use crate::columns::{MOST, ROW_SLACK, put_row};
 use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, may_unpack};
+use crate::kinds::{FIRST_DECLARED, InColumns, KINDS, task_key};
 use crate::state::*;
 use crate::varint::{put, zigzag};
 use kpat_model::*;
@@ -13,13 +15,13 @@ pub const TARGET_BYTES: usize = 64 * 1024;
 pub struct Encoder {
     cpu: u16,
     state: State,
+    before: Before,
     /// Always longer than `pos`, so that numbers are written as whole words.
     buf: Vec<u8>,
     pos: usize,
     count: u32,
     first: i64,
     last: i64,
-    packet_base: Option<u64>,
     losses: Vec<Loss>,
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
@@ -55,12 +57,12 @@ impl Encoder {
         Encoder {
             cpu,
             state: State::new(),
+            before: [[0; MOST]; KINDS.len()],
             buf: vec![0; TARGET_BYTES + 4096],
             pos: 0,
             count: 0,
             first: i64::MAX,
             last: i64::MIN,
-            packet_base: None,
             losses: Vec::new(),
             zstd,
         }
@@ -88,8 +90,8 @@ impl Encoder {
         let s = &mut self.state;
         let out = self.buf[self.pos..].first_chunk_mut::<CALL_SLACK>().expect("reserved above");
         let end = c.entry.0.wrapping_add(c.dur_ns as i64);
-        let step = end.wrapping_sub(s.time);
-        s.time = end;
+        let step = end.wrapping_sub(s.shared.time);
+        s.shared.time = end;
         let mut tag = tag::CALL;
         tag |= u8::from(step < 0) * tag::CALL_BACKWARDS;
         let mut n = put(out, 1, step.unsigned_abs());
@@ -103,13 +105,13 @@ impl Encoder {
         n = if missed { after } else { n };
         tag |= u8::from(missed) * tag::CALL_FUNC;
         let key = (c.packet.0, c.skb_tag);
-        if s.recent[0] != key {
+        if s.shared.recent[0] != key {
             let mode;
-            (mode, n) = put_packet(s, &mut self.packet_base, key, out, n);
+            (mode, n) = put_packet(s, key, out, n);
             tag |= mode;
         }
         let task = task_key(c.pid, c.ctx);
-        if s.tasks[0] != task {
+        if s.shared.tasks[0] != task {
             let mode;
             (mode, n) = put_task(s, task, out, n);
             tag |= mode << tag::CALL_TASK_SHIFT;
@@ -130,7 +132,7 @@ impl Encoder {
     pub fn point(&mut self, p: &Point) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put_time(s, p.at.0, out, 2);
+        let mut n = s.shared.put_time(p.at.0, out, 2);
         let mut fields = u8::from(p.ends) * point_field::ENDS;
         let guess = &mut s.guess[usize::from(s.func) % GUESSES];
         s.func = p.func.0;
@@ -146,7 +148,7 @@ impl Encoder {
         }
         out[1] = fields;
         let (packet_mode, task_mode);
-        (packet_mode, n) = put_packet(s, &mut self.packet_base, (p.packet.0, p.skb_tag), out, n);
+        (packet_mode, n) = put_packet(s, (p.packet.0, p.skb_tag), out, n);
         (task_mode, n) = put_task(s, task_key(p.pid, p.ctx), out, n);
         out[0] = tag::POINT | packet_mode << tag::MODE_A_SHIFT | task_mode << tag::MODE_B_SHIFT;
         self.done(n, p.at.0, p.at.0);
@@ -161,9 +163,9 @@ impl Encoder {
             s.member_func = m.func.0;
             s.member_entry = m.entry.0;
             n = put(out, n, u64::from(m.func.0));
-            n = put(out, n, zigzag(m.entry.0.wrapping_sub(s.time)));
+            n = put(out, n, zigzag(m.entry.0.wrapping_sub(s.shared.time)));
         }
-        n = put_id(s, &mut self.packet_base, m.packet.0, out, n);
+        n = s.shared.put_id(m.packet.0, out, n);
         out[0] = tag::MEMBER | u8::from(!same) << tag::MODE_A_SHIFT;
         self.done(n, m.entry.0, m.entry.0);
     }
@@ -171,9 +173,9 @@ impl Encoder {
     pub fn footprint(&mut self, f: &FootprintRecord) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put_time(s, f.at.0, out, 1);
+        let mut n = s.shared.put_time(f.at.0, out, 1);
         let (packet_mode, place_mode);
-        (packet_mode, n) = put_packet(s, &mut self.packet_base, (f.packet.0, f.skb_tag), out, n);
+        (packet_mode, n) = put_packet(s, (f.packet.0, f.skb_tag), out, n);
         let place = Where { ifindex: f.ifindex, netns: f.netns, link_type: f.link_type };
         (place_mode, n) = put_place(s, place, out, n);
         let base = print_slot(f);
@@ -186,9 +188,9 @@ impl Encoder {
     pub fn place(&mut self, p: &Place) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put_time(s, p.at.0, out, 1);
+        let mut n = s.shared.put_time(p.at.0, out, 1);
         let (packet_mode, place_mode);
-        (packet_mode, n) = put_packet(s, &mut self.packet_base, (p.packet.0, p.skb_tag), out, n);
+        (packet_mode, n) = put_packet(s, (p.packet.0, p.skb_tag), out, n);
         let place = Where { ifindex: p.ifindex, netns: p.netns, link_type: p.link_type };
         (place_mode, n) = put_place(s, place, out, n);
         out[0] = tag::PLACE | packet_mode << tag::MODE_A_SHIFT | place_mode << tag::MODE_B_SHIFT;
@@ -198,92 +200,46 @@ impl Encoder {
     pub fn lineage(&mut self, l: &Lineage) {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put_time(s, l.at.0, out, 1);
-        n = put_id(s, &mut self.packet_base, l.parent.0, out, n);
+        let mut n = s.shared.put_time(l.at.0, out, 1);
+        n = s.shared.put_id(l.parent.0, out, n);
         let other = l.child != l.parent;
         if other {
-            n = put_id(s, &mut self.packet_base, l.child.0, out, n);
+            n = s.shared.put_id(l.child.0, out, n);
         }
         out[0] = tag::LINEAGE | (l.kind as u8) << 3 | u8::from(other) << 6;
         self.done(n, l.at.0, l.at.0);
     }
 
-    /// Text beyond 65,535 bytes is cut.
+    /// Texts beyond 65,535 bytes are cut.
+    #[inline]
     pub fn event(&mut self, e: &Event) {
-        let text = cut(&e.text);
-        self.reserve(FIXED_SLACK + text.len());
-        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        out[1] = e.kind as u8;
-        let mut n = put_time(s, e.at.0, out, 3);
-        let packet_mode = if e.packet == PacketId::NONE {
-            event_packet::NONE
-        } else if e.packet.0 == s.recent[0].0 {
-            event_packet::RECENT
-        } else {
-            n = put_id(s, &mut self.packet_base, e.packet.0, out, n);
-            event_packet::DELTA
-        };
-        let task_mode;
-        (task_mode, n) = put_task(s, task_key(e.pid, e.ctx), out, n);
-        let mut fields = 0;
-        if e.a != 0 {
-            if e.a == s.event_a {
-                fields |= event_field::A_SAME;
-            } else {
-                fields |= event_field::A_FOLLOWS;
-                n = put(out, n, e.a);
-            }
-        }
-        if e.b != 0 {
-            if e.b == s.event_b {
-                fields |= event_field::B_SAME;
-            } else {
-                fields |= event_field::B_FOLLOWS;
-                n = put(out, n, e.b);
-            }
-        }
-        (s.event_a, s.event_b) = (e.a, e.b);
-        if e.netns != s.event_netns {
-            s.event_netns = e.netns;
-            fields |= event_field::NETNS;
-            n = put(out, n, u64::from(e.netns));
-        }
-        if !text.is_empty() {
-            fields |= event_field::TEXT;
-            n = put_text(text, out, n);
-        }
-        out[2] = fields;
-        out[0] = tag::EVENT | packet_mode << tag::MODE_A_SHIFT | task_mode << tag::MODE_B_SHIFT;
-        self.done(n, e.at.0, e.at.0);
+        self.columns(e);
     }
 
-    /// A name beyond 65,535 bytes is cut.
     pub fn process(&mut self, p: &Process) {
-        let comm = cut(&p.comm);
-        self.reserve(FIXED_SLACK + comm.len());
-        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        let mut n = put_time(s, p.at.0, out, 1);
-        n = put(out, n, u64::from(p.pid));
-        let other = p.tgid != p.pid;
-        if other {
-            n = put(out, n, u64::from(p.tgid));
-        }
-        n = put_text(comm, out, n);
-        out[0] = tag::PROCESS | u8::from(other) << tag::MODE_A_SHIFT;
-        self.done(n, p.at.0, p.at.0);
+        self.columns(p);
     }
 
     pub fn loss(&mut self, l: &Loss) {
         self.losses.push(*l);
-        self.reserve(FIXED_SLACK);
-        let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
-        out[0] = tag::LOSS;
-        out[1] = l.cause as u8;
-        let mut n = put_time(s, l.to.0, out, 2);
-        n = put(out, n, zigzag(l.to.0.wrapping_sub(l.from.0)));
-        n = put(out, n, zigzag(i64::from(l.cpu)));
-        n = put(out, n, l.count);
-        self.done(n, l.from.0, l.to.0);
+        self.columns(l);
+        self.first = self.first.min(l.from.0);
+    }
+
+    /// A record whose kind is coded column by column.
+    pub fn columns<K: InColumns>(&mut self, record: &K) {
+        let (row, kind) = (record.row(), &KINDS[K::PLACE]);
+        self.reserve(ROW_SLACK + row.byte_len());
+        let out = &mut self.buf[self.pos..];
+        let small = (kind.id - FIRST_DECLARED).min(u16::from(tag::COLUMNS_OTHER)) as u8;
+        out[0] = tag::COLUMNS | small << tag::COLUMNS_SHIFT;
+        let mut n = 1;
+        if small == tag::COLUMNS_OTHER {
+            n = put(out, n, kind.id.into());
+        }
+        n = put_row(kind.columns, &mut self.state.shared, &mut self.before[K::PLACE], &row, out, n);
+        let at = row.numbers[0] as i64;
+        self.done(n, at, at);
     }
 
     /// Any of the above.
@@ -298,6 +254,11 @@ impl Encoder {
             Record::Process(r) => self.process(r),
             Record::Loss(r) => self.loss(r),
             Record::Place(r) => self.place(r),
+            Record::Pause(r) => self.columns(r),
+            Record::Poll(r) => self.columns(r),
+            Record::PollEnd(r) => self.columns(r),
+            Record::CardStamp(r) => self.columns(r),
+            Record::CardReading(r) => self.columns(&**r),
         }
     }
 
@@ -333,7 +294,7 @@ impl Encoder {
             seq: 0,
             first_ts: self.first,
             last_ts: self.last,
-            packet_base: self.packet_base.unwrap_or(0),
+            packet_base: self.state.shared.base.unwrap_or(0),
             crc: 0,
         };
         bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
@@ -346,11 +307,11 @@ impl Encoder {
             bytes,
         };
         self.state = State::new();
+        self.before = [[0; MOST]; KINDS.len()];
         self.pos = 0;
         self.count = 0;
         self.first = i64::MAX;
         self.last = i64::MIN;
-        self.packet_base = None;
         Some(chunk)
     }
 
@@ -376,47 +337,20 @@ impl Encoder {
     }
 }
 
-#[inline(always)]
-fn task_key(pid: u32, ctx: Context) -> u64 {
-    u64::from(pid) << 3 | ctx as u64
-}
-
-#[inline]
-fn put_time(s: &mut State, at: i64, out: &mut [u8], n: usize) -> usize {
-    let step = at.wrapping_sub(s.time);
-    s.time = at;
-    put(out, n, zigzag(step))
-}
-
-/// A packet id as step from the last one that was written out.
-fn put_id(s: &mut State, base: &mut Option<u64>, id: u64, out: &mut [u8], n: usize) -> usize {
-    if base.is_none() {
-        *base = Some(id);
-        s.newest = id;
-    }
-    let step = id.wrapping_sub(s.newest) as i64;
-    s.newest = id;
-    put(out, n, zigzag(step))
-}
-
-fn put_packet(
-    s: &mut State,
-    base: &mut Option<u64>,
-    key: (u64, u16),
-    out: &mut [u8],
-    n: usize,
-) -> (u8, usize) {
+fn put_packet(s: &mut State, key: (u64, u16), out: &mut [u8], n: usize) -> (u8, usize) {
+    let s = &mut s.shared;
     if let Some(mode) = s.recent.iter().position(|k| *k == key) {
         s.use_recent(mode);
         return (mode as u8, n);
     }
-    let n = put_id(s, base, key.0, out, n);
+    let n = s.put_id(key.0, out, n);
     out[n..n + 2].copy_from_slice(&key.1.to_le_bytes());
     s.push_recent(key);
     (PACKET_NEW, n + 2)
 }
 
 fn put_task(s: &mut State, task: u64, out: &mut [u8], n: usize) -> (u8, usize) {
+    let s = &mut s.shared;
     if task == s.tasks[0] {
         return (0, n);
     }
@@ -426,21 +360,6 @@ fn put_task(s: &mut State, task: u64, out: &mut [u8], n: usize) -> (u8, usize) {
     }
     s.tasks[0] = task;
     (TASK_NEW, put(out, n, task))
-}
-
-fn put_text(text: &str, out: &mut [u8], n: usize) -> usize {
-    let n = put(out, n, text.len() as u64);
-    out[n..n + text.len()].copy_from_slice(text.as_bytes());
-    n + text.len()
-}
-
-/// At most [`MAX_TEXT`] bytes, whole characters.
-fn cut(text: &str) -> &str {
-    if text.len() <= MAX_TEXT {
-        return text;
-    }
-    let end = (0..=MAX_TEXT).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
-    &text[..end]
 }
 
 fn put_place(s: &mut State, place: Where, out: &mut [u8], n: usize) -> (u8, usize) {

@@ -3,7 +3,7 @@
 /// Bytes of a chunk header.
 pub const HEADER_LEN: usize = 64;
 /// Version of the format that this crate writes, and the newest that it reads.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// A chunk's payload never decodes to more than this.
 pub const MAX_RAW_LEN: u32 = 16 << 20;
 /// A stored payload is never longer than its decoded form, because the encoder then stores it as it is.

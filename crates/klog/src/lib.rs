@@ -13,13 +13,16 @@
 //! Way of one record: [`Encoder`] -> [`Chunk`] -> [`Writer`] -> file -> [`Log`] -> [`Records`].
 
 mod app;
+mod columns;
 mod decode;
 mod encode;
 mod error;
 mod header;
+mod kinds;
 mod log;
 mod part;
 mod records;
+mod schema;
 mod state;
 mod varint;
 mod walk;
@@ -31,6 +34,6 @@ pub use error::{Error, Room};
 pub use header::{ChunkKind, Codec, HEADER_LEN, MAX_RAW_LEN, VERSION};
 pub use log::{EndState, Forgotten, Issue, Log, Missing};
 pub use part::{Adopted, PART_ENDING, adopt, finish, is_being_written, place, remove_abandoned};
-pub use records::{Merged, Records, end_time};
+pub use records::{Merged, Records, app_kind_name, end_time, kind_name};
 pub use walk::ChunkInfo;
 pub use write::Writer;

@@ -5,10 +5,11 @@
 use crate::error::Error;
 use crate::header::{ChunkKind, Codec, Fault, HEADER_LEN};
 use crate::records::{Merged, Records};
+use crate::schema::Schema;
 use crate::walk::{ChunkInfo, Source, Unread, Walk, read_chunk, walk};
 use kpat_model::meta::{ClockAnchor, Device, Json, Meta, Summary, Symbol, Task};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -50,6 +51,7 @@ pub struct Log {
     /// Never empty; in the order of recording.
     files: Vec<Opened>,
     meta: Meta,
+    schema: Schema,
     anchors: Vec<ClockAnchor>,
     devices: Vec<Device>,
     symbols: Vec<Symbol>,
@@ -135,6 +137,7 @@ impl Log {
         let mut log = Log {
             files: vec![Opened { path: path.into(), source, walked }],
             meta: Meta::default(),
+            schema: Schema::default(),
             anchors: Vec::new(),
             devices: Vec::new(),
             symbols: Vec::new(),
@@ -179,6 +182,12 @@ impl Log {
                     // A part's own clock readings begin with it.
                     self.anchors.push(if m.part.number > 1 { m.part.began } else { m.started });
                     meta.get_or_insert(*m);
+                }
+                // The files of one recording declare the same.
+                Ok(Json::Schema(kinds)) => {
+                    let odd;
+                    (self.schema, odd) = Schema::of(&kinds);
+                    odd.into_iter().for_each(|why| self.add_issue(&info, why));
                 }
                 Ok(Json::Tasks(t)) => self.tasks.extend(t),
                 Ok(Json::Anchor(a)) => self.anchors.push(a),
@@ -228,6 +237,10 @@ impl Log {
     /// Every pair of clock readings, in file order: at the start, between, and those of the summaries.
     pub fn anchors(&self) -> &[ClockAnchor] {
         &self.anchors
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     /// In file order; a device whose name or address changed is there more than once.
@@ -298,6 +311,18 @@ impl Log {
         // Records may be read more than once.
         if issues.len() < MAX_ISSUES && !issues.contains(&issue) {
             issues.push(issue);
+        }
+    }
+
+    /// Says which records of a chunk were passed over: those with codes that are not known, and those of kinds that are not known, by
+    /// their place in the schema.
+    pub(crate) fn unknown(&self, info: &ChunkInfo, codes: u32, kinds: &BTreeMap<usize, u32>) {
+        if codes > 0 {
+            self.add_issue(info, format!("{codes} records have codes that only another kpat knows"));
+        }
+        for (kind, n) in kinds {
+            let name = self.schema.name(*kind);
+            self.add_issue(info, format!("{n} records are of kind {name:?}, which only another kpat knows"));
         }
     }
 

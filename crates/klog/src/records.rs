@@ -2,9 +2,10 @@
 
 use crate::decode::{Decoder, PAD, Step};
 use crate::header::{ChunkKind, HEADER_LEN};
+use crate::kinds::{InColumns, KINDS};
 use crate::log::Log;
 use crate::walk::ChunkInfo;
-use kpat_model::{BootNs, Record};
+use kpat_model::*;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,15 +23,53 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Process(r) => r.at,
         Record::Loss(r) => r.to,
         Record::Place(r) => r.at,
+        Record::Pause(r) => r.to,
+        Record::Poll(r) => r.at,
+        Record::PollEnd(r) => r.at,
+        Record::CardStamp(r) => r.at,
+        Record::CardReading(r) => r.at,
     }
 }
 
-struct Open {
+/// The name of a record's kind, as the log declares it.
+pub fn kind_name(record: &Record) -> &'static str {
+    match record {
+        Record::Call(_) => "call",
+        Record::Point(_) => "point",
+        Record::Member(_) => "member",
+        Record::Footprint(_) => "footprint",
+        Record::Lineage(_) => "lineage",
+        Record::Place(_) => "place",
+        Record::Event(_) => KINDS[Event::PLACE].name,
+        Record::Process(_) => KINDS[Process::PLACE].name,
+        Record::Loss(_) => KINDS[Loss::PLACE].name,
+        Record::Pause(_) => KINDS[Pause::PLACE].name,
+        Record::Poll(_) => KINDS[Poll::PLACE].name,
+        Record::PollEnd(_) => KINDS[PollEnd::PLACE].name,
+        Record::CardStamp(_) => KINDS[CardStamp::PLACE].name,
+        Record::CardReading(_) => KINDS[CardReading::PLACE].name,
+    }
+}
+
+/// The same of an application record.
+pub fn app_kind_name(record: &AppRecord) -> &'static str {
+    match record {
+        AppRecord::Crossing(_) => "crossing",
+        AppRecord::Tcp(_) => "tcp-state",
+        AppRecord::Socket(_) => KINDS[SocketRecord::PLACE].name,
+        AppRecord::Gap(_) => KINDS[Gap::PLACE].name,
+    }
+}
+
+struct Open<'a> {
     info: ChunkInfo,
-    decoder: Decoder,
+    decoder: Decoder<'a>,
     /// Records not yet given.
     left: u32,
+    /// Of kinds that are known, with codes that are not.
     unknown: u32,
+    /// Of kinds that are not known, by their place in the schema.
+    unknown_kinds: BTreeMap<usize, u32>,
 }
 
 /// The records of one CPU; holds one decoded chunk.
@@ -40,7 +79,7 @@ pub struct Records<'a> {
     next_chunk: usize,
     /// Header, payload, padding.
     buf: Vec<u8>,
-    open: Option<Open>,
+    open: Option<Open<'a>>,
 }
 
 impl<'a> Records<'a> {
@@ -59,8 +98,9 @@ impl<'a> Records<'a> {
                 Ok(payload) => {
                     let len = payload.len();
                     self.buf.extend_from_slice(&[0; PAD]);
-                    let decoder = Decoder::new(len, info.packet_base);
-                    self.open = Some(Open { info: *info, decoder, left: info.count, unknown: 0 });
+                    let decoder = Decoder::new(self.log.schema(), len, info.packet_base);
+                    let (left, unknown_kinds) = (info.count, BTreeMap::new());
+                    self.open = Some(Open { info: *info, decoder, left, unknown: 0, unknown_kinds });
                     return true;
                 }
                 Err(why) => self.log.add_issue(info, why),
@@ -76,10 +116,7 @@ impl<'a> Records<'a> {
             let reason = format!("{odd}; {} of its {} records are lost", open.left, open.info.count);
             self.log.add_issue(&open.info, reason);
         }
-        if open.unknown > 0 {
-            let reason = format!("{} records are of kinds that only a newer kpat knows", open.unknown);
-            self.log.add_issue(&open.info, reason);
-        }
+        self.log.unknown(&open.info, open.unknown, &open.unknown_kinds);
     }
 }
 
@@ -110,6 +147,7 @@ impl Iterator for Records<'_> {
                     match step {
                         Step::Record(record) => return Some(record),
                         Step::Unknown => open.unknown += 1,
+                        Step::UnknownKind(kind) => *open.unknown_kinds.entry(kind).or_default() += 1,
                     }
                 }
                 Err(odd) => self.close(Some(odd)),
@@ -138,7 +176,7 @@ pub struct Merged<'a> {
 fn is_of_recorder(record: &Record) -> bool {
     match record {
         Record::Event(e) => e.kind.is_of_user_space(),
-        Record::Loss(_) => true,
+        Record::Loss(_) | Record::CardReading(_) => true,
         _ => false,
     }
 }

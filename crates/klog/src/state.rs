@@ -1,6 +1,8 @@
 //! What writer and reader of a chunk both remember from record to record. Both start from the same state at each
 //! chunk and change it in the same way; this is the one place that says how.
 
+use crate::columns::{MOST, Shared};
+use crate::kinds::KINDS;
 use crate::varint::MAX_LEN;
 use kpat_model::record::FootprintRecord;
 
@@ -13,9 +15,6 @@ pub const PLACES: usize = 3;
 /// Header bytes of a footprint, whole groups of eight.
 pub const MAX_HEADER: usize = FootprintRecord::MAX_HEADER;
 const _: () = assert!(MAX_HEADER.is_multiple_of(8));
-/// Texts (event, comm) are cut to this many bytes.
-pub const MAX_TEXT: usize = 65535;
-
 /// Upper bounds of one coded record. Each ends in room for one more number, because writing a number touches nine bytes.
 pub const CALL_SLACK: usize = 64;
 pub const FIXED_SLACK: usize = 12 * MAX_LEN + 2 * MAX_HEADER + 16;
@@ -27,11 +26,14 @@ pub mod tag {
     pub const MEMBER: u8 = 1;
     pub const FOOTPRINT: u8 = 2;
     pub const LINEAGE: u8 = 3;
-    pub const EVENT: u8 = 4;
-    pub const PROCESS: u8 = 5;
-    pub const LOSS: u8 = 6;
-    pub const PLACE: u8 = 7;
+    pub const PLACE: u8 = 4;
+    /// A kind that is coded by its columns: bits 3 to 6 say which, counted from [`crate::kinds::FIRST_DECLARED`] on.
+    pub const COLUMNS: u8 = 7;
     pub const KIND_MASK: u8 = 7;
+
+    pub const COLUMNS_SHIFT: u8 = 3;
+    /// In those bits: a number with the kind's id follows.
+    pub const COLUMNS_OTHER: u8 = 15;
 
     /// Call: packet mode in bits 0-1, task mode in bits 2-3.
     pub const CALL_TASK_SHIFT: u8 = 2;
@@ -57,23 +59,6 @@ pub mod point_field {
     pub const LEN: u8 = 0x02;
     /// Nothing follows: the packet ends there.
     pub const ENDS: u8 = 0x04;
-}
-
-/// Packet mode of events, which have no skb tag.
-pub mod event_packet {
-    pub const NONE: u8 = 0;
-    pub const RECENT: u8 = 1;
-    pub const DELTA: u8 = 2;
-}
-
-/// Which fields of an event follow.
-pub mod event_field {
-    pub const A_SAME: u8 = 0x01;
-    pub const A_FOLLOWS: u8 = 0x02;
-    pub const B_SAME: u8 = 0x04;
-    pub const B_FOLLOWS: u8 = 0x08;
-    pub const NETNS: u8 = 0x10;
-    pub const TEXT: u8 = 0x20;
 }
 
 /// Which fields of a footprint differ from the one it is coded against, in the order in which they follow.
@@ -119,24 +104,17 @@ impl Print {
     };
 }
 
+/// The writer's values of each kind's record before.
+pub type Before = [[u64; MOST]; KINDS.len()];
+
 pub struct State {
-    /// Time of the record before: a call's return, the moment of others; members do not move it.
-    pub time: i64,
-    /// The last three different (packet, skb tag), newest first.
-    pub recent: [(u64, u16); 3],
-    /// The last packet id that was written out.
-    pub newest: u64,
-    /// The last two different tasks, as pid << 3 | context.
-    pub tasks: [u64; 2],
+    pub shared: Shared,
     /// Function of the call before.
     pub func: u16,
     /// By a function's id modulo [`GUESSES`]: which function returned after it the last time.
     pub guess: [u16; GUESSES],
     pub member_func: u16,
     pub member_entry: i64,
-    pub event_netns: u32,
-    pub event_a: u64,
-    pub event_b: u64,
     /// Length at the point before.
     pub len_bytes: u32,
     /// The last three different places, newest first.
@@ -147,36 +125,18 @@ pub struct State {
 impl State {
     pub fn new() -> State {
         State {
-            time: 0,
-            recent: [(0, 0); 3],
-            newest: 0,
-            tasks: [0; 2],
+            shared: Shared::new(),
             func: 0,
             guess: [0; GUESSES],
             member_func: 0,
             member_entry: 0,
-            event_netns: 0,
-            event_a: 0,
-            event_b: 0,
             len_bytes: 0,
             places: [Where::default(); PLACES],
             prints: [Print::ZERO; PRINTS],
         }
     }
 
-    /// Brings place `mode` of the recent packets to the front.
-    #[inline]
-    pub fn use_recent(&mut self, mode: usize) {
-        self.recent[..=mode].rotate_right(1);
-    }
-
-    /// Puts a packet that was written out in front; the oldest leaves.
-    #[inline]
-    pub fn push_recent(&mut self, key: (u64, u16)) {
-        self.recent = [key, self.recent[0], self.recent[1]];
-    }
-
-    /// The same for places.
+    /// Brings place `mode` of the recent places to the front.
     pub fn use_place(&mut self, mode: usize) {
         self.places[..=mode].rotate_right(1);
     }

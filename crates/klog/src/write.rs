@@ -4,6 +4,7 @@
 use crate::encode::Chunk;
 use crate::error::{Error, Room};
 use crate::header::{ChunkKind, Codec, HEADER_LEN, Header, MAX_RAW_LEN, may_unpack, seal};
+use crate::schema::declared;
 use kpat_model::meta::Json;
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -85,8 +86,16 @@ impl<W: Write> Writer<W> {
         self.most = bytes;
     }
 
-    /// Says something about the recording. The first must be [`Json::Meta`].
+    /// Says something about the recording. The first must be [`Json::Meta`]; which kinds of records there are goes with it.
     pub fn json(&mut self, json: &Json) -> Result<(), Error> {
+        self.put_json(json)?;
+        match json {
+            Json::Meta(_) => self.put_json(&Json::Schema(declared())),
+            _ => Ok(()),
+        }
+    }
+
+    fn put_json(&mut self, json: &Json) -> Result<(), Error> {
         let offset = self.bytes;
         let text = serde_json::to_vec(json).map_err(|e| Error::Write {
             path: self.path.clone(),
@@ -212,15 +221,15 @@ mod tests {
 
     #[test]
     fn a_torn_chunk_is_cut_off_and_the_log_goes_on() {
-        let json = Json::Meta(Box::<Meta>::default());
+        let json = Json::Devices(Vec::new());
         let mut w = Writer::new(Disk { bytes: Vec::new(), room: usize::MAX });
         w.cut_back = Some(|disk, len| {
             disk.bytes.truncate(len as usize);
             Ok(())
         });
-        w.json(&json).unwrap();
+        w.json(&Json::Meta(Box::<Meta>::default())).unwrap();
         let whole = w.bytes_written();
-        for torn in [0, 10, 100] {
+        for torn in [0, 10, 70] {
             w.out.room = whole as usize + torn;
             assert!(matches!(w.json(&json), Err(Error::DiskFull { offset, .. }) if offset == whole));
             assert_eq!(w.out.bytes.len() as u64, whole);
@@ -228,24 +237,26 @@ mod tests {
         w.out.room = usize::MAX;
         w.json(&json).unwrap();
         let log = Log::from_bytes(w.into_inner().bytes).unwrap();
-        assert_eq!(log.chunk_index().len(), 2);
+        // The recording, its kinds of records, and the one that was tried three times.
+        assert_eq!(log.chunk_index().len(), 3);
         assert_eq!(log.issues(), []);
     }
 
     #[test]
     fn what_is_kept_for_the_end_is_not_taken_before() {
-        let json = Json::Meta(Box::<Meta>::default());
+        let json = Json::Devices(Vec::new());
         let mut w = Writer::new(Vec::new());
+        w.json(&Json::Meta(Box::<Meta>::default())).unwrap();
+        let begun = w.bytes_written();
         w.json(&json).unwrap();
-        let whole = w.bytes_written();
-        w.most_bytes(2 * whole);
+        w.most_bytes(2 * w.bytes_written() - begun);
         w.json(&json).unwrap();
         for _ in 0..2 {
             assert!(matches!(w.json(&json), Err(Error::DiskFull { room: Room::FileSize, .. })));
         }
         w.most_bytes(u64::MAX);
         w.json(&json).unwrap();
-        assert_eq!(Log::from_bytes(w.into_inner()).unwrap().chunk_index().len(), 3);
+        assert_eq!(Log::from_bytes(w.into_inner()).unwrap().chunk_index().len(), 5);
     }
 
     #[test]
@@ -259,7 +270,7 @@ mod tests {
         w.json(&Json::Devices(Vec::new())).unwrap();
         let log = Log::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(log.chunk_index().len(), 2);
+        assert_eq!(log.chunk_index().len(), 3);
         assert_eq!(log.issues(), []);
     }
 }

@@ -78,7 +78,7 @@ fn a_chunk_says_what_is_in_it() {
     w.chunk(chunk).unwrap();
     assert_eq!(w.bytes_written() - before, len as u64);
     let log = Log::from_bytes(w.into_inner()).unwrap();
-    let info = log.chunk_index()[1];
+    let info = log.chunk_index()[2];
     assert_eq!((info.kind, info.cpu, info.count), (ChunkKind::Records, 3, 2));
     assert_eq!((info.first, info.last, info.offset), (BootNs(100), BootNs(1000), before));
 }
@@ -94,7 +94,7 @@ fn merged_records_are_in_order_of_their_ends() {
         assert_eq!(own.len(), records[side].len());
         let of_kernel = |r: &&Record| match r {
             Record::Event(e) => !e.kind.is_of_user_space(),
-            r => !matches!(r, Record::Loss(_)),
+            r => !matches!(r, Record::Loss(_) | Record::CardReading(_)),
         };
         let written = records[side].iter().filter(of_kernel);
         assert!(own.iter().filter(of_kernel).eq(written), "order within CPU {cpu}");
@@ -124,6 +124,7 @@ fn what_the_recorder_noted_waits_for_its_time() {
         ctx: Context::Unknown,
         pid: 0,
         at: BootNs(900),
+        timed: Timed::Read { within_ns: 7 },
         packet: PacketId::NONE,
         netns: 0,
         a: 2,
@@ -159,6 +160,7 @@ fn long_texts_and_overfull_chunks_are_kept() {
         ctx: Context::Task,
         pid: 1,
         at: BootNs(5),
+        timed: Timed::Recorder,
         packet: PacketId::NONE,
         netns: 0,
         a: 0,

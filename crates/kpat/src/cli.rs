@@ -119,6 +119,8 @@ commands! {
     Phases => phases,
     /// What applications asked of the network and what became of it, socket by socket
     App => app,
+    /// Why a connection is slow: from write to read stage by stage, and what takes longest
+    Why => why,
     /// List events: drops, retransmissions, state changes
     Events => events,
     /// Write it for other tools: Wireshark, Perfetto, pprof, flame graphs, tables

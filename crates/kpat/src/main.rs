@@ -36,6 +36,7 @@ mod sql;
 mod time;
 mod times;
 mod view;
+mod why;
 mod wireshark;
 
 use clap::error::ErrorKind;

@@ -75,6 +75,7 @@ fn hostile() -> Folder {
             crossing: 2,
             size_bytes: 5,
             segments: 1,
+            offset: Some(0),
             pid: Some(900),
             ..Default::default()
         };
@@ -102,6 +103,7 @@ fn no_name_reaches_a_terminal_or_a_spreadsheet_as_it_is() {
         &["events", "x.kpat"],
         &["app", "x.kpat"],
         &["app", "x.kpat", "--to", "tsv"],
+        &["why", "x.kpat"],
         &["frames", "x.kpat"],
         &["sql", "x.kpat", "select * from function, device, process"],
         &["sql", "x.kpat", "--tsv", "select * from function, device, process"],

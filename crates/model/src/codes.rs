@@ -118,11 +118,7 @@ code_type! {
         Drop = 1, "drop", "`a` drop reason number (name in the log's metadata), `b` kernel address of the place.", "";
         Retransmit = 2, "retransmit", "`a` source port << 16 | destination port (host order), `b` TCP state.", "";
         TcpState = 3, "tcp-state", "`a` ports as above, `b` old state << 8 | new state.", "";
-        // 4 is reserved: formats of old name it, no recorder wrote it.
-        Pause = 5, "pause", "The task `pid` was off the CPU until now. `a` for how many nanoseconds, `b` why and where, see `Pause`.", "";
-        Poll = 6, "poll", "`packet` is the first of a poll of received packets that is in the log, or the first after some that are not. `a` nanoseconds since the poll began, and 1; `b` nanoseconds since NET_RX had been raised for it, and 1. 0: not known.", "";
-        Polled = 7, "polled", "The poll of which `packet` was the first in the log is over. `a` packets that the driver took | those that it might have taken << 32; `b` how many softirqs of NET_RX this CPU had had, this one included.", "";
-        Stamp = 8, "stamp", "The card that received `packet` stamped it at `a` nanoseconds of its own clock; `b` its ifindex, in `netns`.", "";
+        // 4 to 31 are kept for the kernel side: some of them are kinds of records of their own in the log.
         Link = 32, "link", "`a` ifindex, `b` flags (IFF_*, as rtnetlink gives them). Text: interface name.", "";
         Route = 33, "route", "`a` 1 added, 0 removed. Text: the route.", "";
         Neighbour = 34, "neighbour", "`a` NUD_* state, `b` ifindex. Text: address and link address.", "";
@@ -130,19 +126,11 @@ code_type! {
         Address = 36, "address", "`a` 1 added or changed, 0 removed, `b` ifindex. Text: the address and its state.", "";
         Queueing = 37, "queueing", "A queueing discipline, class or filter: `a` 1 added or changed, 0 removed, `b` ifindex. Text: which, where.", "";
         Namespace = 38, "namespace", "A network namespace: `a` 1 came, 0 went, `b` its inode number, 0: unknown. Text: its name or number.", "";
-        CardClock = 40, "card-clock", "A card's clock showed `a` nanoseconds at this time; `b` how far that may be off, in nanoseconds | ifindex << 32, in `netns`. Text: the clock's device.", "";
-        Within = 39, "within", "Stands before an event of user space: that one happened at most `a` nanoseconds before its time, which is when it was read; with `b` 1, the kernel's own stamp, at its time, and CPU, context and task are those of what happened.", "";
     }
 }
 
 impl EventKind {
-    /// Stands in the table of events of an integrated log; the others are columns and tables of their own.
-    pub fn is_in_table(self) -> bool {
-        use EventKind::*;
-        !matches!(self, Pause | Poll | Polled | Stamp | CardClock | Within)
-    }
-
-    /// Seen by user space: CPU and task of such an event are not those of what happened, unless the kernel stamped it (see [`EventKind::Within`]).
+    /// Announced by the kernel or noted by the recorder: written when user space saw it, maybe behind younger records.
     pub fn is_of_user_space(self) -> bool {
         self as u8 >= EventKind::Link as u8
     }

@@ -4,6 +4,7 @@
 pub mod application;
 pub mod codes;
 pub mod footprint;
+pub mod functions;
 pub mod hash;
 pub mod ids;
 pub mod meta;
@@ -16,7 +17,7 @@ pub use codes::{EventKind, LineageKind, LossCause};
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{
-    Call, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Pause, Place, Point, Process,
-    Record,
+    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Pause,
+    Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;

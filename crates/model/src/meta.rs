@@ -336,4 +336,26 @@ pub enum Json {
     Summary(Box<Summary>),
     /// Second and later files of a recording: whom the files before named.
     Tasks(Vec<Task>),
+    /// Which kinds of records there may be.
+    Schema(Vec<Kind>),
+}
+
+/// One kind of record as a log declares it, so that a reader that does not know it can step over it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kind {
+    pub id: u16,
+    pub name: String,
+    pub columns: Vec<Column>,
+    /// `columns`, or the name of a coding of its own.
+    pub coding: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Column {
+    pub name: String,
+    /// See `docs/kbl-format.md`.
+    #[serde(rename = "type")]
+    pub of: String,
 }

@@ -200,6 +200,8 @@ pub struct Event {
     pub ctx: Context,
     pub pid: u32,
     pub at: BootNs,
+    /// Who gave it its time.
+    pub timed: Timed,
     /// [`PacketId::NONE`] where no packet is concerned.
     pub packet: PacketId,
     /// Inode number of the network namespace, 0: unknown.
@@ -212,13 +214,19 @@ pub struct Event {
     pub text: String,
 }
 
-impl Event {
-    /// `b` of an event of kind [`EventKind::Within`]: the kernel stamped the event that follows.
-    pub const STAMPED: u64 = 1;
+/// Who gave an event its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timed {
+    /// The kernel, when it happened: CPU, context and task are those of what happened.
+    #[default]
+    Kernel,
+    /// The recorder, of what it did itself.
+    Recorder,
+    /// The recorder, when it read the kernel's announcement: it happened at most `within_ns` before.
+    Read { within_ns: u64 },
 }
 
-/// A task was off the CPU: an [`Event`] of kind [`EventKind::Pause`], unpacked. Logged when the task next handles a recorded packet,
-/// so what tasks do that never handle one is not there.
+/// A task was off the CPU. Logged when the task next handles a recorded packet, so what tasks do that never handle one is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
     /// Thread id.
@@ -236,43 +244,59 @@ pub struct Pause {
 }
 
 impl Pause {
-    pub const PREEMPTED: u64 = 1;
-    pub const MORE: u64 = 2;
+    /// As the kernel side has them.
+    pub const PREEMPTED: u16 = 1;
+    pub const MORE: u16 = 2;
+}
 
-    /// `b`: bits 0 and 1 preempted and more, 2 to 15 the CPU it was taken off, 16 to 31 the one it came back on, the rest `wait_ns`.
-    pub fn to_event(self) -> Event {
-        let flags =
-            if self.preempted { Pause::PREEMPTED } else { 0 } | if self.more { Pause::MORE } else { 0 };
-        Event {
-            kind: EventKind::Pause,
-            ctx: Context::Task,
-            pid: self.pid,
-            at: self.to,
-            packet: PacketId::NONE,
-            netns: 0,
-            a: self.to.0.wrapping_sub(self.from.0) as u64,
-            b: flags
-                | u64::from(self.cpu_out & 0x3fff) << 2
-                | u64::from(self.cpu_in) << 16
-                | u64::from(self.wait_ns) << 32,
-            text: String::new(),
-        }
-    }
+/// The first packet of a poll of received packets, or the first after packets that are not in the log. Stands before its footprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    pub at: BootNs,
+    pub packet: PacketId,
+    /// For how long the poll had lasted; `None`: not known, or in a poll that was logged before.
+    pub since_ns: Option<u64>,
+    /// From the raising of NET_RX to the poll's beginning.
+    pub wait_ns: Option<u64>,
+}
 
-    /// `None`: another kind of event, or one of impossible length.
-    pub fn of_event(e: &Event) -> Option<Pause> {
-        let dur = i64::try_from(e.a).ok().filter(|_| e.kind == EventKind::Pause)?;
-        Some(Pause {
-            pid: e.pid,
-            from: BootNs(e.at.0.checked_sub(dur)?),
-            to: e.at,
-            preempted: e.b & Pause::PREEMPTED != 0,
-            wait_ns: (e.b >> 32) as u32,
-            more: e.b & Pause::MORE != 0,
-            cpu_out: (e.b >> 2 & 0x3fff) as u16,
-            cpu_in: (e.b >> 16 & 0xffff) as u16,
-        })
-    }
+/// A poll of received packets is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollEnd {
+    pub at: BootNs,
+    /// The poll's first packet in the log.
+    pub packet: PacketId,
+    /// Packets that the driver took.
+    pub taken: u32,
+    /// Packets that it might have taken.
+    pub budget: u32,
+    /// Softirqs of NET_RX that this CPU had had since recording began, this one included.
+    pub round: u64,
+}
+
+/// A card's own stamp of a packet that it received. Stands before the packet's first footprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CardStamp {
+    pub at: BootNs,
+    pub packet: PacketId,
+    pub netns: u32,
+    pub ifindex: u32,
+    /// Nanoseconds of the card's clock.
+    pub card_ns: i64,
+}
+
+/// What a card's clock showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardReading {
+    /// Middle of the moments between which it was read.
+    pub at: BootNs,
+    pub netns: u32,
+    pub ifindex: u32,
+    pub card_ns: i64,
+    /// How far `at` may be off the moment of reading.
+    pub bound_ns: u32,
+    /// The clock's device, as `/dev/ptp0`.
+    pub clock: String,
 }
 
 /// A task was seen for the first time, or took another name.
@@ -311,4 +335,9 @@ pub enum Record {
     Process(Box<Process>),
     Loss(Loss),
     Place(Place),
+    Pause(Pause),
+    Poll(Poll),
+    PollEnd(PollEnd),
+    CardStamp(CardStamp),
+    CardReading(Box<CardReading>),
 }

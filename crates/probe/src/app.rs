@@ -158,3 +158,21 @@ pub fn seen_by<'a>(chosen: &'a Chosen, crossing: Crossing, protocol: &str) -> Ve
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::functions;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_table_of_functions_has_each_place_and_no_other() {
+        let at = |s: &'static Source| (s.place == Place::Point, s.at);
+        let here: BTreeSet<(bool, &str)> = SOURCES.iter().map(at).collect();
+        let there = functions::all().iter().filter(|f| f.crossing);
+        let there: BTreeSet<(bool, &str)> = there
+            .map(|f| f.name.split_once(':').map_or((false, f.name), |(_, point)| (true, point)))
+            .collect();
+        assert_eq!(here, there);
+    }
+}

@@ -5,7 +5,7 @@
 
 use crate::sys;
 use kpat_model::meta::{ClockAnchor, Device};
-use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
+use kpat_model::{BootNs, CardReading};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -98,24 +98,20 @@ impl Clocks {
     }
 
     /// Reads them all, if it is time to or `anyway`.
-    pub fn read(&mut self, anyway: bool, give: &mut dyn FnMut(&Event)) {
+    pub fn read(&mut self, anyway: bool, give: &mut dyn FnMut(&CardReading)) {
         if self.clocks.is_empty() || (!anyway && self.read.is_some_and(|at| at.elapsed() < EVERY)) {
             return;
         }
         self.read = Some(Instant::now());
         for clock in &mut self.clocks {
             if let Some(r) = clock.read() {
-                let bound = r.bound_ns.min(i64::from(u32::MAX)) as u64;
-                give(&Event {
-                    kind: EventKind::CardClock,
-                    ctx: Context::Task,
-                    pid: std::process::id(),
+                give(&CardReading {
                     at: r.at,
-                    packet: PacketId::NONE,
                     netns: clock.netns,
-                    a: r.card_ns as u64,
-                    b: bound | u64::from(clock.ifindex) << 32,
-                    text: clock.text.clone(),
+                    ifindex: clock.ifindex,
+                    card_ns: r.card_ns,
+                    bound_ns: r.bound_ns.clamp(0, i64::from(u32::MAX)) as u32,
+                    clock: clock.text.clone(),
                 });
             }
         }

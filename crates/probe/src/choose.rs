@@ -8,22 +8,9 @@
 
 use crate::btf::{Btf, kind};
 use crate::roles::{role, role_of, settle};
+use kpat_model::functions::{self, Never};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-/// Called with an skb whose header buffer has just been given back: what it points to is somebody else's already.
-const AFTER_FREE: &[&str] =
-    &["kfree_skbmem", "skb_free_head", "napi_skb_cache_put", "skb_kfree_head", "skb_pp_recycle"];
-
-/// They report their caller's address as the place of the drop; probed, they would report the probe's trampoline.
-const TELL_THEIR_CALLER: &[&str] = &[
-    "sk_skb_reason_drop",
-    "kfree_skb_reason",
-    "__kfree_skb_reason",
-    "kfree_skb_list_reason",
-    "kfree_skb",
-    "kfree_skb_list",
-];
 
 /// Tracepoints' own functions: the places where they stand are probed, not they.
 const GLUE: &[&str] = &[
@@ -267,15 +254,13 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                 found.left_out.push((name.into(), "glue of a tracepoint".into()));
                 continue;
             }
-            if via.is_some() && AFTER_FREE.contains(&name) {
-                found.left_out.push((name.into(), "called after the packet's data were given back".into()));
-                continue;
-            }
-            if via.is_some() && TELL_THEIR_CALLER.contains(&name) {
-                found.left_out.push((
-                    name.into(),
-                    "a probe would hide the place of the drop; the drop event stands for it".into(),
-                ));
+            let never = functions::of(name).and_then(|f| f.never);
+            if let Some(never) = never.filter(|_| via.is_some()) {
+                let why = match never {
+                    Never::Freed => "called after the packet's data were given back",
+                    Never::Caller => "a probe would hide the place of the drop; the drop event stands for it",
+                };
+                found.left_out.push((name.into(), why.into()));
                 continue;
             }
             let Some(via) = via else {

@@ -7,7 +7,7 @@
 
 use crate::app::Addresses;
 use kpat_model::meta::{Device, Json, Meta};
-use kpat_model::{Event, EventKind, SocketRecord};
+use kpat_model::{CardReading, Event, EventKind, SocketRecord};
 use std::net::IpAddr;
 
 /// What stands for words that were left out.
@@ -23,7 +23,7 @@ impl Addresses {
             Json::Meta(m) => Json::Meta(Box::new(self.meta(*m))),
             Json::Devices(all) => Json::Devices(all.into_iter().map(|d| self.device(d)).collect()),
             // Times and counts; the kernel's symbols; names of threads.
-            Json::Anchor(_) | Json::Symbols(_) | Json::Summary(_) | Json::Tasks(_) => j,
+            Json::Anchor(_) | Json::Symbols(_) | Json::Summary(_) | Json::Tasks(_) | Json::Schema(_) => j,
         }
     }
 
@@ -102,13 +102,19 @@ impl Addresses {
         if *self == Addresses::Plain {
             return e.clone();
         }
-        let Event { kind, ctx, pid, at, packet, netns, a, b, ref text } = *e;
+        let Event { kind, ctx, pid, at, timed, packet, netns, a, b, ref text } = *e;
         let text = match kind {
             // What was asked of the recorder: a filter may be among it.
             EventKind::Control if text.contains("filter") => LEFT_OUT.into(),
             _ => self.words(text),
         };
-        Event { kind, ctx, pid, at, packet, netns, a, b, text }
+        Event { kind, ctx, pid, at, timed, packet, netns, a, b, text }
+    }
+
+    /// What a card's clock showed: the clock is called after its card.
+    pub fn card_reading(&self, r: &CardReading) -> CardReading {
+        let CardReading { at, netns, ifindex, card_ns, bound_ns, ref clock } = *r;
+        CardReading { at, netns, ifindex, card_ns, bound_ns, clock: self.words(clock) }
     }
 
     pub(crate) fn socket(&self, r: SocketRecord) -> SocketRecord {
@@ -227,11 +233,12 @@ fn flag_only(i: usize, word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpat_model::{BootNs, Context, PacketId, Privacy};
+    use kpat_model::{BootNs, Context, PacketId, Privacy, Timed};
 
     fn event(kind: EventKind, text: &str) -> Event {
         let (ctx, packet) = (Context::Unknown, PacketId::NONE);
-        Event { kind, ctx, pid: 0, at: BootNs(0), packet, netns: 0, a: 0, b: 0, text: text.into() }
+        let timed = Timed::Recorder;
+        Event { kind, ctx, pid: 0, at: BootNs(0), timed, packet, netns: 0, a: 0, b: 0, text: text.into() }
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Mechanism {
             Mechanism::KprobeSession => "Linux 6.10 or newer, 64 bit, CONFIG_FPROBE",
             Mechanism::KprobeMulti => "Linux 5.18 or newer, 64 bit, CONFIG_FPROBE",
             Mechanism::Fentry => {
-                "Linux 5.5 or newer on x86-64 (arm64: 6.0), CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, attach permitted"
+                "Linux 5.5 or newer on x86-64 (arm64: 6.4), CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, attach permitted"
             }
             Mechanism::Kprobe => "CONFIG_KPROBES and CONFIG_BPF_EVENTS",
             Mechanism::Tracepoint => "Linux 5.8 or newer, CONFIG_BPF_EVENTS",

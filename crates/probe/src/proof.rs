@@ -15,15 +15,13 @@ use crate::plan::{self, Decision};
 use crate::profile::Selection;
 use crate::ring::{Raw, Rings};
 use crate::{filter, sys, wire};
-use kpat_model::LossCause;
+use kpat_model::{LossCause, functions};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// Functions on a datagram's way over the loopback device, of which a kernel has most.
-const ON_THE_WAY: [&str; 4] = ["ip_rcv", "ip_local_deliver", "udp_rcv", "dev_hard_start_xmit"];
 const DATAGRAMS: usize = 8;
 const PAYLOAD: &[u8] = b"kpat doctor's own packet";
 /// `lo` is the first interface of each namespace.
@@ -222,7 +220,8 @@ impl Prover {
         let points = m == Mechanism::Tracepoint;
         let selection = Selection {
             profile: if points { "path" } else { "none" }.into(),
-            add: ON_THE_WAY.map(String::from).into(),
+            // A kernel has most of them.
+            add: functions::all().iter().filter(|f| f.proof).map(|f| f.name.into()).collect(),
             ..Selection::default()
         };
         let mut decision =

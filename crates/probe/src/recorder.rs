@@ -303,6 +303,7 @@ fn note(sink: &mut Sink, text: &str) {
         ctx: model::Context::Task,
         pid: std::process::id(),
         at: sys::boot_now(),
+        timed: model::Timed::Recorder,
         packet: model::PacketId::NONE,
         netns: 0,
         a: 0,

@@ -178,26 +178,25 @@ impl Sink {
         self.records += 1;
     }
 
-    /// The same of something that happened after `after`, and not after the event's time.
-    pub fn event_within(&mut self, e: &model::Event, after: BootNs) {
+    /// What a card's clock showed.
+    pub fn card_reading(&mut self, r: &model::CardReading) {
+        self.cpus[0].encoder.columns(&self.identity.card_reading(r));
+        self.records += 1;
+    }
+
+    /// An event that happened after `after`, and not after its time, which is when its announcement was read.
+    pub fn event_within(&mut self, mut e: model::Event, after: BootNs) {
         if e.kind == model::EventKind::Namespace && e.a == 0 {
             self.strangers.gone(e.netns);
         }
-        let within = model::Event {
-            kind: model::EventKind::Within,
-            a: e.at.0.saturating_sub(after.0).max(0) as u64,
-            b: 0,
-            text: String::new(),
-            ..e.clone()
-        };
-        self.event(&within);
-        self.event(e);
+        e.timed = model::Timed::Read { within_ns: e.at.0.saturating_sub(after.0).max(0) as u64 };
+        self.event(&e);
     }
 
-    /// The same of something that the kernel stamped: it goes to the CPU where it happened, its task is named.
-    pub fn event_stamped(&mut self, e: &model::Event, by: &crate::netlink::Stamp) {
+    /// An event that the kernel stamped: it goes to the CPU where it happened, its task is named.
+    pub fn event_stamped(&mut self, mut e: model::Event, by: &crate::netlink::Stamp) {
         let cpu = usize::from(by.cpu);
-        let Some(state) = self.cpus.get_mut(cpu) else { return self.event_within(e, e.at) };
+        let Some(state) = self.cpus.get_mut(cpu) else { return self.event_within(e.clone(), e.at) };
         let task = (by.tgid, by.comm.clone());
         if self.announcers.get(&by.pid) != Some(&task) {
             let (at, pid, tgid, comm) = (e.at, by.pid, by.tgid, by.comm.clone());
@@ -211,17 +210,9 @@ impl Sink {
             }
             self.announcers.insert(by.pid, task);
         }
-        let within = model::Event {
-            kind: model::EventKind::Within,
-            a: 0,
-            b: model::Event::STAMPED,
-            text: String::new(),
-            ..e.clone()
-        };
-        for e in [&within, e] {
-            state.encoder.event(&self.identity.event(e));
-        }
-        self.records += 2;
+        e.timed = model::Timed::Kernel;
+        state.encoder.event(&self.identity.event(&e));
+        self.records += 1;
         if state.encoder.is_full() {
             self.ready.extend(state.encoder.finish());
         }
@@ -351,36 +342,57 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             }
         }
         Raw::Event(r) => {
-            if let Some(kind) = model::EventKind::from_u8(r.h.func as u8) {
-                if kind == model::EventKind::Drop {
-                    addresses.insert(r.b);
+            let (at, packet) = (BootNs(r.h.ts as i64), id(r.packet));
+            match u32::from(r.h.func) {
+                wire::event_kind::EV_POLL => {
+                    let (since_ns, wait_ns) = (r.a.checked_sub(1), r.b.checked_sub(1));
+                    encoder.columns(&model::Poll { at, packet, since_ns, wait_ns });
                 }
-                encoder.event(&model::Event {
-                    kind,
-                    ctx: model::Context::from_u8(r.ctx),
-                    pid: r.h.pid,
-                    at: BootNs(r.h.ts as i64),
-                    packet: id(r.packet),
+                wire::event_kind::EV_POLLED => encoder.columns(&model::PollEnd {
+                    at,
+                    packet,
+                    taken: r.a as u32,
+                    budget: (r.a >> 32) as u32,
+                    round: r.b,
+                }),
+                wire::event_kind::EV_STAMP => encoder.columns(&model::CardStamp {
+                    at,
+                    packet,
                     netns: r.netns,
-                    a: r.a,
-                    b: r.b,
-                    text: String::new(),
-                });
+                    ifindex: r.b as u32,
+                    card_ns: r.a as i64,
+                }),
+                kind => {
+                    let kind = u8::try_from(kind).ok().and_then(model::EventKind::from_u8);
+                    let Some(kind) = kind else { return debug_assert!(false, "an event of no kind") };
+                    if kind == model::EventKind::Drop {
+                        addresses.insert(r.b);
+                    }
+                    encoder.event(&model::Event {
+                        kind,
+                        ctx: model::Context::from_u8(r.ctx),
+                        pid: r.h.pid,
+                        at,
+                        timed: model::Timed::Kernel,
+                        packet,
+                        netns: r.netns,
+                        a: r.a,
+                        b: r.b,
+                        text: String::new(),
+                    });
+                }
             }
         }
-        Raw::Pause(r) => encoder.event(
-            &model::Pause {
-                pid: r.h.pid,
-                from: BootNs(r.h.ts.wrapping_sub(r.dur) as i64),
-                to: BootNs(r.h.ts as i64),
-                preempted: u64::from(r.h.func) & model::Pause::PREEMPTED != 0,
-                wait_ns: r.wait,
-                more: u64::from(r.h.func) & model::Pause::MORE != 0,
-                cpu_out: r.cpu_out,
-                cpu_in: r.cpu_in,
-            }
-            .to_event(),
-        ),
+        Raw::Pause(r) => encoder.columns(&model::Pause {
+            pid: r.h.pid,
+            from: BootNs(r.h.ts.wrapping_sub(r.dur) as i64),
+            to: BootNs(r.h.ts as i64),
+            preempted: r.h.func & model::Pause::PREEMPTED != 0,
+            wait_ns: r.wait,
+            more: r.h.func & model::Pause::MORE != 0,
+            cpu_out: r.cpu_out,
+            cpu_in: r.cpu_in,
+        }),
         Raw::Process(r) => encoder.process(&process(r)),
         Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");

@@ -43,6 +43,11 @@ fn codes_are_in_the_registry() {
         let values = btf.enum_values(btf.find(kind::ENUM, name).expect(name));
         assert!(values.len() > 5, "{name}");
         for (called, number) in values.iter().filter(|(n, _)| !n.ends_with("_MAX")) {
+            // These are records of their own in the log: no event has their number.
+            if ["KP_EV_POLL", "KP_EV_POLLED", "KP_EV_STAMP"].contains(&called.as_str()) {
+                assert!(codes.iter().all(|c| i64::from(c.number) != *number as i64), "{called}");
+                continue;
+            }
             let begins = called.trim_start_matches(prefix).to_lowercase().replace('_', "-");
             let code = codes.iter().find(|c| i64::from(c.number) == *number as i64);
             assert!(code.is_some_and(|c| c.name.starts_with(&begins)), "{called} = {number} is {code:?}");

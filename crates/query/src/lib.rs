@@ -35,6 +35,7 @@ mod touched;
 pub mod trace;
 mod trust;
 mod walk;
+pub mod why;
 
 pub use abreast::Progress as Parts;
 pub use balance::{Conservation, Difference, Fates, OfInterface, Unexplained};

@@ -9,6 +9,7 @@ use super::control::At;
 use super::live::Live;
 use super::way::Way;
 use kpat_model::Context;
+use kpat_model::functions::{self, Drops};
 use kpat_query::roles::*;
 
 /// It did not happen.
@@ -59,18 +60,12 @@ impl Reason {
 
 /// Who dropped, where the function that did tells more than the reason.
 pub(crate) fn dropper(place: &str) -> Option<Reason> {
-    match place.split(['+', '.', ' ']).next().unwrap_or(place) {
+    let function = place.split(['+', '.', ' ']).next().unwrap_or(place);
+    match functions::of(function)?.drops? {
         // What shows packets to sniffers drops the sniffer's copy.
-        "packet_rcv"
-        | "tpacket_rcv"
-        | "packet_rcv_spkt"
-        | "packet_rcv_fanout"
-        | "prb_retire_rx_blk_timer_expired" => Some(Reason::Sniffer),
+        Drops::Sniffer => Some(Reason::Sniffer),
         // Older kernels (6.12) give no reason where the reader finds the checksum wrong. What was read well is consumed.
-        "udp_recvmsg" | "udpv6_recvmsg" | "first_packet_length" | "__first_packet_length" => {
-            Some(Reason::Checksum)
-        }
-        _ => None,
+        Drops::Checksum => Some(Reason::Checksum),
     }
 }
 

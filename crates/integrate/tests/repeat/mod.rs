@@ -31,6 +31,18 @@ impl Shift {
             Record::Footprint(f) => (&mut f.at, &mut f.packet),
             Record::Place(p) => (&mut p.at, &mut p.packet),
             Record::Event(e) => (&mut e.at, &mut e.packet),
+            Record::Poll(p) => (&mut p.at, &mut p.packet),
+            Record::PollEnd(p) => (&mut p.at, &mut p.packet),
+            Record::CardStamp(s) => (&mut s.at, &mut s.packet),
+            Record::CardReading(r) => {
+                r.at.0 += self.ns;
+                return;
+            }
+            Record::Pause(p) => {
+                p.from.0 += self.ns;
+                p.to.0 += self.ns;
+                return;
+            }
             Record::Lineage(l) => {
                 self.id(&mut l.child);
                 (&mut l.at, &mut l.parent)

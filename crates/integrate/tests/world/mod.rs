@@ -250,6 +250,7 @@ impl LogWriter {
             ctx: at.ctx,
             pid: at.pid,
             at: BootNs(when),
+            timed: if kind.is_of_user_space() { Timed::Recorder } else { Timed::Kernel },
             packet: PacketId(at.packet),
             netns: 0,
             a,

@@ -1,11 +1,11 @@
 //! The application records of a log in one order of time.
 
-use super::AppDecoder;
+use super::{AppDecoder, AppStep};
 use crate::header::ChunkKind;
 use crate::log::Log;
 use kpat_model::AppRecord;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// The application records of all CPUs, by time; those of one CPU stay in the order in which they were written unless
 /// time says otherwise within a chunk.
@@ -66,15 +66,20 @@ impl AppRecords<'_> {
             match self.log.payload(info, &mut buf) {
                 Ok(payload) => {
                     let mut payload = payload.to_vec();
-                    let mut decoder = AppDecoder::new(payload.len());
+                    let schema = self.log.schema();
+                    let mut decoder = AppDecoder::new(schema, payload.len(), info.packet_base);
                     payload.extend_from_slice(&[0; AppDecoder::PAD]);
                     let mut records = Vec::with_capacity(info.count.min(1 << 16) as usize);
-                    while let Some(r) = decoder.next(&payload) {
-                        match r {
-                            Ok(r) => records.push(r),
+                    let (mut unknown, mut unknown_kinds) = (0, BTreeMap::new());
+                    while let Some(step) = decoder.next(&payload) {
+                        match step {
+                            Ok(AppStep::Record(r)) => records.push(r),
+                            Ok(AppStep::Unknown) => unknown += 1,
+                            Ok(AppStep::UnknownKind(kind)) => *unknown_kinds.entry(kind).or_default() += 1,
                             Err(why) => self.log.add_issue(info, why.into()),
                         }
                     }
+                    self.log.unknown(info, unknown, &unknown_kinds);
                     records.sort_by_key(|r| r.at().0);
                     s.records = records.into_iter();
                 }

@@ -139,7 +139,7 @@ impl Source {
     }
 
     pub fn record(&mut self) -> Record {
-        match self.rng.below(14) {
+        match self.rng.below(20) {
             0 => Record::Point(Point {
                 func: FuncId(self.num16()),
                 ctx: self.ctx(),
@@ -171,12 +171,17 @@ impl Source {
                 child: self.packet(),
             }),
             4 => {
-                let kinds = [1, 2, 3, 5, 6, 32, 33, 34, 35];
+                let kind = EventKind::ALL[self.rng.below(EventKind::ALL.len() as u64) as usize];
                 Record::Event(Box::new(Event {
-                    kind: EventKind::from_u8(kinds[self.rng.below(9) as usize]).unwrap(),
+                    kind,
                     ctx: self.ctx(),
                     pid: self.num32(),
                     at: self.time(),
+                    timed: match self.rng.below(4) {
+                        0 => Timed::Recorder,
+                        1 => Timed::Read { within_ns: self.rng.wide() },
+                        _ => Timed::Kernel,
+                    },
                     packet: if self.rng.one_in(3) { PacketId::NONE } else { self.packet() },
                     netns: self.num32(),
                     a: if self.rng.one_in(2) { self.rng.wide() } else { 7 },
@@ -200,6 +205,46 @@ impl Source {
                 to: self.time(),
                 count: self.rng.wide(),
             }),
+            9 => {
+                let to = self.time();
+                Record::Pause(Pause {
+                    pid: self.num32(),
+                    from: BootNs(to.0.wrapping_sub(self.rng.wide() as i64)),
+                    to,
+                    preempted: self.rng.one_in(2),
+                    wait_ns: self.num32(),
+                    more: self.rng.one_in(3),
+                    cpu_out: self.num16(),
+                    cpu_in: self.num16(),
+                })
+            }
+            10 => {
+                let mut optional = |n| (!self.rng.one_in(n)).then(|| self.rng.wide().min(u64::MAX - 1));
+                let (since_ns, wait_ns) = (optional(3), optional(2));
+                Record::Poll(Poll { at: self.time(), packet: self.packet(), since_ns, wait_ns })
+            }
+            11 => Record::PollEnd(PollEnd {
+                at: self.time(),
+                packet: self.packet(),
+                taken: self.num32(),
+                budget: self.num32(),
+                round: self.rng.wide(),
+            }),
+            12 => Record::CardStamp(CardStamp {
+                at: self.time(),
+                packet: self.packet(),
+                netns: self.num32(),
+                ifindex: self.num32(),
+                card_ns: self.rng.wide() as i64,
+            }),
+            13 => Record::CardReading(Box::new(CardReading {
+                at: self.time(),
+                netns: self.num32(),
+                ifindex: self.num32(),
+                card_ns: self.rng.wide() as i64,
+                bound_ns: self.num32(),
+                clock: self.text(),
+            })),
             _ => Record::Call(self.call()),
         }
     }

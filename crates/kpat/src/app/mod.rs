@@ -2,7 +2,7 @@
 
 mod connections;
 mod export;
-mod json;
+pub mod json;
 mod replay;
 mod report;
 mod series;

@@ -3,24 +3,19 @@
 use super::{LossSum, add_losses, add_recording, cost_json, cost_line, recording_json};
 use crate::output::{Meter, Output};
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, time_of_day};
-use kpat_klog::{EndState, Issue, Log, end_time};
+use kpat_klog::{EndState, Issue, Log, app_kind_name, end_time, kind_name};
 use kpat_model::meta::{Device, Meta, Summary};
 use kpat_model::{Loss, Record};
 use kpat_store::tables::LossRow;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Records by the name of their kind.
 #[derive(Default)]
 struct Counts {
-    calls: u64,
-    points: u64,
-    members: u64,
-    footprints: u64,
-    places: u64,
-    lineage: u64,
-    events: u64,
-    processes: u64,
+    kinds: BTreeMap<&'static str, u64>,
     losses: Vec<LossRow>,
     first_ns: Option<i64>,
     last_ns: i64,
@@ -28,75 +23,47 @@ struct Counts {
 
 impl Counts {
     fn total(&self) -> u64 {
-        self.calls
-            + self.points
-            + self.members
-            + self.footprints
-            + self.places
-            + self.lineage
-            + self.events
-            + self.processes
-            + self.losses.len() as u64
+        self.kinds.values().sum()
     }
 
     fn read(log: &Log, out: &Output) -> Counts {
         let mut n = Counts { last_ns: i64::MIN, ..Counts::default() };
         let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
         let (mut meter, mut done) = (Meter::default(), 0u64);
+        let mut progress = || {
+            done += 1;
+            if done.is_multiple_of(1 << 16) {
+                out.progress(&mut meter, "reading", done, total);
+            }
+        };
         for cpu in log.cpus() {
             for record in log.records(cpu) {
                 n.add(&record);
-                done += 1;
-                if done.is_multiple_of(1 << 16) {
-                    out.progress(&mut meter, "reading", done, total);
-                }
+                progress();
             }
+        }
+        for (_, record) in log.app_records() {
+            *n.kinds.entry(app_kind_name(&record)).or_default() += 1;
+            n.spans(record.at().0, record.at().0);
+            progress();
         }
         out.clear_progress();
         n
     }
 
     fn add(&mut self, record: &Record) {
+        *self.kinds.entry(kind_name(record)).or_default() += 1;
         let end = end_time(record).0;
-        let start = match record {
-            Record::Call(c) => {
-                self.calls += 1;
-                c.entry.0
-            }
-            Record::Point(_) => {
-                self.points += 1;
-                end
-            }
-            Record::Member(_) => {
-                self.members += 1;
-                end
-            }
-            Record::Footprint(_) => {
-                self.footprints += 1;
-                end
-            }
-            Record::Place(_) => {
-                self.places += 1;
-                end
-            }
-            Record::Lineage(_) => {
-                self.lineage += 1;
-                end
-            }
-            Record::Event(_) => {
-                self.events += 1;
-                end
-            }
-            Record::Process(_) => {
-                // May be told long after it was so.
-                self.processes += 1;
-                return;
-            }
-            Record::Loss(l) => {
-                self.losses.push(loss_row(l));
-                return;
-            }
-        };
+        match record {
+            Record::Call(c) => self.spans(c.entry.0, end),
+            // May be told long after it was so.
+            Record::Process(_) => {}
+            Record::Loss(l) => self.losses.push(loss_row(l)),
+            _ => self.spans(end, end),
+        }
+    }
+
+    fn spans(&mut self, start: i64, end: i64) {
         self.first_ns = Some(self.first_ns.map_or(start, |f| f.min(start)));
         self.last_ns = self.last_ns.max(end);
     }
@@ -223,19 +190,32 @@ fn functions(log: &Log) -> String {
     text
 }
 
+/// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
+const KINDS: [(&str, &str, &str); 17] = [
+    ("call", "calls", "calls"),
+    ("point", "points", "points"),
+    ("member", "members", "list members"),
+    ("footprint", "footprints", "footprints"),
+    ("place", "places", "changes of place"),
+    ("lineage", "lineage", "lineage"),
+    ("event", "events", "events"),
+    ("pause", "pauses", "pauses of tasks"),
+    ("poll", "polls", "beginnings of polls"),
+    ("poll-end", "poll_ends", "ends of polls"),
+    ("card-stamp", "card_stamps", "stamps of cards"),
+    ("card-reading", "card_readings", "readings of cards' clocks"),
+    ("process", "processes", "process names"),
+    ("crossing", "crossings", "crossings"),
+    ("tcp-state", "tcp_states", "TCP states"),
+    ("socket", "sockets", "sockets"),
+    ("gap", "gaps", "gaps"),
+];
+
 fn records(n: &Counts) -> String {
-    let parts = [
-        (n.calls, "calls"),
-        (n.points, "points"),
-        (n.members, "list members"),
-        (n.footprints, "footprints"),
-        (n.places, "changes of place"),
-        (n.lineage, "lineage"),
-        (n.events, "events"),
-        (n.processes, "process names"),
-    ];
-    let parts: Vec<String> =
-        parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))).collect();
+    let parts: Vec<String> = KINDS
+        .iter()
+        .filter_map(|(kind, _, words)| Some(format!("{} {words}", count(*n.kinds.get(kind)?))))
+        .collect();
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }
 
@@ -292,17 +272,11 @@ fn print_json(
         "left_out": meta.left_out.iter().map(|l| json!({ "name": l.name, "reason": l.reason })).collect::<Vec<_>>(),
         "first_boot_ns": counts.first_ns,
         "last_boot_ns": counts.first_ns.map(|_| counts.last_ns),
-        "records": {
-            "calls": counts.calls,
-            "points": counts.points,
-            "members": counts.members,
-            "footprints": counts.footprints,
-            "places": counts.places,
-            "lineage": counts.lineage,
-            "events": counts.events,
-            "processes": counts.processes,
-            "losses": counts.losses.len(),
-        },
+        "records": KINDS
+            .iter()
+            .map(|(kind, key, _)| ((*key).to_owned(), json!(counts.kinds.get(kind).copied().unwrap_or(0))))
+            .chain([("losses".to_owned(), json!(counts.losses.len()))])
+            .collect::<serde_json::Map<_, _>>(),
         "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(),
         "cost": summary.map(|s| cost_json(&s.cost)),
         "devices": log.devices().iter().map(super::integrated::device_json).collect::<Vec<_>>(),

@@ -169,7 +169,7 @@ fn follow(several: &Several, device: i32, id: i64, args: &Args, out: &Output) ->
 }
 
 /// The packet that a frame most likely is.
-fn by_frame(log: &Integrated, text: &str, out: &Output) -> anyhow::Result<i64> {
+pub fn by_frame(log: &Integrated, text: &str, out: &Output) -> anyhow::Result<i64> {
     let captures: Vec<(i32, &str)> = log
         .manifest
         .sources

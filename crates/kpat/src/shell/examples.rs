@@ -62,6 +62,9 @@ const EXAMPLES: &[Example] = &[
     ("phases", "kpat phases X.kpat --svg phases.svg --html phases.html", "as a picture and as a page"),
     ("app", "kpat app X.kpat", "sockets, and what they waited for"),
     ("app", "kpat app X.kpat --socket 3 --series --bins 20", "one socket in the course of time"),
+    ("why", "kpat why X.kpat", "why the connection that wrote most takes its time"),
+    ("why", "kpat why 4393 X.kpat", "what this socket writes (kpat app lists sockets)"),
+    ("why", "kpat why --packet 42 X.kpat", "the connection of a packet"),
     ("events", "kpat events X.kpat --kind drop,retransmit", "drops and retransmissions"),
     (
         "export",

@@ -3,7 +3,7 @@
 //! Layouts are those of include/uapi/linux/{netlink,rtnetlink,if_link,neighbour}.h. What is malformed ends the message. Any
 //! bytes may be given; no socket is known here.
 
-use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
+use kpat_model::{BootNs, Context, Event, EventKind, PacketId, Timed};
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -187,7 +187,9 @@ impl Decoder {
             };
             if let Some((kind, a, b, text)) = said {
                 let (ctx, packet, netns) = (Context::Unknown, PacketId::NONE, self.netns);
-                sink(Event { kind, ctx, pid: 0, at, packet, netns, a, b, text });
+                // How long before, whoever read it knows.
+                let timed = Timed::Read { within_ns: 0 };
+                sink(Event { kind, ctx, pid: 0, at, timed, packet, netns, a, b, text });
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{NAMED, is_namespace};
 use crate::sys::boot_now;
-use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
+use kpat_model::{BootNs, Context, Event, EventKind, PacketId, Timed};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -135,7 +135,8 @@ impl Change {
     pub(super) fn event(&self) -> Event {
         let (kind, ctx, packet) = (EventKind::Namespace, Context::Unknown, PacketId::NONE);
         let (a, b, text) = (self.came.into(), self.inum.into(), self.name.clone());
-        Event { kind, ctx, pid: 0, at: self.at, packet, netns: self.inum, a, b, text }
+        let timed = Timed::Read { within_ns: (self.at.0 - self.after.0).max(0) as u64 };
+        Event { kind, ctx, pid: 0, at: self.at, timed, packet, netns: self.inum, a, b, text }
     }
 }
 

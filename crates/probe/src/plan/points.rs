@@ -3,6 +3,7 @@
 use super::{Fixed, Tracepoint};
 use crate::object::{self, Build, MAX_FUNCS, Side};
 use crate::profile::{self, Selection};
+use kpat_model::functions;
 
 /// Points that are passed right before another one, in the same function or in that which it calls: they tell nothing more,
 /// and cost as much.
@@ -77,12 +78,7 @@ fn tracepoint_group(name: &str) -> &'static str {
 }
 
 pub(super) fn tracepoint_layer(name: &str) -> &'static str {
-    match name {
-        "net_dev_start_xmit" | "net_dev_xmit" | "napi_gro_receive_entry" | "napi_gro_frags_entry" => "driver",
-        "skb_copy_datagram_iovec" | "consume_skb" | "kfree_skb" => "socket",
-        n if n.starts_with("tcp_") => "transport",
-        _ => "link",
-    }
+    functions::of(&tracepoint_name(name)).map_or("link", |f| f.layer)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a recording is asked to probe: profiles by name, and what is added or left out.
 
-use super::{Detail, LAYERS, PATH, glob, is_module};
+use super::{Detail, LAYERS, glob, is_module};
+use kpat_model::functions;
 
 /// What a user asked for: a profile and globs added or removed.
 #[derive(Clone, Debug, Default)]
@@ -62,10 +63,8 @@ impl Selection {
     fn in_profile(&self, profile: &str, name: &str, module: &str) -> bool {
         let full = self.detail == Detail::Full;
         let path = |layers: &[&str]| {
-            let named = |all: &[&str]| all.iter().any(|p| glob(p, name));
-            PATH.iter().filter(|g| layers.contains(&g.layer)).any(|g| {
-                named(g.steps) || (self.detail >= Detail::Spine && named(g.spine)) || (full && named(g.more))
-            })
+            functions::known(name)
+                .any(|f| layers.contains(&f.layer) && f.detail.is_some_and(|d| d <= self.detail))
         };
         match profile {
             "all" => true,

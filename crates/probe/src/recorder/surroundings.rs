@@ -28,15 +28,15 @@ impl Surroundings {
     }
 
     pub(super) fn read_clocks(&mut self, now: bool, sink: &mut Sink) {
-        self.clocks.read(now, &mut |e| sink.event(e));
+        self.clocks.read(now, &mut |r| sink.card_reading(r));
     }
 
     /// Puts what changed into the stream.
     pub(super) fn look(&mut self, sink: &mut Sink, now: BootNs) {
         let mut unstamped = 0;
         self.monitor.drain(&mut |seen| match seen {
-            Seen::Event(e, after) => sink.event_within(&e, after),
-            Seen::Stamped(e, by) => sink.event_stamped(&e, &by),
+            Seen::Event(e, after) => sink.event_within(e, after),
+            Seen::Stamped(e, by) => sink.event_stamped(e, &by),
             Seen::Unstamped(n) => unstamped += n,
             Seen::Device(d) => self.fresh.extend(learn(&mut self.devices, d)),
             Seen::Renamed { netns, was, name } => {

@@ -30,7 +30,7 @@ pub(super) const EAGAIN: i64 = -11;
 
 /// What the application is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     #[default]
     None,
     /// In a call that sends.
@@ -41,12 +41,19 @@ pub(super) enum Call {
 
 /// A piece of time with one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     pub from_ns: i64,
     pub to_ns: i64,
     pub held: Held,
     pub call: Call,
     pub repairs: bool,
+}
+
+impl Span {
+    /// Would the application have given more, or is it in a call that does?
+    pub fn wants(&self) -> bool {
+        self.call != Call::None
+    }
 }
 
 /// A piece of time whose cause the next moment may still decide.
@@ -92,7 +99,7 @@ struct Sender {
 
 /// All TCP sockets of a log, by what crosses in order of time.
 #[derive(Default)]
-pub(super) struct Follow {
+pub(crate) struct Follow {
     senders: HashMap<i64, Sender>,
     peers: HashMap<i64, i64>,
 }

@@ -30,10 +30,6 @@ impl EventOfPacket {
             Some(EventKind::TcpState) => {
                 format!("{}, {} → {}", ports(), protocol::tcp_state(b >> 8), protocol::tcp_state(b & 0xff))
             }
-            Some(EventKind::Poll) => "a poll began".to_owned(),
-            Some(EventKind::Polled) => format!("a poll of {} packets ended", a & 0xffff_ffff),
-            Some(EventKind::Stamp) => format!("stamped by its card at {a}"),
-            Some(EventKind::CardClock) => format!("{} showed {a}", e.event.text),
             Some(EventKind::Link) => {
                 // IFF_UP, IFF_RUNNING.
                 let up = if b & 1 == 0 { "down" } else { "up" };
@@ -54,12 +50,11 @@ impl EventOfPacket {
                     _ => format!("{} {state}", e.event.text),
                 }
             }
-            Some(EventKind::Pause) => "off the CPU".to_owned(),
             Some(EventKind::Address | EventKind::Queueing | EventKind::Namespace) => {
                 let how = if a == 1 { "" } else { " removed" };
                 format!("{}{how}", e.event.text)
             }
-            Some(EventKind::Control | EventKind::Within) | None => e.event.text.clone(),
+            Some(EventKind::Control) | None => e.event.text.clone(),
         }
     }
 }

@@ -2,10 +2,42 @@
 
 use super::phase::Phase;
 use crate::names::glob_fits;
+use kpat_model::functions;
 use std::fmt;
+use std::sync::LazyLock;
 
-/// The built-in table; a user's file is read after it.
-const BUILT_IN: &str = include_str!("boundaries.txt");
+/// The built-in rules, before which a user's file goes. In place of names, a rule has `@` and the word by which the table of functions
+/// says which it is for.
+const RULES: &str = include_str!("boundaries.txt");
+
+static BUILT_IN: LazyLock<String> = LazyLock::new(|| named(RULES));
+
+/// A rule's names are put on lines of about this length.
+const NAMES_WIDTH: usize = 100;
+
+/// The rules with their names.
+fn named(rules: &str) -> String {
+    let mut out = String::new();
+    for line in rules.lines() {
+        let Some((begin, rest)) = line.split_once('@').filter(|_| !line.starts_with('#')) else {
+            out += line;
+            out.push('\n');
+            continue;
+        };
+        let (rule, conditions) = rest.split_once(' ').unwrap_or((rest, ""));
+        let mut names = functions::of_boundary(rule).peekable();
+        while let Some(first) = names.next() {
+            let mut some = first.to_owned();
+            while let Some(name) = names.next_if(|n| some.len() + n.len() < NAMES_WIDTH) {
+                some.push(' ');
+                some += name;
+            }
+            out += format!("{begin}{some} {conditions}").trim_end();
+            out.push('\n');
+        }
+    }
+    out
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
@@ -56,7 +88,7 @@ impl std::error::Error for BadBoundary {}
 impl Default for Boundaries {
     fn default() -> Self {
         let mut b = Boundaries { rules: Vec::new() };
-        b.read(BUILT_IN).expect("the built-in table is tested");
+        b.read(&BUILT_IN).expect("the built-in table is tested");
         b
     }
 }
@@ -90,7 +122,7 @@ pub(super) struct LogFacts<'a> {
 impl Boundaries {
     /// The built-in table, the format described at its head.
     pub fn built_in() -> &'static str {
-        BUILT_IN
+        &BUILT_IN
     }
 
     /// Adds the rules of a file; its rules go before those there are.
@@ -249,6 +281,18 @@ mod tests {
         assert_eq!(Marks::pick(&marks.by_func[2].0, Some(Phase::Backlog)), Some(Phase::LinkRx));
         let marks = Boundaries::default().marks(&facts(&functions[2..], "7.2.12"));
         assert_eq!(Marks::pick(&marks.by_func[0].0, Some(Phase::Backlog)), Some(Phase::AboveLink));
+    }
+
+    #[test]
+    fn rules_and_the_table_of_functions_name_each_other() {
+        use std::collections::BTreeSet;
+        let rows = functions::all().iter();
+        let in_table: BTreeSet<&str> = rows.flat_map(|f| f.begins.iter().copied()).collect();
+        let rules = RULES.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.split_once('@'));
+        let in_rules: BTreeSet<&str> = rules.filter_map(|(_, rest)| rest.split(' ').next()).collect();
+        assert_eq!(in_table, in_rules);
+        let neighbour = Boundaries::built_in().lines().find(|l| l.starts_with("neighbour"));
+        assert_eq!(neighbour, Some("neighbour     return  __neigh_event_send if network-tx"));
     }
 
     #[test]

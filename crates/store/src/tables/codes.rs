@@ -7,7 +7,7 @@ use kpat_model::codes::{Code, EventKind, LineageKind, LossCause, clock_method, m
 pub fn codes(table: &str, column: &str) -> Vec<Code> {
     match (table, column) {
         ("packet", "verdict") => verdict::CODES.to_vec(),
-        ("event", "kind") => EventKind::ALL.iter().filter(|k| k.is_in_table()).map(|k| k.code()).collect(),
+        ("event", "kind") => EventKind::CODES.to_vec(),
         ("association", "side") => side::CODES.to_vec(),
         ("association" | "crossing", "key") => match_key::CODES.to_vec(),
         ("lineage", "kind") => LineageKind::CODES.to_vec(),

@@ -108,7 +108,7 @@ impl Direction {
 }
 
 /// The ranges on their way in one direction.
-pub(super) struct Lives {
+pub(crate) struct Lives {
     pieces: BTreeMap<i64, Piece>,
     /// To be added to the receiver's offsets.
     shift: i64,

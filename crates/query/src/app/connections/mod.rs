@@ -16,7 +16,7 @@ use crate::store::Store;
 pub use clock::Clock;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
-use life::Lives;
+pub(crate) use life::Lives;
 pub use life::{Direction, Life, STAGES, is_received};
 pub use pair::{Found, Pair};
 use std::collections::HashMap;
@@ -123,7 +123,7 @@ pub fn connections(
 }
 
 /// By socket of one log, its other end.
-pub(super) fn pairs_of(sockets: &[SocketRow]) -> HashMap<i64, i64> {
+pub(crate) fn pairs_of(sockets: &[SocketRow]) -> HashMap<i64, i64> {
     let found = pair::pairs(&[sockets.to_vec()]);
     let ids = found.pairs.into_iter().map(|p| p.ends.map(|e| e.socket.socket_id));
     ids.flat_map(|[a, b]| [(a, b), (b, a)]).collect()

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* x86-64; see arch.h. */
+#ifndef KPAT_ARCH_X86_64_H
+#define KPAT_ARCH_X86_64_H
+
+/* arch/x86/include/asm/ptrace.h, fixed by the ABI */
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+static __always_inline u64 reg_arg(struct pt_regs *regs, u32 i)
+{
+	switch (i) {
+	case 0:
+		return REG(regs, di);
+	case 1:
+		return REG(regs, si);
+	case 2:
+		return REG(regs, dx);
+	case 3:
+		return REG(regs, cx);
+	case 4:
+		return REG(regs, r8);
+	default:
+		return REG(regs, r9);
+	}
+}
+
+static __always_inline u64 reg_ret(struct pt_regs *regs)
+{
+	return regs->ax;
+}
+
+static __always_inline u64 entry_key(struct pt_regs *regs)
+{
+	return regs->sp;
+}
+
+/* The return address has been popped. */
+static __always_inline u64 return_key(struct pt_regs *regs)
+{
+	return regs->sp - 8;
+}
+
+/* The upper half of the address space, with four levels of page tables and with five: both extend the sign. */
+static __always_inline bool kernel_address(u64 p)
+{
+	return (s64)p < 0;
+}
+
+/* In pcpu_hot from 6.2 to 6.14, in a variable of its own before and after. */
+struct pcpu_hot {
+	int preempt_count;
+} __core;
+extern const struct pcpu_hot pcpu_hot __ksym __weak;
+extern const int __preempt_count __ksym __weak;
+
+static __always_inline bool preemption_count(u32 *n)
+{
+	if (bpf_ksym_exists(&__preempt_count))
+		*n = *(const int *)bpf_this_cpu_ptr(&__preempt_count);
+	else if (bpf_ksym_exists(&pcpu_hot))
+		*n = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
+	else
+		return false;
+	return true;
+}
+
+/* A CPU's stores are seen in their order, and none before its earlier loads were made: only the compiler has to be told. */
+static __always_inline void store_release(u64 *at, u64 v)
+{
+	barrier();
+	*(volatile u64 *)at = v;
+}
+
+#define LOADS_IN_ORDER 1
+
+#endif

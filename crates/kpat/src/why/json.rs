@@ -1,0 +1,53 @@
+//! Why a connection is slow, as JSON.
+
+use crate::app::json::spread;
+use crate::open::Integrated;
+use kpat_query::why::{ByStage, End, Stage, Why};
+use kpat_store::tables::SocketRow;
+use serde_json::{Map, Value, json};
+
+fn end(log: &Integrated, s: &SocketRow) -> Value {
+    json!({
+        "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr,
+        "peer_port": s.peer_port, "pid": s.pid,
+        "process": s.pid.and_then(|p| log.process(p, s.last_ns)).map(|p| p.comm.clone()),
+    })
+}
+
+fn stages(of: &ByStage) -> Map<String, Value> {
+    let all = Stage::ALL.into_iter().filter(|s| of[*s as usize] > 0);
+    all.map(|s| (s.name().to_owned(), json!(of[s as usize]))).collect()
+}
+
+pub fn value(log: &Integrated, w: &Why) -> Value {
+    let first = w.first().map(|s| s.stage.name());
+    let rows: Vec<Value> = w
+        .stages
+        .iter()
+        .map(|s| {
+            let (low, high) = w.bounds_ns(s);
+            json!({
+                "stage": s.stage.name(), "ns": s.ns.round(), "share": w.share(s), "low_ns": low.round(), "high_ns": high.round(),
+                "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
+                "known_by": s.stage.records(), "meaning": s.stage.meaning(),
+            })
+        })
+        .collect();
+    let line = |l: &kpat_query::why::WriteLine| {
+        json!({
+            "number": l.number, "offset": l.offset, "bytes": l.bytes, "from_ns": l.from_ns, "to_ns": l.to_ns,
+            "took_ns": l.to_ns - l.from_ns, "stages_ns": stages(&l.stages), "end": l.end.name(), "packet_id": l.packet,
+        })
+    };
+    let ends: Map<String, Value> =
+        End::ALL.into_iter().map(|e| (e.name().to_owned(), json!(w.ends[e as usize]))).collect();
+    json!({
+        "first": first, "certain": w.is_certain(),
+        "sender": end(log, &w.sender), "peer": w.peer.as_ref().map(|p| end(log, p)),
+        "start_boot_ns": log.start_ns(), "from_ns": w.from_ns, "to_ns": w.to_ns, "whole_ns": w.whole_ns(),
+        "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
+        "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(),
+        "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again,
+        "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,
+    })
+}

@@ -1,0 +1,212 @@
+//! Why a connection is slow, as a screen of text.
+
+use crate::open::Integrated;
+use crate::output::Output;
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
+use kpat_query::app;
+use kpat_query::why::{ByStage, End, Stage, Sum, Why};
+use kpat_store::tables::SocketRow;
+
+/// More stages of one write than a line needs.
+const STAGES_OF_A_WRITE: usize = 4;
+const BAR: usize = 12;
+
+pub fn show(log: &Integrated, w: &Why, out: &Output) -> anyhow::Result<()> {
+    let mut facts = Pairs::new();
+    facts.add("connection", ends(log, w));
+    if let Some(first) = w.first() {
+        let mut why = Line::of(format!("{} {}", first.stage.name(), percent(w.share(first))), Style::Strong);
+        why = why.plain(format!(": {}", first.stage.meaning()));
+        if let Some(more) = more(w, first) {
+            why = why.plain(format!("; {more}"));
+        }
+        facts.line("why", why);
+        if !w.is_certain() {
+            let word = "what is not known could make another stage the first";
+            facts.line("", Line::of(word, Style::Warn));
+        }
+    }
+    facts.add(
+        "time",
+        format!(
+            "{} s, from the first write until the last was over; each moment counts once, divided among the writes then under way",
+            seconds(w.whole_ns())
+        ),
+    );
+    facts.add("writes", writes(w));
+    out.lines(&facts.render(out.width))?;
+    out.line(&Line::new())?;
+    table(w, out)?;
+    out.line(&Line::new())?;
+    let mut notes = Pairs::new();
+    for l in w.slowest.iter().take(1) {
+        let at = seconds(l.from_ns.saturating_sub(log.start_ns()));
+        let took = duration(l.to_ns - l.from_ns);
+        let packet = l.packet.map(|p| format!(", its last byte in packet {p}")).unwrap_or_default();
+        let what = format!("write {} of {}{packet}", l.number, bytes(l.bytes as u64));
+        notes.add("slowest", format!("{what}, at {at} s: {took}: {}", stages(&l.stages)));
+    }
+    for (n, text) in unknown(w).into_iter().enumerate() {
+        notes.line(if n == 0 { "not known" } else { "" }, Line::of(text, Style::Faint));
+    }
+    out.lines(&notes.render(out.width))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn ends(log: &Integrated, w: &Why) -> String {
+    let user = |s: &SocketRow| s.pid.map(|p| log.process_name(p, s.last_ns)).unwrap_or_default();
+    let (own, far) = app::ends(&w.sender);
+    let peer = match &w.peer {
+        Some(p) => format!("socket {} ({})", p.socket_id, user(p)),
+        None => "not in this log".to_owned(),
+    };
+    format!(
+        "{own} > {}; socket {} ({}) > {peer}",
+        far.unwrap_or_default(),
+        w.sender.socket_id,
+        user(&w.sender)
+    )
+}
+
+/// What else is known of the first.
+fn more(w: &Why, first: &Sum) -> Option<String> {
+    match first.stage {
+        Stage::CongestionWindow | Stage::Loss if w.again > 0 => {
+            let repairs = if w.repairs_ns > 0 {
+                format!(", {} in repair", duration(w.repairs_ns))
+            } else {
+                String::new()
+            };
+            Some(format!("{} sent again{repairs}", plural(w.again, "segment")))
+        }
+        Stage::Application => Some(plural(w.pauses, "pause")),
+        Stage::Answer => Some(format!("{} of {} pauses ended with one", count(w.answered), count(w.pauses))),
+        Stage::Queue if w.fq_paces => Some("fq paces this socket there".to_owned()),
+        _ => None,
+    }
+}
+
+fn writes(w: &Why) -> String {
+    let median = |s: &app::Spread| s.quantile(0.5).unwrap_or_default();
+    let until = if w.peer.is_some() { "read" } else { "acknowledged" };
+    let mut text = format!(
+        "{} of {} in the median; until {until} {} in the median, {} at most",
+        count(w.writes()),
+        bytes(median(&w.write_bytes).max(0) as u64),
+        duration(median(&w.took_ns)),
+        duration(w.took_ns.max)
+    );
+    if w.left_out > 0 {
+        text += &format!("; the {} behind them were left out", count(w.left_out));
+    }
+    text
+}
+
+fn table(w: &Why, out: &Output) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        Column::left("stage", 0, 0),
+        Column::right("time", 0),
+        Column::right("share", 0),
+        Column::left("", 1, 0),
+        Column::left("between", 2, 0),
+        Column::right("writes", 4),
+        Column::right("median", 5),
+        Column::right("longest", 5),
+        Column::left("known by", 3, 0),
+    ]);
+    let first = w.first().map(|s| s.stage);
+    for s in &w.stages {
+        let plain = |text: String| (text, Style::Plain);
+        let style = match s.stage {
+            stage if Some(stage) == first => Style::Strong,
+            Stage::Undecided => Style::Warn,
+            _ => Style::Plain,
+        };
+        let share = w.share(s);
+        let (low, high) = w.bounds_ns(s);
+        let of_whole = |ns: f64| percent((ns / w.whole_ns().max(1) as f64).clamp(0.0, 1.0));
+        let (low, high) = (of_whole(low), of_whole(high));
+        let between = if low == high { String::new() } else { format!("{low} and {high}") };
+        let time = |ns: Option<i64>| plain(ns.map(duration).unwrap_or_default());
+        table.row(vec![
+            (s.stage.name().into(), style),
+            plain(duration(s.ns.round() as i64)),
+            (percent(share), style),
+            (crate::function::bar_of((share * 10_000.0) as u64, 10_000, BAR), style),
+            plain(between),
+            plain(if s.of_writes.count > 0 { count(s.of_writes.count) } else { String::new() }),
+            time(s.of_writes.quantile(0.5)),
+            time((s.of_writes.count > 0).then_some(s.of_writes.max)),
+            (s.stage.records().into(), Style::Faint),
+        ]);
+    }
+    let (lines, _) = table.render(out.width);
+    out.lines(&lines)
+}
+
+fn stages(of: &ByStage) -> String {
+    let mut all: Vec<Stage> = Stage::ALL.into_iter().filter(|s| of[*s as usize] > 0).collect();
+    all.sort_by_key(|s| std::cmp::Reverse(of[*s as usize]));
+    let rest: i64 = all.iter().skip(STAGES_OF_A_WRITE).map(|s| of[*s as usize]).sum();
+    let mut words: Vec<String> = all
+        .iter()
+        .take(STAGES_OF_A_WRITE)
+        .map(|s| format!("{} {}", s.name(), duration(of[*s as usize])))
+        .collect();
+    if rest > 0 {
+        words.push(format!("others {}", duration(rest)));
+    }
+    words.join(", ")
+}
+
+/// What this log cannot tell.
+fn unknown(w: &Why) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut say = |is: bool, text: String| {
+        if is {
+            out.push(text);
+        }
+    };
+    let has = |stage: Stage| w.stages.iter().any(|s| s.stage == stage);
+    let ended = |e: End| w.ends[e as usize];
+    say(
+        w.peer.is_none(),
+        "the other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement".into(),
+    );
+    say(has(Stage::Wire), "when the card had sent a packet: driver and wire are one".into());
+    say(
+        has(Stage::PeerApplication),
+        "a read is told when its call is over: what a waiting reader took to wake and copy is in the peer's application".into(),
+    );
+    say(w.answered > 0, "whether the application had to wait for what it read before it wrote again".into());
+    say(
+        w.states == 0,
+        "TCP's state: the log has none of this socket, so what kept bytes in it is undecided".into(),
+    );
+    say(
+        w.begins_unknown,
+        "when calls began: this kernel shows their ends, so a wait within a call is missing here".into(),
+    );
+    say(w.pacing_unknown, "who paces: pacing and the device cannot be told apart".into());
+    say(w.fq_paces, "in the queue: whether fq held a packet for this socket's rate or for others".into());
+    say(
+        w.lost > 0,
+        format!("{} records are missing: a stage may have what is between its bounds", count(w.lost)),
+    );
+    say(
+        ended(End::Open) > 0,
+        format!(
+            "how long {} would take that nobody had read when the log ended",
+            plural(ended(End::Open), "write")
+        ),
+    );
+    say(
+        ended(End::Unseen) > 0,
+        format!("when {} ended that later reads passed by", plural(ended(End::Unseen), "write")),
+    );
+    say(ended(End::Readable) > 0, "when the peer's application read: the log has no read of it".into());
+    out
+}

@@ -1,0 +1,194 @@
+//! `kpat why` over tables made by hand: a request, its answer after a while, and a second request behind a full window.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(dead_code, reason = "other tests use other parts of the fixture")]
+
+mod fixture;
+
+use fixture::{Folder, START};
+use kpat_model::Crossing::{self, *};
+use kpat_store::TableWriter;
+use kpat_store::tables::*;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+fn kpat(folder: &Folder, args: &[&str]) -> (i32, String, String) {
+    let done = Command::new(env!("CARGO_BIN_EXE_kpat")).args(args).current_dir(&folder.0).output().unwrap();
+    let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
+    (done.status.code().unwrap(), text(&done.stdout), text(&done.stderr))
+}
+
+fn fill<R: kpat_store::Row>(dir: &Path, rows: impl IntoIterator<Item = R>) {
+    let mut w = TableWriter::create(dir).unwrap();
+    rows.into_iter().for_each(|r| w.push(&r).unwrap());
+    w.finish().unwrap();
+}
+
+fn socket(id: i64, own: (&str, i32), peer: (&str, i32), bytes: (i64, i64)) -> SocketRow {
+    SocketRow {
+        socket_id: id,
+        first_ns: START,
+        last_ns: START + 1_000_000_000,
+        proto: 6,
+        version: 4,
+        local_addr: Some(own.0.into()),
+        local_port: own.1,
+        peer_addr: Some(peer.0.into()),
+        peer_port: peer.1,
+        sent_bytes: bytes.0,
+        received_bytes: bytes.1,
+        sent_seq: Some(if own.1 == 80 { 5000 } else { 900 }),
+        received_seq: Some(if own.1 == 80 { 900 } else { 5000 }),
+        ..Default::default()
+    }
+}
+
+/// At this microsecond.
+fn at(us: i64, socket_id: i64, what: Crossing, offset: i64, size_bytes: i64) -> AppEventRow {
+    AppEventRow {
+        at_ns: START + us * 1000,
+        socket_id,
+        crossing: what as i32,
+        size_bytes,
+        segments: 1,
+        offset: Some(offset),
+        asked_bytes: (what == ToTransport).then_some(size_bytes),
+        ..Default::default()
+    }
+}
+
+fn state(us: i64, what: Crossing, busy: i32) -> TcpStateRow {
+    TcpStateRow {
+        at_ns: START + us * 1000,
+        socket_id: 7,
+        crossing: what as i32,
+        state: 1,
+        busy,
+        ..Default::default()
+    }
+}
+
+fn connection(log: &Path, gaps: Vec<GapRow>) {
+    let (a, b) = (("10.0.0.1", 40000), ("10.0.0.2", 80));
+    let datagrams = SocketRow { socket_id: 9, proto: 17, ..socket(9, a, b, (10, 0)) };
+    fill(log, [socket(7, a, b, (3000, 200)), socket(8, b, a, (200, 3000)), datagrams]);
+    fill(
+        log,
+        [
+            state(0, ToDevice, 1),
+            state(60_000, FromNetwork, 1),
+            state(60_200, ToTransport, 2),
+            state(95_000, FromNetwork, 2),
+        ],
+    );
+    fill(log, gaps);
+    let way = |us: i64, id: i64, to: i64, offset: i64, n: i64, read: i64| {
+        vec![
+            at(us, id, ToDevice, offset, n),
+            at(us + 1000, id, ToDriver, offset, n),
+            at(us + 11_000, to, FromDevice, offset, n),
+            at(us + 11_000, to, ToSocket, offset, n),
+            at(read, to, Recv, offset, n),
+        ]
+    };
+    let mut all = vec![at(0, 7, ToTransport, 0, 1000), at(200, 7, Send, 0, 1000)];
+    all.extend(way(100, 7, 8, 0, 1000, 15_100));
+    // the answer, 24.9 ms later
+    all.push(at(40_000, 8, ToTransport, 0, 200));
+    all.extend(way(40_100, 8, 7, 0, 200, 52_000));
+    all.extend([at(60_200, 7, ToTransport, 1000, 2000), at(60_300, 7, Send, 1000, 2000)]);
+    all.extend(way(95_200, 7, 8, 1000, 2000, 110_200));
+    all.sort_by_key(|e| e.at_ns);
+    fill(log, all);
+}
+
+#[test]
+fn a_connection_adds_up_in_text_and_in_json() {
+    let folder = Folder::new("why");
+    fixture::integrated(&folder);
+    connection(&folder.0.join("x.kpat"), Vec::new());
+    let (code, text, words) = kpat(&folder, &["why", "7", "x.kpat"]);
+    assert_eq!((code, words.as_str()), (0, ""));
+    let v: Value = serde_json::from_str(&kpat(&folder, &["why", "7", "x.kpat", "--json"]).1).unwrap();
+    let ns = |stage: &str| {
+        let all = v["stages"].as_array().unwrap();
+        all.iter().find(|s| s["stage"] == stage).map_or(0, |s| s["ns"].as_f64().unwrap() as i64)
+    };
+    // from 0 to 110.2 ms
+    assert_eq!(v["whole_ns"], 110_200_000);
+    for (stage, us) in [
+        ("transport", 100),
+        ("queue", 2_000),
+        ("driver and wire", 20_000),
+        // two writes lay unread, and the peer thought about its answer
+        ("peer's application", 4_000 + 24_900 + 4_000),
+        ("answer", 12_000),
+        ("application", 8_200),
+        ("receive window", 35_000),
+    ] {
+        assert_eq!(ns(stage), us * 1000, "{stage}: {text}");
+    }
+    assert_eq!((&v["first"], &v["certain"]), (&"receive window".into(), &true.into()));
+    assert_eq!((&v["writes"], &v["answered"], &v["pauses"]), (&2.into(), &1.into(), &1.into()));
+    assert!(text.contains("receive window 31.8 %"), "{text}");
+    assert!(text.contains("whether the application had to wait"), "{text}");
+    // the log may stand first, and be alone: the socket that wrote most
+    assert_eq!(kpat(&folder, &["why", "x.kpat", "7"]).1, text);
+    assert_eq!(kpat(&folder, &["why", "x.kpat"]).1, text);
+    let narrow = kpat(&folder, &["why", "7", "x.kpat", "--width", "80"]).1;
+    assert!(narrow.lines().all(|l| l.chars().count() <= 80), "{narrow}");
+    // the other direction is a connection of its own
+    let (_, back, _) = kpat(&folder, &["why", "8", "x.kpat", "--json"]);
+    let back: Value = serde_json::from_str(&back).unwrap();
+    assert_eq!(
+        (&back["sender"]["socket_id"], &back["writes"], &back["tcp_states"]),
+        (&8.into(), &1.into(), &0.into())
+    );
+}
+
+#[test]
+fn what_cannot_be_answered_is_one_sentence() {
+    let folder = Folder::new("why-faults");
+    fixture::integrated(&folder);
+    let (code, out, words) = kpat(&folder, &["why", "x.kpat"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(words.contains("no TCP connection of an application"), "{words}");
+    connection(&folder.0.join("x.kpat"), Vec::new());
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["why", "4", "x.kpat"], 2, "the log has no socket 4; kpat app x.kpat lists them"),
+        (&["why", "9", "x.kpat"], 2, "socket 9 is UDP"),
+        (&["why", "abc", "x.kpat"], 2, "not the number of a socket"),
+        (&["why", "7", "x.kpat", "--packet", "1"], 2, "give the log alone"),
+        (&["why", "--packet", "1", "x.kpat"], 1, "packet 1 belongs to no TCP connection"),
+        (&["why", "--packet", "99", "x.kpat"], 1, "no packet 99"),
+        (&["why", "7", "nothing.kpat"], 1, "nothing.kpat"),
+    ];
+    for (args, status, says) in cases {
+        let (code, out, words) = kpat(&folder, args);
+        assert_eq!((code, out.as_str()), (status, ""), "{args:?}: {words}");
+        assert!(words.contains(says) && words.lines().count() == 1, "{args:?}: {words}");
+    }
+}
+
+#[test]
+fn lost_records_widen_the_bounds() {
+    let folder = Folder::new("why-lost");
+    fixture::integrated(&folder);
+    let gap = GapRow { from_ns: START + 70_000_000, to_ns: START + 90_000_000, lost: 5, ..GapRow::default() };
+    connection(&folder.0.join("x.kpat"), vec![gap]);
+    let (code, out, _) = kpat(&folder, &["why", "7", "x.kpat", "--json", "--strict"]);
+    assert_eq!(code, 3);
+    let v: Value = serde_json::from_str(&out).unwrap();
+    let all = v["stages"].as_array().unwrap();
+    let of = |stage: &str| all.iter().find(|s| s["stage"] == stage).unwrap();
+    assert_eq!(
+        (&of("receive window")["low_ns"], &of("receive window")["high_ns"]),
+        (&15e6.into(), &35e6.into())
+    );
+    assert_eq!(of("driver and wire")["high_ns"], 40e6);
+    assert_eq!(v["certain"], false);
+    let text = kpat(&folder, &["why", "7", "x.kpat"]).1;
+    assert!(text.contains("5 records are missing") && text.contains("13.6 % and 31.8 %"), "{text}");
+    assert!(text.contains("could make another stage the first"), "{text}");
+}

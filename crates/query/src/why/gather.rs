@@ -1,0 +1,273 @@
+//! One pass over what the log has of both ends: the writes with the way of their last bytes, and what held the sender back when.
+
+use crate::abreast::Progress;
+use crate::app::connections::{Life, Lives, STAGES, is_received};
+use crate::app::{Follow, Held, Moment, Span, in_order};
+use crate::error::{Error, Result};
+use crate::store::Store;
+use kpat_model::Crossing;
+use kpat_store::tables::*;
+
+/// Writes that are looked at, from the first on.
+const MOST_WRITES: usize = 1 << 18;
+/// Rows between two words of how far it has got.
+const STEP: u64 = 1 << 16;
+/// SK_PACING_FQ of include/net/sock.h.
+const BY_FQ: i32 = 2;
+const FROM_NETWORK: i32 = Crossing::FromNetwork as i32;
+
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub offset: i64,
+    pub bytes: i64,
+    /// When the application wanted to write: earlier than the call if others before it were refused.
+    pub from_ns: i64,
+    pub at_ns: i64,
+    /// When its last byte was at each of [`STAGES`].
+    pub at: [Option<i64>; STAGES.len()],
+    pub again: bool,
+}
+
+impl Write {
+    pub fn last(&self) -> i64 {
+        self.offset + self.bytes - 1
+    }
+
+    pub fn at(&self, c: Crossing) -> Option<i64> {
+        STAGES.iter().position(|s| *s == c).and_then(|i| self.at[i])
+    }
+}
+
+/// A piece of time in which one thing held the sender back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeldBy {
+    pub from_ns: i64,
+    pub to_ns: i64,
+    pub held: Held,
+    /// In a call that sends, or refused.
+    pub wants: bool,
+    pub repairs: bool,
+    /// Bytes of this socket were in the device's queue.
+    pub queued: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Gathered {
+    /// By offset.
+    pub writes: Vec<Write>,
+    pub left_out: u64,
+    /// In order of time, without overlap.
+    pub held: Vec<HeldBy>,
+    /// When, and up to which byte; both rise.
+    pub acks: Vec<(i64, i64)>,
+    /// When a segment came to the sender.
+    pub heard: Vec<i64>,
+    /// When the sender read something of the other direction, and the peer wrote it.
+    pub reads: Vec<i64>,
+    pub answers: Vec<i64>,
+    /// Without overlap, with how many records are missing.
+    pub gaps: Vec<(i64, i64)>,
+    /// Bytes that came only after having been sent again: when, and which. In order of time.
+    pub mended: Vec<(i64, i64)>,
+    pub lost: u64,
+    pub last_ns: i64,
+    pub states: u64,
+    pub again: u64,
+    pub fq_paces: bool,
+    /// Of some writes only the end of the call is known.
+    pub begins_unknown: bool,
+}
+
+impl Gathered {
+    /// Did bytes before this one come in this time, having been sent again?
+    pub fn mended(&self, from_ns: i64, to_ns: i64, offset: i64) -> bool {
+        let first = self.mended.partition_point(|m| m.0 <= from_ns);
+        self.mended[first..].iter().take_while(|m| m.0 <= to_ns).any(|m| m.1 < offset)
+    }
+}
+
+/// What the sender's calls become.
+#[derive(Default)]
+struct Calls {
+    /// A call that was refused, or of which a part was not taken: since when the application waits.
+    wants_since: Option<i64>,
+    /// Of the last call a part was not taken.
+    part: bool,
+    /// This kernel shows when calls begin.
+    begin: bool,
+    asked_ns: Option<i64>,
+}
+
+impl Calls {
+    fn pass(&mut self, what: Crossing, e: &AppEventRow, out: &mut Gathered) {
+        self.begin |= what == Crossing::ToTransport;
+        match what {
+            Crossing::Ask => self.asked_ns = Some(e.at_ns),
+            Crossing::ToTransport if e.size_bytes > 0 => {
+                self.part = e.asked_bytes.is_some_and(|asked| e.size_bytes < asked);
+                self.write(e, e.at_ns, out);
+            }
+            Crossing::ToTransport => self.wants_since = self.wants_since.or(Some(e.at_ns)),
+            Crossing::Send if !self.begin && e.size_bytes > 0 => {
+                let asked = self.asked_ns.take();
+                out.begins_unknown |= asked.is_none();
+                self.write(e, asked.unwrap_or(e.at_ns), out);
+            }
+            Crossing::Send if std::mem::take(&mut self.part) => self.wants_since = Some(e.at_ns),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, e: &AppEventRow, at_ns: i64, out: &mut Gathered) {
+        let from_ns = self.wants_since.take().unwrap_or(at_ns).min(at_ns);
+        let Some(offset) = e.offset else { return };
+        if out.writes.len() == MOST_WRITES {
+            out.left_out += 1;
+            return;
+        }
+        let at = [None; STAGES.len()];
+        out.writes.push(Write { offset, bytes: e.size_bytes, from_ns, at_ns, at, again: false });
+    }
+}
+
+pub(super) fn gather(
+    store: &Store,
+    sender: &SocketRow,
+    peer: Option<&SocketRow>,
+    progress: Progress<'_>,
+) -> Result<Gathered> {
+    let both: Vec<SocketRow> = std::iter::once(sender).chain(peer).cloned().collect();
+    let ids: Vec<i64> = both.iter().map(|s| s.socket_id).collect();
+    let mut follow = Follow::new(&both);
+    let mut lives = Lives::new(sender.sent_seq, peer.and_then(|p| p.received_seq), 0);
+    let (mut out, mut calls) = (Gathered::default(), Calls::default());
+    let mut ways = Ways::default();
+    // behind the last byte that entered the device's queue, and that left it
+    let (mut entered, mut left) = (i64::MIN, i64::MIN);
+    let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows();
+    let mut done = 0;
+    in_order(store, &ids, |moment| {
+        if done % STEP == 0 && !progress(done, all) {
+            return Err(Error::Abandoned);
+        }
+        done += 1;
+        match moment {
+            Moment::Crossing(e) => {
+                let Some(what) = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8) else {
+                    return Ok(());
+                };
+                let own = e.socket_id == sender.socket_id;
+                let span = follow.crossing(what, e).filter(|_| own);
+                out.last_ns = out.last_ns.max(e.at_ns);
+                if let Some(s) = span {
+                    add(&mut out.held, &s, entered > left);
+                }
+                let end = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0);
+                if own {
+                    calls.pass(what, e, &mut out);
+                    match (what, end) {
+                        (Crossing::ToDevice, Some(end)) => entered = entered.max(end),
+                        (Crossing::ToDriver, Some(end)) => left = left.max(end),
+                        (Crossing::Acked, Some(end)) => {
+                            out.heard.push(e.at_ns);
+                            if out.acks.last().is_none_or(|a| a.1 < end) {
+                                out.acks.push((e.at_ns, end));
+                            }
+                        }
+                        (Crossing::Recv, Some(_)) => out.reads.push(e.at_ns),
+                        (Crossing::Retransmit, _) => out.again += e.segments.max(1) as u64,
+                        _ => {}
+                    }
+                } else if what == Crossing::ToTransport && e.size_bytes > 0 {
+                    out.answers.push(e.at_ns);
+                }
+                if own != is_received(what) {
+                    lives.pass(what, e, e.at_ns, &mut |life| ways.keep(&out.writes, life));
+                }
+            }
+            Moment::State(s) if s.state == 0 => {}
+            Moment::State(s) => {
+                let own = s.socket_id == sender.socket_id;
+                let spans = follow.state(s);
+                if own {
+                    out.states += 1;
+                    out.fq_paces |= s.pacing == Some(BY_FQ) && s.pacing_bytes_s.is_some();
+                    spans.iter().flatten().for_each(|s| add(&mut out.held, s, entered > left));
+                    if s.crossing == FROM_NETWORK {
+                        out.heard.push(s.at_ns);
+                    }
+                }
+            }
+            Moment::Gap(g) => {
+                out.lost += g.lost.max(0) as u64;
+                match out.gaps.last_mut().filter(|last| last.1 >= g.from_ns) {
+                    Some(last) => last.1 = last.1.max(g.to_ns),
+                    None => out.gaps.push((g.from_ns, g.to_ns)),
+                }
+            }
+        }
+        Ok(())
+    })?;
+    follow.finish(&mut |id, span| {
+        if id == sender.socket_id {
+            add(&mut out.held, &span, entered > left);
+        }
+    });
+    lives.finish(true, &mut |life| ways.keep(&out.writes, life));
+    out.mended = ways.mended;
+    out.mended.sort_unstable();
+    for life in ways.last_bytes {
+        if let Some(w) = whose(&out.writes, &life).map(|i| &mut out.writes[i]) {
+            (w.at, w.again) = (life.at, life.again);
+        }
+    }
+    Ok(out)
+}
+
+/// The write whose last byte it has. Writes are cut where they end, so there is one at most.
+fn whose(writes: &[Write], life: &Life) -> Option<usize> {
+    let i = writes.partition_point(|w| w.last() < life.offset);
+    writes.get(i).filter(|w| w.last() < life.offset + life.bytes).map(|_| i)
+}
+
+/// Lives that are over, as far as they are of use.
+#[derive(Default)]
+struct Ways {
+    last_bytes: Vec<Life>,
+    mended: Vec<(i64, i64)>,
+}
+
+impl Ways {
+    fn keep(&mut self, writes: &[Write], life: &Life) {
+        if whose(writes, life).is_some() {
+            self.last_bytes.push(*life);
+        }
+        let came = || STAGES.iter().zip(life.at).filter(|(s, _)| is_received(**s)).find_map(|(_, at)| at);
+        if let Some(at) = life.again.then(came).flatten() {
+            self.mended.push((at, life.offset));
+        }
+    }
+}
+
+fn add(to: &mut Vec<HeldBy>, s: &Span, queued: bool) {
+    let new = HeldBy {
+        from_ns: s.from_ns,
+        to_ns: s.to_ns,
+        held: s.held,
+        wants: s.wants(),
+        repairs: s.repairs,
+        queued,
+    };
+    if new.from_ns >= new.to_ns {
+        return;
+    }
+    match to.last_mut() {
+        Some(last)
+            if *last == (HeldBy { from_ns: last.from_ns, to_ns: last.to_ns, ..new })
+                && last.to_ns == new.from_ns =>
+        {
+            last.to_ns = new.to_ns;
+        }
+        _ => to.push(new),
+    }
+}

@@ -1,0 +1,197 @@
+//! The line of one write: where its last byte was, from the moment at which the application wanted to write it until the peer had read it.
+
+use super::gather::{Gathered, HeldBy, Write};
+use super::{ByStage, End, Stage};
+use crate::app::Held;
+use kpat_model::Crossing;
+
+/// What a piece of a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    At(Stage),
+    /// Not yet in a call that took it: what holds the sender back tells.
+    Refused,
+    /// Given, and not yet sent: likewise.
+    Kept,
+}
+
+/// Sent within its call so soon, and with nothing heard from the peer in between, a segment did not wait.
+const AT_ONCE_NS: i64 = 200_000;
+
+/// Ends of the pieces of a line, each beginning where the one before it ends.
+pub(super) struct Line {
+    pub from_ns: i64,
+    pub pieces: Vec<(Piece, i64)>,
+    pub end: End,
+}
+
+impl Line {
+    pub fn to_ns(&self) -> i64 {
+        self.pieces.last().map_or(self.from_ns, |p| p.1)
+    }
+
+    fn go_on(&mut self, piece: Piece, to_ns: Option<i64>) {
+        let Some(to_ns) = to_ns else { return };
+        let from = self.to_ns();
+        if to_ns > from {
+            self.pieces.push((piece, to_ns));
+        }
+    }
+
+    /// How long at each stage.
+    pub fn stages(&self, held: &HeldSums<'_>) -> ByStage {
+        let mut out = ByStage::default();
+        let mut from = self.from_ns;
+        for (piece, to) in &self.pieces {
+            match piece {
+                Piece::At(stage) => out[*stage as usize] += to - from,
+                Piece::Refused | Piece::Kept => held.add(*piece, from, *to, &mut out),
+            }
+            from = *to;
+        }
+        out
+    }
+}
+
+/// What the log can tell of the other end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Far {
+    pub is_there: bool,
+    /// It has reads.
+    pub reads: bool,
+    /// Behind the last byte that a read had, of those that writes end with.
+    pub read_to: i64,
+}
+
+pub(super) fn line(w: &Write, g: &Gathered, far: Far) -> Line {
+    use Crossing::*;
+    let mut l = Line { from_ns: w.from_ns, pieces: Vec::new(), end: End::Read };
+    l.go_on(Piece::Refused, Some(w.at_ns));
+    let sent = [ToNetwork, ToDevice, ToDriver].map(|c| w.at(c));
+    let came = [FromDevice, FromNetwork, ToSocket].map(|c| w.at(c));
+    let (leaves, arrives, read) =
+        (sent.into_iter().flatten().next(), came.into_iter().flatten().next(), w.at(Recv));
+    if let Some(leaves) = leaves {
+        let heard = g.heard.partition_point(|t| *t < w.at_ns);
+        let alone = g.heard.get(heard).is_none_or(|t| *t > leaves);
+        let at_once = alone && leaves - w.at_ns < AT_ONCE_NS;
+        l.go_on(if at_once { Piece::At(Stage::Transport) } else { Piece::Kept }, Some(leaves));
+        l.go_on(Piece::At(Stage::Transport), sent[1]);
+        l.go_on(Piece::At(Stage::Queue), sent[2]);
+    }
+    let acked = || {
+        let i = g.acks.partition_point(|a| a.1 <= w.last());
+        g.acks.get(i).map(|a| a.0)
+    };
+    let wire = match (w.again, far.is_there) {
+        (true, _) => Stage::Loss,
+        (false, true) => Stage::Wire,
+        (false, false) => Stage::Beyond,
+    };
+    // Where nothing tells when it left, what lies before is not known.
+    let on_its_way = if leaves.is_some() { Piece::At(wire) } else { Piece::At(Stage::Undecided) };
+    if !far.is_there {
+        let acked = acked();
+        l.go_on(on_its_way, acked);
+        return match acked {
+            Some(_) => Line { end: End::Acknowledged, ..l },
+            None => open(l, leaves, sent[2], wire, g),
+        };
+    }
+    if let Some(at) = arrives {
+        l.go_on(on_its_way, Some(at));
+        let waited = came[2].filter(|t| g.mended(at, *t, w.offset));
+        l.go_on(Piece::At(if waited.is_some() { Stage::Loss } else { Stage::PeerStack }), came[2]);
+    }
+    // Not every segment is announced to the socket. One that came in order can be read at once.
+    let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.offset));
+    let readable = came[2].is_some() || in_order();
+    l.go_on(Piece::At(if readable { Stage::PeerApplication } else { Stage::Undecided }), read);
+    l.end = match (read, arrives) {
+        (Some(_), _) => End::Read,
+        _ if w.last() < far.read_to => End::Unseen,
+        (None, Some(_)) if !far.reads => End::Readable,
+        (None, Some(_)) => {
+            let stage = if readable { Stage::PeerApplication } else { Stage::PeerStack };
+            l.go_on(Piece::At(stage), Some(g.last_ns));
+            End::Open
+        }
+        (None, None) => return open(l, leaves, sent[2], wire, g),
+    };
+    l
+}
+
+/// It did not come to the peer until the log ended.
+fn open(mut l: Line, leaves: Option<i64>, driven: Option<i64>, wire: Stage, g: &Gathered) -> Line {
+    let piece = match (leaves, driven) {
+        (None, _) => Piece::Kept,
+        (Some(_), None) => Piece::At(Stage::Queue),
+        (Some(_), Some(_)) => Piece::At(wire),
+    };
+    l.go_on(piece, Some(g.last_ns));
+    Line { end: End::Open, ..l }
+}
+
+/// What a piece of the sender's time is for a write that waits in it.
+pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
+    match h.held {
+        Held::Application if piece == Piece::Refused => Stage::Application,
+        // TCP had sent all that it had of the call: the call gives it more.
+        Held::Application if h.wants => Stage::Transport,
+        Held::Application => Stage::Undecided,
+        Held::SendBuffer => Stage::SendBuffer,
+        Held::CongestionWindow => Stage::CongestionWindow,
+        Held::ReceiveWindow => Stage::ReceiveWindow,
+        Held::Reader => Stage::PeerApplication,
+        Held::Retransmission => Stage::Loss,
+        Held::Pacing => Stage::Pacing,
+        Held::Device if h.queued => Stage::Queue,
+        // as the device takes it, though nothing of it is in a queue: Nagle's rule, a cork, a busy processor
+        Held::Device | Held::PacingOrDevice => Stage::Undecided,
+    }
+}
+
+/// Sums over the pieces of the sender's time, so that a line costs a search.
+pub(super) struct HeldSums<'a> {
+    held: &'a [HeldBy],
+    /// Before each piece, as [`Piece::Refused`] and as [`Piece::Kept`].
+    before: [Vec<ByStage>; 2],
+}
+
+const KINDS: [Piece; 2] = [Piece::Refused, Piece::Kept];
+
+impl HeldSums<'_> {
+    pub fn new(held: &[HeldBy]) -> HeldSums<'_> {
+        let before = KINDS.map(|kind| {
+            let mut sum = ByStage::default();
+            let mut all = vec![sum];
+            for h in held {
+                sum[stage(h, kind) as usize] += h.to_ns - h.from_ns;
+                all.push(sum);
+            }
+            all
+        });
+        HeldSums { held, before }
+    }
+
+    /// The time from the beginning to `t`, by stage.
+    fn until(&self, piece: Piece, t: i64) -> ByStage {
+        let before = &self.before[usize::from(piece == Piece::Kept)];
+        let i = self.held.partition_point(|h| h.to_ns <= t);
+        let mut out = before[i];
+        if let Some(h) = self.held.get(i).filter(|h| h.from_ns < t) {
+            out[stage(h, piece) as usize] += t - h.from_ns;
+        }
+        out
+    }
+
+    fn add(&self, piece: Piece, from: i64, to: i64, out: &mut ByStage) {
+        let (a, b) = (self.until(piece, from), self.until(piece, to));
+        let mut known = 0;
+        for i in 0..out.len() {
+            out[i] += b[i] - a[i];
+            known += b[i] - a[i];
+        }
+        out[Stage::Undecided as usize] += to - from - known;
+    }
+}

@@ -1,0 +1,294 @@
+//! Why a TCP connection is slow: the time from each of its writes to the peer's read, stage by stage, and what the connection as a whole
+//! waited for.
+//!
+//! A write is over when its last byte has been read, so the way of that byte is the write's line ([`line`]): stages without gap or overlap, which
+//! add up to the whole. What kept it in the socket is told by TCP's state, moment by moment, as in [`crate::app`].
+//!
+//! Of the connection each moment counts once ([`sums`]): it is divided equally among the writes that are under way then; where none is, it is the
+//! application's. Rejected: the sum of all lines, in which a burst counts as often as it has writes and a pause once; and to follow the oldest or
+//! the newest byte alone, which in a full pipe is always at its end or always at its beginning.
+
+mod gather;
+mod line;
+mod packets;
+mod sums;
+
+use crate::abreast::Progress;
+use crate::app::Spread;
+use crate::error::Result;
+use crate::packet::PacketDetail;
+use crate::store::Store;
+use kpat_store::tables::SocketRow;
+
+/// Where a write's last byte was, or why it was not yet further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    Application,
+    SendBuffer,
+    CongestionWindow,
+    ReceiveWindow,
+    Pacing,
+    Loss,
+    Transport,
+    Queue,
+    Wire,
+    Beyond,
+    PeerStack,
+    PeerApplication,
+    Answer,
+    Undecided,
+}
+
+impl Stage {
+    /// In the order of the way.
+    pub const ALL: [Stage; 14] = [
+        Stage::Application,
+        Stage::SendBuffer,
+        Stage::CongestionWindow,
+        Stage::ReceiveWindow,
+        Stage::Pacing,
+        Stage::Loss,
+        Stage::Transport,
+        Stage::Queue,
+        Stage::Wire,
+        Stage::Beyond,
+        Stage::PeerStack,
+        Stage::PeerApplication,
+        Stage::Answer,
+        Stage::Undecided,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Application => "application",
+            Stage::SendBuffer => "send buffer",
+            Stage::CongestionWindow => "congestion window",
+            Stage::ReceiveWindow => "receive window",
+            Stage::Pacing => "pacing",
+            Stage::Loss => "loss",
+            Stage::Transport => "transport",
+            Stage::Queue => "queue",
+            Stage::Wire => "driver and wire",
+            Stage::Beyond => "driver, wire and peer",
+            Stage::PeerStack => "peer's stack",
+            Stage::PeerApplication => "peer's application",
+            Stage::Answer => "answer",
+            Stage::Undecided => "undecided",
+        }
+    }
+
+    /// What it means, as half a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Stage::Application => "nothing that it had written was under way",
+            Stage::SendBuffer => {
+                "the send buffer was full of what was sent and not yet acknowledged; the application would have given more"
+            }
+            Stage::CongestionWindow => "the congestion window was full",
+            Stage::ReceiveWindow => {
+                "the peer's receive window was full, though its application left nothing unread"
+            }
+            Stage::Pacing => "TCP's own timer paced what was to be sent",
+            Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
+            Stage::Transport => "the call was at work, or the segment in the network layer",
+            Stage::Queue => "bytes were in the device's queue, or in the socket until that had room",
+            Stage::Wire => "between the sender's driver and the peer's device",
+            Stage::Beyond => "from the driver until acknowledged",
+            Stage::PeerStack => "from the peer's device until it could be read",
+            Stage::PeerApplication => {
+                "data lay unread in the peer's socket, or its window was full because of that"
+            }
+            Stage::Answer => {
+                "the peer had read all; its answer was on the way back until the application read it"
+            }
+            Stage::Undecided => "the records do not tell",
+        }
+    }
+
+    /// The records that tell.
+    pub fn records(self) -> &'static str {
+        match self {
+            Stage::Application => "calls, reads",
+            Stage::SendBuffer => "TCP state, calls",
+            Stage::CongestionWindow | Stage::ReceiveWindow | Stage::Pacing => "TCP state",
+            Stage::Loss => "TCP state, retransmit",
+            Stage::Transport => "to-transport, to-device",
+            Stage::Queue => "to-device, to-driver, TCP state",
+            Stage::Wire => "to-driver, from-device",
+            Stage::Beyond => "to-driver, acked",
+            Stage::PeerStack => "from-device, to-socket",
+            Stage::PeerApplication => "to-socket, recv, TCP state",
+            Stage::Answer => "recv of both ends",
+            Stage::Undecided => "",
+        }
+    }
+}
+
+/// Nanoseconds at each of [`Stage::ALL`].
+pub type ByStage = [i64; Stage::ALL.len()];
+
+/// A stage of the connection.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    pub stage: Stage,
+    /// Each moment counts once.
+    pub ns: f64,
+    /// Of this, while records were being lost: it may be another stage's.
+    pub unsure_ns: f64,
+    /// Writes that were there, and how long.
+    pub of_writes: Spread,
+    /// The write that was there longest, by its place.
+    pub longest: Option<u64>,
+}
+
+/// The line of one write.
+#[derive(Clone, Debug)]
+pub struct WriteLine {
+    /// How-manyeth write of the log, from 1.
+    pub number: u64,
+    pub offset: i64,
+    pub bytes: i64,
+    /// When the application wanted to write it: the call's beginning, or that of the first call that was refused.
+    pub from_ns: i64,
+    pub to_ns: i64,
+    /// Adds up to the time between.
+    pub stages: ByStage,
+    pub end: End,
+    /// In which its last byte left; `None`: the log has no packets, or not this one.
+    pub packet: Option<i64>,
+}
+
+/// How a write's line ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its last byte was read by the peer.
+    Read,
+    /// It was acknowledged; the peer's reads are not in the log.
+    Acknowledged,
+    /// It could be read; of the peer no read at all is in the log.
+    Readable,
+    /// Not read when the log ended.
+    Open,
+    /// It was read, as later bytes were, but the log does not say when.
+    Unseen,
+}
+
+impl End {
+    pub const ALL: [End; 5] = [End::Read, End::Acknowledged, End::Readable, End::Open, End::Unseen];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Read => "read",
+            End::Acknowledged => "acknowledged",
+            End::Readable => "readable",
+            End::Open => "open",
+            End::Unseen => "unseen",
+        }
+    }
+}
+
+/// What is known of why a connection takes its time, in the direction in which `sender` writes.
+#[derive(Clone, Debug)]
+pub struct Why {
+    pub sender: SocketRow,
+    /// `None`: not in this log.
+    pub peer: Option<SocketRow>,
+    /// From the first write until the last was read (or what is known of that).
+    pub from_ns: i64,
+    pub to_ns: i64,
+    /// In order of the way; those with time only. They add up to the time between.
+    pub stages: Vec<Sum>,
+    pub write_bytes: Spread,
+    /// From wanting to write to having been read.
+    pub took_ns: Spread,
+    /// By [`End::ALL`].
+    pub ends: [u64; End::ALL.len()],
+    /// Writes behind those that were looked at.
+    pub left_out: u64,
+    /// Longest first.
+    pub slowest: Vec<WriteLine>,
+    /// Pieces of time with nothing under way.
+    pub pauses: u64,
+    /// Of these, those in which the application read something from this connection before it wrote again.
+    pub answered: u64,
+    /// TCP states of the sender in the log; 0: what kept bytes in the socket is not known.
+    pub states: u64,
+    /// Of the time in which the congestion window was full, that in which TCP repaired a loss. Not divided among writes.
+    pub repairs_ns: i64,
+    /// Segments sent again.
+    pub again: u64,
+    /// fq paces this socket: what waits in the queue may wait for its rate.
+    pub fq_paces: bool,
+    /// It is not in the log whether TCP paces.
+    pub pacing_unknown: bool,
+    /// Of some writes only the end of the call is in the log: what kept the application in it is missing.
+    pub begins_unknown: bool,
+    /// Records that are missing in this time.
+    pub lost: u64,
+}
+
+impl Why {
+    pub fn whole_ns(&self) -> i64 {
+        self.to_ns - self.from_ns
+    }
+
+    pub fn share(&self, s: &Sum) -> f64 {
+        s.ns / self.whole_ns().max(1) as f64
+    }
+
+    /// Between these its time lies: without what it has while records were being lost, and with all that others have then or is undecided.
+    pub fn bounds_ns(&self, s: &Sum) -> (f64, f64) {
+        let lost: f64 = self.stages.iter().map(|s| s.unsure_ns).sum();
+        let undecided =
+            self.stages.iter().filter(|u| u.stage == Stage::Undecided && s.stage != Stage::Undecided);
+        let undecided: f64 = undecided.map(|u| u.ns - u.unsure_ns).sum();
+        (s.ns - s.unsure_ns, s.ns + lost - s.unsure_ns + undecided)
+    }
+
+    /// Is the first the first, whatever became of what is not known?
+    pub fn is_certain(&self) -> bool {
+        let Some(first) = self.first() else { return false };
+        let others = self.stages.iter().filter(|s| s.stage != first.stage && s.stage != Stage::Undecided);
+        let rival = others.map(|s| self.bounds_ns(s).1).fold(0.0, f64::max);
+        first.stage != Stage::Undecided && self.bounds_ns(first).0 >= rival
+    }
+
+    /// What took longest.
+    pub fn first(&self) -> Option<&Sum> {
+        self.stages.iter().max_by(|a, b| a.ns.total_cmp(&b.ns))
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.ends.iter().sum()
+    }
+}
+
+/// More lines than anybody reads.
+const SLOWEST: usize = 16;
+
+/// The direction in which this socket writes; if it does not, but its peer does, that one's. `None`: neither has a write in the log.
+///
+/// Memory: what is known of the writes, at most the first 262,144.
+///
+/// Errors: [`crate::Error::Abandoned`].
+pub fn why(store: &Store, socket: &SocketRow, progress: Progress<'_>) -> Result<Option<Why>> {
+    let sockets: Vec<SocketRow> = store.all()?;
+    let pairs = crate::app::connections::pairs_of(&sockets);
+    let peer = pairs.get(&socket.socket_id).and_then(|id| sockets.iter().find(|s| s.socket_id == *id));
+    let (sender, peer) = match peer {
+        Some(p) if socket.sent_bytes == 0 && p.sent_bytes > 0 => (p, Some(socket)),
+        _ => (socket, peer),
+    };
+    let gathered = gather::gather(store, sender, peer, progress)?;
+    if gathered.writes.is_empty() {
+        return Ok(None);
+    }
+    let mut why = sums::sums(sender, peer, &gathered);
+    packets::find(store, sender, &mut why.slowest)?;
+    Ok(Some(why))
+}
+
+/// The socket that wrote what a packet carries, or would have; of whichever end the log has.
+pub fn socket_of_packet(store: &Store, packet: &PacketDetail) -> Result<Option<SocketRow>> {
+    Ok(store.carried(packet)?.and_then(|c| c.written.or(c.read)).map(|end| end.socket))
+}

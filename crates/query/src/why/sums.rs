@@ -1,0 +1,485 @@
+//! The connection as a whole: each moment of it divided equally among the writes that were under way.
+
+use super::gather::Gathered;
+use super::line::{self, Far, HeldSums, Piece};
+use super::{ByStage, End, SLOWEST, Stage, Sum, Why, WriteLine};
+use crate::app::{Held, Spread};
+use kpat_model::Crossing;
+use kpat_store::tables::SocketRow;
+
+const STAGES: usize = Stage::ALL.len();
+/// Places behind the stages: writes that are refused, and kept.
+const REFUSED: usize = STAGES;
+const KEPT: usize = STAGES + 1;
+
+/// Time by stage, and how much of it records were being lost.
+#[derive(Default)]
+struct Shares {
+    ns: [f64; STAGES],
+    unsure_ns: [f64; STAGES],
+}
+
+impl Shares {
+    fn add(&mut self, stage: Stage, ns: f64, unsure_ns: f64) {
+        self.ns[stage as usize] += ns;
+        self.unsure_ns[stage as usize] += unsure_ns;
+    }
+}
+
+pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -> Why {
+    let read = |w: &&super::gather::Write| w.at(Crossing::Recv).is_some();
+    let read_to = g.writes.iter().filter(read).map(|w| w.last()).max();
+    let far =
+        Far { is_there: peer.is_some(), reads: read_to.is_some(), read_to: read_to.unwrap_or(i64::MIN) };
+    let held = HeldSums::new(&g.held);
+    let mut of_writes: Vec<(Spread, Option<(i64, u64)>)> = vec![Default::default(); STAGES];
+    let (mut write_bytes, mut took_ns) = (Spread::default(), Spread::default());
+    let mut ends = [0; End::ALL.len()];
+    let mut slowest: Vec<WriteLine> = Vec::new();
+    // when, which place, one more or one less
+    let mut changes: Vec<(i64, usize, i32)> = Vec::new();
+    for (n, w) in g.writes.iter().enumerate() {
+        let (number, l) = (n as u64 + 1, line::line(w, g, far));
+        let stages = l.stages(&held);
+        for (i, ns) in stages.iter().enumerate().filter(|(_, ns)| **ns > 0) {
+            let (spread, longest) = &mut of_writes[i];
+            spread.add(*ns, 1);
+            *longest = (*longest).max(Some((*ns, number)));
+        }
+        write_bytes.add(w.bytes, 1);
+        took_ns.add(l.to_ns() - l.from_ns, 1);
+        ends[l.end as usize] += 1;
+        let mut from = l.from_ns;
+        for (piece, to) in &l.pieces {
+            let place = match piece {
+                Piece::At(stage) => *stage as usize,
+                Piece::Refused => REFUSED,
+                Piece::Kept => KEPT,
+            };
+            changes.extend([(from, place, 1), (*to, place, -1)]);
+            from = *to;
+        }
+        rank(&mut slowest, w, &l, number, stages);
+    }
+    changes.sort_unstable();
+    let from_ns = changes.first().map_or(0, |c| c.0);
+    let to_ns = changes.last().map_or(0, |c| c.0);
+    let (shares, pauses, answered) = divide(&changes, g);
+    let sum = |(i, (spread, longest)): (usize, (Spread, Option<(i64, u64)>))| Sum {
+        stage: Stage::ALL[i],
+        ns: shares.ns[i],
+        unsure_ns: shares.unsure_ns[i],
+        of_writes: spread,
+        longest: longest.map(|l| l.1),
+    };
+    let within = |from: i64, to: i64| (to.min(to_ns) - from.max(from_ns)).max(0);
+    let repairs = g.held.iter().filter(|h| h.repairs && h.held == Held::CongestionWindow);
+    Why {
+        sender: sender.clone(),
+        peer: peer.cloned(),
+        from_ns,
+        to_ns,
+        stages: of_writes.into_iter().enumerate().map(sum).filter(|s| s.ns > 0.0).collect(),
+        write_bytes,
+        took_ns,
+        ends,
+        left_out: g.left_out,
+        slowest,
+        pauses,
+        answered,
+        states: g.states,
+        repairs_ns: repairs.map(|h| within(h.from_ns, h.to_ns)).sum(),
+        again: g.again,
+        fq_paces: g.fq_paces,
+        begins_unknown: g.begins_unknown,
+        pacing_unknown: g.held.iter().any(|h| h.held == Held::PacingOrDevice),
+        lost: if g.gaps.iter().any(|gap| within(gap.0, gap.1.max(gap.0 + 1)) > 0) { g.lost } else { 0 },
+    }
+}
+
+fn rank(
+    slowest: &mut Vec<WriteLine>,
+    w: &super::gather::Write,
+    l: &line::Line,
+    number: u64,
+    stages: ByStage,
+) {
+    let took = |w: &WriteLine| w.to_ns - w.from_ns;
+    if slowest.len() == SLOWEST && slowest.last().is_some_and(|s| took(s) >= l.to_ns() - l.from_ns) {
+        return;
+    }
+    let new = WriteLine {
+        number,
+        offset: w.offset,
+        bytes: w.bytes,
+        from_ns: l.from_ns,
+        to_ns: l.to_ns(),
+        stages,
+        end: l.end,
+        packet: None,
+    };
+    let at = slowest.partition_point(|s| took(s) >= took(&new));
+    slowest.insert(at, new);
+    slowest.truncate(SLOWEST);
+}
+
+/// The time of `changes`, which are in order; how often nothing was under way, and how often the application then read before it wrote.
+fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
+    let mut shares = Shares::default();
+    let mut count = [0i32; STAGES + 2];
+    let (mut under_way, mut pauses, mut answered) = (0i32, 0, 0);
+    let mut i = 0;
+    while i < changes.len() {
+        let at = changes[i].0;
+        while let Some(c) = changes.get(i).filter(|c| c.0 == at) {
+            count[c.1] += c.2;
+            under_way += c.2;
+            i += 1;
+        }
+        let Some(next) = changes.get(i).map(|c| c.0) else { break };
+        if under_way == 0 {
+            pauses += 1;
+            answered += u64::from(pause(at, next, g, &mut shares));
+            continue;
+        }
+        let part = |n: i32| f64::from(n) / f64::from(under_way);
+        let unsure = lost_within(g, at, next) as f64;
+        for stage in Stage::ALL.into_iter().filter(|s| count[*s as usize] > 0) {
+            let part = part(count[stage as usize]);
+            shares.add(stage, (next - at) as f64 * part, unsure * part);
+        }
+        for (place, piece) in [(REFUSED, Piece::Refused), (KEPT, Piece::Kept)] {
+            if count[place] > 0 {
+                kept(at, next, piece, part(count[place]), g, &mut shares);
+            }
+        }
+    }
+    (shares, pauses, answered)
+}
+
+/// Time in which writes waited in the sender: what held it back.
+fn kept(from: i64, to: i64, piece: Piece, part: f64, g: &Gathered, shares: &mut Shares) {
+    let mut at = from;
+    let mut add = |stage: Stage, a: i64, b: i64| {
+        if b > a {
+            shares.add(stage, (b - a) as f64 * part, lost_within(g, a, b) as f64 * part);
+        }
+    };
+    let first = g.held.partition_point(|h| h.to_ns <= from);
+    for h in g.held[first..].iter().take_while(|h| h.from_ns < to) {
+        let (a, b) = (h.from_ns.max(at), h.to_ns.min(to));
+        add(Stage::Undecided, at, a);
+        add(line::stage(h, piece), a, b);
+        at = b.max(at);
+    }
+    add(Stage::Undecided, at, to);
+}
+
+/// Nothing was under way: the application's time, but for that in which an answer was, if it read one. Did it?
+fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
+    let mut add = |stage: Stage, a: i64, b: i64| {
+        if b > a {
+            shares.add(stage, (b - a) as f64, lost_within(g, a, b) as f64);
+        }
+    };
+    let Some(read) =
+        g.reads.partition_point(|t| *t <= to).checked_sub(1).map(|i| g.reads[i]).filter(|t| *t > from)
+    else {
+        add(Stage::Application, from, to);
+        return false;
+    };
+    let answer = g.answers.get(g.answers.partition_point(|t| *t < from)).copied().filter(|t| *t < read);
+    let answer = answer.unwrap_or(from);
+    add(Stage::PeerApplication, from, answer);
+    add(Stage::Answer, answer, read);
+    add(Stage::Application, read, to);
+    true
+}
+
+/// How much of this time lies in gaps.
+fn lost_within(g: &Gathered, from: i64, to: i64) -> i64 {
+    let first = g.gaps.partition_point(|gap| gap.1 <= from);
+    let all = g.gaps[first..].iter().take_while(|gap| gap.0 < to);
+    all.map(|gap| gap.1.min(to) - gap.0.max(from)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gather::{HeldBy, Write};
+    use super::*;
+    use crate::app::connections::STAGES as CROSSINGS;
+    use Crossing::*;
+
+    fn write(offset: i64, bytes: i64, from_ns: i64, at_ns: i64, at: &[(Crossing, i64)]) -> Write {
+        let mut w = Write { offset, bytes, from_ns, at_ns, at: [None; CROSSINGS.len()], again: false };
+        for (c, t) in at {
+            w.at[CROSSINGS.iter().position(|s| s == c).unwrap()] = Some(*t);
+        }
+        w
+    }
+
+    fn held(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
+        HeldBy { from_ns, to_ns, held, wants: false, repairs: false, queued: false }
+    }
+
+    fn told(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
+        let peer = SocketRow::default();
+        let why = sums(&SocketRow::default(), Some(&peer), g);
+        let all = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
+        (why, all)
+    }
+
+    const MS: i64 = 1_000_000;
+
+    #[test]
+    fn a_burst_counts_as_long_as_it_lasts() {
+        // ten writes at once, 10 ms on the wire, read at once; after 90 ms the same again
+        let mut g = Gathered { last_ns: 200 * MS, ..Gathered::default() };
+        for burst in [0, 100 * MS] {
+            for i in 0..10 {
+                let way = [
+                    (ToDevice, burst),
+                    (ToDriver, burst),
+                    (FromDevice, burst + 10 * MS),
+                    (ToSocket, burst + 10 * MS),
+                    (Recv, burst + 10 * MS),
+                ];
+                g.writes.push(write(burst + i * 7, 7, burst, burst, &way));
+            }
+        }
+        let (why, all) = told(&g);
+        assert_eq!(all, [(Stage::Application, 90e6), (Stage::Wire, 20e6)]);
+        assert_eq!((why.whole_ns(), why.pauses, why.writes(), why.took_ns.max), (110 * MS, 1, 20, 10 * MS));
+        assert_eq!(why.first().map(|s| s.stage), Some(Stage::Application));
+        assert!(why.is_certain());
+    }
+
+    #[test]
+    fn a_full_pipe_is_neither_its_beginning_nor_its_end() {
+        // a write each 2 ms: 3 ms in the queue, 48 on the wire, 1 in the peer's socket
+        let mut g = Gathered { last_ns: 5000 * MS, ..Gathered::default() };
+        for i in 0..2000 {
+            let t = i * 2 * MS;
+            let way = [
+                (ToDevice, t),
+                (ToDriver, t + 3 * MS),
+                (FromDevice, t + 51 * MS),
+                (ToSocket, t + 51 * MS),
+                (Recv, t + 52 * MS),
+            ];
+            g.writes.push(write(i * 10, 10, t, t, &way));
+        }
+        let (why, all) = told(&g);
+        let share =
+            |s: Stage| all.iter().find(|(x, _)| *x == s).map_or(0.0, |(_, ns)| ns / why.whole_ns() as f64);
+        assert!((share(Stage::Wire) - 48.0 / 52.0).abs() < 0.01, "{all:?}");
+        assert!((share(Stage::Queue) - 3.0 / 52.0).abs() < 0.01, "{all:?}");
+    }
+
+    #[test]
+    fn what_kept_it_is_told_by_the_state_of_the_moment() {
+        let way = [
+            (ToDevice, 80 * MS),
+            (ToDriver, 80 * MS),
+            (FromDevice, 90 * MS),
+            (ToSocket, 90 * MS),
+            (Recv, 95 * MS),
+        ];
+        let g = Gathered {
+            writes: vec![write(0, 10, 0, 10 * MS, &way)],
+            held: vec![
+                held(0, 5 * MS, Held::Application),
+                held(5 * MS, 30 * MS, Held::SendBuffer),
+                held(30 * MS, 40 * MS, Held::Reader),
+                HeldBy { queued: true, ..held(40 * MS, 45 * MS, Held::Device) },
+                held(45 * MS, 50 * MS, Held::Device),
+                held(60 * MS, 80 * MS, Held::CongestionWindow),
+            ],
+            gaps: vec![(62 * MS, 64 * MS)],
+            lost: 3,
+            last_ns: 100 * MS,
+            ..Gathered::default()
+        };
+        let (why, all) = told(&g);
+        let ms = |ns: i64| (ns * MS) as f64;
+        assert_eq!(
+            all,
+            [
+                (Stage::Application, ms(5)),
+                (Stage::SendBuffer, ms(25)),
+                (Stage::CongestionWindow, ms(20)),
+                (Stage::Queue, ms(5)),
+                (Stage::Wire, ms(10)),
+                (Stage::PeerApplication, ms(15)),
+                // five of the device without a queue, ten of which there is no state
+                (Stage::Undecided, ms(15)),
+            ]
+        );
+        let line: Vec<i64> = all.iter().map(|(s, _)| why.slowest[0].stages[*s as usize] / MS).collect();
+        assert_eq!(line, [5, 25, 20, 5, 10, 15, 15]);
+        let bounds = |s: Stage| why.stages.iter().find(|x| x.stage == s).map(|x| why.bounds_ns(x));
+        assert_eq!(bounds(Stage::CongestionWindow), Some((ms(18), ms(35))));
+        assert_eq!(bounds(Stage::SendBuffer), Some((ms(25), ms(42))));
+        assert!(!why.is_certain(), "the congestion window may have been it");
+        assert_eq!(why.lost, 3);
+    }
+
+    #[test]
+    fn an_answer_is_not_the_application_s_time() {
+        let way =
+            |t: i64| [(ToDriver, t), (FromDevice, t + 10 * MS), (ToSocket, t + 10 * MS), (Recv, t + 11 * MS)];
+        let g = Gathered {
+            writes: vec![write(0, 5, 0, 0, &way(0)), write(5, 5, 50 * MS, 50 * MS, &way(50 * MS))],
+            answers: vec![31 * MS],
+            reads: vec![41 * MS],
+            last_ns: 70 * MS,
+            ..Gathered::default()
+        };
+        let (why, all) = told(&g);
+        let ms = |ns: i64| (ns * MS) as f64;
+        let wanted = [
+            (Stage::Application, ms(9)),
+            (Stage::Wire, ms(20)),
+            (Stage::PeerApplication, ms(2 + 20)),
+            (Stage::Answer, ms(10)),
+        ];
+        assert_eq!(all, wanted);
+        assert_eq!((why.pauses, why.answered), (1, 1));
+    }
+
+    #[test]
+    fn what_never_came_waits_where_it_is() {
+        let g = Gathered {
+            writes: vec![
+                write(0, 5, 0, 0, &[(ToDriver, 0), (FromDevice, MS), (ToSocket, MS), (Recv, MS)]),
+                write(5, 5, 2 * MS, 2 * MS, &[(ToDriver, 2 * MS), (FromDevice, 3 * MS), (ToSocket, 3 * MS)]),
+                write(10, 5, 2 * MS, 2 * MS, &[(ToDriver, 2 * MS)]),
+                write(15, 5, 2 * MS, 2 * MS, &[]),
+            ],
+            held: vec![held(0, 50 * MS, Held::ReceiveWindow)],
+            last_ns: 50 * MS,
+            ..Gathered::default()
+        };
+        let (why, _) = told(&g);
+        assert_eq!(why.ends, [1, 0, 0, 3, 0]);
+        assert_eq!(why.to_ns, 50 * MS);
+        let longest = |s: Stage| why.stages.iter().find(|x| x.stage == s).map(|x| x.of_writes.max / MS);
+        assert_eq!(longest(Stage::PeerApplication), Some(47));
+        assert_eq!(longest(Stage::Wire), Some(48));
+        assert_eq!(longest(Stage::ReceiveWindow), Some(48));
+        // without the other end the acknowledgement is the end
+        let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
+        let why = sums(&SocketRow::default(), None, &g);
+        assert_eq!(why.ends, [0, 3, 0, 1, 0]);
+        let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
+        assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
+    }
+
+    #[test]
+    fn loss_keeps_what_is_behind_it() {
+        let mut lost =
+            write(0, 5, 0, 0, &[(ToDriver, 0), (FromDevice, 30 * MS), (ToSocket, 30 * MS), (Recv, 30 * MS)]);
+        lost.again = true;
+        let behind =
+            write(5, 5, 0, 0, &[(ToDriver, 0), (FromDevice, 10 * MS), (ToSocket, 30 * MS), (Recv, 30 * MS)]);
+        let g = Gathered {
+            writes: vec![lost, behind],
+            mended: vec![(30 * MS, 0)],
+            last_ns: 40 * MS,
+            ..Gathered::default()
+        };
+        let (why, all) = told(&g);
+        assert_eq!(all, [(Stage::Loss, (30 * MS - 5 * MS) as f64), (Stage::Wire, (5 * MS) as f64)]);
+        assert_eq!(why.first().map(|s| s.stage), Some(Stage::Loss));
+    }
+
+    /// Connections drawn at random, with what no kernel would tell: each write adds up, and so does the whole, as counted moment by moment.
+    #[test]
+    fn whatever_the_log_has_it_adds_up() {
+        let mut seed = 1u64;
+        let mut draw = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((seed >> 33) % n) as i64
+        };
+        for round in 0..300 {
+            let mut g = Gathered { last_ns: 400, ..Gathered::default() };
+            let mut t = 0;
+            while t < 400 {
+                let to = t + 1 + draw(40);
+                let mut h = held(t, to, Held::ALL[draw(9) as usize]);
+                (h.wants, h.queued) = (draw(2) == 0, draw(2) == 0);
+                if draw(5) > 0 {
+                    g.held.push(h);
+                }
+                t = to;
+            }
+            let (mut at, mut offset) = (draw(50), 0);
+            for _ in 0..1 + draw(12) {
+                let from = at;
+                at += draw(30);
+                let mut w = write(offset, 1 + draw(20), from, at, &[]);
+                let mut now = at;
+                for x in &mut w.at {
+                    now += draw(25) - 2;
+                    *x = Some(now.min(400)).filter(|_| draw(6) > 0);
+                }
+                w.again = draw(4) == 0;
+                offset += w.bytes;
+                at += draw(60);
+                g.writes.push(w);
+            }
+            g.heard = (0..draw(9)).map(|i| i * 40).collect();
+            g.acks = (0..draw(9)).map(|i| (i * 50, i * 20)).collect();
+            g.gaps = vec![(30, 45), (100, 101)];
+            let peer = SocketRow::default();
+            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g);
+            for l in &why.slowest {
+                assert_eq!(l.stages.iter().sum::<i64>(), l.to_ns - l.from_ns, "{round}: {l:?}");
+                assert!(l.stages.iter().all(|ns| *ns >= 0), "{round}: {l:?}");
+            }
+            let all: f64 = why.stages.iter().map(|s| s.ns).sum();
+            assert!((all - why.whole_ns() as f64).abs() < 1e-6, "{round}: {all}, {}", why.whole_ns());
+            // moment by moment
+            let far = Far {
+                is_there: round % 4 > 0,
+                reads: g.writes.iter().any(|w| w.at(Recv).is_some()),
+                read_to: g
+                    .writes
+                    .iter()
+                    .filter(|w| w.at(Recv).is_some())
+                    .map(Write::last)
+                    .max()
+                    .unwrap_or(i64::MIN),
+            };
+            let lines: Vec<_> = g.writes.iter().map(|w| line::line(w, &g, far)).collect();
+            let mut by = [0.0; STAGES];
+            for t in why.from_ns..why.to_ns {
+                let there = |l: &&line::Line| l.from_ns <= t && t < l.to_ns();
+                let n = lines.iter().filter(there).count();
+                for l in lines.iter().filter(there) {
+                    let piece = l.pieces.iter().find(|p| t < p.1).unwrap().0;
+                    let of_held = || g.held.iter().find(|h| h.from_ns <= t && t < h.to_ns);
+                    let stage = match piece {
+                        Piece::At(s) => s,
+                        p => of_held().map_or(Stage::Undecided, |h| line::stage(h, p)),
+                    };
+                    by[stage as usize] += 1.0 / n as f64;
+                }
+                if n == 0 {
+                    by[Stage::Application as usize] += 1.0;
+                }
+            }
+            for s in &why.stages {
+                assert!(
+                    (s.ns - by[s.stage as usize]).abs() < 1e-6,
+                    "{round}: {:?} {} {}",
+                    s.stage,
+                    s.ns,
+                    by[s.stage as usize]
+                );
+                let (low, high) = why.bounds_ns(s);
+                assert!(low <= s.ns && s.ns <= high);
+            }
+        }
+    }
+}

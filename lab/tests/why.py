@@ -1,0 +1,218 @@
+"""Why a connection is slow: a connection for each cause, and two causes at a time of which the larger comes first. On this machine, with
+tracepoints, packets and applications in one log. Truth is how the case is made: the generator's own times and counts, the path's delay, the rates."""
+import json
+import os
+import sys
+import unittest
+
+from kpatlab import cache, play
+from kpatlab.cache import LAB
+from kpatlab.topology import wait_for
+from tests.place import own, sh
+
+HELD = [sys.executable, str(LAB / "tools/held.py")]
+PATH = [sys.executable, str(LAB / "tools/path.py")]
+PORT = 7400
+# Of the time, for which the path may wait for a processor: it is the wire's then. And what TCP may send again that was not lost.
+LATE, AGAIN = 0.15, 3
+
+
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "needs root and /dev/net/tun")
+class Why(unittest.TestCase):
+    def setUp(self):
+        self.kpat = os.path.abspath(play.kpat_path())
+        self.a, self.b = own(self, "why", "ab", os.environ.get("KPAT_KEEP_WHY"))
+
+    def case(self, name: str, way=(), recv=(), send=(), tc=(), ends="ab") -> dict:
+        """Makes the case; once more where this machine was too busy to make it: TCP sent again what was not lost, or the path was late."""
+        loses = {"--loss", "--every"} & set(map(str, way))
+        for again in ("", "-again", "-at-last"):
+            r = self.run_case(name + again, way, recv, send, tc, ends)
+            late = r["way"]["waited_ns"] / r["truth"]["wall_ns"]
+            if late < LATE and (loses or r["truth"]["tcp"]["total_retrans"] <= AGAIN):
+                return r
+        self.skipTest(f"{name}: TCP sent {r['truth']['tcp']['total_retrans']} segments again on a path without loss, or the path was late "
+                      f"({late:.0%} of the time): this machine is too busy to make the case")
+
+    def run_case(self, name: str, way, recv, send, tc, ends) -> dict:
+        path = play.Process(f"{name}-path", [*PATH, self.a, "10.99.0.1/24", self.b, "10.99.0.2/24", *map(str, way)], self.dir)
+        self.stack.callback(path.stop)
+        path.wait_ready(lambda: "ready" in play.said(path.stdout), cache.patience())
+        if tc:
+            sh("tc", "-n", self.a, "qdisc", "add", "dev", "t0", "root", *tc)
+        log, ready = self.dir / f"{name}.kbl", self.dir / f"{name}.ready"
+        ready.unlink(missing_ok=True)
+        netns = [x for ns, end in ((self.a, "a"), (self.b, "b")) if end in ends for x in ("--netns", ns)]
+        record = play.Process(f"{name}-record", [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", *netns, "-f", f"tcp port {PORT}",
+                                                 "--no-cost", "-o", str(log), "--ready-file", str(ready)], self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        sink = play.Process(f"{name}-sink", ["ip", "netns", "exec", self.b, *HELD, "recv", "10.99.0.2", str(PORT), *map(str, recv)], self.dir)
+        self.stack.callback(sink.stop)
+        sink.wait_ready(lambda: "listening" in play.said(sink.stdout), cache.patience())
+        said = sh("ip", "netns", "exec", self.a, *HELD, "send", "10.99.0.2", PORT, *send, seconds=120)
+        wait_for(lambda: sink.p.poll() is not None, 60, "the receiver has read all")
+        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        path.stop()
+        out = self.dir / f"{name}.kpat"
+        sh(self.kpat, "integrate", log, "-o", out, "--force")
+        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        sender = next(s["socket_id"] for s in sockets if s["peer_port"] == PORT)
+        why = json.loads(sh(self.kpat, "why", sender, out, "--json").stdout)
+        return {"name": name, "log": out, "sender": sender, "truth": json.loads(said.stdout), "why": why,
+                "way": json.loads(play.said(path.stdout).splitlines()[-1])}
+
+    def right(self, r: dict, *order: str, share=0.0) -> dict:
+        """These stages first, in this order, the first with at least that share; and what holds for every answer."""
+        why, truth = r["why"], r["truth"]
+        by = {s["stage"]: s for s in why["stages"]}
+        largest = sorted(by, key=lambda s: -by[s]["ns"])
+        words = f"{r['name']}: " + ", ".join(f"{s} {by[s]['ns'] / 1e6:.1f} ms ({by[s]['share']:.0%})" for s in largest)
+        print(f"    {words}", flush=True)
+        self.assertEqual(tuple(largest[:len(order)]), order, words)
+        self.assertEqual(why["first"], largest[0])
+        self.assertGreaterEqual(by[largest[0]]["share"], share, words)
+        # every write, and each moment once
+        accepted = truth["calls"] - sum(truth["errors"].values())
+        self.assertEqual((why["writes"], why["left_out"], why["write_bytes"]["count"]), (accepted, 0, accepted))
+        self.assertEqual(round(why["write_bytes"]["mean"] * accepted), truth["taken_bytes"])
+        self.assertAlmostEqual(sum(s["ns"] for s in why["stages"]), why["whole_ns"], delta=len(by))
+        for line in why["slowest"]:
+            self.assertEqual(sum(line["stages_ns"].values()), line["took_ns"])
+        for s in why["stages"]:
+            self.assertLessEqual(s["low_ns"], s["ns"])
+            self.assertGreaterEqual(s["high_ns"], s["ns"])
+        # in words, on one screen
+        text = sh(self.kpat, "why", r["sender"], r["log"], "--width", 100).stdout
+        self.assertIn(f"{largest[0]} {100 * by[largest[0]]['share']:.1f} %", text)
+        self.assertLessEqual(len(text.splitlines()), 35)
+        return by
+
+    # one cause
+
+    def test_application(self):
+        r = self.case("application", ["--delay-ms", 2], send=["--seconds", 2, "--write", 1000, "--every-ms", 50])
+        by = self.right(r, "application", share=0.85)
+        # from one write's beginning to the next less the way there
+        starts = r["truth"]["starts_ns"]
+        idle = starts[-1] - starts[0] - 2e6 * (len(starts) - 1)
+        self.assertAlmostEqual(by["application"]["ns"] / idle, 1, delta=0.05)
+        self.assertEqual(r["why"]["pauses"], len(starts) - 1)
+
+    def test_send_buffer(self):
+        self.right(self.case("blocked", ["--delay-ms", 10], send=["--seconds", 2, "--sndbuf", 8192]), "send buffer", share=0.7)
+
+    def test_send_buffer_refuses(self):
+        r = self.case("refused", ["--delay-ms", 10], send=["--seconds", 2, "--sndbuf", 8192, "--nonblocking"])
+        self.right(r, "send buffer", share=0.5)
+
+    def test_receive_window(self):
+        self.right(self.case("window", ["--delay-ms", 10], ["--rcvbuf", 8192], ["--seconds", 2, "--nonblocking"]), "receive window", share=0.7)
+
+    def test_slow_reader(self):
+        r = self.case("reader", ["--delay-ms", 2], ["--rcvbuf", 32768, "--read", 10000, "--every-ms", 50], ["--seconds", 2, "--nonblocking"])
+        self.right(r, "peer's application", share=0.6)
+
+    def test_late_reader(self):
+        """The window is never shut: what it has not read yet fits in."""
+        r = self.case("late-reader", ["--delay-ms", 2], ["--read", 1000, "--pause-ms", 20], ["--seconds", 2, "--write", 10000, "--every-ms", 250])
+        by = self.right(r, "peer's application", share=0.6)
+        # ten reads 20 ms apart, of which the first is at once; sleeping takes a little longer
+        self.assertAlmostEqual(by["peer's application"]["of_writes_ns"]["median"] / 180e6, 1, delta=0.1)
+
+    def test_pacing(self):
+        self.right(self.case("pacing", ["--delay-ms", 10], send=["--seconds", 2, "--pace", 400000]), "pacing", share=0.7)
+
+    def test_congestion_window(self):
+        r = self.case("congestion", ["--delay-ms", 10, "--loss", 0.02], send=["--seconds", 2, "--nonblocking"])
+        self.right(r, "congestion window", share=0.5)
+        self.assertGreaterEqual(r["why"]["sent_again"], r["truth"]["tcp"]["total_retrans"])
+
+    def test_delay(self):
+        r = self.case("delay", ["--delay-ms", 60], send=["--seconds", 2, "--write", 1000, "--every-ms", 75])
+        by = self.right(r, "driver and wire", "application", share=0.7)
+        self.assertAlmostEqual(by["driver and wire"]["of_writes_ns"]["median"] / 60e6, 1, delta=0.05)
+
+    def test_rate_of_the_path(self):
+        r = self.case("rate", ["--delay-ms", 1, "--rate", 100_000], send=["--seconds", 2, "--write", 8000, "--every-ms", 110])
+        by = self.right(r, "driver and wire", "application", share=0.6)
+        # with the headers of its packets
+        self.assertAlmostEqual(by["driver and wire"]["of_writes_ns"]["median"] / 85e6, 1, delta=0.1)
+
+    def test_queue(self):
+        tbf = ["tbf", "rate", "4mbit", "burst", "5kb", "latency", "2s"]
+        self.right(self.case("queue", ["--delay-ms", 10], send=["--seconds", 2, "--nonblocking"], tc=tbf), "queue", share=0.6)
+
+    def test_loss(self):
+        r = self.case("timer", ["--delay-ms", 10, "--every", 2], ["--answer"], ["--seconds", 2, "--write", 1000, "--answer"])
+        self.right(r, "loss", share=0.6)
+
+    def test_an_answer(self):
+        """The other end takes its time and the sender waits for it: that is not the sender's time."""
+        r = self.case("answer", ["--delay-ms", 30], ["--answer"], ["--seconds", 2, "--write", 1000, "--answer"])
+        by = self.right(r)
+        for stage in ("driver and wire", "answer"):
+            self.assertAlmostEqual(by[stage]["share"], 0.5, delta=0.05)
+        self.assertLess(by["application"]["share"], 0.05)
+        self.assertEqual(r["why"]["answered"], r["why"]["pauses"])
+
+    # two at a time
+
+    def test_application_and_delay(self):
+        self.right(self.case("pause-delay", ["--delay-ms", 40], send=["--seconds", 2, "--write", 1000, "--every-ms", 150]), "application", "driver and wire")
+        self.right(self.case("delay-pause", ["--delay-ms", 50], send=["--seconds", 2, "--write", 1000, "--every-ms", 70]), "driver and wire", "application")
+
+    def test_reader_and_delay(self):
+        reader = lambda ms: ["--read", 1000, "--pause-ms", ms]
+        send = ["--seconds", 2, "--write", 10000, "--every-ms", 300]
+        self.right(self.case("reader-delay", ["--delay-ms", 40], reader(20), send), "peer's application")
+        self.right(self.case("delay-reader", ["--delay-ms", 150], reader(5), send), "driver and wire")
+
+    def test_send_buffer_and_application(self):
+        # else each write begins with the congestion window
+        sh("ip", "netns", "exec", self.a, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0")
+        # each write but the first of a batch waits for the buffer
+        send = lambda ms: ["--seconds", 2, "--sndbuf", 8192, "--batch", 10, "--every-ms", ms]
+        self.right(self.case("pause-buffer", ["--delay-ms", 10], send=send(1200)), "application")
+        self.right(self.case("buffer-pause", ["--delay-ms", 10], send=send(300)), "send buffer")
+
+    def test_pacing_and_application(self):
+        send = lambda ms: ["--seconds", 2.5, "--pace", 400000, "--every-ms", ms]
+        self.right(self.case("pause-pace", ["--delay-ms", 10], send=send(500)), "application", "pacing")
+        self.right(self.case("pace-pause", ["--delay-ms", 10], send=send(220)), "pacing", "application")
+
+    def test_pacing_and_reader(self):
+        reader = ["--rcvbuf", 32768, "--read", 10000, "--every-ms", 50]
+        send = lambda pace: ["--seconds", 2, "--pace", pace, "--nonblocking", "--sndbuf", 100000]
+        self.right(self.case("reader-pace", ["--delay-ms", 2], reader, send(500_000)), "peer's application")
+        self.right(self.case("pace-reader", ["--delay-ms", 2], reader, send(80_000)), "pacing")
+
+    def test_queue_and_delay(self):
+        tbf = ["tbf", "rate", "4mbit", "burst", "5kb", "latency", "2s"]
+        send = lambda n: ["--seconds", 2, "--write", n, "--every-ms", 150]
+        self.right(self.case("queue-delay", ["--delay-ms", 15], send=send(50000), tc=tbf), "queue")
+        self.right(self.case("delay-queue", ["--delay-ms", 90], send=send(10000), tc=tbf), "driver and wire")
+
+    # what is not there
+
+    def test_one_end(self):
+        r = self.case("one-end", ["--delay-ms", 30], send=["--seconds", 2, "--write", 1000, "--every-ms", 75], ends="a")
+        by = self.right(r, "driver, wire and peer")
+        self.assertIsNone(r["why"]["peer"])
+        self.assertGreaterEqual(by["driver, wire and peer"]["of_writes_ns"]["min"], 60e6)
+        self.assertIn("the other end is not in this log", sh(self.kpat, "why", r["sender"], r["log"]).stdout)
+
+    def test_a_packet_of_it(self):
+        r = self.case("packet", ["--delay-ms", 5], send=["--seconds", 1, "--write", 1000, "--every-ms", 50])
+        packets = sh(self.kpat, "sql", r["log"], f"select distinct packet_id from footprint where dport = {PORT} or sport = {PORT}", "--tsv").stdout.split()[1:]
+        self.assertGreater(len(packets), 20)
+        for p in packets[:3] + packets[-3:]:
+            self.assertEqual(json.loads(sh(self.kpat, "why", "--packet", p, r["log"], "--json").stdout), r["why"])
+        # and the packet of a write: by kpat packet, which has it from the packet's side
+        for line in r["why"]["slowest"]:
+            carried = json.loads(sh(self.kpat, "packet", line["packet_id"], r["log"], "--json").stdout)["application"]["written"]
+            self.assertEqual((carried["socket_id"], carried["calls"][-1]["bytes"]), (r["sender"], line["bytes"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
