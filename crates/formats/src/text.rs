@@ -1,13 +1,8 @@
 //! Text that somebody else chose (names of tasks, devices, functions, files), made fit to be shown: no character moves a
 //! terminal or the text around it, ends a line or a cell, or is calculated by a spreadsheet.
 
+pub use kpat_text::is_hidden;
 use std::io::{self, Write};
-
-/// Control characters, C1 among them, and what turns the direction of text around or has no width.
-pub fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
 
 /// Hidden characters as `\x1b`.
 pub fn clean(text: &str) -> String {

@@ -20,15 +20,21 @@ use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
+mod cases;
 mod control;
+mod counted;
+mod fate;
 mod live;
 mod origin;
+mod prints;
 mod row;
 mod sightings;
+mod taken;
 mod verdict;
+mod way;
 
 pub(super) use live::Fragment;
-use live::{Live, MAX_PRINTS, Print};
+use live::Live;
 use verdict::{Drop, NEVER, judge};
 pub(super) use verdict::{Knows, Reason, dropper};
 
@@ -40,8 +46,6 @@ const REST_NS: i64 = 10_000_000_000;
 const MAX_SPARE: usize = 1 << 12;
 /// Sniffers on the DUT that are remembered.
 const MAX_SNIFFERS: usize = 64;
-/// Drops of copies that are kept of a packet.
-const MAX_DROPS: usize = 8;
 
 /// A packet that is over.
 pub(super) struct Ended {
@@ -171,7 +175,7 @@ impl Packets {
 
     /// It came in from outside, as far as is known by now; `None`: it is over.
     pub fn was_received(&self, packet: u64) -> Option<bool> {
-        self.live.get(&packet).map(|p| p.was_received())
+        self.live.get(&packet).map(|p| p.way.was_received())
     }
 
     /// Nothing was told of it yet.
@@ -216,29 +220,12 @@ impl Packets {
         let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
-        if t.entry < p.cpu.0 {
-            p.cpu = (t.entry, t.cpu, t.ctx);
-        }
-        p.kernel_ns = p.kernel_ns.saturating_add(t.self_ns);
-        match t.point_len {
-            Some(len) => {
-                p.points += 1;
-                if p.len_bytes == 0 {
-                    p.len_bytes = len;
-                }
-            }
-            None => p.calls += 1,
-        }
-        if p.task_pid == 0 && t.ctx == Context::Task {
-            p.task_pid = t.pid;
-        }
+        p.counted.count(t);
         p.play(t, roles);
-        let first = p.meets(number);
-        let made = if p.was_received() { i64::MIN } else { p.first };
+        let first = p.counted.meets(number);
+        let made = if p.way.was_received() { i64::MIN } else { p.first };
         if let Some(at) = ends_at {
-            if t.entry >= p.ended_at {
-                (p.ended_at, p.ended_on) = (t.entry, Some((t.cpu, t.ctx, at)));
-            }
+            p.fate.ends(t, at);
             self.ended.push_back((t.end, t.packet));
         }
         self.control.touch(t, roles, made);
@@ -247,43 +234,18 @@ impl Packets {
 
     /// What the packet's footprint is at another device; `None` if there is none, because it was lost.
     pub fn at_place(&mut self, place: &Place) -> Option<FootprintRecord> {
-        let p = self.get(place.packet.0, place.at.0)?;
-        let mut f = **p.newest.as_ref()?;
-        f.at = place.at;
-        (f.ifindex, f.netns, f.link_type) = (place.ifindex, place.netns, place.link_type);
-        f.skb_tag = place.skb_tag;
-        Some(f)
+        self.get(place.packet.0, place.at.0)?.headers.at_place(place)
     }
 
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
         let cut = self.cut_captures;
         let Some(p) = self.get(record.packet.0, record.at.0) else { return };
-        match &mut p.newest {
-            Some(newest) => **newest = *record,
-            None => p.newest = Some(Box::new(*record)),
-        }
-        if !p.len_known
-            && let Some((len, known)) = headers::network_len(f, record)
+        if !p.counted.len_known
+            && let Some(len) = headers::network_len(f, record)
         {
-            p.len_bytes = len;
-            p.len_known = known;
+            (p.counted.len_bytes, p.counted.len_known) = len;
         }
-        let keys = Keys::on_wire(f, record, cut);
-        let better = |old: &Footprint| {
-            let known = |f: &Footprint| {
-                usize::from(f.network.is_some()) + usize::from(headers::is_transport_known(f))
-            };
-            known(f) > known(old)
-        };
-        if p.shown.as_deref().is_none_or(better) {
-            p.shown = Some(Box::new(f.clone()));
-        }
-        if p.prints.len() < MAX_PRINTS {
-            // The recorder may have read another CPU's later.
-            let place = p.prints.partition_point(|o| o.at <= record.at.0);
-            let (at, ifindex, netns) = (record.at.0, record.ifindex, record.netns);
-            p.prints.insert(place, Print { at, ifindex, netns, keys });
-        }
+        p.headers.add(record, f, Keys::on_wire(f, record, cut));
     }
 
     pub fn lineage(&mut self, l: &Lineage) {
@@ -294,18 +256,13 @@ impl Packets {
         if let Some(parent) = self.get(l.parent.0, l.at.0) {
             // The datagram's own buffer goes on as its first fragment.
             let goes_on = l.kind == LineageKind::Fragment && parent.fragment.key != 0;
-            if l.kind != LineageKind::Copy && !goes_on {
-                parent.transformed_at = parent.transformed_at.max(l.at.0);
-            }
-            received = parent.was_received();
-            if l.kind == LineageKind::Reassembly {
-                parent.whole_again_at = l.at.0;
-            }
+            parent.fate.became(l, goes_on);
+            received = parent.way.was_received();
         }
         if matches!(l.kind, LineageKind::Segment | LineageKind::Fragment | LineageKind::Copy)
             && let Some(child) = self.get(l.child.0, l.at.0)
         {
-            child.received_by_parent |= received;
+            child.way.received_by_parent |= received;
             child.fragment.told |= l.kind == LineageKind::Fragment;
         }
     }
@@ -328,10 +285,7 @@ impl Packets {
         };
         let within = self.control.at(cpu, e.ctx, e.packet.0);
         let Some(p) = self.get(e.packet.0, e.at.0) else { return };
-        if p.drops.len() >= MAX_DROPS {
-            p.drops.pop();
-        }
-        p.drops.push(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
+        p.fate.dropped(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
     }
 
     /// Ends packets that were freed before `before`, those that did nothing for long, and the longest idle ones where too
@@ -402,7 +356,7 @@ impl Packets {
             }
         }
         let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
-        let mut row = p.row(packet, judge(&evidence).0, &self.sniffers);
+        let mut row = p.row(packet, judge(&evidence), &self.sniffers);
         p.before(arrivals, &mut row);
         if self.spare.len() < MAX_SPARE {
             self.spare.push(p);

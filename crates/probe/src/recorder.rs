@@ -4,48 +4,53 @@
 //! The order at the end matters: functions off, rings emptied, losses and summary written, then detached (which can
 //! take seconds on old kernels).
 
-use crate::capability::Cap;
-use crate::cards::Clocks;
-use crate::control;
-use crate::netlink::Seen;
-use crate::sink::{Memory, Sink};
+use crate::sink::Sink;
 use crate::{filter, kernel, netlink, plan, sys};
-use kpat_klog::{Room, Writer};
 use kpat_model as model;
+use kpat_model::LossCause;
 use kpat_model::meta::{self, Json};
-use kpat_model::{BootNs, LossCause};
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod captures;
 mod command;
+mod control;
 mod cost;
 mod disk;
 mod end;
 mod estimate;
+mod files;
+mod flight;
 mod limits;
-mod live;
 mod parts;
 mod pause;
 mod places;
 mod privileges;
+mod rotate;
 mod scope;
 mod source;
+mod sources;
+mod surroundings;
 mod trigger;
 mod types;
 
+use captures::Captures;
 use command::end_child;
-use cost::Stats;
-use disk::{Reserve, Unplaced};
+use control::Control;
+use cost::Costs;
+use disk::Reserve;
 pub use disk::{clear_part, may_write, part_name};
-use live::Pace;
-use parts::{Before, Parts};
+use files::Files;
+use flight::Flight;
 use pause::Pausing;
 use places::Places;
+use rotate::Before;
 pub use scope::check;
-use scope::{describe, devices, learn, rename, watched};
+use scope::{describe, devices, watched};
 use source::Source;
+use sources::Sources;
+use surroundings::Surroundings;
 pub use trigger::{DumpWhen, Watch};
 pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
 
@@ -63,57 +68,25 @@ fn catch_signals() {
     }
 }
 
-/// A recording that is attached.
+/// A recording that is attached. Each part owns what one concern needs and is changed by its own functions; the recorder's say what is done
+/// in which order.
 pub struct Recorder {
     options: Options,
-    /// At least one; packets come first.
-    sources: Vec<Source>,
-    sink: Sink,
-    places: Places,
-    writer: Option<Writer<File>>,
-    /// The log, while it has another name.
-    unplaced: Option<Unplaced>,
-    /// When what runs beside was last asked for its losses.
-    looked_beside: BootNs,
-    /// Captures of the wire.
-    beside: Option<Box<dyn Beside>>,
-    /// The recording goes on from file to file.
-    parts: Option<Parts>,
-    before: Before,
-    memory: Option<Memory>,
+    /// What the log says of itself.
     meta: meta::Meta,
-    devices: Vec<meta::Device>,
-    /// Those of them that are not in the file yet.
-    fresh_devices: Vec<meta::Device>,
-    monitor: Option<netlink::Monitor>,
-    clocks: Clocks,
-    /// Taken out while it answers.
-    server: Option<control::Server>,
+    sources: Sources,
+    sink: Sink,
+    files: Files,
+    /// When the file that is being written was begun.
+    before: Before,
+    /// What is recorded stays in memory.
+    flight: Option<Flight>,
+    surroundings: Surroundings,
+    captures: Captures,
+    places: Places,
+    control: Control,
     pausing: Pausing,
-    started: Instant,
-    cpu_at_start: u64,
-    cost: meta::Cost,
-    stats: Stats,
-    /// When logging ended, and slots of the rings taken by then.
-    ended: Option<(Instant, u64)>,
-    dumps: u32,
-    dumped: trigger::Dumped,
-    outputs: Vec<Written>,
-    /// There is no room for what is recorded now.
-    full: Option<Room>,
-    /// How far records fill a file.
-    most_records: Option<u64>,
-    /// Netlink messages that the monitor missed and that were counted already.
-    overruns: u64,
-    /// Room that is given back when the disk was full, so that the end of the log can be written.
-    reserve: Option<Reserve>,
-    /// Capabilities without which files cannot be made where they are to be.
-    files_take: Vec<Cap>,
-    /// Losses that are not in the file yet, because there was no room: its own, and those that lost chunks reported.
-    disk_losses: Vec<model::Loss>,
-    pace: Pace,
-    /// Somebody wants to know how it goes.
-    watch: Option<Arc<Mutex<control::Status>>>,
+    costs: Costs,
 }
 
 impl Recorder {
@@ -144,77 +117,55 @@ impl Recorder {
         for d in decided {
             sources.push(d.load(&options, &devices, compiled.as_ref())?);
         }
+        let mut sources = Sources::new(sources);
         let clock = Instant::now();
-        let stats = Stats::begin(options.measure_cost);
-        for s in &mut sources {
-            s.attach(&mut |done, of| tell(Note::Attaching { done, of }))?;
-        }
-        let announcements = plan::announcements(&mut sources[0].decision);
-        let attach_ns = clock.elapsed().as_nanos() as u64;
-        let functions = sources.iter().map(Source::logged).sum();
-        tell(Note::Attached { functions, seconds: attach_ns as f64 / 1e9 });
-        let mut sink = Sink::new(cpus, sources.len(), options.codec);
+        let mut costs = Costs::begin(options.measure_cost, cpus);
+        sources.attach(&mut |done, of| tell(Note::Attaching { done, of }))?;
+        let announcements = plan::announcements(&mut sources.first_mut().decision);
+        let took = clock.elapsed();
+        costs.attached(took);
+        let functions = sources.all().iter().map(Source::logged).sum();
+        tell(Note::Attached { functions, seconds: took.as_nanos() as f64 / 1e9 });
+        let mut sink = Sink::new(cpus, sources.all().len(), options.codec);
         if let Some(a) = &options.application {
-            for s in &sources {
+            for s in sources.all() {
                 sink.sockets = s.sockets(a, &options.filter)?.or(sink.sockets);
             }
             sink.identity = a.addresses.clone();
         }
-        let server = control::Server::start();
-        let server =
-            server.map_err(|e| tell(Note::Hindered(format!("no `kpat ctl` for this recording: {e}")))).ok();
+        let control = Control::start(cpus, tell);
         privileges::lacking(tell);
-        let meta = describe(&options, &sources, cpus);
+        let meta = describe(&options, sources.all(), cpus);
         let files_take = privileges::of_files(&options.output);
-        let memory = match options.mode {
+        let flight = match options.mode {
             Mode::Disk => None,
-            Mode::Memory { bytes, .. } => Some(Memory::new(bytes)),
+            Mode::Memory { bytes, last } => Some(Flight::new(bytes, last, options.dump.as_ref())),
         };
+        let monitor = netlink::Monitor::start(&watched, options.netns.is_empty(), announcements)?;
         let mut recorder = Recorder {
-            sink,
-            places: Places::default(),
-            monitor: Some(netlink::Monitor::start(&watched, options.netns.is_empty(), announcements)?),
-            clocks,
-            server,
-            pausing: Pausing::new(options.paused),
-            started: Instant::now(),
-            cpu_at_start: own_cpu_ns(),
-            cost: meta::Cost { attach_ns, cpus: cpus as u32, ..Default::default() },
-            stats,
-            ended: None,
-            pace: Pace::new(cpus),
-            watch: None,
-            writer: None,
-            unplaced: None,
-            looked_beside: sys::boot_now(),
-            beside: None,
-            parts: None,
-            before: Before::default(),
-            dumps: 0,
-            dumped: trigger::Dumped::default(),
-            outputs: Vec::new(),
-            full: None,
-            most_records,
-            overruns: 0,
-            reserve,
-            files_take,
-            disk_losses: Vec::new(),
-            options,
-            sources,
-            memory,
             meta,
-            devices,
-            fresh_devices: Vec::new(),
+            sink,
+            files: Files::new(&options, most_records, reserve, files_take),
+            before: Before::default(),
+            flight,
+            surroundings: Surroundings::new(devices, monitor, clocks),
+            captures: Captures::default(),
+            places: Places::default(),
+            control,
+            pausing: Pausing::new(options.paused),
+            costs,
+            sources,
+            options,
         };
-        recorder.watch_for_dumps()?;
-        if recorder.memory.is_none() {
-            let path = recorder.first_file(tell)?;
-            if recorder.parts.is_some() {
-                recorder.writer = Some(recorder.open(&path)?);
-            } else {
-                let (writer, unplaced) = recorder.open_unplaced(&path)?;
-                (recorder.writer, recorder.unplaced) = (Some(writer), unplaced);
+        if let Some(when) = &recorder.options.dump {
+            recorder.sink.watch = Some(trigger::watch(when, &recorder.sources.first().decision)?);
+        }
+        if recorder.flight.is_none() {
+            if let Some(rotate) = recorder.options.rotate {
+                recorder.files.go_on(rotate, tell)?;
+                recorder.sink.tasks = Some(BTreeMap::new());
             }
+            recorder.files.begin(&recorder.head())?;
         }
         Ok(recorder)
     }
@@ -224,12 +175,10 @@ impl Recorder {
         catch_signals();
         set_priority(CALM);
         let mut hurried = false;
-        self.started = Instant::now();
-        self.cpu_at_start = own_cpu_ns();
-        self.start_window();
-        self.clocks.read(true, &mut |r| self.sink.card_reading(r));
-        self.begin();
-        let mut child = self.spawn()?;
+        self.costs.start(&self.sources);
+        self.surroundings.read_clocks(true, &mut self.sink);
+        self.pausing.begin(&mut self.sources);
+        let mut child = command::spawn(&self.options.command)?;
         if let Err(e) = self.take_names() {
             child.as_mut().into_iter().for_each(end_child);
             return Err(e);
@@ -237,10 +186,8 @@ impl Recorder {
         if let Some(path) = &self.options.ready_file {
             disk::write_anew(path, &format!("{}\n", std::process::id()))?;
         }
-        self.give_up_privileges();
-        if let Some(server) = &self.server {
-            server.publish(&self.status());
-        }
+        privileges::give_up(&self.options, self.files.takes());
+        self.publish();
         tell(Note::Ready);
         let mut command_code = None;
         let mut housekeeping = Instant::now();
@@ -249,7 +196,7 @@ impl Recorder {
         let mut reason = String::from("stopped");
         while !stop {
             let fill = self.drain();
-            self.sample_cost(false);
+            self.costs.sample(&self.sources, false);
             if housekeeping.elapsed() > Duration::from_millis(50) {
                 housekeeping = Instant::now();
                 self.housekeeping(tell, false)?;
@@ -264,7 +211,7 @@ impl Recorder {
                     reason = "command ended".into();
                     stop = true;
                 }
-                if self.options.duration.is_some_and(|d| self.started.elapsed() >= d) {
+                if self.options.duration.is_some_and(|d| self.costs.elapsed() >= d) {
                     reason = "time is up".into();
                     stop = true;
                 }
@@ -291,7 +238,7 @@ impl Recorder {
                     ..0.02 => 10,
                     _ => 2,
                 });
-                std::thread::sleep(nap.min(self.stats.patience()));
+                std::thread::sleep(nap.min(self.costs.patience()));
             }
         }
         if let Some(mut c) = child {
@@ -302,88 +249,29 @@ impl Recorder {
 
     /// Captures of the wire that run with it.
     pub fn beside(&mut self, beside: Box<dyn Beside>) {
-        self.beside = Some(beside);
+        self.captures.are(beside);
     }
 
     /// Everything runs: from now on the recording's files are there.
     fn take_names(&mut self) -> Result<(), Error> {
-        if let Some(unplaced) = self.unplaced.take() {
-            unplaced.place()?;
-        }
-        self.beside.as_mut().map_or(Ok(()), |b| b.started()).map_err(Error::Beside)
-    }
-
-    /// Sets every switch to what is wanted now.
-    fn switch(&self) {
-        self.sources.iter().for_each(|s| s.switch(self.pausing.paused));
-    }
-
-    /// The source that says for all what the kernel is like: names of places and reasons.
-    fn first(&self) -> &Source {
-        &self.sources[0]
+        self.files.take_name()?;
+        self.captures.started()
     }
 
     /// Empties all rings once; returns how full the fullest was, 0 to 1.
     fn drain(&mut self) -> f64 {
-        let mut most = 0.0f64;
-        for s in &self.sources {
-            for cpu in 0..s.rings.cpus() {
-                let waited = s.rings.backlog(cpu);
-                self.pace.waited(cpu, waited);
-                most = most.max(waited as f64 / s.rings.ring_bytes() as f64);
-                s.drain(&mut self.sink, cpu);
-            }
-        }
-        most
-    }
-
-    /// Looks at the loss counters of all rings, and closes chunks that have become old.
-    fn look(&mut self, now: BootNs, close: bool) {
-        for (i, s) in self.sources.iter().enumerate() {
-            (0..s.rings.cpus()).for_each(|cpu| self.sink.count_losses(i, &s.rings, cpu, now));
-        }
-        self.sink.look(now, close);
+        self.sources.drain(&mut self.sink, &mut |cpu, bytes| self.control.waited(cpu, bytes))
     }
 
     fn housekeeping(&mut self, tell: &mut dyn FnMut(Note), close: bool) -> Result<(), Error> {
         let now = sys::boot_now();
         let before = self.sink.lost.clone();
-        self.look(now, close);
-        let sink = &mut self.sink;
-        self.clocks.read(close, &mut |r| sink.card_reading(r));
-        let mut unstamped = 0;
-        if let Some(m) = &mut self.monitor {
-            m.drain(&mut |seen| match seen {
-                Seen::Event(e, after) => sink.event_within(e, after),
-                Seen::Stamped(e, by) => sink.event_stamped(e, &by),
-                Seen::Unstamped(n) => unstamped += n,
-                Seen::Device(d) => self.fresh_devices.extend(learn(&mut self.devices, d)),
-                Seen::Renamed { netns, was, name } => {
-                    self.fresh_devices.extend(rename(&mut self.devices, netns, &was, &name));
-                }
-                Seen::Unread { from, to, .. } => {
-                    let cause = LossCause::NamespaceUnread;
-                    sink.loss(&model::Loss { cause, cpu: -1, from, to, count: 1 });
-                }
-            });
-            if sink.strangers.take().iter().any(|n| !self.devices.iter().any(|d| d.netns == *n)) {
-                m.look();
-            }
-            let missed = m.overruns() - self.overruns;
-            if missed > 0 {
-                self.overruns += missed;
-                let cause = LossCause::NetlinkOverrun;
-                sink.loss(&model::Loss { cause, cpu: -1, from: self.looked_beside, to: now, count: missed });
-            }
-        }
-        if unstamped > 0 {
-            self.note(&format!(
-                "{unstamped} announcements lost their stamps: such system events have bounds"
-            ));
-        }
-        self.look_beside(now);
-        self.name_places(close);
-        self.count_refused(now, close);
+        self.sources.look(&mut self.sink, now, close);
+        self.surroundings.read_clocks(close, &mut self.sink);
+        self.surroundings.look(&mut self.sink, now);
+        self.captures.look(&mut self.sink);
+        self.places.name(&self.sources, &self.sink, close);
+        self.costs.count_refused(&self.sources, &mut self.sink, now, close);
         for (&(cause, cpu), &n) in &self.sink.lost {
             let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);
             if more > 0
@@ -392,62 +280,36 @@ impl Recorder {
                 tell(Note::Lost { cause, cpu, count: more });
             }
         }
-        if let Some(m) = &mut self.memory {
-            self.sink.take_ready().into_iter().for_each(|c| m.push(c));
-            self.fresh_devices.clear();
+        let fresh = self.surroundings.take_fresh();
+        if let Some(flight) = &mut self.flight {
+            flight.keep(&mut self.sink);
             return if close { Ok(()) } else { self.triggered(tell) };
         }
-        if !self.fresh_devices.is_empty() {
-            let fresh = std::mem::take(&mut self.fresh_devices);
+        if !fresh.is_empty() {
             self.write_json(Json::Devices(fresh), tell)?;
         }
-        self.write_ready(tell)
+        self.files.write_ready(&mut self.sink, tell)
     }
 
-    /// Frames that captures lost, by interface as events, together as a loss.
-    fn look_beside(&mut self, now: BootNs) {
-        self.looked_beside = now;
-        for l in self.beside.as_mut().map_or_else(Vec::new, |b| b.losses()) {
-            let (cause, cpu) = (LossCause::SnifferFull, -1);
-            self.sink.loss(&model::Loss { cause, cpu, from: l.from, to: l.to, count: l.count });
-            self.note(&format!("the sniffer at {} lost {} frames", l.place, l.count));
-        }
+    fn write_json(&mut self, j: Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        self.files.write_json(&self.sink.identity.json(j), tell)
     }
+}
 
-    fn cost_so_far(&self) -> meta::Cost {
-        let mut cost = self.cost.clone();
-        cost.wall_ns = self.started.elapsed().as_nanos() as u64;
-        cost.drain_cpu_ns = own_cpu_ns() - self.cpu_at_start;
-        self.estimated(false, &mut cost);
-        cost
-    }
-
-    fn summary(&self, complete: bool, reason: &str, open_calls: Option<u64>) -> meta::Summary {
-        let cost = self.cost_so_far();
-        meta::Summary {
-            complete,
-            end_reason: reason.into(),
-            at: sys::clock_anchor(),
-            records: self.sink.records,
-            bytes: self.before.bytes + self.writer.as_ref().map_or(0, Writer::bytes_written),
-            cost,
-            losses: self.loss_totals(),
-            open_calls,
-        }
-    }
-
-    fn loss_totals(&self) -> Vec<meta::LossTotal> {
-        self.losses_since(&Default::default())
-    }
-
-    fn losses_since(&self, before: &std::collections::BTreeMap<(u8, i32), u64>) -> Vec<meta::LossTotal> {
-        let lost = self.sink.lost.iter().filter_map(|(key, n)| {
-            let count = n - before.get(key).copied().unwrap_or(0);
-            let cause = LossCause::from_u8(key.0)?.name().into();
-            (count > 0).then_some(meta::LossTotal { cause, cpu: key.1, count })
-        });
-        lost.collect()
-    }
+/// Something that the recorder did, as an event of the log.
+fn note(sink: &mut Sink, text: &str) {
+    sink.event(&model::Event {
+        kind: model::EventKind::Control,
+        ctx: model::Context::Task,
+        pid: std::process::id(),
+        at: sys::boot_now(),
+        timed: model::Timed::Recorder,
+        packet: model::PacketId::NONE,
+        netns: 0,
+        a: 0,
+        b: 0,
+        text: text.into(),
+    });
 }
 
 /// Niceness of the drain: usually behind everybody, before everybody when a ring fills up.
@@ -457,11 +319,4 @@ const HURRIED: i32 = -10;
 fn set_priority(nice: i32) {
     // SAFETY: no memory is passed.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-}
-
-fn own_cpu_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: t is a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

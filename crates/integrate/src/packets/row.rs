@@ -3,9 +3,11 @@
 use super::super::arrivals::{Arrival, Arrivals};
 use super::super::flatten;
 use super::super::stamps::Stamp;
-use super::{Live, NEVER, Print};
+use super::prints::Print;
+use super::{Live, NEVER};
 use kpat_model::codes::verdict;
 use kpat_model::{Context, Network, Transport};
+use kpat_query::roles::TAP;
 use kpat_store::tables::PacketRow;
 
 impl Live {
@@ -15,46 +17,50 @@ impl Live {
         let by_it = |&(_, netns, ifindex): &Stamp| {
             row.if_in == Some(ifindex as i32) && row.if_in_netns.unwrap_or(0) == i64::from(netns)
         };
-        row.stamp_ns = self.stamp.filter(|_| !self.received_by_parent).filter(by_it).map(|s| s.0);
-        let (at, cpu, ctx) = self.cpu;
+        row.stamp_ns = self.stamp.filter(|_| !self.way.received_by_parent).filter(by_it).map(|s| s.0);
+        let (at, cpu, ctx) = self.counted.cpu;
         let own = |a: &&Arrival| a.cpu == cpu && ctx == Context::Softirq && at != i64::MAX;
         let Some(a) = self.arrival.as_ref().filter(own).filter(|_| row.if_in.is_some()) else { return };
-        if !self.received_by_parent && a.from <= self.first && arrivals.holds(a, self.first) {
+        if !self.way.received_by_parent && a.from <= self.first && arrivals.holds(a, self.first) {
             row.driver_ns = Some(self.first - a.from);
             row.softirq_ns = a.raised.filter(|r| *r <= a.from).map(|r| a.from - r);
         }
     }
 
     pub(super) fn row(&self, packet: u64, code: i32, sniffers: &[u32]) -> PacketRow {
-        let received = self.was_received();
+        let received = self.way.was_received();
         let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
         let netns = |p: &Print| (p.netns != 0).then_some(i64::from(p.netns));
-        let in_by = if received { self.prints.iter().find(|p| p.ifindex != 0) } else { None };
+        let in_by = if received { self.headers.all.iter().find(|p| p.ifindex != 0) } else { None };
         let out_by = self.out_by();
-        let reader = if code == verdict::DELIVERED { self.reader(sniffers) } else { None };
-        let pid = reader.unwrap_or(if received { 0 } else { self.task_pid });
+        let reader = if code == verdict::DELIVERED {
+            self.taken.reader(self.way.roles & TAP != 0, sniffers)
+        } else {
+            None
+        };
+        let pid = reader.unwrap_or(if received { 0 } else { self.counted.task_pid });
         let mut row = PacketRow {
             packet_id: packet as i64,
             first_ns: self.first,
             last_ns: self.last,
             path_ns: self.last.saturating_sub(self.first),
-            kernel_ns: self.kernel_ns,
-            len_bytes: i64::from(self.len_bytes),
-            calls: self.calls as i32,
-            points: self.points as i32,
+            kernel_ns: self.counted.kernel_ns,
+            len_bytes: i64::from(self.counted.len_bytes),
+            calls: self.counted.calls as i32,
+            points: self.counted.points as i32,
             verdict: code,
             drop_reason: self.own_drop().filter(|_| code == verdict::DROPPED).map(|d| d.code),
             pid: (pid != 0).then_some(pid as i32),
-            netns: self.prints.iter().find_map(netns),
+            netns: self.headers.all.iter().find_map(netns),
             if_in: in_by.and_then(device),
             if_out: out_by.and_then(device),
             if_in_netns: in_by.and_then(netns),
             if_out_netns: out_by.and_then(netns),
-            cpu: (self.cpu.0 != i64::MAX).then_some(i32::from(self.cpu.1)),
-            end_ns: (self.free_at != NEVER).then_some(self.free_at),
+            cpu: (self.counted.cpu.0 != i64::MAX).then_some(i32::from(self.counted.cpu.1)),
+            end_ns: (self.fate.free_at != NEVER).then_some(self.fate.free_at),
             ..PacketRow::default()
         };
-        if let Some(f) = &self.shown {
+        if let Some(f) = &self.headers.shown {
             row.ethertype = flatten::ethertype(f);
             row.proto = flatten::ip_proto(f);
             (row.src_addr, row.dst_addr) = flatten::addresses(f);

@@ -1,22 +1,24 @@
 //! Where and when a packet met the wire, or a device at which a sniffer may sit.
 
-use super::{Live, MAX_PRINTS, Print};
+use super::Live;
+use super::prints::{MAX_PRINTS, Print};
+use super::way::Way;
 use crate::matching::{self, Side, Sighting};
 use kpat_model::Transport;
 use kpat_query::roles::*;
 
 impl Live {
     pub(super) fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
-        let devices = self.devices();
+        let devices = self.headers.devices();
         // It waited there for longer than frames are looked for, and nobody cut it short: it left right before it was freed.
         let freed = self.left_by();
         // A packet that only a queue is known to have had waited behind that edge for nobody knows how long.
-        let only_queued = std::ptr::eq(self.handed_on(), self.queued.as_slice());
+        let only_queued = std::ptr::eq(self.way.handed_on(), self.way.queued.as_slice());
         let mut see = |print: Option<&Print>, at: i64, side: Side| {
             let sent = side == Side::Transmitted;
             let tap = match side {
                 Side::Transmitted if freed.is_some_and(|f| f.1 == at) => freed,
-                Side::Transmitted => self.tap_out(at),
+                Side::Transmitted => self.way.tap_out(at),
                 Side::Received => self.tap_in(at),
                 Side::Unknown => None,
             };
@@ -39,14 +41,14 @@ impl Live {
                 });
             }
         };
-        let received = self.was_received();
-        let sent = self.handed_on();
-        if received && !self.received_by_parent {
-            see(self.print_at(i64::MIN), self.first, Side::Received);
+        let received = self.way.was_received();
+        let sent = self.way.handed_on();
+        if received && !self.way.received_by_parent {
+            see(self.headers.at(i64::MIN), self.first, Side::Received);
             // Receive offload made it longer: it stands for further frames, which the kernel had by then.
             let until = sent.first().map_or(i64::MAX, |s| s.0);
-            let mut longest = tcp_len(self.print_at(i64::MIN));
-            for print in self.prints.iter().filter(|p| p.at < until) {
+            let mut longest = tcp_len(self.headers.at(i64::MIN));
+            for print in self.headers.all.iter().filter(|p| p.at < until) {
                 let len = tcp_len(Some(print));
                 if longest.is_some() && len > longest {
                     longest = len;
@@ -56,27 +58,27 @@ impl Live {
         }
         self.unwrapped().for_each(|(at, print)| see(Some(print), at, Side::Received));
         for (i, &(from, to)) in sent.iter().enumerate() {
-            let print = self.print_at(to);
+            let print = self.headers.at(to);
             see(print, from, Side::Transmitted);
             // Into another namespace over a virtual link: it is received again.
             let until = sent.get(i + 1).map_or(i64::MAX, |s| s.0);
-            let hop = self.received.iter().map(|r| r.0).filter(|&at| at > from && at < until).min();
+            let hop = self.way.received.iter().map(|r| r.0).filter(|&at| at > from && at < until).min();
             if let Some(at) = hop {
-                let there = self.prints.iter().find(|p| p.at >= from && p.at < until && p.is_usable());
+                let there = self.headers.all.iter().find(|p| p.at >= from && p.at < until && p.is_usable());
                 see(there.or(print), at, Side::Received);
             }
             // A tunnel's device was given what the wire gets wrapped.
-            let inner = self.print_at(from);
+            let inner = self.headers.at(from);
             if inner.zip(print).is_some_and(|(a, b)| differs(a, b)) {
                 see(inner, from, Side::Transmitted);
             }
         }
         if let Some((from, to)) = freed {
-            see(self.print_at(from), to, Side::Transmitted);
+            see(self.headers.at(from), to, Side::Transmitted);
         }
         // On the air, encrypted: for a sniffer there. The other headers are for those at the device.
         let out_from = sent.first().map_or(i64::MAX, |s| s.0);
-        for print in self.prints.iter().filter(|p| p.on_air()) {
+        for print in self.headers.all.iter().filter(|p| p.on_air()) {
             let side = match received {
                 true if print.at < out_from => Side::Received,
                 false if sent.is_empty() => Side::Unknown,
@@ -84,11 +86,82 @@ impl Live {
             };
             see(Some(print), print.at, side);
         }
-        if !received && sent.is_empty() && self.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
-            see(self.print_at(i64::MIN), self.first, Side::Unknown);
+        if !received && sent.is_empty() && self.way.roles & (LOCAL_OUT | SEND_QUEUE) == 0 {
+            see(self.headers.at(i64::MIN), self.first, Side::Unknown);
         }
     }
 
+    /// Put into a queue, not seen to leave it, and freed long after: between those two the device had it.
+    fn left_by(&self) -> Option<(i64, i64)> {
+        let &(queued, _) = self.way.queued.last()?;
+        let freed = self.fate.free_at.max(self.fate.ended_at);
+        let dropped = self.fate.drops.iter().any(|d| d.at >= queued);
+        let silent = self.way.xmits.is_empty() && !self.way.taps.iter().any(|t| t.0 >= queued) && !dropped;
+        (silent && freed > queued.saturating_add(matching::OUT_NS)).then_some((queued, freed))
+    }
+
+    /// Between which edges it got the time stamp with which sniffers of the receiving device see it: of what came over a virtual link, which
+    /// takes the old one away. It keeps the new one, on whatever devices it is then received. What is first seen at a device may have come
+    /// out of a tunnel, with the stamp of the packet around it. What no device of this kernel sent was stamped after it was first seen.
+    fn tap_in(&self, at: i64) -> Option<(i64, i64)> {
+        // TCP of this kernel has the time at which it is due in the stamp's place, over virtual links too; sniffers stamp it themselves.
+        if self.headers.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. }))) {
+            return None;
+        }
+        let Some(sent) = self.way.drivers.iter().copied().filter(|d| *d <= at).max() else {
+            let stamped = self.way.stamped.iter().copied().filter(|s| *s >= at).min()?;
+            let first = self.way.received.iter().map(|r| r.0).min()?;
+            let known = self.way.was_received() && first < stamped && !self.way.stamped.contains(&first);
+            return known.then_some((first, stamped));
+        };
+        let first = self.way.received.iter().map(|r| r.0).filter(|r| *r >= sent).min();
+        // In another namespace it may get a new one.
+        let stays = first.filter(|f| {
+            let netns = |at| self.place_at(at, Side::Received) >> 32;
+            *f <= at && netns(*f) == netns(at)
+        });
+        let stamped = self.way.stamped.iter().copied().filter(|s| *s >= stays.unwrap_or(at)).min()?;
+        // Known before it had one.
+        let before = first.filter(|f| *f < stamped && !self.way.stamped.contains(f));
+        let from = before.unwrap_or(sent);
+        (from < stamped).then_some((from, stamped))
+    }
+
+    /// The device that had it then, as [`matching::place`]; 0: not known.
+    fn place_at(&self, at: i64, side: Side) -> u64 {
+        let before = self.headers.all.iter().rev().find(|p| p.at <= at);
+        // Of a point the headers are logged first; of a call a moment after it began, and within it the other end of a virtual link may
+        // have the packet.
+        let here = match side {
+            Side::Received => {
+                let sent = self.way.drivers.iter().copied().filter(|d| *d <= at).max();
+                let next = self.headers.all.iter().find(|p| p.at > at);
+                before.filter(|p| sent.is_none_or(|s| p.at > s)).or(next)
+            }
+            _ => {
+                let call = self.way.hands.iter().find(|h| h.0 == at).map(|h| h.1);
+                let edges = self.way.drivers.iter().copied().chain(self.way.received.iter().map(|r| r.0));
+                let until = call.map(|end| edges.filter(|e| *e > at).fold(end, i64::min));
+                let within = until.and_then(|u| self.headers.all.iter().rev().find(|p| p.at <= u));
+                within.or(before).or(self.headers.all.first())
+            }
+        };
+        let full = self.headers.all.len() >= MAX_PRINTS && self.headers.all.last().is_some_and(|p| p.at < at);
+        here.filter(|_| !full).map_or(0, |p| matching::place(p.netns, p.ifindex))
+    }
+
+    /// Receptions with other headers than at the one before, with nothing sent between: a tunnel was taken off, on another device, or, by
+    /// IPsec, on the same, which then shows the packet once more.
+    fn unwrapped(&self) -> impl Iterator<Item = (i64, &Print)> {
+        self.way.received.windows(2).filter_map(|w| {
+            let (a, b) = (self.headers.at(w[0].0)?, self.headers.at(w[1].0)?);
+            let sent_between = self.way.xmits.iter().any(|x| x.0 > w[0].0 && x.0 < w[1].0);
+            (!sent_between && (differs(a, b) || is_inner(a, b))).then_some((w[1].0, b))
+        })
+    }
+}
+
+impl Way {
     /// When it was given to a driver; where that is not in the log, when a sniffer of the device was shown it right before, behind any
     /// queue; else to a queue.
     fn handed_on(&self) -> &[(i64, i64)] {
@@ -100,15 +173,6 @@ impl Live {
             Some(first) => &self.taps[first..],
             None => &self.queued,
         }
-    }
-
-    /// Put into a queue, not seen to leave it, and freed long after: between those two the device had it.
-    fn left_by(&self) -> Option<(i64, i64)> {
-        let &(queued, _) = self.queued.last()?;
-        let freed = self.free_at.max(self.ended_at);
-        let dropped = self.drops.iter().any(|d| d.at >= queued);
-        let silent = self.xmits.is_empty() && !self.taps.iter().any(|t| t.0 >= queued) && !dropped;
-        (silent && freed > queued.saturating_add(matching::OUT_NS)).then_some((queued, freed))
     }
 
     /// Between which edges a tap of the device stamps what it is given at `at`: behind the queue's, or the call's that shows it to the
@@ -124,72 +188,6 @@ impl Live {
         let after_driver = self.drivers.iter().copied().filter(|d| *d < at).max();
         // Given away by one device and not queued at the next one: its own edge is not in the log.
         queue.filter(|q| is_edge && after_driver.is_none_or(|d| d <= *q)).map(|q| (q, at))
-    }
-
-    /// Between which edges it got the time stamp with which sniffers of the receiving device see it: of what came over a virtual link, which
-    /// takes the old one away. It keeps the new one, on whatever devices it is then received. What is first seen at a device may have come
-    /// out of a tunnel, with the stamp of the packet around it. What no device of this kernel sent was stamped after it was first seen.
-    fn tap_in(&self, at: i64) -> Option<(i64, i64)> {
-        // TCP of this kernel has the time at which it is due in the stamp's place, over virtual links too; sniffers stamp it themselves.
-        if self.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. }))) {
-            return None;
-        }
-        let Some(sent) = self.drivers.iter().copied().filter(|d| *d <= at).max() else {
-            let stamped = self.stamped.iter().copied().filter(|s| *s >= at).min()?;
-            let first = self.received.iter().map(|r| r.0).min()?;
-            let known = self.was_received() && first < stamped && !self.stamped.contains(&first);
-            return known.then_some((first, stamped));
-        };
-        let first = self.received.iter().map(|r| r.0).filter(|r| *r >= sent).min();
-        // In another namespace it may get a new one.
-        let stays = first.filter(|f| {
-            let netns = |at| self.place_at(at, Side::Received) >> 32;
-            *f <= at && netns(*f) == netns(at)
-        });
-        let stamped = self.stamped.iter().copied().filter(|s| *s >= stays.unwrap_or(at)).min()?;
-        // Known before it had one.
-        let before = first.filter(|f| *f < stamped && !self.stamped.contains(f));
-        let from = before.unwrap_or(sent);
-        (from < stamped).then_some((from, stamped))
-    }
-
-    /// The device that had it then, as [`matching::place`]; 0: not known.
-    fn place_at(&self, at: i64, side: Side) -> u64 {
-        let before = self.prints.iter().rev().find(|p| p.at <= at);
-        // Of a point the headers are logged first; of a call a moment after it began, and within it the other end of a virtual link may
-        // have the packet.
-        let here = match side {
-            Side::Received => {
-                let sent = self.drivers.iter().copied().filter(|d| *d <= at).max();
-                let next = self.prints.iter().find(|p| p.at > at);
-                before.filter(|p| sent.is_none_or(|s| p.at > s)).or(next)
-            }
-            _ => {
-                let call = self.hands.iter().find(|h| h.0 == at).map(|h| h.1);
-                let edges = self.drivers.iter().copied().chain(self.received.iter().map(|r| r.0));
-                let until = call.map(|end| edges.filter(|e| *e > at).fold(end, i64::min));
-                let within = until.and_then(|u| self.prints.iter().rev().find(|p| p.at <= u));
-                within.or(before).or(self.prints.first())
-            }
-        };
-        let full = self.prints.len() >= MAX_PRINTS && self.prints.last().is_some_and(|p| p.at < at);
-        here.filter(|_| !full).map_or(0, |p| matching::place(p.netns, p.ifindex))
-    }
-
-    /// Where it was; 0 where not every place was kept.
-    fn devices(&self) -> u64 {
-        let all = || self.prints.iter().fold(0, |all, p| all | matching::device(p.netns, p.ifindex));
-        if self.prints.len() < MAX_PRINTS { all() } else { 0 }
-    }
-
-    /// Receptions with other headers than at the one before, with nothing sent between: a tunnel was taken off, on another device, or, by
-    /// IPsec, on the same, which then shows the packet once more.
-    fn unwrapped(&self) -> impl Iterator<Item = (i64, &Print)> {
-        self.received.windows(2).filter_map(|w| {
-            let (a, b) = (self.print_at(w[0].0)?, self.print_at(w[1].0)?);
-            let sent_between = self.xmits.iter().any(|x| x.0 > w[0].0 && x.0 < w[1].0);
-            (!sent_between && (differs(a, b) || is_inner(a, b))).then_some((w[1].0, b))
-        })
     }
 }
 

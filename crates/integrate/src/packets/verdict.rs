@@ -1,24 +1,16 @@
-//! What became of a packet: a table of cases, of which the first that holds counts.
+//! What became of a packet: what is seen of it, as the table of cases asks for it ([`super::cases`]).
 //!
 //! A packet is its header buffer, so whatever happens to any of its copies (for sniffers, further ports and sockets, the
 //! retransmission queue) is in one record. The verdict is of the copy that got furthest last: first where that is
 //! ([`Place`]), then what happened to it there. What happened before, or elsewhere, happened to another copy.
 
+use super::cases::{self, Row, Says, Seen};
 use super::control::At;
 use super::live::Live;
+use super::way::Way;
 use kpat_model::Context;
-use kpat_model::codes::verdict::*;
 use kpat_model::functions::{self, Drops};
 use kpat_query::roles::*;
-
-/// A receive path runs through at once: what is silent for longer has arrived, or waits for something.
-const ARRIVED_NS: i64 = 100_000_000;
-/// What did nothing for so long was not under way when the log ended ...
-const IDLE_NS: i64 = 1_000_000_000;
-/// ... nor in a queue.
-const QUEUED_NS: i64 = 10_000_000_000;
-/// The kernel waits no longer for the rest of a datagram, and then says that it drops.
-const REASSEMBLY_NS: i64 = 30_000_000_000;
 
 /// It did not happen.
 pub(super) const NEVER: i64 = i64::MIN;
@@ -149,15 +141,6 @@ impl Evidence {
         }
     }
 
-    /// Received over a link from where it was sent before.
-    fn hopped(&self) -> bool {
-        matches!(self.place, Place::Here { since } if since != FIRST)
-    }
-
-    fn is_here(&self) -> bool {
-        matches!(self.place, Place::Here { .. } | Place::Made)
-    }
-
     fn after(&self, at: i64) -> bool {
         at >= self.since()
     }
@@ -168,135 +151,129 @@ impl Evidence {
         (cpu, ctx) == (d.cpu, d.ctx) && self.ended_at >= d.at && at.other < d.at
     }
 
-    fn drop_where(&self, holds: impl Fn(&Drop) -> bool) -> bool {
-        self.drop.as_ref().is_some_and(|d| self.after(d.at) && holds(d))
+    /// One sign of each sort.
+    pub(super) fn seen(&self) -> Seen {
+        let drop = self.drop.as_ref().filter(|d| self.after(d.at));
+        let sign = |holds, yes, no| if holds { yes } else { no };
+        self.where_it_is()
+            | self.dropped_how(drop)
+            | sign(drop.is_some_and(|d| self.ended_by(d)), cases::LAST_COPY, cases::COPIES_LEFT)
+            | self.taken(drop)
+            | sign(self.after(self.whole_at), cases::WHOLE, cases::APART)
+            | self.changed()
+            | self.origin()
+            | sign(self.after(self.freed_at), cases::FREED, cases::KEPT)
+            | sign(self.knows.local, cases::LOCAL_SEEN, cases::LOCAL_UNSEEN)
+            | sign(self.knows.driver, cases::DRIVER_SEEN, cases::DRIVER_UNSEEN)
+            | sign(self.complete, cases::COMPLETE, cases::LOSSY)
+            | self.kind()
+            | self.idle()
+            | self.end()
     }
 
-    fn out(&self) -> i32 {
-        if self.received { FORWARDED } else { SENT }
+    fn where_it_is(&self) -> Seen {
+        match self.place {
+            Place::Made => cases::MADE,
+            Place::Queue { .. } => cases::QUEUE,
+            Place::Driver { .. } => cases::DRIVER,
+            Place::Here { since: FIRST } => cases::CAME,
+            Place::Here { .. } => cases::LINK,
+        }
     }
 
-    /// Received, and no record shows what then became of it.
-    fn silent(&self) -> bool {
-        matches!(self.place, Place::Here { .. })
-            && self.drop.is_none_or(|d| !self.after(d.at))
-            && !self.transformed
+    fn dropped_how(&self, drop: Option<&Drop>) -> Seen {
+        let Some(drop) = drop else { return cases::NO_DROP };
+        match (self.place, drop.reason) {
+            (Place::Queue { .. }, _) => cases::BY_DEVICE,
+            (Place::Driver { .. }, _) if self.drop_by_driver => cases::BY_DEVICE,
+            (Place::Driver { .. }, _) => cases::BESIDE_DRIVER,
+            (_, Reason::Checksum) => cases::CHECKSUM,
+            (_, Reason::Refused) => cases::REFUSED,
+            (_, Reason::Packet) => cases::FOR_ITSELF,
+            (_, Reason::Unspecified | Reason::Sniffer) => cases::UNSAID,
+        }
+    }
+
+    fn taken(&self, drop: Option<&Drop>) -> Seen {
+        let queued = self.after(self.socket_at);
+        if self.after(self.read_at) {
+            let before = drop.is_some_and(|d| self.read_at < d.at);
+            return if before && !queued { cases::READ_BEFORE } else { cases::READ };
+        }
+        match (queued, self.after(self.local_at)) {
+            (true, _) => cases::SOCKET,
+            (false, true) => cases::PROTOCOLS,
+            (false, false) => cases::NOBODY,
+        }
+    }
+
+    fn changed(&self) -> Seen {
+        match (self.transformed, self.place) {
+            (false, _) => cases::UNCHANGED,
+            (true, Place::Queue { .. }) if self.cut_in_queue => cases::CUT_IN_QUEUE,
+            (true, _) => cases::CHANGED,
+        }
+    }
+
+    fn origin(&self) -> Seen {
+        match (self.received, self.unknown_origin) {
+            (true, _) => cases::RECEIVED,
+            (false, true) => cases::FROM_BEFORE,
+            (false, false) => cases::OWN,
+        }
+    }
+
+    fn kind(&self) -> Seen {
+        if self.offload && self.idle() != cases::IDLE_0 {
+            cases::OFFLOADED
+        } else if self.fragment {
+            cases::FRAGMENT
+        } else {
+            cases::ANY_PACKET
+        }
+    }
+
+    fn idle(&self) -> Seen {
+        match self.idle_ns {
+            ..100_000_000 => cases::IDLE_0,
+            100_000_000..1_000_000_000 => cases::IDLE_100MS,
+            1_000_000_000..10_000_000_000 => cases::IDLE_1S,
+            10_000_000_000..30_000_000_000 => cases::IDLE_10S,
+            _ => cases::IDLE_30S,
+        }
+    }
+
+    fn end(&self) -> Seen {
+        match self.ended_at {
+            _ if self.freed_by_sniffer => cases::BY_SNIFFER,
+            NEVER => cases::NO_END,
+            _ => cases::ENDED,
+        }
     }
 }
 
-/// A case: what holds, its verdict, and whether it holds.
-pub(super) type Case = (&'static str, fn(&Evidence) -> i32, fn(&Evidence) -> bool);
-
-/// In this order; the first that holds is the packet's.
-pub(super) const CASES: &[Case] = &[
-    // Dropped.
-    (
-        "dropped in the queue above a device: at its end, within, or as it was taken out",
-        |_| DROPPED,
-        |e| matches!(e.place, Place::Queue { .. }) && e.drop_where(|_| true),
-    ),
-    (
-        "dropped by the driver's function that it was given to; later a copy is freed that is on the wire",
-        |_| DROPPED,
-        |e| matches!(e.place, Place::Driver { .. }) && e.drop_by_driver && e.drop_where(|_| true),
-    ),
-    (
-        "its checksum was wrong: found on the way, or as it was read",
-        |_| DROPPED,
-        |e| e.is_here() && e.drop_where(|d| d.reason == Reason::Checksum),
-    ),
-    (
-        "a socket refused it and no other socket's reader had it",
-        |_| DROPPED,
-        |e| e.is_here() && !e.after(e.read_at) && e.drop_where(|d| d.reason == Reason::Refused),
-    ),
-    (
-        // What a raw socket gets (ping's answers) is a copy, made before the protocol drops its own.
-        "it was dropped for what it is, in no socket's queue, and nobody read it after that",
-        |_| DROPPED,
-        |e| {
-            let alone = |d: &Drop| d.reason == Reason::Packet && e.read_at < d.at;
-            e.is_here() && !e.after(e.socket_at) && e.drop_where(alone)
-        },
-    ),
-    (
-        "it was dropped, and was neither in a socket's queue nor read",
-        |_| DROPPED,
-        |e| e.is_here() && !e.after(e.socket_at) && !e.after(e.read_at) && e.drop_where(|_| true),
-    ),
-    (
-        "it was dropped unread in a socket's queue: no copy was left",
-        |_| DROPPED,
-        |e| e.is_here() && !e.after(e.read_at) && e.drop_where(|d| e.ended_by(d)),
-    ),
-    // Arrived. Fragments may be read one by one later: the datagram is what is delivered then.
-    ("put together with other fragments", |_| TRANSFORMED, |e| e.after(e.whole_at)),
-    (
-        "taken by this host: by its protocols, a socket or a reader",
-        |_| DELIVERED,
-        |e| e.is_here() && [e.local_at, e.socket_at, e.read_at].iter().any(|at| e.after(*at)),
-    ),
-    (
-        "came over a link, was neither sent on nor dropped, and is gone: somebody there took it",
-        |_| DELIVERED,
-        |e| (e.hopped() || !e.knows.local) && e.silent() && e.after(e.freed_at),
-    ),
-    // Without functions nobody tells of the protocols. But whoever drops tells, and who sends on.
-    (
-        "taken by receive offload and not seen again: a part of another packet",
-        |_| TRANSFORMED,
-        |e| !e.knows.local && e.complete && e.silent() && e.offload && e.idle_ns >= ARRIVED_NS,
-    ),
-    (
-        "a fragment that waits for the rest of its datagram",
-        |_| IN_FLIGHT,
-        |e| !e.knows.local && e.complete && e.silent() && e.fragment && e.idle_ns < REASSEMBLY_NS,
-    ),
-    (
-        "received, neither sent on nor dropped, and nothing was lost: it is this host's",
-        |_| DELIVERED,
-        |e| {
-            !e.knows.local && e.complete && e.silent() && !e.fragment && !e.offload && e.idle_ns >= ARRIVED_NS
-        },
-    ),
-    // Left.
-    (
-        "cut up by a queueing discipline, which queued the parts",
-        |_| TRANSFORMED,
-        |e| matches!(e.place, Place::Queue { .. }) && e.cut_in_queue,
-    ),
-    (
-        "still in the queue above a device when the log ended",
-        |_| IN_FLIGHT,
-        |e| {
-            let waits = matches!(e.place, Place::Queue { .. }) && e.knows.driver && e.complete;
-            waits && !e.after(e.freed_at) && !e.transformed && e.idle_ns < QUEUED_NS
-        },
-    ),
-    (
-        "left a queue in which it had been before the recording began",
-        |_| UNKNOWN,
-        |e| matches!(e.place, Place::Queue { .. } | Place::Driver { .. }) && e.unknown_origin && !e.received,
-    ),
-    ("given to a device, or to the queue above it", Evidence::out, |e| {
-        matches!(e.place, Place::Queue { .. } | Place::Driver { .. })
-    }),
-    ("given to a device; what the link's other end then did with it is not known", Evidence::out, |e| {
-        e.hopped() && (e.idle_ns >= IDLE_NS || e.knows.local)
-    }),
-    ("cut up, or merged into another", |_| TRANSFORMED, |e| e.transformed),
-    ("a sniffer was its only receiver", |_| DELIVERED, |e| e.freed_by_sniffer),
-    ("under way when the log ended", |_| IN_FLIGHT, |e| e.ended_at == NEVER && e.idle_ns < IDLE_NS),
-    ("nothing tells", |_| UNKNOWN, |_| true),
-];
-
-/// The code of `packet.verdict`, and the case.
-pub(super) fn judge(e: &Evidence) -> (i32, &'static str) {
-    let case = CASES.iter().find(|(_, _, holds)| holds(e)).expect("the last case always holds");
-    (case.1(e), case.0)
+/// The rows of the table that lead to the verdict, which is the last one's; in each part one fits.
+pub(super) fn rows_for(seen: Seen) -> impl Iterator<Item = &'static Row> {
+    let mut part = Some(cases::DROPS);
+    std::iter::from_fn(move || {
+        let row = part?.iter().find(|row| row.fits(seen))?;
+        part = match row.says {
+            Says::Ask(next) => Some(next),
+            Says::Is(_) => None,
+        };
+        Some(row)
+    })
 }
 
-impl Live {
+/// The code of `packet.verdict`.
+pub(super) fn judge(e: &Evidence) -> i32 {
+    match rows_for(e.seen()).last().map(|row| row.says) {
+        Some(Says::Is(code)) => code,
+        _ => unreachable!("each part of the table has a row for whatever is seen"),
+    }
+}
+
+impl Way {
     fn place(&self) -> Place {
         let xmit = self.xmit_at;
         let out = self.queue_at.max(xmit);
@@ -332,28 +309,31 @@ impl Live {
     fn in_taps(&self, at: i64) -> bool {
         self.taps.iter().any(|t| (t.0..=t.1).contains(&at))
     }
+}
 
+impl Live {
     /// The last drop of a copy that was not a sniffer's.
     pub(super) fn own_drop(&self) -> Option<Drop> {
-        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.in_taps(d.at);
-        self.drops.iter().filter(own).max_by_key(|d| d.at).copied()
+        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at);
+        self.fate.drops.iter().filter(own).max_by_key(|d| d.at).copied()
     }
 
     /// Read when it was already gone from here, which only a sniffer's copy can be.
     pub(super) fn reads_of_sniffers(&self) -> impl Iterator<Item = u32> {
-        let place = self.place();
+        let place = self.way.place();
         let gone = move |at: i64| match place {
             Place::Queue { since } | Place::Driver { since } => at >= since,
             Place::Here { .. } | Place::Made => false,
         };
-        let tapped = self.roles & TAP != 0;
-        let queued_at = self.queued_at.0;
-        self.readers.iter().filter(move |r| gone(r.to) || tapped && r.from < queued_at).map(|r| r.pid)
+        let tapped = self.way.roles & TAP != 0;
+        let queued_at = self.taken.queued_at.0;
+        self.taken.readers.iter().filter(move |r| gone(r.to) || tapped && r.from < queued_at).map(|r| r.pid)
     }
 
     pub(super) fn evidence(&self, knows: Knows, complete: bool, log_end: i64, sniffers: &[u32]) -> Evidence {
         let drop = self.own_drop();
         let read_at = self
+            .taken
             .readers
             .iter()
             .filter(|r| r.pid == 0 || !sniffers.contains(&r.pid))
@@ -361,28 +341,28 @@ impl Live {
             .max()
             .unwrap_or(NEVER);
         Evidence {
-            place: self.place(),
+            place: self.way.place(),
             knows,
             complete,
-            drop_by_driver: drop.as_ref().is_some_and(|d| self.by_driver(d)),
+            drop_by_driver: drop.as_ref().is_some_and(|d| self.way.by_driver(d)),
             drop,
-            local_at: self.local_in_at,
-            socket_at: self.queued_at.1,
+            local_at: self.taken.local_in_at,
+            socket_at: self.taken.queued_at.1,
             read_at,
-            whole_at: self.whole_again_at,
-            transformed: self.transformed_at != NEVER,
-            cut_in_queue: (self.enqueued.0..=self.enqueued.1).contains(&self.transformed_at)
-                && self.transformed_at != NEVER,
+            whole_at: self.fate.whole_again_at,
+            transformed: self.fate.transformed_at != NEVER,
+            cut_in_queue: (self.way.enqueued.0..=self.way.enqueued.1).contains(&self.fate.transformed_at)
+                && self.fate.transformed_at != NEVER,
             fragment: self.fragment.key != 0,
-            offload: self.gro_at != NEVER && self.gro_at == self.rx_last,
-            received: self.was_received(),
+            offload: self.way.gro_at != NEVER && self.way.gro_at == self.way.rx_last,
+            received: self.way.was_received(),
             unknown_origin: knows.queue
-                && self.dequeued_first < self.out_first
-                && self.roles & LOCAL_OUT == 0,
-            freed_at: self.free_at,
-            ended_at: self.ended_at,
-            ended_on: self.ended_on,
-            freed_by_sniffer: self.in_taps(self.free_at),
+                && self.way.dequeued_first < self.way.out_first
+                && self.way.roles & LOCAL_OUT == 0,
+            freed_at: self.fate.free_at,
+            ended_at: self.fate.ended_at,
+            ended_on: self.fate.ended_on,
+            freed_by_sniffer: self.way.in_taps(self.fate.free_at),
             idle_ns: log_end.saturating_sub(self.last),
         }
     }

@@ -3,7 +3,6 @@
 mod connections;
 mod export;
 pub mod json;
-mod picture;
 mod replay;
 mod report;
 mod series;

@@ -1,9 +1,6 @@
 //! `kpat phases`: the phases of packets through this host.
 
-mod figures;
 mod json;
-mod picture;
-mod rows;
 mod study;
 
 use crate::open;
@@ -11,9 +8,10 @@ use crate::output::{Meter, Output};
 use crate::packets::{HELP, Which, hint_hidden};
 use crate::page;
 use crate::render::{
-    Column, Line, Pairs, Style, Table, TimeAxis, count, duration, duration_aligned, percent, plural, wrap,
+    Column, Line, Pairs, Style, Table, TimeAxis, capital, count, duration_aligned, percent, plural, wrap,
 };
-use kpat_query::phases::{Boundaries, PassageTime, Phase, PhaseReport, PhaseTime, Way, phases, way};
+use kpat_draw::phases::{self as draw, rows};
+use kpat_query::phases::{Boundaries, PassageTime, Phase, PhaseReport, Way, phases, way};
 use kpat_query::{PacketFilter, verdict};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,11 +75,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let report = report?;
     let about = page::about(&log);
     if let Some(path) = &args.svg {
-        page::write(path, &picture::svg(&report, &about), out)?;
+        page::write(path, &draw::svg(&report, &about), out)?;
     }
     if let Some(path) = &args.html {
         let figures = if args.study { Some(study_figures(args, &log, &report, out)?) } else { None };
-        page::write(path, &picture::html(&report, &about, figures.as_deref()), out)?;
+        page::write(path, &draw::html(&report, &about, figures.as_deref()), out)?;
     }
     if out.json {
         out.value(&json::report(&report, args.study))?;
@@ -117,7 +115,7 @@ fn study_figures(
     if flame.nodes.is_empty() {
         flame = touched(&all)?.flame;
     }
-    Ok(figures::figures(report, &log.store, &flame))
+    Ok(draw::figures(report, &log.store, &flame))
 }
 
 fn text(args: &Args, report: &PhaseReport, out: &Output) -> anyhow::Result<()> {
@@ -184,11 +182,6 @@ fn head(report: &PhaseReport) -> Pairs {
     pairs
 }
 
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
-}
-
 /// Phases in order; then waits; then the sum.
 fn phase_table(p: &PassageTime, width: usize) -> Table {
     let mut table = Table::new(&[
@@ -210,7 +203,7 @@ fn phase_table(p: &PassageTime, width: usize) -> Table {
         table.row(vec![
             (label, style),
             (count(f.time.count()), Style::Faint),
-            (share(f, p), Style::Plain),
+            (rows::share(f, p), Style::Plain),
             time(f.time.mean().map(|m| m.round() as i64)),
             time(f.time.median()),
             time(f.time.quantile(0.99)),
@@ -229,10 +222,6 @@ fn phase_table(p: &PassageTime, width: usize) -> Table {
         (String::new(), Style::Plain),
     ]);
     table
-}
-
-fn share(f: &PhaseTime, p: &PassageTime) -> String {
-    percent(f.time.sum().max(0).unsigned_abs(), p.time.sum().max(0).unsigned_abs())
 }
 
 fn function_table(p: &PassageTime, limit: usize) -> Table {
@@ -313,10 +302,4 @@ fn draw_way(way: &Way) -> Vec<Line> {
 /// Sentences under each other.
 fn sentence(text: &str, width: usize) -> Vec<Line> {
     wrap(&Line::of(text, Style::Faint), if width == 0 { usize::MAX } else { width })
-}
-
-/// Mean of a phase over all passages of its kind, those without it included.
-fn mean_of_all(p: &PassageTime, phase: Phase) -> Option<String> {
-    let f = p.phases.iter().find(|f| f.phase == phase)?;
-    Some(duration(f.time.sum() / (p.count.max(1) as i64)))
 }

@@ -1,6 +1,6 @@
 //! Styled text. Colour is never the only carrier of a meaning: everything reads the same without it.
 
-use kpat_formats::text::is_hidden;
+use kpat_text::clean;
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,24 +33,6 @@ impl Style {
             Style::Wire => "36",
         }
     }
-}
-
-/// Control characters made visible; line ends become spaces.
-pub fn clean(text: &str) -> String {
-    if !text.contains(is_hidden) {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        match c {
-            '\n' | '\r' | '\t' => out.push(' '),
-            c if is_hidden(c) => {
-                let _ = write!(out, "\\x{:02x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// One line of spans.

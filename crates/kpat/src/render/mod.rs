@@ -5,11 +5,13 @@ mod color;
 mod pairs;
 mod table;
 mod tree;
-mod units;
 
-pub use color::{Line, Style, clean};
+pub use color::{Line, Style};
 pub use kpat_query::filter::parse_duration;
+pub use kpat_text::{
+    TimeAxis, bytes, capital, clean, count, duration, duration_aligned, percent, plural, seconds, shorten,
+    time_of_day,
+};
 pub use pairs::{Pairs, wrap};
-pub use table::{Column, Layout, Table, shorten};
+pub use table::{Column, Layout, Table};
 pub use tree::Branches;
-pub use units::{TimeAxis, bytes, count, duration, duration_aligned, percent, plural, seconds, time_of_day};

@@ -1,7 +1,7 @@
 //! Tables that fit: when the terminal is narrow, first long names are shortened in the middle, then the columns that
 //! matter least are left out, and the caller is told which.
 
-use super::{Line, Style};
+use super::{Line, Style, shorten};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -177,20 +177,6 @@ fn len(text: &str) -> usize {
     super::clean(text).chars().count()
 }
 
-/// At most `most` characters; what is too long loses its middle, since names differ at both ends.
-pub fn shorten(text: &str, most: usize) -> String {
-    let chars: Vec<char> = text.chars().collect();
-    if chars.len() <= most {
-        return text.to_owned();
-    }
-    if most == 0 {
-        return String::new();
-    }
-    let front = most / 2;
-    let back = most - 1 - front;
-    chars[..front].iter().chain(['…'].iter()).chain(&chars[chars.len() - back..]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,13 +252,5 @@ mod tests {
             text,
             "id  name         note\n 1  a_short_one\n12345  a_much_longer_name  new\n    6  b\n"
         );
-    }
-
-    #[test]
-    fn the_middle_goes() {
-        assert_eq!(shorten("abcdef", 6), "abcdef");
-        assert_eq!(shorten("abcdef", 5), "ab…ef");
-        assert_eq!(shorten("abcdef", 1), "…");
-        assert_eq!(shorten("abcdef", 0), "");
     }
 }

@@ -1,25 +1,24 @@
 //! The command that is recorded.
 
-use super::{Error, Recorder};
+use super::Error;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-impl Recorder {
-    pub(super) fn spawn(&self) -> Result<Option<Child>, Error> {
-        let Some((program, args)) = self.options.command.split_first() else { return Ok(None) };
-        let mut c = Command::new(program);
-        c.args(args);
-        use std::os::unix::process::CommandExt;
-        // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority and limits.
-        unsafe {
-            c.pre_exec(|| {
-                libc::setpriority(libc::PRIO_PROCESS, 0, 0);
-                super::limits::restore();
-                Ok(())
-            })
-        };
-        c.spawn().map(Some).map_err(|source| Error::Command { program: program.clone(), source })
-    }
+/// `None`: there is none.
+pub(super) fn spawn(command: &[String]) -> Result<Option<Child>, Error> {
+    let Some((program, args)) = command.split_first() else { return Ok(None) };
+    let mut c = Command::new(program);
+    c.args(args);
+    use std::os::unix::process::CommandExt;
+    // SAFETY: only async-signal-safe calls between fork and exec: the command does not inherit our low priority and limits.
+    unsafe {
+        c.pre_exec(|| {
+            libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+            super::limits::restore();
+            Ok(())
+        })
+    };
+    c.spawn().map(Some).map_err(|source| Error::Command { program: program.clone(), source })
 }
 
 /// A command that outlives its recording is asked to end, then made to.

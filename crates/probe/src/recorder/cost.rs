@@ -1,12 +1,13 @@
 //! What our programs cost, by the kernel's own statistics, which it keeps in short windows only, since keeping them costs
 //! a third of the programs again; and the runs it refused, which it counts all the time.
 
-use super::Recorder;
 use super::estimate::{self, Estimate, Recent, Window, Windows};
 use super::source::Source;
+use super::sources::Sources;
+use crate::sink::Sink;
 use crate::sys;
 use kpat_model as model;
-use kpat_model::meta::{CostBounds, Interval};
+use kpat_model::meta::{self, CostBounds, Interval};
 use kpat_model::{BootNs, LossCause};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ struct Edge {
 }
 
 #[derive(Default)]
-pub(super) struct Stats {
+struct Stats {
     measure: bool,
     /// Held while the kernel counts.
     on: Option<std::os::fd::OwnedFd>,
@@ -81,13 +82,12 @@ pub(super) struct Stats {
 
 impl Stats {
     /// Before anything is attached. `measure` false, or a kernel that refuses: nothing is counted.
-    pub(super) fn begin(measure: bool) -> Stats {
+    fn begin(measure: bool) -> Stats {
         let on = measure.then(|| sys::enable_stats().ok()).flatten();
         Stats { measure: on.is_some(), on, ..Default::default() }
     }
 
-    /// How long the recorder may sleep without making a window much longer.
-    pub(super) fn patience(&self) -> Duration {
+    fn patience(&self) -> Duration {
         if self.on.is_some() && self.sampling { Duration::from_millis(3) } else { Duration::MAX }
     }
 
@@ -113,55 +113,123 @@ impl Stats {
     }
 }
 
-impl Recorder {
-    fn program_totals(&self) -> Totals {
-        let mut t = Totals::default();
-        for (of_no_packet, fd) in self.sources.iter().flat_map(Source::programs) {
-            let Ok(s) = sys::prog_stats(fd) else { continue };
-            let (runs, ns) =
-                if of_no_packet { (&mut t.switches, &mut t.switch_ns) } else { (&mut t.runs, &mut t.run_ns) };
-            (*runs, *ns) = (*runs + s.runs, *ns + s.run_ns);
-            t.recursion += s.recursion_misses;
+/// What a recording costs: its programs, by the kernel's statistics, and the recorder.
+pub(super) struct Costs {
+    /// What is measured once.
+    once: meta::Cost,
+    started: Instant,
+    cpu_at_start: u64,
+    /// When logging ended, and slots of the rings taken by then.
+    ended: Option<(Instant, u64)>,
+    stats: Stats,
+}
+
+fn program_totals(sources: &Sources) -> Totals {
+    let mut t = Totals::default();
+    for (of_no_packet, fd) in sources.all().iter().flat_map(Source::programs) {
+        let Ok(s) = sys::prog_stats(fd) else { continue };
+        let (runs, ns) =
+            if of_no_packet { (&mut t.switches, &mut t.switch_ns) } else { (&mut t.runs, &mut t.run_ns) };
+        (*runs, *ns) = (*runs + s.runs, *ns + s.run_ns);
+        t.recursion += s.recursion_misses;
+    }
+    t
+}
+
+/// Looks at rings and clock around `doing`, at whose end the window's edge is.
+fn edge<T>(sources: &Sources, doing: impl FnOnce() -> T) -> (Edge, T) {
+    let before = (Instant::now(), sources.taken_slots());
+    let done = doing();
+    let after = (Instant::now(), sources.taken_slots());
+    let at = Edge {
+        at: before.0 + (after.0 - before.0) / 2,
+        slots: (before.1 + after.1) as f64 / 2.0,
+        unsure: (after.1 - before.1) as f64 / 2.0,
+        totals: Totals::default(),
+    };
+    (at, done)
+}
+
+/// An edge between two windows, or at the end of one.
+fn edge_now(sources: &Sources) -> Edge {
+    let (mut edge, totals) = edge(sources, || program_totals(sources));
+    edge.totals = totals;
+    edge
+}
+
+impl Costs {
+    /// Before anything is attached. `measure` false, or a kernel that refuses: its programs are not measured.
+    pub(super) fn begin(measure: bool, cpus: usize) -> Costs {
+        Costs {
+            once: meta::Cost { cpus: cpus as u32, ..Default::default() },
+            started: Instant::now(),
+            cpu_at_start: own_cpu_ns(),
+            ended: None,
+            stats: Stats::begin(measure),
         }
-        t
     }
 
-    pub(super) fn taken_slots(&self) -> u64 {
-        self.sources.iter().map(|s| s.rings.taken_slots()).sum()
+    pub(super) fn attached(&mut self, took: Duration) {
+        self.once.attach_ns = took.as_nanos() as u64;
+        (self.started, self.cpu_at_start) = (Instant::now(), own_cpu_ns());
     }
 
-    /// Looks at rings and clock around `doing`, at whose end the window's edge is.
-    fn edge<T>(&self, doing: impl FnOnce() -> T) -> (Edge, T) {
-        let before = (Instant::now(), self.taken_slots());
-        let done = doing();
-        let after = (Instant::now(), self.taken_slots());
-        let edge = Edge {
-            at: before.0 + (after.0 - before.0) / 2,
-            slots: (before.1 + after.1) as f64 / 2.0,
-            unsure: (after.1 - before.1) as f64 / 2.0,
-            totals: Totals::default(),
-        };
-        (edge, done)
+    pub(super) fn detached(&mut self, took: Duration) {
+        self.once.detach_ns = took.as_nanos() as u64;
     }
 
-    pub(super) fn start_window(&mut self) {
-        let (mut edge, totals) = self.edge(|| self.program_totals());
-        edge.totals = totals;
+    /// The recording runs from now on.
+    pub(super) fn start(&mut self, sources: &Sources) {
+        (self.started, self.cpu_at_start) = (Instant::now(), own_cpu_ns());
+        self.start_window(sources);
+    }
+
+    /// Logging ended.
+    pub(super) fn end(&mut self, sources: &Sources) {
+        self.ended = Some((Instant::now(), sources.taken_slots()));
+        self.sample(sources, true);
+    }
+
+    /// Since it runs.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn drain_cpu_ns(&self) -> u64 {
+        own_cpu_ns() - self.cpu_at_start
+    }
+
+    /// How long the recorder may sleep without making a window much longer.
+    pub(super) fn patience(&self) -> Duration {
+        self.stats.patience()
+    }
+
+    /// Of the whole recording.
+    pub(super) fn so_far(&self, sources: &Sources) -> meta::Cost {
+        let mut cost = self.once.clone();
+        cost.wall_ns = self.started.elapsed().as_nanos() as u64;
+        cost.drain_cpu_ns = self.drain_cpu_ns();
+        self.estimated(sources, false, &mut cost);
+        cost
+    }
+
+    fn start_window(&mut self, sources: &Sources) {
+        let edge = edge_now(sources);
         self.stats.since = self.stats.measure.then_some(edge);
-        self.stats.recursion = totals.recursion;
+        self.stats.recursion = edge.totals.recursion;
         self.stats.looked = Some((Instant::now(), sys::boot_now()));
         self.stats.began = Some((edge.at, edge.slots));
         self.stats.file_began = self.stats.began;
     }
 
     /// Begins and ends windows when it is time for it; `last`: nothing comes any more.
-    pub(super) fn sample_cost(&mut self, last: bool) {
+    pub(super) fn sample(&mut self, sources: &Sources, last: bool) {
         if !self.stats.measure {
             return;
         }
         if self.stats.on.is_none() {
             if !last && self.stats.window_at.is_some_and(|at| Instant::now() >= at) {
-                self.open_window();
+                self.open_window(sources);
             }
             let length = self.stats.stratum;
             if self.stats.on.is_none()
@@ -176,10 +244,9 @@ impl Recorder {
             return;
         }
         if self.stats.sampling || last {
-            return self.close_window();
+            return self.close_window(sources);
         }
-        let (mut edge, totals) = self.edge(|| self.program_totals());
-        edge.totals = totals;
+        let edge = edge_now(sources);
         let window = between(&since, &edge);
         self.stats.take(window, false);
         self.stats.since = Some(edge);
@@ -189,31 +256,30 @@ impl Recorder {
         }
     }
 
-    fn open_window(&mut self) {
+    fn open_window(&mut self, sources: &Sources) {
         self.stats.window_at = None;
-        let totals = self.program_totals();
-        let (mut edge, on) = self.edge(|| sys::enable_stats().ok());
+        let totals = program_totals(sources);
+        let (mut edge, on) = edge(sources, || sys::enable_stats().ok());
         edge.totals = totals;
         self.stats.since = on.is_some().then_some(edge);
         self.stats.on = on;
     }
 
-    fn close_window(&mut self) {
+    fn close_window(&mut self, sources: &Sources) {
         let on = self.stats.on.take();
-        let (mut edge, ()) = self.edge(|| drop(on));
-        edge.totals = self.program_totals();
+        let (mut edge, ()) = edge(sources, || drop(on));
+        edge.totals = program_totals(sources);
         if let Some(since) = self.stats.since.take() {
             self.stats.last_window = edge.at - since.at;
             self.stats.take(between(&since, &edge), self.stats.sampling);
         }
     }
 
-    /// What the next file's figures begin with.
-    pub(super) fn part_cost(&mut self) {
+    /// A file is about to end.
+    pub(super) fn end_file(&mut self, sources: &Sources) {
         // A window that lies over the edge belongs to the file in which it began.
         if self.stats.on.is_some() {
-            let (mut edge, totals) = self.edge(|| self.program_totals());
-            edge.totals = totals;
+            let edge = edge_now(sources);
             if let Some(since) = self.stats.since.replace(edge) {
                 let window = between(&since, &edge);
                 self.stats.take(window, self.stats.sampling);
@@ -221,13 +287,14 @@ impl Recorder {
         }
     }
 
-    pub(super) fn begin_file_cost(&mut self) {
+    /// What the next file's figures begin with.
+    pub(super) fn begin_file(&mut self, sources: &Sources) {
         self.stats.file = Windows::default();
-        self.stats.file_began = Some((Instant::now(), self.taken_slots() as f64));
+        self.stats.file_began = Some((Instant::now(), sources.taken_slots() as f64));
     }
 
     /// Runs and their times, of the whole recording or of the file being written.
-    pub(super) fn estimated(&self, of_file: bool, cost: &mut model::meta::Cost) {
+    pub(super) fn estimated(&self, sources: &Sources, of_file: bool, cost: &mut meta::Cost) {
         let (windows, began) = if of_file {
             (&self.stats.file, self.stats.file_began)
         } else {
@@ -235,7 +302,7 @@ impl Recorder {
         };
         let Some((since, slots)) = began.filter(|_| self.stats.measure) else { return };
         let until = self.ended.map_or_else(Instant::now, |(at, _)| at);
-        let taken = self.ended.map_or_else(|| self.taken_slots(), |(_, slots)| slots);
+        let taken = self.ended.map_or_else(|| sources.taken_slots(), |(_, slots)| slots);
         let whole = ((until - since).as_nanos() as f64, (taken as f64 - slots).max(0.0));
         let total = |of: fn(&Window) -> f64| estimate::total(windows, &self.stats.recent, whole, of);
         let about = |e: Option<Estimate>| e.map_or(0, |e| e.about.round() as u64);
@@ -260,22 +327,16 @@ impl Recorder {
     }
 
     /// Counts refused runs once a second (or `last`): the kernel counts those all the time, but neither by CPU nor by function.
-    pub(super) fn count_refused(&mut self, now: BootNs, last: bool) {
+    pub(super) fn count_refused(&mut self, sources: &Sources, sink: &mut Sink, now: BootNs, last: bool) {
         let Some((looked, from)) = self.stats.looked else { return };
         if !last && looked.elapsed() < Duration::from_secs(1) {
             return;
         }
         self.stats.looked = Some((Instant::now(), now));
-        let recursion = self.program_totals().recursion;
+        let recursion = program_totals(sources).recursion;
         let missed = recursion.saturating_sub(self.stats.recursion);
         if missed > 0 {
-            self.sink.loss(&model::Loss {
-                cause: LossCause::Recursion,
-                cpu: -1,
-                from,
-                to: now,
-                count: missed,
-            });
+            sink.loss(&model::Loss { cause: LossCause::Recursion, cpu: -1, from, to: now, count: missed });
             self.stats.recursion = recursion;
         }
     }
@@ -297,4 +358,11 @@ fn between(from: &Edge, to: &Edge) -> Window {
         switches: less(b.switches, a.switches),
         switch_ns: less(b.switch_ns, a.switch_ns),
     }
+}
+
+fn own_cpu_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: t is a valid timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

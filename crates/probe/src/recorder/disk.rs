@@ -1,11 +1,7 @@
-//! The log's file: what is written to it, and what a full disk costs.
+//! Names and places of files, before there is anything in them: what may be written to, and room that is kept for a log's end.
 
-use super::{Error, Note, Recorder};
-use crate::sys;
-use kpat_klog::{ChunkKind, PART_ENDING, Room, Writer};
-use kpat_model as model;
-use kpat_model::LossCause;
-use kpat_model::meta::Json;
+use super::Error;
+use kpat_klog::{ChunkKind, PART_ENDING, Room};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -52,7 +48,7 @@ impl Reserve {
 }
 
 /// A pipe or a device: it is written into, not replaced.
-fn is_stream(path: &Path) -> bool {
+pub(super) fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
@@ -113,6 +109,19 @@ pub(super) struct Unplaced {
 }
 
 impl Unplaced {
+    /// *Errors*: the name may not be written to, or another recorder is at it.
+    pub(super) fn new(name: &Path, replace: bool) -> Result<Unplaced, Error> {
+        may_write(name, replace)?;
+        let part = part_name(name);
+        clear_part(&part)?;
+        Ok(Unplaced { part, name: name.to_owned(), replace })
+    }
+
+    /// Where it is now.
+    pub(super) fn part(&self) -> &Path {
+        &self.part
+    }
+
     pub(super) fn place(mut self) -> Result<(), Error> {
         let name = std::mem::take(&mut self.name);
         let placed = kpat_klog::place(&self.part, &name, self.replace);
@@ -131,127 +140,5 @@ impl Drop for Unplaced {
         if !self.part.as_os_str().is_empty() {
             let _ = std::fs::remove_file(&self.part);
         }
-    }
-}
-
-impl Recorder {
-    /// A log under a name of its own until it is placed.
-    pub(super) fn open_unplaced(&mut self, name: &Path) -> Result<(Writer<File>, Option<Unplaced>), Error> {
-        if is_stream(name) {
-            return Ok((self.open(name)?, None));
-        }
-        let replace = self.options.replace;
-        may_write(name, replace)?;
-        let part = part_name(name);
-        clear_part(&part)?;
-        let writer = self.open(&part)?;
-        Ok((writer, Some(Unplaced { part, name: name.to_owned(), replace })))
-    }
-
-    pub(super) fn open(&mut self, path: &Path) -> Result<Writer<File>, Error> {
-        let mut w = if is_stream(path) {
-            Writer::into_stream(path)?
-        } else {
-            let mut w = Writer::create_part(path)?;
-            self.most_records.into_iter().for_each(|bytes| w.most_bytes(bytes));
-            w
-        };
-        let mut head = vec![Json::Meta(Box::new(self.meta.clone())), Json::Devices(self.devices.clone())];
-        if let Some(tasks) = self.sink.tasks.as_ref().filter(|t| !t.is_empty()) {
-            head.push(Json::Tasks(tasks.values().cloned().collect()));
-        }
-        for j in head {
-            w.json(&self.sink.identity.json(j))?;
-        }
-        w.flush()?;
-        Ok(w)
-    }
-
-    pub(super) fn write_ready(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let chunks = self.sink.take_ready();
-        if chunks.is_empty() {
-            return Ok(());
-        }
-        let now = sys::boot_now();
-        // Before anything that could take the room.
-        self.write_disk_losses(tell)?;
-        for c in chunks {
-            let (count, first, cpu) = (c.count as u64 - c.losses.len() as u64, c.first, c.cpu);
-            let losses = c.losses.clone();
-            let Some(w) = &mut self.writer else { continue };
-            match w.chunk(c) {
-                Ok(()) => self.full = None,
-                Err(kpat_klog::Error::DiskFull { room, .. }) => {
-                    self.is_full(room, tell);
-                    let own =
-                        model::Loss { cause: LossCause::Disk, cpu: cpu as i32, from: first, to: now, count };
-                    self.sink.count(&own);
-                    // What the chunk reported as lost is lost all the same.
-                    losses
-                        .iter()
-                        .chain((count > 0).then_some(&own))
-                        .for_each(|l| carry(&mut self.disk_losses, l));
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        if let Some(w) = &mut self.writer {
-            match w.flush() {
-                Ok(()) | Err(kpat_klog::Error::DiskFull { .. }) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn is_full(&mut self, room: Room, tell: &mut dyn FnMut(Note)) {
-        if self.full.replace(room) != Some(room) {
-            tell(Note::Full(room));
-        }
-    }
-
-    /// What was kept free for the end of a file is free for it.
-    pub(super) fn room_for_the_end(&mut self) {
-        self.reserve = None;
-        if let Some(w) = &mut self.writer {
-            w.most_bytes(u64::MAX);
-        }
-    }
-
-    pub(super) fn write_json(&mut self, j: Json, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let j = self.sink.identity.json(j);
-        let Some(w) = &mut self.writer else { return Ok(()) };
-        match w.json(&j).and_then(|()| w.flush()) {
-            Ok(()) => Ok(()),
-            Err(kpat_klog::Error::DiskFull { room, .. }) => {
-                self.is_full(room, tell);
-                Ok(())
-            }
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Reports the losses that could not be written yet, as a chunk of its own: they are carried until it is in the file.
-    pub(super) fn write_disk_losses(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        if self.disk_losses.is_empty() {
-            return Ok(());
-        }
-        let mut own = kpat_klog::Encoder::new(0, self.options.codec);
-        self.disk_losses.iter().for_each(|l| own.loss(l));
-        let (Some(w), Some(chunk)) = (&mut self.writer, own.finish()) else { return Ok(()) };
-        match w.chunk(chunk) {
-            Ok(()) => self.disk_losses.clear(),
-            Err(kpat_klog::Error::DiskFull { room, .. }) => self.is_full(room, tell),
-            Err(e) => return Err(e.into()),
-        }
-        Ok(())
-    }
-}
-
-/// Adds a loss to those that wait to be written: one row for each cause and CPU.
-fn carry(waiting: &mut Vec<model::Loss>, l: &model::Loss) {
-    match waiting.iter_mut().find(|w| (w.cause, w.cpu) == (l.cause, l.cpu)) {
-        Some(w) => (w.from, w.to, w.count) = (w.from.min(l.from), w.to.max(l.to), w.count + l.count),
-        None => waiting.push(*l),
     }
 }

@@ -1,8 +1,7 @@
 //! How a recording ends: functions off, rings emptied, losses and summary written, then detached.
 
-use super::parts::Parts;
-use super::source::Source;
-use super::{Error, Note, Outcome, Recorder};
+use super::flight::Flight;
+use super::{Error, Note, Outcome, Recorder, note};
 use crate::sys;
 use kpat_klog::Room;
 use kpat_model as model;
@@ -16,75 +15,62 @@ impl Recorder {
         command_code: Option<i32>,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Outcome, Error> {
-        if let Some(beside) = &mut self.beside {
-            // Before the log ends: what was captured has its place in it.
-            beside.stopping();
-        }
-        self.pausing.paused = true;
-        self.switch();
-        self.ended = Some((Instant::now(), self.taken_slots()));
-        self.sample_cost(true);
+        self.captures.stopping();
+        self.pausing.end(&self.sources);
+        self.costs.end(&self.sources);
         self.drain();
         // Open calls return within this, but those whose task sleeps or was put aside; what is open still is counted.
         sys::wait_for_running_code();
         std::thread::sleep(Duration::from_millis(20));
         self.drain();
         let now = sys::boot_now();
-        self.tell_gaps(now);
-        let open = self.sources.iter().map(Source::open_calls).sum::<Option<u64>>();
+        self.sources.tell_gaps(&mut self.sink, now);
+        let open = self.sources.open_calls();
         if let Some(count) = open.filter(|n| *n > 0) {
             let from = self.meta.started.boot;
             self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count });
         }
         self.housekeeping(tell, true)?;
-        if self.memory.is_some() {
-            if self.dumped.suppressed > 0 {
-                self.note(&format!("{} triggers of a dump were suppressed", self.dumped.suppressed));
-            }
-            self.dump(tell)?;
+        let suppressed = self.flight.as_ref().map_or(0, Flight::suppressed);
+        if suppressed > 0 {
+            note(&mut self.sink, &format!("{suppressed} triggers of a dump were suppressed"));
         }
+        self.dump(tell)?;
         tell(Note::Detaching);
         let clock = Instant::now();
-        self.sources.iter_mut().for_each(Source::detach);
-        self.cost.detach_ns = clock.elapsed().as_nanos() as u64;
-        let reason = match self.full {
+        self.sources.detach();
+        self.costs.detached(clock.elapsed());
+        let reason = match self.files.full() {
             None => reason,
             Some(Room::Disk | Room::Quota) => "disk full",
             Some(Room::FileSize) => "file size limit",
         };
-        self.room_for_the_end();
+        self.files.room_for_the_end();
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
-        self.write_disk_losses(tell)?;
-        let name = self.parts.as_ref().map_or_else(|| self.options.output.clone(), Parts::name);
+        self.files.write_waiting(tell)?;
+        let name = self.files.name();
         let written = self.end_file(reason, open, &name, tell)?;
         let summary = self.summary(true, reason, open);
-        if self.memory.is_none() {
-            self.remember(written);
+        if self.flight.is_none() {
+            self.files.remember(written);
         }
-        self.end_parts(tell);
-        let (mut left_out, mut unmet) = (Vec::new(), Vec::new());
-        for s in &mut self.sources {
-            left_out.append(&mut s.decision.left_out);
-            unmet.append(&mut s.decision.unmet);
-        }
-        let packets = || self.sources.iter().filter(|s| s.is_packets());
-        let first = &self.first().decision;
+        self.files.end(tell);
+        let decisions = || self.sources.all().iter().map(|s| &s.decision);
+        let first = &self.sources.first().decision;
         Ok(Outcome {
             functions: self.meta.functions.len(),
             summary,
-            left_out,
-            unmet,
+            left_out: decisions().flat_map(|d| d.left_out.clone()).collect(),
+            unmet: decisions().flat_map(|d| d.unmet.clone()).collect(),
             mechanism: first.mechanism,
             build: first.build.name(),
             build_passed_over: first.build_passed_over.clone(),
-            packets: packets().map(|s| s.rings.packets()).sum(),
-            refused_hits: packets()
-                .map(|s| (0..s.rings.cpus()).map(|cpu| s.rings.refused(cpu)).sum::<u64>())
-                .sum(),
+            packets: self.sources.admitted(),
+            refused_hits: self.sources.refused_hits(),
             command_code,
-            outputs: std::mem::take(&mut self.outputs),
-            suppressed: self.dumped.suppressed,
+            outputs: self.files.take_written(),
+            suppressed,
         })
     }
 }

@@ -1,16 +1,11 @@
-//! A recording that goes on from file to file. Between two files nothing is lost: rings and open chunks are emptied
-//! into the one, the next is begun, and only then is the one ended. What a file needs to stand alone is said again at
-//! its head: functions, interfaces, tasks, the clock. Syncing and naming a finished file may take seconds on a slow disk;
-//! a thread does that.
+//! Names of the files of a recording that goes on from file to file, and when the next one is due. Syncing and naming a finished
+//! file may take seconds on a slow disk; a thread does that.
 
-use super::disk::Reserve;
-use super::scope::{devices, learn, named};
-use super::{Error, Note, Recorder, Rotate, Written};
+use super::Rotate;
 use crate::capability::{self, Cap};
 use crate::sys;
-use kpat_klog::{PART_ENDING, Writer};
-use kpat_model::meta::{self, Json, ROTATED};
-use std::collections::{BTreeMap, VecDeque};
+use kpat_klog::PART_ENDING;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,14 +13,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Files named one by one in the outcome.
-const MOST_NAMED: usize = 1000;
-
 /// A file that is whole and waits for its name.
-struct Whole {
-    file: File,
-    part: PathBuf,
-    name: PathBuf,
+pub(super) struct Whole {
+    pub(super) file: File,
+    pub(super) part: PathBuf,
+    pub(super) name: PathBuf,
 }
 
 pub(super) struct Parts {
@@ -41,15 +33,6 @@ pub(super) struct Parts {
     give: Option<Sender<Whole>>,
     said: Receiver<String>,
     namer: Option<JoinHandle<()>>,
-}
-
-/// What was counted when the file was begun.
-#[derive(Default)]
-pub(super) struct Before {
-    pub(super) records: u64,
-    pub(super) bytes: u64,
-    pub(super) lost: BTreeMap<(u8, i32), u64>,
-    pub(super) cost: meta::Cost,
 }
 
 impl Parts {
@@ -101,6 +84,27 @@ impl Parts {
         self.asked = true;
     }
 
+    /// What could not be done.
+    pub(super) fn said(&self) -> impl Iterator<Item = String> {
+        self.said.try_iter()
+    }
+
+    /// From now on names are those of the next file.
+    pub(super) fn count_up(&mut self) {
+        self.number += 1;
+    }
+
+    /// The disk has no room for it: names are those of the file before again.
+    pub(super) fn wait_with_next(&mut self) {
+        self.number -= 1;
+        self.not_before = Some(Instant::now() + Duration::from_secs(1));
+    }
+
+    /// The next file is written from now on.
+    pub(super) fn begun(&mut self) {
+        (self.begun, self.not_before, self.asked) = (Instant::now(), None, false);
+    }
+
     /// The name that the file now being written will have.
     pub(super) fn name(&self) -> PathBuf {
         let file = self.base.file_name().unwrap_or_default().to_string_lossy();
@@ -113,7 +117,7 @@ impl Parts {
         name.into()
     }
 
-    fn due(&self, bytes: u64) -> bool {
+    pub(super) fn due(&self, bytes: u64) -> bool {
         if self.not_before.is_some_and(|t| Instant::now() < t) {
             return false;
         }
@@ -122,7 +126,7 @@ impl Parts {
             || self.rotate.every.is_some_and(|e| self.begun.elapsed() >= e)
     }
 
-    fn hand_over(&self, whole: Whole) {
+    pub(super) fn hand_over(&self, whole: Whole) {
         if let Some(give) = &self.give {
             // Nobody takes it only if the thread is gone; then the lock goes with the file, and another adopts it.
             let _ = give.send(whole);
@@ -130,177 +134,12 @@ impl Parts {
     }
 
     /// Waits until all finished files have their names.
-    fn settle(&mut self) -> Vec<String> {
+    pub(super) fn settle(&mut self) -> Vec<String> {
         self.give = None;
         if let Some(namer) = self.namer.take() {
             let _ = namer.join();
         }
         self.said.try_iter().collect()
-    }
-}
-
-impl Recorder {
-    /// Begins the next file if it is time for it.
-    pub(super) fn rotate(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
-        let Some(parts) = &self.parts else { return Ok(()) };
-        parts.said.try_iter().for_each(|words| tell(Note::Hindered(words)));
-        if !parts.due(bytes) {
-            return Ok(());
-        }
-        // The file has everything that happened before this moment.
-        self.drain();
-        self.housekeeping(tell, true)?;
-        self.forget_the_dead();
-        self.part_cost();
-        let records_before = self.sink.records;
-        let part = &mut self.meta.part;
-        (part.number, part.began, part.records_before) =
-            (part.number + 1, sys::clock_anchor(), records_before);
-        let (old_part, old_name) = self.part_names();
-        if let Some(p) = &mut self.parts {
-            p.number += 1;
-        }
-        let (next_part, _) = self.part_names();
-        let next = match self.open(&next_part) {
-            Ok(next) => next,
-            Err(Error::Log(kpat_klog::Error::DiskFull { room, .. })) => {
-                // No room for another file: the one goes on, and so does the counting of what it loses.
-                let _ = std::fs::remove_file(&next_part);
-                self.meta.part.number -= 1;
-                if let Some(p) = &mut self.parts {
-                    p.number -= 1;
-                    p.not_before = Some(Instant::now() + Duration::from_secs(1));
-                }
-                self.is_full(room, tell);
-                return Ok(());
-            }
-            Err(e) => return Err(e),
-        };
-        // What the file's end needs was kept free for it.
-        self.room_for_the_end();
-        let written = self.end_file(ROTATED, None, &old_name, tell)?;
-        let old = self.writer.replace(next);
-        self.reserve = Reserve::take(&self.options.output).ok();
-        self.before = self.counted(written.bytes);
-        self.begin_file_cost();
-        self.sink.addresses.clear();
-        if let Some(sockets) = &mut self.sink.sockets {
-            sockets.announce_again();
-        }
-        if let (Some(p), Some(old)) = (&mut self.parts, old) {
-            p.hand_over(Whole { file: old.into_inner(), part: old_part, name: old_name });
-            (p.begun, p.not_before, p.asked) = (Instant::now(), None, false);
-        }
-        self.remember(written.clone());
-        tell(Note::Finished(written));
-        Ok(())
-    }
-
-    /// The file to begin with; what a killed recorder left in its folder is finished first.
-    pub(super) fn first_file(&mut self, tell: &mut dyn FnMut(Note)) -> Result<PathBuf, Error> {
-        let output = self.options.output.clone();
-        let Some(rotate) = self.options.rotate else { return Ok(output) };
-        let failed = |source| Error::Io { path: output.display().to_string(), source };
-        let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let adopted = kpat_klog::adopt(folder).map_err(failed)?;
-        adopted.names.into_iter().for_each(|p| tell(Note::Adopted(p)));
-        for (path, e) in adopted.left {
-            tell(Note::Hindered(format!(
-                "{}, left by a recorder that was killed, keeps that name: {e}",
-                path.display()
-            )));
-        }
-        self.sink.tasks = Some(BTreeMap::new());
-        let parts = Parts::new(&output, rotate, self.files_take.clone()).map_err(failed)?;
-        let first = parts.part_name();
-        self.parts = Some(parts);
-        Ok(first)
-    }
-
-    /// Of the file that is being written; of a recording in one file that is all.
-    pub(super) fn file_summary(
-        &self,
-        complete: bool,
-        reason: &str,
-        open_calls: Option<u64>,
-    ) -> meta::Summary {
-        let mut s = self.summary(complete, reason, open_calls);
-        let (b, c) = (&self.before, &self.before.cost);
-        s.records -= b.records;
-        s.bytes -= b.bytes;
-        s.losses = self.losses_since(&b.lost);
-        self.estimated(true, &mut s.cost);
-        s.cost.drain_cpu_ns = s.cost.drain_cpu_ns.saturating_sub(c.drain_cpu_ns);
-        s.cost.wall_ns = s.cost.wall_ns.saturating_sub(c.wall_ns);
-        s.cost.attach_ns = s.cost.attach_ns.saturating_sub(c.attach_ns);
-        s
-    }
-
-    fn part_names(&self) -> (PathBuf, PathBuf) {
-        self.parts.as_ref().map_or_else(Default::default, |p| (p.part_name(), p.name()))
-    }
-
-    /// Symbols and summary of the file that is being written: it is whole afterwards.
-    pub(super) fn end_file(
-        &mut self,
-        reason: &str,
-        open_calls: Option<u64>,
-        name: &Path,
-        tell: &mut dyn FnMut(Note),
-    ) -> Result<Written, Error> {
-        let there = devices(&self.options, &named(&self.options)).unwrap_or_default();
-        // Drivers as they are asked for by name, and what the monitor missed.
-        let fresh: Vec<_> = there.iter().filter_map(|d| learn(&mut self.devices, d.clone())).collect();
-        if !fresh.is_empty() {
-            self.write_json(Json::Devices(fresh), tell)?;
-        }
-        if reason == ROTATED {
-            // The next file begins without those that have gone.
-            let nameless = |d: &meta::Device| self.monitor.as_ref().is_some_and(|m| m.has_nameless(d.netns));
-            let is = |d: &meta::Device| {
-                nameless(d) || there.iter().any(|t| (t.netns, t.ifindex) == (d.netns, d.ifindex))
-            };
-            self.devices.retain(is);
-        }
-        let symbols = self.symbols();
-        self.write_json(Json::Symbols(symbols), tell)?;
-        let summary = self.file_summary(true, reason, open_calls);
-        self.write_json(Json::Summary(Box::new(summary.clone())), tell)?;
-        let bytes = self.writer.as_ref().map_or(0, Writer::bytes_written);
-        Ok(Written { path: name.to_owned(), records: summary.records, bytes })
-    }
-
-    pub(super) fn remember(&mut self, written: Written) {
-        if self.outputs.len() == MOST_NAMED {
-            self.outputs.remove(0);
-        }
-        self.outputs.push(written);
-    }
-
-    /// The last file of a recording that went from file to file.
-    pub(super) fn end_parts(&mut self, tell: &mut dyn FnMut(Note)) {
-        let (part, name) = self.part_names();
-        let last = self.writer.take();
-        let Some(mut parts) = self.parts.take() else { return };
-        if let Some(w) = last {
-            parts.hand_over(Whole { file: w.into_inner(), part, name });
-        }
-        parts.settle().into_iter().for_each(|words| tell(Note::Hindered(words)));
-    }
-
-    /// Totals so far, with those of the file that just ended: what the next file does not count.
-    fn counted(&self, bytes: u64) -> Before {
-        let all = self.summary(false, "", None);
-        let bytes = self.before.bytes + bytes;
-        Before { records: all.records, bytes, lost: self.sink.lost.clone(), cost: all.cost }
-    }
-
-    /// Tasks that ended need not be named again.
-    fn forget_the_dead(&mut self) {
-        if let Some(tasks) = &mut self.sink.tasks {
-            tasks.retain(|pid, t| Path::new(&format!("/proc/{}/task/{pid}", t.tgid)).exists());
-        }
     }
 }
 

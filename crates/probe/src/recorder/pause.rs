@@ -5,11 +5,12 @@
 //! function has links of its own (fentry, kprobe) they stay, because putting those on takes seconds: their switches are off, they leave at once. What a program noted of what it saw is not true any more after a pause that it
 //! did not see, and is forgotten.
 
-use super::Recorder;
-use super::source::{self, Source};
+use super::note;
+use super::source;
+use super::sources::Sources;
 use crate::control::Reply;
+use crate::sink::Sink;
 use crate::sys;
-use kpat_model::BootNs;
 use std::time::Instant;
 
 pub(super) struct Pausing {
@@ -22,72 +23,64 @@ impl Pausing {
     pub(super) fn new(paused: bool) -> Pausing {
         Pausing { paused, resume_ns: 0 }
     }
-}
 
-impl Recorder {
     /// The recording starts, logging or paused.
-    pub(super) fn begin(&mut self) {
-        self.switch();
-        if self.pausing.paused {
-            self.take_off();
+    pub(super) fn begin(&self, sources: &mut Sources) {
+        sources.switch(self.paused);
+        if self.paused {
+            sources.take_off();
         }
     }
 
-    /// Returns functions on which programs stay.
-    fn take_off(&mut self) -> usize {
-        self.sources.iter_mut().map(Source::take_off).sum()
+    /// The recording ends: nothing is logged any more.
+    pub(super) fn end(&mut self, sources: &Sources) {
+        self.paused = true;
+        sources.switch(true);
     }
 
-    pub(super) fn pause(&mut self) -> Reply {
-        if self.pausing.paused {
+    pub(super) fn pause(&mut self, sources: &mut Sources, sink: &mut Sink) -> Reply {
+        if self.paused {
             return Reply::Done("paused already".into());
         }
-        self.pausing.paused = true;
-        self.switch();
-        self.note("paused");
+        self.paused = true;
+        sources.switch(true);
+        note(sink, "paused");
         let now = sys::boot_now();
-        let staying = self.take_off();
+        let staying = sources.take_off();
         // programs that stay on functions may still run, but they count only crossings, of which they make none
         sys::wait_for_running_code();
-        self.tell_gaps(now);
+        sources.tell_gaps(sink, now);
         source::taken_off(staying)
     }
 
-    pub(super) fn tell_gaps(&mut self, now: BootNs) {
-        self.sources.iter().for_each(|s| s.tell_gaps(&mut self.sink, now));
-    }
-
     /// Everything is put on while nothing is logged yet, so that logging begins at one moment.
-    pub(super) fn resume(&mut self) -> Reply {
-        if !self.pausing.paused {
+    pub(super) fn resume(&mut self, sources: &mut Sources, sink: &mut Sink) -> Reply {
+        if !self.paused {
             return Reply::Done("logging already".into());
         }
         let clock = Instant::now();
         // whoever ran when the pause began has noted what it saw
         sys::wait_for_running_code();
-        let mut gone = Vec::new();
-        for i in 0..self.sources.len() {
-            match self.sources[i].put_on() {
-                Ok(more) => gone.extend(more),
-                Err(e) => {
-                    self.take_off();
-                    return Reply::Refused(format!("still paused: the kernel does not let it go on: {e}"));
-                }
+        let gone = match sources.put_on() {
+            Ok(gone) => gone,
+            Err(e) => {
+                sources.take_off();
+                return Reply::Refused(format!("still paused: the kernel does not let it go on: {e}"));
             }
-        }
-        if let Some(sockets) = &mut self.sink.sockets {
+        };
+        if let Some(sockets) = &mut sink.sockets {
             sockets.announce_again();
         }
-        self.pausing.paused = false;
-        self.switch();
-        self.pausing.resume_ns = clock.elapsed().as_nanos() as u64;
-        self.note("resumed");
-        let mut reply = format!("logging, after {:.1} ms", self.pausing.resume_ns as f64 / 1e6);
+        self.paused = false;
+        sources.switch(false);
+        self.resume_ns = clock.elapsed().as_nanos() as u64;
+        note(sink, "resumed");
+        let mut reply = format!("logging, after {:.1} ms", self.resume_ns as f64 / 1e6);
         if let Some((function, why)) = gone.first() {
-            let note =
+            let words =
                 format!("{} functions are probed no more after the pause: {function}: {why}", gone.len());
-            self.note(&note);
-            reply = format!("{reply}; {note}");
+            note(sink, &words);
+            reply = format!("{reply}; {words}");
         }
         Reply::Done(reply)
     }

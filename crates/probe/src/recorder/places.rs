@@ -5,9 +5,10 @@
 //! named soon after it is first seen, with symbols read again if it is not in the kernel's own text. Where a function ends in a jump to what frees
 //! the packet, and is probed, the caller is the probe's trampoline: that is known by the number of the function's type, which is in its name.
 
-use super::Recorder;
+use super::sources::Sources;
 use crate::choose::Candidate;
 use crate::kernel::Symbols;
+use crate::sink::Sink;
 use kpat_model::meta;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -53,7 +54,13 @@ impl Places {
         }
     }
 
-    fn symbols(&self) -> Vec<meta::Symbol> {
+    /// Names what came into the stream. `now`: do not wait until symbols may be read again.
+    pub(super) fn name(&mut self, sources: &Sources, sink: &Sink, now: bool) {
+        let d = &sources.first().decision;
+        self.look(sink.addresses.iter(), &d.symbols, &d.functions, now, &mut Symbols::running);
+    }
+
+    pub(super) fn symbols(&self) -> Vec<meta::Symbol> {
         let named = self.named.iter().filter(|(_, text)| !text.is_empty());
         named.map(|(addr, text)| meta::Symbol { addr: *addr, text: text.clone() }).collect()
     }
@@ -68,18 +75,6 @@ fn of_trampoline(text: &str, functions: &[Candidate]) -> Option<String> {
     let mut fits = functions.iter().filter(|c| c.btf_id == id).map(|c| &c.name);
     let first = fits.next()?;
     fits.all(|other| other == first).then(|| first.clone())
-}
-
-impl Recorder {
-    pub(super) fn name_places(&mut self, now: bool) {
-        let d = &self.sources[0].decision;
-        self.places.look(self.sink.addresses.iter(), &d.symbols, &d.functions, now, &mut Symbols::running);
-    }
-
-    pub(super) fn symbols(&mut self) -> Vec<meta::Symbol> {
-        self.name_places(true);
-        self.places.symbols()
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! keep nothing.
 
 use super::disk::Reserve;
-use super::{Note, Recorder};
+use super::{Note, Options};
 use crate::capability::{self, Cap};
 use std::path::Path;
 
@@ -28,14 +28,13 @@ pub(super) fn of_files(log: &Path) -> Vec<Cap> {
     if dac { vec![Cap::DacOverride] } else { Vec::new() }
 }
 
-impl Recorder {
-    pub(super) fn give_up_privileges(&self) {
-        let mut keep = vec![Cap::Bpf, Cap::Perfmon, Cap::SysAdmin, Cap::Syslog, Cap::SysNice];
-        keep.extend(&self.files_take);
-        if !self.options.command.is_empty() {
-            // It may be another user's by now, and ends with the recording.
-            keep.push(Cap::Kill);
-        }
-        capability::keep(&keep);
+/// From here on it may do only what a recording needs that runs. `files_take`: see [`of_files`].
+pub(super) fn give_up(options: &Options, files_take: &[Cap]) {
+    let mut keep = vec![Cap::Bpf, Cap::Perfmon, Cap::SysAdmin, Cap::Syslog, Cap::SysNice];
+    keep.extend(files_take);
+    if !options.command.is_empty() {
+        // It may be another user's by now, and ends with the recording.
+        keep.push(Cap::Kill);
     }
+    capability::keep(&keep);
 }

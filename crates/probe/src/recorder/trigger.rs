@@ -1,8 +1,10 @@
 //! What makes the flight recorder dump by itself, how often, and how much at most.
 
-use super::{Error, Note, Recorder};
+use super::{Error, Written};
 use crate::filter::pcap::{self, Instruction};
+use crate::plan::Decision;
 use crate::profile::glob;
+use crate::sink::Sink;
 use kpat_model::{BootNs, FootprintRecord, PacketId};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -101,71 +103,69 @@ impl Watch {
     }
 }
 
-/// What was dumped by itself, and what was not.
-#[derive(Default)]
-pub(super) struct Dumped {
-    at: Option<Instant>,
+/// When a flight recorder dumps by itself, and how much of that it did.
+pub(super) struct Triggers {
+    when: DumpWhen,
+    last: Option<Instant>,
     files: u32,
     bytes: u64,
+    /// What would have dumped, but came too early or beyond the budget.
     pub(super) suppressed: u64,
 }
 
-impl Recorder {
-    /// Begins to look for what is to be dumped.
-    pub(super) fn watch_for_dumps(&mut self) -> Result<(), Error> {
-        let Some(when) = &self.options.dump else { return Ok(()) };
-        let reasons = &self.first().decision.drop_reasons;
-        for name in when.drop.iter().flatten() {
-            let fits = reasons.iter().any(|(_, r)| glob(name, r));
-            // Reasons are in capitals, functions are not.
-            if !fits && !name.chars().any(|c| c.is_ascii_lowercase() || c == '*') {
-                return Err(Error::NoSuchReason(name.clone()));
-            }
+/// What is to be looked for.
+///
+/// *Errors*: a reason that this kernel does not have, a filter that is none.
+pub(super) fn watch(when: &DumpWhen, decision: &Decision) -> Result<Watch, Error> {
+    for name in when.drop.iter().flatten() {
+        let fits = decision.drop_reasons.iter().any(|(_, r)| glob(name, r));
+        // Reasons are in capitals, functions are not.
+        if !fits && !name.chars().any(|c| c.is_ascii_lowercase() || c == '*') {
+            return Err(Error::NoSuchReason(name.clone()));
         }
-        let watch = Watch::new(when)
-            .map_err(|why| crate::filter::Error::Syntax { text: when.filter.clone(), why })?;
-        self.sink.watch = Some(watch);
-        Ok(())
+    }
+    let watch =
+        Watch::new(when).map_err(|why| crate::filter::Error::Syntax { text: when.filter.clone(), why })?;
+    Ok(watch)
+}
+
+impl Triggers {
+    pub(super) fn new(when: DumpWhen) -> Triggers {
+        Triggers { when, last: None, files: 0, bytes: 0, suppressed: 0 }
     }
 
-    /// Dumps if something happened that was asked for, and not too often.
-    pub(super) fn triggered(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
-        let (Some(when), Some(watch)) = (self.options.dump.clone(), &mut self.sink.watch) else {
-            return Ok(());
-        };
+    /// Why to dump now: something happened that was asked for, and not too often.
+    pub(super) fn due(&mut self, sink: &mut Sink, decision: &Decision) -> Option<String> {
+        let watch = sink.watch.as_mut()?;
         let (dropped, slow) = (std::mem::take(&mut watch.dropped), std::mem::take(&mut watch.slow));
         let mut found: Vec<(u64, String)> = Vec::new();
         if slow > 0 {
             found.push((slow, "a packet that was slow".into()));
         }
         for ((reason, place), n) in dropped {
-            let place = self.first().decision.symbols.resolve(place).unwrap_or_default();
+            let place = decision.symbols.resolve(place).unwrap_or_default();
             let function = place.split('+').next().unwrap_or_default();
-            let name = self.first().decision.drop_reasons.iter().find(|(r, _)| u64::from(*r) == reason);
+            let name = decision.drop_reasons.iter().find(|(r, _)| u64::from(*r) == reason);
             let name = name.map_or("", |(_, name)| name.as_str());
-            let asked = when.drop.as_deref().unwrap_or_default();
+            let asked = self.when.drop.as_deref().unwrap_or_default();
             if asked.is_empty() || asked.iter().any(|g| glob(g, name) || glob(g, function)) {
                 found.push((n, format!("drop {name} at {place}")));
             }
         }
-        let Some((_, why)) = found.first() else { return Ok(()) };
+        let (_, why) = found.first()?;
         let all: u64 = found.iter().map(|(n, _)| n).sum();
-        let d = &mut self.dumped;
-        let early = d.at.is_some_and(|t| t.elapsed() < when.every);
-        if early || d.files >= when.files || d.bytes >= when.bytes {
-            d.suppressed += all;
-            return Ok(());
+        let early = self.last.is_some_and(|t| t.elapsed() < self.when.every);
+        if early || self.files >= self.when.files || self.bytes >= self.when.bytes {
+            self.suppressed += all;
+            return None;
         }
-        d.suppressed += all - 1;
-        d.at = Some(Instant::now());
-        let (why, suppressed) = (why.clone(), d.suppressed);
-        self.note(&format!("dump: {why}; {suppressed} triggers suppressed so far"));
-        let before = self.outputs.len();
-        self.dump(tell)?;
-        if let Some(written) = self.outputs.get(before..).and_then(|w| w.last()) {
-            self.dumped.files += 1;
-            self.dumped.bytes += written.bytes;
-        }
-        Ok(())
+        self.suppressed += all - 1;
+        self.last = Some(Instant::now());
+        Some(format!("dump: {why}; {} triggers suppressed so far", self.suppressed))
+    }
+
+    pub(super) fn dumped(&mut self, written: &Written) {
+        self.files += 1;
+        self.bytes += written.bytes;
     }
 }

@@ -1,11 +1,12 @@
 //! The end that is connected to: reads everything, and with a trace writes that end's part of it. Which connection of the
 //! trace one is, is told by the order in which they come.
 
-use super::pace::{Pace, Reads, Went, play};
-use super::play::{Outcome, Part};
-use super::wire::{LOOK, Until, Wire, drain_tcp, is_pause, is_ready};
+use crate::pace::{Pace, Went, play, wake_on_time};
+use crate::part::{Outcome, Part, zeros};
+use crate::reads::{LOOK, Reads};
+use crate::wire::{Until, Wire, drain_tcp, is_pause, is_ready};
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,13 +14,14 @@ use std::time::{Duration, Instant};
 /// Datagrams that have not come after so long are lost.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The end that is connected to.
 pub struct Server<'a> {
     pub tcp: TcpListener,
     pub udp: UdpSocket,
     pub pace: Pace,
     pub nodelay: bool,
+    /// Set by whoever wants it to end early.
     pub stop: &'a AtomicBool,
-    pub zeros: &'a [u8],
 }
 
 /// When it is over, besides `stop`.
@@ -48,11 +50,23 @@ struct Shared {
     tcp_ended: AtomicU64,
     trace_ended: AtomicU64,
     over: AtomicBool,
+    zeros: Vec<u8>,
+}
+
+/// TCP and UDP of one port; without an address only this machine can reach them.
+pub fn listen(place: &str) -> std::io::Result<(TcpListener, UdpSocket)> {
+    let tcp = match place.parse::<u16>() {
+        Ok(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, port))?,
+        Err(_) => TcpListener::bind(place)?,
+    };
+    let udp = UdpSocket::bind(tcp.local_addr()?)?;
+    Ok((tcp, udp))
 }
 
 impl Server<'_> {
     /// `parts`: the connections of the trace in its order; empty: a sink.
     pub fn serve(&self, parts: &[Part<'_>], enough: Enough) -> std::io::Result<Sunk> {
+        wake_on_time();
         let began = Instant::now();
         let (tcp, udp): (Vec<_>, Vec<_>) = parts.iter().partition(|p| p.about.about.proto != "udp");
         let shared = Shared {
@@ -60,6 +74,7 @@ impl Server<'_> {
             tcp_ended: AtomicU64::new(0),
             trace_ended: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            zeros: zeros(parts),
         };
         std::thread::scope(|scope| -> std::io::Result<()> {
             std::thread::Builder::new().spawn_scoped(scope, || self.datagrams(&udp, &shared))?;
@@ -99,7 +114,7 @@ impl Server<'_> {
             let writer = part.map(|part| {
                 let (wire, reads) = (Wire::Tcp(Arc::clone(&s)), &reads);
                 std::thread::Builder::new().stack_size(1 << 18).spawn_scoped(scope, move || {
-                    let went = self.answer(part, &wire, reads);
+                    let went = self.answer(part, &wire, reads, &shared.zeros);
                     wire.finish();
                     went
                 })
@@ -122,10 +137,10 @@ impl Server<'_> {
     }
 
     /// Times count from the connection's first write: ours, or the first that comes.
-    fn answer(&self, part: &Part<'_>, wire: &Wire, reads: &Reads) -> Went {
+    fn answer(&self, part: &Part<'_>, wire: &Wire, reads: &Reads, zeros: &[u8]) -> Went {
         let first = part.own.first().is_none_or(|w| w.at_ns == 0);
         match if first { Some(Instant::now()) } else { reads.wait(1, self.stop) } {
-            Some(zero) => play(part.own, wire, zero, self.pace, reads, self.stop, self.zeros),
+            Some(zero) => play(part.own, wire, zero, self.pace, reads, self.stop, zeros),
             None => Went { broke: Some("nothing came to answer".into()), ..Default::default() },
         }
     }
@@ -151,7 +166,7 @@ impl Server<'_> {
                     if let Some(part) = parts.get(known) {
                         let (wire, reads) = (Wire::UdpTo(Arc::clone(&socket), from), Arc::clone(&reads));
                         scope.spawn(move || {
-                            let went = self.answer(part, &wire, &reads);
+                            let went = self.answer(part, &wire, &reads, &shared.zeros);
                             self.rest(part, &reads);
                             let read_bytes = reads.bytes();
                             lock(&shared.sunk).outcomes.push(Outcome { went, connected: true, read_bytes });

@@ -1,15 +1,11 @@
 //! The sockets: what is the same for TCP and UDP, for who connects and who is connected to.
 
-use super::pace::Reads;
+use crate::reads::{LOOK, Reads};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-/// Between looks at whether to stop.
-pub const LOOK: Duration = Duration::from_millis(100);
 
 /// Where an end writes to.
 pub enum Wire {

@@ -3,9 +3,10 @@
 //! Connections are made one after the other, in the order of the trace, so that the other end can tell which one it accepts
 //! without a word that is not in the trace; a little ahead of their time, so that the handshake is over by then.
 
-use super::pace::{Pace, Reads, Went, play, sleep_until};
-use super::wire::{LOOK, Until, Wire, drain_tcp, drain_udp};
-use kpat_formats::app_trace::{Played, Written};
+use crate::pace::{Pace, Went, play, sleep_until, wake_on_time};
+use crate::part::{Outcome, Part, zeros};
+use crate::reads::{LOOK, Reads};
+use crate::wire::{Until, Wire, drain_tcp, drain_udp};
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,32 +18,22 @@ const AHEAD: Duration = Duration::from_millis(500);
 /// How long the other end may take to end after our last write.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// One connection to be played: what is known of it, our writes, theirs.
-pub struct Part<'a> {
-    pub about: &'a Played,
-    pub own: &'a [Written],
-    pub others: &'a [Written],
-}
-
-/// What came of one connection.
-#[derive(Default)]
-pub struct Outcome {
-    pub went: Went,
-    pub connected: bool,
-    pub read_bytes: i64,
-}
-
+/// The end that connects.
 pub struct Player<'a> {
     pub to: SocketAddr,
     pub pace: Pace,
     pub nodelay: bool,
+    /// Set by whoever wants it to end early.
     pub stop: &'a AtomicBool,
-    pub zeros: &'a [u8],
 }
 
 impl Player<'_> {
     /// Plays all, in the order of `parts`. The clock starts when the first connection is there.
+    ///
+    /// *Errors*: the first connection cannot be made.
     pub fn play(&self, parts: &[Part<'_>]) -> io::Result<Vec<Outcome>> {
+        wake_on_time();
+        let zeros = zeros(parts);
         let outcomes: Vec<Mutex<Outcome>> = parts.iter().map(|_| Mutex::default()).collect();
         let first_at = parts.iter().map(|p| p.about.about.at).min().unwrap_or(0);
         let mut start = None;
@@ -69,8 +60,9 @@ impl Player<'_> {
                 };
                 let zero = *start.get_or_insert_with(Instant::now) + at;
                 lock(outcome).connected = true;
+                let zeros = &zeros;
                 std::thread::Builder::new().stack_size(1 << 18).spawn_scoped(scope, move || {
-                    let done = self.connection(part, &wire, zero);
+                    let done = self.connection(part, &wire, zero, zeros);
                     *lock(outcome) = done;
                 })?;
             }
@@ -92,7 +84,7 @@ impl Player<'_> {
         Ok(Wire::Tcp(Arc::new(s)))
     }
 
-    fn connection(&self, part: &Part<'_>, wire: &Wire, zero: Instant) -> Outcome {
+    fn connection(&self, part: &Part<'_>, wire: &Wire, zero: Instant, zeros: &[u8]) -> Outcome {
         let reads = Reads::new(self.pace.closed);
         let over = AtomicBool::new(false);
         let until = Until { over: &over, stop: self.stop };
@@ -104,7 +96,7 @@ impl Player<'_> {
             let Ok(reader) = reader else {
                 return Went { broke: Some("cannot make a thread".into()), ..Default::default() };
             };
-            let went = play(part.own, wire, zero, self.pace, &reads, self.stop, self.zeros);
+            let went = play(part.own, wire, zero, self.pace, &reads, self.stop, zeros);
             wire.finish();
             let expected: i64 = part.others.iter().map(|w| w.size_bytes).sum();
             let theirs = part.others.last().map_or(zero, |w| zero + self.pace.scaled(w.at_ns));

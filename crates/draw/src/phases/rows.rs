@@ -1,7 +1,7 @@
 //! What a phase consists of, row by row: the one source of text, picture and page. The rows of a phase add up to it.
 
-use crate::render::{count, duration, plural};
-use kpat_query::phases::{PhaseReport, PhaseTime};
+use kpat_query::phases::{PassageTime, PhaseReport, PhaseTime};
+use kpat_text::{count, duration, percent, plural};
 
 /// A part of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,11 @@ pub struct Row {
 /// Is there anything to tell of what it consists of?
 pub fn has(f: &PhaseTime) -> bool {
     f.phase.is_work() && !f.functions.is_empty()
+}
+
+/// Of a phase in all passages of its kind.
+pub fn share(f: &PhaseTime, p: &PassageTime) -> String {
+    percent(f.time.sum().max(0).unsigned_abs(), p.time.sum().max(0).unsigned_abs())
 }
 
 /// The first `most` functions (0: all), the others together, the driver before any of them, and what is outside of all.
@@ -148,13 +153,13 @@ mod tests {
             open_sums: 0,
             emulator: None,
         };
-        let svg = crate::phases::picture::svg(&report, "x");
+        let svg = crate::phases::svg(&report, "x");
         let bars = svg.split("<rect class=\"part ").skip(1);
         let widths = bars.map(|r| r.split("width=\"").nth(1).unwrap().split('"').next().unwrap());
         let sum: f64 = widths.map(|w| w.parse::<f64>().unwrap()).sum();
         assert!((sum - 300.0).abs() < 0.1, "{sum}");
         assert!(svg.contains("driver, before a function has it") && svg.contains("44.5 %"));
-        let html = crate::phases::picture::html(&report, "x", None);
+        let html = crate::phases::html(&report, "x", None);
         assert_eq!(html.matches("driver, before a function has it").count(), 2, "picture and table");
         let estimate = "r0 (e1000e): 5.000 µs a packet, estimate, second method: 8 batches back to back in 2 runs, of 64.0 packets";
         assert!(svg.contains(estimate) && html.contains(estimate), "{:?}", estimates(&report));

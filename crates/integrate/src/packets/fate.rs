@@ -1,0 +1,74 @@
+//! What befell a packet: its copies dropped and freed, made into others.
+
+use super::Touch;
+use super::control::At;
+use super::live::emptied;
+use super::verdict::{Drop, NEVER};
+use kpat_model::{Context, Lineage, LineageKind};
+use kpat_query::roles::*;
+
+/// Drops of copies that are kept of a packet.
+const MAX_DROPS: usize = 8;
+
+pub(super) struct Fate {
+    /// Of any of its copies.
+    pub(super) drops: Vec<Drop>,
+    /// Last time that a copy of it was seen to be freed, and the last one.
+    pub(super) free_at: i64,
+    pub(super) ended_at: i64,
+    /// On which CPU that was, and what that was at.
+    pub(super) ended_on: Option<(u16, Context, At)>,
+    /// When it last went on as another packet, or as several.
+    pub(super) transformed_at: i64,
+    /// Put together with others to the datagram that they were cut from.
+    pub(super) whole_again_at: i64,
+}
+
+impl Default for Fate {
+    fn default() -> Fate {
+        Fate {
+            drops: Vec::new(),
+            free_at: NEVER,
+            ended_at: NEVER,
+            ended_on: None,
+            transformed_at: NEVER,
+            whole_again_at: i64::MIN,
+        }
+    }
+}
+
+impl Fate {
+    pub(super) fn renewed(&mut self) -> Fate {
+        Fate { drops: emptied(&mut self.drops), ..Fate::default() }
+    }
+
+    pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
+        if roles.has(FREE) {
+            self.free_at = self.free_at.max(t.entry);
+        }
+    }
+
+    pub(super) fn dropped(&mut self, drop: Drop) {
+        if self.drops.len() >= MAX_DROPS {
+            self.drops.pop();
+        }
+        self.drops.push(drop);
+    }
+
+    /// Its buffer was freed; `at`: what the CPU was at.
+    pub(super) fn ends(&mut self, t: &Touch, at: At) {
+        if t.entry >= self.ended_at {
+            (self.ended_at, self.ended_on) = (t.entry, Some((t.cpu, t.ctx, at)));
+        }
+    }
+
+    /// It was made into another. `goes_on`: the datagram's own buffer, as its first fragment.
+    pub(super) fn became(&mut self, l: &Lineage, goes_on: bool) {
+        if l.kind != LineageKind::Copy && !goes_on {
+            self.transformed_at = self.transformed_at.max(l.at.0);
+        }
+        if l.kind == LineageKind::Reassembly {
+            self.whole_again_at = l.at.0;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a packet's headers were, and when.
+
+use super::live::emptied;
+use crate::headers;
+use crate::matching;
+use crate::matching::keys::Keys;
+use kpat_model::codes::match_key;
+use kpat_model::{Footprint, FootprintRecord, Place};
+
+pub(super) const MAX_PRINTS: usize = 16;
+
+/// The packet's keys from a moment on.
+pub(super) struct Print {
+    pub(super) at: i64,
+    pub(super) ifindex: u32,
+    pub(super) netns: u32,
+    pub(super) keys: Vec<Keys>,
+}
+
+impl Print {
+    /// An 802.11 frame in which nothing else can be read.
+    pub(super) fn on_air(&self) -> bool {
+        self.keys.first().is_some_and(|k| k.kind == match_key::WIFI)
+    }
+
+    /// For sniffers at a device.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.keys.is_empty() && !self.on_air()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Prints {
+    /// In order of time.
+    pub(super) all: Vec<Print>,
+    /// The one of which most is known.
+    pub(super) shown: Option<Box<Footprint>>,
+    /// A packet that comes to another device has its headers.
+    newest: Option<Box<FootprintRecord>>,
+}
+
+impl Prints {
+    pub(super) fn renewed(&mut self) -> Prints {
+        Prints { all: emptied(&mut self.all), ..Prints::default() }
+    }
+
+    pub(super) fn add(&mut self, record: &FootprintRecord, f: &Footprint, keys: Vec<Keys>) {
+        match &mut self.newest {
+            Some(newest) => **newest = *record,
+            None => self.newest = Some(Box::new(*record)),
+        }
+        let better = |old: &Footprint| {
+            let known = |f: &Footprint| {
+                usize::from(f.network.is_some()) + usize::from(headers::is_transport_known(f))
+            };
+            known(f) > known(old)
+        };
+        if self.shown.as_deref().is_none_or(better) {
+            self.shown = Some(Box::new(f.clone()));
+        }
+        if self.all.len() < MAX_PRINTS {
+            // The recorder may have read another CPU's later.
+            let place = self.all.partition_point(|o| o.at <= record.at.0);
+            let (at, ifindex, netns) = (record.at.0, record.ifindex, record.netns);
+            self.all.insert(place, Print { at, ifindex, netns, keys });
+        }
+    }
+
+    /// What the footprint is at another device; `None` if there is none, because it was lost.
+    pub(super) fn at_place(&self, place: &Place) -> Option<FootprintRecord> {
+        let mut f = **self.newest.as_ref()?;
+        f.at = place.at;
+        (f.ifindex, f.netns, f.link_type) = (place.ifindex, place.netns, place.link_type);
+        f.skb_tag = place.skb_tag;
+        Some(f)
+    }
+
+    /// Header fields at a time: the last that were logged until then, else the first after.
+    pub(super) fn at(&self, at: i64) -> Option<&Print> {
+        let usable = || self.all.iter().filter(|p| p.is_usable());
+        usable().rev().find(|p| p.at <= at).or_else(|| usable().next())
+    }
+
+    /// Where it was; 0 where not every place was kept.
+    pub(super) fn devices(&self) -> u64 {
+        let all = || self.all.iter().fold(0, |all, p| all | matching::device(p.netns, p.ifindex));
+        if self.all.len() < MAX_PRINTS { all() } else { 0 }
+    }
+}
