@@ -101,7 +101,7 @@ class Why(unittest.TestCase):
         self.assertLessEqual(r["why"]["pauses"], sum(t > 2e6 for t in apart))
 
     def test_send_buffer(self):
-        self.right(self.case("blocked", ["--delay-ms", 10], send=["--seconds", 2, "--sndbuf", 8192]), "send buffer", share=0.7)
+        self.right(self.case("blocked", ["--delay-ms", 10], send=["--seconds", 2, "--sndbuf", 8192]), "send buffer", share=0.5)
 
     def test_send_buffer_refuses(self):
         r = self.case("refused", ["--delay-ms", 10], send=["--seconds", 2, "--sndbuf", 8192, "--nonblocking"])
