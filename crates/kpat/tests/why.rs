@@ -113,7 +113,7 @@ fn a_connection_adds_up_in_text_and_in_json() {
     let v: Value = serde_json::from_str(&kpat(&folder, &["why", "7", "x.kpat", "--json"]).1).unwrap();
     let ns = |stage: &str| {
         let all = v["stages"].as_array().unwrap();
-        all.iter().find(|s| s["stage"] == stage).map_or(0, |s| s["ns"].as_f64().unwrap() as i64)
+        all.iter().find(|s| s["stage"] == stage).map_or(0, |s| s["ns"].as_i64().unwrap())
     };
     // from 0 to 110.2 ms
     assert_eq!(v["whole_ns"], 110_200_000);
@@ -184,9 +184,9 @@ fn lost_records_widen_the_bounds() {
     let of = |stage: &str| all.iter().find(|s| s["stage"] == stage).unwrap();
     assert_eq!(
         (&of("receive window")["low_ns"], &of("receive window")["high_ns"]),
-        (&15e6.into(), &35e6.into())
+        (&15_000_000.into(), &35_000_000.into())
     );
-    assert_eq!(of("driver and wire")["high_ns"], 40e6);
+    assert_eq!(of("driver and wire")["high_ns"], 40_000_000);
     assert_eq!(v["certain"], false);
     let text = kpat(&folder, &["why", "7", "x.kpat"]).1;
     assert!(text.contains("5 records are missing") && text.contains("13.6 % and 31.8 %"), "{text}");

@@ -27,7 +27,7 @@ pub fn value(log: &Integrated, w: &Why) -> Value {
         .map(|s| {
             let (low, high) = w.bounds_ns(s);
             json!({
-                "stage": s.stage.name(), "ns": s.ns.round(), "share": w.share(s), "low_ns": low.round(), "high_ns": high.round(),
+                "stage": s.stage.name(), "ns": s.ns.round() as i64, "share": w.share(s), "low_ns": low.round() as i64, "high_ns": high.round() as i64,
                 "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
                 "known_by": s.stage.records(), "meaning": s.stage.meaning(),
             })
