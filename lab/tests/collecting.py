@@ -158,7 +158,7 @@ class Collecting(unittest.TestCase):
         shelf = self.dir / "shelf"
         (shelf / "dev").mkdir(parents=True)
         shutil.copy(left[0], shelf / "dev")
-        self.assertIn("did not end in order", self.collect("list", shelf).stdout)
+        self.assertIn("was not closed", self.collect("list", shelf).stdout)
         shutil.copy(self.parts(spool)[-1], shelf / "dev")
         self.assertEqual([g["kind"] for g in json.loads(self.collect("list", shelf, "--json").stdout)[0]["gaps"]], ["killed"])
         got = self.integrate(left, "killed.kpat")

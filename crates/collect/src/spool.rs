@@ -25,7 +25,7 @@ pub struct Waiting {
 impl Spool {
     pub fn open(dir: &Path, limit: Option<u64>) -> Result<Spool> {
         if !dir.is_dir() {
-            return Err(Error::Target(format!("there is no folder {}; make it first", dir.display())));
+            return Err(Error::Target(format!("there is no folder {}; create it first", dir.display())));
         }
         Ok(Spool { dir: dir.to_owned(), limit })
     }

@@ -206,7 +206,7 @@ fn run(
 fn missing_words(m: &Missing) -> String {
     let held = m.records.map_or_else(|| "what they held is not known".to_owned(), |n| format!("{n} records"));
     match (m.first, m.last) {
-        (first, 0) => format!("the recording goes on in its file {first}, which was not given"),
+        (first, 0) => format!("the recording continues in its file {first}, which was not given"),
         (first, last) if first == last => format!("file {first} of the recording was not given: {held}"),
         (first, last) => format!("files {first} to {last} of the recording were not given: {held}"),
     }

@@ -174,7 +174,9 @@ impl Log {
                 continue;
             }
             let json = match self.payload(&info, &mut buf) {
-                Ok(text) => serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is odd: {e}")),
+                Ok(text) => {
+                    serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is invalid: {e}"))
+                }
                 Err(why) => Err(why),
             };
             match json {
@@ -318,11 +320,17 @@ impl Log {
     /// their place in the schema.
     pub(crate) fn unknown(&self, info: &ChunkInfo, codes: u32, kinds: &BTreeMap<usize, u32>) {
         if codes > 0 {
-            self.add_issue(info, format!("{codes} records have codes that only another kpat knows"));
+            self.add_issue(
+                info,
+                format!("{codes} records have codes that this version of kpat does not know"),
+            );
         }
         for (kind, n) in kinds {
             let name = self.schema.name(*kind);
-            self.add_issue(info, format!("{n} records are of kind {name:?}, which only another kpat knows"));
+            self.add_issue(
+                info,
+                format!("{n} records are of kind {name:?}, which this version of kpat does not know"),
+            );
         }
     }
 

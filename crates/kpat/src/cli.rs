@@ -15,7 +15,7 @@ use std::process::ExitCode;
                   kpat integrate X.kbl X.pcapng\n  \
                   kpat packets X.kpat\n  \
                   kpat packet 42 X.kpat",
-    after_help = "Data goes to standard output, words to standard error.\n\
+    after_help = "Data goes to standard output, messages to standard error.\n\
                   Exit status: 0 complete, 1 failed, 2 wrong usage, 3 finished but something was lost (with --strict).",
     subcommand_required = true,
     arg_required_else_help = true,
@@ -34,7 +34,7 @@ pub struct Global {
     /// Print JSON instead of text
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// Colour: never the only carrier of a meaning. NO_COLOR is obeyed
+    /// Use colour; text says the same without it. `auto` respects NO_COLOR
     #[arg(
         long,
         global = true,
@@ -44,23 +44,23 @@ pub struct Global {
         help_heading = "Output"
     )]
     pub color: ColorChoice,
-    /// Columns of text [default: the terminal's; not a terminal: as many as needed]; 0: as many as needed
+    /// Width of text output in columns; 0: unlimited [default: width of the terminal; unlimited if there is none]
     #[arg(long, global = true, value_name = "N", help_heading = "Output")]
     pub width: Option<usize>,
-    /// No progress line, also on a terminal
+    /// Do not show a progress line
     #[arg(long, global = true, help_heading = "Output")]
     pub no_progress: bool,
-    /// Only errors on standard error
+    /// Print nothing but errors to standard error
     #[arg(short, long, global = true, help_heading = "Output")]
     pub quiet: bool,
-    /// Exit with 3 if something was lost or left out
+    /// Exit with status 3 if anything was lost or left out
     #[arg(long, global = true, help_heading = "Output")]
     pub strict: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
-    /// On a terminal
+    /// If the output is a terminal
     #[default]
     Auto,
     Always,
@@ -87,53 +87,53 @@ macro_rules! commands {
 
 commands! {
     // On the device under test.
-    /// What this kernel can do for us: which ways to probe find packets of our own, tried one by one
+    /// Test what this kernel supports: each probing mechanism, with packets of our own
     Doctor => doctor,
-    /// Which functions would be probed, and how the packet is reached in each
+    /// List the functions that would be probed, and how each gives access to the packet
     Probes => probes,
-    /// Record what the kernel does with packets
+    /// Record what the kernel does with packets, and what applications ask of the network
     Record => record,
-    /// Ask a running recording, or tell it to do otherwise
+    /// Query or control a running recording
     Ctl => ctl,
-    /// Bring finished logs from many devices to where they are kept, and say what is there
+    /// Collect finished logs from many devices in one place, and list them
     Collect => collect,
 
     // Anywhere.
-    /// Join a kernel behaviour log with captures of the wire
+    /// Join kernel behaviour logs with captures of the wire
     Integrate => integrate,
-    /// What a log is: kernel, mechanism, losses, cost, clocks
+    /// Describe a log: kernel, mechanism, losses, cost, clocks
     Info => info,
     /// List packets
     Packets => packets,
-    /// One packet: its headers, its frames on the wire, every kernel function that handled it
+    /// Show one packet: its headers, its frames on the wire, every kernel function that handled it
     Packet => packet,
     /// List the frames of the captures with their packets
     Frames => frames,
     /// List kernel functions with their times
     Functions => functions,
-    /// One function: its times and the packets it handled
+    /// Show one function: its times and the packets it handled
     Function => function,
-    /// Where the time goes: per function, layer and wait; two logs compared
+    /// Show where the time goes: per function, layer and wait; compare logs
     Time => time,
-    /// The phases of packets through this host, and the functions within each
+    /// Show the phases of packets through this host, and the functions within each
     Phases => phases,
-    /// What applications asked of the network and what became of it, socket by socket
+    /// Show what applications asked of the network and what happened to it, per socket
     App => app,
-    /// Why a connection is slow: from write to read stage by stage, and what takes longest
+    /// Explain why a connection is slow: each stage from write to read, and which takes longest
     Why => why,
     /// List events: drops, retransmissions, state changes
     Events => events,
-    /// Write it for other tools: Wireshark, Perfetto, pprof, flame graphs, tables
+    /// Write a log for other tools: Wireshark, Perfetto, pprof, flame graphs, tables
     Export => export,
-    /// Look at it in the browser: a local service with all views
+    /// Show a log in the browser, served by a local service
     View => view,
-    /// Ask the tables in SQL
+    /// Query the tables with SQL
     Sql => sql,
-    /// Be a part of Wireshark: dissector and capture interfaces
+    /// Integrate kpat into Wireshark: dissector and capture interfaces
     Wireshark => wireshark,
     /// Print a completion script for a shell
     Completion => shell::completion,
-    /// Print the manual page, or write all of them into a folder
+    /// Print a manual page, or write all of them to a folder
     Man => shell::man,
 }
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which recording, when several run (its process id)
+    /// Process id of the recording; needed only if several run
     #[arg(long, value_name = "PID", global = true)]
     pid: Option<u32>,
     #[command(subcommand)]
@@ -20,38 +20,38 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Rates, losses, fill of the rings
+    /// Show rates, losses and how full the rings are
     Status,
-    /// Log these functions again (globs), without attaching anew
+    /// Log these functions again (globs); their programs stayed attached
     On { globs: Vec<String> },
     /// Stop logging these functions (globs)
     Off { globs: Vec<String> },
-    /// Log nothing: programs go off their tracepoints, functions' programs leave at once
+    /// Pause: tracepoint programs are detached, function programs return immediately
     Pause,
-    /// Log again
+    /// Resume after a pause
     Resume,
-    /// Change how much of the rings is used, and of a recording of applications what is recorded
+    /// Change how much of the rings is used, or what a recording of applications records
     Set {
-        /// Applications: sockets that match (pcap-filter syntax, empty: all)
+        /// Applications: record only sockets that match (pcap-filter syntax; empty: all)
         #[arg(short, long, value_name = "FILTER")]
         filter: Option<String>,
-        /// Applications: when TCP's state is written: change, off, all, or at least every TIME
+        /// Applications: when the TCP state is logged: change, off, all, or at least every TIME
         #[arg(long, value_name = "WHEN")]
         tcp_state: Option<String>,
-        /// Applications: whether segments without data count
+        /// Applications: whether segments without data are logged
         #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
         acks: Option<String>,
-        /// Use so much of each CPU's ring, at most what `kpat record --ring` gave it; less of it, more may be lost
+        /// Use this much of each CPU's ring, at most the size given by `kpat record --ring`; a smaller ring may lose more
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         ring: Option<u64>,
     },
-    /// Flight recorder: write what is in memory
+    /// Flight recorder: write what is in memory to a file
     Dump,
-    /// A recording with --rotate-size or --rotate-time: end its file and begin the next
+    /// With --rotate-size or --rotate-time: finish the current file and start the next
     Rotate,
     /// End the recording
     Stop,
-    /// Process ids of the recordings that run
+    /// List the process ids of running recordings
     List,
 }
 
@@ -94,7 +94,7 @@ fn change(
     ring: Option<u64>,
 ) -> anyhow::Result<Change> {
     if filter.is_none() && states.is_none() && acks.is_none() && ring.is_none() {
-        return Err(usage("nothing to set; --filter, --tcp-state, --acks or --ring"));
+        return Err(usage("nothing to set; use --filter, --tcp-state, --acks or --ring"));
     }
     let states = states
         .map(|t| {
@@ -122,7 +122,7 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
         false => "logging".to_owned(),
         true if s.points == 0 => "paused".to_owned(),
         true => {
-            format!("paused, {} of {} programs on their places", s.points_attached, s.points)
+            format!("paused, {} of {} programs attached", s.points_attached, s.points)
         }
     };
     p.add("state", format!("{state}, {}", s.mode));
@@ -138,7 +138,7 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
         p.add("file", format!("{} ({}, number {})", s.file, bytes(s.file_bytes), s.file_number));
     }
     if s.disk_full {
-        p.add("disk", "full: what is recorded now is lost");
+        p.add("disk", "full: new records are lost");
     }
     p.add("cost", probe_words(&s.cost).join(", "));
     p.add("own CPU", format!("{:.2} s", s.drain_cpu_seconds));
@@ -148,7 +148,10 @@ fn show(s: &Status, out: &Output) -> anyhow::Result<()> {
     if s.suppressed_dumps > 0 {
         p.add(
             "not dumped",
-            format!("{} triggers, too early or beyond the budget", count(s.suppressed_dumps)),
+            format!(
+                "{} triggers, because of --dump-every, --dump-files or --dump-bytes",
+                count(s.suppressed_dumps)
+            ),
         );
     }
     p.add(

@@ -81,8 +81,8 @@ pub fn info(path: &Path, log: &Several, out: &Output) -> anyhow::Result<ExitCode
     for (n, what) in [
         (c.one_kernel, "seen by one kernel only"),
         (c.unmatched, "seen by none"),
-        (c.undirected, "of which it cannot be told who sent and who received"),
-        (c.ambiguous, "that several packets fit equally well: not counted as crossed"),
+        (c.undirected, "for which sender and receiver are not known"),
+        (c.ambiguous, "that match several packets equally well: not counted as crossed"),
     ] {
         if n > 0 {
             pairs.line("", Line::new().plain(format!("{} {what}", count(n))));

@@ -36,14 +36,14 @@ pub struct Args {
     /// At or before this time since the start
     #[arg(long, value_name = "TIME", value_parser = When::parse)]
     until: Option<When>,
-    /// How many there are of each, in place of the events
+    /// Count events by this property instead of listing them
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
     #[command(flatten)]
     times: times::Clock,
     #[command(flatten)]
     listing: Listing,
-    /// Show at most so many; 0: all
+    /// Show at most this many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
@@ -58,7 +58,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     for name in &args.kind {
         let kind = EventKind::from_name(name).ok_or_else(|| {
             let known: Vec<&str> = self::kinds().map(EventKind::name).collect();
-            usage(format!("`{name}` is no kind of event: use {}", known.join(", ")))
+            usage(format!("there is no kind of event `{name}`; use {}", known.join(", ")))
         })?;
         kinds.push(kind as i32);
     }
@@ -91,7 +91,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if list.rows.is_empty() {
-        out.say("no event fits");
+        out.say("no event matches");
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&log, &Times::of(&args.times, &log)?, &list.rows), out)?;

@@ -27,20 +27,20 @@ pub struct Args {
     log: PathBuf,
     #[command(flatten)]
     device: open::Device,
-    /// Only frames of this capture (file name, or its beginning up to a dot)
+    /// Only frames of this capture (file name, or the part of it before a dot)
     #[arg(long, short, value_name = "NAME")]
     capture: Option<String>,
-    /// Only frames without a packet; of several devices, those that did not cross from one into another
+    /// Only frames without a matching packet; with several devices: frames that were not matched at both ends
     #[arg(long)]
     unmatched: bool,
-    /// Only frames that may be of several packets
+    /// Only frames that match several packets equally well
     #[arg(long, conflicts_with = "unmatched")]
     ambiguous: bool,
     #[command(flatten)]
     times: times::Clock,
     #[command(flatten)]
     listing: Listing,
-    /// Show at most so many; 0: all
+    /// Show at most this many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
@@ -79,7 +79,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Ok(!more)
     })?;
     if rows.is_empty() {
-        out.say("no frame fits");
+        out.say("no frame matches");
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&log, &Times::of(&args.times, &log)?, &rows)?, out)?;
@@ -110,7 +110,7 @@ fn crossings(args: &Args, log: &Several, out: &Output) -> anyhow::Result<ExitCod
         Ok(!more)
     })?;
     if rows.is_empty() && !out.json {
-        out.say("no frame fits");
+        out.say("no frame matches");
         return Ok(ExitCode::SUCCESS);
     }
     devices::frames(log, &rows, &args.listing, out)?;

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(override_usage = "kpat function [OPTIONS] <NAME> <X.kpat>")]
 pub struct Args {
-    /// Name of the function, and the integrated log
+    /// The name of the function and the integrated log
     #[arg(value_names = ["NAME", "X.kpat"], num_args = 2, required = true)]
     words: Vec<String>,
     /// Only calls of at least this duration, for example 10us
@@ -44,7 +44,7 @@ pub struct Args {
     times: times::Clock,
     #[command(flatten)]
     listing: Listing,
-    /// Show at most so many calls; 0: all
+    /// Show at most this many calls; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
 }
@@ -53,7 +53,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let (name, path) = open::thing_and_log(&args.words, "function NAME")?;
     if name.contains(['*', '?']) {
         return Err(usage(format!(
-            "`{name}` may mean several functions, this shows one; they are listed by: kpat functions {} '{name}'",
+            "`{name}` matches several functions, of which one is shown; list them with: kpat functions {} '{name}'",
             path.display()
         )));
     }
@@ -94,7 +94,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.lines(&histogram.render(out.width))?;
     }
     if detail.calls.is_empty() {
-        let why = if detail.function.calls == 0 { "was never called" } else { "has no call that fits" };
+        let why = if detail.function.calls == 0 { "was never called" } else { "has no matching call" };
         out.say(&format!("{} {why}", detail.function.name));
         return Ok(ExitCode::SUCCESS);
     }

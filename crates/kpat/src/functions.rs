@@ -19,27 +19,27 @@ pub struct Args {
     log: PathBuf,
     #[command(flatten)]
     device: open::Device,
-    /// Only names that fit, for example 'ip_*'
+    /// Only functions whose name matches this glob, for example 'ip_*'
     #[arg(value_name = "GLOB")]
     glob: Option<String>,
-    /// In what order
+    /// Sort order
     #[arg(long, default_value = "self")]
     sort: Sort,
-    /// The other way round
+    /// Reverse the order
     #[arg(long, short)]
     reverse: bool,
-    /// Some call lasted at least this, for example 10us
+    /// Only functions with a call of at least this duration, for example 10us
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     slower_than: Option<i64>,
-    /// Some call lasted at most this
+    /// Only functions with a call of at most this duration
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     faster_than: Option<i64>,
-    /// Also functions that were probed and never called
+    /// List functions that were probed but never called, too
     #[arg(long)]
     unused: bool,
     #[command(flatten)]
     listing: Listing,
-    /// Show at most so many; 0: all
+    /// Show at most this many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
@@ -100,7 +100,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if list.rows.is_empty() {
-        out.say("no function fits");
+        out.say("no function matches");
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&list.rows), out)?;

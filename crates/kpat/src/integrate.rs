@@ -16,18 +16,18 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The kernel behaviour log that `kpat record` wrote
+    /// The kernel behaviour log, as written by `kpat record`
     #[arg(value_name = "X.kbl")]
     log: PathBuf,
-    /// Captures of the wire by any sniffer on any machine: pcap or pcapng, plain, gzip or zstd; further files of the same
-    /// recording, which are one log; and the logs of further devices, to follow packets from one kernel over the wire
-    /// into the other
+    /// Captures of the wire from any sniffer on any machine (pcap or pcapng, plain, gzip or zstd); further files of the same
+    /// recording, which are joined to one log; logs of further devices, to follow packets from one kernel over the wire
+    /// to the other
     #[arg(value_name = "WIRE.pcapng|Y.kbl")]
     captures: Vec<PathBuf>,
-    /// The integrated log to make, a directory [default: X.kpat]
+    /// The integrated log to write, a directory [default: X.kpat]
     #[arg(long, short, value_name = "X.kpat")]
     output: Option<PathBuf>,
-    /// Replace an integrated log of that name
+    /// Replace an existing integrated log of that name
     #[arg(long)]
     force: bool,
 }
@@ -36,7 +36,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let given = std::iter::once(&args.log).chain(&args.captures);
     if given.into_iter().any(|p| p == Path::new("-") && !p.exists()) {
         return Err(usage(
-            "logs and captures are read from files, not from standard input: they are read more than once; save it first: cat > wire.pcapng",
+            "logs and captures cannot be read from standard input, because they are read more than once; save them first: cat > wire.pcapng",
         ));
     }
     if open::kind(&args.log)? == open::Kind::Integrated {
@@ -102,13 +102,13 @@ fn stage(stage: Stage) -> &'static str {
 fn unless_taken<T>(done: kpat_integrate::Result<T>, target: &Path) -> anyhow::Result<T> {
     match done {
         Err(kpat_integrate::Error::Exists { path }) => {
-            bail!("{} exists; --force replaces it, -o gives another name", path.display())
+            bail!("{} exists; use --force to replace it, or -o for another name", path.display())
         }
         Err(e @ kpat_integrate::Error::SameLog { .. }) => Err(usage(e.to_string())),
         Err(e) => match no_room(&e) {
             Some(why) => {
                 bail!(
-                    "cannot write {}: {why}; nothing of it was kept, -o gives another place",
+                    "cannot write {}: {why}; the partial result was removed; choose another place with -o",
                     target.display()
                 )
             }
@@ -211,7 +211,7 @@ fn text(
         if left > 0 {
             pairs.line(
                 "",
-                Line::new().faint(format!("and {} more stretches: --json has all", count(left as u64))),
+                Line::new().faint(format!("and {} more intervals: --json lists all", count(left as u64))),
             );
         }
     }

@@ -8,13 +8,13 @@ use serde_json::Value;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Columns")]
 pub struct Listing {
-    /// Only these columns, in this order: their heads; with --tsv the names of the fields
+    /// Show only these columns, in this order (column headings; with --tsv field names)
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "json")]
     columns: Vec<String>,
-    /// Without the line of heads
+    /// Do not print the headings
     #[arg(long, conflicts_with = "json")]
     no_header: bool,
-    /// Tab separated, the fields and units of --json; empty: not known
+    /// Print tab-separated values, with the fields and units of --json; empty: not known
     #[arg(long, conflicts_with = "json")]
     tsv: bool,
 }

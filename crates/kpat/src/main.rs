@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         let done = wireshark::extcap::run(&words, &out).and_then(|code| out.flush().map(|()| code));
         return done.unwrap_or_else(|e| output::report(&e));
     }
-    let command = shell::examples::told(cli::Cli::command());
+    let command = shell::examples::with_examples(cli::Cli::command());
     let typed = command.try_get_matches().and_then(|found| cli::Cli::from_arg_matches(&found));
     let cli = match typed {
         Ok(cli) => cli,

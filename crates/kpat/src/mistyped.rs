@@ -58,25 +58,26 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
     let number =
         wrong.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     if number {
-        return Some(format!("`{wrong}`: numbers here are not negative"));
+        return Some(format!("`{wrong}`: numbers must not be negative"));
     }
     if command != "record" {
         return None;
     }
     match wrong {
-        "-w" => Some(
-            "record has no -w: the log is named by -o X.kbl, a capture beside it is made by --sniff IF"
+        "-w" => {
+            Some("record has no -w: use -o X.kbl for the log, and --sniff IF to capture the wire, too".into())
+        }
+        "-r" => Some(
+            "record does not read captures: `kpat integrate X.kbl WIRE.pcapng` joins a capture with a log"
                 .into(),
         ),
-        "-r" => {
-            Some("record reads no file: `kpat integrate X.kbl WIRE.pcapng` joins a capture with a log".into())
+        "-c" | "--count" => {
+            Some(format!("record has no {wrong}: use --for 10s, give a command after --, or press Ctrl-C"))
         }
-        "-c" | "--count" => Some(format!(
-            "record has no {wrong}: it ends with --for 10s, with a command behind --, or by Ctrl-C"
-        )),
-        "-s" => {
-            Some("record has no -s: --snaplen N is how much the captures of --sniff keep of a frame".into())
-        }
+        "-s" => Some(
+            "record has no -s: --snaplen N sets how many bytes of a frame the captures of --sniff keep"
+                .into(),
+        ),
         "-n" | "-nn" | "-e" | "-v" => Some(format!(
             "record has no {wrong}; --print prints packets while they are recorded, `kpat packets X.kpat` afterwards"
         )),
@@ -90,7 +91,7 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
                 .take_while(|w| !w.starts_with('-'))
                 .collect();
             Some(format!(
-                "`{}` stands alone: a filter is given by -f '{}', a command to run behind --",
+                "unexpected `{}`: give a filter as -f '{}', and a command to run after --",
                 clean(wrong),
                 clean(&filter.join(" "))
             ))
@@ -111,7 +112,7 @@ mod tests {
             ("record tcp port 80 -i lo", "-f 'tcp port 80'"),
             ("record -w foo.pcap", "-o X.kbl"),
             ("record -c 10", "--for 10s"),
-            ("packets -n -5 X.kpat", "not negative"),
+            ("packets -n -5 X.kpat", "not be negative"),
             ("packets --form 1s X.kpat", "'--from'"),
             ("packet X.kpat --fram 3", "'--frame'"),
             ("frob", "'frob' (see"),

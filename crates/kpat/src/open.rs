@@ -97,7 +97,7 @@ impl Integrated {
 /// Which device, where an integrated log holds several.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Device {
-    /// The device asked about, where the integrated log holds several (kpat info lists them)
+    /// Which device, if the integrated log has several (`kpat info` lists them)
     #[arg(long = "device", value_name = "NAME")]
     pub name: Option<String>,
 }
@@ -112,7 +112,7 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
             path.display()
         ),
         Kind::Capture => bail!(
-            "{} is a capture of the wire; it is looked up after: kpat integrate X.kbl {}",
+            "{} is a capture of the wire; integrate it first: kpat integrate X.kbl {}",
             path.display(),
             path.display()
         ),
@@ -124,7 +124,7 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
     let manifest = Manifest::read(path)?;
     if manifest.devices.is_empty() {
         if let Some(name) = &device.name {
-            return Err(usage(format!("{} is of one device; leave --device {name} out", path.display())));
+            return Err(usage(format!("{} has one device only; remove --device {name}", path.display())));
         }
         return opened(path.to_owned(), manifest, None);
     }
@@ -132,7 +132,7 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
     let several = Several::open(path)?;
     let Some(name) = &device.name else {
         return Err(usage(format!(
-            "{} holds {} devices; say which one: --device {}",
+            "{} holds {} devices; choose one: --device {}",
             path.display(),
             names.len(),
             names.join(" or --device ")

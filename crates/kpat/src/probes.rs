@@ -14,12 +14,12 @@ use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Select {
-    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network. Several, with
-    /// commas: all of them in one log
+    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network. Several profiles,
+    /// separated by commas, are recorded in one log
     #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE", value_delimiter = ',')]
     pub profile: Vec<String>,
-    /// How much of the way: steps (a function for each step), spine (those that hand a packet on), full (every function of the
-    /// profile) [default: steps with the profile path, else full]
+    /// How many functions of the path: steps (one for each step), spine (also those that hand a packet on), full (every function of the
+    /// profile) [default: steps for the profile path, full for others]
     #[arg(long, value_name = "LEVEL", value_parser = level())]
     pub detail: Option<Detail>,
     /// Functions or tracepoints to add (glob; may be repeated)
@@ -59,10 +59,10 @@ impl Select {
 pub struct Args {
     #[command(flatten)]
     select: Select,
-    /// The table of KPAT's paper for this kernel: how many functions handle packets, by kind of polymorphism
+    /// Count the functions that handle packets, by kind of polymorphism (the table of the KPAT paper, for this kernel)
     #[arg(long)]
     stats: bool,
-    /// How deep --stats follows nested structures
+    /// How deeply --stats follows nested structures
     #[arg(long, default_value_t = 6, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=12))]
     depth: u8,
     /// Also list what was left out, with the reason
@@ -122,7 +122,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     let silent = logged.iter().filter(|l| !**l).count();
     out.say(&format!(
-        "{} functions of profile {} (detail {}), {} left out{}; {silent} more are probed to keep packets apart and are not logged",
+        "{} functions of profile {} (detail {}), {} left out{}; {silent} more are probed to tell packets apart, and are not logged",
         rows.len(),
         selection.profile,
         selection.detail.name(),
@@ -130,7 +130,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         if args.left_out { "" } else { " (--left-out lists them)" },
     ));
     if traceable.is_none() {
-        out.say("this kernel does not list what it can trace; some of these may be refused when attached");
+        out.say(
+            "this kernel does not list the functions that it can trace; attaching may fail for some of these",
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -31,15 +31,15 @@ pub struct Args {
     /// Replace the log, and the captures beside it, if they exist
     #[arg(long)]
     force: bool,
-    /// Only packets that match (pcap-filter syntax); a packet that matched once is followed to its end
+    /// Record only packets that match (pcap-filter syntax); a packet that matched once is followed until it is freed
     #[arg(short, long, default_value = "", value_name = "FILTER", hide_default_value = true)]
     filter: String,
-    /// Only one of N flows (addresses and ports), or of N packets, whole lives of each; the same ones on every host
+    /// Record one of N flows (addresses and ports) or one of N packets, each completely; every host chooses the same ones
     #[arg(long, value_name = "1/N[:packet]")]
     sample: Option<Sample>,
     #[command(flatten)]
     select: Select,
-    /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the best that works here]
+    /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the cheapest that works here]
     #[arg(long, value_name = "NAME")]
     mechanism: Option<String>,
     /// Only packets first seen in this network namespace (a name of `ip netns`, `self`, a process in it as `1234` or `pid 1234 (nginx)`, or a file; may be repeated)
@@ -51,62 +51,62 @@ pub struct Args {
     /// Also capture the wire at this interface (NAME or NETNS:NAME; may be repeated), as pcapng beside the log
     #[arg(long, value_name = "IF")]
     sniff: Vec<String>,
-    /// What these captures keep (pcap-filter syntax), or `none`: everything [default: the filter of -f, and fragments]
+    /// Which frames these captures keep (pcap-filter syntax); `none`: all [default: the filter of -f, and fragments]
     #[arg(long, value_name = "FILTER", requires = "sniff")]
     sniff_filter: Option<String>,
     /// Bytes of each frame that these captures keep; 0: all
     #[arg(long, value_name = "N", requires = "sniff", default_value_t = 256)]
     snaplen: u32,
-    /// Stop after this time (10s, 500ms, 2m; a number alone is seconds)
+    /// Stop after this time (10s, 500ms, 2m; a number without unit is in seconds)
     #[arg(long = "for", value_name = "TIME", value_parser = seconds_or_duration)]
     duration_ns: Option<i64>,
-    /// Written when everything is attached and logging
+    /// Create this file when everything is attached and logging
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Ring of each CPU: a power of two, at least 64K [default: 128M shared among the CPUs, 4M to 64M each]
+    /// Size of each CPU's ring: a power of two, at least 64K [default: 128M divided among the CPUs, 4M to 64M each]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ring: Option<u64>,
-    /// Packets that can be followed at once
+    /// Maximum number of packets that are followed at the same time
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     packets: u32,
-    /// Go on in a next file when this one has so many bytes: NAME-TIME-0001.kbl, -0002 ... (FILE is NAME.kbl)
+    /// Start the next file when this one reaches this size: NAME-TIME-0001.kbl, -0002 ... (FILE is NAME.kbl)
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
     rotate_size: Option<u64>,
-    /// Go on in a next file after this time
+    /// Start the next file after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "memory")]
     rotate_time: Option<i64>,
-    /// Remove the oldest file of this recording when there are more than so many
+    /// Keep at most this many files of this recording; remove the oldest
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rotate_keep: Option<u32>,
-    /// Flight recorder: keep the newest in this much memory, write only when asked (`kpat ctl dump`, SIGUSR1, the end)
+    /// Flight recorder: keep the newest records in this much memory; write them only on request (`kpat ctl dump`, SIGUSR1) and at the end
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// A dump of the flight recorder holds the last so much [default: all that is in memory]
+    /// Write only the last part of this length in a dump of the flight recorder [default: all that is in memory]
     #[arg(long, value_name = "TIME", requires = "memory", value_parser = parse_duration)]
     last: Option<i64>,
     #[command(flatten)]
     dump: Box<dump::DumpArgs>,
-    /// Attach, but log nothing until `kpat ctl resume`
+    /// Start paused: attach, but log nothing until `kpat ctl resume`
     #[arg(long)]
     paused: bool,
-    /// Compress the log (zstd): a fifth smaller for half as much CPU again
+    /// Compress the log (zstd): 20 % smaller, 50 % more CPU time to write it
     #[arg(long)]
     compress: bool,
-    /// Print packets meanwhile, a line each, some seconds after they were seen (as `kpat packets --follow` does)
+    /// Print packets during the recording, one line each, some seconds after they were seen (like `kpat packets --follow`)
     #[arg(long, conflicts_with_all = ["json", "memory", "paused", "rotate_size", "rotate_time"])]
     print: bool,
-    /// State and losses for Prometheus at http://127.0.0.1:PORT/metrics; another address has to be named
+    /// Serve state and losses for Prometheus at http://127.0.0.1:PORT/metrics; give ADDRESS:PORT for another address
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = crate::metrics::address)]
     metrics: Option<std::net::SocketAddr>,
-    /// Do not sample the kernel's own statistics of our programs
+    /// Do not sample the kernel's statistics on our programs (the cost is then not known)
     #[arg(long)]
     no_cost: bool,
     #[command(flatten)]
     app: app::AppArgs,
-    /// The log keeps the words of CMD; without it their first, the program, alone
+    /// Store the arguments of CMD in the log; by default only the name of the program is stored
     #[arg(long, requires = "command", conflicts_with = "anonymise")]
     keep_command: bool,
-    /// Record while this command runs; its exit code is passed on
+    /// Record while this command runs, and exit with its exit status
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -119,7 +119,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "k" | "K" => 1 << 10,
         "m" | "M" => 1 << 20,
         "g" | "G" => 1 << 30,
-        _ => return Err(format!("{unit:?} is no unit of size; write 64K, 8M or 1G")),
+        _ => return Err(format!("{unit:?} is not a unit of size; write 64K, 8M or 1G")),
     };
     n.checked_mul(factor).filter(|n| *n <= 1 << 36).ok_or_else(|| format!("{text} is too large"))
 }
@@ -140,7 +140,9 @@ fn ring_bytes(wanted: Option<u64>, sources: usize) -> anyhow::Result<usize> {
     match wanted {
         None => Ok(default_ring(sources)),
         Some(n) if n.is_power_of_two() && (1 << 16..=1 << 30).contains(&n) => Ok(n as usize),
-        Some(n) => Err(usage(format!("--ring {}: a ring is a power of two from 64K to 1G", bytes(n)))),
+        Some(n) => {
+            Err(usage(format!("--ring {}: the size of a ring is a power of two from 64K to 1G", bytes(n))))
+        }
     }
 }
 
@@ -158,7 +160,7 @@ fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
                     } else {
                         format!("there are {}", known.join(", "))
                     };
-                    usage(format!("no network namespace is called {name}; {list}"))
+                    usage(format!("there is no network namespace {name}; {list}"))
                 }
                 e => usage(format!("--netns {name}: {e}")),
             }),
@@ -171,7 +173,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         None => None,
         Some(name) => Some(Mechanism::parse(name).ok_or_else(|| {
             let all: Vec<&str> = Mechanism::ALL.iter().map(|m| m.name()).collect();
-            usage(format!("no mechanism is called {name}; there are {}", all.join(", ")))
+            usage(format!("there is no mechanism {name}; use one of {}", all.join(", ")))
         })?),
     };
     let mode = match args.memory {
@@ -224,12 +226,12 @@ fn rotate(args: &Args) -> anyhow::Result<Option<Rotate>> {
     let keep = args.rotate_keep.map(|n| n as usize);
     if args.rotate_size.is_none() && args.rotate_time.is_none() {
         return match keep {
-            Some(_) => Err(usage("--rotate-keep is for --rotate-size or --rotate-time")),
+            Some(_) => Err(usage("--rotate-keep needs --rotate-size or --rotate-time")),
             None => Ok(None),
         };
     }
     if let Some(n) = args.rotate_size.filter(|n| *n < 1 << 16) {
-        return Err(usage(format!("--rotate-size {n}: at least 64K, each file has a head of its own")));
+        return Err(usage(format!("--rotate-size {n}: at least 64K, because each file has a header")));
     }
     if args.rotate_time.is_some_and(|ns| ns < 1_000_000_000) {
         return Err(usage("--rotate-time: at least 1s"));
@@ -242,27 +244,29 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let options = options(args)?;
     check_output(&args.output)?;
     if args.sample.is_some() && options.application.is_some() {
-        return Err(usage("--sample is for packets; a recording of applications has all of what -f wants"));
+        return Err(usage(
+            "--sample is for packets; a recording of applications has everything that matches -f",
+        ));
     }
     if let Some(selection) = &options.selection {
         selection.check().map_err(|e| usage(e.to_string()))?;
         if args.app.is_anonymous() {
             return Err(usage(
-                "--anonymise is for --profile app alone: headers of packets are recorded as they are",
+                "--anonymise works with --profile app only: packet headers are recorded unchanged",
             ));
         }
     }
     if args.print && options.selection.is_none() {
         return Err(usage(
-            "--print lists packets; a recording of applications has none: kpat view X.kbl follows it",
+            "--print lists packets, and a recording of applications has none; follow it with kpat view X.kbl",
         ));
     }
     if !args.sniff.is_empty() && args.app.is_anonymous() {
-        return Err(usage("--sniff captures addresses as they are; leave it out, or --anonymise"));
+        return Err(usage("--sniff captures addresses unchanged; use either --sniff or --anonymise"));
     }
     sniffers::check(args)?;
     kpat_probe::recorder::check(&options).map_err(refused)?;
-    out.say("preparing: reading what this kernel has");
+    out.say("preparing: reading the kernel's functions and tracepoints");
     let mut meter = Meter::default();
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
@@ -332,7 +336,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         Note::Hindered(words) => out.say(&words),
         Note::Full(room) => {
-            out.say(&format!("{room}: what was written is safe, what comes now is lost and counted"))
+            out.say(&format!("{room}: what was written is safe; new records are lost and counted"))
         }
         Note::SizeLimit(most) => out.say(&format!(
             "files of this process are limited (ulimit -f): records beyond {} of a log will be lost",
@@ -376,14 +380,14 @@ fn refused(e: kpat_probe::recorder::Error) -> anyhow::Error {
 /// Refuses early what would fail after attaching.
 fn check_output(path: &Path) -> anyhow::Result<()> {
     if path == Path::new("-") {
-        return Err(usage("a log is not written to standard output; -o wants a file name such as X.kbl"));
+        return Err(usage("a log cannot be written to standard output; give -o a file name such as X.kbl"));
     }
     if path.is_dir() {
-        return Err(usage(format!("{} is a folder; -o wants a file name such as X.kbl", path.display())));
+        return Err(usage(format!("{} is a folder; give -o a file name such as X.kbl", path.display())));
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return Err(usage(format!("there is no folder {}; make it first", folder.display())));
+        return Err(usage(format!("there is no folder {}; create it first", folder.display())));
     }
     Ok(())
 }
@@ -444,7 +448,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
     }
     if c.bounds.is_some() {
         out.say(&format!(
-            "cost: {}; draining {:.2} %; detached in {}",
+            "cost: {}; reading the rings {:.2} %; detached in {}",
             probe_words(c).join(", "),
             cpu_share(c.drain_cpu_ns),
             duration(c.detach_ns as i64)
@@ -487,7 +491,7 @@ fn no_packet(refused_hits: u64, unreadable: bool) -> String {
         (_, true) => "no packet was recorded: probes saw packets whose device could not be read".into(),
         (0, false) => "no packet was recorded: no probe saw one".into(),
         (n, false) => format!(
-            "no packet was recorded: the filter, namespaces or interfaces asked for leave out every packet that was seen ({} probe hits)",
+            "no packet was recorded: no packet that was seen matches the filter, namespaces and interfaces ({} probe hits)",
             count(n)
         ),
     }

@@ -29,7 +29,7 @@ pub fn leave_nothing(half_made: PathBuf) -> anyhow::Result<()> {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        crate::output::say_last("interrupted; nothing half made is left");
+        crate::output::say_last("interrupted; partial results were removed");
         std::process::exit(INTERRUPTED);
     })?;
     Ok(())

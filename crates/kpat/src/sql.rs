@@ -27,13 +27,13 @@ pub struct Args {
     /// The integrated log
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
-    /// The question [default: standard input]
+    /// The query [default: read from standard input]
     #[arg(value_name = "SELECT")]
     question: Option<String>,
-    /// Tab separated, with a line of names
+    /// Print tab-separated values, with a line of names
     #[arg(long, conflicts_with = "json")]
     tsv: bool,
-    /// The tables and their columns; with a name only that one
+    /// Print the tables and their columns; with NAME only that table
     #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "", conflicts_with = "question")]
     tables: Option<String>,
 }
@@ -51,15 +51,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Some(question) => question.clone(),
         None if std::io::stdin().is_terminal() => {
             return Err(usage(
-                "give a question, for example: select * from packet limit 10; --tables lists the tables",
+                "give a query, for example: select * from packet limit 10; --tables lists the tables",
             ));
         }
         None => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read the question")?;
+            std::io::stdin().read_to_string(&mut text).context("cannot read the query")?;
             if text.trim().is_empty() {
                 return Err(usage(
-                    "standard input holds no question; give one, for example: select * from packet limit 10",
+                    "standard input is empty; give a query, for example: select * from packet limit 10",
                 ));
             }
             text
@@ -227,7 +227,7 @@ impl<'a> Printer<'a> {
             return if self.printed == 0 { self.head(names) } else { Ok(()) };
         }
         if self.printed == 0 {
-            self.out.say("no row fits");
+            self.out.say("no row matches");
             return Ok(());
         }
         self.table(names, false)?;

@@ -6,7 +6,7 @@ use crate::render::{seconds, time_of_day};
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Clock {
-    /// Times of day (UTC, by the device's clock) in place of seconds since the start of the log
+    /// Show the time of day (UTC, by the device's clock) instead of seconds since the start of the log
     #[arg(long)]
     pub utc: bool,
 }
@@ -26,13 +26,12 @@ pub struct Times {
 
 impl Times {
     pub fn of(args: &Clock, log: &Integrated) -> anyhow::Result<Times> {
-        let offset_ns =
-            match args.utc {
-                false => None,
-                true => Some(log.wall_offset_ns().ok_or_else(|| {
-                    usage("this log does not know the device's wall clock; leave --utc out")
-                })?),
-            };
+        let offset_ns = match args.utc {
+            false => None,
+            true => Some(log.wall_offset_ns().ok_or_else(|| {
+                usage("this log has no wall-clock time of the device; --utc cannot be used")
+            })?),
+        };
         let start_ns = log.start_ns();
         let day = |boot: i64| offset_ns.map(|o| boot.saturating_sub(o).div_euclid(86_400_000_000_000));
         Ok(Times { start_ns, offset_ns, dated: day(start_ns) != day(log.manifest.last_ns) })

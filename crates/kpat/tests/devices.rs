@@ -116,7 +116,7 @@ fn two_logs_become_one() {
         refused(&dir, &[command, &["x.kpat"]].concat(), "--device a or --device b");
     }
     refused(&dir, &["packets", "x.kpat", "--device", "c"], "there are: a, b");
-    refused(&dir, &["packets", "x.kpat/a.kpat", "--device", "a"], "leave --device a out");
+    refused(&dir, &["packets", "x.kpat/a.kpat", "--device", "a"], "remove --device a");
     assert_eq!(json(&dir, &["packets", "x.kpat", "--device", "b"])["total"], 300);
 
     // Frame n is of datagram n - 1, which is packet n of a and 1000 + n of b.

@@ -56,7 +56,11 @@ fn what_is_missing_is_said_with_a_remedy() {
     fixture::integrated(&folder);
     let cases: [(&[&str], i32, &str); 5] = [
         (&["--to", "pcapng", "-o", "o.pcapng"], 1, "x.kbl, from which this log was made, is not beside it"),
-        (&["--to", "pcapng", "-o", "o.pcapng", "--wire-only"], 1, "--capture FILE, or --kernel-only"),
+        (
+            &["--to", "pcapng", "-o", "o.pcapng", "--wire-only"],
+            1,
+            "--capture FILE, or leave out the frames with --kernel-only",
+        ),
         (&["--to", "pcapng", "--wire-only"], 2, "each becomes a file"),
         (&["--to", "pcapng", "--only", "dmz.pcap", "--wire-only"], 2, "there are: lan.pcapng, wan.pcap"),
         (&["--to", "tsv", "--packet", "99"], 1, "no packet 99"),

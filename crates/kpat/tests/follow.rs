@@ -83,7 +83,7 @@ fn each_packet_is_printed_once_while_it_is_recorded_and_after() {
     assert!(done.status.success() && words.contains("nothing was lost"), "{words}");
     assert_eq!(echoes(&text, 30), [1; 60], "{text}");
     // A recorder that has no CPU writes late; each packet is listed all the same.
-    words.lines().filter(|l| l.contains("became known after")).for_each(|l| eprintln!("{l}"));
+    words.lines().filter(|l| l.contains("were found after later packets")).for_each(|l| eprintln!("{l}"));
     // Of a recording that has ended all at once, and the same as the integrated log has.
     let followed = w.kpat(&["packets", "--follow", "x.kbl", "--tsv"]).stdout;
     w.kpat(&["integrate", "x.kbl"]);
@@ -254,7 +254,7 @@ fn who_follows_ends_when_the_recorder_was_killed() {
         "{}",
         String::from_utf8_lossy(&done.stdout)
     );
-    assert!(String::from_utf8_lossy(&done.stderr).contains("not closed by its recorder"));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("not closed: its recorder was killed"));
 }
 
 #[test]

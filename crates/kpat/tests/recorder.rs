@@ -371,7 +371,7 @@ fn capabilities_are_enough_and_a_missing_one_is_named() {
     };
     refused("+perfmon", &[], "this process lacks CAP_BPF;");
     refused("+bpf", &[], "this process lacks CAP_PERFMON;");
-    refused("+bpf,+perfmon", &["--netns", &pinged.0], "takes CAP_SYS_ADMIN, which this process lacks");
+    refused("+bpf,+perfmon", &["--netns", &pinged.0], "needs CAP_SYS_ADMIN, which this process lacks");
     refused("+bpf,+perfmon", &["--sniff", "lo"], "with CAP_NET_RAW");
     let elsewhere = p.path("x.kbl");
     let out = with_caps("+bpf,+perfmon", &["record", "-o", &elsewhere]).output().expect("bash runs");

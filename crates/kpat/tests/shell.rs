@@ -222,6 +222,6 @@ fn what_is_interrupted_leaves_nothing() {
     let done = child.wait_with_output().unwrap();
     let words = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(130), "{words}");
-    assert_eq!(words, "kpat: interrupted; nothing half made is left\n");
+    assert_eq!(words, "kpat: interrupted; partial results were removed\n");
     assert_eq!(made(), Vec::<String>::new());
 }

@@ -41,7 +41,7 @@ fn answers() {
     let names = kpat(&folder, &["sql", "x.kpat", "select comm from process where pid = 900"]);
     assert!(text(&names.stdout).contains("nc\\x1b[31m"), "{}", text(&names.stdout));
     let none = kpat(&folder, &["sql", "x.kpat", "select * from call where call_id < 0"]);
-    assert!(none.status.success() && none.stdout.is_empty() && text(&none.stderr).contains("no row fits"));
+    assert!(none.status.success() && none.stdout.is_empty() && text(&none.stderr).contains("no row matches"));
 }
 
 #[test]

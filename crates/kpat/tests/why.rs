@@ -159,7 +159,7 @@ fn what_cannot_be_answered_is_one_sentence() {
         (&["why", "4", "x.kpat"], 2, "the log has no socket 4; kpat app x.kpat lists them"),
         (&["why", "9", "x.kpat"], 2, "socket 9 is UDP"),
         (&["why", "abc", "x.kpat"], 2, "not the number of a socket"),
-        (&["why", "7", "x.kpat", "--packet", "1"], 2, "give the log alone"),
+        (&["why", "7", "x.kpat", "--packet", "1"], 2, "give only the log"),
         (&["why", "--packet", "1", "x.kpat"], 1, "packet 1 belongs to no TCP connection"),
         (&["why", "--packet", "99", "x.kpat"], 1, "no packet 99"),
         (&["why", "7", "nothing.kpat"], 1, "nothing.kpat"),
@@ -190,5 +190,5 @@ fn lost_records_widen_the_bounds() {
     assert_eq!(v["certain"], false);
     let text = kpat(&folder, &["why", "7", "x.kpat"]).1;
     assert!(text.contains("5 records are missing") && text.contains("13.6 % and 31.8 %"), "{text}");
-    assert!(text.contains("could make another stage the first"), "{text}");
+    assert!(text.contains("another stage could be the first"), "{text}");
 }

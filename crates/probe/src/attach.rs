@@ -192,7 +192,7 @@ impl Attached {
             _ => sys::kernel_btfs().map_err(Error::Btf)?.into_iter().find(|(name, _)| name == module),
         };
         let copy = if types.is_none() && !module.is_empty() {
-            Err(io::Error::other(format!("the types of module {module} are not to be had")))
+            Err(io::Error::other(format!("the type information of module {module} is unavailable")))
         } else {
             let types = types.as_ref().map(|(_, fd)| fd.as_fd());
             sys::load_tracing(&code, sys::ATTACH_FSESSION_MULTI, 0, types)
@@ -226,7 +226,7 @@ impl Attached {
                 m => match modules.get(m) {
                     Some(fd) => Some(fd.as_fd()),
                     None => {
-                        self.refused.push((i, format!("the types of module {m} are not to be had")));
+                        self.refused.push((i, format!("the type information of module {m} is unavailable")));
                         continue;
                     }
                 },

@@ -112,15 +112,17 @@ pub enum Error {
     Io { path: String, source: std::io::Error },
     #[error("no recording is running (nothing in {0})")]
     NoneRunning(String),
-    #[error("several recordings are running ({0}); say which with --pid")]
+    #[error("several recordings are running ({0}); choose one with --pid")]
     Several(String),
-    #[error("no recording has process id {0}; `kpat ctl list` has those that run")]
+    #[error("no recording has process id {0}; `kpat ctl list` lists those that run")]
     NoSuch(u32),
-    #[error("only root and who records may control recording {0}; `kpat ctl status` works without")]
+    #[error(
+        "only root and the user who records may control recording {0}; `kpat ctl status` needs no such right"
+    )]
     NotAllowed(u32),
     #[error("whether a recording runs is not known: {0} may not be read by this user; run as root")]
     Hidden(String),
-    #[error("recording {0} gave no answer: {1}")]
+    #[error("recording {0} did not answer: {1}")]
     NoAnswer(u32, String),
 }
 

@@ -49,14 +49,14 @@ pub enum Error {
     )]
     Metadata { text: String },
     #[error(
-        "the filter \"{text}\" needs a loop over headers (protochain), which filters in the kernel do not have; name the protocols"
+        "the filter \"{text}\" needs a loop over headers (protochain), which filters in the kernel cannot have; list the protocols instead"
     )]
     Loop { text: String },
     #[error(
-        "the filter \"{text}\" becomes {needed} instructions, there is room for {ROOM}; use fewer addresses or ports, or a net or portrange"
+        "the filter \"{text}\" needs {needed} instructions, the limit is {ROOM}; use fewer addresses or ports, or net or portrange"
     )]
     TooLong { text: String, needed: usize },
-    #[error("the filter has {length} bytes of text, {TEXT_BYTES} are possible; use a net or portrange")]
+    #[error("the filter has {length} bytes of text, the limit is {TEXT_BYTES}; use net or portrange")]
     TooMuchText { length: usize },
 }
 
@@ -202,7 +202,7 @@ pub fn patch(text: &mut [u8], filter: Option<&Compiled>) -> Result<(), String> {
     for (marker, code) in places {
         let code = code.unwrap_or(&all);
         if code.len() > ROOM {
-            return Err(format!("the filter needs {} instructions, there is room for {ROOM}", code.len()));
+            return Err(format!("the filter needs {} instructions, the limit is {ROOM}", code.len()));
         }
         let room = placeholder(text, marker)?;
         // Not a plain jump: the verifier refuses instructions that no path can reach. It can see that this branch is

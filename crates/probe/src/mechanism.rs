@@ -255,7 +255,7 @@ const HARMLESS: &str = "icmp_rcv";
 /// Tries one mechanism; the error says why it is not to be had.
 pub fn attempt(m: Mechanism, build: Build, config: &HashMap<String, String>) -> Result<(), String> {
     if let Some(missing) = known_missing(m, config) {
-        return Err(format!("{missing}; it takes {}", m.needs()));
+        return Err(format!("{missing}; it needs {}", m.needs()));
     }
     let plan = small_plan(build);
     if m == Mechanism::Tracepoint {
@@ -336,9 +336,9 @@ fn why(m: Mechanism, refusal: &str) -> String {
         _ if refusal.contains("not permitted") => {
             "the kernel forbids it (policy or lockdown), although it has the feature"
         }
-        _ => return format!("{refusal}; it takes {}", m.needs()),
+        _ => return format!("{refusal}; it needs {}", m.needs()),
     };
-    format!("{reason}; it takes {}", m.needs())
+    format!("{reason}; it needs {}", m.needs())
 }
 
 /// Tries them all.

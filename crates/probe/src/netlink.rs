@@ -35,13 +35,13 @@ pub struct NetnsRef {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no network namespace is called {name:?} (there are: {known})")]
+    #[error("there is no network namespace {name:?} (there are: {known})")]
     NoSuchName { name: String, known: String },
-    #[error("no process {pid} has a network namespace that may be looked at: {source}")]
+    #[error("no process {pid} has an accessible network namespace: {source}")]
     NoSuchProcess { pid: u32, source: io::Error },
     #[error("cannot use the network namespace {path}: {source}")]
     Namespace { path: PathBuf, source: io::Error },
-    #[error("to use the network namespace {path} takes CAP_SYS_ADMIN, which this process lacks")]
+    #[error("using the network namespace {path} needs CAP_SYS_ADMIN, which this process lacks")]
     NotAllowed { path: PathBuf },
     #[error("cannot {what} (rtnetlink): {source}")]
     Socket { what: &'static str, source: io::Error },

@@ -440,7 +440,7 @@ fn errors_say_text_and_reason() {
     let many: Vec<String> = (0..700).map(|n| format!("len={n}")).collect();
     let said = say(&many.join(" or "));
     assert!(
-        said.contains("there is room for 1000")
+        said.contains("the limit is 1000")
             && matches!(filter::compile(&many.join(" or ")), Err(Error::TooLong { .. }))
     );
     let endless = vec!["port 1"; 1000].join(" or ");

@@ -61,7 +61,7 @@ pub fn play(
                 None if stop.load(Ordering::Relaxed) => return went,
                 None => {
                     let have = reads.bytes();
-                    went.broke = Some(format!("waited in vain for {} bytes, {have} came", w.read_bytes));
+                    went.broke = Some(format!("expected {} bytes, received {have}", w.read_bytes));
                     return went;
                 }
             },

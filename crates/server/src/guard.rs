@@ -36,7 +36,7 @@ impl Token {
 /// points here stays a name; a page of another service on this machine has another origin than the address it asks.
 pub fn check(request: &Question, token: &Token) -> Result<(), (u16, &'static str)> {
     if request.method() != "GET" {
-        return Err((405, "only GET is answered: nothing here can be changed"));
+        return Err((405, "only GET is allowed: nothing can be changed here"));
     }
     let Some(host) = request.header("host").filter(|h| is_own(h)) else {
         return Err((
@@ -46,14 +46,14 @@ pub fn check(request: &Question, token: &Token) -> Result<(), (u16, &'static str
     };
     let ours = |origin: &str| origin.strip_prefix("http://") == Some(host);
     if !request.header("origin").is_none_or(ours) {
-        return Err((403, "another origin may not ask"));
+        return Err((403, "requests from another origin are refused"));
     }
     let api = request.path.starts_with("/api/");
     if let Some(site) = request.header("sec-fetch-site") {
         // Somebody may follow a link to the page itself.
         let fits = site == "same-origin" || site == "none" || (!api && request.path == "/");
         if !fits {
-            return Err((403, "another site may not ask"));
+            return Err((403, "requests from another site are refused"));
         }
     }
     if !api {

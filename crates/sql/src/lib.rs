@@ -31,7 +31,7 @@ pub enum Error {
     #[error("there is no column `{name}`")]
     NoColumn { name: String },
     /// The question would write, or do something else that is not reading.
-    #[error("only questions are answered (select ...): the log is never changed")]
+    #[error("only queries (select ...) are allowed: the log is never changed")]
     NotReading,
     /// The question is not SQL as SQLite knows it.
     #[error("{what}{}", place.map(|p| format!(" (at character {})", p + 1)).unwrap_or_default())]

@@ -190,7 +190,7 @@ impl Pcapng {
         }
         let (major, minor) = (self.order.u16(body, 4), self.order.u16(body, 6));
         if major != 1 {
-            return corrupt(offset, format!("pcapng version {major}.{minor}, which nobody has defined"));
+            return corrupt(offset, format!("pcapng version {major}.{minor}, which is not defined"));
         }
         self.sections += 1;
         self.base += self.ports.len() as u32;
@@ -240,7 +240,7 @@ impl Pcapng {
         if notes.interfaces.len() == MOST_INTERFACES || notes.words > MOST_WORDS {
             return corrupt(
                 offset,
-                format!("more than {MOST_INTERFACES} interfaces, or {MOST_WORDS} bytes of words about them"),
+                format!("more than {MOST_INTERFACES} interfaces, or {MOST_WORDS} bytes of text about them"),
             );
         }
         notes.interfaces.push(found);

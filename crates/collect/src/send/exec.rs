@@ -49,7 +49,7 @@ pub(super) struct Rsync {
 impl Rsync {
     pub(super) fn new(place: &str, access: &Access) -> Result<Rsync> {
         if place.starts_with('-') || place.is_empty() {
-            return Err(Error::Target(format!("{place:?} is no place for rsync")));
+            return Err(Error::Target(format!("{place:?} is not a target for rsync")));
         }
         let ssh = (!access.ssh.is_empty()).then(|| access.ssh.join(" "));
         Ok(Rsync {
@@ -172,11 +172,11 @@ impl S3 {
 fn said(status: u16) -> Error {
     match status {
         401 | 403 => {
-            Error::Denied(format!("the storage does not let us in ({status}): keys, bucket or clock"))
+            Error::Denied(format!("the storage denied access ({status}): check keys, bucket and clock"))
         }
         404 => Error::Denied("there is no such bucket".into()),
-        400..=499 => Error::Denied(format!("the storage refuses ({status})")),
-        _ => Error::Away(format!("the storage has a trouble of its own ({status})")),
+        400..=499 => Error::Denied(format!("the storage refused the request ({status})")),
+        _ => Error::Away(format!("the storage reported an error ({status})")),
     }
 }
 
@@ -201,7 +201,7 @@ impl Target for S3 {
         match status {
             // The storage has compared the checksum that was signed; what it keeps is asked once more.
             200..=299 if self.has(item)? => Ok(false),
-            200..=299 => Err(Error::Away("the storage took the object and does not have it".into())),
+            200..=299 => Err(Error::Away("the storage accepted the object, but does not have it".into())),
             // It came to be there meanwhile.
             409 | 412 => self.has(item),
             _ => Err(said(status)),

@@ -64,7 +64,9 @@ impl Sender {
         } else if let Some(place) = target.strip_prefix("rsync:") {
             Box::new(Rsync::new(place, access)?)
         } else if target.contains("://") {
-            return Err(Error::Target(format!("{target} is of no known form; see kpat collect send --help")));
+            return Err(Error::Target(format!(
+                "{target} is not a known kind of target; see kpat collect send --help"
+            )));
         } else {
             Box::new(Folder(Shelf::open(Path::new(target), &access.device, None)?))
         };
@@ -156,9 +158,9 @@ impl Target for Folder {
         match self.0.add(item, offset, &mut file) {
             Ok(()) => Ok(false),
             Err(Unadded::Busy(Have::Whole)) => Ok(true),
-            Err(Unadded::Busy(_)) => refused("another is sending it"),
-            Err(Unadded::Wrong) => refused("it changed while it was sent, or the disk there is bad"),
-            Err(Unadded::Full) => Err(Error::Away("no room at the target".into())),
+            Err(Unadded::Busy(_)) => refused("another process is sending it"),
+            Err(Unadded::Wrong) => refused("it changed while it was sent, or the target's disk is faulty"),
+            Err(Unadded::Full) => Err(Error::Away("the target is full".into())),
             Err(Unadded::Broken(e)) => Err(Error::io(path, "read")(e)),
             Err(Unadded::Own(e)) => Err(e),
         }

@@ -279,18 +279,18 @@ impl Target for Pipe {
                 201 => return Ok(false),
                 404 | 409 => match have() {
                     Some(n) => offset = Some(n),
-                    None => return Err(Error::Denied("the far end is no receiver of kpat's".into())),
+                    None => return Err(Error::Denied("the target is not a kpat receiver".into())),
                 },
-                401 | 403 => return Err(Error::Denied("the far end does not know our token".into())),
-                422 => return Err(refused("what arrived is not what was sent")),
-                507 => return Err(Error::Away("no room at the far end".into())),
+                401 | 403 => return Err(Error::Denied("the target does not accept our token".into())),
+                422 => return Err(refused("the data were changed on the way")),
+                507 => return Err(Error::Away("the target is full".into())),
                 500..=599 => {
                     let status = answer.status;
-                    return Err(Error::Away(format!("the far end has a trouble of its own ({status})")));
+                    return Err(Error::Away(format!("the target reported an error ({status})")));
                 }
-                status => return Err(refused(&format!("the far end does not take it ({status})"))),
+                status => return Err(refused(&format!("the target refused it ({status})"))),
             }
         }
-        Err(refused("another is sending it"))
+        Err(refused("another process is sending it"))
     }
 }

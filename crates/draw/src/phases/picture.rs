@@ -56,7 +56,9 @@ pub(super) fn drawing(report: &PhaseReport, about: &str) -> String {
         line(
             y,
             "phase",
-            &format!("Virtual machine ({emulator}): proportions at best, not the times of a real computer"),
+            &format!(
+                "Virtual machine ({emulator}): times are not those of a real computer; at best their proportions are"
+            ),
         );
     }
     let estimates = rows::measured(report)

@@ -133,7 +133,7 @@ impl Trace {
     fn put(&mut self, w: &WriteLine) -> Result<(), String> {
         let place = w.c.checked_sub(1).and_then(|i| usize::try_from(i).ok());
         let Some(c) = place.and_then(|i| self.connections.get_mut(i)) else {
-            return Err(format!("a write of connection {}, which was not told of", w.c));
+            return Err(format!("a write of connection {}, which was not declared", w.c));
         };
         let datagram = c.about.proto == "udp";
         let end = match w.s {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the devices' folders are
+    /// Folder with the devices' folders
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// Only these devices
@@ -99,7 +99,7 @@ fn details(d: &Device, out: &Output) -> anyhow::Result<()> {
     }
     if let Some(last) = d.recordings.last().filter(|r| r.end == "open") {
         let words = format!(
-            "{} UTC: the last recording did not end in order; its recorder was killed, and none came after it",
+            "{} UTC: the last recording was not closed: its recorder was killed, and no recording followed",
             wall(Some(last.to_wall_ns))
         );
         lines.push(Line::new().plain(format!("{}: ", d.name)).put(words, Style::Warn));
@@ -144,17 +144,15 @@ fn gap_words(g: &Gap) -> String {
     let long = match g.seconds {
         Some(s) => format!(", {}", duration((s * 1e9) as i64)),
         None if g.kind == "files" => String::new(),
-        None => ", the device was started anew meanwhile".to_owned(),
+        None => ", the device rebooted in between".to_owned(),
     };
     let what = match (g.kind, g.first_file, g.last_file) {
-        ("killed", ..) => {
-            "the recorder did not end in order; what followed its last chunk is not known".to_owned()
-        }
-        ("between", ..) => "nothing was recorded, or it is not here".to_owned(),
-        (_, a, b) if a == b => format!("file {a} of the recording is not here"),
-        (_, a, b) => format!("files {a} to {b} of the recording are not here"),
+        ("killed", ..) => "the recorder was killed; what it recorded after its last chunk is lost".to_owned(),
+        ("between", ..) => "nothing was recorded, or its files are missing".to_owned(),
+        (_, a, b) if a == b => format!("file {a} of the recording is missing"),
+        (_, a, b) => format!("files {a} to {b} of the recording are missing"),
     };
     let records = g.records.map_or_else(String::new, |n| format!(", {}", plural(n, "record")));
-    let thrown = if g.thrown_away { "; the device threw them away, its spool was full" } else { "" };
+    let thrown = if g.thrown_away { "; the device deleted them because its spool was full" } else { "" };
     format!("{span}{long}: {what}{records}{thrown}")
 }

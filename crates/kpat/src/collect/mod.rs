@@ -16,15 +16,15 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// On a device: bring finished logs of a folder to a target, and remove what has arrived
+    /// On a device: send the finished logs in a folder to a target, and remove those that have arrived
     Send(send::Args),
-    /// Gather from devices over HTTP: each adds its own files and can do nothing else
+    /// Receive logs from devices over HTTP; a device can only add files of its own
     Receive(serve::Receive),
-    /// Gather from one device on standard input, for ssh: a forced command in authorized_keys
+    /// Receive logs from one device on standard input, as a forced command in ssh's authorized_keys
     Accept(serve::Accept),
-    /// Make the secret that a device shows to a receiver, or take it away
+    /// Create or revoke the secret by which a device authenticates to a receiver
     Token(serve::Token),
-    /// What was gathered: devices, gaps, losses, clocks
+    /// List what was collected: devices, gaps, losses, clocks
     List(list::Args),
     /// Print a service for systemd or OpenWrt
     Service(service::Args),

@@ -16,38 +16,38 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder in which `kpat record --rotate-size ...` finishes its files
+    /// The folder to which `kpat record --rotate-size ...` writes
     #[arg(value_name = "SPOOL")]
     spool: PathBuf,
     /// A folder; http://HOST:PORT or https://HOST (kpat collect receive); ssh://[USER@]HOST[:PORT]/FOLDER (kpat collect accept);
     /// rsync:[USER@]HOST:FOLDER or rsync://HOST/MODULE; s3://BUCKET/PREFIX
     #[arg(value_name = "TARGET")]
     target: String,
-    /// Name under which the files are gathered [default: the host's name]
+    /// Name under which the files are collected [default: host name]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// File with the secret that `kpat collect token` printed
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// When the folder holds more than this, the oldest logs go, and a notice says which
+    /// Limit of the folder's size: beyond it the oldest logs are deleted, and a notice with their names is sent
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     spool_limit: Option<u64>,
-    /// Send what is there and end
+    /// Send what is there, then exit
     #[arg(long)]
     once: bool,
-    /// Look for finished files so often
+    /// Interval between checks for finished files
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     every: i64,
-    /// The ssh to use, with its options
+    /// The ssh command to use, with its options
     #[arg(long, value_name = "COMMAND")]
     ssh: Option<String>,
-    /// Certificates that an https receiver may have, instead of the system's
+    /// File with the certificates to trust for https, instead of the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Where the S3 storage is, if not at AWS
+    /// URL of the S3 storage, if it is not AWS
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// Bytes a second at most, of rsync and S3
+    /// Rate limit in bytes per second (rsync and S3 only)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
 }
@@ -86,7 +86,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 std::thread::sleep(every);
             }
             Err(e @ (Error::Away(_) | Error::Denied(_))) if !args.once => {
-                out.say(&format!("{e}; again in {} s", wait.as_secs()));
+                out.say(&format!("{e}; next attempt in {} s", wait.as_secs()));
                 let until = Instant::now() + wait;
                 while Instant::now() < until {
                     let left = until.saturating_duration_since(Instant::now());
@@ -107,7 +107,9 @@ fn access(args: &Args) -> anyhow::Result<Access> {
             let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
             let host = host.trim().to_owned();
             if !is_name(&host) {
-                return Err(usage(format!("this host's name {host:?} is none for a device; give --device")));
+                return Err(usage(format!(
+                    "the host name {host:?} cannot be used as the name of a device; give --device"
+                )));
             }
             host
         }
@@ -142,13 +144,13 @@ fn say(e: &Event, out: &Output) {
             out.say(&format!("{}: left by a recorder that was killed, now finished", path.display()))
         }
         Event::Thrown(names) => out.say(&format!(
-            "the spool is full: {} thrown away, the oldest ({}); a notice says so at the far end",
+            "the spool is full: the oldest {} deleted ({}); the target is notified",
             plural(names.len() as u64, "log"),
             names.join(", ")
         )),
-        Event::Sent { name, there: true, .. } => out.say(&format!("{name}: was there already")),
+        Event::Sent { name, there: true, .. } => out.say(&format!("{name}: the target already had it")),
         Event::Sent { name, bytes: n, .. } => out.say(&format!("{name}: sent, {}", bytes(*n))),
-        Event::Refused { name, why } => out.say(&format!("{name}: stays here: {why}")),
+        Event::Refused { name, why } => out.say(&format!("{name}: not sent: {why}")),
         Event::Odd(words) => out.say(words),
     }
 }

@@ -16,38 +16,38 @@ use std::sync::Arc;
 
 #[derive(clap::Args)]
 pub struct Receive {
-    /// Where the devices' folders are, and their tokens
+    /// Folder with the devices' folders and their tokens
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Only this machine can reach it unless an address is named; put a proxy with TLS before it
+    /// Address to listen on; without ADDRESS only this machine can connect. For TLS put a proxy in front
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "9436", value_parser = crate::metrics::address)]
     listen: SocketAddr,
-    /// Most bytes that one device may have here
+    /// Maximum total size of one device's files
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     limit: Option<u64>,
 }
 
 #[derive(clap::Args)]
 pub struct Accept {
-    /// Where the devices' folders are
+    /// Folder with the devices' folders
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Whose files they are
+    /// Name of the device that sends
     #[arg(long, value_name = "NAME")]
     device: String,
-    /// Most bytes that it may have here
+    /// Maximum total size of its files
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     limit: Option<u64>,
 }
 
 #[derive(clap::Args)]
 pub struct Token {
-    /// Where the devices' folders are
+    /// Folder with the devices' folders
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     #[arg(value_name = "DEVICE")]
     device: String,
-    /// Take all tokens of the device away
+    /// Revoke all tokens of the device
     #[arg(long)]
     revoke: bool,
 }
@@ -55,7 +55,7 @@ pub struct Token {
 pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
     if !args.folder.is_dir() {
         return Err(usage(format!(
-            "there is no folder {}; `kpat collect token` makes it",
+            "there is no folder {}; `kpat collect token` creates it",
             args.folder.display()
         )));
     }
@@ -84,7 +84,7 @@ pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
 
 pub fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
     if !shelf::is_name(&args.device) {
-        return Err(usage(format!("{:?} is no name for a device", args.device)));
+        return Err(usage(format!("{:?} cannot be the name of a device", args.device)));
     }
     let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
     // Words would be in the device's way: it is told by its answers.
@@ -101,7 +101,7 @@ pub fn token(args: &Token, out: &Output) -> anyhow::Result<ExitCode> {
         if out.json {
             out.value(&json!({ "device": args.device, "revoked": n }))?;
         } else {
-            out.say(&format!("{n} taken away from {}", args.device));
+            out.say(&format!("{n} revoked for {}", args.device));
         }
         return Ok(if n > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
@@ -110,7 +110,7 @@ pub fn token(args: &Token, out: &Output) -> anyhow::Result<ExitCode> {
         out.value(&json!({ "device": args.device, "token": token }))?;
     } else {
         out.raw(format!("{token}\n").as_bytes())?;
-        out.say("shown this once; on the device: kpat collect send SPOOL http://HOST:PORT --token-file FILE");
+        out.say("this is shown only once; use it on the device: kpat collect send SPOOL http://HOST:PORT --token-file FILE");
     }
     Ok(ExitCode::SUCCESS)
 }

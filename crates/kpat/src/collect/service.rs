@@ -15,13 +15,13 @@ struct Which {
     /// kpat-record.service: records into /var/lib/kpat-spool
     #[arg(long)]
     systemd: bool,
-    /// kpat-send.service: brings what is there to the target
+    /// kpat-send.service: sends finished logs to the target
     #[arg(long)]
     systemd_send: bool,
-    /// kpat-receive.service: the gathering side
+    /// kpat-receive.service: the receiving side
     #[arg(long)]
     systemd_receive: bool,
-    /// /etc/init.d/kpat: both of a device, by procd
+    /// /etc/init.d/kpat: both services of a device, under procd
     #[arg(long)]
     openwrt: bool,
 }

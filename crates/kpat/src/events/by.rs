@@ -13,13 +13,13 @@ use std::collections::{BTreeSet, HashMap};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// What kind of event
+    /// By kind
     Kind,
-    /// Kind, and the kernel's reason of a drop
+    /// By kind and the kernel's drop reason
     Reason,
-    /// Kind, and the function that dropped
+    /// By kind and the function that dropped
     Place,
-    /// Kind, and whose time it was: the process that ran then
+    /// By kind and the process that ran at the time
     Process,
 }
 
@@ -108,7 +108,7 @@ impl By {
             return tsv.rows(groups.iter().map(json), out);
         }
         if groups.is_empty() {
-            out.say("no event fits");
+            out.say("no event matches");
             return Ok(());
         }
         let mut columns = vec![

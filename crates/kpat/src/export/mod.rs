@@ -36,23 +36,23 @@ pub struct Args {
     /// Only this packet
     #[arg(long, value_name = "ID")]
     packet: Option<i64>,
-    /// pcapng: where a capture or the kernel behaviour log is, if it is no longer beside X.kpat (may be repeated)
+    /// pcapng: path of a capture or a kernel behaviour log that is no longer in the folder of X.kpat (may be repeated)
     #[arg(long, value_name = "FILE")]
     capture: Vec<PathBuf>,
-    /// pcapng: only this capture, where the log was made from several: its name
+    /// pcapng: use only this capture (its name), if the log was made from several
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// pcapng: without the packets as the kernel held them; the .kbl file is then not needed
+    /// pcapng: leave out the packets as the kernel held them; the .kbl file is then not needed
     #[arg(long)]
     wire_only: bool,
-    /// pcapng: without the frames; captures are then not needed
+    /// pcapng: leave out the frames; captures are then not needed
     #[arg(long, conflicts_with_all = ["wire_only", "only"])]
     kernel_only: bool,
-    /// pcapng: the packets as the kernel held them with the link types of their bytes, which Wireshark then dissects whole
-    /// and takes for packets on a wire: its analysis of connections sees each packet several times
+    /// pcapng: give the packets as the kernel held them the link type of their bytes. Wireshark then dissects them completely,
+    /// but takes them for packets on a wire: its analysis of connections sees each packet several times
     #[arg(long, conflicts_with = "wire_only")]
     as_frames: bool,
-    /// folded: what the number behind a stack is
+    /// folded: the unit of the number after each stack
     #[arg(long, default_value = "self", value_name = "WHAT")]
     weight: WeightArg,
 }
@@ -63,13 +63,13 @@ enum Format {
     Pcapng,
     /// Calls, packets and events on tracks; for Perfetto's viewer
     Perfetto,
-    /// Stacks of functions with times; for go tool pprof and its like
+    /// Stacks of functions with times; for go tool pprof and compatible tools
     Pprof,
-    /// Stacks of functions, one a line; for flame graphs
+    /// Stacks of functions, one per line; for flame graphs
     Folded,
-    /// Calls, one a line, tab separated
+    /// Calls, one per line, tab-separated
     Tsv,
-    /// Everything, one JSON object a line
+    /// Everything, one JSON object per line
     Json,
 }
 
@@ -114,7 +114,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let target = args.output.as_deref().filter(|p| *p != Path::new("-"));
     if target.is_none() && !args.format.is_text() && target::stdout_is_terminal() {
         return Err(usage(format!(
-            "this format is not for a terminal; give a file: -o {}",
+            "this format cannot be shown in a terminal; give a file: -o {}",
             args.log.with_extension(args.format.ending()).display()
         )));
     }
@@ -166,7 +166,7 @@ fn kernel_log(args: &Args, store: &Integrated) -> anyhow::Result<Vec<PathBuf>> {
     if args.wire_only {
         return Ok(Vec::new());
     }
-    let else_do = "or --wire-only leaves the kernel's packets out";
+    let else_do = "or leave out the kernel's packets with --wire-only";
     let files = store.manifest.sources.iter().filter(|s| s.role == "log");
     files.map(|source| located(find_source(source, &store.dir, &args.capture), else_do)).collect()
 }
@@ -174,7 +174,7 @@ fn kernel_log(args: &Args, store: &Integrated) -> anyhow::Result<Vec<PathBuf>> {
 fn located(found: kpat_formats::Result<PathBuf>, else_do: &str) -> anyhow::Result<PathBuf> {
     found.map_err(|e| match e {
         Error::SourceMissing { .. } | Error::SourceChanged { .. } => {
-            anyhow::anyhow!("{e}; say where it is: --capture FILE, {else_do}")
+            anyhow::anyhow!("{e}; give its path with --capture FILE, {else_do}")
         }
         e => e.into(),
     })
@@ -185,7 +185,7 @@ fn jobs(args: &Args, store: &Integrated, target: Option<&Path>) -> anyhow::Resul
     let all: Vec<_> = store.manifest.sources.iter().filter(|s| s.role == "capture").collect();
     if all.is_empty() || args.kernel_only {
         if args.wire_only {
-            bail!("{} was made without a capture, so nothing is left with --wire-only", args.log.display());
+            bail!("{} has no capture, so --wire-only would write nothing", args.log.display());
         }
         return Ok(vec![Job { capture: None, target: target.map(Path::to_owned) }]);
     }
@@ -210,19 +210,19 @@ fn jobs(args: &Args, store: &Integrated, target: Option<&Path>) -> anyhow::Resul
     for source in wanted {
         let path = located(
             find_source(source, &store.dir, &args.capture),
-            "or --kernel-only leaves the frames out",
+            "or leave out the frames with --kernel-only",
         )?;
         let target = target.map(|t| if several { with_stem(t, &source.name) } else { t.to_owned() });
         if jobs.iter().any(|j| j.target == target) {
             return Err(usage(format!(
-                "two captures are called alike ({}); give one at a time: --only NAME -o FILE",
+                "two captures have the same name ({}); export one at a time: --only NAME -o FILE",
                 source.name
             )));
         }
         if let Some(t) = &target
             && same_file(t, &path)
         {
-            return Err(usage(format!("{} is the capture itself; give another name with -o", t.display())));
+            return Err(usage(format!("{} is the capture itself; choose another name with -o", t.display())));
         }
         jobs.push(Job { capture: Some((path, source.capture_id)), target });
     }

@@ -125,7 +125,7 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         if left > 0 {
             pairs.line(
                 "",
-                Line::new().faint(format!("and {} more stretches: --json has all", count(left as u64))),
+                Line::new().faint(format!("and {} more intervals: --json lists all", count(left as u64))),
             );
         }
     }
@@ -190,7 +190,7 @@ fn notes(info: &Info) -> Vec<String> {
             "times.absurd" => ("time", "times"),
             "members.orphaned" => ("packet", "packets"),
             "packets.late" => ("record", "records"),
-            "frames.ambiguous" => ("frame fits", "frames fit"),
+            "frames.ambiguous" => ("frame matches", "frames match"),
             _ => return None,
         };
         let rest = match key {

@@ -31,7 +31,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let signals = Signals::block()?;
     let Some((kbl, captures)) = recording(&args.log, &[])? else {
         return Err(usage(format!(
-            "--follow is for a recording that goes on; {} is an integrated log",
+            "--follow needs a running recording; {} is an integrated log",
             args.log.display()
         )));
     };
@@ -192,16 +192,15 @@ impl Following<'_> {
     fn end(&mut self, recent: &Recent) -> anyhow::Result<()> {
         if self.late > 0 {
             self.out.say(&format!(
-                "{} became known after their place in the list had been printed, and stand further down",
+                "{} were found after later packets had been printed, and are listed out of order",
                 count(self.late)
             ));
         }
         if self.printed == 0 {
-            self.out.say("no packet fits");
+            self.out.say("no packet matches");
         }
         if recent.is_abandoned() {
-            let words =
-                "was not closed by its recorder, which has ended; what it had not written is not known";
+            let words = "was not closed: its recorder was killed; what it had not written is lost";
             self.out.say(&format!("{} {words}", self.args.log.display()));
         }
         // What is integrated piece by piece has no sum of it.

@@ -24,27 +24,27 @@ pub use which::Which;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The integrated log; with --follow a recording that goes on (X.kbl, or the folder it is in)
+    /// The integrated log; with --follow a running recording (X.kbl, or its folder)
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
     #[command(flatten)]
     device: open::Device,
     #[command(flatten)]
     which: Which,
-    /// In what order
+    /// Sort order
     #[arg(long, default_value = "time")]
     sort: Sort,
-    /// The other way round
+    /// Reverse the order
     #[arg(long, short)]
     reverse: bool,
     #[command(flatten)]
     times: times::Clock,
     #[command(flatten)]
     listing: Listing,
-    /// Of a recording that goes on: each packet within a second or two, until the recording ends; --json: a line each
+    /// Follow a running recording: print each packet within a second or two, until the recording ends; with --json one object per line
     #[arg(long, conflicts_with_all = ["sort", "reverse", "limit", "name"])]
     follow: bool,
-    /// Show at most so many; 0: all
+    /// Show at most this many; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
 }
@@ -97,7 +97,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if list.rows.is_empty() {
-        out.say("no packet fits");
+        out.say("no packet matches");
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&store, &times, &list.rows), out)?;
@@ -182,7 +182,7 @@ fn all(
         Ok(true)
     })?;
     if total == 0 {
-        out.say("no packet fits");
+        out.say("no packet matches");
         return Ok(ExitCode::SUCCESS);
     }
     if !rows.is_empty() {
@@ -220,7 +220,7 @@ impl JsonList<'_> {
 pub fn hint_hidden(out: &Output, hidden: &[&str]) {
     if !hidden.is_empty() {
         out.say(&format!(
-            "no room for: {} (wider terminal, --width or --json)",
+            "columns left out: {} (use a wider terminal, --width or --json)",
             hidden.iter().map(|h| h.trim()).collect::<Vec<_>>().join(", ")
         ));
     }

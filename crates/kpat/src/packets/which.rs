@@ -25,7 +25,7 @@ pub struct Which {
     /// delivered, forwarded, dropped, sent, in-flight, transformed, unknown
     #[arg(long)]
     verdict: Option<String>,
-    /// Handled by a function that fits this name or glob
+    /// Handled by a function whose name matches this glob
     #[arg(long, value_name = "GLOB")]
     func: Option<String>,
     /// At least this long in the kernel, for example 10us

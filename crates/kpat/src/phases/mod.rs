@@ -24,27 +24,27 @@ pub struct Args {
     log: Option<PathBuf>,
     #[command(flatten)]
     which: Which,
-    /// The way of this packet, segment by segment
+    /// Show the path of this packet, segment by segment
     #[arg(long, value_name = "ID")]
     packet: Option<i64>,
-    /// Where phases begin, in addition to what is built in
+    /// File with further phase boundaries, in addition to the built-in ones
     #[arg(long, value_name = "FILE")]
     boundaries: Option<PathBuf>,
-    /// Print the built-in boundaries, as a file to start from
+    /// Print the built-in boundaries in the format of --boundaries
     #[arg(long)]
     show_boundaries: bool,
     #[command(flatten)]
     device: open::Device,
-    /// Set the shares of the router study of 2009 beside
+    /// Show the shares of the router study of 2009 for comparison
     #[arg(long)]
     study: bool,
-    /// Functions shown of each phase; 0: all
+    /// Show at most this many functions of each phase; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 5)]
     limit: usize,
-    /// Write a picture
+    /// Write a picture to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a page with picture and tables
+    /// Write a page with picture and tables to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if out.json {
         out.value(&json::report(&report, args.study))?;
     } else if report.packets == 0 {
-        out.say("no packet fits");
+        out.say("no packet matches");
     } else {
         text(args, &report, out)?;
     }
@@ -161,9 +161,9 @@ fn head(report: &PhaseReport) -> Pairs {
         let words = if known == all {
             words
         } else {
-            format!("{words}; for the others link rx begins where a function first had the packet")
+            format!("{words}; for the others link rx begins at the first function that handled the packet")
         };
-        pairs.add("driver", format!("its work before a function has the packet is known {words}"));
+        pairs.add("driver", format!("its work before the first function is known {words}"));
     }
     for words in rows::measured(report).into_iter().chain(rows::estimates(report)) {
         pairs.add(Phase::DmaRx.label(), words);
@@ -173,10 +173,12 @@ fn head(report: &PhaseReport) -> Pairs {
         pairs.line("missing", words);
     }
     if report.points_only {
-        pairs.add("functions", "none recorded, only tracepoints: phases, but not what they consist of");
+        pairs.add("functions", "none recorded, only tracepoints: phases without the functions in them");
     }
     if let Some(emulator) = &report.emulator {
-        let words = format!("virtual ({emulator}): proportions at best, not the times of a real computer");
+        let words = format!(
+            "virtual ({emulator}): times are not those of a real computer; at best their proportions are"
+        );
         pairs.line("machine", Line::of(words, Style::Warn));
     }
     pairs
@@ -254,7 +256,7 @@ fn function_table(p: &PassageTime, limit: usize) -> Table {
 
 fn draw_way(way: &Way) -> Vec<Line> {
     let (Some(first), Some(last)) = (way.segments.first(), way.segments.last()) else {
-        return vec![Line::of("this packet's life has no length", Style::Faint)];
+        return vec![Line::of("this packet was seen only once", Style::Faint)];
     };
     let zero = first.from_ns;
     let axis = TimeAxis::for_range(0, last.to_ns - zero);
@@ -277,7 +279,7 @@ fn draw_way(way: &Way) -> Vec<Line> {
         let style = if wait { Style::Warn } else { Style::Plain };
         let mut label = if wait { format!("⇢ {}", s.phase.label()) } else { s.phase.label().to_owned() };
         if s.to_ns <= way.seen_ns && !wait {
-            label += ", the driver before a function has the packet";
+            label += ", the driver before the first function";
         }
         lines.push(
             Line::new()

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct AppArgs {
-    /// With --profile app: when TCP's state is written: change, off, all (with each crossing, and the IP header of datagrams), or at least
+    /// With --profile app: when the TCP state is logged: change, off, all (with each crossing, and the IP header of datagrams), or at least
     /// every TIME
     #[arg(long, value_name = "WHEN", help_heading = "Applications")]
     tcp_state: Option<String>,
-    /// With --profile app: segments without data (acknowledgements) count as well
+    /// With --profile app: log segments without data (acknowledgements), too
     #[arg(long, help_heading = "Applications")]
     acks: bool,
-    /// With --profile app: replace addresses (of networks, links, host and boot) by a keyed hash, or with `drop` leave them out; filter
-    /// and words of the command line are left out
+    /// With --profile app: replace addresses (network, link), host name and boot id by a keyed hash, or with `drop` leave them out; the filter
+    /// and the arguments of the command line are left out
     #[arg(
         long,
         value_name = "HOW",
@@ -30,7 +30,7 @@ pub struct AppArgs {
         help_heading = "Applications"
     )]
     anonymise: Option<String>,
-    /// Key of the hash: 16 bytes or more; made anew for each recording without it
+    /// File with the key of the hash, 16 bytes or more [default: a new key for each recording]
     #[arg(long, value_name = "FILE", requires = "anonymise", help_heading = "Applications")]
     key_file: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ impl AppArgs {
                 (self.anonymise.is_some(), "--anonymise"),
             ];
             return match given.iter().find(|(is, _)| *is) {
-                Some((_, flag)) => Err(usage(format!("{flag} is for --profile app"))),
+                Some((_, flag)) => Err(usage(format!("{flag} needs --profile app"))),
                 None => Ok(None),
             };
         }

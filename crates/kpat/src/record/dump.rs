@@ -8,22 +8,22 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct DumpArgs {
-    /// Dump the flight recorder when a packet is dropped; with a list, for these reasons or at these functions only (globs)
+    /// Dump the flight recorder when a packet is dropped; with a list: only for these reasons or in these functions (globs)
     #[arg(long, requires = "memory", value_name = "REASON|FUNCTION,...", num_args = 0..=1, require_equals = true, default_missing_value = "", value_delimiter = ',')]
     dump_on_drop: Option<Vec<String>>,
-    /// Dump it when a packet was in the kernel for longer than this
+    /// Dump the flight recorder when a packet was in the kernel for longer than this
     #[arg(long, requires = "memory", value_name = "TIME", value_parser = parse_duration)]
     dump_slower: Option<i64>,
-    /// Only packets that match dump it (pcap-filter syntax)
+    /// Only packets that match trigger a dump (pcap-filter syntax)
     #[arg(long, requires = "memory", value_name = "FILTER")]
     dump_filter: Option<String>,
-    /// Such a dump at most once in this time
+    /// Minimum time between triggered dumps
     #[arg(long, requires = "memory", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     dump_every: i64,
-    /// At most so many such dumps
+    /// Maximum number of triggered dumps
     #[arg(long, requires = "memory", value_name = "N", default_value_t = 100)]
     dump_files: u32,
-    /// No such dump once they have so many bytes together
+    /// Maximum total size of triggered dumps
     #[arg(long, requires = "memory", value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     dump_bytes: u64,
 }
@@ -33,7 +33,7 @@ impl DumpArgs {
     pub fn when(&self) -> anyhow::Result<Option<DumpWhen>> {
         if self.dump_on_drop.is_none() && self.dump_slower.is_none() {
             return match self.dump_filter {
-                Some(_) => Err(usage("--dump-filter is for --dump-on-drop or --dump-slower")),
+                Some(_) => Err(usage("--dump-filter needs --dump-on-drop or --dump-slower")),
                 None => Ok(None),
             };
         }

@@ -133,7 +133,7 @@ impl Sniffers {
         for r in self.all.borrow_mut().drain(..).map(Running::end) {
             let stats = match r.ended.clone() {
                 Some(Ok(stats)) => stats,
-                Some(Err(why)) => bail!("the capture at {} did not end in order: {why}", r.interface),
+                Some(Err(why)) => bail!("the capture at {} failed: {why}", r.interface),
                 None => SniffStats::default(),
             };
             out.push(Capture { interface: r.interface.clone(), path: r.path.clone(), stats });
@@ -168,7 +168,7 @@ impl Beside for Sniffers {
         for r in self.all.borrow_mut().iter_mut() {
             kpat_klog::place(&r.part, &r.path, self.replace).map_err(|e| match e.kind() {
                 std::io::ErrorKind::AlreadyExists => {
-                    format!("{} exists; --force replaces it, -o gives another name", r.path.display())
+                    format!("{} exists; use --force to replace it, or -o for another name", r.path.display())
                 }
                 _ => format!("{}: {e}", r.path.display()),
             })?;

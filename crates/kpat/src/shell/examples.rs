@@ -9,11 +9,11 @@ const EXAMPLES: &[Example] = &[
     (
         "",
         "kpat record -o X.kbl -f 'tcp port 443' --sniff eth0 --for 10s",
-        "record, and capture the wire beside it",
+        "record, and capture the wire at the same time",
     ),
     ("", "kpat integrate X.kbl X.pcapng", "join both: X.kpat"),
     ("", "kpat packets X.kpat dropped", "which packets were dropped"),
-    ("doctor", "kpat doctor", "which ways to probe work here, and why others do not"),
+    ("doctor", "kpat doctor", "which mechanisms work here, and why others do not"),
     ("probes", "kpat probes -p tcp", "what the profile tcp probes on this kernel"),
     ("probes", "kpat probes --stats --json", "how many functions handle packets, for a script"),
     ("record", "kpat record -o X.kbl -f 'icmp or arp' --for 10s", "ten seconds of two protocols"),
@@ -34,7 +34,7 @@ const EXAMPLES: &[Example] = &[
     ),
     ("record", "kpat record -p app -o app.kbl -f 'tcp port 80'", "what applications ask of their sockets"),
     ("ctl", "kpat ctl status", "what a running recording does and has lost"),
-    ("ctl", "kpat ctl off 'nf_*'", "log these functions no more"),
+    ("ctl", "kpat ctl off 'nf_*'", "stop logging these functions"),
     ("collect", "kpat collect send /var/spool/kpat http://127.0.0.1:9436", "send finished logs"),
     ("integrate", "kpat integrate X.kbl X.pcapng", "one recording and its capture"),
     (
@@ -46,24 +46,20 @@ const EXAMPLES: &[Example] = &[
     ("info", "kpat info X.kbl --strict", "exit with 3 if anything was lost"),
     ("packets", "kpat packets X.kpat tcp port 80 dropped", "dropped packets of one port"),
     ("packets", "kpat packets X.kpat 'path > 1ms' --sort path --utc", "the slowest, with the time of day"),
-    (
-        "packets",
-        "kpat packets X.kpat after 10:22:30 before 10:22:31",
-        "one second by the clock on the wall, UTC",
-    ),
+    ("packets", "kpat packets X.kpat after 10:22:30 before 10:22:31", "one second, by the wall clock (UTC)"),
     ("packet", "kpat packet 42 X.kpat", "all about one packet"),
     ("packet", "kpat packet --frame X.pcapng:17 X.kpat", "the packet of a frame, by its number in Wireshark"),
-    ("frames", "kpat frames X.kpat --unmatched", "frames that no packet fits"),
-    ("functions", "kpat functions X.kpat 'ip_*' --sort self", "functions of a name, by time"),
+    ("frames", "kpat frames X.kpat --unmatched", "frames that match no packet"),
+    ("functions", "kpat functions X.kpat 'ip_*' --sort self", "functions with these names, by self time"),
     ("function", "kpat function ip_rcv X.kpat --slower-than 10us", "slow calls of one function"),
     ("time", "kpat time X.kpat icmp", "where the time of these packets went"),
     ("time", "kpat time before.kpat --compare after.kpat", "what a change did"),
-    ("phases", "kpat phases X.kpat icmp", "the way of packets through this host, in phases"),
+    ("phases", "kpat phases X.kpat icmp", "the path of packets through this host, in phases"),
     ("phases", "kpat phases X.kpat --svg phases.svg --html phases.html", "as a picture and as a page"),
     ("app", "kpat app X.kpat", "sockets, and what they waited for"),
-    ("app", "kpat app X.kpat --socket 3 --series --bins 20", "one socket in the course of time"),
-    ("why", "kpat why X.kpat", "why the connection that wrote most takes its time"),
-    ("why", "kpat why 4393 X.kpat", "what this socket writes (kpat app lists sockets)"),
+    ("app", "kpat app X.kpat --socket 3 --series --bins 20", "one socket over time"),
+    ("why", "kpat why X.kpat", "why the connection that wrote most is slow"),
+    ("why", "kpat why 4393 X.kpat", "the same for this socket (kpat app lists sockets)"),
     ("why", "kpat why --packet 42 X.kpat", "the connection of a packet"),
     ("events", "kpat events X.kpat --kind drop,retransmit", "drops and retransmissions"),
     (
@@ -74,11 +70,7 @@ const EXAMPLES: &[Example] = &[
     ("export", "kpat export X.kpat --to perfetto -o X.pftrace dropped", "dropped packets, for Perfetto"),
     ("view", "kpat view X.kpat", "all views, in the browser"),
     ("view", "kpat view X.kpat --port 7801", "for `ssh -L 7801:127.0.0.1:7801 HOST`"),
-    (
-        "sql",
-        "kpat sql X.kpat 'select verdict, count(*) from packet group by verdict'",
-        "a question of your own",
-    ),
+    ("sql", "kpat sql X.kpat 'select verdict, count(*) from packet group by verdict'", "a query of your own"),
     ("sql", "kpat sql X.kpat --tables packet", "the columns of a table, with units"),
     ("wireshark", "kpat wireshark install", "the dissector and the capture interface, for this user"),
     ("completion", "kpat completion bash", "to be sourced, or put where the shell looks for it"),
@@ -91,7 +83,7 @@ pub fn of(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The commands with their examples at the end of `--help`.
-pub fn told(command: Command) -> Command {
+pub fn with_examples(command: Command) -> Command {
     command.mut_subcommands(|sub| {
         let mut text = String::from("Examples:");
         for (line, what_for) in of(sub.get_name()) {

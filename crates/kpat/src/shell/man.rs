@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The page of this command [default: that of kpat]
+    /// The command whose page to print [default: kpat itself]
     command: Option<String>,
     /// Write kpat.1 and one page per command into this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
@@ -30,7 +30,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         None => &all,
         Some(name) => all
             .find_subcommand(name)
-            .ok_or_else(|| usage(format!("`{name}` is no command; `kpat --help` lists them")))?,
+            .ok_or_else(|| usage(format!("there is no command `{name}`; `kpat --help` lists them")))?,
     };
     out.raw(&page(command)?)?;
     Ok(ExitCode::SUCCESS)

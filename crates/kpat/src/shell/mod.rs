@@ -12,7 +12,7 @@ pub mod completion {
 
     #[derive(clap::Args)]
     pub struct Args {
-        /// Which shell
+        /// The shell
         shell: Shell,
     }
 

@@ -20,7 +20,7 @@ pub use json::spread;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The integrated log; with --compare further ones of the same kind behind it
+    /// The integrated log; with --compare further runs of the same kind
     #[arg(value_name = "X.kpat")]
     log: PathBuf,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct Args {
     /// Only this packet
     #[arg(long, value_name = "ID")]
     packet: Option<i64>,
-    /// Only functions whose name fits
+    /// Only functions whose name matches this glob
     #[arg(long, value_name = "GLOB", default_value = "", hide_default_value = true)]
     function: String,
     /// Only calls of at least this duration, for example 10us
@@ -39,31 +39,31 @@ pub struct Args {
     /// Only calls of at most this duration
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     faster: Option<i64>,
-    /// Group packets
+    /// Group packets by this property
     #[arg(long)]
     by: Option<By>,
-    /// What the columns min to max are of
+    /// Which time the columns min to max refer to
     #[arg(long, default_value = "self")]
     of: Of,
-    /// Order of the functions
+    /// Sort order of the functions
     #[arg(long, default_value = "self")]
     sort: Sort,
-    /// Show at most so many functions; 0: all
+    /// Show at most this many functions; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 30)]
     limit: usize,
-    /// Draw the distributions too
+    /// Draw the distributions, too
     #[arg(long)]
     histogram: bool,
-    /// Take the estimate of the probes' own cost off every call
+    /// Subtract the estimated cost of the probes from every call
     #[arg(long)]
     subtract_cost: bool,
-    /// Compare with these: their times less those of the logs in front; each log is one run
+    /// Compare with these logs: their times minus those of the logs before --compare; each log is one run
     #[arg(long, value_name = "B.kpat", num_args = 1.., conflicts_with_all = ["packet", "by", "histogram"])]
     compare: Vec<String>,
-    /// What stands for a run in a comparison
+    /// The figure that represents a run in a comparison
     #[arg(long, default_value = "mean", requires = "compare")]
     statistic: Stands,
-    /// Where waits and phases begin, in addition to what is built in (see kpat phases --boundaries)
+    /// File with further phase boundaries, in addition to the built-in ones (see `kpat phases --boundaries`)
     #[arg(long, value_name = "FILE")]
     boundaries: Option<PathBuf>,
 }
@@ -76,28 +76,28 @@ enum By {
     Size,
     /// The lower of both ports
     Port,
-    /// In, out, both
+    /// Received, transmitted or both
     Direction,
-    /// What became of it
+    /// Verdict: delivered, forwarded, dropped ...
     Verdict,
-    /// Devices that it came in and went out by
+    /// Network devices by which it came in and went out
     Interface,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Of {
-    /// Without what a function calls
+    /// Self time: without the functions it calls
     #[value(name = "self")]
     Own,
-    /// With what it calls
+    /// Duration: with the functions it calls
     Total,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Stands {
-    /// What all of it costs
+    /// The mean: sensitive to outliers
     Mean,
-    /// What a usual one costs
+    /// The median: the typical case
     Median,
 }
 
@@ -120,27 +120,27 @@ enum Sort {
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if args.slower.zip(args.faster).is_some_and(|(slower, faster)| slower > faster) {
-        return Err(usage("--slower is above --faster: no call can fit"));
+        return Err(usage("--slower is above --faster: no call can match"));
     }
     if !args.compare.is_empty() {
         return compare::run(args, out);
     }
     if let Some(second) = args.which.split_logs(&[]).0.first() {
         return Err(usage(format!(
-            "{} is a second log; further runs are compared: --compare B1.kpat [B2.kpat ...] behind them",
+            "{} is a second log; give the runs to compare with after --compare: --compare B1.kpat [B2.kpat ...]",
             second.display()
         )));
     }
     let log = open::integrated(&args.log, &args.device)?;
     let report = counted(&log, &question(args, &args.which, &log)?, out)?;
     if args.subtract_cost && report.run_cost.is_none() {
-        out.say("this log does not say what its probes cost, so nothing is subtracted");
+        out.say("this log does not have the cost of its probes, so nothing is subtracted");
     }
     let violated = report.closure.violations > 0;
     if out.json {
         out.value(&json::value(&report))?;
     } else if report.groups.iter().all(|g| g.packets == 0) {
-        out.say("no packet fits");
+        out.say("no packet matches");
     } else {
         text::show(args, &report, out)?;
     }

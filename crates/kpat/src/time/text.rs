@@ -31,7 +31,7 @@ pub fn show(args: &Args, report: &TimeReport, out: &Output) -> anyhow::Result<()
             out.line(&Line::new())?;
             let functions = chosen(args, g);
             if functions.is_empty() {
-                out.line(&Line::of("no call fits", Style::Faint))?;
+                out.line(&Line::of("no call matches", Style::Faint))?;
                 continue;
             }
             let (lines, hidden) = function_table(args, g, &functions).render(out.width);
@@ -75,7 +75,7 @@ fn head(report: &TimeReport) -> Pairs {
     let clamped: u64 = report.groups.iter().flat_map(|g| &g.functions).map(|f| f.clamped).sum();
     match report.run_cost {
         _ if report.points_only => {
-            pairs.add("functions", "none recorded, only tracepoints: moments and waits, no function's time");
+            pairs.add("functions", "none recorded, only tracepoints: waits, but no times of functions");
         }
         Some(run) if report.subtracted => pairs.line(
             "probes",
@@ -89,7 +89,7 @@ fn head(report: &TimeReport) -> Pairs {
         Some(run) => pairs.add(
             "probes",
             format!(
-                "an estimate: {}, two runs per call, {} of the self time below (--subtract-cost takes it off)",
+                "an estimate: {}, two runs per call, {} of the self time below (--subtract-cost subtracts it)",
                 per_run(run),
                 percent(cost.max(0).unsigned_abs(), own.max(cost).max(0).unsigned_abs())
             ),

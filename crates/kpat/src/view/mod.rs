@@ -17,22 +17,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// An integrated log; or, of a recording that goes on, its .kbl file or the folder that it is written to
+    /// An integrated log; for a running recording its .kbl file or the folder it is written to
     #[arg(value_name = "X.kpat|X.kbl")]
     log: PathBuf,
-    /// With a recording: captures that are being written beside it
+    /// For a running recording: captures that are being written at the same time
     #[arg(value_name = "WIRE.pcapng")]
     captures: Vec<PathBuf>,
-    /// Integrated logs to compare with; each is one run
+    /// Integrated logs to compare with, each one run
     #[arg(long, value_name = "OTHER.kpat", num_args = 1..)]
     compare: Vec<PathBuf>,
-    /// Further runs of what the log is, for the comparison
+    /// Further runs on the side of the log itself, for the comparison
     #[arg(long, value_name = "X2.kpat", num_args = 1.., requires = "compare")]
     runs: Vec<PathBuf>,
     /// Do not open a browser, only print the address
     #[arg(long)]
     no_open: bool,
-    /// Listen on this port of 127.0.0.1 [default: any]
+    /// Port to listen on, at 127.0.0.1 [default: any free port]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     port: u16,
 }
@@ -48,7 +48,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         None => None,
     };
     if growing.is_none() && !args.captures.is_empty() {
-        return Err(usage("captures are given to a recording; an integrated log has its own"));
+        return Err(usage("captures can be given only with a recording; an integrated log has its own"));
     }
     let log = growing.as_ref().map_or_else(|| args.log.clone(), Growing::log);
     let service = Service::start(&Start {
@@ -106,7 +106,7 @@ pub fn recording(log: &Path, captures: &[PathBuf]) -> anyhow::Result<Option<(Pat
             None => return Ok(None),
         },
         Kind::Capture => bail!(
-            "{} is a capture of the wire; it is looked at after: kpat integrate X.kbl {}",
+            "{} is a capture of the wire; integrate it first: kpat integrate X.kbl {}",
             log.display(),
             log.display()
         ),

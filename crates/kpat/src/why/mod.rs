@@ -17,13 +17,13 @@ use std::process::ExitCode;
     override_usage = "kpat why [OPTIONS] [SOCKET] <X.kpat>\n       kpat why [OPTIONS] --packet <ID> <X.kpat>\n       kpat why [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>"
 )]
 pub struct Args {
-    /// Number of the socket whose writes are meant (see kpat app), and the integrated log; the log alone: the TCP socket that wrote most
+    /// The socket that writes, by its number in `kpat app`, and the integrated log [default: the TCP socket that wrote most]
     #[arg(value_names = ["SOCKET", "X.kpat"], num_args = 1..=2, required = true)]
     words: Vec<String>,
-    /// The socket that wrote what this packet carries
+    /// The socket that wrote the data in this packet
     #[arg(long, value_name = "ID", conflicts_with = "frame")]
     packet: Option<i64>,
-    /// The same of the packet of this frame: its number in the capture; with several captures NAME:NUMBER
+    /// The socket that wrote the data in this frame: its number in the capture; with several captures NAME:NUMBER
     #[arg(long, value_name = "[CAPTURE:]NUMBER")]
     frame: Option<String>,
     #[command(flatten)]
@@ -39,9 +39,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let (id, path) = match args.words.as_slice() {
         [log] => (None, Path::new(log)),
         _ if named => {
-            return Err(usage(
-                "--packet and --frame take the place of the socket's number; give the log alone",
-            ));
+            return Err(usage("--packet and --frame replace the socket's number; give only the log"));
         }
         words => {
             let (id, path) = open::thing_and_log(words, "why SOCKET")?;

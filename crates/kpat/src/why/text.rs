@@ -22,7 +22,7 @@ pub fn show(log: &Integrated, w: &Why, out: &Output) -> anyhow::Result<()> {
         }
         facts.line("why", why);
         if !w.is_certain() {
-            let word = "what is not known could make another stage the first";
+            let word = "with what is not known, another stage could be the first";
             facts.line("", Line::of(word, Style::Warn));
         }
     }
@@ -179,7 +179,7 @@ fn unknown(w: &Why) -> Vec<String> {
     say(has(Stage::Wire), "when the card had sent a packet: driver and wire are one".into());
     say(
         has(Stage::PeerApplication),
-        "a read is told when its call is over: what a waiting reader took to wake and copy is in the peer's application".into(),
+        "a read is logged when its call returns: the time that a waiting reader took to wake and copy is in the peer's application".into(),
     );
     say(w.answered > 0, "whether the application had to wait for what it read before it wrote again".into());
     say(
@@ -190,11 +190,11 @@ fn unknown(w: &Why) -> Vec<String> {
         w.begins_unknown,
         "when calls began: this kernel shows their ends, so a wait within a call is missing here".into(),
     );
-    say(w.pacing_unknown, "who paces: pacing and the device cannot be told apart".into());
+    say(w.pacing_unknown, "who paces: pacing and the device cannot be distinguished".into());
     say(w.fq_paces, "in the queue: whether fq held a packet for this socket's rate or for others".into());
     say(
         w.lost > 0,
-        format!("{} records are missing: a stage may have what is between its bounds", count(w.lost)),
+        format!("{} records are missing: each stage's time is somewhere between its bounds", count(w.lost)),
     );
     say(
         ended(End::Open) > 0,

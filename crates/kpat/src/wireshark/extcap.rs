@@ -295,7 +295,7 @@ fn live_args(said: &HashMap<String, String>) -> anyhow::Result<live::Args> {
         profile: value(said, "--profile").unwrap_or("path").to_owned(),
         detail: value(said, "--detail")
             .filter(|d| *d != "auto")
-            .map(|d| Detail::parse(d).with_context(|| format!("no level of detail is called {d}")))
+            .map(|d| Detail::parse(d).with_context(|| format!("there is no level of detail {d}")))
             .transpose()?,
         mechanism: value(said, "--mechanism").filter(|m| *m != "auto").map(str::to_owned),
         filter,
@@ -369,7 +369,7 @@ fn replay(said: &HashMap<String, String>, mut to: File) -> anyhow::Result<()> {
     }
     let status = child.wait()?;
     if !status.success() {
-        bail!("{log} could not be read: the words above say why");
+        bail!("{log} could not be read; see the messages above");
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ const LINK_NAME: &str = "kpat";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// For this user [default]
+    /// Install for this user [default]
     #[arg(long, conflicts_with = "system")]
     personal: bool,
-    /// For all users of this machine; needs root
+    /// Install for all users of this machine; needs root
     #[arg(long)]
     system: bool,
-    /// Take out what was put there
+    /// Remove what was installed
     #[arg(long)]
     remove: bool,
 }
@@ -63,7 +63,7 @@ fn folders(system: bool) -> anyhow::Result<Folders> {
             return Ok(found);
         }
     }
-    bail!("neither tshark nor wireshark says where its plugins are; install one of them first")
+    bail!("cannot ask tshark or wireshark for their plugin folders; install one of them first")
 }
 
 /// What was done, for the user.
@@ -81,7 +81,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match &folders.extcap {
         Some(extcap) => done.extend(link(&extcap.join(LINK_NAME), args.remove)?),
         None => out.say(
-            "this Wireshark has no capture interfaces of a user's own: install them with --system as root; the dissector works",
+            "this version of Wireshark has no per-user capture interfaces: install them with --system as root; the dissector works",
         ),
     }
     if out.json {
@@ -95,7 +95,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say(&format!("{verb}: {} ({})", d.path.display(), d.what));
     }
     if done.is_empty() {
-        out.say("nothing of kpat is there");
+        out.say("kpat is not installed there");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -104,7 +104,7 @@ fn dissector(path: &Path, remove: bool) -> anyhow::Result<Option<Done>> {
     let done = Done { path: path.to_owned(), what: "dissector" };
     match std::fs::read(path) {
         Ok(found) if !String::from_utf8_lossy(&found).contains(MARK) => {
-            bail!("{} is not of kpat; move it away first", path.display());
+            bail!("{} does not belong to kpat; move it first", path.display());
         }
         Err(_) if remove => return Ok(None),
         _ => {}
@@ -122,7 +122,7 @@ fn link(path: &Path, remove: bool) -> anyhow::Result<Option<Done>> {
     let done = Done { path: path.to_owned(), what: "capture interfaces" };
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_symlink() => {
-            bail!("{} is not of kpat; move it away first", path.display());
+            bail!("{} does not belong to kpat; move it first", path.display());
         }
         Ok(_) => {
             std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;

@@ -242,7 +242,7 @@ impl Recording {
     /// Why it ended by itself.
     fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.words).unwrap_or_default();
-        let last = text.lines().last().unwrap_or("the recording ended without a word");
+        let last = text.lines().last().unwrap_or("the recording ended without a message");
         last.trim_start_matches("kpat: ").to_owned()
     }
 
@@ -311,7 +311,7 @@ pub fn stream(args: &Args, out: &mut dyn Write, pipe: RawFd, words: &Output) -> 
     let mut live = Live::begin(out, &format!("Linux {}", os.trim()))?;
     let mut number = 0;
     let mut now = Recording::start(args, &folder.0, number)?;
-    words.say(&format!("capturing at {}; packets come some seconds late", args.interface));
+    words.say(&format!("capturing at {}; packets are shown some seconds late", args.interface));
     let began = Instant::now();
     // What was captured before the recording began has no path.
     let mut from = wall_now();

@@ -62,7 +62,7 @@ pub fn compile(text: &str, link_type: i32) -> Result<Vec<Instruction>, String> {
     // SAFETY: opens nothing; the handle is closed below on every path.
     let handle = unsafe { pcap_open_dead(link_type, SNAPLEN) };
     if handle.is_null() {
-        return Err("libpcap has no memory".into());
+        return Err("libpcap: out of memory".into());
     }
     let mut program = Program { len: 0, instructions: std::ptr::null_mut() };
     // SAFETY: the handle is open, the program is ours to be filled in, the text is zero-terminated and lives on.

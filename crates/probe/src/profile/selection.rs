@@ -28,7 +28,7 @@ pub const NAMES: [(&str, &str); 7] = [
 pub const APPLICATIONS: &str = "app";
 
 #[derive(Debug, thiserror::Error)]
-#[error("no profile is called {0:?}; there are path, router, tcp, socket, driver:NAME, all and app")]
+#[error("there is no profile {0:?}; use path, router, tcp, socket, driver:NAME, all and app")]
 pub struct UnknownProfile(pub String);
 
 impl Selection {

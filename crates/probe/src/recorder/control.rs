@@ -203,12 +203,12 @@ fn turn(sources: &mut Sources, paused: bool, sink: &mut Sink, globs: &[String], 
     let word = if on { "on" } else { "off" };
     let (fits, n) = sources.turn(globs, on);
     if fits == 0 {
-        return Reply::Refused(format!("no probed function fits {}", globs.join(" ")));
+        return Reply::Refused(format!("no probed function matches {}", globs.join(" ")));
     }
     sources.switch(paused);
     note(sink, &format!("{n} functions {word}: {}", globs.join(" ")));
     let (now_on, all) = sources.counts();
-    Reply::Done(format!("{n} functions switched {word}, {now_on} of {all} are on"))
+    Reply::Done(format!("{n} functions switched {word}; {now_on} of {all} are logged"))
 }
 
 fn change(sources: &mut Sources, paused: bool, sink: &mut Sink, c: &Change) -> Reply {

@@ -65,7 +65,7 @@ impl Pausing {
             Ok(gone) => gone,
             Err(e) => {
                 sources.take_off();
-                return Reply::Refused(format!("still paused: the kernel does not let it go on: {e}"));
+                return Reply::Refused(format!("still paused: the kernel refused to attach: {e}"));
             }
         };
         if let Some(sockets) = &mut sink.sockets {
@@ -78,7 +78,7 @@ impl Pausing {
         let mut reply = format!("logging, after {:.1} ms", self.resume_ns as f64 / 1e6);
         if let Some((function, why)) = gone.first() {
             let words =
-                format!("{} functions are probed no more after the pause: {function}: {why}", gone.len());
+                format!("{} functions are no longer probed after the pause: {function}: {why}", gone.len());
             note(sink, &words);
             reply = format!("{reply}; {words}");
         }

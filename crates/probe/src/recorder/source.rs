@@ -74,7 +74,7 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
     let points = decision.mechanism == Mechanism::Tracepoint;
     let tracepoints = plan::tracepoints(decision.build, selection, points);
     if points && !tracepoints.iter().any(|t| t.func.is_some()) {
-        let hint = selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint fits {a})"));
+        let hint = selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint matches {a})"));
         return Err(plan::Error::NothingToProbe { profile: selection.profile.clone(), hint }.into());
     }
     let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
@@ -364,6 +364,8 @@ impl Source {
 pub(super) fn taken_off(staying: usize) -> Reply {
     Reply::Done(match staying {
         0 => "paused: loaded, on no function and no tracepoint".into(),
-        n => format!("paused: on no tracepoint; programs stay on {n} functions and leave at once"),
+        n => format!(
+            "paused: no tracepoint attached; the programs of {n} functions stay attached and return immediately"
+        ),
     })
 }

@@ -89,21 +89,21 @@ pub enum Error {
     Control(#[from] control::Error),
     #[error("cannot watch interfaces and routes: {0}")]
     Netlink(#[from] netlink::Error),
-    #[error("no interface is called {name} in the namespaces recorded; there are {there}")]
+    #[error("there is no interface {name} in the namespaces to be recorded; there are {there}")]
     NoInterface { name: String, there: String },
-    #[error("no reason for a drop is called {0} on this kernel; functions are written in small letters")]
+    #[error("this kernel has no drop reason {0}; names of functions are written in lower case")]
     NoSuchReason(String),
-    #[error("the kernel does not let its rings be mapped: {0}")]
+    #[error("the kernel refused to map the rings: {0}")]
     Map(std::io::Error),
     #[error("cannot run {program}: {source}")]
     Command { program: String, source: std::io::Error },
-    #[error("{} exists; --force replaces it, -o gives another name", .0.display())]
+    #[error("{} exists; use --force to replace it, or -o for another name", .0.display())]
     Exists(PathBuf),
     #[error("{} is being written by another recording; -o gives another name", .0.display())]
     Busy(PathBuf),
     #[error("too few file descriptors: {has} (ulimit -n); this recording needs {needs}")]
     Descriptors { has: u64, needs: u64 },
-    #[error("files may have {has} bytes at most (ulimit -f); a log needs {needs}")]
+    #[error("files are limited to {has} bytes (ulimit -f); a log needs {needs}")]
     FileSize { has: u64, needs: u64 },
     #[error("cannot write into {}: {why}", .folder.display())]
     NoPlace { folder: PathBuf, why: String },

@@ -12,7 +12,8 @@ pub fn events(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Events> {
     for name in ask.request.get("kind").unwrap_or_default().split(',').filter(|k| !k.is_empty()) {
         kinds.push(
             EventKind::from_name(name)
-                .ok_or_else(|| Failure::words(format!("`{name}` is no kind of event")))? as i32,
+                .ok_or_else(|| Failure::words(format!("there is no kind of event `{name}`")))?
+                as i32,
         );
     }
     let packets = ask.ids(progress)?;

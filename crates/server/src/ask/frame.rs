@@ -64,7 +64,7 @@ fn words(why: &Unmatched) -> String {
             format!("Around that time the log lost {count} records ({}); its packet may be among them.", cause(*code))
         }
         Unmatched::Filter(text) => {
-            format!("The recording kept only packets that fit its filter `{text}`; this may not be one.")
+            format!("The recording kept only packets that match its filter `{text}`; this may not be one.")
         }
         Unmatched::Sample(sample) => format!(
             "The recording has one of {} {}s; this may not be one.",

@@ -41,7 +41,7 @@ fn notes(log: &Log, live: bool) -> Vec<String> {
         "times.absurd" => Some(format!("{n} times in damaged records that no clock shows")),
         "members.orphaned" => Some(format!("{n} packets of lists whose call is not in the log")),
         "packets.late" => Some(format!("{n} records came after their packet had ended")),
-        "frames.ambiguous" => Some(format!("{n} frames fit several packets about equally well")),
+        "frames.ambiguous" => Some(format!("{n} frames match several packets about equally well")),
         _ => None,
     };
     let mut out: Vec<String> = Vec::new();
@@ -61,7 +61,7 @@ fn notes(log: &Log, live: bool) -> Vec<String> {
     }
     if let Some(catalog) = log.loaded() {
         if catalog.cut > 0 {
-            out.push(format!("the list of packets is cut: {} more rows find no room in memory", catalog.cut));
+            out.push(format!("the list of packets is cut: {} more rows do not fit into memory", catalog.cut));
         }
         if catalog.unplaced > 0 {
             out.push(format!("{} frames are not listed: their time is not known", catalog.unplaced));
