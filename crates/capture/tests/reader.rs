@@ -219,7 +219,7 @@ fn interfaces_are_known_before_the_first_frame() {
 fn torn_at_every_byte() {
     for whole in [everything(), pcap(Order::Big, MICRO, 1, &three())] {
         let (expected, reader) = read(&whole);
-        let told = reader.warnings().len();
+        let logged = reader.warnings().len();
         for len in 4..whole.len() {
             let Ok(mut reader) = open(&whole[..len]) else {
                 assert!(len < 24, "only the file header is needed, not {len} bytes");
@@ -231,7 +231,7 @@ fn torn_at_every_byte() {
             let missing = expected[got.len()..].iter().find(|g| end_of_record(&whole, g) <= len);
             assert!(missing.is_none(), "{len}: {missing:?}");
             let torn = reader.warnings().iter().filter(|w| w.text.contains("ends")).count();
-            let at_border = reader.warnings().len() <= told && torn == 0;
+            let at_border = reader.warnings().len() <= logged && torn == 0;
             assert!(torn == 1 || at_border, "{len}: {:?}", reader.warnings());
         }
     }

@@ -142,7 +142,7 @@ fn numbers_and_times() {
         }
         let path = dir.file("times.pcapng");
         std::fs::write(&path, &ng.out).unwrap();
-        let told = run(
+        let logged = run(
             "tshark",
             &[
                 "-n",
@@ -164,7 +164,7 @@ fn numbers_and_times() {
             let ns = f.at.0;
             ours += &format!("{}\t{}.{:09}\n", f.number, ns / 1_000_000_000, ns % 1_000_000_000);
         }
-        assert_eq!(ours, told, "{order:?}");
+        assert_eq!(ours, logged, "{order:?}");
     }
 }
 
@@ -179,13 +179,13 @@ impl Capture {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("cannot run {program}: {e}; run scripts/setup"));
-        let mut said = BufReader::new(child.stderr.take().expect("piped"));
+        let mut reported = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
         while !line.contains(ready) {
             line.clear();
-            assert!(said.read_line(&mut line).expect("text") > 0, "{program} did not start");
+            assert!(reported.read_line(&mut line).expect("text") > 0, "{program} did not start");
         }
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        std::thread::spawn(move || std::io::copy(&mut reported, &mut std::io::sink()));
         Capture(child)
     }
 
@@ -198,8 +198,8 @@ impl Capture {
 
 fn ok(ns: &str, program: &str, args: &[&str]) {
     let out = cable_command(ns, program).args(args).output().expect("ip netns exec runs");
-    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{program} {args:?}: {said}");
+    let reported = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{program} {args:?}: {reported}");
 }
 
 #[test]
@@ -242,11 +242,12 @@ fn live_traffic() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("ip netns exec runs");
-        let mut said = BufReader::new(server.stdout.take().expect("piped")).lines();
-        said.find(|l| l.as_ref().is_ok_and(|l| l.contains("listening")))
+        let mut reported = BufReader::new(server.stdout.take().expect("piped")).lines();
+        reported
+            .find(|l| l.as_ref().is_ok_and(|l| l.contains("listening")))
             .expect("iperf3 listens")
             .expect("text");
-        std::thread::spawn(move || said.for_each(drop));
+        std::thread::spawn(move || reported.for_each(drop));
         let to = if more[0] == "-6" { "fd07::2" } else { "10.7.0.2" };
         ok(&cable.a, "iperf3", &[&["-c", to][..], more].concat());
         server.wait().expect("it ends after one client");

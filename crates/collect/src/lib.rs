@@ -5,7 +5,7 @@
 //! over the network or ssh, [`list`] says what is there and what is not.
 //!
 //! The one idea: a file is named by its content's checksum beside its name, and to send it is a question before it
-//! is a transfer ("have you this?"). So sending again costs nothing, an interrupted transfer goes on where it broke, and two
+//! is a transfer ("have you this?"). So sending again costs nothing, an interrupted transfer is resumed, and two
 //! files of one name are two files. Rejected: a protocol of our own below; the few requests are HTTP, which a proxy can
 //! carry with TLS, and the same bytes go through ssh.
 //!

@@ -45,12 +45,12 @@ pub struct Recording {
     pub to_boot_ns: i64,
     pub from_wall_ns: i64,
     pub to_wall_ns: i64,
-    /// Why it ended; `open`: it was not closed; `rotated`: it goes on.
+    /// Why it ended; `open`: it was not closed; `rotated`: it continues in the next file.
     pub end: String,
     pub clock: Clock,
 }
 
-/// How the wall clock went beside the boot clock, whose seconds nobody sets.
+/// The wall clock compared with the boot clock, which is never set.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Clock {
     pub readings: u64,
@@ -227,9 +227,9 @@ fn within(files: &[File], thrown: &[Thrown], gaps: &mut Vec<Gap>) {
     for f in files.iter().filter(|f| f.number > 0) {
         let next = last.map_or(1, |l| l.number + 1);
         if f.number > next {
-            let said =
+            let reported =
                 thrown.iter().filter(|t| t.recording == f.recording && t.first < f.number && t.last >= next);
-            let said: u32 = said.map(|t| t.last.min(f.number - 1) - t.first.max(next) + 1).sum();
+            let reported: u32 = reported.map(|t| t.last.min(f.number - 1) - t.first.max(next) + 1).sum();
             let known = |l: &File| (l.end != "open").then_some(l.before + l.span.records);
             let so_far = last.map_or(Some(0), known);
             let from_boot = last.map(|l| l.span.boot.1);
@@ -243,7 +243,7 @@ fn within(files: &[File], thrown: &[Thrown], gaps: &mut Vec<Gap>) {
                 to_wall_ns: f.span.wall.0,
                 seconds: from_boot.and_then(|b| seconds(b, f.span.boot.0)),
                 records: so_far.and_then(|n| f.before.checked_sub(n)),
-                thrown_away: said >= f.number - next,
+                thrown_away: reported >= f.number - next,
             });
         }
         last = Some(f);

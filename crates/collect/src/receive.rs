@@ -35,7 +35,7 @@ enum Who<'a> {
     Token,
 }
 
-/// Something that happened, for whoever watches.
+/// Something that happened, to be reported.
 pub enum Event {
     Added { device: String, name: String, bytes: u64 },
     Refused { from: String, why: String },

@@ -23,7 +23,7 @@ pub fn is_name(text: &str) -> bool {
     (1..=MOST_NAME).contains(&text.len()) && text.bytes().all(plain) && !text.starts_with(['.', '-'])
 }
 
-/// What may be added: logs, and notices of what was thrown away.
+/// What may be added: logs, and notices of deleted files.
 pub fn is_file_name(text: &str) -> bool {
     is_name(text) && (text.ends_with(".kbl") || (text.starts_with("lost-") && text.ends_with(".json")))
 }
@@ -49,7 +49,7 @@ pub enum Have {
 pub enum Unadded {
     /// Somebody else is sending it, or the bytes do not begin where the part ends.
     Busy(Have),
-    /// All bytes came, and are not those of the checksum. They were thrown away.
+    /// All bytes arrived, but do not match the checksum. They were discarded.
     Wrong,
     /// The device's share, or the disk, is full.
     Full,

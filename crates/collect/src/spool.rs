@@ -77,8 +77,8 @@ impl Spool {
         let waiting = self.waiting()?;
         let old: Vec<&Waiting> = waiting.iter().filter(|w| !w.is_log()).collect();
         let mut notice = Notice { cause: "spool-limit".into(), ..Notice::default() };
-        for said in &old {
-            if let Ok(before) = Notice::read(&said.path) {
+        for reported in &old {
+            if let Ok(before) = Notice::read(&reported.path) {
                 before.thrown.into_iter().for_each(|t| notice.add(t));
             }
         }

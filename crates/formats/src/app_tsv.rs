@@ -91,7 +91,7 @@ pub fn write(store: &Store, only: &[i64], out: &mut dyn Write) -> Result<Counts>
     writeln!(out, "{}", head.join("\t"))?;
     let sockets: HashMap<i64, SocketRow> =
         store.table::<SocketRow>()?.all::<SocketRow>()?.into_iter().map(|s| (s.socket_id, s)).collect();
-    let mut said: HashSet<i64> = HashSet::new();
+    let mut reported: HashSet<i64> = HashSet::new();
     let mut counts = Counts::default();
     let no_state = "\t".repeat(COLUMNS.len() - BEFORE_STATE);
     in_order(store, only, |moment| -> Result<()> {
@@ -100,7 +100,7 @@ pub fn write(store: &Store, only: &[i64], out: &mut dyn Write) -> Result<Counts>
             Moment::State(s) => (s.at_ns, Some(s.socket_id)),
             Moment::Gap(_) => (0, None),
         };
-        if let Some(id) = id.filter(|id| said.insert(*id)) {
+        if let Some(id) = id.filter(|id| reported.insert(*id)) {
             counts.sockets += 1;
             socket(store, at_ns, id, sockets.get(&id), &no_state, out)?;
         }

@@ -96,9 +96,9 @@ fn check(small: &Small, chosen: &Chosen, truth: &Functions) {
     std::fs::write(&path, bytes).unwrap();
     if let Some(python) = judge::python("perfetto") {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/judge/read_trace.py");
-        let said: Value =
+        let reported: Value =
             serde_json::from_str(&judge::run(&python, &[script, path.to_str().unwrap()])).unwrap();
-        of_perfetto(&said, truth, &packets, chosen.is_all());
+        of_perfetto(&reported, truth, &packets, chosen.is_all());
     }
 
     let first = all[0].1;
@@ -186,8 +186,8 @@ fn of_pprof(text: &str) -> Functions {
     out
 }
 
-fn of_perfetto(said: &Value, truth: &Functions, packets: &BTreeSet<i64>, all: bool) {
-    let found: Functions = said["functions"]
+fn of_perfetto(reported: &Value, truth: &Functions, packets: &BTreeSet<i64>, all: bool) {
+    let found: Functions = reported["functions"]
         .as_object()
         .unwrap()
         .iter()
@@ -204,23 +204,23 @@ fn of_perfetto(said: &Value, truth: &Functions, packets: &BTreeSet<i64>, all: bo
         .collect();
     assert_eq!(found, without_packets(truth), "perfetto");
     let ids: BTreeSet<i64> =
-        said["packets"].as_array().unwrap().iter().map(|p| p.as_i64().unwrap()).collect();
+        reported["packets"].as_array().unwrap().iter().map(|p| p.as_i64().unwrap()).collect();
     assert_eq!(ids, *packets);
     for fault in ["open", "wrong_ends", "unknown_tracks"] {
-        assert_eq!(said[fault], 0, "{fault}: {said}");
+        assert_eq!(reported[fault], 0, "{fault}: {reported}");
     }
     // CLOCK_BOOTTIME.
-    assert_eq!(said["clock"], 6);
-    assert_eq!(said["lost"], 17);
-    assert_eq!(said["counters"]["packets in flight"]["last"], 0);
+    assert_eq!(reported["clock"], 6);
+    assert_eq!(reported["lost"], 17);
+    assert_eq!(reported["counters"]["packets in flight"]["last"], 0);
     for p in packets {
         // The packet's own slice, and at least the outermost of its calls.
-        assert!(said["flows"][p.to_string()].as_u64().unwrap() >= 2, "packet {p} has no arrow");
+        assert!(reported["flows"][p.to_string()].as_u64().unwrap() >= 2, "packet {p} has no arrow");
     }
     if all {
-        assert_eq!(said["counters"]["packets dropped"]["last"], 3);
+        assert_eq!(reported["counters"]["packets dropped"]["last"], 3);
         let tracks: Vec<&str> =
-            said["tracks"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
+            reported["tracks"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
         for wanted in ["CPU 0 softirq", "CPU 1 hardirq", "lane 1"] {
             assert!(tracks.contains(&wanted), "{tracks:?}");
         }

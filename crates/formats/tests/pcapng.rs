@@ -177,8 +177,8 @@ fn capinfos_reads_the_loss() {
     let wanted: Vec<u8> =
         [5u16.to_le_bytes(), 8u16.to_le_bytes()].concat().into_iter().chain(17u64.to_le_bytes()).collect();
     assert!(statistics[0].1.windows(wanted.len()).any(|w| w == wanted));
-    let said = String::from_utf8_lossy(&statistics[0].1);
-    assert!(said.contains("ring-full 17"), "{said}");
+    let reported = String::from_utf8_lossy(&statistics[0].1);
+    assert!(reported.contains("ring-full 17"), "{reported}");
     let Some(text) = judge::output("capinfos", "--version", &[path.to_str().unwrap()]) else { return };
     assert!(text.contains("Number of interfaces in file: 5"), "{text}");
     assert!(text.contains("Strict time order:   True"), "{text}");

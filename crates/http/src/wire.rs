@@ -17,7 +17,7 @@ pub trait Deadline {
     fn until(&mut self, when: Instant);
 }
 
-/// A source of which whoever started it limits the time.
+/// A source whose time limit is set by its creator.
 pub struct Untimed<R>(pub R);
 
 impl<R: Read> Read for Untimed<R> {

@@ -160,8 +160,8 @@ fn read(dir: &Path) {
 fn look(dir: &Path) {
     let timed = |what: &str, f: &mut dyn FnMut() -> String| {
         let started = Instant::now();
-        let said = f();
-        println!("{:8.1} ms {what}: {said}", started.elapsed().as_secs_f64() * 1000.0);
+        let reported = f();
+        println!("{:8.1} ms {what}: {reported}", started.elapsed().as_secs_f64() * 1000.0);
     };
     let store = Store::open(&dir.join("x.kpat")).unwrap();
     timed("open", &mut || {

@@ -55,13 +55,13 @@ impl Arrivals {
                     *free = (free.0.max(end), None);
                 }
             }
-            // A task runs: the poll is over. Without a return nobody knows when the work was.
+            // A task runs: the poll is over. Without a return the time of the work is not known.
             Context::Softirq | Context::Task => self.unknown(cpu),
             _ => {}
         }
     }
 
-    /// Work on a packet that lasts for nobody knows how long.
+    /// Work on a packet of unknown duration.
     pub fn unknown(&mut self, cpu: u16) {
         if let Some(c) = self.cpus.get_mut(&cpu) {
             c.free = None;

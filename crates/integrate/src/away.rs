@@ -1,9 +1,9 @@
 //! When tasks were off the CPU: whose call that was in the midst of, and where a call ran in between.
 
-use kpat_model::Pause;
+use kpat_model::OffCpu;
 use kpat_model::hash::Map;
 
-/// Pauses of a task that are kept however old they are: they may be told together, and their call at once after.
+/// Off-CPU intervals of a task that are kept however old they are: they may be logged together, and their call right after them.
 const KEPT: usize = 8;
 
 struct Span {
@@ -24,10 +24,10 @@ pub(super) struct Away {
 }
 
 impl Away {
-    pub fn add(&mut self, p: &Pause) {
+    pub fn add(&mut self, p: &OffCpu) {
         let (from, to) = (p.from.0, p.to.0);
         let spans = self.by_pid.entry(p.pid).or_default();
-        // A task has one pause after the other; what says otherwise is damaged.
+        // Off-CPU intervals of a task do not overlap; records that do are damaged.
         if from <= to && spans.last().is_none_or(|last| last.to <= from) {
             spans.push(Span { from, to, cpu_out: p.cpu_out, more: p.more, taken: false });
         }

@@ -162,11 +162,11 @@ impl Datagrams {
                     }
                     if !known {
                         let received = packets.was_received(c.packet).unwrap_or(true) && !d.here;
-                        let told = packets.fragment(c.packet).is_none_or(|f| f.told);
+                        let logged = packets.fragment(c.packet).is_none_or(|f| f.logged);
                         if !received {
                             d.parent = d.parent.or(cut_from).or(first.then_some(c.packet));
                         }
-                        if let Some(parent) = d.parent.filter(|p| !received && !told && *p != c.packet) {
+                        if let Some(parent) = d.parent.filter(|p| !received && !logged && *p != c.packet) {
                             tell(LineageKind::Fragment, parent, c.packet);
                         }
                         d.fragments.push(c.packet);

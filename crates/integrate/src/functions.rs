@@ -121,7 +121,7 @@ pub(super) fn write_durations(dir: &Path, stats: &[Stats]) -> Result<()> {
 
 /// One function in one row group of the call table.
 #[derive(Clone, Copy)]
-struct Place {
+struct Occurrence {
     func: u16,
     group: u32,
     calls: u32,
@@ -129,7 +129,7 @@ struct Place {
     times: Option<(i64, i64)>,
 }
 
-impl Fixed for Place {
+impl Fixed for Occurrence {
     const BYTES: usize = 2 + 4 + 4 + 1 + 16;
     type Key = (u16, u32);
 
@@ -147,15 +147,15 @@ impl Fixed for Place {
         let (func, group, calls) = (from.u16(), from.u32(), from.u32());
         let timed = from.u8() != 0;
         let times = (from.i64(), from.i64());
-        Place { func, group, calls, times: timed.then_some(times) }
+        Occurrence { func, group, calls, times: timed.then_some(times) }
     }
 }
 
 /// Says where in the call table each function's calls are, as the table is written.
 pub(super) struct CallIndex {
     group: u32,
-    here: Vec<Place>,
-    done: Sorter<Place>,
+    here: Vec<Occurrence>,
+    done: Sorter<Occurrence>,
 }
 
 impl CallIndex {
@@ -171,7 +171,7 @@ impl CallIndex {
         }
         let i = row.func_id as usize;
         if self.here.len() <= i {
-            let func = |i| Place { func: i as u16, group, calls: 0, times: None };
+            let func = |i| Occurrence { func: i as u16, group, calls: 0, times: None };
             self.here.extend((self.here.len()..=i).map(func));
         }
         let here = &mut self.here[i];
@@ -188,7 +188,7 @@ impl CallIndex {
             if place.calls > 0 {
                 self.done.push(*place)?;
             }
-            *place = Place { group, calls: 0, times: None, ..*place };
+            *place = Occurrence { group, calls: 0, times: None, ..*place };
         }
         self.group = group;
         Ok(())

@@ -18,7 +18,7 @@ use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
-use kpat_model::{BootNs, Call, FootprintRecord, Loss, LossCause, Member, Pause, Record, Timed};
+use kpat_model::{BootNs, Call, FootprintRecord, Loss, LossCause, Member, OffCpu, Record, Timed};
 use kpat_query::paths::Paths;
 use kpat_query::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use kpat_store::TableWriter;
@@ -87,7 +87,7 @@ struct Pass<'a> {
     /// Further packets of list calls that have not returned or not been given out, by CPU-independent key.
     members: Map<(u64, i64), Vec<u64>>,
     lost: u64,
-    /// Times outside of what a clock can show, brought back to its edge.
+    /// Times outside of what a clock can show, moved to its limit.
     absurd: u64,
     first: i64,
     last: i64,
@@ -130,7 +130,7 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.from.0, absurd);
             tame(&mut r.to.0, absurd);
         }
-        Record::Pause(r) => {
+        Record::OffCpu(r) => {
             tame(&mut r.from.0, absurd);
             tame(&mut r.to.0, absurd);
         }
@@ -309,9 +309,9 @@ impl Pass<'_> {
                     inferred: None,
                 })?;
             }
-            Record::Pause(p) => {
-                self.nesting.pause(&p);
-                self.tables.pause.push(&pause_row(&p))?;
+            Record::OffCpu(p) => {
+                self.nesting.off_cpu(&p);
+                self.tables.pause.push(&off_cpu_row(&p))?;
             }
             Record::Poll(p) => {
                 self.arrivals.poll(cpu, &p);
@@ -321,7 +321,7 @@ impl Pass<'_> {
                 self.packets.polled(cpu);
                 self.tables.poll.push(&self.polls.ended(cpu, &p))?;
             }
-            Record::CardStamp(s) => self.stamps.told(cpu, s),
+            Record::CardStamp(s) => self.stamps.logged(cpu, s),
             Record::CardReading(r) => self.stamps.reading(*r)?,
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
@@ -548,7 +548,7 @@ fn roles_of(roles: &[Roles], func: u16) -> Roles {
     roles.get(usize::from(func)).copied().unwrap_or_default()
 }
 
-fn pause_row(p: &Pause) -> PauseRow {
+fn off_cpu_row(p: &OffCpu) -> PauseRow {
     PauseRow {
         pid: p.pid as i32,
         from_ns: p.from.0,

@@ -4,9 +4,9 @@
 //! began after it did: a stack per flow, and no depth is needed in the record. A flow is a task (by thread id, so it may
 //! change the CPU) or the softirq, hardirq or NMI work of one CPU; the idle task, which every CPU has, counts per CPU.
 //!
-//! Self time = duration - direct callees - interrupt work that cut in directly into this call - pauses of its task. Interrupt work
+//! Self time = duration - direct callees - interrupt work that cut in directly into this call - off-CPU intervals of its task. Interrupt work
 //! is finished top-level calls of a higher context on the same CPU within the call's time; the innermost call that encloses
-//! them returns first, takes them, and they are not seen by its callers again. So it is with pauses, which the log tells before the
+//! them returns first, takes them, and they are not seen by its callers again. The same holds for off-CPU intervals, which the log has before the
 //! call that they lie in. What cuts in on the CPU that the task has left cuts in on somebody else. So over a tree
 //! `sum(self) + sum(irq) + sum(off) = duration of the root`, to the nanosecond.
 //!
@@ -15,7 +15,7 @@
 
 use crate::away::Away;
 use kpat_model::hash::Map;
-use kpat_model::{Call, Context, Pause, Point};
+use kpat_model::{Call, Context, OffCpu, Point};
 
 /// The call's self time would be negative: siblings overlap.
 pub(super) const SELF_CLAMPED: u16 = 512;
@@ -66,7 +66,7 @@ struct Cuts {
     spans: Vec<(i64, i64)>,
 }
 
-/// A call that nobody is known to have made, with how many nodes its tree has.
+/// A call without a known caller, with how many nodes its tree has.
 #[derive(Clone, Copy)]
 struct Root {
     end: i64,
@@ -195,7 +195,7 @@ impl Nesting {
     }
 
     /// A task was off the CPU; told before the calls that it was in the midst of.
-    pub fn pause(&mut self, p: &Pause) {
+    pub fn off_cpu(&mut self, p: &OffCpu) {
         self.away.add(p);
     }
 
@@ -309,7 +309,7 @@ impl Nesting {
     }
 }
 
-/// Interrupts that cut in directly into this call; and, for an interrupt, its own span for whoever it interrupted.
+/// Interrupts that cut in directly into this call; and, for an interrupt, its own span for what it interrupted.
 fn take_cuts(all: &mut Vec<[Cuts; 3]>, node: &Node) -> i64 {
     if node.ctx == Context::Unknown {
         return 0;
@@ -387,7 +387,7 @@ mod tests {
         check_paused(&[], calls, want);
     }
 
-    /// With pauses as (pid, from, to, cpu before, cpu after), all of which are told first.
+    /// With off-CPU intervals as (pid, from, to, cpu before, cpu after), all of which are logged first.
     fn check_paused(
         pauses: &[(u32, i64, i64, u16, u16)],
         calls: &[(u16, u16, Context, u32, i64, i64)],
@@ -395,7 +395,7 @@ mod tests {
     ) {
         let mut n = Nesting::default();
         for &(pid, from, to, cpu_out, cpu_in) in pauses {
-            n.pause(&Pause {
+            n.off_cpu(&OffCpu {
                 pid,
                 from: BootNs(from),
                 to: BootNs(to),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_nobodys_self_time() {
+    fn off_cpu_intervals_are_in_no_self_time() {
         // Task 7: 1 calls 2 and sleeps in it; once more in 1 itself. A softirq (5) cuts into 2 before, another (6) into task 8 (4) on
         // the CPU that 7 has left.
         check_paused(
@@ -535,7 +535,7 @@ mod tests {
                 calls[late..].rotate_left(1);
             }
         }
-        let told = |every: usize| {
+        let logged = |every: usize| {
             let (mut n, mut out) = (Nesting::default(), Vec::new());
             let mut sweep = |n: &mut Nesting, before: i64| {
                 n.release(before, |p| {
@@ -555,10 +555,10 @@ mod tests {
             out.sort_unstable();
             out
         };
-        let at_once = told(usize::MAX);
+        let at_once = logged(usize::MAX);
         assert_eq!(at_once.len(), calls.len());
         for every in [1, 3, 17] {
-            assert_eq!(told(every), at_once, "{every}");
+            assert_eq!(logged(every), at_once, "{every}");
         }
     }
 }

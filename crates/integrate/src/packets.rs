@@ -102,7 +102,7 @@ pub(super) struct Packets {
     again: Over,
     /// Of packets that are over, for the caller to take.
     pub sightings: Vec<Sighting>,
-    /// No capture to match with: nobody wants to know where packets met the wire.
+    /// No capture to match with: sightings are not needed.
     no_captures: bool,
     /// Frames of a capture end behind the network header, so packets are looked for by that alone, too.
     cut_captures: bool,
@@ -263,7 +263,7 @@ impl Packets {
             && let Some(child) = self.get(l.child.0, l.at.0)
         {
             child.way.received_by_parent |= received;
-            child.fragment.told |= l.kind == LineageKind::Fragment;
+            child.fragment.logged |= l.kind == LineageKind::Fragment;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the caller may choose, and what is told of the work while it goes on and afterwards.
+//! What the caller may choose, and what is reported during the work and after it.
 
 /// What the caller may choose.
 #[derive(Clone, Debug)]

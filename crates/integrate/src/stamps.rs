@@ -18,24 +18,24 @@ pub(super) struct Stamps {
     clocks: CardClocks,
     table: TableWriter<CardClockRow>,
     /// By CPU, of the packet whose first footprint follows.
-    told: Map<u16, CardStamp>,
+    logged: Map<u16, CardStamp>,
 }
 
 impl Stamps {
     pub fn new(log: &Log, dir: &Path) -> Result<Stamps> {
         let expected = log.devices().iter().any(|d| d.phc.is_some());
         let table = TableWriter::create(dir)?;
-        Ok(Stamps { expected, clocks: CardClocks::new(), table, told: Map::default() })
+        Ok(Stamps { expected, clocks: CardClocks::new(), table, logged: Map::default() })
     }
 
     /// A packet will be seen for the first time.
-    pub fn told(&mut self, cpu: u16, s: CardStamp) {
-        self.told.insert(cpu, s);
+    pub fn logged(&mut self, cpu: u16, s: CardStamp) {
+        self.logged.insert(cpu, s);
     }
 
     /// The stamp of a packet that is seen for the first time.
     pub fn of(&mut self, cpu: u16, packet: PacketId) -> Option<Stamp> {
-        let s = self.told.remove(&cpu).filter(|s| s.packet == packet)?;
+        let s = self.logged.remove(&cpu).filter(|s| s.packet == packet)?;
         Some((s.card_ns, s.netns, s.ifindex))
     }
 

@@ -137,7 +137,7 @@ fn run(
         sources.push(SourceFile::describe("log", -1, kbl, dir)?);
     }
     for (i, path) in captures.iter().enumerate() {
-        // Before the long work, so that a wrong name is told at once.
+        // Before the long work, so that a wrong name is reported immediately.
         kpat_capture::Reader::open(path)?;
         sources.push(SourceFile::describe("capture", i as i32, path, dir)?);
     }
@@ -335,12 +335,12 @@ fn provenance(meta: &Meta, passed: &Passed, report: &Report, options: &Options) 
         row(
             "calls.more_pauses",
             passed.more_pauses.to_string(),
-            "Calls in which their task was off the CPU more often than is kept of one: the earlier pauses stand as self time.",
+            "Calls in which their task was off the CPU more often than is kept of one: the earlier off-CPU intervals count as self time.",
         ),
         row(
             "times.absurd",
             passed.absurd.to_string(),
-            "Times that no clock shows, in damaged records; brought back to the edge.",
+            "Times that no clock shows, in damaged records; moved to its limit.",
         ),
         row("members.orphaned", passed.orphans.to_string(), "List members whose call is not in the log."),
         row(

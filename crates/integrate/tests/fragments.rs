@@ -30,9 +30,9 @@ fn at(packet: u64) -> At {
 }
 
 /// Parents, children and whether inferred, of these packets; and what became of each.
-type Told = (Vec<(i32, i64, i64, bool)>, Vec<(i64, i32)>);
+type Stored = (Vec<(i32, i64, i64, bool)>, Vec<(i64, i32)>);
 
-fn told(name: &str, packets: &[i64], fill: impl Fn(&mut LogWriter)) -> Told {
+fn stored(name: &str, packets: &[i64], fill: impl Fn(&mut LogWriter)) -> Stored {
     let dir = Dir::new(&format!("fragments-{name}"));
     let anchor = ClockAnchor { boot: BootNs(SEC), wall: WallNs(1_700_000_000 * SEC), uncertainty_ns: 500 };
     let functions = &["napi_gro_receive", "dev_hard_start_xmit"];
@@ -70,7 +70,7 @@ fn received(log: &mut LogWriter, packet: u64, t: i64, header: &[u8]) {
 
 #[test]
 fn what_the_sender_put_together_is_cut_where_it_lies() {
-    let (rows, verdicts) = told("sender", &[1, 2, 3], |log| {
+    let (rows, verdicts) = stored("sender", &[1, 2, 3], |log| {
         log.print(at(1), 2 * SEC, 2, &header(17, 7, None), 4_000, (0, 0));
         for (packet, offset) in [(1, 0), (2, 1_480), (3, 2_960)] {
             sent(
@@ -87,7 +87,7 @@ fn what_the_sender_put_together_is_cut_where_it_lies() {
 
 #[test]
 fn a_router_cuts_what_it_received() {
-    let (rows, verdicts) = told("router", &[1, 2, 3], |log| {
+    let (rows, verdicts) = stored("router", &[1, 2, 3], |log| {
         received(log, 1, 2 * SEC, &header(17, 7, None));
         log.free(at(1), 2 * SEC + 90_000);
         sent(log, 2, 2 * SEC + 10_000, &header(17, 7, Some((0, true))));
@@ -98,8 +98,8 @@ fn a_router_cuts_what_it_received() {
 }
 
 #[test]
-fn what_the_kernel_told_is_not_concluded_once_more() {
-    let (rows, _) = told("told", &[1, 2], |log| {
+fn what_the_kernel_logged_is_not_concluded_once_more() {
+    let (rows, _) = stored("told", &[1, 2], |log| {
         received(log, 1, 2 * SEC, &header(17, 7, None));
         let l = Lineage {
             kind: LineageKind::Fragment,
@@ -116,7 +116,7 @@ fn what_the_kernel_told_is_not_concluded_once_more() {
 /// Two datagrams at once, the second with its parts in the wrong order; the whole has the buffer of the first part.
 #[test]
 fn fragments_become_one_packet() {
-    let (rows, verdicts) = told("whole", &[1, 2, 3, 4, 5], |log| {
+    let (rows, verdicts) = stored("whole", &[1, 2, 3, 4, 5], |log| {
         received(log, 1, 2 * SEC, &header(17, 7, Some((0, true))));
         received(log, 4, 2 * SEC + 1_500, &header(17, 8, Some((1_480, false))));
         received(log, 2, 2 * SEC + 3_000, &header(17, 7, Some((1_480, true))));
@@ -135,7 +135,7 @@ fn fragments_become_one_packet() {
 #[test]
 fn nothing_is_made_up() {
     // A tunnel's header around a fragment; the same identification seconds later; fragments that only pass.
-    let (rows, _) = told("nothing", &[1, 2, 3, 4, 5], |log| {
+    let (rows, _) = stored("nothing", &[1, 2, 3, 4, 5], |log| {
         received(log, 1, 2 * SEC, &header(17, 7, Some((1_480, false))));
         received(log, 2, 2 * SEC + 2_000, &header(17, 7, Some((0, true))));
         for p in [1, 2] {

@@ -483,16 +483,16 @@ fn system_events_have_the_kernels_stamp_or_bounds() {
     log.close();
     let (_, store) = run(&dir);
     let links = EventFilter { kinds: vec![EventKind::Link as i32], packet: None, from_ns: None, to_ns: None };
-    let mut told: Vec<_> = store
+    let mut logged: Vec<_> = store
         .events(&links, 0)
         .unwrap()
         .rows
         .iter()
         .map(|e| (e.event.at_ns - SEC, e.event.cpu, e.event.pid, e.event.after_ns.map(|t| t - SEC)))
         .collect();
-    told.sort_unstable();
+    logged.sort_unstable();
     assert_eq!(
-        told,
+        logged,
         [
             (50, Some(1), Some(77), None),
             (100, None, None, Some(70)),

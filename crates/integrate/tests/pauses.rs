@@ -35,7 +35,7 @@ fn pause(
     wait_ns: u32,
     cpus: (u16, u16),
 ) {
-    let pause = Pause {
+    let pause = OffCpu {
         pid,
         from: BootNs(from),
         to: BootNs(to),
@@ -45,7 +45,7 @@ fn pause(
         cpu_out: cpus.0,
         cpu_in: cpus.1,
     };
-    log.push(cpus.1, Record::Pause(pause));
+    log.push(cpus.1, Record::OffCpu(pause));
 }
 
 fn all(store: &Store) -> TimeReport {

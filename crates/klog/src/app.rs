@@ -1,5 +1,5 @@
 //! Chunks of application records: own coding, same chunks. Its one idea: what crosses at one place of one socket is like
-//! what crossed there before, the stream goes on where it ended, so most events are a tag and a step of time.
+//! what crossed there before, the stream continues where it ended, so most events are a tag and a step of time.
 
 mod merged;
 

@@ -1,5 +1,5 @@
 //! The coding of records whose kind is declared: column by column, each against what is likely by its type. A new kind of record is
-//! a list of columns (see `kinds.rs`); a reader that has never heard of it follows the list that the log has and goes on behind it.
+//! a list of columns (see `kinds.rs`); a reader that does not know it skips it by the list in the log.
 
 use crate::varint::{get, put, unzigzag, zigzag};
 

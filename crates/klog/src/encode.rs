@@ -254,7 +254,7 @@ impl Encoder {
             Record::Process(r) => self.process(r),
             Record::Loss(r) => self.loss(r),
             Record::Place(r) => self.place(r),
-            Record::Pause(r) => self.columns(r),
+            Record::OffCpu(r) => self.columns(r),
             Record::Poll(r) => self.columns(r),
             Record::PollEnd(r) => self.columns(r),
             Record::CardStamp(r) => self.columns(r),

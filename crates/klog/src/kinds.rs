@@ -115,7 +115,7 @@ pub static KINDS: [Kind; 18] = [
         columns![
             "to" Time, "task" Task, "duration" Duration, "flags" Integer, "wait" Duration, "cpu_out" Cpu, "cpu_in" Cpu,
         ],
-        Coding::Records(pause),
+        Coding::Records(off_cpu),
     ),
     kind(
         12,
@@ -260,12 +260,12 @@ fn loss(row: &Row<'_>) -> Option<Record> {
     }))
 }
 
-impl InColumns for Pause {
+impl InColumns for OffCpu {
     const PLACE: usize = 11;
 
     fn row(&self) -> Row<'_> {
         let flags =
-            if self.preempted { Pause::PREEMPTED } else { 0 } | if self.more { Pause::MORE } else { 0 };
+            if self.preempted { OffCpu::PREEMPTED } else { 0 } | if self.more { OffCpu::MORE } else { 0 };
         Row::new(
             [
                 self.to.0 as u64,
@@ -281,15 +281,15 @@ impl InColumns for Pause {
     }
 }
 
-fn pause(row: &Row<'_>) -> Option<Record> {
+fn off_cpu(row: &Row<'_>) -> Option<Record> {
     let [_, task, duration, flags, wait, cpu_out, cpu_in, ..] = row.numbers;
-    Some(Record::Pause(Pause {
+    Some(Record::OffCpu(OffCpu {
         pid: narrow(task >> 3)?,
         from: BootNs(at(row).0.wrapping_sub(duration as i64)),
         to: at(row),
-        preempted: flags & u64::from(Pause::PREEMPTED) != 0,
+        preempted: flags & u64::from(OffCpu::PREEMPTED) != 0,
         wait_ns: narrow(wait)?,
-        more: flags & u64::from(Pause::MORE) != 0,
+        more: flags & u64::from(OffCpu::MORE) != 0,
         cpu_out: narrow(cpu_out)?,
         cpu_in: narrow(cpu_in)?,
     }))

@@ -1,5 +1,5 @@
-//! A file that nobody may take yet: `X.kbl.part` until it is whole, then `X.kbl`. Its writer holds a lock on it, so
-//! whoever finds one without its writer knows that the writer died, and what stands in it is all there will be.
+//! A file that is not complete yet: `X.kbl.part` until it is, then `X.kbl`. Its writer holds a lock on it, so
+//! a `.part` file without a lock was left by a writer that died, and will not grow.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -47,7 +47,7 @@ pub fn is_being_written(path: &Path) -> bool {
     File::open(path).is_ok_and(|f| matches!(f.try_lock(), Err(fs::TryLockError::WouldBlock)))
 }
 
-/// Makes a file last and gives it its name; nothing of that name is replaced. While this goes on the file stays locked.
+/// Syncs a file and gives it its name; an existing file is not replaced. The file stays locked meanwhile.
 pub fn finish(file: &File, part: &Path, name: &Path) -> io::Result<()> {
     file.sync_all()?;
     rename_new(part, name)?;

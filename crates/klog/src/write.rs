@@ -1,5 +1,5 @@
 //! Chunks to a file. The file is a whole log after every call: a chunk that could not be written completely is cut
-//! off again, so that recording goes on when there is space again.
+//! off again, so that recording continues when there is space again.
 
 use crate::encode::Chunk;
 use crate::error::{Error, Room};

@@ -97,8 +97,8 @@ fn garbage_between_chunks_is_stepped_over() {
         let log = Log::from_bytes(damaged).unwrap();
         assert!(log.records(0).eq(records[0].iter().cloned()));
         assert!(log.records(5).eq(records[1].iter().cloned()));
-        let told: u64 = log.issues().iter().map(|i| i.len).sum();
-        assert!(told >= (garbage.len() * (ends.len() - 1)) as u64);
+        let logged: u64 = log.issues().iter().map(|i| i.len).sum();
+        assert!(logged >= (garbage.len() * (ends.len() - 1)) as u64);
         assert_eq!(*log.end_state(), EndState::Complete);
     }
 }

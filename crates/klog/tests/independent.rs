@@ -99,7 +99,7 @@ fn line(r: &Record) -> String {
             "loss to={} from={} cause={} cpu={} count={}",
             l.to.0, l.from.0, l.cause as u8, l.cpu, l.count
         ),
-        Record::Pause(p) => format!(
+        Record::OffCpu(p) => format!(
             "pause to={} task={} duration={} flags={} wait={} cpu_out={} cpu_in={}",
             p.to.0,
             task(p.pid, Context::Task),

@@ -4,7 +4,7 @@
 use crate::output::Output;
 use crate::render::{Column, Line, Style, Table};
 use kpat_model::Crossing;
-use kpat_probe::app::{self, Chosen, Place};
+use kpat_probe::app::{self, Chosen, Hook};
 use kpat_probe::btf::Btf;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub fn value(chosen: &Chosen) -> Value {
     let row = |c: Crossing, p: &str| {
         let by: Vec<Value> = app::seen_by(chosen, c, p)
             .iter()
-            .map(|s| json!({"name": s.at, "kind": if s.place == Place::Point { "tracepoint" } else { "function" }}))
+            .map(|s| json!({"name": s.at, "kind": if s.hook == Hook::Tracepoint { "tracepoint" } else { "function" }}))
             .collect();
         json!({"crossing": c.name(), "layers": c.layers(), "protocol": p, "seen": !by.is_empty(), "by": by})
     };

@@ -183,7 +183,7 @@ pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
         "process": e.event.pid.and_then(|pid| log.process(pid, e.event.at_ns)).map(|p| p.comm.as_str()),
         "after_boot_ns": e.event.after_ns,
         "after_wall_ns": e.event.after_ns.and_then(|at| times::wall(log, at)),
-        // Else by whoever read it: then `after_boot_ns` is the other bound.
+        // Otherwise by its reader: then `after_boot_ns` is the other bound.
         "stamped_by_kernel": e.event.cpu.is_some(),
         "netns": e.event.netns,
         "a": e.event.a,

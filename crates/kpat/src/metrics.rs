@@ -26,7 +26,7 @@ pub fn serve(at: SocketAddr, watch: Arc<Mutex<Status>>) -> std::io::Result<Socke
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
     std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
-        // Whoever asks here is nobody who may do anything.
+        // Clients of this address have no rights.
         kpat_probe::capability::keep(&[]);
         accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, _| {
             // Whoever left without the answer needs none.

@@ -11,7 +11,7 @@ pub fn sentence(e: &clap::Error, words: &[String]) -> String {
         _ => "",
     };
     let meant = (!wrong.is_empty()).then(|| meant(command, wrong, words)).flatten();
-    let text = meant.unwrap_or_else(|| told(&e.render().to_string()));
+    let text = meant.unwrap_or_else(|| logged(&e.render().to_string()));
     let unknown = e.kind() == ErrorKind::InvalidSubcommand
         && matches!(e.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(wrong)) if wrong == command);
     let help = if command.is_empty() || unknown {
@@ -23,7 +23,7 @@ pub fn sentence(e: &clap::Error, words: &[String]) -> String {
 }
 
 /// What clap says in lines, in one; without its proposal to pass an unknown flag as a value, which would run it as a command.
-fn told(rendered: &str) -> String {
+fn logged(rendered: &str) -> String {
     let before = rendered.split("\nUsage:").next().unwrap_or(rendered);
     let before = before.split("\nFor more information").next().unwrap_or(before);
     let mut text = String::new();
@@ -127,14 +127,14 @@ mod tests {
             let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
             let all = std::iter::once("kpat".to_owned()).chain(words.iter().cloned());
             let e = Cli::command().try_get_matches_from(all).unwrap_err();
-            let said = sentence(&e, &words);
-            assert!(said.contains(says), "{typed}: {said}");
+            let reported = sentence(&e, &words);
+            assert!(reported.contains(says), "{typed}: {reported}");
             assert!(
-                !said.contains('\n')
-                    && !said.contains("tip:")
-                    && !said.contains("error:")
-                    && !said.contains("-- -"),
-                "{typed}: {said}"
+                !reported.contains('\n')
+                    && !reported.contains("tip:")
+                    && !reported.contains("error:")
+                    && !reported.contains("-- -"),
+                "{typed}: {reported}"
             );
         }
     }

@@ -232,8 +232,8 @@ fn pictures_of_phases() {
         bars.map(|r| r.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap())
             .collect()
     };
-    let told = kpat(&folder, &["phases", "x.kpat", "-n", "6", "--width", "0"]);
-    let told = String::from_utf8(told.stdout).unwrap();
+    let logged = kpat(&folder, &["phases", "x.kpat", "-n", "6", "--width", "0"]);
+    let logged = String::from_utf8(logged.stdout).unwrap();
     let mut phases = 0;
     for part in svg.split("<rect class=\"key ").skip(1) {
         let bars = widths(part);
@@ -241,13 +241,13 @@ fn pictures_of_phases() {
         assert!(bars.is_empty() || (sum - 300.0).abs() < 0.02 * bars.len() as f64, "{sum}: {part}");
         phases += u32::from(!bars.is_empty());
         for name in ["driver, before a function has it", "outside of them"] {
-            assert!(!part.contains(name) || told.contains(name), "{name}");
+            assert!(!part.contains(name) || logged.contains(name), "{name}");
         }
     }
     assert!(phases >= 4, "{phases}");
     assert_eq!(
         svg.matches("driver, before a function has it").count(),
-        told.matches("driver, before a function has it").count()
+        logged.matches("driver, before a function has it").count()
     );
     // The colours are the page's, light and dark.
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui/src/app/app.css");

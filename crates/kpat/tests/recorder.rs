@@ -98,9 +98,9 @@ fn what_cannot_work_is_refused_before_anything_is_attached() {
     let Some(p) = Place::new("refuse") else { return };
     let file = p.path("x.kbl");
     let of = |out: &Output, text: &str| {
-        let said = words(out);
-        assert!(!out.status.success() && said.contains(text), "{said}");
-        assert!(!said.contains("attached"), "{said}");
+        let reported = words(out);
+        assert!(!out.status.success() && reported.contains(text), "{reported}");
+        assert!(!reported.contains("attached"), "{reported}");
     };
     of(&under("ulimit -n 64", &["-o", &file]), "too few file descriptors: 64 (ulimit -n)");
     of(&under("ulimit -f 10", &["-o", &file]), "files may have 10240 bytes at most (ulimit -f)");
@@ -129,10 +129,10 @@ fn a_limit_of_files_loses_and_counts_what_is_beyond() {
         "ulimit -f 300",
         &[&["-o", &file, "--netns", &pinged.0, "-f", "icmp", "--"], &ping[..]].concat(),
     );
-    let said = words(&out);
-    assert!(out.status.success(), "{said}");
-    assert!(said.contains("records beyond 236.0 KiB of a log will be lost"), "{said}");
-    assert!(said.contains("the limit of a file's size (ulimit -f) is reached"), "{said}");
+    let reported = words(&out);
+    assert!(out.status.success(), "{reported}");
+    assert!(reported.contains("records beyond 236.0 KiB of a log will be lost"), "{reported}");
+    assert!(reported.contains("the limit of a file's size (ulimit -f) is reached"), "{reported}");
     assert!(std::fs::metadata(&file).expect("the log").len() <= 300 << 10);
     let info = json(&["info", &file, "--json"]);
     assert_eq!(info["state"], "complete", "{info}");
@@ -164,15 +164,15 @@ fn integrating_onto_a_full_disk_leaves_nothing_and_says_why() {
     );
     let full =
         Command::new("unshare").args(["-m", "bash", "-c", &script, KPAT]).output().expect("unshare runs");
-    let said = words(&full);
-    assert!(said.contains("x.kpat: the disk is full; nothing of it was kept"), "{said}");
-    assert_eq!(String::from_utf8_lossy(&full.stdout), "1 of 0\n", "{said}");
+    let reported = words(&full);
+    assert!(reported.contains("x.kpat: the disk is full; nothing of it was kept"), "{reported}");
+    assert_eq!(String::from_utf8_lossy(&full.stdout), "1 of 0\n", "{reported}");
     let limited =
         format!("ulimit -f 40; \"$0\" integrate {file} -o {out}/x.kpat; echo $? of $(ls -A {out} | wc -l)");
     let limited = Command::new("bash").args(["-c", &limited, KPAT]).output().expect("bash runs");
-    let said = words(&limited);
-    assert!(said.contains("x.kpat: the limit of a file's size (ulimit -f) is reached"), "{said}");
-    assert_eq!(String::from_utf8_lossy(&limited.stdout), "1 of 0\n", "{said}");
+    let reported = words(&limited);
+    assert!(reported.contains("x.kpat: the limit of a file's size (ulimit -f) is reached"), "{reported}");
+    assert_eq!(String::from_utf8_lossy(&limited.stdout), "1 of 0\n", "{reported}");
 }
 
 /// Of two that start at the same moment one records, and everything of it is in the file.
@@ -195,18 +195,19 @@ fn two_recorders_on_one_file_are_one() {
         let ended = both.map(|mut r| {
             let mut out = String::new();
             std::io::Read::read_to_string(&mut r.0.stdout.take().expect("a pipe"), &mut out).expect("text");
-            let mut said = String::new();
-            std::io::Read::read_to_string(&mut r.0.stderr.take().expect("a pipe"), &mut said).expect("text");
-            (r.0.wait().expect("ended").success(), out, said)
+            let mut reported = String::new();
+            std::io::Read::read_to_string(&mut r.0.stderr.take().expect("a pipe"), &mut reported)
+                .expect("text");
+            (r.0.wait().expect("ended").success(), out, reported)
         });
         let good: Vec<&String> = ended.iter().filter(|e| e.0).map(|e| &e.1).collect();
         assert_eq!(good.len(), 1, "{ended:#?}");
         assert_eq!(std::fs::read_to_string(&ready).expect("ready").len(), 1);
-        let said: Value = serde_json::from_str(good[0]).expect("JSON");
+        let reported: Value = serde_json::from_str(good[0]).expect("JSON");
         let info = json(&["info", &file, "--json"]);
         let there: u64 =
             info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum();
-        assert_eq!(Some(there), said["records"].as_u64(), "{said} {info}");
+        assert_eq!(Some(there), reported["records"].as_u64(), "{reported} {info}");
         std::fs::remove_file(&ready).expect("ready");
         assert_eq!(p.names(), ["same.kbl"]);
     }
@@ -518,13 +519,13 @@ fn the_unit_has_what_recording_takes() {
         c.output().expect("setpriv runs")
     };
     let out = record(&all.join(","), "x.kbl");
-    let said = words(&out);
+    let reported = words(&out);
     assert!(
-        out.status.success() && !said.contains("without CAP_") && !said.contains("no `kpat ctl`"),
-        "{said}"
+        out.status.success() && !reported.contains("without CAP_") && !reported.contains("no `kpat ctl`"),
+        "{reported}"
     );
-    assert!(said.contains("nothing was lost") && said.contains("4,000 frames"), "{said}");
-    assert!(said.contains("probe hits, "), "{said}");
+    assert!(reported.contains("nothing was lost") && reported.contains("4,000 frames"), "{reported}");
+    assert!(reported.contains("probe hits, "), "{reported}");
     assert!(all.len() < 9, "{all:?}");
 }
 

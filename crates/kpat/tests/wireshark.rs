@@ -263,8 +263,8 @@ fn a_live_stream_has_the_kernels_path() {
     let count = |filter: &str| tshark(home, &["-r", "live.pcapng", "-Y", filter]).unwrap().len();
     let echoes = count("icmp && frame.interface_name == \"v1\"");
     assert!(echoes >= 4, "{echoes} echoes: {}", words(&done));
-    let told = count("icmp && frame.interface_name == \"v1\" && kpat.packet && kpat.func contains \"net\"");
-    assert_eq!(told, echoes, "each has its path");
+    let logged = count("icmp && frame.interface_name == \"v1\" && kpat.packet && kpat.func contains \"net\"");
+    assert_eq!(logged, echoes, "each has its path");
     // Of 50 echoes a second none is missing between the first and the last, and none is there twice.
     let requests = "icmp.type == 8 && frame.interface_name == \"v1\"";
     let seqs =

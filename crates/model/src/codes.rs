@@ -140,8 +140,8 @@ code_type! {
     /// Why something is missing.
     LossCause {
         RingFull = 1, "ring-full", "The CPU's ring was full.", "give a larger --ring, a narrower filter or profile";
-        CallTableFull = 2, "call-table-full", "The table of open calls had no place.", "more calls were open at once than the table holds; narrow the profile";
-        PacketTableFull = 3, "packet-table-full", "The table of packets had no place: calls of that packet are not recorded. Counted once for each packet.", "more packets were alive at once than the table holds; give --packets or a filter";
+        CallTableFull = 2, "call-table-full", "The table of open calls was full.", "more calls were open at once than the table holds; narrow the profile";
+        PacketTableFull = 3, "packet-table-full", "The table of packets was full: calls of that packet are not recorded. Counted once for each packet.", "more packets were alive at once than the table holds; give --packets or a filter";
         Recursion = 4, "recursion", "The kernel skipped the program because one was already running on that CPU (`recursion_misses`).", "a probe was hit inside a probe; usually harmless, the inner call is missing";
         NoReturn = 5, "no-return", "An entry whose return was never seen.", "calls that were still open at the end, or whose return probe was missed";
         ListCut = 6, "list-cut", "A list was longer than the program walks.", "packets beyond the first of a very long list are not named in that call";
@@ -149,8 +149,8 @@ code_type! {
         Evicted = 8, "evicted", "Older chunks left the memory of the flight recorder (not an error: that is its job).", "the flight recorder keeps the last seconds only; give a larger --memory";
         ProbeMissed = 9, "probe-missed", "A kretprobe or fprobe instance was not available (`nmissed`).", "the kernel ran out of return instances; prefer another --mechanism";
         ReadFault = 10, "read-fault", "A header could not be read.", "a pointer was stale when read; the record has no header bytes";
-        MissingPart = 11, "missing-part", "A file of the recording is not here.", "a file of the recording was not given; `kpat collect list` says what became of it";
-        TaskTableFull = 12, "task-table-full", "Two tasks shared a place in the table of tasks: a pause of the one is not known.", "when some task slept or was preempted is not known; that time stands as self time";
+        MissingPart = 11, "missing-part", "A file of the recording is missing.", "a file of the recording was not given; `kpat collect list` says what became of it";
+        TaskTableFull = 12, "task-table-full", "Two tasks shared a slot in the table of tasks: an off-CPU interval of one is not known.", "when some task slept or was preempted is not known; that time stands as self time";
         SnifferFull = 13, "sniffer-full", "The capture of the wire beside the log had no room for frames (`PACKET_STATISTICS`).", "frames are missing in the capture beside the log, not in the log; give a filter or a smaller --snaplen";
         NetlinkOverrun = 14, "netlink-overrun", "The kernel dropped announcements of links, addresses, routes or neighbours; how many each time is not known.", "changes of links, addresses, routes or neighbours are missing; record fewer namespaces (--netns)";
         NoDevice = 15, "no-device", "A packet's device could not be read: whether it was asked for is not known, and it is not recorded. Counted once for each probe that it passed.", "probe hits of packets whose device could not be read, which are not in the log; `kpat doctor` proves that devices are found on this kernel";
@@ -162,7 +162,7 @@ code_type! {
 code_module! {
     /// Codes of `packet.verdict`: what became of a packet.
     verdict {
-        UNKNOWN = 0, "unknown", "Nothing in the log tells what became of it.";
+        UNKNOWN = 0, "unknown", "The log does not show what became of it.";
         DELIVERED = 1, "delivered", "Given to a socket or protocol of this host.";
         FORWARDED = 2, "forwarded", "Received, and given to a device again.";
         DROPPED = 3, "dropped", "Freed with a reason that is none of the others.";

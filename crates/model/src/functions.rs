@@ -3,7 +3,7 @@
 //! phase boundaries are questions to it. `lab/tests/functions.py` holds its kernels to the BTF of the lab's.
 //!
 //! A name that is not there tells nothing, so a kernel that renames a function costs detail, never truth. Rejected: a list beside each use. A
-//! renamed function was an edit in five files then, and nobody noticed which was forgotten.
+//! renamed function was an edit in five files then, and a forgotten one went unnoticed.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
 //! A hash for maps and match keys over our own small numbers: a few multiplications instead of SipHash's rounds. Not
-//! for untrusted keys in general: whoever makes a log that collides slows their own analysis down, nothing more.
+//! for untrusted keys in general: an author of a log with collisions only slows down the analysis of that log.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -17,7 +17,7 @@ pub use codes::{EventKind, LineageKind, LossCause};
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use record::{
-    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member, Pause,
-    Place, Point, Poll, PollEnd, Process, Record, Timed,
+    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member,
+    OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;

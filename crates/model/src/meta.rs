@@ -55,7 +55,7 @@ pub struct Meta {
     pub hz: u32,
     /// Number and name, from the kernel's own BTF.
     pub drop_reasons: Vec<(u32, String)>,
-    /// When tasks that handle packets were off the CPU is in the log ([`crate::Pause`]).
+    /// When tasks that handle packets were off the CPU is in the log ([`crate::OffCpu`]).
     pub pauses: bool,
     /// When the recording started; the same in all its parts.
     pub started: ClockAnchor,
@@ -73,7 +73,7 @@ pub struct Source {
     pub build: String,
 }
 
-/// One file of a recording that goes on from file to file. Each stands alone; together they are one log.
+/// One part of a recording that rotates its files. Each is self-contained; together they are one log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
@@ -172,7 +172,7 @@ pub struct Symbol {
 pub struct Summary {
     /// True only in the last one of a log that was closed in order.
     pub complete: bool,
-    /// Why the recording ended: "stopped", "time is up", "command ended", "disk full" ...; [`ROTATED`]: it goes on in the
+    /// Why the recording ended: "stopped", "time is up", "command ended", "disk full" ...; [`ROTATED`]: it continues in the
     /// next file.
     pub end_reason: String,
     pub at: ClockAnchor,

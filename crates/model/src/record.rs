@@ -226,24 +226,24 @@ pub enum Timed {
     Read { within_ns: u64 },
 }
 
-/// A task was off the CPU. Logged when the task next handles a recorded packet, so what tasks do that never handle one is not there.
+/// An off-CPU interval of a task. Logged when the task next handles a recorded packet; tasks that never handle one have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause {
+pub struct OffCpu {
     /// Thread id.
     pub pid: u32,
     pub from: BootNs,
     pub to: BootNs,
-    /// It could have gone on and was not let; else it waited for something (slept).
+    /// It was runnable and another task ran; otherwise it slept.
     pub preempted: bool,
-    /// From being woken to running again; 0 where it was preempted (the whole pause is that) or the waking was not seen.
+    /// From being woken to running again; 0 if it was preempted (then it is the whole interval) or the wake-up was not seen.
     pub wait_ns: u32,
-    /// Earlier pauses of this task, after the one that was logged before, are not in the log.
+    /// Earlier off-CPU intervals of this task, after the last one that was logged, are not in the log.
     pub more: bool,
     pub cpu_out: u16,
     pub cpu_in: u16,
 }
 
-impl Pause {
+impl OffCpu {
     /// As the kernel side has them.
     pub const PREEMPTED: u16 = 1;
     pub const MORE: u16 = 2;
@@ -335,7 +335,7 @@ pub enum Record {
     Process(Box<Process>),
     Loss(Loss),
     Place(Place),
-    Pause(Pause),
+    OffCpu(OffCpu),
     Poll(Poll),
     PollEnd(PollEnd),
     CardStamp(CardStamp),

@@ -1,5 +1,5 @@
 //! One part of the packets instead of all: which, chosen by a hash of what a packet says of itself (RFC 5475, section 6.2). The kernel
-//! side chooses in the same way (bpf/sample.bpf.h), and so does whoever captures frames beside.
+//! side chooses in the same way (bpf/sample.bpf.h), and so does the sniffer of the recording.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -77,7 +77,7 @@ impl Sample {
     }
 
     /// A captured frame has no packet in the recording: it is of a flow that was not chosen. Of fragments, of frames that were cut and where
-    /// packets were chosen (which are segmented and merged on their way) nobody can say that. `network`: from the IP header on.
+    /// packets were chosen (which are segmented and merged on their way) that is not known. `network`: from the IP header on.
     pub fn leaves_out(&self, network: &[u8]) -> bool {
         let v4 = network.first().is_some_and(|b| b >> 4 == 4);
         let needed = if v4 { usize::from(network[0] & 15) * 4 + 4 } else { 44 };

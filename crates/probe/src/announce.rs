@@ -26,7 +26,7 @@ pub struct Announcements {
 impl Announcements {
     /// Of these groups of rtnetlink: by fentry, where the kernel refuses that by a kprobe.
     ///
-    /// *Errors*: in words, why neither can be had.
+    /// *Errors*: why neither is available, as text.
     pub fn start(build: object::Build, groups: &[u32]) -> Result<Announcements, String> {
         let fentry = Announcements::by(build, groups, "announce_fentry");
         fentry.or_else(|fentry| {

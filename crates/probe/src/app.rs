@@ -1,5 +1,5 @@
-//! Where the kernel side of an application recording (bpf/app.bpf.c) goes on this kernel: at each crossing the tracepoint,
-//! where there is none the function, and where that may not be probed nothing, which is said.
+//! Where the kernel side of an application recording (bpf/app.bpf.c) is attached on this kernel: for each crossing to the tracepoint,
+//! where there is none to the function, and where that may not be probed nowhere, which is reported.
 
 mod settings;
 mod sockets;
@@ -10,20 +10,20 @@ pub use settings::{Settings, States};
 pub use sockets::{Addresses, Sockets, Wish};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Hook {
     /// A tracepoint of the kernel, with its arguments' types.
-    Point,
+    Tracepoint,
     /// A function's entry.
     Entry,
     /// A function's return.
     Return,
 }
 
-/// One program and the place that it is for. Another protocol is a line more here and a program in bpf/.
+/// One program and its hook. Another protocol is a line more here and a program in bpf/.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     pub program: &'static str,
-    pub place: Place,
+    pub hook: Hook,
     /// Tracepoint or function.
     pub at: &'static str,
     /// `None`: bookkeeping.
@@ -45,7 +45,7 @@ const fn point(
     c: Crossing,
     protocols: &'static [&'static str],
 ) -> Source {
-    Source { program, place: Place::Point, at, crossing: Some(c), protocols, unless: "" }
+    Source { program, hook: Hook::Tracepoint, at, crossing: Some(c), protocols, unless: "" }
 }
 
 const fn entry(
@@ -54,15 +54,15 @@ const fn entry(
     c: Crossing,
     protocols: &'static [&'static str],
 ) -> Source {
-    Source { program, place: Place::Entry, at, crossing: Some(c), protocols, unless: "" }
+    Source { program, hook: Hook::Entry, at, crossing: Some(c), protocols, unless: "" }
 }
 
 const fn over(program: &'static str, at: &'static str, c: Crossing, unless: &'static str) -> Source {
-    Source { program, place: Place::Return, at, crossing: Some(c), protocols: ANY, unless }
+    Source { program, hook: Hook::Return, at, crossing: Some(c), protocols: ANY, unless }
 }
 
 const fn note(program: &'static str, at: &'static str) -> Source {
-    Source { program, place: Place::Point, at, crossing: None, protocols: ANY, unless: "" }
+    Source { program, hook: Hook::Tracepoint, at, crossing: None, protocols: ANY, unless: "" }
 }
 
 pub const SOURCES: &[Source] = &[
@@ -121,9 +121,9 @@ pub fn choose(vmlinux: &Btf, functions: bool) -> Chosen {
     let has_point = |name: &str| vmlinux.find(kind::TYPEDEF, &format!("btf_trace_{name}")).is_some();
     let mut out = Chosen::default();
     for s in SOURCES {
-        let reason = match s.place {
-            Place::Point if has_point(s.at) => None,
-            Place::Point => Some("this kernel has no such tracepoint"),
+        let reason = match s.hook {
+            Hook::Tracepoint if has_point(s.at) => None,
+            Hook::Tracepoint => Some("this kernel has no such tracepoint"),
             _ if !s.unless.is_empty() && has_point(s.unless) => continue,
             _ if vmlinux.find(kind::FUNC, s.at).is_none() => Some("this kernel has no such function"),
             _ if !functions => Some("functions cannot be probed here"),
@@ -141,7 +141,7 @@ pub fn choose(vmlinux: &Btf, functions: bool) -> Chosen {
 /// How one crossing of one protocol is seen with these sources; empty: not at all.
 pub fn seen_by<'a>(chosen: &'a Chosen, crossing: Crossing, protocol: &str) -> Vec<&'a Source> {
     let by_point = |s: &&Source| {
-        !(s.place == Place::Point
+        !(s.hook == Hook::Tracepoint
             && protocol != "tcp"
             && chosen.datagrams_by_function
             && crossing == Crossing::ToSocket)
@@ -166,8 +166,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_table_of_functions_has_each_place_and_no_other() {
-        let at = |s: &'static Source| (s.place == Place::Point, s.at);
+    fn the_table_of_functions_has_each_hook_and_no_other() {
+        let at = |s: &'static Source| (s.hook == Hook::Tracepoint, s.at);
         let here: BTreeSet<(bool, &str)> = SOURCES.iter().map(at).collect();
         let there = functions::all().iter().filter(|f| f.crossing);
         let there: BTreeSet<(bool, &str)> = there

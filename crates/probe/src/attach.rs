@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Default)]
 pub struct Attached {
     links: Vec<OwnedFd>,
-    /// Links of a program with many functions each; they can be taken off and put on again.
+    /// Links of a program with many functions each; they can be detached and attached again.
     sets: Vec<Set>,
-    /// Links of programs that have one fixed place; they can be taken off and put on again.
+    /// Links of programs that have one fixed hook; they can be detached and attached again.
     points: Vec<OwnedFd>,
     /// Clones of programs and perf events that must live as long as the links.
     held: Vec<OwnedFd>,
@@ -297,7 +297,7 @@ impl Attached {
         self.points.len()
     }
 
-    /// Functions whose programs stay on them in a pause: each has links of its own, which take seconds to make.
+    /// Functions whose programs stay attached while paused: each has its own links, which take seconds to make.
     pub fn staying(&self, functions: usize) -> usize {
         let of_sets: usize =
             self.sets.iter().filter(|s| !s.program.of_returns()).map(|s| s.functions.len()).sum();

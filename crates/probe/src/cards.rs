@@ -1,6 +1,6 @@
 //! Cards that stamp what they receive: which do, and what their clocks show beside the boot clock.
 //!
-//! A card is asked, not set up: whoever needs its stamps (ptp4l, an application) has turned them on before recording begins. Knows nothing
+//! A card is queried, not configured: the program that needs its stamps (ptp4l, an application) has turned them on before recording begins. Knows nothing
 //! of packets; relating a stamp to the boot clock is analysis.
 
 use crate::sys;
@@ -77,7 +77,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Opens the clocks of these devices. `hindered` is told of each that cannot be read: its stamps will be in the log and say nothing.
+    /// Opens the clocks of these devices. `hindered` is called for each that cannot be read: its stamps will be in the log, without a meaning.
     pub fn open(devices: &[Device], hindered: &mut dyn FnMut(String)) -> Clocks {
         let mut clocks = Vec::new();
         for d in devices {

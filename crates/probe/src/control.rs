@@ -65,7 +65,7 @@ pub struct Status {
     pub mode: String,
     pub mechanism: String,
     pub paused: bool,
-    /// Programs with a fixed place (tracepoints; of applications also functions) that are on it now: none in a pause ...
+    /// Programs with a fixed hook (tracepoints; of applications also functions) that are attached now: none while paused ...
     pub points_attached: usize,
     /// ... and when it logs.
     pub points: usize,
@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Answers the requests that are there. Waits for nobody: what a client has sent so far is kept until the rest comes, and a
+    /// Answers pending requests. Never blocks: what a client has sent so far is kept until the rest arrives, and a
     /// reply that it does not take is its loss.
     pub fn serve(&mut self, answer: &mut dyn FnMut(Request) -> Reply) {
         while let Ok((stream, _)) = self.listener.accept() {
@@ -313,7 +313,7 @@ fn clear() {
     }
 }
 
-/// The state that a recording left for whoever may not ask it.
+/// The state that a recording writes for users who have no access to its socket.
 fn published(pid: u32) -> Option<Reply> {
     let text = std::fs::read(state_of(&socket_of(pid))).ok()?;
     serde_json::from_slice(&text).ok().map(|s| Reply::Status(Box::new(s)))
@@ -358,7 +358,7 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
 mod tests {
     use super::*;
 
-    /// One look answers whoever has asked, whatever others that came before still owe; they are answered when they have.
+    /// One call answers every client with a complete request, also if earlier clients have not finished theirs; those are answered when they have.
     #[test]
     fn nobody_waits_for_a_slow_client() {
         let dir = std::env::temp_dir().join(format!("kpat-control-{}", std::process::id()));

@@ -60,7 +60,7 @@ pub enum Error {
     TooMuchText { length: usize },
 }
 
-/// What a capture beside the log keeps where it was not said: frames that match the recording's filter, and fragments, which do
+/// What a capture beside the log keeps by default: frames that match the recording's filter, and fragments, which do
 /// not say whether they would. Classic BPF (code, jumps, constant). A radio's frames all pass: what is in them may be encrypted.
 ///
 /// *Errors*: libpcap's own message.
@@ -142,7 +142,7 @@ pub fn compile_sampled(text: &str, sample: Option<&Sample>) -> Result<Option<Com
 
 /// Variables of the kernel side of a packet recording that depend on filter and sample.
 pub fn constants(filter: Option<&Compiled>, sample: Option<&Sample>) -> Vec<(&'static str, u64)> {
-    // std's random state is the cheapest source of a number that nobody else knows.
+    // std's random state is the cheapest source of an unpredictable number.
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8);
     vec![
         ("socket_decides", u64::from(filter.is_some_and(|f| f.socket_decides))),

@@ -3,14 +3,14 @@
 //! Every field of everything that a recording of applications writes is named here, without `..`: a new field does not
 //! compile until somebody has decided. Kept are names of programs, interfaces and namespaces, numbers (ports, ids, sizes,
 //! times) and what the kernel is; replaced are addresses of networks and links, the host's name and its boot; left out is
-//! what people typed (filter, words of the command line), for anything can stand there.
+//! what users typed (filter, arguments of the command line), because it can contain anything.
 
 use crate::app::Addresses;
 use kpat_model::meta::{Device, Json, Meta};
 use kpat_model::{CardReading, Event, EventKind, SocketRecord};
 use std::net::IpAddr;
 
-/// What stands for words that were left out.
+/// The replacement for arguments that were left out.
 pub const LEFT_OUT: &str = "(left out)";
 
 impl Addresses {
@@ -218,13 +218,13 @@ fn is_link_address(word: &str) -> bool {
     word.len() > 5 && word.split(':').all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Which options were given, not what with; the first two words are the program and its command.
+/// Which options were given, without their values; the first two arguments are the program and its command.
 fn flag_only(i: usize, word: &str) -> String {
     match word {
         _ if i == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
         "record" if i == 1 => word.to_owned(),
         w if w.starts_with("--") => w.split('=').next().unwrap_or_default().to_owned(),
-        // A value may follow a short option at once: `-fhost`.
+        // A value may follow a short option without a space: `-fhost`.
         w if w.starts_with('-') => w.chars().take(2).collect(),
         _ => "…".into(),
     }

@@ -84,7 +84,7 @@ impl Symbols {
     }
 }
 
-/// The kernel's configuration: CONFIG_X to y, m or a value. Empty where it is not to be had.
+/// The kernel's configuration: CONFIG_X to y, m or a value. Empty if it is unavailable.
 pub fn config() -> HashMap<String, String> {
     let release = read_line("/proc/sys/kernel/osrelease");
     let mut text = String::new();

@@ -209,7 +209,7 @@ fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
     }
 }
 
-/// Asks the driver itself: works in any namespace, where /sys shows that of whoever mounted it.
+/// Asks the driver itself: works in any namespace, where /sys shows the namespace of the process that mounted it.
 fn ethtool_driver(socket: &Socket, device: &str) -> Option<String> {
     const ETHTOOL_GDRVINFO: u32 = 3;
     let mut info = [0u32; 49]; // struct ethtool_drvinfo
@@ -239,7 +239,7 @@ impl Socket {
         if fd < 0 {
             return Err(failed("open a socket")(io::Error::last_os_error()));
         }
-        // SAFETY: the descriptor is new and nobody else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
         if !groups.is_empty() && !socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BYTES) {
             socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BYTES);

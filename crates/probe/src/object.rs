@@ -69,7 +69,7 @@ impl Build {
 
 impl Build {
     /// To try a change of `bpf/` without building all of kpat: the objects in the folder that `KPAT_BPF` names, as `cargo build -p kpat-probe`
-    /// leaves them. For whoever develops kpat; it must fit this binary's records.
+    /// leaves them. For developers of kpat; it must match this binary's records.
     fn compiled_elsewhere(self, side: Side) -> Option<&'static [u8]> {
         let folder = std::env::var_os("KPAT_BPF")?;
         let name = format!(

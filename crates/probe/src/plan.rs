@@ -262,9 +262,9 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
     let btfs = Btf::running()?;
     let chosen = app::choose(&btfs[0], functions.is_ok());
     let typed = |place| match place {
-        app::Place::Point => Fixed::Typed(crate::sys::ATTACH_RAW_TP),
-        app::Place::Entry => Fixed::Typed(crate::sys::ATTACH_FENTRY),
-        app::Place::Return => Fixed::Typed(crate::sys::ATTACH_FEXIT),
+        app::Hook::Tracepoint => Fixed::Typed(crate::sys::ATTACH_RAW_TP),
+        app::Hook::Entry => Fixed::Typed(crate::sys::ATTACH_FENTRY),
+        app::Hook::Return => Fixed::Typed(crate::sys::ATTACH_FEXIT),
     };
     let mut all: Vec<Tracepoint> = chosen
         .sources
@@ -272,7 +272,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
         .map(|s| Tracepoint {
             program: s.program.into(),
             name: s.at.into(),
-            fixed: typed(s.place),
+            fixed: typed(s.hook),
             func: None,
             switch: None,
         })

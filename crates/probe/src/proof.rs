@@ -1,7 +1,7 @@
 //! Does a mechanism really find packets here? Proved on packets of our own before it is offered: that a program can be attached says
 //! nothing of whether device, namespace and headers are found in what it sees.
 //!
-//! The packets are UDP datagrams on the loopback device of a network namespace made for them, which nobody else is in and which goes with
+//! The packets are UDP datagrams on the loopback device of a new network namespace that no other process uses and that is removed with
 //! our sockets. They are recorded by the real kernel side with the real filter, and what comes out of the rings is compared with what was
 //! sent.
 
@@ -41,7 +41,7 @@ impl Traffic {
     /// In a namespace of their own, or in this one where none can be made.
     fn new() -> io::Result<Traffic> {
         let own = std::thread::spawn(|| {
-            // SAFETY: no memory is passed; only this thread leaves its namespace, and it ends at once.
+            // SAFETY: no memory is passed; only this thread leaves its namespace, and it ends immediately.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 return Err(io::Error::last_os_error());
             }

@@ -1,4 +1,4 @@
-//! One recording from start to end: decide, load, attach, drain until told to stop, detach, say what it cost.
+//! One recording from start to end: decide, load, attach, read the rings until it is stopped, detach, report the cost.
 //!
 //! One thread does it all, at low priority: the rings need no wake-ups, and nothing on the packet's path waits for it.
 //! The order at the end matters: functions off, rings emptied, losses and summary written, then detached (which can
@@ -18,6 +18,7 @@ mod command;
 mod control;
 mod cost;
 mod disk;
+mod drop_sites;
 mod end;
 mod estimate;
 mod files;
@@ -25,7 +26,6 @@ mod flight;
 mod limits;
 mod parts;
 mod pause;
-mod places;
 mod privileges;
 mod rotate;
 mod scope;
@@ -41,10 +41,10 @@ use control::Control;
 use cost::Costs;
 use disk::Reserve;
 pub use disk::{clear_part, may_write, part_name};
+use drop_sites::DropSites;
 use files::Files;
 use flight::Flight;
 use pause::Pausing;
-use places::Places;
 use rotate::Before;
 pub use scope::check;
 use scope::{describe, devices, watched};
@@ -83,7 +83,7 @@ pub struct Recorder {
     flight: Option<Flight>,
     surroundings: Surroundings,
     captures: Captures,
-    places: Places,
+    drop_sites: DropSites,
     control: Control,
     pausing: Pausing,
     costs: Costs,
@@ -150,7 +150,7 @@ impl Recorder {
             flight,
             surroundings: Surroundings::new(devices, monitor, clocks),
             captures: Captures::default(),
-            places: Places::default(),
+            drop_sites: DropSites::default(),
             control,
             pausing: Pausing::new(options.paused),
             costs,
@@ -270,7 +270,7 @@ impl Recorder {
         self.surroundings.read_clocks(close, &mut self.sink);
         self.surroundings.look(&mut self.sink, now);
         self.captures.look(&mut self.sink);
-        self.places.name(&self.sources, &self.sink, close);
+        self.drop_sites.name(&self.sources, &self.sink, close);
         self.costs.count_refused(&self.sources, &mut self.sink, now, close);
         for (&(cause, cpu), &n) in &self.sink.lost {
             let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);

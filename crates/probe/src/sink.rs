@@ -385,13 +385,13 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
                 }
             }
         }
-        Raw::Pause(r) => encoder.columns(&model::Pause {
+        Raw::Pause(r) => encoder.columns(&model::OffCpu {
             pid: r.h.pid,
             from: BootNs(r.h.ts.wrapping_sub(r.dur) as i64),
             to: BootNs(r.h.ts as i64),
-            preempted: r.h.func & model::Pause::PREEMPTED != 0,
+            preempted: r.h.func & model::OffCpu::PREEMPTED != 0,
             wait_ns: r.wait,
-            more: r.h.func & model::Pause::MORE != 0,
+            more: r.h.func & model::OffCpu::MORE != 0,
             cpu_out: r.cpu_out,
             cpu_in: r.cpu_in,
         }),

@@ -438,9 +438,9 @@ fn errors_say_text_and_reason() {
     assert!(matches!(filter::compile("ifindex 3"), Err(Error::Metadata { .. })));
     assert!(matches!(filter::compile("ip6 protochain 6"), Err(Error::Loop { .. })));
     let many: Vec<String> = (0..700).map(|n| format!("len={n}")).collect();
-    let said = say(&many.join(" or "));
+    let reported = say(&many.join(" or "));
     assert!(
-        said.contains("the limit is 1000")
+        reported.contains("the limit is 1000")
             && matches!(filter::compile(&many.join(" or ")), Err(Error::TooLong { .. }))
     );
     let endless = vec!["port 1"; 1000].join(" or ");

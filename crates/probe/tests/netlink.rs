@@ -144,8 +144,8 @@ fn devices_and_namespaces_are_listed() {
     let own = netlink::current_netns().unwrap();
     assert_ne!(own.inum, netns.inum);
     assert!(netlink::devices(&own).unwrap().iter().any(|d| d.name == "lo"));
-    let said = netlink::by_name("kpat-no-such").unwrap_err();
-    assert!(matches!(&said, Error::NoSuchName { known, .. } if known.contains(&ns.0)), "{said}");
+    let reported = netlink::by_name("kpat-no-such").unwrap_err();
+    assert!(matches!(&reported, Error::NoSuchName { known, .. } if known.contains(&ns.0)), "{reported}");
 }
 
 /// Everything a monitor tells, until something fits.

@@ -12,7 +12,7 @@ const STEP: Duration = Duration::from_millis(50);
 /// More do not make it quicker: they wait for the same disk.
 const MOST_THREADS: usize = 8;
 
-/// Told how many parts of how many are done; false: nobody waits for the answer any more.
+/// Called with how many parts of how many are done; false: the client no longer waits for the answer.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What is done with an item. It is given what tells whether anybody still waits, to look at in between.

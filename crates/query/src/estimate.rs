@@ -135,7 +135,7 @@ mod tests {
         let world: Vec<u64> =
             (0..400).map(|_| if random(10) == 0 { 1 + random(300) } else { 1 + random(8) }).collect();
         let truth = world.iter().sum::<u64>() as f64;
-        let (mut mean, mut made, mut told, mut within) = (0.0, 0.0, 0.0, 0);
+        let (mut mean, mut made, mut logged, mut within) = (0.0, 0.0, 0.0, 0);
         const WORLDS: u32 = 4000;
         for _ in 0..WORLDS {
             let chosen: Vec<Counts> =
@@ -144,16 +144,16 @@ mod tests {
             let off = e.packets as f64 - (truth + 10.0);
             mean += off / f64::from(WORLDS);
             made += off * off / f64::from(WORLDS);
-            told += e.error * e.error / f64::from(WORLDS);
+            logged += e.error * e.error / f64::from(WORLDS);
             within += u32::from(off.abs() <= 2.0 * e.error);
         }
         println!(
             "truth {truth}, bias {mean:.1}, errors {:.1}, told {:.1}, {within} of {WORLDS} within two",
             made.sqrt(),
-            told.sqrt()
+            logged.sqrt()
         );
         assert!(mean.abs() < 4.0 * made.sqrt() / f64::from(WORLDS).sqrt());
-        assert!((0.95..1.05).contains(&(told / made).sqrt()));
+        assert!((0.95..1.05).contains(&(logged / made).sqrt()));
         assert!(within > WORLDS * 85 / 100);
     }
 }

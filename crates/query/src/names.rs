@@ -23,7 +23,7 @@ pub fn glob_fits(glob: &str, text: &str) -> bool {
     g[i..].iter().all(|&c| c == '*')
 }
 
-/// The one of these names that may have been meant: nobody mistypes more than a third of a name.
+/// The one of these names that may have been meant: at most a third of a name is assumed to be mistyped.
 pub fn nearest<'a>(name: &str, of: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (apart, _, near) = of.map(|n| (edit_distance(n, name), n.len(), n)).min()?;
     (apart <= (name.chars().count() / 3).max(usize::from(name.len() > 1))).then_some(near)

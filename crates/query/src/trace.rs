@@ -1,4 +1,4 @@
-//! Everything of a log, or of the packets that fit, in one pass: for whoever writes it down in another form.
+//! Everything of a log, or of the packets that fit, in one pass: for writers of other formats.
 //!
 //! A call stands in exactly one tree and is given once, whatever it touched; a packet's calls are given when all of them
 //! are read. Memory is what is open at one time ([`crate::walk`]).

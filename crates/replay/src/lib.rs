@@ -2,7 +2,7 @@
 //! moments what its application wrote, and says how well it kept to them ([`Report`]). No privilege, and nothing between the ends that
 //! the trace does not have. Each connection is a thread, so that one that waits for the other side makes no other late.
 //!
-//! This room reads no file, catches no signal and says nothing: whoever calls gives the trace, and a flag to stop by.
+//! This room reads no file, catches no signal and prints nothing: the caller gives the trace, and a flag to stop by.
 
 mod pace;
 mod part;

@@ -23,7 +23,7 @@ pub struct Player<'a> {
     pub to: SocketAddr,
     pub pace: Pace,
     pub nodelay: bool,
-    /// Set by whoever wants it to end early.
+    /// Set by the caller to end it early.
     pub stop: &'a AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl Player<'_> {
                 }
                 let wire = match self.connect(part) {
                     Ok(wire) => wire,
-                    // the first that cannot be made says that nobody is there
+                    // the first that fails means that there is no server
                     Err(e) if start.is_none() => return Err(e),
                     Err(e) => {
                         lock(outcome).went.broke = Some(format!("cannot connect: {e}"));

@@ -1,4 +1,4 @@
-//! What came from the other side, for whoever waits for it.
+//! What was received from the other side, for writes that wait for it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ struct Counted {
     bytes: i64,
     reads: u64,
     last: Option<Instant>,
-    /// Bytes in all, and when; what nobody can ask for any more is dropped.
+    /// Bytes in all, and when; what is no longer needed is dropped.
     when: VecDeque<(i64, Instant)>,
     /// Nothing will come any more.
     ended: bool,

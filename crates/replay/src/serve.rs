@@ -20,7 +20,7 @@ pub struct Server<'a> {
     pub udp: UdpSocket,
     pub pace: Pace,
     pub nodelay: bool,
-    /// Set by whoever wants it to end early.
+    /// Set by the caller to end it early.
     pub stop: &'a AtomicBool,
 }
 

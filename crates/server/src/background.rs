@@ -33,7 +33,7 @@ impl<T> Background<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True once: whoever gets it has to do the work and to end it.
+    /// True for one caller: it has to do the work and to finish it.
     pub fn begin(&self) -> bool {
         !std::mem::replace(&mut self.locked().begun, true)
     }
@@ -66,7 +66,7 @@ impl<T> Background<T> {
 
     /// Waits for it; `progress` says whether anybody still does.
     ///
-    /// Errors: words; `None`: nobody waits any more.
+    /// Errors: text; `None`: the client has gone.
     pub fn wait(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Arc<T>, Option<String>> {
         self.wait_and_see(progress, &mut |_| ())
     }

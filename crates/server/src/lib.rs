@@ -2,7 +2,7 @@
 //!
 //! Listens on 127.0.0.1 only, answers GET only, reads only ([`guard`]). The contract with the page is [`answers`]; each
 //! question is one function in [`ask`], and what it asks is asked of `kpat-query`: no truth is computed here. An answer
-//! is lines of JSON, progress and what is known so far first, so that long work shows and can be left: whoever closes the connection stops it.
+//! is lines of JSON, progress and what is known so far first, so that long work shows and can be left: closing the connection stops it.
 //!
 //! Must not know: the command line, how the page looks, the kernel.
 

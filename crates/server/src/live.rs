@@ -1,4 +1,4 @@
-//! A recording that goes on: its log is integrated again and again into a folder of its own, and the service told. At most a
+//! A running recording: its log is integrated again and again into a separate folder, and the service is notified. At most a
 //! third of the time is spent on it, so what a long recording costs is that its pictures come less often.
 
 use crate::service::Service;
@@ -31,7 +31,7 @@ impl Growing {
         let _ = fs::remove_dir_all(&folder);
         let io = |source| Error::Io { doing: "make a folder for what is seen so far", source };
         fs::create_dir_all(&folder).map_err(io)?;
-        // What is recorded is nobody else's business.
+        // Other users must not read what is recorded.
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).map_err(io)?;
         let mut growing = Growing { kbl: kbl.to_owned(), captures: captures.to_vec(), folder, round: 0 };
         growing.integrate()?;
@@ -69,7 +69,7 @@ impl Growing {
         }
     }
 
-    /// The same for whoever takes each round's log; `over`: it is the last. What a round did not take (false), the next one gives.
+    /// The same for a caller that takes each round's log; `over`: it is the last. What a round did not take (false), the next one gives.
     /// Whether the recording was closed.
     pub fn rounds(&mut self, leave: &AtomicBool, take: &mut dyn FnMut(&Path, bool) -> bool) -> bool {
         let mut seen = self.bytes();

@@ -166,7 +166,7 @@ impl Log {
         }
     }
 
-    /// Cuts all packets into phases, if nobody has yet; here and now.
+    /// Cuts all packets into phases, if that was not done yet, in this thread.
     fn cut_all(&self) {
         if !self.phases_of_all.begin() {
             return;
@@ -184,7 +184,7 @@ impl Log {
 
     /// Phases of all packets, waited for; `so_far` is given those of the packets cut until then.
     ///
-    /// Errors: words; `None`: nobody waits any more.
+    /// Errors: text; `None`: the client has gone.
     pub fn phases_of_all(
         self: &Arc<Log>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
@@ -203,7 +203,7 @@ impl Log {
 
     /// The list, waited for.
     ///
-    /// Errors: words; `None`: nobody waits any more.
+    /// Errors: text; `None`: the client has gone.
     pub fn catalog(
         &self,
         progress: &mut dyn FnMut(u64, u64) -> bool,
@@ -239,7 +239,7 @@ impl Log {
     }
 }
 
-/// This thread works when nobody else wants the CPU: questions come first.
+/// This thread runs at the lowest priority: questions come first.
 fn step_back() {
     // SAFETY: takes numbers only; 0 is the calling thread, as Linux counts. If it is refused, all goes on as before.
     unsafe {
@@ -375,7 +375,7 @@ mod tests {
             assert!(all.into_iter().all(|a| a.join().unwrap().is_err()));
         });
         assert_eq!(worked.load(Ordering::Relaxed), 2);
-        // One who no longer wants it goes at once.
+        // A client that has gone stops waiting immediately.
         std::thread::scope(|s| {
             let one = s.spawn(|| ask(3, true));
             while kept.making.lock().unwrap().is_empty() {

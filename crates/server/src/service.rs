@@ -167,12 +167,12 @@ impl Service {
     /// Server-sent events: the generation now, and at each change.
     fn changes(&self, connection: &mut Connection) -> io::Result<()> {
         connection.begin(&with(&[("Content-Type", "text/event-stream")]))?;
-        let mut told = 0;
+        let mut logged = 0;
         let mut quiet = Instant::now();
         loop {
             let now = self.generation();
-            if now != told {
-                told = now;
+            if now != logged {
+                logged = now;
                 connection.piece(format!("data: {{\"generation\":{now}}}\n\n").as_bytes())?;
                 quiet = Instant::now();
             } else if quiet.elapsed() >= NEWS {
@@ -180,7 +180,7 @@ impl Service {
                 quiet = Instant::now();
             }
             let waiting = self.news.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.generation() == told {
+            if self.generation() == logged {
                 let _ = self.news.1.wait_timeout(waiting, Duration::from_secs(1));
             }
             if !connection.is_awaited() {
@@ -238,7 +238,7 @@ impl Service {
         self.news.1.notify_all();
     }
 
-    /// Begins to read a log's packets, if nobody has yet.
+    /// Begins to read a log's packets, unless that was begun already.
     pub fn load(&self, log: &Arc<Log>) {
         let service = self.own.clone();
         log.load(!self.is_live(), move || {

@@ -67,17 +67,17 @@ fn other_engines_say_the_same() {
     };
     let tell = "\nfor row in rows:\n    print(*row, sep='\\t')\n";
     let duckdb = blocks("sql").into_iter().find(|q| q.starts_with("-- duckdb")).unwrap();
-    let mut said = Vec::new();
-    said.extend(run("duckdb", &format!("import duckdb\nrows = duckdb.sql({duckdb:?}).fetchall(){tell}")));
+    let mut reported = Vec::new();
+    reported.extend(run("duckdb", &format!("import duckdb\nrows = duckdb.sql({duckdb:?}).fetchall(){tell}")));
     for code in blocks("python") {
         let (module, rows) = if code.contains("import pandas") {
             ("pandas", "rows = found.itertuples(index=False)")
         } else {
             ("polars", "rows = found.rows()")
         };
-        said.extend(run(module, &format!("{code}\n{rows}{tell}")));
+        reported.extend(run(module, &format!("{code}\n{rows}{tell}")));
     }
-    for found in said {
+    for found in reported {
         // pandas sums with a fraction where a value is null.
         assert_eq!(found.replace(".0\n", "\n"), ours(&db));
     }

@@ -97,7 +97,7 @@ fn cooked(out: &mut Footprint, has_src: bool, src: [u8; 6], protocol: u16, d: By
     tags(out, link, d, depth);
 }
 
-/// LINKTYPE_NULL and LINKTYPE_LOOP: four bytes of address family, in the byte order of whoever wrote them.
+/// LINKTYPE_NULL and LINKTYPE_LOOP: four bytes of address family, in the byte order of the host that wrote them.
 pub(super) fn loopback(out: &mut Footprint, d: Bytes, depth: u8) {
     let Some(family) = d.array::<4>(0) else {
         out.cut = true;

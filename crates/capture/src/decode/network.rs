@@ -80,14 +80,14 @@ pub(super) fn ipv4(out: &mut Footprint, d: Bytes, depth: u8) {
 }
 
 /// Limits `d` to the length that the IP header gives for it, if it gives one that goes before the length on the wire.
-fn bounded(d: Bytes<'_>, said: u32) -> Bytes<'_> {
+fn bounded(d: Bytes<'_>, reported: u32) -> Bytes<'_> {
     // A segmentation packet of which the header speaks as of its first segment only.
-    let whole = d.whole && said != 0 && d.wire > said + MAX_LINK_HEADER;
-    if said == 0 || whole {
+    let whole = d.whole && reported != 0 && d.wire > reported + MAX_LINK_HEADER;
+    if reported == 0 || whole {
         return d;
     }
-    let data = &d.data[..d.data.len().min(said as usize)];
-    Bytes { data, wire: said, whole: d.whole }
+    let data = &d.data[..d.data.len().min(reported as usize)];
+    Bytes { data, wire: reported, whole: d.whole }
 }
 
 /// By how much a segmentation packet's `skb->len` may exceed its IP length without contradicting it.
@@ -109,12 +109,12 @@ pub(super) fn ipv6(out: &mut Footprint, d: Bytes, depth: u8) {
         octets.copy_from_slice(&h[at..at + 16]);
         Ipv6Addr::from(octets)
     };
-    let said = if payload_len == 0 {
+    let reported = if payload_len == 0 {
         jumbo(h[6], d).map_or(0, |n| n.saturating_add(40))
     } else {
         40 + u32::from(payload_len)
     };
-    let walk = extensions(h[6], bounded(d, said).behind(40));
+    let walk = extensions(h[6], bounded(d, reported).behind(40));
     out.network = Some(Network::V6 {
         src: address(8),
         dst: address(24),

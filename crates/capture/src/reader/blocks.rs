@@ -1,4 +1,4 @@
-//! A pcapng capture block by block, each as it stands in the file: for whoever writes it again with something added.
+//! A pcapng capture block by block, unchanged: for code that copies a capture and adds something.
 //!
 //! The same walk as that of [`super::Reader`], so frames have the same numbers and times; the blocks' bytes are held one
 //! at a time.
@@ -11,7 +11,7 @@ use kpat_model::WallNs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Kinds of blocks that matter to whoever adds something.
+/// Kinds of blocks that matter when something is added.
 pub mod kind {
     pub const SECTION: u32 = 0x0a0d_0d0a;
     pub const INTERFACE: u32 = 1;

@@ -129,19 +129,19 @@ impl Pcapng {
             };
         }
         let order = self.order;
-        let said = order.u32(head, 4);
-        if said < 12 {
-            return corrupt(offset, format!("block length {said}"));
+        let reported = order.u32(head, 4);
+        if reported < 12 {
+            return corrupt(offset, format!("block length {reported}"));
         }
         // Some writers forget the padding in the length; libpcap and Wireshark round up, too.
-        let Some(whole) = said.checked_next_multiple_of(4) else {
-            return corrupt(offset, format!("block length {said}"));
+        let Some(whole) = reported.checked_next_multiple_of(4) else {
+            return corrupt(offset, format!("block length {reported}"));
         };
         let held = match kind {
             ENHANCED_PACKET | SIMPLE_PACKET | OLD_PACKET if whole <= MAX_FRAME => true,
             SECTION | INTERFACE | STATISTICS if whole <= MAX_DESCRIPTION => true,
             ENHANCED_PACKET | SIMPLE_PACKET | OLD_PACKET | SECTION | INTERFACE => {
-                return corrupt(offset, format!("a block of {said} bytes"));
+                return corrupt(offset, format!("a block of {reported} bytes"));
             }
             _ => false,
         };
@@ -154,8 +154,8 @@ impl Pcapng {
         }
         let block = &source.bytes()[..size];
         let again = order.u32(block, size - 4);
-        if again != said {
-            return corrupt(offset, format!("block length {said} at its start and {again} at its end"));
+        if again != reported {
+            return corrupt(offset, format!("block length {reported} at its start and {again} at its end"));
         }
         let body = &block[8..size - 4];
         let step = match kind {

@@ -70,7 +70,7 @@ pub struct Dropped {
     pub frames: u64,
 }
 
-/// A running capture. Dropping it ends it, too, but then nobody learns what it saw.
+/// A running capture. Dropping it ends it, too, but then its statistics are lost.
 pub struct Sniffer {
     /// Closing it tells the thread to end.
     running: Option<UnixStream>,
@@ -96,13 +96,13 @@ impl Sniffer {
         let (report, dropped) = mpsc::channel();
         let refuse = |doing| move |source| refused(ifname, Refused { doing, source });
         let (running, stopped) = UnixStream::pair().map_err(refuse("making a pair of sockets"))?;
-        let (tell, told) = mpsc::sync_channel(1);
+        let (tell, logged) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("kpat-sniff".into())
             .spawn(move || job.run(&stopped, &tell, &report))
             .map_err(refuse("starting a thread"))?;
         let mut sniffer = Sniffer { running: Some(running), thread: Some(thread), dropped };
-        match told.recv() {
+        match logged.recv() {
             Ok(()) => Ok(sniffer),
             // The thread ended before it was ready: its result says why.
             Err(_) => match sniffer.stop() {
@@ -205,7 +205,7 @@ impl Job {
                     break;
                 }
             }
-            // Also where frames come one by one and it is never idle: whoever follows the file waits for them.
+            // Also where frames come one by one and it is never idle: readers that follow the file wait for them.
             if waited == Ready::Idle || flushed.elapsed() >= FLUSHED {
                 file.flush().map_err(|e| broken(file.offset(), e))?;
                 flushed = Instant::now();

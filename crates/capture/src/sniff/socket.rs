@@ -96,7 +96,7 @@ impl PacketSocket {
         // SAFETY: socket takes no memory. Protocol 0: nothing is received before bind.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) };
         let fd = check(fd, "opening a packet socket")?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = PacketSocket { fd, link_type, loopback: arphrd == Some(libc::ARPHRD_LOOPBACK) };
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER, "").is_err() {
@@ -245,7 +245,7 @@ fn interface(ifname: &str) -> Result<(libc::c_int, Option<u16>), Refused> {
     }
     // SAFETY: socket takes no memory.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(check(fd, doing)?) };
     // SAFETY: a plain C structure for which zero is valid.
     let mut request: libc::ifreq = unsafe { zeroed() };

@@ -118,8 +118,8 @@ pub fn run(tool: &str, args: &[&str]) -> String {
         Ok(out) => out,
         Err(e) => panic!("cannot run {tool}: {e}; run scripts/setup, which installs it"),
     };
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{tool} {args:?}: {}: {said}", out.status);
+    let reported = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{tool} {args:?}: {}: {reported}", out.status);
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
@@ -140,10 +140,10 @@ pub fn judge(path: &Path) -> Judged {
     for field in FRAME.iter().chain(LAYERS.iter().flat_map(|l| l.fields)) {
         args.extend(["-e", field]);
     }
-    let told = run("tshark", &args);
+    let logged = run("tshark", &args);
     let mut judged = Judged::default();
     let mut reader = Reader::open(path).expect("it is a capture");
-    let mut lines = told.lines();
+    let mut lines = logged.lines();
     while let Some(frame) = reader.next().expect("it is readable") {
         let line = lines.next().expect("tshark shows as many frames");
         let columns: Vec<&str> = line.split('\t').collect();

@@ -151,8 +151,8 @@ pub fn ip(args: &[&str]) {
         Ok(out) => out,
         Err(e) => panic!("cannot run ip: {e}; run scripts/setup, which installs it"),
     };
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "ip {args:?}: {said} (these tests need root and CONFIG_VETH)");
+    let reported = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "ip {args:?}: {reported} (these tests need root and CONFIG_VETH)");
 }
 
 fn check(result: i32) -> i32 {

@@ -8,13 +8,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-struct Said {
+struct Ended {
     code: i32,
     out: String,
     err: String,
 }
 
-fn run(program: &str, args: &[String], input: &str) -> Result<Said> {
+fn run(program: &str, args: &[String], input: &str) -> Result<Ended> {
     let failed = |e: std::io::Error| Error::Target(format!("cannot run {program}: {e}; is it installed?"));
     let mut child = Command::new(program)
         .args(args)
@@ -29,10 +29,10 @@ fn run(program: &str, args: &[String], input: &str) -> Result<Said> {
     }
     let done = child.wait_with_output().map_err(failed)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Said { code: done.status.code().unwrap_or(-1), out: text(&done.stdout), err: text(&done.stderr) })
+    Ok(Ended { code: done.status.code().unwrap_or(-1), out: text(&done.stdout), err: text(&done.stderr) })
 }
 
-impl Said {
+impl Ended {
     fn last_words(&self, program: &str) -> String {
         let last = self.err.lines().map(str::trim).rfind(|l| !l.is_empty());
         last.map_or_else(|| format!("{program} ended with {}", self.code), str::to_owned)
@@ -83,12 +83,12 @@ impl Target for Rsync {
             args.push(format!("--bwlimit={}K", (rate / 1024).max(1)));
         }
         args.extend(["--".to_owned(), path.display().to_string(), self.place.clone()]);
-        let said = run("rsync", &args, "")?;
-        match said.code {
+        let ended = run("rsync", &args, "")?;
+        match ended.code {
             0 => Ok(false),
             // Usage, protocol, selection: it will not be better next time.
-            1..=4 | 6 => Err(Error::Denied(said.last_words("rsync"))),
-            _ => Err(Error::Away(format!("{}: {}", item.name, said.last_words("rsync")))),
+            1..=4 | 6 => Err(Error::Denied(ended.last_words("rsync"))),
+            _ => Err(Error::Away(format!("{}: {}", item.name, ended.last_words("rsync")))),
         }
     }
 }
@@ -140,12 +140,12 @@ impl S3 {
         args.extend(["-H".to_owned(), format!("x-amz-content-sha256: {sum}")]);
         args.extend(more.iter().cloned());
         args.push(format!("{}/{}", self.folder, item.name));
-        let said = run("curl", &args, &self.secrets)?;
-        match (said.code, said.out.trim().parse::<u16>()) {
-            (0, Ok(status)) => Ok((status, said.err)),
+        let ended = run("curl", &args, &self.secrets)?;
+        match (ended.code, ended.out.trim().parse::<u16>()) {
+            (0, Ok(status)) => Ok((status, ended.err)),
             // Curl before 7.75 has no such option.
-            (2, _) => Err(Error::Denied(said.last_words("curl"))),
-            _ => Err(Error::Away(said.last_words("curl"))),
+            (2, _) => Err(Error::Denied(ended.last_words("curl"))),
+            _ => Err(Error::Away(ended.last_words("curl"))),
         }
     }
 
@@ -164,12 +164,12 @@ impl S3 {
                 })
             }
             404 => Ok(false),
-            _ => Err(said(status)),
+            _ => Err(failed(status)),
         }
     }
 }
 
-fn said(status: u16) -> Error {
+fn failed(status: u16) -> Error {
     match status {
         401 | 403 => {
             Error::Denied(format!("the storage denied access ({status}): check keys, bucket and clock"))
@@ -190,7 +190,7 @@ impl Target for S3 {
             path.display().to_string(),
             "-H".to_owned(),
             format!("x-amz-meta-sha256: {}", item.digest.text()),
-            // Nobody's object is replaced, also where two send at once.
+            // No object is replaced, even if two senders run at the same time.
             "-H".to_owned(),
             "If-None-Match: *".to_owned(),
         ];
@@ -204,7 +204,7 @@ impl Target for S3 {
             200..=299 => Err(Error::Away("the storage accepted the object, but does not have it".into())),
             // It came to be there meanwhile.
             409 | 412 => self.has(item),
-            _ => Err(said(status)),
+            _ => Err(failed(status)),
         }
     }
 }

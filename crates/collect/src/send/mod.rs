@@ -92,7 +92,7 @@ pub struct Round {
     pub refused: Vec<String>,
 }
 
-/// Something that happened, for whoever watches.
+/// Something that happened, to be reported.
 pub enum Event {
     Adopted(PathBuf),
     Thrown(Vec<String>),

@@ -251,7 +251,7 @@ fn exchange(
         open.wire.send_body(&mut file, left)?;
     }
     let answer = open.wire.response()?;
-    // A file is removed here by the word of its receiver about this very request, of which nobody else knows the number.
+    // A file is removed only after its receiver has confirmed this request by its number, which no other party knows.
     let confirmed = own.iter().all(|(name, value)| answer.header(name) == Some(value))
         && answer.header("x-kpat-name") == Some(&item.name)
         && answer.body_bytes == 0;

@@ -1,7 +1,7 @@
 //! A packet as the kernel held it, among the frames of a capture: an exported PDU of kpat's own protocol.
 //!
 //! With the link type of its bytes Wireshark would take it for one more packet on a wire, and find retransmissions,
-//! duplicate ACKs and pings that nobody sent. Its dissector for our protocol (`kpat.held`, in kpat.lua) reads the header
+//! duplicate ACKs and pings that were not sent. Its dissector for our protocol (`kpat.held`, in kpat.lua) reads the header
 //! fields and follows no conversations; without it the columns still have addresses and words.
 
 use super::block::BlockWriter;

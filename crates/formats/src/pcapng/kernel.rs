@@ -18,7 +18,7 @@ const LINKTYPE_IEEE802_11: u16 = 105;
 const LINKTYPE_RADIOTAP: u16 = 127;
 /// A protocol named in the data, as Wireshark's "Export PDUs" writes it.
 const LINKTYPE_UPPER_PDU: u16 = 252;
-/// Something that nobody has a number for.
+/// Something without a number.
 const LINKTYPE_USER0: u16 = 147;
 
 /// Packets that are remembered at most. Of those whose end the log does not have, the longest idle ones are forgotten.

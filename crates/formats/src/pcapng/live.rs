@@ -1,4 +1,4 @@
-//! The annotated capture of a recording that goes on: one section, written piece by piece as time passes.
+//! The annotated capture of a running recording: one section, written bit by bit.
 //!
 //! What was recorded so far is joined anew for each piece by the caller; here only the frames and sightings of the piece are
 //! taken from it. Interfaces are described when they are first met and keep their numbers.
@@ -26,7 +26,7 @@ pub struct Live<'a> {
     /// Interfaces of the capture: name and link type, and number in the stream.
     wire: HashMap<(String, u16), u32>,
     /// Packets that were told of at a sighting.
-    told: Vec<i64>,
+    logged: Vec<i64>,
     lost: u64,
 }
 
@@ -48,14 +48,14 @@ impl<'a> Live<'a> {
             out,
             section: Section { begun: true, ..Section::default() },
             wire: HashMap::new(),
-            told: Vec::new(),
+            logged: Vec::new(),
             lost: 0,
         })
     }
 
     /// Packets are numbered anew from here on: another recording.
     pub fn another_log(&mut self) {
-        self.told.clear();
+        self.logged.clear();
     }
 
     /// Frames and sightings from `from_ns` on and before `to_ns`, by the capture's clock.
@@ -74,7 +74,7 @@ impl<'a> Live<'a> {
         let mut notes =
             Notes::gather(store, &chosen, &names, &sources.beside, &mut counts, &mut |_, _| true)?;
         let frames = Frames::of(store, capture_id, &mut notes)?;
-        for packet in &self.told {
+        for packet in &self.logged {
             notes.tell(*packet);
         }
         let log = (!sources.log.is_empty()).then(|| Log::open_parts(&sources.log)).transpose()?;
@@ -89,12 +89,12 @@ impl<'a> Live<'a> {
             out: &mut *self.out,
             section: std::mem::take(&mut self.section),
             from_wall_ns: from_ns,
-            told: Vec::new(),
+            logged: Vec::new(),
             done: Written { counts, warnings: Vec::new() },
         };
         let done = frames_of(&mut file, &mut self.wire, sources, &mut kernel, from_ns, to_ns)
             .and_then(|()| file.kernel_until(&mut kernel, to_ns - 1));
-        self.told.append(&mut file.told);
+        self.logged.append(&mut file.logged);
         self.section = std::mem::take(&mut file.section);
         let counts = file.done.counts;
         done?;

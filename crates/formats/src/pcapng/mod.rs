@@ -84,7 +84,7 @@ pub fn write(
         out,
         section: Section::default(),
         from_wall_ns: i64::MIN,
-        told: Vec::new(),
+        logged: Vec::new(),
         done: Written { counts, warnings: Vec::new() },
     };
     let mut kernel = log.as_ref().map(|log| Kernel::new(log, sources));
@@ -199,7 +199,7 @@ struct PcapngFile<'a> {
     /// Sightings before this moment of the capture's clock were written by somebody else.
     from_wall_ns: i64,
     /// Packets that were told of at a sighting, not at a frame.
-    told: Vec<i64>,
+    logged: Vec<i64>,
     done: Written,
 }
 
@@ -366,7 +366,7 @@ impl PcapngFile<'_> {
         // A packet that no frame of this capture tells of is told of here, once.
         let first = self.notes.tell(seen.packet);
         if first {
-            self.told.push(seen.packet);
+            self.logged.push(seen.packet);
         }
         let s = Sighting {
             packet: seen.packet,

@@ -1,4 +1,4 @@
-//! What is said of a packet in the comments of its frames: one line for people, one line of JSON for programs.
+//! What is written about a packet in the comments of its frames: one line for people, one line of JSON for programs.
 //!
 //! The JSON line is what our Wireshark dissector reads; [`VERSION`] is its version. What belongs to the packet is made once,
 //! in one pass over the calls, and waits on disk until its frames come by; what belongs to a frame is put before it.
@@ -20,7 +20,7 @@ use std::path::Path;
 
 /// Of the JSON line; a new field does not change it.
 pub const VERSION: u32 = 1;
-/// Calls that are told one by one; of more only the functions' names.
+/// Calls that are listed one by one; of more only the functions' names.
 pub const MAX_PATH: usize = 120;
 /// Functions named in the line for people.
 const MAX_NAMED: usize = 12;
@@ -103,8 +103,8 @@ struct OfSighting<'a> {
     bound_ns: i64,
 }
 
-/// What is said of one packet.
-struct Said {
+/// The comments on one packet.
+struct Comment {
     people: String,
     json: String,
 }
@@ -113,21 +113,21 @@ struct Said {
 pub(super) struct Notes {
     file: File,
     /// By packet.
-    places: Vec<Place>,
+    places: Vec<NotePosition>,
     /// Devices that packets came in and went out by.
     devices: Vec<Devices>,
 }
 
 /// Where a packet's note is, and what else is known of it without reading.
-struct Place {
+struct NotePosition {
     packet: i64,
     offset: u64,
     /// Bytes for people, bytes of JSON.
     people: u32,
     json: u32,
     devices: u32,
-    /// Somebody tells all of it.
-    told: bool,
+    /// The whole note was written at some row.
+    shown: bool,
 }
 
 impl Notes {
@@ -142,7 +142,7 @@ impl Notes {
     ) -> Result<Notes> {
         let (file, reader) = nameless(beside)?;
         let mut out = BufWriter::with_capacity(1 << 18, file);
-        let (mut places, mut devices): (Vec<Place>, Vec<Devices>) = (Vec::new(), Vec::new());
+        let (mut places, mut devices): (Vec<NotePosition>, Vec<Devices>) = (Vec::new(), Vec::new());
         let mut known: HashMap<Devices, u32> = HashMap::new();
         let mut offset = 0u64;
         let of = |p: &PacketRow, rows: &[CallRow]| {
@@ -150,18 +150,18 @@ impl Notes {
             rows.iter().for_each(|r| counts.call(r));
             (p.packet_id, devices_of(p), counts, say(store, names, p, rows))
         };
-        store.each_life(chosen, progress, &of, &mut |(packet, its, of, said)| -> Result<()> {
+        store.each_life(chosen, progress, &of, &mut |(packet, its, of, reported)| -> Result<()> {
             counts.packets += 1;
             counts.add(&of);
-            out.write_all(said.people.as_bytes())?;
-            out.write_all(said.json.as_bytes())?;
+            out.write_all(reported.people.as_bytes())?;
+            out.write_all(reported.json.as_bytes())?;
             let next = devices.len() as u32;
             let at = *known.entry(its).or_insert(next);
             if at == next {
                 devices.push(its);
             }
-            let (people, json) = (said.people.len() as u32, said.json.len() as u32);
-            places.push(Place { packet, offset, people, json, devices: at, told: false });
+            let (people, json) = (reported.people.len() as u32, reported.json.len() as u32);
+            places.push(NotePosition { packet, offset, people, json, devices: at, shown: false });
             offset += u64::from(people) + u64::from(json);
             Ok(())
         })?;
@@ -180,7 +180,7 @@ impl Notes {
 
     /// All that is known of this packet stands somewhere; false: it does already.
     pub fn tell(&mut self, packet: i64) -> bool {
-        self.place(packet).is_some_and(|i| !std::mem::replace(&mut self.places[i].told, true))
+        self.place(packet).is_some_and(|i| !std::mem::replace(&mut self.places[i].shown, true))
     }
 
     /// By which devices a chosen packet came in and went out.
@@ -188,18 +188,18 @@ impl Notes {
         self.place(packet).map(|i| self.devices[self.places[i].devices as usize])
     }
 
-    fn read(&self, packet: i64) -> Result<Option<Said>> {
+    fn read(&self, packet: i64) -> Result<Option<Comment>> {
         let Some(p) = self.place(packet).map(|i| &self.places[i]) else { return Ok(None) };
         let mut bytes = vec![0; (p.people + p.json) as usize];
         self.file.read_exact_at(&mut bytes, p.offset)?;
         let rest = bytes.split_off(p.people as usize);
         let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
-        Ok(Some(Said { people: text(bytes), json: text(rest) }))
+        Ok(Some(Comment { people: text(bytes), json: text(rest) }))
     }
 
     /// The two lines for a frame of this packet.
     pub fn of_frame(&self, a: &AssociationRow) -> Result<Option<[String; 2]>> {
-        let Some(said) = self.read(a.packet_id)? else { return Ok(None) };
+        let Some(reported) = self.read(a.packet_id)? else { return Ok(None) };
         let certain = match a.alternatives {
             0 => String::new(),
             1 => ", 1 other packet fits as well".to_owned(),
@@ -207,7 +207,7 @@ impl Notes {
         };
         let people = format!(
             "{}; {} by the device, match {} %{certain}, clocks ±{}",
-            said.people,
+            reported.people,
             side::name(a.side),
             a.confidence,
             duration(a.bound_ns)
@@ -222,7 +222,7 @@ impl Notes {
             residual_ns: a.residual_ns,
             bound_ns: a.bound_ns,
         };
-        Ok(Some([people, joined(&head, &said.json)]))
+        Ok(Some([people, joined(&head, &reported.json)]))
     }
 
     /// The two lines for a sighting in the kernel; all that is known where the packet has no frame to say it.
@@ -238,9 +238,9 @@ impl Notes {
         };
         let place = if s.device.is_empty() { String::new() } else { format!(" at {}", clean(s.device)) };
         let short = format!("kpat: packet {} as the kernel held it{place}", s.packet);
-        if whole && let Some(said) = self.read(s.packet)? {
-            let people = format!("{short}; {}", said.people.trim_start_matches("kpat: "));
-            return Ok([people, joined(&head, &said.json)]);
+        if whole && let Some(reported) = self.read(s.packet)? {
+            let people = format!("{short}; {}", reported.people.trim_start_matches("kpat: "));
+            return Ok([people, joined(&head, &reported.json)]);
         }
         Ok([short, serde_json::to_string(&head).map_err(io::Error::from)?])
     }
@@ -271,14 +271,14 @@ fn devices_of(p: &PacketRow) -> Devices {
     [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)]
 }
 
-fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Said {
+fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Comment {
     let process = process(store, p);
     let drop = drop_reason(store, p);
     let steps = steps(names, p, rows);
-    let mut told: HashSet<&str> = HashSet::new();
+    let mut named: HashSet<&str> = HashSet::new();
     let mut order: Vec<&str> = Vec::new();
     for s in &steps {
-        if told.insert(s.name) {
+        if named.insert(s.name) {
             order.push(s.name);
         }
     }
@@ -330,7 +330,7 @@ fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Said {
         more,
         also,
     };
-    Said { people, json: serde_json::to_string(&of).unwrap_or_default() }
+    Comment { people, json: serde_json::to_string(&of).unwrap_or_default() }
 }
 
 /// The packet's calls and points in order, nested as far as their callers touched the packet, too.

@@ -75,19 +75,19 @@ fn text(name: &str, value: &str) -> DebugAnnotation {
 
 /// Which track a call stands on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum Track {
     Thread(i32),
     Cpu(i32, i32),
 }
 
-fn place(row: &CallRow) -> Place {
+fn track_of(row: &CallRow) -> Track {
     // Thread 0 is every CPU's idle task.
-    if row.ctx == 0 && row.pid != 0 { Place::Thread(row.pid) } else { Place::Cpu(row.cpu, row.ctx) }
+    if row.ctx == 0 && row.pid != 0 { Track::Thread(row.pid) } else { Track::Cpu(row.cpu, row.ctx) }
 }
 
 struct Writer<'a> {
     out: &'a mut dyn Write,
-    tracks: HashMap<Place, u64>,
+    tracks: HashMap<Track, u64>,
     next_track: u64,
     buffer: Vec<u8>,
 }
@@ -132,16 +132,16 @@ impl Writer<'_> {
     }
 
     fn track_of(&mut self, store: &Store, row: &CallRow) -> Result<u64> {
-        let place = place(row);
-        if let Some(uuid) = self.tracks.get(&place) {
+        let track = track_of(row);
+        if let Some(uuid) = self.tracks.get(&track) {
             return Ok(*uuid);
         }
-        let uuid = match place {
-            Place::Thread(pid) => {
+        let uuid = match track {
+            Track::Thread(pid) => {
                 let comm = store.process(pid, row.entry_ns).map_or(String::new(), |p| clean(&p.comm));
                 self.new_track(THREADS, format!("{comm} {pid}").trim_start().to_owned(), pid)?
             }
-            Place::Cpu(cpu, ctx) => {
+            Track::Cpu(cpu, ctx) => {
                 let ctx_name = if ctx == 0 { "idle" } else { context(ctx) };
                 self.new_track(
                     CPUS,
@@ -150,7 +150,7 @@ impl Writer<'_> {
                 )?
             }
         };
-        self.tracks.insert(place, uuid);
+        self.tracks.insert(track, uuid);
         Ok(uuid)
     }
 

@@ -84,7 +84,7 @@ mod tests {
     use kpat_store::tables::SocketRow;
 
     /// Crossings of one thread: what, sequence number, size. What the rows say: crossing, bytes, bytes asked for.
-    fn told(proto: i32, calls: &[(Crossing, u32, i32)]) -> Vec<(i32, i64, Option<i64>)> {
+    fn logged(proto: i32, calls: &[(Crossing, u32, i32)]) -> Vec<(i32, i64, Option<i64>)> {
         let mut s = Socket { row: SocketRow { proto, ..Default::default() }, ..Default::default() };
         let mut out = Vec::new();
         for (i, &(what, seq, size)) in calls.iter().enumerate() {
@@ -120,11 +120,11 @@ mod tests {
         ];
         let want =
             [(5, 1448, None), (3, 3000, Some(5000)), (2, 3000, None), (3, -11, Some(2000)), (2, -11, None)];
-        assert_eq!(told(TCP, &calls), want);
+        assert_eq!(logged(TCP, &calls), want);
         // A datagram is taken as a whole or not at all.
         let datagrams = [(ToTransport, 0, 900), (Send, 0, 900), (ToTransport, 0, 900), (Send, 0, -1)];
         let want = [(3, 900, Some(900)), (2, 900, None), (3, -1, Some(900)), (2, -1, None)];
-        assert_eq!(told(17, &datagrams), want);
+        assert_eq!(logged(17, &datagrams), want);
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
             (ToTransport, 379, 1000),
             (ToDriver, 379, 250),
         ];
-        let rows = told(TCP, &calls);
+        let rows = logged(TCP, &calls);
         let writes: Vec<i64> = rows.iter().filter(|r| r.0 == 3).map(|r| r.1).collect();
         assert_eq!(writes, [50, 30, 300, 250]);
     }

@@ -3,7 +3,7 @@
 //! The recorder reads both some times a second, each reading with a bound. Between two readings the clock is taken to run evenly. How far
 //! from that it ran shows where the readings before and behind go on: both straight lines are looked at, and the answer's bound reaches as
 //! far as they do, with all that the errors of the readings leave open of their rates. So an adjustment or a small step between two readings is within the bound. Where the clock was set, so that it ran slower or
-//! faster than any oscillator, nobody knows on which side of that a stamp is, and there is no answer. Nor is there one before the first reading or
+//! faster than any oscillator, it is not known on which side of that a stamp is, and there is no answer. Nor is there one before the first reading or
 //! after the last.
 
 use std::collections::BTreeMap;
@@ -98,11 +98,11 @@ impl CardClock {
     pub fn stamped(&self, stamp: i64, first: i64) -> Option<Stamped> {
         let last = self.readings.partition_point(|r| r.at <= first).min(self.readings.len().checked_sub(1)?);
         // Beyond where it was set it may have shown the same.
-        let told =
+        let logged =
             |i: &usize| self.readings[i + 1].at >= first.saturating_sub(OLDEST_NS) && self.rate(*i).is_some();
         (0..last)
             .rev()
-            .take_while(told)
+            .take_while(logged)
             .find_map(|i| self.between(i, stamp))
             .filter(|s| s.at <= first + s.bound)
     }
@@ -252,12 +252,12 @@ mod tests {
         for (at, card) in [(0, 100 * S), (S, 101 * S), (2 * S, 50 * S), (3 * S, 51 * S)] {
             clock.add(Reading { at, card, bound: 10 });
         }
-        let told = |stamp, first| clock.stamped(stamp, first).map(|s| (s.at, s.bound));
-        assert_eq!(told(100 * S + 5_000, 6_000), Some((5_000, 11)));
-        assert_eq!(told(50 * S + 5_000, 2 * S + 6_000), Some((2 * S + 5_000, 11)));
-        assert_eq!(told(101 * S + 5_000, S + 6_000), None, "it was set before the next reading");
-        assert_eq!(told(100 * S + 9_000, 6_000), None, "stamped after it was seen");
-        assert_eq!(told(100 * S - 5_000, 6_000), None, "before the first reading");
-        assert_eq!(told(51 * S + 5_000, 3 * S + 6_000), None, "after the last");
+        let logged = |stamp, first| clock.stamped(stamp, first).map(|s| (s.at, s.bound));
+        assert_eq!(logged(100 * S + 5_000, 6_000), Some((5_000, 11)));
+        assert_eq!(logged(50 * S + 5_000, 2 * S + 6_000), Some((2 * S + 5_000, 11)));
+        assert_eq!(logged(101 * S + 5_000, S + 6_000), None, "it was set before the next reading");
+        assert_eq!(logged(100 * S + 9_000, 6_000), None, "stamped after it was seen");
+        assert_eq!(logged(100 * S - 5_000, 6_000), None, "before the first reading");
+        assert_eq!(logged(51 * S + 5_000, 3 * S + 6_000), None, "after the last");
     }
 }

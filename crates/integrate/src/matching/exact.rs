@@ -37,8 +37,8 @@ struct Sorted {
 
 impl Sorted {
     fn by<T>(rows: &[T], key: impl Fn(&T) -> (u64, u32, i64)) -> Sorted {
-        type Place = (u64, u32, i64, u32);
-        let unsorted: Vec<Place> = (0..)
+        type Slot = (u64, u32, i64, u32);
+        let unsorted: Vec<Slot> = (0..)
             .zip(rows)
             .map(|(i, r)| {
                 let (k, interface, at) = key(r);
@@ -47,7 +47,7 @@ impl Sorted {
             .collect();
         // Keys are hashes, so their first bits alone nearly sort them.
         let bits = rows.len().checked_ilog2().unwrap_or(0).clamp(1, 16);
-        let first_bits = |p: &Place| (p.0 >> (64 - bits)) as usize;
+        let first_bits = |p: &Slot| (p.0 >> (64 - bits)) as usize;
         let mut ends = vec![0u32; (1 << bits) + 1];
         unsorted.iter().for_each(|p| ends[first_bits(p) + 1] += 1);
         for i in 1..ends.len() {

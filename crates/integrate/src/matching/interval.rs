@@ -2,7 +2,7 @@
 //! receive offload made of them, or frames that the sniffer's own host had merged.
 //!
 //! Sequence space is cut into blocks of 64 KiB; an interval is entered in each block that it touches, modulo 2^32, so the
-//! wrap needs nothing special and turns of the sequence space are told apart by the clock window alone.
+//! wrap needs nothing special and turns of the sequence space are distinguished by the clock window alone.
 
 use super::{Frame, Match, Sighting, Windows, cost, residual};
 use kpat_model::codes::match_key;

@@ -138,7 +138,7 @@ pub(crate) struct Frame {
     pub matched: bool,
 }
 
-/// A device, index and namespace, as a bit in a set of devices. Two may share a bit; then they are not told apart.
+/// A device, index and namespace, as a bit in a set of devices. Two may share a bit; then they are not distinguished.
 pub(crate) fn device(netns: u32, ifindex: u32) -> u64 {
     let both = u64::from(netns) << 32 | u64::from(ifindex);
     if ifindex == 0 { 0 } else { 1 << (both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) }
@@ -487,7 +487,7 @@ mod tests {
             place: 0,
             matched: false,
         };
-        let told = |wire: Wire, sightings: &[Sighting]| {
+        let logged = |wire: Wire, sightings: &[Sighting]| {
             let (frame, mut matches) = (frame(wire), Vec::new());
             let ss: Vec<u32> = (0..sightings.len() as u32).collect();
             let frames = [frame];
@@ -497,13 +497,13 @@ mod tests {
         };
         let named = Wire { way: Side::Received, ..Wire::default() };
         let both_ours = Wire { both_ours: true, ..Wire::default() };
-        assert_eq!(told(Wire::default(), &[sent, got]), [Side::Unknown]);
-        assert_eq!(told(named, &[sent, got]), [Side::Received]);
-        assert_eq!(told(Wire::default(), &[sent]), [Side::Transmitted]);
+        assert_eq!(logged(Wire::default(), &[sent, got]), [Side::Unknown]);
+        assert_eq!(logged(named, &[sent, got]), [Side::Received]);
+        assert_eq!(logged(Wire::default(), &[sent]), [Side::Transmitted]);
         // The other end's is another packet's, or not in the log.
-        assert_eq!(told(both_ours, &[sent]), [Side::Unknown]);
+        assert_eq!(logged(both_ours, &[sent]), [Side::Unknown]);
         // Bridged: received first, sent then. The frame is behind both.
         let bridged = [sighting(1, 5_000, Side::Received), sent];
-        assert_eq!(told(Wire::default(), &bridged), [Side::Transmitted]);
+        assert_eq!(logged(Wire::default(), &bridged), [Side::Transmitted]);
     }
 }

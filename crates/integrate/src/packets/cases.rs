@@ -227,9 +227,9 @@ const OUT: &[Row] = &[
     row(&[FROM_BEFORE], Is(UNKNOWN), "left a queue in which it had been before the recording began"),
 ];
 
-/// It was taken by nobody who was seen, and nothing was made of it.
+/// No receiver was seen, and nothing was made of it.
 ///
-/// Without functions nobody tells of the protocols. But whoever drops tells, and who sends on.
+/// Without functions protocols are not seen. But drops are, and forwarding.
 #[rustfmt::skip]
 const SILENT: &[Row] = &[
     row(&[MADE], Ask(LAST), "it was never on its way"),

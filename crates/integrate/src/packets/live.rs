@@ -21,7 +21,7 @@ pub(crate) struct Fragment {
     /// What the whole of that has in common with it.
     pub same: u64,
     /// The kernel told which packet it was cut from.
-    pub told: bool,
+    pub logged: bool,
 }
 
 pub(super) struct Live {

@@ -3,7 +3,7 @@
 //!
 //! Their rows wait for the end of the log. Memory: [`MAX_WAITING`] rows and [`MAX_SOURCES`] addresses.
 
-use super::verdict::{Evidence, Place};
+use super::verdict::{Evidence, LastSeen};
 use kpat_model::codes::verdict;
 use kpat_model::hash::Map;
 use kpat_store::tables::PacketRow;
@@ -27,7 +27,7 @@ pub(super) struct Origins {
 impl Origins {
     /// Keeps the row back if the packet's origin is not known, else takes note of it.
     pub fn meet(&mut self, e: &Evidence, row: PacketRow) -> Option<PacketRow> {
-        let out = matches!(e.place, Place::Queue { .. } | Place::Driver { .. });
+        let out = matches!(e.place, LastSeen::Queue { .. } | LastSeen::Driver { .. });
         if e.unknown_origin
             && !e.received
             && row.verdict == verdict::UNKNOWN
@@ -58,7 +58,7 @@ impl Origins {
                 (0, 0) => verdict::UNKNOWN,
                 (0, _) => verdict::SENT,
                 (_, 0) => verdict::FORWARDED,
-                // Both, as where a namespace sends what another one forwards: not to be told apart.
+                // Both, as where a namespace sends what another one forwards: these cannot be distinguished.
                 _ => verdict::UNKNOWN,
             };
             row

@@ -10,9 +10,9 @@ use kpat_query::roles::*;
 impl Live {
     pub(super) fn sightings(&self, packet: u64, out: &mut Vec<Sighting>) {
         let devices = self.headers.devices();
-        // It waited there for longer than frames are looked for, and nobody cut it short: it left right before it was freed.
+        // It waited there for longer than frames are looked for, and it was not freed early: it left right before it was freed.
         let freed = self.left_by();
-        // A packet that only a queue is known to have had waited behind that edge for nobody knows how long.
+        // A packet that only a queue is known to have had waited behind that edge for an unknown time.
         let only_queued = std::ptr::eq(self.way.handed_on(), self.way.queued.as_slice());
         let mut see = |print: Option<&Print>, at: i64, side: Side| {
             let sent = side == Side::Transmitted;

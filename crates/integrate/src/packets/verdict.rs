@@ -2,7 +2,7 @@
 //!
 //! A packet is its header buffer, so whatever happens to any of its copies (for sniffers, further ports and sockets, the
 //! retransmission queue) is in one record. The verdict is of the copy that got furthest last: first where that is
-//! ([`Place`]), then what happened to it there. What happened before, or elsewhere, happened to another copy.
+//! ([`LastSeen`]), then what happened to it there. What happened before, or elsewhere, happened to another copy.
 
 use super::cases::{self, Row, Says, Seen};
 use super::control::At;
@@ -19,7 +19,7 @@ const FIRST: i64 = i64::MIN + 1;
 
 /// Where the packet was last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum LastSeen {
     /// Made here and never on its way.
     Made,
     /// Given to the queue above a device.
@@ -95,7 +95,7 @@ pub(crate) struct Knows {
 /// A packet's life, as far as the verdict needs it. Times: boot clock, [`NEVER`].
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
-    pub place: Place,
+    pub place: LastSeen,
     pub knows: Knows,
     /// Nothing was lost from its last record on.
     pub complete: bool,
@@ -136,8 +136,8 @@ impl Evidence {
     /// From where it is now on.
     fn since(&self) -> i64 {
         match self.place {
-            Place::Made => FIRST,
-            Place::Queue { since } | Place::Driver { since } | Place::Here { since } => since,
+            LastSeen::Made => FIRST,
+            LastSeen::Queue { since } | LastSeen::Driver { since } | LastSeen::Here { since } => since,
         }
     }
 
@@ -173,20 +173,20 @@ impl Evidence {
 
     fn where_it_is(&self) -> Seen {
         match self.place {
-            Place::Made => cases::MADE,
-            Place::Queue { .. } => cases::QUEUE,
-            Place::Driver { .. } => cases::DRIVER,
-            Place::Here { since: FIRST } => cases::CAME,
-            Place::Here { .. } => cases::LINK,
+            LastSeen::Made => cases::MADE,
+            LastSeen::Queue { .. } => cases::QUEUE,
+            LastSeen::Driver { .. } => cases::DRIVER,
+            LastSeen::Here { since: FIRST } => cases::CAME,
+            LastSeen::Here { .. } => cases::LINK,
         }
     }
 
     fn dropped_how(&self, drop: Option<&Drop>) -> Seen {
         let Some(drop) = drop else { return cases::NO_DROP };
         match (self.place, drop.reason) {
-            (Place::Queue { .. }, _) => cases::BY_DEVICE,
-            (Place::Driver { .. }, _) if self.drop_by_driver => cases::BY_DEVICE,
-            (Place::Driver { .. }, _) => cases::BESIDE_DRIVER,
+            (LastSeen::Queue { .. }, _) => cases::BY_DEVICE,
+            (LastSeen::Driver { .. }, _) if self.drop_by_driver => cases::BY_DEVICE,
+            (LastSeen::Driver { .. }, _) => cases::BESIDE_DRIVER,
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
             (_, Reason::Packet) => cases::FOR_ITSELF,
@@ -210,7 +210,7 @@ impl Evidence {
     fn changed(&self) -> Seen {
         match (self.transformed, self.place) {
             (false, _) => cases::UNCHANGED,
-            (true, Place::Queue { .. }) if self.cut_in_queue => cases::CUT_IN_QUEUE,
+            (true, LastSeen::Queue { .. }) if self.cut_in_queue => cases::CUT_IN_QUEUE,
             (true, _) => cases::CHANGED,
         }
     }
@@ -274,17 +274,17 @@ pub(super) fn judge(e: &Evidence) -> i32 {
 }
 
 impl Way {
-    fn place(&self) -> Place {
+    fn place(&self) -> LastSeen {
         let xmit = self.xmit_at;
         let out = self.queue_at.max(xmit);
         if self.rx_last > out {
-            Place::Here { since: out.max(FIRST) }
+            LastSeen::Here { since: out.max(FIRST) }
         } else if out == NEVER {
-            if self.is_local() { Place::Here { since: FIRST } } else { Place::Made }
+            if self.is_local() { LastSeen::Here { since: FIRST } } else { LastSeen::Made }
         } else if xmit >= self.queue_at {
-            Place::Driver { since: xmit }
+            LastSeen::Driver { since: xmit }
         } else {
-            Place::Queue { since: self.queue_at }
+            LastSeen::Queue { since: self.queue_at }
         }
     }
 
@@ -322,8 +322,8 @@ impl Live {
     pub(super) fn reads_of_sniffers(&self) -> impl Iterator<Item = u32> {
         let place = self.way.place();
         let gone = move |at: i64| match place {
-            Place::Queue { since } | Place::Driver { since } => at >= since,
-            Place::Here { .. } | Place::Made => false,
+            LastSeen::Queue { since } | LastSeen::Driver { since } => at >= since,
+            LastSeen::Here { .. } | LastSeen::Made => false,
         };
         let tapped = self.way.roles & TAP != 0;
         let queued_at = self.taken.queued_at.0;

@@ -38,7 +38,7 @@ impl Shift {
                 r.at.0 += self.ns;
                 return;
             }
-            Record::Pause(p) => {
+            Record::OffCpu(p) => {
                 p.from.0 += self.ns;
                 p.to.0 += self.ns;
                 return;

@@ -80,7 +80,7 @@ impl Log {
         last.max(self.anchors.last().map_or(last, |a| a.boot))
     }
 
-    /// Records of the recording up to the end of this file; `None`: it was not closed, so nobody counted.
+    /// Records of the recording up to the end of this file; `None`: it was not closed, so the count is not known.
     fn records_to_its_end(&self) -> Option<u64> {
         let summary = self.summary.as_ref().filter(|_| self.end_state == EndState::Complete)?;
         self.meta.part.records_before.checked_add(summary.records)

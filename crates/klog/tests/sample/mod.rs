@@ -207,7 +207,7 @@ impl Source {
             }),
             9 => {
                 let to = self.time();
-                Record::Pause(Pause {
+                Record::OffCpu(OffCpu {
                     pid: self.num32(),
                     from: BootNs(to.0.wrapping_sub(self.rng.wide() as i64)),
                     to,

@@ -1,6 +1,6 @@
 //! `kpat collect list`: devices, gaps, losses, clocks.
 
-use super::told;
+use super::logged;
 use crate::output::Output;
 use crate::render::{Column, Line, Style, Table, bytes, count, duration, plural, time_of_day};
 use kpat_collect::list::{Clock, Device, Gap, list};
@@ -18,7 +18,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let mut devices = list(&args.folder).map_err(told)?;
+    let mut devices = list(&args.folder).map_err(logged)?;
     if let Some(name) = args.devices.iter().find(|n| !devices.iter().any(|d| d.name == **n)) {
         return Err(crate::output::usage(format!("no device {name} in {}", args.folder.display())));
     }

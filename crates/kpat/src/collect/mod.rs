@@ -42,7 +42,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 }
 
 /// What the user can mend by typing something else is wrong usage.
-fn told(e: kpat_collect::Error) -> anyhow::Error {
+fn logged(e: kpat_collect::Error) -> anyhow::Error {
     match e {
         kpat_collect::Error::Target(_) | kpat_collect::Error::Name(..) => usage(e.to_string()),
         e => e.into(),

@@ -1,6 +1,6 @@
 //! `kpat collect send`: rounds over a spool, and patience where the far end is away.
 
-use super::told;
+use super::logged;
 use crate::output::{Output, usage};
 use crate::record::parse_size;
 use crate::render::{bytes, parse_duration, plural};
@@ -56,8 +56,8 @@ pub struct Args {
 const LONGEST: Duration = Duration::from_secs(300);
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let spool = Spool::open(&args.spool, args.spool_limit).map_err(told)?;
-    let mut sender = Sender::new(&args.target, &access(args)?).map_err(told)?;
+    let spool = Spool::open(&args.spool, args.spool_limit).map_err(logged)?;
+    let mut sender = Sender::new(&args.target, &access(args)?).map_err(logged)?;
     let every = Duration::from_nanos(args.every.max(100_000_000) as u64);
     let mut wait = Duration::from_secs(1);
     let mut thrown = 0;
@@ -95,7 +95,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 }
                 wait = (wait * 2).min(LONGEST);
             }
-            Err(e) => return Err(told(e)),
+            Err(e) => return Err(logged(e)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The gathering side's ways in, and who may use them.
 
-use super::told;
+use super::logged;
 use crate::output::{Output, usage};
 use crate::record::parse_size;
 use crate::render::{bytes, clean};
@@ -59,7 +59,7 @@ pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
             args.folder.display()
         )));
     }
-    let service = Service::bind(&args.folder, args.listen, args.limit).map_err(told)?;
+    let service = Service::bind(&args.folder, args.listen, args.limit).map_err(logged)?;
     out.say(&format!("listening at http://{}", service.address()?));
     let json = out.json;
     service.run(Arc::new(move |e: Event| {
@@ -73,7 +73,7 @@ pub fn receive(args: &Receive, out: &Output) -> anyhow::Result<ExitCode> {
             (Event::Added { device, name, bytes: n }, false) => format!("{device}: {name}, {}", bytes(*n)),
             (Event::Refused { from, why }, false) => format!("{from}: refused: {why}"),
         };
-        // Nobody reads it any more: receiving goes on.
+        // Its reader has gone: receiving continues.
         let _ = if json {
             writeln!(std::io::stdout(), "{}", plain_json(&text))
         } else {
@@ -87,7 +87,7 @@ pub fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
         return Err(usage(format!("{:?} cannot be the name of a device", args.device)));
     }
     let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
-    // Words would be in the device's way: it is told by its answers.
+    // Messages would disturb the protocol: the device gets its answers.
     match serve(&args.folder, &args.device, args.limit, stdin, stdout, &mut |_| ()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -97,7 +97,7 @@ pub fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
 
 pub fn token(args: &Token, out: &Output) -> anyhow::Result<ExitCode> {
     if args.revoke {
-        let n = tokens::revoke(&args.folder, &args.device).map_err(told)?;
+        let n = tokens::revoke(&args.folder, &args.device).map_err(logged)?;
         if out.json {
             out.value(&json!({ "device": args.device, "revoked": n }))?;
         } else {
@@ -105,7 +105,7 @@ pub fn token(args: &Token, out: &Output) -> anyhow::Result<ExitCode> {
         }
         return Ok(if n > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let token = tokens::add(&args.folder, &args.device).map_err(told)?;
+    let token = tokens::add(&args.folder, &args.device).map_err(logged)?;
     if out.json {
         out.value(&json!({ "device": args.device, "token": token }))?;
     } else {

@@ -141,7 +141,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         };
         out.clear_progress();
         let counts = to.finish(counts)?;
-        return said(args, target, &counts, out);
+        return reported(args, target, &counts, out);
     }
     let log = kernel_log(args, &store)?;
     for job in jobs(args, &store, target)? {
@@ -156,7 +156,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.clear_progress();
         let written = to.finish(written)?;
         written.warnings.iter().for_each(|w| out.say(w));
-        said(args, job.target.as_deref(), &written.counts, out)?;
+        reported(args, job.target.as_deref(), &written.counts, out)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -240,7 +240,7 @@ fn with_stem(target: &Path, capture: &str) -> PathBuf {
     target.with_file_name(format!("{}.{}.{ending}", stem(target), stem(Path::new(capture))))
 }
 
-fn said(args: &Args, target: Option<&Path>, c: &Counts, out: &Output) -> anyhow::Result<ExitCode> {
+fn reported(args: &Args, target: Option<&Path>, c: &Counts, out: &Output) -> anyhow::Result<ExitCode> {
     let Some(path) = target else { return Ok(ExitCode::SUCCESS) };
     if out.json {
         out.value(&json!({

@@ -182,7 +182,7 @@ fn estimates_json(e: &Estimates) -> Value {
 
 /// What is missing or doubtful in the integrated log, in words. The counters themselves are in --json.
 fn notes(info: &Info) -> Vec<String> {
-    let said = |key: &str, n: u64| {
+    let reported = |key: &str, n: u64| {
         let (one, what) = match key {
             "calls.crossing" => ("call overlaps", "calls overlap"),
             "calls.self_clamped" => ("call is shorter", "calls are shorter"),
@@ -210,7 +210,7 @@ fn notes(info: &Info) -> Vec<String> {
     };
     let note = |p: &kpat_store::tables::ProvenanceRow| match p.key.as_str() {
         "warning" => Some(p.value.clone()),
-        key => p.value.parse().ok().filter(|n| *n > 0).and_then(|n| said(key, n)),
+        key => p.value.parse().ok().filter(|n| *n > 0).and_then(|n| reported(key, n)),
     };
     info.provenance.iter().filter_map(note).collect()
 }

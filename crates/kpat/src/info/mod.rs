@@ -82,7 +82,7 @@ impl LossSum {
     }
 }
 
-/// One line per cause with what to do about it. `total` is what the log says in all; of one that was not `complete` nobody said
+/// One line per cause with what to do about it. `total` is what the log says in all; if it was not `complete`, it is not known
 /// what its recorder still had.
 pub fn add_losses(pairs: &mut Pairs, losses: &[LossSum], total: u64, complete: bool) {
     if losses.is_empty() {

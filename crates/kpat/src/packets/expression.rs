@@ -43,10 +43,10 @@ mod tests {
 
     #[test]
     fn a_mistake_has_its_place() {
-        let said = parse("'größe' port http").unwrap_err();
-        assert_eq!(said, "`http` is not a port (character 14 of: 'größe' port http)");
-        let said = parse("(tcp").unwrap_err();
-        assert_eq!(said, "this `(` is not closed (character 1 of: (tcp)");
+        let reported = parse("'größe' port http").unwrap_err();
+        assert_eq!(reported, "`http` is not a port (character 14 of: 'größe' port http)");
+        let reported = parse("(tcp").unwrap_err();
+        assert_eq!(reported, "this `(` is not closed (character 1 of: (tcp)");
         assert!(
             parse("tcp port 80 dropped path>10us path < 1ms after 1us no wire 'NO_SOCKET' func ip_*").is_ok()
         );

@@ -1,4 +1,4 @@
-//! `kpat packets --follow`: packets of a recording that goes on, each once, in order of time. Of what is recorded the end is integrated
+//! `kpat packets --follow`: packets of a running recording, each once, in order of time. Of what is recorded the end is integrated
 //! whenever something came ([`Recent`]); a packet is printed when all that was recorded until its first moment is in the log, so
 //! that what other CPUs have to tell is there, and its end was seen; or a second after that, as it is then.
 

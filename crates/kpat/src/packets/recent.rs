@@ -1,4 +1,4 @@
-//! What is new in a recording that goes on, integrated: the end of its log and of the captures beside it. Each round costs what came
+//! What is new in a running recording, integrated: the end of its log and of the captures beside it. Each round costs what came
 //! since the last one and a little before, however long the recording is.
 
 use super::tail::Tail;

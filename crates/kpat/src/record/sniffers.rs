@@ -30,7 +30,7 @@ struct Running {
     ended: Option<Result<SniffStats, String>>,
 }
 
-/// Shared with the recorder, which tells when they get their names and when they end.
+/// Shared with the recorder, which signals when they get their names and when they end.
 #[derive(Clone, Default)]
 pub struct Sniffers {
     all: Rc<RefCell<Vec<Running>>>,
@@ -69,7 +69,7 @@ fn parted(spec: &str) -> (Option<&str>, &str) {
     spec.rsplit_once(':').map_or((None, spec), |(n, i)| (Some(n), i))
 }
 
-/// Is there such an interface? Where nobody may ask, the capture itself will tell.
+/// Is there such an interface? If that cannot be checked, the capture will fail.
 fn exists(spec: &str) -> anyhow::Result<()> {
     let (netns, name) = parted(spec);
     let netns = match netns {

@@ -56,22 +56,22 @@ fn parse(args: &[String]) -> HashMap<String, String> {
 }
 
 pub fn run(args: &[String], out: &Output) -> anyhow::Result<ExitCode> {
-    let said = parse(args);
-    let interface = said.get("--extcap-interface").map_or("", String::as_str);
-    let text = if said.contains_key("--extcap-interfaces") {
+    let reported = parse(args);
+    let interface = reported.get("--extcap-interface").map_or("", String::as_str);
+    let text = if reported.contains_key("--extcap-interfaces") {
         interfaces()
-    } else if said.contains_key("--extcap-dlts") {
+    } else if reported.contains_key("--extcap-dlts") {
         // The stream says itself what its frames are; this is what a filter is compiled for.
         "dlt {number=1}{name=EN10MB}{display=Ethernet}\n".to_owned()
-    } else if said.contains_key("--extcap-config") {
+    } else if reported.contains_key("--extcap-config") {
         match interface {
             LOCAL => local_options(),
             REMOTE => remote_options(),
             REPLAY => replay_options(),
             other => bail!("there is no interface {other}"),
         }
-    } else if said.contains_key("--capture") {
-        return capture(interface, &said, out);
+    } else if reported.contains_key("--capture") {
+        return capture(interface, &reported, out);
     } else {
         String::new()
     };
@@ -255,75 +255,75 @@ fn replay_options() -> String {
     o.text
 }
 
-fn capture(interface: &str, said: &HashMap<String, String>, out: &Output) -> anyhow::Result<ExitCode> {
-    let fifo = said.get("--fifo").filter(|f| !f.is_empty()).context("--capture needs --fifo")?;
+fn capture(interface: &str, reported: &HashMap<String, String>, out: &Output) -> anyhow::Result<ExitCode> {
+    let fifo = reported.get("--fifo").filter(|f| !f.is_empty()).context("--capture needs --fifo")?;
     let open = || {
         File::options().write(true).open(fifo).with_context(|| format!("cannot write into the pipe {fifo}"))
     };
     match interface {
         LOCAL => {
-            let args = live_args(said)?;
+            let args = live_args(reported)?;
             let file = open()?;
             let pipe = file.as_raw_fd();
             live::stream(&args, &mut BufWriter::with_capacity(1 << 16, file), pipe, out)?;
         }
-        REMOTE => over_ssh(said, open()?)?,
-        REPLAY => replay(said, open()?)?,
+        REMOTE => over_ssh(reported, open()?)?,
+        REPLAY => replay(reported, open()?)?,
         other => bail!("there is no interface {other}"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn value<'a>(said: &'a HashMap<String, String>, name: &str) -> Option<&'a str> {
-    said.get(name).map(|v| v.trim()).filter(|v| !v.is_empty())
+fn value<'a>(reported: &'a HashMap<String, String>, name: &str) -> Option<&'a str> {
+    reported.get(name).map(|v| v.trim()).filter(|v| !v.is_empty())
 }
 
 /// What `kpat wireshark stream` takes.
-fn live_args(said: &HashMap<String, String>) -> anyhow::Result<live::Args> {
-    let interface = value(said, "--interface").context("choose an interface in the options")?;
+fn live_args(reported: &HashMap<String, String>) -> anyhow::Result<live::Args> {
+    let interface = value(reported, "--interface").context("choose an interface in the options")?;
     let filters: Vec<&str> =
-        ["--filter", "--extcap-capture-filter"].iter().filter_map(|n| value(said, n)).collect();
+        ["--filter", "--extcap-capture-filter"].iter().filter_map(|n| value(reported, n)).collect();
     let filter = match filters[..] {
         [a, b] if a != b => format!("({a}) and ({b})"),
         [a, ..] => a.to_owned(),
         [] => String::new(),
     };
-    let duration = value(said, "--duration").map(crate::render::parse_duration).transpose();
+    let duration = value(reported, "--duration").map(crate::render::parse_duration).transpose();
     Ok(live::Args {
         interface: interface.to_owned(),
-        netns: value(said, "--netns").map(str::to_owned),
-        profile: value(said, "--profile").unwrap_or("path").to_owned(),
-        detail: value(said, "--detail")
+        netns: value(reported, "--netns").map(str::to_owned),
+        profile: value(reported, "--profile").unwrap_or("path").to_owned(),
+        detail: value(reported, "--detail")
             .filter(|d| *d != "auto")
             .map(|d| Detail::parse(d).with_context(|| format!("there is no level of detail {d}")))
             .transpose()?,
-        mechanism: value(said, "--mechanism").filter(|m| *m != "auto").map(str::to_owned),
+        mechanism: value(reported, "--mechanism").filter(|m| *m != "auto").map(str::to_owned),
         filter,
         duration_ns: duration.map_err(anyhow::Error::msg)?,
     })
 }
 
 /// The same stream, made on the device.
-fn over_ssh(said: &HashMap<String, String>, mut to: File) -> anyhow::Result<()> {
-    let host = value(said, "--host").context("name the device in the options")?;
+fn over_ssh(reported: &HashMap<String, String>, mut to: File) -> anyhow::Result<()> {
+    let host = value(reported, "--host").context("name the device in the options")?;
     let mut ssh = Command::new("ssh");
     // Nobody could answer a question.
     ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
-    if let Some(port) = value(said, "--port") {
+    if let Some(port) = value(reported, "--port") {
         ssh.args(["-p", port]);
     }
-    if let Some(key) = value(said, "--key") {
+    if let Some(key) = value(reported, "--key") {
         ssh.args(["-i", key]);
     }
-    if let Some(user) = value(said, "--user") {
+    if let Some(user) = value(reported, "--user") {
         ssh.args(["-l", user]);
     }
     let mut there: Vec<String> = Vec::new();
-    if said.contains_key("--sudo") && value(said, "--sudo") != Some("false") {
+    if reported.contains_key("--sudo") && value(reported, "--sudo") != Some("false") {
         there.extend(["sudo".to_owned(), "-n".to_owned()]);
     }
-    there.push(value(said, "--program").unwrap_or("kpat").to_owned());
-    there.extend(live_args(said)?.words());
+    there.push(value(reported, "--program").unwrap_or("kpat").to_owned());
+    there.extend(live_args(reported)?.words());
     let quoted: Vec<String> = there.iter().map(|w| quote(w)).collect();
     ssh.args(["--", host, &quoted.join(" ")]);
     let mut child = ssh
@@ -356,11 +356,11 @@ fn quote(word: &str) -> String {
 }
 
 /// An integrated log, as `kpat export` writes it.
-fn replay(said: &HashMap<String, String>, mut to: File) -> anyhow::Result<()> {
-    let log = value(said, "--log").context("name an integrated log in the options")?;
+fn replay(reported: &HashMap<String, String>, mut to: File) -> anyhow::Result<()> {
+    let log = value(reported, "--log").context("name an integrated log in the options")?;
     let mut own = Command::new(std::env::current_exe()?);
     own.args(["-q", "export", "--to", "pcapng"]).arg(Path::new(log));
-    if let Some(only) = value(said, "--only") {
+    if let Some(only) = value(reported, "--only") {
         own.args(["--only", only]);
     }
     let mut child = own.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -396,10 +396,10 @@ mod tests {
 
     #[test]
     fn options_become_arguments() {
-        let said = parse(&words(
+        let reported = parse(&words(
             "--capture --extcap-interface kpat --fifo /tmp/f --interface r:eth0 --netns --profile router --sudo --filter icmp --extcap-capture-filter udp --duration 5s --mechanism auto --detail spine",
         ));
-        let args = live_args(&said).unwrap();
+        let args = live_args(&reported).unwrap();
         assert_eq!((args.interface.as_str(), args.profile.as_str()), ("r:eth0", "router"));
         assert_eq!((args.netns, args.mechanism, args.duration_ns), (None, None, Some(5_000_000_000)));
         assert_eq!((args.filter.as_str(), args.detail), ("(icmp) and (udp)", Some(Detail::Spine)));

@@ -303,7 +303,7 @@ fn is_deserted(pipe: RawFd) -> bool {
     ready > 0 && fd.revents & (libc::POLLERR | libc::POLLNVAL) != 0
 }
 
-/// Captures until it is stopped or whoever reads is gone; `pipe` is what `out` writes into.
+/// Captures until it is stopped or its reader has gone; `pipe` is what `out` writes into.
 pub fn stream(args: &Args, out: &mut dyn Write, pipe: RawFd, words: &Output) -> anyhow::Result<()> {
     catch_signals();
     let folder = Folder::new()?;

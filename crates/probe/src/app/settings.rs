@@ -71,7 +71,7 @@ impl Settings {
         self.set(1, u64::from(count));
     }
 
-    /// In a pause the programs leave at once; what comes after it is told apart from what was before.
+    /// While paused the programs return immediately; records from after a pause can be distinguished from those before it.
     pub fn pause(&self, paused: bool) {
         let (number, running) = self.epoch.get();
         if running == paused {

@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 pub enum Addresses {
     #[default]
     Plain,
-    /// By a keyed hash: who has the key can tell whether an address is one that he knows, nobody else can.
+    /// By a keyed hash: only the owner of the key can check whether an address is one that he knows.
     Hashed([u8; 16]),
     LeftOut,
 }
@@ -241,7 +241,7 @@ fn decode(r: &wire::Socket) -> SocketRecord {
     }
 }
 
-/// With the ends that it had before: a socket that closes forgets them, and what was said of it on another CPU before it had
+/// With the addresses that it had before: a socket that closes forgets them, and what was logged of it on another CPU before it had
 /// them may be read later. Its events on other CPUs are not all read by then.
 fn completed(mut r: SocketRecord, before: Option<&SocketRecord>) -> SocketRecord {
     let Some(b) = before.filter(|b| b.cookie == r.cookie) else { return r };

@@ -7,7 +7,7 @@ use kpat_model::{BootNs, Context, Event, EventKind, PacketId, Timed};
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Sequence number of our questions; announcements have 0 or that of whoever asked for the change.
+/// Sequence number of our requests; announcements have 0 or that of the request that caused the change.
 pub(super) const QUESTION: u32 = 0x6b70_6174;
 /// The same of a question whose answers are events: what is found in a namespace that came.
 pub(super) const FOUND: u32 = QUESTION + 1;
@@ -152,7 +152,7 @@ impl Decoder {
         self.links.insert(link.ifindex, link);
     }
 
-    /// What the log says of its devices and was not said before.
+    /// Changes of its devices that are not in the log yet.
     pub(super) fn take_changed(&mut self) -> Vec<(Link, String)> {
         std::mem::take(&mut self.changed)
     }
@@ -166,7 +166,7 @@ impl Decoder {
     pub fn decode(&mut self, datagram: &[u8], at: BootNs, sink: &mut dyn FnMut(Event)) {
         for m in messages(datagram) {
             let found = m.sequence == FOUND;
-            let said = match m.kind {
+            let reported = match m.kind {
                 libc::RTM_NEWLINK => self.link_is(m.body, found).filter(|_| m.sequence != QUESTION),
                 libc::RTM_DELLINK => self.link_gone(m.body),
                 libc::RTM_NEWROUTE => self.route_is(m.body, found).map(|t| (EventKind::Route, 1, 0, t)),
@@ -185,9 +185,9 @@ impl Decoder {
                 RTM_DELNSID => nsid(m.body).map(|t| (EventKind::Namespace, 0, 0, t)),
                 _ => None,
             };
-            if let Some((kind, a, b, text)) = said {
+            if let Some((kind, a, b, text)) = reported {
                 let (ctx, packet, netns) = (Context::Unknown, PacketId::NONE, self.netns);
-                // How long before, whoever read it knows.
+                // The caller, who read it, knows how long before.
                 let timed = Timed::Read { within_ns: 0 };
                 sink(Event { kind, ctx, pid: 0, at, timed, packet, netns, a, b, text });
             }
@@ -198,7 +198,7 @@ impl Decoder {
         self.links.get(&ifindex).map_or_else(|| format!("if{ifindex}"), |l| l.name.clone())
     }
 
-    fn link_is(&mut self, body: &[u8], found: bool) -> Option<Said> {
+    fn link_is(&mut self, body: &[u8], found: bool) -> Option<Announced> {
         if of_bridge(body) {
             return None;
         }
@@ -238,7 +238,7 @@ impl Decoder {
         Some((EventKind::Link, new.ifindex.into(), new.flags.into(), text))
     }
 
-    fn link_gone(&mut self, body: &[u8]) -> Option<Said> {
+    fn link_gone(&mut self, body: &[u8]) -> Option<Announced> {
         if of_bridge(body) {
             return None;
         }
@@ -249,7 +249,7 @@ impl Decoder {
     }
 
     /// The kernel repeats an address when its lifetime is renewed: that is no change.
-    fn address_is(&mut self, body: &[u8], found: bool) -> Option<Said> {
+    fn address_is(&mut self, body: &[u8], found: bool) -> Option<Announced> {
         let (key, flags, text) = self.address(body)?;
         if self.addresses.insert(key.clone(), flags) == Some(flags) {
             return None;
@@ -262,7 +262,7 @@ impl Decoder {
         Some((EventKind::Address, 1, key.0.into(), text))
     }
 
-    fn address_gone(&mut self, body: &[u8]) -> Option<Said> {
+    fn address_gone(&mut self, body: &[u8]) -> Option<Announced> {
         let (key, _, text) = self.address(body)?;
         self.addresses.remove(&key);
         Some((EventKind::Address, 0, key.0.into(), text))
@@ -281,7 +281,7 @@ impl Decoder {
         Some(((ifindex, prefix, of.to_vec()), flags, text))
     }
 
-    fn queueing(&self, what: &str, body: &[u8], is: u64) -> Option<Said> {
+    fn queueing(&self, what: &str, body: &[u8], is: u64) -> Option<Announced> {
         const ROOT: u32 = u32::MAX;
         let (ifindex, handle, parent) = (word(body, 4)?, word(body, 8)?, word(body, 12)?);
         let kind =
@@ -355,7 +355,7 @@ impl Decoder {
         Some(text + &tail)
     }
 
-    fn neighbour(&self, body: &[u8], gone: bool) -> Option<Said> {
+    fn neighbour(&self, body: &[u8], gone: bool) -> Option<Announced> {
         let (family, ifindex, state) = (*body.first()?, word(body, 4)?, half(body, 8)?);
         let find = |t| attributes(body, 12).find(move |a| a.0 == t).map(|a| a.1);
         let (to, at) = (find(libc::NDA_DST), find(libc::NDA_LLADDR));
@@ -375,14 +375,14 @@ impl Decoder {
 }
 
 /// Kind, a, b, text.
-type Said = (EventKind, u64, u64, String);
+type Announced = (EventKind, u64, u64, String);
 
 const RTA_NH_ID: u16 = 30;
 const IFA_FLAGS: u16 = 8;
 const RTM_NEWNSID: u16 = 88;
 const RTM_DELNSID: u16 = 89;
 
-/// IFA_F_* of linux/if_addr.h that tell something; permanent is the usual.
+/// IFA_F_* of linux/if_addr.h that are worth logging; permanent is the default.
 const ADDRESS_FLAGS: [(u32, &str); 5] = [
     (0x01, "secondary"),
     (0x04, "optimistic"),

@@ -1,7 +1,7 @@
 //! Watches namespaces: one thread sleeps on all sockets and notes when each message arrives, microseconds after the kernel sent
 //! it, and the kernel's own stamp of it where there is one ([`super::stamps`]); [`Monitor::drain`] only hands over.
 //!
-//! A namespace that gets a name while this goes on is entered, and what is found in it is announced as that; so is one without a name in
+//! A namespace that gets a name during the recording is entered, and what is found in it is announced as found; so is one without a name in
 //! which a process is found ([`super::processes`]). One that loses its last name, or its last process, is left: a socket would keep it, its links and the far ends of its virtual cables alive for as long as the recording lasts.
 //! One that was gone before it could be entered is counted.
 
@@ -74,7 +74,7 @@ impl Monitor {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(failed("make a pipe")(io::Error::last_os_error()));
         }
-        // SAFETY: both descriptors are new and nobody else has them.
+        // SAFETY: both descriptors are new and have no other owner.
         let (stopped, stop) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         let most = most_descriptors();
         let finder =
@@ -110,7 +110,7 @@ impl Monitor {
         Ok(Monitor { seen, overruns, ask, nameless, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// There is a namespace that nobody knows: look for it now.
+    /// There is an unknown namespace: scan for it now.
     pub fn look(&self) {
         if let Some(ask) = &self.ask {
             processes::ask(ask);
@@ -154,7 +154,7 @@ struct Watched {
     empty: BootNs,
 }
 
-/// Nothing came for so long: all that comes is younger. What is told of an event's moment is no coarser than this.
+/// Nothing came for so long: all that comes is younger. The bound of an event's time is no wider than this.
 const HEARTBEAT_MS: i32 = 10;
 /// More sockets are looked at more rarely.
 const SOCKETS_A_BEAT: usize = 32;
@@ -210,7 +210,7 @@ impl Watcher {
             if polled[sockets].revents != 0 {
                 return;
             }
-            // With nothing to tell, poll looks at all of them once more when the time is over.
+            // Without data, poll checks all of them once more at the timeout.
             let looked = if r == 0 { BootNs(before.0 + i64::from(beat_ms) * 1_000_000) } else { before };
             // Also when there is nothing to read: the ring has other namespaces' stamps, too.
             arrive(&mut self.stamps, &self.out);

@@ -24,7 +24,7 @@ impl Names {
     pub(super) fn start() -> Names {
         // SAFETY: plain system call.
         let fd = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
-        // SAFETY: the descriptor is new and nobody else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let inotify = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
         let mut names = Names {
             inotify,

@@ -1,9 +1,9 @@
 //! Network namespaces that have no name under /run/netns: those of containers, of services with a network of their own, of
-//! `unshare -n`. They are told by the process that has been in them longest, `pid 1234 (nginx)`, and last as long as any process
+//! `unshare -n`. They are named after the process that has been in them longest, `pid 1234 (nginx)`, and last as long as any process
 //! is in them.
 //!
-//! The kernel reports none of them when they come. A thread lists /proc once a second, and at once where something is known to be
-//! new: a packet or an announcement of a namespace nobody has seen, the end of a process that stood for one. It alone may look at
+//! The kernel reports none of them when they come. A thread lists /proc once a second, and immediately if something is known to be
+//! new: a packet or an announcement of an unknown namespace, the end of a process after which one was named. It alone may look at
 //! other users' processes (CAP_SYS_PTRACE), and hands over descriptors. Rejected: tracepoints at clone() and unshare(), which slow down each system call of the host.
 
 use super::names::Change;
@@ -80,7 +80,7 @@ pub fn process_netns() -> Vec<NetnsRef> {
 
 /// What was found of namespaces without a name.
 pub(super) enum Found {
-    /// Open, for whoever may enter it.
+    /// Open, for a thread that may enter it.
     Came(Change, File),
     /// No process is in it any more.
     Gone(Change),
@@ -167,7 +167,7 @@ struct Search {
 
 /// A second look follows after so long.
 const CONFIRM_MS: i64 = 20;
-/// Two looks that nobody asked for are so far apart, and further where a look takes long: it takes one CPU in 200 at most.
+/// Interval of periodic scans; longer where a scan takes long: scans use at most 0.5 % of a CPU.
 const PERIOD_MS: i64 = 1000;
 const SHARE: i64 = 200;
 /// Looks that are asked for take one CPU in 20 at most.
@@ -299,7 +299,7 @@ impl Search {
         // SAFETY: plain system call.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
         let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: the descriptor is new and nobody else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         (fd.as_raw_fd() < self.most).then_some(fd)
     }

@@ -2,7 +2,7 @@
 //!
 //! The kernel writes a stamp before any socket has the message, so when a message has been read its stamp is there or there is none
 //! (an interrupt cut in, the ring was full). They are the same bytes in the same order. Of messages that are alike the first has the
-//! first stamp, but only where there are as many stamps: with one less nobody can say whose is missing, and all of them keep their
+//! first stamp, but only where there are as many stamps: with one less it is not known whose is missing, and all of them keep their
 //! bounds. Rejected: matching by namespace, index and order of messages, which fails in a burst.
 
 use crate::announce::Announcements;
@@ -24,7 +24,7 @@ pub struct Stamp {
 
 const HEAD: usize = 128;
 
-/// What tells messages apart: length and first bytes.
+/// What distinguishes messages: length and first bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bytes {
     len: u32,
@@ -116,7 +116,7 @@ impl Stamps {
         self.pending.remove(&netns);
     }
 
-    /// Empties the ring. Returns how many stamps were lost since the last time: nobody knows whose, so none that waits is believed.
+    /// Empties the ring. Returns how many stamps were lost since the last time: it is not known whose, so none of the pending ones is used.
     pub(super) fn arrive(&mut self) -> u64 {
         for a in self.announcements.take() {
             let at = BootNs(a.ts as i64);
@@ -192,14 +192,14 @@ mod tests {
         Stamp { at: BootNs(at), cpu: 1, ctx: Context::Task, pid: 7, tgid: 7, comm: "ip".into() }
     }
 
-    /// Stamps by moment and content, messages by content and moment of reading; expected: the moment told of each message.
+    /// Stamps by moment and content, messages by content and moment of reading; expected: the time that is logged for each message.
     fn check(stamps: &[(i64, &str)], messages: &[(&str, i64)], expected: &[i64], left: usize) {
         let mut p = Pending::new(BootNs(0));
         p.stamps = stamps.iter().map(|(at, text)| (Bytes::of(text.as_bytes()), stamp(*at))).collect();
         let messages: Vec<(Bytes, BootNs)> =
             messages.iter().map(|(text, at)| (Bytes::of(text.as_bytes()), BootNs(*at))).collect();
-        let told: Vec<i64> = p.pair(&messages).into_iter().map(|s| s.map_or(0, |s| s.at.0)).collect();
-        assert_eq!((told.as_slice(), p.stamps.len()), (expected, left), "{stamps:?} {messages:?}");
+        let logged: Vec<i64> = p.pair(&messages).into_iter().map(|s| s.map_or(0, |s| s.at.0)).collect();
+        assert_eq!((logged.as_slice(), p.stamps.len()), (expected, left), "{stamps:?} {messages:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::object::{self, Build, MAX_FUNCS, Side};
 use crate::profile::{self, Selection};
 use kpat_model::functions;
 
-/// Points that are passed right before another one, in the same function or in that which it calls: they tell nothing more,
+/// Points that are passed right before another one, in the same function or in one that it calls: they add no information,
 /// and cost as much.
 const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
 
@@ -13,7 +13,7 @@ const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
 const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
 
 /// Where a driver has returned. The kernel side leaves it out where a virtual device has handed the packet on and its other end has
-/// received it, which tells the same (bpf/points.bpf.h), unless it is asked for by name or with profile *all*.
+/// received it, which has the same information (bpf/points.bpf.h), unless it is requested by name or with profile *all*.
 const RETURN: &str = "net_dev_xmit";
 
 /// Constants of the kernel side that the selection decides.

@@ -10,7 +10,7 @@ use crate::sink::Sink;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a second brought.
+/// Counts of one second.
 struct Pace {
     since: Instant,
     records: u64,
@@ -55,7 +55,7 @@ impl Pace {
 
 /// Who asks, and who wants to know.
 pub(super) struct Control {
-    /// Taken out while it answers; `None`: nobody can ask.
+    /// Taken out while it answers; `None`: there is no control socket.
     server: Option<Server>,
     pace: Pace,
     /// Somebody of this process wants to know how it goes.
@@ -184,7 +184,7 @@ impl Recorder {
         self.control.publish(&self.status());
     }
 
-    /// Once a second: rates, and the state for whoever watches.
+    /// Once a second: rates, and the state for `kpat ctl status` and metrics.
     pub(super) fn beat(&mut self) {
         let bytes = self.bytes();
         if self.control.turn(self.sink.records, bytes) {
@@ -212,20 +212,20 @@ fn turn(sources: &mut Sources, paused: bool, sink: &mut Sink, globs: &[String], 
 }
 
 fn change(sources: &mut Sources, paused: bool, sink: &mut Sink, c: &Change) -> Reply {
-    let mut said = Vec::new();
+    let mut reported = Vec::new();
     if let Some(why) = c.ring_bytes.and_then(|bytes| no_such_ring(sources, bytes)) {
         return Reply::Refused(why);
     }
     if c.of_applications()
-        && let Err(why) = change_applications(sources, paused, sink, c, &mut said)
+        && let Err(why) = change_applications(sources, paused, sink, c, &mut reported)
     {
         return Reply::Refused(why);
     }
     if let Some(bytes) = c.ring_bytes {
         sources.resize_rings(bytes);
-        said.push(format!("rings of {} KiB", bytes as f64 / 1024.0));
+        reported.push(format!("rings of {} KiB", bytes as f64 / 1024.0));
     }
-    let text = said.join(", ");
+    let text = reported.join(", ");
     note(sink, &text);
     Reply::Done(text)
 }
@@ -248,7 +248,7 @@ fn change_applications(
     paused: bool,
     sink: &mut Sink,
     c: &Change,
-    said: &mut Vec<String>,
+    reported: &mut Vec<String>,
 ) -> Result<(), String> {
     let (Some(source), Some(sockets)) = (sources.applications(), &mut sink.sockets) else {
         return Err("this recording is not of applications (--profile app)".into());
@@ -259,20 +259,20 @@ fn change_applications(
             Ok(sockets) => fresh = sockets,
             Err(e) => return Err(e.to_string()),
         }
-        said.push(if text.is_empty() { "no filter".into() } else { format!("filter {text}") });
+        reported.push(if text.is_empty() { "no filter".into() } else { format!("filter {text}") });
     }
     if let (Some(ns), Some(settings)) = (c.state_every_ns, &source.settings) {
         settings.state_every_ns(ns);
     }
     if let (Some(acks), Some(settings)) = (c.acks, &source.settings) {
         settings.empty(acks);
-        said.push(format!("acknowledgements {}", if acks { "on" } else { "off" }));
+        reported.push(format!("acknowledgements {}", if acks { "on" } else { "off" }));
     }
     if let Some(on) = c.states {
         source.turn_states(on);
         sources.switch(paused);
     }
-    said.extend(state_words(c.states, c.state_every_ns));
+    reported.extend(state_words(c.states, c.state_every_ns));
     fresh.iter().for_each(|r| sink.socket(r));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Names and places of files, before there is anything in them: what may be written to, and room that is kept for a log's end.
+//! Names and paths of files before they are written: which may be written to, and room that is kept for a log's end.
 
 use super::Error;
 use kpat_klog::{ChunkKind, PART_ENDING, Room};

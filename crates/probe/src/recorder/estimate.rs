@@ -115,7 +115,7 @@ impl Recent {
     }
 }
 
-/// The sum of `of` over a time of `ns` and `slots` in which `own` was seen. `None`: what was seen does not tell.
+/// The sum of `of` over a time of `ns` and `slots` in which `own` was seen. `None`: too little was seen.
 pub(super) fn total(
     own: &Windows,
     recent: &Recent,
@@ -133,7 +133,7 @@ pub(super) fn total(
     let rows: Vec<Row> = sample.iter().map(|w| Row { ns: w.ns, slots: w.slots, y: of(w) }).collect();
     let (about, mut variance, freedom) = predict(&rows, ns_out, slots_out)?;
     if borrowed {
-        // The windows tell how times differ; how this file does is as uncertain as one of them, or its few.
+        // The windows show how times differ; how this file does is as uncertain as one of them, or its few.
         let per_window = ns_out * rows.len() as f64 / rows.iter().map(|r| r.ns).sum::<f64>();
         variance += per_window.powi(2) * spread(&rows) / owned.max(1) as f64;
     }
@@ -184,7 +184,7 @@ fn predict(rows: &[Row], ns: f64, slots: f64) -> Option<(f64, f64, f64)> {
     }
     let carriers = carriers(rows.iter().map(|r| r.slots));
     if slots > 0.0 && carriers < LEAST as f64 - 1.0 {
-        // Hardly anything that is logged fell into windows, so it is told by time; how much the rest may be is guessed.
+        // Hardly any logged record fell into a window, so the estimate is by time; how large the rest may be is assumed.
         let (about, variance, freedom) = ratio(rows, ns, rows.len() as f64 - 1.0, |r| r.ns)?;
         return Some((about, variance + (MOST_PER_SLOT * slots / 2.0).powi(2), freedom));
     }
@@ -235,7 +235,7 @@ fn ratio(rows: &[Row], to: f64, freedom: f64, of: impl Fn(&Row) -> f64) -> Optio
     (all > 0.0).then(|| (slope * to, squares.sum::<f64>() * (to / all).powi(2), freedom))
 }
 
-/// Variance of a window's error when it is told by its neighbours.
+/// Variance of a window's error when it is predicted from its neighbours.
 fn spread(rows: &[Row]) -> f64 {
     let (ns, slots, y) = rows.iter().fold((0.0, 0.0, 0.0), |s, r| (s.0 + r.ns, s.1 + r.slots, s.2 + r.y));
     let error = |r: &Row| if slots > 0.0 { r.y - y / slots * r.slots } else { r.y - y / ns * r.ns };
@@ -328,7 +328,7 @@ mod tests {
         let mut c = Chance(7);
         for pattern in ["steady", "late", "bursts", "idle", "filtered", "waves"] {
             for seconds in [2, 10, 60] {
-                let (mut told, mut held, mut width) = (0, 0, 0.0);
+                let (mut logged, mut held, mut width) = (0, 0, 0.0);
                 for _ in 0..400 {
                     let all = traffic(pattern, seconds, &mut c);
                     let truth: f64 = all.iter().map(|x| x.0).sum();
@@ -336,19 +336,19 @@ mod tests {
                     let w = sampled(&all, &mut c);
                     let whole = (all.len() as f64 * STEP_NS, slots);
                     if let Some(e) = total(&w, &Recent::default(), whole, |w| w.hits) {
-                        told += 1;
+                        logged += 1;
                         held += usize::from(e.low <= truth * (1.0 + 1e-9) && truth * (1.0 - 1e-9) <= e.high);
                         width += (e.high - e.low) / truth.max(1.0) / 2.0;
                     }
                 }
                 println!(
-                    "{pattern} {seconds} s: {held} of {told} held, {:.1} % wide",
-                    100.0 * width / told as f64
+                    "{pattern} {seconds} s: {held} of {logged} held, {:.1} % wide",
+                    100.0 * width / logged as f64
                 );
-                assert!(held as f64 >= 0.95 * told as f64, "{pattern} {seconds} s: {held} of {told}");
+                assert!(held as f64 >= 0.95 * logged as f64, "{pattern} {seconds} s: {held} of {logged}");
                 assert!(
-                    told > 300 || pattern == "bursts" || seconds < 60,
-                    "{pattern} {seconds} s: {told} told"
+                    logged > 300 || pattern == "bursts" || seconds < 60,
+                    "{pattern} {seconds} s: {logged} told"
                 );
             }
         }

@@ -49,7 +49,7 @@ pub(super) struct Files {
     writer: Option<Writer<File>>,
     /// The log, while it has another name.
     unplaced: Option<Unplaced>,
-    /// The recording goes on from file to file.
+    /// The recording rotates its files.
     parts: Option<Parts>,
     /// Room that is given back when the disk was full, so that the end of the log can be written.
     reserve: Option<Reserve>,
@@ -83,7 +83,7 @@ impl Files {
         }
     }
 
-    /// The recording goes on from file to file; what a killed recorder left in its folder is finished first.
+    /// The recording rotates its files; what a killed recorder left in its folder is finished first.
     pub(super) fn go_on(&mut self, rotate: super::Rotate, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
         let failed = |source| Error::Io { path: self.output.display().to_string(), source };
         let folder = self.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -171,11 +171,11 @@ impl Files {
     /// Is it time for the next file?
     pub(super) fn is_next_due(&self, tell: &mut dyn FnMut(Note)) -> bool {
         let Some(parts) = &self.parts else { return false };
-        parts.said().for_each(|words| tell(Note::Hindered(words)));
+        parts.reported().for_each(|words| tell(Note::Hindered(words)));
         parts.due(self.bytes())
     }
 
-    /// Begins the next file beside the one that is being written. `None`: there is no room for another, so the one goes on.
+    /// Begins the next file beside the one that is being written. `None`: there is no room for another, so the current one is kept open.
     pub(super) fn open_next(
         &mut self,
         head: &[Json],

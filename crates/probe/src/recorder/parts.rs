@@ -1,4 +1,4 @@
-//! Names of the files of a recording that goes on from file to file, and when the next one is due. Syncing and naming a finished
+//! Names of the files of a recording that rotates them, and when the next one is due. Syncing and naming a finished
 //! file may take seconds on a slow disk; a thread does that.
 
 use super::Rotate;
@@ -31,7 +31,7 @@ pub(super) struct Parts {
     not_before: Option<Instant>,
     asked: bool,
     give: Option<Sender<Whole>>,
-    said: Receiver<String>,
+    reported: Receiver<String>,
     namer: Option<JoinHandle<()>>,
 }
 
@@ -42,7 +42,7 @@ impl Parts {
         let stem = output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let base = output.with_file_name(format!("{stem}-{}", stamp(sys::clock_anchor().wall.0)));
         let (give, take) = channel::<Whole>();
-        let (say, said) = channel();
+        let (say, reported) = channel();
         let keep = rotate.keep;
         let namer = std::thread::Builder::new().name("kpat-namer".into()).spawn(move || {
             capability::keep(&files_take);
@@ -75,7 +75,7 @@ impl Parts {
             not_before: None,
             asked: false,
             give: Some(give),
-            said,
+            reported,
             namer: Some(namer),
         })
     }
@@ -85,8 +85,8 @@ impl Parts {
     }
 
     /// What could not be done.
-    pub(super) fn said(&self) -> impl Iterator<Item = String> {
-        self.said.try_iter()
+    pub(super) fn reported(&self) -> impl Iterator<Item = String> {
+        self.reported.try_iter()
     }
 
     /// From now on names are those of the next file.
@@ -139,7 +139,7 @@ impl Parts {
         if let Some(namer) = self.namer.take() {
             let _ = namer.join();
         }
-        self.said.try_iter().collect()
+        self.reported.try_iter().collect()
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn lacking(tell: &mut dyn FnMut(Note)) {
     let lacks = [
         (Cap::SysAdmin, "links of other network namespaces and what the programs cost are not recorded"),
         (Cap::SysPtrace, "network namespaces of others' processes that have no name are not found"),
-        (Cap::Syslog, "places of drops may have no names"),
+        (Cap::Syslog, "locations of drops may have no names"),
     ];
     for (cap, what) in lacks.into_iter().filter(|(cap, _)| !capability::has(*cap)) {
         tell(Note::Hindered(format!("without {}: {what}", cap.name())));

@@ -1,5 +1,5 @@
 //! From file to file. Between two files nothing is lost: rings and open chunks are emptied into the one, the next is begun, and only
-//! then is the one ended. What a file needs to stand alone is said again at its head: functions, interfaces, tasks, the clock. At its end
+//! then is the one ended. What makes a file self-contained is repeated at its beginning: functions, interfaces, tasks, the clock. At its end
 //! stands what was counted since.
 
 use super::{Error, Note, Recorder, Written};
@@ -35,7 +35,7 @@ impl Recorder {
         (part.number, part.began, part.records_before) =
             (part.number + 1, sys::clock_anchor(), records_before);
         let Some(next) = self.files.open_next(&self.head(), tell)? else {
-            // The one goes on, and so does the counting of what it loses.
+            // The current file is kept open, and the counting of its losses continues.
             self.meta.part.number -= 1;
             return Ok(());
         };
@@ -83,8 +83,8 @@ impl Recorder {
     }
 
     pub(super) fn symbols(&mut self) -> Vec<meta::Symbol> {
-        self.places.name(&self.sources, &self.sink, true);
-        self.places.symbols()
+        self.drop_sites.name(&self.sources, &self.sink, true);
+        self.drop_sites.symbols()
     }
 
     /// Of the whole recording, in all its files.

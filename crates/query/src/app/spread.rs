@@ -106,8 +106,8 @@ mod tests {
         assert_eq!((s.min, s.max), (sorted[0], sorted[99_999]));
         for share in [0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0] {
             let exact = sorted[(100_000.0 * share) as usize - 1];
-            let said = s.quantile(share).unwrap();
-            assert!((said - exact).abs() * 64 <= exact, "{share}: {said}, {exact}");
+            let reported = s.quantile(share).unwrap();
+            assert!((reported - exact).abs() * 64 <= exact, "{share}: {reported}, {exact}");
         }
         let mut by_power = vec![0; 65];
         sorted.iter().for_each(|v| by_power[(64 - v.leading_zeros()) as usize] += 1);

@@ -110,7 +110,7 @@ struct Progress {
     read: i64,
     read_at: i64,
     /// Of `read`, what the last write was said to come after.
-    said: i64,
+    reported: i64,
     /// What of TCP's stream was handed to the network, came from it.
     sent: Covered,
     came: Covered,
@@ -341,8 +341,8 @@ impl Open {
 
     fn after(&mut self, by: Side, at_ns: i64) -> Option<After> {
         let p = self.end(by);
-        let more = p.read > p.said;
-        p.said = p.read;
+        let more = p.read > p.reported;
+        p.reported = p.read;
         more.then_some(After { read_bytes: p.read, think_ns: at_ns - p.read_at })
     }
 

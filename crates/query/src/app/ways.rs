@@ -168,7 +168,7 @@ fn datagram(
     i: usize,
     e: &AppEventRow,
 ) {
-    let mut told = |leg: Option<Leg>, since: i64| {
+    let mut logged = |leg: Option<Leg>, since: i64| {
         if let Some(leg) = leg.filter(|_| since > 0) {
             waits.entry(leg).or_default().add(e.at_ns - since, e.size_bytes as u64);
         }
@@ -178,7 +178,7 @@ fn datagram(
             // a datagram that was not seen coming may have gone between
             while let Some((size, at)) = d.queue.pop_front() {
                 if size == e.size_bytes {
-                    return told(Some(Leg::ReceiveQueue), at);
+                    return logged(Some(Leg::ReceiveQueue), at);
                 }
             }
         }
@@ -189,7 +189,7 @@ fn datagram(
             let seen = d.tagged.entry(tag).or_default();
             // from the last crossing before it that this kernel shows
             if let Some(since) = seen[..i].iter().rev().find(|t| **t > 0) {
-                told(stages[i].1, *since);
+                logged(stages[i].1, *since);
             }
             seen[i] = e.at_ns;
             if what == Crossing::ToSocket {

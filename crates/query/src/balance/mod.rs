@@ -143,7 +143,7 @@ pub fn count(dir: &Path, mechanism: &str, log_end: i64) -> Result<Conservation> 
             && (0..table.groups()).any(|g| table.range(g, "end_ns").is_some()),
         ..Conservation::default()
     };
-    let mut found: BTreeMap<Place, (u64, i64)> = BTreeMap::new();
+    let mut found: BTreeMap<Cause, (u64, i64)> = BTreeMap::new();
     for group in 0..table.groups() {
         let rows = Group::read(&table, group)?;
         for i in 0..rows.id.len() {
@@ -226,7 +226,7 @@ fn children(table: &TableFile) -> Result<Set<i64>> {
 }
 
 /// Why, CPU, and interface that it came in by.
-type Place = (Difference, i64, (i64, i64));
+type Cause = (Difference, i64, (i64, i64));
 
 /// The number columns of one row group.
 struct Group {

@@ -10,7 +10,7 @@ use crate::entry::mapped;
 use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
 
-/// Deeper than this nobody writes.
+/// No reasonable filter is nested more deeply.
 const DEEPEST: usize = 64;
 
 pub(super) fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
@@ -84,10 +84,10 @@ impl Parser {
     fn and(&mut self) -> Result<Expr, FilterError> {
         let mut of = vec![self.not()?];
         loop {
-            let said = self.take_word("and") || self.take_sign(Sign::And);
+            let reported = self.take_word("and") || self.take_sign(Sign::And);
             let over = matches!(self.peek(), None | Some(What::Sign(Sign::Close | Sign::Or)))
                 || self.word() == Some("or");
-            if over && !said {
+            if over && !reported {
                 break;
             }
             of.push(self.not()?);

@@ -198,7 +198,7 @@ impl Store {
             let mut reader = table.batches(vec![group], &columns)?;
             while let Some(batch) = reader.next(8192)? {
                 for i in 0..batch.rows {
-                    // Columns that were not read are null or zero, and nobody asks for them.
+                    // Columns that were not read are null or zero, and not used.
                     let row = <PacketRow as kpat_store::Row>::get(&batch, i);
                     if choice.fits(&row) {
                         let key = key_of(&row, sort);

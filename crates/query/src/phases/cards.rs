@@ -189,7 +189,7 @@ pub(super) fn cards(store: &Store, used: &Received, is_card: &dyn Fn(&DeviceRow)
         found.entry((*netns, *ifindex)).or_default().cpu(polls);
     }
     let mut out: Vec<CardRx> = Vec::new();
-    let mut told = Vec::new();
+    let mut logged = Vec::new();
     for d in store.all::<DeviceRow>().unwrap_or_default() {
         let at = (d.netns, d.ifindex);
         let wanted = used.is_empty() || used.contains_key(&at) || used.contains_key(&(0, d.ifindex));
@@ -198,9 +198,9 @@ pub(super) fn cards(store: &Store, used: &Received, is_card: &dyn Fn(&DeviceRow)
         }
         // A device has a row for each of its names.
         let stamps = used.get(&at).copied().unwrap_or_default();
-        let stamping = (stamps.stamped > 0 && !told.contains(&at)).then(Card::default);
+        let stamping = (stamps.stamped > 0 && !logged.contains(&at)).then(Card::default);
         if let Some(card) = found.remove(&at).or(stamping) {
-            told.push(at);
+            logged.push(at);
             let (netns, ifindex) = at;
             let (name, driver, polls) = (d.name, d.driver, card.polls);
             out.push(CardRx { netns, ifindex, name, driver, polls, dma: card.conclude(), stamps });

@@ -249,7 +249,7 @@ fn rests(rows: &[CallRow], rests: &[Rest], segments: &mut Vec<Segment>) {
     if rests.is_empty() {
         return;
     }
-    // Which task was in the midst of it; nobody else may work on the packet meanwhile.
+    // Which task was in the midst of it; no other task may work on the packet meanwhile.
     let own = |r: &CallRow, rest: &Rest| r.ctx == 0 && r.pid == rest.pid;
     let inside: Vec<Rest> = rests
         .iter()

@@ -238,11 +238,11 @@ pub fn phases(
     let mut total = Total::new(&cutting);
     match numbers(filter) {
         Some(ids) => {
-            let mut told: Option<Instant> = None;
+            let mut logged: Option<Instant> = None;
             walk_slices(store, ids, MOST, progress, &|| Total::new(&cutting), &mut |slice| {
                 total.join(slice);
-                if told.is_none_or(|t| t.elapsed() >= SO_FAR) {
-                    told = Some(Instant::now());
+                if logged.is_none_or(|t| t.elapsed() >= SO_FAR) {
+                    logged = Some(Instant::now());
                     so_far(total.report(store));
                 }
             })?;

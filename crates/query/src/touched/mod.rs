@@ -133,11 +133,11 @@ impl Store {
         // Of all calls those without a packet count as well.
         match numbers(filter).flatten() {
             Some(ids) => {
-                let mut told: Option<Instant> = None;
+                let mut logged: Option<Instant> = None;
                 walk_slices(self, Some(ids), MOST, progress, &|| Counts::new(within), &mut |slice| {
                     counts.join(&slice);
-                    if told.is_none_or(|t| t.elapsed() >= SO_FAR) {
-                        told = Some(Instant::now());
+                    if logged.is_none_or(|t| t.elapsed() >= SO_FAR) {
+                        logged = Some(Instant::now());
                         so_far(counts.result());
                     }
                 })?;

@@ -53,7 +53,7 @@ impl Brief {
     }
 }
 
-/// A stretch of a call's own time: its callees, recorded interrupts and pauses of its task are cut out.
+/// A stretch of a call's own time: its callees, recorded interrupts and off-CPU intervals of its task are cut out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub call_id: i64,

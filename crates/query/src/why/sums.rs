@@ -222,7 +222,7 @@ mod tests {
         HeldBy { from_ns, to_ns, held, wants: false, repairs: false, queued: false }
     }
 
-    fn told(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
+    fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
         let peer = SocketRow::default();
         let why = sums(&SocketRow::default(), Some(&peer), g);
         let all = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
@@ -247,7 +247,7 @@ mod tests {
                 g.writes.push(write(burst + i * 7, 7, burst, burst, &way));
             }
         }
-        let (why, all) = told(&g);
+        let (why, all) = logged(&g);
         assert_eq!(all, [(Stage::Application, 90e6), (Stage::Wire, 20e6)]);
         assert_eq!((why.whole_ns(), why.pauses, why.writes(), why.took_ns.max), (110 * MS, 1, 20, 10 * MS));
         assert_eq!(why.first().map(|s| s.stage), Some(Stage::Application));
@@ -269,7 +269,7 @@ mod tests {
             ];
             g.writes.push(write(i * 10, 10, t, t, &way));
         }
-        let (why, all) = told(&g);
+        let (why, all) = logged(&g);
         let share =
             |s: Stage| all.iter().find(|(x, _)| *x == s).map_or(0.0, |(_, ns)| ns / why.whole_ns() as f64);
         assert!((share(Stage::Wire) - 48.0 / 52.0).abs() < 0.01, "{all:?}");
@@ -300,7 +300,7 @@ mod tests {
             last_ns: 100 * MS,
             ..Gathered::default()
         };
-        let (why, all) = told(&g);
+        let (why, all) = logged(&g);
         let ms = |ns: i64| (ns * MS) as f64;
         assert_eq!(
             all,
@@ -335,7 +335,7 @@ mod tests {
             last_ns: 70 * MS,
             ..Gathered::default()
         };
-        let (why, all) = told(&g);
+        let (why, all) = logged(&g);
         let ms = |ns: i64| (ns * MS) as f64;
         let wanted = [
             (Stage::Application, ms(9)),
@@ -360,7 +360,7 @@ mod tests {
             last_ns: 50 * MS,
             ..Gathered::default()
         };
-        let (why, _) = told(&g);
+        let (why, _) = logged(&g);
         assert_eq!(why.ends, [1, 0, 0, 3, 0]);
         assert_eq!(why.to_ns, 50 * MS);
         let longest = |s: Stage| why.stages.iter().find(|x| x.stage == s).map(|x| x.of_writes.max / MS);
@@ -388,7 +388,7 @@ mod tests {
             last_ns: 40 * MS,
             ..Gathered::default()
         };
-        let (why, all) = told(&g);
+        let (why, all) = logged(&g);
         assert_eq!(all, [(Stage::Loss, (30 * MS - 5 * MS) as f64), (Stage::Wire, (5 * MS) as f64)]);
         assert_eq!(why.first().map(|s| s.stage), Some(Stage::Loss));
     }

@@ -33,7 +33,7 @@ pub fn losses(log: &Log, rows: &[LossRow]) -> Vec<Loss> {
 
 /// What is doubtful, one sentence each.
 fn notes(log: &Log, live: bool) -> Vec<String> {
-    let said = |key: &str, n: u64| match key {
+    let reported = |key: &str, n: u64| match key {
         "calls.crossing" => Some(format!("{n} calls overlap a neighbour: which called which is not certain")),
         "calls.self_clamped" => {
             Some(format!("{n} calls are shorter than what they called: self time taken as 0"))
@@ -46,14 +46,14 @@ fn notes(log: &Log, live: bool) -> Vec<String> {
     };
     let mut out: Vec<String> = Vec::new();
     for p in &log.info.provenance {
-        // That a recording that goes on is not closed is no doubt.
+        // That a running recording is not closed is not a fault.
         if p.key == "warning" && live && p.value.contains("was not closed in order") {
             continue;
         }
         if p.key == "warning" {
             out.push(p.value.clone());
         } else {
-            out.extend(p.value.parse().ok().filter(|n| *n > 0).and_then(|n| said(&p.key, n)));
+            out.extend(p.value.parse().ok().filter(|n| *n > 0).and_then(|n| reported(&p.key, n)));
         }
     }
     if !live && log.info.manifest.summary.as_ref().is_none_or(|s| !s.complete) {

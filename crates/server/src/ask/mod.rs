@@ -48,7 +48,7 @@ impl From<kpat_query::Error> for Failure {
 
 pub type Answer<T> = Result<T, Failure>;
 
-/// Told what is done, and how much of how much; false: nobody waits.
+/// Called with what is done, and how much of how much; false: the client has gone.
 pub type Progress<'a> = &'a mut Step<'a>;
 pub type Step<'a> = dyn FnMut(&str, u64, u64) -> bool + 'a;
 

@@ -44,9 +44,9 @@ pub(super) fn cut(cells: &mut Cells, width: f64, is_told: impl Fn(&Range<usize>)
         (!doubtful).then(|| if sure.is_empty() { part.clone() } else { sure })
     });
     let pieces: Vec<Range<usize>> = pieces.collect();
-    let mut told = pieces.clone();
-    told.retain(is_told);
-    Cut { pieces: if told.is_empty() { pieces } else { told }, skipped }
+    let mut logged = pieces.clone();
+    logged.retain(is_told);
+    Cut { pieces: if logged.is_empty() { pieces } else { logged }, skipped }
 }
 
 /// Takes away cells (up to three in a row) that fit no line though the line before goes on behind them.

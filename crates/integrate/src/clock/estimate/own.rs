@@ -135,10 +135,10 @@ impl<'a> Windows<'a> {
         all.chunks(CELL).for_each(|cell| Run::all_of(cell, y0, &mut parts));
         let mut runs: Vec<Run> = Vec::new();
         parts.into_iter().filter(|r| r.windows >= FEW).for_each(|r| push(&mut runs, r));
-        let told: usize = runs.iter().map(|r| r.windows).sum();
+        let logged: usize = runs.iter().map(|r| r.windows).sum();
         let apart = |w: &[Run]| w[0].high + LEAST_STEP_NS < w[1].low || w[1].high + LEAST_STEP_NS < w[0].low;
         let agree = runs.len() <= MAX_PIECES
-            && (all.len() - told) * 100 <= all.len() * WRONG_PERCENT
+            && (all.len() - logged) * 100 <= all.len() * WRONG_PERCENT
             && runs.windows(2).all(apart)
             && is_anchored(&runs, anchors, y0);
         agree.then_some(Windows { all, y0, runs })

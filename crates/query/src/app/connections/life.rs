@@ -325,7 +325,7 @@ mod tests {
     use super::*;
     use Crossing::*;
 
-    fn told(events: &[(Crossing, i64, i64, i64)], seqs: (i64, i64)) -> (Direction, Vec<Life>) {
+    fn logged(events: &[(Crossing, i64, i64, i64)], seqs: (i64, i64)) -> (Direction, Vec<Life>) {
         let mut l = Lives::new(Some(seqs.0), Some(seqs.1), 0);
         let mut lives = Vec::new();
         for &(what, at, offset, size_bytes) in events {
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn each_byte_has_its_life() {
-        let (d, lives) = told(&STORY, (u32::MAX as i64 - 1, 5));
+        let (d, lives) = logged(&STORY, (u32::MAX as i64 - 1, 5));
         assert_eq!((d.written, d.before, d.unseen_writes), (Some(3000), 0, 0));
         // seven bytes came before the other end was looked at
         assert_eq!((d.read, d.unseen_reads, d.again), (Some(2493), 7, 1000));
@@ -382,10 +382,10 @@ mod tests {
 
     #[test]
     fn what_is_told_late_or_by_a_clock_that_is_ahead_changes_nothing() {
-        let (d, _) = told(&STORY, (0, 7));
+        let (d, _) = logged(&STORY, (0, 7));
         let mut other = STORY;
         other.reverse();
-        let (e, _) = told(&other, (0, 7));
+        let (e, _) = logged(&other, (0, 7));
         let legs = |d: &Direction| d.legs.iter().map(|l| (l.from, l.to, l.ns.sum)).collect::<Vec<_>>();
         assert_eq!(legs(&d)[0], legs(&e)[0]);
         assert_eq!((d.written, d.read, d.left), (e.written, e.read, e.left));
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_write_that_was_not_taken_is_given_again() {
-        let (d, lives) = told(
+        let (d, lives) = logged(
             &[
                 (ToTransport, 10, 0, 5000),
                 (Send, 11, 0, 2000),
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said() {
-        let (d, _) = told(
+        let (d, _) = logged(
             &[
                 (Recv, 1, 0, 100),
                 (ToTransport, 10, 100, 50),
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_segment_merged_with_one_that_came_before_it_was_sent_came_later() {
-        let (d, lives) = told(
+        let (d, lives) = logged(
             &[
                 (ToTransport, 1, 0, 10),
                 (ToDriver, 5, 0, 10),
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn whole_turns_of_the_numbers_are_found() {
         let far = 3i64 << 32;
-        let (d, _) = told(
+        let (d, _) = logged(
             &[(ToTransport, 1, far, 10), (Send, 2, far, 10), (ToDriver, 2, far, 10), (Recv, 5, 0, 10)],
             (0, 0),
         );

@@ -1,8 +1,8 @@
-//! Where packets are dropped, by name: addresses in code that came after the recorder looked at the kernel's symbols, and in trampolines of our
-//! own probes.
+//! The names of the locations where packets are dropped: also of addresses in code that was loaded after the recorder read the kernel's symbols, and in
+//! trampolines of our own probes.
 //!
-//! Modules are loaded while a recording runs (the first rule of nftables loads one), and a module may be gone when it ends. So an address is
-//! named soon after it is first seen, with symbols read again if it is not in the kernel's own text. Where a function ends in a jump to what frees
+//! Modules are loaded while a recording runs (the first rule of nftables loads one), and a module may be unloaded before it ends. So an address is
+//! resolved soon after it is first seen, and symbols are read again if it is not in the kernel's own text. Where a function ends in a jump to what frees
 //! the packet, and is probed, the caller is the probe's trampoline: that is known by the number of the function's type, which is in its name.
 
 use super::sources::Sources;
@@ -13,17 +13,17 @@ use kpat_model::meta;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// To read the kernel's symbols takes up to a tenth of a second: no more often than this.
+/// Minimum interval between two readings of the kernel's symbols, of which each takes up to 0.1 s.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(super) struct Places {
-    /// By address; empty: nothing is known of it.
+pub(super) struct DropSites {
+    /// By address; empty: unknown.
     named: BTreeMap<u64, String>,
     looked: Option<Instant>,
 }
 
-impl Places {
+impl DropSites {
     /// Names what is new. `now`: do not wait until symbols may be read again.
     fn look<'a>(
         &mut self,
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_module_that_came_later_is_named_and_a_trampoline_is_its_function() {
-        let mut places = Places::default();
+        let mut sites = DropSites::default();
         let known = Symbols::parse(BEFORE);
         let id = (6_442_519_841u64 & 0x7fff_ffff) as u32;
         let functions = [function("nf_hook_slow", "", id), function("ip_rcv", "", 7)];
@@ -110,12 +110,12 @@ mod tests {
             [0xffff_ffff_8100_0112, 0xffff_ffff_c044_d549, 0xffff_ffff_c050_0095, 0xffff_ffff_d000_0000];
         let mut reads = 0;
         for _ in 0..3 {
-            places.look(addresses.iter(), &known, &functions, false, &mut || {
+            sites.look(addresses.iter(), &known, &functions, false, &mut || {
                 reads += 1;
                 Symbols::parse(AFTER)
             });
         }
-        let named: Vec<String> = places.symbols().into_iter().map(|s| s.text).collect();
+        let named: Vec<String> = sites.symbols().into_iter().map(|s| s.text).collect();
         assert_eq!(named, ["ip_rcv+0x12", "nft_do_chain+0x459", "nf_hook_slow"]);
         assert_eq!(reads, 1);
     }
