@@ -312,6 +312,29 @@ describe("phases, trust, events", () => {
     await done(page);
   });
 
+  test("pictures over time choose the page's piece of time, by keys and by hand", async () => {
+    for (const [view, name] of [["time", /^Path times over time/], ["events", /^Events over time/]] as const) {
+      const page = await world.open(recorded, `#/${view}`);
+      const picture = page.getByRole("img", { name });
+      await picture.focus();
+      for (const key of ["w", "w"]) await page.keyboard.press(key);
+      await page.waitForFunction(() => /time=\d+-\d+/.test(location.hash));
+      const [, from, to] = /time=(\d+)-(\d+)/.exec(await place(page))!.map(Number);
+      const box = (await picture.boundingBox())!;
+      await page.mouse.move(box.x + box.width * 0.5, box.y + 30);
+      await page.mouse.down();
+      await page.mouse.move(box.x + box.width * 0.7, box.y + 30, { steps: 3 });
+      await page.mouse.up();
+      await page.waitForFunction((was) => !location.hash.includes(was), `time=${from}-${to}`);
+      const [, a, b] = /time=(\d+)-(\d+)/.exec(await place(page))!.map(Number);
+      assert.ok(a! >= from! && b! <= to! && b! - a! < (to! - from!) / 3, `${view}: ${from}-${to}, then ${a}-${b}`);
+      await picture.focus();
+      await page.keyboard.press("0");
+      await page.waitForFunction(() => !/time=/.test(location.hash));
+      await done(page);
+    }
+  });
+
   test("trust says how far a clock may be off, and whether packets add up", async () => {
     const page = await world.open(router, "#/trust");
     const clocks = page.getByRole("region", { name: "Clocks" });

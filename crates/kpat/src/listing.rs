@@ -34,6 +34,10 @@ impl Listing {
         table.choose(&self.columns).map_err(usage)
     }
 
+    pub fn is_chosen(&self) -> bool {
+        !self.columns.is_empty()
+    }
+
     pub fn is_tsv(&self) -> bool {
         self.tsv
     }

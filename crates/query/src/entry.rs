@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// A packet, or a frame that has none. 128 bytes.
+/// A packet, or a frame that has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Entry {
     /// IPv6, or IPv4 mapped into it; see [`flag::SRC`], [`flag::DST`].
@@ -31,6 +31,9 @@ pub struct Entry {
     pub detail: u32,
     pub pid: i32,
     pub drop_reason: i32,
+    /// Inode.
+    pub netns: u32,
+    pub points: u32,
     /// Place in [`Names::processes`].
     pub process: u32,
     pub ethertype: u16,
@@ -44,6 +47,7 @@ pub struct Entry {
     /// Capture of `frame`.
     pub capture: u16,
     pub frames: u16,
+    pub cpu: u16,
     pub flags: u16,
     pub proto: u8,
     pub verdict: u8,
@@ -69,7 +73,11 @@ pub mod flag {
     pub const RETRANSMITTED: u16 = 4096;
     /// A TCP sequence number or an echo id is known.
     pub const DETAIL: u16 = 8192;
+    pub const CPU: u16 = 16384;
+    pub const NETNS: u16 = 32768;
 }
+
+const _: () = assert!(size_of::<Entry>() == 128, "millions of them are in memory");
 
 impl Entry {
     pub fn has(&self, flag: u16) -> bool {
@@ -122,6 +130,7 @@ impl Entry {
             kernel_ns: p.kernel_ns,
             len_bytes: clamp(p.len_bytes),
             calls: p.calls.max(0).unsigned_abs(),
+            points: p.points.max(0).unsigned_abs(),
             verdict: p.verdict.clamp(0, 255) as u8,
             frames: p.frames.clamp(0, i32::from(u16::MAX)) as u16,
             if_in: names.device(p.if_in, p.if_in_netns),
@@ -137,6 +146,8 @@ impl Entry {
         e.set(flag::PID, |e| &mut e.pid, p.pid);
         e.set(flag::DROP, |e| &mut e.drop_reason, p.drop_reason);
         e.set(flag::CONFIDENCE, |e| &mut e.confidence, p.confidence);
+        e.set(flag::CPU, |e| &mut e.cpu, p.cpu);
+        e.set(flag::NETNS, |e| &mut e.netns, p.netns);
         e.info(p.tcp_flags, p.tcp_seq, p.icmp_kind, (p.icmp_id, p.icmp_seq), p.arp_op);
         if let Some(pid) = p.pid {
             e.process = names.process(pid, p.last_ns);
@@ -277,7 +288,7 @@ impl Names {
             devices: vec![String::new()],
             captures: Vec::new(),
             reasons: store.drop_reasons.clone(),
-            rows: store.all()?,
+            rows: store.devices.clone(),
             ..Names::default()
         };
         for s in store.manifest.sources.iter().filter(|s| s.role == "capture") {

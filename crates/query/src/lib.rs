@@ -13,6 +13,7 @@ pub mod catalog;
 mod choice;
 pub mod clock;
 mod codes;
+pub mod columns;
 pub mod devices;
 mod entry;
 mod error;

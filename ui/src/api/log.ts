@@ -12,6 +12,11 @@ export const logError = signal<Refused | null>(null);
 /** Whether lists show times of day (UTC, by the device's clock) or seconds since the log's start. */
 export const byClock = signal(false);
 
+/** From its first moment to its last. */
+export function wholeLog(): [number, number] {
+  return [0, Math.max(1, log.value?.length_ns ?? 1)];
+}
+
 /** Time of day, UTC, `t` ns after the log's start; null where the log does not know. */
 export function clockAt(t: number, date = false): string | null {
   const start = log.value?.start_wall_ns;

@@ -254,7 +254,10 @@ export interface PacketRow {
   info: string;
   path_ns: Ns;
   kernel_ns: Ns;
+  // Wire frames that were matched to it.
+  frames: number;
   calls: number;
+  points: number;
   // Empty: a frame without a packet.
   verdict: string;
   drop: string | null;
@@ -265,6 +268,10 @@ export interface PacketRow {
   retransmission: boolean;
   if_in: string | null;
   if_out: string | null;
+  // Network namespace first seen in: its inode number.
+  netns: number | null;
+  // Of the earliest call or point.
+  cpu: number | null;
 }
 
 // /api/packets/at?where=&sort=&desc=&id=|frame=   row of a packet, or of a frame without one, in that list
@@ -462,6 +469,9 @@ export interface Packets extends Columns<PacketRow> {
   // The packets are not all read yet: /api/changes tells when they are.
   partial: boolean;
 }
+
+// Columns of the list, by the first field of PacketRow that each shows.
+export type PacketColumn = "id" | "t" | "path_ns" | "kernel_ns" | "proto" | "src" | "dst" | "info" | "len" | "frames" | "calls" | "points" | "verdict" | "drop" | "process" | "netns" | "confidence" | "if_in" | "cpu" | "frame" | "retransmission";
 
 export type * from "./types-functions.ts";
 export type * from "./types-apps.ts";

@@ -3,10 +3,11 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { Scale, tickWords, ticks } from "../base/scale.ts";
+import { Scale } from "../base/scale.ts";
 import type { Overview } from "../api/types.ts";
 import { count, shortSpan } from "../base/units.ts";
 import { Canvas, type Pen } from "./canvas.tsx";
+import { drawTimes } from "./timeaxis.tsx";
 
 const LEAST_PIXELS = 4;
 const AXIS = 14;
@@ -15,6 +16,9 @@ const END = 5;
 
 /** Diagonal lines: time of which the log knows less than it should. */
 export function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, color: string): void {
+  // Zoomed in, most of it may be beside the picture.
+  const left = Math.max(0, x);
+  const right = Math.min(g.canvas.width, x + w);
   g.save();
   g.beginPath();
   g.rect(x, y, w, h);
@@ -22,7 +26,7 @@ export function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: numb
   g.strokeStyle = color;
   g.lineWidth = 1;
   g.beginPath();
-  for (let d = x - h; d < x + w; d += 5) {
+  for (let d = left - h; d < right; d += 5) {
     g.moveTo(d, y + h);
     g.lineTo(d + h, y);
   }
@@ -46,7 +50,8 @@ export function Strip({ data, chosen, onChoose, mark }: Props): JSX.Element {
   const scale = () => new Scale(data.from, data.to, END, width.peek() - END);
   const binWidth = (data.to - data.from) / Math.max(1, n);
 
-  const paint = ({ g, width: w, height, color }: Pen) => {
+  const paint = (pen: Pen) => {
+    const { g, width: w, height, color } = pen;
     width.value = w;
     const s = new Scale(data.from, data.to, END, w - END);
     const tall = height - AXIS;
@@ -93,15 +98,7 @@ export function Strip({ data, chosen, onChoose, mark }: Props): JSX.Element {
     g.moveTo(0, tall + 0.5);
     g.lineTo(w, tall + 0.5);
     g.stroke();
-    const marks = ticks(data.from, data.to, Math.max(2, w / 120));
-    const words = tickWords(marks);
-    marks.forEach((m, i) => {
-      const x = s.at(m);
-      g.fillRect(Math.round(x), tall, 1, 3);
-      const text = words[i]!;
-      const half = g.measureText(text).width;
-      g.fillText(text, Math.max(2, Math.min(w - half - 2, x + 3)), height);
-    });
+    drawTimes(pen, (t) => s.at(t), [data.from, data.to], [0, w], { words: height, line: [tall, tall + 3], end: w - 2, moved: true });
     const piece = drag.value ?? chosen;
     if (piece) {
       const [a, b] = [s.at(Math.min(...piece)), s.at(Math.max(...piece))];

@@ -3,7 +3,7 @@
 //! that what other CPUs have to tell is there, and its end was seen; or a second after that, as it is then.
 
 use super::recent::Recent;
-use super::{Args, FIELDS, as_json, foot, table};
+use super::{Args, as_json, fields, foot, table};
 use crate::listing::Tsv;
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
@@ -35,7 +35,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             args.log.display()
         )));
     };
-    let tsv = args.listing.tsv(&FIELDS)?;
+    let tsv = args.listing.tsv(&fields())?;
     let mut recent =
         Recent::open(&kbl, &captures).with_context(|| format!("cannot follow {}", kbl.display()))?;
     let leave = Arc::new(AtomicBool::new(false));
@@ -164,7 +164,7 @@ impl Following<'_> {
         } else if out.json {
             rows.iter().try_for_each(|p| out.json_text(&format!("{}\n", as_json(store, p))))?;
         } else if !rows.is_empty() {
-            let part = self.args.listing.choose(table(store, times, rows))?;
+            let part = self.args.listing.choose(table(store, times, rows, self.args.listing.is_chosen()))?;
             if self.layout.is_none() {
                 let made = part.layout(out.width, true);
                 if self.args.listing.has_header() {

@@ -13,6 +13,7 @@ use crate::render::{Column, Layout, Line, Style, Table, count, duration_aligned}
 use crate::times::{self, Times};
 use clap::ValueEnum;
 pub use expression::HELP;
+use kpat_query::columns::{self, PACKET_COLUMNS, PacketColumn, Unit};
 use kpat_query::protocol;
 use kpat_query::{PacketFilter, PacketSort, verdict};
 use kpat_store::tables::PacketRow;
@@ -92,7 +93,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+    if let Some(tsv) = args.listing.tsv(&fields())? {
         tsv.rows(list.rows.iter().map(|p| as_json(&store, p)), out)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -100,7 +101,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say("no packet matches");
         return Ok(ExitCode::SUCCESS);
     }
-    let hidden = args.listing.print(table(&store, &times, &list.rows), out)?;
+    let hidden = args.listing.print(table(&store, &times, &list.rows, args.listing.is_chosen()), out)?;
     if (list.rows.len() as u64) < list.total {
         out.say(&format!(
             "{} of {} packets shown; --limit 0 shows all",
@@ -132,7 +133,7 @@ fn all(
     out: &Output,
 ) -> anyhow::Result<ExitCode> {
     let reverse = args.reverse;
-    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
+    if let Some(tsv) = args.listing.tsv(&fields())? {
         tsv.head(out)?;
         store.each_packet(filter, sort, reverse, &mut |p| -> anyhow::Result<bool> {
             tsv.row(&as_json(store, &p), out)?;
@@ -159,7 +160,7 @@ fn all(
     let mut rows: Vec<PacketRow> = Vec::with_capacity(SAMPLE);
     let mut layout: Option<Layout> = None;
     let mut print = |rows: &mut Vec<PacketRow>, more: bool| -> anyhow::Result<()> {
-        let part = args.listing.choose(table(store, times, rows))?;
+        let part = args.listing.choose(table(store, times, rows, args.listing.is_chosen()))?;
         rows.clear();
         if layout.is_none() {
             let made = part.layout(out.width, more);
@@ -236,131 +237,99 @@ pub fn verdict_style(code: i32) -> Style {
     }
 }
 
-pub fn table(store: &Integrated, times: &Times, rows: &[PacketRow]) -> Table {
-    let mut table = Table::new(&[
-        Column::right("id", 0),
-        Column::right(times.heading(), 0),
-        Column::left("source", 0, 13),
-        Column::left("destination", 0, 13),
-        Column::left("proto", 0, 0),
-        Column::right("length", 6),
-        Column::left("info", 5, 12),
-        Column::right("frames", 8),
-        Column::right("calls", 7),
-        Column::right("path     ", 0),
-        Column::left("verdict", 0, 0),
-        Column::left("process", 9, 0),
-        Column::right("match", 10),
-        Column::left("drop reason", 4, 11),
-    ]);
+/// The columns that are shown if none are chosen: what each is called in [`PACKET_COLUMNS`], and how it gives way in a narrow terminal.
+fn shown(times: &Times) -> [(&'static str, Column); 14] {
+    [
+        ("id", Column::right("id", 0)),
+        ("time", Column::right(times.heading(), 0)),
+        ("source", Column::left("source", 0, 13)),
+        ("destination", Column::left("destination", 0, 13)),
+        ("proto", Column::left("proto", 0, 0)),
+        ("length", Column::right("length", 6)),
+        ("info", Column::left("info", 5, 12)),
+        ("frames", Column::right("frames", 8)),
+        ("calls", Column::right("calls", 7)),
+        ("path", Column::right("path     ", 0)),
+        ("verdict", Column::left("verdict", 0, 0)),
+        ("process", Column::left("process", 9, 0)),
+        ("match", Column::right("match", 10)),
+        ("drop reason", Column::left("drop reason", 4, 11)),
+    ]
+}
+
+/// `chosen`: of columns that are chosen by name, so it has all.
+fn table(store: &Integrated, times: &Times, rows: &[PacketRow], chosen: bool) -> Table {
+    let mut heads = shown(times).to_vec();
+    for name in PACKET_COLUMNS.iter().flat_map(|c| c.head.names()).filter(|_| chosen) {
+        if heads.iter().all(|(shown, _)| shown != name) {
+            heads.push((*name, Column::right(name, 0)));
+        }
+    }
+    let columns: Vec<(&str, Column, &PacketColumn)> = heads
+        .into_iter()
+        .filter_map(|(name, head)| PacketColumn::with_head(name).map(|column| (name, head, column)))
+        .collect();
+    let mut table = Table::new(&columns.iter().map(|c| c.1).collect::<Vec<_>>());
     for p in rows {
-        let plain = |text: String| (text, Style::Plain);
-        let process = p.pid.map(|pid| store.process_name(pid, p.last_ns));
-        table.row(vec![
-            plain(p.packet_id.to_string()),
-            plain(times.show(p.first_ns)),
-            plain(protocol::endpoint(p.src_addr.as_deref(), p.sport)),
-            plain(protocol::endpoint(p.dst_addr.as_deref(), p.dport)),
-            plain(protocol::name(p.ethertype, p.proto)),
-            plain(if p.len_bytes == 0 { "?".to_owned() } else { p.len_bytes.to_string() }),
-            plain(protocol::summary(p)),
-            (p.frames.to_string(), if p.frames > 0 { Style::Wire } else { Style::Faint }),
-            plain(p.calls.to_string()),
-            plain(duration_aligned(p.path_ns)),
-            (verdict::name(p.verdict).to_owned(), verdict_style(p.verdict)),
-            plain(process.unwrap_or_default()),
-            plain(p.confidence.map(|c| format!("{c} %")).unwrap_or_default()),
-            (p.drop_reason.map(|r| store.drop_name(r)).unwrap_or_default(), Style::Bad),
-        ]);
+        table.row(columns.iter().map(|(name, _, column)| cell(store, times, name, column, p)).collect());
     }
     table
 }
 
+/// Of a column that nobody says more of here: its first field, in its unit.
+fn cell(
+    store: &Integrated,
+    times: &Times,
+    name: &str,
+    column: &PacketColumn,
+    p: &PacketRow,
+) -> (String, Style) {
+    let pair = |[a, b]: [Option<String>; 2]| match (a, b) {
+        (None, None) => String::new(),
+        (a, b) => format!("{} → {}", a.as_deref().unwrap_or("·"), b.as_deref().unwrap_or("·")),
+    };
+    let text = match name {
+        "source" => protocol::endpoint(p.src_addr.as_deref(), p.sport),
+        "destination" => protocol::endpoint(p.dst_addr.as_deref(), p.dport),
+        "length" if p.len_bytes == 0 => "?".to_owned(),
+        "info" => protocol::summary(p),
+        "process" => p.pid.map(|pid| store.process_name(pid, p.last_ns)).unwrap_or_default(),
+        "ifindex" => pair([p.if_in, p.if_out].map(|i| i.map(|i| i.to_string()))),
+        "interfaces" => {
+            let named = |i: Option<i32>, netns| i.map(|i| store.interface(i, netns));
+            pair([named(p.if_in, p.if_in_netns), named(p.if_out, p.if_out_netns)])
+        }
+        _ => match (column.fields.first().map(|f| (f.get)(store, p)), column.unit) {
+            (None | Some(columns::Value::Null), _) => String::new(),
+            (Some(columns::Value::Text(text)), _) => text,
+            (Some(columns::Value::Number(n)), Unit::Plain) => n.to_string(),
+            (Some(columns::Value::Number(n)), Unit::Moment) => times.show(n),
+            (Some(columns::Value::Number(n)), Unit::Duration) => duration_aligned(n),
+            (Some(columns::Value::Number(n)), Unit::Percent) => format!("{n} %"),
+        },
+    };
+    let style = match name {
+        "frames" if p.frames > 0 => Style::Wire,
+        "frames" => Style::Faint,
+        "verdict" => verdict_style(p.verdict),
+        "drop reason" => Style::Bad,
+        _ => Style::Plain,
+    };
+    (text, style)
+}
+
 /// What [`as_json`] has, in the order of `--tsv`.
-const FIELDS: [&str; 39] = [
-    "packet_id",
-    "first_boot_ns",
-    "first_wall_ns",
-    "last_boot_ns",
-    "last_wall_ns",
-    "path_ns",
-    "kernel_ns",
-    "driver_ns",
-    "softirq_ns",
-    "card_ns",
-    "card_bound_ns",
-    "stamp_ns",
-    "protocol",
-    "ethertype",
-    "ip_proto",
-    "src_addr",
-    "src_port",
-    "dst_addr",
-    "dst_port",
-    "tcp_flags",
-    "tcp_seq",
-    "icmp_type",
-    "icmp_id",
-    "icmp_seq",
-    "arp_op",
-    "len_bytes",
-    "frames",
-    "calls",
-    "points",
-    "verdict",
-    "drop_reason",
-    "pid",
-    "process",
-    "netns",
-    "in_ifindex",
-    "in_netns",
-    "out_ifindex",
-    "out_netns",
-    "match_confidence_percent",
-];
+fn fields() -> Vec<&'static str> {
+    columns::packet_fields().map(|f| f.name).collect()
+}
 
 pub fn as_json(store: &Integrated, p: &PacketRow) -> Value {
-    json!({
-        "packet_id": p.packet_id,
-        "first_boot_ns": p.first_ns,
-        "first_wall_ns": times::wall(store, p.first_ns),
-        "last_boot_ns": p.last_ns,
-        "last_wall_ns": times::wall(store, p.last_ns),
-        "path_ns": p.path_ns,
-        "kernel_ns": p.kernel_ns,
-        "driver_ns": p.driver_ns,
-        "softirq_ns": p.softirq_ns,
-        "card_ns": p.card_ns,
-        "card_bound_ns": p.card_bound_ns,
-        "stamp_ns": p.stamp_ns,
-        "protocol": protocol::name(p.ethertype, p.proto),
-        "ethertype": p.ethertype,
-        "ip_proto": p.proto,
-        "src_addr": p.src_addr,
-        "dst_addr": p.dst_addr,
-        "src_port": p.sport,
-        "dst_port": p.dport,
-        "tcp_flags": p.tcp_flags,
-        "tcp_seq": p.tcp_seq,
-        "icmp_type": p.icmp_kind,
-        "icmp_id": p.icmp_id,
-        "icmp_seq": p.icmp_seq,
-        "arp_op": p.arp_op,
-        "len_bytes": p.len_bytes,
-        "frames": p.frames,
-        "calls": p.calls,
-        "points": p.points,
-        "verdict": verdict::name(p.verdict),
-        "drop_reason": p.drop_reason.map(|r| store.drop_name(r)),
-        "pid": p.pid,
-        "process": p.pid.and_then(|pid| store.process(pid, p.last_ns)).map(|q| q.comm.as_str()),
-        "netns": p.netns,
-        "in_ifindex": p.if_in,
-        "in_netns": p.if_in_netns,
-        "out_ifindex": p.if_out,
-        "out_netns": p.if_out_netns,
-        "match_confidence_percent": p.confidence,
-    })
+    let value = |v: columns::Value| match v {
+        columns::Value::Null => Value::Null,
+        columns::Value::Number(n) => n.into(),
+        columns::Value::Text(text) => text.into(),
+    };
+    columns::packet_fields().map(|f| (f.name.to_owned(), value((f.get)(store, p)))).collect()
 }
 
 /// Heading of one packet, as `kpat packet` begins.

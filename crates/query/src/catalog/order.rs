@@ -15,7 +15,9 @@ pub enum Column {
     Info,
     Path,
     Kernel,
+    Frames,
     Calls,
+    Points,
     Verdict,
     Drop,
     Process,
@@ -25,13 +27,15 @@ pub enum Column {
     Retransmission,
     IfIn,
     IfOut,
+    Netns,
+    Cpu,
 }
 
 /// No column is called so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownColumn;
 
-const COLUMNS: [(&str, Column); 20] = [
+const COLUMNS: [(&str, Column); 24] = [
     ("id", Column::Id),
     ("frame", Column::Frame),
     ("t", Column::Time),
@@ -42,7 +46,9 @@ const COLUMNS: [(&str, Column); 20] = [
     ("info", Column::Info),
     ("path_ns", Column::Path),
     ("kernel_ns", Column::Kernel),
+    ("frames", Column::Frames),
     ("calls", Column::Calls),
+    ("points", Column::Points),
     ("verdict", Column::Verdict),
     ("drop", Column::Drop),
     ("process", Column::Process),
@@ -52,6 +58,8 @@ const COLUMNS: [(&str, Column); 20] = [
     ("retransmission", Column::Retransmission),
     ("if_in", Column::IfIn),
     ("if_out", Column::IfOut),
+    ("netns", Column::Netns),
+    ("cpu", Column::Cpu),
 ];
 
 impl Column {
@@ -127,6 +135,8 @@ fn key(e: &Entry, by: Column, ranks: &[u128], names: &Names) -> Option<u128> {
         }
         Column::Path => e.is_packet().then_some(signed(e.path_ns)),
         Column::Kernel => e.is_packet().then_some(signed(e.kernel_ns)),
+        Column::Frames => Some(u128::from(e.frames)),
+        Column::Points => e.is_packet().then_some(u128::from(e.points)),
         Column::Calls => e.is_packet().then_some(u128::from(e.calls)),
         Column::Verdict => e.is_packet().then_some(u128::from(e.verdict)),
         Column::Drop => names.drop_of(e).map(|_| u128::from(e.drop_reason.unsigned_abs())),
@@ -137,5 +147,7 @@ fn key(e: &Entry, by: Column, ranks: &[u128], names: &Names) -> Option<u128> {
         Column::Retransmission => Some(u128::from(e.has(flag::RETRANSMITTED))),
         Column::IfIn => rank(usize::from(e.if_in)),
         Column::IfOut => rank(usize::from(e.if_out)),
+        Column::Netns => known(flag::NETNS, e.netns.into()),
+        Column::Cpu => known(flag::CPU, e.cpu.into()),
     }
 }

@@ -26,7 +26,7 @@ pub struct Field {
     pub words: &'static str,
     pub(super) get: Get,
     /// Columns of the packet table that it needs.
-    pub(super) columns: &'static [&'static str],
+    pub(crate) columns: &'static [&'static str],
 }
 
 fn one<T>(v: Option<T>) -> Two<T> {
@@ -98,6 +98,8 @@ fields! {
         Get::Number(|e, _| one((e.has(flag::TCP) && e.has(flag::DETAIL)).then_some(e.detail.into())));
     "icmp.type" Number "type of an ICMP or ICMPv6 message" ("icmp_kind")
         Get::Number(|e, _| one(e.has(flag::ICMP).then_some(e.kind.into())));
+    "icmp.id" Number "identifier of an echo" ("icmp_kind", "icmp_id", "icmp_seq")
+        Get::Number(|e, _| one((e.has(flag::ICMP) && e.has(flag::DETAIL)).then_some((e.detail >> 16).into())));
     "icmp.seq" Number "sequence number of an echo" ("icmp_kind", "icmp_id", "icmp_seq")
         Get::Number(|e, _| one((e.has(flag::ICMP) && e.has(flag::DETAIL)).then_some((e.detail & 0xffff).into())));
     "arp.op" Number "ARP operation: 1 request, 2 reply" ("arp_op")
@@ -109,6 +111,8 @@ fields! {
     "kernel_time" ["kernel", "kpat.kernel_time"] Duration "sum of its functions' self times" ("kernel_ns")
         Get::Number(|e, _| one(e.is_packet().then_some(e.kernel_ns)));
     "calls" Number "calls that touched it" ("calls") Get::Number(|e, _| one(e.is_packet().then_some(e.calls.into())));
+    "points" Number "tracepoints that it passed" ("points")
+        Get::Number(|e, _| one(e.is_packet().then_some(e.points.into())));
     "verdict" ["kpat.verdict"] Word "what became of it" ("verdict")
         Get::Number(|e, _| one(e.is_packet().then_some(e.verdict.into())));
     "delivered" Flag "delivered to this host" ("verdict") Get::Flag(|e| verdict_is(e, verdict::DELIVERED));
@@ -125,6 +129,10 @@ fields! {
         Get::Text(|e, n| one(n.process_of(e)));
     "pid" Number "thread that sent or received it" ("pid")
         Get::Number(|e, _| one(e.has(flag::PID).then_some(e.pid.into())));
+    "cpu" Number "CPU of its earliest call or point" ("cpu")
+        Get::Number(|e, _| one(e.has(flag::CPU).then_some(e.cpu.into())));
+    "netns" Number "network namespace first seen in: its inode number" ("netns")
+        Get::Number(|e, _| one(e.has(flag::NETNS).then_some(e.netns.into())));
     "func" ["kpat.func"] Text "kernel function that handled it: a name or a glob" () Get::Func;
     "if_in" Text "interface that it came in by" ("if_in", "if_in_netns")
         Get::Text(|e, n| one(n.device_name(e.if_in)));

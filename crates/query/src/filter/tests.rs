@@ -20,10 +20,13 @@ fn entry(src: &str, ports: (u16, u16), proto: u8) -> Entry {
         path_ns: 50_000,
         verdict: 3,
         confidence: 55,
-        flags: flags | flag::CONFIDENCE,
+        flags: flags | flag::CONFIDENCE | flag::CPU | flag::NETNS,
         frames: 1,
         frame: 17,
         len_bytes: 84,
+        points: 5,
+        cpu: 3,
+        netns: 4_026_531_840,
         ..Entry::default()
     }
 }
@@ -95,6 +98,7 @@ fn what_fits() {
         "frame 17 and packet",
         "not (tcp or arp)",
         "len == 84",
+        "cpu == 3 points in {4..6} netns 4026531840",
     ] {
         assert!(fits(text), "{text}");
     }
@@ -113,6 +117,10 @@ fn what_does_not() {
         "before 0.5s",
         "retransmission",
         "drop",
+        "cpu != 3",
+        "netns == 1",
+        "points < 5",
+        "icmp.id",
         "pid",
         "udp and tcp or arp",
         "port in {8080..9000}",
@@ -120,6 +128,14 @@ fn what_does_not() {
     ] {
         assert!(!fits(text), "{text}");
     }
+}
+
+#[test]
+fn an_echo_has_identifier_and_sequence() {
+    let flags = flag::ICMP | flag::DETAIL | flag::PROTO;
+    let echo = Entry { proto: 1, kind: 8, detail: 0xfffe_0007, flags, ..Entry::default() };
+    let fits = |text: &str| eval(&parse(text).unwrap().unwrap(), &echo, &Names::default());
+    assert!(fits("icmp.id == 0xfffe and icmp.seq == 7") && !fits("icmp.id == 7") && !fits("cpu or netns"));
 }
 
 #[test]

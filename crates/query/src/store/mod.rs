@@ -25,6 +25,7 @@ pub struct Store {
     pub(crate) symbols: HashMap<i64, String>,
     pub(crate) processes: HashMap<i32, Vec<ProcessRow>>,
     pub(crate) clocks: Vec<ClockRow>,
+    pub(crate) devices: Vec<DeviceRow>,
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
     pub(crate) touching: OnceLock<Touching>,
@@ -43,6 +44,7 @@ impl Store {
             symbols: HashMap::new(),
             processes: HashMap::new(),
             clocks: Vec::new(),
+            devices: Vec::new(),
             open: Mutex::default(),
             touching: OnceLock::new(),
             streams: Streams::default(),
@@ -61,6 +63,7 @@ impl Store {
             store.processes.entry(p.pid).or_default().push(p);
         }
         store.clocks = store.all()?;
+        store.devices = store.all()?;
         Ok(store)
     }
 
@@ -107,6 +110,12 @@ impl Store {
 
     pub fn drop_reason(&self, reason: i32) -> Option<&str> {
         self.drop_reasons.get(&reason).map(String::as_str)
+    }
+
+    /// Name of an interface, the last one that it had.
+    pub fn interface(&self, ifindex: i32, netns: Option<i64>) -> String {
+        let fits = |d: &&DeviceRow| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns);
+        self.devices.iter().rev().find(fits).map_or_else(|| format!("ifindex {ifindex}"), |d| d.name.clone())
     }
 
     /// What the thread was called at that time.

@@ -2,10 +2,9 @@
 
 use super::GroupTime;
 use crate::codes::verdict;
-use crate::error::Result;
 use crate::store::Store;
 use kpat_model::hash::Map;
-use kpat_store::tables::{DeviceRow, PacketRow};
+use kpat_store::tables::PacketRow;
 
 /// By what packets are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +21,17 @@ pub enum GroupBy {
     Interface,
 }
 
-pub(super) struct Groups {
+pub(super) struct Groups<'a> {
     by: Option<GroupBy>,
-    devices: Vec<DeviceRow>,
+    store: &'a Store,
     known: Map<String, u32>,
     /// What to sort by, and the label.
     all: Vec<(i64, String)>,
 }
 
-impl Groups {
-    pub fn new(store: &Store, by: Option<GroupBy>) -> Result<Groups> {
-        let devices = if by == Some(GroupBy::Interface) { store.all()? } else { Vec::new() };
-        Ok(Groups { by, devices, known: Map::default(), all: Vec::new() })
+impl<'a> Groups<'a> {
+    pub fn new(store: &'a Store, by: Option<GroupBy>) -> Groups<'a> {
+        Groups { by, store, known: Map::default(), all: Vec::new() }
     }
 
     pub fn of(&mut self, p: &PacketRow) -> u32 {
@@ -68,7 +66,9 @@ impl Groups {
             },
             GroupBy::Verdict => (i64::from(p.verdict), verdict::name(p.verdict).to_owned()),
             GroupBy::Interface => {
-                let name = |ifindex: Option<i32>, netns: Option<i64>| ifindex.map(|i| self.device(i, netns));
+                let name = |ifindex: Option<i32>, netns: Option<i64>| {
+                    ifindex.map(|i| self.store.interface(i, netns))
+                };
                 let label = match (name(p.if_in, p.if_in_netns), name(p.if_out, p.if_out_netns)) {
                     (Some(a), Some(b)) => format!("{a} → {b}"),
                     (Some(a), None) => format!("{a} →"),
@@ -78,11 +78,6 @@ impl Groups {
                 (0, label)
             }
         }
-    }
-
-    fn device(&self, ifindex: i32, netns: Option<i64>) -> String {
-        let fits = |d: &&DeviceRow| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns);
-        self.devices.iter().rev().find(fits).map_or_else(|| format!("ifindex {ifindex}"), |d| d.name.clone())
     }
 
     pub fn labels(&self) -> Vec<String> {

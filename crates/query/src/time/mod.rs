@@ -171,7 +171,7 @@ pub fn time(store: &Store, question: &TimeQuestion, progress: Parts<'_>) -> Resu
         closure: Closure::default(),
         cutting: Cutting::new(store, &question.boundaries)?,
     };
-    let mut groups = Groups::new(store, question.by)?;
+    let mut groups = Groups::new(store, question.by);
     let asked = Asked { filter: &question.filter, packet: question.packet };
     let shared = std::cell::RefCell::new(&mut counter);
     walk(

@@ -50,5 +50,15 @@ fn base() -> String {
         export type End<T> = { result: T } | { error: Failure };\n\
         // Server-sent events of /api/changes?token=: the log has grown, or its packets are all read; ask again.\n\
         export interface Change { generation: number }\n\n";
-    [head, &log::typescript(), "\n", &packets::typescript(), "\n", packets::PACKETS].concat()
+    [
+        head,
+        &log::typescript(),
+        "\n",
+        &packets::typescript(),
+        "\n",
+        packets::PACKETS,
+        "\n",
+        &packets::columns(),
+    ]
+    .concat()
 }

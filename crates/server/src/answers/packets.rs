@@ -2,6 +2,7 @@
 
 use super::declare::{Big, Columns, Ns, answers, words};
 use super::log::Loss;
+use kpat_query::columns::{PACKET_COLUMNS, PacketColumn};
 use serde::Serialize;
 
 words! {
@@ -27,7 +28,10 @@ answers! {
         info: String,
         path_ns: Ns,
         kernel_ns: Ns,
+        /// Wire frames that were matched to it.
+        frames: u16,
         calls: u32,
+        points: u32,
         /// Empty: a frame without a packet.
         verdict: String,
         drop: Option<String>,
@@ -38,6 +42,10 @@ answers! {
         retransmission: bool,
         if_in: Option<String>,
         if_out: Option<String>,
+        /// Network namespace first seen in: its inode number.
+        netns: Option<u32>,
+        /// Of the earliest call or point.
+        cpu: Option<u16>,
     }
     /// /api/packets/at?where=&sort=&desc=&id=|frame=   row of a packet, or of a frame without one, in that list
     PacketAt {
@@ -218,6 +226,16 @@ pub struct Packets {
     pub partial: bool,
 }
 
+/// The columns of the list, which it must draw all.
+pub fn columns() -> String {
+    let first = |c: &PacketColumn| c.page.names().first().map(|n| format!("\"{n}\""));
+    let names: Vec<String> = PACKET_COLUMNS.iter().filter_map(first).collect();
+    format!(
+        "// Columns of the list, by the first field of PacketRow that each shows.\nexport type PacketColumn = {};\n",
+        names.join(" | ")
+    )
+}
+
 pub const PACKETS: &str = "\
 // /api/packets?where=&sort=&desc=&from=&count=   sort: a column of PacketRow; without it in order of time.
 export interface Packets extends Columns<PacketRow> {
@@ -229,3 +247,22 @@ export interface Packets extends Columns<PacketRow> {
   partial: boolean;
 }
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::declare::Declared;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_row_has_the_fields_of_its_columns() {
+        let text = PacketRow::declaration();
+        let fields: BTreeSet<&str> = text
+            .lines()
+            .filter(|l| l.starts_with("  ") && !l.trim_start().starts_with("//"))
+            .filter_map(|l| l.trim().split(':').next())
+            .collect();
+        let columns: BTreeSet<&str> = PACKET_COLUMNS.iter().flat_map(|c| c.page.names()).copied().collect();
+        assert_eq!(fields, columns);
+    }
+}

@@ -21,7 +21,9 @@ pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
         info: e.info_text(),
         path_ns: Ns(e.path_ns),
         kernel_ns: Ns(e.kernel_ns),
+        frames: e.frames,
         calls: e.calls,
+        points: e.points,
         verdict: if e.is_packet() { verdict::name(i32::from(e.verdict)).to_owned() } else { String::new() },
         drop: owned(names.drop_of(e)),
         process: owned(names.process_of(e)),
@@ -31,6 +33,8 @@ pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
         retransmission: e.has(flag::RETRANSMITTED),
         if_in: owned(names.device_name(e.if_in)),
         if_out: owned(names.device_name(e.if_out)),
+        netns: e.has(flag::NETNS).then_some(e.netns),
+        cpu: e.has(flag::CPU).then_some(e.cpu),
     }
 }
 

@@ -3,12 +3,13 @@
 
 import { useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { SocketSeries } from "../../api/types.ts";
-import { Scale, panned, tickWords, ticks, zoomed } from "../../base/scale.ts";
+import type { Scale } from "../../base/scale.ts";
 import { many, shortSpan, span } from "../../base/units.ts";
 import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
 import { hatch } from "../../widgets/strip.tsx";
+import { drawTimes, useTimeAxis } from "../../widgets/timeaxis.tsx";
 import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { HELD, MARKS, binAt, edge, lanes, up, wordsAt, type Curve, type Lane } from "./model.ts";
 
@@ -20,7 +21,6 @@ const HEAD = 15;
 const GAP = 9;
 const STRIP = 16;
 const LEAST_NS = 1000;
-const LEAST_PIXELS = 4;
 
 interface Props {
   series: SocketSeries;
@@ -53,59 +53,24 @@ export function Plot({ series, whole, chosen, onChoose, label }: Props): JSX.Ele
   const all = useMemo(() => found.map((l) => ({ ...l, height: Math.floor(l.height * grown) })), [found, grown]);
   const marks = series.marks;
   const tcp = series.tcp;
-  const view = useSignal<[number, number]>(chosen ?? whole);
-  const drag = useSignal<[number, number] | null>(null);
+  const axis = useTimeAxis({ whole, least: LEAST_NS, chosen, onChoose, left: GUTTER, right: RIGHT, scrolls: true });
+  const { view, zoom, fit } = axis;
   const hover = useSignal<Tipped | null>(null);
   const width = useRef(1);
-  const asking = useRef(0);
-  // From outside: the address, another socket.
-  const key = `${chosen} ${whole}`;
-  useEffect(() => void (view.value = chosen ?? whole), [key]);
-  useEffect(() => () => clearTimeout(asking.current), []);
 
   const lanesTop = AXIS + marks.length * MARK + 6;
   const tops = all.reduce<number[]>((so, l) => [...so, so.at(-1)! + l.height + GAP], [lanesTop]);
   const stripTop = tops.at(-1)!;
   const height = stripTop + (tcp ? STRIP + 24 : 0) + 4;
-  const scale = () => new Scale(view.peek()[0], view.peek()[1], GUTTER, width.current - RIGHT);
-
-  /** Shown at once, coarsely; asked for when the hand rests. */
-  const move = (to: [number, number]) => {
-    view.value = [Math.round(to[0]), Math.round(to[1])];
-    clearTimeout(asking.current);
-    asking.current = setTimeout(() => {
-      const [a, b] = view.peek();
-      onChoose(a <= whole[0] && b >= whole[1] ? null : [Math.max(0, a), b]);
-    }, 180) as unknown as number;
-  };
-  const least = () => Math.min(LEAST_NS, whole[1] - whole[0]);
-  const zoom = (factor: number, pivot = (view.peek()[0] + view.peek()[1]) / 2) => move(zoomed(view.peek()[0], view.peek()[1], factor, pivot, whole[0], whole[1], least()));
-  const pan = (part: number) => {
-    const [a, b] = view.peek();
-    move(panned(a, b, (b - a) * part, whole[0], whole[1]));
-  };
-
   const paint = (pen: Pen) => {
     const { g, width: w, height: h, color } = pen;
     width.current = w;
-    const s = new Scale(view.value[0], view.value[1], GUTTER, w - RIGHT);
+    const s = axis.scaleOf(w);
     const right = w - RIGHT;
     g.clearRect(0, 0, w, h);
     g.font = `11px ${color("sans")}`;
     g.textBaseline = "middle";
-    // Axis.
-    const cols = ticks(view.value[0], view.value[1], Math.max(2, (right - GUTTER) / 120));
-    const words = tickWords(cols);
-    g.strokeStyle = color("line");
-    cols.forEach((t, i) => {
-      const x = Math.round(s.at(t)) + 0.5;
-      g.beginPath();
-      g.moveTo(x, AXIS - 5);
-      g.lineTo(x, h);
-      g.stroke();
-      g.fillStyle = color("muted");
-      if (x + 4 + g.measureText(words[i]!).width < w) g.fillText(words[i]!, x + 4, AXIS / 2 - 1);
-    });
+    drawTimes(pen, (t) => s.at(t), view.value, [GUTTER, right], { words: AXIS / 2 - 1, line: [AXIS - 5, h], grid: true, end: w });
     g.save();
     g.beginPath();
     g.rect(GUTTER, 0, right - GUTTER, h);
@@ -118,15 +83,7 @@ export function Plot({ series, whole, chosen, onChoose, label }: Props): JSX.Ele
     marks.forEach((m, i) => drawMarks(pen, s, m.mark, m.counts, AXIS + i * MARK));
     all.forEach((l, i) => drawLane(pen, s, l, tops[i]!, right));
     if (tcp) drawHeld(pen, s, stripTop, right);
-    const piece = drag.value;
-    if (piece) {
-      const [a, b] = [s.at(Math.min(...piece)), s.at(Math.max(...piece))];
-      g.fillStyle = color("shade");
-      g.fillRect(GUTTER, AXIS, a - GUTTER, h);
-      g.fillRect(b, AXIS, right - b, h);
-      g.strokeStyle = color("accent");
-      g.strokeRect(a + 0.5, AXIS, Math.max(1, b - a - 1), h - AXIS - 1);
-    }
+    axis.drawBrush(pen, AXIS, h);
     g.restore();
     gutter(pen);
   };
@@ -313,33 +270,6 @@ export function Plot({ series, whole, chosen, onChoose, label }: Props): JSX.Ele
     }
   }
 
-  const onKeyDown = (e: KeyboardEvent) => {
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const fit = () => move(whole);
-    const act: Record<string, () => void> = {
-      w: () => zoom(0.7), s: () => zoom(1.4), a: () => pan(-0.15), d: () => pan(0.15),
-      "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), ArrowLeft: () => pan(-0.1), ArrowRight: () => pan(0.1), "0": fit, Home: fit,
-    };
-    const f = act[e.key];
-    if (!f) return;
-    e.preventDefault();
-    f();
-  };
-  const attach = (el: HTMLCanvasElement) => {
-    const onWheel = (e: WheelEvent) => {
-      // Lanes are taller than the pane: up and down scroll, with Ctrl they zoom; sideways pans.
-      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) pan(e.deltaX / width.current);
-      else if (e.ctrlKey) zoom(Math.exp(Math.max(-0.5, Math.min(0.5, e.deltaY * 0.0025))), scale().back(e.offsetX));
-      else return;
-      e.preventDefault();
-    };
-    el.addEventListener("wheel", onWheel, { passive: false });
-    return () => el.removeEventListener("wheel", onWheel);
-  };
-  const wheel = useRef(attach);
-  wheel.current = attach;
-  const timeAt = (x: number) => Math.max(view.peek()[0], Math.min(view.peek()[1], scale().back(x)));
-
   return (
     <div class="plot">
       <div class="bar">
@@ -348,7 +278,7 @@ export function Plot({ series, whole, chosen, onChoose, label }: Props): JSX.Ele
         <span class="muted plot-hint">drag: choose time; Ctrl and wheel: zoom</span>
         <button type="button" class="icon" title="Zoom out (s, −)" aria-label="Zoom out" onClick={() => zoom(1.6)}>−</button>
         <button type="button" class="icon" title="Zoom in (w, +)" aria-label="Zoom in" onClick={() => zoom(0.6)}>+</button>
-        <button type="button" class="button small" title="All of the time (0)" onClick={() => move(whole)}>Fit</button>
+        <button type="button" class="button small" title="All of the time (0)" onClick={fit}>Fit</button>
       </div>
       <div class="plot-box" ref={box}>
         <div class="plot-tall" style={{ height: `${height}px` }}>
@@ -356,39 +286,26 @@ export function Plot({ series, whole, chosen, onChoose, label }: Props): JSX.Ele
             key={all.map((l) => l.id).join(" ")}
             paint={paint}
             height={height}
-            attach={(el) => wheel.current(el)}
+            attach={axis.attach}
             tabIndex={0}
             role="img"
             label={`${label} over time: ${all.map((l) => `${l.title}, ${l.words}`).join("; ")}. W and S zoom, A and D or the arrows move, 0 shows everything. The table says the same in words.`}
-            onKeyDown={onKeyDown}
+            onKeyDown={(e) => axis.key(e)}
             onPointerDown={(e) => {
-              if (e.button !== 0 || e.offsetX < GUTTER) return;
-              e.currentTarget.setPointerCapture(e.pointerId);
-              const t = timeAt(e.offsetX);
-              drag.value = [t, t];
-              hover.value = null;
+              axis.brushBegin(e);
+              if (axis.brush.peek()) hover.value = null;
             }}
             onPointerMove={(e) => {
-              if (drag.peek()) {
-                drag.value = [drag.peek()![0], timeAt(e.offsetX)];
-                return;
-              }
-              const t = scale().back(e.offsetX);
+              if (axis.brushMove(e)) return;
+              const t = axis.scale().back(e.offsetX);
               const bin = e.offsetX < GUTTER ? null : binAt(series, t);
               if (bin === null) return void (hover.value = null);
               const [a, b] = [edge(series, bin), edge(series, bin + 1)];
               hover.value = { x: e.offsetX, y: e.offsetY, lines: [`at ${span(a)}, ${shortSpan(b - a)} long`, ...wordsAt(series, all, bin)] };
             }}
             onPointerLeave={() => (hover.value = null)}
-            onPointerUp={() => {
-              const d = drag.peek();
-              drag.value = null;
-              if (!d) return;
-              const [a, b] = [Math.min(...d), Math.max(...d)];
-              const [from, to] = view.peek();
-              if (((b - a) / (to - from)) * width.current >= LEAST_PIXELS) move([a, Math.max(b, a + least())]);
-            }}
-            onDblClick={() => move(whole)}
+            onPointerUp={() => void axis.brushEnd()}
+            onDblClick={fit}
           />
           <Cross at={hover} />
           <Tip at={hover} width={() => width.current} />

@@ -4,16 +4,17 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ask } from "../../api/ask.ts";
-import { clockAt, log } from "../../api/log.ts";
+import { clockAt, log, wholeLog } from "../../api/log.ts";
 import { Pages } from "../../api/pages.ts";
 import { generation, useQuestion } from "../../api/question.ts";
 import type { Event, EventSums, Events, Overview } from "../../api/types.ts";
 import { asked, go, at } from "../../base/place.ts";
-import { Scale, tickWords, ticks } from "../../base/scale.ts";
+import { Scale } from "../../base/scale.ts";
 import { NONE, count, many, moment, seen, span } from "../../base/units.ts";
 import { Canvas, type Pen } from "../../widgets/canvas.tsx";
 import { Answer, Empty, Failed } from "../../widgets/states.tsx";
 import { hatch } from "../../widgets/strip.tsx";
+import { drawTimes, useTimeAxis } from "../../widgets/timeaxis.tsx";
 import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { Table, type Column } from "../../widgets/table.tsx";
 import type { View } from "../view.ts";
@@ -22,6 +23,8 @@ import "./events.css";
 
 const LANE = 24;
 const GUTTER = 132;
+const RIGHT = 12;
+const LEAST_NS = 1000;
 /** So many are drawn one by one; more of them are drawn as how many there are. */
 const DRAWN = 4000;
 const BINS = 240;
@@ -49,34 +52,28 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
   const width = useRef(1);
   const drawn = useRef<Mark[]>([]);
   const tip = useSignal<Tipped | null>(null);
-  const [from, to] = at.time.value ?? [0, Math.max(1, log.value?.length_ns ?? 1)];
+  const axis = useTimeAxis({ whole: wholeLog(), least: LEAST_NS, chosen: at.time.value, onChoose: (time) => go({ time }), left: GUTTER, right: RIGHT, scrolls: true });
+  /** The pointer went up over a click, not at the end of a choice of time. */
+  const clicked = useRef(true);
   const height = (kinds.length + 1) * LANE + 22;
   const laneY = (lane: number) => (lane + 1) * LANE;
-  const paint = ({ g, width: w, height: h, color }: Pen) => {
+  const paint = (pen: Pen) => {
+    const { g, width: w, height: h, color } = pen;
     width.current = w;
-    const s = new Scale(from, to, GUTTER, w - 12);
+    const s = axis.scaleOf(w);
+    const [from, to] = axis.view.value;
     g.clearRect(0, 0, w, h);
     g.font = `11px ${color("sans")}`;
     g.textBaseline = "middle";
     for (const l of log.value?.losses ?? []) if (l.to >= from && l.from <= to) hatch(g, Math.max(GUTTER, s.at(l.from)), 0, Math.max(2, s.at(l.to) - s.at(l.from)), h - 22, color("loss"));
-    const cols = ticks(from, to, Math.max(2, (w - GUTTER) / 120));
-    const words = tickWords(cols);
-    cols.forEach((t, i) => {
-      const x = Math.round(s.at(t)) + 0.5;
-      g.strokeStyle = color("line");
-      g.beginPath();
-      g.moveTo(x, 0);
-      g.lineTo(x, h - 18);
-      g.stroke();
-      g.fillStyle = color("muted");
-      g.fillText(words[i]!, Math.min(x + 3, w - 44), h - 9);
-    });
+    drawTimes(pen, (t) => s.at(t), [from, to], [GUTTER, w - RIGHT], { words: h - 9, line: [0, h - 18], grid: true, end: w, moved: true });
     if (density) {
       const n = density.bins.packets.length;
       const most = Math.max(1, ...density.bins.packets);
       const d = new Scale(0, n, s.at(density.from), s.at(density.to));
       g.fillStyle = color("density");
       density.bins.packets.forEach((v, i) => {
+        if (d.at(i + 1) <= GUTTER) return;
         const tall = v ? Math.max(2, Math.sqrt(v / most) * (LANE - 5)) : 0;
         g.fillRect(Math.max(GUTTER, d.at(i)), LANE - tall, Math.max(1, d.at(i + 1) - d.at(i) - 0.5), tall);
       });
@@ -106,7 +103,7 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
       g.fillStyle = color(/drop/.test(kind) ? "drop" : /retrans/.test(kind) ? "retransmission" : "wire");
       counts.forEach((n, i) => {
         const tall = n ? Math.max(3, Math.sqrt(n / most) * (LANE - 6)) : 0;
-        if (n) g.fillRect(Math.max(GUTTER, d.at(i)), laneY(lane) + LANE - 2 - tall, Math.max(1.5, d.at(i + 1) - d.at(i) - 0.5), tall);
+        if (n && d.at(i + 1) > GUTTER) g.fillRect(Math.max(GUTTER, d.at(i)), laneY(lane) + LANE - 2 - tall, Math.max(1.5, d.at(i + 1) - d.at(i) - 0.5), tall);
       });
     }
     drawn.current = marks(sums ? [] : events, kinds.map(([k]) => k), (t) => s.at(t), 5);
@@ -133,6 +130,7 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
         g.fill();
       }
     }
+    axis.drawBrush(pen, 0, h - 22);
     if (chosen !== null) {
       g.fillStyle = color("accent");
       g.fillRect(s.at(chosen) - 0.75, 0, 1.5, h - 22);
@@ -143,7 +141,7 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
     const kind = kinds[Math.floor(y / LANE) - 1]?.[0];
     const counts = sums?.bins.find(([k]) => k === kind)?.[1];
     if (!sums || !kind || !counts || x < GUTTER) return null;
-    const s = new Scale(from, to, GUTTER, width.current - 12);
+    const s = axis.scale();
     const piece = (sums.to - sums.from) / counts.length;
     const i = Math.floor((s.back(x) - sums.from) / piece);
     return counts[i] ? { kind, n: counts[i], time: [sums.from + i * piece, sums.from + (i + 1) * piece] } : null;
@@ -156,16 +154,22 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
         height={height}
         role="img"
         tabIndex={0}
-        label={`Events over time: ${kinds.map(([k, n]) => `${count(n)} ${k}`).join(", ")}. Left and right go from event to event. The list below has each.`}
+        label={`Events over time: ${kinds.map(([k, n]) => `${count(n)} ${k}`).join(", ")}. Left and right go from event to event, W and S zoom, A and D move, 0 shows everything. The list below has each.`}
+        attach={axis.attach}
         onKeyDown={(e) => {
-          if (e.key !== "ArrowLeft" && e.key !== "ArrowRight") return;
-          e.preventDefault();
-          const ordered = drawn.current.map((m) => m.events[0]!).sort((a, b) => a.t - b.t);
-          const at = chosen ?? (e.key === "ArrowRight" ? -Infinity : Infinity);
-          const next = e.key === "ArrowRight" ? ordered.find((x) => x.t > at) : ordered.findLast((x) => x.t < at);
-          if (next) onChoose(next);
+          const step = (forth: boolean) => {
+            const ordered = drawn.current.map((m) => m.events[0]!).sort((a, b) => a.t - b.t);
+            const at = chosen ?? (forth ? -Infinity : Infinity);
+            const next = forth ? ordered.find((x) => x.t > at) : ordered.findLast((x) => x.t < at);
+            if (next) onChoose(next);
+          };
+          axis.key(e, { ArrowLeft: () => step(false), ArrowRight: () => step(true) });
         }}
+        onPointerDown={axis.brushBegin}
+        onPointerUp={() => void (clicked.current = !axis.brushEnd())}
+        onDblClick={axis.fit}
         onPointerMove={(e) => {
+          if (axis.brushMove(e)) return void (tip.value = null);
           const mark = under(e.offsetX, e.offsetY);
           const some = mark ? null : counted(e.offsetX, e.offsetY);
           const lines = mark ? tipLines(mark) : some && [`${count(some.n)} ${seen(some.kind)}`, `${moment(some.time[0])} s to ${moment(some.time[1])} s`, "a click shows this time only"];
@@ -173,6 +177,7 @@ function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Even
         }}
         onPointerLeave={() => (tip.value = null)}
         onClick={(e) => {
+          if (!clicked.current) return;
           const m = under(e.offsetX, e.offsetY);
           const some = m ? null : counted(e.offsetX, e.offsetY);
           if (m) onChoose(m.events[0]!);

@@ -5,13 +5,14 @@ import { useComputed, useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import type { Call, Packet } from "../../api/types.ts";
-import { Scale, largest, panned, tickWords, ticks, zoomed } from "../../base/scale.ts";
+import { largest, panned } from "../../base/scale.ts";
 import { many, seen, shortSpan, span, sure } from "../../base/units.ts";
 import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
 import { layerClass, phaseLayer } from "../../widgets/marks.tsx";
 import { hatch } from "../../widgets/strip.tsx";
+import { drawTimes, useTimeAxis } from "../../widgets/timeaxis.tsx";
 import { Tip, type Tipped } from "../../widgets/tip.tsx";
-import { fold, type Folded } from "./folded.ts";
+import { fold } from "./folded.ts";
 import { CONTEXT, layTracks, type Bar } from "./tracks.ts";
 
 const GUTTER = 104;
@@ -62,12 +63,9 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
   const { tracks, bars } = useMemo(() => layTracks(packet.calls), [packet]);
   const [from, to] = useMemo(() => extent(packet), [packet]);
   const folded = useMemo(() => fold(busy(packet), from, to, folding.value), [packet, folding.value]);
-  const view = useSignal<[number, number]>([0, folded.length]);
-  const shownFor = useRef<Folded>(folded);
-  if (shownFor.current !== folded) {
-    shownFor.current = folded;
-    view.value = [0, folded.length];
-  }
+  const whole = useMemo((): [number, number] => [0, folded.length], [folded]);
+  const axis = useTimeAxis({ whole, least: LEAST_NS, left: GUTTER, right: 8 });
+  const { view, scale, zoom, fit, show } = axis;
   const width = useRef(1);
   const hover = useSignal<Tipped | null>(null);
   const drag = useRef<{ x: number; view: [number, number]; moved: boolean } | null>(null);
@@ -82,14 +80,13 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
   const rowY = (track: number, level: number) => tracksTop + tracks[track]!.row * BAR + track * GAP + level * BAR;
   const last = tracks.at(-1);
   const height = Math.max(90, last ? rowY(tracks.length - 1, last.levels) + 8 : tracksTop + 24);
-  const scale = () => new Scale(view.value[0], view.value[1], GUTTER, width.current - 8);
   const xOf = (t: number) => scale().at(folded.u(t));
   const folds = useComputed(() => folding.value);
 
   const paint = (pen: Pen) => {
     const { g, width: w, height: h, color } = pen;
     width.current = w;
-    const s = scale();
+    const s = axis.scaleOf(w);
     const x = (t: number) => s.at(folded.u(t));
     g.clearRect(0, 0, w, h);
     g.font = `11px ${color("sans")}`;
@@ -117,23 +114,12 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       g.restore();
     }
     // Axis, relative to the first sight of the packet.
-    g.strokeStyle = color("line");
     for (const p of folded.pieces) {
       if (p.fold) continue;
       const [a, b] = [Math.max(GUTTER, s.at(p.u0)), Math.min(w, s.at(p.u1))];
       if (b - a < 30) continue;
       const [ta, tb] = [folded.t(s.back(a)) - packet.row.t, folded.t(s.back(b)) - packet.row.t];
-      const marks = ticks(ta, tb, Math.max(1, (b - a) / 90));
-      const words = tickWords(marks);
-      marks.forEach((m, i) => {
-        const at = Math.round(x(m + packet.row.t)) + 0.5;
-        g.beginPath();
-        g.moveTo(at, AXIS - 4);
-        g.lineTo(at, h);
-        g.stroke();
-        g.fillStyle = color("muted");
-        if (at + g.measureText(words[i]!).width + 6 < b + 40) g.fillText(words[i]!, at + 4, AXIS / 2);
-      });
+      drawTimes(pen, (t) => x(t + packet.row.t), [ta, tb], [a, b], { words: AXIS / 2, line: [AXIS - 4, h], grid: true, every: 90, least: 1, end: b + 40 });
     }
     // Phases and waits.
     for (const seg of packet.segments) {
@@ -365,20 +351,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
     return null;
   }
 
-  const zoom = (factor: number, pivot = (view.peek()[0] + view.peek()[1]) / 2) => {
-    view.value = zoomed(view.peek()[0], view.peek()[1], factor, pivot, 0, folded.length, Math.min(LEAST_NS, folded.length));
-  };
-  const pan = (part: number) => {
-    const [a, b] = view.peek();
-    view.value = panned(a, b, (b - a) * part, 0, folded.length);
-  };
-  const fit = () => (view.value = [0, folded.length]);
   const onKeyDown = (e: KeyboardEvent) => {
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const act: Record<string, () => void> = {
-      w: () => zoom(0.7), s: () => zoom(1.4), a: () => pan(-0.15), d: () => pan(0.15),
-      "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), ArrowLeft: () => pan(-0.1), ArrowRight: () => pan(0.1), "0": fit, Home: fit,
-    };
     const step = (by: number) => {
       const i = packet.calls.findIndex((c) => c.id === chosen.peek());
       const next = packet.calls[Math.max(0, Math.min(packet.calls.length - 1, i + by))];
@@ -386,27 +359,10 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
       chosen.value = next.id;
       const [a, b] = view.peek();
       const u = folded.u(next.t);
-      if (u < a || u > b) view.value = panned(a, b, u - (a + b) / 2, 0, folded.length);
+      if (u < a || u > b) show(panned(a, b, u - (a + b) / 2, 0, folded.length));
     };
-    act["ArrowDown"] = () => step(1);
-    act["ArrowUp"] = () => step(-1);
-    const f = act[e.key];
-    if (!f) return;
-    e.preventDefault();
-    f();
+    axis.key(e, { ArrowDown: () => step(1), ArrowUp: () => step(-1) });
   };
-  const attach = (el: HTMLCanvasElement) => {
-    const onWheel = (e: WheelEvent) => {
-      // Up and down scroll tall pictures unless a key says zoom; sideways pans.
-      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) pan(e.deltaX / width.current);
-      else zoom(Math.exp(Math.max(-0.5, Math.min(0.5, e.deltaY * 0.0025))), scale().back(e.offsetX));
-      e.preventDefault();
-    };
-    el.addEventListener("wheel", onWheel, { passive: false });
-    return () => el.removeEventListener("wheel", onWheel);
-  };
-  const wheel = useRef(attach);
-  wheel.current = attach;
 
   const shownNs = folded.t(view.value[1]) - folded.t(view.value[0]);
   const zoomedIn = view.value[0] > 0 || view.value[1] < folded.length;
@@ -431,7 +387,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
             key={folding.value ? "f" : "p"}
             paint={paint}
             height={height}
-            attach={(el) => wheel.current(el)}
+            attach={axis.attach}
             tabIndex={0}
             role="img"
             label={`Timeline of packet ${packet.row.id ?? ""}: ${many(packet.calls.length, "call")} on ${many(tracks.length, "track")}, ${many(wires.length, "wire frame")}. W and S zoom, A and D or the arrows move, up and down go from call to call. The table of calls says the same in words.`}
@@ -446,7 +402,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
               if (d) {
                 const by = e.clientX - d.x;
                 if (Math.abs(by) > 3) d.moved = true;
-                if (d.moved) view.value = panned(d.view[0], d.view[1], (-by / (width.current - GUTTER)) * (d.view[1] - d.view[0]), 0, folded.length);
+                if (d.moved) axis.drag(d.view, by);
                 hover.value = null;
                 return;
               }
@@ -466,7 +422,7 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
               }
               const [a, b] = [folded.u(call.t), folded.u(call.t + call.dur)];
               const margin = Math.max(LEAST_NS, (b - a) * 0.05);
-              view.value = [Math.max(0, a - margin), Math.min(folded.length, b + margin)];
+              show([Math.max(0, a - margin), Math.min(folded.length, b + margin)]);
             }}
           />
           <Tip at={hover} width={() => width.current} />

@@ -7,7 +7,7 @@ import { ask } from "../../api/ask.ts";
 import { byClock, clockAt, listed, listedTitle, log } from "../../api/log.ts";
 import { Pages, rowsOf } from "../../api/pages.ts";
 import { generation } from "../../api/question.ts";
-import type { PacketRow, Packets } from "../../api/types.ts";
+import type { PacketColumn, PacketRow, Packets } from "../../api/types.ts";
 import { asked, at, go } from "../../base/place.ts";
 import { NONE, count, seen } from "../../base/units.ts";
 import { Protocol, Span, Sure, Verdict, protocolClass } from "../../widgets/marks.tsx";
@@ -17,8 +17,12 @@ import type { View } from "../view.ts";
 import { SIGNS, signs } from "./model.ts";
 import "./packets.css";
 
-const columns = (several: boolean): Column<PacketRow>[] => [
-  { key: "id", title: "No.", words: "Number of the packet in this log; ○ a frame for which no packet was found", width: 82, align: "right", sortable: true,
+/** A retransmission is a sign beside the number, the reason of a drop stands with the verdict. */
+type Shown = Exclude<PacketColumn, "retransmission" | "drop">;
+
+/** Every column of the row has to be here: by the first of its fields. */
+const shown = (several: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> => ({
+  id: { title: "No.", words: "Number of the packet in this log; ○ a frame for which no packet was found", width: 82, align: "right", sortable: true,
     draw: (r) => (
       <>
         {signs(r).map((s) => (
@@ -29,21 +33,29 @@ const columns = (several: boolean): Column<PacketRow>[] => [
         {r.id ?? ""}
       </>
     ) },
-  { key: "t", title: listedTitle(), words: "Seconds since the log's start, by the boot clock of the device under test; or time of day by its wall clock (below the list)", width: byClock.value ? 124 : 92, align: "right", sortable: true, draw: (r) => listed(r.t), hint: (r) => `${clockAt(r.t, true) ?? "time of day not known"} UTC` },
-  { key: "frame", title: "Frame", words: "First wire frame of the packet: capture and number", width: several ? 168 : 104, from: 1100, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
-  { key: "src", title: "Source", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.src)}</span>, hint: (r) => r.src },
-  { key: "dst", title: "Destination", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.dst)}</span>, hint: (r) => r.dst },
-  { key: "proto", title: "Protocol", width: 70, sortable: true, draw: (r) => <Protocol name={r.proto} /> },
-  { key: "len", title: "Length", words: "Bytes", width: 62, align: "right", sortable: true, draw: (r) => count(r.len) },
-  { key: "info", title: "Info", draw: (r) => seen(r.info), hint: (r) => r.info },
-  { key: "path_ns", title: "Path time", words: "From the first sight of the packet in the kernel to the last", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
-  { key: "kernel_ns", title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
-  { key: "calls", title: "Calls", width: 60, align: "right", sortable: true, from: 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
-  { key: "verdict", title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 136, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
-  { key: "if", title: "In → out", width: 110, from: 1300, draw: (r) => <span class="mono">{r.if_in || r.if_out ? `${seen(r.if_in ?? "·")} → ${seen(r.if_out ?? "·")}` : ""}</span> },
-  { key: "process", title: "Process", width: 104, sortable: true, from: 800, draw: (r) => (r.process ? `${seen(r.process)}${r.pid === null ? "" : ` ${r.pid}`}` : <span class="none">{NONE}</span>), hint: (r) => r.process ?? undefined },
-  { key: "confidence", title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
-];
+  t: { title: listedTitle(), words: "Seconds since the log's start, by the boot clock of the device under test; or time of day by its wall clock (below the list)", width: byClock.value ? 124 : 92, align: "right", sortable: true, draw: (r) => listed(r.t), hint: (r) => `${clockAt(r.t, true) ?? "time of day not known"} UTC` },
+  frame: { title: "Frame", words: "First wire frame of the packet: capture and number", width: several ? 168 : 104, from: 1100, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
+  src: { title: "Source", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.src)}</span>, hint: (r) => r.src },
+  dst: { title: "Destination", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.dst)}</span>, hint: (r) => r.dst },
+  proto: { title: "Protocol", width: 70, sortable: true, draw: (r) => <Protocol name={r.proto} /> },
+  len: { title: "Length", words: "Bytes", width: 62, align: "right", sortable: true, draw: (r) => count(r.len) },
+  info: { title: "Info", draw: (r) => seen(r.info), hint: (r) => r.info },
+  path_ns: { title: "Path time", words: "From the first sight of the packet in the kernel to the last", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
+  kernel_ns: { title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
+  frames: { title: "Frames", words: "Wire frames that were matched to it", width: 62, align: "right", sortable: true, from: 1800, draw: (r) => count(r.frames) },
+  calls: { title: "Calls", width: 60, align: "right", sortable: true, from: 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
+  points: { title: "Points", words: "Tracepoints that it passed", width: 60, align: "right", sortable: true, from: 1900, draw: (r) => (r.id === null ? NONE : count(r.points)) },
+  verdict: { title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 136, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
+  if_in: { title: "In → out", width: 110, from: 1300, draw: (r) => <span class="mono">{r.if_in || r.if_out ? `${seen(r.if_in ?? "·")} → ${seen(r.if_out ?? "·")}` : ""}</span> },
+  netns: { title: "Namespace", words: "Network namespace first seen in: its inode number", width: 96, align: "right", sortable: true, from: 2000, draw: (r) => r.netns ?? NONE },
+  cpu: { title: "CPU", words: "CPU of its earliest call or point", width: 50, align: "right", sortable: true, from: 1700, draw: (r) => r.cpu ?? NONE },
+  process: { title: "Process", width: 104, sortable: true, from: 800, draw: (r) => (r.process ? `${seen(r.process)}${r.pid === null ? "" : ` ${r.pid}`}` : <span class="none">{NONE}</span>), hint: (r) => r.process ?? undefined },
+  confidence: { title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
+});
+
+function columns(several: boolean): Column<PacketRow>[] {
+  return Object.entries(shown(several)).map(([key, column]) => ({ key, ...column }));
+}
 
 /** Order of time needs no sorting: it is not asked for. */
 function order(sort: Sorting): { sort?: string; desc?: number } {

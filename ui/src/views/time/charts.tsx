@@ -3,13 +3,14 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
-import { listed, listedTitle } from "../../api/log.ts";
+import { listed, listedTitle, wholeLog } from "../../api/log.ts";
 import { rowsOf } from "../../api/pages.ts";
 import type { Latency, LatencyBin, LatencyPoint } from "../../api/types.ts";
 import { at, go } from "../../base/place.ts";
-import { Scale, tickWords, ticks } from "../../base/scale.ts";
+import { ticks } from "../../base/scale.ts";
 import { count, many, shortSpan, span } from "../../base/units.ts";
 import { Canvas, type Pen } from "../../widgets/canvas.tsx";
+import { drawTimes, useTimeAxis } from "../../widgets/timeaxis.tsx";
 import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { LogScale, filterOf, latencyWords, logTicks, nearest, reachOf, runs } from "./model.ts";
 
@@ -17,6 +18,7 @@ const GUTTER = 58;
 const BELOW = 20;
 const ABOVE = 8;
 const NEAR = 10;
+const LEAST_NS = 1000;
 
 /** An empty picture, in the type that words on it have. */
 function blank({ g, width, height, color }: Pen): void {
@@ -48,25 +50,26 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
   // A few quick packets among very many must not take the axis: where there are bands it begins with them.
   const [low, high] = reachOf(data.all_points ? data.min : bins.reduce((least, b) => Math.min(least, b.p10), data.max ?? 1), data.max);
   const { pieces } = data;
-  const xs = () => new Scale(data.from, data.to, GUTTER + 4, size.current.width - 8);
+  const axis = useTimeAxis({ whole: wholeLog(), least: LEAST_NS, chosen: at.time.value, onChoose: (time) => go({ time }), left: GUTTER + 4, right: 8, scrolls: true });
+  const xs = axis.scale;
+  const clicked = useRef(true);
   const ys = () => new LogScale(low, high, HEIGHT - BELOW, ABOVE);
   const chosen = at.packet.value;
 
   const paint = (pen: Pen) => {
     const { g, width, height, color } = pen;
     size.current = { width, height };
-    const [x, y] = [xs(), ys()];
+    const [x, y] = [axis.scaleOf(width), ys()];
     blank(pen);
     for (const ns of logTicks(y.from, y.to, (height - BELOW) / 22)) gridLine(pen, Math.round(y.at(ns)) + 0.5, shortSpan(ns));
-    const marks = ticks(data.from, data.to, Math.max(2, (width - GUTTER) / 110));
-    const words = tickWords(marks);
-    g.fillStyle = color("muted");
-    marks.forEach((t, i) => {
-      g.fillRect(Math.round(x.at(t)), height - BELOW, 1, 4);
-      g.fillText(words[i]!, Math.min(x.at(t) + 3, width - g.measureText(words[i]!).width), height - BELOW + 11);
-    });
+    drawTimes(pen, (t) => x.at(t), axis.view.value, [GUTTER, width], { words: height - BELOW + 11, line: [height - BELOW, height - BELOW + 4], every: 110, end: width, moved: true });
+    // On the way to another piece of time there may be what is beside this one.
+    g.save();
+    g.beginPath();
+    g.rect(GUTTER, 0, width - GUTTER, height - BELOW + 4);
+    g.clip();
     const middle = (b: LatencyBin) => x.at(data.from + ((b.bin + 0.5) * (data.to - data.from)) / pieces);
-    const half = Math.max(1, (x.right - x.left) / pieces / 2);
+    const half = Math.max(1, (x.at(data.to) - x.at(data.from)) / pieces / 2);
     const band = (of: (b: LatencyBin) => [number, number], alpha: number) => {
       g.fillStyle = color("accent");
       g.globalAlpha = alpha;
@@ -118,6 +121,8 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
       g.arc(x.at(p.t), y.at(p.path_ns), 6, 0, 2 * Math.PI);
       g.stroke();
     }
+    axis.drawBrush(pen, 0, height - BELOW);
+    g.restore();
     g.lineWidth = 1;
   };
   const said = (p: LatencyPoint) => [`packet ${p.packet}: ${span(p.path_ns)}`, `${listed(p.t)} ${listedTitle().replace("Time ", "")}${p.dropped ? ", dropped" : ""}`];
@@ -134,10 +139,15 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
       <h2>Path time over time</h2>
       <div class="chart" style={{ height: `${HEIGHT}px` }}>
         <Canvas paint={paint} height={HEIGHT} role="img" tabIndex={0}
-          label={`Path times over time: ${latencyWords(data, span)}. Left and right go from packet to packet, Enter chooses one.`}
-          onPointerMove={(e) => (tip.value = told(e.offsetX, e.offsetY))}
+          label={`Path times over time: ${latencyWords(data, span)}. Left and right go from packet to packet, Enter chooses one. W and S zoom, A and D move, 0 shows everything.`}
+          attach={axis.attach}
+          onPointerDown={axis.brushBegin}
+          onPointerMove={(e) => (tip.value = axis.brushMove(e) ? null : told(e.offsetX, e.offsetY))}
+          onPointerUp={() => void (clicked.current = !axis.brushEnd())}
           onPointerLeave={() => (tip.value = null)}
+          onDblClick={axis.fit}
           onClick={(e) => {
+            if (!clicked.current) return;
             const p = nearest(points, (t) => xs().at(t), (ns) => ys().at(ns), [e.offsetX, e.offsetY], NEAR);
             if (p) go({ packet: p.packet });
           }}
@@ -146,6 +156,7 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
             const step = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
             const p = points[current.value];
             if (e.key === "Enter" && p) go({ packet: p.packet });
+            if (!step) axis.key(e);
             if (!step || !points.length) return;
             e.preventDefault();
             current.value = Math.max(0, Math.min(points.length - 1, current.value < 0 && step < 0 ? points.length - 1 : current.value + step));

@@ -2,69 +2,88 @@
 // cost, whether the packets add up.
 
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import { log } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
 import type { Clock, Loss, Residuals, Trust } from "../../api/types.ts";
-import { Scale, tickWords, ticks } from "../../base/scale.ts";
+import { Scale } from "../../base/scale.ts";
 import { count, many, moment, seen, share, shortSpan, span } from "../../base/units.ts";
 import { go } from "../../base/place.ts";
 import { Canvas, type Pen } from "../../widgets/canvas.tsx";
 import { Warning } from "../../widgets/marks.tsx";
 import { Answer } from "../../widgets/states.tsx";
 import { hatch } from "../../widgets/strip.tsx";
+import { drawTimes, useTimeAxis } from "../../widgets/timeaxis.tsx";
 import type { View } from "../view.ts";
 import { band, bent, boundAt, bySum } from "./model.ts";
 import "./trust.css";
 
+const GUTTER = 64;
+const RIGHT = 12;
+const LEAST_NS = 1000;
 const SIDES = ["side not known", "received", "transmitted"];
 
 function ResidualPlot({ residuals, clocks, losses, length }: { residuals: Residuals; clocks: Clock[]; losses: Loss[]; length: number }): JSX.Element {
   const mine = clocks.filter((c) => c.capture === residuals.capture);
   const axis = bent(residuals, mine);
-  const paint = ({ g, width, height, color }: Pen) => {
-    const x = new Scale(0, length, 64, width - 12);
+  const whole = useMemo((): [number, number] => [0, length], [length]);
+  const time = useTimeAxis({ whole, least: LEAST_NS, left: GUTTER, right: RIGHT, scrolls: true });
+  const paint = (pen: Pen) => {
+    const { g, width, height, color } = pen;
+    const x = time.scaleOf(width);
     const bentY = new Scale(axis.bend(axis.low), axis.bend(axis.high), height - 26, 12);
     const y = (ns: number) => bentY.at(axis.bend(ns));
     g.clearRect(0, 0, width, height);
     g.font = `10px ${color("sans")}`;
-    for (const l of losses) hatch(g, Math.max(64, x.at(l.from)), 0, Math.max(2, x.at(l.to) - Math.max(64, x.at(l.from))), 7, color("loss"));
+    const inside = (draw: () => void) => {
+      g.save();
+      g.beginPath();
+      g.rect(GUTTER, 0, width - GUTTER - RIGHT + 4, height);
+      g.clip();
+      draw();
+      g.restore();
+    };
+    inside(() => losses.forEach((l) => hatch(g, x.at(l.from), 0, Math.max(2, x.at(l.to) - x.at(l.from)), 7, color("loss"))));
     // Within the bound, no order of wire and kernel is sure.
     g.fillStyle = color("bound-band");
-    for (const c of mine) {
-      const [a, b] = [x.at(c.from ?? 0), x.at(c.to ?? length)];
-      g.fillRect(a, y(c.bound_ns), Math.max(1, b - a), y(-c.bound_ns) - y(c.bound_ns));
-    }
+    inside(() => {
+      for (const c of mine) {
+        const [a, b] = [x.at(c.from ?? 0), x.at(c.to ?? length)];
+        g.fillRect(a, y(c.bound_ns), Math.max(1, b - a), y(-c.bound_ns) - y(c.bound_ns));
+      }
+    });
     g.textBaseline = "middle";
     axis.marks.forEach((v) => {
       g.strokeStyle = v === 0 ? color("line-strong") : color("line");
       g.beginPath();
-      g.moveTo(64, Math.round(y(v)) + 0.5);
-      g.lineTo(width - 12, Math.round(y(v)) + 0.5);
+      g.moveTo(GUTTER, Math.round(y(v)) + 0.5);
+      g.lineTo(width - RIGHT, Math.round(y(v)) + 0.5);
       g.stroke();
       g.fillStyle = color("muted");
       g.textAlign = "right";
       g.fillText(v === 0 ? "0" : shortSpan(v), 58, y(v));
     });
     g.textAlign = "left";
-    const cols = ticks(0, length, Math.max(2, width / 130));
-    const under = tickWords(cols);
-    cols.forEach((v, i) => g.fillText(under[i]!, Math.min(width - 40, x.at(v)), height - 8));
-    for (let i = 0; i < residuals.t.length; i++) {
-      const v = residuals.residual_ns[i]!;
-      const side = residuals.side[i]!;
-      const px = x.at(residuals.t[i]!);
-      const py = y(v);
-      g.fillStyle = g.strokeStyle = color(side === 1 ? "side-rx" : side === 2 ? "side-tx" : "muted");
-      // Shape says the side as well: triangles point away from what cannot be.
-      g.beginPath();
-      if (side === 1) (g.moveTo(px - 3, py - 2.5), g.lineTo(px + 3, py - 2.5), g.lineTo(px, py + 3));
-      else if (side === 2) (g.moveTo(px - 3, py + 2.5), g.lineTo(px + 3, py + 2.5), g.lineTo(px, py - 3));
-      else g.arc(px, py, 2, 0, 7);
-      g.closePath();
-      g.globalAlpha = 0.75;
-      g.fill();
-      g.globalAlpha = 1;
-    }
+    drawTimes(pen, (t) => x.at(t), time.view.value, [0, width], { words: height - 8, line: [height - 18, height - 15], every: 130, end: width, moved: true });
+    inside(() => {
+      for (let i = 0; i < residuals.t.length; i++) {
+        const v = residuals.residual_ns[i]!;
+        const side = residuals.side[i]!;
+        const px = x.at(residuals.t[i]!);
+        const py = y(v);
+        g.fillStyle = g.strokeStyle = color(side === 1 ? "side-rx" : side === 2 ? "side-tx" : "muted");
+        // Shape says the side as well: triangles point away from what cannot be.
+        g.beginPath();
+        if (side === 1) (g.moveTo(px - 3, py - 2.5), g.lineTo(px + 3, py - 2.5), g.lineTo(px, py + 3));
+        else if (side === 2) (g.moveTo(px - 3, py + 2.5), g.lineTo(px + 3, py + 2.5), g.lineTo(px, py - 3));
+        else g.arc(px, py, 2, 0, 7);
+        g.closePath();
+        g.globalAlpha = 0.75;
+        g.fill();
+        g.globalAlpha = 1;
+      }
+      time.drawBrush(pen, 0, height - 26);
+    });
   };
   const bounds = mine.map((c) => boundAt(c)).join("; ");
   return (
@@ -78,7 +97,19 @@ function ResidualPlot({ residuals, clocks, losses, length }: { residuals: Residu
         </span>
       </figcaption>
       <div class="residuals-box">
-        <Canvas paint={paint} height={200} role="img" label={`Residuals of ${residuals.capture} over time: ${SIDES.map((s, i) => `${count(residuals.side.filter((x) => x === i).length)} ${s}`).join(", ")}; bound ${bounds}`} />
+        <Canvas
+          paint={paint}
+          height={200}
+          role="img"
+          tabIndex={0}
+          label={`Residuals of ${residuals.capture} over time: ${SIDES.map((s, i) => `${count(residuals.side.filter((x) => x === i).length)} ${s}`).join(", ")}; bound ${bounds}. W and S zoom, A and D or the arrows move, 0 shows everything.`}
+          attach={time.attach}
+          onKeyDown={(e) => time.key(e)}
+          onPointerDown={time.brushBegin}
+          onPointerMove={(e) => void time.brushMove(e)}
+          onPointerUp={() => void time.brushEnd()}
+          onDblClick={time.fit}
+        />
       </div>
     </figure>
   );
