@@ -80,10 +80,6 @@ impl Integrated {
         source.map_or("?", |s| &s.name)
     }
 
-    pub fn drop_name(&self, reason: i32) -> String {
-        self.drop_reason(reason).map_or_else(|| format!("reason {reason}"), str::to_owned)
-    }
-
     /// `name pid`, or the number alone.
     pub fn process_name(&self, pid: i32, at_ns: i64) -> String {
         match self.process(pid, at_ns) {
