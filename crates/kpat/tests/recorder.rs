@@ -103,7 +103,7 @@ fn what_cannot_work_is_refused_before_anything_is_attached() {
         assert!(!reported.contains("attached"), "{reported}");
     };
     of(&under("ulimit -n 64", &["-o", &file]), "too few file descriptors: 64 (ulimit -n)");
-    of(&under("ulimit -f 10", &["-o", &file]), "files may have 10240 bytes at most (ulimit -f)");
+    of(&under("ulimit -f 10", &["-o", &file]), "files are limited to 10240 bytes (ulimit -f)");
     assert_eq!(p.names(), [""; 0]);
 
     // file systems of this process alone
@@ -165,7 +165,7 @@ fn integrating_onto_a_full_disk_leaves_nothing_and_says_why() {
     let full =
         Command::new("unshare").args(["-m", "bash", "-c", &script, KPAT]).output().expect("unshare runs");
     let reported = words(&full);
-    assert!(reported.contains("x.kpat: the disk is full; nothing of it was kept"), "{reported}");
+    assert!(reported.contains("x.kpat: the disk is full; the partial result was removed"), "{reported}");
     assert_eq!(String::from_utf8_lossy(&full.stdout), "1 of 0\n", "{reported}");
     let limited =
         format!("ulimit -f 40; \"$0\" integrate {file} -o {out}/x.kpat; echo $? of $(ls -A {out} | wc -l)");
