@@ -1,8 +1,9 @@
 //! Logs that a recorder wrote, with what the generators, tc and nstat counted beside them: made-up worlds say what
 //! integration does with records, these say which records there are.
 //!
-//! Each is the record of a scenario of the lab (`lab/scenarios/queue-drops.toml`, `socket-drops.toml`), on Linux 6.18 with
-//! tracepoints and on 7.2 with functions, written anew by `examples/repeat.rs`, which leaves out the machine's name.
+//! Each is the record of a scenario of the lab (`lab/scenarios/queue-drops.toml`, `socket-drops.toml`), by functions or by
+//! tracepoints, written anew by `examples/repeat.rs`, which leaves out the machine's name. Those that name no kernel are of Linux
+//! 7.2 (functions) and 6.18 (points). Each says itself what it is of.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -31,6 +32,25 @@ fn run(log: &Path, dir: &Dir) -> (Report, Store) {
     let report = integrate(log, &[], &out, &Options::default(), &mut |_| ()).unwrap();
     let store = Store::open(&out).unwrap();
     (report, store)
+}
+
+/// Kernel, and whether by tracepoints.
+const KINDS: &[(&str, bool)] = &[("6.12", false), ("6.12", true), ("6.18", true), ("7.2", false)];
+
+/// A log of each kernel that is supported, by both ways to record.
+#[test]
+fn there_is_one_of_each_kernel_and_mechanism() {
+    let mut found = BTreeSet::new();
+    for path in fixtures() {
+        let log = Log::open(&path).unwrap();
+        let meta = log.meta();
+        assert!(meta.hostname.is_empty() && meta.boot_id.is_empty(), "{} names its machine", path.display());
+        let series = meta.kernel_release.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
+        found.insert((series, meta.mechanism == "tracepoint"));
+    }
+    for (series, points) in KINDS {
+        assert!(found.contains(&((*series).to_owned(), *points)), "{series}, {points}: {found:?}");
+    }
 }
 
 /// `truth.txt`: by log and destination port, how many of each verdict, as others than kpat counted.
