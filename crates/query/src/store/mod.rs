@@ -1,5 +1,6 @@
 //! An open integrated log: its tables, and what is asked of it again and again.
 
+mod datagrams;
 mod streams;
 mod touching;
 
@@ -11,6 +12,7 @@ use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+pub(crate) use datagrams::{Passing, Sighting};
 use streams::Streams;
 use touching::Touching;
 
@@ -30,6 +32,8 @@ pub struct Store {
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
     pub(crate) touching: OnceLock<Touching>,
     streams: Streams,
+    datagrams: datagrams::Known,
+    passings: datagrams::Passings,
 }
 
 impl Store {
@@ -48,6 +52,8 @@ impl Store {
             open: Mutex::default(),
             touching: OnceLock::new(),
             streams: Streams::default(),
+            datagrams: datagrams::Known::default(),
+            passings: datagrams::Passings::default(),
         };
         for f in store.all::<FunctionRow>()? {
             let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;
