@@ -412,7 +412,9 @@ fn add_ends(pairs: &mut Pairs, log: &Integrated, c: &Carried, seen_ns: i64) {
                 1 => format!("a {call} of {} (call {})", bytes(first.bytes as u64), first.id),
                 n => format!("{n} {call}s, the first of {} (call {})", bytes(first.bytes as u64), first.id),
             };
-            words.push(format!("{of}, {} {when} it was first seen", duration(apart.abs())));
+            // of a datagram's write the end is known
+            let over = if end.offset.is_none() { "over " } else { "" };
+            words.push(format!("{of}, {over}{} {when} it was first seen", duration(apart.abs())));
         }
         if end.calls.is_empty() && end.offset.is_none() {
             words.push(format!("which {call} is not known"));

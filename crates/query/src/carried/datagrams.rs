@@ -20,7 +20,11 @@ const UDP: [i32; 2] = [17, 136];
 
 impl Store {
     /// As [`Store::carried`], of a packet without a stream.
-    pub(super) fn carried_datagram(&self, d: &PacketDetail, sockets: &[SocketRow]) -> Result<Option<Carried>> {
+    pub(super) fn carried_datagram(
+        &self,
+        d: &PacketDetail,
+        sockets: &[SocketRow],
+    ) -> Result<Option<Carried>> {
         let mut out = Carried::default();
         let mut places = Vec::new();
         self.places(&d.calls, &mut places);
@@ -39,13 +43,19 @@ impl Store {
                 let Some(seen) = known.sightings.iter().find(same) else { continue };
                 out.payload_bytes = out.payload_bytes.max(seen.bytes);
                 let mut left = seen.bytes;
-                let calls: Vec<BytesOfCall> = seen.calls.iter().take(MOST_CALLS).map(|i| {
-                    let c = known.calls[*i as usize];
-                    let carried_bytes = c.bytes.min(left);
-                    left -= carried_bytes;
-                    BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, pid: c.pid }
-                }).collect();
-                let process = socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
+                let calls: Vec<BytesOfCall> = seen
+                    .calls
+                    .iter()
+                    .take(MOST_CALLS)
+                    .map(|i| {
+                        let c = known.calls[*i as usize];
+                        let carried_bytes = c.bytes.min(left);
+                        left -= carried_bytes;
+                        BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, pid: c.pid }
+                    })
+                    .collect();
+                let process =
+                    socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
                 let missing_bytes = if calls.is_empty() { seen.bytes } else { left };
                 let end = CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes };
                 let to = if found.sent { &mut out.written } else { &mut out.read };

@@ -202,12 +202,13 @@ impl Sends {
         }
         let before: i64 = self.waiting.iter().map(|c| out.calls[*c as usize].bytes).sum();
         let whole = |bytes_sent: i64| [bytes(&packets), bytes(&once)].contains(&bytes_sent);
-        let calls = if whole(e.bytes) {
-            vec![own]
-        } else if before > 0 && whole(before + e.bytes) {
-            self.waiting.iter().copied().chain([own]).collect()
-        } else {
-            return;
+        // What waited may have been released by a socket option, without a send; then this call's own may wait.
+        let released = before > 0 && whole(before);
+        let calls = match packets.len() {
+            _ if released => Vec::new(),
+            _ if whole(e.bytes) => vec![own],
+            1 if before > 0 && whole(before + e.bytes) => self.waiting.iter().copied().chain([own]).collect(),
+            _ => Vec::new(),
         };
         self.waiting.clear();
         for p in packets {
@@ -336,13 +337,20 @@ impl Store {
             };
             Ok((0..what.len()).filter_map(one).collect())
         };
-        within(&self.passings.crossings, table.groups_where("at_ns", &(from_ns..=to_ns)), from_ns, to_ns, &read)
+        within(
+            &self.passings.crossings,
+            table.groups_where("at_ns", &(from_ns..=to_ns)),
+            from_ns,
+            to_ns,
+            &read,
+        )
     }
 
     /// The same of packets, all of them.
     pub(crate) fn points_of_packets(&self, from_ns: i64, to_ns: i64) -> Result<Vec<Passing>> {
         let table = self.table::<CallRow>()?;
-        let points = BOTH.map(|b| self.functions.iter().find(|f| f.name == b.0).map(|f| i64::from(f.func_id)));
+        let points =
+            BOTH.map(|b| self.functions.iter().find(|f| f.name == b.0).map(|f| i64::from(f.func_id)));
         let read = |group| -> Result<Vec<Passing>> {
             let column = |name| table.ints(group, name);
             let (functions, at, packets) = (column("func_id")?, column("entry_ns")?, column("packet_id")?);
@@ -350,11 +358,23 @@ impl Store {
             let one = |i: usize| {
                 let sent = points.iter().position(|p| *p == Some(functions[i]))? == 0;
                 let fits = packets[i] != NULL;
-                fits.then_some(Passing { at_ns: at[i], cpu: cpus[i] as i32, tag: tags[i] as i32, sent, of: packets[i] })
+                fits.then_some(Passing {
+                    at_ns: at[i],
+                    cpu: cpus[i] as i32,
+                    tag: tags[i] as i32,
+                    sent,
+                    of: packets[i],
+                })
             };
             Ok((0..functions.len()).filter_map(one).collect())
         };
-        within(&self.passings.points, table.groups_where("entry_ns", &(from_ns..=to_ns)), from_ns, to_ns, &read)
+        within(
+            &self.passings.points,
+            table.groups_where("entry_ns", &(from_ns..=to_ns)),
+            from_ns,
+            to_ns,
+            &read,
+        )
     }
 }
 
@@ -426,8 +446,7 @@ mod tests {
             (9, ToDevice, 90, 4, 7),
             (10, Send, 60, 0, 7),
         ];
-        let want =
-            [(1, vec![4]), (2, vec![3]), (3, vec![7]), (3, vec![7]), (4, vec![10]), (4, vec![10])];
+        let want = [(1, vec![4]), (2, vec![3]), (3, vec![7]), (3, vec![7]), (4, vec![10]), (4, vec![10])];
         assert_eq!(told(&rows), want);
     }
 
@@ -438,18 +457,27 @@ mod tests {
             (1, Send, 10, 0, 7),
             (2, ToDevice, 30, 1, 7),
             (3, Send, 20, 0, 7),
-            // uncorked by setsockopt, and a send
+            // released by setsockopt, and a send; the same, and one that waits
             (4, Send, 10, 0, 7),
             (5, ToDevice, 10, 2, 7),
             (6, ToDevice, 15, 3, 7),
             (7, Send, 15, 0, 7),
+            (7, Send, 10, 0, 7),
+            (7, ToDevice, 10, 5, 7),
+            (7, Send, 10, 0, 7),
             // refused after the device's queue had it
             (8, ToDevice, 15, 4, 7),
             (9, Send, -105, 0, 7),
         ];
-        assert_eq!(told(&rows), [(1, vec![1, 3]), (2, vec![]), (3, vec![]), (4, vec![])]);
+        assert_eq!(told(&rows), [(1, vec![1, 3]), (2, vec![]), (3, vec![]), (5, vec![]), (4, vec![])]);
         // The neighbour's address was not known: sent by a softirq, when it came. One fits, then two do.
-        let late = [(1, Send, 10, 0, 7), (2, ToDevice, 10, 1, 0), (3, Send, 9, 0, 7), (4, Send, 9, 0, 7), (5, ToDevice, 9, 2, 0)];
+        let late = [
+            (1, Send, 10, 0, 7),
+            (2, ToDevice, 10, 1, 0),
+            (3, Send, 9, 0, 7),
+            (4, Send, 9, 0, 7),
+            (5, ToDevice, 9, 2, 0),
+        ];
         assert_eq!(told(&late), [(1, vec![1]), (2, vec![])]);
     }
 
@@ -460,7 +488,12 @@ mod tests {
         // cut to what the reader had room for
         rows.extend([(5, Recv, 4, 0, 7), (6, Recv, 9, 0, 8)]);
         // two were put there before anybody was told, who then looks at the last
-        rows.extend([(7, FromDevice, 9, 3, 0), (7, FromDevice, 9, 4, 0), (8, ToSocket, 9, 4, 0), (8, ToSocket, 9, 4, 0)]);
+        rows.extend([
+            (7, FromDevice, 9, 3, 0),
+            (7, FromDevice, 9, 4, 0),
+            (8, ToSocket, 9, 4, 0),
+            (8, ToSocket, 9, 4, 0),
+        ]);
         rows.extend([(9, Recv, 9, 0, 7), (10, Recv, 9, 0, 7)]);
         assert_eq!(told(&rows), [(1, vec![5]), (2, vec![6]), (3, vec![]), (4, vec![10])]);
     }

@@ -7,12 +7,12 @@ mod touching;
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
+pub(crate) use datagrams::{Passing, Sighting};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-pub(crate) use datagrams::{Passing, Sighting};
 use streams::Streams;
 use touching::Touching;
 
