@@ -46,6 +46,7 @@ class Datagrams(unittest.TestCase):
         packets = json.loads(sh(kpat, "packet", f"1-{info['rows']['packet']}", out, "--json", "--no-calls", seconds=300).stdout)["packets"]
         known = {"written": 0, "read": 0}
         seen = set()
+        sends = {}
         for p in packets:
             first = next((f for f in p["footprints"] if f["fields"].get("ttl") is not None), None)
             if first is None or p["packet"]["dst_port"] != PORT:
@@ -66,7 +67,12 @@ class Datagrams(unittest.TestCase):
                 self.assertTrue(before <= calls[0]["at_boot_ns"] <= after, (side, n, truth[n], calls[0], p["packet"]))
                 self.assertEqual(calls[0]["bytes"], size)
                 known[side] += 1
+                if side == "written":
+                    sends[calls[0]["id"]] = p["packet"]["packet_id"]
         self.assertEqual(seen, set(sent))
+        for call, packet in list(sends.items())[::300]:
+            back = json.loads(sh(kpat, "app", out, "--write", call, "--json").stdout)
+            self.assertEqual([p["packet_id"] for p in back["packets"]], [packet])
         print(f"    datagrams {'loopback' if loopback else 'veth'}, {threads} threads: {len(sent)} sent, {len(read)} read; of {known['written']} and {known['read']} "
               "the call is known, all as the generator's", flush=True)
         return len(sent), len(read), known

@@ -53,6 +53,8 @@ pub struct SlowWrite {
 const MOST_PACKETS: usize = 1024;
 /// Of a datagram the packet log and the application's have the same moment, but for a long interrupt.
 const APART_NS: i64 = 1_000_000;
+/// Copies may be on their way for so long after another was acknowledged.
+const LATE_NS: i64 = 10_000_000_000;
 const TCP: i32 = 6;
 
 impl Store {
@@ -109,13 +111,13 @@ impl Store {
         Ok(acks.get(first).filter(|a| a.offset <= last).map(|a| a.at_ns))
     }
 
-    /// Packets between these ports with a number of these bytes, until all was acknowledged.
+    /// Packets between these ports with a number of these bytes.
     fn by_bytes(&self, socket: &SocketRow, e: &AppEventRow, acked_ns: Option<i64>) -> Result<Vec<i64>> {
         let mut out = Vec::new();
         let (Some(start), Some(offset)) = (socket.sent_seq, e.offset) else { return Ok(out) };
         let first = (start + offset) as u32;
         let ports = (i64::from(socket.local_port), i64::from(socket.peer_port));
-        let times = e.at_ns..=acked_ns.unwrap_or(i64::MAX);
+        let times = e.at_ns..=acked_ns.map_or(i64::MAX, |at| at.saturating_add(LATE_NS));
         let table = self.table::<FootprintRow>()?;
         for group in table.groups_where("at_ns", &times) {
             let column = |name| table.ints(group, name);

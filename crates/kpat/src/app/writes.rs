@@ -41,11 +41,14 @@ pub fn one(log: &Integrated, id: i64, out: &Output) -> anyhow::Result<ExitCode> 
     let stream = w.socket.proto == 6;
     facts.add("write", format!("{id}, {} by {}", bytes(w.bytes.max(0) as u64), by(log, w.pid, w.at_ns)));
     facts.add("socket", w.socket.socket_id.to_string());
-    let what = if stream { "given to TCP" } else { "call over" };
+    let (what, since_what) = match stream {
+        true => ("given to TCP", "it was given to TCP"),
+        false => ("call over", "the call was over: its packets were there before"),
+    };
     facts.add(what, format!("{} after the start of the log", duration(w.at_ns - log.start_ns())));
     if stream {
         let acked = w.acked_ns.map(|at| format!("all of it, {} later", duration(at - w.at_ns)));
-        facts.add("acknowledged", acked.unwrap_or_else(|| "not within the log".to_owned()));
+        facts.add("acknowledged", acked.unwrap_or_else(|| "not seen".to_owned()));
     }
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
@@ -76,10 +79,7 @@ pub fn one(log: &Integrated, id: i64, out: &Output) -> anyhow::Result<ExitCode> 
         ]);
     }
     out.lines(&table.render(out.width).0)?;
-    out.line(&Line::of(
-        format!("Times since it was {what}: packets may be earlier than the end of their call."),
-        Style::Faint,
-    ))?;
+    out.line(&Line::of(format!("Times since {since_what}."), Style::Faint))?;
     if w.cut {
         out.say("more packets may have carried it than are shown");
     }
@@ -123,7 +123,7 @@ pub fn slow(log: &Integrated, socket: Option<i64>, limit: usize, out: &Output) -
     }
     out.lines(&table.render(out.width).0)?;
     out.say(&format!(
-        "{} of {} writes to TCP shown; {} were not acknowledged within the log",
+        "{} of {} writes to TCP shown; {} were not seen acknowledged",
         writes.len(),
         count(all),
         count(open)
