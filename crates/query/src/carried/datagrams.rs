@@ -3,7 +3,7 @@
 //! Both recordings look at one tracepoint, where the device's queue gets a packet and where it comes from a device. Their programs run one
 //! after the other on the CPU that is there, always in the same order, so to a packet belongs what the other saw before this CPU's next
 //! packet was there. Which of both is first is seen from how near they are. Where functions are recorded in place of the tracepoint, it lies
-//! within the function's call. The address of the packet's `sk_buff` has to agree, as far as both are told of it; a raw socket is told of a
+//! within the function's call. The address of the packet's `sk_buff` has to agree; a raw socket is told of a
 //! clone. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
 //! interrupt comes between the two programs.
 
@@ -72,7 +72,8 @@ impl Store {
         for n in calls {
             let c = &n.call;
             let base = n.name.split('.').next().unwrap_or_default();
-            let dur_ns = c.dur_ns.filter(|_| c.flags & call_flag::LIST == 0);
+            // Without its address (kprobes) another packet within the call might be taken for it.
+            let dur_ns = c.dur_ns.filter(|_| c.flags & call_flag::LIST == 0 && c.skb_tag != 0);
             match (base, dur_ns) {
                 ("net:net_dev_queue" | "net:netif_receive_skb", _) => out.push(Place::Point(Passing {
                     at_ns: c.entry_ns,
@@ -115,7 +116,7 @@ impl Store {
             let proto = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
             !s.sent && !UDP.contains(&proto) && d.packet.proto == Some(proto)
         };
-        seen.retain(|s| tag == 0 || s.tag == tag || raw(s));
+        seen.retain(|s| s.tag == tag || raw(s));
         let Some(first) = seen.first().copied() else { return Ok(seen) };
         let one = seen.iter().all(|s| s.at_ns == first.at_ns) && (!first.sent || seen.len() == 1);
         Ok(if one { seen } else { Vec::new() })
