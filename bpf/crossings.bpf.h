@@ -300,7 +300,8 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 		if (len > 1 << 30)
 			return; /* a fresh connection: it began to count elsewhere */
 	}
-	if (len && CROSSING_MODE(KP_X_TO_SOCKET)) {
+	/* Each datagram counts, also one without data: the queue is read in its order. */
+	if ((len || !e->tcp) && CROSSING_MODE(KP_X_TO_SOCKET)) {
 		u64 now = bpf_ktime_get_boot_ns();
 
 		cross(KP_X_TO_SOCKET, e->cookie, now, len, seq);
@@ -323,14 +324,15 @@ static __always_inline void data_ready(struct sock *sk)
 		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), head;
 		struct arrival *a;
 
-		if (!kernel_address(skb) || !sk_read(sk, sk_receive_queue.qlen))
-			return;
-		head = kread_ptr((struct sk_buff *)(skb), head);
-		len = kread((struct sk_buff *)(skb), len);
-		seq = (u32)skb >> 6;
-		a = arrival_of((u32)head);
-		if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
-			cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
+		/* A reader on another CPU may have taken it already: one more is told of, and nothing of it. */
+		if (kernel_address(skb) && sk_read(sk, sk_receive_queue.qlen)) {
+			head = kread_ptr((struct sk_buff *)(skb), head);
+			len = kread((struct sk_buff *)(skb), len);
+			seq = (u32)skb >> 6;
+			a = arrival_of((u32)head);
+			if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
+				cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
+		}
 	}
 	readable(e, sk, len, seq);
 }

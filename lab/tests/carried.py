@@ -71,6 +71,7 @@ class Carried(unittest.TestCase):
         # of each connection: the bytes that packets carried
         seen = {p: set() for p in written}
         data = 0
+        writes = {}
         for p in packets:
             port, carried = p["packet"]["src_port"], p["application"]
             self.assertIsNotNone(carried, p["packet"])
@@ -85,12 +86,23 @@ class Carried(unittest.TestCase):
                 self.assertIsNotNone(found, (side, p["packet"]))
                 self.assertEqual([(c["bytes"], c["carried_bytes"]) for c in found["calls"]], overlaps(ends, *reach), (side, p["packet"]))
                 self.assertEqual(found["missing_bytes"], 0)
+                if side == "written":
+                    for c in found["calls"]:
+                        writes.setdefault(c["id"], set()).add(p["packet"]["packet_id"])
         for port, ends in written.items():
             covered = 0
             for lo, hi in sorted(seen[port]):
                 self.assertLessEqual(lo, covered, "a hole in what packets carried")
                 covered = max(covered, hi)
             self.assertEqual(covered, ends[-1])
+        self.assertEqual(len(writes), sum(map(len, written.values())))
+        slow = json.loads(sh(self.kpat, "app", out, "--slow-writes", "-n", "0", "--json").stdout)
+        took = [w["acked_after_ns"] for w in slow["writes"]]
+        self.assertEqual((slow["total"], sorted(took, reverse=True)), (len(writes), took))
+        for call in list(writes)[::20]:
+            back = json.loads(sh(self.kpat, "app", out, "--write", call, "--json").stdout)
+            self.assertEqual({p["packet_id"] for p in back["packets"]}, writes[call])
+            self.assertGreaterEqual(sum(p["carried_bytes"] for p in back["packets"]), back["bytes"])
         print(f"    carried {' '.join(map(str, way))}: {data} packets with data of {sum(map(len, written.values()))} writes, {again} frames sent again: all as the generator's calls",
               flush=True)
         return again

@@ -37,6 +37,7 @@ pub mod trace;
 mod trust;
 mod walk;
 pub mod why;
+mod writes;
 
 pub use abreast::Progress as Parts;
 pub use balance::{Conservation, Difference, Fates, OfInterface, Unexplained};
@@ -52,3 +53,4 @@ pub use packet::{CallNode, EventOfPacket, FrameOfPacket, Handover, HandoverKind,
 pub use store::Store;
 pub use touched::{Flame, FlameNode, FunctionCount, Neighbour, Touched};
 pub use trust::{Trust, TrustPart};
+pub use writes::{PacketOfWrite, SlowWrite, Written};

@@ -8,6 +8,7 @@ mod report;
 mod series;
 mod table;
 mod text;
+mod writes;
 
 use crate::open::{self, Integrated};
 use crate::output::{Meter, Output, usage};
@@ -36,7 +37,7 @@ pub struct Args {
     /// All that is known of this socket (its number is what `ss -e` shows as sk:, in decimal)
     #[arg(long, short, value_name = "ID")]
     socket: Option<i64>,
-    /// Show at most so many sockets, those with the most bytes first; 0: all
+    /// Show at most so many sockets, those with the most bytes first, or writes; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Over time: bytes at each crossing, TCP's state, what held it back and what happened; of --socket, else of all in sum
@@ -67,6 +68,12 @@ pub struct Args {
     /// every leg between write and read, and whether they add up; with --to every range's life; of --socket, else of all
     #[arg(long, conflicts_with_all = ["series", "svg", "html"])]
     connections: bool,
+    /// One write by its number (see kpat packet, --slow-writes): the packets that carried its bytes, and when they were read
+    #[arg(long, value_name = "ID", conflicts_with_all = ["socket", "series", "svg", "html", "format", "connections"])]
+    write: Option<i64>,
+    /// Writes to TCP by the time until all of each was acknowledged, the slowest first; of --socket, else of all
+    #[arg(long, conflicts_with_all = ["write", "series", "svg", "html", "format", "connections"])]
+    slow_writes: bool,
     /// With --to: the file to write [default: standard output]
     #[arg(long, short, value_name = "FILE", requires = "format")]
     output: Option<PathBuf>,
@@ -110,6 +117,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return connections::run(args, out);
     }
     let log = open::integrated(args.log.as_deref().unwrap_or(Path::new("")), &args.device)?;
+    if let Some(id) = args.write {
+        return writes::one(&log, id, out);
+    }
+    if args.slow_writes {
+        return writes::slow(&log, args.socket, args.limit, out);
+    }
     let only: Vec<i64> = args.socket.into_iter().collect();
     if args.format.is_some() {
         return table::run(&log, &only, args.output.as_deref(), out);

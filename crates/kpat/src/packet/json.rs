@@ -73,6 +73,7 @@ fn application(c: &Carried) -> Value {
             "offset": e.offset,
             "missing_bytes": e.missing_bytes,
             "calls": e.calls.iter().map(|b| json!({
+                "id": b.id,
                 "at_boot_ns": b.at_ns,
                 "bytes": b.bytes,
                 "carried_bytes": b.carried_bytes,

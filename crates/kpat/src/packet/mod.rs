@@ -385,6 +385,8 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
     pairs
 }
 
+const TCP: i32 = 6;
+
 /// Who wrote what it carries, and who read it.
 fn add_ends(pairs: &mut Pairs, log: &Integrated, c: &Carried, seen_ns: i64) {
     for (key, end, call) in [("written by", &c.written, "write"), ("read by", &c.read, "read")] {
@@ -392,25 +394,31 @@ fn add_ends(pairs: &mut Pairs, log: &Integrated, c: &Carried, seen_ns: i64) {
         let user = end.calls.first().and_then(|b| b.pid).or(end.socket.pid);
         let user = user.map_or_else(String::new, |pid| format!("{}, ", log.process_name(pid, seen_ns)));
         let socket = format!("{user}socket {}", end.socket.socket_id);
-        let Some(offset) = end.offset else {
-            pairs.add(key, format!("{socket}: no bytes of an application"));
-            continue;
+        let mut words = match end.offset {
+            Some(offset) => {
+                let size = bytes(c.payload_bytes as u64);
+                vec![format!("{socket}: {size} from byte {} on", count(offset as u64))]
+            }
+            None if end.socket.proto == TCP => {
+                pairs.add(key, format!("{socket}: no bytes of an application"));
+                continue;
+            }
+            None => vec![format!("{socket}: a datagram of {}", bytes(c.payload_bytes as u64))],
         };
-        let mut words = vec![format!(
-            "{socket}: {} from byte {} on",
-            bytes(c.payload_bytes as u64),
-            count(offset as u64)
-        )];
         if let Some(first) = end.calls.first() {
             let apart = first.at_ns.saturating_sub(seen_ns);
             let when = if apart <= 0 { "before" } else { "after" };
             let of = match end.calls.len() {
-                1 => format!("a {call} of {}", bytes(first.bytes as u64)),
-                n => format!("{n} {call}s, the first of {}", bytes(first.bytes as u64)),
+                1 => format!("a {call} of {} (call {})", bytes(first.bytes as u64), first.id),
+                n => format!("{n} {call}s, the first of {} (call {})", bytes(first.bytes as u64), first.id),
             };
-            words.push(format!("{of}, {} {when} it was first seen", duration(apart.abs())));
+            // of a datagram's write the end is known
+            let over = if end.offset.is_none() { "over " } else { "" };
+            words.push(format!("{of}, {over}{} {when} it was first seen", duration(apart.abs())));
         }
-        if end.missing_bytes > 0 {
+        if end.calls.is_empty() && end.offset.is_none() {
+            words.push(format!("which {call} is not known"));
+        } else if end.missing_bytes > 0 {
             words.push(format!("{} of it in no {call} of the log", bytes(end.missing_bytes as u64)));
         }
         pairs.add(key, words.join("; "));

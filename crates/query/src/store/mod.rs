@@ -1,11 +1,13 @@
 //! An open integrated log: its tables, and what is asked of it again and again.
 
+mod datagrams;
 mod streams;
 mod touching;
 
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
+pub(crate) use datagrams::{Passing, Sighting};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;
@@ -30,6 +32,8 @@ pub struct Store {
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
     pub(crate) touching: OnceLock<Touching>,
     streams: Streams,
+    datagrams: datagrams::Known,
+    passings: datagrams::Passings,
 }
 
 impl Store {
@@ -48,6 +52,8 @@ impl Store {
             open: Mutex::default(),
             touching: OnceLock::new(),
             streams: Streams::default(),
+            datagrams: datagrams::Known::default(),
+            passings: datagrams::Passings::default(),
         };
         for f in store.all::<FunctionRow>()? {
             let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;

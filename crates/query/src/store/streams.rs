@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes that a call gave to a stream or took from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCall {
+    /// Place of its row in `app_event`.
+    pub id: i64,
     pub offset: i64,
     pub bytes: i64,
     pub at_ns: i64,
@@ -42,7 +44,10 @@ impl Store {
                     && sizes[*i] > 0
             };
             let places: Vec<u32> = (0..sockets.len()).filter(fits).map(|i| i as u32).collect();
-            calls.extend(table.rows_at::<AppEventRow>(group, &places)?.into_iter().map(|e| StreamCall {
+            let first: i64 = (0..group).map(|g| table.group_rows(g) as i64).sum();
+            let rows = places.iter().zip(table.rows_at::<AppEventRow>(group, &places)?);
+            calls.extend(rows.map(|(place, e)| StreamCall {
+                id: first + i64::from(*place),
                 offset: e.offset.unwrap_or_default(),
                 bytes: e.size_bytes,
                 at_ns: e.at_ns,

@@ -242,7 +242,7 @@ table! { APP_EVENT, AppEventRow, "app_event", 131_072,
     size_bytes: i64, Delta, "bytes", "", "", "Application data; negative: the error number of the call.";
     segments: i32, Dict, "", "", "", "Frames that a packet becomes or came from; 1 where no packet crosses.";
     offset: Option<i64>, Delta, "bytes", "", "not TCP", "Of the first byte in its direction's stream, from the first that the log saw; wraps are counted.";
-    tag: Option<i64>, Dict, "", "", "TCP, or no packet", "Tells packets of one socket apart while they live.";
+    tag: Option<i64>, Dict, "", "", "TCP, no packet, or a datagram that was read before its socket could tell of it", "Tells packets of one socket apart while they live.";
     pid: Option<i32>, Dict, "", "", "an interrupt had cut in", "Thread.";
     ctx: i32, Dict, "code", "", "", "As in `call`.";
     cpu: i32, Dict, "", "", "", "CPU.";

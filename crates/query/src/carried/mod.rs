@@ -1,8 +1,10 @@
 //! The application's bytes that a packet carries: which calls wrote them, which read them, in a log that has packets and applications.
 //!
-//! TCP only. A byte has one place in its stream for both: the sequence number of a segment, less that of the stream's first byte, is the offset that
+//! TCP: a byte has one place in its stream for both: the sequence number of a segment, less that of the stream's first byte, is the offset that
 //! the crossings of the socket have. So merging, splitting, offload and sending again change nothing. Sockets are found by the addresses and ports
-//! that the packet had at some time, as it is translated on its way.
+//! that the packet had at some time, as it is translated on its way. Else: see `datagrams.rs`.
+
+mod datagrams;
 
 use crate::error::Result;
 use crate::packet::PacketDetail;
@@ -13,7 +15,9 @@ use kpat_store::tables::*;
 /// A call that wrote or read some of a packet's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BytesOfCall {
-    /// A write: when the socket gave it to TCP, a read: when it was over. Boot clock.
+    /// Number of the call: place of its row in `app_event`.
+    pub id: i64,
+    /// A write to TCP: when the socket gave it to TCP; else when the call was over. Boot clock.
     pub at_ns: i64,
     /// Bytes of the call, and how many of them this packet has.
     pub bytes: i64,
@@ -27,7 +31,7 @@ pub struct CarriedBy {
     pub socket: SocketRow,
     /// Name of the thread that used the socket first.
     pub process: Option<String>,
-    /// Of the packet's first byte, from the stream's first that the log saw; `None`: it carries none.
+    /// Of the packet's first byte, from the stream's first that the log saw; `None`: it carries none, or is no stream's.
     pub offset: Option<i64>,
     /// In order of their bytes; at most [`MOST_CALLS`].
     pub calls: Vec<BytesOfCall>,
@@ -49,15 +53,16 @@ const TCP: i32 = 6;
 const APART_NS: i64 = 1_000_000_000;
 
 impl Store {
-    /// Whose bytes a packet carries. `None`: it is not TCP's, or the log has no socket of it.
+    /// Whose bytes a packet carries. `None`: the log has no socket of it.
     pub fn carried(&self, d: &PacketDetail) -> Result<Option<Carried>> {
-        let of_tcp = |f: &&FootprintRow| f.ip_proto == Some(TCP) && f.tcp_seq.is_some();
-        let Some(first) = d.footprints.iter().find(of_tcp) else { return Ok(None) };
-        let sockets = self.table::<SocketRow>()?;
-        if sockets.rows() == 0 {
+        if self.table::<SocketRow>()?.rows() == 0 {
             return Ok(None);
         }
         let sockets: Vec<SocketRow> = self.all()?;
+        let of_tcp = |f: &&FootprintRow| f.ip_proto == Some(TCP) && f.tcp_seq.is_some();
+        let Some(first) = d.footprints.iter().find(of_tcp) else {
+            return self.carried_datagram(d, &sockets);
+        };
         let payload_bytes = first.payload_bytes.unwrap_or(0).max(0);
         let mut out = Carried { payload_bytes, ..Carried::default() };
         for f in d.footprints.iter().filter(of_tcp) {
@@ -134,6 +139,7 @@ impl Store {
             let found: Vec<BytesOfCall> = within
                 .filter(|c| c.at_ns <= until_ns)
                 .map(|c| BytesOfCall {
+                    id: c.id,
                     at_ns: c.at_ns,
                     bytes: c.bytes,
                     carried_bytes: to.min(c.offset + c.bytes) - from.max(c.offset),

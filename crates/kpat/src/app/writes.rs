@@ -1,0 +1,132 @@
+//! `kpat app --write ID` and `--slow-writes`: from a write to its packets, and the writes that took longest.
+
+use crate::open::Integrated;
+use crate::output::{Output, usage};
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
+use kpat_query::{BytesOfCall, protocol, verdict};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+fn by(log: &Integrated, pid: Option<i32>, at_ns: i64) -> String {
+    pid.map_or_else(|| "not known".to_owned(), |pid| log.process_name(pid, at_ns))
+}
+
+pub fn one(log: &Integrated, id: i64, out: &Output) -> anyhow::Result<ExitCode> {
+    let Some(w) = log.written(id)? else {
+        return Err(usage(format!(
+            "no write of this log has the number {id}; kpat packet tells the writes of a packet, --slow-writes the slowest"
+        )));
+    };
+    if out.json {
+        let read = |b: &BytesOfCall| json!({"id": b.id, "at_boot_ns": b.at_ns, "bytes": b.bytes, "carried_bytes": b.carried_bytes, "pid": b.pid});
+        let packets: Vec<Value> = w
+            .packets
+            .iter()
+            .map(|p| {
+                json!({
+                    "packet_id": p.packet.packet_id, "carried_bytes": p.carried_bytes, "first_boot_ns": p.packet.first_ns,
+                    "last_boot_ns": p.packet.last_ns, "verdict": verdict::name(p.packet.verdict),
+                    "reads": p.reads.iter().map(read).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        out.value(&json!({
+            "start_boot_ns": log.start_ns(), "id": w.id, "socket_id": w.socket.socket_id, "pid": w.pid,
+            "process": w.pid.and_then(|p| log.process(p, w.at_ns)).map(|p| p.comm.as_str()), "at_boot_ns": w.at_ns, "bytes": w.bytes,
+            "acked_boot_ns": w.acked_ns, "packets": packets, "packets_cut": w.cut,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut facts = Pairs::new();
+    let stream = w.socket.proto == 6;
+    facts.add("write", format!("{id}, {} by {}", bytes(w.bytes.max(0) as u64), by(log, w.pid, w.at_ns)));
+    facts.add("socket", w.socket.socket_id.to_string());
+    let (what, since_what) = match stream {
+        true => ("given to TCP", "it was given to TCP"),
+        false => ("call over", "the call was over: its packets were there before"),
+    };
+    facts.add(what, format!("{} after the start of the log", duration(w.at_ns - log.start_ns())));
+    if stream {
+        let acked = w.acked_ns.map(|at| format!("all of it, {} later", duration(at - w.at_ns)));
+        facts.add("acknowledged", acked.unwrap_or_else(|| "not seen".to_owned()));
+    }
+    out.lines(&facts.render(out.width))?;
+    out.line(&Line::new())?;
+    if w.packets.is_empty() {
+        out.line(&Line::of("Which packets carried it is not known.", Style::Faint))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        Column::right("packet", 0),
+        Column::right("bytes of it", 0),
+        Column::right("first seen", 0),
+        Column::right("last", 1),
+        Column::left("verdict", 2, 6),
+        Column::right("read", 0),
+        Column::left("", 3, 12),
+    ]);
+    for p in &w.packets {
+        let since = |at: i64| (duration(at - w.at_ns), Style::Plain);
+        let read = p.reads.iter().map(|r| r.at_ns).max();
+        table.row(vec![
+            (p.packet.packet_id.to_string(), Style::Plain),
+            (count(p.carried_bytes.max(0) as u64), Style::Strong),
+            since(p.packet.first_ns),
+            since(p.packet.last_ns),
+            (verdict::name(p.packet.verdict).to_owned(), Style::Plain),
+            read.map_or_else(|| ("not known".to_owned(), Style::Faint), since),
+            (protocol::summary(&p.packet), Style::Faint),
+        ]);
+    }
+    out.lines(&table.render(out.width).0)?;
+    out.line(&Line::of(format!("Times since {since_what}."), Style::Faint))?;
+    if w.cut {
+        out.say("more packets may have carried it than are shown");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn slow(log: &Integrated, socket: Option<i64>, limit: usize, out: &Output) -> anyhow::Result<ExitCode> {
+    let only: Vec<i64> = socket.into_iter().collect();
+    super::table::known(log, &only)?;
+    let (writes, all, open) = log.slow_writes(socket, if limit == 0 { usize::MAX } else { limit })?;
+    if out.json {
+        let one = |w: &kpat_query::SlowWrite| {
+            json!({
+                "id": w.id, "socket_id": w.socket_id, "pid": w.pid, "process": w.pid.and_then(|p| log.process(p, w.at_ns)).map(|p| p.comm.as_str()),
+                "at_boot_ns": w.at_ns, "bytes": w.bytes, "acked_after_ns": w.acked_after_ns,
+            })
+        };
+        out.value(&json!({
+            "start_boot_ns": log.start_ns(), "total": all, "not_acknowledged": open, "shown": writes.len(),
+            "writes": writes.iter().map(one).collect::<Vec<_>>(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        Column::right("write", 0),
+        Column::right("acknowledged after", 0),
+        Column::right("bytes", 0),
+        Column::right("at", 1),
+        Column::right("socket", 0),
+        Column::left("process", 2, 8),
+    ]);
+    for w in &writes {
+        table.row(vec![
+            (w.id.to_string(), Style::Plain),
+            (duration(w.acked_after_ns), Style::Strong),
+            (count(w.bytes.max(0) as u64), Style::Plain),
+            (duration(w.at_ns - log.start_ns()), Style::Plain),
+            (w.socket_id.to_string(), Style::Plain),
+            (by(log, w.pid, w.at_ns), Style::Plain),
+        ]);
+    }
+    out.lines(&table.render(out.width).0)?;
+    out.say(&format!(
+        "{} of {} writes to TCP shown; {} were not seen acknowledged",
+        writes.len(),
+        count(all),
+        count(open)
+    ));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,177 @@
+//! The datagram that a packet is: by which socket it went or came, and in which call.
+//!
+//! Both recordings look at one tracepoint, where the device's queue gets a packet and where it comes from a device. Their programs run one
+//! after the other on the CPU that is there, always in the same order, so to a packet belongs what the other saw before this CPU's next
+//! packet was there. Which of both is first is seen from how near they are. Where functions are recorded in place of the tracepoint, it lies
+//! within the function's call. The address of the packet's `sk_buff` has to agree; a raw socket is told of a
+//! clone. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
+//! interrupt comes between the two programs.
+
+use super::{BytesOfCall, Carried, CarriedBy, MOST_CALLS};
+use crate::codes::call_flag;
+use crate::error::Result;
+use crate::packet::{CallNode, PacketDetail};
+use crate::store::{Passing, Sighting, Store};
+use kpat_store::tables::*;
+
+/// Two programs of one moment are not further apart, but for a long interrupt.
+const APART_NS: i64 = 1_000_000;
+const UDP: [i32; 2] = [17, 136];
+
+impl Store {
+    /// As [`Store::carried`], of a packet without a stream.
+    pub(super) fn carried_datagram(
+        &self,
+        d: &PacketDetail,
+        sockets: &[SocketRow],
+    ) -> Result<Option<Carried>> {
+        let mut out = Carried::default();
+        let mut places = Vec::new();
+        self.places(&d.calls, &mut places);
+        for place in places {
+            let end = if place.sent() { &out.written } else { &out.read };
+            if end.as_ref().is_some_and(|e| !e.calls.is_empty()) {
+                continue;
+            }
+            for found in self.both(d, &place, sockets)? {
+                let Some(socket) = sockets.iter().find(|s| s.socket_id == found.of) else { continue };
+                let known = self.datagrams(found.of)?;
+                let same = |s: &&Sighting| {
+                    (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
+                        && s.tag & 0xffff == i64::from(found.tag)
+                };
+                let Some(seen) = known.sightings.iter().find(same) else { continue };
+                out.payload_bytes = out.payload_bytes.max(seen.bytes);
+                let mut left = seen.bytes;
+                let calls: Vec<BytesOfCall> = seen
+                    .calls
+                    .iter()
+                    .take(MOST_CALLS)
+                    .map(|i| {
+                        let c = known.calls[*i as usize];
+                        let carried_bytes = c.bytes.min(left);
+                        left -= carried_bytes;
+                        BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, pid: c.pid }
+                    })
+                    .collect();
+                let process =
+                    socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
+                let missing_bytes = if calls.is_empty() { seen.bytes } else { left };
+                let end = CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes };
+                let to = if found.sent { &mut out.written } else { &mut out.read };
+                // Of several sockets that get a copy, one that reads it.
+                if to.as_ref().is_none_or(|t| t.calls.is_empty() && !end.calls.is_empty()) {
+                    *to = Some(end);
+                }
+            }
+        }
+        Ok((out.written.is_some() || out.read.is_some()).then_some(out))
+    }
+
+    fn places(&self, calls: &[CallNode], out: &mut Vec<Place>) {
+        for n in calls {
+            let c = &n.call;
+            let base = n.name.split('.').next().unwrap_or_default();
+            // Without its address (kprobes) another packet within the call might be taken for it.
+            let dur_ns = c.dur_ns.filter(|_| c.flags & call_flag::LIST == 0 && c.skb_tag != 0);
+            match (base, dur_ns) {
+                ("net:net_dev_queue" | "net:netif_receive_skb", _) => out.push(Place::Point(Passing {
+                    at_ns: c.entry_ns,
+                    cpu: c.cpu,
+                    tag: c.skb_tag,
+                    sent: base == "net:net_dev_queue",
+                    of: c.packet_id.unwrap_or(-1),
+                })),
+                ("__dev_queue_xmit" | "__netif_receive_skb_core" | "netif_receive_skb_core", Some(dur)) => {
+                    out.push(Place::Call {
+                        from_ns: c.entry_ns,
+                        to_ns: c.entry_ns.saturating_add(dur),
+                        cpu: c.cpu,
+                        tag: c.skb_tag,
+                        sent: base == "__dev_queue_xmit",
+                    });
+                }
+                _ => {}
+            }
+            self.places(&n.children, out);
+        }
+    }
+
+    /// What the recording of applications saw of the packet there: one crossing, or one for each socket that got a copy.
+    fn both(&self, d: &PacketDetail, place: &Place, sockets: &[SocketRow]) -> Result<Vec<Passing>> {
+        let (from_ns, to_ns, cpu, tag) = match place {
+            Place::Point(p) => (p.at_ns - APART_NS, p.at_ns + APART_NS, p.cpu, p.tag),
+            Place::Call { from_ns, to_ns, cpu, tag, .. } => (*from_ns, *to_ns, *cpu, *tag),
+        };
+        let mut seen = self.crossings_of_datagrams(from_ns, to_ns)?;
+        seen.retain(|s| s.cpu == cpu && s.sent == place.sent());
+        if let Place::Point(p) = place {
+            let mut points = self.points_of_packets(from_ns, to_ns)?;
+            points.retain(|x| x.cpu == cpu && x.sent == p.sent);
+            let (from_ns, to_ns) = between(p.at_ns, &points, &seen);
+            seen.retain(|s| (from_ns..=to_ns).contains(&s.at_ns));
+        }
+        // A clone's address says nothing.
+        let raw = |s: &Passing| {
+            let proto = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
+            !s.sent && !UDP.contains(&proto) && d.packet.proto == Some(proto)
+        };
+        seen.retain(|s| s.tag == tag || raw(s));
+        let Some(first) = seen.first().copied() else { return Ok(seen) };
+        let one = seen.iter().all(|s| s.at_ns == first.at_ns) && (!first.sent || seen.len() == 1);
+        Ok(if one { seen } else { Vec::new() })
+    }
+}
+
+/// Where both recordings see a packet.
+enum Place {
+    Point(Passing),
+    Call { from_ns: i64, to_ns: i64, cpu: i32, tag: i32, sent: bool },
+}
+
+impl Place {
+    fn sent(&self) -> bool {
+        match self {
+            Place::Point(p) => p.sent,
+            Place::Call { sent, .. } => *sent,
+        }
+    }
+}
+
+/// When the other recording's program ran for the packet that this CPU had at `at_ns`. All in order of time.
+fn between(at_ns: i64, points: &[Passing], seen: &[Passing]) -> (i64, i64) {
+    let gaps = |s: &Passing| {
+        let behind = points.partition_point(|p| p.at_ns <= s.at_ns);
+        let before = behind.checked_sub(1).map_or(i64::MAX, |i| s.at_ns - points[i].at_ns);
+        (before, points.get(behind).map_or(i64::MAX, |p| p.at_ns - s.at_ns))
+    };
+    let later = seen.iter().filter(|s| gaps(s).0 <= gaps(s).1).count();
+    if 2 * later >= seen.len() {
+        let behind = points.partition_point(|p| p.at_ns <= at_ns);
+        (at_ns, points.get(behind).map_or(i64::MAX, |p| p.at_ns - 1))
+    } else {
+        let here = points.partition_point(|p| p.at_ns < at_ns);
+        (here.checked_sub(1).map_or(i64::MIN, |i| points[i].at_ns + 1), at_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(at_ns: i64) -> Passing {
+        Passing { at_ns, cpu: 0, tag: 1, sent: true, of: 1 }
+    }
+
+    #[test]
+    fn what_came_late_is_still_of_its_own_packet() {
+        let points = [at(1000), at(2000), at(3000)];
+        // an interrupt came between the two programs: nearer to the next packet
+        let seen = [at(1003), at(2990), at(3003)];
+        assert_eq!(between(2000, &points, &seen), (2000, 2999));
+        assert_eq!(between(3000, &points, &seen), (3000, i64::MAX));
+        // the other way round
+        let seen = [at(997), at(1100), at(2997)];
+        assert_eq!(between(2000, &points, &seen), (1001, 2000));
+    }
+}
