@@ -138,6 +138,12 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::PollEnd(r) => tame(&mut r.at.0, absurd),
         Record::CardStamp(r) => tame(&mut r.at.0, absurd),
         Record::CardReading(r) => tame(&mut r.at.0, absurd),
+        Record::Work(r) => tame(&mut r.at.0, absurd),
+        Record::SocketUse(r) => tame(&mut r.at.0, absurd),
+        Record::CpuTime(r) => {
+            tame(&mut r.at.0, absurd);
+            tame(&mut r.opened.0, absurd);
+        }
     }
 }
 
