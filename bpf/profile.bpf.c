@@ -49,7 +49,7 @@ struct owner {
 #define OWNERS 4
 
 struct account {
-	u64 opened; /* boot time; 0: nothing is charged */
+	struct kp_account_head h;
 	u64 last; /* the last border */
 	u32 level;
 	u32 victim; /* process of the task that runs, 0: idle */
@@ -67,8 +67,7 @@ struct account {
 	u32 purpose;
 	u32 owners;
 	u32 packets; /* of all owners */
-	u32 resets; /* the stack was not empty where it must be */
-	u64 unplaced_ns; /* there was no room among the sums */
+	u32 pad;
 	struct owner owner[OWNERS];
 };
 
@@ -111,7 +110,7 @@ static __always_inline struct account *this_account(void)
 	u32 zero = 0;
 	struct account *a = bpf_map_lookup_elem(&accounts, &zero);
 
-	return a && a->opened ? a : NULL;
+	return a && a->h.opened ? a : NULL;
 }
 
 static __always_inline void add(u64 *to, u64 ns)
@@ -166,7 +165,7 @@ static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, 
 		/* an interrupt was quicker, or there is no room */
 		sum = bpf_map_lookup_elem(&works, &k);
 		if (!sum) {
-			add(&a->unplaced_ns, w->ns);
+			add(&a->h.unplaced_ns, w->ns);
 			return 0;
 		}
 	}
@@ -278,7 +277,7 @@ static __always_inline void push(struct account *a, u32 frame)
 	u32 level = a->level + 1;
 
 	if (level >= LEVELS) {
-		a->resets++;
+		a->h.resets++;
 		level = 1;
 	}
 	a->frame[level & (LEVELS - 1)] = frame;
@@ -336,7 +335,7 @@ int work_sched_switch(u64 *ctx)
 			bpf_map_update_elem(&leaving, &pid, &one, BPF_ANY);
 	}
 	if (a->level) {
-		a->resets++;
+		a->h.resets++;
 		a->level = 0;
 	}
 	runs(a, next);
@@ -377,7 +376,7 @@ int work_softirq_entry(u64 *ctx)
 		return 0;
 	border(a);
 	if (a->level) { /* softirqs do not nest, and interrupts are over before they run */
-		a->resets++;
+		a->h.resets++;
 		a->level = 0;
 	}
 	a->skb = a->socket = a->purpose = 0;
@@ -617,18 +616,19 @@ int account(u64 *ctx)
 	if (!a)
 		return 0;
 	if (what == OPEN) {
-		if (a->opened)
+		if (a->h.opened)
 			return 0;
 		a->level = a->owners = a->packets = a->purpose = 0;
 		a->skb = a->socket = 0;
 		runs(a, task);
-		a->last = a->opened = bpf_ktime_get_boot_ns();
+		a->last = a->h.told = a->h.opened = bpf_ktime_get_boot_ns();
 		return 0;
 	}
-	if (!a->opened)
+	if (!a->h.opened)
 		return 0;
 	border(a);
 	put_task(a);
+	a->h.told = a->last;
 	if (task->pid)
 		announce_task((u64)(u32)task->tgid << 32 | (u32)task->pid, 0);
 	if (what != CLOSE)
@@ -637,7 +637,7 @@ int account(u64 *ctx)
 	add(&a->head_ns, take(&a->soft_ns));
 	share(a);
 	put_time(a, KP_WORK_HARDIRQ, KP_FOR_KERNEL, take(&a->hard_ns) + take(&a->hard_debt));
-	a->opened = 0;
+	a->h.opened = 0;
 	return 0;
 }
 

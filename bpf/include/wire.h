@@ -399,6 +399,14 @@ struct kp_use_key {
 	u8 turn;
 };
 
+/* Of one CPU's account, what user space reads. */
+struct kp_account_head {
+	u64 opened; /* boot time; 0: nothing is charged */
+	u64 told; /* up to here everything is among the sums */
+	u64 unplaced_ns; /* there was no room among the sums */
+	u64 resets; /* the stack was not empty where it must be */
+};
+
 struct kp_use {
 	u64 bytes;
 	u64 times;

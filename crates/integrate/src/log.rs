@@ -15,6 +15,7 @@ use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
 use crate::report::{Held, Options, Progress, Stage};
 use crate::spill::Sorter;
+use crate::charges::Charges;
 use crate::stamps::{Clocks, Stamps};
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
@@ -78,6 +79,7 @@ struct Pass<'a> {
     arrivals: Arrivals,
     polls: Polls,
     stamps: Stamps,
+    charges: Charges,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -184,6 +186,7 @@ pub(super) fn pass(
         arrivals: Arrivals::default(),
         polls: Polls::default(),
         stamps,
+        charges: Charges::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -329,6 +332,9 @@ impl Pass<'_> {
             }
             Record::CardStamp(s) => self.stamps.told(cpu, s),
             Record::CardReading(r) => self.stamps.reading(*r)?,
+            Record::Work(w) => self.charges.work(cpu, &w),
+            Record::SocketUse(u) => self.charges.used(&u),
+            Record::CpuTime(t) => self.charges.time(cpu, &t),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -497,6 +503,7 @@ impl Pass<'_> {
         t.process.finish()?;
         t.loss.finish()?;
         t.poll.finish()?;
+        self.charges.finish(dir)?;
         let packet_rows = t.packet.finish()?;
         let empty = self.first > self.last;
         let flows = self.flows.lasting(self.first, self.last);
