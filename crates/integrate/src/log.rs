@@ -3,6 +3,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::captures::Met;
+use crate::charges::Charges;
 use crate::clock::sample::Seen;
 use crate::datagrams::Datagrams;
 use crate::error::Result;
@@ -15,7 +16,6 @@ use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
 use crate::report::{Held, Options, Progress, Stage};
 use crate::spill::Sorter;
-use crate::charges::Charges;
 use crate::stamps::{Clocks, Stamps};
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;

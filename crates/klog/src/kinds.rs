@@ -506,14 +506,7 @@ impl InColumns for SocketUse {
 
     fn row(&self) -> Row<'_> {
         Row::new(
-            [
-                self.at.0 as u64,
-                self.how as u64,
-                self.socket,
-                self.process.into(),
-                self.bytes,
-                self.times,
-            ],
+            [self.at.0 as u64, self.how as u64, self.socket, self.process.into(), self.bytes, self.times],
             [],
         )
     }

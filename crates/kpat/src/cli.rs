@@ -121,6 +121,8 @@ commands! {
     App => app,
     /// Why a connection is slow: from write to read stage by stage, and what takes longest
     Why => why,
+    /// Whom the CPUs worked for: each process with what interrupts did for it, and whose time that took
+    Profile => profile,
     /// List events: drops, retransmissions, state changes
     Events => events,
     /// Write it for other tools: Wireshark, Perfetto, pprof, flame graphs, tables

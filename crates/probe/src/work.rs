@@ -148,8 +148,7 @@ impl Accounts {
             let (busy, purpose) = (Busy::from_u8(key.what), Purpose::from_u8(key.purpose));
             let (Some(busy), Some(purpose)) = (busy, purpose) else { return true };
             let wire::Work { ns, packets, bytes } = *w;
-            let work =
-                Work { at, busy, purpose, victim: key.victim, socket: key.socket, ns, packets, bytes };
+            let work = Work { at, busy, purpose, victim: key.victim, socket: key.socket, ns, packets, bytes };
             ready.push((key.cpu.min(most - 1), Record::Work(Box::new(work))));
             true
         });
@@ -217,7 +216,8 @@ mod tests {
 
     #[test]
     fn the_kernels_times_by_cpu() {
-        let text = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu2 10 0 0 0 0 0 0 0 0 0\nintr 1 2 3\n";
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu2 10 0 0 0 0 0 0 0 0 0\nintr 1 2 3\n";
         let times = kernels_times_of(text, 10);
         assert_eq!(times, [Some([30, 30, 90, 60, 70, 80]), None, Some([100, 0, 0, 0, 0, 0])]);
     }

@@ -246,8 +246,7 @@ mod tests {
 
     #[test]
     fn who_was_not_asked_for_is_other() {
-        let works =
-            [row(Busy::User, Purpose::Itself, 1, 1, 10), row(Busy::User, Purpose::Itself, 2, 2, 5)];
+        let works = [row(Busy::User, Purpose::Itself, 1, 1, 10), row(Busy::User, Purpose::Itself, 2, 2, 5)];
         let p = of(vec![CpuAccountRow::default()], &works, &[], &[2]);
         assert_eq!((p.buckets.process_ns, p.buckets.other_ns), (5, 10));
     }
