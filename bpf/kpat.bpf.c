@@ -27,6 +27,14 @@ enum kp_crossing_kind _kp_crossing_kind SEC(".data.types") = KP_X_ASK;
 enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;
 enum kp_event_kind _kp_event_kind SEC(".data.types") = KP_EV_DROP;
 enum kp_lineage_kind _kp_lineage_kind SEC(".data.types") = KP_LIN_CLONE;
+struct kp_work_key _kp_work_key SEC(".data.types") = {};
+struct kp_work _kp_work SEC(".data.types") = {};
+struct kp_use_key _kp_use_key SEC(".data.types") = {};
+struct kp_use _kp_use SEC(".data.types") = {};
+struct kp_account_head _kp_account_head SEC(".data.types") = {};
+enum kp_work_kind _kp_work_kind SEC(".data.types") = KP_WORK_USER;
+enum kp_purpose _kp_purpose SEC(".data.types") = KP_FOR_ITSELF;
+enum kp_use_kind _kp_use_kind SEC(".data.types") = KP_USE_READ;
 struct kp_ring_ctl _kp_ring_ctl SEC(".data.types") = {};
 
 char LICENSE[] SEC("license") = "GPL";

@@ -42,6 +42,16 @@ static __always_inline u64 return_key(struct pt_regs *regs)
 	return regs->sp;
 }
 
+struct pt_regs___syscall {
+	s32 syscallno;
+} __core;
+
+/* A task's registers at its entry into the kernel: was that by a system call? Other entries store a negative number. */
+static __always_inline bool in_system_call(struct pt_regs *regs)
+{
+	return regs && ((struct pt_regs___syscall *)regs)->syscallno >= 0;
+}
+
 /*
  * Bit 55 says by which of the two page tables an address is translated, whatever their levels and the size of pages. Not the highest: a
  * pointer may have a tag in its upper byte (KASAN).

@@ -42,6 +42,12 @@ static __always_inline u64 return_key(struct pt_regs *regs)
 	return regs->sp - 8;
 }
 
+/* A task's registers at its entry into the kernel: was that by a system call? Other entries store a negative number. */
+static __always_inline bool in_system_call(struct pt_regs *regs)
+{
+	return regs && (long)regs->orig_ax >= 0;
+}
+
 /* The upper half of the address space, with four levels of page tables and with five: both extend the sign. */
 static __always_inline bool kernel_address(u64 p)
 {

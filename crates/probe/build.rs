@@ -1,4 +1,4 @@
-//! Compiles the kernel sides (bpf/kpat.bpf.c, bpf/app.bpf.c, bpf/announce.bpf.c) once per way of reading kernel memory (`direct`: typed pointer casts, 6.2;
+//! Compiles the kernel sides (bpf/kpat.bpf.c, bpf/app.bpf.c, bpf/announce.bpf.c, bpf/profile.bpf.c) once per way of reading kernel memory (`direct`: typed pointer casts, 6.2;
 //! `read`: a helper call) and of knowing the context (the preemption count, or `traced` by tracepoints), for the processor that the crate is built
 //! for. Needs clang 16 or newer and libbpf's headers.
 

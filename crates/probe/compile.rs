@@ -17,9 +17,15 @@ pub fn objects() -> Vec<Object> {
         ("read", &[]),
         ("read-traced", &["-DKPAT_TRACED_CONTEXT"]),
     ];
-    let all = ["kpat", "app", "announce"].into_iter().flat_map(|s| variants.map(|(v, d)| (s, v, d)));
-    // off the packets' way, so the way of reading that every kernel has
-    all.filter(|(source, variant, _)| *source != "announce" || !variant.starts_with("direct")).collect()
+    let all =
+        ["kpat", "app", "announce", "profile"].into_iter().flat_map(|s| variants.map(|(v, d)| (s, v, d)));
+    // announce: off the packets' way, so the way of reading that every kernel has; profile: knows the context by itself
+    all.filter(|(source, variant, _)| match *source {
+        "announce" => !variant.starts_with("direct"),
+        "profile" => variant.ends_with("traced"),
+        _ => true,
+    })
+    .collect()
 }
 
 pub fn clang() -> String {

@@ -13,6 +13,7 @@ mod application;
 mod arrivals;
 mod away;
 mod captures;
+mod charges;
 pub mod clock;
 mod cut;
 mod datagrams;

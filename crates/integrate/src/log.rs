@@ -3,6 +3,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::captures::Met;
+use crate::charges::Charges;
 use crate::clock::sample::Seen;
 use crate::datagrams::Datagrams;
 use crate::error::Result;
@@ -78,6 +79,7 @@ struct Pass<'a> {
     arrivals: Arrivals,
     polls: Polls,
     stamps: Stamps,
+    charges: Charges,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -138,6 +140,12 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::PollEnd(r) => tame(&mut r.at.0, absurd),
         Record::CardStamp(r) => tame(&mut r.at.0, absurd),
         Record::CardReading(r) => tame(&mut r.at.0, absurd),
+        Record::Work(r) => tame(&mut r.at.0, absurd),
+        Record::SocketUse(r) => tame(&mut r.at.0, absurd),
+        Record::CpuTime(r) => {
+            tame(&mut r.at.0, absurd);
+            tame(&mut r.opened.0, absurd);
+        }
     }
 }
 
@@ -178,6 +186,7 @@ pub(super) fn pass(
         arrivals: Arrivals::default(),
         polls: Polls::default(),
         stamps,
+        charges: Charges::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -323,6 +332,9 @@ impl Pass<'_> {
             }
             Record::CardStamp(s) => self.stamps.logged(cpu, s),
             Record::CardReading(r) => self.stamps.reading(*r)?,
+            Record::Work(w) => self.charges.work(cpu, &w),
+            Record::SocketUse(u) => self.charges.used(&u),
+            Record::CpuTime(t) => self.charges.time(cpu, &t),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -491,6 +503,7 @@ impl Pass<'_> {
         t.process.finish()?;
         t.loss.finish()?;
         t.poll.finish()?;
+        self.charges.finish(dir)?;
         let packet_rows = t.packet.finish()?;
         let empty = self.first > self.last;
         let flows = self.flows.lasting(self.first, self.last);

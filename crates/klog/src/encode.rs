@@ -259,6 +259,9 @@ impl Encoder {
             Record::PollEnd(r) => self.columns(r),
             Record::CardStamp(r) => self.columns(r),
             Record::CardReading(r) => self.columns(&**r),
+            Record::Work(r) => self.columns(&**r),
+            Record::SocketUse(r) => self.columns(&**r),
+            Record::CpuTime(r) => self.columns(&**r),
         }
     }
 

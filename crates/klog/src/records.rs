@@ -28,6 +28,9 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::PollEnd(r) => r.at,
         Record::CardStamp(r) => r.at,
         Record::CardReading(r) => r.at,
+        Record::Work(r) => r.at,
+        Record::SocketUse(r) => r.at,
+        Record::CpuTime(r) => r.at,
     }
 }
 
@@ -48,6 +51,9 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::PollEnd(_) => KINDS[PollEnd::PLACE].name,
         Record::CardStamp(_) => KINDS[CardStamp::PLACE].name,
         Record::CardReading(_) => KINDS[CardReading::PLACE].name,
+        Record::Work(_) => KINDS[Work::PLACE].name,
+        Record::SocketUse(_) => KINDS[SocketUse::PLACE].name,
+        Record::CpuTime(_) => KINDS[CpuTime::PLACE].name,
     }
 }
 
@@ -177,6 +183,7 @@ fn is_of_recorder(record: &Record) -> bool {
     match record {
         Record::Event(e) => e.kind.is_of_user_space(),
         Record::Loss(_) | Record::CardReading(_) => true,
+        Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
         _ => false,
     }
 }

@@ -133,6 +133,26 @@ fn line(r: &Record) -> String {
             r.bound_ns,
             hex(r.clock.as_bytes())
         ),
+        Record::Work(w) => format!(
+            "work at={} busy={} purpose={} victim={} socket={} took={} packets={} bytes={}",
+            w.at.0, w.busy as u8, w.purpose as u8, w.victim, w.socket, w.ns, w.packets, w.bytes
+        ),
+        Record::SocketUse(u) => format!(
+            "socket-use at={} how={} socket={} process={} bytes={} times={}",
+            u.at.0, u.how as u8, u.socket, u.process, u.bytes, u.times
+        ),
+        Record::CpuTime(c) => format!(
+            "cpu-time at={} opened={} unplaced={} user={} system={} idle={} irq={} softirq={} steal={}",
+            c.at.0,
+            c.opened.0,
+            c.unplaced_ns,
+            c.user_ns,
+            c.system_ns,
+            c.idle_ns,
+            c.irq_ns,
+            c.softirq_ns,
+            c.steal_ns
+        ),
     }
 }
 

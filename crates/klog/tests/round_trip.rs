@@ -94,7 +94,14 @@ fn merged_records_are_in_order_of_their_ends() {
         assert_eq!(own.len(), records[side].len());
         let of_kernel = |r: &&Record| match r {
             Record::Event(e) => !e.kind.is_of_user_space(),
-            r => !matches!(r, Record::Loss(_) | Record::CardReading(_)),
+            r => !matches!(
+                r,
+                Record::Loss(_)
+                    | Record::CardReading(_)
+                    | Record::Work(_)
+                    | Record::SocketUse(_)
+                    | Record::CpuTime(_)
+            ),
         };
         let written = records[side].iter().filter(of_kernel);
         assert!(own.iter().filter(of_kernel).eq(written), "order within CPU {cpu}");

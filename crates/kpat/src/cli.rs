@@ -121,6 +121,8 @@ commands! {
     App => app,
     /// Explain why a connection is slow: each stage from write to read, and which takes longest
     Why => why,
+    /// Whom the CPUs worked for: each process with what interrupts did for it, and whose time that took
+    Profile => profile,
     /// List events: drops, retransmissions, state changes
     Events => events,
     /// Write a log for other tools: Wireshark, Perfetto, pprof, flame graphs, tables

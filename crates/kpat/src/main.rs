@@ -28,6 +28,7 @@ mod packets;
 mod page;
 mod phases;
 mod probes;
+mod profile;
 mod record;
 mod render;
 mod shell;

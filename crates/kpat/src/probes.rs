@@ -8,14 +8,14 @@ use kpat_probe::btf::Btf;
 use kpat_probe::choose::{self, Statistics, Via};
 use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism};
-use kpat_probe::profile::{self, APPLICATIONS, Detail, Selection};
+use kpat_probe::profile::{self, APPLICATIONS, Detail, Selection, WORK};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Select {
-    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network. Several profiles,
-    /// separated by commas, are recorded in one log
+    /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network; profile:
+    /// whom each CPU works for. Several profiles, separated by commas, are recorded in one log
     #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE", value_delimiter = ',')]
     pub profile: Vec<String>,
     /// How many functions of the path: steps (one for each step), spine (also those that hand a packet on), full (every function of the
@@ -39,7 +39,7 @@ pub fn level() -> impl TypedValueParser<Value = Detail> {
 impl Select {
     /// What of packets; `None`: nothing.
     pub fn selection(&self) -> Option<Selection> {
-        let of_packets = self.profile.iter().filter(|p| *p != APPLICATIONS);
+        let of_packets = self.profile.iter().filter(|p| *p != APPLICATIONS && *p != WORK);
         let profile = of_packets.cloned().collect::<Vec<_>>().join(",");
         (!profile.is_empty()).then(|| Selection {
             detail: self.detail.unwrap_or_else(|| Detail::of_profile(&profile)),
@@ -47,6 +47,11 @@ impl Select {
             add: self.add.clone(),
             remove: self.remove.clone(),
         })
+    }
+
+    /// Whom each CPU works for.
+    pub fn work(&self) -> bool {
+        self.profile.iter().any(|p| p == WORK)
     }
 
     /// What applications ask of the network, too, or alone.

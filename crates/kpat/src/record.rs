@@ -183,7 +183,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         }
     };
     let (selection, application) = (args.select.selection(), args.app.application(&args.select)?);
-    let sources = usize::from(selection.is_some()) + usize::from(application.is_some());
+    let work = args.select.work();
+    let sources = usize::from(selection.is_some()) + usize::from(application.is_some()) + usize::from(work);
     Ok(Options {
         output: args.output.clone(),
         replace: args.force,
@@ -207,6 +208,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         own_packets: !args.sniff.is_empty(),
         words: words(args, std::env::args()),
         application,
+        work,
     })
 }
 
@@ -258,7 +260,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     if args.print && options.selection.is_none() {
         return Err(usage(
-            "--print lists packets, and a recording of applications has none; follow it with kpat view X.kbl",
+            "--print lists packets, and a recording of applications or of the profile alone has none; follow it with kpat view X.kbl",
         ));
     }
     if !args.sniff.is_empty() && args.app.is_anonymous() {
@@ -271,7 +273,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
     let mut printer: Option<anyhow::Result<Printer>> = None;
-    let several = options.selection.is_some() && options.application.is_some();
+    let several = [options.selection.is_some(), options.application.is_some(), options.work];
+    let several = several.iter().filter(|s| **s).count() > 1;
     let of = |source: &str| if several { format!("{source}: ") } else { String::new() };
     let mut tell = |note: Note| match note {
         Note::Decided {

@@ -156,6 +156,7 @@ code_type! {
         NoDevice = 15, "no-device", "A packet's device could not be read: whether it was asked for is not known, and it is not recorded. Counted once for each probe that it passed.", "probe hits of packets whose device could not be read, which are not in the log; `kpat doctor` proves that devices are found on this kernel";
         Damaged = 16, "damaged-bytes", "Bytes of the log's file that are damaged, or the beginning of what was never written: found by the reader, counted in bytes.", "the file was changed or cut after it was written; copy it again from where it was recorded";
         NamespaceUnread = 17, "namespace-unread", "A network namespace was gone before its links could be read, or there was no descriptor left for it. Its packets are recorded.", "network namespaces whose links and devices' names are not known: they came and went too fast, or descriptors (ulimit -n) or CAP_SYS_ADMIN were lacking";
+        UseTableFull = 18, "use-table-full", "The table of who uses which socket had no place.", "work for some sockets is charged to nobody or to another of their users; sockets were more than the table holds";
     }
 }
 

@@ -11,6 +11,7 @@ pub mod meta;
 pub mod random;
 pub mod record;
 pub mod sample;
+pub mod work;
 
 pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
 pub use codes::{EventKind, LineageKind, LossCause};
@@ -21,3 +22,4 @@ pub use record::{
     OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;
+pub use work::{Busy, CpuTime, Purpose, SocketUse, UseKind, Work};

@@ -6,6 +6,7 @@
 
 use crate::codes::{EventKind, LineageKind, LossCause};
 use crate::ids::{BootNs, FuncId, PacketId};
+use crate::work::{CpuTime, SocketUse, Work};
 
 /// In what context the CPU was. Where an interrupt cuts in, the task's pid is still given, but it is whoever was
 /// running, not who asked for the work.
@@ -340,4 +341,7 @@ pub enum Record {
     PollEnd(PollEnd),
     CardStamp(CardStamp),
     CardReading(Box<CardReading>),
+    Work(Box<Work>),
+    SocketUse(Box<SocketUse>),
+    CpuTime(Box<CpuTime>),
 }

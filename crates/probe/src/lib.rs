@@ -32,3 +32,4 @@ pub mod sink;
 pub mod sys;
 pub mod wire;
 pub mod wiregen;
+pub mod work;

@@ -12,6 +12,9 @@ static DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-dir
 static READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read.bpf.o"));
 static READ_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read-traced.bpf.o"));
 
+static PROFILE_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profile-direct-traced.bpf.o"));
+static PROFILE_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profile-read-traced.bpf.o"));
+
 static APP_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct.bpf.o"));
 static APP_DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct-traced.bpf.o"));
 static APP_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read.bpf.o"));
@@ -63,6 +66,8 @@ impl Build {
             (Side::Application, true, true) => APP_DIRECT_TRACED,
             (Side::Application, false, false) => APP_READ,
             (Side::Application, false, true) => APP_READ_TRACED,
+            (Side::Profile, true, _) => PROFILE_DIRECT,
+            (Side::Profile, false, _) => PROFILE_READ,
         }
     }
 }
@@ -74,9 +79,13 @@ impl Build {
         let folder = std::env::var_os("KPAT_BPF")?;
         let name = format!(
             "{}-{}{}.bpf.o",
-            if side == Side::Packets { "kpat" } else { "app" },
+            match side {
+                Side::Packets => "kpat",
+                Side::Application => "app",
+                Side::Profile => "profile",
+            },
             if self.direct { "direct" } else { "read" },
-            if self.traced_context { "-traced" } else { "" }
+            if self.traced_context || side == Side::Profile { "-traced" } else { "" }
         );
         Some(std::fs::read(std::path::Path::new(&folder).join(name)).ok()?.leak())
     }
@@ -89,6 +98,8 @@ pub enum Side {
     Packets,
     /// Bytes crossing from layer to layer (bpf/app.bpf.c).
     Application,
+    /// Whom each CPU works for (bpf/profile.bpf.c).
+    Profile,
 }
 
 impl Side {
@@ -97,6 +108,7 @@ impl Side {
         match self {
             Side::Packets => "packets",
             Side::Application => "applications",
+            Side::Profile => "profile",
         }
     }
 
@@ -104,7 +116,7 @@ impl Side {
     pub fn slot(self) -> usize {
         match self {
             Side::Packets => 32,
-            Side::Application => 8,
+            Side::Application | Side::Profile => 8,
         }
     }
 }
@@ -172,7 +184,7 @@ impl Plan {
             let bytes = map.symbols.get(*name).map_or(0, |s| s.size.min(8));
             set(name, &value.to_le_bytes()[..bytes])?;
         }
-        if self.side == Side::Application {
+        if self.side != Side::Packets {
             return Ok(b);
         }
         let text = map
@@ -195,7 +207,7 @@ impl Plan {
             .map_err(|e| Error::Object(format!("libbpf cannot open it: {e:#}")))?;
         let bucket_bytes = elf::map(&bytes)
             .and_then(|m| m.symbols.get("packet_buckets").map(|s| s.size as u32))
-            .or((self.side == Side::Application).then_some(0))
+            .or((self.side != Side::Packets).then_some(0))
             .ok_or_else(|| Error::Object("no packet table".into()))?;
         let clone_cookies_at = elf::map(&bytes)
             .and_then(|m| {
@@ -243,17 +255,26 @@ fn set_types(p: &mut libbpf_rs::OpenProgramMut<'_>, kind: u32, attach: u32) {
 
 /// Names of all raw tracepoint programs in the object: (program, tracepoint).
 pub fn tracepoint_programs(build: Build, side: Side) -> Vec<(String, String)> {
+    programs_of(build, side, "raw_tp/")
+}
+
+/// The same of those that know their tracepoint's types.
+pub fn typed_programs(build: Build, side: Side) -> Vec<(String, String)> {
+    programs_of(build, side, "tp_btf/")
+}
+
+fn programs_of(build: Build, side: Side, kind: &str) -> Vec<(String, String)> {
     let Some(map) = elf::map(build.object(side)) else { return Vec::new() };
     let mut out: Vec<(String, String)> = Vec::new();
     for (name, s) in &map.symbols {
         let section = map
             .sections
             .iter()
-            .find(|x| x.offset <= s.offset && s.offset < x.offset + x.size && x.name.starts_with("raw_tp/"));
+            .find(|x| x.offset <= s.offset && s.offset < x.offset + x.size && x.name.starts_with(kind));
         if let Some(tp) = section
             && s.size > 0
         {
-            out.push((name.clone(), tp.name["raw_tp/".len()..].to_string()));
+            out.push((name.clone(), tp.name[kind.len()..].to_string()));
         }
     }
     out.sort();
@@ -320,6 +341,11 @@ impl Loaded {
             at += 1;
         }
         Some(code)
+    }
+
+    /// A table of the kernel side.
+    pub fn map(&self, name: &str) -> Option<libbpf_rs::Map<'_>> {
+        self.object.maps().find(|m| m.name() == name)
     }
 
     pub fn map_fd(&self, name: &str) -> Option<BorrowedFd<'_>> {

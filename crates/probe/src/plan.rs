@@ -206,6 +206,8 @@ pub enum Fixed {
     Typed(u32),
     /// It is no program but a switch that several have in common.
     Switch,
+    /// Nowhere: user space has it run.
+    Nowhere,
 }
 
 /// A program of the object that has one fixed place.
@@ -231,7 +233,7 @@ impl Tracepoint {
         match self.fixed {
             Fixed::Raw => Some(attach::tracepoint(loaded, &self.program, &self.name)),
             Fixed::Typed(kind) => Some(attach::typed(loaded, &self.program, kind)),
-            Fixed::Switch => None,
+            Fixed::Switch | Fixed::Nowhere => None,
         }
     }
 }
@@ -317,6 +319,45 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
         symbols: Symbols::running(),
     };
     Ok((decision, all, chosen))
+}
+
+/// Decides for a recording of whom each CPU works for.
+pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
+    if let Some(why) = mechanism::refusal() {
+        return Err(Error::Refused(why));
+    }
+    let picked = pick_build()?;
+    let build = picked.build;
+    let btfs = Btf::running()?;
+    let at = |fixed: Fixed| {
+        move |(program, name): (String, String)| Tracepoint { program, name, fixed, func: None, switch: None }
+    };
+    // The context is known by its own stack.
+    let raw = object::tracepoint_programs(build, Side::Profile).into_iter();
+    let raw = raw.filter(|(program, _)| !program.starts_with("context_")).map(at(Fixed::Raw));
+    let typed = object::typed_programs(build, Side::Profile).into_iter();
+    let typed = typed.map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
+    let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
+    let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
+    all.push(at(Fixed::Nowhere)(("account".into(), "account".into())));
+    let decision = Decision {
+        detail: None,
+        mechanism: Mechanism::Tracepoint,
+        build,
+        build_passed_over: picked.reasons(),
+        build_warning: None,
+        unmet: Vec::new(),
+        passed_over: Vec::new(),
+        functions: Vec::new(),
+        logged: Vec::new(),
+        left_out: absent
+            .into_iter()
+            .map(|t| (format!("tracepoint {}", t.name), "this kernel has no such tracepoint".into()))
+            .collect(),
+        drop_reasons: drop_reasons(&btfs),
+        symbols: Symbols::running(),
+    };
+    Ok((decision, all))
 }
 
 /// The log's function table: probed functions, then tracepoints.

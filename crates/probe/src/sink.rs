@@ -111,6 +111,29 @@ impl Sink {
         });
     }
 
+    /// Takes everything out of one CPU's ring of a profile: names of tasks.
+    pub fn drain_names(&mut self, rings: &Rings, cpu: usize) {
+        let (state, tasks) = (&mut self.cpus[cpu], &mut self.tasks);
+        self.records += rings.drain(cpu, &mut |raw, _| {
+            if let Raw::Process(r) = raw {
+                if let Some(tasks) = tasks {
+                    tasks.insert(r.h.pid, task(r));
+                }
+                state.encoder.process(&process(r));
+            }
+        });
+    }
+
+    /// A record of user space's own about a CPU.
+    pub fn of_cpu(&mut self, cpu: u16, record: &model::Record) {
+        let Some(state) = self.cpus.get_mut(usize::from(cpu)) else { return };
+        state.encoder.record(record);
+        self.records += 1;
+        if state.encoder.is_full() {
+            self.ready.extend(state.encoder.finish());
+        }
+    }
+
     /// Takes everything out of one CPU's ring of packets.
     pub fn drain_packets(&mut self, rings: &Rings, cpu: usize) {
         let state = &mut self.cpus[cpu];

@@ -14,6 +14,7 @@ pub const ATTACH_KPROBE_SESSION: u32 = 56;
 pub const ATTACH_FSESSION_MULTI: u32 = 61;
 
 const CMD_PROG_LOAD: u32 = 5;
+const CMD_PROG_TEST_RUN: u32 = 10;
 const CMD_OBJ_GET_INFO: u32 = 15;
 const CMD_BTF_GET_FD_BY_ID: u32 = 19;
 const CMD_BTF_GET_NEXT_ID: u32 = 23;
@@ -211,6 +212,37 @@ pub fn load_tracing(
         pad: 0,
     };
     bpf(CMD_PROG_LOAD, &mut a).map(owned)
+}
+
+/// Runs a raw tracepoint's program once on a CPU, with one argument.
+pub fn run_on_cpu(prog: BorrowedFd<'_>, cpu: u32, argument: u64) -> io::Result<()> {
+    const ON_CPU: u32 = 1; // BPF_F_TEST_RUN_ON_CPU
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        fd: u32,
+        retval: u32,
+        data_sizes: [u32; 2],
+        data: [u64; 2],
+        repeat: u32,
+        duration: u32,
+        ctx_size_in: u32,
+        ctx_size_out: u32,
+        ctx_in: u64,
+        ctx_out: u64,
+        flags: u32,
+        cpu: u32,
+    }
+    let arguments = [argument];
+    let mut a = Attr {
+        fd: prog.as_raw_fd() as u32,
+        ctx_size_in: size_of_val(&arguments) as u32,
+        ctx_in: arguments.as_ptr() as u64,
+        flags: ON_CPU,
+        cpu,
+        ..Attr::default()
+    };
+    bpf(CMD_PROG_TEST_RUN, &mut a).map(drop)
 }
 
 #[derive(Clone, Copy, Debug, Default)]

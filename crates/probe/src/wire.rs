@@ -70,6 +70,34 @@ pub mod lineage_kind {
     pub const LIN_REALLOC: u32 = 7;
 }
 
+/// `enum kp_work_kind`
+pub mod work_kind {
+    pub const WORK_USER: u32 = 1;
+    pub const WORK_KERNEL: u32 = 2;
+    pub const WORK_IDLE: u32 = 3;
+    pub const WORK_THREAD: u32 = 4;
+    pub const WORK_SOFTIRQ: u32 = 5;
+    pub const WORK_HARDIRQ: u32 = 6;
+    pub const WORK_SOFTIRQ_THREAD: u32 = 7;
+}
+
+/// `enum kp_purpose`
+pub mod purpose {
+    pub const FOR_ITSELF: u32 = 0;
+    pub const FOR_SOCKET: u32 = 1;
+    pub const FOR_FORWARD: u32 = 2;
+    pub const FOR_DROP: u32 = 3;
+    pub const FOR_UNKNOWN: u32 = 4;
+    pub const FOR_KERNEL: u32 = 5;
+}
+
+/// `enum kp_use_kind`
+pub mod use_kind {
+    pub const USE_READ: u32 = 1;
+    pub const USE_WRITE: u32 = 2;
+    pub const USE_OPEN: u32 = 3;
+}
+
 /// `struct kp_head`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -323,6 +351,61 @@ pub struct Announcement {
     pub message: [u8; 128],
 }
 const _: () = assert!(size_of::<Announcement>() == 176);
+
+/// `struct kp_work_key`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WorkKey {
+    pub socket: u64,
+    pub victim: u32,
+    pub cpu: u16,
+    pub what: u8,
+    pub purpose: u8,
+    pub turn: u64,
+}
+const _: () = assert!(size_of::<WorkKey>() == 24);
+
+/// `struct kp_work`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    pub ns: u64,
+    pub packets: u64,
+    pub bytes: u64,
+}
+const _: () = assert!(size_of::<Work>() == 24);
+
+/// `struct kp_use_key`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct UseKey {
+    pub socket: u64,
+    pub process: u32,
+    pub cpu: u16,
+    pub how: u8,
+    pub turn: u8,
+}
+const _: () = assert!(size_of::<UseKey>() == 16);
+
+/// `struct kp_use`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    pub bytes: u64,
+    pub times: u64,
+}
+const _: () = assert!(size_of::<Use>() == 16);
+
+/// `struct kp_account_head`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AccountHead {
+    pub opened: u64,
+    pub told: u64,
+    pub unplaced_ns: u64,
+    pub resets: u64,
+}
+const _: () = assert!(size_of::<AccountHead>() == 32);
 
 /// `struct kp_ring_ctl`
 #[repr(C)]

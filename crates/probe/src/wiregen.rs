@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 16] = [
+const STRUCTS: [&str; 21] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -20,9 +20,23 @@ const STRUCTS: [&str; 16] = [
     "kp_tcp",
     "kp_gap",
     "kp_announcement",
+    "kp_work_key",
+    "kp_work",
+    "kp_use_key",
+    "kp_use",
+    "kp_account_head",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 5] = ["kp_kind", "kp_crossing_kind", "kp_loss", "kp_event_kind", "kp_lineage_kind"];
+const ENUMS: [&str; 8] = [
+    "kp_kind",
+    "kp_crossing_kind",
+    "kp_loss",
+    "kp_event_kind",
+    "kp_lineage_kind",
+    "kp_work_kind",
+    "kp_purpose",
+    "kp_use_kind",
+];
 
 fn camel(name: &str) -> String {
     name.trim_start_matches("kp_").split('_').map(|w| w[..1].to_uppercase() + &w[1..]).collect()

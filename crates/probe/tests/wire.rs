@@ -1,7 +1,7 @@
 //! The committed Rust types are those of the compiled kernel side.
 
-use kpat_model::Crossing;
 use kpat_model::codes::{Code, EventKind, LineageKind, LossCause};
+use kpat_model::{Busy, Crossing, Purpose, UseKind};
 use kpat_probe::{
     btf::{Btf, kind},
     elf,
@@ -53,4 +53,18 @@ fn codes_are_in_the_registry() {
             assert!(code.is_some_and(|c| c.name.starts_with(&begins)), "{called} = {number} is {code:?}");
         }
     }
+}
+
+/// The same of a profile's numbers: each has a name here, and here there are no others.
+#[test]
+fn numbers_of_work_are_the_models() {
+    let btf = btf(Build::ALL[0]);
+    let values = |name: &str| -> Vec<i64> {
+        let values = btf.enum_values(btf.find(kind::ENUM, name).expect(name));
+        values.iter().map(|(_, v)| *v as i64).collect()
+    };
+    let ours = |all: &mut dyn Iterator<Item = u8>| all.map(i64::from).collect::<Vec<_>>();
+    assert_eq!(values("kp_work_kind"), ours(&mut Busy::ALL.iter().map(|b| *b as u8)));
+    assert_eq!(values("kp_purpose"), ours(&mut Purpose::ALL.iter().map(|p| *p as u8)));
+    assert_eq!(values("kp_use_kind"), ours(&mut UseKind::ALL.iter().map(|u| *u as u8)));
 }

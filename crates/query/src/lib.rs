@@ -27,6 +27,7 @@ mod names;
 mod packet;
 pub mod paths;
 pub mod phases;
+pub mod profile;
 pub mod protocol;
 pub mod roles;
 mod spread;

@@ -38,6 +38,19 @@ impl Shift {
                 r.at.0 += self.ns;
                 return;
             }
+            Record::Work(w) => {
+                w.at.0 += self.ns;
+                return;
+            }
+            Record::SocketUse(u) => {
+                u.at.0 += self.ns;
+                return;
+            }
+            Record::CpuTime(c) => {
+                c.at.0 += self.ns;
+                c.opened.0 += self.ns;
+                return;
+            }
             Record::OffCpu(p) => {
                 p.from.0 += self.ns;
                 p.to.0 += self.ns;

@@ -14,7 +14,7 @@ pub struct Selection {
 }
 
 /// Profiles by name, each with what it has; beside them `driver:NAME`.
-pub const NAMES: [(&str, &str); 7] = [
+pub const NAMES: [(&str, &str); 8] = [
     ("path", "functions that move a packet"),
     ("router", "a packet's way through a router"),
     ("tcp", "TCP"),
@@ -22,13 +22,15 @@ pub const NAMES: [(&str, &str); 7] = [
     ("all", "every function that has a packet"),
     ("none", "only what --add names"),
     (APPLICATIONS, "what applications ask of the network"),
+    (WORK, "whom each CPU works for"),
 ];
 
-/// The profile that is no list of functions: it goes beside any other.
+/// The profiles that are no lists of functions: they go beside any other.
 pub const APPLICATIONS: &str = "app";
+pub const WORK: &str = "profile";
 
 #[derive(Debug, thiserror::Error)]
-#[error("there is no profile {0:?}; use path, router, tcp, socket, driver:NAME, all and app")]
+#[error("there is no profile {0:?}; use path, router, tcp, socket, driver:NAME, all, app and profile")]
 pub struct UnknownProfile(pub String);
 
 impl Selection {
@@ -42,7 +44,7 @@ impl Selection {
 
     pub fn check(&self) -> Result<(), UnknownProfile> {
         let known = |p: &str| {
-            NAMES.iter().any(|(name, _)| *name == p && *name != APPLICATIONS)
+            NAMES.iter().any(|(name, _)| *name == p && ![APPLICATIONS, WORK].contains(name))
                 || p.strip_prefix("driver:").is_some_and(|n| !n.is_empty())
         };
         match self.profiles().find(|p| !known(p)) {

@@ -3,7 +3,7 @@
 use super::disk::may_write;
 use super::source::Source;
 use super::{Error, Options};
-use crate::profile::{APPLICATIONS, Detail};
+use crate::profile::{APPLICATIONS, Detail, WORK};
 use crate::{filter, kernel, netlink, plan, sys};
 use kpat_model::meta;
 
@@ -112,7 +112,8 @@ pub fn check(options: &Options) -> Result<(), Error> {
 pub(super) fn describe(options: &Options, sources: &[Source], cpus: usize) -> meta::Meta {
     let d = &sources[0].decision;
     let profiles = options.selection.iter().map(|s| s.profile.as_str());
-    let profiles: Vec<&str> = profiles.chain(options.application.iter().map(|_| APPLICATIONS)).collect();
+    let profiles = profiles.chain(options.application.iter().map(|_| APPLICATIONS));
+    let profiles: Vec<&str> = profiles.chain(options.work.then_some(WORK)).collect();
     let started = sys::clock_anchor();
     let part = meta::Part {
         recording: kernel::read_line("/proc/sys/kernel/random/uuid"),
@@ -149,7 +150,7 @@ pub(super) fn describe(options: &Options, sources: &[Source], cpus: usize) -> me
             .collect(),
         hz: kernel::config().get("HZ").and_then(|v| v.parse().ok()).unwrap_or(0),
         drop_reasons: d.drop_reasons.clone(),
-        pauses: sources.iter().any(|s| {
+        pauses: sources.iter().filter(|s| s.is_packets()).any(|s| {
             s.tracepoints.iter().any(|t| t.name == "sched_switch")
                 && !s.decision.left_out.iter().any(|(name, _)| name == "tracepoint sched_switch")
         }),

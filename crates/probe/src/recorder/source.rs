@@ -14,9 +14,11 @@ use crate::profile::{Selection, glob};
 use crate::ring::Rings;
 use crate::roles::role;
 use crate::sink::Sink;
+use crate::work::Accounts;
 use crate::{app, filter, kernel, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 struct Switches {
@@ -65,6 +67,11 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         let constants = vec![("datagrams_by_function", u64::from(chosen.datagrams_by_function))];
         let application = Some(a.clone());
         all.push(Decided { side: Side::Application, decision, tracepoints, constants, application });
+    }
+    if options.work {
+        let (decision, tracepoints) = plan::decide_profile()?;
+        let (side, constants) = (Side::Profile, Vec::new());
+        all.push(Decided { side, decision, tracepoints, constants, application: None });
     }
     Ok(all)
 }
@@ -120,7 +127,11 @@ impl Decided {
         let object = Plan {
             build: decision.build,
             side,
-            ring_bytes: options.ring_bytes.next_power_of_two().max(1 << 16),
+            ring_bytes: match side {
+                // names of tasks, nothing else
+                Side::Profile => 1 << 16,
+                _ => options.ring_bytes.next_power_of_two().max(1 << 16),
+            },
             cpus,
             packet_buckets: (options.packets / 4).next_power_of_two().max(16),
             netns: options.netns.iter().map(|n| n.inum).collect(),
@@ -152,6 +163,10 @@ impl Decided {
         };
         Ok(Source {
             on: decision.logged.clone(),
+            accounts: (side == Side::Profile)
+                .then(|| Accounts::new(&loaded, cpus).map(RefCell::new))
+                .transpose()
+                .map_err(Error::Map)?,
             settings: application
                 .is_some()
                 .then(|| app::Settings::new(&loaded))
@@ -189,6 +204,8 @@ pub(super) struct Source {
     points_off: BTreeSet<u16>,
     /// Of applications.
     pub(super) settings: Option<app::Settings>,
+    /// Of a profile.
+    accounts: Option<RefCell<Accounts>>,
     loaded: Loaded,
     attached: Attached,
     pub(super) rings: Rings,
@@ -241,6 +258,9 @@ impl Source {
     pub(super) fn switch(&self, paused: bool) {
         if let Some(settings) = &self.settings {
             settings.pause(paused);
+        }
+        if let Some(accounts) = &self.accounts {
+            accounts.borrow_mut().switch(&self.loaded, paused);
         }
         for (i, c) in self.decision.functions.iter().enumerate() {
             let track = if role::tracks(c.roles) { TRACK } else { 0 };
@@ -303,6 +323,19 @@ impl Source {
         match self.side {
             Side::Packets => sink.drain_packets(&self.rings, cpu),
             Side::Application => sink.drain_applications(&self.rings, cpu),
+            Side::Profile => sink.drain_names(&self.rings, cpu),
+        }
+    }
+
+    /// The sums of a profile that are due; `all`: those that there are.
+    pub(super) fn take_sums(&self, sink: &mut Sink, now: BootNs, all: bool) {
+        let Some(accounts) = &self.accounts else { return };
+        let mut accounts = accounts.borrow_mut();
+        accounts.take(&self.loaded, all).iter().for_each(|(cpu, record)| sink.of_cpu(*cpu, record));
+        let count = accounts.lost_uses();
+        if count > 0 {
+            let cause = kpat_model::LossCause::UseTableFull;
+            sink.loss(&kpat_model::Loss { cause, cpu: -1, from: now, to: now, count });
         }
     }
 

@@ -77,6 +77,7 @@ impl Sources {
     /// Looks at the loss counters of all rings, and closes chunks that have become old.
     pub(super) fn look(&self, sink: &mut Sink, now: BootNs, close: bool) {
         for (i, s) in self.0.iter().enumerate() {
+            s.take_sums(sink, now, close);
             (0..s.rings.cpus()).for_each(|cpu| sink.count_losses(i, &s.rings, cpu, now));
         }
         sink.look(now, close);

@@ -57,6 +57,8 @@ pub struct Options {
     pub words: Vec<String>,
     /// What applications ask of the network; `None`: nothing.
     pub application: Option<Application>,
+    /// Whom each CPU works for.
+    pub work: bool,
 }
 
 /// Of a recording of applications.

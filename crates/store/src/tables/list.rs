@@ -463,6 +463,34 @@ table! { CARD_CLOCK, CardClockRow, "card_clock", 16384,
     clock: String, Dict, "", "", "", "Its device, and whose it is.";
 } }
 
+table! { WORK, WorkRow, "work", 65536,
+    "CPU time by whose it was and whom it was for, over the whole recording. Of one CPU all rows and what found no place (`cpu_account.unplaced_ns`) add up to the time that its account was open.",
+    "`cpu`, `busy`, `purpose`. Source: kernel behaviour log (profile), joined with who used which socket.", {
+    cpu: i32, Dict, "", "", "", "CPU.";
+    busy: i32, Dict, "code", "", "", "1 a process in user mode (page faults are in it), 2 in a system call, 3 idle, 4 a kernel thread, 5 a softirq upon a process or an idle CPU, 6 a hard interrupt, 7 a softirq in a kernel thread.";
+    purpose: i32, Dict, "code", "", "", "0 the task that ran, 1 a packet for a socket, 2 a packet that was forwarded, 3 one that was dropped, 4 one of which nothing says whose it is, 5 the kernel.";
+    victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Process (or kernel thread) whose time it was.";
+    beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket", "Process whom it is charged to.";
+    ns: i64, Delta, "ns", "", "", "Time.";
+    packets: i64, Delta, "", "", "", "Packets.";
+    bytes: i64, Delta, "bytes", "", "", "Their lengths.";
+} }
+
+table! { CPU_ACCOUNT, CpuAccountRow, "cpu_account", 16384,
+    "The time of a CPU that `work` accounts for, and what the kernel's own account (/proc/stat) says of it. A pause of the recording begins another row.",
+    "`cpu`, `from_ns`. Source: kernel behaviour log (profile).", {
+    cpu: i32, Dict, "", "", "", "CPU.";
+    from_ns: i64, Delta, "ns", "boot", "", "From here on ...";
+    to_ns: i64, Delta, "ns", "boot", "", "... up to here.";
+    unplaced_ns: i64, Delta, "ns", "", "", "Of that, time for which there was no room among the kernel side's sums.";
+    user_ns: i64, Delta, "ns", "", "", "By /proc/stat: user mode, with nice. Ticks, where the kernel does not measure interrupts (CONFIG_IRQ_TIME_ACCOUNTING).";
+    system_ns: i64, Delta, "ns", "", "", "The same: kernel.";
+    idle_ns: i64, Delta, "ns", "", "", "The same: idle, with waiting for I/O.";
+    irq_ns: i64, Delta, "ns", "", "", "The same: hard interrupts.";
+    softirq_ns: i64, Delta, "ns", "", "", "The same: softirqs.";
+    steal_ns: i64, Delta, "ns", "", "", "The same: the hypervisor ran something else.";
+} }
+
 /// Tables of an integrated log of several devices; those of one device are in its own log.
 pub const SEVERAL: &[&Table] = &[&CROSSING];
 
@@ -496,4 +524,6 @@ pub const ALL: &[&Table] = &[
     &PROVENANCE,
     &POLL,
     &CARD_CLOCK,
+    &WORK,
+    &CPU_ACCOUNT,
 ];

@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Who does each CPU work for? Time is cut at the borders that the kernel shows (system calls, switches, interrupts, softirqs, packets) and
+ * each piece is charged to whom it was done for, never to the task that happened to be interrupted.
+ *
+ * Per CPU a stack: the task, a softirq, hard interrupts. At each border the clock is read and the time since the last border goes to what was
+ * on top. Sums are kept in the kernel, by CPU, victim (whose CPU time it was) and purpose; a packet's by its socket, because who reads it is
+ * known later only. User space takes the sums once a second.
+ *
+ * Rejected: an event per border for user space to add up. At 100,000 packets a second that is a million records a second.
+ *
+ * An interrupt may cut in between any two instructions here, and it runs these programs on the same CPU's words: sums are added to atomically, and
+ * a clock that an interrupt has moved on is read again.
+ */
+#define KPAT_APP
+#include "tasks.bpf.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+#define TCP_SYN_SENT 2
+#define TCP_LISTEN 10
+#define MSG_PEEK 2
+#define PF_KTHREAD 0x00200000
+#define NET_RX 3
+
+/* What is on top of the stack: the task, a softirq of a number, or a hard interrupt. */
+#define SOFTIRQ 16
+#define HARDIRQ 32
+#define LEVELS 8
+
+struct task_struct___profile {
+	unsigned int flags;
+} __core;
+
+struct sock___profile {
+	struct {
+		unsigned short skc_family;
+	} __sk_common;
+} __core;
+
+/* Packets of one softirq that were for the same. */
+struct owner {
+	u64 socket;
+	u64 ns;
+	u64 bytes;
+	u32 packets;
+	u32 purpose;
+};
+#define OWNERS 4
+
+struct account {
+	struct kp_account_head h;
+	u64 last; /* the last border */
+	u32 level;
+	u32 victim; /* process of the task that runs, 0: idle */
+	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD */
+	u32 raised; /* this hard interrupt has asked for a softirq of NET_RX */
+	u32 frame[LEVELS];
+	u64 base[8]; /* by mode, since it was last written to the sums */
+	u64 hard_ns; /* of the hard interrupt that runs */
+	u64 hard_debt; /* of those that asked for the softirq to come */
+	u64 soft_ns; /* since the last cut */
+	u64 head_ns; /* of this softirq, before its first packet */
+	u64 skb; /* the packet at hand, 0: none */
+	u64 socket; /* whose it is */
+	u64 bytes;
+	u32 purpose;
+	u32 owners;
+	u32 packets; /* of all owners */
+	u32 pad;
+	struct owner owner[OWNERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct account);
+} accounts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct kp_work_key);
+	__type(value, struct kp_work);
+} works SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct kp_use_key);
+	__type(value, struct kp_use);
+} uses SEC(".maps");
+
+/* Tasks that were switched out between a system call's end and user mode: their registers still look like a system call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
+} leaving SEC(".maps");
+
+/* Which of two sets of sums is written now: user space takes the other one, to which nobody adds any more. */
+u64 turn SEC(".data.turn") = 0;
+/* Sums of sockets' uses that found no room. */
+u64 unplaced_uses SEC(".data.unplaced") = 0;
+
+static __always_inline struct account *this_account(void)
+{
+	u32 zero = 0;
+	struct account *a = bpf_map_lookup_elem(&accounts, &zero);
+
+	return a && a->h.opened ? a : NULL;
+}
+
+static __always_inline void add(u64 *to, u64 ns)
+{
+	__sync_fetch_and_add(to, ns);
+}
+
+static __always_inline u64 take(u64 *from)
+{
+	return __sync_lock_test_and_set(from, 0);
+}
+
+/* The time since the last border goes to what is on top. */
+static __always_inline void border(struct account *a)
+{
+	u64 last, now, *to;
+	u32 top;
+
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		last = *(volatile u64 *)&a->last;
+		now = bpf_ktime_get_boot_ns();
+		if (now <= last)
+			return;
+		if (__sync_val_compare_and_swap(&a->last, last, now) == last)
+			goto charge;
+	}
+	return;
+charge:
+	top = a->level ? a->frame[a->level & (LEVELS - 1)] : 0;
+	to = !top ? &a->base[a->mode & 7] : top >= HARDIRQ ? &a->hard_ns : &a->soft_ns;
+	add(to, now - last);
+}
+
+static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, struct kp_work *w)
+{
+	struct kp_work_key k = {};
+	struct kp_work *sum;
+
+	if (!a || !w)
+		return 0;
+	k.socket = socket;
+	k.victim = a->victim;
+	k.cpu = bpf_get_smp_processor_id();
+	k.what = what;
+	k.purpose = purpose;
+	k.turn = *(volatile u64 *)&turn & 1;
+	sum = bpf_map_lookup_elem(&works, &k);
+	if (!sum) {
+		if (!bpf_map_update_elem(&works, &k, w, BPF_NOEXIST))
+			return 0;
+		/* an interrupt was quicker, or there is no room */
+		sum = bpf_map_lookup_elem(&works, &k);
+		if (!sum) {
+			add(&a->h.unplaced_ns, w->ns);
+			return 0;
+		}
+	}
+	add(&sum->ns, w->ns);
+	add(&sum->packets, w->packets);
+	add(&sum->bytes, w->bytes);
+	return 0;
+}
+
+static __always_inline void put_time(struct account *a, u32 what, u32 purpose, u64 ns)
+{
+	struct kp_work w = { .ns = ns };
+
+	if (ns)
+		put(a, what, purpose, 0, &w);
+}
+
+static __always_inline u32 of_softirq(struct account *a)
+{
+	return a->mode == KP_WORK_THREAD ? KP_WORK_SOFTIRQ_THREAD : KP_WORK_SOFTIRQ;
+}
+
+/* What the task that runs did since it was last asked. */
+static __noinline int put_task(struct account *a)
+{
+	if (!a)
+		return 0;
+#pragma unroll
+	for (u32 mode = KP_WORK_USER; mode <= KP_WORK_THREAD; mode++)
+		put_time(a, mode, KP_FOR_ITSELF, take(&a->base[mode]));
+	return 0;
+}
+
+static __always_inline void put_owner(struct account *a, struct owner *o, u64 share)
+{
+	struct kp_work w = { .ns = o->ns + share, .packets = o->packets, .bytes = o->bytes };
+
+	put(a, of_softirq(a), o->purpose, o->socket, &w);
+}
+
+/* The packet at hand is done with: its time is kept with its owner's until the softirq is over. */
+static __noinline int cut(struct account *a)
+{
+	struct owner mine = {};
+
+	if (!a)
+		return 0;
+	mine.socket = a->socket;
+	mine.purpose = a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
+	mine.packets = 1;
+	mine.bytes = a->bytes;
+	mine.ns = take(&a->soft_ns);
+	a->skb = a->socket = a->purpose = 0;
+#pragma unroll
+	for (int i = 0; i < OWNERS; i++) {
+		struct owner *o = &a->owner[i];
+
+		if (i >= a->owners) {
+			*o = mine;
+			a->owners = i + 1;
+			a->packets++;
+			return 0;
+		}
+		if (o->socket == mine.socket && o->purpose == mine.purpose) {
+			o->ns += mine.ns;
+			o->bytes += mine.bytes;
+			o->packets++;
+			a->packets++;
+			return 0;
+		}
+	}
+	put_owner(a, &mine, 0);
+	return 0;
+}
+
+/* The softirq is over: what came before its first packet is shared among its packets. */
+static __noinline int share(struct account *a)
+{
+	u64 head, each, left;
+
+	if (!a)
+		return 0;
+	head = left = take(&a->head_ns);
+	each = a->packets ? head / a->packets : 0;
+#pragma unroll
+	for (int i = 0; i < OWNERS; i++) {
+		struct owner *o = &a->owner[i];
+		u64 part;
+
+		if (i >= a->owners)
+			break;
+		part = i + 1 == a->owners ? left : each * o->packets;
+		left -= part;
+		put_owner(a, o, part);
+	}
+	if (!a->owners)
+		put_time(a, of_softirq(a), KP_FOR_KERNEL, head);
+	a->owners = a->packets = 0;
+	return 0;
+}
+
+static __always_inline bool top_is(struct account *a, u32 frame)
+{
+	return a->level && a->frame[a->level & (LEVELS - 1)] == frame;
+}
+
+/*
+ * An interrupt between the two stores would push its own frame into the same place, and leave it there: so the frame is stored again once the level
+ * is. Softirqs begin just when interrupts are let in: without that one in a hundred was taken for an interrupt.
+ */
+static __always_inline void push(struct account *a, u32 frame)
+{
+	u32 level = a->level + 1;
+
+	if (level >= LEVELS) {
+		a->h.resets++;
+		level = 1;
+	}
+	*(volatile u32 *)&a->frame[level & (LEVELS - 1)] = frame;
+	*(volatile u32 *)&a->level = level;
+	*(volatile u32 *)&a->frame[level & (LEVELS - 1)] = frame;
+}
+
+static __always_inline bool receiving(struct account *a)
+{
+	return top_is(a, SOFTIRQ + NET_RX);
+}
+
+/* Whether a task that is switched to goes on in a system call. */
+static __always_inline u32 mode_of(struct task_struct *task, u32 pid)
+{
+	struct pt_regs *regs;
+
+	if (!pid)
+		return KP_WORK_IDLE;
+	if (((struct task_struct___profile *)task)->flags & PF_KTHREAD)
+		return KP_WORK_THREAD;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (!in_system_call(regs))
+		return KP_WORK_USER;
+	if (bpf_map_lookup_elem(&leaving, &pid)) {
+		bpf_map_delete_elem(&leaving, &pid);
+		return KP_WORK_USER;
+	}
+	return KP_WORK_KERNEL;
+}
+
+static __always_inline void runs(struct account *a, struct task_struct *task)
+{
+	u32 pid = task->pid;
+
+	a->mode = mode_of(task, pid);
+	a->victim = pid ? task->tgid : 0;
+}
+
+/* (preempt, prev, next, prev_state) */
+SEC("tp_btf/sched_switch")
+int work_sched_switch(u64 *ctx)
+{
+	struct task_struct *prev = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
+	struct account *a = this_account();
+	u32 pid, one = 1;
+
+	if (!a)
+		return 0;
+	border(a);
+	put_task(a);
+	pid = prev->pid;
+	if (pid) {
+		announce_task((u64)(u32)prev->tgid << 32 | pid, 0);
+		if (a->mode == KP_WORK_USER && in_system_call((struct pt_regs *)bpf_task_pt_regs(prev)))
+			bpf_map_update_elem(&leaving, &pid, &one, BPF_ANY);
+	}
+	if (a->level) {
+		a->h.resets++;
+		a->level = 0;
+	}
+	runs(a, next);
+	return 0;
+}
+
+static __always_inline int system_call(u32 mode)
+{
+	struct account *a = this_account();
+
+	if (!a || a->level)
+		return 0;
+	border(a);
+	a->mode = mode;
+	return 0;
+}
+
+SEC("raw_tp/sys_enter")
+int work_sys_enter(u64 *ctx)
+{
+	return system_call(KP_WORK_KERNEL);
+}
+
+SEC("raw_tp/sys_exit")
+int work_sys_exit(u64 *ctx)
+{
+	return system_call(KP_WORK_USER);
+}
+
+/* (vec) */
+SEC("raw_tp/softirq_entry")
+int work_softirq_entry(u64 *ctx)
+{
+	struct account *a = this_account();
+	u32 vec = ctx[0];
+
+	if (!a)
+		return 0;
+	border(a);
+	if (a->level) { /* softirqs do not nest, and interrupts are over before they run */
+		a->h.resets++;
+		a->level = 0;
+	}
+	a->skb = a->socket = a->purpose = 0;
+	push(a, SOFTIRQ + (vec & 15));
+	if (vec == NET_RX)
+		add(&a->head_ns, take(&a->hard_debt));
+	return 0;
+}
+
+SEC("raw_tp/softirq_exit")
+int work_softirq_exit(u64 *ctx)
+{
+	struct account *a = this_account();
+	u32 vec = ctx[0];
+
+	if (!a)
+		return 0;
+	border(a);
+	if (!top_is(a, SOFTIRQ + (vec & 15)))
+		return 0;
+	if (vec == NET_RX) {
+		if (a->skb)
+			cut(a);
+		else
+			add(&a->head_ns, take(&a->soft_ns));
+		share(a);
+	} else {
+		put_time(a, of_softirq(a), KP_FOR_KERNEL, take(&a->soft_ns));
+	}
+	a->level--;
+	return 0;
+}
+
+/* (vec) */
+SEC("raw_tp/softirq_raise")
+int work_softirq_raise(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (a && ctx[0] == NET_RX && top_is(a, HARDIRQ))
+		a->raised = 1;
+	return 0;
+}
+
+static __always_inline int interrupt_begins(void)
+{
+	struct account *a = this_account();
+
+	if (!a)
+		return 0;
+	border(a);
+	if (!top_is(a, HARDIRQ))
+		a->raised = 0;
+	push(a, HARDIRQ);
+	return 0;
+}
+
+/* An interrupt that asked for packets to be received is part of that; of others nobody has anything but the kernel. */
+static __always_inline int interrupt_ends(void)
+{
+	struct account *a = this_account();
+
+	if (!a)
+		return 0;
+	border(a);
+	if (!top_is(a, HARDIRQ))
+		return 0;
+	a->level--;
+	if (top_is(a, HARDIRQ))
+		return 0;
+	if (a->raised)
+		add(&a->hard_debt, take(&a->hard_ns));
+	else
+		put_time(a, KP_WORK_HARDIRQ, KP_FOR_KERNEL, take(&a->hard_ns));
+	return 0;
+}
+
+#define INTERRUPT(name)                                      \
+	SEC("raw_tp/" #name "_entry")                        \
+	int work_##name##_entry(u64 *ctx)                    \
+	{                                                    \
+		return interrupt_begins();                   \
+	}                                                    \
+	SEC("raw_tp/" #name "_exit")                         \
+	int work_##name##_exit(u64 *ctx)                     \
+	{                                                    \
+		return interrupt_ends();                     \
+	}
+
+INTERRUPT(irq_handler)
+INTERRUPT(local_timer)
+INTERRUPT(reschedule)
+INTERRUPT(call_function)
+INTERRUPT(call_function_single)
+INTERRUPT(irq_work)
+
+/*
+ * (skb): once for each device that a packet comes through. One that was handed on, given to a socket or dropped is over, also where the same skb comes
+ * next: a virtual device receives it at its other end in the same softirq.
+ */
+SEC("raw_tp/netif_receive_skb")
+int work_netif_receive_skb(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (!a || !receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose))
+		return 0;
+	border(a);
+	if (a->skb)
+		cut(a);
+	else
+		add(&a->head_ns, take(&a->soft_ns));
+	a->skb = ctx[0];
+	a->bytes = kread((struct sk_buff *)(ctx[0]), len);
+	return 0;
+}
+
+/* The packet at hand goes on to another device. */
+SEC("raw_tp/net_dev_queue")
+int work_net_dev_queue(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (a && receiving(a) && a->skb == ctx[0] && !a->purpose)
+		a->purpose = KP_FOR_FORWARD;
+	return 0;
+}
+
+SEC("raw_tp/kfree_skb")
+int work_kfree_skb(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (a && receiving(a) && a->skb == ctx[0] && !a->purpose)
+		a->purpose = KP_FOR_DROP;
+	return 0;
+}
+
+static __always_inline int packet_is_for(void *sk)
+{
+	struct account *a = this_account();
+
+	if (a && receiving(a) && a->skb && !a->socket)
+		a->socket = bpf_get_socket_cookie(sk);
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int work_sk_data_ready(u64 *ctx)
+{
+	return packet_is_for((void *)ctx[0]);
+}
+
+SEC("tp_btf/tcp_probe")
+int work_tcp_probe(u64 *ctx)
+{
+	return packet_is_for((void *)ctx[0]);
+}
+
+/* A task has used a socket: who gets the work that is done for it. */
+static __always_inline void use(struct account *a, u64 socket, u32 how, u64 bytes)
+{
+	struct kp_use_key k = {};
+	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
+
+	k.socket = socket;
+	k.process = a->victim;
+	k.cpu = bpf_get_smp_processor_id();
+	k.how = how;
+	k.turn = *(volatile u64 *)&turn & 1;
+	sum = bpf_map_lookup_elem(&uses, &k);
+	if (!sum) {
+		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
+			add(&unplaced_uses, 1);
+		return;
+	}
+	add(&sum->bytes, bytes);
+	add(&sum->times, 1);
+}
+
+static __always_inline bool of_internet(struct sock___profile *sk)
+{
+	u16 family = sk->__sk_common.skc_family;
+
+	return family == AF_INET || family == AF_INET6;
+}
+
+/* (sk, bytes, flags) */
+SEC("tp_btf/sock_recv_length")
+int work_sock_recv_length(u64 *ctx)
+{
+	struct account *a = this_account();
+	int bytes = ctx[1];
+
+	if (a && !a->level && bytes > 0 && !(ctx[2] & MSG_PEEK) && of_internet((void *)ctx[0]))
+		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_READ, bytes);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int work_sock_send_length(u64 *ctx)
+{
+	struct account *a = this_account();
+	int bytes = ctx[1];
+
+	if (a && !a->level && bytes > 0 && of_internet((void *)ctx[0]))
+		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_WRITE, bytes);
+	return 0;
+}
+
+/* (sk, oldstate, newstate) */
+SEC("tp_btf/inet_sock_set_state")
+int work_inet_sock_set_state(u64 *ctx)
+{
+	struct account *a = this_account();
+	int state = ctx[2];
+
+	if (!a)
+		return 0;
+	if (!a->level && (state == TCP_SYN_SENT || state == TCP_LISTEN))
+		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_OPEN, 0);
+	return packet_is_for((void *)ctx[0]);
+}
+
+#define OPEN 1
+#define CLOSE 2
+
+/*
+ * User space has this run on one CPU: its account is opened, closed, or brought up to now. No tracepoint: so also a CPU on which nothing
+ * happens is told of in time.
+ */
+SEC("raw_tp")
+int account(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	u32 zero = 0;
+	struct account *a = bpf_map_lookup_elem(&accounts, &zero);
+	u64 what = ctx[0];
+
+	if (!a)
+		return 0;
+	if (what == OPEN) {
+		if (a->h.opened)
+			return 0;
+		a->level = a->owners = a->packets = a->purpose = 0;
+		a->skb = a->socket = 0;
+		runs(a, task);
+		a->last = a->h.told = a->h.opened = bpf_ktime_get_boot_ns();
+		return 0;
+	}
+	if (!a->h.opened)
+		return 0;
+	border(a);
+	put_task(a);
+	a->h.told = a->last;
+	if (task->pid)
+		announce_task((u64)(u32)task->tgid << 32 | (u32)task->pid, 0);
+	if (what != CLOSE)
+		return 0;
+	/* a softirq that was cut short, and this very interrupt */
+	add(&a->head_ns, take(&a->soft_ns));
+	share(a);
+	put_time(a, KP_WORK_HARDIRQ, KP_FOR_KERNEL, take(&a->hard_ns) + take(&a->hard_debt));
+	a->h.opened = 0;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

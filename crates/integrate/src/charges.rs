@@ -1,0 +1,214 @@
+//! Whom each CPU worked for: the recorder's sums added up over the whole recording, and work for a socket charged to whoever used it.
+//!
+//! Who uses a socket is known when the recording is over, so it is decided then: those who read it share its work by the bytes that they read; where
+//! nobody read, those who wrote; where nobody did either, those who opened it. Work for a socket that nobody used stays the socket's.
+
+use crate::error::Result;
+use kpat_model::{Busy, CpuTime, Purpose, SocketUse, UseKind, Work};
+use kpat_store::TableWriter;
+use kpat_store::tables::{CpuAccountRow, WorkRow};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    ns: u64,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, o: Sum) {
+        self.ns = self.ns.saturating_add(o.ns);
+        self.packets = self.packets.saturating_add(o.packets);
+        self.bytes = self.bytes.saturating_add(o.bytes);
+    }
+}
+
+/// What a sum is of, without whom it was for.
+type Of = (u16, Busy, Purpose, u32);
+
+#[derive(Default)]
+pub(super) struct Charges {
+    own: BTreeMap<Of, Sum>,
+    /// By socket, too.
+    of_sockets: BTreeMap<(u64, Of), Sum>,
+    /// By socket and kind of use: who, and how many bytes.
+    uses: BTreeMap<(u64, UseKind), BTreeMap<u32, u64>>,
+    /// By CPU and the opening of its account: the first and the last that was told.
+    cpus: BTreeMap<(u16, i64), (CpuTime, CpuTime)>,
+}
+
+impl Charges {
+    pub fn work(&mut self, cpu: u16, w: &Work) {
+        let of = (cpu, w.busy, w.purpose, w.victim);
+        let sum = if w.purpose == Purpose::Socket {
+            self.of_sockets.entry((w.socket, of)).or_default()
+        } else {
+            self.own.entry(of).or_default()
+        };
+        sum.add(Sum { ns: w.ns, packets: w.packets, bytes: w.bytes });
+    }
+
+    pub fn used(&mut self, u: &SocketUse) {
+        let bytes = self.uses.entry((u.socket, u.how)).or_default().entry(u.process).or_default();
+        *bytes = bytes.saturating_add(u.bytes);
+    }
+
+    pub fn time(&mut self, cpu: u16, t: &CpuTime) {
+        self.cpus.entry((cpu, t.opened.0)).or_insert((*t, *t)).1 = *t;
+    }
+
+    /// Those who are charged for a socket, each with a weight of at least 1.
+    fn users(&self, socket: u64) -> Vec<(u32, u64)> {
+        let of = |how| self.uses.get(&(socket, how)).filter(|u| !u.is_empty());
+        let users = [UseKind::Read, UseKind::Write, UseKind::Open].into_iter().find_map(of);
+        users.into_iter().flatten().map(|(process, bytes)| (*process, (*bytes).max(1))).collect()
+    }
+
+    fn rows(&self) -> Vec<WorkRow> {
+        let mut all: BTreeMap<(Of, Option<u32>), Sum> = BTreeMap::new();
+        for (of, sum) in &self.own {
+            let for_itself = of.2 == Purpose::Itself && of.3 != 0;
+            all.entry((*of, for_itself.then_some(of.3))).or_default().add(*sum);
+        }
+        for ((socket, of), sum) in &self.of_sockets {
+            let users = self.users(*socket);
+            if users.is_empty() {
+                all.entry((*of, None)).or_default().add(*sum);
+            }
+            for (process, part) in shared(*sum, &users) {
+                all.entry((*of, Some(process))).or_default().add(part);
+            }
+        }
+        let whole = |n: u64| n.min(i64::MAX as u64) as i64;
+        all.into_iter()
+            .map(|(((cpu, busy, purpose, victim), beneficiary), sum)| WorkRow {
+                cpu: cpu.into(),
+                busy: busy as i32,
+                purpose: purpose as i32,
+                victim: (victim != 0).then_some(victim as i32),
+                beneficiary: beneficiary.map(|b| b as i32),
+                ns: whole(sum.ns),
+                packets: whole(sum.packets),
+                bytes: whole(sum.bytes),
+            })
+            .collect()
+    }
+
+    pub fn finish(self, dir: &Path) -> Result<()> {
+        let mut works = TableWriter::<WorkRow>::create(dir)?;
+        for row in self.rows() {
+            works.push(&row)?;
+        }
+        works.finish()?;
+        let mut accounts = TableWriter::<CpuAccountRow>::create(dir)?;
+        let mut unplaced: BTreeMap<u16, u64> = BTreeMap::new();
+        for ((cpu, opened), (first, last)) in &self.cpus {
+            let before = unplaced.insert(*cpu, last.unplaced_ns).unwrap_or(0);
+            let grown = |of: fn(&CpuTime) -> u64| of(last).saturating_sub(of(first)) as i64;
+            accounts.push(&CpuAccountRow {
+                cpu: (*cpu).into(),
+                from_ns: *opened,
+                to_ns: last.at.0,
+                unplaced_ns: last.unplaced_ns.saturating_sub(before) as i64,
+                user_ns: grown(|t| t.user_ns),
+                system_ns: grown(|t| t.system_ns),
+                idle_ns: grown(|t| t.idle_ns),
+                irq_ns: grown(|t| t.irq_ns),
+                softirq_ns: grown(|t| t.softirq_ns),
+                steal_ns: grown(|t| t.steal_ns),
+            })?;
+        }
+        accounts.finish()?;
+        Ok(())
+    }
+}
+
+/// A sum divided by weight; the last gets what is left, so nothing is lost.
+fn shared(sum: Sum, users: &[(u32, u64)]) -> Vec<(u32, Sum)> {
+    let total: u128 = users.iter().map(|(_, w)| u128::from(*w)).sum();
+    let mut left = sum;
+    let part = |n: u64, weight: u64| (u128::from(n) * u128::from(weight) / total.max(1)) as u64;
+    let last = users.len().saturating_sub(1);
+    users
+        .iter()
+        .enumerate()
+        .map(|(i, (process, w))| {
+            let mine = if i == last {
+                left
+            } else {
+                Sum { ns: part(sum.ns, *w), packets: part(sum.packets, *w), bytes: part(sum.bytes, *w) }
+            };
+            left.ns -= mine.ns;
+            left.packets -= mine.packets;
+            left.bytes -= mine.bytes;
+            (*process, mine)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::BootNs;
+
+    fn packet(works: &mut Charges, socket: u64, victim: u32, ns: u64, packets: u64) {
+        let (at, busy, purpose) = (BootNs(1), Busy::Softirq, Purpose::Socket);
+        works.work(0, &Work { at, busy, purpose, victim, socket, ns, packets, bytes: packets * 100 });
+    }
+
+    fn used(works: &mut Charges, socket: u64, how: UseKind, process: u32, bytes: u64) {
+        works.used(&SocketUse { at: BootNs(1), how, socket, process, bytes, times: 1 });
+    }
+
+    /// Of each row: victim, who it was for, time, packets.
+    fn found(works: &Charges) -> Vec<(Option<i32>, Option<i32>, i64, i64)> {
+        works.rows().iter().map(|r| (r.victim, r.beneficiary, r.ns, r.packets)).collect()
+    }
+
+    #[test]
+    fn readers_share_a_socket_by_bytes_and_nothing_is_lost() {
+        let mut works = Charges::default();
+        packet(&mut works, 7, 50, 1000, 10);
+        used(&mut works, 7, UseKind::Read, 1, 200);
+        used(&mut works, 7, UseKind::Read, 2, 100);
+        used(&mut works, 7, UseKind::Write, 3, 9999);
+        let rows = found(&works);
+        assert_eq!(rows, [(Some(50), Some(1), 666, 6), (Some(50), Some(2), 334, 4)]);
+    }
+
+    #[test]
+    fn who_sends_gets_its_acknowledgements_and_what_nobody_uses_stays_the_sockets() {
+        let mut works = Charges::default();
+        packet(&mut works, 1, 0, 10, 1);
+        used(&mut works, 1, UseKind::Open, 4, 0);
+        used(&mut works, 1, UseKind::Write, 5, 1);
+        packet(&mut works, 2, 0, 20, 2);
+        used(&mut works, 2, UseKind::Open, 6, 0);
+        packet(&mut works, 3, 8, 40, 4);
+        let rows = found(&works);
+        assert_eq!(rows, [(None, Some(5), 10, 1), (None, Some(6), 20, 2), (Some(8), None, 40, 4)]);
+    }
+
+    #[test]
+    fn sums_of_the_same_are_one() {
+        let mut works = Charges::default();
+        for ns in [1, 2] {
+            works.work(
+                3,
+                &Work {
+                    at: BootNs(ns),
+                    busy: Busy::User,
+                    purpose: Purpose::Itself,
+                    victim: 9,
+                    socket: 0,
+                    ns: ns as u64,
+                    packets: 0,
+                    bytes: 0,
+                },
+            );
+        }
+        assert_eq!(found(&works), [(Some(9), Some(9), 3, 0)]);
+    }
+}

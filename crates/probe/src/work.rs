@@ -1,0 +1,224 @@
+//! The sums of the kernel side that says whom each CPU works for (bpf/profile.bpf.c): its accounts are opened, brought up to now and closed CPU by CPU,
+//! and the sums become records.
+//!
+//! There are two sets of sums. Each second the kernel side is told to write the other one, and the one before is taken at the next look, when no program
+//! that began before adds to it any more.
+
+use crate::object::Loaded;
+use crate::{sys, wire};
+use kpat_model::{BootNs, Busy, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+use libbpf_rs::{MapCore, MapFlags};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How often sums are taken.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// `OPEN` and its neighbours of the kernel side.
+#[derive(Clone, Copy)]
+enum Do {
+    Tell = 0,
+    Open = 1,
+    Close = 2,
+}
+
+/// A record, and the CPU that it is about.
+pub type OfCpu = (u16, Record);
+
+pub struct Accounts {
+    turn: sys::Mapping,
+    unplaced_uses: sys::Mapping,
+    /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
+    opened: Vec<Option<BootNs>>,
+    told: Instant,
+    /// The set of sums that is to be taken, and since when nobody was told to write it.
+    left: Option<(u64, BootNs)>,
+    /// Uses of sockets that were lost, as far as they were told.
+    lost: u64,
+    ready: Vec<OfCpu>,
+}
+
+impl Accounts {
+    pub fn new(loaded: &Loaded, cpus: usize) -> io::Result<Accounts> {
+        let word = |name: &str| {
+            let fd = loaded.map_fd(name).ok_or_else(|| io::Error::other(format!("no map {name}")))?;
+            sys::Mapping::new(fd, size_of::<u64>())
+        };
+        Ok(Accounts {
+            turn: word(".data.turn")?,
+            unplaced_uses: word(".data.unplaced")?,
+            opened: vec![None; cpus],
+            told: Instant::now(),
+            left: None,
+            lost: 0,
+            ready: Vec::new(),
+        })
+    }
+
+    /// Charging begins or ends, on all CPUs.
+    pub fn switch(&mut self, loaded: &Loaded, paused: bool) {
+        if !paused && self.opened.iter().all(Option::is_none) {
+            self.each_cpu(loaded, Do::Open);
+            let now = self.heads(loaded);
+            for (cpu, head) in now.into_iter().enumerate() {
+                self.opened[cpu] = (head.opened != 0).then_some(BootNs(head.opened as i64));
+            }
+            self.tell_times(loaded);
+            self.told = Instant::now();
+        } else if paused && self.opened.iter().any(Option::is_some) {
+            self.each_cpu(loaded, Do::Close);
+            self.tell_times(loaded);
+            self.opened.fill(None);
+        }
+    }
+
+    /// Whatever is due; `all`: everything.
+    pub fn take(&mut self, loaded: &Loaded, all: bool) -> Vec<OfCpu> {
+        if let Some((turn, at)) = self.left.take() {
+            self.take_sums(loaded, turn, at);
+        }
+        if all {
+            self.take_sums(loaded, self.turn(), sys::boot_now());
+        } else if self.told.elapsed() >= EVERY && self.opened.iter().any(Option::is_some) {
+            self.told = Instant::now();
+            self.each_cpu(loaded, Do::Tell);
+            self.tell_times(loaded);
+            let turn = self.turn();
+            // SAFETY: the mapping is of a page that begins with this word; the kernel side takes any value.
+            unsafe { self.turn.as_ptr().cast::<u64>().write_volatile(turn ^ 1) };
+            self.left = Some((turn, sys::boot_now()));
+        }
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Uses of sockets for which there was no room, since the last call.
+    pub fn lost_uses(&mut self) -> u64 {
+        // SAFETY: as in take().
+        let lost = unsafe { self.unplaced_uses.as_ptr().cast::<u64>().read_volatile() };
+        lost - std::mem::replace(&mut self.lost, lost)
+    }
+
+    fn turn(&self) -> u64 {
+        // SAFETY: as in take().
+        unsafe { self.turn.as_ptr().cast::<u64>().read_volatile() }
+    }
+
+    /// A CPU that is not there, or went, has no account.
+    fn each_cpu(&self, loaded: &Loaded, what: Do) {
+        let Some(program) = loaded.program("account") else { return };
+        for cpu in 0..self.opened.len() {
+            let _ = sys::run_on_cpu(program, cpu as u32, what as u64);
+        }
+    }
+
+    fn heads(&self, loaded: &Loaded) -> Vec<wire::AccountHead> {
+        let Some(map) = loaded.map("accounts") else { return Vec::new() };
+        let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+        values.iter().take(self.opened.len()).filter_map(|v| as_struct(v)).collect()
+    }
+
+    fn tell_times(&mut self, loaded: &Loaded) {
+        let kernels = kernels_times();
+        for (cpu, head) in self.heads(loaded).into_iter().enumerate() {
+            let Some(opened) = self.opened[cpu] else { continue };
+            let [user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns] =
+                kernels.get(cpu).copied().flatten().unwrap_or_default();
+            let time = CpuTime {
+                at: BootNs(head.told as i64),
+                opened,
+                unplaced_ns: head.unplaced_ns,
+                user_ns,
+                system_ns,
+                idle_ns,
+                irq_ns,
+                softirq_ns,
+                steal_ns,
+            };
+            self.ready.push((cpu as u16, Record::CpuTime(Box::new(time))));
+        }
+    }
+
+    fn take_sums(&mut self, loaded: &Loaded, turn: u64, at: BootNs) {
+        let most = self.opened.len() as u16;
+        let ready = &mut self.ready;
+        take_all(loaded, "works", |key: &wire::WorkKey, w: &wire::Work| {
+            if key.turn != turn & 1 {
+                return false;
+            }
+            let (busy, purpose) = (Busy::from_u8(key.what), Purpose::from_u8(key.purpose));
+            let (Some(busy), Some(purpose)) = (busy, purpose) else { return true };
+            let wire::Work { ns, packets, bytes } = *w;
+            let work = Work { at, busy, purpose, victim: key.victim, socket: key.socket, ns, packets, bytes };
+            ready.push((key.cpu.min(most - 1), Record::Work(Box::new(work))));
+            true
+        });
+        take_all(loaded, "uses", |key: &wire::UseKey, u: &wire::Use| {
+            if u64::from(key.turn) != turn & 1 {
+                return false;
+            }
+            let Some(how) = UseKind::from_u8(key.how) else { return true };
+            let (socket, process) = (key.socket, key.process);
+            let r = SocketUse { at, how, socket, process, bytes: u.bytes, times: u.times };
+            ready.push((key.cpu.min(most - 1), Record::SocketUse(Box::new(r))));
+            true
+        });
+    }
+}
+
+/// Gives each entry of a table, and removes those of which `f` says so.
+fn take_all<K: Copy, V: Copy>(loaded: &Loaded, map: &str, mut f: impl FnMut(&K, &V) -> bool) {
+    let Some(map) = loaded.map(map) else { return };
+    // Removing while going through would begin anew each time.
+    let keys: Vec<Vec<u8>> = map.keys().collect();
+    for key in keys {
+        let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
+        if let (Some(k), Some(v)) = (as_struct(&key), as_struct(&value))
+            && f(&k, &v)
+        {
+            // Gone already: nobody but this thread removes.
+            let _ = map.delete(&key);
+        }
+    }
+}
+
+/// One of the generated types, out of the bytes that the kernel gave.
+fn as_struct<T: Copy>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: as many bytes as the type has, which is plain numbers; read without asking for its alignment.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// By CPU what /proc/stat says: user, system, idle, interrupts, softirqs, stolen; in nanoseconds.
+fn kernels_times() -> Vec<Option<[u64; 6]>> {
+    // SAFETY: no memory is passed.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    kernels_times_of(&std::fs::read_to_string("/proc/stat").unwrap_or_default(), 1_000_000_000 / ticks)
+}
+
+fn kernels_times_of(text: &str, tick_ns: u64) -> Vec<Option<[u64; 6]>> {
+    let mut out = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let cpu = words.next().and_then(|w| w.strip_prefix("cpu")?.parse::<usize>().ok());
+        let Some(cpu) = cpu.filter(|c| *c < 1 << 16) else { continue };
+        let of: Vec<u64> = words.map_while(|w| w.parse::<u64>().ok()).map(|t| t * tick_ns).collect();
+        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = of[..] else { continue };
+        if out.len() <= cpu {
+            out.resize(cpu + 1, None);
+        }
+        out[cpu] = Some([user + nice, system, idle + iowait, irq, softirq, steal]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_times_by_cpu() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu2 10 0 0 0 0 0 0 0 0 0\nintr 1 2 3\n";
+        let times = kernels_times_of(text, 10);
+        assert_eq!(times, [Some([30, 30, 90, 60, 70, 80]), None, Some([100, 0, 0, 0, 0, 0])]);
+    }
+}

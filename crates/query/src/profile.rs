@@ -1,0 +1,253 @@
+//! Whom the CPUs worked for: of each process its own time, what was done for it in interrupts and kernel threads, and whose time that was.
+
+use crate::error::Result;
+use crate::store::Store;
+use kpat_model::{Busy, Purpose};
+use kpat_store::tables::{CpuAccountRow, ProcessRow, WorkRow};
+use std::collections::{BTreeMap, HashMap};
+
+/// Of one process, or of one kernel thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfProcess {
+    pub pid: i32,
+    /// `None`: its name is not in the log.
+    pub name: Option<String>,
+    pub is_thread: bool,
+    /// In user mode; page faults are in it.
+    pub user_ns: i64,
+    /// In its own system calls; all that a kernel thread does by itself.
+    pub kernel_ns: i64,
+    /// Done for it in softirqs, whosever time that was.
+    pub served_ns: i64,
+    pub served_packets: i64,
+    pub served_bytes: i64,
+    /// Of `served_ns` in kernel threads.
+    pub served_in_threads_ns: i64,
+    /// Of `served_ns` out of its own time: it was interrupted for itself.
+    pub served_by_itself_ns: i64,
+    /// Out of its time for others, or for nobody.
+    pub taken_ns: i64,
+}
+
+impl OfProcess {
+    /// What it costs.
+    pub fn charged_ns(&self) -> i64 {
+        self.user_ns + self.kernel_ns + self.served_ns
+    }
+
+    /// What accounts that charge the interrupted say of it: how long it was the task that ran.
+    pub fn ran_ns(&self) -> i64 {
+        self.user_ns + self.kernel_ns + self.served_by_itself_ns + self.taken_ns
+    }
+}
+
+/// Time of one process that went to another, or to no process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// `None`: the CPU was idle otherwise.
+    pub victim: Option<i32>,
+    pub purpose: Purpose,
+    pub beneficiary: Option<i32>,
+    pub ns: i64,
+    pub packets: i64,
+}
+
+/// Work that is charged to no process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub ns: i64,
+    pub packets: i64,
+}
+
+/// All CPU time that passed, each nanosecond in one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buckets {
+    /// Charged to processes, or to those that were asked for.
+    pub process_ns: i64,
+    /// Charged to other processes.
+    pub other_ns: i64,
+    pub kernel_ns: i64,
+    pub idle_ns: i64,
+    /// There was no room for it in the kernel side's tables.
+    pub unplaced_ns: i64,
+}
+
+impl Buckets {
+    pub fn sum_ns(&self) -> i64 {
+        self.process_ns + self.other_ns + self.kernel_ns + self.idle_ns + self.unplaced_ns
+    }
+}
+
+pub struct Profile {
+    pub accounts: Vec<CpuAccountRow>,
+    /// CPU time that passed: the time that accounts were open, over all CPUs.
+    pub passed_ns: i64,
+    pub buckets: Buckets,
+    /// What costs most first.
+    pub processes: Vec<OfProcess>,
+    /// Most time first.
+    pub taken: Vec<Taken>,
+    /// Packets' work of no process, and what the kernel does for itself in interrupts; [`Purpose::Socket`]: for sockets that nobody used.
+    pub without_process: BTreeMap<Purpose, Amount>,
+    /// Out of `without_process`: hard interrupts that brought no packet.
+    pub hardirq_ns: i64,
+}
+
+/// `None`: the log has no profile. `pids`: the processes that are meant, empty: all.
+pub fn profile(log: &Store, pids: &[i32]) -> Result<Option<Profile>> {
+    let accounts = log.all::<CpuAccountRow>()?;
+    if accounts.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(of(accounts, &log.all::<WorkRow>()?, &log.all::<ProcessRow>()?, pids)))
+}
+
+fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pids: &[i32]) -> Profile {
+    let mut processes: BTreeMap<i32, OfProcess> = BTreeMap::new();
+    let mut taken: HashMap<(Option<i32>, Purpose, Option<i32>), Amount> = HashMap::new();
+    let mut without_process: BTreeMap<Purpose, Amount> = BTreeMap::new();
+    let (mut idle_ns, mut hardirq_ns) = (0, 0);
+    for w in works {
+        let code = |v: i32| u8::try_from(v).ok();
+        let busy = code(w.busy).and_then(Busy::from_u8).unwrap_or(Busy::Hardirq);
+        let purpose = code(w.purpose).and_then(Purpose::from_u8).unwrap_or(Purpose::Kernel);
+        if busy == Busy::Idle {
+            idle_ns += w.ns;
+            continue;
+        }
+        if purpose == Purpose::Itself {
+            let Some(pid) = w.victim else {
+                without_process.entry(Purpose::Kernel).or_default().ns += w.ns;
+                continue;
+            };
+            let p = processes.entry(pid).or_default();
+            p.is_thread |= busy == Busy::Thread;
+            *(if busy == Busy::User { &mut p.user_ns } else { &mut p.kernel_ns }) += w.ns;
+            continue;
+        }
+        if busy == Busy::Hardirq {
+            hardirq_ns += w.ns;
+        }
+        match w.beneficiary {
+            Some(pid) => {
+                let p = processes.entry(pid).or_default();
+                p.served_ns += w.ns;
+                p.served_packets += w.packets;
+                p.served_bytes += w.bytes;
+                if busy == Busy::SoftirqThread {
+                    p.served_in_threads_ns += w.ns;
+                }
+            }
+            None => {
+                let a = without_process.entry(purpose).or_default();
+                a.ns += w.ns;
+                a.packets += w.packets;
+            }
+        }
+        if w.victim.is_some() && w.victim == w.beneficiary {
+            processes.entry(w.victim.unwrap_or_default()).or_default().served_by_itself_ns += w.ns;
+            continue;
+        }
+        if let Some(pid) = w.victim {
+            processes.entry(pid).or_default().taken_ns += w.ns;
+        }
+        let t = taken.entry((w.victim, purpose, w.beneficiary)).or_default();
+        t.ns += w.ns;
+        t.packets += w.packets;
+    }
+    for (pid, p) in &mut processes {
+        p.pid = *pid;
+        // The process is called as its first thread; the last name that it had.
+        let called = |leader: bool| {
+            names.iter().rev().find(|n| n.tgid == *pid && (!leader || n.pid == *pid)).map(|n| n.comm.clone())
+        };
+        p.name = called(true).or_else(|| called(false));
+    }
+    let mut buckets = Buckets {
+        idle_ns,
+        kernel_ns: without_process.values().map(|a| a.ns).sum(),
+        unplaced_ns: accounts.iter().map(|a| a.unplaced_ns).sum(),
+        ..Buckets::default()
+    };
+    for p in processes.values() {
+        let charged = p.charged_ns();
+        *(if p.is_thread {
+            &mut buckets.kernel_ns
+        } else if pids.is_empty() || pids.contains(&p.pid) {
+            &mut buckets.process_ns
+        } else {
+            &mut buckets.other_ns
+        }) += charged;
+    }
+    let mut processes: Vec<OfProcess> = processes.into_values().collect();
+    processes.sort_by_key(|p| (-p.charged_ns(), p.pid));
+    let mut taken: Vec<Taken> = taken
+        .into_iter()
+        .map(|((victim, purpose, beneficiary), a)| Taken {
+            victim,
+            purpose,
+            beneficiary,
+            ns: a.ns,
+            packets: a.packets,
+        })
+        .collect();
+    taken.sort_by_key(|t| (-t.ns, t.victim, t.purpose, t.beneficiary));
+    Profile {
+        passed_ns: accounts.iter().map(|a| a.to_ns - a.from_ns).sum(),
+        accounts,
+        buckets,
+        processes,
+        taken,
+        without_process,
+        hardirq_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(busy: Busy, purpose: Purpose, victim: i32, beneficiary: i32, ns: i64) -> WorkRow {
+        let known = |pid: i32| (pid != 0).then_some(pid);
+        let (busy, purpose) = (busy as i32, purpose as i32);
+        let (victim, beneficiary) = (known(victim), known(beneficiary));
+        WorkRow { cpu: 0, busy, purpose, victim, beneficiary, ns, packets: 1, bytes: 100 }
+    }
+
+    #[test]
+    fn the_interrupted_is_not_charged_and_every_nanosecond_is_somewhere() {
+        let works = [
+            row(Busy::User, Purpose::Itself, 1, 1, 1000),
+            row(Busy::Kernel, Purpose::Itself, 2, 2, 300),
+            row(Busy::Thread, Purpose::Itself, 9, 9, 50),
+            row(Busy::Idle, Purpose::Itself, 0, 0, 4000),
+            row(Busy::Softirq, Purpose::Socket, 1, 2, 200),
+            row(Busy::Softirq, Purpose::Socket, 2, 2, 30),
+            row(Busy::Softirq, Purpose::Socket, 0, 2, 7),
+            row(Busy::SoftirqThread, Purpose::Socket, 9, 2, 5),
+            row(Busy::Softirq, Purpose::Drop, 1, 0, 11),
+            row(Busy::Hardirq, Purpose::Kernel, 1, 0, 3),
+        ];
+        let accounts = vec![CpuAccountRow { to_ns: 5606, ..CpuAccountRow::default() }];
+        let name = |pid, tgid, comm: &str| ProcessRow { at_ns: 0, pid, tgid, comm: comm.into() };
+        let names = [name(1, 1, "burn"), name(21, 2, "worker"), name(2, 2, "recv")];
+        let p = of(accounts, &works, &names, &[]);
+        let find = |pid| p.processes.iter().find(|x| x.pid == pid).cloned().unwrap_or_default();
+        let (burner, receiver) = (find(1), find(2));
+        assert_eq!((burner.charged_ns(), burner.taken_ns, burner.ran_ns()), (1000, 214, 1214));
+        assert_eq!((receiver.kernel_ns, receiver.served_ns, receiver.served_in_threads_ns), (300, 242, 5));
+        assert_eq!((receiver.ran_ns(), receiver.name.as_deref()), (330, Some("recv")));
+        assert_eq!((p.buckets.process_ns, p.buckets.kernel_ns, p.buckets.idle_ns), (1542, 64, 4000));
+        assert_eq!((p.buckets.sum_ns(), p.passed_ns), (5606, 5606));
+        let first = &p.taken[0];
+        assert_eq!((first.victim, first.beneficiary, first.ns), (Some(1), Some(2), 200));
+        assert_eq!(p.taken.iter().map(|t| t.ns).sum::<i64>(), 200 + 7 + 5 + 11 + 3);
+    }
+
+    #[test]
+    fn who_was_not_asked_for_is_other() {
+        let works = [row(Busy::User, Purpose::Itself, 1, 1, 10), row(Busy::User, Purpose::Itself, 2, 2, 5)];
+        let p = of(vec![CpuAccountRow::default()], &works, &[], &[2]);
+        assert_eq!((p.buckets.process_ns, p.buckets.other_ns), (5, 10));
+    }
+}

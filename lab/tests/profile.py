@@ -1,0 +1,164 @@
+"""Whom the CPUs worked for, natively: an innocent program that only computes, on the CPU on which packets for others are received. Truth is the
+kernel's own run times (/proc/PID/schedstat, /proc/stat), the devices' counters, what the receiver took, and the innocent program run alone."""
+import json
+import os
+import sys
+import unittest
+
+from kpatlab import cache, look, play
+from tests.place import own, sh
+
+BURN_CPU, SEND_CPU = 1, 0
+LOOPS = 12_000_000
+# A fixed piece of work, and what the kernel says that it took.
+BURN = """
+import signal, sys
+x = 0
+for i in range(int(sys.argv[1])): x += i & 3
+print("ran", open("/proc/self/schedstat").read().split()[0], flush=True)
+signal.pause()
+"""
+TAKE = """
+import os, signal, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)
+s.bind(("", 9000))
+print("ready", os.getpid(), flush=True)
+n = 0
+while s.recv(100) != b"end": n += 1
+print("took", n, open("/proc/self/schedstat").read().split()[0], flush=True)
+signal.pause()
+"""
+SEND = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], 9000))
+data = b"x" * 64
+for i in range(int(sys.argv[2])):
+    s.send(data)
+    if i % 50 == 49: time.sleep(0.0005)
+time.sleep(0.5)
+for i in range(3): s.send(b"end")
+"""
+PACKETS = 60_000
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class Profile(unittest.TestCase):
+    def setUp(self):
+        *self.all_ns, = own(self, "profile", "crs")
+        self.client, self.router, self.server = self.all_ns
+        for ns in self.all_ns:
+            sh("ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+
+    def link(self, ns: str, dev: str, address: str, peer_ns: str, peer: str, peer_address: str) -> None:
+        sh("ip", "-n", ns, "link", "add", dev, "type", "veth", "peer", "name", peer, "netns", peer_ns)
+        for here, name, mine in ((ns, dev, address), (peer_ns, peer, peer_address)):
+            sh("ip", "-n", here, "addr", "add", f"{mine}/24", "dev", name)
+            sh("ip", "-n", here, "link", "set", name, "up")
+
+    def receive_on(self, ns: str, dev: str, cpu: int) -> None:
+        sh("ip", "netns", "exec", ns, "sh", "-c", f"echo {1 << cpu:x} > /sys/class/net/{dev}/queues/rx-0/rps_cpus")
+
+    def start(self, ns: str | None, name: str, cpu: int, code: str, *args) -> play.Process:
+        inside = ["ip", "netns", "exec", ns] if ns else []
+        p = play.Process(name, [*inside, "taskset", "-c", str(cpu), sys.executable, "-c", code, *map(str, args)], self.dir)
+        self.stack.callback(p.stop)
+        return p
+
+    def said(self, p: play.Process, word: str) -> list[int]:
+        """The numbers behind a word that a program said; waits for it."""
+        find = lambda: [line.split()[1:] for line in play.said(p.stdout).splitlines() if line.startswith(word + " ")]
+        p.wait_ready(lambda: bool(find()), cache.patience())
+        return [int(n) for n in find()[0]]
+
+    def profile(self, name: str, load) -> tuple[dict, dict]:
+        """What `load` gives, and the profile of its time."""
+        ready, kbl, out = self.dir / f"{name}.ready", self.dir / f"{name}.kbl", self.dir / f"{name}.kpat"
+        argv = [play.kpat_path(), "record", "-p", "profile", "--no-cost", "-o", str(kbl), "--ready-file", str(ready)]
+        record = play.Process(f"record-{name}", argv, self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        found = load()
+        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        look.integrate(kbl, [], out)
+        p = look.kpat_json("profile", str(out), "--limit", "0")
+        stat, passed = sum(p["proc_stat_ns"].values()), p["passed_ns"]
+        print(f"profile {name}: passed {passed / 1e9:.4f} s, charged {p['difference_ns'] / 1e9:+.6f} s, /proc/stat {(stat - passed) / 1e9:+.4f} s", file=sys.stderr, flush=True)
+        print(f"profile {name}: of no process {p['without_process']}", file=sys.stderr, flush=True)
+        self.assertLess(abs(p["difference_ns"]), 0.001 * passed)
+        self.assertEqual(p["buckets_ns"]["unplaced"], 0)
+        # Ticks of 10 ms, six kinds on each CPU.
+        self.assertLess(abs(stat - passed), 0.01 * passed + 0.06e9 * os.cpu_count())
+        return found, p
+
+    def of(self, p: dict, pid: int) -> dict:
+        return next(x for x in p["processes"] if x["pid"] == pid)
+
+    def burn(self) -> tuple[int, int]:
+        burner = self.start(None, "burn", BURN_CPU, BURN, LOOPS)
+        return burner.p.pid, self.said(burner, "ran")[0]
+
+    def close(self, what: str, ours: int, truth: int, share: float) -> None:
+        print(f"profile: {what}: {ours / 1e9:.4f} s, truth {truth / 1e9:.4f} s ({(ours - truth) * 100 / truth:+.2f} %)", file=sys.stderr, flush=True)
+        self.assertLess(abs(ours - truth), share * truth + 0.01e9, what)  # 10 ms: two ticks, which the kernel's figures lag behind
+
+    def counted(self, what: str, ours: int, truth: int) -> None:
+        """Within 2 %, the bound of a profile's charges. Runs missed 0.03 to 1.2 %, whose cause is not found; three packets say the end."""
+        print(f"profile: {what}: {ours}, truth {truth} ({(ours - truth) * 100 / truth:+.2f} %)", file=sys.stderr, flush=True)
+        self.assertLessEqual(abs(ours - truth), 0.02 * truth + 3, what)
+
+    def beside(self, to: str, target_ns: str) -> dict:
+        take = self.start(target_ns, "take", BURN_CPU, TAKE)
+        receiver, = self.said(take, "ready")
+
+        def load() -> dict:
+            self.start(self.client, "send", SEND_CPU, SEND, to, PACKETS)
+            burner, ran = self.burn()
+            took, receiver_ran = self.said(take, "took")
+            return {"burner": burner, "ran": ran, "receiver": receiver, "took": took, "receiver_ran": receiver_ran}
+
+        found, p = self.profile("beside", load)
+        return {**found, "p": p}
+
+    def test_a_receiver_pays_for_its_packets_and_the_interrupted_does_not(self):
+        self.link(self.client, "c0", "10.96.1.2", self.server, "s0", "10.96.1.1")
+        self.receive_on(self.server, "s0", BURN_CPU)
+        (pid, ran), alone = self.profile("alone", self.burn)
+        burner = self.of(alone, pid)
+        own_alone = burner["user_ns"] + burner["kernel_ns"]
+        self.close("burner alone, ran by schedstat", burner["ran_ns"], ran, 0.02)
+
+        f = self.beside("10.96.1.1", self.server)
+        p, burner, receiver = f["p"], self.of(f["p"], f["burner"]), self.of(f["p"], f["receiver"])
+        self.close("burner beside, ran by schedstat", burner["ran_ns"], f["ran"], 0.02)
+        own_beside = burner["user_ns"] + burner["kernel_ns"]
+        print(f"profile: burner charged {own_beside / 1e9:.4f} s beside, {own_alone / 1e9:.4f} s alone; taken from it {burner['taken_ns'] / 1e9:.4f} s", file=sys.stderr, flush=True)
+        self.assertEqual(burner["served_ns"], 0, "nothing was done for it")
+        taken = {t["beneficiary"]: t["ns"] for t in p["taken"] if t["victim"] == f["burner"] and t["beneficiary"]}
+        print(f"profile: out of the burner's time for the receiver {taken.get(f['receiver'], 0) / 1e9:.4f} s, for others' sockets {sum(taken.values()) - taken.get(f['receiver'], 0)} ns", file=sys.stderr, flush=True)
+        self.assertGreater(taken.get(f["receiver"], 0), 0)
+        self.assertGreater(taken[f["receiver"]], 0.9 * sum(taken.values()))
+        print(f"profile: receiver took {f['took']} of {PACKETS}, charged with {receiver['served_packets']} packets, {receiver['served_ns'] / 1e9:.4f} s in softirqs, {receiver['kernel_ns'] / 1e9:.4f} s in its calls", file=sys.stderr, flush=True)
+        self.counted("packets of the receiver", receiver["served_packets"], f["took"])
+
+    def test_a_forwarders_work_is_no_process(self):
+        self.link(self.client, "c0", "10.96.1.2", self.router, "r0", "10.96.1.1")
+        self.link(self.server, "s0", "10.96.2.2", self.router, "r1", "10.96.2.1")
+        sh("ip", "-n", self.client, "route", "add", "default", "via", "10.96.1.1")
+        sh("ip", "-n", self.server, "route", "add", "default", "via", "10.96.2.1")
+        sh("ip", "netns", "exec", self.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        self.receive_on(self.router, "r0", BURN_CPU)
+        count = lambda: json.loads(sh("ip", "-n", self.router, "-s", "-j", "link", "show", "r1").stdout)[0]["stats64"]["tx"]["packets"]
+        before = count()
+        f = self.beside("10.96.2.2", self.server)
+        sent = count() - before
+        forwarded = f["p"]["without_process"]["forwarded"]
+        burner, receiver = self.of(f["p"], f["burner"]), self.of(f["p"], f["receiver"])
+        print(f"profile: the router's device sent {sent}, forwarded by the profile {forwarded['packets']} in {forwarded['ns'] / 1e9:.4f} s; "
+              f"receiver took {f['took']}, charged with {receiver['served_packets']}", file=sys.stderr, flush=True)
+        self.counted("forwarded packets", forwarded["packets"], sent)
+        self.counted("packets of the receiver", receiver["served_packets"], f["took"])
+        self.assertEqual(burner["served_ns"], 0)
+        self.close("burner beside a forwarder, ran by schedstat", burner["ran_ns"], f["ran"], 0.02)
