@@ -3,10 +3,10 @@
 //! Packets that may have carried it are found by the numbers of their bytes (TCP), or by where and when the device's queue got them; which did is
 //! then asked of each packet itself, so that both ways give one answer.
 
+use crate::carried::{BytesOfCall, Carried};
 use crate::error::Result;
 use crate::packet::PacketDetail;
 use crate::store::Store;
-use crate::{BytesOfCall, Carried};
 use kpat_model::Crossing;
 use kpat_store::NULL;
 use kpat_store::tables::*;
