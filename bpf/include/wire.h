@@ -347,71 +347,6 @@ struct kp_announcement {
 	u8 message[KP_MESSAGE_BYTES]; /* its first bytes */
 };
 
-/* What a CPU was busy with. Same numbers as model::Busy. */
-enum kp_work_kind {
-	KP_WORK_USER = 1,
-	KP_WORK_KERNEL = 2, /* in a process's own system calls */
-	KP_WORK_IDLE = 3,
-	KP_WORK_THREAD = 4, /* a kernel thread */
-	KP_WORK_SOFTIRQ = 5, /* upon a process, or upon nobody */
-	KP_WORK_HARDIRQ = 6,
-	KP_WORK_SOFTIRQ_THREAD = 7, /* in a kernel thread */
-};
-
-/* For whom. Same numbers as model::Purpose. */
-enum kp_purpose {
-	KP_FOR_ITSELF = 0, /* the task that ran */
-	KP_FOR_SOCKET = 1, /* who uses the socket */
-	KP_FOR_FORWARD = 2, /* a packet that went on to another device */
-	KP_FOR_DROP = 3, /* a packet that was dropped */
-	KP_FOR_UNKNOWN = 4, /* a packet of which nothing says whose it is */
-	KP_FOR_KERNEL = 5,
-};
-
-/* How a process used a socket. Same numbers as model::UseKind. */
-enum kp_use_kind {
-	KP_USE_READ = 1,
-	KP_USE_WRITE = 2,
-	KP_USE_OPEN = 3, /* it listens, or connects */
-};
-
-/* Sums of profile.bpf.c, in hash tables. */
-struct kp_work_key {
-	u64 socket; /* its cookie, 0: for none */
-	u32 victim; /* process whose time it was, 0: idle */
-	u16 cpu;
-	u8 what;
-	u8 purpose;
-	u64 turn;
-};
-
-struct kp_work {
-	u64 ns;
-	u64 packets;
-	u64 bytes;
-};
-
-struct kp_use_key {
-	u64 socket;
-	u32 process;
-	u16 cpu;
-	u8 how;
-	u8 turn;
-};
-
-/* Of one CPU's account, what user space reads. */
-struct kp_account_head {
-	u64 opened; /* boot time; 0: nothing is charged */
-	u64 told; /* up to here everything is among the sums */
-	u64 unplaced_ns; /* there was no room among the sums */
-	u64 resets; /* the stack was not empty where it must be */
-};
-
-struct kp_use {
-	u64 bytes;
-	u64 times;
-};
-
 struct kp_ring_ctl {
 	u64 prod;
 	u64 untold; /* records lost since the last one that fitted */
@@ -449,8 +384,6 @@ _Static_assert(sizeof(struct kp_socket) == 104, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
-_Static_assert(sizeof(struct kp_work_key) == 24, "key of a sum: no padding");
-_Static_assert(sizeof(struct kp_use_key) == 16, "key of a use: no padding");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 
 #endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The account of a CPU: what is on top of its stack, the time since the last border, the packets of the softirq that runs, and the sums that all of
+ * it goes to. Where the borders are, profile.bpf.c knows.
+ */
+#ifndef KPAT_ACCOUNT_H
+#define KPAT_ACCOUNT_H
+
+#include "tasks.bpf.h"
+#include "work.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+#define TCP_SYN_SENT 2
+#define TCP_LISTEN 10
+#define MSG_PEEK 2
+#define PF_KTHREAD 0x00200000
+#define NET_RX 3
+
+/* What is on top of the stack: the task, a softirq of a number, or a hard interrupt. */
+#define SOFTIRQ 16
+#define HARDIRQ 32
+#define LEVELS 8
+
+struct task_struct___profile {
+	unsigned int flags;
+} __core;
+
+struct sock___profile {
+	struct {
+		unsigned short skc_family;
+	} __sk_common;
+} __core;
+
+/* Packets of one softirq that were for the same. */
+struct owner {
+	u64 socket;
+	u64 ns;
+	u64 bytes;
+	u32 packets;
+	u32 purpose;
+};
+#define OWNERS 4
+
+struct account {
+	struct kp_account_head h;
+	u64 last; /* the last border */
+	u32 level;
+	u32 victim; /* process of the task that runs, 0: idle */
+	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD */
+	u32 raised; /* this hard interrupt has asked for a softirq of NET_RX */
+	u32 frame[LEVELS];
+	u64 base[8]; /* by mode, since it was last written to the sums */
+	u64 hard_ns; /* of the hard interrupt that runs */
+	u64 hard_debt; /* of those that asked for the softirq to come */
+	u64 soft_ns; /* since the last cut */
+	u64 head_ns; /* of this softirq, before its first packet */
+	u64 skb; /* the packet at hand, 0: none */
+	u64 socket; /* whose it is */
+	u64 bytes;
+	u32 purpose;
+	u32 owners;
+	u32 packets; /* of all owners */
+	u32 pad;
+	struct owner owner[OWNERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct account);
+} accounts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct kp_work_key);
+	__type(value, struct kp_work);
+} works SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct kp_use_key);
+	__type(value, struct kp_use);
+} uses SEC(".maps");
+
+/* Tasks that were switched out between a system call's end and user mode: their registers still look like a system call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
+} leaving SEC(".maps");
+
+/* Which of two sets of sums is written now: user space takes the other one, to which nobody adds any more. */
+u64 turn SEC(".data.turn") = 0;
+/* Sums of sockets' uses that found no room. */
+u64 unplaced_uses SEC(".data.unplaced") = 0;
+
+static __always_inline struct account *this_account(void)
+{
+	u32 zero = 0;
+	struct account *a = bpf_map_lookup_elem(&accounts, &zero);
+
+	return a && a->h.opened ? a : NULL;
+}
+
+static __always_inline void add(u64 *to, u64 ns)
+{
+	__sync_fetch_and_add(to, ns);
+}
+
+static __always_inline u64 take(u64 *from)
+{
+	return __sync_lock_test_and_set(from, 0);
+}
+
+/* The time since the last border goes to what is on top. */
+static __always_inline void border(struct account *a)
+{
+	u64 last, now, *to;
+	u32 top;
+
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		last = *(volatile u64 *)&a->last;
+		now = bpf_ktime_get_boot_ns();
+		if (now <= last)
+			return;
+		if (__sync_val_compare_and_swap(&a->last, last, now) == last)
+			goto charge;
+	}
+	return;
+charge:
+	top = a->level ? a->frame[a->level & (LEVELS - 1)] : 0;
+	to = !top ? &a->base[a->mode & 7] : top >= HARDIRQ ? &a->hard_ns : &a->soft_ns;
+	add(to, now - last);
+}
+
+static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, struct kp_work *w)
+{
+	struct kp_work_key k = {};
+	struct kp_work *sum;
+
+	if (!a || !w)
+		return 0;
+	k.socket = socket;
+	k.victim = a->victim;
+	k.cpu = bpf_get_smp_processor_id();
+	k.what = what;
+	k.purpose = purpose;
+	k.turn = *(volatile u64 *)&turn & 1;
+	sum = bpf_map_lookup_elem(&works, &k);
+	if (!sum) {
+		if (!bpf_map_update_elem(&works, &k, w, BPF_NOEXIST))
+			return 0;
+		/* an interrupt was quicker, or there is no room */
+		sum = bpf_map_lookup_elem(&works, &k);
+		if (!sum) {
+			add(&a->h.unplaced_ns, w->ns);
+			return 0;
+		}
+	}
+	add(&sum->ns, w->ns);
+	add(&sum->packets, w->packets);
+	add(&sum->bytes, w->bytes);
+	return 0;
+}
+
+static __always_inline void put_time(struct account *a, u32 what, u32 purpose, u64 ns)
+{
+	struct kp_work w = { .ns = ns };
+
+	if (ns)
+		put(a, what, purpose, 0, &w);
+}
+
+static __always_inline u32 of_softirq(struct account *a)
+{
+	return a->mode == KP_WORK_THREAD ? KP_WORK_SOFTIRQ_THREAD : KP_WORK_SOFTIRQ;
+}
+
+/* What the task that runs did since it was last asked. */
+static __noinline int put_task(struct account *a)
+{
+	if (!a)
+		return 0;
+#pragma unroll
+	for (u32 mode = KP_WORK_USER; mode <= KP_WORK_THREAD; mode++)
+		put_time(a, mode, KP_FOR_ITSELF, take(&a->base[mode]));
+	return 0;
+}
+
+static __always_inline void put_owner(struct account *a, struct owner *o, u64 share)
+{
+	struct kp_work w = { .ns = o->ns + share, .packets = o->packets, .bytes = o->bytes };
+
+	put(a, of_softirq(a), o->purpose, o->socket, &w);
+}
+
+/* The packet at hand is done with: its time is kept with its owner's until the softirq is over. */
+static __noinline int cut(struct account *a)
+{
+	struct owner mine = {};
+
+	if (!a)
+		return 0;
+	mine.socket = a->socket;
+	mine.purpose = a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
+	mine.packets = 1;
+	mine.bytes = a->bytes;
+	mine.ns = take(&a->soft_ns);
+	a->skb = a->socket = a->purpose = 0;
+#pragma unroll
+	for (int i = 0; i < OWNERS; i++) {
+		struct owner *o = &a->owner[i];
+
+		if (i >= a->owners) {
+			*o = mine;
+			a->owners = i + 1;
+			a->packets++;
+			return 0;
+		}
+		if (o->socket == mine.socket && o->purpose == mine.purpose) {
+			o->ns += mine.ns;
+			o->bytes += mine.bytes;
+			o->packets++;
+			a->packets++;
+			return 0;
+		}
+	}
+	put_owner(a, &mine, 0);
+	return 0;
+}
+
+/* The softirq is over: what came before its first packet is shared among its packets. */
+static __noinline int share(struct account *a)
+{
+	u64 head, each, left;
+
+	if (!a)
+		return 0;
+	head = left = take(&a->head_ns);
+	each = a->packets ? head / a->packets : 0;
+#pragma unroll
+	for (int i = 0; i < OWNERS; i++) {
+		struct owner *o = &a->owner[i];
+		u64 part;
+
+		if (i >= a->owners)
+			break;
+		part = i + 1 == a->owners ? left : each * o->packets;
+		left -= part;
+		put_owner(a, o, part);
+	}
+	if (!a->owners)
+		put_time(a, of_softirq(a), KP_FOR_KERNEL, head);
+	a->owners = a->packets = 0;
+	return 0;
+}
+
+static __always_inline bool top_is(struct account *a, u32 frame)
+{
+	return a->level && a->frame[a->level & (LEVELS - 1)] == frame;
+}
+
+/*
+ * An interrupt between the two stores would push its own frame into the same place, and leave it there: so the frame is stored again once the level
+ * is. Softirqs begin just when interrupts are let in: without that one in a hundred was taken for an interrupt.
+ */
+static __always_inline void push(struct account *a, u32 frame)
+{
+	u32 level = a->level + 1;
+
+	if (level >= LEVELS) {
+		a->h.resets++;
+		level = 1;
+	}
+	*(volatile u32 *)&a->frame[level & (LEVELS - 1)] = frame;
+	*(volatile u32 *)&a->level = level;
+	*(volatile u32 *)&a->frame[level & (LEVELS - 1)] = frame;
+}
+
+static __always_inline bool receiving(struct account *a)
+{
+	return top_is(a, SOFTIRQ + NET_RX);
+}
+
+#endif
