@@ -19,7 +19,7 @@ ADDR = "10.95.0.2"
 def questions() -> list[str]:
     """As they stand in the guide: a beacon, a scan, more than ever."""
     page = (REPO / "docs/guide.md").read_text()
-    section = page.split("## What should not be there")[1].split("\n## ")[0]
+    section = page.split("## Finding unplanned traffic")[1].split("\n## ")[0]
     return re.findall(r"```sql\n(.*?)```", section, re.S)
 
 
