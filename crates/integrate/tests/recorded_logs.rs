@@ -35,15 +35,8 @@ fn run(log: &Path, dir: &Dir) -> (Report, Store) {
 }
 
 /// Kernel, and whether by tracepoints.
-const KINDS: &[(&str, bool)] = &[
-    ("6.1", false),
-    ("6.1", true),
-    ("6.12", false),
-    ("6.12", true),
-    ("6.18", true),
-    ("7.2", false),
-    ("7.2", true),
-];
+const KINDS: &[(&str, bool)] =
+    &[("6.1", false), ("6.1", true), ("6.12", false), ("6.12", true), ("6.18", true), ("7.2", false)];
 
 /// A log of each kernel that is supported, by both ways to record.
 #[test]
@@ -114,7 +107,7 @@ fn made_up_worlds_write_what_recorders_write() {
         assert_eq!(ended > 0, logs_ends, "{}: {ended} packets are over", path.display());
         saying += usize::from(ended > 0);
     }
-    assert!(saying >= 8, "{saying}");
+    assert!(saying >= 7, "{saying}");
     assert!(ends.contains("skb:kfree_skb") || ends.contains("skb:consume_skb"), "{ends:?}");
     assert!(
         ends.iter().all(|e| [world::ENDS, "skb:kfree_skb", "skb:consume_skb"].contains(&e.as_str())),
