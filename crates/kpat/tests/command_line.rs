@@ -58,6 +58,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["packets", "x.kpat", "--verdict", "lost"], 2, "`lost` is no verdict"),
         (&["packets", "x.kpat", "--min-path", "10"], 2, "needs a unit"),
         (&["events", "x.kpat", "-k", "party"], 2, "there is no kind of event `party`"),
+        (&["profile", "x.kpat"], 2, "record it with `kpat record -p profile`"),
         (&["integrate", "x.kbl"], 1, "x.kpat exists; use --force to replace it"),
         (&["integrate", "x.kbl", "-", "-o", "z.kpat"], 2, "cannot be read from standard input"),
         (&["packets", "x.kpat", "after", "yesterday"], 2, "`yesterday` is not a time"),

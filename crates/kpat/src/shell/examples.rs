@@ -58,6 +58,12 @@ const EXAMPLES: &[Example] = &[
     ("phases", "kpat phases X.kpat --svg phases.svg --html phases.html", "as a picture and as a page"),
     ("app", "kpat app X.kpat", "sockets, and what they waited for"),
     ("app", "kpat app X.kpat --socket 3 --series --bins 20", "one socket over time"),
+    (
+        "profile",
+        "kpat profile X.kpat",
+        "whom the CPUs worked for, and whose time it took (record -p profile)",
+    ),
+    ("profile", "kpat profile X.kpat --pid 4711 --json", "one process, for a script"),
     ("why", "kpat why X.kpat", "why the connection that wrote most is slow"),
     ("why", "kpat why 4393 X.kpat", "the same for this socket (kpat app lists sockets)"),
     ("why", "kpat why --packet 42 X.kpat", "the connection of a packet"),
