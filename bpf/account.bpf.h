@@ -114,7 +114,7 @@ static __always_inline void add(u64 *to, u64 ns)
 
 static __always_inline u64 take(u64 *from)
 {
-	return __sync_lock_test_and_set(from, 0);
+	return exchange(from, 0);
 }
 
 /* The time since the last border goes to what is on top. */
@@ -278,9 +278,9 @@ static __always_inline void push(struct account *a, u32 frame)
 		a->h.resets++;
 		level = 1;
 	}
-	*(volatile u32 *)&a->frame[level & (LEVELS - 1)] = frame;
-	*(volatile u32 *)&a->level = level;
-	*(volatile u32 *)&a->frame[level & (LEVELS - 1)] = frame;
+	store_once(&a->frame[level & (LEVELS - 1)], frame);
+	store_once(&a->level, level);
+	store_once(&a->frame[level & (LEVELS - 1)], frame);
 }
 
 static __always_inline bool receiving(struct account *a)

@@ -28,6 +28,12 @@
 		__v;                                                                                 \
 	})
 
+/* What was there, and `v` in its place: no interrupt comes between. */
+#define exchange(at, v) __sync_lock_test_and_set(at, v)
+
+/* Stores that interrupts of the same CPU see whole and in the order of the program. */
+#define store_once(at, v) (*(volatile __typeof__(*(at)) *)(at) = (v))
+
 #if defined(__TARGET_ARCH_x86)
 #include "x86_64.h"
 #elif defined(__TARGET_ARCH_arm64)

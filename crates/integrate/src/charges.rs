@@ -89,7 +89,7 @@ impl Charges {
                 purpose: purpose as i32,
                 victim: (victim != 0).then_some(victim as i32),
                 beneficiary: beneficiary.map(|b| b as i32),
-                ns: whole(sum.ns),
+                time_ns: whole(sum.ns),
                 packets: whole(sum.packets),
                 bytes: whole(sum.bytes),
             })
@@ -164,7 +164,7 @@ mod tests {
 
     /// Of each row: victim, who it was for, time, packets.
     fn found(works: &Charges) -> Vec<(Option<i32>, Option<i32>, i64, i64)> {
-        works.rows().iter().map(|r| (r.victim, r.beneficiary, r.ns, r.packets)).collect()
+        works.rows().iter().map(|r| (r.victim, r.beneficiary, r.time_ns, r.packets)).collect()
     }
 
     #[test]

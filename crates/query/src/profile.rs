@@ -112,47 +112,47 @@ fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pid
         let busy = code(w.busy).and_then(Busy::from_u8).unwrap_or(Busy::Hardirq);
         let purpose = code(w.purpose).and_then(Purpose::from_u8).unwrap_or(Purpose::Kernel);
         if busy == Busy::Idle {
-            idle_ns += w.ns;
+            idle_ns += w.time_ns;
             continue;
         }
         if purpose == Purpose::Itself {
             let Some(pid) = w.victim else {
-                without_process.entry(Purpose::Kernel).or_default().ns += w.ns;
+                without_process.entry(Purpose::Kernel).or_default().ns += w.time_ns;
                 continue;
             };
             let p = processes.entry(pid).or_default();
             p.is_thread |= busy == Busy::Thread;
-            *(if busy == Busy::User { &mut p.user_ns } else { &mut p.kernel_ns }) += w.ns;
+            *(if busy == Busy::User { &mut p.user_ns } else { &mut p.kernel_ns }) += w.time_ns;
             continue;
         }
         if busy == Busy::Hardirq {
-            hardirq_ns += w.ns;
+            hardirq_ns += w.time_ns;
         }
         match w.beneficiary {
             Some(pid) => {
                 let p = processes.entry(pid).or_default();
-                p.served_ns += w.ns;
+                p.served_ns += w.time_ns;
                 p.served_packets += w.packets;
                 p.served_bytes += w.bytes;
                 if busy == Busy::SoftirqThread {
-                    p.served_in_threads_ns += w.ns;
+                    p.served_in_threads_ns += w.time_ns;
                 }
             }
             None => {
                 let a = without_process.entry(purpose).or_default();
-                a.ns += w.ns;
+                a.ns += w.time_ns;
                 a.packets += w.packets;
             }
         }
         if w.victim.is_some() && w.victim == w.beneficiary {
-            processes.entry(w.victim.unwrap_or_default()).or_default().served_by_itself_ns += w.ns;
+            processes.entry(w.victim.unwrap_or_default()).or_default().served_by_itself_ns += w.time_ns;
             continue;
         }
         if let Some(pid) = w.victim {
-            processes.entry(pid).or_default().taken_ns += w.ns;
+            processes.entry(pid).or_default().taken_ns += w.time_ns;
         }
         let t = taken.entry((w.victim, purpose, w.beneficiary)).or_default();
-        t.ns += w.ns;
+        t.ns += w.time_ns;
         t.packets += w.packets;
     }
     for (pid, p) in &mut processes {
@@ -211,7 +211,7 @@ mod tests {
         let known = |pid: i32| (pid != 0).then_some(pid);
         let (busy, purpose) = (busy as i32, purpose as i32);
         let (victim, beneficiary) = (known(victim), known(beneficiary));
-        WorkRow { cpu: 0, busy, purpose, victim, beneficiary, ns, packets: 1, bytes: 100 }
+        WorkRow { cpu: 0, busy, purpose, victim, beneficiary, time_ns: ns, packets: 1, bytes: 100 }
     }
 
     #[test]

@@ -471,7 +471,7 @@ table! { WORK, WorkRow, "work", 65536,
     purpose: i32, Dict, "code", "", "", "0 the task that ran, 1 a packet for a socket, 2 a packet that was forwarded, 3 one that was dropped, 4 one of which nothing says whose it is, 5 the kernel.";
     victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Process (or kernel thread) whose time it was.";
     beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket", "Process whom it is charged to.";
-    ns: i64, Delta, "ns", "", "", "Time.";
+    time_ns: i64, Delta, "ns", "", "", "Time.";
     packets: i64, Delta, "", "", "", "Packets.";
     bytes: i64, Delta, "bytes", "", "", "Their lengths.";
 } }
