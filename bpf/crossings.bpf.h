@@ -324,7 +324,7 @@ static __always_inline void data_ready(struct sock *sk)
 		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), head;
 		struct arrival *a;
 
-		/* A reader on another CPU may have taken it already: one more is told of, and nothing of it. */
+		/* A reader on another CPU may have taken it already: one more is logged, of which nothing is known. */
 		if (kernel_address(skb) && sk_read(sk, sk_receive_queue.qlen)) {
 			head = kread_ptr((struct sk_buff *)(skb), head);
 			len = kread((struct sk_buff *)(skb), len);

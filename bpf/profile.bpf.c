@@ -331,8 +331,8 @@ int work_inet_sock_set_state(u64 *ctx)
 #define CLOSE 2
 
 /*
- * User space has this run on one CPU: its account is opened, closed, or brought up to now. No tracepoint: so also a CPU on which nothing
- * happens is told of in time.
+ * User space has this run on one CPU: its account is opened, closed, or brought up to now. No tracepoint: so the account of a CPU on
+ * which nothing happens is up to date, too.
  */
 SEC("raw_tp")
 int account(u64 *ctx)

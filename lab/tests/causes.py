@@ -9,11 +9,9 @@ from pathlib import Path
 
 from kpatlab import cache, play
 from kpatlab.cache import LAB
-from kpatlab.topology import wait_for
+from tests.connection import make
 from tests.place import own, sh
 
-HELD = [sys.executable, str(LAB / "tools/held.py")]
-PATH = [sys.executable, str(LAB / "tools/path.py")]
 PORT = 7100
 CAUSES = ("application", "congestion window", "receive window", "reading application", "send buffer", "retransmission", "pacing", "device", "pacing or device")
 # Of shares of the time: TCP counts in ticks (4 ms and less), a busy machine delays whoever looks.
@@ -41,33 +39,11 @@ class Causes(unittest.TestCase):
 
     def run_case(self, name: str, way=(), recv=(), send=(), tc=()) -> dict:
         """Runs it: what the generator said, what kpat says of the sender, of both ends, over time."""
-        path = play.Process(f"{name}-path", [*PATH, self.a, "10.96.0.1/24", self.b, "10.96.0.2/24", *map(str, way)], self.dir)
-        self.stack.callback(path.stop)
-        path.wait_ready(lambda: "ready" in play.said(path.stdout), cache.patience())
-        if tc:
-            sh("tc", "-n", self.a, "qdisc", "add", "dev", "t0", "root", *tc)
-        log, ready = self.dir / f"{name}.kbl", self.dir / f"{name}.ready"
-        ready.unlink(missing_ok=True)
-        record = play.Process(f"{name}-record", [self.kpat, "record", "--profile", "app", "--netns", self.a, "--netns", self.b, "-f", f"tcp port {PORT}",
-                                                 "--no-cost", "-o", str(log), "--ready-file", str(ready)], self.dir)
-        self.stack.callback(record.stop)
-        record.wait_ready(ready.exists, cache.patience())
-        sink = play.Process(f"{name}-sink", ["ip", "netns", "exec", self.b, *HELD, "recv", "10.96.0.2", str(PORT), *map(str, recv)], self.dir)
-        self.stack.callback(sink.stop)
-        sink.wait_ready(lambda: "listening" in play.said(sink.stdout), cache.patience())
-        said = sh("ip", "netns", "exec", self.a, *HELD, "send", "10.96.0.2", PORT, *send, seconds=120)
-        wait_for(lambda: sink.p.poll() is not None, 60, "the receiver has read all")
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
-        path.stop()
-        out = self.dir / f"{name}.kpat"
-        sh(self.kpat, "integrate", log, "-o", out, "--force")
-        truth = json.loads(said.stdout)
-        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        made = make(self, name, "10.96.0", PORT, ["--profile", "app", "--netns", self.a, "--netns", self.b], way, recv, send, tc)
+        sockets = json.loads(sh(self.kpat, "app", made.log, "--json").stdout)["sockets"]
         sender = next(s for s in sockets if s["peer_port"] == PORT)
-        lines = play.said(path.stdout).splitlines()
-        return {"name": name, "log": out, "truth": truth, "socket": sender, "read": json.loads(play.said(sink.stdout).splitlines()[-1])["bytes"],
-                "way": json.loads(lines[-1]) if len(lines) > 1 else {}}
-
+        return {"name": name, "log": made.log, "truth": made.sender, "socket": sender, "read": json.loads(made.receiver[-1])["bytes"],
+                "way": json.loads(made.path[-1]) if len(made.path) > 1 else {}}
 
     def right(self, r: dict, cause: str, share: float) -> None:
         """That cause first, with at least that share, in everything that names one; bytes, calls, errors and times as the generator counted."""

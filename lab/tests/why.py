@@ -2,16 +2,12 @@
 tracepoints, packets and applications in one log. Truth is how the case is made: the generator's own times and counts, the path's delay, the rates."""
 import json
 import os
-import sys
 import unittest
 
-from kpatlab import cache, play
-from kpatlab.cache import LAB
-from kpatlab.topology import wait_for
+from kpatlab import play
+from tests.connection import make
 from tests.place import own, sh
 
-HELD = [sys.executable, str(LAB / "tools/held.py")]
-PATH = [sys.executable, str(LAB / "tools/path.py")]
 PORT = 7400
 # Of the time, for which the path may wait for a processor: it is the wire's then. And what TCP may send again that was not lost.
 LATE, AGAIN = 0.15, 3
@@ -35,32 +31,12 @@ class Why(unittest.TestCase):
                       f"({late:.0%} of the time): this machine is too busy to make the case")
 
     def run_case(self, name: str, way, recv, send, tc, ends) -> dict:
-        path = play.Process(f"{name}-path", [*PATH, self.a, "10.99.0.1/24", self.b, "10.99.0.2/24", *map(str, way)], self.dir)
-        self.stack.callback(path.stop)
-        path.wait_ready(lambda: "ready" in play.said(path.stdout), cache.patience())
-        if tc:
-            sh("tc", "-n", self.a, "qdisc", "add", "dev", "t0", "root", *tc)
-        log, ready = self.dir / f"{name}.kbl", self.dir / f"{name}.ready"
-        ready.unlink(missing_ok=True)
         netns = [x for ns, end in ((self.a, "a"), (self.b, "b")) if end in ends for x in ("--netns", ns)]
-        record = play.Process(f"{name}-record", [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", *netns, "-f", f"tcp port {PORT}",
-                                                 "--no-cost", "-o", str(log), "--ready-file", str(ready)], self.dir)
-        self.stack.callback(record.stop)
-        record.wait_ready(ready.exists, cache.patience())
-        sink = play.Process(f"{name}-sink", ["ip", "netns", "exec", self.b, *HELD, "recv", "10.99.0.2", str(PORT), *map(str, recv)], self.dir)
-        self.stack.callback(sink.stop)
-        sink.wait_ready(lambda: "listening" in play.said(sink.stdout), cache.patience())
-        said = sh("ip", "netns", "exec", self.a, *HELD, "send", "10.99.0.2", PORT, *send, seconds=120)
-        wait_for(lambda: sink.p.poll() is not None, 60, "the receiver has read all")
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
-        path.stop()
-        out = self.dir / f"{name}.kpat"
-        sh(self.kpat, "integrate", log, "-o", out, "--force")
-        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        made = make(self, name, "10.99.0", PORT, ["-p", "path,app", "--mechanism", "tracepoint", *netns], way, recv, send, tc)
+        sockets = json.loads(sh(self.kpat, "app", made.log, "--json").stdout)["sockets"]
         sender = next(s["socket_id"] for s in sockets if s["peer_port"] == PORT)
-        why = json.loads(sh(self.kpat, "why", sender, out, "--json").stdout)
-        return {"name": name, "log": out, "sender": sender, "truth": json.loads(said.stdout), "why": why,
-                "way": json.loads(play.said(path.stdout).splitlines()[-1])}
+        why = json.loads(sh(self.kpat, "why", sender, made.log, "--json").stdout)
+        return {"name": name, "log": made.log, "sender": sender, "truth": made.sender, "why": why, "way": json.loads(made.path[-1])}
 
     def right(self, r: dict, *order: str, share=0.0) -> dict:
         """These stages first, in this order, the first with at least that share; and what holds for every answer."""

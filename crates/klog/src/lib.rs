@@ -35,5 +35,6 @@ pub use header::{ChunkKind, Codec, HEADER_LEN, MAX_RAW_LEN, VERSION};
 pub use log::{EndState, Forgotten, Issue, Log, Missing};
 pub use part::{Adopted, PART_ENDING, adopt, finish, is_being_written, place, remove_abandoned};
 pub use records::{Merged, Records, app_kind_name, end_time, kind_name};
+pub use schema::declared;
 pub use walk::ChunkInfo;
 pub use write::Writer;

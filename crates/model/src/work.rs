@@ -2,76 +2,40 @@
 //!
 //! All three are written by the recorder, into chunks of the CPU that they are about.
 
+use crate::codes::{Code, code_type};
 use crate::ids::BootNs;
 
-macro_rules! numbered {
-    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $number:literal, $text:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        pub enum $name {
-            $($(#[$of])* $variant = $number,)*
-        }
-
-        impl $name {
-            pub const ALL: &[$name] = &[$($name::$variant,)*];
-
-            pub fn from_u8(v: u8) -> Option<$name> {
-                Self::ALL.iter().copied().find(|x| *x as u8 == v)
-            }
-
-            pub fn name(self) -> &'static str {
-                match self {
-                    $($name::$variant => $text,)*
-                }
-            }
-        }
-    };
-}
-
-numbered! {
+code_type! {
     /// What a CPU was busy with.
     Busy {
-        /// A process, in user mode. Page faults are in it: the kernel shows where one begins, and not where it ends.
-        User = 1, "user";
-        /// A process, in a system call.
-        Kernel = 2, "kernel";
-        Idle = 3, "idle";
-        /// A kernel thread.
-        Thread = 4, "thread";
-        /// A softirq upon a process or an idle CPU.
-        Softirq = 5, "softirq";
-        Hardirq = 6, "hardirq";
-        /// A softirq in a kernel thread.
-        SoftirqThread = 7, "softirq in a thread";
+        User = 1, "user", "A process, in user mode. Page faults are in it: the kernel shows where one begins, and not where it ends.", "";
+        Kernel = 2, "kernel", "A process, in a system call.", "";
+        Idle = 3, "idle", "Nothing.", "";
+        Thread = 4, "thread", "A kernel thread.", "";
+        Softirq = 5, "softirq", "A softirq upon a process or an idle CPU.", "";
+        Hardirq = 6, "hardirq", "A hard interrupt.", "";
+        SoftirqThread = 7, "softirq in a thread", "A softirq in a kernel thread.", "";
     }
 }
 
-numbered! {
+code_type! {
     /// For whom.
     Purpose {
-        /// The task that ran.
-        Itself = 0, "itself";
-        /// Whoever uses the socket.
-        Socket = 1, "socket";
-        /// A packet that went on to another device.
-        Forward = 2, "forwarded";
-        /// A packet that was dropped.
-        Drop = 3, "dropped";
-        /// A packet of which nothing says whose it is.
-        Unknown = 4, "unknown";
-        /// Nobody but the kernel: timers, scheduling, its own bookkeeping, interrupts that brought no packet.
-        Kernel = 5, "kernel";
+        Itself = 0, "itself", "The task that ran.", "";
+        Socket = 1, "socket", "Whoever uses the socket.", "";
+        Forward = 2, "forwarded", "A packet that went on to another device.", "";
+        Drop = 3, "dropped", "A packet that was dropped.", "";
+        Unknown = 4, "unknown", "A packet of which nothing says whose it is.", "";
+        Kernel = 5, "kernel", "Nobody but the kernel: timers, scheduling, its own bookkeeping, interrupts that brought no packet.", "";
     }
 }
 
-numbered! {
+code_type! {
     /// How a process used a socket.
     UseKind {
-        Read = 1, "read";
-        Write = 2, "write";
-        /// It listens, or connects.
-        Open = 3, "open";
+        Read = 1, "read", "It read from it.", "";
+        Write = 2, "write", "It wrote to it.", "";
+        Open = 3, "open", "It listens, or connects.", "";
     }
 }
 

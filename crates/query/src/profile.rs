@@ -108,9 +108,8 @@ fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pid
     let mut without_process: BTreeMap<Purpose, Amount> = BTreeMap::new();
     let (mut idle_ns, mut hardirq_ns) = (0, 0);
     for w in works {
-        let code = |v: i32| u8::try_from(v).ok();
-        let busy = code(w.busy).and_then(Busy::from_u8).unwrap_or(Busy::Hardirq);
-        let purpose = code(w.purpose).and_then(Purpose::from_u8).unwrap_or(Purpose::Kernel);
+        let busy = Busy::from_number(w.busy).unwrap_or(Busy::Hardirq);
+        let purpose = Purpose::from_number(w.purpose).unwrap_or(Purpose::Kernel);
         if busy == Busy::Idle {
             idle_ns += w.time_ns;
             continue;

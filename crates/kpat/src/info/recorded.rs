@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 17] = [
+const KINDS: [(&str, &str, &str); 20] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -209,6 +209,9 @@ const KINDS: [(&str, &str, &str); 17] = [
     ("tcp-state", "tcp_states", "TCP states"),
     ("socket", "sockets", "sockets"),
     ("gap", "gaps", "gaps"),
+    ("work", "work", "sums of work"),
+    ("socket-use", "socket_uses", "uses of sockets"),
+    ("cpu-time", "cpu_times", "accounts of CPUs"),
 ];
 
 fn records(n: &Counts) -> String {
@@ -281,4 +284,15 @@ fn print_json(
         "cost": summary.map(|s| cost_json(&s.cost)),
         "devices": log.devices().iter().map(super::integrated::device_json).collect::<Vec<_>>(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_kind_of_record_is_shown() {
+        for kind in kpat_klog::declared().iter().filter(|k| k.name != "loss") {
+            assert!(super::KINDS.iter().any(|(name, ..)| *name == kind.name), "{}", kind.name);
+        }
+        assert!(super::KINDS.iter().all(|(name, ..)| kpat_klog::declared().iter().any(|k| k.name == *name)));
+    }
 }

@@ -246,7 +246,7 @@ impl Queue {
         self.last = Some((e.at_ns, e.cpu));
         let mut which = None;
         if let Some((place, queued)) = self.came.get_mut(&e.tag).filter(|_| e.tag != 0) {
-            // Several were put into the queue before anybody was told: all were told of the last.
+            // Several were put into the queue before the first was reported: each report is of the last.
             if *queued && let Some(before) = self.waiting.iter_mut().find(|w| w.0 == Some(*place)) {
                 *before = (None, i64::MAX, before.2);
             }

@@ -1,7 +1,7 @@
 //! Which column holds which codes of the registry.
 
-use kpat_model::Crossing;
 use kpat_model::codes::{Code, EventKind, LineageKind, LossCause, clock_method, match_key, side, verdict};
+use kpat_model::{Busy, Crossing, Purpose};
 
 /// What the numbers of a column mean; empty: they are others' numbers (protocols, types of devices), or are explained where the column is.
 pub fn codes(table: &str, column: &str) -> Vec<Code> {
@@ -13,6 +13,8 @@ pub fn codes(table: &str, column: &str) -> Vec<Code> {
         ("lineage", "kind") => LineageKind::CODES.to_vec(),
         ("app_event", "crossing") => Crossing::CODES.to_vec(),
         ("clock", "method") => clock_method::CODES.to_vec(),
+        ("work", "busy") => Busy::CODES.to_vec(),
+        ("work", "purpose") => Purpose::CODES.to_vec(),
         ("loss", "cause") => LossCause::CODES.to_vec(),
         _ => Vec::new(),
     }

@@ -467,8 +467,8 @@ table! { WORK, WorkRow, "work", 65536,
     "CPU time by whose it was and whom it was for, over the whole recording. Of one CPU all rows and what found no place (`cpu_account.unplaced_ns`) add up to the time that its account was open.",
     "`cpu`, `busy`, `purpose`. Source: kernel behaviour log (profile), joined with who used which socket.", {
     cpu: i32, Dict, "", "", "", "CPU.";
-    busy: i32, Dict, "code", "", "", "1 a process in user mode (page faults are in it), 2 in a system call, 3 idle, 4 a kernel thread, 5 a softirq upon a process or an idle CPU, 6 a hard interrupt, 7 a softirq in a kernel thread.";
-    purpose: i32, Dict, "code", "", "", "0 the task that ran, 1 a packet for a socket, 2 a packet that was forwarded, 3 one that was dropped, 4 one of which nothing says whose it is, 5 the kernel.";
+    busy: i32, Dict, "code", "", "", "What the CPU was busy with.";
+    purpose: i32, Dict, "code", "", "", "For whom.";
     victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Process (or kernel thread) whose time it was.";
     beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket", "Process whom it is charged to.";
     time_ns: i64, Delta, "ns", "", "", "Time.";

@@ -1,0 +1,47 @@
+"""A connection between two namespaces that is slow for a known cause: over a path of tools/path.py, by tools/held.py at both ends."""
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from kpatlab import cache, play
+from kpatlab.cache import LAB
+from kpatlab.topology import wait_for
+from tests.place import sh
+
+HELD = [sys.executable, str(LAB / "tools/held.py")]
+PATH = [sys.executable, str(LAB / "tools/path.py")]
+
+
+class Made(NamedTuple):
+    """What came of it: the integrated log, what the sender, the receiver and the path printed."""
+    log: Path
+    sender: dict
+    receiver: list[str]
+    path: list[str]
+
+
+def make(test, name: str, net: str, port: int, record: list[str], way=(), recv=(), send=(), tc=()) -> Made:
+    """Runs it with a recorder beside. `test` has two namespaces (a, b), a folder (dir), a stack of what must end, and the kpat to use (kpat)."""
+    ends = f"{net}.1", f"{net}.2"
+    path = play.Process(f"{name}-path", [*PATH, test.a, f"{ends[0]}/24", test.b, f"{ends[1]}/24", *map(str, way)], test.dir)
+    test.stack.callback(path.stop)
+    path.wait_ready(lambda: "ready" in play.said(path.stdout), cache.patience())
+    if tc:
+        sh("tc", "-n", test.a, "qdisc", "add", "dev", "t0", "root", *tc)
+    log, ready = test.dir / f"{name}.kbl", test.dir / f"{name}.ready"
+    ready.unlink(missing_ok=True)
+    recorder = play.Process(f"{name}-record", [test.kpat, "record", *record, "-f", f"tcp port {port}", "--no-cost", "-o", str(log),
+                                               "--ready-file", str(ready)], test.dir)
+    test.stack.callback(recorder.stop)
+    recorder.wait_ready(ready.exists, cache.patience())
+    sink = play.Process(f"{name}-sink", ["ip", "netns", "exec", test.b, *HELD, "recv", ends[1], str(port), *map(str, recv)], test.dir)
+    test.stack.callback(sink.stop)
+    sink.wait_ready(lambda: "listening" in play.said(sink.stdout), cache.patience())
+    sent = sh("ip", "netns", "exec", test.a, *HELD, "send", ends[1], port, *send, seconds=120)
+    wait_for(lambda: sink.p.poll() is not None, 60, "the receiver has read all")
+    test.assertEqual(recorder.stop(), 0, play.said(recorder.stderr)[-500:])
+    path.stop()
+    out = test.dir / f"{name}.kpat"
+    sh(test.kpat, "integrate", log, "-o", out, "--force")
+    return Made(out, json.loads(sent.stdout), play.said(sink.stdout).splitlines(), play.said(path.stdout).splitlines())
