@@ -3,7 +3,7 @@
  * Which socket is this, and is it wanted?
  *
  * A socket is known by its cookie (include/linux/sock_diag.h), which the kernel gives out once and `ss -e` shows; the
- * address alone is used again. The table below only remembers what was said of a socket. A socket that lost its place
+ * address alone is used again. The table below only remembers what was logged of a socket. A socket that lost its place
  * to another is announced once more, so nothing is lost by a full table. Whether a socket is wanted is decided by user
  * space, which gets every socket announced and marks its place: so the filter can change while we record.
  */
@@ -98,7 +98,7 @@ struct tcp_sock {
 } __core;
 
 struct app_settings {
-	u64 state_every_ns; /* state is said again after so long even if nothing changed; 0: with each event */
+	u64 state_every_ns; /* state is logged again after so long even if nothing changed; 0: with each event */
 	u64 empty; /* crossings without data (acknowledgements) count, too */
 	u64 epoch; /* 0: paused, nothing is looked at; else another number after each pause */
 };
@@ -108,8 +108,8 @@ struct sock_entry {
 	u64 cookie; /* key; 0 free */
 	u64 ops; /* congestion control as announced */
 	u64 state_at; /* time of the last state record */
-	u32 state_sig; /* what it said, as a hash */
-	u32 said; /* sequence number up to which the application was told of data */
+	u32 state_sig; /* what was logged, as a hash */
+	u32 said; /* sequence number up to which the application was woken for data */
 	u32 ports;
 	u32 slot; /* this place */
 	u32 left; /* of a write that is under way: bytes not yet taken */
@@ -174,7 +174,7 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 	e = &sock_buckets[(slot / SOCK_WAYS) & (SOCK_BUCKETS - 1)].e[slot & (SOCK_WAYS - 1)];
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r) {
-		e->cookie = 0; /* said at the next chance */
+		e->cookie = 0; /* logged at the next chance */
 		return 0;
 	}
 	r->ts = bpf_ktime_get_boot_ns();

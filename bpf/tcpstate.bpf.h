@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* TCP's state, written when it is another than was said, or when the last word is old enough. */
+/* TCP's state, written when it differs from what was last logged, or when that is old enough. */
 #ifndef KPAT_TCPSTATE_H
 #define KPAT_TCPSTATE_H
 

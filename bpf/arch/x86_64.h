@@ -72,7 +72,7 @@ static __always_inline bool preemption_count(u32 *n)
 	return true;
 }
 
-/* A CPU's stores are seen in their order, and none before its earlier loads were made: only the compiler has to be told. */
+/* A CPU's stores are seen in their order, and none before its earlier loads were made: only the compiler has to be prevented. */
 static __always_inline void store_release(u64 *at, u64 v)
 {
 	barrier();

@@ -229,7 +229,7 @@ fn live_traffic() {
         text(&by_tcpdump),
     ];
     let tcpdump = Capture::start(&cable.a, "tcpdump", &nano, "listening on");
-    // First, for a capturing tool that is told to end may not write what it received last.
+    // First, for a capturing tool that is asked to end may not write what it received last.
     cable.send(&frames::ethernet_corpus());
     ok(&cable.a, "ping", &["-q", "-c", "3", "-i", "0.05", "10.7.0.2"]);
     ok(&cable.a, "ping", &["-q", "-c", "3", "-i", "0.05", "fd07::2"]);

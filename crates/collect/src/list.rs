@@ -85,7 +85,7 @@ pub struct Gap {
     pub seconds: Option<f64>,
     /// Records that are missing, where that is known.
     pub records: Option<u64>,
-    /// The device said that it threw them away: its spool was full.
+    /// The device reported that it discarded them: its spool was full.
     pub thrown_away: bool,
 }
 

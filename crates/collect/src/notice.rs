@@ -1,5 +1,5 @@
 //! What a device threw away because the far end was away too long, as a file that is sent like a log: which files of which
-//! recording, how much, of what time. Said once too often is no harm: what is said is a set of file numbers.
+//! recording, how much, of what time. Repeating it does no harm: it is a set of file numbers.
 
 use crate::error::{Error, Result};
 use kpat_klog::{ChunkKind, EndState, Log};

@@ -441,7 +441,7 @@ fn two_who_send_the_same_do_not_mix() {
     let dir = Dir::new("same");
     let shelf = Shelf::open(&dir.shelf(), "dev", None).unwrap();
     let item = Item { name: "a.kbl".into(), bytes: 6, digest: of_bytes(b"abcdef") };
-    // One who brings bytes that do not begin where the part ends is told where.
+    // One who brings bytes that do not begin where the part ends gets its end.
     assert!(matches!(shelf.add(&item, 0, &mut &b"abc"[..]), Err(Unadded::Broken(_))));
     assert!(matches!(shelf.add(&item, 0, &mut &b"abcdef"[..]), Err(Unadded::Busy(Have::Part(3)))));
     shelf.add(&item, 3, &mut &b"def"[..]).unwrap();

@@ -105,7 +105,7 @@ impl Response {
         let mut parsed = httparse::Response::new(&mut room);
         let Some(used) = complete(parsed.parse(bytes), bytes)? else { return Ok(None) };
         let headers = fields(parsed.headers)?;
-        // Without a length a response ends with its connection: no further answer could be told from its body.
+        // Without a length a response ends with its connection: no further answer could be separated from its body.
         let body_bytes = body_bytes(&headers)?.ok_or(LENGTH)?;
         Ok(Some((Response { status: parsed.code.unwrap_or(0), headers, body_bytes }, used)))
     }

@@ -1,5 +1,4 @@
-//! What a CPU did right before it first saw a packet that it received: its driver's work on the packet, which has no packet to
-//! be told of, and the wait for the softirq before that.
+//! What a CPU did right before it first saw a packet that it received: its driver's work on the packet, which has no packet yet, and the wait for the softirq before that.
 //!
 //! Within one poll of a device a packet's own time begins where the poll began, or where the packet before it was done with. The
 //! log has a record for each poll's first packet (`kpat_model::Poll`); of the others the packet before them tells by its last
@@ -85,7 +84,7 @@ impl Arrivals {
         (from <= at).then_some(Arrival { cpu, from, raised })
     }
 
-    /// Nothing is known to have been lost there meanwhile: asked when the packet is over, as losses are told late.
+    /// Nothing is known to have been lost there meanwhile: asked when the packet is over, as losses are logged late.
     pub fn holds(&self, a: &Arrival, until: i64) -> bool {
         let lost = |c: &Cpu| c.losses.iter().any(|l| l.0 <= until && l.1 >= a.from);
         !self.cpus.get(&a.cpu).is_some_and(lost)

@@ -35,7 +35,7 @@ pub(super) struct Charges {
     of_sockets: BTreeMap<(u64, Of), Sum>,
     /// By socket and kind of use: who, and how many bytes.
     uses: BTreeMap<(u64, UseKind), BTreeMap<u32, u64>>,
-    /// By CPU and the opening of its account: the first and the last that was told.
+    /// By CPU and the opening of its account: the first and the last that was logged.
     cpus: BTreeMap<(u16, i64), (CpuTime, CpuTime)>,
 }
 

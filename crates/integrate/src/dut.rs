@@ -31,7 +31,7 @@ impl<'a> Dut<'a> {
             let device = matching::device(d.netns, d.ifindex);
             let this = Named { device, mac: mac(&d.mac).map_or(0, number) };
             if *ids.entry(&d.name).or_insert(id) == id {
-                // Listed again with another address: no frame's way can be told by it.
+                // Listed again with another address: no frame's direction follows from it.
                 let same = |n: Named| Named { mac: if n.mac == this.mac { n.mac } else { 0 }, ..n };
                 names.entry(&d.name).and_modify(|n| *n = n.map(same)).or_insert(Some(this));
             } else {

@@ -3,7 +3,7 @@
 //!
 //! One pass over the log ([`log`]) writes calls, footprints and events and collects where packets met the wire; each
 //! capture is read for its keys, matched, and read again into the frame table, now with the DUT's time. Packet rows
-//! wait in a table beside until matching has told how many frames they have.
+//! wait in a table beside until matching knows how many frames they have.
 //!
 //! Memory is what is open: calls within the horizon, packets alive, frames and meetings of packets with the wire within the
 //! reach of matching ([`Held`] counts them). What must wait longer (meetings with the wire, frames' keys, associations)

@@ -447,7 +447,7 @@ impl Pass<'_> {
                 inferred: Some(1),
             })?;
         }
-        // List members are told of their calls only when those are given out, so packets wait longer.
+        // List members get their calls only when those are given out, so packets wait longer.
         let before = before.saturating_sub(self.options.horizon_ns);
         let log_end = self.last.max(self.closed);
         self.packets.end(before, log_end, &self.arrivals, |ended: Ended| {

@@ -194,7 +194,7 @@ impl Nesting {
         self.push(node)
     }
 
-    /// A task was off the CPU; told before the calls that it was in the midst of.
+    /// A task was off the CPU; logged before the calls that it was in the midst of.
     pub fn off_cpu(&mut self, p: &OffCpu) {
         self.away.add(p);
     }

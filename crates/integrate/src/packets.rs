@@ -178,7 +178,7 @@ impl Packets {
         self.live.get(&packet).map(|p| p.way.was_received())
     }
 
-    /// Nothing was told of it yet.
+    /// Nothing was logged of it yet.
     pub fn is_new(&self, packet: u64) -> bool {
         packet != 0 && !self.live.contains_key(&packet) && !self.over.has(packet)
     }

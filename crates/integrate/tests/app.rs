@@ -1,8 +1,6 @@
 //! `app` against tables made by hand: what an application wrote, how TCP's state went, and where the log has a hole are known.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod sockets;
+use crate::sockets;
 
 use kpat_model::Crossing;
 use kpat_query::Store;
@@ -80,7 +78,7 @@ fn a_state_is_in_force_until_the_next_one() {
     assert!(inside.crossings[&Crossing::Send].iter().all(|c| c.most == 0 || c.most == 1500));
 }
 
-/// However it is cut, a series sums up to what is said of the socket as a whole.
+/// However it is cut, a series sums up to the figures of the socket as a whole.
 #[test]
 fn bins_sum_up_to_the_whole() {
     let log = log("sums", &sockets(), &events(), &states());

@@ -1,10 +1,8 @@
 //! Sniffers' clocks that are set, steered, of another scale, or seen from one side only: the true time of every frame has
 //! to be within the bound that is claimed for it.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod judge;
-mod world;
+use crate::judge;
+use crate::world;
 
 use judge::{run, score};
 use kpat_integrate::Report;

@@ -1,13 +1,10 @@
 //! How often the true clock is inside of the bound that is claimed, over hundreds of clocks: recorded matches whose true relation is
 //! known, mutated by designed and by random sniffers' clocks.
 //!
-//! `SEED=n CASES=m cargo test --release -p kpat-integrate --test clock_coverage -- --nocapture` draws others and prints the table.
+//! `SEED=n CASES=m cargo test --release -p kpat-integrate --test suite clock_coverage -- --nocapture` draws others and prints the table.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[path = "recorded/cases.rs"]
-mod cases;
-mod recorded;
+use crate::cases;
+use crate::recorded;
 
 use kpat_integrate::clock::{Given, Pair, Side, estimate, own};
 use kpat_model::meta::ClockAnchor;

@@ -3,9 +3,7 @@
 //! Of one kernel, so every stamp's true relation is known; the neighbours' are moved, steered and blurred as another machine's clock
 //! would be.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod recorded;
+use crate::recorded;
 
 use kpat_integrate::clock::{Pair, Side, own};
 use kpat_model::meta::ClockAnchor;

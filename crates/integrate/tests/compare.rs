@@ -4,10 +4,8 @@
 //! function differ by 15 % between runs, nearly all of it by one factor for all functions, and a few calls in a hundred
 //! are many times slower. `lab/equal-runs` counts the verdicts of real recordings.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;

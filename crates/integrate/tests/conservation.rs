@@ -1,9 +1,7 @@
 //! Do packets add up? A made-up router's log from which records are taken away: what is missing is found, and nothing else.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod judge;
-mod world;
+use crate::judge;
+use crate::world;
 
 use judge::run;
 use kpat_model::meta::ClockAnchor;

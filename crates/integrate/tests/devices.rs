@@ -1,9 +1,7 @@
 //! Several devices in a made-up world whose truth is known: which packet of one kernel is which of the other, when it
 //! left and when it arrived by three or more clocks that differ in offset and drift.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod world;
+use crate::world;
 
 use kpat_integrate::devices::integrate_devices;
 use kpat_integrate::{Error, Options};

@@ -1,9 +1,7 @@
-//! Which packets are fragments of which: told by no function, concluded from headers.
+//! Which packets are fragments of which: logged by no function, concluded from headers.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod judge;
-mod world;
+use crate::judge;
+use crate::world;
 
 use judge::run;
 use kpat_model::meta::ClockAnchor;

@@ -1,9 +1,7 @@
 //! Calls, packets and their sums through the whole way: log in, tables out, questions answered.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_integrate::{Error, Options, Report, integrate};
 use kpat_model::meta::ClockAnchor;

@@ -1,9 +1,7 @@
 //! The list of packets in memory, the filter language over a log, call paths: each against the tables they come from.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;

@@ -1,10 +1,8 @@
 //! Frames and packets whose truth is known: how many associations are right, how many are found, and whether the true
 //! clock is within the bound that is claimed.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod judge;
-mod world;
+use crate::judge;
+use crate::world;
 
 use judge::*;
 use kpat_integrate::Report;
@@ -237,7 +235,7 @@ fn tcp_segmentation_wrap_and_retransmission() {
 }
 
 /// The same ping over and over: no identification, one id and sequence. Order and time must tell them apart, and where
-/// they cannot, that must be said.
+/// they cannot, that must be reported.
 #[test]
 fn identical_keys() {
     let dir = Dir::new("same");

@@ -1,9 +1,7 @@
 //! A recording in several files is one log: integrated together they give the tables of the same recording in one
-//! file, byte for byte, in whatever order they are named; and what is not given is told.
+//! file, byte for byte, in whatever order they are named; and what is not given is reported.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod world;
+use crate::world;
 
 use kpat_integrate::{Options, Report, integrate, integrate_parts};
 use kpat_klog::{Codec, Encoder, Log, Writer, end_time};

@@ -1,9 +1,7 @@
 //! Tasks that sleep or are preempted in the midst of a call: that time is nobody's self time, and a row of its own.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;

@@ -1,9 +1,7 @@
 //! Packets whose phases are known from outside: what is cut must be what was made.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;
@@ -182,7 +180,7 @@ fn a_packet_over_virtual_devices_passes_three_times() {
             ("freeing", 2, 100),
         ]
     );
-    // Without a card there is no DMA, and that is said.
+    // Without a card there is no DMA, and that is reported.
     let r = report(&store);
     let dma = r.missing.iter().find(|m| m.phase == Phase::DmaTx).unwrap();
     assert!(dma.why.contains("virtual"), "{}", dma.why);

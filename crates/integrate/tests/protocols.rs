@@ -1,9 +1,7 @@
 //! Every sort of key: ARP, IPv6 without identification, fragments, UDP for segmentation, VLAN, padding.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod judge;
-mod world;
+use crate::judge;
+use crate::world;
 
 use judge::*;
 use kpat_model::meta::ClockAnchor;

@@ -5,10 +5,8 @@
 //! tracepoints, written anew by `examples/repeat.rs`, which leaves out the machine's name. Those that name no kernel are of Linux
 //! 7.2 (functions) and 6.18 (points). Each says itself what it is of.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod repeat;
-mod world;
+use crate::repeat;
+use crate::world;
 
 use kpat_integrate::{Options, Report, integrate};
 use kpat_klog::Log;

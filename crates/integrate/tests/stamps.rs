@@ -1,9 +1,7 @@
 //! Cards that stamp what they receive, by clocks whose truth is made here: when that was by the boot clock, and what the card had it for.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_model::meta::{ClockAnchor, Cost, Device};
 use kpat_model::*;

@@ -1,9 +1,7 @@
 //! Times whose truth is known: sums, self times, interrupts, waits, groups, the probes' cost, comparisons.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod known;
-mod world;
+use crate::known;
+use crate::world;
 
 use kpat_model::meta::{ClockAnchor, Cost};
 use kpat_model::*;

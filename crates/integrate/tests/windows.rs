@@ -1,10 +1,8 @@
 //! A log much longer than any window: matching, row groups and stretches on disk are crossed many times, and nothing may
 //! be lost, doubled or matched wrongly at a seam. What is held at a time must not depend on the length of the log.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod judge;
-mod world;
+use crate::judge;
+use crate::world;
 
 use kpat_integrate::{Options, Report, integrate};
 use kpat_model::meta::ClockAnchor;

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes looked through at a time for a magic.
 const WINDOW: usize = 256 * 1024;
-/// Corrupt stretches that are told one by one; a hostile file could have one per 64 bytes.
+/// Corrupt stretches that are listed one by one; a hostile file could have one per 64 bytes.
 const MAX_ISSUES: usize = 10_000;
 
 /// What a log is read from.

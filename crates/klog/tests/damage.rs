@@ -1,4 +1,4 @@
-//! Cut, flipped, foreign and growing files: everything whole is read, what is not is told, nothing panics.
+//! Cut, flipped, foreign and growing files: everything whole is read, what is not is reported, nothing panics.
 
 #![allow(clippy::unwrap_used)]
 

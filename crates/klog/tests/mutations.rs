@@ -24,7 +24,7 @@ fn read(bytes: Vec<u8>) -> Option<(Log, usize)> {
     assert!(issues.is_sorted_by_key(|i| i.offset));
     let records: u64 =
         log.chunk_index().iter().filter(|c| c.kind == ChunkKind::Records).map(|c| u64::from(c.count)).sum();
-    assert!(count as u64 == records || !issues.is_empty(), "records are missing and nothing was said");
+    assert!(count as u64 == records || !issues.is_empty(), "records are missing and no issue was reported");
     Some((log, count))
 }
 

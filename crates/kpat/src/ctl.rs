@@ -1,4 +1,4 @@
-//! `kpat ctl`: a running recording is asked how it is, or told to do otherwise.
+//! `kpat ctl`: a running recording is asked for its state, or changed.
 
 use crate::info::probe_words;
 use crate::output::{Output, usage};

@@ -425,7 +425,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
             })).collect::<Vec<_>>(),
         }));
     }
-    // The files before were told of when they were finished.
+    // The files before were reported when they were finished.
     for w in o.outputs.iter().skip(if args.memory.is_none() { o.outputs.len().saturating_sub(1) } else { 0 })
     {
         let each = if w.records > 0 {

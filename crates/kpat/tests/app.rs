@@ -1,9 +1,6 @@
 //! `kpat app` over a log whose sockets are known: numbers over time, the picture and the page.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[path = "../../integrate/tests/sockets/mod.rs"]
-mod sockets;
+use crate::sockets;
 
 use serde_json::Value;
 use sockets::Log;

@@ -1,9 +1,6 @@
 //! `kpat app` and what it writes, over tables made by hand.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "other tests use other parts of the fixture")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::{Folder, START};
 use kpat_store::TableWriter;
@@ -161,7 +158,7 @@ fn the_end_that_was_not_recorded_is_what_was_read() {
     assert_eq!(all[4].to_string(), r#"{"c":1,"n":20,"r":5000,"s":"a","t":3500,"w":1000}"#);
 }
 
-/// Receptions are told late, here by more than a row group; a state; a gap between events. The table has all in order.
+/// Receptions are logged late, here by more than a row group; a state; a gap between events. The table has all in order.
 #[test]
 fn every_event_is_a_line_in_order_of_time() {
     const EVENTS: i64 = 300_000;

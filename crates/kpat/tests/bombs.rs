@@ -2,10 +2,7 @@
 //! in gzip. Each is refused with a sentence or read with the memory that its size allows. The program runs with little
 //! address space, and what it took at most is measured.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "other tests use other parts of the fixture")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use kpat_store::TableWriter;

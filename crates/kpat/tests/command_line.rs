@@ -1,8 +1,6 @@
 //! What happens when things are wrong, and how the commands end.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use std::io::Read;

@@ -1,9 +1,6 @@
 //! Two devices on the command line: from two logs and a capture to the packet's whole way.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[path = "../../integrate/tests/world/mod.rs"]
-mod world;
+use crate::world;
 
 use kpat_model::meta::ClockAnchor;
 use kpat_model::*;

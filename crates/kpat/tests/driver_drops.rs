@@ -1,4 +1,4 @@
-//! What a driver drops is told apart from what it took, with tracepoints alone. Truth comes from outside: the driver's own counter
+//! What a driver drops is distinguished from what it took, with tracepoints alone. Truth comes from outside: the driver's own counter
 //! (`ip -s link`), and what a reader of its other end got. Needs root and /dev/net/tun.
 
 mod place;

@@ -1,8 +1,6 @@
-//! `kpat export` as it is typed: where things go, and what is said when they cannot.
+//! `kpat export` as it is typed: where things go, and the errors when they cannot.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use std::process::{Command, Output};

@@ -1,9 +1,7 @@
 //! What people see, as text: every look-up at 80 and at 200 columns. `UPDATE_GOLDEN=1 cargo test -p kpat` writes the files
 //! anew; review them as a diff.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use std::path::Path;

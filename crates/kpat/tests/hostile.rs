@@ -1,10 +1,7 @@
 //! Names in a log are anybody's: nothing of them moves a terminal, ends a cell, or is a formula in a spreadsheet; JSON stays
 //! JSON. Every name of every table is replaced by a hostile one, and every command is asked.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "other tests use other parts of the fixture")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::{Folder, START};
 use kpat_formats::text::is_hidden;

@@ -1,9 +1,6 @@
 //! `kpat app replay`: both ends of a trace over the loopback device, judged by what each says that it wrote and read.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "other tests use other parts of the fixture")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use serde_json::Value;

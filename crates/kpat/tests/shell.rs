@@ -1,8 +1,6 @@
 //! What the shell has of kpat: completion as bash asks for it, manual pages as man shows them, Ctrl-C.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use std::process::{Command, Output, Stdio};

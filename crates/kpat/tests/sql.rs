@@ -1,8 +1,6 @@
-//! `kpat sql` as it is typed: answers as text, TSV and JSON, and what is said to a wrong question.
+//! `kpat sql` as it is typed: answers as text, TSV and JSON, and the errors of wrong queries.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::Folder;
 use std::io::Write;

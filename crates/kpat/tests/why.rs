@@ -1,9 +1,6 @@
 //! `kpat why` over tables made by hand: a request, its answer after a while, and a second request behind a full window.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "other tests use other parts of the fixture")]
-
-mod fixture;
+use crate::fixture;
 
 use fixture::{Folder, START};
 use kpat_model::Crossing::{self, *};

@@ -102,7 +102,7 @@ macro_rules! code_module {
 code_type! {
     /// How one packet came from another.
     LineageKind {
-        Clone = 1, "clone", "Second skb over the same data: `child` equals `parent`, told apart by `skb_tag`.", "";
+        Clone = 1, "clone", "Second skb over the same data: `child` equals `parent`, distinguished by `skb_tag`.", "";
         Copy = 2, "copy", "Data copied: `skb_copy`, `__pskb_copy_fclone`.", "";
         Segment = 3, "segment", "`skb_segment`: child is one segment of parent.", "";
         GroMerge = 4, "gro-merge", "Receive offload: parent was merged into child.", "";

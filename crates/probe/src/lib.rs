@@ -3,7 +3,7 @@
 //!
 //! Way of a recording: [`recorder`] asks [`plan`] to decide (mechanism by [`mechanism`], functions by [`choose`] from
 //! [`btf`] and [`profile`]), loads the kernel side ([`object`], [`filter`]), attaches ([`attach`]), and drains ([`ring`],
-//! [`sink`]) until it is told to stop ([`control`], signals).
+//! [`sink`]) until it is stopped ([`control`], signals).
 
 pub mod announce;
 pub mod app;

@@ -460,7 +460,7 @@ pub fn load(plan: &Plan, d: &Decision, tracepoints: &[Tracepoint]) -> Result<Loa
     Ok(plan.load(&programs(d, tracepoints))?)
 }
 
-/// Attaches everything; what the kernel refuses is added to `left_out`, and if it was wanted only for tracking, said too.
+/// Attaches everything; what the kernel refuses is added to `left_out`, and if it was wanted only for tracking, reported too.
 pub fn attach(
     loaded: &Loaded,
     d: &mut Decision,

@@ -1,7 +1,7 @@
 //! Drop reasons by the kernel's own names.
 //!
 //! A reason's upper half says whose it is (`enum skb_drop_reason_subsys`, include/net/dropreason.h): 0 is the core's `enum skb_drop_reason`; WiFi, Open
-//! vSwitch, queueing disciplines have enums of their own, in vmlinux or in their module. Which enum belongs to which subsystem is said
+//! vSwitch, queueing disciplines have enums of their own, in vmlinux or in their module. Which enum belongs to which subsystem is stated
 //! nowhere; all are called `..._drop_reason`, and their members' upper half is the subsystem's number. Members that begin with `__`
 //! mark where a subsystem begins; an enum with such a name says once more what the plain one does (mac80211). One enum may
 //! have reasons of two subsystems (mac80211 until 6.12). Rejected: to look for the member that marks a subsystem's beginning. mac80211

@@ -58,7 +58,7 @@ pub struct Sink {
     pub identity: crate::app::Addresses,
 }
 
-/// Names of tasks that are remembered as told.
+/// Names of tasks that are remembered as logged.
 const MOST_ANNOUNCERS: usize = 4096;
 
 /// A chunk is closed at this age even if small, so that a log being written can be followed.
@@ -187,7 +187,7 @@ impl Sink {
         }
     }
 
-    /// Crossings that were lost and after which none came on their CPU: no program runs any more, so they are told here.
+    /// Crossings that were lost and after which none came on their CPU: no program runs any more, so they are logged here.
     pub fn tell_gaps(&mut self, rings: &Rings, now: BootNs) {
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
             if let Some((since, lost)) = rings.take_untold(cpu) {
@@ -273,7 +273,7 @@ impl Sink {
     }
 }
 
-/// Network namespaces of packets and sockets, each told once until it goes.
+/// Network namespaces of packets and sockets, each logged once until it goes.
 #[derive(Default)]
 pub struct Strangers {
     last: u32,

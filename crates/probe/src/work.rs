@@ -1,7 +1,7 @@
 //! The sums of the kernel side that says whom each CPU works for (bpf/profile.bpf.c): its accounts are opened, brought up to now and closed CPU by CPU,
 //! and the sums become records.
 //!
-//! There are two sets of sums. Each second the kernel side is told to write the other one, and the one before is taken at the next look, when no program
+//! There are two sets of sums. Each second the kernel side switches to the other one, and the one before is taken at the next look, when no program
 //! that began before adds to it any more.
 
 use crate::object::Loaded;
@@ -31,9 +31,9 @@ pub struct Accounts {
     /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
     opened: Vec<Option<BootNs>>,
     told: Instant,
-    /// The set of sums that is to be taken, and since when nobody was told to write it.
+    /// The set of sums that is to be taken, and since when nobody was asked to write it.
     left: Option<(u64, BootNs)>,
-    /// Uses of sockets that were lost, as far as they were told.
+    /// Uses of sockets that were lost, as far as they were reported.
     lost: u64,
     ready: Vec<OfCpu>,
 }

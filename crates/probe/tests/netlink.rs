@@ -158,7 +158,7 @@ fn until(monitor: &Monitor, all: &mut Vec<Seen>, fits: impl Fn(&[Seen]) -> bool)
     }
 }
 
-/// Events that were told, each with the moment after which it happened.
+/// Events that were reported, each with the moment after which it happened.
 fn events(all: &[Seen]) -> impl Iterator<Item = (&Event, BootNs)> {
     all.iter().filter_map(|s| match s {
         Seen::Event(e, after) => Some((e, *after)),
@@ -170,7 +170,7 @@ fn has(all: &[Seen], text: &str) -> bool {
     events(all).any(|(e, _)| e.text == text)
 }
 
-/// What a namespace that came does is told with bounds that the commands' own times lie in, its devices are named, and it is let go.
+/// What a namespace that came does is reported with bounds that the commands' own times lie in, its devices are named, and it is let go.
 #[test]
 fn a_namespace_that_comes_is_followed_and_one_that_goes_is_let_go() {
     if !root() {

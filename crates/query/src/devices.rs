@@ -40,7 +40,7 @@ pub struct ClockBetween {
     pub from_device: i32,
     pub to_device: i32,
     pub capture_id: i32,
-    /// Where the offset is told, by the capture's clock: the middle of what both know.
+    /// Where the offset is given, by the capture's clock: the middle of what both know.
     pub at_wall_ns: i64,
     pub offset_ns: i64,
     /// The offset is within plus or minus this.

@@ -127,7 +127,7 @@ mod tests {
     use kpat_model::random::below;
 
     /// 4,000 worlds of flows of very different size, each sampled by chance: the mean of estimates is the truth, and the mean of the
-    /// squared errors told is that of the squared errors made.
+    /// squared errors stated is that of the squared errors made.
     #[test]
     fn errors_are_as_large_as_they_are_told() {
         let mut random = below(20);
@@ -148,7 +148,7 @@ mod tests {
             within += u32::from(off.abs() <= 2.0 * e.error);
         }
         println!(
-            "truth {truth}, bias {mean:.1}, errors {:.1}, told {:.1}, {within} of {WORLDS} within two",
+            "truth {truth}, bias {mean:.1}, errors {:.1}, stated {:.1}, {within} of {WORLDS} within two",
             made.sqrt(),
             logged.sqrt()
         );

@@ -1,5 +1,5 @@
 //! The end that is connected to: reads everything, and with a trace writes that end's part of it. Which connection of the
-//! trace one is, is told by the order in which they come.
+//! trace one is, follows from the order in which they come.
 
 use crate::pace::{Pace, Went, play, wake_on_time};
 use crate::part::{Outcome, Part, zeros};

@@ -84,7 +84,7 @@ pub fn drain_udp(s: &UdpSocket, reads: &Reads, until: Until<'_>) {
     let _ = s.set_read_timeout(Some(LOOK));
     let mut bytes = vec![0; 1 << 16];
     while !until.is_now() {
-        // a datagram that was refused is told as an error of a later call
+        // a datagram that was refused is reported as an error of a later call
         if let Ok(n) = s.recv(&mut bytes) {
             reads.add(n);
         }

@@ -1,13 +1,8 @@
 //! Questions about applications, over a log whose sockets are known.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod asking;
-#[path = "../../kpat/tests/fixture/mod.rs"]
-#[allow(dead_code)]
-mod fixture;
-#[path = "../../integrate/tests/sockets/mod.rs"]
-mod sockets;
+use crate::asking;
+use crate::fixture;
+use crate::sockets;
 
 use asking::serve;
 use serde_json::{Value, json};

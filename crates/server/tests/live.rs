@@ -1,11 +1,7 @@
 //! A recording that goes on: the page gets what is there, then the rest, and nothing is left behind.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod asking;
-#[path = "../../kpat/tests/fixture/mod.rs"]
-#[allow(dead_code)]
-mod fixture;
+use crate::asking;
+use crate::fixture;
 
 use asking::serve;
 use fixture::{Folder, recorded};

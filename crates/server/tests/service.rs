@@ -1,11 +1,7 @@
 //! The service over a real store, asked over real sockets: every question, and who may not ask.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod asking;
-#[path = "../../kpat/tests/fixture/mod.rs"]
-#[allow(dead_code)]
-mod fixture;
+use crate::asking;
+use crate::fixture;
 
 use asking::{Running, send, serve};
 use fixture::{Folder, integrated};

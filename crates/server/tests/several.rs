@@ -1,10 +1,7 @@
 //! A log of several devices: each is asked by its name, and a packet says where it came from and went on to.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod asking;
-#[path = "../../integrate/tests/world/mod.rs"]
-mod world;
+use crate::asking;
+use crate::world;
 
 use asking::serve;
 use kpat_integrate::Options;

@@ -1,7 +1,7 @@
 //! A table of the log as SQLite's virtual table.
 //!
 //! SQLite tells which columns it wants and which conditions it could hand over; conditions on integer columns are taken. What
-//! a look-up costs is told by how a column's values are spread over the row groups, so that in a join the table that is
+//! a look-up costs follows from how a column's values are spread over the row groups, so that in a join the table that is
 //! small, or in the order of the key, is looked up in, and the other one is read through.
 
 use crate::cache::{Group, Groups};

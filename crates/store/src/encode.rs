@@ -38,7 +38,7 @@ type Place = (u32, u32);
 
 /// A number of a column.
 trait Number: Copy + Ord {
-    /// Numbers packed in bits of one width, where they are told by differences.
+    /// Numbers packed in bits of one width, where they are coded by differences.
     const MINI: usize;
     /// Without what does not fit, as Parquet counts.
     fn since(self, before: Self) -> i64;

@@ -65,7 +65,7 @@ pub struct CrossingCounts {
     /// As `crossed`, but of a packet that others fit as well, or by way of a host whose order is not certain; not in
     /// the table.
     pub ambiguous: u64,
-    /// Seen by several kernels, but which sent and which received it cannot be told; not in the table.
+    /// Seen by several kernels, but which sent and which received it is not known; not in the table.
     pub undirected: u64,
     /// Rows of the table: more than `crossed` where several devices received one frame.
     pub rows: u64,

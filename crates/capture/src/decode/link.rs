@@ -121,7 +121,7 @@ pub(super) fn pppoe(out: &mut Footprint, d: Bytes, depth: u8) {
     }
 }
 
-/// Passes over the label stack (RFC 3032). What is below is not said; the IP version tells.
+/// Passes over the label stack (RFC 3032). What is below is not stated; the IP version shows it.
 pub(super) fn mpls(out: &mut Footprint, mut d: Bytes, depth: u8) {
     loop {
         let Some(last) = d.array::<4>(0).map(|label| label[2] & 1 != 0) else {

@@ -124,7 +124,7 @@ enum Format {
     Pcapng(pcapng::Pcapng),
 }
 
-/// Shared by the formats: what the file told about itself so far.
+/// Shared by the formats: what the file stated about itself so far.
 #[derive(Default)]
 struct Notes {
     interfaces: Vec<Interface>,
@@ -158,7 +158,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a capture; kind and compression are told from its first bytes.
+    /// Opens a capture; kind and compression are recognised by its first bytes.
     ///
     /// *Errors*: [`Error::Open`], [`Error::Foreign`], [`Error::Io`]; [`Error::Corrupt`] when not even the interface
     /// descriptions at its beginning are readable.

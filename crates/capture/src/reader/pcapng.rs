@@ -64,7 +64,7 @@ impl Units {
     }
 }
 
-/// Interfaces of a file that are remembered, and what is said of them all: few bytes of gzip can stand for many.
+/// Interfaces of a file that are remembered, and their options in all: few bytes of gzip can stand for many.
 const MOST_INTERFACES: usize = 1 << 16;
 const MOST_WORDS: usize = 16 << 20;
 

@@ -26,7 +26,7 @@ pub(super) const LINKTYPE_ETHERNET: u16 = 1;
 pub(super) const LINKTYPE_RAW: u16 = 101;
 pub(super) const LINKTYPE_LINUX_SLL2: u16 = 276;
 
-/// What was being done, and what the system said.
+/// What was being done, and the system's error.
 pub(super) struct Refused {
     pub doing: &'static str,
     pub source: io::Error,

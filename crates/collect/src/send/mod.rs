@@ -1,5 +1,5 @@
 //! From a spool to a target. A target is asked whether it has a file, takes what is missing of it, and only then is the
-//! file removed here. Who carries the bytes is told by the target's form.
+//! file removed here. Who carries the bytes follows from the target's form.
 
 mod exec;
 mod pipe;

@@ -178,7 +178,7 @@ fn connect(address: &std::net::SocketAddr) -> io::Result<(TcpStream, TcpStream)>
 }
 
 impl Open {
-    /// What a program that carried the bytes said when it ended.
+    /// What a program that carried the bytes printed when it ended.
     fn last_words(&mut self) -> Option<String> {
         let child = self.child.as_mut()?;
         let patience = Instant::now();

@@ -1,4 +1,4 @@
-//! The router study's shares beside ours: the rows of the table and what has to be said of them, for text and page.
+//! The router study's shares beside ours: the rows of the table and their caveats, for text and page.
 
 use kpat_query::phases::study::{REMARK, SHARES, TOTAL_NS, estimate, forwarded, of_work, share_here};
 use kpat_query::phases::{PassageTime, Phase, PhaseReport};
@@ -36,7 +36,7 @@ pub fn rows(report: &PhaseReport) -> Vec<[String; 6]> {
         .collect()
 }
 
-/// What has to be said of the comparison.
+/// Caveats of the comparison.
 pub fn remarks(report: &PhaseReport) -> Vec<String> {
     let mut out = vec![
         format!("Study of 2009: {} in all, a real machine with e100 cards, 56-byte ICMP; {REMARK}.", duration(TOTAL_NS)),

@@ -25,7 +25,7 @@ pub struct Live<'a> {
     section: Section,
     /// Interfaces of the capture: name and link type, and number in the stream.
     wire: HashMap<(String, u16), u32>,
-    /// Packets that were told of at a sighting.
+    /// Packets whose notes are at a sighting.
     logged: Vec<i64>,
     lost: u64,
 }
@@ -102,7 +102,7 @@ impl<'a> Live<'a> {
         Ok(counts)
     }
 
-    /// What a recording lost, told once it has ended.
+    /// What a recording lost, written once it has ended.
     pub fn lost(&mut self, records: u64) {
         self.lost += records;
     }

@@ -37,7 +37,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Packets of one frame that are told; a frame of which more fit says little of any.
+/// Packets of one frame that get a note; a frame with more candidates says little of any.
 const MAX_PACKETS: usize = 4;
 
 /// What goes into the file.
@@ -117,7 +117,7 @@ struct Frames {
 const AHEAD: usize = 8_192;
 
 impl Frames {
-    /// Notes of packets with a frame there will be told of at it.
+    /// Notes of packets with a frame there go with that frame.
     fn of(store: &Store, capture_id: Option<i32>, notes: &mut Notes) -> Result<Frames> {
         let table = store.table::<AssociationRow>()?;
         let capture_id = capture_id.map_or(-1, i64::from);
@@ -198,7 +198,7 @@ struct PcapngFile<'a> {
     section: Section,
     /// Sightings before this moment of the capture's clock were written by somebody else.
     from_wall_ns: i64,
-    /// Packets that were told of at a sighting, not at a frame.
+    /// Packets whose notes are at a sighting, not at a frame.
     logged: Vec<i64>,
     done: Written,
 }
@@ -363,7 +363,7 @@ impl PcapngFile<'_> {
             Way::Out => w.option_u32(opt::EPB_FLAGS, 2),
             Way::Within => {}
         }
-        // A packet that no frame of this capture tells of is told of here, once.
+        // A packet without a frame in this capture gets its note here, once.
         let first = self.notes.tell(seen.packet);
         if first {
             self.logged.push(seen.packet);
@@ -417,7 +417,7 @@ impl PcapngFile<'_> {
         Ok(id)
     }
 
-    /// Statistics of our interfaces. What the log lost cannot be told by interface: it stands at the first of them.
+    /// Statistics of our interfaces. What the log lost cannot be split by interface: it stands at the first of them.
     fn end_section(&mut self) -> Result<()> {
         let losses: Vec<LossRow> = self.store.table::<LossRow>()?.all()?;
         let lost: i64 = losses.iter().fold(0, |sum, l| sum.saturating_add(l.count));

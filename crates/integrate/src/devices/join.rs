@@ -3,7 +3,7 @@
 //! Who sent and who received says each device's own association, never the order of the logs. Behind a host that
 //! forwards, a frame may be recognised by kernels that are further away as well: of several senders the last one before
 //! the frame is the one whose frame it is, of several receivers the first. Where the clocks' bounds do not tell them
-//! apart the frame's link addresses may; else nothing is said.
+//! apart the frame's link addresses may; else nothing is concluded.
 
 use crate::error::Result;
 use kpat_query::{SURE_PERCENT, Store, side};

@@ -26,7 +26,7 @@ pub struct DevicesReport {
 }
 
 /// Joins several kernel behaviour logs with the captures between them into the directory `out`, with an integrated log
-/// for each device in it; the files of one recording are one device's log. Nothing is left behind on failure. `progress` is told which log is being worked at.
+/// for each device in it; the files of one recording are one device's log. Nothing is left behind on failure. `progress` gets the log that is being worked at.
 ///
 /// Errors: as [`integrate`]; two of the logs are of one recording.
 pub fn integrate_devices(
@@ -37,7 +37,7 @@ pub fn integrate_devices(
     progress: &mut dyn FnMut(&str, Progress),
 ) -> Result<DevicesReport> {
     is_free(out, options)?;
-    // A wrong name is told before the long work.
+    // A wrong name is reported before the long work.
     let recordings = recordings(logs)?;
     let opened = recordings.iter().map(|r| Ok(Log::open_parts(r)?)).collect::<Result<Vec<_>>>()?;
     for (i, second) in recordings.iter().enumerate() {

@@ -341,7 +341,7 @@ pub(crate) fn cost(f: &Frame, s: &Sighting, residual: i64, w: &Windows) -> i64 {
     } else if s.was_elsewhere(f) && (f.inside || w.own) {
         cost += ELSEWHERE_NS;
     }
-    // The wrong way round: within the clock's bound nothing can be said, beyond it hardly.
+    // The wrong way round: within the clock's bound nothing follows from it, beyond it hardly anything.
     let wrong_way = match s.side {
         Side::Received => residual,
         Side::Transmitted => -residual,

@@ -195,7 +195,7 @@ fn packets(b: &Bucket<'_>, w: &Way, i0: usize) -> Vec<Vec<u64>> {
     w.of.iter().enumerate().map(|(j, own)| own.map_or_else(Vec::new, |own| of(j, own))).collect()
 }
 
-/// Frames of bursts in which order tells nothing, with the most that may be said of them in percent: one of their frames has no packet, so
+/// Frames of bursts in which order proves nothing, with the most confidence they may have in percent: one of their frames has no packet, so
 /// each of them may be the one; or they go on beyond this stretch, and what is there was or will be decided by itself.
 fn open(b: &Bucket<'_>, w: &Way, (i0, i1): (usize, usize), k0: usize) -> Vec<Option<i32>> {
     let mut out = vec![None; i1 - i0];

@@ -20,7 +20,7 @@ pub(crate) struct Fragment {
     pub key: u64,
     /// What the whole of that has in common with it.
     pub same: u64,
-    /// The kernel told which packet it was cut from.
+    /// The kernel reported which packet it was cut from.
     pub logged: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Live {
     pub(super) way: Way,
     pub(super) taken: Taken,
     pub(super) headers: Prints,
-    /// What they said of fragments so far.
+    /// What they showed of fragments so far.
     pub(super) fragment: Fragment,
     pub(super) fate: Fate,
 }

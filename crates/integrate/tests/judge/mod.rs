@@ -14,7 +14,7 @@ pub struct Score {
     pub frames: usize,
 }
 
-/// Of the associations that are said to be sure: how many are right; and how many of all frames got the right packet.
+/// Of the associations that count as sure: how many are right; and how many of all frames got the right packet.
 pub fn score(dir: &std::path::Path, truth: &[Vec<(i64, u64)>]) -> Score {
     let rows: Vec<AssociationRow> = kpat_store::TableFile::open(dir, &ASSOCIATION).unwrap().all().unwrap();
     let mut want: HashMap<(i32, i64), u64> = HashMap::new();

@@ -17,7 +17,7 @@ const MAX_TASKS: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgotten {
     pub records: u64,
-    /// The earliest moment that they told of.
+    /// The earliest moment in them.
     pub first: BootNs,
     /// One for each cause and CPU: from the first to the last, and how many in all.
     pub losses: Vec<Loss>,

@@ -35,7 +35,10 @@ pub fn run(log: &Integrated, only: &[i64], file: Option<&Path>, out: &Output) ->
     }
     if c.lost > 0 {
         let gaps = plural(c.gaps, "gap");
-        out.say(&format!("{} events are missing in this log, in {gaps} told at their places", count(c.lost)));
+        out.say(&format!(
+            "{} events are missing in this log, in {gaps} shown at their places",
+            count(c.lost)
+        ));
     }
     Ok(out.ended(c.lost > 0))
 }

@@ -295,7 +295,7 @@ fn recording_json(meta: &Meta) -> Value {
 }
 
 /// How a capture's clock relates to the DUT's. `dut_offset_ns`: boot less wall of the DUT, so that the
-/// difference of the two wall clocks can be said.
+/// difference of the two wall clocks is known.
 pub fn clock_lines(capture: &str, c: &ClockRow, dut_offset_ns: Option<i64>) -> Vec<Line> {
     if c.method == clock_method::BETWEEN {
         return vec![set_line(capture, c)];

@@ -56,7 +56,7 @@ impl Counts {
         let end = end_time(record).0;
         match record {
             Record::Call(c) => self.spans(c.entry.0, end),
-            // May be told long after it was so.
+            // May be logged long after it happened.
             Record::Process(_) => {}
             Record::Loss(l) => self.losses.push(loss_row(l)),
             _ => self.spans(end, end),
@@ -79,7 +79,7 @@ fn loss_row(l: &Loss) -> LossRow {
     }
 }
 
-/// Calls that were open at the end are a loss; where their number is not known, that is said.
+/// Calls that were open at the end are a loss; where their number is not known, that is reported.
 pub(super) fn open_calls_words(meta: &Meta, summary: Option<&Summary>) -> String {
     match summary {
         Some(Summary { open_calls: None, .. }) if meta.mechanism.contains("session") => format!(

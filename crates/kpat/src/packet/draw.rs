@@ -51,7 +51,7 @@ impl Drawing<'_> {
                 if row.cut_in || flow != Some(now) {
                     lines.push(self.flow_line(&layout, row, node));
                 }
-                // After interrupt work the old flow goes on without being told again.
+                // After interrupt work the old flow goes on without a new heading.
                 if !row.cut_in {
                     flow = Some(now);
                 }

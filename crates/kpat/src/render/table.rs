@@ -1,5 +1,5 @@
 //! Tables that fit: when the terminal is narrow, first long names are shortened in the middle, then the columns that
-//! matter least are left out, and the caller is told which.
+//! matter least are left out, and the caller learns which.
 
 use super::{Line, Style, shorten};
 

@@ -47,7 +47,7 @@ pub(super) fn devices(
     Ok(out)
 }
 
-/// Adds a device to those of a log. What it replaces is told by number of namespace and index; the kernel gives both out again, so
+/// Adds a device to those of a log. What it replaces is found by number of namespace and index; the kernel gives both out again, so
 /// a namespace of the same number and another name is named as either.
 pub(super) fn learn(known: &mut Vec<meta::Device>, mut d: meta::Device) -> Option<meta::Device> {
     const OR: &str = " or ";

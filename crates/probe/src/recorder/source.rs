@@ -95,7 +95,7 @@ impl Decided {
         self.side == Side::Packets
     }
 
-    /// What is said of it before it is loaded.
+    /// What is reported of it before it is loaded.
     pub(super) fn note(&self) -> Note {
         let d = &self.decision;
         Note::Decided {
@@ -393,7 +393,7 @@ impl Source {
     }
 }
 
-/// What is said when programs were taken off; `staying`: functions on which they stay.
+/// What is reported when programs were detached; `staying`: functions on which they stay.
 pub(super) fn taken_off(staying: usize) -> Reply {
     Reply::Done(match staying {
         0 => "paused: loaded, on no function and no tracepoint".into(),

@@ -1,4 +1,4 @@
-//! What a recording is told, what it says, how it ends.
+//! What a recording is asked for, what it reports, how it ends.
 
 use super::trigger::DumpWhen;
 use crate::app::{Addresses, States};
@@ -45,7 +45,7 @@ pub struct Options {
     pub mode: Mode,
     /// Of a flight recorder: when it dumps by itself.
     pub dump: Option<DumpWhen>,
-    /// Attached, but not logging until told to resume.
+    /// Attached, but not logging until it is resumed.
     pub paused: bool,
     pub duration: Option<Duration>,
     pub command: Vec<String>,

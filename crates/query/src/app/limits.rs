@@ -90,7 +90,7 @@ impl Limits {
         self.wanting_ns[by as usize]
     }
 
-    /// All that may be said of what held it back: who paces is either known or not; whether the reader is slow, and a wait for a
+    /// All that is known of what held it back: who paces is either known or not; whether the reader is slow, and a wait for a
     /// timer, only where it was so.
     pub fn held(&self) -> impl Iterator<Item = (Held, i64)> + '_ {
         let unknown = self.held_ns(Held::PacingOrDevice) > 0;

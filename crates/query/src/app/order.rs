@@ -1,6 +1,6 @@
 //! What a log has of applications in exact order of time: crossings, words of TCP's state, gaps.
 //!
-//! A table's rows are in order but for a few that were told late. A row may go as soon as no row group behind it begins
+//! A table's rows are in order but for a few that were logged late. A row may go as soon as no row group behind it begins
 //! earlier, which the groups' statistics say; so what is held is about one row group, however long the log.
 
 use crate::error::{Error, Result};

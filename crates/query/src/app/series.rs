@@ -1,7 +1,7 @@
 //! A socket over time: bytes at each crossing, TCP's state, what held it back and what happened, in bins of one width.
 //!
 //! A bin keeps sums and extremes, so nothing that was there is missing from it, however wide it is. State is a step function:
-//! what was told last is in force until the next, also where a bin hears nothing. Memory is the bins, whatever is read.
+//! what was logged last is in force until the next, also where a bin has no record. Memory is the bins, whatever is read.
 
 use super::follow::{EAGAIN, Follow, Span};
 use super::limits::Held;
@@ -485,7 +485,7 @@ fn holds(store: &Store, id: i64, s: &mut Series) -> Result<()> {
     Ok(())
 }
 
-/// The state of a socket that was told last in the row groups before `end`.
+/// The state of a socket that was logged last in the row groups before `end`.
 fn last_before(
     states: &kpat_store::TableFile,
     end: usize,

@@ -109,7 +109,7 @@ pub struct Totals {
 struct Progress {
     read: i64,
     read_at: i64,
-    /// Of `read`, what the last write was said to come after.
+    /// Of `read`, what the last write comes after.
     reported: i64,
     /// What of TCP's stream was handed to the network, came from it.
     sent: Covered,

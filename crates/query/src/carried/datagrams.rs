@@ -3,7 +3,7 @@
 //! Both recordings look at one tracepoint, where the device's queue gets a packet and where it comes from a device. Their programs run one
 //! after the other on the CPU that is there, always in the same order, so to a packet belongs what the other saw before this CPU's next
 //! packet was there. Which of both is first is seen from how near they are. Where functions are recorded in place of the tracepoint, it lies
-//! within the function's call. The address of the packet's `sk_buff` has to agree; a raw socket is told of a
+//! within the function's call. The address of the packet's `sk_buff` has to agree; a raw socket gets a
 //! clone. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
 //! interrupt comes between the two programs.
 

@@ -9,7 +9,7 @@ use kpat_model::EventKind;
 use kpat_store::tables::*;
 
 impl Catalog {
-    /// Reads all of it. `progress` is told parts and how many there are.
+    /// Reads all of it. `progress` gets parts and how many there are.
     ///
     /// Errors: [`Error::Abandoned`]; a damaged table.
     pub fn load(store: &Store, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Catalog> {
@@ -52,7 +52,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// One packet alone, with what its own look-up told.
+    /// One packet alone, with what its own look-up found.
     pub fn of_packet(store: &Store, detail: &PacketDetail) -> Result<Catalog> {
         let mut catalog = Catalog { names: Names::of(store)?, ..Catalog::default() };
         let mut facts = Facts::default();

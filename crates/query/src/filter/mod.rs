@@ -96,7 +96,7 @@ impl Filter {
         out
     }
 
-    /// Makes it ready for a log. `progress` is told of the look-up of functions, if there is one.
+    /// Makes it ready for a log. `progress` gets the look-up of functions, if there is one.
     ///
     /// Errors: [`crate::Error::Abandoned`].
     pub fn prepare(&self, store: &Store, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Condition> {

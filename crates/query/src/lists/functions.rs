@@ -115,7 +115,7 @@ impl Store {
         self.calls_of_function(self.find_function(name)?.clone(), filter, &mut |_, _| true)
     }
 
-    /// As [`Store::function`], by `func_id`; `progress` is told row groups of calls.
+    /// As [`Store::function`], by `func_id`; `progress` gets row groups of calls.
     ///
     /// Errors: [`Error::Abandoned`].
     pub fn function_by_id(

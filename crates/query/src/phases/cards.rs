@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Batches in a row that make a load.
 const FEW: usize = 3;
 
-/// A card that received packets, and what can be told of its DMA.
+/// A card that received packets, and what is known of its DMA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardRx {
     pub netns: i64,

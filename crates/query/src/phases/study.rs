@@ -29,7 +29,7 @@ pub const SHARES: [StudyShare; 6] = [
     share(Phase::DmaTx, 3.0, None),
 ];
 
-/// What has to be said of them.
+/// Their caveats.
 pub const REMARK: &str = "the study's own numbers disagree: link tx is 27 % in one place and 18 % in another, network \
                           tx 5 % and 14 %. Either pair adds up to 100 % with the rest, so 9 % moves across the boundary \
                           between the two";

@@ -1,6 +1,6 @@
 //! Which call sent and which received each datagram of a socket that has no stream, from what crossed in order of time.
 //!
-//! A send makes its packets within the call, so they are by its thread, and together have its bytes. What does not add up is said to be
+//! A send makes its packets within the call, so they are by its thread, and together have its bytes. What does not add up is reported as
 //! unknown: corked and given away otherwise than by a send, or sent later, when the neighbour's address had come. Receive calls take
 //! datagrams in the order in which they came into the socket's queue. Where a call and the queue contradict each other (one too many
 //! taken, more bytes than the datagram has, nothing there though something is), nothing is known back to when the queue was empty for sure.
@@ -235,7 +235,7 @@ impl Queue {
     fn came(&mut self, e: &Event, out: &mut Datagrams) {
         let same = |c: &&(u32, bool)| out.sightings[c.0 as usize].at_ns == e.at_ns;
         if self.came.get(&e.tag).as_ref().is_some_and(same) {
-            return; // told twice
+            return; // logged twice
         }
         let place = sighting(e, false, out);
         self.came.insert(e.tag, (place, false));
@@ -487,7 +487,7 @@ mod tests {
         let mut rows = [came(1, 1), came(3, 2)].concat();
         // cut to what the reader had room for
         rows.extend([(5, Recv, 4, 0, 7), (6, Recv, 9, 0, 8)]);
-        // two were put there before anybody was told, who then looks at the last
+        // two were put there before anybody was woken, who then looks at the last
         rows.extend([
             (7, FromDevice, 9, 3, 0),
             (7, FromDevice, 9, 4, 0),

@@ -17,7 +17,7 @@ pub(crate) type Touching = Vec<Numbers>;
 
 impl Store {
     /// Reads once what every function touched and keeps it, so that filters by function answer at once. Nothing is kept
-    /// of a log with too many functions and packets. `progress` is told row groups of calls.
+    /// of a log with too many functions and packets. `progress` gets row groups of calls.
     ///
     /// Errors: [`crate::Error::Abandoned`].
     pub fn keep_touching(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
@@ -34,7 +34,7 @@ impl Store {
         Ok(())
     }
 
-    /// Packets that some function whose name fits touched. `progress` is told row groups of calls.
+    /// Packets that some function whose name fits touched. `progress` gets row groups of calls.
     ///
     /// Errors: [`crate::Error::Abandoned`].
     pub(crate) fn packets_of_functions(

@@ -1,4 +1,4 @@
-//! How much of a call's time is that of the probes themselves: an estimate, and said to be one.
+//! How much of a call's time is that of the probes themselves: an estimate, and marked as one.
 //!
 //! The log knows how long one run of our program takes on average, from the kernel's own BPF statistics. A recorded
 //! call runs it twice: the entry's second half and the return's first half lie between the call's two time stamps, the

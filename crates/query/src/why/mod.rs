@@ -2,7 +2,7 @@
 //! waited for.
 //!
 //! A write is over when its last byte has been read, so the way of that byte is the write's line ([`line`]): stages without gap or overlap, which
-//! add up to the whole. What kept it in the socket is told by TCP's state, moment by moment, as in [`crate::app`].
+//! add up to the whole. What kept it in the socket follows from TCP's state, moment by moment, as in [`crate::app`].
 //!
 //! Of the connection each moment counts once ([`sums`]): it is divided equally among the writes that are under way then; where none is, it is the
 //! application's. Rejected: the sum of all lines, in which a burst counts as often as it has writes and a pause once; and to follow the oldest or

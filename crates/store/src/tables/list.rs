@@ -171,7 +171,7 @@ table! { ASSOCIATION, AssociationRow, "association", 65536,
     number: i64, Delta, "", "", "", "Number of the frame in its capture.";
     side: i32, Dict, "code", "", "", "Where the DUT met the frame.";
     key: i32, Dict, "code", "", "", "What matched.";
-    confidence: i32, Dict, "percent", "", "", "How sure: 90 and more: only this packet fits; 60 to 89: told apart from others by order or time; below: others fit as well.";
+    confidence: i32, Dict, "percent", "", "", "How sure: 90 and more: only this packet fits; 60 to 89: distinguished from others by order or time; below: others fit as well.";
     alternatives: i32, Dict, "", "", "", "Other packets' sightings that fit as well within the clock bound.";
     kernel_ns: i64, Delta, "ns", "boot", "", "When the kernel had it at its edge: first seen (received) or handed to the device (transmitted).";
     residual_ns: i64, Delta, "ns", "", "", "Frame time less `kernel_ns`, both by the DUT's clock: negative when the wire was first.";
@@ -182,7 +182,7 @@ table! { ASSOCIATION, AssociationRow, "association", 65536,
 table! { LINEAGE, LineageRow, "lineage", 65536,
     "How one packet came from another.",
     "`at_ns`; inferred rows up to a second later. Source: kernel behaviour log.", {
-    at_ns: i64, Delta, "ns", "boot", "", "When; inferred: when headers said so.";
+    at_ns: i64, Delta, "ns", "boot", "", "When; inferred: when headers showed it.";
     kind: i32, Dict, "code", "", "", "How the one came from the other.";
     parent_id: i64, Delta, "", "", "", "Packet it came from.";
     child_id: i64, Delta, "", "", "", "Packet that came of it; equals the parent for clone and realloc. Of a reassembly it is the packet whose buffer the whole has, itself a fragment before.";
@@ -235,7 +235,7 @@ table! { SOCKET, SocketRow, "socket", 16384,
 
 table! { APP_EVENT, AppEventRow, "app_event", 131_072,
     "Bytes of an application crossing from one layer into the next.",
-    "`at_ns` but for receptions by a device, which are told when their socket becomes known, and to-transport, which is told when its call is over. Source: kernel behaviour log.", {
+    "`at_ns` but for receptions by a device, which are logged when their socket becomes known, and to-transport, which is logged when its call is over. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
     socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
     crossing: i32, Dict, "code", "", "", "Which crossing (*send* and *recv* are there when the call is over).";
@@ -385,7 +385,7 @@ table! { SYMBOL, SymbolRow, "symbol", 65536,
 table! { PROVENANCE, ProvenanceRow, "provenance", 65536,
     "What was done to get here, and what was odd about it.",
     "as it happened. Source: integration.", {
-    key: String, Dict, "", "", "", "What is said, for example `calls.crossing`.";
+    key: String, Dict, "", "", "", "The property, for example `calls.crossing`.";
     value: String, Dict, "", "", "", "The count or text.";
     meaning: String, Dict, "", "", "", "One sentence for people.";
 } }

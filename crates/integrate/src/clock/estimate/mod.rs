@@ -8,7 +8,7 @@
 //! possible.
 //!
 //! What is supposed: (H1) at least 90 % of the stamps have errors within one window that contains 0; a lateness that all stamps share
-//! cannot be told from the offset. (H2) The errors do not depend on delay and direction. (H3) In one-way traffic the fastest of 16
+//! cannot be separated from the offset. (H2) The errors do not depend on delay and direction. (H3) In one-way traffic the fastest of 16
 //! packets took no longer than the option `one_way_ns`. (H4) Where nothing is seen the frequency is steady to 0.1 ppm, or changes no
 //! more than it was seen to.
 

@@ -115,7 +115,7 @@ pub(super) fn relate(first: &Store, second: &Store, pairs: &[Pair]) -> Result<Op
                     }
                     continue;
                 }
-                // not at the device: a segment that was merged is told to have come there when the first of them did
+                // not at the device: a merged segment is logged there with the time of its first
                 if what != Crossing::FromNetwork {
                     continue;
                 }

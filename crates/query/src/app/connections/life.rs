@@ -1,6 +1,6 @@
 //! The life of each range of bytes in one direction of a connection, from the call that wrote it to the call that read it.
 //!
-//! A crossing only says "these bytes were here then", whichever end and in whatever order it is told: what is asked of two
+//! A crossing only says "these bytes were here then", whichever end and in whatever order it is logged: what is asked of two
 //! clocks' times is their bound, not their order. A range is cut where its bytes went on apart.
 
 use super::pair::apart;
@@ -31,7 +31,7 @@ pub fn is_received(c: Crossing) -> bool {
     matches!(c, Crossing::FromDevice | Crossing::FromNetwork | Crossing::ToSocket | Crossing::Recv)
 }
 
-/// After having been read a range waits so long for what is told late.
+/// After having been read a range waits so long for what is logged late.
 const GRACE_NS: i64 = 100_000_000;
 /// More ranges than this on their way are not a queue but an end that does not show its reads.
 const MOST: usize = 1 << 16;
@@ -251,7 +251,7 @@ impl Lives {
 
     fn over(&mut self, from: i64, mut p: Piece, over: &mut dyn FnMut(&Life)) {
         let bytes = p.to - from;
-        // A busy socket's backlog merges segments, and the whole is told to have come when its first did: not this one.
+        // A busy socket's backlog merges segments, and the whole is logged with the time of its first: not this one.
         let sent_at = p.at[SENT..CAME].iter().rev().flatten().next();
         if sent_at.zip(p.at[CAME]).is_some_and(|(sent, came)| came < sent - self.bound) {
             p.at[CAME] = None;

@@ -32,7 +32,7 @@ pub struct Host<'a> {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub pair: Pair,
-    /// How the second end's clock relates to the first's; `None`: not at all, so nothing is said of the way between.
+    /// How the second end's clock relates to the first's; `None`: not at all, so nothing is known of the way between.
     pub clock: Option<Clock>,
     /// What the first end sends to the second, and back.
     pub directions: [Direction; 2],
