@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const AHEAD: Duration = Duration::from_millis(500);
 /// How long the other end may take to end after our last write.
 const LINGER: Duration = Duration::from_secs(10);
+/// How long a peer that has sent no datagram is waited for: it may be a sink.
+const SINK_LINGER: Duration = Duration::from_secs(2);
 
 /// The end that connects.
 pub struct Player<'a> {
@@ -101,12 +103,14 @@ impl Player<'_> {
             let expected: i64 = part.others.iter().map(|w| w.size_bytes).sum();
             let theirs = part.others.last().map_or(zero, |w| zero + self.pace.scaled(w.at_ns));
             let ended = theirs.max(Instant::now());
-            // a stream says when it is over; of datagrams a sink sends none
             let open = || match wire {
                 Wire::Tcp(_) => !reader.is_finished(),
-                _ => (1..expected).contains(&reads.bytes()),
+                _ => reads.bytes() < expected,
             };
-            let patient = || reads.last().map_or(ended, |at| at.max(ended)).elapsed() < LINGER;
+            // a stream says when it is over; of datagrams a sink sends none, and a busy peer its first one late
+            let silent = wire.is_datagram() && reads.bytes() == 0;
+            let linger = if silent { SINK_LINGER } else { LINGER };
+            let patient = || reads.last().map_or(ended, |at| at.max(ended)).elapsed() < linger;
             while open() && patient() && !self.stop.load(Ordering::Relaxed) {
                 std::thread::sleep(LOOK / 20);
             }
