@@ -3,8 +3,8 @@
 //!
 //! A packet is over when the log says that its buffer was freed ([`Call::ENDS`](kpat_model::Call::ENDS)) and a while has
 //! passed: its last calls return after that. Not every end is seen: tracepoints are not passed by all that frees, records
-//! are lost. A packet that was idle for [`REST_NS`] is taken as over, too, and the longest idle ones where more than
-//! [`MAX_LIVE`] wait; what is seen of them later is counted.
+//! are lost. Where more than [`FEW`] wait, a packet that was idle for [`REST_NS`] is taken as over, too, and the longest idle
+//! ones where more than [`MAX_LIVE`] wait; what is seen of them later is counted.
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::headers;
@@ -40,8 +40,10 @@ pub(super) use verdict::{Knows, Reason, dropper};
 
 /// Packets that are kept at most: more than wait in the queues of a busy host.
 const MAX_LIVE: usize = 1 << 17;
-/// After so long without a record a packet is over: the kernel side forgets it then, too (`EVICT_NS` in bpf/packets.bpf.h).
+/// After so long without a record a packet is over: the kernel side may forget it then, too (`EVICT_NS` in bpf/packets.bpf.h).
 const REST_NS: i64 = 10_000_000_000;
+/// So many wait on, however idle: one may lie in a socket for a minute before its reader comes.
+const FEW: usize = 1 << 12;
 /// Packets that are over whose memory the next ones take.
 const MAX_SPARE: usize = 1 << 12;
 /// Sniffers on the DUT that are remembered.
@@ -288,8 +290,8 @@ impl Packets {
         p.fate.dropped(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
     }
 
-    /// Ends packets that were freed before `before`, those that did nothing for long, and the longest idle ones where too
-    /// many wait.
+    /// Ends packets that were freed before `before`, where more than a few wait those that did nothing for long, and the
+    /// longest idle ones where too many wait.
     pub fn end<E>(
         &mut self,
         before: i64,
@@ -305,7 +307,7 @@ impl Packets {
             self.end_one(packet, log_end, arrivals, &mut give)?;
         }
         let rest = before.saturating_sub(REST_NS);
-        if rest > self.rested.saturating_add(REST_NS / 10) {
+        if self.live.len() > FEW && rest > self.rested.saturating_add(REST_NS / 10) {
             self.rested = rest;
             let mut idle: Vec<u64> =
                 self.live.iter().filter(|(_, p)| p.last < rest).map(|(id, _)| *id).collect();

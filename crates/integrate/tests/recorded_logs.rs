@@ -33,8 +33,15 @@ fn run(log: &Path, dir: &Dir) -> (Report, Store) {
 }
 
 /// Kernel, and whether by tracepoints.
-const KINDS: &[(&str, bool)] =
-    &[("6.1", false), ("6.1", true), ("6.12", false), ("6.12", true), ("6.18", true), ("7.2", false)];
+const KINDS: &[(&str, bool)] = &[
+    ("6.1", false),
+    ("6.1", true),
+    ("6.12", false),
+    ("6.12", true),
+    ("6.18", true),
+    ("7.2", false),
+    ("7.2", true),
+];
 
 /// A log of each kernel that is supported, by both ways to record.
 #[test]
@@ -105,7 +112,7 @@ fn made_up_worlds_write_what_recorders_write() {
         assert_eq!(ended > 0, logs_ends, "{}: {ended} packets are over", path.display());
         saying += usize::from(ended > 0);
     }
-    assert!(saying >= 7, "{saying}");
+    assert!(saying >= 8, "{saying}");
     assert!(ends.contains("skb:kfree_skb") || ends.contains("skb:consume_skb"), "{ends:?}");
     assert!(
         ends.iter().all(|e| [world::ENDS, "skb:kfree_skb", "skb:consume_skb"].contains(&e.as_str())),
@@ -113,6 +120,9 @@ fn made_up_worlds_write_what_recorders_write() {
     );
     assert!((1..=FootprintRecord::MAX_HEADER).contains(&longest));
 }
+
+/// Packets that wait on however idle they are (`FEW` in src/packets.rs).
+const FEW: usize = 4096;
 
 /// Memory is what is open at a time: a recorded log ten times as long takes no more.
 #[test]
@@ -129,9 +139,9 @@ fn what_is_held_of_a_recorded_log_does_not_grow() {
             println!("{}: {} packets, held {:?}", path.display(), report.packets, report.held);
             report.held.packets
         };
-        // Longer than an idle packet is waited for.
+        // Longer than an idle packet is waited for where many are.
         let (short, long) = (held(12), held(60));
-        assert!(long <= short + short / 4, "{}: {short} {long}", path.display());
+        assert!(long <= (short + short / 4).max(FEW + FEW / 4), "{}: {short} {long}", path.display());
     }
 }
 

@@ -6,10 +6,11 @@ use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::packets::hint_hidden;
 use crate::render::{
-    Column, Line, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural,
+    Column, Line, Pairs, Style, Table, count, duration, duration_aligned, parse_duration, percent, plural,
 };
 use crate::times::{self, Times};
 use kpat_model::Context;
+use kpat_model::explained::{Explained, explained};
 use kpat_query::filter::When;
 use kpat_query::protocol;
 use kpat_query::{CallFilter, CallOfFunction, call_flag, verdict};
@@ -76,6 +77,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "start_boot_ns": log.start_ns(),
             "start_wall_ns": times::wall(&log, log.start_ns()),
             "function": functions::as_json(&detail.function),
+            "explained": explained(name).map(|e| json!({"does": e.does, "slow": e.slow, "source": e.source})),
             "histogram": histogram.as_json(),
             "total": detail.total,
             "packets": detail.packets,
@@ -89,6 +91,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     out.lines(&head(&log, &detail.function))?;
+    if let Some(e) = explained(&detail.function.name) {
+        out.line(&Line::new())?;
+        out.lines(&sentences(&e, &detail.function.kind).render(out.width))?;
+    }
     if histogram.total() > 0 {
         out.line(&Line::new())?;
         out.lines(&histogram.render(out.width))?;
@@ -115,6 +121,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     hint_hidden(out, &hidden);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What it does with a packet, and where its time goes.
+fn sentences(e: &Explained, kind: &str) -> Pairs {
+    let mut p = Pairs::new();
+    let source = if e.source.is_empty() { String::new() } else { format!(" ({})", e.source) };
+    p.line("does", Line::new().plain(e.does).faint(source));
+    p.add(if kind == "tracepoint" { "means" } else { "time" }, e.slow);
+    p
 }
 
 fn head(log: &Integrated, f: &FunctionRow) -> Vec<Line> {

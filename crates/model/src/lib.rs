@@ -3,6 +3,7 @@
 
 pub mod application;
 pub mod codes;
+pub mod explained;
 pub mod footprint;
 pub mod functions;
 pub mod hash;

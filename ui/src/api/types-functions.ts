@@ -32,6 +32,9 @@ export interface Functions {
 // /api/function?id=&slower=&faster=&where=&from=&count=&by_time=   longest calls first, with by_time=1 earliest
 export interface FunctionDetail {
   row: FunctionRow;
+  // What it does with a packet, and what its own time goes into; null where nothing is known of it.
+  does: string | null;
+  slow: string | null;
   total: number;
   calls: Columns<FunctionCall>;
   callers: Neighbour[];

@@ -32,6 +32,9 @@ answers! {
     /// /api/function?id=&slower=&faster=&where=&from=&count=&by_time=   longest calls first, with by_time=1 earliest
     FunctionDetail {
         row: FunctionRow,
+        /// What it does with a packet, and what its own time goes into; null where nothing is known of it.
+        does: Option<String>,
+        slow: Option<String>,
         total: u64,
         calls: Columns<FunctionCall>,
         callers: Vec<Neighbour>,

@@ -180,7 +180,10 @@ pub fn function(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<FunctionDetail>
         ctx: ctx(c.call.ctx),
         comm: log.comm(c.call.pid, c.call.entry_ns),
     });
+    let known = kpat_model::explained::explained(&detail.function.name);
     Ok(FunctionDetail {
+        does: known.map(|e| e.does.to_owned()),
+        slow: known.map(|e| e.slow.to_owned()),
         calls: Columns(calls.collect()),
         row: stored(&detail.function, &mut of),
         total: detail.total,

@@ -107,6 +107,7 @@ export function Detail({ id, thresholds }: { id: number; thresholds: Thresholds 
               <button type="button" class="icon" aria-label="Close the function" title="Close" onClick={() => go({ func: null })}>×</button>
             </header>
             <div class="function-top">
+              {d.does && <p class="function-does">{d.does[0]?.toUpperCase() + d.does.slice(1)} <span class="muted">{d.slow}</span></p>}
               <dl class="facts">
                 <div><dt>calls</dt><dd>{count(r.calls)}</dd></div>
                 <div><dt>packets</dt><dd>{count(r.packets)}</dd></div>

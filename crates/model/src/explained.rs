@@ -1,0 +1,98 @@
+//! Sentences about well-known kernel functions and tracepoints: what they do with a packet, and what makes them slow.
+
+use crate::functions::glob;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+const TEXT: &str = include_str!("explained.txt");
+
+/// What is known of a function beyond what was recorded of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// Where it is, in the kernel's tree; of several that share a row, the first one's. Empty: each in its own file.
+    pub source: &'static str,
+    pub does: &'static str,
+    /// What its own time goes into; of a tracepoint, what passing it means.
+    pub slow: &'static str,
+}
+
+struct Table {
+    by_name: HashMap<&'static str, Explained>,
+    patterns: Vec<(&'static str, Explained)>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut table = Table { by_name: HashMap::new(), patterns: Vec::new() };
+    for (name, explained) in rows() {
+        if name.contains(['*', '?']) {
+            table.patterns.push((name, explained));
+        } else {
+            table.by_name.insert(name, explained);
+        }
+    }
+    table
+});
+
+fn rows() -> impl Iterator<Item = (&'static str, Explained)> {
+    let lines = TEXT.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+    lines.filter_map(row).flat_map(|(names, explained)| names.split(',').map(move |name| (name, explained)))
+}
+
+fn row(line: &'static str) -> Option<(&'static str, Explained)> {
+    let mut fields = line.split(" | ");
+    let (names, does, slow) = (fields.next()?, fields.next()?, fields.next()?);
+    let in_tree = |s: &str| s.contains('/') && !s.contains(' ');
+    let (source, does) =
+        does.split_once(": ").filter(|(s, _)| s.split(", ").all(in_tree)).unwrap_or(("", does));
+    fields.next().is_none().then_some((names, Explained { source, does, slow }))
+}
+
+/// By name as in kallsyms, with or without a compiler's suffix; a tracepoint as `group:name`.
+pub fn explained(name: &str) -> Option<Explained> {
+    let name = name.split('.').next().unwrap_or(name);
+    let fits = || TABLE.patterns.iter().find(|(pattern, _)| glob(pattern, name)).map(|(_, e)| *e);
+    TABLE.by_name.get(name).copied().or_else(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::{self, Detail};
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_row_has_three_fields_and_names_what_the_table_of_functions_has() {
+        let lines = TEXT.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+        for line in lines {
+            assert!(row(line).is_some(), "{line}");
+        }
+        let mut seen = HashSet::new();
+        for (name, e) in rows() {
+            assert!(seen.insert(name), "{name} twice");
+            let known = name.contains('*') || functions::known(name).next().is_some();
+            assert!(known, "{name} is in no row of functions.txt");
+            assert!(e.does.ends_with('.') && e.slow.ends_with('.'), "{name}: not a sentence");
+        }
+    }
+
+    #[test]
+    fn each_function_of_steps_and_spine_is_explained() {
+        let missing: Vec<&str> = functions::all()
+            .iter()
+            .filter(|f| matches!(f.detail, Some(Detail::Steps | Detail::Spine)))
+            .map(|f| f.name)
+            .filter(|n| explained(n.trim_matches('*')).is_none() && explained(n).is_none())
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn a_name_of_its_own_counts_more_than_a_pattern() {
+        assert_ne!(explained("packet_rcv"), None);
+        assert_eq!(explained("ip_forward.isra.0"), explained("ip_forward"));
+        assert_eq!(explained("ip_forward").map(|e| e.source), Some("net/ipv4/ip_forward.c"));
+        assert_eq!(explained("fq_codel_enqueue"), explained("htb_enqueue"));
+        assert_ne!(explained("veth_xmit"), explained("e1000_xmit_frame"));
+        assert_eq!(explained("not_a_function"), None);
+    }
+}
