@@ -122,7 +122,7 @@ fn made_up_worlds_write_what_recorders_write() {
 }
 
 /// Packets that wait on however idle they are (`FEW` in src/packets.rs).
-const FEW: usize = 4096;
+const FEW: u64 = 4096;
 
 /// Memory is what is open at a time: a recorded log ten times as long takes no more.
 #[test]
