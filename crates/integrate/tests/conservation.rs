@@ -129,3 +129,19 @@ fn a_counted_loss_explains_what_it_can() {
     assert_eq!((c.fates.lost, c.fates.unexplained), (1, 1));
     assert_eq!(c.differences[0].packet_id, 61);
 }
+
+#[test]
+fn what_lies_unread_is_no_missing_end_unless_a_later_one_was_read() {
+    let unread = |p: u64| p % 3 == 1 && p >= 200;
+    let (store, _dir) = world("unread", |p| unread(p).then_some("end"));
+    let c = of(&store);
+    // 33 ms apart, and idle for a second when the log ended
+    let idle = (200..=PACKETS).filter(|p| unread(*p) && (PACKETS - p) * 30 > 1_000).count() as u64;
+    assert!(idle > 20, "{idle}");
+    assert_eq!((c.unread, c.fates.unexplained, c.fates.delivered), (idle, 0, 100));
+    let (store, _dir) = world("read", |p| (unread(p) && p != 250).then_some("end"));
+    let c = of(&store);
+    let before = (200..250).filter(|p| unread(*p)).count() as u64;
+    assert_eq!((c.unread, c.fates.unexplained), (idle - before - 1, before));
+    assert!(c.differences.iter().all(|d| d.why == Difference::NoEnd));
+}

@@ -17,7 +17,12 @@ pub fn lines(info: &Info) -> Vec<Line> {
         return out;
     }
     let limits = if c.ends_recorded { "" } else { "; not all ends of packets were recorded" };
-    out.push(Line::new().plain(format!("{} = {}{limits}", origins(c), fates(&c.fates))));
+    let unread = if c.unread > 0 {
+        format!("; {} of the delivered were not read yet", count(c.unread))
+    } else {
+        String::new()
+    };
+    out.push(Line::new().plain(format!("{} = {}{unread}{limits}", origins(c), fates(&c.fates))));
     for d in c.differences.iter().take(LISTED) {
         let text =
             format!("{}{}: {}; packet {}", count(d.packets), place(devices, d), d.why.name(), d.packet_id);
@@ -107,6 +112,7 @@ pub fn as_json(c: &Conservation) -> Value {
         "made_here": c.made_here,
         "from_others": c.from_others,
         "fates": of_fates(&c.fates),
+        "unread": c.unread,
         "interfaces": c.interfaces.iter().map(|((netns, ifindex), i)| json!({
             "netns": known(*netns),
             "ifindex": ifindex,

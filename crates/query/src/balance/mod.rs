@@ -5,6 +5,7 @@
 //! with no counted loss that could be the reason.
 
 mod rows;
+mod unread;
 
 use crate::codes::verdict;
 use crate::error::Result;
@@ -105,6 +106,8 @@ pub struct Conservation {
     pub differences: Vec<Unexplained>,
     /// The recording could see buffers being freed. Else only the fate of a packet is judged.
     pub ends_recorded: bool,
+    /// Of those that were delivered: what lay unread in a socket when the log ended.
+    pub unread: u64,
     /// Packets by verdict.
     pub verdicts: BTreeMap<i32, u64>,
 }
@@ -143,6 +146,7 @@ pub fn count(dir: &Path, mechanism: &str, log_end: i64) -> Result<Conservation> 
             && (0..table.groups()).any(|g| table.range(g, "end_ns").is_some()),
         ..Conservation::default()
     };
+    let unread = if out.ends_recorded { unread::unread(&table, log_end)? } else { Set::default() };
     let mut found: BTreeMap<Cause, (u64, i64)> = BTreeMap::new();
     for group in 0..table.groups() {
         let rows = Group::read(&table, group)?;
@@ -151,8 +155,12 @@ pub fn count(dir: &Path, mechanism: &str, log_end: i64) -> Result<Conservation> 
             let code = rows.verdict[i] as i32;
             *out.verdicts.entry(code).or_default() += 1;
             let idle = last < log_end.saturating_sub(IDLE_NS);
+            let waits = unread.contains(&rows.id[i]);
+            out.unread += u64::from(waits);
             let why = if code == verdict::UNKNOWN {
                 Some(Difference::NoFate)
+            } else if waits {
+                None
             } else if out.ends_recorded && rows.end[i] == NULL && idle && code != verdict::TRANSFORMED {
                 Some(Difference::NoEnd)
             } else {
@@ -231,6 +239,7 @@ type Cause = (Difference, i64, (i64, i64));
 /// The number columns of one row group.
 struct Group {
     id: Vec<i64>,
+    first: Vec<i64>,
     last: Vec<i64>,
     end: Vec<i64>,
     verdict: Vec<i64>,
@@ -252,6 +261,7 @@ impl Group {
             Ok(values)
         };
         Ok(Group {
+            first: table.ints(group, "first_ns")?,
             last: table.ints(group, "last_ns")?,
             end: newer("end_ns")?,
             verdict: table.ints(group, "verdict")?,

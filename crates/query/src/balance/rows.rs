@@ -13,6 +13,7 @@ mod scope {
     pub const CPU: i32 = 2;
     pub const UNEXPLAINED: i32 = 3;
     pub const VERDICT: i32 = 4;
+    pub const UNREAD: i32 = 5;
 }
 
 fn row(scope: i32, f: &Fates) -> BalanceRow {
@@ -63,6 +64,9 @@ pub fn rows(c: &Conservation) -> Vec<BalanceRow> {
         from_others: c.from_others as i64,
         ..row(scope::ALL, &c.fates)
     }];
+    if c.unread > 0 {
+        out.push(BalanceRow { scope: scope::UNREAD, packets: c.unread as i64, ..BalanceRow::default() });
+    }
     out.extend(c.interfaces.iter().map(|(at, i)| {
         let (netns, ifindex) = place(*at);
         BalanceRow { netns, ifindex, given: i.given as i64, ..row(scope::INTERFACE, &i.received) }
@@ -124,6 +128,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<Conservation>> {
                 packets: n(r.packets),
                 packet_id: r.packet_id.unwrap_or(0),
             }),
+            scope::UNREAD => out.unread = n(r.packets),
             scope::VERDICT => {
                 out.verdicts.insert(r.code.unwrap_or(0), n(r.packets));
             }

@@ -393,7 +393,7 @@ table! { PROVENANCE, ProvenanceRow, "provenance", 65536,
 table! { BALANCE, BalanceRow, "balance", 65536,
     "Where packets came from and what became of them, counted: the balance that `kpat info` shows, ready for any length of log.",
     "`scope`. Source: integration.", {
-    scope: i32, Dict, "code", "", "", "What the row counts: 0 all packets, 1 those that an interface received, 2 those of a CPU, 3 unexplained ones of one kind and place, 4 those of one verdict.";
+    scope: i32, Dict, "code", "", "", "What the row counts: 0 all packets, 1 those that an interface received, 2 those of a CPU, 3 unexplained ones of one kind and place, 4 those of one verdict, 5 delivered ones that lay unread in a socket when the log ended.";
     netns: Option<i64>, Dict, "", "", "not by interface, or unknown", "Network namespace of the interface.";
     ifindex: Option<i32>, Dict, "", "", "not by interface", "Interface.";
     cpu: Option<i32>, Dict, "", "", "not by CPU", "CPU of a packet's earliest call or point; -1: unknown.";
