@@ -65,9 +65,9 @@ impl Mechanism {
     /// alone takes 11,100 to 11,900. Measured on the kernel named, in a deterministic guest (bench/README.md, Detail).
     pub fn measured(self, detail: Detail) -> Option<(&'static str, u32)> {
         let (kernel, [steps, spine, full]) = match self {
-            Mechanism::FsessionMulti => ("7.2", [22_700, 32_700, 55_500]),
-            Mechanism::KprobeSession => ("6.12", [29_800, 46_800, 79_500]),
-            Mechanism::Fentry => ("6.12", [25_900, 0, 0]), // 0: not measured
+            Mechanism::FsessionMulti => ("7.2", [22_900, 32_700, 55_500]),
+            Mechanism::KprobeSession => ("6.12", [30_200, 46_800, 79_500]),
+            Mechanism::Fentry => ("6.12", [24_900, 0, 0]), // 0: not measured
             _ => return None,
         };
         let each = match detail {
