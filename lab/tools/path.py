@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A way between two namespaces with delay, jitter, loss and reordering, for kernels without netem: a TUN device in each, and this between.
 
-    path.py NS-A ADDR-A NS-B ADDR-B [--delay-ms MS] [--jitter-ms MS] [--loss SHARE] [--reorder SHARE] [--seed N] [--every N] [--rate BYTES/S]
+    path.py NS-A ADDR-A NS-B ADDR-B [--delay-ms MS] [--jitter-ms MS] [--loss SHARE] [--reorder SHARE] [--duplicate SHARE] [--seed N] [--every N] [--rate BYTES/S]
 
-Says "ready" when both devices are up; on SIGTERM one line of JSON: what it carried and what it lost, each way. Loss, jitter and reordering are
-on the way from A to B; --delay-ms is on both. "waited_ns" is for how long this process was ready to run and did not, by the kernel's count:
+Says "ready" when both devices are up; on SIGTERM one line of JSON: what it carried and what it lost, each way. Loss, jitter, reordering and
+duplicates are on the way from A to B; --delay-ms is on both. "waited_ns" is for how long this process was ready to run and did not, by the kernel's count:
 what it carried had that delay beside. --every N: instead of by chance, each Nth packet with data is lost. Jitter keeps the order, a packet
 that is reordered does not wait at all. --rate: from A to B no more than this, what is more waits its turn.
 """
@@ -67,7 +67,7 @@ def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("ns_a", "addr_a", "ns_b", "addr_b"):
         p.add_argument(name)
-    for name in ("--delay-ms", "--jitter-ms", "--loss", "--reorder"):
+    for name in ("--delay-ms", "--jitter-ms", "--loss", "--reorder", "--duplicate"):
         p.add_argument(name, type=float, default=0.0)
     p.add_argument("--every", type=int, default=0)
     p.add_argument("--rate", type=float, default=0)
@@ -130,6 +130,10 @@ def main() -> int:
                     else:
                         due = last_due = max(last_due, due + chance.random() * args.jitter_ms / 1e3)
                 heapq.heappush(waiting, (due, number, 1 - side, packet))
+                if side == 0 and args.duplicate and chance.random() < args.duplicate:
+                    count[side]["duplicated"] += 1
+                    number += 1
+                    heapq.heappush(waiting, (due, number, 1, packet))
     print(json.dumps({"a_to_b": count[0], "b_to_a": count[1], "waited_ns": waited_ns() - before}), flush=True)
     return 0
 

@@ -117,9 +117,9 @@ commands! {
     Time => time,
     /// Show the phases of packets through this host, and the functions within each
     Phases => phases,
-    /// Show what applications asked of the network and what happened to it, per socket
+    /// Show what applications asked of the network and what happened to it, per socket; what held TCP back (where the time went: `kpat why`)
     App => app,
-    /// Explain why a connection is slow: each stage from write to read, and which takes longest
+    /// Explain why a connection is slow: each stage from write to read, and which takes longest (what TCP was waiting for: `kpat app`)
     Why => why,
     /// Whom the CPUs worked for: each process with what interrupts did for it, and whose time that took
     Profile => profile,

@@ -77,9 +77,10 @@ impl Tsv {
         if self.header { out.raw((self.fields.join("\t") + "\n").as_bytes()) } else { Ok(()) }
     }
 
-    /// A row of the list, as it is in JSON.
+    /// A row of the list, as it is in JSON; a field within another is named by both, with a dot between.
     pub fn row(&self, value: &Value, out: &Output) -> anyhow::Result<()> {
-        let cells: Vec<String> = self.fields.iter().map(|f| text(&value[*f])).collect();
+        let at = |field: &str| field.split('.').fold(value, |v, name| &v[name]);
+        let cells: Vec<String> = self.fields.iter().map(|f| text(at(f))).collect();
         out.raw((cells.join("\t") + "\n").as_bytes())
     }
 

@@ -186,6 +186,8 @@ columns! {
         "pid" |_, p| p.pid.into();
         "process" |s, p| p.pid.and_then(|pid| s.process(pid, p.last_ns)).map(|q| q.comm.as_str()).into();
     } page ["process" "pid"] filter ["process" "pid"] stored ["pid"];
+    [none OTHER_TABLE] Plain {} page [none NO_ROOM] filter ["writer" "writer.pid" "reader" "reader.pid" "socket" "cgroup"] stored [];
+    [none OTHER_TABLE] Plain {} page [none NO_ROOM] filter ["write" "read" "acked" "qdisc"] stored [];
     ["netns"] Plain { "netns" |_, p| p.netns.into(); }
         page ["netns"] filter ["netns"] stored ["netns"];
     ["ifindex"] Plain {

@@ -1,8 +1,9 @@
 //! One row of the list of packets, small: what lists show and filters ask.
 
 use crate::codes::SURE_PERCENT;
+use crate::ends::key_of_write;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::{Store, StreamCall};
 use kpat_model::EventKind;
 use kpat_model::hash::{Map, Set};
 use kpat_store::NULL;
@@ -178,6 +179,26 @@ impl Entry {
         e.set(flag::ETHER, |e| &mut e.ethertype, f.ethertype);
         e.set(flag::PROTO, |e| &mut e.proto, f.ip_proto);
         e.info(f.tcp_flags, f.tcp_seq, f.icmp_kind, (f.icmp_id, f.icmp_seq), f.arp_op);
+        e
+    }
+
+    /// A write of a stream, that took so long to be acknowledged, as a row that conditions can be asked of.
+    pub(crate) fn of_write(s: &SocketRow, w: &StreamCall, acked_ns: Option<i64>, names: &Names) -> Entry {
+        let mut e = Entry {
+            id: key_of_write(w.id),
+            first_ns: w.at_ns,
+            path_ns: acked_ns.unwrap_or(0),
+            len_bytes: clamp(w.bytes),
+            ..Entry::default()
+        };
+        e.set_addr(flag::SRC, |e| &mut e.src, s.local_addr.as_deref());
+        e.set_addr(flag::DST, |e| &mut e.dst, s.peer_addr.as_deref());
+        e.set(flag::SPORT, |e| &mut e.sport, Some(s.local_port));
+        e.set(flag::DPORT, |e| &mut e.dport, Some(s.peer_port));
+        e.set(flag::PROTO, |e| &mut e.proto, Some(s.proto));
+        e.set(flag::ETHER, |e| &mut e.ethertype, Some(if s.version == 6 { 0x86dd } else { 0x0800 }));
+        e.set(flag::NETNS, |e| &mut e.netns, s.netns);
+        e.process = w.pid.map_or(0, |pid| names.process(pid, w.at_ns));
         e
     }
 

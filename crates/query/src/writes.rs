@@ -4,12 +4,16 @@
 //! then asked of each packet itself, so that both ways give one answer.
 
 use crate::carried::{BytesOfCall, Carried};
+use crate::ends::Ends;
+use crate::entry::{Entry, Names};
 use crate::error::Result;
+use crate::filter::Filter;
 use crate::packet::PacketDetail;
-use crate::store::Store;
+use crate::store::{Store, StreamCall};
 use kpat_model::Crossing;
 use kpat_store::NULL;
 use kpat_store::tables::*;
+use std::sync::Arc;
 
 /// A call that wrote, and what became of it.
 #[derive(Clone, Debug)]
@@ -153,27 +157,45 @@ impl Store {
         Ok(out)
     }
 
-    /// The writes of streams that took longest to be acknowledged, the slowest first; `only`: of this socket. Socket by socket, so memory
-    /// is one socket's calls. Then how many writes there are, and how many of them were never acknowledged.
-    pub fn slow_writes(&self, only: Option<i64>, most: usize) -> Result<(Vec<SlowWrite>, u64, u64)> {
+    /// The writes of streams that took longest to be acknowledged, the slowest first; `only`: of this socket; those that fit `filter`. Socket
+    /// by socket, so memory is one socket's calls. Then how many writes there are, and how many of them were never acknowledged.
+    pub fn slow_writes(
+        &self,
+        only: Option<i64>,
+        filter: Option<&Filter>,
+        most: usize,
+    ) -> Result<(Vec<SlowWrite>, u64, u64)> {
+        let names = Names::of(self)?;
         let mut out: Vec<SlowWrite> = Vec::new();
         let (mut all, mut open) = (0, 0);
         let sockets: Vec<SocketRow> = self.all()?;
         for s in sockets.iter().filter(|s| s.proto == TCP && only.is_none_or(|id| id == s.socket_id)) {
             let writes = self.stream(s.socket_id, Crossing::ToTransport)?;
             let acks = self.stream(s.socket_id, Crossing::Acked)?;
-            for w in writes.iter() {
-                all += 1;
+            let after = |w: &StreamCall| {
                 let last = w.offset + w.bytes - 1;
                 let first = acks.partition_point(|a| a.offset + a.bytes <= last);
-                match acks.get(first).filter(|a| a.offset <= last) {
-                    Some(a) => out.push(SlowWrite {
+                acks.get(first).filter(|a| a.offset <= last).map(|a| a.at_ns - w.at_ns)
+            };
+            let rows: Vec<(StreamCall, Option<i64>)> = writes.iter().map(|w| (*w, after(w))).collect();
+            let condition = match filter {
+                Some(f) => Some(f.prepare_for(self, Arc::new(Ends::of_writes(self, s, &rows)))?),
+                None => None,
+            };
+            for (w, after) in &rows {
+                let entry = || Entry::of_write(s, w, *after, &names);
+                if condition.as_ref().is_some_and(|c| !c.fits(&entry(), &names)) {
+                    continue;
+                }
+                all += 1;
+                match *after {
+                    Some(acked_after_ns) => out.push(SlowWrite {
                         id: w.id,
                         socket_id: s.socket_id,
                         at_ns: w.at_ns,
                         bytes: w.bytes,
                         pid: w.pid,
-                        acked_after_ns: a.at_ns - w.at_ns,
+                        acked_after_ns,
                     }),
                     None => open += 1,
                 }

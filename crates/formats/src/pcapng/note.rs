@@ -8,7 +8,7 @@ use crate::names::{Names, clean, context, drop_reason, packet, process};
 use crate::{Counts, Result};
 use kpat_query::Parts;
 use kpat_query::trace::Chosen;
-use kpat_query::{Store, call_flag, match_key, side, verdict};
+use kpat_query::{CarriedByAll, EndOfPacket, Store, call_flag, match_key, side, verdict};
 use kpat_store::tables::{AssociationRow, CallRow, PacketRow};
 use serde::Serialize;
 use serde::ser::SerializeTuple;
@@ -46,12 +46,42 @@ struct OfPacket<'a> {
     pid: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writer: Option<OfEnd<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reader: Option<OfEnd<'a>>,
     path: Vec<Step<'a>>,
     /// Calls that are not in `path`.
     more: usize,
     /// Functions that are only among those.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     also: Vec<&'a str>,
+}
+
+/// Who wrote or read its bytes.
+#[derive(Serialize)]
+struct OfEnd<'a> {
+    socket: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<&'a str>,
+    /// Numbers of the calls.
+    calls: Vec<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ns: Option<i64>,
+}
+
+impl<'a> OfEnd<'a> {
+    fn of(e: &EndOfPacket<'a>) -> OfEnd<'a> {
+        OfEnd {
+            socket: e.socket_id,
+            pid: e.pid,
+            process: e.process,
+            calls: e.calls.iter().take(MAX_NAMED).map(|c| c.call.id).collect(),
+            wait_ns: e.wait_ns,
+        }
+    }
 }
 
 /// `[function, depth, ns since the packet's first moment, duration or null, CPU, context]`.
@@ -145,10 +175,11 @@ impl Notes {
         let (mut places, mut devices): (Vec<NotePosition>, Vec<Devices>) = (Vec::new(), Vec::new());
         let mut known: HashMap<Devices, u32> = HashMap::new();
         let mut offset = 0u64;
+        let carried = store.carried_by(progress)?;
         let of = |p: &PacketRow, rows: &[CallRow]| {
             let mut counts = Counts::default();
             rows.iter().for_each(|r| counts.call(r));
-            (p.packet_id, devices_of(p), counts, say(store, names, p, rows))
+            (p.packet_id, devices_of(p), counts, say(store, names, &carried, p, rows))
         };
         store.each_life(chosen, progress, &of, &mut |(packet, its, of, reported)| -> Result<()> {
             counts.packets += 1;
@@ -271,7 +302,8 @@ fn devices_of(p: &PacketRow) -> Devices {
     [with(p.if_in, p.if_in_netns), with(p.if_out, p.if_out_netns)]
 }
 
-fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Comment {
+fn say(store: &Store, names: &Names, carried: &CarriedByAll, p: &PacketRow, rows: &[CallRow]) -> Comment {
+    let [writer, reader] = carried.of(p.packet_id);
     let process = process(store, p);
     let drop = drop_reason(store, p);
     let steps = steps(names, p, rows);
@@ -295,6 +327,15 @@ fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Comment
         }
         if let Some((pid, comm)) = process {
             line += &format!(", process {} {pid}", clean(comm));
+        }
+        for (end, done, call) in [(&writer, "written", "write"), (&reader, "read", "read")] {
+            let Some(end) = end.as_ref().filter(|e| !e.calls.is_empty()) else { continue };
+            let pid = end.pid.map(|p| format!(" {p}")).unwrap_or_default();
+            line += &format!(", {done} by {}{pid}", clean(end.process.unwrap_or("an unknown thread")));
+            line += &match end.calls {
+                [one] => format!(" ({call} {})", one.call.id),
+                all => format!(" ({call} {} and {} more)", all[0].call.id, all.len() - 1),
+            };
         }
         if !order.is_empty() {
             let more = order.len().saturating_sub(MAX_NAMED);
@@ -326,6 +367,8 @@ fn say(store: &Store, names: &Names, p: &PacketRow, rows: &[CallRow]) -> Comment
         frames: p.frames,
         pid: process.map(|q| q.0),
         process: process.map(|q| q.1),
+        writer: writer.as_ref().map(OfEnd::of),
+        reader: reader.as_ref().map(OfEnd::of),
         path,
         more,
         also,

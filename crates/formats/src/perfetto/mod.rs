@@ -1,11 +1,12 @@
 //! Perfetto's protobuf trace: calls on a track per thread and per CPU and interrupt context, packets on lanes above them,
-//! flow arrows along each packet, counters, drops and losses.
+//! flow arrows along each packet, from the write of its bytes to their read, counters, drops and losses.
 //!
 //! A thread's calls stand on the thread's track and not on its CPU's: it may be scheduled away within a call, and slices of
 //! a track must nest. Packets share lanes, as many as are alive at once: a track per packet would be more tracks than any
 //! viewer shows. Perfetto sorts by time itself, so calls are written as they are read.
 
 mod messages;
+mod outside;
 
 use crate::names::{Names, clean, context, fate, loss, packet, process};
 use crate::{Counts, Result};
@@ -30,18 +31,22 @@ const ALIVE: u64 = 4;
 const DROPS: u64 = 5;
 const CPUS: u64 = 6;
 const THREADS: u64 = 7;
+const APPLICATIONS: u64 = 8;
+const WIRE: u64 = 9;
 const FIRST_TRACK: u64 = 16;
 
 /// Interned categories.
-const CATEGORIES: [&str; 5] = ["packet", "call", "point", "event", "loss"];
+const CATEGORIES: [&str; 7] = ["packet", "call", "point", "event", "loss", "application", "frame"];
 const OF_PACKET: u64 = 1;
 const OF_CALL: u64 = 2;
 const OF_POINT: u64 = 3;
 const OF_EVENT: u64 = 4;
 const OF_LOSS: u64 = 5;
+const OF_APPLICATION: u64 = 6;
+const OF_FRAME: u64 = 7;
 
 /// Names of what slices say of themselves, interned.
-const NOTES: [&str; 17] = [
+const NOTES: [&str; 19] = [
     "packet",
     "self_ns",
     "irq_ns",
@@ -59,6 +64,8 @@ const NOTES: [&str; 17] = [
     "pid",
     "return",
     "layer",
+    "socket",
+    "frame",
 ];
 
 fn note_id(name: &str) -> u64 {
@@ -174,6 +181,8 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
     let mut counts = Counts::default();
     let ids = packets(store, chosen, &mut w, &mut counts)?;
     calls(store, chosen, &names, &mut w, &mut counts, progress)?;
+    outside::calls(store, ids.as_ref(), &mut w, progress)?;
+    outside::frames(store, ids.as_ref(), &mut w)?;
     events(store, ids.as_ref(), &mut w)?;
     losses(store, &mut w)?;
     Ok(counts)
@@ -203,7 +212,9 @@ fn begin(store: &Store, names: &Names, w: &mut Writer<'_>) -> Result<()> {
         ..TracePacket::default()
     })?;
     let groups = [
+        (APPLICATIONS, "applications", None),
         (PACKETS, "packets", None),
+        (WIRE, "wire", None),
         (ALIVE, "packets in flight", Some("packets")),
         (DROPS, "packets dropped", Some("packets")),
         (EVENTS, "events", None),

@@ -34,6 +34,32 @@ pub fn limits(l: &Limits) -> Value {
     Value::Object(all)
 }
 
+/// What [`socket`] has, in the order of `--tsv`.
+pub const FIELDS: [&str; 22] = [
+    "socket_id",
+    "proto",
+    "version",
+    "process",
+    "pid",
+    "netns",
+    "cgroup",
+    "congestion",
+    "local_addr",
+    "local_port",
+    "peer_addr",
+    "peer_port",
+    "sent_bytes",
+    "received_bytes",
+    "crossings.send.events",
+    "crossings.to-device.events",
+    "crossings.to-device.frames",
+    "crossings.recv.events",
+    "crossings.retransmit.frames",
+    "writes_per_packet",
+    "tcp.srtt_ns.mean",
+    "tcp.total_retrans",
+];
+
 pub fn socket(log: &Integrated, t: &Traffic) -> Value {
     let s = &t.socket;
     let layers: serde_json::Map<String, Value> = t

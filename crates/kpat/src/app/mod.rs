@@ -10,6 +10,7 @@ mod table;
 mod text;
 mod writes;
 
+use crate::listing::Listing;
 use crate::open::{self, Integrated};
 use crate::output::{Meter, Output, usage};
 use crate::render::count;
@@ -30,6 +31,9 @@ pub struct Args {
     /// The integrated log
     #[arg(value_name = "X.kpat", required = true)]
     log: Option<PathBuf>,
+    /// With --slow-writes: of which writes, in the filter language, for example: process == nc and acked > 10ms
+    #[arg(value_name = "EXPRESSION", requires = "slow_writes")]
+    expression: Vec<String>,
     #[command(subcommand)]
     then: Option<Then>,
     #[command(flatten)]
@@ -71,12 +75,14 @@ pub struct Args {
     /// One write by its number (see kpat packet, --slow-writes): the packets that carried its bytes, and when they were read
     #[arg(long, value_name = "ID", conflicts_with_all = ["socket", "series", "svg", "html", "format", "connections"])]
     write: Option<i64>,
-    /// Writes to TCP by the time until all of each was acknowledged, the slowest first; of --socket, else of all
+    /// Writes to TCP by the time until all of each was acknowledged, the slowest first; of --socket, else of all; those that fit EXPRESSION
     #[arg(long, conflicts_with_all = ["write", "series", "svg", "html", "format", "connections"])]
     slow_writes: bool,
     /// With --to: the file to write [default: standard output]
     #[arg(long, short, value_name = "FILE", requires = "format")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    listing: Listing,
 }
 
 #[derive(clap::Subcommand)]
@@ -113,15 +119,21 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Some(Then::Replay(args)) => return replay::run(args, out),
         None => {}
     }
+    let no_list = args.connections || args.series || args.format.is_some();
+    if no_list && (args.listing.is_tsv() || args.listing.is_chosen() || !args.listing.has_header()) {
+        return Err(usage(
+            "--tsv, --columns and --no-header are of sockets, --write and --slow-writes; events and ranges are written by --to tsv",
+        ));
+    }
     if args.connections {
         return connections::run(args, out);
     }
     let log = open::integrated(args.log.as_deref().unwrap_or(Path::new("")), &args.device)?;
     if let Some(id) = args.write {
-        return writes::one(&log, id, out);
+        return writes::one(&log, id, &args.listing, out);
     }
     if args.slow_writes {
-        return writes::slow(&log, args.socket, args.limit, out);
+        return writes::slow(&log, args.socket, &args.expression.join(" "), args.limit, &args.listing, out);
     }
     let only: Vec<i64> = args.socket.into_iter().collect();
     if args.format.is_some() {
@@ -156,9 +168,19 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.value(&json!({"start_boot_ns": log.start_ns(), "start_wall_ns": times::wall(&log, log.start_ns()), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets}))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(tsv) = args.listing.tsv(&json::FIELDS)? {
+        tsv.rows(all.iter().map(|t| json::socket(&log, t)), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match (args.socket, &all[..]) {
-        (Some(_), [one]) => text::detail(one, out)?,
-        _ => text::list(&all, out)?,
+        (Some(_), [one]) if !args.listing.is_chosen() => text::detail(one, out)?,
+        _ => text::list(&all, &args.listing, out)?,
+    }
+    if let Some(id) = args.socket.filter(|_| all.iter().any(|t| t.limits.is_some())) {
+        out.say(&format!(
+            "held back: what TCP was waiting for, by its state; where the time from write to read went: kpat why {id} {}",
+            log.dir.display()
+        ));
     }
     let lost = app::lost(&log)?;
     if lost > 0 {

@@ -1,5 +1,6 @@
 //! Sockets as tables of text.
 
+use crate::listing::Listing;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
 use kpat_model::Crossing;
@@ -16,7 +17,7 @@ fn mean(s: &Spread) -> String {
     s.mean().map(|m| bytes(m.round() as u64)).unwrap_or_default()
 }
 
-pub fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
+pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         Column::right("socket", 0),
         Column::left("process", 1, 8),
@@ -58,8 +59,7 @@ pub fn list(all: &[Traffic], out: &Output) -> anyhow::Result<()> {
             plain(held.unwrap_or_default()),
         ]);
     }
-    let (lines, hidden) = table.render(out.width);
-    out.lines(&lines)?;
+    let hidden = listing.print(table, out)?;
     crate::packets::hint_hidden(out, &hidden);
     Ok(())
 }

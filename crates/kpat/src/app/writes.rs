@@ -1,9 +1,11 @@
 //! `kpat app --write ID` and `--slow-writes`: from a write to its packets, and the writes that took longest.
 
+use crate::listing::Listing;
 use crate::open::Integrated;
 use crate::output::{Output, usage};
+use crate::packets::expression;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
-use kpat_query::{BytesOfCall, protocol, verdict};
+use kpat_query::{BytesOfCall, PacketOfWrite, SlowWrite, protocol, verdict};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -11,25 +13,32 @@ fn by(log: &Integrated, pid: Option<i32>, at_ns: i64) -> String {
     pid.map_or_else(|| "not known".to_owned(), |pid| log.process_name(pid, at_ns))
 }
 
-pub fn one(log: &Integrated, id: i64, out: &Output) -> anyhow::Result<ExitCode> {
+/// Fields of the packets of a write, in the order of `--tsv`.
+const FIELDS_OF_ONE: [&str; 6] =
+    ["packet_id", "carried_bytes", "first_boot_ns", "last_boot_ns", "verdict", "read_boot_ns"];
+/// Fields of slow writes.
+const FIELDS: [&str; 7] = ["id", "socket_id", "pid", "process", "at_boot_ns", "bytes", "acked_after_ns"];
+
+pub fn one(log: &Integrated, id: i64, listing: &Listing, out: &Output) -> anyhow::Result<ExitCode> {
     let Some(w) = log.written(id)? else {
         return Err(usage(format!(
             "no write of this log has the number {id}; kpat packet tells the writes of a packet, --slow-writes the slowest"
         )));
     };
+    let read = |b: &BytesOfCall| json!({"id": b.id, "at_boot_ns": b.at_ns, "bytes": b.bytes, "carried_bytes": b.carried_bytes, "pid": b.pid});
+    let packet = |p: &PacketOfWrite| {
+        json!({
+            "packet_id": p.packet.packet_id, "carried_bytes": p.carried_bytes, "first_boot_ns": p.packet.first_ns,
+            "last_boot_ns": p.packet.last_ns, "verdict": verdict::name(p.packet.verdict),
+            "read_boot_ns": p.reads.iter().map(|r| r.at_ns).max(), "reads": p.reads.iter().map(read).collect::<Vec<_>>(),
+        })
+    };
+    if let Some(tsv) = listing.tsv(&FIELDS_OF_ONE)? {
+        tsv.rows(w.packets.iter().map(packet), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if out.json {
-        let read = |b: &BytesOfCall| json!({"id": b.id, "at_boot_ns": b.at_ns, "bytes": b.bytes, "carried_bytes": b.carried_bytes, "pid": b.pid});
-        let packets: Vec<Value> = w
-            .packets
-            .iter()
-            .map(|p| {
-                json!({
-                    "packet_id": p.packet.packet_id, "carried_bytes": p.carried_bytes, "first_boot_ns": p.packet.first_ns,
-                    "last_boot_ns": p.packet.last_ns, "verdict": verdict::name(p.packet.verdict),
-                    "reads": p.reads.iter().map(read).collect::<Vec<_>>(),
-                })
-            })
-            .collect();
+        let packets: Vec<Value> = w.packets.iter().map(packet).collect();
         out.value(&json!({
             "start_boot_ns": log.start_ns(), "id": w.id, "socket_id": w.socket.socket_id, "pid": w.pid,
             "process": w.pid.and_then(|p| log.process(p, w.at_ns)).map(|p| p.comm.as_str()), "at_boot_ns": w.at_ns, "bytes": w.bytes,
@@ -78,7 +87,7 @@ pub fn one(log: &Integrated, id: i64, out: &Output) -> anyhow::Result<ExitCode> 
             (protocol::summary(&p.packet), Style::Faint),
         ]);
     }
-    out.lines(&table.render(out.width).0)?;
+    listing.print(table, out)?;
     out.line(&Line::of(format!("Times since {since_what}."), Style::Faint))?;
     if w.cut {
         out.say("more packets may have carried it than are shown");
@@ -86,17 +95,31 @@ pub fn one(log: &Integrated, id: i64, out: &Output) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn slow(log: &Integrated, socket: Option<i64>, limit: usize, out: &Output) -> anyhow::Result<ExitCode> {
+/// `expression`: of which writes; empty: of all.
+pub fn slow(
+    log: &Integrated,
+    socket: Option<i64>,
+    expression: &str,
+    limit: usize,
+    listing: &Listing,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
     let only: Vec<i64> = socket.into_iter().collect();
     super::table::known(log, &only)?;
-    let (writes, all, open) = log.slow_writes(socket, if limit == 0 { usize::MAX } else { limit })?;
+    let filter = expression::of_writes(expression).map_err(usage)?;
+    let most = if limit == 0 { usize::MAX } else { limit };
+    let (writes, all, open) = log.slow_writes(socket, filter.as_ref(), most)?;
+    let one = |w: &SlowWrite| {
+        json!({
+            "id": w.id, "socket_id": w.socket_id, "pid": w.pid, "process": w.pid.and_then(|p| log.process(p, w.at_ns)).map(|p| p.comm.as_str()),
+            "at_boot_ns": w.at_ns, "bytes": w.bytes, "acked_after_ns": w.acked_after_ns,
+        })
+    };
+    if let Some(tsv) = listing.tsv(&FIELDS)? {
+        tsv.rows(writes.iter().map(one), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if out.json {
-        let one = |w: &kpat_query::SlowWrite| {
-            json!({
-                "id": w.id, "socket_id": w.socket_id, "pid": w.pid, "process": w.pid.and_then(|p| log.process(p, w.at_ns)).map(|p| p.comm.as_str()),
-                "at_boot_ns": w.at_ns, "bytes": w.bytes, "acked_after_ns": w.acked_after_ns,
-            })
-        };
         out.value(&json!({
             "start_boot_ns": log.start_ns(), "total": all, "not_acknowledged": open, "shown": writes.len(),
             "writes": writes.iter().map(one).collect::<Vec<_>>(),
@@ -121,11 +144,12 @@ pub fn slow(log: &Integrated, socket: Option<i64>, limit: usize, out: &Output) -
             (by(log, w.pid, w.at_ns), Style::Plain),
         ]);
     }
-    out.lines(&table.render(out.width).0)?;
+    listing.print(table, out)?;
     out.say(&format!(
-        "{} of {} writes to TCP shown; {} were not seen acknowledged",
+        "{} of {} writes to TCP{} shown; {} were not seen acknowledged",
         writes.len(),
         count(all),
+        if filter.is_some() { " that fit" } else { "" },
         count(open)
     ));
     Ok(ExitCode::SUCCESS)

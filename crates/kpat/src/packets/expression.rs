@@ -1,6 +1,6 @@
 //! The filter expression as it is typed: what the language offers in short, and how a mistake is shown.
 
-use kpat_query::filter::{Filter, FilterError};
+use kpat_query::filter::{FIELDS, Filter, FilterError};
 
 pub const HELP: &str = "\
 Expressions (all of it: docs/filter.md); side by side means and:
@@ -12,6 +12,8 @@ Expressions (all of it: docs/filter.md); side by side means and:
   path > 10us           time in the kernel
   after 1.5s, before 2s seconds since the start of the log
   pid N, process == nc, drop contains socket, if_in == eth0
+  write > 50ms, read > 1ms, qdisc > 10ms, socket N, writer == nc
+                        with -p path,app: how long its bytes waited, and for whom
   wire, no wire         with, without a frame in the captures
   ambiguous, retransmission, confidence < 60
   'TEXT'                occurs in an address, drop reason or process name
@@ -20,6 +22,18 @@ Expressions (all of it: docs/filter.md); side by side means and:
 /// `None`: everything fits.
 pub fn parse(text: &str) -> Result<Option<Filter>, String> {
     Filter::parse(text).map_err(|e| shown(text, &e))
+}
+
+/// The same of writes, which have no headers, no way and no frames.
+pub fn of_writes(text: &str) -> Result<Option<Filter>, String> {
+    let filter = parse(text)?;
+    match filter.as_ref().and_then(Filter::not_of_writes) {
+        None => Ok(filter),
+        Some(name) => {
+            let fields: Vec<&str> = FIELDS.iter().filter(|f| f.of_writes()).map(|f| f.name).collect();
+            Err(format!("`{name}` is of packets; a write has {}", fields.join(", ")))
+        }
+    }
 }
 
 /// The mistake and its place, in one line: messages are.
@@ -45,6 +59,9 @@ mod tests {
     fn a_mistake_has_its_place() {
         let reported = parse("'größe' port http").unwrap_err();
         assert_eq!(reported, "`http` is not a port (character 14 of: 'größe' port http)");
+        let reported = of_writes("process == nc and dropped").unwrap_err();
+        assert!(reported.starts_with("`dropped` is of packets; a write has tcp, ip,"), "{reported}");
+        assert!(of_writes("writer == nc and acked > 1ms after 1s or not port 80 'x'").is_ok());
         let reported = parse("(tcp").unwrap_err();
         assert_eq!(reported, "this `(` is not closed (character 1 of: (tcp)");
         assert!(

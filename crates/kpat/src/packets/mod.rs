@@ -1,6 +1,6 @@
 //! `kpat packets`: a list of packets.
 
-mod expression;
+pub mod expression;
 mod follow;
 mod recent;
 mod tail;

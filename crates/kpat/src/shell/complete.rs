@@ -96,7 +96,7 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
         ("packet", "words", _) => |w| logs(w, &["kpat"]),
         ("sql", "tables", _) => |w| fitting(w, tables()),
         ("frames", "capture", _) => |w| fitting(w, captures()),
-        ("packets" | "time" | "phases" | "function" | "export", "expression", _) => {
+        ("packets" | "time" | "phases" | "function" | "export" | "app", "expression", _) => {
             |w| either(conditions(w), logs(w, &["kpat"]))
         }
         ("man", "command", _) => {

@@ -2,7 +2,7 @@
 
 use crate::app::json::spread;
 use crate::open::Integrated;
-use kpat_query::why::{ByStage, End, Stage, Why};
+use kpat_query::why::{ByStage, End, Stage, Sum, Why};
 use kpat_store::tables::SocketRow;
 use serde_json::{Map, Value, json};
 
@@ -19,20 +19,26 @@ fn stages(of: &ByStage) -> Map<String, Value> {
     all.map(|s| (s.name().to_owned(), json!(of[s as usize]))).collect()
 }
 
+/// What a stage has, in the order of `--tsv`.
+pub const FIELDS: [&str; 9] =
+    ["stage", "ns", "share", "low_ns", "high_ns", "writes", "longest_write", "known_by", "meaning"];
+
+/// The stages, as the table has them.
+pub fn stages_of(w: &Why) -> Vec<Value> {
+    let stage = |s: &Sum| {
+        let (low, high) = w.bounds_ns(s);
+        json!({
+            "stage": s.stage.name(), "ns": s.ns.round() as i64, "share": w.share(s), "low_ns": low.round() as i64, "high_ns": high.round() as i64,
+            "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
+            "known_by": s.stage.records(), "meaning": s.stage.meaning(),
+        })
+    };
+    w.stages.iter().map(stage).collect()
+}
+
 pub fn value(log: &Integrated, w: &Why) -> Value {
     let first = w.first().map(|s| s.stage.name());
-    let rows: Vec<Value> = w
-        .stages
-        .iter()
-        .map(|s| {
-            let (low, high) = w.bounds_ns(s);
-            json!({
-                "stage": s.stage.name(), "ns": s.ns.round() as i64, "share": w.share(s), "low_ns": low.round() as i64, "high_ns": high.round() as i64,
-                "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
-                "known_by": s.stage.records(), "meaning": s.stage.meaning(),
-            })
-        })
-        .collect();
+    let rows = stages_of(w);
     let line = |l: &kpat_query::why::WriteLine| {
         json!({
             "number": l.number, "offset": l.offset, "bytes": l.bytes, "from_ns": l.from_ns, "to_ns": l.to_ns,

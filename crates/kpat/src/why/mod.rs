@@ -3,6 +3,7 @@
 mod json;
 mod text;
 
+use crate::listing::Listing;
 use crate::open;
 use crate::output::{Meter, Output, usage};
 use anyhow::bail;
@@ -28,6 +29,8 @@ pub struct Args {
     frame: Option<String>,
     #[command(flatten)]
     device: open::Device,
+    #[command(flatten)]
+    listing: Listing,
 }
 
 const NOTHING: &str =
@@ -93,8 +96,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     if out.json {
         out.value(&json::value(&log, &found))?;
+    } else if let Some(tsv) = args.listing.tsv(&json::FIELDS)? {
+        tsv.rows(json::stages_of(&found), out)?;
     } else {
-        text::show(&log, &found, out)?;
+        text::show(&log, &found, &args.listing, out)?;
+        out.say(&format!(
+            "what TCP itself was waiting for, by its state: kpat app --socket {} {}",
+            found.sender.socket_id,
+            log.dir.display()
+        ));
     }
     Ok(out.ended(found.lost > 0))
 }

@@ -1,5 +1,6 @@
 //! Why a connection is slow, as a screen of text.
 
+use crate::listing::Listing;
 use crate::open::Integrated;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
@@ -11,7 +12,7 @@ use kpat_store::tables::SocketRow;
 const STAGES_OF_A_WRITE: usize = 4;
 const BAR: usize = 12;
 
-pub fn show(log: &Integrated, w: &Why, out: &Output) -> anyhow::Result<()> {
+pub fn show(log: &Integrated, w: &Why, listing: &Listing, out: &Output) -> anyhow::Result<()> {
     let mut facts = Pairs::new();
     facts.add("connection", ends(log, w));
     if let Some(first) = w.first() {
@@ -36,7 +37,7 @@ pub fn show(log: &Integrated, w: &Why, out: &Output) -> anyhow::Result<()> {
     facts.add("writes", writes(w));
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
-    table(w, out)?;
+    table(w, listing, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
     for l in w.slowest.iter().take(1) {
@@ -105,7 +106,7 @@ fn writes(w: &Why) -> String {
     text
 }
 
-fn table(w: &Why, out: &Output) -> anyhow::Result<()> {
+fn table(w: &Why, listing: &Listing, out: &Output) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         Column::left("stage", 0, 0),
         Column::right("time", 0),
@@ -143,8 +144,8 @@ fn table(w: &Why, out: &Output) -> anyhow::Result<()> {
             (s.stage.records().into(), Style::Faint),
         ]);
     }
-    let (lines, _) = table.render(out.width);
-    out.lines(&lines)
+    listing.print(table, out)?;
+    Ok(())
 }
 
 fn stages(of: &ByStage) -> String {

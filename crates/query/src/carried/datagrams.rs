@@ -11,7 +11,7 @@ use super::{BytesOfCall, Carried, CarriedBy, MOST_CALLS};
 use crate::codes::call_flag;
 use crate::error::Result;
 use crate::packet::{CallNode, PacketDetail};
-use crate::store::{Passing, Sighting, Store};
+use crate::store::{Datagrams, Passing, Sighting, Store};
 use kpat_store::tables::*;
 
 /// Two programs of one moment are not further apart, but for a long interrupt.
@@ -33,30 +33,13 @@ impl Store {
             if end.as_ref().is_some_and(|e| !e.calls.is_empty()) {
                 continue;
             }
-            for found in self.both(d, &place, sockets)? {
+            for found in self.both(d.packet.proto, &place, sockets)? {
                 let Some(socket) = sockets.iter().find(|s| s.socket_id == found.of) else { continue };
-                let known = self.datagrams(found.of)?;
-                let same = |s: &&Sighting| {
-                    (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
-                        && s.tag & 0xffff == i64::from(found.tag)
-                };
-                let Some(seen) = known.sightings.iter().find(same) else { continue };
-                out.payload_bytes = out.payload_bytes.max(seen.bytes);
-                let mut left = seen.bytes;
-                let calls: Vec<BytesOfCall> = seen
-                    .calls
-                    .iter()
-                    .take(MOST_CALLS)
-                    .map(|i| {
-                        let c = known.calls[*i as usize];
-                        let carried_bytes = c.bytes.min(left);
-                        left -= carried_bytes;
-                        BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, pid: c.pid }
-                    })
-                    .collect();
+                let Some((bytes, calls)) = self.datagrams(found.of)?.calls_of(&found) else { continue };
+                out.payload_bytes = out.payload_bytes.max(bytes);
                 let process =
                     socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
-                let missing_bytes = if calls.is_empty() { seen.bytes } else { left };
+                let missing_bytes = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
                 let end = CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes };
                 let to = if found.sent { &mut out.written } else { &mut out.read };
                 // Of several sockets that get a copy, one that reads it.
@@ -70,35 +53,18 @@ impl Store {
 
     fn places(&self, calls: &[CallNode], out: &mut Vec<Place>) {
         for n in calls {
-            let c = &n.call;
-            let base = n.name.split('.').next().unwrap_or_default();
-            // Without its address (kprobes) another packet within the call might be taken for it.
-            let dur_ns = c.dur_ns.filter(|_| c.flags & call_flag::LIST == 0 && c.skb_tag != 0);
-            match (base, dur_ns) {
-                ("net:net_dev_queue" | "net:netif_receive_skb", _) => out.push(Place::Point(Passing {
-                    at_ns: c.entry_ns,
-                    cpu: c.cpu,
-                    tag: c.skb_tag,
-                    sent: base == "net:net_dev_queue",
-                    of: c.packet_id.unwrap_or(-1),
-                })),
-                ("__dev_queue_xmit" | "__netif_receive_skb_core" | "netif_receive_skb_core", Some(dur)) => {
-                    out.push(Place::Call {
-                        from_ns: c.entry_ns,
-                        to_ns: c.entry_ns.saturating_add(dur),
-                        cpu: c.cpu,
-                        tag: c.skb_tag,
-                        sent: base == "__dev_queue_xmit",
-                    });
-                }
-                _ => {}
-            }
+            out.extend(Place::of(&n.name, &n.call));
             self.places(&n.children, out);
         }
     }
 
-    /// What the recording of applications saw of the packet there: one crossing, or one for each socket that got a copy.
-    fn both(&self, d: &PacketDetail, place: &Place, sockets: &[SocketRow]) -> Result<Vec<Passing>> {
+    /// What the recording of applications saw of a packet of this protocol there: one crossing, or one for each socket that got a copy.
+    pub(crate) fn both(
+        &self,
+        proto: Option<i32>,
+        place: &Place,
+        sockets: &[SocketRow],
+    ) -> Result<Vec<Passing>> {
         let (from_ns, to_ns, cpu, tag) = match place {
             Place::Point(p) => (p.at_ns - APART_NS, p.at_ns + APART_NS, p.cpu, p.tag),
             Place::Call { from_ns, to_ns, cpu, tag, .. } => (*from_ns, *to_ns, *cpu, *tag),
@@ -113,8 +79,8 @@ impl Store {
         }
         // A clone's address says nothing.
         let raw = |s: &Passing| {
-            let proto = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
-            !s.sent && !UDP.contains(&proto) && d.packet.proto == Some(proto)
+            let own = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
+            !s.sent && !UDP.contains(&own) && proto == Some(own)
         };
         seen.retain(|s| s.tag == tag || raw(s));
         let Some(first) = seen.first().copied() else { return Ok(seen) };
@@ -124,17 +90,63 @@ impl Store {
 }
 
 /// Where both recordings see a packet.
-enum Place {
+pub(crate) enum Place {
     Point(Passing),
     Call { from_ns: i64, to_ns: i64, cpu: i32, tag: i32, sent: bool },
 }
 
 impl Place {
-    fn sent(&self) -> bool {
+    /// A call of this function, if that is such a place.
+    pub fn of(function: &str, c: &CallRow) -> Option<Place> {
+        let base = function.split('.').next().unwrap_or_default();
+        // Without its address (kprobes) another packet within the call might be taken for it.
+        let dur_ns = c.dur_ns.filter(|_| c.flags & call_flag::LIST == 0 && c.skb_tag != 0);
+        match (base, dur_ns) {
+            ("net:net_dev_queue" | "net:netif_receive_skb", _) => Some(Place::Point(Passing {
+                at_ns: c.entry_ns,
+                cpu: c.cpu,
+                tag: c.skb_tag,
+                sent: base == "net:net_dev_queue",
+                of: c.packet_id.unwrap_or(-1),
+            })),
+            ("__dev_queue_xmit" | "__netif_receive_skb_core" | "netif_receive_skb_core", Some(dur)) => {
+                Some(Place::Call {
+                    from_ns: c.entry_ns,
+                    to_ns: c.entry_ns.saturating_add(dur),
+                    cpu: c.cpu,
+                    tag: c.skb_tag,
+                    sent: base == "__dev_queue_xmit",
+                })
+            }
+            _ => None,
+        }
+    }
+
+    pub fn sent(&self) -> bool {
         match self {
             Place::Point(p) => p.sent,
             Place::Call { sent, .. } => *sent,
         }
+    }
+}
+
+impl Datagrams {
+    /// Application's bytes of the packet that passed there, and the calls that have them. `None`: its socket has no such packet.
+    pub(crate) fn calls_of(&self, found: &Passing) -> Option<(i64, Vec<BytesOfCall>)> {
+        let same = |s: &&Sighting| {
+            (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
+                && s.tag & 0xffff == i64::from(found.tag)
+        };
+        let first = self.sightings.partition_point(|s| s.at_ns < found.at_ns);
+        let seen = self.sightings[first..].iter().take_while(|s| s.at_ns == found.at_ns).find(same)?;
+        let mut left = seen.bytes;
+        let calls = seen.calls.iter().take(MOST_CALLS).map(|i| {
+            let c = self.calls[*i as usize];
+            let carried_bytes = c.bytes.min(left);
+            left -= carried_bytes;
+            BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, pid: c.pid }
+        });
+        Some((seen.bytes, calls.collect()))
     }
 }
 

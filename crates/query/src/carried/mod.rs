@@ -6,14 +6,16 @@
 
 mod datagrams;
 
+pub(crate) use datagrams::Place;
+
 use crate::error::Result;
 use crate::packet::PacketDetail;
-use crate::store::Store;
+use crate::store::{Store, StreamCall};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 
 /// A call that wrote or read some of a packet's bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesOfCall {
     /// Number of the call: place of its row in `app_event`.
     pub id: i64,
@@ -52,6 +54,60 @@ const TCP: i32 = 6;
 /// A socket's last event may come before its last packet, and a listener's new socket comes after the first: until the handshake is over.
 const APART_NS: i64 = 1_000_000_000;
 
+/// Of the sockets between two addresses and ports the one of a packet that lived so long. A port that is used again has another socket: the
+/// one nearest in time, of those the latest.
+pub(crate) fn nearest<'a>(
+    sockets: impl Iterator<Item = &'a SocketRow>,
+    first_ns: i64,
+    last_ns: i64,
+) -> Option<&'a SocketRow> {
+    let apart =
+        |s: &SocketRow| (s.first_ns.saturating_sub(last_ns)).max(first_ns.saturating_sub(s.last_ns)).max(0);
+    sockets.filter(|s| apart(s) <= APART_NS).min_by_key(|s| (apart(s), -s.first_ns))
+}
+
+/// Bytes of a stream, and the calls that have them.
+#[derive(Debug)]
+pub(crate) struct BytesOfStream {
+    pub offset: i64,
+    pub calls: Vec<BytesOfCall>,
+    pub missing_bytes: i64,
+}
+
+/// Which of a stream's calls until `until_ns` have the bytes from number `seq` on. `start`: number of the stream's first byte; `all`: how
+/// many it has.
+pub(crate) fn bytes_of_stream(
+    stream: &[StreamCall],
+    (start, all): (i64, i64),
+    (seq, bytes): (i64, i64),
+    until_ns: i64,
+) -> BytesOfStream {
+    // Sequence numbers come again after 4 GiB: the last lap that was begun until then.
+    let lap0 = i64::from((seq as u32).wrapping_sub(start as u32));
+    let mut out = BytesOfStream { offset: lap0, calls: Vec::new(), missing_bytes: bytes };
+    for lap in (0..=(all - lap0).max(0) >> 32).rev() {
+        let from = lap0 + (lap << 32);
+        let to = from + bytes;
+        // Calls do not overlap.
+        let first = stream.partition_point(|c| c.offset + c.bytes <= from);
+        let within = stream[first..].iter().take_while(|c| c.offset < to);
+        let found = within.filter(|c| c.at_ns <= until_ns).map(|c| BytesOfCall {
+            id: c.id,
+            at_ns: c.at_ns,
+            bytes: c.bytes,
+            carried_bytes: to.min(c.offset + c.bytes) - from.max(c.offset),
+            pid: c.pid,
+        });
+        out.calls.extend(found);
+        if !out.calls.is_empty() {
+            out.offset = from;
+            break;
+        }
+    }
+    out.missing_bytes -= out.calls.iter().map(|c| c.carried_bytes).sum::<i64>();
+    out
+}
+
 impl Store {
     /// Whose bytes a packet carries. `None`: the log has no socket of it.
     pub fn carried(&self, d: &PacketDetail) -> Result<Option<Carried>> {
@@ -67,20 +123,13 @@ impl Store {
         let mut out = Carried { payload_bytes, ..Carried::default() };
         for f in d.footprints.iter().filter(of_tcp) {
             let (Some(sport), Some(dport), Some(seq)) = (f.sport, f.dport, f.tcp_seq) else { continue };
-            // A port that is used again has another socket: the one nearest in time, of those the latest.
-            let apart = |s: &SocketRow| {
-                (s.first_ns.saturating_sub(d.packet.last_ns))
-                    .max(d.packet.first_ns.saturating_sub(s.last_ns))
-                    .max(0)
-            };
             let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32)| {
                 let is = |s: &&SocketRow| {
                     s.proto == TCP
                         && (&s.local_addr, s.local_port) == own
                         && (&s.peer_addr, s.peer_port) == peer
-                        && apart(s) <= APART_NS
                 };
-                sockets.iter().filter(is).min_by_key(|s| (apart(s), -s.first_ns))
+                nearest(sockets.iter().filter(is), d.packet.first_ns, d.packet.last_ns)
             };
             let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
             if out.written.is_none()
@@ -123,37 +172,15 @@ impl Store {
             missing_bytes: payload_bytes,
         };
         let Some(start) = start.filter(|_| payload_bytes > 0) else { return Ok(out) };
-        // Sequence numbers come again after 4 GiB: the last lap that was begun until then.
-        let lap0 = i64::from((seq as u32).wrapping_sub(start as u32));
         let all = match what {
             Crossing::Recv => socket.received_bytes,
             _ => socket.sent_bytes,
         };
         let stream = self.stream(socket.socket_id, what)?;
-        for lap in (0..=(all - lap0).max(0) >> 32).rev() {
-            let from = lap0 + (lap << 32);
-            let to = from + payload_bytes;
-            // Calls do not overlap.
-            let first = stream.partition_point(|c| c.offset + c.bytes <= from);
-            let within = stream[first..].iter().take_while(|c| c.offset < to);
-            let found: Vec<BytesOfCall> = within
-                .filter(|c| c.at_ns <= until_ns)
-                .map(|c| BytesOfCall {
-                    id: c.id,
-                    at_ns: c.at_ns,
-                    bytes: c.bytes,
-                    carried_bytes: to.min(c.offset + c.bytes) - from.max(c.offset),
-                    pid: c.pid,
-                })
-                .collect();
-            if lap == 0 || !found.is_empty() {
-                out.offset = Some(from);
-                out.missing_bytes = payload_bytes - found.iter().map(|c| c.carried_bytes).sum::<i64>();
-                out.calls = found;
-                out.calls.truncate(MOST_CALLS);
-                break;
-            }
-        }
+        let found = bytes_of_stream(&stream, (start, all), (seq, payload_bytes), until_ns);
+        (out.offset, out.missing_bytes) = (Some(found.offset), found.missing_bytes);
+        out.calls = found.calls;
+        out.calls.truncate(MOST_CALLS);
         Ok(out)
     }
 }

@@ -5,6 +5,7 @@ use super::token::{Sign, Token, What, tokens};
 use super::tree::Kind;
 use crate::entry::Names;
 use crate::store::Store;
+use kpat_store::tables::SocketRow;
 
 /// Proposals for the bytes `from..to` of the text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -146,7 +147,20 @@ fn values(store: &Store, names: &Names, field: &Field) -> Vec<Item> {
             rows.sort_by_key(|f| -f.calls);
             rows.iter().map(|f| item(quoted(&f.name), format!("{} calls", f.calls))).collect()
         }
-        "process" => of(&names.processes, "process"),
+        "process" | "writer" | "reader" => of(&names.processes, "process"),
+        "socket" | "cgroup" => {
+            // A list of values, not worth a refusal.
+            let sockets: Vec<SocketRow> = store.all().unwrap_or_default();
+            let number = |s: &SocketRow| if field.name == "socket" { Some(s.socket_id) } else { s.cgroup };
+            let mut all: Vec<(i64, &SocketRow)> =
+                sockets.iter().filter_map(|s| Some((number(s)?, s))).collect();
+            all.sort_by_key(|(n, s)| (std::cmp::Reverse(s.sent_bytes + s.received_bytes), *n));
+            let mut known = std::collections::HashSet::new();
+            all.retain(|(n, _)| known.insert(*n));
+            let whose =
+                |s: &SocketRow| s.pid.and_then(|pid| store.process(pid, s.last_ns)).map(|p| p.comm.clone());
+            all.iter().map(|(n, s)| item(n.to_string(), whose(s).unwrap_or_default())).collect()
+        }
         "if_in" | "if_out" | "interface" => of(&names.devices, "interface"),
         "capture" => of(&names.captures, "capture"),
         "drop" => {

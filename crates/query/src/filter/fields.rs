@@ -2,6 +2,7 @@
 
 use super::tree::Kind;
 use crate::codes::verdict;
+use crate::ends::{BothEnds, End, Ends};
 use crate::entry::{Entry, Names, flag};
 
 /// At most two values of a packet: what has a source and a destination has both.
@@ -14,7 +15,17 @@ pub(super) enum Get {
     Address(fn(&Entry) -> Two<u128>),
     /// Asks the calls, not the row.
     Func,
+    /// How long it was in the device's queue.
+    Queued,
+    /// Asks who wrote or read its bytes, besides the row.
+    NumberOfEnds(OfRow<i64>, fn(&BothEnds, &Ends) -> Two<i64>),
+    TextOfEnds(
+        for<'a> fn(&Entry, &'a Names) -> Two<&'a str>,
+        for<'a> fn(&BothEnds, &'a Ends) -> Two<&'a str>,
+    ),
 }
+
+pub(super) type OfRow<T> = fn(&Entry, &Names) -> Two<T>;
 
 /// A field of the language.
 pub struct Field {
@@ -31,6 +42,11 @@ pub struct Field {
 
 fn one<T>(v: Option<T>) -> Two<T> {
     [v, None]
+}
+
+/// Of writer and reader.
+fn both<T>(ends: &BothEnds, get: impl Fn(&End) -> Option<T>) -> Two<T> {
+    [ends.writer.as_ref().and_then(&get), ends.reader.as_ref().and_then(&get)]
 }
 
 fn proto_is(e: &Entry, proto: u8) -> bool {
@@ -125,10 +141,34 @@ fields! {
         Get::Flag(|e| verdict_is(e, verdict::TRANSFORMED));
     "drop" ["drop.reason", "kpat.drop"] Text "the kernel's drop reason, as NO_SOCKET" ("drop_reason")
         Get::Text(|e, n| one(n.drop_of(e)));
-    "process" ["comm", "kpat.process"] Text "name of the thread that sent or received it" ("pid", "last_ns")
-        Get::Text(|e, n| one(n.process_of(e)));
-    "pid" Number "thread that sent or received it" ("pid")
-        Get::Number(|e, _| one(e.has(flag::PID).then_some(e.pid.into())));
+    "process" ["comm", "kpat.process"] Text "name of the thread that sent or received it, or that wrote or read its bytes"
+        ("pid", "last_ns")
+        Get::TextOfEnds(|e, n| one(n.process_of(e)), |b, ends| {
+            [b.writer.as_ref().and_then(|e| ends.process(e)), b.reader.as_ref().and_then(|e| ends.process(e))]
+        });
+    "pid" Number "thread that sent or received it, or that wrote or read its bytes" ("pid") Get::NumberOfEnds(
+        |e, _| one(e.has(flag::PID).then_some(e.pid.into())),
+        |b, _| both(b, |e| e.pid.map(i64::from)),
+    );
+    "writer" Text "name of the thread that wrote its first byte" ()
+        Get::TextOfEnds(|_, _| [None, None], |b, ends| one(b.writer.as_ref().and_then(|e| ends.process(e))));
+    "writer.pid" Number "thread that wrote its first byte" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.writer.and_then(|e| e.pid).map(i64::from)));
+    "reader" Text "name of the thread that read its first byte" ()
+        Get::TextOfEnds(|_, _| [None, None], |b, ends| one(b.reader.as_ref().and_then(|e| ends.process(e))));
+    "reader.pid" Number "thread that read its first byte" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.reader.and_then(|e| e.pid).map(i64::from)));
+    "write" ["write_wait"] Duration "how long its first byte had waited since its write to TCP, when the packet was first seen" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.writer.and_then(|e| e.wait_ns)));
+    "read" ["read_wait"] Duration "time from when it was first seen until all of its bytes had been read" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.reader.and_then(|e| e.wait_ns)));
+    "acked" Duration "time from when it was first seen until all of its bytes were acknowledged; of a write since it was given to TCP" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.acked_ns));
+    "qdisc" ["queue"] Duration "time between the device's queue and the driver" () Get::Queued;
+    "socket" Number "socket that its bytes were written to or read from: the number in `kpat app`" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, ends| both(b, |e| ends.socket(e).map(|s| s.socket_id)));
+    "cgroup" Number "cgroup of such a socket: its identifier, the inode of its folder" ()
+        Get::NumberOfEnds(|_, _| [None, None], |b, ends| both(b, |e| ends.socket(e)?.cgroup));
     "cpu" Number "CPU of its earliest call or point" ("cpu")
         Get::Number(|e, _| one(e.has(flag::CPU).then_some(e.cpu.into())));
     "netns" Number "network namespace first seen in: its inode number" ("netns")
@@ -172,6 +212,18 @@ impl Field {
             "proto" => PROTOCOLS.iter().map(|p| p.0).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// A write of an application has it, too: what its socket, its thread and its moment tell.
+    pub fn of_writes(&self) -> bool {
+        const ALSO: [&str; 13] = [
+            "tcp", "ip", "ipv6", "ip.addr", "ip.src", "ip.dst", "port", "port.src", "port.dst", "proto",
+            "len", "time", "netns",
+        ];
+        const OF_PACKETS: [&str; 4] = ["reader", "reader.pid", "read", "write"];
+        ALSO.contains(&self.name)
+            || (matches!(self.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..))
+                && !OF_PACKETS.contains(&self.name))
     }
 
     /// A word as the number that it stands for.

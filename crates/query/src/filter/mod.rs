@@ -2,8 +2,8 @@
 //! listed once, in `fields.rs`.
 //!
 //! A text is parsed without a log ([`Filter`]), then made ready for one ([`Condition`]): what asks for functions becomes
-//! the set of packets that they touched, found by `call_index`. A condition looks at one row of the
-//! [list of packets](crate::catalog) and touches no table.
+//! the set of packets that they touched, found by `call_index`, and what asks for applications the ends of all packets
+//! ([`crate::ends`]). A condition looks at one row of the [list of packets](crate::catalog) and touches no table.
 
 mod complete;
 mod duration;
@@ -21,13 +21,15 @@ pub use tree::Kind;
 pub use when::When;
 
 use crate::codes::verdict;
+use crate::ends::Ends;
 use crate::entry::{Entry, Names, flag};
 use crate::error::Result;
 use crate::store::Store;
 use fields::Get;
-use kpat_model::hash::Numbers;
+use kpat_model::hash::{Map, Numbers};
 use std::fmt::Write as _;
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 use tree::{Expr, Like, Net};
 
 /// A text that is no filter: what is wrong, and which bytes of it.
@@ -56,12 +58,19 @@ impl Filter {
         Ok(parse::parse(text)?.map(|expr| Filter { expr }))
     }
 
-    /// Asks what only calls tell.
+    /// Asks what only calls tell, or the bytes of applications.
     pub fn needs_calls(&self) -> bool {
         let mut found = false;
-        self.expr.each(&mut |e| {
-            found |= matches!(e, Expr::Texts { field, .. } if matches!(FIELDS[*field].get, Get::Func));
+        self.each_field(&mut |f| {
+            found |= matches!(f.get, Get::Func | Get::Queued | Get::NumberOfEnds(..) | Get::TextOfEnds(..));
         });
+        found
+    }
+
+    /// A field that it asks for and that a write does not have.
+    pub fn not_of_writes(&self) -> Option<&'static str> {
+        let mut found = None;
+        self.each_field(&mut |f| found = found.or((!f.of_writes()).then_some(f.name)));
         found
     }
 
@@ -72,7 +81,7 @@ impl Filter {
         found
     }
 
-    fn each_field(&self, f: &mut dyn FnMut(&Field)) {
+    fn each_field(&self, f: &mut dyn FnMut(&'static Field)) {
         self.expr.each(&mut |e| match e {
             Expr::Has(i)
             | Expr::Numbers { field: i, .. }
@@ -100,8 +109,28 @@ impl Filter {
     ///
     /// Errors: [`crate::Error::Abandoned`].
     pub fn prepare(&self, store: &Store, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Condition> {
-        Ok(Condition { test: compile(&self.expr, store, progress)? })
+        let (mut of_ends, mut of_queue) = (false, false);
+        self.each_field(&mut |f| {
+            of_ends |= matches!(f.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..));
+            of_queue |= matches!(f.get, Get::Queued);
+        });
+        let ends = if of_ends { store.ends(progress)? } else { Arc::default() };
+        let queued = if of_queue { store.queued(progress)? } else { Arc::default() };
+        Ok(Condition { test: compile(&self.expr, &About { store, ends, queued }, progress)? })
     }
+
+    /// Makes it ready for what `ends` has in place of the log's packets.
+    pub(crate) fn prepare_for(&self, store: &Store, ends: Arc<Ends>) -> Result<Condition> {
+        let about = About { store, ends, queued: Arc::default() };
+        Ok(Condition { test: compile(&self.expr, &about, &mut |_, _| true)? })
+    }
+}
+
+/// What conditions are made of besides the row.
+struct About<'a> {
+    store: &'a Store,
+    ends: Arc<Ends>,
+    queued: Arc<Map<i64, i64>>,
 }
 
 type Test = Box<dyn Fn(&Entry, &Names) -> bool + Send + Sync>;
@@ -123,8 +152,8 @@ impl Condition {
     }
 }
 
-fn compile(expr: &Expr, store: &Store, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Test> {
-    let mut all = |of: &[Expr]| of.iter().map(|e| compile(e, store, progress)).collect::<Result<Vec<Test>>>();
+fn compile(expr: &Expr, about: &About<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Test> {
+    let mut all = |of: &[Expr]| of.iter().map(|e| compile(e, about, progress)).collect::<Result<Vec<Test>>>();
     Ok(match expr {
         Expr::And(of) => {
             let of = all(of)?;
@@ -135,36 +164,35 @@ fn compile(expr: &Expr, store: &Store, progress: &mut dyn FnMut(u64, u64) -> boo
             Box::new(move |e, n| of.iter().any(|t| t(e, n)))
         }
         Expr::Not(inner) => {
-            let inner = compile(inner, store, progress)?;
+            let inner = compile(inner, about, progress)?;
             Box::new(move |e, n| !inner(e, n))
         }
         Expr::Has(field) => match FIELDS[*field].get {
             Get::Flag(f) => Box::new(move |e, _| f(e)),
-            Get::Number(f) => Box::new(move |e, n| any(f(e, n), |_| true)),
-            Get::Text(f) => Box::new(move |e, n| any(f(e, n), |_| true)),
             Get::Address(f) => Box::new(move |e, _| any(f(e), |_| true)),
             Get::Func => Box::new(|e, _| e.calls > 0),
+            Get::Text(_) | Get::TextOfEnds(..) => texts(*field, about, |_| true, false),
+            _ => numbers(*field, about, vec![i64::MIN..=i64::MAX], false),
         },
-        Expr::Numbers { field, ranges, none } => numbers(*field, ranges.clone(), *none),
+        Expr::Numbers { field, ranges, none } => numbers(*field, about, ranges.clone(), *none),
         Expr::Addresses { field, nets, none } => addresses(*field, nets.clone(), *none),
         Expr::Texts { field, like, none } => match FIELDS[*field].get {
             Get::Func => {
-                let touched = functions(store, like, progress)?;
+                let touched = functions(about.store, like, progress)?;
                 let none = *none;
                 Box::new(move |e, _| e.is_packet() && touched.contains(e.id) != none)
             }
-            Get::Text(f) => {
-                let (like, none) = (like.clone(), *none);
-                Box::new(move |e, n| holds(f(e, n), none, |text| like.iter().any(|l| l.fits(text))))
+            _ => {
+                let like = like.clone();
+                texts(*field, about, move |text| like.iter().any(|l| l.fits(text)), *none)
             }
-            _ => Box::new(|_, _| false),
         },
         Expr::After(t) => {
-            let at = t.in_log(store)?;
+            let at = t.in_log(about.store)?;
             Box::new(move |e, _| e.last_ns() >= at)
         }
         Expr::Before(t) => {
-            let at = t.in_log(store)?;
+            let at = t.in_log(about.store)?;
             Box::new(move |e, _| e.first_ns <= at)
         }
         Expr::Mentions(text) => {
@@ -174,19 +202,53 @@ fn compile(expr: &Expr, store: &Store, progress: &mut dyn FnMut(u64, u64) -> boo
     })
 }
 
-fn any<T>(values: fields::Two<T>, fits: impl Fn(T) -> bool) -> bool {
+fn any<T, const N: usize>(values: [Option<T>; N], fits: impl Fn(T) -> bool) -> bool {
     values.into_iter().flatten().any(fits)
 }
 
 /// A value fits; or, `none`, there are values and none fits.
-fn holds<T>(values: fields::Two<T>, none: bool, fits: impl Fn(T) -> bool) -> bool {
+fn holds<T, const N: usize>(values: [Option<T>; N], none: bool, fits: impl Fn(T) -> bool) -> bool {
     let there = values.iter().any(Option::is_some);
     there && any(values, fits) != none
 }
 
-fn numbers(field: usize, ranges: Vec<RangeInclusive<i64>>, none: bool) -> Test {
-    let Get::Number(f) = FIELDS[field].get else { return Box::new(|_, _| false) };
-    Box::new(move |e, n| holds(f(e, n), none, |v| ranges.iter().any(|r| r.contains(&v))))
+fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, none: bool) -> Test {
+    let fits = move |v| ranges.iter().any(|r| r.contains(&v));
+    match FIELDS[field].get {
+        Get::Number(f) => Box::new(move |e, n| holds(f(e, n), none, &fits)),
+        Get::NumberOfEnds(f, g) => {
+            let ends = Arc::clone(&about.ends);
+            Box::new(move |e, n| {
+                let ([a, b], [c, d]) = (f(e, n), g(&ends.of(e.id), &ends));
+                holds([a, b, c, d], none, &fits)
+            })
+        }
+        Get::Queued => {
+            let queued = Arc::clone(&about.queued);
+            Box::new(move |e, _| holds([queued.get(&e.id).copied()], none, &fits))
+        }
+        _ => Box::new(|_, _| false),
+    }
+}
+
+fn texts(
+    field: usize,
+    about: &About<'_>,
+    fits: impl Fn(&str) -> bool + Send + Sync + 'static,
+    none: bool,
+) -> Test {
+    match FIELDS[field].get {
+        Get::Text(f) => Box::new(move |e, n| holds(f(e, n), none, &fits)),
+        Get::TextOfEnds(f, g) => {
+            let ends = Arc::clone(&about.ends);
+            Box::new(move |e, n| {
+                let both = ends.of(e.id);
+                let ([a, b], [c, d]) = (f(e, n), g(&both, &ends));
+                holds([a, b, c, d], none, &fits)
+            })
+        }
+        _ => Box::new(|_, _| false),
+    }
 }
 
 fn addresses(field: usize, nets: Vec<Net>, none: bool) -> Test {

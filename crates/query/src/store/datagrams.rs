@@ -9,8 +9,8 @@
 use super::Store;
 use crate::error::Result;
 use kpat_model::Crossing;
-use kpat_store::NULL;
 use kpat_store::tables::*;
+use kpat_store::{NULL, TableFile};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -76,30 +76,14 @@ impl Store {
             return Ok(Arc::clone(known));
         }
         let table = self.table::<AppEventRow>()?;
-        let mut events = Vec::new();
+        let groups = table.groups_where("socket_id", &(socket..=socket));
+        let mut events: Vec<Event> = Vec::new();
         let mut first = 0i64;
         for group in 0..table.groups() {
-            let here = first;
-            first += table.group_rows(group) as i64;
-            if !table.groups_where("socket_id", &(socket..=socket)).contains(&group) {
-                continue;
+            if groups.contains(&group) {
+                each_event(&table, (group, first), &|s| s == socket, &mut |_, e| events.push(e))?;
             }
-            let sockets = table.ints(group, "socket_id")?;
-            let places: Vec<u32> =
-                (0..sockets.len()).filter(|i| sockets[*i] == socket).map(|i| i as u32).collect();
-            let rows = table.rows_at::<AppEventRow>(group, &places)?;
-            events.extend(places.iter().zip(rows).filter_map(|(place, e)| {
-                Some(Event {
-                    id: here + i64::from(*place),
-                    at_ns: e.at_ns,
-                    what: u8::try_from(e.crossing).ok().and_then(Crossing::from_u8)?,
-                    bytes: e.size_bytes,
-                    tag: e.tag.unwrap_or(0),
-                    pid: e.pid,
-                    in_task: e.ctx == kpat_model::Context::Task as i32,
-                    cpu: e.cpu,
-                })
-            }));
+            first += table.group_rows(group) as i64;
         }
         events.sort_by_key(|e| e.at_ns);
         let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
@@ -111,6 +95,50 @@ impl Store {
         kept.push((socket, Arc::clone(&known)));
         Ok(known)
     }
+
+    /// The same of all sockets that `wanted` has, from one pass.
+    pub(crate) fn all_datagrams(&self, wanted: &dyn Fn(i64) -> bool) -> Result<HashMap<i64, Datagrams>> {
+        let table = self.table::<AppEventRow>()?;
+        let mut events: HashMap<i64, Vec<Event>> = HashMap::new();
+        let mut first = 0i64;
+        for group in 0..table.groups() {
+            each_event(&table, (group, first), wanted, &mut |s, e| events.entry(s).or_default().push(e))?;
+            first += table.group_rows(group) as i64;
+        }
+        let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
+        let known = events.into_iter().map(|(socket, mut events)| {
+            events.sort_by_key(|e| e.at_ns);
+            (socket, follow(&events, gaps.clone()))
+        });
+        Ok(known.collect())
+    }
+}
+
+/// Events of a row group, whose first row has number `first`, with their socket.
+fn each_event(
+    table: &TableFile,
+    (group, first): (usize, i64),
+    wanted: &dyn Fn(i64) -> bool,
+    give: &mut dyn FnMut(i64, Event),
+) -> Result<()> {
+    let sockets = table.ints(group, "socket_id")?;
+    let places: Vec<u32> = (0..).zip(&sockets).filter(|(_, s)| wanted(**s)).map(|(i, _)| i).collect();
+    let rows = table.rows_at::<AppEventRow>(group, &places)?;
+    for (place, e) in places.iter().zip(rows) {
+        let Some(what) = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8) else { continue };
+        let event = Event {
+            id: first + i64::from(*place),
+            at_ns: e.at_ns,
+            what,
+            bytes: e.size_bytes,
+            tag: e.tag.unwrap_or(0),
+            pid: e.pid,
+            in_task: e.ctx == kpat_model::Context::Task as i32,
+            cpu: e.cpu,
+        };
+        give(e.socket_id, event);
+    }
+    Ok(())
 }
 
 /// `events` in order of time.

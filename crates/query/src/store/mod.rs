@@ -1,18 +1,21 @@
 //! An open integrated log: its tables, and what is asked of it again and again.
 
 mod datagrams;
+mod ends;
 mod streams;
 mod touching;
 
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
-pub(crate) use datagrams::{Passing, Sighting};
+pub(crate) use datagrams::{Datagrams, Passing, Sighting};
+pub(crate) use ends::{BothEnds, End, Ends};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+pub(crate) use streams::StreamCall;
 use streams::Streams;
 use touching::Touching;
 
@@ -34,6 +37,7 @@ pub struct Store {
     streams: Streams,
     datagrams: datagrams::Known,
     passings: datagrams::Passings,
+    pub(crate) known: ends::Known,
 }
 
 impl Store {
@@ -54,6 +58,7 @@ impl Store {
             streams: Streams::default(),
             datagrams: datagrams::Known::default(),
             passings: datagrams::Passings::default(),
+            known: ends::Known::default(),
         };
         for f in store.all::<FunctionRow>()? {
             let id = f.func_id.clamp(0, i32::from(u16::MAX)) as usize;

@@ -1,0 +1,389 @@
+//! Who wrote and who read the bytes of every packet, and how long these waited: what conditions over applications and packets ask. The same
+//! answers as [`crate::carried`], for all packets from one pass over each table, kept as long as the log is open.
+//!
+//! Rejected: a look-up per packet, which reads the same row groups again for each; and columns of the table of packets, which most logs would
+//! have for nothing.
+
+use crate::carried::{BytesOfCall, Place, bytes_of_stream, nearest};
+use crate::error::{Error, Result};
+use crate::roles::{QDISC_IN, XMIT};
+pub(crate) use crate::store::{BothEnds, End, Ends};
+use crate::store::{Store, StreamCall};
+use kpat_model::Crossing;
+use kpat_model::hash::Map;
+use kpat_store::tables::*;
+use kpat_store::{NULL, Row};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+const TCP: i32 = 6;
+
+impl Ends {
+    /// Writes of a socket, each with the time until all of it was acknowledged, by [`key_of_write`].
+    pub(crate) fn of_writes(store: &Store, socket: &SocketRow, writes: &[(StreamCall, Option<i64>)]) -> Ends {
+        let mut ends = Ends { sockets: vec![socket.clone()], names: vec![String::new()], ..Ends::default() };
+        let mut known = HashMap::new();
+        for (w, acked_ns) in writes {
+            let writer = Some(ends.end(store, &mut known, 0, w.pid, w.at_ns));
+            let both = BothEnds { writer, reader: None, acked_ns: *acked_ns };
+            ends.of.insert(key_of_write(w.id), both);
+        }
+        ends
+    }
+
+    fn end(
+        &mut self,
+        store: &Store,
+        known: &mut HashMap<String, u32>,
+        socket: usize,
+        pid: Option<i32>,
+        at_ns: i64,
+    ) -> End {
+        let pid = pid.or(self.sockets[socket].pid);
+        let comm = pid.and_then(|pid| store.process(pid, at_ns)).map(|p| p.comm.as_str());
+        let process = comm.filter(|c| !c.is_empty()).map_or(0, |comm| {
+            known.get(comm).copied().unwrap_or_else(|| {
+                self.names.push(comm.to_owned());
+                let place = self.names.len() as u32 - 1;
+                known.insert(comm.to_owned(), place);
+                place
+            })
+        });
+        End { socket: socket as u32, pid, process, wait_ns: None, has_calls: false }
+    }
+}
+
+/// A call that wrote or read bytes of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOfPacket {
+    pub packet_id: i64,
+    pub is_read: bool,
+    pub call: BytesOfCall,
+}
+
+/// Who wrote and who read the bytes of each packet, for what shows all of them.
+#[derive(Debug, Default)]
+pub struct CarriedByAll {
+    ends: Ends,
+    /// By packet, its writes first.
+    calls: Vec<CallOfPacket>,
+}
+
+/// A packet's writer or reader.
+#[derive(Clone, Debug)]
+pub struct EndOfPacket<'a> {
+    pub socket_id: i64,
+    pub pid: Option<i32>,
+    pub process: Option<&'a str>,
+    /// As the filter fields `write` and `read`.
+    pub wait_ns: Option<i64>,
+    pub calls: &'a [CallOfPacket],
+}
+
+impl CarriedByAll {
+    pub fn calls(&self) -> &[CallOfPacket] {
+        &self.calls
+    }
+
+    /// Writer and reader.
+    pub fn of(&self, packet: i64) -> [Option<EndOfPacket<'_>>; 2] {
+        let both = self.ends.of(packet);
+        [(both.writer, false), (both.reader, true)].map(|(end, is_read)| {
+            let end = end?;
+            let from = self.calls.partition_point(|c| (c.packet_id, c.is_read) < (packet, is_read));
+            let to = self.calls.partition_point(|c| (c.packet_id, c.is_read) <= (packet, is_read));
+            Some(EndOfPacket {
+                socket_id: self.ends.socket(&end)?.socket_id,
+                pid: end.pid,
+                process: self.ends.process(&end),
+                wait_ns: end.wait_ns,
+                calls: &self.calls[from..to],
+            })
+        })
+    }
+}
+
+/// What footprints tell of a TCP packet.
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    payload_bytes: i64,
+    /// Socket and number of the first byte, of writer and reader.
+    ends: [Option<(u32, u32)>; 2],
+}
+
+impl Store {
+    /// Whose bytes all packets carry.
+    ///
+    /// Errors: [`Error::Abandoned`].
+    pub(crate) fn ends(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Arc<Ends>> {
+        let mut kept = self.known.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ends) = kept.as_ref() {
+            return Ok(Arc::clone(ends));
+        }
+        let ends = self.follow_ends(progress, &mut |_, _, _| ())?;
+        Ok(Arc::clone(kept.insert(Arc::new(ends))))
+    }
+
+    /// Writers and readers of all packets, with their calls.
+    ///
+    /// Errors: [`Error::Abandoned`].
+    pub fn carried_by(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CarriedByAll> {
+        let mut calls: Vec<CallOfPacket> = Vec::new();
+        let ends = self.follow_ends(progress, &mut |packet_id, is_read, of| {
+            calls.extend(of.iter().map(|call| CallOfPacket { packet_id, is_read, call: *call }));
+        })?;
+        calls.sort_by_key(|c| (c.packet_id, c.is_read));
+        Ok(CarriedByAll { ends, calls })
+    }
+
+    /// Finds both ends of all packets; `give` gets the calls that have a packet's bytes, of its writer and of its reader (true).
+    fn follow_ends(
+        &self,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+        give: &mut dyn FnMut(i64, bool, &[BytesOfCall]),
+    ) -> Result<Ends> {
+        let mut ends = Ends { sockets: self.all()?, names: vec![String::new()], ..Ends::default() };
+        if !ends.sockets.is_empty() {
+            let lives = self.lives()?;
+            let mut known = HashMap::new();
+            self.of_streams(&mut ends, &mut known, &lives, progress, give)?;
+            self.of_datagrams(&mut ends, &mut known, &lives, progress, give)?;
+        }
+        Ok(ends)
+    }
+
+    /// First and last moment and protocol of packets, by number.
+    fn lives(&self) -> Result<Map<i64, (i64, i64, i64)>> {
+        let table = self.table::<PacketRow>()?;
+        let mut out: Map<i64, (i64, i64, i64)> = Map::default();
+        for group in 0..table.groups() {
+            let [ids, first, last, proto] =
+                ["packet_id", "first_ns", "last_ns", "proto"].map(|column| table.ints(group, column));
+            let (ids, first, last, proto) = (ids?, first?, last?, proto?);
+            out.extend((0..ids.len()).map(|i| (ids[i], (first[i], last[i], proto[i]))));
+        }
+        Ok(out)
+    }
+
+    fn of_streams(
+        &self,
+        ends: &mut Ends,
+        known: &mut HashMap<String, u32>,
+        lives: &Map<i64, (i64, i64, i64)>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+        give: &mut dyn FnMut(i64, bool, &[BytesOfCall]),
+    ) -> Result<()> {
+        type Address<'a> = (Option<&'a str>, i32);
+        let mut between: HashMap<(Address<'_>, Address<'_>), Vec<u32>> = HashMap::new();
+        for (place, s) in (0..).zip(&ends.sockets).filter(|(_, s)| s.proto == TCP) {
+            let key = ((s.local_addr.as_deref(), s.local_port), (s.peer_addr.as_deref(), s.peer_port));
+            between.entry(key).or_default().push(place);
+        }
+        if between.is_empty() {
+            return Ok(());
+        }
+        let sockets = &ends.sockets;
+        let mut segments: Map<i64, Segment> = Map::default();
+        let table = self.table::<FootprintRow>()?;
+        for group in 0..table.groups() {
+            if !progress(group as u64, table.groups() as u64) {
+                return Err(Error::Abandoned);
+            }
+            let columns =
+                ["packet_id", "ip_src", "ip_dst", "ip_proto", "sport", "dport", "tcp_seq", "payload_bytes"];
+            let mut reader = table.batches(vec![group], &columns)?;
+            while let Some(batch) = reader.next(8192)? {
+                for f in (0..batch.rows).map(|i| <FootprintRow as Row>::get(&batch, i)) {
+                    let (Some(TCP), Some(seq)) = (f.ip_proto, f.tcp_seq) else { continue };
+                    let segment = segments.entry(f.packet_id).or_insert_with(|| Segment {
+                        payload_bytes: f.payload_bytes.unwrap_or(0).max(0),
+                        ..Segment::default()
+                    });
+                    let (Some(sport), Some(dport)) = (f.sport, f.dport) else { continue };
+                    let (src, dst) = ((f.ip_src.as_deref(), sport), (f.ip_dst.as_deref(), dport));
+                    let Some(&(first, last, _)) = lives.get(&f.packet_id) else { continue };
+                    for (end, key) in segment.ends.iter_mut().zip([(src, dst), (dst, src)]) {
+                        let Some(those) = between.get(&key).filter(|_| end.is_none()) else { continue };
+                        let of = those.iter().map(|place| &sockets[*place as usize]);
+                        let found = nearest(of, first, last).map(|s| s.socket_id);
+                        let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
+                        *end = place.map(|place| (*place, seq as u32));
+                    }
+                }
+            }
+        }
+        segments.retain(|_, s| s.ends.iter().any(Option::is_some));
+        let tcp: std::collections::HashSet<i64> =
+            sockets.iter().filter(|s| s.proto == TCP).map(|s| s.socket_id).collect();
+        let of_streams = [Crossing::ToTransport, Crossing::Recv, Crossing::Acked].map(|c| c as i64);
+        let streams = self.all_streams(&|socket, c| of_streams.contains(&c) && tcp.contains(&socket))?;
+        for (packet, s) in segments {
+            let (first_ns, last_ns, _) = lives[&packet];
+            let mut both = BothEnds::default();
+            for (i, end) in s.ends.into_iter().enumerate() {
+                let Some((place, seq)) = end else { continue };
+                let row = &ends.sockets[place as usize];
+                let (start, all, until) = match i {
+                    0 => (row.sent_seq, row.sent_bytes, last_ns),
+                    _ => (row.received_seq, row.received_bytes, i64::MAX),
+                };
+                let id = row.socket_id;
+                let found = start.filter(|_| s.payload_bytes > 0).map(|start| {
+                    let stream = streams.get(&(id, of_streams[i])).map_or(&[][..], Vec::as_slice);
+                    bytes_of_stream(stream, (start, all), (seq.into(), s.payload_bytes), until)
+                });
+                let calls = found.as_ref().map_or(&[][..], |f| &f.calls[..]);
+                give(packet, i == 1, calls);
+                let pid = calls.first().and_then(|c| c.pid);
+                let mut end = ends.end(self, known, place as usize, pid, first_ns);
+                if let Some(f) = &found {
+                    end.wait_ns = match i {
+                        0 => calls.first().map(|c| first_ns - c.at_ns),
+                        _ => read_after(calls, f.missing_bytes, first_ns),
+                    };
+                    if i == 0 {
+                        let acks = streams.get(&(id, of_streams[2])).map_or(&[][..], Vec::as_slice);
+                        let to = f.offset + s.payload_bytes;
+                        let ack = acks.get(acks.partition_point(|a| a.offset + a.bytes < to));
+                        both.acked_ns = ack.filter(|a| a.offset < to).map(|a| a.at_ns - first_ns);
+                    }
+                }
+                *(if i == 0 { &mut both.writer } else { &mut both.reader }) = Some(end);
+            }
+            ends.of.insert(packet, both);
+        }
+        Ok(())
+    }
+
+    fn of_datagrams(
+        &self,
+        ends: &mut Ends,
+        known: &mut HashMap<String, u32>,
+        lives: &Map<i64, (i64, i64, i64)>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+        give: &mut dyn FnMut(i64, bool, &[BytesOfCall]),
+    ) -> Result<()> {
+        let others = ends.sockets.iter().enumerate().filter(|(_, s)| s.proto != TCP);
+        let by_id: HashMap<i64, usize> = others.map(|(i, s)| (s.socket_id, i)).collect();
+        if by_id.is_empty() {
+            return Ok(());
+        }
+        let datagrams = self.all_datagrams(&|socket| by_id.contains_key(&socket))?;
+        let sockets = ends.sockets.clone();
+        let probe = CallRow { dur_ns: Some(0), skb_tag: 1, ..CallRow::default() };
+        let functions: Vec<i64> = self
+            .functions
+            .iter()
+            .map(|f| f.func_id)
+            .zip(&self.functions)
+            .filter(|(_, f)| Place::of(&f.name, &probe).is_some())
+            .map(|(id, _)| i64::from(id))
+            .collect();
+        let table = self.table::<CallRow>()?;
+        let mut places: Vec<(i64, CallRow)> = Vec::new();
+        for group in 0..table.groups() {
+            if !progress(group as u64, table.groups() as u64) {
+                return Err(Error::Abandoned);
+            }
+            let (packets, called) = (table.ints(group, "packet_id")?, table.ints(group, "func_id")?);
+            let of_other = |p: i64| lives.get(&p).is_some_and(|l| l.2 != i64::from(TCP));
+            let fits = |i: &u32| functions.contains(&called[*i as usize]) && of_other(packets[*i as usize]);
+            let at: Vec<u32> = (0..called.len() as u32).filter(fits).collect();
+            places.extend(
+                table.rows_at::<CallRow>(group, &at)?.into_iter().filter_map(|c| Some((c.packet_id?, c))),
+            );
+        }
+        places.sort_by_key(|(_, c)| c.entry_ns);
+        for (n, (packet, call)) in places.iter().enumerate() {
+            if n % 4096 == 0 && !progress(n as u64, places.len() as u64) {
+                return Err(Error::Abandoned);
+            }
+            let Some(place) = Place::of(self.function_name(call.func_id), call) else { continue };
+            let (first_ns, _, proto) = lives[packet];
+            let mut both = ends.of(*packet);
+            let mut own: Vec<BytesOfCall> = Vec::new();
+            let done = |end: &Option<End>| end.is_some_and(|e| e.has_calls);
+            if done(if place.sent() { &both.writer } else { &both.reader }) {
+                continue;
+            }
+            for found in self.both((proto != NULL).then_some(proto as i32), &place, &sockets)? {
+                let Some((_, of)) = by_id.get_key_value(&found.of) else { continue };
+                let calls = datagrams.get(&found.of).and_then(|known| known.calls_of(&found));
+                let Some((bytes, calls)) = calls else { continue };
+                let missing = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
+                let pid = calls.first().and_then(|c| c.pid);
+                let mut end = ends.end(self, known, *of, pid, first_ns);
+                end.has_calls = !calls.is_empty();
+                if !found.sent {
+                    end.wait_ns = read_after(&calls, missing, first_ns);
+                }
+                let to = if found.sent { &mut both.writer } else { &mut both.reader };
+                // Of several sockets that get a copy, one that reads it.
+                if to.is_none_or(|t| !t.has_calls && end.has_calls) {
+                    *to = Some(end);
+                    own = calls;
+                }
+            }
+            give(*packet, !place.sent(), &own);
+            if both != BothEnds::default() {
+                ends.of.insert(*packet, both);
+            }
+        }
+        Ok(())
+    }
+
+    /// How long packets were between the device's queue and its driver, those that were in both.
+    ///
+    /// Errors: [`Error::Abandoned`].
+    pub(crate) fn queued(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Arc<Map<i64, i64>>> {
+        let mut kept = self.known.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queued) = kept.as_ref() {
+            return Ok(Arc::clone(queued));
+        }
+        let (into, out_of) = (
+            |f: i64| self.roles.get(f as usize).is_some_and(|r| r.has(QDISC_IN)),
+            |f: i64| self.roles.get(f as usize).is_some_and(|r| r.has(XMIT)),
+        );
+        let mut seen: Vec<(i64, i64, bool)> = Vec::new();
+        let table = self.table::<CallRow>()?;
+        for group in 0..table.groups() {
+            if !progress(group as u64, table.groups() as u64) {
+                return Err(Error::Abandoned);
+            }
+            let [packets, functions, at] =
+                ["packet_id", "func_id", "entry_ns"].map(|column| table.ints(group, column));
+            let (packets, functions, at) = (packets?, functions?, at?);
+            seen.extend((0..packets.len()).filter(|i| packets[*i] != NULL).filter_map(|i| {
+                let leaves = out_of(functions[i]);
+                (leaves || into(functions[i])).then_some((packets[i], at[i], leaves))
+            }));
+        }
+        seen.sort_unstable();
+        let mut queued: Map<i64, i64> = Map::default();
+        let mut since: Option<(i64, i64)> = None;
+        for (packet, at, leaves) in seen {
+            let own = since.filter(|s| s.0 == packet);
+            since = match (own, leaves) {
+                (Some((_, from)), true) => {
+                    *queued.entry(packet).or_default() += at - from;
+                    None
+                }
+                (None, false) => Some((packet, at)),
+                // In the queue of one device it is given to the next function that does so.
+                (own, _) => own,
+            };
+        }
+        Ok(Arc::clone(kept.insert(Arc::new(queued))))
+    }
+}
+
+/// Numbers of packets are positive, and frames without one have -1.
+pub(crate) fn key_of_write(id: i64) -> i64 {
+    -2 - id
+}
+
+/// Until all of it had been read.
+fn read_after(calls: &[BytesOfCall], missing_bytes: i64, first_ns: i64) -> Option<i64> {
+    let last = calls.iter().map(|c| c.at_ns).max();
+    last.filter(|_| missing_bytes == 0).map(|at| at - first_ns)
+}
