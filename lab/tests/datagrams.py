@@ -73,6 +73,15 @@ class Datagrams(unittest.TestCase):
         for call, packet in list(sends.items())[::300]:
             back = json.loads(sh(kpat, "app", out, "--write", call, "--json").stdout)
             self.assertEqual([p["packet_id"] for p in back["packets"]], [packet])
+        # All packets at once, as conditions have them, against the answers packet by packet, which are judged above.
+        ids = lambda expression: {p["packet_id"] for p in json.loads(sh(kpat, "packets", out, expression, "-n", "0", "--json").stdout)["packets"]}
+        of = lambda p, side: (p["application"] or {}).get(side) or {"calls": [], "missing_bytes": 1}
+        waited = lambda p: max((c["at_boot_ns"] for c in of(p, "read")["calls"]), default=0) - p["packet"]["first_boot_ns"]
+        for ns in (0, 50_000, 1_000_000):
+            self.assertEqual(ids(f"read > {ns}ns"), {p["packet"]["packet_id"] for p in packets if of(p, "read")["missing_bytes"] == 0 and waited(p) > ns})
+        for field, side in (("writer", "written"), ("reader", "read")):
+            self.assertEqual(ids(f"{field}.pid"), {p["packet"]["packet_id"] for p in packets if (p["application"] or {}).get(side)})
+        self.assertEqual(ids("write"), set())
         print(f"    datagrams {'loopback' if loopback else 'veth'}, {threads} threads: {len(sent)} sent, {len(read)} read; of {known['written']} and {known['read']} "
               "the call is known, all as the generator's", flush=True)
         return len(sent), len(read), known

@@ -9,11 +9,13 @@ import { WRITTEN, World, type Service } from "./world.ts";
 const world = new World();
 let router: Service;
 let applications: Service;
+let both: Service;
 
 before(async () => {
   await world.begin();
   router = await world.view(world.router("router", 5_000, 400));
   applications = await world.view(world.applications());
+  both = await world.view(world.applications("path,app"));
 });
 after(() => world.end());
 
@@ -77,6 +79,40 @@ describe("applications", () => {
     await done(page);
   });
 
+  test("from a socket to why it is slow, to a write, to its packets, and from a packet back to the write", async () => {
+    const page = await world.open(both);
+    await go(page, "Applications");
+    await lists(page).first().click();
+    await page.getByRole("tab", { name: "Why slow" }).click();
+    const stages = page.getByRole("region", { name: "Stages" });
+    await stages.getByRole("row").nth(1).waitFor();
+    const socket = /socket=(\d+)/.exec(await place(page))![1]!;
+    const why = world.said(both, "why", socket) as { first: string; stages: { stage: string; share: number }[] };
+    assert.deepEqual(await stages.locator("tbody tr td:first-child").allInnerTexts(), why.stages.map((s) => s.stage));
+    const bar = page.getByRole("img", { name: /^Stages: / });
+    const widths = await bar.locator("i").evaluateAll((all) => all.map((i) => i.getBoundingClientRect().width / i.parentElement!.getBoundingClientRect().width));
+    why.stages.filter((s) => s.share > 0.01).forEach((s) => assert.ok(widths.some((w) => Math.abs(w - s.share) < 0.02), `${s.stage} ${s.share} of ${widths}`));
+    await page.getByRole("tab", { name: "Writes and packets" }).click();
+    const slow = page.getByRole("table", { name: "Writes" });
+    await slow.getByRole("button").first().click();
+    await page.waitForFunction(() => /call=\d+/.test(location.hash));
+    const call = /call=(\d+)/.exec(await place(page))![1]!;
+    const write = world.said(both, "app", "--write", call) as { packets: { packet_id: number }[] };
+    const carried = page.getByRole("region", { name: "Packets of this write" });
+    await carried.getByRole("link").first().waitFor();
+    assert.deepEqual((await carried.getByRole("link").allInnerTexts()).map(Number), write.packets.map((p) => p.packet_id));
+    await carried.getByRole("link").first().click();
+    await page.getByRole("heading", { name: `Packet ${write.packets[0]!.packet_id}` }).waitFor();
+    await page.getByText("Written by").first().waitFor();
+    await page.getByRole("region", { name: "Facts of the packet" }).getByRole("link", { name: call, exact: true }).click();
+    await page.getByRole("heading", { name: `Write ${call}` }).waitFor();
+    assert.match(await place(page), new RegExp(`#/apps.*socket=${socket}.*call=${call}`));
+    await page.getByRole("link", { name: "All packets of this socket" }).click();
+    await rows(page, "Packets").first().waitFor();
+    assert.match(decodeURIComponent(await place(page)), new RegExp(`where=socket == ${socket}`));
+    await done(page);
+  });
+
   test("a log without applications says how to record them", async () => {
     const page = await world.open(router);
     await go(page, "Applications");
@@ -88,7 +124,7 @@ describe("applications", () => {
     test(`nothing of it has a fault that axe finds, ${colorScheme}`, async () => {
       const page = await world.open(applications, "", { colorScheme });
       await lists(page).first().click();
-      for (const tab of ["Over time", "As a table", "At each layer"]) {
+      for (const tab of ["Over time", "As a table", "At each layer", "Why slow", "Writes"]) {
         await page.getByRole("tab", { name: tab }).click();
         await page.waitForTimeout(400);
         assert.deepEqual(await faults(page), [], tab);

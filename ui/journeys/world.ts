@@ -142,14 +142,15 @@ export class World {
     return joined;
   }
 
-  /** A log of applications alone: small writes at known times over TCP, whose reader rests so that the window closes, and a refused datagram. */
-  applications(): string {
+  /** A log of applications alone: small writes at known times over TCP, whose reader rests so that the window closes, and a refused datagram. With
+   * `profile` "path,app" also of their packets. */
+  applications(profile = "app"): string {
     const [a, b] = this.hosts();
     const program = join(this.dir, "applications.py");
     writeFileSync(program, APPLICATIONS);
-    const log = join(this.dir, "applications.kbl");
-    execFileSync(KPAT, ["-q", "record", "--profile", "app", "-o", log, "--netns", a, "--netns", b, "--", "ip", "netns", "exec", a, "python3", program, b], { stdio: "pipe", timeout: 60_000 });
-    const joined = join(this.dir, "applications.kpat");
+    const log = join(this.dir, `applications-${profile}.kbl`);
+    execFileSync(KPAT, ["-q", "record", "--profile", profile, "-o", log, "--netns", a, "--netns", b, "--", "ip", "netns", "exec", a, "python3", program, b], { stdio: "pipe", timeout: 60_000 });
+    const joined = join(this.dir, `applications-${profile}.kpat`);
     execFileSync(KPAT, ["-q", "integrate", log, "-o", joined], { stdio: "pipe" });
     return joined;
   }
@@ -188,6 +189,11 @@ export class World {
       child.on("error", failed);
     });
     return { address, log, origin: new URL(address).origin, end: () => child.kill("SIGINT") };
+  }
+
+  /** What the program itself says, as JSON. */
+  said(service: Service, ...words: string[]): unknown {
+    return JSON.parse(execFileSync(KPAT, [...words, "--json", service.log], { encoding: "utf8", maxBuffer: 1 << 28 }));
   }
 
   /** What the program itself lists of a log. */

@@ -153,3 +153,73 @@ export interface GapSpan {
   to: Ns;
   lost: number;
 }
+
+// /api/app/why?socket=   Where the time of a connection goes, from write to read: of what this socket wrote, or, if it wrote nothing, its peer.
+export interface SocketWhy {
+  // null: neither end wrote anything that the log has.
+  why: Reasons | null;
+}
+
+export interface Reasons {
+  socket: Big;
+  peer: Big | null;
+  // Divided among the stages.
+  whole: Ns;
+  // Whatever became of what is not known, the first stage stays the first.
+  certain: boolean;
+  // The stage that took longest; null: nothing is known.
+  first: string | null;
+  stages: WhyStage[];
+  writes: number;
+  lost: number;
+}
+
+export interface WhyStage {
+  stage: string;
+  meaning: string;
+  // What it is known by.
+  evidence: string;
+  ns: Ns;
+  // Of the whole time, 0 to 1.
+  share: number;
+  low: Ns;
+  high: Ns;
+}
+
+// /api/app/writes?socket=   Writes of a TCP socket, those that took longest to be acknowledged first; 100 at most.
+export interface SocketWrites {
+  total: number;
+  open: number;
+  writes: SlowWriteLine[];
+}
+
+export interface SlowWriteLine {
+  id: number;
+  t: Ns;
+  bytes: number;
+  process: string | null;
+  acked_after: Ns;
+}
+
+// /api/app/write?id=   A write, the packets that carried it, and when these were read.
+export interface WriteDetail {
+  id: number;
+  socket: Big;
+  t: Ns;
+  bytes: number;
+  // null: not seen, or not TCP.
+  acked: Ns | null;
+  packets: WritePacket[];
+  cut: boolean;
+}
+
+export interface WritePacket {
+  id: number;
+  t: Ns;
+  to: Ns;
+  carried: number;
+  verdict: string;
+  info: string;
+  // null: not known.
+  read: Ns | null;
+}

@@ -308,6 +308,30 @@ export interface Packet {
   losses: Loss[];
   crossings: Crossing[];
   process: Process | null;
+  // Who wrote its bytes, and who read them; as far as the log has applications.
+  ends: PacketEnd[];
+}
+
+export interface PacketEnd {
+  // Else it read them.
+  wrote: boolean;
+  socket: Big;
+  process: string | null;
+  pid: number | null;
+  payload: number;
+  // Of the packet's first byte in its stream; null: it carries none, or is no stream's.
+  offset: number | null;
+  // Bytes that no call of the log has.
+  missing: number;
+  calls: PacketCall[];
+}
+
+export interface PacketCall {
+  id: number;
+  // A write to TCP: when the socket gave it to TCP; else when the call was over.
+  t: Ns;
+  bytes: number;
+  carried: number;
 }
 
 // /api/frame?id=   a frame alone; id as in frame_id

@@ -51,7 +51,7 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
       {info.device_names.length > 0 && (
         <label class="check">
           Device
-          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null, socket: null })}>
+          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null, socket: null, call: null })}>
             {info.device_names.map((d) => <option key={d} value={d}>{seen(d)}</option>)}
           </select>
         </label>

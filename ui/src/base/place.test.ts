@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { START, asked, readPlace, writePlace } from "./place.ts";
 
 test("an address says what it was made of", () => {
-  const there = { view: "functions", where: 'func == "ip_rcv" & <b>', time: [1000, 2500] as [number, number], packet: 12, frame: null, func: 0, socket: "9007199254740993", device: "a b" };
+  const there = { view: "functions", where: 'func == "ip_rcv" & <b>', time: [1000, 2500] as [number, number], packet: 12, frame: null, func: 0, socket: "9007199254740993", call: 7, device: "a b" };
   assert.deepEqual(readPlace(writePlace(there)), there);
   assert.equal(writePlace({ ...START, view: "events" }), "#/events");
   const frame = { ...START, view: "packets", frame: "1.207" };

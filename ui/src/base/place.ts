@@ -14,11 +14,13 @@ export interface Place {
   func: number | null;
   /** Of an application: the kernel's cookie, which a double may not hold. */
   socket: string | null;
+  /** Of an application: a call that wrote. */
+  call: number | null;
   /** Of a log of several devices. */
   device: string | null;
 }
 
-export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, socket: null, device: null };
+export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, socket: null, call: null, device: null };
 
 export function writePlace(p: Place): string {
   const parts: string[] = [];
@@ -28,6 +30,7 @@ export function writePlace(p: Place): string {
   if (p.frame !== null) parts.push(`frame=${p.frame}`);
   if (p.func !== null) parts.push(`func=${p.func}`);
   if (p.socket !== null) parts.push(`socket=${p.socket}`);
+  if (p.call !== null) parts.push(`call=${p.call}`);
   if (p.device !== null) parts.push(`device=${encodeURIComponent(p.device)}`);
   return `#/${p.view}${parts.length ? `?${parts.join("&")}` : ""}`;
 }
@@ -50,6 +53,7 @@ export function readPlace(hash: string): Place {
     frame: whole("packet") === null && /^\d{1,5}\.\d{1,15}$/.test(params.get("frame") ?? "") ? params.get("frame") : null,
     func: whole("func"),
     socket: /^\d{1,19}$/.test(params.get("socket") ?? "") ? params.get("socket") : null,
+    call: whole("call"),
     device: params.get("device"),
   };
 }
@@ -72,6 +76,7 @@ export const at = {
   frame: computed(() => place.value.frame),
   func: computed(() => place.value.func),
   socket: computed(() => place.value.socket),
+  call: computed(() => place.value.call),
   device: computed(() => place.value.device),
 };
 

@@ -142,4 +142,67 @@ answers! {
         to: Ns,
         lost: i64,
     }
+    /// /api/app/why?socket=   Where the time of a connection goes, from write to read: of what this socket wrote, or, if it wrote nothing, its peer.
+    SocketWhy {
+        /// null: neither end wrote anything that the log has.
+        why: Option<Reasons>,
+    }
+    Reasons {
+        socket: Big,
+        peer: Option<Big>,
+        /// Divided among the stages.
+        whole: Ns,
+        /// Whatever became of what is not known, the first stage stays the first.
+        certain: bool,
+        /// The stage that took longest; null: nothing is known.
+        first: Option<String>,
+        stages: Vec<WhyStage>,
+        writes: u64,
+        lost: u64,
+    }
+    WhyStage {
+        stage: String,
+        meaning: String,
+        /// What it is known by.
+        evidence: String,
+        ns: Ns,
+        /// Of the whole time, 0 to 1.
+        share: f64,
+        low: Ns,
+        high: Ns,
+    }
+    /// /api/app/writes?socket=   Writes of a TCP socket, those that took longest to be acknowledged first; 100 at most.
+    SocketWrites {
+        total: u64,
+        open: u64,
+        writes: Vec<SlowWriteLine>,
+    }
+    SlowWriteLine {
+        id: i64,
+        t: Ns,
+        bytes: i64,
+        process: Option<String>,
+        acked_after: Ns,
+    }
+    /// /api/app/write?id=   A write, the packets that carried it, and when these were read.
+    WriteDetail {
+        id: i64,
+        socket: Big,
+        t: Ns,
+        bytes: i64,
+        /// null: not seen, or not TCP.
+        acked: Option<Ns>,
+        packets: Vec<WritePacket>,
+        cut: bool,
+    }
+    WritePacket {
+        id: i64,
+        t: Ns,
+        to: Ns,
+        carried: i64,
+        verdict: String,
+        info: String,
+        /// null: not known.
+        read: Option<Ns>,
+    }
 }

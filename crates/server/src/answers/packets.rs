@@ -78,6 +78,28 @@ answers! {
         losses: Vec<Loss>,
         crossings: Vec<Crossing>,
         process: Option<Process>,
+        /// Who wrote its bytes, and who read them; as far as the log has applications.
+        ends: Vec<PacketEnd>,
+    }
+    PacketEnd {
+        /// Else it read them.
+        wrote: bool,
+        socket: Big,
+        process: Option<String>,
+        pid: Option<i32>,
+        payload: i64,
+        /// Of the packet's first byte in its stream; null: it carries none, or is no stream's.
+        offset: Option<i64>,
+        /// Bytes that no call of the log has.
+        missing: i64,
+        calls: Vec<PacketCall>,
+    }
+    PacketCall {
+        id: i64,
+        /// A write to TCP: when the socket gave it to TCP; else when the call was over.
+        t: Ns,
+        bytes: i64,
+        carried: i64,
     }
     /// /api/frame?id=   a frame alone; id as in frame_id
     WireFrame {

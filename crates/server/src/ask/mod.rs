@@ -11,6 +11,7 @@ mod packets;
 mod phases;
 mod time;
 mod trust;
+mod writes;
 
 use crate::open::{Log, Opened};
 use crate::question::Question;
@@ -221,6 +222,9 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/apps" => json(apps::apps(ask, progress)),
         "/api/app" => json(apps::app(ask, progress)),
         "/api/app/series" => json(apps::series(ask, progress)),
+        "/api/app/why" => json(writes::why(ask, progress)),
+        "/api/app/writes" => json(writes::slow(ask)),
+        "/api/app/write" => json(writes::one(ask)),
         "/api/complete" => json(filter::complete(ask)),
         "/api/check" => json(filter::check(ask)),
         _ => return None,

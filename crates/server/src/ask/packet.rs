@@ -6,7 +6,7 @@ use super::packets::row;
 use super::{Answer, Ask};
 use crate::answers::packets::{
     Call, Crossing, Direction, Frame, Handover, Layer, LayerField, Lineage, LineageEdge, LineageNode,
-    NodeKind, Packet, PacketEvent, Process, Segment,
+    NodeKind, Packet, PacketCall, PacketEnd, PacketEvent, Process, Segment,
 };
 use crate::answers::{Big, Ns};
 use crate::open::Log;
@@ -15,7 +15,7 @@ use kpat_query::catalog::Catalog;
 use kpat_query::devices::Several;
 use kpat_query::layers::{Layer as Fields, matched, of_footprint, of_frame};
 use kpat_query::phases::{Boundaries, Phase, way_of};
-use kpat_query::{CallNode, PacketDetail, call_flag, event_kind, match_key, side};
+use kpat_query::{BytesOfCall, CallNode, CarriedBy, PacketDetail, call_flag, event_kind, match_key, side};
 use std::collections::BTreeMap;
 
 pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
@@ -69,7 +69,33 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
         losses: losses(log, &detail.losses),
         crossings: crossings(log, id)?,
         process: detail.process.as_ref().map(|p| Process { pid: p.pid, comm: p.comm.clone() }),
+        ends: ends(log, &detail)?,
     })
+}
+
+fn ends(log: &Log, d: &PacketDetail) -> Answer<Vec<PacketEnd>> {
+    let Some(carried) = log.store.carried(d)? else { return Ok(Vec::new()) };
+    let end = |wrote: bool, e: &CarriedBy| {
+        let pid = e.calls.first().and_then(|c| c.pid).or(e.socket.pid);
+        let call = |c: &BytesOfCall| PacketCall {
+            id: c.id,
+            t: Ns(c.at_ns.saturating_sub(log.start_ns())),
+            bytes: c.bytes,
+            carried: c.carried_bytes,
+        };
+        PacketEnd {
+            wrote,
+            socket: Big(e.socket.socket_id),
+            process: pid.and_then(|p| log.store.process(p, d.packet.first_ns)).map(|p| p.comm.clone()),
+            pid,
+            payload: carried.payload_bytes,
+            offset: e.offset,
+            missing: e.missing_bytes,
+            calls: e.calls.iter().map(call).collect(),
+        }
+    };
+    let written = carried.written.as_ref().map(|e| end(true, e));
+    Ok(written.into_iter().chain(carried.read.as_ref().map(|e| end(false, e))).collect())
 }
 
 fn layers(d: &PacketDetail) -> Vec<Layer> {

@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { log } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
-import type { Apps, SocketDetail, SocketLine, SocketSeries } from "../../api/types.ts";
+import type { Apps, SocketDetail, SocketLine, SocketSeries, SocketWhy } from "../../api/types.ts";
 import { at, go } from "../../base/place.ts";
 import { count, many, moment, seen, share, shortSpan, size } from "../../base/units.ts";
 import { Span, Warning } from "../../widgets/marks.tsx";
@@ -17,9 +17,11 @@ import type { View } from "../view.ts";
 import { AtEachLayer } from "./layers.tsx";
 import { arranged, edge, happened, heldAt } from "./model.ts";
 import { Plot } from "./plot.tsx";
+import { WhySlow } from "./why.tsx";
+import { Writes } from "./writes.tsx";
 import "./apps.css";
 
-type Tab = "plots" | "table" | "layers";
+type Tab = "plots" | "table" | "layers" | "why" | "writes";
 
 /** Kept while other views are looked at. */
 const tab = signal<Tab>("plots");
@@ -59,12 +61,12 @@ function List({ data }: { data: Apps }): JSX.Element {
         <input class="search" type="search" aria-label="Search sockets" placeholder="Process, address, port" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
         <span class="bar-words muted">{many(data.total, "socket")}{data.total > data.sockets.length ? `, ${count(data.sockets.length)} with the most bytes listed` : ""}</span>
         <span class="spring" />
-        <button type="button" class="button small" aria-pressed={at.socket.value === null} onClick={() => go({ socket: null })}>All in sum</button>
+        <button type="button" class="button small" aria-pressed={at.socket.value === null} onClick={() => go({ socket: null, call: null })}>All in sum</button>
       </div>
       {data.lost > 0 && <Warning>{`${count(data.lost)} events are missing in this log; sums are too small by what they held.`}</Warning>}
       {rows.length ? (
         <Table id="sockets" label="Sockets" columns={COLUMNS} total={rows.length} row={(i) => rows[i]} sort={sort.value} onSort={(s) => (sort.value = s)}
-          current={chosen >= 0 ? chosen : null} onCurrent={(i, pressed) => go({ socket: rows[i]!.id }, !pressed)} />
+          current={chosen >= 0 ? chosen : null} onCurrent={(i, pressed) => go({ socket: rows[i]!.id, call: null }, !pressed)} />
       ) : (
         <Empty title={`No socket has “${search.value}”`} />
       )}
@@ -121,10 +123,17 @@ function Chosen({ data, bins }: { data: Apps; bins: number }): JSX.Element {
   const socket = at.socket.value;
   const line = data.sockets.find((s) => s.id === socket) ?? null;
   const time = at.time.value;
-  const shown: Tab = socket === null && tab.value === "layers" ? "plots" : tab.value;
+  const tcp = socket !== null && line?.protocol === "TCP";
+  const packets = (log.value?.counts.packets ?? 0) > 0;
+  const offered = (t: Tab) => (t === "layers" ? socket !== null : t === "why" || t === "writes" ? tcp || (t === "writes" && at.call.value !== null) : true);
+  const shown: Tab = offered(tab.value) ? tab.value : "plots";
+  useEffect(() => {
+    if (at.call.value !== null) tab.value = "writes";
+  }, [at.call.value]);
   const piece = { socket, from: time ? time[0] : null, to: time ? time[1] : null };
-  const series = useQuestion<SocketSeries>(shown === "layers" ? null : "app/series", { ...piece, bins: shown === "table" ? ROWS : bins });
+  const series = useQuestion<SocketSeries>(shown === "plots" || shown === "table" ? "app/series" : null, { ...piece, bins: shown === "table" ? ROWS : bins });
   const detail = useQuestion<SocketDetail>(shown === "layers" && socket !== null ? "app" : null, { socket });
+  const why = useQuestion<SocketWhy>(shown === "why" ? "app/why" : null, { socket });
   const title = line ? name(line) : socket === null ? "All sockets in sum" : `Socket ${socket}`;
   const of = line ? [line] : data.sockets;
   const whole = useMemo<[number, number]>(() => {
@@ -132,7 +141,7 @@ function Chosen({ data, bins }: { data: Apps; bins: number }): JSX.Element {
     for (const s of of) [from, to] = [Math.min(from, s.from), Math.max(to, s.to + 1)];
     return [from, to];
   }, [data, socket]);
-  const tabs: [Tab, string][] = [["plots", "Over time"], ["table", "As a table"], ...(socket === null ? [] : [["layers", "At each layer"] as [Tab, string]])];
+  const tabs: [Tab, string][] = [["plots", "Over time"], ["table", "As a table"], ...([["layers", "At each layer"], ["why", "Why slow"], ["writes", packets ? "Writes and packets" : "Writes"]] as [Tab, string][]).filter(([t]) => offered(t))];
   return (
     <section class="socket" aria-label={seen(title)}>
       <div class="socket-head">
@@ -142,7 +151,11 @@ function Chosen({ data, bins }: { data: Apps; bins: number }): JSX.Element {
         {time && <button type="button" class="chip" onClick={() => go({ time: null })} title="Show all of the time again">{shortSpan(time[1] - time[0])} chosen ×</button>}
       </div>
       <div class="socket-body">
-        {shown === "layers" ? (
+        {shown === "writes" && socket !== null ? (
+          <Writes socket={socket} />
+        ) : shown === "why" ? (
+          <Answer asked={why} what="Following writes">{(w) => <WhySlow data={w} />}</Answer>
+        ) : shown === "layers" ? (
           <Answer asked={detail} what="Following bytes">{(d) => <AtEachLayer data={d} />}</Answer>
         ) : (
           <Answer asked={series} what="Reading what crossed">

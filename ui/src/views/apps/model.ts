@@ -177,6 +177,24 @@ export const HELD: Record<string, string> = {
   "pacing or device": "p-arp",
 };
 
+/** Colours of the stages from write to read. */
+export const STAGES: Record<string, string> = {
+  application: "wait-line",
+  "send buffer": "l-socket",
+  "congestion window": "accent",
+  "receive window": "p-icmp",
+  pacing: "doubt",
+  loss: "retransmission",
+  transport: "l-transport",
+  queue: "l-link",
+  "driver and wire": "wire",
+  "driver, wire and peer": "wire",
+  "peer's stack": "l-network",
+  "peer's application": "drop",
+  answer: "p-arp",
+  undecided: "p-other",
+};
+
 /** How a mark looks: a colour and a shape. */
 export const MARKS: Record<string, [color: string, shape: string]> = {
   retransmission: ["retransmission", "▲"],

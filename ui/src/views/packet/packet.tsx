@@ -14,7 +14,7 @@ import { Answer, Empty } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
 import { Calls } from "./calls.tsx";
 import { FramePane } from "./frame.tsx";
-import { Crossings, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
+import { Crossings, Ends, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
 import { shownAt } from "./shown.ts";
 import { Timeline, timelineHeight } from "./timeline.tsx";
 import "./packet.css";
@@ -72,6 +72,7 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
           }
           second={
             <div class="sections" tabIndex={0} role="region" aria-label="Facts of the packet">
+              <Ends packet={packet} />
               <Wire packet={packet} />
               <Headers packet={packet} />
               <PhaseParts packet={packet} />

@@ -3,8 +3,8 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Layer, Packet } from "../../api/types.ts";
-import { go } from "../../base/place.ts";
-import { bytes, many, seen, span, timeOfDay } from "../../base/units.ts";
+import { at, go, START, writePlace } from "../../base/place.ts";
+import { bytes, count, many, seen, span, timeOfDay } from "../../base/units.ts";
 import { Bound, Name, Share, Span, Sure, phaseLayer } from "../../widgets/marks.tsx";
 import { layGraph } from "./graph.ts";
 
@@ -101,6 +101,45 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
       ) : (
         <p class="muted pad">No frame in a capture was matched to it.</p>
       )}
+    </Section>
+  );
+}
+
+/** Who wrote its bytes and who read them. */
+export function Ends({ packet }: { packet: Packet }): JSX.Element | null {
+  if (!packet.ends.length) return null;
+  const device = at.device.value;
+  return (
+    <Section title="Applications" aside="whose bytes it carries">
+      {packet.ends.map((e) => {
+        const to = (call: number | null) => writePlace({ ...START, view: "apps", socket: e.socket, call, device });
+        return (
+          <div key={e.wrote ? "w" : "r"} class="end">
+            <p>
+              {e.wrote ? "Written by " : "Read by "}<b>{seen(e.process ?? "a process that is not known")}</b>{e.pid !== null && ` ${e.pid}`}, <a href={to(null)}>socket {e.socket}</a>
+              {e.offset !== null ? `, from byte ${count(e.offset)} on` : e.payload ? "" : ", no bytes of an application"}
+              {e.payload > 0 && e.missing > 0 && `; ${bytes(e.missing)} in no call of the log`}
+            </p>
+            {e.calls.length > 0 && (
+              <table class="plain">
+                <thead>
+                  <tr><th>{e.wrote ? "Write" : "Read"}</th><th class="right" title="Since the packet was first seen">When</th><th class="right">Its bytes</th><th class="right">In this packet</th></tr>
+                </thead>
+                <tbody>
+                  {e.calls.map((c) => (
+                    <tr key={c.id}>
+                      <td>{e.wrote ? <a href={to(c.id)}>{c.id}</a> : c.id}</td>
+                      <td class="right"><Span ns={c.t - packet.row.t} /></td>
+                      <td class="right">{count(c.bytes)}</td>
+                      <td class="right">{count(c.carried)}</td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            )}
+          </div>
+        );
+      })}
     </Section>
   );
 }

@@ -1,0 +1,94 @@
+//! A connection's writes: where their time goes, which took longest, and which packets carried one.
+
+use super::{Answer, Ask, Failure, Progress};
+use crate::answers::apps::*;
+use crate::answers::{Big, Ns};
+use kpat_query::why;
+use kpat_query::{protocol, verdict};
+use kpat_store::tables::SocketRow;
+
+/// Writes that a page lists.
+const MOST: usize = 100;
+
+fn since(ask: &Ask<'_>, at_ns: i64) -> Ns {
+    Ns(at_ns.saturating_sub(ask.log.start_ns()))
+}
+
+fn socket(ask: &Ask<'_>) -> Answer<SocketRow> {
+    let id: i64 = ask.needed("socket")?;
+    let all: Vec<SocketRow> = ask.log.store.all()?;
+    let found = all.into_iter().find(|s| s.socket_id == id);
+    found.ok_or_else(|| Failure::words(format!("the log has no socket {id}")))
+}
+
+pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
+    let socket = socket(ask)?;
+    let found =
+        why::why(&ask.log.store, &socket, &mut |done, parts| progress("following writes", done, parts))?;
+    let reasons = |w: &why::Why| Reasons {
+        socket: Big(w.sender.socket_id),
+        peer: w.peer.as_ref().map(|p| Big(p.socket_id)),
+        whole: Ns(w.whole_ns()),
+        certain: w.is_certain(),
+        first: w.first().map(|s| s.stage.name().to_owned()),
+        stages: w
+            .stages
+            .iter()
+            .map(|s| {
+                let (low, high) = w.bounds_ns(s);
+                WhyStage {
+                    stage: s.stage.name().to_owned(),
+                    meaning: s.stage.meaning().to_owned(),
+                    evidence: s.stage.records().to_owned(),
+                    ns: Ns(s.ns.round() as i64),
+                    share: w.share(s),
+                    low: Ns(low.round() as i64),
+                    high: Ns(high.round() as i64),
+                }
+            })
+            .collect(),
+        writes: w.writes(),
+        lost: w.lost,
+    };
+    Ok(SocketWhy { why: found.as_ref().map(reasons) })
+}
+
+pub fn slow(ask: &Ask<'_>) -> Answer<SocketWrites> {
+    let store = &ask.log.store;
+    let (writes, total, open) = store.slow_writes(Some(socket(ask)?.socket_id), None, MOST)?;
+    let line = |w: &kpat_query::SlowWrite| SlowWriteLine {
+        id: w.id,
+        t: since(ask, w.at_ns),
+        bytes: w.bytes,
+        process: w.pid.and_then(|p| store.process(p, w.at_ns)).map(|p| p.comm.clone()),
+        acked_after: Ns(w.acked_after_ns),
+    };
+    Ok(SocketWrites { total, open, writes: writes.iter().map(line).collect() })
+}
+
+pub fn one(ask: &Ask<'_>) -> Answer<WriteDetail> {
+    let id: i64 = ask.needed("id")?;
+    let found = ask.log.store.written(id)?;
+    let w = found.ok_or_else(|| Failure::words(format!("no write of this log has the number {id}")))?;
+    Ok(WriteDetail {
+        id,
+        socket: Big(w.socket.socket_id),
+        t: since(ask, w.at_ns),
+        bytes: w.bytes,
+        acked: w.acked_ns.map(|at| since(ask, at)),
+        packets: w
+            .packets
+            .iter()
+            .map(|p| WritePacket {
+                id: p.packet.packet_id,
+                t: since(ask, p.packet.first_ns),
+                to: since(ask, p.packet.last_ns),
+                carried: p.carried_bytes,
+                verdict: verdict::name(p.packet.verdict).to_owned(),
+                info: protocol::summary(&p.packet),
+                read: p.reads.iter().map(|r| r.at_ns).max().map(|at| since(ask, at)),
+            })
+            .collect(),
+        cut: w.cut,
+    })
+}

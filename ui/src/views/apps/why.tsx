@@ -1,0 +1,56 @@
+// Where the time of a connection went, from write to read: stages as one bar, and each with its evidence and bounds.
+
+import type { JSX } from "preact";
+import type { Reasons, SocketWhy } from "../../api/types.ts";
+import { count, many, seen, share, span } from "../../base/units.ts";
+import { Warning } from "../../widgets/marks.tsx";
+import { Empty } from "../../widgets/states.tsx";
+import { STAGES } from "./model.ts";
+
+function Bar({ of }: { of: Reasons }): JSX.Element {
+  const words = of.stages.map((s) => `${s.stage} ${share(s.share)}`).join(", ");
+  return (
+    <div class="why-bar" role="img" aria-label={`Stages: ${words}`}>
+      {of.stages.filter((s) => s.share > 0).map((s) => (
+        <i key={s.stage} title={`${s.stage} ${share(s.share)}, ${span(s.ns)}`} style={{ width: `${s.share * 100}%`, background: `var(--${STAGES[s.stage] ?? "muted"})` }} />
+      ))}
+    </div>
+  );
+}
+
+export function WhySlow({ data }: { data: SocketWhy }): JSX.Element {
+  const of = data.why;
+  if (!of) return <Empty title="No write of this connection is in the log">Why a connection is slow is asked of TCP, where the socket or its peer wrote something.</Empty>;
+  const first = of.stages.find((s) => s.stage === of.first);
+  return (
+    <div class="scroll socket-layers" tabIndex={0} role="region" aria-label="Where the time went">
+      <p>
+        {first ? <><b>{seen(first.stage)} {share(first.share)}</b>: {first.meaning}.</> : "Nothing is known of where the time went."}
+        {!of.certain && " With what is not known, another stage could be the first."}
+      </p>
+      <Bar of={of} />
+      {of.lost > 0 && <Warning>{`${many(of.lost, "record")} are missing in this time: each stage's time is somewhere between its bounds.`}</Warning>}
+      <div class="scroll-x" tabIndex={0} role="region" aria-label="Stages">
+        <table class="plain">
+          <thead><tr><th>Stage</th><th class="right">Time</th><th class="right">Share</th><th class="right" title="Least and most that the missing records allow">Between</th><th>What it is</th><th>Known by</th></tr></thead>
+          <tbody>
+            {of.stages.map((s) => (
+              <tr key={s.stage}>
+                <td><i class="dot" style={{ background: `var(--${STAGES[s.stage] ?? "muted"})` }} aria-hidden="true" /> {seen(s.stage)}</td>
+                <td class="right">{span(s.ns)}</td>
+                <td class="right">{share(s.share)}</td>
+                <td class="right">{s.low === s.high ? "" : `${span(s.low)} – ${span(s.high)}`}</td>
+                <td>{s.meaning}</td>
+                <td class="muted">{s.evidence}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <p class="muted">
+        {span(of.whole)} from the first of {count(of.writes)} writes of socket {of.socket} until the last was over; each moment counts once, divided among the writes then under way.
+        {of.peer === null && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
+      </p>
+    </div>
+  );
+}
