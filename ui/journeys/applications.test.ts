@@ -88,7 +88,7 @@ describe("applications", () => {
     await stages.getByRole("row").nth(1).waitFor();
     const socket = /socket=(\d+)/.exec(await place(page))![1]!;
     const why = world.said(both, "why", socket) as { first: string; stages: { stage: string; share: number }[] };
-    assert.deepEqual(await stages.locator("tbody tr td:first-child").allInnerTexts(), why.stages.map((s) => s.stage));
+    assert.deepEqual((await stages.locator("tbody tr td:first-child").allTextContents()).map((t) => t.trim()), why.stages.map((s) => s.stage));
     const bar = page.getByRole("img", { name: /^Stages: / });
     const widths = await bar.locator("i").evaluateAll((all) => all.map((i) => i.getBoundingClientRect().width / i.parentElement!.getBoundingClientRect().width));
     why.stages.filter((s) => s.share > 0.01).forEach((s) => assert.ok(widths.some((w) => Math.abs(w - s.share) < 0.02), `${s.stage} ${s.share} of ${widths}`));

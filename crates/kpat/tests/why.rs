@@ -145,6 +145,67 @@ fn a_connection_adds_up_in_text_and_in_json() {
 }
 
 #[test]
+fn stages_and_writes_are_tables_for_programs() {
+    let folder = Folder::new("why-tsv");
+    fixture::integrated(&folder);
+    connection(&folder.0.join("x.kpat"), Vec::new());
+    let rows = |args: &[&str]| -> Vec<Vec<String>> {
+        let (code, text, words) = kpat(&folder, args);
+        assert_eq!(code, 0, "{words}");
+        text.lines().map(|l| l.split('\t').map(str::to_owned).collect()).collect()
+    };
+    let v: Value = serde_json::from_str(&kpat(&folder, &["why", "7", "x.kpat", "--json"]).1).unwrap();
+    let stages = rows(&["why", "7", "x.kpat", "--tsv", "--columns", "stage,ns"]);
+    assert_eq!(stages[0], ["stage", "ns"]);
+    let want: Vec<Vec<String>> = v["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| vec![s["stage"].as_str().unwrap().to_owned(), s["ns"].to_string()])
+        .collect();
+    assert_eq!(stages[1..], want);
+    let sockets = rows(&[
+        "app",
+        "x.kpat",
+        "--tsv",
+        "--columns",
+        "socket_id,sent_bytes,crossings.send.events",
+        "--no-header",
+    ]);
+    let mut sockets: Vec<String> = sockets.iter().map(|r| r.join(" ")).collect();
+    sockets.sort();
+    assert_eq!(sockets, ["7 3000 2", "8 200 ", "9 10 "]);
+    let (code, _, words) = kpat(&folder, &["app", "x.kpat", "--series", "--tsv"]);
+    assert!(code == 2 && words.contains("--to tsv"), "{words}");
+    assert!(kpat(&folder, &["why", "7", "x.kpat"]).1.contains("kpat app --socket 7"));
+    assert!(kpat(&folder, &["app", "--socket", "7", "x.kpat"]).1.contains("kpat why 7"));
+
+    // Writes are chosen in the language of packets, and nothing else is asked of them.
+    let writes = |expression: &str| {
+        let (code, text, words) = kpat(&folder, &["app", "x.kpat", "--slow-writes", "--json", expression]);
+        assert_eq!(code, 0, "{words}");
+        serde_json::from_str::<Value>(&text).unwrap()["total"].as_u64().unwrap()
+    };
+    for (expression, fit) in [
+        ("tcp", 3),
+        ("socket == 7", 2),
+        ("port.src == 80 and len == 200", 1),
+        ("len > 999 and not ip.src == 10.0.0.2", 2),
+        ("time > 50ms", 1),
+        ("not tcp", 0),
+    ] {
+        assert_eq!(writes(expression), fit, "{expression}");
+    }
+    let (_, behind, _) = kpat(&folder, &["app", "--slow-writes", "socket == 7", "x.kpat", "--tsv"]);
+    assert_eq!(behind, kpat(&folder, &["app", "x.kpat", "--slow-writes", "socket == 7", "--tsv"]).1);
+    let (code, out, words) = kpat(&folder, &["app", "x.kpat", "--slow-writes", "process == nc and dropped"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(words.contains("`dropped` is of packets; a write has tcp, ip,"), "{words}");
+    let (code, _, words) = kpat(&folder, &["app", "x.kpat", "port 80"]);
+    assert!(code == 2 && words.contains("--slow-writes"), "{words}");
+}
+
+#[test]
 fn what_cannot_be_answered_is_one_sentence() {
     let folder = Folder::new("why-faults");
     fixture::integrated(&folder);

@@ -107,6 +107,21 @@ fn window(log: &Integrated, args: &Args, bins: usize) -> anyhow::Result<Window> 
     Ok(Window { socket: args.socket, from_ns, to_ns, bins })
 }
 
+/// The log may also stand behind the expression.
+fn log_and_expression(args: &Args) -> (PathBuf, String) {
+    let first = args.log.clone().unwrap_or_default();
+    let is_log = |p: &Path| p.extension().is_some_and(|e| e == "kpat") || p.join("manifest.json").exists();
+    let mut words = args.expression.clone();
+    if !is_log(&first)
+        && let Some(at) = words.iter().position(|w| is_log(Path::new(w)))
+    {
+        let path = words.remove(at);
+        words.insert(0, first.to_string_lossy().into_owned());
+        return (path.into(), words.join(" "));
+    }
+    (first, words.join(" "))
+}
+
 const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
 
 fn no_socket(id: i64) -> String {
@@ -128,12 +143,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if args.connections {
         return connections::run(args, out);
     }
-    let log = open::integrated(args.log.as_deref().unwrap_or(Path::new("")), &args.device)?;
+    let (path, expression) = log_and_expression(args);
+    let log = open::integrated(&path, &args.device)?;
     if let Some(id) = args.write {
         return writes::one(&log, id, &args.listing, out);
     }
     if args.slow_writes {
-        return writes::slow(&log, args.socket, &args.expression.join(" "), args.limit, &args.listing, out);
+        return writes::slow(&log, args.socket, &expression, args.limit, &args.listing, out);
     }
     let only: Vec<i64> = args.socket.into_iter().collect();
     if args.format.is_some() {
@@ -175,12 +191,6 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match (args.socket, &all[..]) {
         (Some(_), [one]) if !args.listing.is_chosen() => text::detail(one, out)?,
         _ => text::list(&all, &args.listing, out)?,
-    }
-    if let Some(id) = args.socket.filter(|_| all.iter().any(|t| t.limits.is_some())) {
-        out.say(&format!(
-            "held back: what TCP was waiting for, by its state; where the time from write to read went: kpat why {id} {}",
-            log.dir.display()
-        ));
     }
     let lost = app::lost(&log)?;
     if lost > 0 {

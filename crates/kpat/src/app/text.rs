@@ -104,6 +104,8 @@ pub fn detail(t: &Traffic, out: &Output) -> anyhow::Result<()> {
     if let Some(l) = &t.limits {
         out.line(&Line::new())?;
         limits(l, out)?;
+        let words = format!("Where the time from a write to its read went: kpat why {}", s.socket_id);
+        out.line(&Line::of(words, Style::Faint))?;
     }
     Ok(())
 }

@@ -100,11 +100,6 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         tsv.rows(json::stages_of(&found), out)?;
     } else {
         text::show(&log, &found, &args.listing, out)?;
-        out.say(&format!(
-            "what TCP itself was waiting for, by its state: kpat app --socket {} {}",
-            found.sender.socket_id,
-            log.dir.display()
-        ));
     }
     Ok(out.ended(found.lost > 0))
 }

@@ -47,6 +47,9 @@ pub fn show(log: &Integrated, w: &Why, listing: &Listing, out: &Output) -> anyho
         let what = format!("write {} of {}{packet}", l.number, bytes(l.bytes as u64));
         notes.add("slowest", format!("{what}, at {at} s: {took}: {}", stages(&l.stages)));
     }
+    let held =
+        format!("kpat app --socket {}: what TCP itself was waiting for, by its state", w.sender.socket_id);
+    notes.line("see also", Line::of(held, Style::Faint));
     for (n, text) in unknown(w).into_iter().enumerate() {
         notes.line(if n == 0 { "not known" } else { "" }, Line::of(text, Style::Faint));
     }

@@ -7,9 +7,12 @@ import { at, go, START, writePlace } from "../../base/place.ts";
 import { bytes, count, moment, seen, span } from "../../base/units.ts";
 import { Answer, Empty } from "../../widgets/states.tsx";
 
+/** A filter of more numbers is too long for an address. */
+const LISTED = 200;
+
 function One({ data }: { data: WriteDetail }): JSX.Element {
   const device = at.device.value;
-  const many = data.packets.length > 1 ? `packet in {${data.packets.map((p) => p.id).join(" ")}}` : null;
+  const many = data.packets.length > 1 && data.packets.length <= LISTED ? `packet in {${data.packets.map((p) => p.id).join(" ")}}` : null;
   return (
     <section aria-label={`Write ${data.id}`}>
       <h3>Write {data.id}: {bytes(data.bytes)} at {moment(data.t)} s{data.acked === null ? "" : `, acknowledged ${span(data.acked - data.t)} later`}</h3>

@@ -114,8 +114,8 @@ export function Ends({ packet }: { packet: Packet }): JSX.Element | null {
       {packet.ends.map((e) => {
         const to = (call: number | null) => writePlace({ ...START, view: "apps", socket: e.socket, call, device });
         return (
-          <div key={e.wrote ? "w" : "r"} class="end">
-            <p>
+          <div key={e.wrote ? "w" : "r"}>
+            <p class="pad">
               {e.wrote ? "Written by " : "Read by "}<b>{seen(e.process ?? "a process that is not known")}</b>{e.pid !== null && ` ${e.pid}`}, <a href={to(null)}>socket {e.socket}</a>
               {e.offset !== null ? `, from byte ${count(e.offset)} on` : e.payload ? "" : ", no bytes of an application"}
               {e.payload > 0 && e.missing > 0 && `; ${bytes(e.missing)} in no call of the log`}
