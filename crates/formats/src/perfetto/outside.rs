@@ -14,6 +14,13 @@ fn instant(at_ns: i64, w: &mut Writer<'_>, event: TrackEvent) -> Result<()> {
     w.event(at_ns, TrackEvent { r#type: Some(INSTANT), ..event })
 }
 
+/// A call with the packets that have bytes of it.
+struct Call {
+    call: BytesOfCall,
+    is_read: bool,
+    packets: Vec<i64>,
+}
+
 /// Calls of applications, a track for each thread.
 pub(super) fn calls(
     store: &Store,
@@ -22,16 +29,15 @@ pub(super) fn calls(
     progress: Parts<'_>,
 ) -> Result<()> {
     let all: CarriedByAll = store.carried_by(progress)?;
-    // By number: the call, whether it reads, and its packets with how many of its bytes each has.
-    let mut by_call: BTreeMap<i64, (BytesOfCall, bool, Vec<(i64, i64)>)> = BTreeMap::new();
+    let mut by_call: BTreeMap<i64, Call> = BTreeMap::new();
     let wanted = |packet: i64| ids.is_none_or(|ids| ids.contains(&packet));
     for c in all.calls().iter().filter(|c| wanted(c.packet_id)) {
-        let own = by_call.entry(c.call.id).or_insert((c.call, c.is_read, Vec::new()));
-        own.2.push((c.packet_id, c.call.carried_bytes));
+        let new = || Call { call: c.call, is_read: c.is_read, packets: Vec::new() };
+        by_call.entry(c.call.id).or_insert_with(new).packets.push(c.packet_id);
     }
     let mut tracks: HashMap<Option<i32>, u64> = HashMap::new();
-    for (id, (call, is_read, packets)) in by_call {
-        let of = packets.first().and_then(|p| all.of(p.0)[usize::from(is_read)].clone());
+    for (id, Call { call, is_read, packets }) in by_call {
+        let of = packets.first().and_then(|p| all.of(*p)[usize::from(is_read)].clone());
         let track = match tracks.get(&call.pid) {
             Some(track) => *track,
             None => {
@@ -52,7 +58,7 @@ pub(super) fn calls(
             category_iids: vec![OF_APPLICATION],
             track_uuid: Some(track),
             name: Some(format!("{what} {id}, {} B", call.bytes)),
-            flow_ids: packets.iter().map(|p| flow(p.0)).collect(),
+            flow_ids: packets.iter().map(|p| flow(*p)).collect(),
             debug_annotations: notes,
             ..TrackEvent::default()
         };
