@@ -1,6 +1,7 @@
 //! The filter expression as it is typed: what the language offers in short, and how a mistake is shown.
 
 use kpat_query::filter::{FIELDS, Filter, FilterError};
+use std::ops::Range;
 
 pub const HELP: &str = "\
 Expressions (all of it: docs/filter.md); side by side means and:
@@ -31,9 +32,20 @@ pub fn of_writes(text: &str) -> Result<Option<Filter>, String> {
         None => Ok(filter),
         Some(name) => {
             let fields: Vec<&str> = FIELDS.iter().filter(|f| f.of_writes()).map(|f| f.name).collect();
-            Err(format!("`{name}` is of packets; a write has {}", fields.join(", ")))
+            let words = format!("`{name}` is of packets; a write has {}", fields.join(", "));
+            Err(shown(text, &FilterError { words, at: place(text, name) }))
         }
     }
+}
+
+/// Where a field stands, by any of its names.
+fn place(text: &str, field: &str) -> Range<usize> {
+    let also = FIELDS.iter().find(|f| f.name == field).map_or(&[][..], |f| f.also);
+    let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    let words = text.split(|c| !is_part(c));
+    let mut places = words.map(|w| (w, w.as_ptr() as usize - text.as_ptr() as usize));
+    let found = places.find(|(w, _)| *w == field || also.contains(w));
+    found.map_or(0..0, |(w, at)| at..at + w.len())
 }
 
 /// The mistake and its place, in one line: messages are.
@@ -61,6 +73,7 @@ mod tests {
         assert_eq!(reported, "`http` is not a port (character 14 of: 'größe' port http)");
         let reported = of_writes("process == nc and dropped").unwrap_err();
         assert!(reported.starts_with("`dropped` is of packets; a write has tcp, ip,"), "{reported}");
+        assert!(reported.ends_with("(character 19 of: process == nc and dropped)"), "{reported}");
         assert!(of_writes("writer == nc and acked > 1ms after 1s or not port 80 'x'").is_ok());
         let reported = parse("(tcp").unwrap_err();
         assert_eq!(reported, "this `(` is not closed (character 1 of: (tcp)");
