@@ -27,6 +27,7 @@ use crate::error::Result;
 use crate::store::Store;
 use fields::Get;
 use kpat_model::hash::{Map, Numbers};
+use kpat_store::tables::SocketRow;
 use std::fmt::Write as _;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -58,11 +59,16 @@ impl Filter {
         Ok(parse::parse(text)?.map(|expr| Filter { expr }))
     }
 
-    /// Asks what only calls tell, or the bytes of applications.
-    pub fn needs_calls(&self) -> bool {
+    /// Asks what only calls tell, or the bytes of applications where the log has any.
+    pub fn needs_calls(&self, store: &Store) -> bool {
+        let has_sockets = store.table::<SocketRow>().is_ok_and(|t| t.rows() > 0);
         let mut found = false;
         self.each_field(&mut |f| {
-            found |= matches!(f.get, Get::Func | Get::Queued | Get::NumberOfEnds(..) | Get::TextOfEnds(..));
+            found |= match f.get {
+                Get::Func | Get::Queued => true,
+                Get::NumberOfEnds(..) | Get::TextOfEnds(..) => has_sockets,
+                _ => false,
+            };
         });
         found
     }

@@ -39,7 +39,7 @@ pub fn complete(ask: &Ask<'_>) -> Answer<Completion> {
 
 pub fn check(ask: &Ask<'_>) -> Answer<Checked> {
     let filter = ask.filter()?;
-    let quick = filter.as_ref().is_none_or(|f| !f.needs_calls());
+    let quick = filter.as_ref().is_none_or(|f| !f.needs_calls(&ask.log.store));
     let rows = match ask.log.loaded().filter(|_| quick) {
         None => None,
         Some(catalog) => Some(ask.places(&catalog, (None, false), &mut |_, _, _| true)?.len() as u64),
