@@ -1,5 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
+mod labels;
+
 use crate::columns::{Column, Row, Type};
 use kpat_model::*;
 
@@ -39,7 +41,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 21] = [
+pub static KINDS: [Kind; 30] = [
     kind(
         0,
         "point",
@@ -178,7 +180,37 @@ pub static KINDS: [Kind; 21] = [
         ],
         Coding::Records(cpu_time),
     ),
+    reserved(21),
+    reserved(22),
+    reserved(23),
+    reserved(24),
+    reserved(25),
+    reserved(26),
+    reserved(27),
+    kind(
+        28,
+        "cpu-packets",
+        columns!["at" Time, "opened" Time, "counted" Integer, "received" Integer],
+        Coding::Records(labels::cpu_packets),
+    ),
+    kind(
+        29,
+        "process-label",
+        columns!["at" Time, "started" Time, "process" Integer, "uid" Integer, "cgroup" Integer, "path" Text, "name" Text],
+        Coding::Records(labels::process_label),
+    ),
 ];
+
+/// A number that no record has yet.
+const fn reserved(id: u16) -> Kind {
+    kind(id, "", columns!["at" Time], Coding::Records(|_| None))
+}
+
+impl Kind {
+    pub fn is_reserved(&self) -> bool {
+        self.name.is_empty()
+    }
+}
 
 fn at(row: &Row<'_>) -> BootNs {
     BootNs(row.numbers[0] as i64)

@@ -4,11 +4,16 @@
 //! There are two sets of sums. Each second the kernel side switches to the other one, and the one before is taken at the next look, when no program
 //! that began before adds to it any more.
 
+mod labels;
+
 use crate::object::Loaded;
 use crate::{sys, wire};
-use kpat_model::{BootNs, Busy, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+use kpat_model::{BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
+use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How often sums are taken.
@@ -20,6 +25,31 @@ enum Do {
     Tell = 0,
     Open = 1,
     Close = 2,
+}
+
+/// The program that the kernel's events of page faults run.
+pub const FAULT_DONE: &str = "fault_done";
+
+/// `PERF_COUNT_SW_PAGE_FAULTS_MIN` and `_MAJ`.
+const FAULTS: [u64; 2] = [5, 6];
+
+/// The ends of page faults, on all CPUs; dropping it detaches. A CPU that is not there has none.
+pub fn faults(loaded: &Loaded) -> io::Result<Vec<OwnedFd>> {
+    let program = loaded.program(FAULT_DONE).ok_or_else(|| io::Error::other("no program for page faults"))?;
+    let mut held = Vec::new();
+    for cpu in 0..loaded.cpus as u32 {
+        for event in FAULTS {
+            match sys::perf_software(event, cpu) {
+                Ok(event) => {
+                    held.push(sys::link_perf(program, event.as_fd(), 0)?);
+                    held.push(event);
+                }
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(held)
 }
 
 /// A record, and the CPU that it is about.
@@ -118,7 +148,7 @@ impl Accounts {
     }
 
     fn tell_times(&mut self, loaded: &Loaded) {
-        let kernels = kernels_times();
+        let (kernels, received) = (kernels_times(), kernels_packets());
         for (cpu, head) in self.heads(loaded).into_iter().enumerate() {
             let Some(opened) = self.opened[cpu] else { continue };
             let [user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns] =
@@ -135,6 +165,11 @@ impl Accounts {
                 steal_ns,
             };
             self.ready.push((cpu as u16, Record::CpuTime(Box::new(time))));
+            if let Some(received) = received.get(&cpu) {
+                let (at, counted) = (BootNs(head.told as i64), head.packets);
+                let packets = CpuPackets { at, opened, counted, received: *received };
+                self.ready.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
+            }
         }
     }
 
@@ -210,9 +245,30 @@ fn kernels_times_of(text: &str, tick_ns: u64) -> Vec<Option<[u64; 6]>> {
     out
 }
 
+/// By CPU the packets that /proc/net/softnet_stat counts, modulo 2^32. The last column is the CPU, from 5.10 on.
+fn kernels_packets() -> HashMap<usize, u64> {
+    kernels_packets_of(&std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default())
+}
+
+fn kernels_packets_of(text: &str) -> HashMap<usize, u64> {
+    const CPU: usize = 12;
+    let line = |line: &str| {
+        let words: Vec<u64> =
+            line.split_whitespace().filter_map(|w| u64::from_str_radix(w, 16).ok()).collect();
+        Some((usize::try_from(*words.get(CPU)?).ok()?, *words.first()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernels_packets_by_cpu() {
+        let text = "0012812e 00000000 00000001 00000000 0 0 0 0 0 00000000 00000000 00000000 00000002 00000000 00000000\n00000003 00000000\n";
+        assert_eq!(kernels_packets_of(text), [(2, 0x12812e)].into());
+    }
 
     #[test]
     fn the_kernels_times_by_cpu() {
