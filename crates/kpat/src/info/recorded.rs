@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 20] = [
+const KINDS: [(&str, &str, &str); 22] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
