@@ -138,7 +138,8 @@ impl Charges {
                 softirq_ns: grown(|t| t.softirq_ns),
                 steal_ns: grown(|t| t.steal_ns),
                 packets_counted: packets.map(|(a, b)| b.counted.saturating_sub(a.counted) as i64),
-                packets_received: packets.map(|(a, b)| (b.received as u32).wrapping_sub(a.received as u32).into()),
+                packets_received: packets
+                    .map(|(a, b)| (b.received as u32).wrapping_sub(a.received as u32).into()),
             })?;
         }
         accounts.finish()?;

@@ -228,7 +228,11 @@ fn facts(p: &Profile) -> Pairs {
     if let Some((counted, received)) = packets(p).filter(|(_, received)| *received > 0) {
         facts.add(
             "packets",
-            format!("{} counted of {} that the kernel received", count(counted as u64), count(received as u64)),
+            format!(
+                "{} counted of {} that the kernel received",
+                count(counted as u64),
+                count(received as u64)
+            ),
         );
     }
     let without: Vec<String> = p

@@ -164,7 +164,8 @@ pub fn perf_software(event: u64, cpu: u32) -> io::Result<OwnedFd> {
     attr[8..16].copy_from_slice(&event.to_ne_bytes());
     attr[16..24].copy_from_slice(&1u64.to_ne_bytes()); // sample_period
     // SAFETY: attr is 128 bytes as its size field says; the rest are numbers.
-    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, CLOSE_ON_EXEC) };
+    let r =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, CLOSE_ON_EXEC) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
 }
 

@@ -256,7 +256,8 @@ fn of(
             names.iter().rev().find(|n| n.tgid == *pid && (!leader || n.pid == *pid)).map(|n| n.comm.clone())
         };
         let of_it = || labels.iter().filter(|l| l.process == *pid);
-        p.name = called(true).or_else(|| called(false)).or_else(|| of_it().next_back().map(|l| l.name.clone()));
+        p.name =
+            called(true).or_else(|| called(false)).or_else(|| of_it().next_back().map(|l| l.name.clone()));
         p.label = of_it().next_back().map(Label::of);
         p.instances = label::instances(of_it());
     }

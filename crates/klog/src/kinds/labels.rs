@@ -23,13 +23,7 @@ impl InColumns for ProcessLabel {
 
     fn row(&self) -> Row<'_> {
         Row::new(
-            [
-                self.at.0 as u64,
-                self.started.0 as u64,
-                self.process.into(),
-                self.uid.into(),
-                self.cgroup,
-            ],
+            [self.at.0 as u64, self.started.0 as u64, self.process.into(), self.uid.into(), self.cgroup],
             [cut(&self.path), cut(&self.name)],
         )
     }

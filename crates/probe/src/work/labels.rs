@@ -68,7 +68,8 @@ impl Labels {
     fn label(&mut self, at: BootNs, process: u32, found: Found) -> Option<Record> {
         let Found { started, uid, cgroup, name } = found;
         // /proc counts starts in hundredths of a second.
-        let same = |(s, u, c): &(u64, u32, u64)| s.abs_diff(started) < 10_000_000 && (*u, *c) == (uid, cgroup);
+        let same =
+            |(s, u, c): &(u64, u32, u64)| s.abs_diff(started) < 10_000_000 && (*u, *c) == (uid, cgroup);
         if self.known.get(&process).is_some_and(same) {
             return None;
         }

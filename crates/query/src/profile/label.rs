@@ -76,12 +76,19 @@ mod tests {
                 None,
             ),
             (
-                &format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8c1b_22.slice/cri-containerd-{ID}.scope"),
+                &format!(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8c1b_22.slice/cri-containerd-{ID}.scope"
+                ),
                 Some(&*format!("cri-containerd-{ID}.scope")),
                 Some("1f4a9c0b77d2"),
                 Some("8c1b-22"),
             ),
-            (&format!("/kubepods/besteffort/pod8c1b-2299/{ID}"), None, Some("1f4a9c0b77d2"), Some("8c1b-2299")),
+            (
+                &format!("/kubepods/besteffort/pod8c1b-2299/{ID}"),
+                None,
+                Some("1f4a9c0b77d2"),
+                Some("8c1b-2299"),
+            ),
         ];
         for (path, unit, container, pod) in cases {
             let l = Label { uid: 0, path: path.to_string() };
