@@ -71,7 +71,7 @@ struct account {
 	u32 purpose;
 	u32 owners;
 	u32 packets; /* of all owners */
-	u32 pad;
+	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	struct owner owner[OWNERS];
 };
 
@@ -121,8 +121,6 @@ struct {
 /* There has been such a task. */
 u32 any_served SEC(".data.served") = 0;
 
-/* Which of two sets of sums is written now: user space takes the other one, to which nobody adds any more. */
-u64 turn SEC(".data.turn") = 0;
 /* Sums of sockets' uses that found no room. */
 u64 unplaced_uses SEC(".data.unplaced") = 0;
 
@@ -178,7 +176,7 @@ static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, 
 	k.cpu = bpf_get_smp_processor_id();
 	k.what = what;
 	k.purpose = purpose;
-	k.turn = *(volatile u64 *)&turn & 1;
+	k.turn = a->turn;
 	sum = bpf_map_lookup_elem(&works, &k);
 	if (!sum) {
 		if (!bpf_map_update_elem(&works, &k, w, BPF_NOEXIST))

@@ -208,7 +208,7 @@ static __always_inline void use(struct account *a, u64 socket, u32 how, u64 byte
 	k.process = a->victim;
 	k.cpu = bpf_get_smp_processor_id();
 	k.how = how;
-	k.turn = *(volatile u64 *)&turn & 1;
+	k.turn = a->turn;
 	sum = bpf_map_lookup_elem(&uses, &k);
 	if (!sum) {
 		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
@@ -269,6 +269,7 @@ int work_inet_sock_set_state(u64 *ctx)
 
 #define OPEN 1
 #define CLOSE 2
+#define TURN 8 /* the set of sums from here on is above the command */
 
 /*
  * User space has this run on one CPU: its account is opened, closed, or brought up to now. No tracepoint: so the account of a CPU on
@@ -280,7 +281,7 @@ int account(u64 *ctx)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	u32 zero = 0;
 	struct account *a = bpf_map_lookup_elem(&accounts, &zero);
-	u64 what = ctx[0];
+	u64 what = ctx[0] & 0xff;
 
 	if (!a)
 		return 0;
@@ -290,6 +291,7 @@ int account(u64 *ctx)
 		a->level = a->owners = a->packets = a->purpose = 0;
 		a->skb = a->socket = 0;
 		runs(a, task);
+		a->turn = ctx[0] >> TURN & 1;
 		a->last = a->h.told = a->h.opened = bpf_ktime_get_boot_ns();
 		return 0;
 	}
@@ -298,6 +300,7 @@ int account(u64 *ctx)
 	task_border(a);
 	put_task(a);
 	a->h.told = a->last;
+	a->turn = ctx[0] >> TURN & 1;
 	if (task->pid)
 		announce_task((u64)(u32)task->tgid << 32 | (u32)task->pid, 0);
 	if (what != CLOSE)

@@ -121,16 +121,14 @@ impl Charges {
         }
         works.finish()?;
         let mut accounts = TableWriter::<CpuAccountRow>::create(dir)?;
-        let mut unplaced: BTreeMap<u16, u64> = BTreeMap::new();
         for ((cpu, opened), (first, last)) in &self.cpus {
-            let before = unplaced.insert(*cpu, last.unplaced_ns).unwrap_or(0);
             let grown = |of: fn(&CpuTime) -> u64| of(last).saturating_sub(of(first)) as i64;
             let packets = self.packets.get(&(*cpu, *opened));
             accounts.push(&CpuAccountRow {
                 cpu: (*cpu).into(),
-                from_ns: *opened,
+                from_ns: first.at.0,
                 to_ns: last.at.0,
-                unplaced_ns: last.unplaced_ns.saturating_sub(before) as i64,
+                unplaced_ns: grown(|t| t.unplaced_ns),
                 user_ns: grown(|t| t.user_ns),
                 system_ns: grown(|t| t.system_ns),
                 idle_ns: grown(|t| t.idle_ns),

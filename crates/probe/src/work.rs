@@ -1,8 +1,9 @@
 //! The sums of the kernel side that says whom each CPU works for (bpf/profile.bpf.c): its accounts are opened, brought up to now and closed CPU by CPU,
 //! and the sums become records.
 //!
-//! There are two sets of sums. Each second the kernel side switches to the other one, and the one before is taken at the next look, when no program
-//! that began before adds to it any more.
+//! There are two sets of sums. Each second each CPU brings its account up to now and turns to the other set, and the one before is taken at the next look,
+//! when no program that began before adds to it any more. So the sums of a file of a recording are of the time between its first and its last
+//! [`CpuTime`], also where files are removed.
 
 mod labels;
 
@@ -56,7 +57,9 @@ pub fn faults(loaded: &Loaded) -> io::Result<Vec<OwnedFd>> {
 pub type OfCpu = (u16, Record);
 
 pub struct Accounts {
-    turn: sys::Mapping,
+    turn: u64,
+    /// What was logged last ended a file: the next one begins with the same moment.
+    begins: bool,
     unplaced_uses: sys::Mapping,
     /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
     opened: Vec<Option<BootNs>>,
@@ -75,7 +78,8 @@ impl Accounts {
             sys::Mapping::new(fd, size_of::<u64>())
         };
         Ok(Accounts {
-            turn: word(".data.turn")?,
+            turn: 0,
+            begins: false,
             unplaced_uses: word(".data.unplaced")?,
             opened: vec![None; cpus],
             told: Instant::now(),
@@ -107,37 +111,48 @@ impl Accounts {
         if let Some((turn, at)) = self.left.take() {
             self.take_sums(loaded, turn, at);
         }
-        if all {
-            self.take_sums(loaded, self.turn(), sys::boot_now());
-        } else if self.told.elapsed() >= EVERY && self.opened.iter().any(Option::is_some) {
-            self.told = Instant::now();
-            self.each_cpu(loaded, Do::Tell);
+        let open = self.opened.iter().any(Option::is_some);
+        if std::mem::take(&mut self.begins) && open {
             self.tell_times(loaded);
-            let turn = self.turn();
-            // SAFETY: the mapping is of a page that begins with this word; the kernel side takes any value.
-            unsafe { self.turn.as_ptr().cast::<u64>().write_volatile(turn ^ 1) };
-            self.left = Some((turn, sys::boot_now()));
+        }
+        if all {
+            if open {
+                self.turn(loaded);
+                self.begins = true;
+                sys::wait_for_running_code();
+            }
+            for turn in [self.turn ^ 1, self.turn] {
+                if turn != self.turn || !open {
+                    self.take_sums(loaded, turn, sys::boot_now());
+                }
+            }
+        } else if self.told.elapsed() >= EVERY && open {
+            self.turn(loaded);
+            self.left = Some((self.turn ^ 1, sys::boot_now()));
         }
         std::mem::take(&mut self.ready)
     }
 
     /// Uses of sockets for which there was no room, since the last call.
     pub fn lost_uses(&mut self) -> u64 {
-        // SAFETY: as in take().
+        // SAFETY: the mapping is of a page that begins with this word.
         let lost = unsafe { self.unplaced_uses.as_ptr().cast::<u64>().read_volatile() };
         lost - std::mem::replace(&mut self.lost, lost)
     }
 
-    fn turn(&self) -> u64 {
-        // SAFETY: as in take().
-        unsafe { self.turn.as_ptr().cast::<u64>().read_volatile() }
+    /// Every account is brought up to now, and what comes goes to the other set of sums.
+    fn turn(&mut self, loaded: &Loaded) {
+        self.told = Instant::now();
+        self.turn ^= 1;
+        self.each_cpu(loaded, Do::Tell);
+        self.tell_times(loaded);
     }
 
     /// A CPU that is not there, or went, has no account.
     fn each_cpu(&self, loaded: &Loaded, what: Do) {
         let Some(program) = loaded.program("account") else { return };
         for cpu in 0..self.opened.len() {
-            let _ = sys::run_on_cpu(program, cpu as u32, what as u64);
+            let _ = sys::run_on_cpu(program, cpu as u32, what as u64 | self.turn << 8);
         }
     }
 
