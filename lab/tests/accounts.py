@@ -195,6 +195,50 @@ class Accounts(profile.Recorded):
         text = sh(play.kpat_path(), "profile", out, "--by", "comm").stdout
         self.assertIn("sleep", text)
 
+    def test_each_file_adds_up_and_memory_stays(self):
+        """Files of a second, of which three stay, and processes that come and go: what 8 hours of files of ten minutes do to it, more quickly."""
+        ready, kbl = self.dir / "rotated.ready", self.dir / "rotated.kbl"
+        argv = [play.kpat_path(), "record", "-p", "profile", "--no-cost", "--rotate-time", "1s", "--rotate-keep", "3", "-o", str(kbl), "--ready-file", str(ready)]
+        record = play.Process("rotated", argv, self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        memory = lambda: next(int(line.split()[1]) for line in Path(f"/proc/{record.p.pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+        used = []
+        for n in range(5):
+            forks = self.start(None, f"forks{n}", profile.BURN_CPU, FORKS, 1000)
+            self.said(forks, "did")
+            used.append(memory())
+        self.assertEqual(record.stop(), 0)
+        logs = sorted(self.dir.glob("rotated-*.kbl"))
+        print(f"accounts: 5,000 processes, {logs[-1].stem.rsplit('-', 1)[1]} files, of which {len(logs)} are left; memory in kB after each 1,000: {used}", file=sys.stderr, flush=True)
+        self.assertLess(max(used), 128 << 10)
+        self.assertLess(used[-1], 1.5 * max(used[:3]))
+        for log in logs:
+            out = log.with_suffix(".kpat")
+            look.integrate(log, [], out)
+            p = look.kpat_json("profile", str(out), "--limit", "0")
+            self.assertGreater(p["passed_ns"], 0)
+            self.assertLess(abs(p["difference_ns"]), 0.001 * p["passed_ns"] + 100_000, log)
+            self.assertTrue(all(x["name"] for x in p["processes"]), "processes without a name")
+
+    def test_pauses_are_no_ones_time(self):
+        ready, kbl, out = (self.dir / f"paused.{end}" for end in ("ready", "kbl", "kpat"))
+        argv = [play.kpat_path(), "record", "-p", "profile", "--no-cost", "-o", str(kbl), "--ready-file", str(ready)]
+        record = play.Process("paused", argv, self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        pid = str(record.p.pid)
+        sh(play.kpat_path(), "ctl", "--pid", pid, "pause")
+        burner, ran = self.burn()
+        sh(play.kpat_path(), "ctl", "--pid", pid, "resume")
+        other, ran = self.burn()
+        self.assertEqual(record.stop(), 0)
+        look.integrate(kbl, [], out)
+        p = look.kpat_json("profile", str(out), "--limit", "0")
+        self.assertLess(abs(p["difference_ns"]), 0.001 * p["passed_ns"])
+        self.assertFalse([x for x in p["processes"] if x["pid"] == burner and x["user_ns"] > 0.1 * ran], "charged while it was paused")
+        self.close("burner after the pause, ran by schedstat", self.of(p, other)["ran_ns"], ran, 0.02)
+
     def here(self) -> str:
         return os.environ.get("KPAT_DISK", str(Path(__file__).resolve().parents[2] / "target"))
 

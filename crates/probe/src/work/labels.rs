@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 const MOST: usize = 65536;
 
 /// What a label is made of.
+#[derive(Clone)]
 struct Found {
     started: u64,
     uid: u32,
@@ -20,8 +21,10 @@ struct Found {
 }
 
 pub struct Labels {
-    /// Of each process start, user and cgroup as they were logged.
-    known: HashMap<u32, (u64, u32, u64)>,
+    /// What was logged of each process, and when.
+    known: HashMap<u32, (BootNs, Found)>,
+    /// Of the file before: processes that came at its end may have sums in this one, and be gone.
+    carried: Vec<(u32, Found)>,
     paths: HashMap<u64, String>,
     mount: Option<PathBuf>,
     due: bool,
@@ -33,14 +36,24 @@ impl Default for Labels {
     fn default() -> Labels {
         let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = mount.into_iter().find(|m| m.join("cgroup.controllers").exists());
-        Labels { known: HashMap::new(), paths: HashMap::new(), mount, due: true, without_paths: false }
+        Labels {
+            known: HashMap::new(),
+            carried: Vec::new(),
+            paths: HashMap::new(),
+            mount,
+            due: true,
+            without_paths: false,
+        }
     }
 }
 
 impl Labels {
     /// Another file begins.
     pub fn again(&mut self) {
-        self.known.clear();
+        const LATELY_NS: i64 = 3_000_000_000;
+        let since = crate::sys::boot_now().0 - LATELY_NS;
+        let lately = self.known.drain().filter(|(_, (at, _))| at.0 > since);
+        self.carried = lately.map(|(process, (_, found))| (process, found)).collect();
         self.due = true;
     }
 
@@ -50,10 +63,13 @@ impl Labels {
         if !std::mem::take(&mut self.due) {
             return out;
         }
+        for (process, found) in std::mem::take(&mut self.carried) {
+            out.extend(self.label(at, process, found));
+        }
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
             // Gone meanwhile: the kernel side has it, if it ran.
-            let Some(found) = self.from_proc(pid, &entry.path()) else { continue };
+            let Some(found) = self.read_proc(pid, &entry.path()) else { continue };
             out.extend(self.label(at, pid, found));
         }
         out
@@ -66,17 +82,19 @@ impl Labels {
     }
 
     fn label(&mut self, at: BootNs, process: u32, found: Found) -> Option<Record> {
-        let Found { started, uid, cgroup, name } = found;
         // /proc counts starts in hundredths of a second.
-        let same =
-            |(s, u, c): &(u64, u32, u64)| s.abs_diff(started) < 10_000_000 && (*u, *c) == (uid, cgroup);
+        let same = |k: &(BootNs, Found)| {
+            k.1.started.abs_diff(found.started) < 10_000_000
+                && (k.1.uid, k.1.cgroup) == (found.uid, found.cgroup)
+        };
         if self.known.get(&process).is_some_and(same) {
             return None;
         }
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        self.known.insert(process, (started, uid, cgroup));
+        self.known.insert(process, (at, found.clone()));
+        let Found { started, uid, cgroup, name } = found;
         let path = if self.without_paths { String::new() } else { self.path(cgroup, process) };
         let started = BootNs(started as i64);
         Some(Record::ProcessLabel(Box::new(ProcessLabel { at, process, started, uid, cgroup, path, name })))
@@ -102,7 +120,7 @@ impl Labels {
     }
 
     /// Name, start, user and cgroup.
-    fn from_proc(&mut self, pid: u32, at: &Path) -> Option<Found> {
+    fn read_proc(&mut self, pid: u32, at: &Path) -> Option<Found> {
         let name = fs::read_to_string(at.join("comm")).ok()?.trim_end_matches('\n').to_owned();
         let stat = fs::read_to_string(at.join("stat")).ok()?;
         // The name, in brackets, may have any character in it; the start is the 20th field after it.
