@@ -343,6 +343,10 @@ impl Source {
         sink.label_all(now);
         let mut accounts = accounts.borrow_mut();
         accounts.take(&self.loaded, all).iter().for_each(|(cpu, record)| sink.of_cpu(*cpu, record));
+        if all {
+            // Names of those who came since the rings were emptied, and before the sums ended.
+            (0..self.rings.cpus()).for_each(|cpu| sink.drain_names(&self.rings, cpu));
+        }
         let count = accounts.lost_uses();
         if count > 0 {
             let cause = kpat_model::LossCause::UseTableFull;
