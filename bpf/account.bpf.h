@@ -16,6 +16,7 @@
 #define MSG_PEEK 2
 #define PF_KTHREAD 0x00200000
 #define NET_RX 3
+#define BLOCK 4
 
 /* What is on top of the stack: the task, a softirq of a number, or a hard interrupt. */
 #define SOFTIRQ 16
@@ -47,10 +48,19 @@ struct account {
 	u64 last; /* the last border */
 	u32 level;
 	u32 victim; /* process of the task that runs, 0: idle */
-	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD */
+	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD, KP_WORK_FAULT, KP_WORK_UNSEEN */
 	u32 raised; /* this hard interrupt has asked for a softirq of NET_RX */
 	u32 frame[LEVELS];
-	u64 base[8]; /* by mode, since it was last written to the sums */
+	u64 base[16]; /* by mode, since it was last written to the sums */
+	u64 calls; /* system calls, since then */
+	u64 faults;
+	u32 pid; /* of the task that runs */
+	u32 before_fault; /* its mode */
+	u32 serving; /* the process that the task works for, 0: itself */
+	u32 serving_for; /* KP_FOR_WRITEBACK or KP_FOR_CLIENT */
+	u32 block_owner; /* of the block request that is being completed */
+	u32 block_open; /* one is */
+	u64 block_bytes;
 	u64 hard_ns; /* of the hard interrupt that runs */
 	u64 hard_debt; /* of those that asked for the softirq to come */
 	u64 soft_ns; /* since the last cut */
@@ -61,7 +71,7 @@ struct account {
 	u32 purpose;
 	u32 owners;
 	u32 packets; /* of all owners */
-	u32 pad;
+	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	struct owner owner[OWNERS];
 };
 
@@ -86,16 +96,31 @@ struct {
 	__type(value, struct kp_use);
 } uses SEC(".maps");
 
-/* Tasks that were switched out between a system call's end and user mode: their registers still look like a system call. */
+/* Tasks whose registers do not say what they do when they go on: see mode_of(). */
+#define LEAVING 1 /* between a system call's end and user mode */
+#define FAULT_OF_USER 2
+#define FAULT_OF_KERNEL 3
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, u32);
 	__type(value, u32);
-} leaving SEC(".maps");
+} states SEC(".maps");
 
-/* Which of two sets of sums is written now: user space takes the other one, to which nobody adds any more. */
-u64 turn SEC(".data.turn") = 0;
+/* Whom a task works for, while it is off the CPU. */
+struct served {
+	u32 process;
+	u32 purpose;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, struct served);
+} served_tasks SEC(".maps");
+/* There has been such a task. */
+u32 any_served SEC(".data.served") = 0;
+
 /* Sums of sockets' uses that found no room. */
 u64 unplaced_uses SEC(".data.unplaced") = 0;
 
@@ -135,7 +160,7 @@ static __always_inline void border(struct account *a)
 	return;
 charge:
 	top = a->level ? a->frame[a->level & (LEVELS - 1)] : 0;
-	to = !top ? &a->base[a->mode & 7] : top >= HARDIRQ ? &a->hard_ns : &a->soft_ns;
+	to = !top ? &a->base[a->mode & 15] : top >= HARDIRQ ? &a->hard_ns : &a->soft_ns;
 	add(to, now - last);
 }
 
@@ -151,7 +176,7 @@ static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, 
 	k.cpu = bpf_get_smp_processor_id();
 	k.what = what;
 	k.purpose = purpose;
-	k.turn = *(volatile u64 *)&turn & 1;
+	k.turn = a->turn;
 	sum = bpf_map_lookup_elem(&works, &k);
 	if (!sum) {
 		if (!bpf_map_update_elem(&works, &k, w, BPF_NOEXIST))
@@ -182,14 +207,25 @@ static __always_inline u32 of_softirq(struct account *a)
 	return a->mode == KP_WORK_THREAD ? KP_WORK_SOFTIRQ_THREAD : KP_WORK_SOFTIRQ;
 }
 
+static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
+{
+	struct kp_work w = { .ns = take(&a->base[mode & 15]), .packets = times };
+
+	if (w.ns || times)
+		put(a, mode, a->serving ? a->serving_for : KP_FOR_ITSELF, a->serving, &w);
+}
+
 /* What the task that runs did since it was last asked. */
 static __noinline int put_task(struct account *a)
 {
 	if (!a)
 		return 0;
-#pragma unroll
-	for (u32 mode = KP_WORK_USER; mode <= KP_WORK_THREAD; mode++)
-		put_time(a, mode, KP_FOR_ITSELF, take(&a->base[mode]));
+	put_mode(a, KP_WORK_USER, 0);
+	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
+	put_mode(a, KP_WORK_IDLE, 0);
+	put_mode(a, KP_WORK_THREAD, 0);
+	put_mode(a, KP_WORK_FAULT, take(&a->faults));
+	put_time(a, KP_WORK_UNSEEN, KP_FOR_KERNEL, take(&a->base[KP_WORK_UNSEEN]));
 	return 0;
 }
 
@@ -286,6 +322,22 @@ static __always_inline void push(struct account *a, u32 frame)
 static __always_inline bool receiving(struct account *a)
 {
 	return top_is(a, SOFTIRQ + NET_RX);
+}
+
+/* The block request at hand is done with: the time since the one before, or since the interrupt or softirq began, goes to who asked for it. */
+static __noinline int put_block(struct account *a)
+{
+	struct kp_work w = { .packets = 1 };
+	bool hard;
+
+	if (!a)
+		return 0;
+	hard = top_is(a, HARDIRQ);
+	w.ns = take(hard ? &a->hard_ns : &a->soft_ns);
+	w.bytes = a->block_bytes;
+	put(a, hard ? KP_WORK_HARDIRQ : of_softirq(a), a->block_owner ? KP_FOR_BLOCK : KP_FOR_KERNEL, a->block_owner, &w);
+	a->block_open = 0;
+	return 0;
 }
 
 #endif

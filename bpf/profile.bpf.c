@@ -13,83 +13,8 @@
  * a clock that an interrupt has moved on is read again.
  */
 #define KPAT_APP
-#include "account.bpf.h"
-
-/* Whether a task that is switched to goes on in a system call. */
-static __always_inline u32 mode_of(struct task_struct *task, u32 pid)
-{
-	struct pt_regs *regs;
-
-	if (!pid)
-		return KP_WORK_IDLE;
-	if (((struct task_struct___profile *)task)->flags & PF_KTHREAD)
-		return KP_WORK_THREAD;
-	regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	if (!in_system_call(regs))
-		return KP_WORK_USER;
-	if (bpf_map_lookup_elem(&leaving, &pid)) {
-		bpf_map_delete_elem(&leaving, &pid);
-		return KP_WORK_USER;
-	}
-	return KP_WORK_KERNEL;
-}
-
-static __always_inline void runs(struct account *a, struct task_struct *task)
-{
-	u32 pid = task->pid;
-
-	a->mode = mode_of(task, pid);
-	a->victim = pid ? task->tgid : 0;
-}
-
-/* (preempt, prev, next, prev_state) */
-SEC("tp_btf/sched_switch")
-int work_sched_switch(u64 *ctx)
-{
-	struct task_struct *prev = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
-	struct account *a = this_account();
-	u32 pid, one = 1;
-
-	if (!a)
-		return 0;
-	border(a);
-	put_task(a);
-	pid = prev->pid;
-	if (pid) {
-		announce_task((u64)(u32)prev->tgid << 32 | pid, 0);
-		if (a->mode == KP_WORK_USER && in_system_call((struct pt_regs *)bpf_task_pt_regs(prev)))
-			bpf_map_update_elem(&leaving, &pid, &one, BPF_ANY);
-	}
-	if (a->level) {
-		a->h.resets++;
-		a->level = 0;
-	}
-	runs(a, next);
-	return 0;
-}
-
-static __always_inline int system_call(u32 mode)
-{
-	struct account *a = this_account();
-
-	if (!a || a->level)
-		return 0;
-	border(a);
-	a->mode = mode;
-	return 0;
-}
-
-SEC("raw_tp/sys_enter")
-int work_sys_enter(u64 *ctx)
-{
-	return system_call(KP_WORK_KERNEL);
-}
-
-SEC("raw_tp/sys_exit")
-int work_sys_exit(u64 *ctx)
-{
-	return system_call(KP_WORK_USER);
-}
+#define KPAT_PROFILE
+#include "behalf.bpf.h"
 
 /* (vec) */
 SEC("raw_tp/softirq_entry")
@@ -100,12 +25,12 @@ int work_softirq_entry(u64 *ctx)
 
 	if (!a)
 		return 0;
-	border(a);
+	task_border(a);
 	if (a->level) { /* softirqs do not nest, and interrupts are over before they run */
 		a->h.resets++;
 		a->level = 0;
 	}
-	a->skb = a->socket = a->purpose = 0;
+	a->skb = a->socket = a->purpose = a->block_open = 0;
 	push(a, SOFTIRQ + (vec & 15));
 	if (vec == NET_RX)
 		add(&a->head_ns, take(&a->hard_debt));
@@ -129,6 +54,8 @@ int work_softirq_exit(u64 *ctx)
 		else
 			add(&a->head_ns, take(&a->soft_ns));
 		share(a);
+	} else if (a->block_open) {
+		put_block(a);
 	} else {
 		put_time(a, of_softirq(a), KP_FOR_KERNEL, take(&a->soft_ns));
 	}
@@ -153,7 +80,7 @@ static __always_inline int interrupt_begins(void)
 
 	if (!a)
 		return 0;
-	border(a);
+	task_border(a);
 	if (!top_is(a, HARDIRQ))
 		a->raised = 0;
 	push(a, HARDIRQ);
@@ -170,6 +97,8 @@ static __always_inline int interrupt_ends(void)
 	border(a);
 	if (!top_is(a, HARDIRQ))
 		return 0;
+	if (a->block_open)
+		put_block(a);
 	a->level--;
 	if (top_is(a, HARDIRQ))
 		return 0;
@@ -208,7 +137,10 @@ int work_netif_receive_skb(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (!a || !receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose))
+	if (!a)
+		return 0;
+	a->h.packets++;
+	if (!receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose))
 		return 0;
 	border(a);
 	if (a->skb)
@@ -220,14 +152,18 @@ int work_netif_receive_skb(u64 *ctx)
 	return 0;
 }
 
-/* The packet at hand goes on to another device. */
+/* The packet at hand goes on to another device, or another packet goes out because of it. */
 SEC("raw_tp/net_dev_queue")
 int work_net_dev_queue(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && receiving(a) && a->skb == ctx[0] && !a->purpose)
+	if (!a || !receiving(a) || !a->skb)
+		return 0;
+	if (a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER))
 		a->purpose = KP_FOR_FORWARD;
+	else if (!a->purpose)
+		a->purpose = KP_FOR_ANSWER;
 	return 0;
 }
 
@@ -236,7 +172,7 @@ int work_kfree_skb(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && receiving(a) && a->skb == ctx[0] && !a->purpose)
+	if (a && receiving(a) && a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER))
 		a->purpose = KP_FOR_DROP;
 	return 0;
 }
@@ -272,7 +208,7 @@ static __always_inline void use(struct account *a, u64 socket, u32 how, u64 byte
 	k.process = a->victim;
 	k.cpu = bpf_get_smp_processor_id();
 	k.how = how;
-	k.turn = *(volatile u64 *)&turn & 1;
+	k.turn = a->turn;
 	sum = bpf_map_lookup_elem(&uses, &k);
 	if (!sum) {
 		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
@@ -297,7 +233,7 @@ int work_sock_recv_length(u64 *ctx)
 	struct account *a = this_account();
 	int bytes = ctx[1];
 
-	if (a && !a->level && bytes > 0 && !(ctx[2] & MSG_PEEK) && of_internet((void *)ctx[0]))
+	if (at_task(a) && bytes > 0 && !(ctx[2] & MSG_PEEK) && of_internet((void *)ctx[0]))
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_READ, bytes);
 	return 0;
 }
@@ -308,8 +244,12 @@ int work_sock_send_length(u64 *ctx)
 	struct account *a = this_account();
 	int bytes = ctx[1];
 
-	if (a && !a->level && bytes > 0 && of_internet((void *)ctx[0]))
+	if (!at_task(a) || bytes <= 0)
+		return 0;
+	if (of_internet((void *)ctx[0]))
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_WRITE, bytes);
+	else if (((struct sock___profile *)ctx[0])->__sk_common.skc_family == AF_UNIX)
+		sent(a, ctx[0]);
 	return 0;
 }
 
@@ -322,13 +262,14 @@ int work_inet_sock_set_state(u64 *ctx)
 
 	if (!a)
 		return 0;
-	if (!a->level && (state == TCP_SYN_SENT || state == TCP_LISTEN))
+	if (at_task(a) && (state == TCP_SYN_SENT || state == TCP_LISTEN))
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_OPEN, 0);
 	return packet_is_for((void *)ctx[0]);
 }
 
 #define OPEN 1
 #define CLOSE 2
+#define TURN 8 /* the set of sums from here on is above the command */
 
 /*
  * User space has this run on one CPU: its account is opened, closed, or brought up to now. No tracepoint: so the account of a CPU on
@@ -340,7 +281,7 @@ int account(u64 *ctx)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	u32 zero = 0;
 	struct account *a = bpf_map_lookup_elem(&accounts, &zero);
-	u64 what = ctx[0];
+	u64 what = ctx[0] & 0xff;
 
 	if (!a)
 		return 0;
@@ -350,14 +291,16 @@ int account(u64 *ctx)
 		a->level = a->owners = a->packets = a->purpose = 0;
 		a->skb = a->socket = 0;
 		runs(a, task);
+		a->turn = ctx[0] >> TURN & 1;
 		a->last = a->h.told = a->h.opened = bpf_ktime_get_boot_ns();
 		return 0;
 	}
 	if (!a->h.opened)
 		return 0;
-	border(a);
+	task_border(a);
 	put_task(a);
 	a->h.told = a->last;
+	a->turn = ctx[0] >> TURN & 1;
 	if (task->pid)
 		announce_task((u64)(u32)task->tgid << 32 | (u32)task->pid, 0);
 	if (what != CLOSE)

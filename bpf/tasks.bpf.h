@@ -13,6 +13,21 @@
 #include "contexts.bpf.h"
 #include "ring.bpf.h"
 
+#ifdef KPAT_PROFILE
+struct task_struct___started {
+	struct task_struct___started *group_leader;
+	u64 start_boottime; /* from 5.5 on */
+} __core;
+
+/* Boot time of the start of the current task's process; 0: not known. */
+static __always_inline u64 process_started(void)
+{
+	struct task_struct___started *task = (void *)bpf_get_current_task();
+
+	return bpf_core_field_exists(task->start_boottime) ? BPF_CORE_READ(task, group_leader, start_boottime) : 0;
+}
+#endif
+
 #ifndef KPAT_APP
 #define TASK_DEAD 0x80 /* include/linux/sched.h: switched out for the last time */
 
@@ -152,8 +167,12 @@ __noinline int announce_task(u64 pid_tgid, u64 interrupted)
 	__sync_fetch_and_or(word, bit);
 	r->h.ts = bpf_ktime_get_boot_ns();
 	r->tgid = pid_tgid >> 32;
-	r->pad = 0;
 	bpf_get_current_comm(r->comm, sizeof(r->comm));
+#ifdef KPAT_PROFILE
+	r->uid = (u32)bpf_get_current_uid_gid();
+	r->cgroup = bpf_get_current_cgroup_id();
+	r->started = process_started();
+#endif
 	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
 	return 0;
 }

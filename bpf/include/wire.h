@@ -185,9 +185,11 @@ struct kp_lineage {
 struct kp_process {
 	struct kp_head h;
 	u32 tgid;
-	u32 pad;
+	u32 uid; /* this and what follows the name: in a profile only */
 	char comm[KP_COMM];
-	u64 pad2[3];
+	u64 cgroup; /* inode in cgroup2 */
+	u64 started; /* boot time of its process's start */
+	u64 pad;
 };
 
 struct kp_event {

@@ -12,6 +12,8 @@ enum kp_work_kind {
 	KP_WORK_SOFTIRQ = 5, /* upon a process, or upon nobody */
 	KP_WORK_HARDIRQ = 6,
 	KP_WORK_SOFTIRQ_THREAD = 7, /* in a kernel thread */
+	KP_WORK_FAULT = 8, /* a process, in a page fault */
+	KP_WORK_UNSEEN = 9, /* from the switch to a task upon which the kernel runs no programs, to the first border after it */
 };
 
 /* For whom. Same numbers as model::Purpose. */
@@ -22,6 +24,10 @@ enum kp_purpose {
 	KP_FOR_DROP = 3, /* a packet that was dropped */
 	KP_FOR_UNKNOWN = 4, /* a packet of which nothing says whose it is */
 	KP_FOR_KERNEL = 5,
+	KP_FOR_WRITEBACK = 6, /* the process that wrote what a kernel thread writes to disk */
+	KP_FOR_BLOCK = 7, /* the process that asked for the block request */
+	KP_FOR_CLIENT = 8, /* itself, since it took a message of this process */
+	KP_FOR_ANSWER = 9, /* a packet that the kernel answered by itself */
 };
 
 /* How a process used a socket. Same numbers as model::UseKind. */
@@ -33,7 +39,7 @@ enum kp_use_kind {
 
 /* Sums of profile.bpf.c, in hash tables. */
 struct kp_work_key {
-	u64 socket; /* its cookie, 0: for none */
+	u64 socket; /* its cookie, 0: for none; of KP_FOR_WRITEBACK, _BLOCK and _CLIENT the process */
 	u32 victim; /* process whose time it was, 0: idle */
 	u16 cpu;
 	u8 what;
@@ -43,7 +49,7 @@ struct kp_work_key {
 
 struct kp_work {
 	u64 ns;
-	u64 packets;
+	u64 packets; /* of KP_WORK_KERNEL system calls, of KP_WORK_FAULT page faults; of KP_FOR_BLOCK requests */
 	u64 bytes;
 };
 
@@ -61,6 +67,7 @@ struct kp_account_head {
 	u64 told; /* up to here everything is among the sums */
 	u64 unplaced_ns; /* there was no room among the sums */
 	u64 resets; /* the stack was not empty where it must be */
+	u64 packets; /* as the kernel counts them in /proc/net/softnet_stat */
 };
 
 struct kp_use {

@@ -43,23 +43,8 @@ for i in range(3): s.send(b"end")
 PACKETS = 60_000
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
-@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
-class Profile(unittest.TestCase):
-    def setUp(self):
-        *self.all_ns, = own(self, "profile", "crs")
-        self.client, self.router, self.server = self.all_ns
-        for ns in self.all_ns:
-            sh("ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
-
-    def link(self, ns: str, dev: str, address: str, peer_ns: str, peer: str, peer_address: str) -> None:
-        sh("ip", "-n", ns, "link", "add", dev, "type", "veth", "peer", "name", peer, "netns", peer_ns)
-        for here, name, mine in ((ns, dev, address), (peer_ns, peer, peer_address)):
-            sh("ip", "-n", here, "addr", "add", f"{mine}/24", "dev", name)
-            sh("ip", "-n", here, "link", "set", name, "up")
-
-    def receive_on(self, ns: str, dev: str, cpu: int) -> None:
-        sh("ip", "netns", "exec", ns, "sh", "-c", f"echo {1 << cpu:x} > /sys/class/net/{dev}/queues/rx-0/rps_cpus")
+class Recorded(unittest.TestCase):
+    """Programs, and profiles of the time in which they ran."""
 
     def start(self, ns: str | None, name: str, cpu: int, code: str, *args) -> play.Process:
         inside = ["ip", "netns", "exec", ns] if ns else []
@@ -96,6 +81,9 @@ class Profile(unittest.TestCase):
     def of(self, p: dict, pid: int) -> dict:
         return next(x for x in p["processes"] if x["pid"] == pid)
 
+    def own_ns(self, process: dict) -> int:
+        return process["user_ns"] + process["kernel_ns"] + process["fault_ns"]
+
     def burn(self) -> tuple[int, int]:
         burner = self.start(None, "burn", BURN_CPU, BURN, LOOPS)
         return burner.p.pid, self.said(burner, "ran")[0]
@@ -104,10 +92,36 @@ class Profile(unittest.TestCase):
         print(f"profile: {what}: {ours / 1e9:.4f} s, truth {truth / 1e9:.4f} s ({(ours - truth) * 100 / truth:+.2f} %)", file=sys.stderr, flush=True)
         self.assertLess(abs(ours - truth), share * truth + 0.01e9, what)  # 10 ms: two ticks, which the kernel's figures lag behind
 
-    def counted(self, what: str, ours: int, truth: int) -> None:
-        """Within 2 %, the bound of a profile's charges. Runs missed 0.03 to 1.2 %, whose cause is not found; three packets say the end."""
-        print(f"profile: {what}: {ours}, truth {truth} ({(ours - truth) * 100 / truth:+.2f} %)", file=sys.stderr, flush=True)
-        self.assertLessEqual(abs(ours - truth), 0.02 * truth + 3, what)
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class Profile(Recorded):
+    def setUp(self):
+        *self.all_ns, = own(self, "profile", "crs")
+        self.client, self.router, self.server = self.all_ns
+        for ns in self.all_ns:
+            sh("ip", "netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+
+    def link(self, ns: str, dev: str, address: str, peer_ns: str, peer: str, peer_address: str) -> None:
+        sh("ip", "-n", ns, "link", "add", dev, "type", "veth", "peer", "name", peer, "netns", peer_ns)
+        for here, name, mine in ((ns, dev, address), (peer_ns, peer, peer_address)):
+            sh("ip", "-n", here, "addr", "add", f"{mine}/24", "dev", name)
+            sh("ip", "-n", here, "link", "set", name, "up")
+
+    def receive_on(self, ns: str, dev: str, cpu: int) -> None:
+        sh("ip", "netns", "exec", ns, "sh", "-c", f"echo {1 << cpu:x} > /sys/class/net/{dev}/queues/rx-0/rps_cpus")
+
+    def counted(self, p: dict, what: str, ours: int, truth: int, waited: int = 0) -> None:
+        """Exactly, but for the three packets that say the end and those that `waited` for an address; where the kernel runs no programs upon its
+        supervisor's tasks, packets that came upon these are not counted, and the profile says how many: the kernel's own count less its."""
+        both = p["packets"]
+        unseen = max(both["received"] - both["counted"], 0)
+        print(f"profile: {what}: {ours}, truth {truth} ({(ours - truth) * 100 / truth:+.2f} %); the kernel received {both['received']}, counted {both['counted']}, "
+              f"time not seen {p['buckets_ns']['unseen'] / 1e9:.4f} s", file=sys.stderr, flush=True)
+        self.assertLessEqual(ours, truth + 3, what)
+        self.assertGreaterEqual(ours, truth - unseen - waited, what)
+        if unseen > 5:
+            self.assertGreater(p["buckets_ns"]["unseen"], 0, "packets are missing although everything was seen")
 
     def beside(self, to: str, target_ns: str) -> dict:
         take = self.start(target_ns, "take", BURN_CPU, TAKE)
@@ -127,21 +141,21 @@ class Profile(unittest.TestCase):
         self.receive_on(self.server, "s0", BURN_CPU)
         (pid, ran), alone = self.profile("alone", self.burn)
         burner = self.of(alone, pid)
-        own_alone = burner["user_ns"] + burner["kernel_ns"]
+        own_alone = self.own_ns(burner)
         self.close("burner alone, ran by schedstat", burner["ran_ns"], ran, 0.02)
 
         f = self.beside("10.96.1.1", self.server)
         p, burner, receiver = f["p"], self.of(f["p"], f["burner"]), self.of(f["p"], f["receiver"])
         self.close("burner beside, ran by schedstat", burner["ran_ns"], f["ran"], 0.02)
-        own_beside = burner["user_ns"] + burner["kernel_ns"]
+        own_beside = self.own_ns(burner)
         print(f"profile: burner charged {own_beside / 1e9:.4f} s beside, {own_alone / 1e9:.4f} s alone; taken from it {burner['taken_ns'] / 1e9:.4f} s", file=sys.stderr, flush=True)
-        self.assertEqual(burner["served_ns"], 0, "nothing was done for it")
+        self.assertEqual(burner["served_ns"], burner["served_blocks_ns"], "nothing was done for it but to load its program")
         taken = {t["beneficiary"]: t["ns"] for t in p["taken"] if t["victim"] == f["burner"] and t["beneficiary"]}
         print(f"profile: out of the burner's time for the receiver {taken.get(f['receiver'], 0) / 1e9:.4f} s, for others' sockets {sum(taken.values()) - taken.get(f['receiver'], 0)} ns", file=sys.stderr, flush=True)
         self.assertGreater(taken.get(f["receiver"], 0), 0)
         self.assertGreater(taken[f["receiver"]], 0.9 * sum(taken.values()))
         print(f"profile: receiver took {f['took']} of {PACKETS}, charged with {receiver['served_packets']} packets, {receiver['served_ns'] / 1e9:.4f} s in softirqs, {receiver['kernel_ns'] / 1e9:.4f} s in its calls", file=sys.stderr, flush=True)
-        self.counted("packets of the receiver", receiver["served_packets"], f["took"])
+        self.counted(p, "packets of the receiver", receiver["served_packets"], f["took"])
 
     def test_a_forwarders_work_is_no_process(self):
         self.link(self.client, "c0", "10.96.1.2", self.router, "r0", "10.96.1.1")
@@ -158,7 +172,9 @@ class Profile(unittest.TestCase):
         burner, receiver = self.of(f["p"], f["burner"]), self.of(f["p"], f["receiver"])
         print(f"profile: the router's device sent {sent}, forwarded by the profile {forwarded['packets']} in {forwarded['ns'] / 1e9:.4f} s; "
               f"receiver took {f['took']}, charged with {receiver['served_packets']}", file=sys.stderr, flush=True)
-        self.counted("forwarded packets", forwarded["packets"], sent)
-        self.counted("packets of the receiver", receiver["served_packets"], f["took"])
-        self.assertEqual(burner["served_ns"], 0)
+        # While the next hop's address is not known a packet waits for it, and what became of it is not.
+        waited = sum(f["p"]["without_process"].get(what, {"packets": 0})["packets"] for what in ("answered", "unknown"))
+        self.counted(f["p"], "forwarded packets and their receiver's", forwarded["packets"] + receiver["served_packets"], sent + f["took"], waited)
+        self.assertLess(waited, 0.005 * PACKETS)
+        self.assertEqual(burner["served_ns"], burner["served_blocks_ns"])
         self.close("burner beside a forwarder, ran by schedstat", burner["ran_ns"], f["ran"], 0.02)

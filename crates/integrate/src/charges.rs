@@ -4,9 +4,9 @@
 //! nobody read, those who wrote; where nobody did either, those who opened it. Work for a socket that nobody used stays the socket's.
 
 use crate::error::Result;
-use kpat_model::{Busy, CpuTime, Purpose, SocketUse, UseKind, Work};
+use kpat_model::{Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};
 use kpat_store::TableWriter;
-use kpat_store::tables::{CpuAccountRow, WorkRow};
+use kpat_store::tables::{CpuAccountRow, ProcessLabelRow, WorkRow};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -37,15 +37,22 @@ pub(super) struct Charges {
     uses: BTreeMap<(u64, UseKind), BTreeMap<u32, u64>>,
     /// By CPU and the opening of its account: the first and the last that was logged.
     cpus: BTreeMap<(u16, i64), (CpuTime, CpuTime)>,
+    /// The same of packets.
+    packets: BTreeMap<(u16, i64), (CpuPackets, CpuPackets)>,
+    /// Work for a process, or in the name of one, that is known without a socket.
+    of_processes: BTreeMap<(u32, Of), Sum>,
+    labels: Vec<ProcessLabel>,
 }
 
 impl Charges {
     pub fn work(&mut self, cpu: u16, w: &Work) {
         let of = (cpu, w.busy, w.purpose, w.victim);
-        let sum = if w.purpose == Purpose::Socket {
-            self.of_sockets.entry((w.socket, of)).or_default()
-        } else {
-            self.own.entry(of).or_default()
+        let sum = match w.purpose {
+            Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
+            Purpose::Writeback | Purpose::Block | Purpose::Client => {
+                self.of_processes.entry((w.socket as u32, of)).or_default()
+            }
+            _ => self.own.entry(of).or_default(),
         };
         sum.add(Sum { ns: w.ns, packets: w.packets, bytes: w.bytes });
     }
@@ -57,6 +64,14 @@ impl Charges {
 
     pub fn time(&mut self, cpu: u16, t: &CpuTime) {
         self.cpus.entry((cpu, t.opened.0)).or_insert((*t, *t)).1 = *t;
+    }
+
+    pub fn packets(&mut self, cpu: u16, p: &CpuPackets) {
+        self.packets.entry((cpu, p.opened.0)).or_insert((*p, *p)).1 = *p;
+    }
+
+    pub fn label(&mut self, label: ProcessLabel) {
+        self.labels.push(label);
     }
 
     /// Those who are charged for a socket, each with a weight of at least 1.
@@ -81,6 +96,9 @@ impl Charges {
                 all.entry((*of, Some(process))).or_default().add(part);
             }
         }
+        for ((process, of), sum) in &self.of_processes {
+            all.entry((*of, Some(*process))).or_default().add(*sum);
+        }
         let whole = |n: u64| n.min(i64::MAX as u64) as i64;
         all.into_iter()
             .map(|(((cpu, busy, purpose, victim), beneficiary), sum)| WorkRow {
@@ -103,24 +121,39 @@ impl Charges {
         }
         works.finish()?;
         let mut accounts = TableWriter::<CpuAccountRow>::create(dir)?;
-        let mut unplaced: BTreeMap<u16, u64> = BTreeMap::new();
         for ((cpu, opened), (first, last)) in &self.cpus {
-            let before = unplaced.insert(*cpu, last.unplaced_ns).unwrap_or(0);
             let grown = |of: fn(&CpuTime) -> u64| of(last).saturating_sub(of(first)) as i64;
+            let packets = self.packets.get(&(*cpu, *opened));
             accounts.push(&CpuAccountRow {
                 cpu: (*cpu).into(),
-                from_ns: *opened,
+                from_ns: first.at.0,
                 to_ns: last.at.0,
-                unplaced_ns: last.unplaced_ns.saturating_sub(before) as i64,
+                unplaced_ns: grown(|t| t.unplaced_ns),
                 user_ns: grown(|t| t.user_ns),
                 system_ns: grown(|t| t.system_ns),
                 idle_ns: grown(|t| t.idle_ns),
                 irq_ns: grown(|t| t.irq_ns),
                 softirq_ns: grown(|t| t.softirq_ns),
                 steal_ns: grown(|t| t.steal_ns),
+                packets_counted: packets.map(|(a, b)| b.counted.saturating_sub(a.counted) as i64),
+                packets_received: packets
+                    .map(|(a, b)| (b.received as u32).wrapping_sub(a.received as u32).into()),
             })?;
         }
         accounts.finish()?;
+        let mut labels = TableWriter::<ProcessLabelRow>::create(dir)?;
+        for l in self.labels {
+            labels.push(&ProcessLabelRow {
+                at_ns: l.at.0,
+                process: l.process as i32,
+                started_ns: (l.started.0 != 0).then_some(l.started.0),
+                uid: l.uid.into(),
+                cgroup: (l.cgroup != 0).then_some(l.cgroup as i64),
+                path: l.path,
+                name: l.name,
+            })?;
+        }
+        labels.finish()?;
         Ok(())
     }
 }

@@ -142,10 +142,9 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::CardReading(r) => tame(&mut r.at.0, absurd),
         Record::Work(r) => tame(&mut r.at.0, absurd),
         Record::SocketUse(r) => tame(&mut r.at.0, absurd),
-        Record::CpuTime(r) => {
-            tame(&mut r.at.0, absurd);
-            tame(&mut r.opened.0, absurd);
-        }
+        Record::CpuTime(r) => [&mut r.at.0, &mut r.opened.0].into_iter().for_each(|t| tame(t, absurd)),
+        Record::CpuPackets(r) => [&mut r.at.0, &mut r.opened.0].into_iter().for_each(|t| tame(t, absurd)),
+        Record::ProcessLabel(r) => tame(&mut r.at.0, absurd),
     }
 }
 
@@ -335,6 +334,8 @@ impl Pass<'_> {
             Record::Work(w) => self.charges.work(cpu, &w),
             Record::SocketUse(u) => self.charges.used(&u),
             Record::CpuTime(t) => self.charges.time(cpu, &t),
+            Record::CpuPackets(p) => self.charges.packets(cpu, &p),
+            Record::ProcessLabel(l) => self.charges.label(*l),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;

@@ -262,6 +262,8 @@ impl Encoder {
             Record::Work(r) => self.columns(&**r),
             Record::SocketUse(r) => self.columns(&**r),
             Record::CpuTime(r) => self.columns(&**r),
+            Record::CpuPackets(r) => self.columns(&**r),
+            Record::ProcessLabel(r) => self.columns(&**r),
         }
     }
 

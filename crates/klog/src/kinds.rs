@@ -1,5 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
+mod accounts;
+
 use crate::columns::{Column, Row, Type};
 use kpat_model::*;
 
@@ -39,7 +41,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 21] = [
+pub static KINDS: [Kind; 30] = [
     kind(
         0,
         "point",
@@ -159,7 +161,7 @@ pub static KINDS: [Kind; 21] = [
             "at" Time, "busy" Integer, "purpose" Integer, "victim" Integer, "socket" Integer, "took" Duration,
             "packets" Integer, "bytes" Integer,
         ],
-        Coding::Records(work),
+        Coding::Records(accounts::work),
     ),
     kind(
         19,
@@ -167,7 +169,7 @@ pub static KINDS: [Kind; 21] = [
         columns![
             "at" Time, "how" Integer, "socket" Integer, "process" Integer, "bytes" Integer, "times" Integer,
         ],
-        Coding::Records(socket_use),
+        Coding::Records(accounts::socket_use),
     ),
     kind(
         20,
@@ -176,9 +178,39 @@ pub static KINDS: [Kind; 21] = [
             "at" Time, "opened" Time, "unplaced" Duration, "user" Duration, "system" Duration, "idle" Duration,
             "irq" Duration, "softirq" Duration, "steal" Duration,
         ],
-        Coding::Records(cpu_time),
+        Coding::Records(accounts::cpu_time),
+    ),
+    reserved(21),
+    reserved(22),
+    reserved(23),
+    reserved(24),
+    reserved(25),
+    reserved(26),
+    reserved(27),
+    kind(
+        28,
+        "cpu-packets",
+        columns!["at" Time, "opened" Time, "counted" Integer, "received" Integer],
+        Coding::Records(accounts::cpu_packets),
+    ),
+    kind(
+        29,
+        "process-label",
+        columns!["at" Time, "started" Time, "process" Integer, "uid" Integer, "cgroup" Integer, "path" Text, "name" Text],
+        Coding::Records(accounts::process_label),
     ),
 ];
+
+/// A number that no record has yet.
+const fn reserved(id: u16) -> Kind {
+    kind(id, "", columns!["at" Time], Coding::Records(|_| None))
+}
+
+impl Kind {
+    pub fn is_reserved(&self) -> bool {
+        self.name.is_empty()
+    }
+}
 
 fn at(row: &Row<'_>) -> BootNs {
     BootNs(row.numbers[0] as i64)
@@ -465,94 +497,6 @@ fn gap(row: &Row<'_>) -> Option<AppRecord> {
     let [until, since, lost, ..] = row.numbers;
     let (since, until) = (BootNs(since as i64), BootNs(until as i64));
     Some(AppRecord::Gap(Gap { since, until, lost: narrow(lost)? }))
-}
-
-impl InColumns for Work {
-    const PLACE: usize = 18;
-
-    fn row(&self) -> Row<'_> {
-        Row::new(
-            [
-                self.at.0 as u64,
-                self.busy as u64,
-                self.purpose as u64,
-                self.victim.into(),
-                self.socket,
-                self.ns,
-                self.packets,
-                self.bytes,
-            ],
-            [],
-        )
-    }
-}
-
-fn work(row: &Row<'_>) -> Option<Record> {
-    let [_, busy, purpose, victim, socket, ns, packets, bytes, ..] = row.numbers;
-    Some(Record::Work(Box::new(Work {
-        at: at(row),
-        busy: Busy::from_u8(narrow(busy)?)?,
-        purpose: Purpose::from_u8(narrow(purpose)?)?,
-        victim: narrow(victim)?,
-        socket,
-        ns,
-        packets,
-        bytes,
-    })))
-}
-
-impl InColumns for SocketUse {
-    const PLACE: usize = 19;
-
-    fn row(&self) -> Row<'_> {
-        Row::new(
-            [self.at.0 as u64, self.how as u64, self.socket, self.process.into(), self.bytes, self.times],
-            [],
-        )
-    }
-}
-
-fn socket_use(row: &Row<'_>) -> Option<Record> {
-    let [_, how, socket, process, bytes, times, ..] = row.numbers;
-    let (how, process) = (UseKind::from_u8(narrow(how)?)?, narrow(process)?);
-    Some(Record::SocketUse(Box::new(SocketUse { at: at(row), how, socket, process, bytes, times })))
-}
-
-impl InColumns for CpuTime {
-    const PLACE: usize = 20;
-
-    fn row(&self) -> Row<'_> {
-        Row::new(
-            [
-                self.at.0 as u64,
-                self.opened.0 as u64,
-                self.unplaced_ns,
-                self.user_ns,
-                self.system_ns,
-                self.idle_ns,
-                self.irq_ns,
-                self.softirq_ns,
-                self.steal_ns,
-            ],
-            [],
-        )
-    }
-}
-
-fn cpu_time(row: &Row<'_>) -> Option<Record> {
-    let [_, opened, unplaced_ns, user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns, ..] = row.numbers;
-    let opened = BootNs(opened as i64);
-    Some(Record::CpuTime(Box::new(CpuTime {
-        at: at(row),
-        opened,
-        unplaced_ns,
-        user_ns,
-        system_ns,
-        idle_ns,
-        irq_ns,
-        softirq_ns,
-        steal_ns,
-    })))
 }
 
 #[inline(always)]

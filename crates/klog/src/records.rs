@@ -31,6 +31,8 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Work(r) => r.at,
         Record::SocketUse(r) => r.at,
         Record::CpuTime(r) => r.at,
+        Record::CpuPackets(r) => r.at,
+        Record::ProcessLabel(r) => r.at,
     }
 }
 
@@ -54,6 +56,8 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::Work(_) => KINDS[Work::PLACE].name,
         Record::SocketUse(_) => KINDS[SocketUse::PLACE].name,
         Record::CpuTime(_) => KINDS[CpuTime::PLACE].name,
+        Record::CpuPackets(_) => KINDS[CpuPackets::PLACE].name,
+        Record::ProcessLabel(_) => KINDS[ProcessLabel::PLACE].name,
     }
 }
 
@@ -184,6 +188,7 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Event(e) => e.kind.is_of_user_space(),
         Record::Loss(_) | Record::CardReading(_) => true,
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
+        Record::CpuPackets(_) | Record::ProcessLabel(_) => true,
         _ => false,
     }
 }

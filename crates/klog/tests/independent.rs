@@ -153,6 +153,20 @@ fn line(r: &Record) -> String {
             c.softirq_ns,
             c.steal_ns
         ),
+        Record::CpuPackets(p) => format!(
+            "cpu-packets at={} opened={} counted={} received={}",
+            p.at.0, p.opened.0, p.counted, p.received
+        ),
+        Record::ProcessLabel(l) => format!(
+            "process-label at={} started={} process={} uid={} cgroup={} path={} name={}",
+            l.at.0,
+            l.started.0,
+            l.process,
+            l.uid,
+            l.cgroup,
+            hex(l.path.as_bytes()),
+            hex(l.name.as_bytes())
+        ),
     }
 }
 

@@ -101,6 +101,8 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::Work(_)
                     | Record::SocketUse(_)
                     | Record::CpuTime(_)
+                    | Record::CpuPackets(_)
+                    | Record::ProcessLabel(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

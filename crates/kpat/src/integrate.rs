@@ -71,7 +71,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if out.json {
         out.value(&as_json(&target, &report, &losses, &trust))?;
     } else {
-        out.lines(&text(&captures, &target, &report, &losses, &trust, out.width))?;
+        let next = next_step(&logs[0], &target)?;
+        out.lines(&text(&captures, &target, &next, &report, &losses, &trust, out.width))?;
     }
     for warning in &report.warnings {
         out.say(warning);
@@ -167,9 +168,19 @@ fn of_applications(logs: &[PathBuf]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// What to look at first, by what was recorded.
+fn next_step(log: &Path, target: &Path) -> anyhow::Result<String> {
+    let log = kpat_klog::Log::open(log)?;
+    let has = |name: &str| log.meta().sources.iter().any(|s| s.name == name);
+    let profile_only = has("profile") && !has("packets") && !has("applications");
+    let command = if profile_only { "profile" } else { "packets" };
+    Ok(format!("kpat {command} {}", target.display()))
+}
+
 fn text(
     captures: &[PathBuf],
     target: &Path,
+    next: &str,
     r: &Report,
     losses: &[LossSum],
     trust: &Trust,
@@ -219,7 +230,7 @@ fn text(
     for line in info::balance::headline(trust) {
         pairs.line("trust", line);
     }
-    pairs.line("next", Line::new().plain(format!("kpat packets {}", target.display())));
+    pairs.line("next", Line::new().plain(next));
     pairs.render(width)
 }
 

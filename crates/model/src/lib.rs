@@ -23,4 +23,4 @@ pub use record::{
     OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;
-pub use work::{Busy, CpuTime, Purpose, SocketUse, UseKind, Work};
+pub use work::{Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};

@@ -6,7 +6,7 @@
 
 use crate::codes::{EventKind, LineageKind, LossCause};
 use crate::ids::{BootNs, FuncId, PacketId};
-use crate::work::{CpuTime, SocketUse, Work};
+use crate::work::{CpuPackets, CpuTime, ProcessLabel, SocketUse, Work};
 
 /// In what context the CPU was. Where an interrupt cuts in, the task's pid is still given, but it is whoever was
 /// running, not who asked for the work.
@@ -344,4 +344,6 @@ pub enum Record {
     Work(Box<Work>),
     SocketUse(Box<SocketUse>),
     CpuTime(Box<CpuTime>),
+    CpuPackets(Box<CpuPackets>),
+    ProcessLabel(Box<ProcessLabel>),
 }

@@ -8,13 +8,15 @@ use crate::ids::BootNs;
 code_type! {
     /// What a CPU was busy with.
     Busy {
-        User = 1, "user", "A process, in user mode. Page faults are in it: the kernel shows where one begins, and not where it ends.", "";
+        User = 1, "user", "A process, in user mode.", "";
         Kernel = 2, "kernel", "A process, in a system call.", "";
         Idle = 3, "idle", "Nothing.", "";
         Thread = 4, "thread", "A kernel thread.", "";
         Softirq = 5, "softirq", "A softirq upon a process or an idle CPU.", "";
         Hardirq = 6, "hardirq", "A hard interrupt.", "";
         SoftirqThread = 7, "softirq in a thread", "A softirq in a kernel thread.", "";
+        Fault = 8, "page fault", "A process, in a page fault.", "";
+        Unseen = 9, "not seen", "Not seen: the kernel runs no programs upon some tasks, and this is the time from the switch to one of them to the first border after it.", "";
     }
 }
 
@@ -27,6 +29,10 @@ code_type! {
         Drop = 3, "dropped", "A packet that was dropped.", "";
         Unknown = 4, "unknown", "A packet of which nothing says whose it is.", "";
         Kernel = 5, "kernel", "Nobody but the kernel: timers, scheduling, its own bookkeeping, interrupts that brought no packet.", "";
+        Writeback = 6, "writeback", "The process that wrote to the file whose pages a kernel thread writes to disk.", "";
+        Block = 7, "block", "The process that asked for the block request.", "";
+        Client = 8, "client", "The task that ran, since it took a message of another process: that one.", "";
+        Answer = 9, "answered", "A packet because of which the kernel sent another by itself: ping, ARP, a refused connection, a next hop's address that is not known yet.", "";
     }
 }
 
@@ -49,9 +55,10 @@ pub struct Work {
     pub purpose: Purpose,
     /// Process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
-    /// Cookie of the socket, 0: none.
+    /// Cookie of the socket, 0: none. Of [`Purpose::Writeback`], [`Purpose::Block`] and [`Purpose::Client`] that process.
     pub socket: u64,
     pub ns: u64,
+    /// Of [`Busy::Kernel`] system calls, of [`Busy::Fault`] page faults, of [`Purpose::Block`] requests.
     pub packets: u64,
     /// Lengths of these packets.
     pub bytes: u64,
@@ -84,4 +91,31 @@ pub struct CpuTime {
     pub irq_ns: u64,
     pub softirq_ns: u64,
     pub steal_ns: u64,
+}
+
+/// How many packets a CPU received, since recording began and as the kernel has it: whether the programs ran for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuPackets {
+    pub at: BootNs,
+    /// As in [`CpuTime`].
+    pub opened: BootNs,
+    pub counted: u64,
+    /// /proc/net/softnet_stat, modulo 2^32.
+    pub received: u64,
+}
+
+/// What a process belongs to, once for each process and again where that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessLabel {
+    pub at: BootNs,
+    pub process: u32,
+    /// When it began; tells processes apart that had the same number. 0: not known.
+    pub started: BootNs,
+    pub uid: u32,
+    /// Its inode in cgroup2.
+    pub cgroup: u64,
+    /// Where the inode is; empty: not known.
+    pub path: String,
+    /// `comm` of the thread that it was seen by.
+    pub name: String,
 }

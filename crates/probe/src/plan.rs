@@ -339,7 +339,7 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
     let typed = typed.map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
-    all.push(at(Fixed::Nowhere)(("account".into(), "account".into())));
+    all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));
     let decision = Decision {
         detail: None,
         mechanism: Mechanism::Tracepoint,

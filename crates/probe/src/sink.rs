@@ -3,8 +3,9 @@
 
 mod applications;
 
-use crate::app::Sockets;
+use crate::app::{Addresses, Sockets};
 use crate::ring::{Raw, Rings};
+use crate::work::Labels;
 use crate::{headers, sys, wire};
 use kpat_klog::{AppEncoder, Chunk, Codec, Encoder};
 use kpat_model as model;
@@ -56,6 +57,8 @@ pub struct Sink {
     pub sockets: Option<Sockets>,
     /// What of user space's own records identifies somebody is treated so.
     pub identity: crate::app::Addresses,
+    /// Of a profile.
+    pub labels: Labels,
 }
 
 /// Names of tasks that are remembered as logged.
@@ -86,6 +89,7 @@ impl Sink {
             strangers: Strangers::default(),
             sockets: None,
             identity: Default::default(),
+            labels: Default::default(),
         }
     }
 
@@ -114,8 +118,12 @@ impl Sink {
     /// Takes everything out of one CPU's ring of a profile: names of tasks.
     pub fn drain_names(&mut self, rings: &Rings, cpu: usize) {
         let (state, tasks) = (&mut self.cpus[cpu], &mut self.tasks);
+        let labels = &mut self.labels;
         self.records += rings.drain(cpu, &mut |raw, _| {
             if let Raw::Process(r) = raw {
+                if let Some(label) = labels.of(r, comm(r)) {
+                    state.encoder.record(&label);
+                }
                 if let Some(tasks) = tasks {
                     tasks.insert(r.h.pid, task(r));
                 }
@@ -131,6 +139,14 @@ impl Sink {
         self.records += 1;
         if state.encoder.is_full() {
             self.ready.extend(state.encoder.finish());
+        }
+    }
+
+    /// What processes belong to that were there before, once for each file.
+    pub fn label_all(&mut self, now: BootNs) {
+        self.labels.without_paths = self.identity != Addresses::Plain;
+        for label in self.labels.of_all(now) {
+            self.of_cpu(0, &label);
         }
     }
 

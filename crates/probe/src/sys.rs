@@ -154,6 +154,21 @@ pub fn perf_kprobe(pmu: u32, name: &std::ffi::CStr, retprobe: bool) -> io::Resul
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
 }
 
+/// A software event of the kernel (`PERF_COUNT_SW_*`), each time that it happens on this CPU.
+pub fn perf_software(event: u64, cpu: u32) -> io::Result<OwnedFd> {
+    const SOFTWARE: u32 = 1;
+    const CLOSE_ON_EXEC: u64 = 8;
+    let mut attr = [0u8; 128];
+    attr[0..4].copy_from_slice(&SOFTWARE.to_ne_bytes());
+    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
+    attr[8..16].copy_from_slice(&event.to_ne_bytes());
+    attr[16..24].copy_from_slice(&1u64.to_ne_bytes()); // sample_period
+    // SAFETY: attr is 128 bytes as its size field says; the rest are numbers.
+    let r =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, CLOSE_ON_EXEC) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+}
+
 /// Loads an already relocated program again for the BTF function `btf_id` of kernel object `btf_obj` (None: vmlinux); a program
 /// for many functions of one object has no `btf_id`.
 pub fn load_tracing(

@@ -79,6 +79,8 @@ pub mod work_kind {
     pub const WORK_SOFTIRQ: u32 = 5;
     pub const WORK_HARDIRQ: u32 = 6;
     pub const WORK_SOFTIRQ_THREAD: u32 = 7;
+    pub const WORK_FAULT: u32 = 8;
+    pub const WORK_UNSEEN: u32 = 9;
 }
 
 /// `enum kp_purpose`
@@ -89,6 +91,10 @@ pub mod purpose {
     pub const FOR_DROP: u32 = 3;
     pub const FOR_UNKNOWN: u32 = 4;
     pub const FOR_KERNEL: u32 = 5;
+    pub const FOR_WRITEBACK: u32 = 6;
+    pub const FOR_BLOCK: u32 = 7;
+    pub const FOR_CLIENT: u32 = 8;
+    pub const FOR_ANSWER: u32 = 9;
 }
 
 /// `enum kp_use_kind`
@@ -166,9 +172,11 @@ const _: () = assert!(size_of::<Lineage>() == 32);
 pub struct Process {
     pub h: Head,
     pub tgid: u32,
-    pub pad: u32,
+    pub uid: u32,
     pub comm: [u8; 16],
-    pub pad2: [u64; 3],
+    pub cgroup: u64,
+    pub started: u64,
+    pub pad: u64,
 }
 const _: () = assert!(size_of::<Process>() == 64);
 
@@ -404,8 +412,9 @@ pub struct AccountHead {
     pub told: u64,
     pub unplaced_ns: u64,
     pub resets: u64,
+    pub packets: u64,
 }
-const _: () = assert!(size_of::<AccountHead>() == 32);
+const _: () = assert!(size_of::<AccountHead>() == 40);
 
 /// `struct kp_ring_ctl`
 #[repr(C)]

@@ -1,14 +1,20 @@
 //! The sums of the kernel side that says whom each CPU works for (bpf/profile.bpf.c): its accounts are opened, brought up to now and closed CPU by CPU,
 //! and the sums become records.
 //!
-//! There are two sets of sums. Each second the kernel side switches to the other one, and the one before is taken at the next look, when no program
-//! that began before adds to it any more.
+//! There are two sets of sums. Each second each CPU brings its account up to now and turns to the other set, and the one before is taken at the next look,
+//! when no program that began before adds to it any more. So the sums of a file of a recording are of the time between its first and its last
+//! [`CpuTime`], also where files are removed.
+
+mod labels;
 
 use crate::object::Loaded;
 use crate::{sys, wire};
-use kpat_model::{BootNs, Busy, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+use kpat_model::{BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
+use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How often sums are taken.
@@ -22,11 +28,38 @@ enum Do {
     Close = 2,
 }
 
+/// The program that the kernel's events of page faults run.
+pub const FAULT_DONE: &str = "fault_done";
+
+/// `PERF_COUNT_SW_PAGE_FAULTS_MIN` and `_MAJ`.
+const FAULTS: [u64; 2] = [5, 6];
+
+/// The ends of page faults, on all CPUs; dropping it detaches. A CPU that is not there has none.
+pub fn faults(loaded: &Loaded) -> io::Result<Vec<OwnedFd>> {
+    let program = loaded.program(FAULT_DONE).ok_or_else(|| io::Error::other("no program for page faults"))?;
+    let mut held = Vec::new();
+    for cpu in 0..loaded.cpus as u32 {
+        for event in FAULTS {
+            match sys::perf_software(event, cpu) {
+                Ok(event) => {
+                    held.push(sys::link_perf(program, event.as_fd(), 0)?);
+                    held.push(event);
+                }
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(held)
+}
+
 /// A record, and the CPU that it is about.
 pub type OfCpu = (u16, Record);
 
 pub struct Accounts {
-    turn: sys::Mapping,
+    turn: u64,
+    /// What was logged last ended a file: the next one begins with the same moment.
+    begins: bool,
     unplaced_uses: sys::Mapping,
     /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
     opened: Vec<Option<BootNs>>,
@@ -45,7 +78,8 @@ impl Accounts {
             sys::Mapping::new(fd, size_of::<u64>())
         };
         Ok(Accounts {
-            turn: word(".data.turn")?,
+            turn: 0,
+            begins: false,
             unplaced_uses: word(".data.unplaced")?,
             opened: vec![None; cpus],
             told: Instant::now(),
@@ -77,37 +111,48 @@ impl Accounts {
         if let Some((turn, at)) = self.left.take() {
             self.take_sums(loaded, turn, at);
         }
-        if all {
-            self.take_sums(loaded, self.turn(), sys::boot_now());
-        } else if self.told.elapsed() >= EVERY && self.opened.iter().any(Option::is_some) {
-            self.told = Instant::now();
-            self.each_cpu(loaded, Do::Tell);
+        let open = self.opened.iter().any(Option::is_some);
+        if std::mem::take(&mut self.begins) && open {
             self.tell_times(loaded);
-            let turn = self.turn();
-            // SAFETY: the mapping is of a page that begins with this word; the kernel side takes any value.
-            unsafe { self.turn.as_ptr().cast::<u64>().write_volatile(turn ^ 1) };
-            self.left = Some((turn, sys::boot_now()));
+        }
+        if all {
+            if open {
+                self.turn(loaded);
+                self.begins = true;
+                sys::wait_for_running_code();
+            }
+            for turn in [self.turn ^ 1, self.turn] {
+                if turn != self.turn || !open {
+                    self.take_sums(loaded, turn, sys::boot_now());
+                }
+            }
+        } else if self.told.elapsed() >= EVERY && open {
+            self.turn(loaded);
+            self.left = Some((self.turn ^ 1, sys::boot_now()));
         }
         std::mem::take(&mut self.ready)
     }
 
     /// Uses of sockets for which there was no room, since the last call.
     pub fn lost_uses(&mut self) -> u64 {
-        // SAFETY: as in take().
+        // SAFETY: the mapping is of a page that begins with this word.
         let lost = unsafe { self.unplaced_uses.as_ptr().cast::<u64>().read_volatile() };
         lost - std::mem::replace(&mut self.lost, lost)
     }
 
-    fn turn(&self) -> u64 {
-        // SAFETY: as in take().
-        unsafe { self.turn.as_ptr().cast::<u64>().read_volatile() }
+    /// Every account is brought up to now, and what comes goes to the other set of sums.
+    fn turn(&mut self, loaded: &Loaded) {
+        self.told = Instant::now();
+        self.turn ^= 1;
+        self.each_cpu(loaded, Do::Tell);
+        self.tell_times(loaded);
     }
 
     /// A CPU that is not there, or went, has no account.
     fn each_cpu(&self, loaded: &Loaded, what: Do) {
         let Some(program) = loaded.program("account") else { return };
         for cpu in 0..self.opened.len() {
-            let _ = sys::run_on_cpu(program, cpu as u32, what as u64);
+            let _ = sys::run_on_cpu(program, cpu as u32, what as u64 | self.turn << 8);
         }
     }
 
@@ -118,7 +163,7 @@ impl Accounts {
     }
 
     fn tell_times(&mut self, loaded: &Loaded) {
-        let kernels = kernels_times();
+        let (kernels, received) = (kernels_times(), kernels_packets());
         for (cpu, head) in self.heads(loaded).into_iter().enumerate() {
             let Some(opened) = self.opened[cpu] else { continue };
             let [user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns] =
@@ -135,6 +180,11 @@ impl Accounts {
                 steal_ns,
             };
             self.ready.push((cpu as u16, Record::CpuTime(Box::new(time))));
+            if let Some(received) = received.get(&cpu) {
+                let (at, counted) = (BootNs(head.told as i64), head.packets);
+                let packets = CpuPackets { at, opened, counted, received: *received };
+                self.ready.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
+            }
         }
     }
 
@@ -210,9 +260,30 @@ fn kernels_times_of(text: &str, tick_ns: u64) -> Vec<Option<[u64; 6]>> {
     out
 }
 
+/// By CPU the packets that /proc/net/softnet_stat counts, modulo 2^32. The last column is the CPU, from 5.10 on.
+fn kernels_packets() -> HashMap<usize, u64> {
+    kernels_packets_of(&std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default())
+}
+
+fn kernels_packets_of(text: &str) -> HashMap<usize, u64> {
+    const CPU: usize = 12;
+    let line = |line: &str| {
+        let words: Vec<u64> =
+            line.split_whitespace().filter_map(|w| u64::from_str_radix(w, 16).ok()).collect();
+        Some((usize::try_from(*words.get(CPU)?).ok()?, *words.first()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernels_packets_by_cpu() {
+        let text = "0012812e 00000000 00000001 00000000 0 0 0 0 0 00000000 00000000 00000000 00000002 00000000 00000000\n00000003 00000000\n";
+        assert_eq!(kernels_packets_of(text), [(2, 0x12812e)].into());
+    }
 
     #[test]
     fn the_kernels_times_by_cpu() {

@@ -1,9 +1,14 @@
 //! Whom the CPUs worked for: of each process its own time, what was done for it in interrupts and kernel threads, and whose time that was.
 
+mod groups;
+mod label;
+
 use crate::error::Result;
 use crate::store::Store;
+pub use groups::{By, Group, groups};
 use kpat_model::{Busy, Purpose};
-use kpat_store::tables::{CpuAccountRow, ProcessRow, WorkRow};
+use kpat_store::tables::{CpuAccountRow, ProcessLabelRow, ProcessRow, WorkRow};
+pub use label::Label;
 use std::collections::{BTreeMap, HashMap};
 
 /// Of one process, or of one kernel thread.
@@ -13,12 +18,25 @@ pub struct OfProcess {
     /// `None`: its name is not in the log.
     pub name: Option<String>,
     pub is_thread: bool,
-    /// In user mode; page faults are in it.
+    /// What it belongs to; `None`: not in the log.
+    pub label: Option<Label>,
+    /// Processes that had this number, one after the other, as far as the log tells them apart; at least 1.
+    pub instances: usize,
     pub user_ns: i64,
     /// In its own system calls; all that a kernel thread does by itself.
     pub kernel_ns: i64,
-    /// Done for it in softirqs, whosever time that was.
+    pub system_calls: i64,
+    pub fault_ns: i64,
+    pub page_faults: i64,
+    /// Out of these three: since it took a message of another process.
+    pub for_clients_ns: i64,
+    /// Of others, in the same way, for it; they are charged with it.
+    pub by_servers_ns: i64,
+    /// Done for it in interrupts and kernel threads, whosever time that was.
     pub served_ns: i64,
+    /// Of `served_ns` for block requests and pages written back.
+    pub served_blocks_ns: i64,
+    pub block_requests: i64,
     pub served_packets: i64,
     pub served_bytes: i64,
     /// Of `served_ns` in kernel threads.
@@ -32,12 +50,12 @@ pub struct OfProcess {
 impl OfProcess {
     /// What it costs.
     pub fn charged_ns(&self) -> i64 {
-        self.user_ns + self.kernel_ns + self.served_ns
+        self.user_ns + self.kernel_ns + self.fault_ns + self.served_ns
     }
 
     /// What accounts that charge the interrupted say of it: how long it was the task that ran.
     pub fn ran_ns(&self) -> i64 {
-        self.user_ns + self.kernel_ns + self.served_by_itself_ns + self.taken_ns
+        self.user_ns + self.kernel_ns + self.fault_ns + self.served_by_itself_ns + self.taken_ns
     }
 }
 
@@ -70,11 +88,13 @@ pub struct Buckets {
     pub idle_ns: i64,
     /// There was no room for it in the kernel side's tables.
     pub unplaced_ns: i64,
+    /// The kernel ran no programs.
+    pub unseen_ns: i64,
 }
 
 impl Buckets {
     pub fn sum_ns(&self) -> i64 {
-        self.process_ns + self.other_ns + self.kernel_ns + self.idle_ns + self.unplaced_ns
+        self.process_ns + self.other_ns + self.kernel_ns + self.idle_ns + self.unplaced_ns + self.unseen_ns
     }
 }
 
@@ -87,26 +107,74 @@ pub struct Profile {
     pub processes: Vec<OfProcess>,
     /// Most time first.
     pub taken: Vec<Taken>,
+    /// Own time of servers (`victim`) for their clients (`beneficiary`); most first.
+    pub clients: Vec<Taken>,
     /// Packets' work of no process, and what the kernel does for itself in interrupts; [`Purpose::Socket`]: for sockets that nobody used.
     pub without_process: BTreeMap<Purpose, Amount>,
     /// Out of `without_process`: hard interrupts that brought no packet.
     pub hardirq_ns: i64,
 }
 
-/// `None`: the log has no profile. `pids`: the processes that are meant, empty: all.
-pub fn profile(log: &Store, pids: &[i32]) -> Result<Option<Profile>> {
+/// Which processes are meant; nothing: all. One of the conditions is enough.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub pids: Vec<i32>,
+    pub names: Vec<String>,
+    /// Beginnings of paths.
+    pub cgroups: Vec<String>,
+    pub users: Vec<i64>,
+}
+
+impl Wanted {
+    pub fn all(&self) -> bool {
+        self.pids.is_empty() && self.names.is_empty() && self.cgroups.is_empty() && self.users.is_empty()
+    }
+
+    pub fn has(&self, p: &OfProcess) -> bool {
+        let labelled = |f: &dyn Fn(&Label) -> bool| p.label.as_ref().is_some_and(f);
+        self.all()
+            || self.pids.contains(&p.pid)
+            || p.name.as_ref().is_some_and(|n| self.names.contains(n))
+            || labelled(&|l| self.cgroups.iter().any(|c| l.is_in(c)))
+            || labelled(&|l| self.users.contains(&l.uid))
+    }
+}
+
+/// `None`: the log has no profile.
+pub fn profile(log: &Store, wanted: &Wanted) -> Result<Option<Profile>> {
     let accounts = log.all::<CpuAccountRow>()?;
     if accounts.is_empty() {
         return Ok(None);
     }
-    Ok(Some(of(accounts, &log.all::<WorkRow>()?, &log.all::<ProcessRow>()?, pids)))
+    let (names, labels) = (log.all::<ProcessRow>()?, log.all::<ProcessLabelRow>()?);
+    Ok(Some(of(accounts, &log.all::<WorkRow>()?, &names, &labels, wanted)))
 }
 
-fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pids: &[i32]) -> Profile {
+fn most_first(pairs: HashMap<(Option<i32>, Purpose, Option<i32>), Amount>) -> Vec<Taken> {
+    let taken = |((victim, purpose, beneficiary), a): (_, Amount)| Taken {
+        victim,
+        purpose,
+        beneficiary,
+        ns: a.ns,
+        packets: a.packets,
+    };
+    let mut all: Vec<Taken> = pairs.into_iter().map(taken).collect();
+    all.sort_by_key(|t| (-t.ns, t.victim, t.purpose, t.beneficiary));
+    all
+}
+
+fn of(
+    accounts: Vec<CpuAccountRow>,
+    works: &[WorkRow],
+    names: &[ProcessRow],
+    labels: &[ProcessLabelRow],
+    wanted: &Wanted,
+) -> Profile {
     let mut processes: BTreeMap<i32, OfProcess> = BTreeMap::new();
     let mut taken: HashMap<(Option<i32>, Purpose, Option<i32>), Amount> = HashMap::new();
     let mut without_process: BTreeMap<Purpose, Amount> = BTreeMap::new();
-    let (mut idle_ns, mut hardirq_ns) = (0, 0);
+    let mut clients: HashMap<(Option<i32>, Purpose, Option<i32>), Amount> = HashMap::new();
+    let (mut idle_ns, mut hardirq_ns, mut unseen_ns) = (0, 0, 0);
     for w in works {
         let busy = Busy::from_number(w.busy).unwrap_or(Busy::Hardirq);
         let purpose = Purpose::from_number(w.purpose).unwrap_or(Purpose::Kernel);
@@ -114,14 +182,33 @@ fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pid
             idle_ns += w.time_ns;
             continue;
         }
-        if purpose == Purpose::Itself {
+        if busy == Busy::Unseen {
+            unseen_ns += w.time_ns;
+            continue;
+        }
+        if purpose == Purpose::Itself || purpose == Purpose::Client {
             let Some(pid) = w.victim else {
                 without_process.entry(Purpose::Kernel).or_default().ns += w.time_ns;
                 continue;
             };
             let p = processes.entry(pid).or_default();
             p.is_thread |= busy == Busy::Thread;
-            *(if busy == Busy::User { &mut p.user_ns } else { &mut p.kernel_ns }) += w.time_ns;
+            match busy {
+                Busy::User => p.user_ns += w.time_ns,
+                Busy::Fault => {
+                    p.fault_ns += w.time_ns;
+                    p.page_faults += w.packets;
+                }
+                _ => {
+                    p.kernel_ns += w.time_ns;
+                    p.system_calls += w.packets;
+                }
+            }
+            if let (Purpose::Client, Some(client)) = (purpose, w.beneficiary) {
+                p.for_clients_ns += w.time_ns;
+                processes.entry(client).or_default().by_servers_ns += w.time_ns;
+                clients.entry((w.victim, purpose, w.beneficiary)).or_default().ns += w.time_ns;
+            }
             continue;
         }
         if busy == Busy::Hardirq {
@@ -131,9 +218,17 @@ fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pid
             Some(pid) => {
                 let p = processes.entry(pid).or_default();
                 p.served_ns += w.time_ns;
-                p.served_packets += w.packets;
-                p.served_bytes += w.bytes;
-                if busy == Busy::SoftirqThread {
+                match purpose {
+                    Purpose::Block | Purpose::Writeback => {
+                        p.served_blocks_ns += w.time_ns;
+                        p.block_requests += w.packets;
+                    }
+                    _ => {
+                        p.served_packets += w.packets;
+                        p.served_bytes += w.bytes;
+                    }
+                }
+                if matches!(busy, Busy::SoftirqThread | Busy::Thread) {
                     p.served_in_threads_ns += w.time_ns;
                 }
             }
@@ -160,19 +255,24 @@ fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pid
         let called = |leader: bool| {
             names.iter().rev().find(|n| n.tgid == *pid && (!leader || n.pid == *pid)).map(|n| n.comm.clone())
         };
-        p.name = called(true).or_else(|| called(false));
+        let of_it = || labels.iter().filter(|l| l.process == *pid);
+        p.name =
+            called(true).or_else(|| called(false)).or_else(|| of_it().next_back().map(|l| l.name.clone()));
+        p.label = of_it().next_back().map(Label::of);
+        p.instances = label::instances(of_it());
     }
     let mut buckets = Buckets {
         idle_ns,
         kernel_ns: without_process.values().map(|a| a.ns).sum(),
         unplaced_ns: accounts.iter().map(|a| a.unplaced_ns).sum(),
+        unseen_ns,
         ..Buckets::default()
     };
     for p in processes.values() {
         let charged = p.charged_ns();
         *(if p.is_thread {
             &mut buckets.kernel_ns
-        } else if pids.is_empty() || pids.contains(&p.pid) {
+        } else if wanted.has(p) {
             &mut buckets.process_ns
         } else {
             &mut buckets.other_ns
@@ -180,23 +280,13 @@ fn of(accounts: Vec<CpuAccountRow>, works: &[WorkRow], names: &[ProcessRow], pid
     }
     let mut processes: Vec<OfProcess> = processes.into_values().collect();
     processes.sort_by_key(|p| (-p.charged_ns(), p.pid));
-    let mut taken: Vec<Taken> = taken
-        .into_iter()
-        .map(|((victim, purpose, beneficiary), a)| Taken {
-            victim,
-            purpose,
-            beneficiary,
-            ns: a.ns,
-            packets: a.packets,
-        })
-        .collect();
-    taken.sort_by_key(|t| (-t.ns, t.victim, t.purpose, t.beneficiary));
     Profile {
         passed_ns: accounts.iter().map(|a| a.to_ns - a.from_ns).sum(),
         accounts,
         buckets,
         processes,
-        taken,
+        taken: most_first(taken),
+        clients: most_first(clients),
         without_process,
         hardirq_ns,
     }
@@ -230,7 +320,7 @@ mod tests {
         let accounts = vec![CpuAccountRow { to_ns: 5606, ..CpuAccountRow::default() }];
         let name = |pid, tgid, comm: &str| ProcessRow { at_ns: 0, pid, tgid, comm: comm.into() };
         let names = [name(1, 1, "burn"), name(21, 2, "worker"), name(2, 2, "recv")];
-        let p = of(accounts, &works, &names, &[]);
+        let p = of(accounts, &works, &names, &[], &Wanted::default());
         let find = |pid| p.processes.iter().find(|x| x.pid == pid).cloned().unwrap_or_default();
         let (burner, receiver) = (find(1), find(2));
         assert_eq!((burner.charged_ns(), burner.taken_ns, burner.ran_ns()), (1000, 214, 1214));
@@ -246,7 +336,8 @@ mod tests {
     #[test]
     fn who_was_not_asked_for_is_other() {
         let works = [row(Busy::User, Purpose::Itself, 1, 1, 10), row(Busy::User, Purpose::Itself, 2, 2, 5)];
-        let p = of(vec![CpuAccountRow::default()], &works, &[], &[2]);
+        let wanted = Wanted { pids: vec![2], ..Wanted::default() };
+        let p = of(vec![CpuAccountRow::default()], &works, &[], &[], &wanted);
         assert_eq!((p.buckets.process_ns, p.buckets.other_ns), (5, 10));
     }
 }

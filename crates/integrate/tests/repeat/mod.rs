@@ -51,6 +51,15 @@ impl Shift {
                 c.opened.0 += self.ns;
                 return;
             }
+            Record::CpuPackets(c) => {
+                c.at.0 += self.ns;
+                c.opened.0 += self.ns;
+                return;
+            }
+            Record::ProcessLabel(l) => {
+                l.at.0 += self.ns;
+                return;
+            }
             Record::OffCpu(p) => {
                 p.from.0 += self.ns;
                 p.to.0 += self.ns;

@@ -247,8 +247,8 @@ impl Source {
             })),
             14 => Record::Work(Box::new(Work {
                 at: self.time(),
-                busy: Busy::ALL[self.rng.below(7) as usize],
-                purpose: Purpose::ALL[self.rng.below(6) as usize],
+                busy: Busy::ALL[self.rng.below(Busy::ALL.len() as u64) as usize],
+                purpose: Purpose::ALL[self.rng.below(Purpose::ALL.len() as u64) as usize],
                 victim: self.num32(),
                 socket: self.rng.wide(),
                 ns: self.rng.wide(),
@@ -273,6 +273,21 @@ impl Source {
                 irq_ns: self.rng.wide(),
                 softirq_ns: self.rng.wide(),
                 steal_ns: self.rng.wide(),
+            })),
+            17 => Record::CpuPackets(Box::new(CpuPackets {
+                at: self.time(),
+                opened: self.time(),
+                counted: self.rng.wide(),
+                received: self.rng.wide(),
+            })),
+            18 => Record::ProcessLabel(Box::new(ProcessLabel {
+                at: self.time(),
+                started: self.time(),
+                process: self.num32(),
+                uid: self.num32(),
+                cgroup: self.rng.wide(),
+                path: self.text(),
+                name: self.text(),
             })),
             _ => Record::Call(self.call()),
         }

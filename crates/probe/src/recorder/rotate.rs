@@ -46,6 +46,7 @@ impl Recorder {
         self.files.change_to(next, written.clone());
         self.costs.begin_file(&self.sources);
         self.sink.addresses.clear();
+        self.sink.labels.again();
         if let Some(sockets) = &mut self.sink.sockets {
             sockets.announce_again();
         }

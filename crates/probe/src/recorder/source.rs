@@ -14,12 +14,13 @@ use crate::profile::{Selection, glob};
 use crate::ring::Rings;
 use crate::roles::role;
 use crate::sink::Sink;
-use crate::work::Accounts;
+use crate::work::{self, Accounts};
 use crate::{app, filter, kernel, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 struct Switches {
     mapping: sys::Mapping,
@@ -167,6 +168,7 @@ impl Decided {
                 .then(|| Accounts::new(&loaded, cpus).map(RefCell::new))
                 .transpose()
                 .map_err(Error::Map)?,
+            faults: Vec::new(),
             settings: application
                 .is_some()
                 .then(|| app::Settings::new(&loaded))
@@ -206,6 +208,8 @@ pub(super) struct Source {
     pub(super) settings: Option<app::Settings>,
     /// Of a profile.
     accounts: Option<RefCell<Accounts>>,
+    /// The same: what runs at the end of page faults.
+    faults: Vec<OwnedFd>,
     loaded: Loaded,
     attached: Attached,
     pub(super) rings: Rings,
@@ -219,6 +223,12 @@ impl Source {
     pub(super) fn attach(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
         self.attached = plan::attach(&self.loaded, &mut self.decision, &self.tracepoints, progress)?;
         self.points = self.attached.points();
+        if self.side == Side::Profile {
+            match work::faults(&self.loaded) {
+                Ok(held) => self.faults = held,
+                Err(e) => self.decision.left_out.push(("ends of page faults".into(), e.to_string())),
+            }
+        }
         Ok(())
     }
 
@@ -330,8 +340,13 @@ impl Source {
     /// The sums of a profile that are due; `all`: those that there are.
     pub(super) fn take_sums(&self, sink: &mut Sink, now: BootNs, all: bool) {
         let Some(accounts) = &self.accounts else { return };
+        sink.label_all(now);
         let mut accounts = accounts.borrow_mut();
         accounts.take(&self.loaded, all).iter().for_each(|(cpu, record)| sink.of_cpu(*cpu, record));
+        if all {
+            // Names of those who came since the rings were emptied, and before the sums ended.
+            (0..self.rings.cpus()).for_each(|cpu| sink.drain_names(&self.rings, cpu));
+        }
         let count = accounts.lost_uses();
         if count > 0 {
             let cause = kpat_model::LossCause::UseTableFull;
@@ -362,6 +377,7 @@ impl Source {
 
     pub(super) fn detach(&mut self) {
         drop(std::mem::take(&mut self.attached));
+        self.faults.clear();
     }
 
     /// Calls in the kernel side's table whose return did not come. Session mechanisms keep calls in the call itself:

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Work on behalf of a process that is neither its own nor that of a packet: block requests, pages that a kernel thread writes back, and what a server
+ * does after it took a client's message from a unix socket. Each is known by an address (of the request's first bio, the inode, the sender's socket) under
+ * which the process was remembered.
+ *
+ * Not followed, as no tracepoint shows whose it is: pipes, messages by TCP on this host, other work items of kernel threads, requests that a
+ * loop device hands to its own thread.
+ */
+#ifndef KPAT_BEHALF_H
+#define KPAT_BEHALF_H
+
+#include "running.bpf.h"
+
+#define AF_UNIX 1
+
+struct bio;
+struct request {
+	struct bio *bio;
+} __core;
+struct inode;
+struct address_space {
+	struct inode *host;
+} __core;
+
+#define OWNERS_OF(name, entries)                             \
+	struct {                                             \
+		__uint(type, BPF_MAP_TYPE_LRU_HASH);         \
+		__uint(max_entries, entries);                \
+		__type(key, u64);                            \
+		__type(value, u32);                          \
+	} name SEC(".maps")
+
+OWNERS_OF(bio_owners, 16384);
+OWNERS_OF(inode_owners, 16384);
+OWNERS_OF(senders, 16384);
+
+/* Who asks, where a task does: itself, or whom it works for. */
+static __always_inline u32 who_asks(struct account *a)
+{
+	return a->serving && a->serving_for == KP_FOR_WRITEBACK ? a->serving : a->victim;
+}
+
+static __always_inline bool at_task(struct account *a)
+{
+	return a && !a->level && a->pid == (u32)bpf_get_current_pid_tgid();
+}
+
+/* (bio) */
+SEC("raw_tp/block_bio_queue")
+int work_block_bio_queue(u64 *ctx)
+{
+	struct account *a = this_account();
+	u64 bio = ctx[0];
+	u32 who;
+
+	if (!at_task(a))
+		return 0;
+	who = who_asks(a);
+	if (a->mode == KP_WORK_THREAD && !a->serving)
+		bpf_map_delete_elem(&bio_owners, &bio);
+	else
+		bpf_map_update_elem(&bio_owners, &bio, &who, BPF_ANY);
+	return 0;
+}
+
+/* (request, error, bytes): what the interrupt or softirq does from here on is for this request. */
+SEC("raw_tp/block_rq_complete")
+int work_block_rq_complete(u64 *ctx)
+{
+	struct account *a = this_account();
+	u32 *who;
+	u64 bio;
+
+	if (!a || !(top_is(a, HARDIRQ) || top_is(a, SOFTIRQ + BLOCK)))
+		return 0;
+	border(a);
+	if (a->block_open)
+		put_block(a);
+	bio = kread_ptr((struct request *)ctx[0], bio);
+	who = bpf_map_lookup_elem(&bio_owners, &bio);
+	a->block_owner = who ? *who : 0;
+	a->block_bytes = (u32)ctx[2];
+	a->block_open = 1;
+	if (who)
+		bpf_map_delete_elem(&bio_owners, &bio);
+	return 0;
+}
+
+/* (folio, mapping) */
+SEC("raw_tp/writeback_dirty_folio")
+int work_writeback_dirty_folio(u64 *ctx)
+{
+	struct account *a = this_account();
+	u64 inode;
+	u32 who;
+
+	if (!at_task(a) || !ctx[1] || a->mode == KP_WORK_THREAD)
+		return 0;
+	inode = kread_ptr((struct address_space *)ctx[1], host);
+	who = a->victim;
+	bpf_map_update_elem(&inode_owners, &inode, &who, BPF_ANY);
+	return 0;
+}
+
+/* (inode, control, pages): only a kernel thread's; who calls fsync() does it in its own call. */
+SEC("raw_tp/writeback_single_inode_start")
+int work_writeback_single_inode_start(u64 *ctx)
+{
+	struct account *a = this_account();
+	u64 inode = ctx[0];
+	u32 *who;
+
+	if (!at_task(a) || a->mode != KP_WORK_THREAD)
+		return 0;
+	who = bpf_map_lookup_elem(&inode_owners, &inode);
+	serve(a, who ? *who : 0, KP_FOR_WRITEBACK);
+	return 0;
+}
+
+SEC("raw_tp/writeback_single_inode")
+int work_writeback_single_inode(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (at_task(a) && a->mode == KP_WORK_THREAD)
+		serve(a, 0, 0);
+	return 0;
+}
+
+/* A process has sent to a unix socket: its messages have the socket's address. */
+static __always_inline void sent(struct account *a, u64 sk)
+{
+	u32 who = a->victim;
+
+	bpf_map_update_elem(&senders, &sk, &who, BPF_ANY);
+}
+
+/* (skb, length) */
+SEC("raw_tp/skb_copy_datagram_iovec")
+int work_skb_copy_datagram_iovec(u64 *ctx)
+{
+	struct account *a = this_account();
+	u32 *who;
+	u64 sk;
+
+	if (!at_task(a) || a->mode == KP_WORK_THREAD)
+		return 0;
+	sk = kread_ptr((struct sk_buff *)ctx[0], sk);
+	if (!sk || kread((struct sock___profile *)sk, __sk_common.skc_family) != AF_UNIX)
+		return 0;
+	who = bpf_map_lookup_elem(&senders, &sk);
+	if (who && *who != a->victim)
+		serve(a, *who, KP_FOR_CLIENT);
+	return 0;
+}
+
+#endif

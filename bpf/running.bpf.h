@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Which task runs, and in what: user mode, a system call, a page fault.
+ *
+ * The kernel shows where a page fault begins, and by its software events where its work is done: what follows until user mode is some ten
+ * nanoseconds, and stays with user mode.
+ *
+ * A kernel may be built to run no programs upon tasks of its supervisor. Then the switch away from such a task is not seen either, and the next border
+ * is upon a task that nobody switched to: the time in between has a kind of its own and is charged to nobody.
+ */
+#ifndef KPAT_RUNNING_H
+#define KPAT_RUNNING_H
+
+#include "account.bpf.h"
+
+/* What a task that is switched to goes on with. */
+static __always_inline u32 mode_of(struct account *a, struct task_struct *task, u32 pid)
+{
+	u32 *state, was;
+
+	if (!pid)
+		return KP_WORK_IDLE;
+	if (((struct task_struct___profile *)task)->flags & PF_KTHREAD)
+		return KP_WORK_THREAD;
+	state = bpf_map_lookup_elem(&states, &pid);
+	if (state) {
+		was = *state;
+		bpf_map_delete_elem(&states, &pid);
+		if (was == FAULT_OF_USER || was == FAULT_OF_KERNEL) {
+			a->before_fault = was == FAULT_OF_USER ? KP_WORK_USER : KP_WORK_KERNEL;
+			return KP_WORK_FAULT;
+		}
+		if (was == LEAVING)
+			return KP_WORK_USER;
+	}
+	return in_system_call((struct pt_regs *)bpf_task_pt_regs(task)) ? KP_WORK_KERNEL : KP_WORK_USER;
+}
+
+static __always_inline void runs(struct account *a, struct task_struct *task)
+{
+	u32 pid = task->pid;
+	struct served *s;
+
+	a->mode = mode_of(a, task, pid);
+	a->victim = pid ? task->tgid : 0;
+	a->pid = pid;
+	a->serving = 0;
+	if (*(volatile u32 *)&any_served && pid) {
+		s = bpf_map_lookup_elem(&served_tasks, &pid);
+		if (s) {
+			a->serving = s->process;
+			a->serving_for = s->purpose;
+		}
+	}
+}
+
+/* A switch was not seen. */
+static __noinline int catch_up(struct account *a)
+{
+	if (!a)
+		return 0;
+	a->mode = KP_WORK_UNSEEN;
+	border(a);
+	put_task(a);
+	a->level = 0;
+	runs(a, (struct task_struct *)bpf_get_current_task_btf());
+	return 0;
+}
+
+/* A border at which the current task may be another than the account has. */
+static __always_inline void task_border(struct account *a)
+{
+	if (!a->level && a->pid != (u32)bpf_get_current_pid_tgid())
+		catch_up(a);
+	else
+		border(a);
+}
+
+/* The task works for another process from here on; 0: for itself. */
+static __always_inline void serve(struct account *a, u32 process, u32 purpose)
+{
+	struct served s = { .process = process, .purpose = purpose };
+	u32 pid = a->pid;
+
+	if (a->serving == process && (!process || a->serving_for == purpose))
+		return;
+	border(a);
+	put_task(a);
+	a->serving = process;
+	a->serving_for = purpose;
+	if (process) {
+		store_once(&any_served, 1);
+		bpf_map_update_elem(&served_tasks, &pid, &s, BPF_ANY);
+	} else {
+		bpf_map_delete_elem(&served_tasks, &pid);
+	}
+}
+
+/* (preempt, prev, next, prev_state) */
+SEC("tp_btf/sched_switch")
+int work_sched_switch(u64 *ctx)
+{
+	struct task_struct *prev = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
+	struct account *a = this_account();
+	u32 pid, state = 0;
+
+	if (!a)
+		return 0;
+	task_border(a);
+	put_task(a);
+	pid = prev->pid;
+	if (pid) {
+		announce_task((u64)(u32)prev->tgid << 32 | pid, 0);
+		if (a->mode == KP_WORK_FAULT)
+			state = a->before_fault == KP_WORK_USER ? FAULT_OF_USER : FAULT_OF_KERNEL;
+		else if (a->mode == KP_WORK_USER && in_system_call((struct pt_regs *)bpf_task_pt_regs(prev)))
+			state = LEAVING;
+		if (state)
+			bpf_map_update_elem(&states, &pid, &state, BPF_ANY);
+	}
+	if (a->level) {
+		a->h.resets++;
+		a->level = 0;
+	}
+	runs(a, next);
+	return 0;
+}
+
+static __always_inline int system_call(u32 mode)
+{
+	struct account *a = this_account();
+
+	if (!a || a->level)
+		return 0;
+	task_border(a);
+	a->mode = mode;
+	if (mode == KP_WORK_KERNEL)
+		a->calls++;
+	return 0;
+}
+
+SEC("raw_tp/sys_enter")
+int work_sys_enter(u64 *ctx)
+{
+	return system_call(KP_WORK_KERNEL);
+}
+
+SEC("raw_tp/sys_exit")
+int work_sys_exit(u64 *ctx)
+{
+	return system_call(KP_WORK_USER);
+}
+
+static __always_inline int fault_begins(void)
+{
+	struct account *a = this_account();
+
+	if (!a || a->level)
+		return 0;
+	task_border(a);
+	if (a->mode != KP_WORK_USER && a->mode != KP_WORK_KERNEL)
+		return 0;
+	a->before_fault = a->mode;
+	a->mode = KP_WORK_FAULT;
+	return 0;
+}
+
+SEC("raw_tp/page_fault_user")
+int work_page_fault_user(u64 *ctx)
+{
+	return fault_begins();
+}
+
+SEC("raw_tp/page_fault_kernel")
+int work_page_fault_kernel(u64 *ctx)
+{
+	return fault_begins();
+}
+
+/* By the kernel's software events of minor and major faults: the page is there. */
+SEC("perf_event")
+int fault_done(void *ctx)
+{
+	struct account *a = this_account();
+
+	if (!a || a->level)
+		return 0;
+	task_border(a);
+	a->faults++;
+	if (a->mode == KP_WORK_FAULT)
+		a->mode = a->before_fault;
+	return 0;
+}
+
+/* A fault without a page ends in a signal. */
+SEC("raw_tp/signal_deliver")
+int work_signal_deliver(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (!a || a->level || a->mode != KP_WORK_FAULT)
+		return 0;
+	task_border(a);
+	a->mode = KP_WORK_USER;
+	return 0;
+}
+
+#endif

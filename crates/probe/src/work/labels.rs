@@ -1,0 +1,160 @@
+//! What processes belong to: user and cgroup, logged once for each process and again where it changed. Of processes that were there before it is read
+//! from /proc; of others it comes with their names from the kernel side, so that also those have it that are over when anybody looks.
+
+use crate::wire;
+use kpat_model::{BootNs, ProcessLabel, Record};
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Processes and cgroups that are remembered; beyond, all are forgotten and logged again when they come again.
+const MOST: usize = 65536;
+
+/// What a label is made of.
+#[derive(Clone)]
+struct Found {
+    started: u64,
+    uid: u32,
+    cgroup: u64,
+    name: String,
+}
+
+pub struct Labels {
+    /// What was logged of each process, and when.
+    known: HashMap<u32, (BootNs, Found)>,
+    /// Of the file before: processes that came at its end may have sums in this one, and be gone.
+    carried: Vec<(u32, Found)>,
+    paths: HashMap<u64, String>,
+    mount: Option<PathBuf>,
+    due: bool,
+    /// With `--anonymise`: paths name containers and users' units.
+    pub without_paths: bool,
+}
+
+impl Default for Labels {
+    fn default() -> Labels {
+        let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let mount = mount.into_iter().find(|m| m.join("cgroup.controllers").exists());
+        Labels {
+            known: HashMap::new(),
+            carried: Vec::new(),
+            paths: HashMap::new(),
+            mount,
+            due: true,
+            without_paths: false,
+        }
+    }
+}
+
+impl Labels {
+    /// Another file begins.
+    pub fn again(&mut self) {
+        const LATELY_NS: i64 = 3_000_000_000;
+        let since = crate::sys::boot_now().0 - LATELY_NS;
+        let lately = self.known.drain().filter(|(_, (at, _))| at.0 > since);
+        self.carried = lately.map(|(process, (_, found))| (process, found)).collect();
+        self.due = true;
+    }
+
+    /// Labels of all processes that there are, once for each file.
+    pub fn of_all(&mut self, at: BootNs) -> Vec<Record> {
+        let mut out = Vec::new();
+        if !std::mem::take(&mut self.due) {
+            return out;
+        }
+        for (process, found) in std::mem::take(&mut self.carried) {
+            out.extend(self.label(at, process, found));
+        }
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            // Gone meanwhile: the kernel side has it, if it ran.
+            let Some(found) = self.read_proc(pid, &entry.path()) else { continue };
+            out.extend(self.label(at, pid, found));
+        }
+        out
+    }
+
+    /// The label that comes with a name from the kernel side. `None`: it was logged.
+    pub fn of(&mut self, r: &wire::Process, name: String) -> Option<Record> {
+        let found = Found { started: r.started, uid: r.uid, cgroup: r.cgroup, name };
+        self.label(BootNs(r.h.ts as i64), r.tgid, found)
+    }
+
+    fn label(&mut self, at: BootNs, process: u32, found: Found) -> Option<Record> {
+        // /proc counts starts in hundredths of a second.
+        let same = |k: &(BootNs, Found)| {
+            k.1.started.abs_diff(found.started) < 10_000_000
+                && (k.1.uid, k.1.cgroup) == (found.uid, found.cgroup)
+        };
+        if self.known.get(&process).is_some_and(same) {
+            return None;
+        }
+        if self.known.len() >= MOST {
+            self.known.clear();
+        }
+        self.known.insert(process, (at, found.clone()));
+        let Found { started, uid, cgroup, name } = found;
+        let path = if self.without_paths { String::new() } else { self.path(cgroup, process) };
+        let started = BootNs(started as i64);
+        Some(Record::ProcessLabel(Box::new(ProcessLabel { at, process, started, uid, cgroup, path, name })))
+    }
+
+    /// Of the cgroup; of one that went before anybody looked, empty.
+    fn path(&mut self, cgroup: u64, process: u32) -> String {
+        if let Some(path) = self.paths.get(&cgroup) {
+            return path.clone();
+        }
+        let Some(mount) = &self.mount else { return String::new() };
+        let found = cgroup_of(process)
+            .filter(|p| inode(mount, p) == Some(cgroup))
+            .or_else(|| search(mount, mount, cgroup, 0))
+            .unwrap_or_default();
+        if self.paths.len() >= MOST {
+            self.paths.clear();
+        }
+        if !found.is_empty() {
+            self.paths.insert(cgroup, found.clone());
+        }
+        found
+    }
+
+    /// Name, start, user and cgroup.
+    fn read_proc(&mut self, pid: u32, at: &Path) -> Option<Found> {
+        let name = fs::read_to_string(at.join("comm")).ok()?.trim_end_matches('\n').to_owned();
+        let stat = fs::read_to_string(at.join("stat")).ok()?;
+        // The name, in brackets, may have any character in it; the start is the 20th field after it.
+        let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        // SAFETY: no memory is passed.
+        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        let uid = fs::metadata(at).ok()?.uid();
+        let path = cgroup_of(pid).unwrap_or_else(|| "/".into());
+        let cgroup = self.mount.as_deref().and_then(|m| inode(m, &path)).unwrap_or(0);
+        if cgroup != 0 && self.paths.len() < MOST {
+            self.paths.insert(cgroup, path);
+        }
+        Some(Found { started: ticks * (1_000_000_000 / hz), uid, cgroup, name })
+    }
+}
+
+/// Its path in cgroup2, as far as this process's cgroup namespace shows it.
+fn cgroup_of(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("0::")).map(str::to_owned)
+}
+
+fn inode(mount: &Path, path: &str) -> Option<u64> {
+    fs::metadata(mount.join(path.trim_start_matches('/'))).ok().map(|m| m.ino())
+}
+
+fn search(mount: &Path, folder: &Path, cgroup: u64, depth: usize) -> Option<String> {
+    const DEEPEST: usize = 16;
+    if fs::metadata(folder).ok()?.ino() == cgroup {
+        return Some(format!("/{}", folder.strip_prefix(mount).ok()?.to_str()?));
+    }
+    if depth == DEEPEST {
+        return None;
+    }
+    let folders = fs::read_dir(folder).ok()?.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    folders.into_iter().find_map(|e| search(mount, &e.path(), cgroup, depth + 1))
+}
