@@ -13,7 +13,7 @@
  * a clock that an interrupt has moved on is read again.
  */
 #define KPAT_APP
-#include "account.bpf.h"
+#include "stacks.bpf.h"
 
 /* Whether a task that is switched to goes on in a system call. */
 static __always_inline u32 mode_of(struct task_struct *task, u32 pid)

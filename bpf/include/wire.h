@@ -47,6 +47,8 @@ enum kp_kind {
 	KP_SOCKET = 11,
 	KP_TCP = 12,
 	KP_GAP = 13,
+	KP_SAMPLE = 14,
+	KP_STACK = 15,
 };
 
 /* Where bytes cross from one layer into the next. Same numbers as model::Crossing. */
@@ -188,6 +190,29 @@ struct kp_process {
 	u32 pad;
 	char comm[KP_COMM];
 	u64 pad2[3];
+};
+
+#define KP_FRAMES 127u /* of a stack, what the kernel takes by itself (sysctl kernel.perf_event_max_stack) */
+#define KP_SAMPLE_USER_MODE 1u /* the CPU was in user mode */
+#define KP_SAMPLE_OPEN 2u /* a packet is handled, whose owner is not known yet */
+
+struct kp_sample {
+	struct kp_head h; /* pid: of the task that was interrupted */
+	u64 kernel; /* numbers of stacks, 0: none */
+	u64 user;
+	u64 socket; /* cookie */
+	u32 process; /* of the task, 0: idle */
+	u8 busy; /* kp_work_kind */
+	u8 purpose; /* kp_purpose */
+	u8 flags;
+	u8 pad;
+};
+
+/* As many frames as `func` says, innermost first; shorter in the ring if there are fewer. */
+struct kp_stack {
+	struct kp_head h; /* pid: the process whose addresses they are, 0: the kernel's */
+	u64 number;
+	u64 frames[KP_FRAMES];
 };
 
 struct kp_event {
@@ -383,6 +408,8 @@ _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
 _Static_assert(sizeof(struct kp_socket) == 104, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
+_Static_assert(sizeof(struct kp_sample) == 48, "sample");
+_Static_assert(sizeof(struct kp_stack) == 1040, "stack: less than 256 slots of the smaller kind");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 

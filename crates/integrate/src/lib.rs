@@ -33,8 +33,10 @@ mod over;
 mod packets;
 mod polls;
 mod report;
+mod samples;
 mod spill;
 mod stamps;
+mod symbols;
 mod work;
 
 pub use error::{Error, Result};

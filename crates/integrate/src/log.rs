@@ -15,6 +15,7 @@ use crate::nesting::{Nesting, Node, Placed};
 use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
 use crate::report::{Held, Options, Progress, Stage};
+use crate::samples::Samples;
 use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
 use kpat_klog::{Log, end_time};
@@ -80,6 +81,7 @@ struct Pass<'a> {
     polls: Polls,
     stamps: Stamps,
     charges: Charges,
+    samples: Samples,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -146,6 +148,9 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.at.0, absurd);
             tame(&mut r.opened.0, absurd);
         }
+        Record::Sample(r) => tame(&mut r.at.0, absurd),
+        Record::Stack(r) => tame(&mut r.at.0, absurd),
+        Record::Mapping(r) => tame(&mut r.at.0, absurd),
     }
 }
 
@@ -187,6 +192,7 @@ pub(super) fn pass(
         polls: Polls::default(),
         stamps,
         charges: Charges::default(),
+        samples: Samples::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -335,6 +341,9 @@ impl Pass<'_> {
             Record::Work(w) => self.charges.work(cpu, &w),
             Record::SocketUse(u) => self.charges.used(&u),
             Record::CpuTime(t) => self.charges.time(cpu, &t),
+            Record::Sample(s) => self.samples.sample(cpu, &s),
+            Record::Stack(s) => self.samples.stack(*s),
+            Record::Mapping(m) => self.samples.mapping(*m),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -504,6 +513,8 @@ impl Pass<'_> {
         t.loss.finish()?;
         t.poll.finish()?;
         self.charges.finish(dir)?;
+        let kernel = log.symbols().iter().map(|s| (s.addr, s.text.clone())).collect();
+        self.samples.finish(dir, &self.charges, &kernel)?;
         let packet_rows = t.packet.finish()?;
         let empty = self.first > self.last;
         let flows = self.flows.lasting(self.first, self.last);

@@ -262,6 +262,9 @@ impl Encoder {
             Record::Work(r) => self.columns(&**r),
             Record::SocketUse(r) => self.columns(&**r),
             Record::CpuTime(r) => self.columns(&**r),
+            Record::Sample(r) => self.columns(&**r),
+            Record::Stack(r) => self.columns(&**r),
+            Record::Mapping(r) => self.columns(&**r),
         }
     }
 

@@ -31,6 +31,9 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Work(r) => r.at,
         Record::SocketUse(r) => r.at,
         Record::CpuTime(r) => r.at,
+        Record::Sample(r) => r.at,
+        Record::Stack(r) => r.at,
+        Record::Mapping(r) => r.at,
     }
 }
 
@@ -54,6 +57,9 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::Work(_) => KINDS[Work::PLACE].name,
         Record::SocketUse(_) => KINDS[SocketUse::PLACE].name,
         Record::CpuTime(_) => KINDS[CpuTime::PLACE].name,
+        Record::Sample(_) => KINDS[CpuSample::PLACE].name,
+        Record::Stack(_) => KINDS[SampledStack::PLACE].name,
+        Record::Mapping(_) => KINDS[Mapping::PLACE].name,
     }
 }
 
@@ -184,6 +190,8 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Event(e) => e.kind.is_of_user_space(),
         Record::Loss(_) | Record::CardReading(_) => true,
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
+        // Another ring than that of packets: what is in it is read before or after.
+        Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) => true,
         _ => false,
     }
 }

@@ -101,6 +101,9 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::Work(_)
                     | Record::SocketUse(_)
                     | Record::CpuTime(_)
+                    | Record::Sample(_)
+                    | Record::Stack(_)
+                    | Record::Mapping(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

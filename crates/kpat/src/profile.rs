@@ -1,5 +1,7 @@
 //! `kpat profile`: whom the CPUs worked for, from a recording with `--profile profile`.
 
+mod sampled;
+
 use crate::open;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
@@ -22,6 +24,8 @@ pub struct Args {
     /// Show at most so many processes, and so many pairs of victim and beneficiary; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
+    #[command(flatten)]
+    sampled: sampled::Args,
 }
 
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
@@ -39,6 +43,9 @@ const NOT_MEASURED: [&str; 6] = [
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let log = open::integrated(&args.log, &args.device)?;
     let p = profile(&log, &args.pid)?.ok_or_else(|| usage(NOTHING))?;
+    if args.sampled.is_asked() {
+        return sampled::run(args, &log, out);
+    }
     if let Some(pid) = args.pid.iter().find(|pid| !p.processes.iter().any(|x| x.pid == **pid)) {
         return Err(usage(format!("process {pid} neither ran nor was anything done for it in this log")));
     }
@@ -63,6 +70,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             }).collect::<serde_json::Map<_, _>>(),
             "hardirq_ns": p.hardirq_ns,
             "not_measured": NOT_MEASURED,
+            "sampled": sampled::beside_json(&log, &p, &args.pid)?,
         });
         out.value(&all)?;
         return Ok(ExitCode::SUCCESS);
@@ -77,6 +85,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.line(&Line::new())?;
         out.lines(&taken_table(&p, &taken).render(out.width).0)?;
     }
+    sampled::beside(&log, &p, &args.pid, limit, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
     for (n, text) in NOT_MEASURED.into_iter().enumerate() {

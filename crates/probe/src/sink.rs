@@ -2,8 +2,10 @@
 //! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
 
 mod applications;
+mod profile;
 
 use crate::app::Sockets;
+use crate::mappings::Mappings;
 use crate::ring::{Raw, Rings};
 use crate::{headers, sys, wire};
 use kpat_klog::{AppEncoder, Chunk, Codec, Encoder};
@@ -42,8 +44,10 @@ pub struct Sink {
     pub records: u64,
     /// Totals by cause and CPU, of everything that was lost.
     pub lost: BTreeMap<(u8, i32), u64>,
-    /// Places of drops, to be named at the end.
+    /// Places of drops and frames of stacks, to be named at the end.
     pub addresses: HashSet<u64>,
+    /// Of a profile with samples.
+    pub mappings: Mappings,
     /// Of a flight recorder that dumps by itself.
     pub watch: Option<crate::recorder::Watch>,
     /// Whom the log named, by thread id; `None`: nobody will ask.
@@ -80,6 +84,7 @@ impl Sink {
             records: 0,
             lost: Default::default(),
             addresses: HashSet::new(),
+            mappings: Mappings::default(),
             watch: None,
             tasks: None,
             announcers: HashMap::new(),
@@ -111,17 +116,47 @@ impl Sink {
         });
     }
 
-    /// Takes everything out of one CPU's ring of a profile: names of tasks.
-    pub fn drain_names(&mut self, rings: &Rings, cpu: usize) {
-        let (state, tasks) = (&mut self.cpus[cpu], &mut self.tasks);
+    /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
+    pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
+        let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
+        let (mappings, addresses) = (&mut self.mappings, &mut self.addresses);
+        let mut mapped = 0;
         self.records += rings.drain(cpu, &mut |raw, _| {
-            if let Raw::Process(r) = raw {
-                if let Some(tasks) = tasks {
-                    tasks.insert(r.h.pid, task(r));
+            match raw {
+                Raw::Process(r) => {
+                    if let Some(tasks) = tasks {
+                        tasks.insert(r.h.pid, task(r));
+                    }
+                    if r.h.pid == r.tgid {
+                        mappings.forget(r.tgid);
+                    }
+                    state.encoder.process(&process(r));
                 }
-                state.encoder.process(&process(r));
+                Raw::Sample(r) => {
+                    if let Some(sample) = profile::sample(r, period_ns) {
+                        state.encoder.columns(&sample);
+                    }
+                }
+                Raw::Stack(r) => {
+                    let frames = profile::frames(r);
+                    let at = BootNs(r.h.ts as i64);
+                    if r.h.pid == 0 {
+                        addresses.extend(frames);
+                    } else {
+                        for m in mappings.of_stack(r.h.pid, frames, at) {
+                            mapped += 1;
+                            state.encoder.columns(&m);
+                        }
+                    }
+                    state.encoder.columns(&model::SampledStack::new(at, r.number, r.h.pid, frames));
+                }
+                _ => {}
+            }
+            if state.encoder.is_full() {
+                ready.extend(state.encoder.finish());
             }
         });
+        self.records += mapped;
     }
 
     /// A record of user space's own about a CPU.
@@ -419,7 +454,7 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             cpu_in: r.cpu_in,
         }),
         Raw::Process(r) => encoder.process(&process(r)),
-        Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) => {
+        Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) | Raw::Sample(_) | Raw::Stack(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");
         }
     }

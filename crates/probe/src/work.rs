@@ -28,6 +28,7 @@ pub type OfCpu = (u16, Record);
 pub struct Accounts {
     turn: sys::Mapping,
     unplaced_uses: sys::Mapping,
+    stack_round: sys::Mapping,
     /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
     opened: Vec<Option<BootNs>>,
     told: Instant,
@@ -47,6 +48,7 @@ impl Accounts {
         Ok(Accounts {
             turn: word(".data.turn")?,
             unplaced_uses: word(".data.unplaced")?,
+            stack_round: word(".data.round")?,
             opened: vec![None; cpus],
             told: Instant::now(),
             left: None,
@@ -96,6 +98,13 @@ impl Accounts {
         // SAFETY: as in take().
         let lost = unsafe { self.unplaced_uses.as_ptr().cast::<u64>().read_volatile() };
         lost - std::mem::replace(&mut self.lost, lost)
+    }
+
+    /// From now on each stack is logged once more.
+    pub fn log_stacks_again(&mut self) {
+        let at = self.stack_round.as_ptr().cast::<u64>();
+        // SAFETY: as in take(); nobody else writes it.
+        unsafe { at.write_volatile(at.read_volatile().wrapping_add(1)) };
     }
 
     fn turn(&self) -> u64 {

@@ -13,6 +13,7 @@ use crate::plan::{self, Decision, Tracepoint};
 use crate::profile::{Selection, glob};
 use crate::ring::Rings;
 use crate::roles::role;
+use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
 use crate::work::Accounts;
 use crate::{app, filter, kernel, sys};
@@ -70,7 +71,8 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
     }
     if options.work {
         let (decision, tracepoints) = plan::decide_profile()?;
-        let (side, constants) = (Side::Profile, Vec::new());
+        let constants = vec![("sample_period", sampling::period_ns(options.sample_rate))];
+        let side = Side::Profile;
         all.push(Decided { side, decision, tracepoints, constants, application: None });
     }
     Ok(all)
@@ -129,7 +131,7 @@ impl Decided {
             side,
             ring_bytes: match side {
                 // names of tasks, nothing else
-                Side::Profile => 1 << 16,
+                Side::Profile if options.sample_rate == 0 => 1 << 16,
                 _ => options.ring_bytes.next_power_of_two().max(1 << 16),
             },
             cpus,
@@ -167,6 +169,7 @@ impl Decided {
                 .then(|| Accounts::new(&loaded, cpus).map(RefCell::new))
                 .transpose()
                 .map_err(Error::Map)?,
+            clocks: SampleClocks::new(if side == Side::Profile { options.sample_rate } else { 0 }),
             settings: application
                 .is_some()
                 .then(|| app::Settings::new(&loaded))
@@ -206,6 +209,7 @@ pub(super) struct Source {
     pub(super) settings: Option<app::Settings>,
     /// Of a profile.
     accounts: Option<RefCell<Accounts>>,
+    clocks: SampleClocks,
     loaded: Loaded,
     attached: Attached,
     pub(super) rings: Rings,
@@ -219,7 +223,7 @@ impl Source {
     pub(super) fn attach(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
         self.attached = plan::attach(&self.loaded, &mut self.decision, &self.tracepoints, progress)?;
         self.points = self.attached.points();
-        Ok(())
+        self.clocks.start(&self.loaded).map_err(Error::Samples)
     }
 
     /// What applications are recorded with, and the sockets that are wanted.
@@ -323,7 +327,7 @@ impl Source {
         match self.side {
             Side::Packets => sink.drain_packets(&self.rings, cpu),
             Side::Application => sink.drain_applications(&self.rings, cpu),
-            Side::Profile => sink.drain_names(&self.rings, cpu),
+            Side::Profile => sink.drain_profile(&self.rings, cpu, self.clocks.period_ns()),
         }
     }
 
@@ -339,6 +343,13 @@ impl Source {
         }
     }
 
+    /// A file begins, in which no stack may be missing.
+    pub(super) fn new_file(&self) {
+        if let Some(accounts) = &self.accounts {
+            accounts.borrow_mut().log_stacks_again();
+        }
+    }
+
     /// Crossings that were lost at the end of what was recorded.
     pub(super) fn tell_gaps(&self, sink: &mut Sink, now: BootNs) {
         if self.side == Side::Application {
@@ -348,6 +359,7 @@ impl Source {
 
     /// Off its places, as far as it can be put on again in a moment. Returns functions on which programs stay.
     pub(super) fn take_off(&mut self) -> usize {
+        self.clocks.stop();
         self.attached.take_off();
         self.attached.staying(self.decision.functions.len())
     }
@@ -357,10 +369,12 @@ impl Source {
         OF_THE_MOMENT.iter().try_for_each(|map| object::clear(&self.loaded, map))?;
         self.rings.forget_polls();
         plan::put_on(&self.loaded, &self.tracepoints, &mut self.attached, self.points)?;
+        self.clocks.start(&self.loaded)?;
         Ok(self.attached.put_back(&self.loaded))
     }
 
     pub(super) fn detach(&mut self) {
+        self.clocks.stop();
         drop(std::mem::take(&mut self.attached));
     }
 
