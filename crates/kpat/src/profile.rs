@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
-    sampled: sampled::Args,
+    sampled: sampled::SampledArgs,
 }
 
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";

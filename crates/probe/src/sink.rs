@@ -44,8 +44,10 @@ pub struct Sink {
     pub records: u64,
     /// Totals by cause and CPU, of everything that was lost.
     pub lost: BTreeMap<(u8, i32), u64>,
-    /// Places of drops and frames of stacks, to be named at the end.
+    /// Places of drops, to be named at the end.
     pub addresses: HashSet<u64>,
+    /// The kernel's in stacks, too.
+    pub frames: HashSet<u64>,
     /// Of a profile with samples.
     pub mappings: Mappings,
     /// Of a flight recorder that dumps by itself.
@@ -84,6 +86,7 @@ impl Sink {
             records: 0,
             lost: Default::default(),
             addresses: HashSet::new(),
+            frames: HashSet::new(),
             mappings: Mappings::default(),
             watch: None,
             tasks: None,
@@ -119,7 +122,7 @@ impl Sink {
     /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
     pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
-        let (mappings, addresses) = (&mut self.mappings, &mut self.addresses);
+        let (mappings, addresses) = (&mut self.mappings, &mut self.frames);
         let mut mapped = 0;
         self.records += rings.drain(cpu, &mut |raw, _| {
             match raw {

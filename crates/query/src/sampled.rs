@@ -156,10 +156,15 @@ fn name_of(f: &StackRow) -> String {
         return name.clone();
     }
     match (&f.file, f.offset) {
-        (Some(file), Some(offset)) => format!("[{}+{offset:#x}]", file.rsplit('/').next().unwrap_or(file)),
-        (Some(file), None) => format!("[{file}]").replace("[[", "[").replace("]]", "]"),
+        (Some(file), Some(offset)) => format!("[{}+{offset:#x}]", base(file)),
+        (Some(file), None) => format!("[{}]", base(file)),
         _ => "[unknown]".into(),
     }
+}
+
+/// `libc.so.6` of `/usr/lib/libc.so.6`, `vdso` of `[vdso]`.
+fn base(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file).trim_matches(['[', ']'])
 }
 
 /// What the samples of a function sum up to.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct SampledArgs {
     /// Functions by the time in them, as gprof's flat profile
     #[arg(long)]
     flat: bool,
@@ -42,7 +42,7 @@ enum Format {
     Json,
 }
 
-impl Args {
+impl SampledArgs {
     pub fn is_asked(&self) -> bool {
         self.flat || self.graph || self.format.is_some()
     }

@@ -46,6 +46,7 @@ impl Recorder {
         self.files.change_to(next, written.clone());
         self.costs.begin_file(&self.sources);
         self.sink.addresses.clear();
+        self.sink.frames.clear();
         self.sources.new_file();
         self.sink.mappings.forget_all();
         if let Some(sockets) = &mut self.sink.sockets {
