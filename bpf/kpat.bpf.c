@@ -6,6 +6,7 @@
  */
 #include "functions.bpf.h"
 #include "points.bpf.h"
+#include "samples.h"
 #include "work.h"
 
 /* Keeps the record types in the object's BTF, from which the Rust types are generated. */

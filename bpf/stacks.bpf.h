@@ -13,6 +13,7 @@
 #define KPAT_STACKS_H
 
 #include "account.bpf.h"
+#include "samples.h"
 
 /* Time between two samples of a CPU; 0: there are none. */
 const volatile u64 sample_period = 0;

@@ -192,29 +192,6 @@ struct kp_process {
 	u64 pad2[3];
 };
 
-#define KP_FRAMES 127u /* of a stack, what the kernel takes by itself (sysctl kernel.perf_event_max_stack) */
-#define KP_SAMPLE_USER_MODE 1u /* the CPU was in user mode */
-#define KP_SAMPLE_OPEN 2u /* a packet is handled, whose owner is not known yet */
-
-struct kp_sample {
-	struct kp_head h; /* pid: of the task that was interrupted */
-	u64 kernel; /* numbers of stacks, 0: none */
-	u64 user;
-	u64 socket; /* cookie */
-	u32 process; /* of the task, 0: idle */
-	u8 busy; /* kp_work_kind */
-	u8 purpose; /* kp_purpose */
-	u8 flags;
-	u8 pad;
-};
-
-/* As many frames as `func` says, innermost first; shorter in the ring if there are fewer. */
-struct kp_stack {
-	struct kp_head h; /* pid: the process whose addresses they are, 0: the kernel's */
-	u64 number;
-	u64 frames[KP_FRAMES];
-};
-
 struct kp_event {
 	struct kp_head h; /* func: kp_event_kind */
 	u32 packet;
@@ -408,8 +385,6 @@ _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
 _Static_assert(sizeof(struct kp_socket) == 104, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
-_Static_assert(sizeof(struct kp_sample) == 48, "sample");
-_Static_assert(sizeof(struct kp_stack) == 1040, "stack: less than 256 slots of the smaller kind");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 
