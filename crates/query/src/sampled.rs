@@ -67,6 +67,9 @@ pub fn sampled(log: &Store, pids: &[i32]) -> Result<Option<Sampled>> {
     Ok(Some(of(&rows, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?, pids)))
 }
 
+/// What samples that are one row have in common: busy, purpose, victim, beneficiary, functions.
+type Alike = (i32, i32, Option<i32>, Option<i32>, Vec<u32>);
+
 /// Frames of a stack, innermost first.
 type Frames<'a> = HashMap<i32, Vec<&'a StackRow>>;
 
@@ -85,7 +88,7 @@ fn of(rows: &[SampleRow], stacks: &[StackRow], names: &[ProcessRow], pids: &[i32
         period_ns: rows.iter().map(|r| r.period_ns).max().unwrap_or(0),
     };
     let mut numbers: HashMap<Function, u32> = HashMap::new();
-    let mut sums: BTreeMap<(i32, i32, Option<i32>, Option<i32>, Vec<u32>), (i64, i64)> = BTreeMap::new();
+    let mut sums: BTreeMap<Alike, (i64, i64)> = BTreeMap::new();
     for r in rows {
         found.samples += 1;
         if r.busy == Busy::Idle as i32 {
@@ -128,7 +131,7 @@ fn functions(r: &SampleRow, frames: &Frames<'_>) -> Vec<Function> {
     let of = |stack: Option<i32>| stack.and_then(|s| frames.get(&s)).map_or(&[][..], Vec::as_slice);
     let mut kernel = of(r.kernel_stack);
     if !is_own {
-        let begins = |f: &&StackRow| f.function.as_deref().is_some_and(|n| SOFTIRQ_BEGINS.contains(&n));
+        let begins = |f: &StackRow| f.function.as_deref().is_some_and(|n| SOFTIRQ_BEGINS.contains(&n));
         if let Some(end) = kernel.iter().position(|f| begins(f)) {
             kernel = &kernel[..=end];
         }
