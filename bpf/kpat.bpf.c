@@ -6,6 +6,7 @@
  */
 #include "functions.bpf.h"
 #include "points.bpf.h"
+#include "samples.h"
 #include "work.h"
 
 /* Keeps the record types in the object's BTF, from which the Rust types are generated. */
@@ -22,6 +23,8 @@ struct kp_crossing _kp_crossing SEC(".data.types") = {};
 struct kp_socket _kp_socket SEC(".data.types") = {};
 struct kp_tcp _kp_tcp SEC(".data.types") = {};
 struct kp_gap _kp_gap SEC(".data.types") = {};
+struct kp_sample _kp_sample SEC(".data.types") = {};
+struct kp_stack _kp_stack SEC(".data.types") = {};
 struct kp_announcement _kp_announcement SEC(".data.types") = {};
 enum kp_kind _kp_kind SEC(".data.types") = KP_NONE;
 enum kp_crossing_kind _kp_crossing_kind SEC(".data.types") = KP_X_ASK;

@@ -15,6 +15,7 @@
 #define KPAT_APP
 #define KPAT_PROFILE
 #include "behalf.bpf.h"
+#include "stacks.bpf.h"
 
 /* (vec) */
 SEC("raw_tp/softirq_entry")

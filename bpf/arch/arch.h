@@ -9,6 +9,7 @@
  *   kernel_address(p)         is it a pointer of the kernel, and no number in the same place (skb->dev and UDP's scratch word)? Whatever the levels of page
  *                             tables. It does not say that a load succeeds: loads are guarded, a fault reads as zero
  *   preemption_count(&n)      the kernel's count of contexts (include/linux/preempt.h); false: not available
+ *   reg_pc(regs)              the address of the instruction
  *   in_system_call(regs)      did the task whose registers these are enter the kernel by a system call?
  *   store_release(at, v)      a store that is seen after all that its CPU wrote, and read, before
  *   LOADS_IN_ORDER            another CPU's loads are not reordered: what follows the load of a released word sees what was written before it

@@ -31,6 +31,11 @@ static __always_inline u64 reg_ret(struct pt_regs *regs)
 	return regs->regs[0];
 }
 
+static __always_inline u64 reg_pc(struct pt_regs *regs)
+{
+	return REG(regs, pc);
+}
+
 static __always_inline u64 entry_key(struct pt_regs *regs)
 {
 	return regs->sp;

@@ -31,6 +31,11 @@ static __always_inline u64 reg_ret(struct pt_regs *regs)
 	return regs->ax;
 }
 
+static __always_inline u64 reg_pc(struct pt_regs *regs)
+{
+	return REG(regs, ip);
+}
+
 static __always_inline u64 entry_key(struct pt_regs *regs)
 {
 	return regs->sp;

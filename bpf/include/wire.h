@@ -47,6 +47,8 @@ enum kp_kind {
 	KP_SOCKET = 11,
 	KP_TCP = 12,
 	KP_GAP = 13,
+	KP_SAMPLE = 14,
+	KP_STACK = 15,
 };
 
 /* Where bytes cross from one layer into the next. Same numbers as model::Crossing. */

@@ -14,6 +14,15 @@ svg.kpat .head { font-size: 16px; font-weight: 600; }
 }
 ";
 
+/// Of flame graphs.
+pub const FLAME: &str = "
+svg.kpat { --f-user: #e8b04a; --f-kernel: #d9705f; --f-served: #5f9cee; --f-other: #a3acba; }
+svg.kpat rect.f { stroke: var(--page); stroke-width: .5; }
+svg.kpat rect.user { fill: var(--f-user); } svg.kpat rect.kernel { fill: var(--f-kernel); } svg.kpat rect.served { fill: var(--f-served); }
+svg.kpat rect.other { fill: var(--f-other); }
+svg.kpat text.f { fill: #111111; font-size: 11px; pointer-events: none; }
+";
+
 /// Of phases. Layers have the colours of the page of `kpat view` (ui/src/app/app.css).
 pub const PHASES: &str = "
 svg.kpat { --l-driver: #7c8798; --l-link: #3b7dd8; --l-network: #1c9a76; --l-transport: #8a5bd6; --l-socket: #d08a1d; --l-other: #a3acba; }

@@ -14,6 +14,7 @@ mod names;
 pub mod pcapng;
 pub mod perfetto;
 pub mod pprof;
+pub mod sampled;
 mod stacks;
 pub mod text;
 pub mod tsv;

@@ -2,6 +2,8 @@
 //!
 //! The messages are written down here, numbers and names as in pprof's profile.proto; only what is written is here.
 
+pub(crate) mod sampled;
+
 use crate::names::{Names, clean, context};
 use crate::stacks::Stacks;
 use crate::{Counts, Result};
@@ -32,6 +34,10 @@ struct Profile {
     time_nanos: i64,
     #[prost(int64, tag = "10")]
     duration_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
     #[prost(int64, repeated, tag = "13")]
     comment: Vec<i64>,
     #[prost(int64, tag = "14")]

@@ -28,6 +28,9 @@ impl Sum {
 /// What a sum is of, without whom it was for.
 type Of = (u16, Busy, Purpose, u32);
 
+/// For what, and for which process, if it is one's.
+pub(super) type Served = (Purpose, Option<u32>);
+
 #[derive(Default)]
 pub(super) struct Charges {
     own: BTreeMap<Of, Sum>,
@@ -75,10 +78,31 @@ impl Charges {
     }
 
     /// Those who are charged for a socket, each with a weight of at least 1.
-    fn users(&self, socket: u64) -> Vec<(u32, u64)> {
+    pub fn users(&self, socket: u64) -> Vec<(u32, u64)> {
         let of = |how| self.uses.get(&(socket, how)).filter(|u| !u.is_empty());
         let users = [UseKind::Read, UseKind::Write, UseKind::Open].into_iter().find_map(of);
         users.into_iter().flatten().map(|(process, bytes)| (*process, (*bytes).max(1))).collect()
+    }
+
+    /// Who was served on a CPU in softirqs that received packets upon a process, and how long.
+    pub fn served(&self, cpu: u16, busy: Busy, victim: u32) -> BTreeMap<Served, u64> {
+        let mut all = BTreeMap::new();
+        let of = (cpu, busy, Purpose::Socket, victim);
+        for ((socket, _), sum) in self.of_sockets.iter().filter(|((_, o), _)| *o == of) {
+            let users = self.users(*socket);
+            if users.is_empty() {
+                *all.entry((Purpose::Socket, None)).or_default() += sum.ns;
+            }
+            for (process, part) in shared(*sum, &users) {
+                *all.entry((Purpose::Socket, Some(process))).or_default() += part.ns;
+            }
+        }
+        for purpose in [Purpose::Forward, Purpose::Drop, Purpose::Unknown] {
+            if let Some(sum) = self.own.get(&(cpu, busy, purpose, victim)) {
+                all.insert((purpose, None), sum.ns);
+            }
+        }
+        all
     }
 
     fn rows(&self) -> Vec<WorkRow> {
@@ -114,7 +138,7 @@ impl Charges {
             .collect()
     }
 
-    pub fn finish(self, dir: &Path) -> Result<()> {
+    pub fn finish(&self, dir: &Path) -> Result<()> {
         let mut works = TableWriter::<WorkRow>::create(dir)?;
         for row in self.rows() {
             works.push(&row)?;
@@ -142,15 +166,15 @@ impl Charges {
         }
         accounts.finish()?;
         let mut labels = TableWriter::<ProcessLabelRow>::create(dir)?;
-        for l in self.labels {
+        for l in &self.labels {
             labels.push(&ProcessLabelRow {
                 at_ns: l.at.0,
                 process: l.process as i32,
                 started_ns: (l.started.0 != 0).then_some(l.started.0),
                 uid: l.uid.into(),
                 cgroup: (l.cgroup != 0).then_some(l.cgroup as i64),
-                path: l.path,
-                name: l.name,
+                path: l.path.clone(),
+                name: l.name.clone(),
             })?;
         }
         labels.finish()?;

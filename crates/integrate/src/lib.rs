@@ -9,6 +9,7 @@
 //! reach of matching ([`Held`] counts them). What must wait longer (meetings with the wire, frames' keys, associations)
 //! waits sorted on disk, beside the result. Per packet of the log five bytes and a bit stay.
 
+mod absurd;
 mod application;
 mod arrivals;
 mod away;
@@ -33,8 +34,10 @@ mod over;
 mod packets;
 mod polls;
 mod report;
+mod samples;
 mod spill;
 mod stamps;
+mod symbols;
 mod work;
 
 pub use error::{Error, Result};

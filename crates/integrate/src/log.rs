@@ -1,6 +1,7 @@
 //! The pass over the kernel behaviour log: every record once, in order of end time, into the tables that need nothing
 //! else, and into what matching needs.
 
+use crate::absurd::{MAX_TIME, tame_record};
 use crate::arrivals::Arrivals;
 use crate::captures::Met;
 use crate::charges::Charges;
@@ -15,6 +16,7 @@ use crate::nesting::{Nesting, Node, Placed};
 use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
 use crate::report::{Held, Options, Progress, Stage};
+use crate::samples::Samples;
 use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
 use kpat_klog::{Log, end_time};
@@ -80,6 +82,7 @@ struct Pass<'a> {
     polls: Polls,
     stamps: Stamps,
     charges: Charges,
+    samples: Samples,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -100,53 +103,6 @@ struct Pass<'a> {
 
 /// Records decoded ahead at a time.
 const BATCH: usize = 4096;
-
-/// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
-const MAX_TIME: i64 = 1 << 60;
-
-fn tame(t: &mut i64, absurd: &mut u64) {
-    if !(0..=MAX_TIME).contains(t) {
-        *absurd += 1;
-        *t = (*t).clamp(0, MAX_TIME);
-    }
-}
-
-/// Brings every time in a record into the range of a clock.
-fn tame_record(record: &mut Record, absurd: &mut u64) {
-    match record {
-        Record::Call(r) => {
-            tame(&mut r.entry.0, absurd);
-            if r.dur_ns > MAX_TIME as u64 {
-                *absurd += 1;
-                r.dur_ns = MAX_TIME as u64;
-            }
-        }
-        Record::Point(r) => tame(&mut r.at.0, absurd),
-        Record::Member(r) => tame(&mut r.entry.0, absurd),
-        Record::Footprint(r) => tame(&mut r.at.0, absurd),
-        Record::Place(r) => tame(&mut r.at.0, absurd),
-        Record::Lineage(r) => tame(&mut r.at.0, absurd),
-        Record::Event(r) => tame(&mut r.at.0, absurd),
-        Record::Process(r) => tame(&mut r.at.0, absurd),
-        Record::Loss(r) => {
-            tame(&mut r.from.0, absurd);
-            tame(&mut r.to.0, absurd);
-        }
-        Record::OffCpu(r) => {
-            tame(&mut r.from.0, absurd);
-            tame(&mut r.to.0, absurd);
-        }
-        Record::Poll(r) => tame(&mut r.at.0, absurd),
-        Record::PollEnd(r) => tame(&mut r.at.0, absurd),
-        Record::CardStamp(r) => tame(&mut r.at.0, absurd),
-        Record::CardReading(r) => tame(&mut r.at.0, absurd),
-        Record::Work(r) => tame(&mut r.at.0, absurd),
-        Record::SocketUse(r) => tame(&mut r.at.0, absurd),
-        Record::CpuTime(r) => [&mut r.at.0, &mut r.opened.0].into_iter().for_each(|t| tame(t, absurd)),
-        Record::CpuPackets(r) => [&mut r.at.0, &mut r.opened.0].into_iter().for_each(|t| tame(t, absurd)),
-        Record::ProcessLabel(r) => tame(&mut r.at.0, absurd),
-    }
-}
 
 /// Packet rows are written to `early` if they lack what matching or the cards' clocks add, everything else to `dir`.
 pub(super) fn pass(
@@ -186,6 +142,7 @@ pub(super) fn pass(
         polls: Polls::default(),
         stamps,
         charges: Charges::default(),
+        samples: Samples::default(),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -336,6 +293,9 @@ impl Pass<'_> {
             Record::CpuTime(t) => self.charges.time(cpu, &t),
             Record::CpuPackets(p) => self.charges.packets(cpu, &p),
             Record::ProcessLabel(l) => self.charges.label(*l),
+            Record::Sample(s) => self.samples.sample(cpu, &s),
+            Record::Stack(s) => self.samples.stack(*s),
+            Record::Mapping(m) => self.samples.mapping(*m),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -505,6 +465,8 @@ impl Pass<'_> {
         t.loss.finish()?;
         t.poll.finish()?;
         self.charges.finish(dir)?;
+        let kernel = log.symbols().iter().map(|s| (s.addr, s.text.clone())).collect();
+        self.samples.finish(dir, &self.charges, &kernel)?;
         let packet_rows = t.packet.finish()?;
         let empty = self.first > self.last;
         let flows = self.flows.lasting(self.first, self.last);

@@ -264,6 +264,9 @@ impl Encoder {
             Record::CpuTime(r) => self.columns(&**r),
             Record::CpuPackets(r) => self.columns(&**r),
             Record::ProcessLabel(r) => self.columns(&**r),
+            Record::Sample(r) => self.columns(&**r),
+            Record::Stack(r) => self.columns(&**r),
+            Record::Mapping(r) => self.columns(&**r),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
 mod accounts;
+mod samples;
 
 use crate::columns::{Column, Row, Type};
 use kpat_model::*;
@@ -41,7 +42,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 30] = [
+pub static KINDS: [Kind; 26] = [
     kind(
         0,
         "point",
@@ -180,37 +181,43 @@ pub static KINDS: [Kind; 30] = [
         ],
         Coding::Records(accounts::cpu_time),
     ),
-    reserved(21),
-    reserved(22),
-    reserved(23),
-    reserved(24),
-    reserved(25),
-    reserved(26),
-    reserved(27),
     kind(
-        28,
+        21,
+        "sample",
+        columns![
+            "at" Time, "thread" Integer, "process" Integer, "busy" Integer, "purpose" Integer, "flags" Integer,
+            "socket" Integer, "kernel" Stack, "user" Stack, "period" Duration,
+        ],
+        Coding::Records(samples::sample),
+    ),
+    kind(
+        22,
+        "stack",
+        columns!["at" Time, "number" Stack, "process" Integer, "frames" Bytes],
+        Coding::Records(samples::stack),
+    ),
+    kind(
+        23,
+        "mapping",
+        columns![
+            "at" Time, "process" Integer, "what" Integer, "start" Integer, "length" Integer, "offset" Integer, "name" Text,
+            "build" Bytes,
+        ],
+        Coding::Records(samples::mapping),
+    ),
+    kind(
+        24,
         "cpu-packets",
         columns!["at" Time, "opened" Time, "counted" Integer, "received" Integer],
         Coding::Records(accounts::cpu_packets),
     ),
     kind(
-        29,
+        25,
         "process-label",
         columns!["at" Time, "started" Time, "process" Integer, "uid" Integer, "cgroup" Integer, "path" Text, "name" Text],
         Coding::Records(accounts::process_label),
     ),
 ];
-
-/// A number that no record has yet.
-const fn reserved(id: u16) -> Kind {
-    kind(id, "", columns!["at" Time], Coding::Records(|_| None))
-}
-
-impl Kind {
-    pub fn is_reserved(&self) -> bool {
-        self.name.is_empty()
-    }
-}
 
 fn at(row: &Row<'_>) -> BootNs {
     BootNs(row.numbers[0] as i64)

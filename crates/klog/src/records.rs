@@ -33,6 +33,9 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::CpuTime(r) => r.at,
         Record::CpuPackets(r) => r.at,
         Record::ProcessLabel(r) => r.at,
+        Record::Sample(r) => r.at,
+        Record::Stack(r) => r.at,
+        Record::Mapping(r) => r.at,
     }
 }
 
@@ -58,6 +61,9 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::CpuTime(_) => KINDS[CpuTime::PLACE].name,
         Record::CpuPackets(_) => KINDS[CpuPackets::PLACE].name,
         Record::ProcessLabel(_) => KINDS[ProcessLabel::PLACE].name,
+        Record::Sample(_) => KINDS[CpuSample::PLACE].name,
+        Record::Stack(_) => KINDS[SampledStack::PLACE].name,
+        Record::Mapping(_) => KINDS[Mapping::PLACE].name,
     }
 }
 
@@ -189,6 +195,8 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Loss(_) | Record::CardReading(_) => true,
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
         Record::CpuPackets(_) | Record::ProcessLabel(_) => true,
+        // Another ring than that of packets: what is in it is read before or after.
+        Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) => true,
         _ => false,
     }
 }

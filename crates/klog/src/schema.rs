@@ -20,7 +20,7 @@ pub fn declared() -> Vec<meta::Kind> {
             Coding::Records(_) | Coding::Application(_) => "columns".into(),
         },
     };
-    KINDS.iter().filter(|k| !k.is_reserved()).map(kind).collect()
+    KINDS.iter().map(kind).collect()
 }
 
 /// A kind as a log declares it.

@@ -167,6 +167,33 @@ fn line(r: &Record) -> String {
             hex(l.path.as_bytes()),
             hex(l.name.as_bytes())
         ),
+        Record::Sample(s) => format!(
+            "sample at={} thread={} process={} busy={} purpose={} flags={} socket={} kernel={} user={} period={}",
+            s.at.0,
+            s.thread,
+            s.process,
+            s.busy as u8,
+            s.purpose as u8,
+            s.flags,
+            s.socket,
+            s.kernel,
+            s.user,
+            s.period_ns
+        ),
+        Record::Stack(s) => {
+            format!("stack at={} number={} process={} frames={}", s.at.0, s.number, s.process, hex(&s.frames))
+        }
+        Record::Mapping(m) => format!(
+            "mapping at={} process={} what={} start={} length={} offset={} name={} build={}",
+            m.at.0,
+            m.process,
+            m.what as u8,
+            m.start,
+            m.length,
+            m.offset,
+            hex(m.name.as_bytes()),
+            hex(&m.build_id)
+        ),
     }
 }
 

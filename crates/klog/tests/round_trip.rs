@@ -103,6 +103,9 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::CpuTime(_)
                     | Record::CpuPackets(_)
                     | Record::ProcessLabel(_)
+                    | Record::Sample(_)
+                    | Record::Stack(_)
+                    | Record::Mapping(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

@@ -1,5 +1,7 @@
 //! `kpat profile`: whom the CPUs worked for, from a recording with `--profile profile`.
 
+mod sampled;
+
 use crate::open;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
@@ -34,6 +36,8 @@ pub struct Args {
     /// Show at most so many processes, and so many pairs of victim and beneficiary; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
+    #[command(flatten)]
+    sampled: sampled::SampledArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -96,6 +100,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         users: args.user.clone(),
     };
     let p = profile(&log, &chosen)?.ok_or_else(|| usage(NOTHING))?;
+    if args.sampled.is_asked() {
+        return sampled::run(args, &log, out);
+    }
     if let Some(pid) = args.pid.iter().find(|pid| !p.processes.iter().any(|x| x.pid == **pid)) {
         return Err(usage(format!("process {pid} neither ran nor was anything done for it in this log")));
     }
@@ -134,6 +141,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             }).collect::<serde_json::Map<_, _>>(),
             "hardirq_ns": p.hardirq_ns,
             "not_measured": NOT_MEASURED,
+            "sampled": sampled::beside_json(&log, &p, &args.pid)?,
         });
         out.value(&all)?;
         return Ok(ExitCode::SUCCESS);
@@ -156,6 +164,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.line(&Line::new())?;
         out.lines(&taken_table(&p, &taken).render(out.width).0)?;
     }
+    sampled::beside(&log, &p, &args.pid, limit, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
     for (n, text) in NOT_MEASURED.into_iter().enumerate() {

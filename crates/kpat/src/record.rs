@@ -15,6 +15,7 @@ use kpat_model::Sample;
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
 use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder, Rotate};
+use kpat_probe::sampling::MOST_RATE;
 use print::Printer;
 use serde_json::json;
 use sniffers::Capture;
@@ -66,6 +67,9 @@ pub struct Args {
     /// Size of each CPU's ring: a power of two, at least 64K [default: 128M divided among the CPUs, 4M to 64M each]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ring: Option<u64>,
+    /// With --profile profile: samples with stacks, so many of each CPU in a second; 0: none, the sums alone
+    #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RATE)))]
+    rate: u32,
     /// Maximum number of packets that are followed at the same time
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     packets: u32,
@@ -209,6 +213,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         words: words(args, std::env::args()),
         application,
         work,
+        sample_rate: args.rate,
     })
 }
 

@@ -12,7 +12,8 @@ pub mod meta;
 pub mod random;
 pub mod record;
 pub mod sample;
-pub mod work;
+mod stacks;
+mod work;
 
 pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
 pub use codes::{EventKind, LineageKind, LossCause};
@@ -23,4 +24,5 @@ pub use record::{
     OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;
+pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};
 pub use work::{Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};

@@ -6,6 +6,7 @@
 
 use crate::codes::{EventKind, LineageKind, LossCause};
 use crate::ids::{BootNs, FuncId, PacketId};
+use crate::stacks::{CpuSample, Mapping, SampledStack};
 use crate::work::{CpuPackets, CpuTime, ProcessLabel, SocketUse, Work};
 
 /// In what context the CPU was. Where an interrupt cuts in, the task's pid is still given, but it is whoever was
@@ -346,4 +347,7 @@ pub enum Record {
     CpuTime(Box<CpuTime>),
     CpuPackets(Box<CpuPackets>),
     ProcessLabel(Box<ProcessLabel>),
+    Sample(Box<CpuSample>),
+    Stack(Box<SampledStack>),
+    Mapping(Box<Mapping>),
 }

@@ -11,6 +11,7 @@ use crate::netlink::GROUPS;
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Detail, Selection};
 use crate::reasons::drop_reasons;
+use crate::sampling;
 use kpat_model::meta;
 use std::collections::HashMap;
 use std::io;
@@ -340,6 +341,8 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
     all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));
+    // On no tracepoint: a clock of each CPU has it run (crate::sampling).
+    all.push(at(Fixed::Nowhere)((sampling::PROGRAM.into(), "cpu-clock".into())));
     let decision = Decision {
         detail: None,
         mechanism: Mechanism::Tracepoint,

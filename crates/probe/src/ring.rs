@@ -35,6 +35,8 @@ pub enum Raw<'a> {
     Socket(&'a wire::Socket),
     Tcp(&'a wire::Tcp),
     Gap(&'a wire::Gap),
+    Sample(&'a wire::Sample),
+    Stack(&'a wire::Stack),
 }
 
 impl Rings {
@@ -176,7 +178,7 @@ impl Rings {
         let data = unsafe { self.base(cpu).add(RING_DATA) };
         while at < end {
             let offset = at as usize & (self.ring_bytes - 1);
-            // SAFETY: offset is below ring_bytes and a multiple of the slot; a record is at most 160 bytes and may run into
+            // SAFETY: offset is below ring_bytes and a multiple of the slot; a record is at most 1040 bytes, less than the tail page, and may run into
             // the tail page, which belongs to the mapping.
             let p = unsafe { data.add(offset) };
             let head = self.word(p.cast()).load(Ordering::Acquire);
@@ -202,6 +204,8 @@ impl Rings {
                     wire::kind::SOCKET => each(Raw::Socket(&*p.cast()), next),
                     wire::kind::TCP => each(Raw::Tcp(&*p.cast()), next),
                     wire::kind::GAP => each(Raw::Gap(&*p.cast()), next),
+                    wire::kind::SAMPLE => each(Raw::Sample(&*p.cast()), next),
+                    wire::kind::STACK => each(Raw::Stack(&*p.cast()), next),
                     _ => {}
                 }
             }

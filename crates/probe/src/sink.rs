@@ -2,8 +2,10 @@
 //! the flight recorder. Losses that the kernel side counted become loss records at their place in the stream.
 
 mod applications;
+mod profile;
 
 use crate::app::{Addresses, Sockets};
+use crate::mappings::Mappings;
 use crate::ring::{Raw, Rings};
 use crate::work::Labels;
 use crate::{headers, sys, wire};
@@ -45,6 +47,10 @@ pub struct Sink {
     pub lost: BTreeMap<(u8, i32), u64>,
     /// Places of drops, to be named at the end.
     pub addresses: HashSet<u64>,
+    /// The kernel's in stacks, too.
+    pub frames: HashSet<u64>,
+    /// Of a profile with samples.
+    pub mappings: Mappings,
     /// Of a flight recorder that dumps by itself.
     pub watch: Option<crate::recorder::Watch>,
     /// Whom the log named, by thread id; `None`: nobody will ask.
@@ -83,6 +89,8 @@ impl Sink {
             records: 0,
             lost: Default::default(),
             addresses: HashSet::new(),
+            frames: HashSet::new(),
+            mappings: Mappings::default(),
             watch: None,
             tasks: None,
             announcers: HashMap::new(),
@@ -115,21 +123,51 @@ impl Sink {
         });
     }
 
-    /// Takes everything out of one CPU's ring of a profile: names of tasks.
-    pub fn drain_names(&mut self, rings: &Rings, cpu: usize) {
-        let (state, tasks) = (&mut self.cpus[cpu], &mut self.tasks);
+    /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
+    pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
+        let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
+        let (mappings, addresses) = (&mut self.mappings, &mut self.frames);
+        let mut mapped = 0;
         let labels = &mut self.labels;
         self.records += rings.drain(cpu, &mut |raw, _| {
-            if let Raw::Process(r) = raw {
-                if let Some(label) = labels.of(r, comm(r)) {
-                    state.encoder.record(&label);
+            match raw {
+                Raw::Process(r) => {
+                    if let Some(label) = labels.of(r, comm(r)) {
+                        state.encoder.record(&label);
+                    }
+                    if let Some(tasks) = tasks {
+                        tasks.insert(r.h.pid, task(r));
+                    }
+                    if r.h.pid == r.tgid {
+                        mappings.forget(r.tgid);
+                    }
+                    state.encoder.process(&process(r));
                 }
-                if let Some(tasks) = tasks {
-                    tasks.insert(r.h.pid, task(r));
+                Raw::Sample(r) => {
+                    if let Some(sample) = profile::sample(r, period_ns) {
+                        state.encoder.columns(&sample);
+                    }
                 }
-                state.encoder.process(&process(r));
+                Raw::Stack(r) => {
+                    let frames = profile::frames(r);
+                    let at = BootNs(r.h.ts as i64);
+                    if r.h.pid == 0 {
+                        addresses.extend(frames);
+                    } else {
+                        for m in mappings.of_stack(r.h.pid, frames, at) {
+                            mapped += 1;
+                            state.encoder.columns(&m);
+                        }
+                    }
+                    state.encoder.columns(&model::SampledStack::new(at, r.number, r.h.pid, frames));
+                }
+                _ => {}
+            }
+            if state.encoder.is_full() {
+                ready.extend(state.encoder.finish());
             }
         });
+        self.records += mapped;
     }
 
     /// A record of user space's own about a CPU.
@@ -435,7 +473,7 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             cpu_in: r.cpu_in,
         }),
         Raw::Process(r) => encoder.process(&process(r)),
-        Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) => {
+        Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) | Raw::Sample(_) | Raw::Stack(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");
         }
     }

@@ -169,6 +169,26 @@ pub fn perf_software(event: u64, cpu: u32) -> io::Result<OwnedFd> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
 }
 
+/// Has `prog` run on a CPU once in each `period_ns` of its time, whatever it is doing.
+pub fn cpu_clock(prog: BorrowedFd<'_>, cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
+    const TYPE_SOFTWARE: u32 = 1;
+    const CLOEXEC: u64 = 8;
+    const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+    let mut attr = [0u8; 128];
+    attr[0..4].copy_from_slice(&TYPE_SOFTWARE.to_ne_bytes());
+    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
+    attr[16..24].copy_from_slice(&period_ns.to_ne_bytes());
+    // SAFETY: attr is 128 bytes as its size field says.
+    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu, -1, CLOEXEC) };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let event = owned(r as i32);
+    // SAFETY: both descriptors are open; the kernel takes a reference to the program.
+    let r = unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_BPF as _, prog.as_raw_fd()) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
+}
+
 /// Loads an already relocated program again for the BTF function `btf_id` of kernel object `btf_obj` (None: vmlinux); a program
 /// for many functions of one object has no `btf_id`.
 pub fn load_tracing(

@@ -19,6 +19,8 @@ pub mod kind {
     pub const SOCKET: u32 = 11;
     pub const TCP: u32 = 12;
     pub const GAP: u32 = 13;
+    pub const SAMPLE: u32 = 14;
+    pub const STACK: u32 = 15;
 }
 
 /// `enum kp_crossing_kind`
@@ -342,6 +344,32 @@ pub struct Gap {
     pub until: u64,
 }
 const _: () = assert!(size_of::<Gap>() == 24);
+
+/// `struct kp_sample`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub h: Head,
+    pub kernel: u64,
+    pub user: u64,
+    pub socket: u64,
+    pub process: u32,
+    pub busy: u8,
+    pub purpose: u8,
+    pub flags: u8,
+    pub pad: u8,
+}
+const _: () = assert!(size_of::<Sample>() == 48);
+
+/// `struct kp_stack`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    pub h: Head,
+    pub number: u64,
+    pub frames: [u64; 127],
+}
+const _: () = assert!(size_of::<Stack>() == 1040);
 
 /// `struct kp_announcement`
 #[repr(C)]

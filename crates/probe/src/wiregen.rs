@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 21] = [
+const STRUCTS: [&str; 23] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -19,6 +19,8 @@ const STRUCTS: [&str; 21] = [
     "kp_socket",
     "kp_tcp",
     "kp_gap",
+    "kp_sample",
+    "kp_stack",
     "kp_announcement",
     "kp_work_key",
     "kp_work",

@@ -61,6 +61,7 @@ pub struct Accounts {
     /// What was logged last ended a file: the next one begins with the same moment.
     begins: bool,
     unplaced_uses: sys::Mapping,
+    stack_round: sys::Mapping,
     /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
     opened: Vec<Option<BootNs>>,
     told: Instant,
@@ -81,6 +82,7 @@ impl Accounts {
             turn: 0,
             begins: false,
             unplaced_uses: word(".data.unplaced")?,
+            stack_round: word(".data.round")?,
             opened: vec![None; cpus],
             told: Instant::now(),
             left: None,
@@ -146,6 +148,13 @@ impl Accounts {
         self.turn ^= 1;
         self.each_cpu(loaded, Do::Tell);
         self.tell_times(loaded);
+    }
+
+    /// From now on each stack is logged once more.
+    pub fn log_stacks_again(&mut self) {
+        let at = self.stack_round.as_ptr().cast::<u64>();
+        // SAFETY: as in take(); nobody else writes it.
+        unsafe { at.write_volatile(at.read_volatile().wrapping_add(1)) };
     }
 
     /// A CPU that is not there, or went, has no account.

@@ -31,6 +31,7 @@ pub mod phases;
 pub mod profile;
 pub mod protocol;
 pub mod roles;
+pub mod sampled;
 mod spread;
 mod store;
 pub mod time;

@@ -60,6 +60,18 @@ impl Shift {
                 l.at.0 += self.ns;
                 return;
             }
+            Record::Sample(s) => {
+                s.at.0 += self.ns;
+                return;
+            }
+            Record::Stack(s) => {
+                s.at.0 += self.ns;
+                return;
+            }
+            Record::Mapping(m) => {
+                m.at.0 += self.ns;
+                return;
+            }
             Record::OffCpu(p) => {
                 p.from.0 += self.ns;
                 p.to.0 += self.ns;

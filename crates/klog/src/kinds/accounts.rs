@@ -95,7 +95,7 @@ pub(super) fn cpu_time(row: &Row<'_>) -> Option<Record> {
 }
 
 impl InColumns for CpuPackets {
-    const PLACE: usize = 28;
+    const PLACE: usize = 24;
 
     fn row(&self) -> Row<'_> {
         Row::new([self.at.0 as u64, self.opened.0 as u64, self.counted, self.received], [])
@@ -109,7 +109,7 @@ pub(super) fn cpu_packets(row: &Row<'_>) -> Option<Record> {
 }
 
 impl InColumns for ProcessLabel {
-    const PLACE: usize = 29;
+    const PLACE: usize = 25;
 
     fn row(&self) -> Row<'_> {
         Row::new(

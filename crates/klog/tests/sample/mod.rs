@@ -139,7 +139,7 @@ impl Source {
     }
 
     pub fn record(&mut self) -> Record {
-        match self.rng.below(20) {
+        match self.rng.below(26) {
             0 => Record::Point(Point {
                 func: FuncId(self.num16()),
                 ctx: self.ctx(),
@@ -288,6 +288,37 @@ impl Source {
                 cgroup: self.rng.wide(),
                 path: self.text(),
                 name: self.text(),
+            })),
+            19 => Record::Sample(Box::new(CpuSample {
+                at: self.time(),
+                thread: self.num32(),
+                process: self.num32(),
+                busy: Busy::ALL[self.rng.below(7) as usize],
+                purpose: Purpose::ALL[self.rng.below(6) as usize],
+                flags: self.rng.below(4) as u8,
+                socket: self.rng.wide(),
+                kernel: self.rng.wide(),
+                user: self.rng.wide(),
+                period_ns: self.rng.wide(),
+            })),
+            20 => {
+                let frames: Vec<u64> = (0..self.rng.below(128)).map(|_| self.rng.wide()).collect();
+                Record::Stack(Box::new(SampledStack::new(
+                    self.time(),
+                    self.rng.wide(),
+                    self.num32(),
+                    &frames,
+                )))
+            }
+            21 => Record::Mapping(Box::new(Mapping {
+                at: self.time(),
+                process: self.num32(),
+                what: MappingKind::ALL[self.rng.below(2) as usize],
+                start: self.rng.wide(),
+                length: self.rng.wide(),
+                offset: self.rng.wide(),
+                name: self.text(),
+                build_id: (0..self.rng.below(21)).map(|i| i as u8).collect(),
             })),
             _ => Record::Call(self.call()),
         }

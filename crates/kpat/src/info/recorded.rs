@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 22] = [
+const KINDS: [(&str, &str, &str); 25] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -214,6 +214,9 @@ const KINDS: [(&str, &str, &str); 22] = [
     ("cpu-time", "cpu_times", "accounts of CPUs"),
     ("cpu-packets", "cpu_packets", "counts of CPUs' packets"),
     ("process-label", "process_labels", "labels of processes"),
+    ("sample", "samples", "samples"),
+    ("stack", "stacks", "stacks"),
+    ("mapping", "mappings", "mappings of processes"),
 ];
 
 fn records(n: &Counts) -> String {

@@ -54,10 +54,13 @@ impl DropSites {
         }
     }
 
-    /// Names what came into the stream. `now`: do not wait until symbols may be read again.
+    /// Names what came into the stream. `now`: do not wait until symbols may be read again; frames of stacks, too, which are thousands, and some of them
+    /// in programs of ours that are new every time.
     pub(super) fn name(&mut self, sources: &Sources, sink: &Sink, now: bool) {
         let d = &sources.first().decision;
-        self.look(sink.addresses.iter(), &d.symbols, &d.functions, now, &mut Symbols::running);
+        let frames = sink.frames.iter().filter(|_| now);
+        let all = sink.addresses.iter().chain(frames);
+        self.look(all, &d.symbols, &d.functions, now, &mut Symbols::running);
     }
 
     pub(super) fn symbols(&self) -> Vec<meta::Symbol> {

@@ -47,6 +47,9 @@ impl Recorder {
         self.costs.begin_file(&self.sources);
         self.sink.addresses.clear();
         self.sink.labels.again();
+        self.sink.frames.clear();
+        self.sources.new_file();
+        self.sink.mappings.forget_all();
         if let Some(sockets) = &mut self.sink.sockets {
             sockets.announce_again();
         }

@@ -13,6 +13,7 @@ use crate::plan::{self, Decision, Tracepoint};
 use crate::profile::{Selection, glob};
 use crate::ring::Rings;
 use crate::roles::role;
+use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
 use crate::work::{self, Accounts};
 use crate::{app, filter, kernel, sys};
@@ -71,7 +72,8 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
     }
     if options.work {
         let (decision, tracepoints) = plan::decide_profile()?;
-        let (side, constants) = (Side::Profile, Vec::new());
+        let constants = vec![("sample_period", sampling::period_ns(options.sample_rate))];
+        let side = Side::Profile;
         all.push(Decided { side, decision, tracepoints, constants, application: None });
     }
     Ok(all)
@@ -130,7 +132,7 @@ impl Decided {
             side,
             ring_bytes: match side {
                 // names of tasks, nothing else
-                Side::Profile => 1 << 16,
+                Side::Profile if options.sample_rate == 0 => 1 << 16,
                 _ => options.ring_bytes.next_power_of_two().max(1 << 16),
             },
             cpus,
@@ -169,6 +171,7 @@ impl Decided {
                 .transpose()
                 .map_err(Error::Map)?,
             faults: Vec::new(),
+            clocks: SampleClocks::new(if side == Side::Profile { options.sample_rate } else { 0 }),
             settings: application
                 .is_some()
                 .then(|| app::Settings::new(&loaded))
@@ -210,6 +213,7 @@ pub(super) struct Source {
     accounts: Option<RefCell<Accounts>>,
     /// The same: what runs at the end of page faults.
     faults: Vec<OwnedFd>,
+    clocks: SampleClocks,
     loaded: Loaded,
     attached: Attached,
     pub(super) rings: Rings,
@@ -229,7 +233,7 @@ impl Source {
                 Err(e) => self.decision.left_out.push(("ends of page faults".into(), e.to_string())),
             }
         }
-        Ok(())
+        self.clocks.start(&self.loaded).map_err(Error::Samples)
     }
 
     /// What applications are recorded with, and the sockets that are wanted.
@@ -333,7 +337,7 @@ impl Source {
         match self.side {
             Side::Packets => sink.drain_packets(&self.rings, cpu),
             Side::Application => sink.drain_applications(&self.rings, cpu),
-            Side::Profile => sink.drain_names(&self.rings, cpu),
+            Side::Profile => sink.drain_profile(&self.rings, cpu, self.clocks.period_ns()),
         }
     }
 
@@ -345,12 +349,19 @@ impl Source {
         accounts.take(&self.loaded, all).iter().for_each(|(cpu, record)| sink.of_cpu(*cpu, record));
         if all {
             // Names of those who came since the rings were emptied, and before the sums ended.
-            (0..self.rings.cpus()).for_each(|cpu| sink.drain_names(&self.rings, cpu));
+            (0..self.rings.cpus()).for_each(|cpu| self.drain(sink, cpu));
         }
         let count = accounts.lost_uses();
         if count > 0 {
             let cause = kpat_model::LossCause::UseTableFull;
             sink.loss(&kpat_model::Loss { cause, cpu: -1, from: now, to: now, count });
+        }
+    }
+
+    /// A file begins, in which no stack may be missing.
+    pub(super) fn new_file(&self) {
+        if let Some(accounts) = &self.accounts {
+            accounts.borrow_mut().log_stacks_again();
         }
     }
 
@@ -363,6 +374,7 @@ impl Source {
 
     /// Off its places, as far as it can be put on again in a moment. Returns functions on which programs stay.
     pub(super) fn take_off(&mut self) -> usize {
+        self.clocks.stop();
         self.attached.take_off();
         self.attached.staying(self.decision.functions.len())
     }
@@ -372,10 +384,12 @@ impl Source {
         OF_THE_MOMENT.iter().try_for_each(|map| object::clear(&self.loaded, map))?;
         self.rings.forget_polls();
         plan::put_on(&self.loaded, &self.tracepoints, &mut self.attached, self.points)?;
+        self.clocks.start(&self.loaded)?;
         Ok(self.attached.put_back(&self.loaded))
     }
 
     pub(super) fn detach(&mut self) {
+        self.clocks.stop();
         drop(std::mem::take(&mut self.attached));
         self.faults.clear();
     }

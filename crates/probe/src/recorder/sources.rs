@@ -83,6 +83,11 @@ impl Sources {
         sink.look(now, close);
     }
 
+    /// A file begins.
+    pub(super) fn new_file(&self) {
+        self.0.iter().for_each(Source::new_file);
+    }
+
     /// Crossings that were lost at the end of what was recorded.
     pub(super) fn tell_gaps(&self, sink: &mut Sink, now: BootNs) {
         self.0.iter().for_each(|s| s.tell_gaps(sink, now));

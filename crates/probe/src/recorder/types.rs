@@ -59,6 +59,8 @@ pub struct Options {
     pub application: Option<Application>,
     /// Whom each CPU works for.
     pub work: bool,
+    /// Of that, samples with stacks: so many of each CPU in a second, 0: none.
+    pub sample_rate: u32,
 }
 
 /// Of a recording of applications.
@@ -95,6 +97,8 @@ pub enum Error {
     NoInterface { name: String, there: String },
     #[error("this kernel has no drop reason {0}; names of functions are written in lower case")]
     NoSuchReason(String),
+    #[error("the kernel refused the clocks that take samples: {0}; --rate 0 records the sums without them")]
+    Samples(std::io::Error),
     #[error("the kernel refused to map the rings: {0}")]
     Map(std::io::Error),
     #[error("cannot run {program}: {source}")]

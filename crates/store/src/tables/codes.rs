@@ -13,8 +13,8 @@ pub fn codes(table: &str, column: &str) -> Vec<Code> {
         ("lineage", "kind") => LineageKind::CODES.to_vec(),
         ("app_event", "crossing") => Crossing::CODES.to_vec(),
         ("clock", "method") => clock_method::CODES.to_vec(),
-        ("work", "busy") => Busy::CODES.to_vec(),
-        ("work", "purpose") => Purpose::CODES.to_vec(),
+        ("work" | "sample", "busy") => Busy::CODES.to_vec(),
+        ("work" | "sample", "purpose") => Purpose::CODES.to_vec(),
         ("loss", "cause") => LossCause::CODES.to_vec(),
         _ => Vec::new(),
     }

@@ -376,7 +376,7 @@ table! { DROP_REASON, DropReasonRow, "drop_reason", 65536,
 } }
 
 table! { SYMBOL, SymbolRow, "symbol", 65536,
-    "Kernel addresses that occur in events.",
+    "Kernel addresses that occur in events and stacks.",
     "as recorded. Source: kernel behaviour log.", {
     addr: i64, Delta, "", "", "", "Address (two's complement).";
     text: String, Dict, "", "", "", "`function+0x12`.";
@@ -505,6 +505,35 @@ table! { CPU_ACCOUNT, CpuAccountRow, "cpu_account", 16384,
     packets_received: Option<i64>, Delta, "", "", "not in the log", "The same by /proc/net/softnet_stat.";
 } }
 
+table! { SAMPLE, SampleRow, "sample", 65536,
+    "What a CPU was doing when its clock interrupted it, as it does every `period_ns`. Whose time it was, and how much, `work` says exactly; samples say which functions it went to.",
+    "`at_ns`, `cpu`. Source: kernel behaviour log (profile), joined with who used which socket.", {
+    at_ns: i64, Delta, "ns", "boot", "", "When.";
+    cpu: i32, Dict, "", "", "", "CPU.";
+    thread: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Task that was interrupted.";
+    victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Its process.";
+    busy: i32, Dict, "code", "", "", "What the CPU was busy with.";
+    purpose: i32, Dict, "code", "", "", "For whom.";
+    beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket", "Process whom it is charged to.";
+    drawn: i32, Dict, "", "", "", "1: the packet's owner was not known yet: for whom was drawn by lot, by the shares that `work` has for that CPU and process.";
+    user_mode: i32, Dict, "", "", "", "1: the CPU was in user mode: 0 with `busy` user: it was in a page fault or on its way in or out of the kernel.";
+    period_ns: i64, Dict, "ns", "", "", "Time between two samples of a CPU: what one stands for.";
+    kernel_stack: Option<i32>, Dict, "", "", "none, or it was lost", "Stack in the kernel; of a softirq with what it interrupted in the kernel.";
+    user_stack: Option<i32>, Dict, "", "", "none, or it was lost; not taken in interrupts", "Stack in user mode.";
+} }
+
+table! { STACK, StackRow, "stack", 65536,
+    "Frames of the stacks of samples. A frame with inlined functions is several rows.",
+    "`stack`, `depth`. Source: kernel behaviour log (profile), with names out of the files that were mapped, where they were found by their build id.", {
+    stack: i32, Delta, "", "", "", "Number of the stack.";
+    depth: i32, Dict, "", "", "", "0: innermost.";
+    function: Option<String>, Dict, "", "", "not known", "Function.";
+    file: Option<String>, Dict, "", "", "not known, or the code was made at run time", "File that has it; `[kernel]`.";
+    offset: Option<i64>, Delta, "bytes", "", "not known", "Place in the file, of the kernel's and of functions made at run time in the function.";
+    line: Option<String>, Dict, "", "", "no debug information", "Place in the source: `file.c:12`.";
+    inlined: i32, Dict, "", "", "", "1: inlined into the next row's.";
+} }
+
 /// Tables of an integrated log of several devices; those of one device are in its own log.
 pub const SEVERAL: &[&Table] = &[&CROSSING];
 
@@ -540,4 +569,6 @@ pub const ALL: &[&Table] = &[
     &CARD_CLOCK,
     &WORK,
     &CPU_ACCOUNT,
+    &SAMPLE,
+    &STACK,
 ];

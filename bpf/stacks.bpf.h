@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Samples: a clock of each CPU interrupts it at a fixed rate, and what it interrupts is logged with its stacks, in the kernel and in user mode. Who is
+ * served the account of the CPU says (account.bpf.h), so a sample in a softirq is not the interrupted task's. The account's sums are exact and the
+ * samples are not; they say which functions the time went to.
+ *
+ * A stack is logged once, with a number made of its frames, and samples name that number. Rejected: the kernel's own table of stacks
+ * (BPF_MAP_TYPE_STACK_TRACE). It has one place for each hash and loses the second stack that comes there.
+ *
+ * The clock is an interrupt: it cannot come within another one, whose time is in the sample that comes right after it, nor while interrupts are off.
+ */
+#ifndef KPAT_STACKS_H
+#define KPAT_STACKS_H
+
+#include "account.bpf.h"
+#include "samples.h"
+
+/* Time between two samples of a CPU; 0: there are none. */
+const volatile u64 sample_period = 0;
+
+/* Stacks that were logged, each in which round: a new round begins with a file, in which nothing may be missing. */
+u64 stack_round SEC(".data.round") = 1;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u64);
+} stacks_logged SEC(".maps");
+
+struct frames {
+	u64 at[KP_FRAMES + 1];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct frames);
+} frames SEC(".maps");
+
+/* The number of a stack: of a process's own, because what its addresses mean is its own. */
+static __noinline u64 stack_number(struct frames *f, u32 count, u32 process)
+{
+	u64 h = 0x9e3779b97f4a7c15ULL + process;
+
+	if (!f)
+		return 0;
+	for (u32 i = 0; i < KP_FRAMES; i++) {
+		if (i >= count)
+			break;
+		h = (h ^ f->at[i]) * 0xff51afd7ed558ccdULL;
+		h ^= h >> 32;
+	}
+	return h | 1;
+}
+
+/* Logs a stack if it was not; its number, 0: it has none. */
+static __noinline u64 log_stack(struct frames *f, long bytes, u32 process)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u64 number, round, *logged;
+	struct kp_stack *r;
+	u32 count, size;
+
+	if (!ctl || !f || bytes < 8)
+		return 0;
+	count = (u64)bytes / 8;
+	if (count > KP_FRAMES)
+		count = KP_FRAMES;
+	number = stack_number(f, count, process);
+	round = *(volatile u64 *)&stack_round;
+	logged = bpf_map_lookup_elem(&stacks_logged, &number);
+	if (logged && *logged == round)
+		return number;
+	size = count * 8;
+	r = ring_reserve(ctl, __builtin_offsetof(struct kp_stack, frames) + size);
+	if (!r)
+		return number; /* the sample still says that it is the same stack as another's */
+	r->h.ts = bpf_ktime_get_boot_ns();
+	r->number = number;
+	size &= 1023;
+	bpf_probe_read_kernel(r->frames, size, f->at);
+	ring_commit(&r->h, KP_STACK, __builtin_offsetof(struct kp_stack, frames) + size, count, process);
+	bpf_map_update_elem(&stacks_logged, &number, &round, BPF_ANY);
+	return number;
+}
+
+/* Who is served in a softirq, and whether that is known yet: a packet's owner is found while it is handled. */
+static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
+{
+	if (top == SOFTIRQ + BLOCK && a->block_open && a->block_owner) {
+		*socket = a->block_owner;
+		return KP_FOR_BLOCK;
+	}
+	if (top != SOFTIRQ + NET_RX)
+		return KP_FOR_KERNEL;
+	*socket = a->socket;
+	return a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
+}
+
+SEC("perf_event")
+int sample_clock(struct pt_regs *ctx)
+{
+	struct account *a = this_account();
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 zero = 0, level, top, busy, purpose, flags = 0;
+	u64 id = bpf_get_current_pid_tgid(), kernel, user = 0, socket = 0, now;
+	struct kp_sample *r;
+	struct frames *f;
+
+	f = bpf_map_lookup_elem(&frames, &zero);
+	if (!a || !ctl || !f)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	level = a->level & (LEVELS - 1);
+	top = level ? a->frame[level] : 0;
+	if (top == HARDIRQ) { /* the clock itself */
+		level--;
+		top = level ? a->frame[level & (LEVELS - 1)] : 0;
+	}
+	if (!top) {
+		busy = a->mode;
+		socket = a->serving;
+		purpose = socket ? a->serving_for : KP_FOR_ITSELF;
+	} else if (top >= HARDIRQ) {
+		busy = KP_WORK_HARDIRQ;
+		purpose = KP_FOR_KERNEL;
+	} else {
+		busy = of_softirq(a);
+		purpose = served(a, top, &socket);
+		if (purpose == KP_FOR_UNKNOWN)
+			flags |= KP_SAMPLE_OPEN;
+	}
+	if (!kernel_address(reg_pc(ctx)))
+		flags |= KP_SAMPLE_USER_MODE;
+	if ((u32)id)
+		announce_task(id, busy > KP_WORK_THREAD);
+	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0);
+	if (busy == KP_WORK_USER || busy == KP_WORK_KERNEL || busy == KP_WORK_FAULT)
+		user = log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), id >> 32);
+	r = ring_reserve(ctl, sizeof(*r));
+	if (!r)
+		return 0;
+	r->h.ts = now;
+	r->kernel = kernel;
+	r->user = user;
+	r->socket = socket;
+	r->process = a->victim;
+	r->busy = busy;
+	r->purpose = purpose;
+	r->flags = flags;
+	ring_commit(&r->h, KP_SAMPLE, sizeof(*r), 0, (u32)id);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,260 @@
+//! Samples of a profile: their stacks with names, and whom each served.
+//!
+//! Within a softirq a packet's owner is found while it is handled, so a sample that came before does not know it. Such samples are divided among those who were
+//! served on that CPU in softirqs upon the same process, by the time that each was charged with: an estimate, and marked as drawn.
+
+use crate::charges::{Charges, Served};
+use crate::error::Result;
+use crate::symbols::{Mapped, Named, names};
+use kpat_model::{Busy, CpuSample, Mapping, MappingKind, Purpose, SampledStack};
+use kpat_store::TableWriter;
+use kpat_store::tables::{SampleRow, StackRow};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+#[derive(Default)]
+pub(super) struct Samples {
+    all: Vec<(u16, CpuSample)>,
+    /// By number; their place is their number in the table.
+    stacks: BTreeMap<u64, SampledStack>,
+    /// Of each process, in the order in which they were logged.
+    mappings: HashMap<u32, Vec<Mapping>>,
+}
+
+/// One frame: a function, or several where they are inlined, or only where it is.
+struct Frame {
+    file: Option<String>,
+    offset: Option<i64>,
+    named: Vec<Named>,
+}
+
+impl Samples {
+    pub fn sample(&mut self, cpu: u16, s: &CpuSample) {
+        self.all.push((cpu, *s));
+    }
+
+    pub fn stack(&mut self, s: SampledStack) {
+        self.stacks.entry(s.number).or_insert(s);
+    }
+
+    pub fn mapping(&mut self, m: Mapping) {
+        self.mappings.entry(m.process).or_default().push(m);
+    }
+
+    /// `kernel`: names of the kernel's addresses, `function+0x12`.
+    pub fn finish(mut self, dir: &Path, charges: &Charges, kernel: &HashMap<u64, String>) -> Result<()> {
+        let numbers: HashMap<u64, i32> = self.stacks.keys().zip(0..).map(|(n, i)| (*n, i)).collect();
+        self.write_stacks(dir, kernel)?;
+        self.all.sort_by_key(|(cpu, s)| (s.at, *cpu));
+        let mut lots = Lots::default();
+        let mut rows = TableWriter::<SampleRow>::create(dir)?;
+        for (cpu, s) in &self.all {
+            let is_open = s.flags & CpuSample::OPEN != 0;
+            let lot = is_open.then(|| lots.draw(charges, *cpu, s.busy, s.process)).flatten();
+            let (purpose, beneficiary) = match lot {
+                Some(served) => served,
+                None if s.purpose == Purpose::Socket => {
+                    (s.purpose, lots.user(s.socket, &charges.users(s.socket)))
+                }
+                None if matches!(s.purpose, Purpose::Writeback | Purpose::Block | Purpose::Client) => {
+                    (s.purpose, Some(s.socket as u32))
+                }
+                None => (s.purpose, (s.purpose == Purpose::Itself && s.process != 0).then_some(s.process)),
+            };
+            let stack = |number: u64| numbers.get(&number).copied();
+            rows.push(&SampleRow {
+                at_ns: s.at.0,
+                cpu: (*cpu).into(),
+                thread: (s.thread != 0).then_some(s.thread as i32),
+                victim: (s.process != 0).then_some(s.process as i32),
+                busy: s.busy as i32,
+                purpose: purpose as i32,
+                beneficiary: beneficiary.map(|b| b as i32),
+                drawn: lot.is_some().into(),
+                user_mode: (s.flags & CpuSample::USER_MODE != 0).into(),
+                period_ns: s.period_ns.min(i64::MAX as u64) as i64,
+                kernel_stack: stack(s.kernel),
+                user_stack: stack(s.user),
+            })?;
+        }
+        rows.finish()?;
+        Ok(())
+    }
+
+    fn write_stacks(&self, dir: &Path, kernel: &HashMap<u64, String>) -> Result<()> {
+        let mut wanted: BTreeMap<Mapped, Vec<u64>> = BTreeMap::new();
+        for s in self.stacks.values().filter(|s| s.process != 0) {
+            for (i, at) in s.addresses().enumerate() {
+                if let Some((file, offset)) = self.mapped(s.process, at).and_then(|m| of_file(m, at, i)) {
+                    wanted.entry(file).or_default().push(offset);
+                }
+            }
+        }
+        for offsets in wanted.values_mut() {
+            offsets.sort_unstable();
+            offsets.dedup();
+        }
+        let found = names(&wanted);
+        let mut rows = TableWriter::<StackRow>::create(dir)?;
+        for (number, s) in (0..).zip(self.stacks.values()) {
+            let mut depth = 0;
+            for (i, at) in s.addresses().enumerate() {
+                let frame = if s.process == 0 {
+                    of_kernel(kernel, at)
+                } else {
+                    self.of_process(s.process, at, i, &found)
+                };
+                let none = [Named::default()];
+                for n in if frame.named.is_empty() { &none[..] } else { &frame.named } {
+                    rows.push(&StackRow {
+                        stack: number,
+                        depth,
+                        function: Some(n.function.clone()).filter(|f| !f.is_empty()),
+                        file: frame.file.clone(),
+                        offset: frame.offset,
+                        line: Some(n.line.clone()).filter(|l| !l.is_empty()),
+                        inlined: n.inlined.into(),
+                    })?;
+                    depth += 1;
+                }
+            }
+        }
+        rows.finish()?;
+        Ok(())
+    }
+
+    /// The newest that has the address: a process may run another program by then.
+    fn mapped(&self, process: u32, at: u64) -> Option<&Mapping> {
+        let has = |m: &&Mapping| (m.start..m.start.saturating_add(m.length)).contains(&at);
+        self.mappings.get(&process)?.iter().rev().find(has)
+    }
+
+    fn of_process(
+        &self,
+        process: u32,
+        at: u64,
+        i: usize,
+        found: &BTreeMap<(Mapped, u64), Vec<Named>>,
+    ) -> Frame {
+        match self.mapped(process, at) {
+            None => Frame { file: None, offset: None, named: Vec::new() },
+            Some(m) if m.what == MappingKind::Function => {
+                let named = vec![Named { function: m.name.clone(), ..Named::default() }];
+                Frame { file: None, offset: Some((at - m.start) as i64), named }
+            }
+            Some(m) => {
+                let place = of_file(m, at, i);
+                let named = place.clone().and_then(|p| found.get(&p).cloned()).unwrap_or_default();
+                Frame { file: Some(m.name.clone()), offset: place.map(|(_, o)| o as i64), named }
+            }
+        }
+    }
+}
+
+/// File and offset of a frame. But for the innermost an address is that after a call, which may be the next function's: the call is before it.
+fn of_file(m: &Mapping, at: u64, frame: usize) -> Option<(Mapped, u64)> {
+    let offset = (at - m.start).wrapping_add(m.offset).wrapping_sub(u64::from(frame > 0));
+    let file = Mapped { path: m.name.clone(), build_id: m.build_id.clone() };
+    (m.what == MappingKind::File).then_some((file, offset))
+}
+
+fn of_kernel(kernel: &HashMap<u64, String>, at: u64) -> Frame {
+    let Some(text) = kernel.get(&at) else {
+        return Frame { file: Some("[kernel]".into()), offset: None, named: Vec::new() };
+    };
+    let (function, offset) = text.split_once('+').unwrap_or((text, "0x0"));
+    let offset = i64::from_str_radix(offset.trim_start_matches("0x"), 16).ok();
+    let named = vec![Named { function: function.into(), ..Named::default() }];
+    Frame { file: Some("[kernel]".into()), offset, named }
+}
+
+/// What is divided by weight and cannot be cut: each goes to whom most is missing.
+#[derive(Default)]
+struct Lots {
+    softirqs: HashMap<(u16, Busy, u32), Shares<Served>>,
+    sockets: HashMap<u64, Shares<u32>>,
+}
+
+struct Shares<T> {
+    /// Whom, by what weight, and how many so far.
+    of: Vec<(T, u64, u64)>,
+    total: u64,
+    given: u64,
+}
+
+impl<T: Copy> Shares<T> {
+    fn new(of: impl IntoIterator<Item = (T, u64)>) -> Shares<T> {
+        let of: Vec<(T, u64, u64)> = of.into_iter().map(|(t, w)| (t, w, 0)).collect();
+        Shares { total: of.iter().map(|(_, w, _)| w).sum(), of, given: 0 }
+    }
+
+    fn draw(&mut self) -> Option<T> {
+        let (total, n) = (i128::from(self.total), i128::from(self.given) + 1);
+        let missing = |(_, w, has): &&mut (T, u64, u64)| i128::from(*w) * n - i128::from(*has) * total;
+        let to = self.of.iter_mut().max_by_key(missing)?;
+        to.2 += 1;
+        self.given += 1;
+        Some(to.0)
+    }
+}
+
+impl Lots {
+    fn draw(&mut self, charges: &Charges, cpu: u16, busy: Busy, victim: u32) -> Option<Served> {
+        let key = (cpu, busy, victim);
+        self.softirqs.entry(key).or_insert_with(|| Shares::new(charges.served(cpu, busy, victim))).draw()
+    }
+
+    fn user(&mut self, socket: u64, users: &[(u32, u64)]) -> Option<u32> {
+        self.sockets.entry(socket).or_insert_with(|| Shares::new(users.iter().copied())).draw()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lots_keep_to_the_weights_at_any_time() {
+        let mut shares = Shares::new([('a', 50), ('b', 30), ('c', 20)]);
+        let drawn: Vec<char> = (0..1000).filter_map(|_| shares.draw()).collect();
+        for end in [10, 100, 1000] {
+            let count = |x: char| drawn[..end].iter().filter(|d| **d == x).count();
+            assert_eq!([count('a'), count('b'), count('c')], [end / 2, end * 3 / 10, end / 5]);
+        }
+        assert_eq!(Shares::<u32>::new([]).draw(), None);
+    }
+
+    #[test]
+    fn a_frame_that_called_is_where_the_call_was() {
+        let m = Mapping {
+            at: kpat_model::BootNs(0),
+            process: 1,
+            what: MappingKind::File,
+            start: 0x5000,
+            length: 0x1000,
+            offset: 0x2000,
+            name: "/bin/x".into(),
+            build_id: vec![1],
+        };
+        assert_eq!(of_file(&m, 0x5010, 0).map(|f| f.1), Some(0x2010));
+        assert_eq!(of_file(&m, 0x5010, 1).map(|f| f.1), Some(0x200f));
+    }
+
+    #[test]
+    fn the_newest_mapping_counts() {
+        let m = |name: &str, start: u64| Mapping {
+            at: kpat_model::BootNs(0),
+            process: 7,
+            what: MappingKind::File,
+            start,
+            length: 0x1000,
+            offset: 0,
+            name: name.into(),
+            build_id: Vec::new(),
+        };
+        let mut samples = Samples::default();
+        [m("a", 0x1000), m("lib", 0x8000), m("b", 0x1000)].into_iter().for_each(|m| samples.mapping(m));
+        let at = |a| samples.mapped(7, a).map(|m| m.name.as_str());
+        assert_eq!([at(0x1fff), at(0x8000), at(0x2000)], [Some("b"), Some("lib"), None]);
+    }
+}

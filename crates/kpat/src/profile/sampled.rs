@@ -1,0 +1,201 @@
+//! What the samples of a profile say: functions, who calls whom, formats for other tools; and how far they agree with the exact sums.
+
+use crate::export::target::{self, Target};
+use crate::open::Integrated;
+use crate::output::{Output, usage};
+use crate::render::{Column, Line, Pairs, Style, Table, count};
+use clap::ValueEnum;
+use kpat_query::Store;
+use kpat_query::profile::Profile;
+use kpat_query::sampled::{Agreement, Sampled, agreement, sampled};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct SampledArgs {
+    /// Functions by the time in them, as gprof's flat profile
+    #[arg(long)]
+    flat: bool,
+    /// Who calls whom, as gprof's call graph, from user mode into the kernel
+    #[arg(long)]
+    graph: bool,
+    /// Write the samples in a format of other tools
+    #[arg(long = "to", short = 't', value_name = "FORMAT", conflicts_with_all = ["flat", "graph"])]
+    format: Option<Format>,
+    /// With --to: the file to write [default: standard output]
+    #[arg(long, short, value_name = "FILE", requires = "format")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Flat profile and call graph, as GNU gprof prints them
+    Gprof,
+    /// Stacks of functions, one per line; for flame graphs
+    Folded,
+    /// Stacks with whom they served and whose time it was as labels; for go tool pprof and compatible tools
+    Pprof,
+    /// A flame graph as a picture
+    Svg,
+    /// Stacks, one JSON object per line
+    Json,
+}
+
+impl SampledArgs {
+    pub fn is_asked(&self) -> bool {
+        self.flat || self.graph || self.format.is_some()
+    }
+}
+
+const NOTHING: &str = "this log has no samples; record it with `kpat record -p profile` and --rate above 0";
+
+pub fn run(args: &super::Args, log: &Integrated, out: &Output) -> anyhow::Result<ExitCode> {
+    let s = sampled(log, &args.pid)?.ok_or_else(|| usage(NOTHING))?;
+    let own = &args.sampled;
+    let limit = if args.limit == 0 || own.format.is_some() { usize::MAX } else { args.limit };
+    if out.json && own.format.is_none() {
+        out.value(&functions_json(&s, limit))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = own.output.as_deref().filter(|p| *p != Path::new("-"));
+    if target.is_none() && own.format == Some(Format::Pprof) && target::stdout_is_terminal() {
+        return Err(usage("this format cannot be shown in a terminal; give a file: -o FILE.pb.gz"));
+    }
+    let mut to = Target::open(target, &args.log)?;
+    let w = to.writer();
+    use kpat_formats::sampled as write;
+    let text = |w: &mut dyn std::io::Write, flat, graph| {
+        if flat {
+            write::flat(&s, limit, w)?;
+        }
+        if flat && graph {
+            writeln!(w)?;
+        }
+        if graph { write::graph(&s, limit, w) } else { Ok(()) }
+    };
+    let done = match own.format {
+        None => text(w, own.flat, own.graph),
+        Some(Format::Gprof) => text(w, true, true),
+        Some(Format::Folded) => write::folded(&s, w),
+        Some(Format::Pprof) => write::pprof(log, &s, w),
+        Some(Format::Json) => write::json(&s, w),
+        Some(Format::Svg) => {
+            let title = args.log.file_stem().unwrap_or_default().to_string_lossy();
+            w.write_all(kpat_draw::flame::flame(&s, &title).as_bytes()).map_err(Into::into)
+        }
+    };
+    to.finish(done)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn functions_json(s: &Sampled, limit: usize) -> Value {
+    let function = |f: u32| {
+        let f = s.function(f);
+        json!({ "label": f.label(), "process": f.process, "kernel": f.is_kernel, "function": f.name, "file": f.file })
+    };
+    let arcs = |all: &[(u32, kpat_query::sampled::Time)]| {
+        let arc = |(f, t): &(u32, kpat_query::sampled::Time)| json!({ "label": s.function(*f).label(), "self_ns": t.self_ns, "total_ns": t.total_ns });
+        all.iter().map(arc).collect::<Vec<_>>()
+    };
+    let all: Vec<Value> = s
+        .graph()
+        .iter()
+        .take(limit)
+        .map(|n| {
+            let mut v = function(n.function);
+            v["self_ns"] = n.time.self_ns.into();
+            v["total_ns"] = n.time.total_ns.into();
+            v["samples"] = n.time.samples.into();
+            v["callers"] = arcs(&n.callers).into();
+            v["callees"] = arcs(&n.callees).into();
+            v
+        })
+        .collect();
+    json!({ "period_ns": s.period_ns, "total_ns": s.total_ns(), "samples": s.samples, "functions": all })
+}
+
+/// Samples that the clocks should have taken.
+fn expected(p: &Profile, s: &Sampled) -> i64 {
+    p.passed_ns / s.period_ns.max(1)
+}
+
+fn inside(all: &[Agreement]) -> usize {
+    all.iter().filter(|a| a.is_inside()).count()
+}
+
+fn chosen(log: &Store, p: &Profile, pids: &[i32]) -> anyhow::Result<Option<(Sampled, Vec<Agreement>)>> {
+    let Some(s) = sampled(log, &[])? else { return Ok(None) };
+    let mut all = agreement(p, &s);
+    all.retain(|a| pids.is_empty() || pids.contains(&a.pid));
+    Ok(Some((s, all)))
+}
+
+pub fn beside_json(log: &Store, p: &Profile, pids: &[i32]) -> anyhow::Result<Value> {
+    let Some((s, all)) = chosen(log, p, pids)? else { return Ok(Value::Null) };
+    let row = |a: &Agreement| {
+        json!({
+            "pid": a.pid, "what": what(a), "exact_ns": a.exact_ns, "samples": a.samples, "exact_share": a.exact,
+            "sampled_share": a.sampled, "low": a.low, "high": a.high, "inside": a.is_inside(),
+        })
+    };
+    Ok(json!({
+        "period_ns": s.period_ns, "samples": s.samples, "idle": s.idle, "drawn": s.drawn, "expected": expected(p, &s),
+        "inside": inside(&all), "processes": all.iter().map(row).collect::<Vec<_>>(),
+    }))
+}
+
+fn what(a: &Agreement) -> &'static str {
+    if a.is_own { "own" } else { "done for it" }
+}
+
+/// The sampled shares beside the exact ones.
+pub fn beside(log: &Store, p: &Profile, pids: &[i32], limit: usize, out: &Output) -> anyhow::Result<()> {
+    let Some((s, all)) = chosen(log, p, pids)? else { return Ok(()) };
+    out.line(&Line::new())?;
+    let mut facts = Pairs::new();
+    let number = |n: i64| count(n.max(0) as u64);
+    facts.add(
+        "samples",
+        format!(
+            "{} of {} expected, {:.3} ms apart; {} of idle CPUs; of {} for whom was drawn by lot",
+            number(s.samples),
+            number(expected(p, &s)),
+            s.period_ns as f64 / 1e6,
+            number(s.idle),
+            number(s.drawn)
+        ),
+    );
+    facts.add(
+        "agreement",
+        format!("{} of {} exact shares lie within the samples' interval of 95 %", inside(&all), all.len()),
+    );
+    out.lines(&facts.render(out.width))?;
+    let mut table = Table::new(&[
+        Column::right("pid", 0),
+        Column::left("process", 0, 12),
+        Column::left("time", 0, 0),
+        Column::right("exact %", 0),
+        Column::right("sampled %", 0),
+        Column::right("difference", 0),
+        Column::right("interval", 1),
+    ]);
+    for a in all.iter().take(limit) {
+        let plain = |text: String| (text, Style::Plain);
+        let percent = |share: f64| format!("{:.3}", share * 100.0);
+        table.row(vec![
+            plain(a.pid.to_string()),
+            plain(kpat_text::clean(s.process_name(a.pid))),
+            plain(what(a).into()),
+            plain(percent(a.exact)),
+            plain(percent(a.sampled)),
+            (
+                format!("{:+.3}", (a.sampled - a.exact) * 100.0),
+                if a.is_inside() { Style::Plain } else { Style::Strong },
+            ),
+            (format!("{} to {}", percent(a.low), percent(a.high)), Style::Faint),
+        ]);
+    }
+    out.lines(&table.render(out.width).0)?;
+    Ok(())
+}

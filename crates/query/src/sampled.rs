@@ -1,0 +1,428 @@
+//! Which functions the CPUs' time went to: the samples of a profile by whom they served, with one stack from user mode into the kernel.
+//!
+//! A stack ends where somebody else's begins: of a softirq or an interrupt only its own part counts, not what it interrupted. Shares are of samples; the
+//! exact times beside them are those of [`crate::profile`], and [`agreement`] holds one against the other.
+
+use crate::error::Result;
+use crate::profile::Profile;
+use crate::store::Store;
+use kpat_model::{Busy, Purpose};
+use kpat_store::tables::{ProcessRow, SampleRow, StackRow};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A function of a process, or of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Function {
+    /// Whom it is charged to; 0: no process.
+    pub process: i32,
+    pub is_kernel: bool,
+    /// What it is called; where the name is unknown the file and the place in it.
+    pub name: String,
+    pub file: String,
+}
+
+impl Function {
+    /// `PIDk:function`, `PIDu:function`.
+    pub fn label(&self) -> String {
+        format!("{}{}:{}", self.process, if self.is_kernel { 'k' } else { 'u' }, self.name)
+    }
+}
+
+/// Samples of one stack for one process out of one victim's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weighted {
+    pub busy: Busy,
+    pub purpose: Purpose,
+    /// Process whose time it was; `None`: the CPU was idle otherwise.
+    pub victim: Option<i32>,
+    pub served: Option<i32>,
+    /// Places in [`Sampled::functions`], outermost first.
+    pub functions: Vec<u32>,
+    pub samples: i64,
+    pub ns: i64,
+}
+
+pub struct Sampled {
+    pub functions: Vec<Function>,
+    /// Without those of idle CPUs.
+    pub stacks: Vec<Weighted>,
+    pub names: BTreeMap<i32, String>,
+    /// All samples, of idle CPUs, and those of which for whom was drawn.
+    pub samples: i64,
+    pub idle: i64,
+    pub drawn: i64,
+    /// Time that a sample stands for.
+    pub period_ns: i64,
+}
+
+/// Functions of the kernel with which softirqs begin, outermost first: what is outside of them was interrupted.
+const SOFTIRQ_BEGINS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
+
+/// `None`: the log has no samples. `pids`: whom they served, empty: all.
+pub fn sampled(log: &Store, pids: &[i32]) -> Result<Option<Sampled>> {
+    let rows = log.all::<SampleRow>()?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(of(&rows, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?, pids)))
+}
+
+/// What samples that are one row have in common: busy, purpose, victim, beneficiary, functions.
+type Alike = (i32, i32, Option<i32>, Option<i32>, Vec<u32>);
+
+/// Frames of a stack, innermost first.
+type Frames<'a> = HashMap<i32, Vec<&'a StackRow>>;
+
+fn of(rows: &[SampleRow], stacks: &[StackRow], names: &[ProcessRow], pids: &[i32]) -> Sampled {
+    let mut frames: Frames<'_> = HashMap::new();
+    for r in stacks {
+        frames.entry(r.stack).or_default().push(r);
+    }
+    let mut found = Sampled {
+        functions: Vec::new(),
+        stacks: Vec::new(),
+        names: BTreeMap::new(),
+        samples: 0,
+        idle: 0,
+        drawn: 0,
+        period_ns: rows.iter().map(|r| r.period_ns).max().unwrap_or(0),
+    };
+    let mut numbers: HashMap<Function, u32> = HashMap::new();
+    let mut sums: BTreeMap<Alike, (i64, i64)> = BTreeMap::new();
+    for r in rows {
+        found.samples += 1;
+        if r.busy == Busy::Idle as i32 {
+            found.idle += 1;
+            continue;
+        }
+        if !pids.is_empty() && !r.beneficiary.is_some_and(|p| pids.contains(&p)) {
+            continue;
+        }
+        found.drawn += i64::from(r.drawn);
+        let mut number = |f: Function| {
+            *numbers.entry(f).or_insert_with_key(|f| {
+                found.functions.push(f.clone());
+                found.functions.len() as u32 - 1
+            })
+        };
+        let path = functions(r, &frames).into_iter().map(&mut number).collect();
+        let sum = sums.entry((r.busy, r.purpose, r.victim, r.beneficiary, path)).or_default();
+        sum.0 += 1;
+        sum.1 += r.period_ns;
+    }
+    for ((busy, purpose, victim, served, functions), (samples, ns)) in sums {
+        let busy = Busy::from_number(busy).unwrap_or(Busy::Hardirq);
+        let purpose = Purpose::from_number(purpose).unwrap_or(Purpose::Kernel);
+        found.stacks.push(Weighted { busy, purpose, victim, served, functions, samples, ns });
+    }
+    for n in names {
+        if n.pid == n.tgid || !found.names.contains_key(&n.tgid) {
+            found.names.insert(n.tgid, n.comm.clone());
+        }
+    }
+    found
+}
+
+fn functions(r: &SampleRow, frames: &Frames<'_>) -> Vec<Function> {
+    let process = r.beneficiary.unwrap_or(0);
+    let is_own = r.busy != Busy::Softirq as i32
+        && r.busy != Busy::Hardirq as i32
+        && r.busy != Busy::SoftirqThread as i32;
+    let of = |stack: Option<i32>| stack.and_then(|s| frames.get(&s)).map_or(&[][..], Vec::as_slice);
+    let mut kernel = of(r.kernel_stack);
+    if !is_own {
+        let begins = |f: &StackRow| f.function.as_deref().is_some_and(|n| SOFTIRQ_BEGINS.contains(&n));
+        if let Some(end) = kernel.iter().position(|f| begins(f)) {
+            kernel = &kernel[..=end];
+        }
+    }
+    let user = if is_own { of(r.user_stack) } else { &[] };
+    let function = |is_kernel| {
+        move |f: &&StackRow| Function {
+            process,
+            is_kernel,
+            name: name_of(f),
+            file: f.file.clone().unwrap_or_default(),
+        }
+    };
+    let mut all: Vec<Function> = user.iter().rev().map(function(false)).collect();
+    all.extend(kernel.iter().rev().map(function(true)));
+    if all.is_empty() {
+        let is_kernel = r.user_mode == 0;
+        all.push(Function { process, is_kernel, name: "[no stack]".into(), file: String::new() });
+    }
+    all
+}
+
+fn name_of(f: &StackRow) -> String {
+    if let Some(name) = &f.function {
+        return name.clone();
+    }
+    match (&f.file, f.offset) {
+        (Some(file), Some(offset)) => format!("[{}+{offset:#x}]", base(file)),
+        (Some(file), None) => format!("[{}]", base(file)),
+        _ => "[unknown]".into(),
+    }
+}
+
+/// `libc.so.6` of `/usr/lib/libc.so.6`, `vdso` of `[vdso]`.
+fn base(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file).trim_matches(['[', ']'])
+}
+
+/// What the samples of a function sum up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// In it.
+    pub self_ns: i64,
+    pub samples: i64,
+    /// In it and in what it called; of a recursive call once.
+    pub total_ns: i64,
+}
+
+impl Time {
+    pub fn children_ns(&self) -> i64 {
+        self.total_ns - self.self_ns
+    }
+}
+
+/// A function, its callers and what it calls.
+pub struct Node {
+    pub function: u32,
+    pub time: Time,
+    /// By function; the times are those of this call's part.
+    pub callers: Vec<(u32, Time)>,
+    pub callees: Vec<(u32, Time)>,
+    /// Part that nobody in the stacks called.
+    pub spontaneous: Time,
+}
+
+impl Sampled {
+    /// Time of the samples that were chosen.
+    pub fn total_ns(&self) -> i64 {
+        self.stacks.iter().map(|s| s.ns).sum()
+    }
+
+    /// Of each function, in the order of [`Sampled::functions`].
+    pub fn times(&self) -> Vec<Time> {
+        let mut times = vec![Time::default(); self.functions.len()];
+        for s in &self.stacks {
+            for f in s.functions.iter().collect::<BTreeSet<_>>() {
+                times[*f as usize].total_ns += s.ns;
+            }
+            if let Some(leaf) = s.functions.last() {
+                times[*leaf as usize].self_ns += s.ns;
+                times[*leaf as usize].samples += s.samples;
+            }
+        }
+        times
+    }
+
+    /// Who calls whom, what has most time first.
+    pub fn graph(&self) -> Vec<Node> {
+        let times = self.times();
+        let mut arcs: BTreeMap<(u32, u32), Time> = BTreeMap::new();
+        let mut roots: BTreeMap<u32, Time> = BTreeMap::new();
+        for s in &self.stacks {
+            let Some((leaf, first)) = s.functions.last().zip(s.functions.first()) else { continue };
+            let root = roots.entry(*first).or_default();
+            root.total_ns += s.ns;
+            if s.functions.len() == 1 {
+                root.self_ns += s.ns;
+            }
+            let calls = || s.functions.windows(2).map(|w| (w[0], w[1])).filter(|(a, b)| a != b);
+            for arc in calls().collect::<BTreeSet<_>>() {
+                let time = arcs.entry(arc).or_default();
+                time.total_ns += s.ns;
+                if arc.1 == *leaf && calls().next_back() == Some(arc) {
+                    time.self_ns += s.ns;
+                }
+            }
+        }
+        let mut nodes: Vec<Node> = (0..)
+            .zip(&times)
+            .map(|(function, time)| {
+                let spontaneous = roots.get(&function).copied().unwrap_or_default();
+                Node { function, time: *time, callers: Vec::new(), callees: Vec::new(), spontaneous }
+            })
+            .collect();
+        for ((caller, callee), time) in arcs {
+            nodes[callee as usize].callers.push((caller, time));
+            nodes[caller as usize].callees.push((callee, time));
+        }
+        for n in &mut nodes {
+            n.callers.sort_by_key(|(f, t)| (t.total_ns, std::cmp::Reverse(*f)));
+            n.callees.sort_by_key(|(f, t)| (std::cmp::Reverse(t.total_ns), *f));
+        }
+        nodes.sort_by(|a, b| {
+            let key = |n: &Node| (std::cmp::Reverse(n.time.total_ns), n.function);
+            key(a).cmp(&key(b))
+        });
+        nodes
+    }
+
+    pub fn function(&self, number: u32) -> &Function {
+        &self.functions[number as usize]
+    }
+
+    /// Of a process, 0: no process.
+    pub fn process_name(&self, process: i32) -> &str {
+        if process == 0 { "no process" } else { self.names.get(&process).map_or("?", String::as_str) }
+    }
+}
+
+/// The share of one process by samples beside that by the exact sums.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agreement {
+    pub pid: i32,
+    /// Its own time; else what was done for it.
+    pub is_own: bool,
+    pub exact_ns: i64,
+    pub samples: i64,
+    /// Shares of all CPU time that passed.
+    pub exact: f64,
+    pub sampled: f64,
+    /// Where the true share is with a confidence of 95 %, by the samples alone (Wilson's interval).
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Agreement {
+    pub fn is_inside(&self) -> bool {
+        (self.low..=self.high).contains(&self.exact)
+    }
+}
+
+/// Each process that has at least one sample or as much time as one; what has most time first.
+pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
+    let mut counts: HashMap<(i32, bool), i64> = HashMap::new();
+    for w in &s.stacks {
+        // What a server does for a client is the server's own time.
+        let is_own = matches!(w.purpose, Purpose::Itself | Purpose::Client);
+        if let Some(pid) = if is_own { w.victim } else { w.served } {
+            *counts.entry((pid, is_own)).or_default() += w.samples;
+        }
+    }
+    let mut all = Vec::new();
+    for p in &profile.processes {
+        for (is_own, exact_ns) in [(true, p.user_ns + p.kernel_ns + p.fault_ns), (false, p.served_ns)] {
+            let samples = counts.get(&(p.pid, is_own)).copied().unwrap_or(0);
+            if samples == 0 && exact_ns < s.period_ns.max(1) {
+                continue;
+            }
+            let (low, high) = wilson(samples, s.samples);
+            all.push(Agreement {
+                pid: p.pid,
+                is_own,
+                exact_ns,
+                samples,
+                exact: exact_ns as f64 / profile.passed_ns.max(1) as f64,
+                sampled: samples as f64 / s.samples.max(1) as f64,
+                low,
+                high,
+            });
+        }
+    }
+    all.sort_by_key(|a| (-a.exact_ns, a.pid, a.is_own));
+    all
+}
+
+/// Wilson's interval of a share, with a confidence of 95 %.
+pub fn wilson(hits: i64, of: i64) -> (f64, f64) {
+    const Z: f64 = 1.959_964;
+    if of <= 0 {
+        return (0.0, 1.0);
+    }
+    let (n, p) = (of as f64, hits as f64 / of as f64);
+    let middle = p + Z * Z / (2.0 * n);
+    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let by = 1.0 + Z * Z / n;
+    (((middle - half) / by).max(0.0), ((middle + half) / by).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(stack: i32, depth: i32, function: &str) -> StackRow {
+        let (function, file) = (Some(function.to_string()), Some("x".to_string()));
+        StackRow { stack, depth, function, file, offset: None, line: None, inlined: 0 }
+    }
+
+    fn row(busy: Busy, purpose: Purpose, victim: i32, served: i32, kernel: i32, user: i32) -> SampleRow {
+        let known = |n: i32| (n > 0).then_some(n);
+        SampleRow {
+            at_ns: 0,
+            cpu: 0,
+            thread: known(victim),
+            victim: known(victim),
+            busy: busy as i32,
+            purpose: purpose as i32,
+            beneficiary: known(served),
+            drawn: 0,
+            user_mode: 0,
+            period_ns: 10,
+            kernel_stack: known(kernel),
+            user_stack: known(user),
+        }
+    }
+
+    /// Stack 1: a system call; 2: main calls work twice over; 3: a softirq upon a system call.
+    fn fixture() -> Sampled {
+        let stacks: Vec<StackRow> = [
+            (1, &["vfs_read", "do_syscall"][..]),
+            (2, &["work", "work", "main"]),
+            (3, &["udp_rcv", "net_rx", "handle_softirqs", "vfs_read", "do_syscall"]),
+        ]
+        .iter()
+        .flat_map(|(n, fs)| fs.iter().zip(0..).map(|(f, d)| frame(*n, d, f)).collect::<Vec<_>>())
+        .collect();
+        let rows = [
+            row(Busy::User, Purpose::Itself, 7, 7, 0, 2),
+            row(Busy::Kernel, Purpose::Itself, 7, 7, 1, 2),
+            row(Busy::Softirq, Purpose::Socket, 7, 9, 3, 0),
+            row(Busy::Idle, Purpose::Itself, 0, 0, 0, 0),
+        ];
+        of(&rows, &stacks, &[], &[])
+    }
+
+    #[test]
+    fn one_stack_from_user_mode_into_the_kernel_and_what_was_interrupted_is_not_in_it() {
+        let s = fixture();
+        let stack =
+            |w: &Weighted| w.functions.iter().map(|f| s.function(*f).label()).collect::<Vec<_>>().join(";");
+        let all: Vec<String> = s.stacks.iter().map(stack).collect();
+        assert_eq!(
+            all,
+            [
+                "7u:main;7u:work;7u:work",
+                "7u:main;7u:work;7u:work;7k:do_syscall;7k:vfs_read",
+                "9k:handle_softirqs;9k:net_rx;9k:udp_rcv",
+            ]
+        );
+        assert_eq!((s.samples, s.idle, s.total_ns()), (4, 1, 30));
+    }
+
+    #[test]
+    fn a_recursive_function_counts_once() {
+        let s = fixture();
+        let graph = s.graph();
+        let node = |label: &str| graph.iter().find(|n| s.function(n.function).label() == label).expect(label);
+        let work = node("7u:work");
+        assert_eq!((work.time.self_ns, work.time.total_ns), (10, 20));
+        assert_eq!(work.callers.len(), 1);
+        assert_eq!(work.callers[0].1, Time { self_ns: 10, samples: 0, total_ns: 20 });
+        let call = node("7k:do_syscall");
+        assert_eq!(s.function(call.callers[0].0).label(), "7u:work", "across the border");
+        assert_eq!(node("9k:handle_softirqs").spontaneous.total_ns, 10);
+        assert_eq!(graph.iter().map(|n| n.time.self_ns).sum::<i64>(), s.total_ns());
+    }
+
+    #[test]
+    fn wilsons_interval() {
+        // 8 of 10, as in Wilson's own tables
+        let (low, high) = wilson(8, 10);
+        assert!((low - 0.4902).abs() < 5e-4 && (high - 0.9433).abs() < 5e-4, "{low} {high}");
+        assert_eq!(wilson(0, 0), (0.0, 1.0));
+    }
+}

@@ -1,0 +1,186 @@
+"""The stacks of a profile: a program in C whose functions burn known shares of its CPU time by its own clock, what perf says of the same run, and the
+exact sums of the same recording. Foreign formats are read by their own tools."""
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from collections import Counter
+
+from kpatlab import look, play
+from tests.place import own, sh
+
+BURN = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static volatile unsigned long sink;
+static double cpu(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+#define BURN(name) __attribute__((noinline)) void name(long n) \
+{ \
+	unsigned long x = n; \
+	for (long i = 0; i < n; i++) \
+		x = x * 6364136223846793005UL + i; \
+	sink += x; \
+}
+BURN(half)
+BURN(third)
+BURN(fifth)
+static inline __attribute__((always_inline)) void inlined(double *spent)
+{
+	double at[4];
+	at[0] = cpu();
+	half(500000);
+	at[1] = cpu();
+	third(300000);
+	at[2] = cpu();
+	fifth(200000);
+	at[3] = cpu();
+	for (int i = 0; i < 3; i++)
+		spent[i] += at[i + 1] - at[i];
+}
+__attribute__((noinline)) void outer(double *spent)
+{
+	inlined(spent);
+	__asm__ volatile("");
+}
+int main(int argc, char **argv)
+{
+	double spent[3] = {0}, until = atof(argv[argc - 1]), begin = cpu();
+	while (cpu() - begin < until)
+		outer(spent);
+	printf("{\"half\": %f, \"third\": %f, \"fifth\": %f}\n", spent[0], spent[1], spent[2]);
+	return 0;
+}
+"""
+NAMES = ["half", "third", "fifth"]
+
+
+def wilson(hits: int, of: int, z: float) -> tuple[float, float]:
+    p = hits / of
+    middle, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
+    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+class ProfileSamples(unittest.TestCase):
+    def setUp(self):
+        own(self, "samples", "")
+        self.burn = self.compiled("burn", "-g")
+
+    def compiled(self, name: str, *flags: str):
+        source, program = self.dir / f"{name}.c", self.dir / name
+        source.write_text(BURN)
+        # Optimised, a function that calls nothing has no frame, and its caller is missing.
+        sh("cc", "-O0", "-fno-omit-frame-pointer", "-Wl,--build-id", *flags, "-o", program, source)
+        return program
+
+    def record(self, name: str, *argv, rate: int = 999):
+        """The integrated log, what the command printed, and its number as a process."""
+        kbl, out = self.dir / f"{name}.kbl", self.dir / f"{name}.kpat"
+        r = sh(play.kpat_path(), "record", "-p", "profile", "--rate", rate, "--no-cost", "-o", kbl, "--", *argv)
+        look.integrate(kbl, [], out)
+        return out, r.stdout
+
+    def functions(self, log, pid: int) -> Counter:
+        """Samples by the innermost function of the process."""
+        found = Counter()
+        for line in sh(play.kpat_path(), "profile", log, "--to", "json").stdout.splitlines():
+            stack = json.loads(line)
+            if stack["served"] == pid and stack["for"] == "itself":
+                found[stack["functions"][-1]["function"]] += stack["samples"]
+        return found
+
+    def pid(self, log, name: str) -> int:
+        all_ = look.kpat_json("profile", str(log), "--limit", "0")["processes"]
+        return next(p["pid"] for p in all_ if p["name"] == name)
+
+    def inside(self, what: str, truth: dict, found: Counter, z: float = 3.29) -> None:
+        """Each share of samples holds its true share within the interval of 99.9 %."""
+        total, of = sum(truth.values()), sum(found[n] for n in NAMES)
+        for name in NAMES:
+            low, high = wilson(found[name], of, z)
+            share = truth[name] / total
+            print(f"samples: {what}: {name} {found[name] / of * 100:.2f} % of {of} ({low * 100:.2f} to {high * 100:.2f}), truth {share * 100:.2f} %", file=sys.stderr, flush=True)
+            self.assertTrue(low <= share <= high, f"{what}: {name}")
+
+    def test_functions_have_the_shares_that_they_burn(self):
+        log, printed = self.record("shares", self.burn, 3)
+        pid = self.pid(log, "burn")
+        self.inside("kpat", json.loads(printed), self.functions(log, pid))
+        flat = sh(play.kpat_path(), "profile", log, "--pid", pid, "--flat", "-n", "3").stdout
+        self.assertEqual([line.split()[-1] for line in flat.splitlines()[-3:]], [f"{pid}u:{n}" for n in NAMES])
+        graph = sh(play.kpat_path(), "profile", log, "--pid", pid, "--graph").stdout
+        of_half = next(block for block in graph.split("-" * 47) if f"{pid}u:half [" in block.split("\n[")[-1].splitlines()[0])
+        self.assertIn(f"{pid}u:inlined [", of_half.split("\n[")[0], "its caller is the inlined function")
+        self.assertIn(f"{pid}u:main;{pid}u:outer;{pid}u:inlined;{pid}u:half ", sh(play.kpat_path(), "profile", log, "--to", "folded").stdout)
+
+    def test_a_stripped_program_has_its_names_from_its_debug_file(self):
+        program = self.compiled("bare", "-g")
+        notes = sh("readelf", "-n", program).stdout
+        build_id = next(line.split()[-1] for line in notes.splitlines() if "Build ID" in line)
+        folder = f"/usr/lib/debug/.build-id/{build_id[:2]}"
+        made = not os.path.isdir(folder)
+        os.makedirs(folder, exist_ok=True)
+        debug = f"{folder}/{build_id[2:]}.debug"
+        self.stack.callback(lambda: (os.unlink(debug), made and os.rmdir(folder)))
+        sh("objcopy", "--only-keep-debug", program, debug)
+        sh("strip", program)
+        log, printed = self.record("bare", program, 1)
+        self.inside("stripped", json.loads(printed), self.functions(log, self.pid(log, "bare")))
+
+    def test_perf_says_the_same_of_the_same_run(self):
+        if not shutil.which("perf"):
+            self.skipTest("needs perf")
+        data = self.dir / "perf.data"
+        log, printed = self.record("perf", "perf", "record", "-q", "-e", "cpu-clock", "-F", 499, "-g", "-o", data, self.burn, 3)
+        theirs = Counter()
+        for line in sh("perf", "script", "-i", data, "-F", "comm,ip,sym", "-G", "--comms", "burn").stdout.splitlines():
+            words = line.split()
+            if len(words) >= 2 and words[-1] in NAMES:
+                theirs[words[-1]] += 1
+        ours = self.functions(log, self.pid(log, "burn"))
+        truth = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+        self.inside("perf", truth, theirs)
+        self.inside("beside perf", truth, ours)
+
+    def test_pprof_reads_the_same_shares(self):
+        if not shutil.which("go"):
+            self.skipTest("needs go tool pprof")
+        log, _ = self.record("pprof", self.burn, 1)
+        pid, out = self.pid(log, "burn"), self.dir / "x.pb.gz"
+        sh(play.kpat_path(), "profile", log, "--to", "pprof", "-o", out)
+        raw = sh("go", "tool", "pprof", "-sample_index=samples", f"-tagfocus=served=burn {pid}", "-top", "-nodecount=3", out, PPROF_TMPDIR=self.dir, seconds=300).stdout
+        found = {line.split()[-1]: int(line.split()[0]) for line in raw.splitlines() if f"{pid}u:" in line}
+        ours = self.functions(log, pid)
+        print(f"samples: pprof {found}", file=sys.stderr, flush=True)
+        self.assertEqual(found, {f"{pid}u:{n}": ours[n] for n in NAMES})
+
+    def test_samples_and_sums_agree(self):
+        """Each process's share by samples beside its exact share, over several recordings. The interval of 95 % must hold at least nine of ten of those
+        that had ten samples' time."""
+        held = of = 0
+        for run in range(5):
+            log, _ = self.record(f"agree{run}", "sh", "-c", f"{self.burn} 0.7 & taskset -c 0 {self.burn} 0.4 & dd if=/dev/zero of=/dev/null bs=64k count=60000 2>/dev/null; wait", rate=499)
+            s = look.kpat_json("profile", str(log), "--limit", "0")["sampled"]
+            rows = [r for r in s["processes"] if r["exact_ns"] >= 10 * s["period_ns"] and r["what"] == "own"]
+            held, of = held + sum(r["inside"] for r in rows), of + len(rows)
+            print(f"samples: run {run}: {s['samples']} of {s['expected']} samples, {sum(r['inside'] for r in rows)} of {len(rows)} exact shares inside", file=sys.stderr, flush=True)
+            self.assertLess(abs(s["samples"] - s["expected"]), 0.02 * s["expected"] + 2 * os.cpu_count())
+        print(f"samples: {held} of {of} exact shares within the interval of 95 %", file=sys.stderr, flush=True)
+        self.assertGreaterEqual(held, 0.9 * of)
+        self.assertGreaterEqual(of, 10, "there were processes to compare")
+
+    def test_no_samples_where_none_are_wanted(self):
+        log, _ = self.record("none", self.burn, 0.2, rate=0)
+        self.assertIsNone(look.kpat_json("profile", str(log))["sampled"])
+        r = subprocess.run([play.kpat_path(), "profile", log, "--flat"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((r.returncode, "has no samples" in r.stderr), (2, True), r.stderr)
