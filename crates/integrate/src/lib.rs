@@ -32,6 +32,7 @@ mod nesting;
 mod over;
 mod packets;
 mod polls;
+mod programs;
 mod report;
 mod spill;
 mod stamps;

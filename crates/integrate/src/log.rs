@@ -14,6 +14,7 @@ use crate::matching::Sighting;
 use crate::nesting::{Nesting, Node, Placed};
 use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
+use crate::programs::Programs;
 use crate::report::{Held, Options, Progress, Stage};
 use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
@@ -80,6 +81,7 @@ struct Pass<'a> {
     polls: Polls,
     stamps: Stamps,
     charges: Charges,
+    programs: Programs,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -146,6 +148,7 @@ fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.at.0, absurd);
             tame(&mut r.opened.0, absurd);
         }
+        Record::Program(r) => tame(&mut r.at.0, absurd),
     }
 }
 
@@ -187,6 +190,7 @@ pub(super) fn pass(
         polls: Polls::default(),
         stamps,
         charges: Charges::default(),
+        programs: Programs::new(functions, early),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -335,6 +339,7 @@ impl Pass<'_> {
             Record::Work(w) => self.charges.work(cpu, &w),
             Record::SocketUse(u) => self.charges.used(&u),
             Record::CpuTime(t) => self.charges.time(cpu, &t),
+            Record::Program(p) => self.programs.hit(cpu, &p)?,
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -491,7 +496,8 @@ impl Pass<'_> {
             Ok::<_, crate::Error>(self.tables.packet.give(ended.row)?)
         })?;
         self.keep_sightings()?;
-        let t = self.tables;
+        let mut t = self.tables;
+        self.programs.finish(&mut t.event)?;
         let calls = t.call.finish()?;
         t.index.write(dir)?;
         t.paths.write(dir)?;

@@ -255,6 +255,8 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
     let mut functions: Vec<FunctionRow> = meta
         .functions
         .iter()
+        // No function of the kernel: events have what they say.
+        .filter(|f| f.kind != "program")
         .map(|f| FunctionRow {
             func_id: i32::from(f.id),
             name: f.name.clone(),

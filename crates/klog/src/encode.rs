@@ -262,6 +262,7 @@ impl Encoder {
             Record::Work(r) => self.columns(&**r),
             Record::SocketUse(r) => self.columns(&**r),
             Record::CpuTime(r) => self.columns(&**r),
+            Record::Program(r) => self.columns(&**r),
         }
     }
 

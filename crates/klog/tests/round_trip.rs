@@ -101,6 +101,7 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::Work(_)
                     | Record::SocketUse(_)
                     | Record::CpuTime(_)
+                    | Record::Program(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

@@ -6,6 +6,7 @@
 
 use crate::codes::{EventKind, LineageKind, LossCause};
 use crate::ids::{BootNs, FuncId, PacketId};
+use crate::programs::ProgramRecord;
 use crate::work::{CpuTime, SocketUse, Work};
 
 /// In what context the CPU was. Where an interrupt cuts in, the task's pid is still given, but it is whoever was
@@ -344,4 +345,5 @@ pub enum Record {
     Work(Box<Work>),
     SocketUse(Box<SocketUse>),
     CpuTime(Box<CpuTime>),
+    Program(Box<ProgramRecord>),
 }

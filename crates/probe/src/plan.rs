@@ -10,8 +10,10 @@ use crate::mechanism::{self, Mechanism, Offer};
 use crate::netlink::GROUPS;
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Detail, Selection};
+use crate::programs;
 use crate::reasons::drop_reasons;
 use kpat_model::meta;
+use kpat_model::programs::Row;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -198,7 +200,7 @@ pub(crate) fn select(
 }
 
 /// How a program of one fixed place is put there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Fixed {
     /// At a raw tracepoint, by name.
     Raw,
@@ -208,10 +210,12 @@ pub enum Fixed {
     Switch,
     /// Nowhere: user space has it run.
     Nowhere,
+    /// In a program of user space.
+    User(&'static programs::Hook),
 }
 
 /// A program of the object that has one fixed place.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tracepoint {
     pub program: String,
     pub name: String,
@@ -233,6 +237,12 @@ impl Tracepoint {
         match self.fixed {
             Fixed::Raw => Some(attach::tracepoint(loaded, &self.program, &self.name)),
             Fixed::Typed(kind) => Some(attach::typed(loaded, &self.program, kind)),
+            Fixed::User(hook) => Some(
+                loaded
+                    .program(&self.program)
+                    .ok_or_else(|| io::Error::other("its program is not loaded"))
+                    .and_then(|p| programs::attach(p, hook)),
+            ),
             Fixed::Switch | Fixed::Nowhere => None,
         }
     }
@@ -360,6 +370,54 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
     Ok((decision, all))
 }
 
+/// The program for places in programs that brings in what is not in memory, and the one for kernels that do not let it.
+pub const SLEEPS: &str = "program_hit_sleeps";
+pub const DOES_NOT_SLEEP: &str = "program_hit";
+
+/// Decides for a recording of what programs say. `rows`: kpat's own, `wanted`: those of the user.
+pub fn decide_programs(
+    rows: &[Row],
+    wanted: &[Row],
+) -> Result<(Decision, Vec<Tracepoint>, Vec<&'static programs::Hook>), Error> {
+    if let Some(why) = mechanism::refusal() {
+        return Err(Error::Refused(why));
+    }
+    let build = Build { direct: false, traced_context: false };
+    let mut found = programs::find(wanted);
+    let unmet = std::mem::take(&mut found.left_out);
+    found.add(rows);
+    found.left_out.splice(0..0, unmet.iter().cloned());
+    if found.hooks.is_empty() {
+        let hint = found.left_out.first().map_or(String::new(), |(name, why)| format!(" ({name}: {why})"));
+        return Err(Error::NothingToProbe { profile: profile::PROGRAMS.into(), hint });
+    }
+    let raw = object::tracepoint_programs(build, Side::Programs).into_iter();
+    let raw =
+        raw.map(|(program, name)| Tracepoint { program, name, fixed: Fixed::Raw, func: None, switch: None });
+    let hooks = found.hooks.iter().map(|h| Tracepoint {
+        program: SLEEPS.into(),
+        name: h.function.name.clone(),
+        fixed: Fixed::User(h),
+        func: Some(h.function.id),
+        switch: Some(h.switch()),
+    });
+    let decision = Decision {
+        detail: None,
+        mechanism: Mechanism::Tracepoint,
+        build,
+        build_passed_over: Vec::new(),
+        build_warning: None,
+        unmet,
+        passed_over: Vec::new(),
+        functions: Vec::new(),
+        logged: Vec::new(),
+        left_out: found.left_out,
+        drop_reasons: Btf::running().map(|b| drop_reasons(&b)).unwrap_or_default(),
+        symbols: Symbols::running(),
+    };
+    Ok((decision, raw.chain(hooks).collect(), found.hooks))
+}
+
 /// The log's function table: probed functions, then tracepoints.
 pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Function> {
     let mut out: Vec<meta::Function> = d
@@ -381,7 +439,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             via: c.via.text(),
         })
         .collect();
-    let switches = tracepoints.iter().filter(|t| t.fixed == Fixed::Switch);
+    let switches = tracepoints.iter().filter(|t| matches!(t.fixed, Fixed::Switch));
     out.extend(switches.filter_map(|t| {
         let crossing = kpat_model::Crossing::from_name(&t.name);
         Some(meta::Function {
@@ -394,7 +452,13 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             via: crossing.map_or("TCP's state", |c| c.layers()).into(),
         })
     }));
-    out.extend(tracepoints.iter().filter(|t| t.fixed != Fixed::Switch).filter_map(|t| {
+    let places = tracepoints.iter().filter_map(|t| match t.fixed {
+        Fixed::User(hook) if hook.first => Some(hook.function.clone()),
+        _ => None,
+    });
+    out.extend(places);
+    let points = tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch | Fixed::User(_)));
+    out.extend(points.filter_map(|t| {
         Some(meta::Function {
             id: t.func?,
             name: tracepoint_name(&t.name),
@@ -427,8 +491,13 @@ pub fn function_id(i: usize) -> u16 {
 
 /// Programs to load for a decision.
 pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str, Option<(u32, u32)>)> {
-    let mut out: Vec<(&str, Option<(u32, u32)>)> =
-        tracepoints.iter().filter(|t| t.fixed != Fixed::Switch).map(|t| (t.program.as_str(), None)).collect();
+    let mut out: Vec<(&str, Option<(u32, u32)>)> = Vec::new();
+    for t in tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch)) {
+        // Places in programs have one program in common.
+        if !out.iter().any(|(name, _)| *name == t.program) {
+            out.push((&t.program, None));
+        }
+    }
     if !d.functions.is_empty() {
         out.extend(d.mechanism.programs());
     }
@@ -471,7 +540,10 @@ pub fn attach(
     for t in tracepoints {
         match t.link(loaded) {
             Some(Ok(link)) => attached.hold(link, t.stays()),
-            Some(Err(e)) => d.left_out.push((format!("tracepoint {}", t.name), e.to_string())),
+            Some(Err(e)) => {
+                let kind = if matches!(t.fixed, Fixed::User(_)) { "" } else { "tracepoint " };
+                d.left_out.push((format!("{kind}{}", t.name), e.to_string()));
+            }
             None => {}
         }
     }

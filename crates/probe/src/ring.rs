@@ -35,6 +35,7 @@ pub enum Raw<'a> {
     Socket(&'a wire::Socket),
     Tcp(&'a wire::Tcp),
     Gap(&'a wire::Gap),
+    Program(&'a wire::Program),
 }
 
 impl Rings {
@@ -202,6 +203,7 @@ impl Rings {
                     wire::kind::SOCKET => each(Raw::Socket(&*p.cast()), next),
                     wire::kind::TCP => each(Raw::Tcp(&*p.cast()), next),
                     wire::kind::GAP => each(Raw::Gap(&*p.cast()), next),
+                    wire::kind::PROGRAM => each(Raw::Program(&*p.cast()), next),
                     _ => {}
                 }
             }

@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 21] = [
+const STRUCTS: [&str; 24] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -20,6 +20,9 @@ const STRUCTS: [&str; 21] = [
     "kp_tcp",
     "kp_gap",
     "kp_announcement",
+    "kp_argument",
+    "kp_hook",
+    "kp_program",
     "kp_work_key",
     "kp_work",
     "kp_use_key",
@@ -27,7 +30,7 @@ const STRUCTS: [&str; 21] = [
     "kp_account_head",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 8] = [
+const ENUMS: [&str; 10] = [
     "kp_kind",
     "kp_crossing_kind",
     "kp_loss",
@@ -36,6 +39,8 @@ const ENUMS: [&str; 8] = [
     "kp_work_kind",
     "kp_purpose",
     "kp_use_kind",
+    "kp_argument_from",
+    "kp_argument_flag",
 ];
 
 fn camel(name: &str) -> String {

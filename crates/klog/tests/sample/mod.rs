@@ -274,6 +274,15 @@ impl Source {
                 softirq_ns: self.rng.wide(),
                 steal_ns: self.rng.wide(),
             })),
+            17 => Record::Program(Box::new(ProgramRecord {
+                at: self.time(),
+                pid: self.num32(),
+                func: FuncId(self.num16()),
+                stage: Stage::ALL[self.rng.below(3) as usize],
+                faults: self.num16() as u8,
+                values: std::array::from_fn(|_| self.rng.wide()),
+                text: self.text(),
+            })),
             _ => Record::Call(self.call()),
         }
     }

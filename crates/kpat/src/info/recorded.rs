@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 20] = [
+const KINDS: [(&str, &str, &str); 21] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -212,6 +212,7 @@ const KINDS: [(&str, &str, &str); 20] = [
     ("work", "work", "sums of work"),
     ("socket-use", "socket_uses", "uses of sockets"),
     ("cpu-time", "cpu_times", "accounts of CPUs"),
+    ("program", "programs", "hits in programs"),
 ];
 
 fn records(n: &Counts) -> String {
