@@ -26,6 +26,7 @@ mod flows;
 mod found;
 mod functions;
 mod headers;
+mod lines;
 mod log;
 mod matching;
 mod nesting;
@@ -39,5 +40,6 @@ mod stamps;
 mod work;
 
 pub use error::{Error, Result};
+pub use lines::{LogFile, parse_zone};
 pub use report::{Held, Options, Progress, Report, Stage};
 pub use work::{half_made, integrate, integrate_opened, integrate_parts};

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::flatten::{Prints, id};
 use crate::flows::Flows;
 use crate::functions::{CallIndex, Stats};
+use crate::lines;
 use crate::matching::Sighting;
 use crate::nesting::{Nesting, Node, Placed};
 use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
@@ -48,6 +49,8 @@ struct Tables {
 pub(super) struct Passed {
     pub stats: Vec<Stats>,
     pub stamps: Clocks,
+    /// What became of the lines of log files, a sentence for each.
+    pub lines: Vec<String>,
     pub met: Met,
     pub held: Held,
     /// Records of packets that were over, and packets that were ended because too many were alive.
@@ -498,6 +501,9 @@ impl Pass<'_> {
         self.keep_sightings()?;
         let mut t = self.tables;
         self.programs.finish(&mut t.event)?;
+        let began = log.meta().started.boot.0.clamp(0, MAX_TIME);
+        let whole = (self.first.min(began), log_end.max(began));
+        let lines = lines::add(&self.options.logs, log.anchors(), whole, &mut t.event)?;
         let calls = t.call.finish()?;
         t.index.write(dir)?;
         t.paths.write(dir)?;
@@ -530,6 +536,7 @@ impl Pass<'_> {
             clamped: self.nesting.clamped,
             more_pauses: self.nesting.more_pauses(),
             absurd: self.absurd,
+            lines,
             orphans: self.members.values().map(|m| m.len() as u64).sum(),
             first: if empty { 0 } else { self.first },
             last: if empty { 0 } else { self.last },

@@ -43,8 +43,12 @@ impl Fixed for Hit {
 
     fn write(&self, to: &mut Put<'_>) {
         to.i64(self.at).u32(self.pid).u16(self.func).u16(self.cpu).u8(self.stage).u8(self.faults);
-        self.values.iter().for_each(|v| drop(to.u64(*v)));
-        self.text.iter().for_each(|b| drop(to.u8(*b)));
+        for v in self.values {
+            to.u64(v);
+        }
+        for b in self.text {
+            to.u8(b);
+        }
     }
 
     fn read(from: &mut Take<'_>) -> Self {

@@ -1,5 +1,7 @@
 //! What the caller may choose, and what is reported during the work and after it.
 
+use crate::lines::LogFile;
+
 /// What the caller may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -11,6 +13,8 @@ pub struct Options {
     pub one_way_ns: i64,
     /// A caller that returns later than this after its callee is not joined to it any more.
     pub horizon_ns: i64,
+    /// Files whose lines are events, too.
+    pub logs: Vec<LogFile>,
 }
 
 impl Default for Options {
@@ -20,6 +24,7 @@ impl Default for Options {
             clock_tolerance_ns: 2_000_000_000,
             one_way_ns: 1_000_000,
             horizon_ns: 250_000_000,
+            logs: Vec::new(),
         }
     }
 }

@@ -163,6 +163,7 @@ fn run(
     report.warnings.extend(
         log.issues().iter().map(|i| format!("{}: offset {}: {}", log.file_name(i.file), i.offset, i.reason)),
     );
+    report.warnings.extend(passed.lines.iter().cloned());
     report.warnings.extend(log.missing().iter().map(missing_words));
     if let EndState::Open { tail_bytes } = log.end_state() {
         report.warnings.push(format!(
