@@ -7,6 +7,7 @@
 #include "functions.bpf.h"
 #include "points.bpf.h"
 #include "work.h"
+#include "hook.h"
 
 /* Keeps the record types in the object's BTF, from which the Rust types are generated. */
 struct kp_call _kp_call SEC(".data.types") = {};

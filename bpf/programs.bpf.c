@@ -8,6 +8,7 @@
  */
 #define KPAT_APP
 #include "tasks.bpf.h"
+#include "hook.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -30,10 +30,6 @@
 #define KP_MAX_IDS 16u
 #define KP_COMM 16u
 #define KP_MESSAGE_BYTES 128u
-#define KP_PROGRAM_TEXT 64u
-#define KP_PROGRAM_VALUES 4u
-#define KP_MAX_ARGUMENTS 6u
-#define KP_MAX_HOOKS 1024u
 #define KP_VLAN_PRESENT 0x1000u /* the CFI bit, as old kernels used it */
 
 enum kp_kind {
@@ -352,54 +348,6 @@ struct kp_announcement {
 	u8 message[KP_MESSAGE_BYTES]; /* its first bytes */
 };
 
-/* Where an argument of a program's function or probe is. */
-enum kp_argument_from {
-	KP_ARG_NONE = 0,
-	KP_ARG_REGISTER = 1,
-	KP_ARG_MEMORY = 2, /* at a register's value and an offset */
-	KP_ARG_CONSTANT = 3, /* it is the offset */
-	KP_ARG_KEPT = 4, /* what was kept at the function's entry */
-};
-
-enum kp_argument_flag {
-	KP_ARG_SIGNED = 1,
-	KP_ARG_TEXT = 2, /* address of a string */
-	KP_ARG_LENGTH = 4, /* of that string */
-	KP_ARG_POINTED = 8, /* address of the value */
-	KP_ARG_KEEP = 16, /* for the function's return */
-};
-
-struct kp_argument {
-	u8 from;
-	u8 flags;
-	u8 size; /* 1, 2, 4, 8 */
-	u8 slot; /* which value of the record it becomes */
-	u16 reg; /* offset in struct pt_regs */
-	u16 pad;
-	s64 offset;
-};
-
-/* A place in a program: user space fills these in. */
-struct kp_hook {
-	u16 id; /* number in the log */
-	u16 mode; /* which switch turns it on and off */
-	u8 stage;
-	u8 pad[3];
-	struct kp_argument argument[KP_MAX_ARGUMENTS];
-};
-
-/* Such a place was hit. */
-struct kp_program {
-	struct kp_head h; /* func: its number in the log */
-	u64 value[KP_PROGRAM_VALUES];
-	u8 stage;
-	u8 text_len; /* bytes read, which may be more than the string has */
-	u8 faults; /* a bit for each argument that could not be read, the one behind them: the text */
-	u8 pad;
-	u8 text[KP_PROGRAM_TEXT];
-	u8 pad2[4];
-};
-
 struct kp_ring_ctl {
 	u64 prod;
 	u64 untold; /* records lost since the last one that fitted */
@@ -436,8 +384,6 @@ _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
 _Static_assert(sizeof(struct kp_socket) == 104, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
-_Static_assert(sizeof(struct kp_program) == 120, "program");
-_Static_assert(sizeof(struct kp_hook) == 8 + 16 * KP_MAX_ARGUMENTS, "hook");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 

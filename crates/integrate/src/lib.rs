@@ -40,6 +40,6 @@ mod stamps;
 mod work;
 
 pub use error::{Error, Result};
-pub use lines::{LogFile, parse_zone};
-pub use report::{Held, Options, Progress, Report, Stage};
+pub use lines::parse_zone;
+pub use report::{Held, LogFile, Options, Progress, Report, Stage};
 pub use work::{half_made, integrate, integrate_opened, integrate_parts};

@@ -6,6 +6,7 @@ mod stamp;
 
 use crate::clock::dut_offset;
 use crate::error::{Error, Result};
+use crate::report::LogFile;
 use kpat_model::meta::ClockAnchor;
 use kpat_model::{Context, EventKind};
 use kpat_store::TableWriter;
@@ -13,17 +14,9 @@ use kpat_store::tables::EventRow;
 use stamp::Stamp;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use stamp::parse_zone;
-
-/// A log file, and what its stamps do not say.
-#[derive(Clone, Debug)]
-pub struct LogFile {
-    pub path: PathBuf,
-    /// East of UTC, of stamps without a zone.
-    pub zone_ns: i64,
-}
 
 /// Longer lines are cut, and so is what an event has of one.
 const MOST_LINE: u64 = 1 << 16;
@@ -102,15 +95,8 @@ impl Reader<'_> {
                 }
                 if !text.contains('=') {
                     // A field of bytes: its name alone, then its length in eight bytes.
-                    let mut len = [0; 8];
-                    input.read_exact(&mut len).map_err(failed("read"))?;
-                    let mut value = Vec::new();
-                    let len = u64::from_le_bytes(len);
-                    (&mut input)
-                        .take(len.saturating_add(1))
-                        .read_to_end(&mut value)
-                        .map_err(failed("read"))?;
-                    entry.field(&text, String::from_utf8_lossy(value.trim_ascii_end()).into_owned());
+                    let Some(value) = field_of_bytes(&mut input).map_err(failed("read"))? else { return Ok(()) };
+                    entry.field(&text, value);
                 } else if let Some((name, value)) = text.split_once('=') {
                     entry.field(name, value.to_owned());
                 }
@@ -191,6 +177,19 @@ fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Its beginning, if it is long; `None`: the file ends in it.
+fn field_of_bytes(input: &mut impl BufRead) -> std::io::Result<Option<String>> {
+    let mut len = [0; 8];
+    match input.read_exact(&mut len) {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        done => done?,
+    }
+    let (len, mut value) = (u64::from_le_bytes(len), Vec::new());
+    input.take(len.min(MOST_LINE)).read_to_end(&mut value)?;
+    std::io::copy(&mut input.take(len.saturating_sub(MOST_LINE)), &mut std::io::sink())?;
+    Ok(Some(String::from_utf8_lossy(value.trim_ascii_end()).into_owned()))
 }
 
 /// What is wanted of an entry of the journal.

@@ -1,6 +1,8 @@
 //! The pass over the kernel behaviour log: every record once, in order of end time, into the tables that need nothing
 //! else, and into what matching needs.
 
+mod tame;
+
 use crate::arrivals::Arrivals;
 use crate::captures::Met;
 use crate::charges::Charges;
@@ -28,6 +30,7 @@ use kpat_store::TableWriter;
 use kpat_store::tables::*;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
+use tame::{MAX_TIME, tame_record};
 
 /// Writers of the tables that the log alone fills.
 struct Tables {
@@ -105,55 +108,6 @@ struct Pass<'a> {
 
 /// Records decoded ahead at a time.
 const BATCH: usize = 4096;
-
-/// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
-const MAX_TIME: i64 = 1 << 60;
-
-fn tame(t: &mut i64, absurd: &mut u64) {
-    if !(0..=MAX_TIME).contains(t) {
-        *absurd += 1;
-        *t = (*t).clamp(0, MAX_TIME);
-    }
-}
-
-/// Brings every time in a record into the range of a clock.
-fn tame_record(record: &mut Record, absurd: &mut u64) {
-    match record {
-        Record::Call(r) => {
-            tame(&mut r.entry.0, absurd);
-            if r.dur_ns > MAX_TIME as u64 {
-                *absurd += 1;
-                r.dur_ns = MAX_TIME as u64;
-            }
-        }
-        Record::Point(r) => tame(&mut r.at.0, absurd),
-        Record::Member(r) => tame(&mut r.entry.0, absurd),
-        Record::Footprint(r) => tame(&mut r.at.0, absurd),
-        Record::Place(r) => tame(&mut r.at.0, absurd),
-        Record::Lineage(r) => tame(&mut r.at.0, absurd),
-        Record::Event(r) => tame(&mut r.at.0, absurd),
-        Record::Process(r) => tame(&mut r.at.0, absurd),
-        Record::Loss(r) => {
-            tame(&mut r.from.0, absurd);
-            tame(&mut r.to.0, absurd);
-        }
-        Record::OffCpu(r) => {
-            tame(&mut r.from.0, absurd);
-            tame(&mut r.to.0, absurd);
-        }
-        Record::Poll(r) => tame(&mut r.at.0, absurd),
-        Record::PollEnd(r) => tame(&mut r.at.0, absurd),
-        Record::CardStamp(r) => tame(&mut r.at.0, absurd),
-        Record::CardReading(r) => tame(&mut r.at.0, absurd),
-        Record::Work(r) => tame(&mut r.at.0, absurd),
-        Record::SocketUse(r) => tame(&mut r.at.0, absurd),
-        Record::CpuTime(r) => {
-            tame(&mut r.at.0, absurd);
-            tame(&mut r.opened.0, absurd);
-        }
-        Record::Program(r) => tame(&mut r.at.0, absurd),
-    }
-}
 
 /// Packet rows are written to `early` if they lack what matching or the cards' clocks add, everything else to `dir`.
 pub(super) fn pass(

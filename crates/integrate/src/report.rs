@@ -1,6 +1,14 @@
 //! What the caller may choose, and what is reported during the work and after it.
 
-use crate::lines::LogFile;
+use std::path::PathBuf;
+
+/// A log file, and what its stamps do not say.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    pub path: PathBuf,
+    /// East of UTC, of stamps without a zone.
+    pub zone_ns: i64,
+}
 
 /// What the caller may choose.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
+mod program;
+
 use crate::columns::{Column, Row, Type};
 use kpat_model::*;
 
@@ -185,7 +187,7 @@ pub static KINDS: [Kind; 22] = [
             "at" Time, "task" Task, "place" Function, "stage" Integer, "faults" Integer, "v0" Integer, "v1" Integer, "v2" Integer,
             "v3" Integer, "text" Text,
         ],
-        Coding::Records(program),
+        Coding::Records(program::program),
     ),
 ];
 
@@ -561,41 +563,6 @@ fn cpu_time(row: &Row<'_>) -> Option<Record> {
         irq_ns,
         softirq_ns,
         steal_ns,
-    })))
-}
-
-impl InColumns for ProgramRecord {
-    const PLACE: usize = 21;
-
-    fn row(&self) -> Row<'_> {
-        let [v0, v1, v2, v3] = self.values;
-        Row::new(
-            [
-                self.at.0 as u64,
-                task_key(self.pid, Context::Task),
-                self.func.0.into(),
-                self.stage as u64,
-                self.faults.into(),
-                v0,
-                v1,
-                v2,
-                v3,
-            ],
-            [cut(&self.text)],
-        )
-    }
-}
-
-fn program(row: &Row<'_>) -> Option<Record> {
-    let [_, task, func, stage, faults, v0, v1, v2, v3, ..] = row.numbers;
-    Some(Record::Program(Box::new(ProgramRecord {
-        at: at(row),
-        pid: narrow(task >> 3)?,
-        func: FuncId(narrow(func)?),
-        stage: Stage::from_u8(narrow(stage)?)?,
-        faults: narrow(faults)?,
-        values: [v0, v1, v2, v3],
-        text: text(row.bytes[0]),
     })))
 }
 

@@ -13,14 +13,15 @@ use crate::profile::{self, Detail, Selection};
 use crate::programs;
 use crate::reasons::drop_reasons;
 use kpat_model::meta;
-use kpat_model::programs::Row;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
+mod places;
 mod points;
 mod unmet;
 
+pub use places::{DOES_NOT_SLEEP, SLEEPS, decide_programs};
 pub use points::{constants, tracepoint_name, tracepoints};
 
 #[derive(Debug, thiserror::Error)]
@@ -368,54 +369,6 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
         symbols: Symbols::running(),
     };
     Ok((decision, all))
-}
-
-/// The program for places in programs that brings in what is not in memory, and the one for kernels that do not let it.
-pub const SLEEPS: &str = "program_hit_sleeps";
-pub const DOES_NOT_SLEEP: &str = "program_hit";
-
-/// Decides for a recording of what programs say. `rows`: kpat's own, `wanted`: those of the user.
-pub fn decide_programs(
-    rows: &[Row],
-    wanted: &[Row],
-) -> Result<(Decision, Vec<Tracepoint>, Vec<&'static programs::Hook>), Error> {
-    if let Some(why) = mechanism::refusal() {
-        return Err(Error::Refused(why));
-    }
-    let build = Build { direct: false, traced_context: false };
-    let mut found = programs::find(wanted);
-    let unmet = std::mem::take(&mut found.left_out);
-    found.add(rows);
-    found.left_out.splice(0..0, unmet.iter().cloned());
-    if found.hooks.is_empty() {
-        let hint = found.left_out.first().map_or(String::new(), |(name, why)| format!(" ({name}: {why})"));
-        return Err(Error::NothingToProbe { profile: profile::PROGRAMS.into(), hint });
-    }
-    let raw = object::tracepoint_programs(build, Side::Programs).into_iter();
-    let raw =
-        raw.map(|(program, name)| Tracepoint { program, name, fixed: Fixed::Raw, func: None, switch: None });
-    let hooks = found.hooks.iter().map(|h| Tracepoint {
-        program: SLEEPS.into(),
-        name: h.function.name.clone(),
-        fixed: Fixed::User(h),
-        func: Some(h.function.id),
-        switch: Some(h.switch()),
-    });
-    let decision = Decision {
-        detail: None,
-        mechanism: Mechanism::Tracepoint,
-        build,
-        build_passed_over: Vec::new(),
-        build_warning: None,
-        unmet,
-        passed_over: Vec::new(),
-        functions: Vec::new(),
-        logged: Vec::new(),
-        left_out: found.left_out,
-        drop_reasons: Btf::running().map(|b| drop_reasons(&b)).unwrap_or_default(),
-        symbols: Symbols::running(),
-    };
-    Ok((decision, raw.chain(hooks).collect(), found.hooks))
 }
 
 /// The log's function table: probed functions, then tracepoints.

@@ -236,6 +236,13 @@ fn reach(a: &Argument, operands: Option<&[usdt::Operand]>) -> Result<wire::Argum
     Ok(out)
 }
 
+/// Reads a file as one that is looked for functions and probes: how many probes it has whose arguments can be reached.
+pub fn probes_in(bytes: Vec<u8>) -> Option<usize> {
+    let elf = Elf::parse(bytes)?;
+    let _ = (elf.function("main"), elf.why_no("main"));
+    Some(elf.probes().iter().filter(|p| usdt::operands(&p.arguments).is_ok()).count())
+}
+
 /// Gives the kernel side what it has to know of each hook.
 pub fn configure(loaded: &Loaded, hooks: &[&Hook]) -> io::Result<()> {
     let map = loaded.map("hooks").ok_or_else(|| io::Error::other("no map of hooks"))?;
