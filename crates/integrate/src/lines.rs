@@ -95,7 +95,9 @@ impl Reader<'_> {
                 }
                 if !text.contains('=') {
                     // A field of bytes: its name alone, then its length in eight bytes.
-                    let Some(value) = field_of_bytes(&mut input).map_err(failed("read"))? else { return Ok(()) };
+                    let Some(value) = field_of_bytes(&mut input).map_err(failed("read"))? else {
+                        return Ok(());
+                    };
                     entry.field(&text, value);
                 } else if let Some((name, value)) = text.split_once('=') {
                     entry.field(name, value.to_owned());
