@@ -8,6 +8,7 @@
 #include "points.bpf.h"
 #include "samples.h"
 #include "work.h"
+#include "hook.h"
 
 /* Keeps the record types in the object's BTF, from which the Rust types are generated. */
 struct kp_call _kp_call SEC(".data.types") = {};
@@ -26,6 +27,9 @@ struct kp_gap _kp_gap SEC(".data.types") = {};
 struct kp_sample _kp_sample SEC(".data.types") = {};
 struct kp_stack _kp_stack SEC(".data.types") = {};
 struct kp_announcement _kp_announcement SEC(".data.types") = {};
+struct kp_argument _kp_argument SEC(".data.types") = {};
+struct kp_hook _kp_hook SEC(".data.types") = {};
+struct kp_program _kp_program SEC(".data.types") = {};
 enum kp_kind _kp_kind SEC(".data.types") = KP_NONE;
 enum kp_crossing_kind _kp_crossing_kind SEC(".data.types") = KP_X_ASK;
 enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;
@@ -39,6 +43,8 @@ struct kp_account_head _kp_account_head SEC(".data.types") = {};
 enum kp_work_kind _kp_work_kind SEC(".data.types") = KP_WORK_USER;
 enum kp_purpose _kp_purpose SEC(".data.types") = KP_FOR_ITSELF;
 enum kp_use_kind _kp_use_kind SEC(".data.types") = KP_USE_READ;
+enum kp_argument_from _kp_argument_from SEC(".data.types") = KP_ARG_NONE;
+enum kp_argument_flag _kp_argument_flag SEC(".data.types") = KP_ARG_SIGNED;
 struct kp_ring_ctl _kp_ring_ctl SEC(".data.types") = {};
 
 char LICENSE[] SEC("license") = "GPL";

@@ -49,6 +49,7 @@ enum kp_kind {
 	KP_GAP = 13,
 	KP_SAMPLE = 14,
 	KP_STACK = 15,
+	KP_PROGRAM = 16,
 };
 
 /* Where bytes cross from one layer into the next. Same numbers as model::Crossing. */

@@ -19,6 +19,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("trace", trace),
     ("gather", gather),
     ("announce", announce),
+    ("program", program),
 ];
 
 /// A folder of this thread's own, for readers that want files.
@@ -222,4 +223,15 @@ pub fn announce(bytes: &[u8]) {
         let _ = kpat_probe::app::Addresses::LeftOut.event(&e);
     });
     assert!(events <= bytes.len(), "more announcements than bytes");
+}
+
+/// A file of user space in which functions and probes are looked for, and rows of a table of programs.
+pub fn program(bytes: &[u8]) {
+    let _ = kpat_probe::programs::probes_in(bytes.to_vec());
+    let text = String::from_utf8_lossy(bytes);
+    for row in kpat_model::programs::parse(&text).unwrap_or_default() {
+        let again = kpat_model::programs::Row::parse(&row.line).expect("a row that was read is read again");
+        assert_eq!(again, row);
+        let _ = row.say(None, None);
+    }
 }

@@ -52,6 +52,7 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.opened.0, absurd);
         }
         Record::ProcessLabel(r) => tame(&mut r.at.0, absurd),
+        Record::Program(r) => tame(&mut r.at.0, absurd),
         Record::Sample(r) => tame(&mut r.at.0, absurd),
         Record::Stack(r) => tame(&mut r.at.0, absurd),
         Record::Mapping(r) => tame(&mut r.at.0, absurd),

@@ -11,10 +11,12 @@ use crate::error::Result;
 use crate::flatten::{Prints, id};
 use crate::flows::Flows;
 use crate::functions::{CallIndex, Stats};
+use crate::lines;
 use crate::matching::Sighting;
 use crate::nesting::{Nesting, Node, Placed};
 use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
+use crate::programs::Programs;
 use crate::report::{Held, Options, Progress, Stage};
 use crate::samples::Samples;
 use crate::spill::Sorter;
@@ -49,6 +51,8 @@ struct Tables {
 pub(super) struct Passed {
     pub stats: Vec<Stats>,
     pub stamps: Clocks,
+    /// What became of the lines of log files, a sentence for each.
+    pub lines: Vec<String>,
     pub met: Met,
     pub held: Held,
     /// Records of packets that were over, and packets that were ended because too many were alive.
@@ -83,6 +87,7 @@ struct Pass<'a> {
     stamps: Stamps,
     charges: Charges,
     samples: Samples,
+    programs: Programs,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -143,6 +148,7 @@ pub(super) fn pass(
         stamps,
         charges: Charges::default(),
         samples: Samples::default(),
+        programs: Programs::new(functions, early),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -296,6 +302,7 @@ impl Pass<'_> {
             Record::Sample(s) => self.samples.sample(cpu, &s),
             Record::Stack(s) => self.samples.stack(*s),
             Record::Mapping(m) => self.samples.mapping(*m),
+            Record::Program(p) => self.programs.hit(cpu, &p)?,
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -452,7 +459,11 @@ impl Pass<'_> {
             Ok::<_, crate::Error>(self.tables.packet.give(ended.row)?)
         })?;
         self.keep_sightings()?;
-        let t = self.tables;
+        let mut t = self.tables;
+        self.programs.finish(&mut t.event)?;
+        let began = log.meta().started.boot.0.clamp(0, MAX_TIME);
+        let whole = (self.first.min(began), log_end.max(began));
+        let lines = lines::add(&self.options.logs, log.anchors(), whole, &mut t.event)?;
         let calls = t.call.finish()?;
         t.index.write(dir)?;
         t.paths.write(dir)?;
@@ -487,6 +498,7 @@ impl Pass<'_> {
             clamped: self.nesting.clamped,
             more_pauses: self.nesting.more_pauses(),
             absurd: self.absurd,
+            lines,
             orphans: self.members.values().map(|m| m.len() as u64).sum(),
             first: if empty { 0 } else { self.first },
             last: if empty { 0 } else { self.last },

@@ -1,5 +1,15 @@
 //! What the caller may choose, and what is reported during the work and after it.
 
+use std::path::PathBuf;
+
+/// A log file, and what its stamps do not say.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    pub path: PathBuf,
+    /// East of UTC, of stamps without a zone.
+    pub zone_ns: i64,
+}
+
 /// What the caller may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -11,6 +21,8 @@ pub struct Options {
     pub one_way_ns: i64,
     /// A caller that returns later than this after its callee is not joined to it any more.
     pub horizon_ns: i64,
+    /// Files whose lines are events, too.
+    pub logs: Vec<LogFile>,
 }
 
 impl Default for Options {
@@ -20,6 +32,7 @@ impl Default for Options {
             clock_tolerance_ns: 2_000_000_000,
             one_way_ns: 1_000_000,
             horizon_ns: 250_000_000,
+            logs: Vec::new(),
         }
     }
 }

@@ -163,6 +163,7 @@ fn run(
     report.warnings.extend(
         log.issues().iter().map(|i| format!("{}: offset {}: {}", log.file_name(i.file), i.offset, i.reason)),
     );
+    report.warnings.extend(passed.lines.iter().cloned());
     report.warnings.extend(log.missing().iter().map(missing_words));
     if let EndState::Open { tail_bytes } = log.end_state() {
         report.warnings.push(format!(
@@ -255,6 +256,8 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
     let mut functions: Vec<FunctionRow> = meta
         .functions
         .iter()
+        // No function of the kernel: events have what they say.
+        .filter(|f| f.kind != "program")
         .map(|f| FunctionRow {
             func_id: i32::from(f.id),
             name: f.name.clone(),

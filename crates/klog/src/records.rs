@@ -36,6 +36,7 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Sample(r) => r.at,
         Record::Stack(r) => r.at,
         Record::Mapping(r) => r.at,
+        Record::Program(r) => r.at,
     }
 }
 
@@ -64,6 +65,7 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::Sample(_) => KINDS[CpuSample::PLACE].name,
         Record::Stack(_) => KINDS[SampledStack::PLACE].name,
         Record::Mapping(_) => KINDS[Mapping::PLACE].name,
+        Record::Program(_) => KINDS[ProgramRecord::PLACE].name,
     }
 }
 
@@ -197,6 +199,8 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::CpuPackets(_) | Record::ProcessLabel(_) => true,
         // Another ring than that of packets: what is in it is read before or after.
         Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) => true,
+        // It comes from a ring of its own.
+        Record::Program(_) => true,
         _ => false,
     }
 }

@@ -194,6 +194,19 @@ fn line(r: &Record) -> String {
             hex(m.name.as_bytes()),
             hex(&m.build_id)
         ),
+        Record::Program(p) => format!(
+            "program at={} task={} place={} stage={} faults={} v0={} v1={} v2={} v3={} text={}",
+            p.at.0,
+            task(p.pid, Context::Task),
+            p.func.0,
+            p.stage as u8,
+            p.faults,
+            p.values[0],
+            p.values[1],
+            p.values[2],
+            p.values[3],
+            hex(p.text.as_bytes())
+        ),
     }
 }
 

@@ -106,6 +106,7 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::Sample(_)
                     | Record::Stack(_)
                     | Record::Mapping(_)
+                    | Record::Program(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

@@ -7,7 +7,7 @@ use crate::render::{Line, Pairs, Style, count, percent, plural};
 use crate::signals::leave_nothing;
 use anyhow::bail;
 use kpat_integrate::devices::{integrate_devices, recordings};
-use kpat_integrate::{Options, Report, Stage};
+use kpat_integrate::{LogFile, Options, Report, Stage};
 use kpat_query::devices::Several;
 use kpat_query::{Store, Trust};
 use serde_json::json;
@@ -27,9 +27,20 @@ pub struct Args {
     /// The integrated log to write, a directory [default: X.kpat]
     #[arg(long, short, value_name = "X.kpat")]
     output: Option<PathBuf>,
+    /// Make the lines of this log file events (ISO 8601 or syslog dates, `journalctl -o export` or `-o json`), as precise as their stamps; may be
+    /// repeated
+    #[arg(long = "log", value_name = "FILE")]
+    logs: Vec<PathBuf>,
+    /// Zone of stamps that have none, as +01:00 [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "logs", allow_hyphen_values = true, value_parser = zone)]
+    log_zone: Option<i64>,
     /// Replace an existing integrated log of that name
     #[arg(long)]
     force: bool,
+}
+
+fn zone(text: &str) -> Result<i64, String> {
+    kpat_integrate::parse_zone(text).ok_or_else(|| format!("{text:?} is no zone; write +01:00, -03:30 or Z"))
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -52,12 +63,17 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         to.push(path.clone());
     }
     let mut recordings = recordings(&logs)?;
+    if recordings.len() > 1 && !args.logs.is_empty() {
+        return Err(usage("--log is for the recording of one device: stamps of its clock"));
+    }
     if recordings.len() > 1 {
         return several(args, &logs, &captures, out);
     }
     let logs = recordings.pop().unwrap_or_default();
     let target = args.output.clone().unwrap_or_else(|| default_name(&args.log, logs.len()));
-    let options = Options { overwrite: args.force, ..Options::default() };
+    let zone_ns = args.log_zone.unwrap_or(0);
+    let lines = args.logs.iter().map(|path| LogFile { path: path.clone(), zone_ns });
+    let options = Options { overwrite: args.force, logs: lines.collect(), ..Options::default() };
     leave_nothing(kpat_integrate::half_made(&target))?;
     let mut meter = Meter::default();
     let done = kpat_integrate::integrate_parts(&logs, &captures, &target, &options, &mut |p| {

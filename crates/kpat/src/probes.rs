@@ -8,14 +8,14 @@ use kpat_probe::btf::Btf;
 use kpat_probe::choose::{self, Statistics, Via};
 use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism};
-use kpat_probe::profile::{self, APPLICATIONS, Detail, Selection, WORK};
+use kpat_probe::profile::{self, APPLICATIONS, Detail, PROGRAMS, Selection, WORK};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Select {
     /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network; profile:
-    /// whom each CPU works for. Several profiles, separated by commas, are recorded in one log
+    /// whom each CPU works for; programs: what programs say of their work (names looked up, TLS, requests). Several profiles, separated by commas, are recorded in one log
     #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE", value_delimiter = ',')]
     pub profile: Vec<String>,
     /// How many functions of the path: steps (one for each step), spine (also those that hand a packet on), full (every function of the
@@ -39,7 +39,8 @@ pub fn level() -> impl TypedValueParser<Value = Detail> {
 impl Select {
     /// What of packets; `None`: nothing.
     pub fn selection(&self) -> Option<Selection> {
-        let of_packets = self.profile.iter().filter(|p| *p != APPLICATIONS && *p != WORK);
+        let of_packets =
+            self.profile.iter().filter(|p| ![APPLICATIONS, WORK, PROGRAMS].contains(&p.as_str()));
         let profile = of_packets.cloned().collect::<Vec<_>>().join(",");
         (!profile.is_empty()).then(|| Selection {
             detail: self.detail.unwrap_or_else(|| Detail::of_profile(&profile)),
@@ -52,6 +53,11 @@ impl Select {
     /// Whom each CPU works for.
     pub fn work(&self) -> bool {
         self.profile.iter().any(|p| p == WORK)
+    }
+
+    /// What programs say of their work.
+    pub fn programs(&self) -> bool {
+        self.profile.iter().any(|p| p == PROGRAMS)
     }
 
     /// What applications ask of the network, too, or alone.

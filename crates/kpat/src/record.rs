@@ -14,7 +14,7 @@ use kpat_klog::Codec;
 use kpat_model::Sample;
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
-use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder, Rotate};
+use kpat_probe::recorder::{Mode, Note, Options, Outcome, Programs, Recorder, Rotate};
 use kpat_probe::sampling::MOST_RATE;
 use print::Printer;
 use serde_json::json;
@@ -102,6 +102,9 @@ pub struct Args {
     /// Serve state and losses for Prometheus at http://127.0.0.1:PORT/metrics; give ADDRESS:PORT for another address
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = crate::metrics::address)]
     metrics: Option<std::net::SocketAddr>,
+    /// With --profile programs: record these rows of a table of programs, too; may be repeated
+    #[arg(long, value_name = "FILE")]
+    programs: Vec<PathBuf>,
     /// Do not sample the kernel's statistics on our programs (the cost is then not known)
     #[arg(long)]
     no_cost: bool,
@@ -187,8 +190,9 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         }
     };
     let (selection, application) = (args.select.selection(), args.app.application(&args.select)?);
-    let work = args.select.work();
-    let sources = usize::from(selection.is_some()) + usize::from(application.is_some()) + usize::from(work);
+    let (work, programs) = (args.select.work(), programs(args)?);
+    let sources = [selection.is_some(), application.is_some(), work, programs.is_some()];
+    let sources = sources.iter().filter(|s| **s).count();
     Ok(Options {
         output: args.output.clone(),
         replace: args.force,
@@ -214,7 +218,26 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         application,
         work,
         sample_rate: args.rate,
+        programs,
     })
+}
+
+/// Rows of the table of programs; `None`: they are not recorded.
+fn programs(args: &Args) -> anyhow::Result<Option<Programs>> {
+    if !args.select.programs() {
+        return match args.programs.is_empty() {
+            true => Ok(None),
+            false => Err(usage("--programs needs --profile programs")),
+        };
+    }
+    let built_in = kpat_model::programs::parse(kpat_model::programs::BUILT_IN).map_err(anyhow::Error::msg)?;
+    let mut wanted = Vec::new();
+    for path in &args.programs {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let rows = kpat_model::programs::parse(&text);
+        wanted.extend(rows.map_err(|why| usage(format!("{}, {why}", path.display())))?);
+    }
+    Ok(Some(Programs { built_in, wanted }))
 }
 
 /// The command line for the log. What a recorded command is given may be a password.
@@ -278,7 +301,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut told = std::time::Instant::now() - Duration::from_secs(10);
     let mut printer: Option<anyhow::Result<Printer>> = None;
-    let several = [options.selection.is_some(), options.application.is_some(), options.work];
+    let several = [
+        options.selection.is_some(),
+        options.application.is_some(),
+        options.work,
+        options.programs.is_some(),
+    ];
     let several = several.iter().filter(|s| **s).count() > 1;
     let of = |source: &str| if several { format!("{source}: ") } else { String::new() };
     let mut tell = |note: Note| match note {
@@ -293,7 +321,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             build_warning,
             unmet,
         } => {
-            if mechanism == Mechanism::Tracepoint {
+            if source == "programs" {
+                out.say(&format!(
+                    "programs: {functions} places in them, {left_out} not found (kpat info --json lists them)"
+                ));
+            } else if mechanism == Mechanism::Tracepoint {
                 let why = if passed_over.is_empty() { "" } else { " (why: kpat doctor)" };
                 out.say(&format!("{}mechanism tracepoint: {}{why}", of(source), mechanism.limits()));
             } else {

@@ -118,6 +118,7 @@ code_type! {
         Drop = 1, "drop", "`a` drop reason number (name in the log's metadata), `b` kernel address of the place.", "";
         Retransmit = 2, "retransmit", "`a` source port << 16 | destination port (host order), `b` TCP state.", "";
         TcpState = 3, "tcp-state", "`a` ports as above, `b` old state << 8 | new state.", "";
+        Program = 16, "program", "A place in a program was hit (`record -p programs`): `a` 0 it happened, 1 it begins, 2 it is over; `b` at its end how long it took in nanoseconds, -1: its beginning is not in the log. Text: the program, and what it does.", "";
         // 4 to 31 are kept for the kernel side: some of them are kinds of records of their own in the log.
         Link = 32, "link", "`a` ifindex, `b` flags (IFF_*, as rtnetlink gives them). Text: interface name.", "";
         Route = 33, "route", "`a` 1 added, 0 removed. Text: the route.", "";
@@ -126,6 +127,7 @@ code_type! {
         Address = 36, "address", "`a` 1 added or changed, 0 removed, `b` ifindex. Text: the address and its state.", "";
         Queueing = 37, "queueing", "A queueing discipline, class or filter: `a` 1 added or changed, 0 removed, `b` ifindex. Text: which, where.", "";
         Namespace = 38, "namespace", "A network namespace: `a` 1 came, 0 went, `b` its inode number, 0: unknown. Text: its name or number.", "";
+        LogLine = 39, "log-line", "A line of a log file given to `kpat integrate --log`: `a` the file, from 0 on, `b` the line in it, from 1 on. Text: the file's name and the line.", "";
     }
 }
 
@@ -148,7 +150,7 @@ code_type! {
         Disk = 7, "disk", "The file could not be written (disk full).", "free disk space, or raise the limit of files (ulimit -f); everything before is in the log";
         Evicted = 8, "evicted", "Older chunks left the memory of the flight recorder (not an error: that is its job).", "the flight recorder keeps the last seconds only; give a larger --memory";
         ProbeMissed = 9, "probe-missed", "A kretprobe or fprobe instance was not available (`nmissed`).", "the kernel ran out of return instances; prefer another --mechanism";
-        ReadFault = 10, "read-fault", "A header could not be read.", "a pointer was stale when read; the record has no header bytes";
+        ReadFault = 10, "read-fault", "A header, or an argument of a program's function, could not be read.", "a pointer was stale or its page not in memory when it was read; the record lacks these bytes";
         MissingPart = 11, "missing-part", "A file of the recording is missing.", "a file of the recording was not given; `kpat collect list` says what became of it";
         TaskTableFull = 12, "task-table-full", "Two tasks shared a slot in the table of tasks: an off-CPU interval of one is not known.", "when some task slept or was preempted is not known; that time stands as self time";
         SnifferFull = 13, "sniffer-full", "The capture of the wire beside the log had no room for frames (`PACKET_STATISTICS`).", "frames are missing in the capture beside the log, not in the log; give a filter or a smaller --snaplen";

@@ -9,6 +9,7 @@ pub mod functions;
 pub mod hash;
 pub mod ids;
 pub mod meta;
+pub mod programs;
 pub mod random;
 pub mod record;
 pub mod sample;
@@ -19,6 +20,7 @@ pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketR
 pub use codes::{EventKind, LineageKind, LossCause};
 pub use footprint::{Footprint, Link, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
+pub use programs::{ProgramRecord, Stage};
 pub use record::{
     Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, Lineage, Loss, Member,
     OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,

@@ -6,6 +6,7 @@
 
 use crate::codes::{EventKind, LineageKind, LossCause};
 use crate::ids::{BootNs, FuncId, PacketId};
+use crate::programs::ProgramRecord;
 use crate::stacks::{CpuSample, Mapping, SampledStack};
 use crate::work::{CpuPackets, CpuTime, ProcessLabel, SocketUse, Work};
 
@@ -350,4 +351,5 @@ pub enum Record {
     Sample(Box<CpuSample>),
     Stack(Box<SampledStack>),
     Mapping(Box<Mapping>),
+    Program(Box<ProgramRecord>),
 }

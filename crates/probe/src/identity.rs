@@ -7,7 +7,7 @@
 
 use crate::app::Addresses;
 use kpat_model::meta::{Device, Json, Meta};
-use kpat_model::{CardReading, Event, EventKind, SocketRecord};
+use kpat_model::{CardReading, Event, EventKind, ProgramRecord, SocketRecord};
 use std::net::IpAddr;
 
 /// The replacement for arguments that were left out.
@@ -109,6 +109,12 @@ impl Addresses {
             _ => self.words(text),
         };
         Event { kind, ctx, pid, at, timed, packet, netns, a, b, text }
+    }
+
+    /// What a program said: its string may be a name or an address.
+    pub fn program(&self, r: ProgramRecord) -> ProgramRecord {
+        let ProgramRecord { at, pid, func, stage, faults, values, ref text } = r;
+        ProgramRecord { at, pid, func, stage, faults, values, text: self.word(text) }
     }
 
     /// What a card's clock showed: the clock is called after its card.

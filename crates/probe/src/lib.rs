@@ -24,6 +24,7 @@ pub mod netlink;
 pub mod object;
 pub mod plan;
 pub mod profile;
+pub mod programs;
 pub mod proof;
 pub mod reasons;
 pub mod recorder;

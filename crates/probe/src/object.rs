@@ -15,6 +15,8 @@ static READ_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-read-
 static PROFILE_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profile-direct-traced.bpf.o"));
 static PROFILE_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profile-read-traced.bpf.o"));
 
+static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/programs-read.bpf.o"));
+
 static APP_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct.bpf.o"));
 static APP_DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct-traced.bpf.o"));
 static APP_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read.bpf.o"));
@@ -68,6 +70,7 @@ impl Build {
             (Side::Application, false, true) => APP_READ_TRACED,
             (Side::Profile, true, _) => PROFILE_DIRECT,
             (Side::Profile, false, _) => PROFILE_READ,
+            (Side::Programs, ..) => PROGRAMS,
         }
     }
 }
@@ -83,6 +86,7 @@ impl Build {
                 Side::Packets => "kpat",
                 Side::Application => "app",
                 Side::Profile => "profile",
+                Side::Programs => "programs",
             },
             if self.direct { "direct" } else { "read" },
             if self.traced_context || side == Side::Profile { "-traced" } else { "" }
@@ -100,6 +104,8 @@ pub enum Side {
     Application,
     /// Whom each CPU works for (bpf/profile.bpf.c).
     Profile,
+    /// What programs say of their work (bpf/programs.bpf.c).
+    Programs,
 }
 
 impl Side {
@@ -109,6 +115,7 @@ impl Side {
             Side::Packets => "packets",
             Side::Application => "applications",
             Side::Profile => "profile",
+            Side::Programs => "programs",
         }
     }
 
@@ -116,7 +123,7 @@ impl Side {
     pub fn slot(self) -> usize {
         match self {
             Side::Packets => 32,
-            Side::Application | Side::Profile => 8,
+            Side::Application | Side::Profile | Side::Programs => 8,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::mechanism::{self, Mechanism, Offer};
 use crate::netlink::GROUPS;
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Detail, Selection};
+use crate::programs;
 use crate::reasons::drop_reasons;
 use crate::sampling;
 use kpat_model::meta;
@@ -17,9 +18,11 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
+mod places;
 mod points;
 mod unmet;
 
+pub use places::{DOES_NOT_SLEEP, SLEEPS, decide_programs};
 pub use points::{constants, tracepoint_name, tracepoints};
 
 #[derive(Debug, thiserror::Error)]
@@ -199,7 +202,7 @@ pub(crate) fn select(
 }
 
 /// How a program of one fixed place is put there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Fixed {
     /// At a raw tracepoint, by name.
     Raw,
@@ -209,10 +212,12 @@ pub enum Fixed {
     Switch,
     /// Nowhere: user space has it run.
     Nowhere,
+    /// In a program of user space.
+    User(&'static programs::Hook),
 }
 
 /// A program of the object that has one fixed place.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tracepoint {
     pub program: String,
     pub name: String,
@@ -234,6 +239,12 @@ impl Tracepoint {
         match self.fixed {
             Fixed::Raw => Some(attach::tracepoint(loaded, &self.program, &self.name)),
             Fixed::Typed(kind) => Some(attach::typed(loaded, &self.program, kind)),
+            Fixed::User(hook) => Some(
+                loaded
+                    .program(&self.program)
+                    .ok_or_else(|| io::Error::other("its program is not loaded"))
+                    .and_then(|p| programs::attach(p, hook)),
+            ),
             Fixed::Switch | Fixed::Nowhere => None,
         }
     }
@@ -384,7 +395,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             via: c.via.text(),
         })
         .collect();
-    let switches = tracepoints.iter().filter(|t| t.fixed == Fixed::Switch);
+    let switches = tracepoints.iter().filter(|t| matches!(t.fixed, Fixed::Switch));
     out.extend(switches.filter_map(|t| {
         let crossing = kpat_model::Crossing::from_name(&t.name);
         Some(meta::Function {
@@ -397,7 +408,13 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             via: crossing.map_or("TCP's state", |c| c.layers()).into(),
         })
     }));
-    out.extend(tracepoints.iter().filter(|t| t.fixed != Fixed::Switch).filter_map(|t| {
+    let places = tracepoints.iter().filter_map(|t| match t.fixed {
+        Fixed::User(hook) if hook.first => Some(hook.function.clone()),
+        _ => None,
+    });
+    out.extend(places);
+    let points = tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch | Fixed::User(_)));
+    out.extend(points.filter_map(|t| {
         Some(meta::Function {
             id: t.func?,
             name: tracepoint_name(&t.name),
@@ -430,8 +447,13 @@ pub fn function_id(i: usize) -> u16 {
 
 /// Programs to load for a decision.
 pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str, Option<(u32, u32)>)> {
-    let mut out: Vec<(&str, Option<(u32, u32)>)> =
-        tracepoints.iter().filter(|t| t.fixed != Fixed::Switch).map(|t| (t.program.as_str(), None)).collect();
+    let mut out: Vec<(&str, Option<(u32, u32)>)> = Vec::new();
+    for t in tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch)) {
+        // Places in programs have one program in common.
+        if !out.iter().any(|(name, _)| *name == t.program) {
+            out.push((&t.program, None));
+        }
+    }
     if !d.functions.is_empty() {
         out.extend(d.mechanism.programs());
     }
@@ -474,7 +496,10 @@ pub fn attach(
     for t in tracepoints {
         match t.link(loaded) {
             Some(Ok(link)) => attached.hold(link, t.stays()),
-            Some(Err(e)) => d.left_out.push((format!("tracepoint {}", t.name), e.to_string())),
+            Some(Err(e)) => {
+                let kind = if matches!(t.fixed, Fixed::User(_)) { "" } else { "tracepoint " };
+                d.left_out.push((format!("{kind}{}", t.name), e.to_string()));
+            }
             None => {}
         }
     }

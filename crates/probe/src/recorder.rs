@@ -52,7 +52,9 @@ use source::Source;
 use sources::Sources;
 use surroundings::Surroundings;
 pub use trigger::{DumpWhen, Watch};
-pub use types::{Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Rotate, Written};
+pub use types::{
+    Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Programs, Rotate, Written,
+};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);

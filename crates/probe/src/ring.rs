@@ -37,6 +37,7 @@ pub enum Raw<'a> {
     Gap(&'a wire::Gap),
     Sample(&'a wire::Sample),
     Stack(&'a wire::Stack),
+    Program(&'a wire::Program),
 }
 
 impl Rings {
@@ -206,6 +207,7 @@ impl Rings {
                     wire::kind::GAP => each(Raw::Gap(&*p.cast()), next),
                     wire::kind::SAMPLE => each(Raw::Sample(&*p.cast()), next),
                     wire::kind::STACK => each(Raw::Stack(&*p.cast()), next),
+                    wire::kind::PROGRAM => each(Raw::Program(&*p.cast()), next),
                     _ => {}
                 }
             }

@@ -123,6 +123,31 @@ impl Sink {
         });
     }
 
+    /// Takes everything out of one CPU's ring of what programs say.
+    pub fn drain_programs(&mut self, rings: &Rings, cpu: usize) {
+        let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
+        let identity = &self.identity;
+        self.records += rings.drain(cpu, &mut |raw, _| {
+            match raw {
+                Raw::Process(r) => {
+                    if let Some(tasks) = tasks {
+                        tasks.insert(r.h.pid, task(r));
+                    }
+                    state.encoder.process(&process(r));
+                }
+                Raw::Program(r) => {
+                    if let Some(record) = program(r) {
+                        state.encoder.columns(&identity.program(record));
+                    }
+                }
+                _ => debug_assert!(false, "the kernel side of programs writes no such record"),
+            }
+            if state.encoder.is_full() {
+                ready.extend(state.encoder.finish());
+            }
+        });
+    }
+
     /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
     pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
@@ -473,7 +498,13 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
             cpu_in: r.cpu_in,
         }),
         Raw::Process(r) => encoder.process(&process(r)),
-        Raw::Crossing(_) | Raw::Socket(_) | Raw::Tcp(_) | Raw::Gap(_) | Raw::Sample(_) | Raw::Stack(_) => {
+        Raw::Crossing(_)
+        | Raw::Socket(_)
+        | Raw::Tcp(_)
+        | Raw::Gap(_)
+        | Raw::Sample(_)
+        | Raw::Stack(_)
+        | Raw::Program(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");
         }
     }
@@ -496,6 +527,25 @@ fn footprint(next: u64, r: &wire::Footprint) -> model::FootprintRecord {
         skb_tag: r.skb_tag,
         header,
     }
+}
+
+fn program(r: &wire::Program) -> Option<model::ProgramRecord> {
+    // More was read than a string has that ends before; one that has no end goes on behind these bytes.
+    let read = &r.text[..usize::from(r.text_len).min(r.text.len())];
+    let text = match read.iter().position(|c| *c == 0) {
+        Some(end) => String::from_utf8_lossy(&read[..end]).into_owned(),
+        None if read.len() == r.text.len() => format!("{}…", String::from_utf8_lossy(read)),
+        None => String::from_utf8_lossy(read).into_owned(),
+    };
+    Some(model::ProgramRecord {
+        at: BootNs(r.h.ts as i64),
+        pid: r.h.pid,
+        func: FuncId(r.h.func),
+        stage: model::Stage::from_u8(r.stage)?,
+        faults: r.faults,
+        values: r.value,
+        text,
+    })
 }
 
 fn process(r: &wire::Process) -> model::Process {

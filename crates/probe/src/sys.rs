@@ -189,6 +189,26 @@ pub fn cpu_clock(prog: BorrowedFd<'_>, cpu: u32, period_ns: u64) -> io::Result<O
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
 }
 
+/// A perf event for an offset in a file that is executed, when it is reached, or when the function that begins there returns. `counter`: offset
+/// of the count of those who watch it, 0: none.
+pub fn perf_uprobe(
+    pmu: u32,
+    path: &std::ffi::CStr,
+    offset: u64,
+    returns: bool,
+    counter: u64,
+) -> io::Result<OwnedFd> {
+    let mut attr = [0u8; 128];
+    attr[0..4].copy_from_slice(&pmu.to_ne_bytes());
+    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
+    attr[8..16].copy_from_slice(&(counter << 32 | u64::from(returns)).to_ne_bytes());
+    attr[56..64].copy_from_slice(&(path.as_ptr() as u64).to_ne_bytes());
+    attr[64..72].copy_from_slice(&offset.to_ne_bytes());
+    // SAFETY: attr is 128 bytes as its size field says, and the path lives until the call returns.
+    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, 0, -1, 8u64) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+}
+
 /// Loads an already relocated program again for the BTF function `btf_id` of kernel object `btf_obj` (None: vmlinux); a program
 /// for many functions of one object has no `btf_id`.
 pub fn load_tracing(

@@ -21,6 +21,7 @@ pub mod kind {
     pub const GAP: u32 = 13;
     pub const SAMPLE: u32 = 14;
     pub const STACK: u32 = 15;
+    pub const PROGRAM: u32 = 16;
 }
 
 /// `enum kp_crossing_kind`
@@ -104,6 +105,24 @@ pub mod use_kind {
     pub const USE_READ: u32 = 1;
     pub const USE_WRITE: u32 = 2;
     pub const USE_OPEN: u32 = 3;
+}
+
+/// `enum kp_argument_from`
+pub mod argument_from {
+    pub const ARG_NONE: u32 = 0;
+    pub const ARG_REGISTER: u32 = 1;
+    pub const ARG_MEMORY: u32 = 2;
+    pub const ARG_CONSTANT: u32 = 3;
+    pub const ARG_KEPT: u32 = 4;
+}
+
+/// `enum kp_argument_flag`
+pub mod argument_flag {
+    pub const ARG_SIGNED: u32 = 1;
+    pub const ARG_TEXT: u32 = 2;
+    pub const ARG_LENGTH: u32 = 4;
+    pub const ARG_POINTED: u32 = 8;
+    pub const ARG_KEEP: u32 = 16;
 }
 
 /// `struct kp_head`
@@ -387,6 +406,47 @@ pub struct Announcement {
     pub message: [u8; 128],
 }
 const _: () = assert!(size_of::<Announcement>() == 176);
+
+/// `struct kp_argument`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Argument {
+    pub from: u8,
+    pub flags: u8,
+    pub size: u8,
+    pub slot: u8,
+    pub reg: u16,
+    pub pad: u16,
+    pub offset: i64,
+}
+const _: () = assert!(size_of::<Argument>() == 16);
+
+/// `struct kp_hook`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    pub id: u16,
+    pub mode: u16,
+    pub stage: u8,
+    pub pad: [u8; 3],
+    pub argument: [Argument; 6],
+}
+const _: () = assert!(size_of::<Hook>() == 104);
+
+/// `struct kp_program`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    pub h: Head,
+    pub value: [u64; 4],
+    pub stage: u8,
+    pub text_len: u8,
+    pub faults: u8,
+    pub pad: u8,
+    pub text: [u8; 64],
+    pub pad2: [u8; 4],
+}
+const _: () = assert!(size_of::<Program>() == 120);
 
 /// `struct kp_work_key`
 #[repr(C)]

@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 23] = [
+const STRUCTS: [&str; 26] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -22,6 +22,9 @@ const STRUCTS: [&str; 23] = [
     "kp_sample",
     "kp_stack",
     "kp_announcement",
+    "kp_argument",
+    "kp_hook",
+    "kp_program",
     "kp_work_key",
     "kp_work",
     "kp_use_key",
@@ -29,7 +32,7 @@ const STRUCTS: [&str; 23] = [
     "kp_account_head",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 8] = [
+const ENUMS: [&str; 10] = [
     "kp_kind",
     "kp_crossing_kind",
     "kp_loss",
@@ -38,6 +41,8 @@ const ENUMS: [&str; 8] = [
     "kp_work_kind",
     "kp_purpose",
     "kp_use_kind",
+    "kp_argument_from",
+    "kp_argument_flag",
 ];
 
 fn camel(name: &str) -> String {

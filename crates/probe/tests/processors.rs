@@ -195,7 +195,7 @@ fn every_object_compiles_for_every_processor() {
             n += 1;
         }
     }
-    assert_eq!(n, 24);
+    assert_eq!(n, 26);
 }
 
 /// Where the ABI has arguments and result: by the kernel's description of the registers to debuggers (struct user_regs_struct of x86-64, struct
@@ -332,6 +332,9 @@ fn relocations(object: &[u8]) -> BTreeSet<String> {
     let word = |at: usize| u32::from_le_bytes(ext[at..at + 4].try_into().expect("four bytes")) as usize;
     // struct btf_ext_header: its own length at 4, the relocations' place and length at 24
     let (from, length) = (word(4) + word(24), word(28));
+    if length == 0 {
+        return BTreeSet::new();
+    }
     let record = word(from);
     let (mut at, mut found) = (from + 4, BTreeSet::new());
     while at < from + length {
@@ -369,6 +372,10 @@ fn member(btf: &Btf, id: u32, path: &str) -> String {
 fn processors_differ_in_where_the_preemption_count_is() {
     for ((o, x86), (_, arm64)) in objects(X86).zip(objects(ARM64)) {
         let [x86, arm64] = [x86, arm64].map(relocations);
+        if o.0 == "programs" {
+            assert_eq!((x86, arm64), Default::default(), "it reads nothing of the kernel's");
+            continue;
+        }
         assert!(x86.contains("sk_buff.len"), "{o:?}: {x86:?}");
         let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
         let counted = !o.1.ends_with("traced");

@@ -64,7 +64,26 @@ pub fn icmp_kind(v6: bool, kind: i32) -> String {
         (false, 3) | (true, 1) => "unreachable",
         (false, 5) | (true, 137) => "redirect",
         (false, 11) | (true, 3) => "time exceeded",
+        (false, 4) => "source quench",
+        (false, 9) => "router advertisement",
+        (false, 10) => "router solicitation",
+        (false, 12) | (true, 4) => "parameter problem",
+        (false, 13) => "timestamp request",
+        (false, 14) => "timestamp reply",
+        (false, 15) => "information request",
+        (false, 16) => "information reply",
+        (false, 17) => "address mask request",
+        (false, 18) => "address mask reply",
+        (false, 42) | (true, 160) => "extended echo request",
+        (false, 43) | (true, 161) => "extended echo reply",
         (true, 2) => "packet too big",
+        (true, 130) => "multicast listener query",
+        (true, 131) => "multicast listener report (version 1)",
+        (true, 132) => "multicast listener done",
+        (true, 141) => "inverse neighbour solicitation",
+        (true, 142) => "inverse neighbour advertisement",
+        (true, 148) => "certification path solicitation",
+        (true, 149) => "certification path advertisement",
         (true, 133) => "router solicitation",
         (true, 134) => "router advertisement",
         (true, 135) => "neighbour solicitation",
@@ -79,6 +98,10 @@ pub fn arp_op(op: i32) -> String {
     match op {
         1 => "request".to_owned(),
         2 => "reply".to_owned(),
+        3 => "RARP request".to_owned(),
+        4 => "RARP reply".to_owned(),
+        8 => "InARP request".to_owned(),
+        9 => "InARP reply".to_owned(),
         n => format!("operation {n}"),
     }
 }
@@ -102,7 +125,7 @@ pub fn summary(p: &PacketRow) -> String {
     }
     if let Some(kind) = p.icmp_kind {
         let mut text = icmp_kind(p.proto == Some(58), kind);
-        if text.starts_with("echo") {
+        if text.starts_with("echo re") {
             text += &format!(" id {} seq {}", p.icmp_id.unwrap_or(0), p.icmp_seq.unwrap_or(0));
         }
         return text;

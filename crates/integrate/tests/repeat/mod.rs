@@ -46,6 +46,10 @@ impl Shift {
                 u.at.0 += self.ns;
                 return;
             }
+            Record::Program(p) => {
+                p.at.0 += self.ns;
+                return;
+            }
             Record::CpuTime(c) => {
                 c.at.0 += self.ns;
                 c.opened.0 += self.ns;

@@ -139,7 +139,7 @@ impl Source {
     }
 
     pub fn record(&mut self) -> Record {
-        match self.rng.below(26) {
+        match self.rng.below(27) {
             0 => Record::Point(Point {
                 func: FuncId(self.num16()),
                 ctx: self.ctx(),
@@ -319,6 +319,15 @@ impl Source {
                 offset: self.rng.wide(),
                 name: self.text(),
                 build_id: (0..self.rng.below(21)).map(|i| i as u8).collect(),
+            })),
+            22 => Record::Program(Box::new(ProgramRecord {
+                at: self.time(),
+                pid: self.num32(),
+                func: FuncId(self.num16()),
+                stage: Stage::ALL[self.rng.below(3) as usize],
+                faults: self.num16() as u8,
+                values: std::array::from_fn(|_| self.rng.wide()),
+                text: self.text(),
             })),
             _ => Record::Call(self.call()),
         }

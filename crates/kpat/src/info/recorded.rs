@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 25] = [
+const KINDS: [(&str, &str, &str); 26] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -217,6 +217,7 @@ const KINDS: [(&str, &str, &str); 25] = [
     ("sample", "samples", "samples"),
     ("stack", "stacks", "stacks"),
     ("mapping", "mappings", "mappings of processes"),
+    ("program", "programs", "hits in programs"),
 ];
 
 fn records(n: &Counts) -> String {

@@ -48,6 +48,7 @@ pub fn value(log: &Integrated, d: &PacketDetail, carried: Option<&Carried>, no_c
         })).collect::<Vec<_>>(),
         "calls": Timeline::new(calls).rows().iter().filter_map(|r| call(log, r)).collect::<Vec<_>>(),
         "events": d.events.iter().map(|e| events::as_json(log, e)).collect::<Vec<_>>(),
+        "programs": d.programs.iter().map(|e| events::as_json(log, e)).collect::<Vec<_>>(),
         "lineage": d.lineage.iter().map(|l| json!({
             "at_boot_ns": l.at_ns,
             "kind": LineageKind::from_number(l.kind).map(LineageKind::name),

@@ -3,6 +3,7 @@
 mod draw;
 mod json;
 mod layers;
+mod meanwhile;
 mod timeline;
 
 use crate::devices;
@@ -259,6 +260,7 @@ fn text(log: &Integrated, d: &PacketDetail, args: &Args, out: &Output) -> anyhow
     if let Some(carried) = log.carried(d)? {
         add_ends(&mut pairs, log, &carried, d.packet.first_ns);
     }
+    meanwhile::add(&mut pairs, log, d);
     out.lines(&pairs.render(out.width))?;
     let device = |f: &FootprintRow| devices.name(f.netns, f.ifindex).unwrap_or_default();
     let mut changes = vec![Vec::new()];

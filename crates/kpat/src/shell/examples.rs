@@ -36,7 +36,9 @@ const EXAMPLES: &[Example] = &[
     ("ctl", "kpat ctl status", "what a running recording does and has lost"),
     ("ctl", "kpat ctl off 'nf_*'", "stop logging these functions"),
     ("collect", "kpat collect send /var/spool/kpat http://127.0.0.1:9436", "send finished logs"),
+    ("record", "kpat record -p path,programs -o X.kbl", "packets, and what programs say of their work"),
     ("integrate", "kpat integrate X.kbl X.pcapng", "one recording and its capture"),
+    ("integrate", "kpat integrate X.kbl --log app.log", "with the lines of a log file as events"),
     (
         "integrate",
         "kpat integrate a.kbl b.kbl wire.pcapng -o both.kpat",

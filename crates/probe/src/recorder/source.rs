@@ -16,7 +16,7 @@ use crate::roles::role;
 use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
 use crate::work::{self, Accounts};
-use crate::{app, filter, kernel, sys};
+use crate::{app, filter, kernel, programs, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
 use std::cell::RefCell;
@@ -54,6 +54,8 @@ pub(super) struct Decided {
     pub(super) tracepoints: Vec<Tracepoint>,
     constants: Vec<(&'static str, u64)>,
     application: Option<Application>,
+    /// Places in programs.
+    hooks: Vec<&'static programs::Hook>,
 }
 
 /// Decides what each source that the options name is recorded with; packets come first.
@@ -68,13 +70,25 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         let (decision, tracepoints, chosen) = plan::decide_app()?;
         let constants = vec![("datagrams_by_function", u64::from(chosen.datagrams_by_function))];
         let application = Some(a.clone());
-        all.push(Decided { side: Side::Application, decision, tracepoints, constants, application });
+        all.push(Decided {
+            side: Side::Application,
+            decision,
+            tracepoints,
+            constants,
+            application,
+            hooks: Vec::new(),
+        });
     }
     if options.work {
         let (decision, tracepoints) = plan::decide_profile()?;
         let constants = vec![("sample_period", sampling::period_ns(options.sample_rate))];
         let side = Side::Profile;
-        all.push(Decided { side, decision, tracepoints, constants, application: None });
+        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks: Vec::new() });
+    }
+    if let Some(p) = &options.programs {
+        let (decision, tracepoints, hooks) = plan::decide_programs(&p.built_in, &p.wanted)?;
+        let (side, constants) = (Side::Programs, Vec::new());
+        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks });
     }
     Ok(all)
 }
@@ -90,7 +104,14 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
     let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
     let mut constants = plan::constants(selection);
     constants.push(("air_watch", u64::from(air)));
-    Ok(Decided { side: Side::Packets, decision, tracepoints, constants, application: None })
+    Ok(Decided {
+        side: Side::Packets,
+        decision,
+        tracepoints,
+        constants,
+        application: None,
+        hooks: Vec::new(),
+    })
 }
 
 impl Decided {
@@ -106,7 +127,7 @@ impl Decided {
             mechanism: d.mechanism,
             detail: d.detail,
             passed_over: d.passed_over.clone(),
-            functions: d.functions.len(),
+            functions: d.functions.len() + self.hooks.iter().filter(|h| h.first).count(),
             left_out: d.left_out.len(),
             build: d.build.name(),
             build_warning: d.build_warning.clone(),
@@ -121,7 +142,7 @@ impl Decided {
         devices: &[meta::Device],
         compiled: Option<&filter::Compiled>,
     ) -> Result<Source, Error> {
-        let Decided { side, decision, tracepoints, mut constants, application } = self;
+        let Decided { side, decision, mut tracepoints, mut constants, application, hooks } = self;
         if side == Side::Packets {
             constants.extend(filter::constants(compiled, options.sample.as_ref()));
             constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
@@ -145,7 +166,16 @@ impl Decided {
             clone_cookies: plan::clone_cookies(&decision),
             constants,
         };
-        let loaded = plan::load(&object, &decision, &tracepoints)?;
+        let mut loaded = plan::load(&object, &decision, &tracepoints);
+        if loaded.is_err() && side == Side::Programs {
+            let sleeping = tracepoints.iter_mut().filter(|t| t.program == plan::SLEEPS);
+            sleeping.for_each(|t| t.program = plan::DOES_NOT_SLEEP.into());
+            loaded = plan::load(&object, &decision, &tracepoints);
+        }
+        let loaded = loaded?;
+        if side == Side::Programs {
+            programs::configure(&loaded, &hooks).map_err(Error::Map)?;
+        }
         let map = |name: &str| {
             loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
         };
@@ -254,7 +284,10 @@ impl Source {
     pub(super) fn describe(&self) -> meta::Source {
         meta::Source {
             name: self.side.name().into(),
-            mechanism: self.decision.mechanism.name().into(),
+            mechanism: match self.side {
+                Side::Programs => "uprobe".into(),
+                _ => self.decision.mechanism.name().into(),
+            },
             build: self.decision.build.name().into(),
         }
     }
@@ -338,6 +371,7 @@ impl Source {
             Side::Packets => sink.drain_packets(&self.rings, cpu),
             Side::Application => sink.drain_applications(&self.rings, cpu),
             Side::Profile => sink.drain_profile(&self.rings, cpu, self.clocks.period_ns()),
+            Side::Programs => sink.drain_programs(&self.rings, cpu),
         }
     }
 

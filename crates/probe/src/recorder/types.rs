@@ -7,6 +7,7 @@ use crate::profile::{Detail, Selection};
 use crate::{control, filter, netlink, plan};
 use kpat_klog::{Codec, Room};
 use kpat_model::meta;
+use kpat_model::programs::Row;
 use kpat_model::{BootNs, LossCause, Sample};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,6 +62,17 @@ pub struct Options {
     pub work: bool,
     /// Of that, samples with stacks: so many of each CPU in a second, 0: none.
     pub sample_rate: u32,
+    /// What programs say of their work.
+    pub programs: Option<Programs>,
+}
+
+/// Of a recording of what programs say: rows of the table of programs.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    /// What is not found of them is no surprise.
+    pub built_in: Vec<Row>,
+    /// The user's own.
+    pub wanted: Vec<Row>,
 }
 
 /// Of a recording of applications.

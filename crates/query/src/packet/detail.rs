@@ -29,10 +29,12 @@ impl Store {
             .into_iter()
             .filter(|l| l.from_ns <= *life.end() && l.to_ns >= *life.start())
             .collect();
+        let calls = self.calls_of(&packet)?;
         Ok(PacketDetail {
+            programs: self.programs_of(&packet, &calls)?,
             drop_reason: packet.drop_reason.and_then(|r| self.drop_reason(r)).map(str::to_owned),
             process: packet.pid.and_then(|p| self.process(p, packet.last_ns)).cloned(),
-            calls: build(self.calls_of(&packet)?, &names),
+            calls: build(calls, &names),
             events: events.into_iter().map(|e| self.explain(e)).collect(),
             packet,
             footprints,

@@ -17,6 +17,18 @@ impl Store {
     }
 }
 
+/// Three figures and a unit.
+fn words_of(ns: i64) -> String {
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..1_000_000 => (ns as f64 / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
 impl EventOfPacket {
     /// One phrase for what happened, place excepted.
     pub fn what(&self) -> String {
@@ -54,7 +66,13 @@ impl EventOfPacket {
                 let how = if a == 1 { "" } else { " removed" };
                 format!("{}{how}", e.event.text)
             }
-            Some(EventKind::Control) | None => e.event.text.clone(),
+            Some(EventKind::Program) => match a {
+                1 => format!("{} begins", e.event.text),
+                2 if b >= 0 => format!("{}, after {}", e.event.text, words_of(b)),
+                2 => format!("{}, over", e.event.text),
+                _ => e.event.text.clone(),
+            },
+            Some(EventKind::Control | EventKind::LogLine) | None => e.event.text.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod detail;
 mod happened;
+mod programs;
 mod tree;
 
 use crate::codes::call_flag;
@@ -125,6 +126,8 @@ pub struct PacketDetail {
     pub calls: Vec<CallNode>,
     pub lineage: Vec<LineageRow>,
     pub events: Vec<EventOfPacket>,
+    /// What programs said of their work meanwhile, in the threads that handled it.
+    pub programs: Vec<EventOfPacket>,
     /// Losses whose interval overlaps the packet's life: calls may be missing.
     pub losses: Vec<LossRow>,
 }

@@ -1,0 +1,236 @@
+//! Lines of log files as events. Their stamps are of the device's wall clock; how precisely a stamp is written is how well its time is known.
+//!
+//! Read: text whose lines begin with a date of ISO 8601 or of syslog (RFC 3164), and the journal (`journalctl -o export`, `-o json`).
+
+mod stamp;
+
+use crate::clock::dut_offset;
+use crate::error::{Error, Result};
+use crate::report::LogFile;
+use kpat_model::meta::ClockAnchor;
+use kpat_model::{Context, EventKind};
+use kpat_store::TableWriter;
+use kpat_store::tables::EventRow;
+use stamp::Stamp;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+pub use stamp::parse_zone;
+
+/// Longer lines are cut, and so is what an event has of one.
+const MOST_LINE: u64 = 1 << 16;
+const MOST_TEXT: usize = 400;
+/// Lines so long before and after what was recorded are events, too.
+const AROUND_NS: i64 = 1_000_000_000;
+
+/// What became of a file's lines.
+#[derive(Default)]
+struct Count {
+    taken: u64,
+    elsewhere: u64,
+    unstamped: u64,
+}
+
+struct Reader<'a> {
+    file: i64,
+    name: String,
+    anchors: &'a [ClockAnchor],
+    from_ns: i64,
+    to_ns: i64,
+    count: Count,
+    events: &'a mut TableWriter<EventRow>,
+}
+
+/// Adds the lines of `files` in the time of a recording to its events. Returns a sentence for each file.
+pub(super) fn add(
+    files: &[LogFile],
+    anchors: &[ClockAnchor],
+    (first, last): (i64, i64),
+    events: &mut TableWriter<EventRow>,
+) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    for (i, f) in files.iter().enumerate() {
+        let name = f.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (from_ns, to_ns) = (first.saturating_sub(AROUND_NS), last.saturating_add(AROUND_NS));
+        let (file, count) = (i as i64, Count::default());
+        let mut reader = Reader { file, name, anchors, from_ns, to_ns, count, events: &mut *events };
+        let near = anchors.iter().find(|a| a.wall.0 != 0).map_or(0, |a| a.wall.0);
+        reader.read(&f.path, &Stamp { zone_ns: f.zone_ns, near_ns: near })?;
+        let Count { taken, elsewhere, unstamped } = reader.count;
+        let mut text = format!(
+            "{}: {taken} of {} lines are in the recording's time",
+            reader.name,
+            taken + elsewhere + unstamped
+        );
+        if unstamped > 0 {
+            text += &format!("; {unstamped} have no stamp that is known (ISO 8601, syslog, the journal's)");
+        }
+        words.push(text);
+    }
+    Ok(words)
+}
+
+impl Reader<'_> {
+    fn read(&mut self, path: &Path, stamp: &Stamp) -> Result<()> {
+        let failed = |doing| move |source| Error::Io { path: path.to_owned(), doing, source };
+        let mut input = BufReader::new(File::open(path).map_err(failed("open"))?);
+        let (mut number, mut line) = (0, Vec::new());
+        // Of the journal's export the entry that is being read.
+        let (mut entry, mut at) = (Entry::default(), 0);
+        loop {
+            line.clear();
+            let read = (&mut input).take(MOST_LINE).read_until(b'\n', &mut line).map_err(failed("read"))?;
+            if read > 0 && line.last() != Some(&b'\n') {
+                // The rest of a line that is too long.
+                skip_line(&mut input).map_err(failed("read"))?;
+            }
+            number += 1;
+            let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
+            if text.is_empty() && !entry.is_empty() {
+                self.entry(&std::mem::take(&mut entry), at)?;
+            } else if read > 0 && (text.starts_with("__CURSOR=") || !entry.is_empty()) {
+                if entry.is_empty() {
+                    at = number;
+                }
+                if !text.contains('=') {
+                    // A field of bytes: its name alone, then its length in eight bytes.
+                    let Some(value) = field_of_bytes(&mut input).map_err(failed("read"))? else {
+                        return Ok(());
+                    };
+                    entry.field(&text, value);
+                } else if let Some((name, value)) = text.split_once('=') {
+                    entry.field(name, value.to_owned());
+                }
+            } else if !text.is_empty() {
+                match Entry::of_json(&text) {
+                    Some(of_journal) => self.entry(&of_journal, number)?,
+                    None => match stamp.find(&text) {
+                        Some((wall, precision)) => self.line(number, wall, precision, &text)?,
+                        None => self.count.unstamped += 1,
+                    },
+                }
+            }
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn entry(&mut self, e: &Entry, number: i64) -> Result<()> {
+        let Some(us) = e.realtime_us else {
+            self.count.unstamped += 1;
+            return Ok(());
+        };
+        let who = match (e.identifier.is_empty(), e.pid.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => format!("{}: ", e.identifier),
+            (false, false) => format!("{}[{}]: ", e.identifier, e.pid),
+        };
+        self.line(number, us.saturating_mul(1_000), 1_000, &format!("{who}{}", e.message))
+    }
+
+    /// A stamp says that it was then, or so much later that the next stamp was not reached.
+    fn line(&mut self, number: i64, wall: i64, precision: i64, text: &str) -> Result<()> {
+        let Some((offset, bound)) = dut_offset(self.anchors, wall) else {
+            self.count.unstamped += 1;
+            return Ok(());
+        };
+        let (after, at) = (
+            wall.saturating_add(offset).saturating_sub(bound),
+            wall.saturating_add(offset).saturating_add(precision).saturating_add(bound),
+        );
+        if at < self.from_ns || after > self.to_ns {
+            self.count.elsewhere += 1;
+            return Ok(());
+        }
+        self.count.taken += 1;
+        let end = (0..=text.len().min(MOST_TEXT)).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        let cut = if end < text.len() { "…" } else { "" };
+        self.events.push(&EventRow {
+            at_ns: at,
+            kind: EventKind::LogLine as i32,
+            packet_id: None,
+            cpu: None,
+            ctx: Context::Unknown as i32,
+            pid: None,
+            netns: None,
+            a: self.file,
+            b: number,
+            text: format!("{}: {}{cut}", self.name, &text[..end]),
+            after_ns: Some(after),
+        })?;
+        Ok(())
+    }
+}
+
+fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
+    loop {
+        let some = input.fill_buf()?;
+        if some.is_empty() {
+            return Ok(());
+        }
+        let (len, done) = match some.iter().position(|b| *b == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (some.len(), false),
+        };
+        input.consume(len);
+        if done {
+            return Ok(());
+        }
+    }
+}
+
+/// Its beginning, if it is long; `None`: the file ends in it.
+fn field_of_bytes(input: &mut impl BufRead) -> std::io::Result<Option<String>> {
+    let mut len = [0; 8];
+    match input.read_exact(&mut len) {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        done => done?,
+    }
+    let (len, mut value) = (u64::from_le_bytes(len), Vec::new());
+    input.take(len.min(MOST_LINE)).read_to_end(&mut value)?;
+    std::io::copy(&mut input.take(len.saturating_sub(MOST_LINE)), &mut std::io::sink())?;
+    Ok(Some(String::from_utf8_lossy(value.trim_ascii_end()).into_owned()))
+}
+
+/// What is wanted of an entry of the journal.
+#[derive(Default)]
+struct Entry {
+    realtime_us: Option<i64>,
+    identifier: String,
+    pid: String,
+    message: String,
+    fields: usize,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.fields == 0
+    }
+
+    fn field(&mut self, name: &str, value: String) {
+        self.fields += 1;
+        match name {
+            "__REALTIME_TIMESTAMP" => self.realtime_us = value.parse().ok(),
+            "SYSLOG_IDENTIFIER" => self.identifier = value,
+            "_PID" => self.pid = value,
+            "MESSAGE" => self.message = value,
+            _ => {}
+        }
+    }
+
+    fn of_json(line: &str) -> Option<Entry> {
+        if !line.starts_with('{') {
+            return None;
+        }
+        let all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
+        let mut e = Entry::default();
+        for (name, value) in all {
+            if let serde_json::Value::String(value) = value {
+                e.field(&name, value);
+            }
+        }
+        e.realtime_us.is_some().then_some(e)
+    }
+}

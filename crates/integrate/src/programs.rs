@@ -1,0 +1,185 @@
+//! What programs said of their work, as events: each hit of a place with its sentence, and where something is over how long it took.
+//!
+//! Hits come from rings of their own, so those of one thread on two CPUs may be read in any order: they are sorted before beginnings are found for
+//! ends.
+
+use crate::error::Result;
+use crate::spill::{Fixed, Put, Sorter, Take};
+use kpat_model::hash::Map;
+use kpat_model::meta::Function;
+use kpat_model::programs::{Row, Shape, VALUES};
+use kpat_model::{BootNs, Context, EventKind, FuncId, ProgramRecord, Stage};
+use kpat_store::TableWriter;
+use kpat_store::tables::EventRow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Bytes of text that are kept: what a recorder reads, and its mark of what it cut.
+const TEXT: usize = 72;
+/// Beginnings that wait for their end; a log may have any number without one.
+const MOST_OPEN: usize = 1 << 18;
+/// How deeply a function may be in itself.
+const MOST_NESTED: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Hit {
+    at: i64,
+    pid: u32,
+    func: u16,
+    cpu: u16,
+    stage: u8,
+    faults: u8,
+    values: [u64; VALUES],
+    text: [u8; TEXT],
+}
+
+impl Fixed for Hit {
+    const BYTES: usize = 18 + 8 * VALUES + TEXT;
+    type Key = i64;
+
+    fn key(&self) -> i64 {
+        self.at
+    }
+
+    fn write(&self, to: &mut Put<'_>) {
+        to.i64(self.at).u32(self.pid).u16(self.func).u16(self.cpu).u8(self.stage).u8(self.faults);
+        for v in self.values {
+            to.u64(v);
+        }
+        for b in self.text {
+            to.u8(b);
+        }
+    }
+
+    fn read(from: &mut Take<'_>) -> Self {
+        Hit {
+            at: from.i64(),
+            pid: from.u32(),
+            func: from.u16(),
+            cpu: from.u16(),
+            stage: from.u8(),
+            faults: from.u8(),
+            values: std::array::from_fn(|_| from.u64()),
+            text: std::array::from_fn(|_| from.u8()),
+        }
+    }
+}
+
+impl Hit {
+    fn record(&self) -> ProgramRecord {
+        let end = self.text.iter().position(|b| *b == 0).unwrap_or(TEXT);
+        ProgramRecord {
+            at: BootNs(self.at),
+            pid: self.pid,
+            func: FuncId(self.func),
+            stage: Stage::from_u8(self.stage).unwrap_or(Stage::Mark),
+            faults: self.faults,
+            values: self.values,
+            text: String::from_utf8_lossy(&self.text[..end]).into_owned(),
+        }
+    }
+}
+
+pub(super) struct Programs {
+    rows: BTreeMap<u16, Row>,
+    hits: Sorter<Hit>,
+}
+
+/// What tells beginnings apart: of a span its place, else the program; the thread, or what the row has as a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Of {
+    Place(u16, u32),
+    Thread(u32, u32),
+    Key(u32, u64),
+}
+
+impl Programs {
+    pub fn new(functions: &[Function], dir: &Path) -> Programs {
+        let of = |f: &Function| Some((f.id, Row::parse(&f.via).ok()?));
+        let rows = functions.iter().filter(|f| f.kind == "program").filter_map(of).collect();
+        Programs { rows, hits: Sorter::new(dir, "programs", 1 << 16) }
+    }
+
+    pub fn hit(&mut self, cpu: u16, r: &ProgramRecord) -> Result<()> {
+        let mut text = [0; TEXT];
+        let end = (0..=r.text.len().min(TEXT)).rev().find(|i| r.text.is_char_boundary(*i)).unwrap_or(0);
+        text[..end].copy_from_slice(&r.text.as_bytes()[..end]);
+        let (at, pid, func, stage) = (r.at.0, r.pid, r.func.0, r.stage as u8);
+        self.hits.push(Hit { at, pid, func, cpu, stage, faults: r.faults, values: r.values, text })
+    }
+
+    pub fn finish(self, events: &mut TableWriter<EventRow>) -> Result<()> {
+        let hits = self.hits.finish()?;
+        let mut all = hits.iter()?;
+        let programs = numbered(&self.rows);
+        let mut open: Map<Of, Vec<ProgramRecord>> = Map::default();
+        let mut waiting = 0;
+        while let Some(hit) = all.next()? {
+            let r = hit.record();
+            let Some(row) = self.rows.get(&hit.func) else {
+                events.push(&event(
+                    &hit,
+                    r.stage,
+                    -1,
+                    format!("place {}, which the log does not name", hit.func),
+                ))?;
+                continue;
+            };
+            let program = programs.get(row.program.as_str()).copied().unwrap_or(0);
+            let of = match (row.shape, row.key()) {
+                (Shape::Span, _) => Of::Place(hit.func, hit.pid),
+                (_, Some(key)) => Of::Key(program, hit.values[key]),
+                _ => Of::Thread(program, hit.pid),
+            };
+            let (begin, end) = match r.stage {
+                Stage::Mark => (Some(&r), None),
+                Stage::Begin => {
+                    let nested = open.entry(of).or_default();
+                    if waiting < MOST_OPEN && nested.len() < MOST_NESTED {
+                        nested.push(r.clone());
+                        waiting += 1;
+                    }
+                    (Some(&r), None)
+                }
+                Stage::End => (None, Some(&r)),
+            };
+            let began = end.and_then(|_| open.get_mut(&of)?.pop());
+            if began.is_some() {
+                waiting -= 1;
+                if open.get(&of).is_some_and(Vec::is_empty) {
+                    open.remove(&of);
+                }
+            }
+            let took = began.as_ref().map_or(-1, |b| r.at.0.saturating_sub(b.at.0));
+            let text = row.say(began.as_ref().filter(|_| row.shape == Shape::Span).or(begin), end);
+            events.push(&event(&hit, r.stage, took, format!("{}: {text}", row.program)))?;
+        }
+        Ok(())
+    }
+}
+
+fn event(hit: &Hit, stage: Stage, took: i64, text: String) -> EventRow {
+    EventRow {
+        at_ns: hit.at,
+        kind: EventKind::Program as i32,
+        packet_id: None,
+        cpu: Some(hit.cpu.into()),
+        ctx: Context::Task as i32,
+        pid: Some(hit.pid as i32),
+        netns: None,
+        a: stage as i64,
+        b: if stage == Stage::End { took } else { 0 },
+        text,
+        after_ns: None,
+    }
+}
+
+/// Programs by number.
+fn numbered(rows: &BTreeMap<u16, Row>) -> BTreeMap<&str, u32> {
+    let mut out = BTreeMap::new();
+    for row in rows.values() {
+        let n = out.len() as u32;
+        out.entry(row.program.as_str()).or_insert(n);
+    }
+    out
+}

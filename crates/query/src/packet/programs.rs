@@ -1,0 +1,50 @@
+//! What programs said of their work while a packet was under way in their threads.
+
+use super::EventOfPacket;
+use crate::error::Result;
+use crate::store::Store;
+use kpat_model::{Context, EventKind, Stage};
+use kpat_store::tables::{CallRow, EventRow, PacketRow};
+use std::collections::BTreeSet;
+
+impl Store {
+    /// Of the threads that handled the packet, or sent or received it: what happened in its life, what lasted over a part of it, each by its end,
+    /// and what had begun and did not end in the log. By time of the beginning.
+    pub(super) fn programs_of(&self, packet: &PacketRow, calls: &[CallRow]) -> Result<Vec<EventOfPacket>> {
+        let table = self.table::<EventRow>()?;
+        let program = i64::from(EventKind::Program as i32);
+        let groups: Vec<usize> = (0..table.groups())
+            .filter(|g| table.range(*g, "kind").is_none_or(|kinds| kinds.contains(&program)))
+            .collect();
+        if groups.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of_task = calls.iter().filter(|c| c.ctx == Context::Task as i32);
+        let threads: BTreeSet<i32> = of_task.map(|c| c.pid).chain(packet.pid).collect();
+        let (mut found, mut begun) = (Vec::new(), Vec::new());
+        let mut ended: BTreeSet<(i32, i64)> = BTreeSet::new();
+        table.each(groups, |row: EventRow| {
+            let Some(pid) = row.pid.filter(|p| i64::from(row.kind) == program && threads.contains(p)) else {
+                return;
+            };
+            let end = row.a == Stage::End as i64;
+            let from = if end { began(&row) } else { row.at_ns };
+            if end {
+                ended.insert((pid, from));
+            }
+            if from <= packet.last_ns && (row.at_ns >= packet.first_ns || row.a == Stage::Begin as i64) {
+                if row.a == Stage::Begin as i64 { &mut begun } else { &mut found }.push(row);
+            }
+        })?;
+        begun.retain(|b| b.pid.is_some_and(|pid| !ended.contains(&(pid, b.at_ns))));
+        found.append(&mut begun);
+        found.sort_by_key(|row| (began(row), row.at_ns));
+        Ok(found.into_iter().map(|row| self.explain(row)).collect())
+    }
+}
+
+/// When what an event says began.
+fn began(row: &EventRow) -> i64 {
+    let took = if row.a == Stage::End as i64 { row.b.max(0) } else { 0 };
+    row.at_ns.saturating_sub(took)
+}
