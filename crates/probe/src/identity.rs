@@ -7,7 +7,7 @@
 
 use crate::app::Addresses;
 use kpat_model::meta::{Device, Json, Meta};
-use kpat_model::{CardReading, Event, EventKind, ProgramRecord, SocketRecord};
+use kpat_model::{CardReading, Event, EventKind, Mapping, ProgramRecord, SocketRecord};
 use std::net::IpAddr;
 
 /// The replacement for arguments that were left out.
@@ -115,6 +115,16 @@ impl Addresses {
     pub fn program(&self, r: ProgramRecord) -> ProgramRecord {
         let ProgramRecord { at, pid, func, stage, faults, values, ref text } = r;
         ProgramRecord { at, pid, func, stage, faults, values, text: self.word(text) }
+    }
+
+    /// What a process has mapped: of a file's path the last part, as the folders may be called after somebody.
+    pub fn mapping(&self, mut m: Mapping) -> Mapping {
+        if !matches!(self, Addresses::Plain)
+            && let Some((_, file)) = m.name.rsplit_once('/')
+        {
+            m.name = file.to_owned();
+        }
+        m
     }
 
     /// What a card's clock showed: the clock is called after its card.

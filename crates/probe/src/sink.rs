@@ -148,53 +148,6 @@ impl Sink {
         });
     }
 
-    /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
-    pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
-        let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
-        let (mappings, addresses) = (&mut self.mappings, &mut self.frames);
-        let mut mapped = 0;
-        let labels = &mut self.labels;
-        self.records += rings.drain(cpu, &mut |raw, _| {
-            match raw {
-                Raw::Process(r) => {
-                    if let Some(label) = labels.of(r, comm(r)) {
-                        state.encoder.record(&label);
-                    }
-                    if let Some(tasks) = tasks {
-                        tasks.insert(r.h.pid, task(r));
-                    }
-                    if r.h.pid == r.tgid {
-                        mappings.forget(r.tgid);
-                    }
-                    state.encoder.process(&process(r));
-                }
-                Raw::Sample(r) => {
-                    if let Some(sample) = profile::sample(r, period_ns) {
-                        state.encoder.columns(&sample);
-                    }
-                }
-                Raw::Stack(r) => {
-                    let frames = profile::frames(r);
-                    let at = BootNs(r.h.ts as i64);
-                    if r.h.pid == 0 {
-                        addresses.extend(frames);
-                    } else {
-                        for m in mappings.of_stack(r.h.pid, frames, at) {
-                            mapped += 1;
-                            state.encoder.columns(&m);
-                        }
-                    }
-                    state.encoder.columns(&model::SampledStack::new(at, r.number, r.h.pid, frames));
-                }
-                _ => {}
-            }
-            if state.encoder.is_full() {
-                ready.extend(state.encoder.finish());
-            }
-        });
-        self.records += mapped;
-    }
-
     /// A record of user space's own about a CPU.
     pub fn of_cpu(&mut self, cpu: u16, record: &model::Record) {
         let Some(state) = self.cpus.get_mut(usize::from(cpu)) else { return };

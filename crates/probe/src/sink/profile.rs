@@ -1,10 +1,12 @@
-//! Records of a profile's samples out of its ring.
+//! A profile: its ring emptied, samples and stacks made records.
 
+use super::{Sink, comm, process, task};
+use crate::ring::{Raw, Rings};
 use crate::wire;
-use kpat_model::{BootNs, Busy, CpuSample, Purpose};
+use kpat_model::{BootNs, Busy, CpuSample, Purpose, SampledStack};
 
 /// `None`: a code that this version does not know.
-pub fn sample(r: &wire::Sample, period_ns: u64) -> Option<CpuSample> {
+fn sample(r: &wire::Sample, period_ns: u64) -> Option<CpuSample> {
     Some(CpuSample {
         at: BootNs(r.h.ts as i64),
         thread: r.h.pid,
@@ -20,6 +22,55 @@ pub fn sample(r: &wire::Sample, period_ns: u64) -> Option<CpuSample> {
 }
 
 /// The frames that a stack has: behind them in the ring is another record.
-pub fn frames(r: &wire::Stack) -> &[u64] {
+fn frames(r: &wire::Stack) -> &[u64] {
     &r.frames[..usize::from(r.h.func).min(r.frames.len())]
+}
+
+impl Sink {
+    /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
+    pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
+        let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
+        let (mappings, addresses) = (&mut self.mappings, &mut self.frames);
+        let mut mapped = 0;
+        let (labels, identity) = (&mut self.labels, &self.identity);
+        self.records += rings.drain(cpu, &mut |raw, _| {
+            match raw {
+                Raw::Process(r) => {
+                    if let Some(label) = labels.of(r, comm(r)) {
+                        state.encoder.record(&label);
+                    }
+                    if let Some(tasks) = tasks {
+                        tasks.insert(r.h.pid, task(r));
+                    }
+                    if r.h.pid == r.tgid {
+                        mappings.forget(r.tgid);
+                    }
+                    state.encoder.process(&process(r));
+                }
+                Raw::Sample(r) => {
+                    if let Some(sample) = sample(r, period_ns) {
+                        state.encoder.columns(&sample);
+                    }
+                }
+                Raw::Stack(r) => {
+                    let frames = frames(r);
+                    let at = BootNs(r.h.ts as i64);
+                    if r.h.pid == 0 {
+                        addresses.extend(frames);
+                    } else {
+                        for m in mappings.of_stack(r.h.pid, frames, at) {
+                            mapped += 1;
+                            state.encoder.columns(&identity.mapping(m));
+                        }
+                    }
+                    state.encoder.columns(&SampledStack::new(at, r.number, r.h.pid, frames));
+                }
+                _ => {}
+            }
+            if state.encoder.is_full() {
+                ready.extend(state.encoder.finish());
+            }
+        });
+        self.records += mapped;
+    }
 }
