@@ -30,7 +30,7 @@ struct {
 	__type(value, u64);
 } addresses SEC(".maps");
 
-struct said {
+struct found {
 	u64 value[KP_PROGRAM_VALUES];
 	u64 text; /* its address, 0: none */
 	u32 text_len; /* at most */
@@ -51,7 +51,7 @@ static __always_inline u64 extended(u64 v, const struct kp_argument *a)
 	return a->flags & KP_ARG_SIGNED ? (u64)((s64)(v << shift) >> shift) : v << shift >> shift;
 }
 
-static __always_inline u64 load(u64 at, const struct kp_argument *a, u32 i, struct said *s, bool sleeps)
+static __always_inline u64 load(u64 at, const struct kp_argument *a, u32 i, struct found *s, bool sleeps)
 {
 	u64 v = 0;
 
@@ -60,7 +60,7 @@ static __always_inline u64 load(u64 at, const struct kp_argument *a, u32 i, stru
 	return v;
 }
 
-static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32 i, u32 pid, struct said *s, bool sleeps)
+static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32 i, u32 pid, struct found *s, bool sleeps)
 {
 	const struct kp_argument *a = &h->argument[i];
 	struct call call = { .pid = pid, .id = h->id, .argument = a->slot };
@@ -101,7 +101,7 @@ static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32
 }
 
 /* Up to the end of its page, as the next may not be there; then the rest, if it is. */
-static __always_inline u32 read_text(struct said *s, bool sleeps)
+static __always_inline u32 read_text(struct found *s, bool sleeps)
 {
 	u64 left = 4096 - (s->text & 4095);
 	u32 first = s->text_len, rest = 0;
@@ -129,7 +129,7 @@ static __always_inline int hit(struct pt_regs *ctx, bool sleeps)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_boot_ns();
 	u32 at = (u32)bpf_get_attach_cookie(ctx), len;
-	struct said s = { .text_len = KP_PROGRAM_TEXT };
+	struct found s = { .text_len = KP_PROGRAM_TEXT };
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_program *r;
 	struct kp_hook *h;
