@@ -155,7 +155,9 @@ impl Decided {
                 // names of tasks, nothing else
                 Side::Profile if options.sample_rate == 0 => 1 << 16,
                 // 2 kB for a sample whose two stacks are both new
-                Side::Profile | Side::Programs => options.ring_bytes.next_power_of_two().clamp(1 << 16, 8 << 20),
+                Side::Profile | Side::Programs => {
+                    options.ring_bytes.next_power_of_two().clamp(1 << 16, 8 << 20)
+                }
                 _ => options.ring_bytes.next_power_of_two().max(1 << 16),
             },
             cpus,
