@@ -264,8 +264,8 @@ fn parts(sentence: &str) -> impl Iterator<Item = Part<'_>> {
             rest = behind;
             return Some(Part::Name(name));
         }
-        let end = rest[1..].find('{').map_or(rest.len(), |i| i + 1);
-        let (plain, behind) = rest.split_at_checked(end).unwrap_or((rest, ""));
+        let end = rest.char_indices().skip(1).find(|(_, c)| *c == '{').map_or(rest.len(), |(i, _)| i);
+        let (plain, behind) = rest.split_at(end);
         rest = behind;
         Some(Part::Plain(plain))
     })
@@ -343,6 +343,12 @@ mod tests {
     fn the_built_in_table_is_read() {
         let rows = parse(BUILT_IN).unwrap_or_else(|why| panic!("{why}"));
         assert!(rows.iter().any(|r| r.place == Place::Function("getaddrinfo".into())));
+    }
+
+    #[test]
+    fn a_sentence_may_begin_with_any_letter() {
+        let row = Row::parse("x libc.so.6 f mark - über é{").unwrap();
+        assert_eq!(row.say(None, Some(&record(Stage::Mark, [0; VALUES], ""))), "über é{");
     }
 
     #[test]
