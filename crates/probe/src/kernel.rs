@@ -125,6 +125,12 @@ pub fn possible_cpus() -> usize {
         .map_or(1, |m| m + 1)
 }
 
+/// Numbers of the processes that there are.
+pub fn processes() -> impl Iterator<Item = u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 //!
 //! Nothing is symbolised here: names cost time and memory, and can be found later, on another machine, by build id and offset.
 
+use crate::sys;
 use kpat_model::{BootNs, Mapping, MappingKind};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -31,13 +32,15 @@ struct Process {
     functions: HashSet<u64>,
 }
 
-struct Range {
+/// Addresses of a process at which it can run.
+pub(crate) struct Range {
     start: u64,
     end: u64,
     offset: u64,
     /// Device and inode, as text.
     file: String,
-    path: String,
+    /// As the process sees it; empty: no file.
+    pub path: String,
 }
 
 impl Mappings {
@@ -69,8 +72,7 @@ impl Mappings {
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        let text = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-        let ranges = executable(&String::from_utf8_lossy(&text));
+        let ranges = of(process);
         for r in ranges.iter().filter(|r| !r.path.is_empty()) {
             let build_id = if r.path.starts_with('/') { self.build_id(process, r) } else { Vec::new() };
             new.push(Mapping {
@@ -95,7 +97,7 @@ impl Mappings {
         }
         // The mapping itself, for the path may be another file by now, or of another root.
         let mapped = File::open(format!("/proc/{process}/map_files/{:x}-{:x}", r.start, r.end));
-        let file = mapped.or_else(|_| File::open(format!("/proc/{process}/root{}", r.path)));
+        let file = mapped.or_else(|_| sys::open_regular(&format!("/proc/{process}/root{}", r.path), 0));
         let id = file.and_then(|mut f| build_id(&mut f)).unwrap_or_default();
         if self.build_ids.len() >= MOST {
             self.build_ids.clear();
@@ -103,6 +105,12 @@ impl Mappings {
         self.build_ids.insert(r.file.clone(), id.clone());
         id
     }
+}
+
+/// None of a process that is gone.
+pub(crate) fn of(process: u32) -> Vec<Range> {
+    let text = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    executable(&String::from_utf8_lossy(&text))
 }
 
 /// Executable ranges of /proc/PID/maps; those without a file have no path.
@@ -156,12 +164,8 @@ fn perf_map(process: u32) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let own = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?.split_whitespace().last()?;
     let path = format!("/proc/{process}/root/tmp/perf-{own}.map");
-    // A fifo there must not hold us up.
-    if !std::fs::symlink_metadata(&path).ok()?.is_file() {
-        return None;
-    }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MOST_OF_A_MAP).read_to_end(&mut bytes).ok()?;
+    sys::open_regular(&path, libc::O_NOFOLLOW).ok()?.take(MOST_OF_A_MAP).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

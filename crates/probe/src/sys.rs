@@ -1,8 +1,10 @@
 //! The bpf() calls that the bindings do not know yet or not in this form: multi links with cookies, clones of a loaded
 //! program for another function, program statistics. Layouts are those of `union bpf_attr` in include/uapi/linux/bpf.h.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 /// `BPF_TRACE_RAW_TP`: a tracepoint whose arguments have types.
 pub const ATTACH_RAW_TP: u32 = 23;
@@ -152,6 +154,13 @@ pub fn perf_kprobe(pmu: u32, name: &std::ffi::CStr, retprobe: bool) -> io::Resul
     // SAFETY: attr is 128 bytes as its size field says, and the name lives until the call returns.
     let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, 0, -1, 8u64) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+}
+
+/// Opens a file at a path that somebody else may change meanwhile: a fifo there does not hold us up, and what is no regular file is refused.
+/// `flags`: more of open(2).
+pub fn open_regular(path: &str, flags: i32) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
 /// A software event of the kernel (`PERF_COUNT_SW_*`), each time that it happens on this CPU.

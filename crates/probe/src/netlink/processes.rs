@@ -9,6 +9,7 @@
 use super::names::Change;
 use super::{NetnsRef, current_inum, named_netns};
 use crate::capability::{self, Cap};
+use crate::kernel;
 use crate::sys::boot_now;
 use kpat_model::BootNs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,9 +55,7 @@ fn nameless() -> BTreeMap<u32, Vec<u32>> {
     let mut others: BTreeSet<u32> = named_netns().into_iter().map(|n| n.inum).collect();
     others.extend(current_inum());
     let mut out: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return out };
-    for e in entries.flatten() {
-        let Some(pid) = e.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+    for pid in kernel::processes() {
         if let Some(inum) = inum_of(pid).filter(|i| !others.contains(i)) {
             out.entry(inum).or_default().push(pid);
         }

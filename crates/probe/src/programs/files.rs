@@ -1,7 +1,8 @@
 //! Files that a name of the table means: those that processes have mapped, wherever they are mounted, and those where binaries and libraries lie.
 
 use crate::profile::glob;
-use std::collections::BTreeMap;
+use crate::{kernel, mappings};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -33,20 +34,12 @@ pub type Mapped = BTreeMap<String, Vec<u32>>;
 
 pub fn mapped() -> Mapped {
     let mut out = Mapped::new();
-    let mut seen: BTreeMap<(String, u64), ()> = BTreeMap::new();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return out };
-    for p in processes.flatten() {
-        let Some(pid) = p.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { continue };
+    let mut seen: BTreeSet<(String, u64)> = BTreeSet::new();
+    for pid in kernel::processes() {
         let mounts = std::fs::metadata(format!("/proc/{pid}/ns/mnt")).map_or(0, |m| m.ino());
-        for line in maps.lines() {
-            let mut words = line.split_ascii_whitespace();
-            let (rights, path) = (words.nth(1).unwrap_or(""), words.nth(3).unwrap_or(""));
-            if rights.as_bytes().get(2) != Some(&b'x') || !path.starts_with('/') {
-                continue;
-            }
-            if seen.insert((path.into(), mounts), ()).is_none() {
-                out.entry(path.into()).or_default().push(pid);
+        for range in mappings::of(pid).into_iter().filter(|r| r.path.starts_with('/')) {
+            if seen.insert((range.path.clone(), mounts)) {
+                out.entry(range.path).or_default().push(pid);
             }
         }
     }

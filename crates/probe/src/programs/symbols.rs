@@ -1,6 +1,8 @@
 //! Functions and USDT probes of an ELF file: 64 bits, little-endian. The file is a stranger's: every offset in it is checked.
 
 use super::usdt;
+use crate::sys;
+use std::io::Read;
 
 /// Larger files are not read.
 const MOST_BYTES: u64 = 512 << 20;
@@ -45,12 +47,14 @@ fn text(b: &[u8], at: usize) -> Option<&str> {
 impl Elf {
     pub fn open(path: &str) -> Result<Elf, String> {
         let words = |e: std::io::Error| format!("cannot be read: {e}");
-        let len = std::fs::metadata(path).map_err(words)?.len();
+        let file = sys::open_regular(path, 0).map_err(words)?;
+        let len = file.metadata().map_err(words)?.len();
         if len > MOST_BYTES {
             return Err(format!("it has {len} bytes, more than are read for symbols"));
         }
-        Elf::parse(std::fs::read(path).map_err(words)?)
-            .ok_or_else(|| "not an ELF file of 64 bits, little-endian".into())
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(words)?;
+        Elf::parse(bytes).ok_or_else(|| "not an ELF file of 64 bits, little-endian".into())
     }
 
     pub fn parse(bytes: Vec<u8>) -> Option<Elf> {

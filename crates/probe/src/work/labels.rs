@@ -1,7 +1,7 @@
 //! What processes belong to: user and cgroup, logged once for each process and again where it changed. Of processes that were there before it is read
 //! from /proc; of others it comes with their names from the kernel side, so that also those have it that are over when anybody looks.
 
-use crate::wire;
+use crate::{kernel, wire};
 use kpat_model::{BootNs, ProcessLabel, Record};
 use std::collections::HashMap;
 use std::fs;
@@ -66,10 +66,9 @@ impl Labels {
         for (process, found) in std::mem::take(&mut self.carried) {
             out.extend(self.label(at, process, found));
         }
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        for pid in kernel::processes() {
             // Gone meanwhile: the kernel side has it, if it ran.
-            let Some(found) = self.read_proc(pid, &entry.path()) else { continue };
+            let Some(found) = self.read_proc(pid, Path::new(&format!("/proc/{pid}"))) else { continue };
             out.extend(self.label(at, pid, found));
         }
         out
