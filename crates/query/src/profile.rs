@@ -249,17 +249,25 @@ fn of(
         t.ns += w.time_ns;
         t.packets += w.packets;
     }
+    // The process is called as its first thread; the last name that it had.
+    let (mut leaders, mut threads) = (HashMap::new(), HashMap::new());
+    for n in names {
+        threads.insert(n.tgid, &n.comm);
+        if n.pid == n.tgid {
+            leaders.insert(n.tgid, &n.comm);
+        }
+    }
+    let mut labelled: HashMap<i32, Vec<&ProcessLabelRow>> = HashMap::new();
+    for l in labels {
+        labelled.entry(l.process).or_default().push(l);
+    }
     for (pid, p) in &mut processes {
         p.pid = *pid;
-        // The process is called as its first thread; the last name that it had.
-        let called = |leader: bool| {
-            names.iter().rev().find(|n| n.tgid == *pid && (!leader || n.pid == *pid)).map(|n| n.comm.clone())
-        };
-        let of_it = || labels.iter().filter(|l| l.process == *pid);
-        p.name =
-            called(true).or_else(|| called(false)).or_else(|| of_it().next_back().map(|l| l.name.clone()));
-        p.label = of_it().next_back().map(Label::of);
-        p.instances = label::instances(of_it());
+        let of_it = labelled.get(pid).map_or(&[][..], Vec::as_slice);
+        let called = leaders.get(pid).or_else(|| threads.get(pid)).copied();
+        p.name = called.or_else(|| of_it.last().map(|l| &l.name)).cloned();
+        p.label = of_it.last().map(|l| Label::of(l));
+        p.instances = label::instances(of_it.iter().copied());
     }
     let mut buckets = Buckets {
         idle_ns,

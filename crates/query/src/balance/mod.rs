@@ -239,7 +239,6 @@ type Cause = (Difference, i64, (i64, i64));
 /// The number columns of one row group.
 struct Group {
     id: Vec<i64>,
-    first: Vec<i64>,
     last: Vec<i64>,
     end: Vec<i64>,
     verdict: Vec<i64>,
@@ -261,7 +260,6 @@ impl Group {
             Ok(values)
         };
         Ok(Group {
-            first: table.ints(group, "first_ns")?,
             last: table.ints(group, "last_ns")?,
             end: newer("end_ns")?,
             verdict: table.ints(group, "verdict")?,

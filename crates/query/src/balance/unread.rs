@@ -4,7 +4,7 @@
 //! its end was missed. Where nothing later of the flow was freed, the packet waits. Rejected: to take each delivered
 //! packet without an end for a waiting one, which would hide whatever a recording misses.
 
-use super::{Group, IDLE_NS};
+use super::IDLE_NS;
 use crate::codes::verdict;
 use crate::error::Result;
 use kpat_model::hash::{Map, Set};
@@ -17,30 +17,32 @@ type Flow = [i64; 4];
 pub fn unread(table: &TableFile, log_end: i64) -> Result<Set<i64>> {
     let mut waiting: Vec<(i64, i64, Flow)> = Vec::new();
     let mut freed: Map<Flow, i64> = Map::default();
-    let delivered = |rows: &Group, i: usize| rows.verdict[i] == i64::from(verdict::DELIVERED);
+    let delivered = i64::from(verdict::DELIVERED);
     for group in 0..table.groups() {
-        let rows = Group::read(table, group)?;
-        let idle = |i: usize| rows.last[i] < log_end.saturating_sub(IDLE_NS);
+        let (fates, ends, last) =
+            (table.ints(group, "verdict")?, table.ints(group, "end_ns")?, table.ints(group, "last_ns")?);
+        let idle = |i: usize| last[i] < log_end.saturating_sub(IDLE_NS);
         let open: Vec<usize> =
-            (0..rows.id.len()).filter(|i| delivered(&rows, *i) && rows.end[*i] == NULL && idle(*i)).collect();
+            (0..last.len()).filter(|i| fates[*i] == delivered && ends[*i] == NULL && idle(*i)).collect();
         if open.is_empty() {
             continue;
         }
-        let flows = flows(table, group, &rows)?;
+        let (ids, flows) = (table.ints(group, "packet_id")?, flows(table, group)?);
         for i in open {
             freed.insert(flows[i], i64::MIN);
-            waiting.push((rows.id[i], rows.last[i], flows[i]));
+            waiting.push((ids[i], last[i], flows[i]));
         }
     }
     if waiting.is_empty() {
         return Ok(Set::default());
     }
     for group in 0..table.groups() {
-        let rows = Group::read(table, group)?;
-        let flows = flows(table, group, &rows)?;
-        for i in (0..rows.id.len()).filter(|i| delivered(&rows, *i) && rows.end[*i] != NULL) {
+        let (fates, ends, first) =
+            (table.ints(group, "verdict")?, table.ints(group, "end_ns")?, table.ints(group, "first_ns")?);
+        let flows = flows(table, group)?;
+        for i in (0..first.len()).filter(|i| fates[*i] == delivered && ends[*i] != NULL) {
             if let Some(latest) = freed.get_mut(&flows[i]) {
-                *latest = rows.first[i].max(*latest);
+                *latest = first[i].max(*latest);
             }
         }
     }
@@ -49,8 +51,9 @@ pub fn unread(table: &TableFile, log_end: i64) -> Result<Set<i64>> {
     Ok(waits.map(|(id, ..)| id).collect())
 }
 
-fn flows(table: &TableFile, group: usize, rows: &Group) -> Result<Vec<Flow>> {
-    let (proto, sport, dport) =
-        (table.ints(group, "proto")?, table.ints(group, "sport")?, table.ints(group, "dport")?);
-    Ok((0..rows.id.len()).map(|i| [rows.in_netns[i], proto[i], sport[i], dport[i]]).collect())
+fn flows(table: &TableFile, group: usize) -> Result<Vec<Flow>> {
+    let [netns, proto, sport, dport] =
+        ["if_in_netns", "proto", "sport", "dport"].map(|column| table.ints(group, column));
+    let (netns, proto, sport, dport) = (netns?, proto?, sport?, dport?);
+    Ok((0..netns.len()).map(|i| [netns[i], proto[i], sport[i], dport[i]]).collect())
 }
