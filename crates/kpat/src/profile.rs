@@ -8,6 +8,7 @@ use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
 use kpat_model::Purpose;
 use kpat_query::profile::{Amount, By, Group, OfProcess, Profile, Taken, Wanted, groups, profile};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -100,9 +101,6 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         users: args.user.clone(),
     };
     let p = profile(&log, &chosen)?.ok_or_else(|| usage(NOTHING))?;
-    if args.sampled.is_asked() {
-        return sampled::run(args, &log, out);
-    }
     if let Some(pid) = args.pid.iter().find(|pid| !p.processes.iter().any(|x| x.pid == **pid)) {
         return Err(usage(format!("process {pid} neither ran nor was anything done for it in this log")));
     }
@@ -111,7 +109,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if processes.is_empty() {
         return Err(usage("no process in this log is chosen by --comm, --cgroup or --user"));
     }
-    let pids: std::collections::BTreeSet<i32> = processes.iter().map(|x| x.pid).collect();
+    let pids: BTreeSet<i32> = processes.iter().map(|x| x.pid).collect();
+    // Of whom samples are shown; `None`: of all, and of no process.
+    let served = (!chosen.all()).then_some(&pids);
+    if args.sampled.is_asked() {
+        return sampled::run(args, &log, served, out);
+    }
     let wanted = |pid: Option<i32>| chosen.all() || pid.is_some_and(|p| pids.contains(&p));
     let added_up = (args.by != ByArg::Process).then(|| groups(&processes, args.by.of()));
     let taken: Vec<&Taken> =
@@ -141,7 +144,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             }).collect::<serde_json::Map<_, _>>(),
             "hardirq_ns": p.hardirq_ns,
             "not_measured": NOT_MEASURED,
-            "sampled": sampled::beside_json(&log, &p, &args.pid)?,
+            "sampled": sampled::beside_json(&log, &p, served)?,
         });
         out.value(&all)?;
         return Ok(ExitCode::SUCCESS);
@@ -164,7 +167,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.line(&Line::new())?;
         out.lines(&taken_table(&p, &taken).render(out.width).0)?;
     }
-    sampled::beside(&log, &p, &args.pid, limit, out)?;
+    sampled::beside(&log, &p, served, limit, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
     for (n, text) in NOT_MEASURED.into_iter().enumerate() {

@@ -58,13 +58,13 @@ pub struct Sampled {
 /// Functions of the kernel with which softirqs begin, outermost first: what is outside of them was interrupted.
 const SOFTIRQ_BEGINS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 
-/// `None`: the log has no samples. `pids`: whom they served, empty: all.
-pub fn sampled(log: &Store, pids: &[i32]) -> Result<Option<Sampled>> {
+/// `None`: the log has no samples. Whom they `served`; `None`: all.
+pub fn sampled(log: &Store, served: Option<&BTreeSet<i32>>) -> Result<Option<Sampled>> {
     let rows = log.all::<SampleRow>()?;
     if rows.is_empty() {
         return Ok(None);
     }
-    Ok(Some(of(&rows, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?, pids)))
+    Ok(Some(of(&rows, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?, served)))
 }
 
 /// What samples that are one row have in common: busy, purpose, victim, beneficiary, functions.
@@ -73,7 +73,12 @@ type Alike = (i32, i32, Option<i32>, Option<i32>, Vec<u32>);
 /// Frames of a stack, innermost first.
 type Frames<'a> = HashMap<i32, Vec<&'a StackRow>>;
 
-fn of(rows: &[SampleRow], stacks: &[StackRow], names: &[ProcessRow], pids: &[i32]) -> Sampled {
+fn of(
+    rows: &[SampleRow],
+    stacks: &[StackRow],
+    names: &[ProcessRow],
+    served: Option<&BTreeSet<i32>>,
+) -> Sampled {
     let mut frames: Frames<'_> = HashMap::new();
     for r in stacks {
         frames.entry(r.stack).or_default().push(r);
@@ -95,7 +100,7 @@ fn of(rows: &[SampleRow], stacks: &[StackRow], names: &[ProcessRow], pids: &[i32
             found.idle += 1;
             continue;
         }
-        if !pids.is_empty() && !r.beneficiary.is_some_and(|p| pids.contains(&p)) {
+        if served.is_some_and(|s| !r.beneficiary.is_some_and(|p| s.contains(&p))) {
             continue;
         }
         found.drawn += i64::from(r.drawn);
@@ -383,7 +388,7 @@ mod tests {
             row(Busy::Softirq, Purpose::Socket, 7, 9, 3, 0),
             row(Busy::Idle, Purpose::Itself, 0, 0, 0, 0),
         ];
-        of(&rows, &stacks, &[], &[])
+        of(&rows, &stacks, &[], None)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use kpat_query::Store;
 use kpat_query::profile::Profile;
 use kpat_query::sampled::{Agreement, Sampled, agreement, sampled};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,8 +51,14 @@ impl SampledArgs {
 
 const NOTHING: &str = "this log has no samples; record it with `kpat record -p profile` and --rate above 0";
 
-pub fn run(args: &super::Args, log: &Integrated, out: &Output) -> anyhow::Result<ExitCode> {
-    let s = sampled(log, &args.pid)?.ok_or_else(|| usage(NOTHING))?;
+/// Whom they `served`; `None`: all.
+pub fn run(
+    args: &super::Args,
+    log: &Integrated,
+    served: Option<&BTreeSet<i32>>,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
+    let s = sampled(log, served)?.ok_or_else(|| usage(NOTHING))?;
     let own = &args.sampled;
     let limit = if args.limit == 0 || own.format.is_some() { usize::MAX } else { args.limit };
     if out.json && own.format.is_none() {
@@ -124,15 +131,19 @@ fn inside(all: &[Agreement]) -> usize {
     all.iter().filter(|a| a.is_inside()).count()
 }
 
-fn chosen(log: &Store, p: &Profile, pids: &[i32]) -> anyhow::Result<Option<(Sampled, Vec<Agreement>)>> {
-    let Some(s) = sampled(log, &[])? else { return Ok(None) };
+fn chosen(
+    log: &Store,
+    p: &Profile,
+    served: Option<&BTreeSet<i32>>,
+) -> anyhow::Result<Option<(Sampled, Vec<Agreement>)>> {
+    let Some(s) = sampled(log, None)? else { return Ok(None) };
     let mut all = agreement(p, &s);
-    all.retain(|a| pids.is_empty() || pids.contains(&a.pid));
+    all.retain(|a| served.is_none_or(|s| s.contains(&a.pid)));
     Ok(Some((s, all)))
 }
 
-pub fn beside_json(log: &Store, p: &Profile, pids: &[i32]) -> anyhow::Result<Value> {
-    let Some((s, all)) = chosen(log, p, pids)? else { return Ok(Value::Null) };
+pub fn beside_json(log: &Store, p: &Profile, served: Option<&BTreeSet<i32>>) -> anyhow::Result<Value> {
+    let Some((s, all)) = chosen(log, p, served)? else { return Ok(Value::Null) };
     let row = |a: &Agreement| {
         json!({
             "pid": a.pid, "what": what(a), "exact_ns": a.exact_ns, "samples": a.samples, "exact_share": a.exact,
@@ -150,8 +161,14 @@ fn what(a: &Agreement) -> &'static str {
 }
 
 /// The sampled shares beside the exact ones.
-pub fn beside(log: &Store, p: &Profile, pids: &[i32], limit: usize, out: &Output) -> anyhow::Result<()> {
-    let Some((s, all)) = chosen(log, p, pids)? else { return Ok(()) };
+pub fn beside(
+    log: &Store,
+    p: &Profile,
+    served: Option<&BTreeSet<i32>>,
+    limit: usize,
+    out: &Output,
+) -> anyhow::Result<()> {
+    let Some((s, all)) = chosen(log, p, served)? else { return Ok(()) };
     out.line(&Line::new())?;
     let mut facts = Pairs::new();
     let number = |n: i64| count(n.max(0) as u64);
