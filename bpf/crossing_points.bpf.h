@@ -100,7 +100,7 @@ AT("tp_btf/tcp_probe", t8_tcp_probe)
 
 	if (!e)
 		return 0;
-	catch_up(e, sk); /* the segment at hand is not yet taken: it will be told */
+	catch_up(e, sk); /* the segment at hand is not yet taken: it will be logged */
 	a.now = bpf_ktime_get_boot_ns();
 	head = skb_head(skb);
 	th = kread_ptr(skb, data);
@@ -143,7 +143,7 @@ AT("tp_btf/inet_sock_set_state", note_state)
 
 	if (!e || !e->tcp)
 		return 0;
-	e->said = tp_read(sk, rcv_nxt);
+	e->woken = tp_read(sk, rcv_nxt);
 	announce_socket(sk, e->cookie, e->slot);
 	return 0;
 }

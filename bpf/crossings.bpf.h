@@ -276,7 +276,7 @@ static __always_inline void recv_over(struct sock_entry *e, struct sock *sk, s32
 	say_tcp_with_each(e, sk, KP_X_RECV, now);
 }
 
-/* What a socket did in a pause is not told afterwards. */
+/* What a socket did in a pause is not logged afterwards. */
 static __always_inline void catch_up(struct sock_entry *e, struct sock *sk)
 {
 	if (e->epoch == (u32)settings.epoch)
@@ -284,7 +284,7 @@ static __always_inline void catch_up(struct sock_entry *e, struct sock *sk)
 	e->epoch = settings.epoch;
 	e->left = 0;
 	if (e->tcp)
-		e->said = tp_read(sk, rcv_nxt);
+		e->woken = tp_read(sk, rcv_nxt);
 }
 
 /* Data for the application is in the socket. `len`: of the datagram; a stream says how far it has got. */
@@ -294,9 +294,9 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 	if (e->tcp) {
 		u32 next = tp_read(sk, rcv_nxt);
 
-		seq = e->said;
+		seq = e->woken;
 		len = next - seq;
-		e->said = next;
+		e->woken = next;
 		if (len > 1 << 30)
 			return; /* a fresh connection: it began to count elsewhere */
 	}

@@ -72,7 +72,7 @@ static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
 }
 
 /*
- * A driver has said where the link header is, by eth_type_trans(), and the network header has no place yet: it begins where
+ * A driver has set where the link header is, by eth_type_trans(), and the network header has no place yet: it begins where
  * the data do.
  */
 static __always_inline u64 data_behind_link(u64 skb, u64 head, u64 mac)

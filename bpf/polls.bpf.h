@@ -54,7 +54,7 @@ __noinline int tell_poll(u64 id, u64 now)
 	arrives(ctl);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
-		return 0; /* told at the next packet, which comes too late to be believed: the loss says when */
+		return 0; /* logged at the next packet, which comes too late to be believed: the loss says when */
 	r->h.ts = now;
 	r->packet = id;
 	r->netns = 0;

@@ -293,14 +293,14 @@ int account(u64 *ctx)
 		a->skb = a->socket = 0;
 		runs(a, task);
 		a->turn = ctx[0] >> TURN & 1;
-		a->last = a->h.told = a->h.opened = bpf_ktime_get_boot_ns();
+		a->last = a->h.logged = a->h.opened = bpf_ktime_get_boot_ns();
 		return 0;
 	}
 	if (!a->h.opened)
 		return 0;
 	task_border(a);
 	put_task(a);
-	a->h.told = a->last;
+	a->h.logged = a->last;
 	a->turn = ctx[0] >> TURN & 1;
 	if (task->pid)
 		announce_task((u64)(u32)task->tgid << 32 | (u32)task->pid, 0);

@@ -104,7 +104,7 @@ static __always_inline bool refused_before(u64 hash)
 	return hash && *(volatile u64 *)refusal_slot(hash) == refusal_now(hash);
 }
 
-/* Not where headers go on behind the buffer's end: the filter said no because it could not see. */
+/* Not where headers go on behind the buffer's end: the filter refused because it could not see. */
 static __always_inline void remember_refusal(struct sk_buff *skb, u64 head, struct header_offsets h)
 {
 	u64 hash = refusal_of(skb, head, offsets_word(h));

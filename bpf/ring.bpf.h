@@ -67,8 +67,8 @@ static __always_inline void *ring_reserve(struct kp_ring_ctl *ctl, u32 bytes)
 		return r;
 	count_loss(ctl, KP_LOSS_RING_FULL);
 #ifdef KPAT_APP
-	if (!__sync_fetch_and_add(&ctl->untold, 1))
-		ctl->untold_since = bpf_ktime_get_boot_ns();
+	if (!__sync_fetch_and_add(&ctl->unlogged, 1))
+		ctl->unlogged_since = bpf_ktime_get_boot_ns();
 #endif
 	return NULL;
 }

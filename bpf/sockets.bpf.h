@@ -109,7 +109,7 @@ struct sock_entry {
 	u64 ops; /* congestion control as announced */
 	u64 state_at; /* time of the last state record */
 	u32 state_sig; /* what was logged, as a hash */
-	u32 said; /* sequence number up to which the application was woken for data */
+	u32 woken; /* sequence number up to which the application was woken for data */
 	u32 ports;
 	u32 slot; /* this place */
 	u32 left; /* of a write that is under way: bytes not yet taken */
@@ -245,7 +245,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->state_sig = 0;
 	e->tcp = protocol == IPPROTO_TCP;
 	e->ops = e->tcp ? congestion_ops(sk) : 0;
-	e->said = e->tcp ? tp_read(sk, rcv_nxt) : 0;
+	e->woken = e->tcp ? tp_read(sk, rcv_nxt) : 0;
 	e->ports = sock_ports(sk);
 	e->slot = (hash & (SOCK_BUCKETS - 1)) * SOCK_WAYS + oldest;
 	e->left = 0;
@@ -301,7 +301,7 @@ static __always_inline struct sock_entry *sock_of(struct sock *sk)
 	return sock_with_cookie(sk, sock_cookie(sk) ?: bpf_get_socket_cookie(sk));
 }
 
-/* Ports, peer or congestion control are others than was said. */
+/* Ports, peer or congestion control differ from those logged. */
 static __always_inline void sock_refresh(struct sock_entry *e, struct sock *sk)
 {
 	u64 ops = e->tcp ? congestion_ops(sk) : 0;

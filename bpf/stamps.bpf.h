@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * When the card itself says that it received a packet: its driver puts the card's time stamp beside the packet before any function
- * has it. Told once, with the packet's first sight, in the time of the card's own clock; user space relates the clocks.
+ * has it. Logged once, with the packet's first sight, in the time of the card's own clock; user space relates the clocks.
  *
  * Only where user space found a card that stamps (stamp_watch). Drivers that keep the stamp in a form of their own until somebody
  * asks them (igc since 6.0: SKBTX_HW_TSTAMP_NETDEV) have none here.

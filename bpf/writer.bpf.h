@@ -7,12 +7,12 @@
 
 static __always_inline void tell_gap(struct kp_ring_ctl *ctl)
 {
-	u64 lost = ctl->untold, since = ctl->untold_since;
+	u64 lost = ctl->unlogged, since = ctl->unlogged_since;
 	struct kp_gap *r = ring_try(ctl, sizeof(*r)); /* else later: nothing is lost by that */
 
 	if (!r)
 		return;
-	__sync_fetch_and_add(&ctl->untold, -lost);
+	__sync_fetch_and_add(&ctl->unlogged, -lost);
 	r->since = since;
 	r->until = bpf_ktime_get_boot_ns();
 	commit_word(r, KP_GAP | (sizeof(*r) / KP_SLOT) << 8 | lost << 32);
@@ -34,7 +34,7 @@ static __always_inline struct writer who_writes(void)
 	w.ctx = current_context();
 	if (w.ctx == 0)
 		w.pid = current_pid(w.ctl, current_pid_tgid(), 0);
-	if (w.ctl->untold)
+	if (w.ctl->unlogged)
 		tell_gap(w.ctl);
 	return w;
 }

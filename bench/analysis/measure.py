@@ -63,8 +63,8 @@ class Bench:
         alone = [self.kpat, "integrate", os.path.join(one, "x.kbl"), wire, "-o", os.path.join(one, "x.kpat"), *options]
         for n in range(1, rounds + 1):
             what, out = timed(join, self.folder)
-            said = json.loads(out)
-            counts = {k: said[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
+            answer = json.loads(out)
+            counts = {k: answer[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
             sizes = {"log_bytes": os.path.getsize(kbl), "store_bytes": size_of(store)}
             self.add(millions=m, what="integrate", round=n, **what, **counts, **sizes)
             what, out = timed(alone, self.folder)
@@ -81,19 +81,19 @@ class Bench:
         packets = json.loads(timed([self.kpat, "integrate", log, "-o", once, *options], self.folder)[1])["packets"]
         subprocess.run([repeat, log, kbl, str(-(-m * 1000000 // packets))], check=True)
         what, out = timed([self.kpat, "integrate", kbl, "-o", store, *options], self.folder)
-        told = json.loads(out)
-        counts = {k: told[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
+        reported = json.loads(out)
+        counts = {k: reported[k] for k in ("calls", "packets", "frames", "matched_frames", "records")}
         sizes = {"log_bytes": os.path.getsize(kbl), "store_bytes": size_of(store)}
         self.add(millions=m, what="integrate, recorded (M packets)", round=1, **what, **counts, **sizes)
 
     def look(self, m, rounds):
         store = self.files(m)[2]
-        said = next(r for r in self.rows if r["millions"] == m and r["what"] == "integrate")
+        answer = next(r for r in self.rows if r["millions"] == m and r["what"] == "integrate")
         looks = {
             "packet, first": ["packet", "5", store],
-            "packet, middle": ["packet", str(said["packets"] // 2), store],
-            "packet, last": ["packet", str(said["packets"] - 2), store],
-            "packet --frame": ["packet", "--frame", str(said["frames"] // 2), store],
+            "packet, middle": ["packet", str(answer["packets"] // 2), store],
+            "packet, last": ["packet", str(answer["packets"] - 2), store],
+            "packet --frame": ["packet", "--frame", str(answer["frames"] // 2), store],
             "function": ["function", "ip_forward", store],
             "functions": ["functions", store],
             "packets": ["packets", store],

@@ -80,21 +80,21 @@ class Tool:
     def end(self):
         if not self.process:
             return {}
-        said = {"tool_cpu_in_load_s": round(cpu_s(self.process.pid) - self.cpu_ready, 3)}
+        answer = {"tool_cpu_in_load_s": round(cpu_s(self.process.pid) - self.cpu_ready, 3)}
         if self.what[0] == "points":
             self.process.stdin.close()
             self.process.wait(30)
-            return said | json.load(open(self.out))
-        said |= rest_of(self.process)
+            return answer | json.load(open(self.out))
+        answer |= rest_of(self.process)
         if self.what[0] in ("kpat", "before"):
             s = json.load(open(self.out))
-            said |= {"events": s["records"], "lost": sum(x.get("count", 0) for x in s["losses"]), "drain_cpu_ns": s["cost"]["drain_cpu_ns"]}
+            answer |= {"events": s["records"], "lost": sum(x.get("count", 0) for x in s["losses"]), "drain_cpu_ns": s["cost"]["drain_cpu_ns"]}
         else:
             number = lambda what: int(re.search(rf"(\d+) packets? {what}", open(self.err).read()).group(1))
-            said |= {"events": number("captured"), "lost": number("dropped by kernel")}
-        said["file_bytes"] = os.path.getsize(self.file)
+            answer |= {"events": number("captured"), "lost": number("dropped by kernel")}
+        answer["file_bytes"] = os.path.getsize(self.file)
         os.remove(self.file)
-        return said
+        return answer
 
 
 def stream(*how):

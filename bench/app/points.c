@@ -1,4 +1,4 @@
-// points READY [NAME...]: the cheapest program that can be told from none (it counts), on every tracepoint NAME, as a
+// points READY [NAME...]: the cheapest program that can be measured against none (it counts), on every tracepoint NAME, as a
 // program with types, and at the entry of every function NAME() (fentry); then, when standard input ends, one JSON line: how often each was hit, and what the kernel's own
 // statistics say of all such programs there are (ours and those of a recorder that runs meanwhile): runs and nanoseconds. The
 // statistics, which cost something themselves, are on only with STATS=1 in the environment.

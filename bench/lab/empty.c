@@ -1,4 +1,4 @@
-// empty MODE NAMES READY: the cheapest program that can be told from none (it counts), on every function named in
+// empty MODE NAMES READY: the cheapest program that can be measured against none (it counts), on every function named in
 // the file NAMES, until standard input ends; then one JSON line with what was attached and how often it was hit.
 // The floor under every tool that uses the mechanism MODE: fsession.multi, kprobe.session, kprobe.multi,
 // kprobe.multi.pair (entry and return, two programs).

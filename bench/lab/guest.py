@@ -1,7 +1,7 @@
 """Runs in a deterministic guest: the cost of one packet's way with nothing, with kpat, with pwru, with an empty program.
 
 Writes one JSON file to /lab. Nothing but the recorder and the generator runs while a variant is measured: this process sleeps
-in waitpid, and reads what the generator said after it has ended.
+in waitpid, and reads what the generator printed after it has ended.
 """
 
 import json
@@ -121,8 +121,8 @@ def empty(mode, which):
         save()
         return
     what = traffic()
-    said = json.loads(p.communicate()[0])
-    row(f"empty {mode}", what, hits_per_packet=said["hits"] / (PACKETS + WARMUP), attached=said["attached"], refused=said["refused"])
+    answer = json.loads(p.communicate()[0])
+    row(f"empty {mode}", what, hits_per_packet=answer["hits"] / (PACKETS + WARMUP), attached=answer["attached"], refused=answer["refused"])
 
 
 def lines(path):

@@ -77,7 +77,7 @@ class Refused(Exception):
 
 def run(tool, commands, stop, packets, warmup):
     """From start to the tool's last word: what the generator measured, what the tool kept."""
-    logs = [f"{TMP}/said.{n}" for n in range(len(commands))]
+    logs = [f"{TMP}/out.{n}" for n in range(len(commands))]
     remove(*tool.output, *logs)
     started, processes = time.monotonic(), []
     try:
@@ -87,8 +87,8 @@ def run(tool, commands, stop, packets, warmup):
             processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **tool.env}, start_new_session=True))
         for p, log in zip(processes, logs):
             if not wait_for(lambda: tool.ready(read(log), p), p):
-                said = " ".join((read(log) + " ".join(read(x)[-300:] for x in tool.output if "perf" not in x))[-500:].split())
-                raise Refused(f"{tool.name} did not start (exit {p.poll()}): {said}")
+                answer = " ".join((read(log) + " ".join(read(x)[-300:] for x in tool.output if "perf" not in x))[-500:].split())
+                raise Refused(f"{tool.name} did not start (exit {p.poll()}): {answer}")
         start_s = time.monotonic() - started
         time.sleep(1)
         if stop:
@@ -223,7 +223,7 @@ def nettrace():
 
     command = ["stdbuf", "-oL", PEERS["nettrace"], "-p", "udp"]
     return Tool(
-        "nettrace", [[*command, "-P", "9000"]], lambda log, _p: "begin trace" in log, [f"{TMP}/said.0"], counted, refusing=[[*command, "-P", "1"]], fits=FITS, unit="event",
+        "nettrace", [[*command, "-P", "9000"]], lambda log, _p: "begin trace" in log, [f"{TMP}/out.0"], counted, refusing=[[*command, "-P", "1"]], fits=FITS, unit="event",
     )  # fmt: skip
 
 
@@ -277,12 +277,12 @@ def trace_cmd(name, tracer, names):
         return read(f"{TRACING}/current_tracer").strip() == tracer and read(f"{TRACING}/tracing_on").strip() == "1"
 
     def counted(text):
-        said = f"{TMP}/trace.txt"
-        with open(said, "w") as f:
+        answer = f"{TMP}/trace.txt"
+        with open(answer, "w") as f:
             subprocess.run([PEERS["trace-cmd"], "report", "-i", out], stdout=f, stderr=subprocess.DEVNULL)
-        kept = lines(said, r" (funcgraph_entry|function): ")
-        lost = sum(int(n) for x in open(said, errors="replace") if "EVENTS DROPPED" in x for n in re.findall(r"\[(\d+) EVENTS DROPPED\]", x))
-        remove(said)
+        kept = lines(answer, r" (funcgraph_entry|function): ")
+        lost = sum(int(n) for x in open(answer, errors="replace") if "EVENTS DROPPED" in x for n in re.findall(r"\[(\d+) EVENTS DROPPED\]", x))
+        remove(answer)
         return kept, None, lost // of_each
 
     return Tool(name, [command], ready, [out], counted, stopped=[[*command, "-b", "65536"]], unit="call" if of_each == 2 else "entry")
@@ -297,9 +297,9 @@ def perf():
         return open_events(p.pid) > 5 and waits_in(p.pid, "7")
 
     def counted(text):
-        said = subprocess.run([PEERS["perf"], "report", "-i", out, "--stats"], capture_output=True, text=True)
+        answer = subprocess.run([PEERS["perf"], "report", "-i", out, "--stats"], capture_output=True, text=True)
         # In all first, then by event.
-        kept, lost = (re.search(rf"(?m)^\s*{what} events:\s+(\d+)", said.stdout) for what in ("SAMPLE", "LOST_SAMPLES"))
+        kept, lost = (re.search(rf"(?m)^\s*{what} events:\s+(\d+)", answer.stdout) for what in ("SAMPLE", "LOST_SAMPLES"))
         return int(kept.group(1)) if kept else 0, None, int(lost.group(1)) if lost else 0
 
     return Tool("perf record -e net:*", [command], ready, [out], counted, stopped=[[*command, "-m", "64M"]], unit="sample")

@@ -1,6 +1,6 @@
 """On this machine: TCP bulk and small UDP through a router namespace with nothing, kpat, empty programs and tcpdump, in turn.
 
-Throughput is what arrived. CPU is said twice: busy time of the whole machine (/proc/stat; others' work is in it) and the
+Throughput is what arrived. CPU is given twice: busy time of the whole machine (/proc/stat; others' work is in it) and the
 tool's own (its rusage). One JSON file with every round.
 """
 
@@ -197,39 +197,39 @@ class Tool:
     def end(self):
         if not self.processes:
             return {}
-        said = {"tool_cpu_in_load_s": round(self.cpu() - self.cpu_ready, 3)}
+        answer = {"tool_cpu_in_load_s": round(self.cpu() - self.cpu_ready, 3)}
         if self.what[0] == "points":
             self.processes[0].stdin.close()
             self.processes[0].wait(30)
-            return said | json.load(open(self.path("out.0")))
+            return answer | json.load(open(self.path("out.0")))
         ends = [rest_of(p) for p in self.processes]
         files = [self.path(f"log.{n}") for n in range(len(ends))]
-        said |= {"tool_cpu_s": sum(e["tool_cpu_s"] for e in ends), "rc": max(e["rc"] for e in ends)}
-        said["file_bytes"] = sum(map(os.path.getsize, files))
+        answer |= {"tool_cpu_s": sum(e["tool_cpu_s"] for e in ends), "rc": max(e["rc"] for e in ends)}
+        answer["file_bytes"] = sum(map(os.path.getsize, files))
         if self.counting is not None:
             os.close(self.counting)
         if self.what[0].startswith("kpat"):
             s = json.load(open(self.path("out.0")))
             s.pop("outputs", None)
-            said["summary"] = s
-            said["events"] = s["records"]
-            said["lost"] = sum(x.get("count", 0) for x in s["losses"])
+            answer["summary"] = s
+            answer["events"] = s["records"]
+            answer["lost"] = sum(x.get("count", 0) for x in s["losses"])
         elif self.what[0] == "perf":
             stats = subprocess.run(["perf", "report", "-i", files[0], "--stats"], capture_output=True, text=True).stdout
             # In all first, then by event.
             found = [re.search(rf"(?m)^\s*{x} events:\s+(\d+)", stats) for x in ("SAMPLE", "LOST_SAMPLES", "LOST")]
-            said["events"] = int(found[0].group(1)) if found[0] else 0
+            answer["events"] = int(found[0].group(1)) if found[0] else 0
             # How often it tells of a loss, not how much was lost.
-            said["lost_said"] = sum(int(x.group(1)) for x in found[1:] if x)
+            answer["lost_said"] = sum(int(x.group(1)) for x in found[1:] if x)
         elif self.what[0] == "bpftrace":
             words = pathlib.Path(files[0]).read_text(errors="replace")
-            said["events"] = len(re.findall(r"(?m)^\d+ ", words))
-            said["lost_said"] = sum(map(int, re.findall(r"[Ll]ost (\d+) events", words + open(self.path("err.0")).read())))
+            answer["events"] = len(re.findall(r"(?m)^\d+ ", words))
+            answer["lost_said"] = sum(map(int, re.findall(r"[Ll]ost (\d+) events", words + open(self.path("err.0")).read())))
         else:
             words = [open(self.path(f"err.{n}")).read() for n in range(len(ends))]
             number = lambda what: sum(int(re.search(rf"(\d+) packets? {what}", w).group(1)) for w in words)
-            said["events"], said["lost"] = number("captured"), number("dropped by kernel")
-        return said
+            answer["events"], answer["lost"] = number("captured"), number("dropped by kernel")
+        return answer
 
 
 def points_of(a):

@@ -16,16 +16,16 @@ if (!log) {
 
 function view() {
   const child = spawn(kpat, ["view", log, "--no-open"], { stdio: ["ignore", "pipe", "pipe"] });
-  let said = "";
+  let printed = "";
   return new Promise((up, failed) => {
     const read = (d) => {
-      said += d;
-      const url = /http:\/\/127\.0\.0\.1:\d+\/#token=[\w-]+/.exec(said);
+      printed += d;
+      const url = /http:\/\/127\.0\.0\.1:\d+\/#token=[\w-]+/.exec(printed);
       if (url) up({ child, address: url[0] });
     };
     child.stdout.on("data", read);
     child.stderr.on("data", read);
-    child.on("exit", (code) => failed(new Error(`kpat view ended with ${code}: ${said}`)));
+    child.on("exit", (code) => failed(new Error(`kpat view ended with ${code}: ${printed}`)));
   });
 }
 

@@ -297,7 +297,7 @@ struct kp_tcp {
 	u8 version;
 	u8 tcp_flags;
 	u8 state;
-	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not told; bits 5-6 1, 2: the application waits for room */
+	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not given; bits 5-6 1, 2: the application waits for room */
 	u16 mss;
 	u32 snd_cwnd;
 	u32 snd_ssthresh;
@@ -354,8 +354,8 @@ struct kp_announcement {
 
 struct kp_ring_ctl {
 	u64 prod;
-	u64 untold; /* records lost since the last one that fitted */
-	u64 untold_since;
+	u64 unlogged; /* records lost since the last one that fitted */
+	u64 unlogged_since;
 	u64 pad0[5];
 	u64 cons; /* user space writes this line */
 	u64 pad1[7];

@@ -44,9 +44,9 @@ def need_space(megabytes: int, what: str) -> None:
 
 def patience() -> float:
     """Seconds that something may take to be ready: 120 on an idle machine, up to 300 where others want its processors, too. A guest does
-    not see who else wants them and is told."""
-    if told := os.environ.get("KPAT_LAB_PATIENCE"):
-        return float(told)
+    not see who else wants them and learns it from this."""
+    if reported := os.environ.get("KPAT_LAB_PATIENCE"):
+        return float(reported)
     return min(300.0, 120.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
@@ -83,7 +83,7 @@ class Lock:
 
     def __enter__(self):
         self.f = open(self.path, "w")
-        end, told = time.monotonic() + self.seconds, False
+        end, reported = time.monotonic() + self.seconds, False
         while True:
             try:
                 fcntl.flock(self.f, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,9 +91,9 @@ class Lock:
             except OSError:
                 if time.monotonic() > end:
                     raise Busy(f"{self.busy} for more than {self.seconds:.0f} s; wait for it to end, or use another KPAT_LAB_CACHE") from None
-                if not told:
+                if not reported:
                     say(f"{self.busy}; waiting")
-                    told = True
+                    reported = True
                 time.sleep(0.1)
 
     def __exit__(self, *_):

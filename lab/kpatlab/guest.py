@@ -5,7 +5,7 @@ there; what it writes stays in its memory, except below /lab, which is the run's
 come out through virtio ports as they are written. Every wait has an end, and only the QEMU started here is
 ended here. One guest at a time per cache: two would disturb each other's times.
 
-An emulated kernel may panic or stop by itself. That is told apart from what ran in it (`Died`), its console is kept in
+An emulated kernel may panic or stop by itself. That is kept apart from what ran in it (`Died`), its console is kept in
 the cache's `panics/`, and the guest is run once more; a second time is a failure.
 """
 import os
@@ -32,7 +32,7 @@ KEPT_CONSOLES = 40
 
 
 class Result:
-    """rc: the command's exit code. marks: seconds since start at which the guest said LAB-... died: how its first run ended, if it is the second."""
+    """rc: the command's exit code. marks: seconds since start at which the guest printed LAB-... died: how its first run ended, if it is the second."""
 
     def __init__(self, rc: int, marks: dict[str, float], seconds: float, console: list[str]):
         self.rc, self.marks, self.seconds, self.console = rc, marks, seconds, console
@@ -76,7 +76,7 @@ def keep_console(series: str, words: str, console: list[str]) -> Path:
 def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1024, nics=(), timeout=120.0, cwd=None, env=None,
         sinks=(1, 2), append="", wire: int | None = None, root: Path | None = None) -> Result:
     """Run `argv` in a guest, once more if its kernel dies. `share` becomes /lab. `sinks`: descriptors for the command's stdout and
-    stderr, or files, which a second run begins anew; what was said on a descriptor cannot be taken back, then there is no second run.
+    stderr, or files, which a second run begins anew; what was written to a descriptor cannot be taken back, then there is no second run.
     `wire`: descriptor of a tap device, whose other end is the guest's card. `root`: a Debian with systemd, which then runs in the guest, in
     place of this machine's root."""
     share = share.resolve()
@@ -110,7 +110,7 @@ def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1
                 kept = keep_console(kernel.series, str(e), e.console)
                 say(f"{e}; its console is kept in {kept}")
                 if died or (e.spoke and not all(files)):
-                    note(kept, "the second run, so this is a failure" if died else "it had said something, so there is no second run")
+                    note(kept, "the second run, so this is a failure" if died else "it had written something, so there is no second run")
                     raise
                 died = str(e)
                 say("running that guest once more")
@@ -213,7 +213,7 @@ def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[st
         raise Refusal(f"{who} was ended after {timeout:.0f} s, {where}; see {share}/console.log, or give --timeout")
     if p.returncode < 0:
         raise Died(f"{who}: QEMU was ended by {signal.Signals(-p.returncode).name} {where}, after {seconds:.1f} s", console, spoke)
-    last = ([x for x in console if x.strip()] or ["QEMU said nothing"])[-1]
+    last = ([x for x in console if x.strip()] or ["QEMU printed nothing"])[-1]
     raise Refusal(f"{who} ended without an exit code after {seconds:.1f} s (last words: {last.strip()[:160]}); see {share}/console.log")
 
 

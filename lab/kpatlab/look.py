@@ -89,8 +89,8 @@ class Log:
         asked = [i for i in ids if i not in self.seen]
         for some in (asked[i:i + 500] for i in range(0, len(asked), 500)):
             words = ",".join(map(str, some)) if len(some) > 1 else f"{some[0]}"
-            told = kpat_json("packet", words, self.path)
-            self.seen |= {d["packet"]["packet_id"]: d for d in (told["packets"] if len(some) > 1 else [told])}
+            reported = kpat_json("packet", words, self.path)
+            self.seen |= {d["packet"]["packet_id"]: d for d in (reported["packets"] if len(some) > 1 else [reported])}
         return [self.seen[i] for i in ids]
 
 

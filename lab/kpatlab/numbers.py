@@ -23,24 +23,24 @@ def judge(x: dict, log: look.Log, out: Path, facts: dict, lost: int, missed: flo
     # Sniffers begin before the recorder and end after it, which takes a while to detach.
     since, until = facts.get("recorded_wall_ns", (0, 1 << 63))
     frames = [f for f in read(x, out, facts) if since <= f["ns"] <= until]
-    told = log.frames()
+    reported = log.frames()
     lives = log.lives()
     offset = log.boot_less_wall()
     slack = int(x.get("slack_ms", SLACK_MS) * 1e6)
     by = {"packet": "packet_id", "family": "family_id"}[x.get("by", "family")]
-    rows = []  # frame, unit, is it within the packet's life, is it said to be ambiguous
+    rows = []  # frame, unit, is it within the packet's life, is it marked ambiguous
     for f in frames:
-        for p in told.get((f["file"], f["frame"]), []):
+        for p in reported.get((f["file"], f["frame"]), []):
             first, last = lives[p["packet_id"]]
             at = f["ns"] + offset
             rows.append((f, p[by], first - slack <= at <= last + slack, p["confidence_percent"] < 60))
-    right = merged(rows, {p["packet_id"]: p for p in log.packets()}, told) if x.get("merged") else owned(rows)
+    right = merged(rows, {p["packet_id"]: p for p in log.packets()}, reported) if x.get("merged") else owned(rows)
     sure = [r for r in rows if not r[3]]
     good = [r for r in sure if id(r) in right and r[2]]
     found = {(r[0]["file"], r[0]["frame"]) for r in rows if id(r) in right and r[2]}
     wrong = [r for r in sure if not (id(r) in right and r[2])]
     held = max(len(frames) - lost, 1)
-    said = {
+    answer = {
         "frames": len(frames),
         "numbers": len({f["number"] for f in frames}),
         "associations": len(rows),
@@ -50,17 +50,17 @@ def judge(x: dict, log: look.Log, out: Path, facts: dict, lost: int, missed: flo
         "outside_life": sum(not r[2] for r in sure),
     }
     allowed = missed if missed > 0.001 else 0
-    said["missed_share"] = round(missed, 6)
-    ok = (len(frames) >= x.get("min", 1) and said["precision"] >= x.get("precision", 1.0) - allowed and said["recall"] >= x.get("recall", 1.0) - allowed
-          and said["ambiguous"] <= x.get("ambiguous", 0))
-    words = (f"{said['frames']} frames of {said['numbers']} numbers, {said['associations']} associations, precision {said['precision']:.4f}, "
-             f"recall {said['recall']:.4f}, ambiguous {said['ambiguous']}")
+    answer["missed_share"] = round(missed, 6)
+    ok = (len(frames) >= x.get("min", 1) and answer["precision"] >= x.get("precision", 1.0) - allowed and answer["recall"] >= x.get("recall", 1.0) - allowed
+          and answer["ambiguous"] <= x.get("ambiguous", 0))
+    words = (f"{answer['frames']} frames of {answer['numbers']} numbers, {answer['associations']} associations, precision {answer['precision']:.4f}, "
+             f"recall {answer['recall']:.4f}, ambiguous {answer['ambiguous']}")
     if wrong:
         words += f"; wrong: {one(wrong[0])}" + (f" and {len(wrong) - 1} more" if len(wrong) > 1 else "")
-    missing = [f for f in frames if (f["file"], f["frame"]) not in found and (f["file"], f["frame"]) not in told]
+    missing = [f for f in frames if (f["file"], f["frame"]) not in found and (f["file"], f["frame"]) not in reported]
     if missing:
         words += f"; without a packet: {missing[0]['file']} frame {missing[0]['frame']}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-    return ok, words, said
+    return ok, words, answer
 
 
 def one(r) -> str:
@@ -77,14 +77,14 @@ def owned(rows: list) -> set[int]:
     return {id(r) for r in rows if of_unit[r[1]].most_common(1)[0][0] == r[0]["number"] and of_number[r[0]["number"]].most_common(1)[0][0] == r[1]}
 
 
-def merged(rows: list, packets: dict[int, dict], told: dict) -> set[int]:
+def merged(rows: list, packets: dict[int, dict], reported: dict) -> set[int]:
     """TCP by byte range, where offload makes one packet of many frames: all frames of a range have one family, the frames of a family
     are one stretch of the stream without a gap, and the stretch is no longer than the packets of the family together."""
     of_number, stretches, members = defaultdict(Counter), defaultdict(list), defaultdict(set)
     for f, unit, _, _ in rows:
         of_number[f["number"]][unit] += 1
         stretches[unit, f["way"]].append((f["seq"], f["len"]))
-    for found in told.values():
+    for found in reported.values():
         for p in found:
             members[p["family_id"]].add(p["packet_id"])
     room = {family: sum(packets[i]["len_bytes"] for i in ids) for family, ids in members.items()}
@@ -110,13 +110,13 @@ def read(x: dict, out: Path, facts: dict) -> list[dict]:
     names = sorted({name for w in choices for name, _ in w})
     frames = []
     for capture in x["numbers"]:
-        told = facts["captures"][capture]
-        argv = [cache.tool("tshark", "tshark"), "-n", "-r", str(out / told["file"]), "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE", "-T", "fields",
+        reported = facts["captures"][capture]
+        argv = [cache.tool("tshark", "tshark"), "-n", "-r", str(out / reported["file"]), "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE", "-T", "fields",
                 "-E", "occurrence=l", "-e", "frame.number", "-e", "frame.time_epoch", *[y for n in names for y in ("-e", n)]]
         argv += ["-Y", x["filter"]] if "filter" in x else []
         times: Counter = Counter()
         here = []
-        lines = [line.split("\t") for line in cache.run(argv, f"tshark on {told['file']}", timeout=240).stdout.decode().splitlines()]
+        lines = [line.split("\t") for line in cache.run(argv, f"tshark on {reported['file']}", timeout=240).stdout.decode().splitlines()]
         rows = [(frame, epoch, dict(zip(names, values))) for frame, epoch, *values in lines]
         for name in {name for w in choices for name, part in w if part is RANK}:
             order = {n: str(i) for i, n in enumerate(sorted({int(row[name], 0) for _, _, row in rows if row[name]}))}
@@ -127,7 +127,7 @@ def read(x: dict, out: Path, facts: dict) -> list[dict]:
             if not all(number):
                 continue
             seconds, _, fraction = epoch.partition(".")
-            f = {"file": told["file"], "frame": int(frame), "ns": int(seconds) * 10**9 + int((fraction + "000000000")[:9]) - int(told.get("added_s", 0) * 1e9)}
+            f = {"file": reported["file"], "frame": int(frame), "ns": int(seconds) * 10**9 + int((fraction + "000000000")[:9]) - int(reported.get("added_s", 0) * 1e9)}
             if x.get("merged"):
                 if number[3] == "0":
                     continue

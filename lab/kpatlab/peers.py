@@ -66,10 +66,10 @@ def fetch(name: str, refresh: bool = False, source: Path | None = None) -> str:
     if not (program(name).exists() and not refresh):
         with cache.Lock(f"fetch-{name}", 1800, f"another fetch of {name} is running"):
             if name in BUILT:
-                told = build(name, BUILT[name], source)
+                reported = build(name, BUILT[name], source)
             else:
-                told = unpack(name)
-            (d / "package-version").write_text(told + "\n")
+                reported = unpack(name)
+            (d / "package-version").write_text(reported + "\n")
     # Debian builds some without their version, so the package's is kept too.
     return f"{program(name)}\t{(d / 'package-version').read_text().strip()}\t{version(name)}"
 

@@ -35,8 +35,8 @@ class Process:
     def wait_ready(self, condition, seconds: float) -> None:
         def ok():
             if self.p.poll() is not None:
-                words = (said(self.stderr) or said(self.stdout)).strip().splitlines()
-                raise Refusal(f"{self.name} ended before it was ready (exit {self.p.returncode}): {words[-1] if words else 'it said nothing'}")
+                words = (text_of(self.stderr) or text_of(self.stdout)).strip().splitlines()
+                raise Refusal(f"{self.name} ended before it was ready (exit {self.p.returncode}): {words[-1] if words else 'it result nothing'}")
             return condition()
 
         wait_for(ok, seconds, f"{self.name} ready")
@@ -52,7 +52,7 @@ class Process:
         return self.p.poll() if self.p.poll() is not None else -9
 
 
-def said(p: Path) -> str:
+def text_of(p: Path) -> str:
     """A command's output so far. A shared (9p) file that grows while it is read may answer ENODATA: nothing yet."""
     try:
         return p.read_text(errors="replace")
@@ -165,7 +165,7 @@ def start_capture(c: dict, net: Network, out: Path) -> Process:
                 *(["-f", c["filter"]] if "filter" in c else [])]
     p = Process("capture-" + c["name"], [*net.enter(c["ns"]), *argv], out)
     p.file, p.kept = folder / f"{c['name']}.{suffix}", out / f"{c['name']}.{suffix}"
-    p.wait_ready(lambda: ready in said(p.stderr), cache.patience() / 4)
+    p.wait_ready(lambda: ready in text_of(p.stderr), cache.patience() / 4)
     return p
 
 
@@ -175,7 +175,7 @@ def end_capture(p: Process) -> dict:
     rc = p.stop()
     if p.file != p.kept:
         shutil.move(p.file, p.kept)
-    text = said(p.stderr)
+    text = text_of(p.stderr)
     m = re.search(r"(\d+) packets? dropped by kernel", text) or re.search(r"Packets received/dropped on interface '[^']*': \d+/(\d+)", text)
     return {"file": p.kept.name, "rc": rc, "lost": int(m[1]) if m else None}
 

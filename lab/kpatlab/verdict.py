@@ -1,7 +1,7 @@
 """What a scenario expected against what came: run it, judge it, write verdict.json.
 
 Truth comes from outside kpat where it can: frames are counted by tshark, deliveries by the generators' own
-numbers. Expectations on kpat's tables are skipped, and said to be, when nothing was recorded.
+numbers. Expectations on kpat's tables are skipped, and reported as skipped, when nothing was recorded.
 """
 import json
 import os
@@ -53,12 +53,12 @@ def run_scenarios(a) -> int:
                 boots |= {s.name: boot for s, _ in group[i:i + TOGETHER]}
     # On the host one is judged while the next one plays: to play is mostly to wait.
     with ThreadPoolExecutor(1) as judges:
-        told = []
+        reported = []
         for s in found:
             if a.kernel == "host":
                 on_host(s, outs[s.name], record[s.name])
-            told.append(judges.submit(verdict, s, outs[s.name], a.kernel, boots.get(s.name)))
-        bad = sum(not t.result() for t in told)
+            reported.append(judges.submit(verdict, s, outs[s.name], a.kernel, boots.get(s.name)))
+        bad = sum(not t.result() for t in reported)
     return 1 if bad else 0
 
 
@@ -71,9 +71,9 @@ def verdict(s: scenario.Scenario, out: Path, where: str, boot: float | None) -> 
     results = judge(s, out, facts)
     bad = [r for r in results if r["result"] == "fail"]
     seconds = round(facts["seconds"]["closed"] + time.monotonic() - began, 1)
-    told = {"scenario": s.name, "kernel": where, "release": facts["kernel"], "recorded": facts["recorded"], "mechanism": facts.get("mechanism"), "pass": not bad,
+    reported = {"scenario": s.name, "kernel": where, "release": facts["kernel"], "recorded": facts["recorded"], "mechanism": facts.get("mechanism"), "pass": not bad,
             "seconds": seconds, "boot_seconds": boot, "results": results}
-    (out / "verdict.json").write_text(json.dumps(told, indent=1) + "\n")
+    (out / "verdict.json").write_text(json.dumps(reported, indent=1) + "\n")
     for r in results:
         say(f"{r['result']:7} {r['what']}" + (f": {r['detail']}" if (r["result"] != "pass" or "measured" in r) and r["detail"] else ""))
     by = f" by {facts['mechanism']}" if "mechanism" in facts else ""
@@ -182,7 +182,7 @@ def last_words(p: Path) -> str:
         lines = p.read_text(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 def judge_command(x: dict, out: Path, in_dut: dict | None) -> tuple[bool, str]:
@@ -221,15 +221,15 @@ def integrate(out: Path, facts: dict, add, may_miss: float = 0.0) -> tuple[int, 
         several = len(facts["records"]) > 1
         captures = [out / c["file"] for c in facts["captures"].values()]
         if several and not captures:
-            told = {"devices": apart(out, facts["records"])}
+            reported = {"devices": apart(out, facts["records"])}
         else:
-            told = look.integrate([out / f"{name}.kbl" for name in facts["records"]], captures, out / "run.kpat")
+            reported = look.integrate([out / f"{name}.kbl" for name in facts["records"]], captures, out / "run.kpat")
         first = look.Log(out / "run.kpat", next(iter(facts["records"])) if several else None)
         facts["mechanism"] = first.info()["recording"]["mechanism"]
-        (out / "integrate.json").write_text(json.dumps(told, indent=1) + "\n")
+        (out / "integrate.json").write_text(json.dumps(reported, indent=1) + "\n")
         add("kpat integrate ends with 0", True)
         lost, missed, lacking_calls = 0, 0.0, 0
-        for d in told["devices"] if several else [told]:
+        for d in reported["devices"] if several else [reported]:
             records = sum(look.kpat_json("info", str(out / d["source"]))["records"].values()) if several else d["records"]
             # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
             losses = {cause: sum(x["count"] for x in d["losses"] if x["cause"] == cause) for cause in {x["cause"] for x in d["losses"]}}

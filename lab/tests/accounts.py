@@ -14,22 +14,22 @@ MB = 1 << 20
 # Each says how often it did what it is for, and what the kernel says of it.
 SAY = """
 import os, signal, sys, time
-def said():
+def counted():
     stat = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
     return open("/proc/self/schedstat").read().split()[0], int(stat[7]) + int(stat[9])
 def say(*words):
-    print("did", *words, *said(), flush=True)
+    print("did", *words, *counted(), flush=True)
     signal.pause()
 """
 FAULTS = SAY + """
 import mmap
-n, before = int(sys.argv[1]), said()[1]
+n, before = int(sys.argv[1]), counted()[1]
 for k in range(n // 4096):
     m = mmap.mmap(-1, 4096 * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     m.madvise(15)  # MADV_NOHUGEPAGE
     for i in range(0, 4096 * 4096, 4096): m[i] = 1
     m.close()
-say(said()[1] - before)
+say(counted()[1] - before)
 """
 CALLS = SAY + """
 n = int(sys.argv[1])
@@ -102,7 +102,7 @@ class Accounts(profile.Recorded):
         def load():
             program = self.start(None, name, cpu, code, *args)
             burner, ran = self.burn()
-            return program.p.pid, self.said(program, "did"), burner, ran
+            return program.p.pid, self.text_of(program, "did"), burner, ran
 
         (pid, did, burner, ran), p = self.profile(name, load)
         b, x = self.of(p, burner), self.of(p, pid)
@@ -143,7 +143,7 @@ class Accounts(profile.Recorded):
 
         def load():
             writer = self.start(None, "write", profile.SEND_CPU, WRITE, file, 128)
-            did = self.said(writer, "did")
+            did = self.text_of(writer, "did")
             sh("sync")
             return writer.p.pid, did
 
@@ -159,9 +159,9 @@ class Accounts(profile.Recorded):
 
         def load():
             server = self.start(None, "serve", profile.BURN_CPU, SERVE, at)
-            pid, = self.said(server, "ready")
+            pid, = self.text_of(server, "ready")
             asks = [self.start(None, f"ask{n}", profile.SEND_CPU, ASK, at, self.dir / name, work, 400) for n, (name, work) in enumerate((("a", 3000), ("b", 9000)))]
-            return pid, [a.p.pid for a in asks], self.said(server, "did")
+            return pid, [a.p.pid for a in asks], self.text_of(server, "did")
 
         (server, clients, did), p = self.profile("serve", load)
         got = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == server}
@@ -176,7 +176,7 @@ class Accounts(profile.Recorded):
 
         def load():
             forks = self.start(None, "forks", profile.BURN_CPU, f"open({str(group / 'cgroup.procs')!r}, 'w').write('0')\n" + FORKS, 1000)
-            return forks.p.pid, self.said(forks, "did")
+            return forks.p.pid, self.text_of(forks, "did")
 
         (pid, did), p = self.profile("forks", load)
         path = "/" + str(group.relative_to(self.cgroups()))
@@ -208,7 +208,7 @@ class Accounts(profile.Recorded):
         used = []
         for n in range(5):
             forks = self.start(None, f"forks{n}", profile.BURN_CPU, FORKS, 1000)
-            self.said(forks, "did")
+            self.text_of(forks, "did")
             used.append(memory())
         self.assertEqual(record.stop(), 0)
         logs = sorted(self.dir.glob("rotated-*.kbl"))

@@ -104,7 +104,7 @@ class Stage:
                 p.p.wait(30 if expect else 0)
         finally:
             p.stop()
-        self.facts["recv"] = json.loads(play.said(p.stdout))
+        self.facts["recv"] = json.loads(play.text_of(p.stdout))
 
 
 def act_udp(s: Stage) -> None:
@@ -233,7 +233,7 @@ def act_full(s: Stage) -> None:
                                   *[x for n in s.net.topo["namespaces"] for x in ("--netns", s.net.ns(n))]], s.out)
         p.wait_ready(ready.exists, cache.patience())
         end = time.monotonic() + 40
-        while time.monotonic() < end and p.p.poll() is None and "disk is full" not in play.said(p.stderr):
+        while time.monotonic() < end and p.p.poll() is None and "disk is full" not in play.text_of(p.stderr):
             s.send(500, 4000)
         # A little room comes back at times: the report of what was lost may find it, or a chunk may take it before.
         for left in (96, 88, 84, 40, 36):
@@ -351,7 +351,7 @@ def act_words(s: Stage) -> None:
     s.facts["for"] = s.kpat("record", "-o", s.out / "for.kbl", "--ready-file", ready, "--for", "2s")
     s.facts["for"]["seconds"] = time.monotonic() - began
     s.facts["command"] = s.kpat("record", "-o", s.out / "command.kbl", "-f", "icmp", "--netns", s.net.ns("cl"), "--",
-                                *s.net.enter("cl"), "sh", "-c", "ping -n -q -c 3 -i 0.05 10.7.2.2; echo said; exit 7")
+                                *s.net.enter("cl"), "sh", "-c", "ping -n -q -c 3 -i 0.05 10.7.2.2; echo done; exit 7")
     s.facts["no_command"] = s.kpat("record", "-o", o, "--", "/no/such/program")
     s.facts["sniff"] = s.kpat("record", "-o", s.out / "sniff.kbl", "-f", "icmp", "--sniff", f"{s.net.ns('rt')}:r0", "--",
                               *s.net.enter("cl"), "ping", "-n", "-q", "-c", "5", "-i", "0.05", "10.7.2.2")
@@ -370,7 +370,7 @@ def act_pwru(s: Stage) -> None:
     s.facts["neighbours"] = {ns: s.run(ns, "ip", "neigh", "show") for ns in s.net.topo["namespaces"]}
     p = play.Process("pwru", [pwru, "--output-limit-lines", "4000", "icmp"], s.out)
     try:
-        p.wait_ready(lambda: "istening for events" in play.said(p.stderr) + play.said(p.stdout), cache.patience())
+        p.wait_ready(lambda: "istening for events" in play.text_of(p.stderr) + play.text_of(p.stdout), cache.patience())
         s.ping(5, 0.2)
         time.sleep(2)
     finally:

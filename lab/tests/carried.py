@@ -70,28 +70,28 @@ class Carried(unittest.TestCase):
         else:
             path = play.Process("path", [*PATH, a, "10.98.0.1/24", b, "10.98.0.2/24", *map(str, way)], self.dir)
             self.stack.callback(path.stop)
-            path.wait_ready(lambda: "ready" in play.said(path.stdout), cache.patience())
+            path.wait_ready(lambda: "ready" in play.text_of(path.stdout), cache.patience())
         log, ready, capture = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.pcap"
         dump = play.Process("dump", ["ip", "netns", "exec", a, "tcpdump", "-i", "t0", "--immediate-mode", "-s", "96", "-U", "-w", str(capture), "tcp"], self.dir)
         self.stack.callback(dump.stop)
-        dump.wait_ready(lambda: "listening on" in play.said(dump.stderr), cache.patience())
+        dump.wait_ready(lambda: "listening on" in play.text_of(dump.stderr), cache.patience())
         record = play.Process("record", [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f",
                                          f"tcp port {PORT}", "--no-cost", "-o", str(log), "--ready-file", str(ready)], self.dir)
         self.stack.callback(record.stop)
         record.wait_ready(ready.exists, cache.patience())
         server = play.Process("serve", ["ip", "netns", "exec", b, *STREAMS, "serve", "10.98.0.2", str(PORT), str(CONNECTIONS)], self.dir)
         self.stack.callback(server.stop)
-        server.wait_ready(lambda: "listening" in play.said(server.stdout), cache.patience())
+        server.wait_ready(lambda: "listening" in play.text_of(server.stdout), cache.patience())
         sent = sh("ip", "netns", "exec", a, *STREAMS, "send", "10.98.0.2", PORT, CONNECTIONS, WRITES, 7, seconds=120)
         wait_for(lambda: server.p.poll() is not None, 60, "the receiver has read all")
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         dump.stop()
         if path:
             path.stop()
         out = self.dir / "x.kpat"
         sh(self.kpat, "integrate", log, capture, "-o", out)
         ends = lambda text: {int(port): list(itertools.accumulate(sizes)) for port, sizes in json.loads(text).items()}
-        read = ends(play.said(server.stdout).splitlines()[-1])
+        read = ends(play.text_of(server.stdout).splitlines()[-1])
         syns = sh("tshark", "-r", capture, "-Y", "tcp.flags.syn == 1 && tcp.flags.ack == 0", "-T", "fields", "-e", "tcp.srcport", "-e", "tcp.seq_raw")
         first = {int(p): int(n) + 1 for p, n in (line.split("\t") for line in syns.stdout.split("\n") if line)}
         again = sh("tshark", "-r", capture, "-Y", "tcp.analysis.retransmission", "-T", "fields", "-e", "frame.number").stdout.split()
@@ -133,9 +133,9 @@ class Carried(unittest.TestCase):
             for side, ends in (("written", written[port]), ("read", read[port])):
                 found = carried[side]
                 self.assertIsNotNone(found, (side, p["packet"]))
-                told = [(c["bytes"], c["carried_bytes"]) for c in found["calls"]]
-                wrong += [] if told == overlaps(ends, *reach) and found["missing_bytes"] == 0 else [(side, p["packet"], told)]
-                claimed = places(told, reach[0])
+                reported = [(c["bytes"], c["carried_bytes"]) for c in found["calls"]]
+                wrong += [] if reported == overlaps(ends, *reach) and found["missing_bytes"] == 0 else [(side, p["packet"], reported)]
+                claimed = places(reported, reach[0])
                 true = places(overlaps(ends, *reach), reach[0])
                 for n, of in enumerate((claimed, true, claimed & true)):
                     bytes_of[side][n] += sum(hi - lo for lo, hi, _ in of)

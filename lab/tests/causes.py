@@ -2,7 +2,6 @@
 the sender counted (its calls, what was taken, errors, how long it was refused), TCP_INFO at its end, and what the way lost."""
 import json
 import os
-import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -38,7 +37,7 @@ class Causes(unittest.TestCase):
         self.skipTest(f"{name}: TCP sent again on a path without loss, or the path was late ({late:.0%} of the time): this machine is too busy to make the case")
 
     def run_case(self, name: str, way=(), recv=(), send=(), tc=()) -> dict:
-        """Runs it: what the generator said, what kpat says of the sender, of both ends, over time."""
+        """Runs it: what the generator reported, what kpat reports of the sender, of both ends, over time."""
         made = make(self, name, "10.96.0", PORT, ["--profile", "app", "--netns", self.a, "--netns", self.b], way, recv, send, tc)
         sockets = json.loads(sh(self.kpat, "app", made.log, "--json").stdout)["sockets"]
         sender = next(s for s in sockets if s["peer_port"] == PORT)
@@ -136,11 +135,11 @@ class Causes(unittest.TestCase):
         r = self.case("spacing", send=["--seconds", 3, "--write", 1000, "--every-ms", 200])
         starts = r["truth"]["starts_ns"]
         apart = sorted(b - a for a, b in zip(starts, starts[1:]))
-        said = r["socket"]["crossings"]["send"]["spacing_ns"]
-        self.assertEqual(said["count"], len(apart))
-        self.assertAlmostEqual(said["mean"], sum(apart) / len(apart), delta=2e6)
-        self.assertAlmostEqual(said["median"], apart[(len(apart) - 1) // 2], delta=apart[-1] / 64 + 2e6)
-        self.assertAlmostEqual(said["median"], 200e6, delta=20e6)
+        result = r["socket"]["crossings"]["send"]["spacing_ns"]
+        self.assertEqual(result["count"], len(apart))
+        self.assertAlmostEqual(result["mean"], sum(apart) / len(apart), delta=2e6)
+        self.assertAlmostEqual(result["median"], apart[(len(apart) - 1) // 2], delta=apart[-1] / 64 + 2e6)
+        self.assertAlmostEqual(result["median"], 200e6, delta=20e6)
 
 
 
@@ -168,21 +167,21 @@ class Kinds(unittest.TestCase):
         kinds = [sys.executable, LAB / "tools/kinds.py"]
         server = play.Process("serve", ["ip", "netns", "exec", self.b, *map(str, kinds), "serve", "10.97.0.2"], self.dir)
         self.stack.callback(server.stop)
-        server.wait_ready(lambda: "listening" in play.said(server.stdout), cache.patience())
-        said = json.loads(sh("ip", "netns", "exec", self.a, *kinds, "ask", "10.97.0.2", self.COUNT).stdout)
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        server.wait_ready(lambda: "listening" in play.text_of(server.stdout), cache.patience())
+        result = json.loads(sh("ip", "netns", "exec", self.a, *kinds, "ask", "10.97.0.2", self.COUNT).stdout)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         out = self.dir / "k.kpat"
         sh(self.kpat, "integrate", log, "-o", out)
-        return said, out
+        return result, out
 
     def rows(self, log: Path, question: str) -> list[list[str]]:
         return [line.split("\t") for line in sh(self.kpat, "sql", log, question, "--tsv").stdout.splitlines()[1:]]
 
     def test_doctor_keeps_its_promises(self):
-        said, log = self.recorded("--tcp-state", "all")
+        result, log = self.recorded("--tcp-state", "all")
         promised = {(r["crossing"], r["protocol"]): r["seen"] for r in json.loads(sh(self.kpat, "doctor", "--json").stdout)["crossings"]}
         sockets = {s["socket_id"]: s for s in json.loads(sh(self.kpat, "app", log, "--limit", 0, "--json").stdout)["sockets"]}
-        for kind, own in said.items():
+        for kind, own in result.items():
             s = sockets[own["socket"]]
             self.assertEqual((s["sent_bytes"], s["received_bytes"]), (own["sent"], own["read"]), kind)
             for (crossing, protocol), seen in promised.items():
@@ -199,28 +198,28 @@ class Kinds(unittest.TestCase):
             rows = self.rows(log, f"select crossing from app_event where socket_id = {own['socket']} and crossing in (6, 7, 9, 10) order by at_ns")
             self.assertEqual([int(r[0]) for r in rows], order * self.COUNT, kind)
         # TCP's state with each crossing at which the socket is at hand: not where a device has a packet of nobody's yet
-        states = {int(r[0]) for r in self.rows(log, f"select distinct crossing from tcp_state where socket_id = {said['tcp']['socket']}")}
-        crossed = {int(r[0]) for r in self.rows(log, f"select distinct crossing from app_event where socket_id = {said['tcp']['socket']}")}
+        states = {int(r[0]) for r in self.rows(log, f"select distinct crossing from tcp_state where socket_id = {result['tcp']['socket']}")}
+        crossed = {int(r[0]) for r in self.rows(log, f"select distinct crossing from app_event where socket_id = {result['tcp']['socket']}")}
         self.assertEqual(states, crossed - {7, 12})
         # and the network header of the others where the packet is at hand, as the generator asked for it
-        of = lambda kind: self.rows(log, f"select distinct crossing, ip_version, tos, ttl from tcp_state where socket_id = {said[kind]['socket']} and ip_version is not null order by 1")
+        of = lambda kind: self.rows(log, f"select distinct crossing, ip_version, tos, ttl from tcp_state where socket_id = {result[kind]['socket']} and ip_version is not null order by 1")
         self.assertEqual(of("udp"), [["5", "4", "40", "33"], ["6", "4", "40", "33"]])
         for kind in ("raw", "ping"):
             self.assertEqual(of(kind), [["5", "4", "0", "64"], ["6", "4", "0", "64"]])
         lines = [line.split("\t") for line in sh(self.kpat, "app", log, "--to", "tsv").stdout.splitlines()]
-        head, headers = lines[0], [r for r in lines if r[1] == str(said["udp"]["socket"]) and r[2] == "headers"]
+        head, headers = lines[0], [r for r in lines if r[1] == str(result["udp"]["socket"]) and r[2] == "headers"]
         # but of the first, which leaves before the kernel has given its socket a cookie
         self.assertEqual(len(headers), 2 * (self.COUNT - 1))
         row = dict(zip(head, headers[0]))
         self.assertEqual((row["ip_version"], row["ip_protocol"], row["tos"], row["ttl"]), ("4", "17", "40", "33"))
 
     def test_a_filter_is_kept(self):
-        said, log = self.recorded("-f", "tcp port 7200")
+        result, log = self.recorded("-f", "tcp port 7200")
         self.assertEqual({r[0] for r in self.rows(log, "select distinct proto from socket")}, {"6"})
         self.assertEqual({r[0] for r in self.rows(log, "select distinct version from socket")}, {"4"})
         ids = {r[0] for r in self.rows(log, "select distinct socket_id from app_event")}
-        self.assertIn(str(said["tcp"]["socket"]), ids)
-        self.assertTrue(ids.isdisjoint(str(said[kind]["socket"]) for kind in ("udp", "raw", "ping")))
+        self.assertIn(str(result["tcp"]["socket"]), ids)
+        self.assertTrue(ids.isdisjoint(str(result[kind]["socket"]) for kind in ("udp", "raw", "ping")))
         self.assertNotIn('"proto":"0"', sh(self.kpat, "app", "export", log).stdout)
 
 

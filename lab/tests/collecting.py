@@ -46,7 +46,7 @@ for line in sys.stdin:
 """
 
 
-# So many datagrams as quickly as it can, on that CPU, as often as it is told.
+# So many datagrams as quickly as it can, on that CPU, as often as asked.
 MANY = """
 import os, socket, sys
 s = socket.socket(type=socket.SOCK_DGRAM); s.connect(('10.93.0.2', 9000))
@@ -154,7 +154,7 @@ class Collecting(unittest.TestCase):
         left = self.parts(spool)
         self.assertEqual([f.name + ".part" for f in left], [part.name])
         after.stop()
-        self.assertIn("left by a recorder that was killed", play.said(after.stderr))
+        self.assertIn("left by a recorder that was killed", play.text_of(after.stderr))
         shelf = self.dir / "shelf"
         (shelf / "dev").mkdir(parents=True)
         shutil.copy(left[0], shelf / "dev")
@@ -184,7 +184,7 @@ class Collecting(unittest.TestCase):
         return n
 
     def test_applications_paused(self):
-        """What applications do in a pause is not told, not afterwards either; what comes after it is, whole. A socket that closed in a pause
+        """What applications do in a pause is not recorded, not afterwards either; what comes after it is, whole. A socket that closed in a pause
         is not the one that took its ports. In a pause the recorder is on no packet's way."""
         log, ready = self.dir / "p.kbl", self.dir / "p.ready"
         p = play.Process("paused", [self.kpat, "record", "--profile", "app", "--netns", self.a, "--netns", self.b, "--paused", "-o", str(log),
@@ -243,7 +243,7 @@ class Collecting(unittest.TestCase):
         self.assertEqual(self.rows(out, "select text from event where kind = 35 order by at_ns"), ["resumed", "paused"] * 2 + ["resumed"])
 
     def test_rings_of_another_size(self):
-        """Rings made smaller while it runs lose, made larger again they do not; what was lost is told, event by event."""
+        """Rings made smaller while it runs lose, made larger again they do not; what was lost is counted, event by event."""
         log, ready = self.dir / "r.kbl", self.dir / "r.ready"
         p = play.Process("rings", [self.kpat, "record", "--profile", "app", "--netns", self.a, "-f", "udp port 9000", "--ring", "4M", "-o", str(log),
                                    "--ready-file", str(ready), "--no-cost"], self.dir)
@@ -269,14 +269,14 @@ class Collecting(unittest.TestCase):
 
         send(5000, first)
         self.assertEqual(status(), (4 << 20, 4 << 20, 0))
-        said = ctl("set", "--ring", "4K")
-        self.assertIn("rings of 4 KiB", said.stderr)
+        result = ctl("set", "--ring", "4K")
+        self.assertIn("rings of 4 KiB", result.stderr)
         self.assertIn("of 4.0 MiB that it has", ctl("status").stdout)
-        # After the first nothing more comes on that CPU: it is told when the recording ends.
+        # After the first nothing more comes on that CPU: it is reported when the recording ends.
         send(2500, last)
         send(2500, first)
         ctl("set", "--ring", "4M")
-        # Told by the recorder's next look at its counters.
+        # Reported by the recorder's next look at its counters.
         wait_for(lambda: status()[2] > 0, 20, "the losses")
         lost = status()[2]
         send(5000, first)
@@ -325,10 +325,10 @@ class Collecting(unittest.TestCase):
         sh(self.kpat, "integrate", *logs, "-o", both)
 
         def joined() -> dict:
-            said = json.loads(sh(self.kpat, "app", both, "--connections", "--json").stdout)
-            (c,) = said["connections"]
+            result = json.loads(sh(self.kpat, "app", both, "--connections", "--json").stdout)
+            (c,) = result["connections"]
             there, back = c["directions"]
-            self.assertEqual([said["hosts"][e["host"]]["name"] for e in c["ends"]], ["a", "b"])
+            self.assertEqual([result["hosts"][e["host"]]["name"] for e in c["ends"]], ["a", "b"])
             self.assertEqual((there["written"], there["read"], there["left"]), (sum(sizes), sum(sizes), []))
             self.assertEqual(there["write_to_read_ns"]["count"], sum(sizes))
             # What the writer did not read of the answers is somewhere.
@@ -341,9 +341,9 @@ class Collecting(unittest.TestCase):
         c = joined()
         self.assertEqual((c["clock"]["offset_ns"], c["clock"]["bound_ns"]), (0, 0))
         manifest = both / "b.kpat" / "manifest.json"
-        said = json.loads(manifest.read_text())
-        said["log"]["boot_id"] = "another"
-        manifest.write_text(json.dumps(said))
+        result = json.loads(manifest.read_text())
+        result["log"]["boot_id"] = "another"
+        manifest.write_text(json.dumps(result))
         clock = joined()["clock"]
         self.assertTrue(0 < clock["bound_ns"] < 10**6, clock)
         self.assertLessEqual(abs(clock["offset_ns"]), clock["bound_ns"], clock)
@@ -355,7 +355,7 @@ class Collecting(unittest.TestCase):
         """What Prometheus reads is what `kpat ctl status` says."""
         p = self.start("metrics", self.dir / "m.kbl", "--metrics", "0", "--rotate-time", "1h")
         self.send(2000, 4000)
-        url = re.search(r"metrics at (http:\S+)", play.said(p.stderr))[1]
+        url = re.search(r"metrics at (http:\S+)", play.text_of(p.stderr))[1]
         ask = lambda: urllib.request.urlopen(url, timeout=5).read().decode()
         wait_for(lambda: "kpat_records_total 0\n" not in ask(), 20, "a second")
         status = lambda: json.loads(sh(self.kpat, "ctl", "status", "--json", "--pid", p.p.pid).stdout)
@@ -412,8 +412,8 @@ class Collecting(unittest.TestCase):
 
     def receiver(self, shelf: Path, port: str = "0") -> tuple[play.Process, str]:
         p = self.process("receiver", self.kpat, "collect", "receive", shelf, "--listen", port)
-        p.wait_ready(lambda: "listening at" in play.said(p.stderr), cache.patience())
-        return p, re.search(r"listening at (\S+)", play.said(p.stderr))[1]
+        p.wait_ready(lambda: "listening at" in play.text_of(p.stderr), cache.patience())
+        return p, re.search(r"listening at (\S+)", play.text_of(p.stderr))[1]
 
     def same_as(self, contents: dict, folder: Path) -> None:
         self.assertEqual({f.name: f.read_bytes() for f in self.parts(folder)}, contents)
@@ -427,7 +427,7 @@ class Collecting(unittest.TestCase):
         p.stop()
         port = url.rsplit(":", 1)[1]
         sender = self.process("sender", self.kpat, "collect", "send", spool, url, "--device", "dev", "--token-file", token, "--every", "200ms")
-        wait_for(lambda: "refused" in play.said(sender.stderr), 20, "the sender's complaint")
+        wait_for(lambda: "refused" in play.text_of(sender.stderr), 20, "the sender's complaint")
         self.assertEqual(len(self.parts(spool)), 4)
         p, _ = self.receiver(shelf, port)
         wait_for(lambda: not self.parts(spool), 40, "an empty spool")
@@ -442,7 +442,7 @@ class Collecting(unittest.TestCase):
         self.assertIn("dev", self.collect("list", shelf).stdout)
 
     def test_over_tls(self):
-        """openssl carries it to a proxy with TLS; a certificate of another name is refused, and no token told."""
+        """openssl carries it to a proxy with TLS; a certificate of another name is refused, and no token sent."""
         spool, shelf, token = self.spool_of(2), self.dir / "shelf", self.dir / "token"
         token.write_text(self.collect("token", shelf, "dev").stdout)
         contents = {f.name: f.read_bytes() for f in self.parts(spool)}
@@ -451,8 +451,8 @@ class Collecting(unittest.TestCase):
         sh("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", 2, "-subj", "/CN=localhost",
            "-addext", "subjectAltName=DNS:localhost")
         proxy = self.process("proxy", sys.executable, LAB / "tools/tlsproxy.py", key, cert, url.rsplit(":", 1)[1], seen)
-        proxy.wait_ready(lambda: "port" in play.said(proxy.stdout), cache.patience())
-        port = play.said(proxy.stdout).split()[1]
+        proxy.wait_ready(lambda: "port" in play.text_of(proxy.stdout), cache.patience())
+        port = play.text_of(proxy.stdout).split()[1]
         send = lambda host, ca: self.collect("send", spool, f"https://{host}:{port}", "--device", "dev", "--token-file", token, "--ca", ca, "--once", ok=False)
         for host, ca in (("127.0.0.1", cert), ("localhost", "/dev/null")):
             self.assertEqual(send(host, ca).returncode, 1)
@@ -477,7 +477,7 @@ class Collecting(unittest.TestCase):
         (here / "conf").write_text(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {here}/host\nAuthorizedKeysFile {here}/keys\nStrictModes no\nUsePAM no\nPidFile none\n")
         Path("/run/sshd").mkdir(exist_ok=True)
         server = self.process("sshd", "/usr/sbin/sshd", "-D", "-e", "-f", here / "conf")
-        server.wait_ready(lambda: "listening" in play.said(server.stderr), cache.patience())
+        server.wait_ready(lambda: "listening" in play.text_of(server.stderr), cache.patience())
         ssh = f"ssh -F /dev/null -i {here}/dev -o StrictHostKeyChecking=no -o UserKnownHostsFile={here}/known -o LogLevel=ERROR"
         target = f"ssh://{os.environ.get('USER', 'root')}@127.0.0.1:{port}/etc"
         self.collect("send", spool, target, "--device", "other", "--ssh", ssh, "--once")

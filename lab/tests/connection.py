@@ -26,7 +26,7 @@ def make(test, name: str, net: str, port: int, record: list[str], way=(), recv=(
     ends = f"{net}.1", f"{net}.2"
     path = play.Process(f"{name}-path", [*PATH, test.a, f"{ends[0]}/24", test.b, f"{ends[1]}/24", *map(str, way)], test.dir)
     test.stack.callback(path.stop)
-    path.wait_ready(lambda: "ready" in play.said(path.stdout), cache.patience())
+    path.wait_ready(lambda: "ready" in play.text_of(path.stdout), cache.patience())
     if tc:
         sh("tc", "-n", test.a, "qdisc", "add", "dev", "t0", "root", *tc)
     log, ready = test.dir / f"{name}.kbl", test.dir / f"{name}.ready"
@@ -37,11 +37,11 @@ def make(test, name: str, net: str, port: int, record: list[str], way=(), recv=(
     recorder.wait_ready(ready.exists, cache.patience())
     sink = play.Process(f"{name}-sink", ["ip", "netns", "exec", test.b, *HELD, "recv", ends[1], str(port), *map(str, recv)], test.dir)
     test.stack.callback(sink.stop)
-    sink.wait_ready(lambda: "listening" in play.said(sink.stdout), cache.patience())
+    sink.wait_ready(lambda: "listening" in play.text_of(sink.stdout), cache.patience())
     sent = sh("ip", "netns", "exec", test.a, *HELD, "send", ends[1], port, *send, seconds=120)
     wait_for(lambda: sink.p.poll() is not None, 60, "the receiver has read all")
-    test.assertEqual(recorder.stop(), 0, play.said(recorder.stderr)[-500:])
+    test.assertEqual(recorder.stop(), 0, play.text_of(recorder.stderr)[-500:])
     path.stop()
     out = test.dir / f"{name}.kpat"
     sh(test.kpat, "integrate", log, "-o", out, "--force")
-    return Made(out, json.loads(sent.stdout), play.said(sink.stdout).splitlines(), play.said(path.stdout).splitlines())
+    return Made(out, json.loads(sent.stdout), play.text_of(sink.stdout).splitlines(), play.text_of(path.stdout).splitlines())

@@ -34,13 +34,13 @@ class Datagrams(unittest.TestCase):
         to, where = ("127.0.0.1", a) if loopback else ("10.97.0.2", b)
         reader = play.Process("recv", ["ip", "netns", "exec", where, *TOOL, "recv", to, str(PORT), str(count), str(buffer), str(pause_us)], self.dir)
         self.stack.callback(reader.stop)
-        reader.wait_ready(lambda: "listening" in play.said(reader.stdout), cache.patience())
+        reader.wait_ready(lambda: "listening" in play.text_of(reader.stdout), cache.patience())
         sent = json.loads(sh("ip", "netns", "exec", a, *TOOL, "send", to, PORT, count, pace_us, 7, threads, seconds=120).stdout)
         wait_for(lambda: reader.p.poll() is not None, 60, "the receiver has read all")
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         out = self.dir / "x.kpat"
         sh(kpat, "integrate", log, "-o", out)
-        read = json.loads(play.said(reader.stdout).splitlines()[-1])
+        read = json.loads(play.text_of(reader.stdout).splitlines()[-1])
         info = json.loads(sh(kpat, "info", out, "--json").stdout)
         self.assertEqual([x for x in info["losses"] if x["cause"] != "recursion"], [])
         packets = json.loads(sh(kpat, "packet", f"1-{info['rows']['packet']}", out, "--json", "--no-calls", seconds=300).stdout)["packets"]

@@ -1,6 +1,6 @@
 """The table of kernel functions (crates/model/src/functions.txt) against the BTF of the lab's kernels, which is read from their files: what the
-table says is on a kernel is there, and what it says is not is not. So a function that was renamed, moved to a module or inlined is told
-by name. The same for the enums by which drops of subsystems get names (crates/probe/src/reasons.rs)."""
+table says is on a kernel is there, and what it says is not is not. So a function that was renamed, moved to a module or inlined is named
+here. The same for the enums by which drops of subsystems get names (crates/probe/src/reasons.rs)."""
 import fnmatch
 import unittest
 from typing import NamedTuple
@@ -88,5 +88,5 @@ class FunctionsOfKernels(unittest.TestCase):
         there = {"vmlinux": {"a", "b", "point:p", "c_1"}, "m": set(), "n": {"c_2"}}
         self.assertEqual(differences(table, "6.1", there.get), ["6.1: c_* is in n, and the table says otherwise"])
         there = {"vmlinux": {"b", "p"}, "m": {"d"}, "n": set()}
-        told = [d.split()[1:4] for d in differences(table, "7.2", there.get)]
-        self.assertEqual(told, [["a", "is", "not"], ["b", "is", "in"], ["c_*", "is", "not"], ["net:p", "is", "not"], ["d", "is", "in"]])
+        reported = [d.split()[1:4] for d in differences(table, "7.2", there.get)]
+        self.assertEqual(reported, [["a", "is", "not"], ["b", "is", "in"], ["c_*", "is", "not"], ["net:p", "is", "not"], ["d", "is", "in"]])

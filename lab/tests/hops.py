@@ -70,7 +70,7 @@ class Hops(unittest.TestCase):
         p = play.Process(f"capture-{dev}", ["ip", "netns", "exec", ns, *argv], self.dir)
         self.stack.callback(p.stop)
         p.file = self.dir / f"{dev}.pcap"
-        p.wait_ready(lambda: "listening on" in play.said(p.stderr), cache.patience())
+        p.wait_ready(lambda: "listening on" in play.text_of(p.stderr), cache.patience())
         return p
 
     def clock(self, capture: Path) -> tuple[bool, list, list]:
@@ -98,7 +98,7 @@ class Hops(unittest.TestCase):
         for p in sniffers:
             play.settle(p)
             p.stop()
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         for _, dev, _ in self.devices:
             out = self.dir / "x.kpat"
             look.integrate(self.dir / "x.kbl", [self.dir / f"{dev}.pcap"], out)
@@ -129,7 +129,7 @@ class Hops(unittest.TestCase):
         for p in sniffers:
             play.settle(p)
             p.stop()
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         again, _ = relation()
         self.assertLess(abs(again - offset), 1000, "this machine's clock was set meanwhile")
         for _, dev, _ in self.devices:
@@ -139,13 +139,13 @@ class Hops(unittest.TestCase):
             outside = sum(abs(o - offset) > b + unsure for o, b in offsets)
             widest = max(b for _, b in offsets)
             sources = tshark(capture, "", "eth.src", "eth.dst")
-            told = [(sources[n - 1], side) for n, side in ways if side]
-            wrong = sum(side != (TRANSMITTED if source[0] == macs[dev] else RECEIVED) for source, side in told)
-            print(f"hops: {dev}: {len(offsets)} frames matched, bound {widest} ns, {outside} outside; way: {len(told)} told, {wrong} wrong", file=sys.stderr, flush=True)
+            reported = [(sources[n - 1], side) for n, side in ways if side]
+            wrong = sum(side != (TRANSMITTED if source[0] == macs[dev] else RECEIVED) for source, side in reported)
+            print(f"hops: {dev}: {len(offsets)} frames matched, bound {widest} ns, {outside} outside; way: {len(reported)} known, {wrong} wrong", file=sys.stderr, flush=True)
             self.assertGreater(len(offsets), 4 * PINGS)
             self.assertEqual((outside, wrong), (0, 0), dev)
             self.assertLess(widest, BOUND_NS, dev)
-            self.assertGreater(len(told), 0.95 * len(ways), f"{dev}: the way is left open")
+            self.assertGreater(len(reported), 0.95 * len(ways), f"{dev}: the way is left open")
             for by in MOVED_NS:
                 own, offsets, _ = self.clock(moved(capture, by))
                 self.assertFalse(own, f"{dev}, moved by {by} ns, is not this machine's clock")

@@ -3,7 +3,7 @@ one as it allows, the guest's by its functions, and the wire is captured. kpat h
 An application here also writes known sizes over TCP to one there, both recorded with --profile app and joined without the capture: each byte
 has to be found in what was read, and the clocks to be related by the bytes alone.
 
-What kpat is not told: the numbers, and how the clocks relate. That is asked beside, in datagrams that are not recorded: the guest answers with
+What kpat does not know: the numbers, and how the clocks relate. That is asked beside, in datagrams that are not recorded: the guest answers with
 its boot clock, which was then between two readings of this machine's.
 
     python -m tests.machines guest           in the guest: records, echoes, tells its clock until /lab/stop is there
@@ -79,7 +79,7 @@ def ask(count: int) -> list:
     """[wall time before, the guest's boot time, wall time after] of each answer."""
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.settimeout(2)
-    told = []
+    reported = []
     for i in range(count):
         time.sleep(0.02)
         before = time.time_ns()
@@ -87,8 +87,8 @@ def ask(count: int) -> list:
         number, boot = struct.unpack(">QQ", s.recv(64))
         after = time.time_ns()
         if number == i:
-            told.append([before, boot, after])
-    return told
+            reported.append([before, boot, after])
+    return reported
 
 
 @contextlib.contextmanager
@@ -127,12 +127,12 @@ class TwoMachines(unittest.TestCase):
         with tempfile.TemporaryDirectory() as d:
             out = Path(os.environ.get("KPAT_LAB_KEEP_MACHINES", d))
             out.mkdir(exist_ok=True)
-            told, during = self.happen(out, f"kpat-tm-{os.getpid()}")
+            reported, during = self.happen(out, f"kpat-tm-{os.getpid()}")
             logs = [out / "here.kbl", out / "share" / "guest.kbl"]
             look.integrate(logs, [out / "wire.pcap"], out / "both.kpat")
             look.integrate([out / "here-apps.kbl", out / "share" / "guest-apps.kbl"], [], out / "apps.kpat")
             self.judge_bytes(out, during)
-            self.judge(out, told)
+            self.judge(out, reported)
 
     def happen(self, out: Path, ns: str) -> tuple[list, list]:
         share, within = out / "share", ["ip", "netns", "exec", ns]
@@ -146,7 +146,7 @@ class TwoMachines(unittest.TestCase):
                 try:
                     ended.append(guest.run(kernel.open_kernel(SERIES), [*module, "guest"], share, wire=tap, env=env, cwd="/",
                                            timeout=240, sinks=(out / "guest.out", out / "guest.err")).rc)
-                except Exception as e:  # told by the assertion below, in the thread that can fail
+                except Exception as e:  # reported by the assertion below, in the thread that can fail
                     ended.append(e)
 
             thread = threading.Thread(target=machine)
@@ -168,50 +168,50 @@ class TwoMachines(unittest.TestCase):
                     words = cache.run([*within, *module, "ask", str(ASKED)], "asking for the clock", env={**os.environ, **env}, timeout=60)
                     return json.loads(words.stdout)
 
-                told = asked()
+                reported = asked()
                 cache.run([*within, *UDPSEQ, "send", THERE, str(ECHO), str(DATAGRAMS), "--pps", "100"], "sending", timeout=60)
                 writer = play.Process("writer", [*within, *WRITER, "send", "tcp", THERE, str(WRITES)], out)
                 running.append(writer)
                 during = asked()
                 wait_for(lambda: writer.p.poll() is not None, 60, "the writer's end")
-                told += during + asked()
+                reported += during + asked()
             finally:
                 (share / "stop").touch()
                 thread.join(280)
                 codes = [p.stop() for p in running]
             self.assertEqual((ended, codes[1:]), ([0], [0, 0, 0]))
-        return told, during
+        return reported, during
 
-    def judge_bytes(self, out: Path, told: list) -> None:
+    def judge_bytes(self, out: Path, reported: list) -> None:
         total = sum(w["size"] for w in json.loads((out / "writer.out").read_text())["writes"])
         self.assertEqual(sum(json.loads((out / "share" / "reader.out").read_text())["received"]), total)
-        said = look.kpat_json("app", str(out / "apps.kpat"), "--connections")
-        (c,) = said["connections"]
-        self.assertEqual([said["hosts"][e["host"]]["name"] for e in c["ends"]], ["here-apps", "guest-apps"])
+        result = look.kpat_json("app", str(out / "apps.kpat"), "--connections")
+        (c,) = result["connections"]
+        self.assertEqual([result["hosts"][e["host"]]["name"] for e in c["ends"]], ["here-apps", "guest-apps"])
         there, back = c["directions"]
         self.assertEqual((there["written"], there["read"], there["left"], there["unseen_writes"] + there["unseen_reads"], there["impossible"]), (total, total, [], 0, 0))
         self.assertEqual((there["write_to_read_ns"]["count"], back["ranges"]), (total, 0))
-        # Both clocks at the moments when the guest itself said what its was.
+        # Both clocks at the moments when the guest itself reported what its was.
         k, wall_over_boot = c["clock"], time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         ahead = lambda here: k["offset_ns"] + (here - k["origin_ns"]) * k["drift_ppb"] / 1e9
         outside = 0
-        for before, clock, after in told:
+        for before, clock, after in reported:
             low, high = (clock - (t - wall_over_boot) for t in (after, before))
             here = (before + after) / 2 - wall_over_boot
             bound = k["bound_ns"] + max(0, k["origin_ns"] - here, here - k["to_ns"]) * k["drift_bound_ppb"] / 1e9
             outside += not low - bound <= ahead(here) <= high + bound
         legs = ", ".join(f"{leg['name']} {leg['ns']['mean'] / 1e3:.0f}" for leg in there["legs"])
         words = (f"{total} bytes; means in us: {legs}; write to read {there['write_to_read_ns']['mean'] / 1e3:.0f}; clock within {k['bound_ns'] / 1e3:.1f} us, "
-                 f"drift {k['drift_ppb']:.0f} ppb; {outside} of {len(told)} answers outside")
+                 f"drift {k['drift_ppb']:.0f} ppb; {outside} of {len(reported)} answers outside")
         print(f"truth two machines, bytes: {words}", file=sys.stderr, flush=True)
         self.assertEqual(outside, 0, words)
 
-    def judge(self, out: Path, told: list) -> None:
+    def judge(self, out: Path, reported: list) -> None:
         ends = ("here", "guest")
         self.assertEqual(len({look.Log(out / "both.kpat", d).boot_id() for d in ends}), 2)
-        said = subprocess.run(["tshark", "-n", "-r", str(out / "wire.pcap"), "-Y", f"udp.port=={ECHO}", "-T", "fields", "-e", "frame.number", "-e", "udp.dstport",
+        result = subprocess.run(["tshark", "-n", "-r", str(out / "wire.pcap"), "-Y", f"udp.port=={ECHO}", "-T", "fields", "-e", "frame.number", "-e", "udp.dstport",
                                "-e", "udp.payload"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=60).stdout.decode()
-        frames = [(int(n), port == str(ECHO), payload[:16]) for n, port, payload in (line.split("\t") for line in said.splitlines())]
+        frames = [(int(n), port == str(ECHO), payload[:16]) for n, port, payload in (line.split("\t") for line in result.splitlines())]
         self.assertEqual(len(frames), 2 * DATAGRAMS)
         found = {f["number"]: f["crossings"] for f in look.crossings(out / "both.kpat")}
         owner: dict = {}
@@ -226,7 +226,7 @@ class TwoMachines(unittest.TestCase):
                 early += c["flight_ns"] + c["flight_bound_ns"] < 0
                 bounds.append(c["flight_bound_ns"])
                 flights[there].append(c["flight_ns"])
-        # The guest's clock by kpat, at the moments when the guest itself said what it was.
+        # The guest's clock by kpat, at the moments when the guest itself reported what it was.
         rows = subprocess.run([play.kpat_path(), "-q", "sql", str(out / "both.kpat/guest.kpat"), "--tsv",
                                "select from_wall_ns, to_wall_ns, offset_ns, drift_ppb, bound_ns from clock order by 1"], stdout=subprocess.PIPE, check=True, timeout=60)
         lines = [[int(v) for v in line.split("\t")] for line in rows.stdout.decode().splitlines()[1:]]
@@ -236,18 +236,18 @@ class TwoMachines(unittest.TestCase):
             return wall + offset + (wall - start) * drift // 10**9, bound
 
         outside = 0
-        for before, clock, after in told:
+        for before, clock, after in reported:
             (low, bound), (high, _) = boot(before), boot(after)
             outside += not low - bound <= clock <= high + bound
-        trips = sorted(after - before for before, _, after in told)
+        trips = sorted(after - before for before, _, after in reported)
         words = (f"{len(frames)} frames, {missing} did not cross, {wrong} wrong, {early} before they left; flight median "
                  f"{statistics.median(flights[True] or [0]) / 1e3:.1f} us there, {statistics.median(flights[False] or [0]) / 1e3:.1f} us back, bound "
-                 f"{statistics.median(bounds or [0]) / 1e3:.1f} us; drift {[x[3] for x in lines]} ppb; {outside} of {len(told)} answers of the guest's clock "
+                 f"{statistics.median(bounds or [0]) / 1e3:.1f} us; drift {[x[3] for x in lines]} ppb; {outside} of {len(reported)} answers of the guest's clock "
                  f"outside of kpat's bound of {[x[4] for x in lines]} ns (round trips from {trips[0] / 1e3:.0f} us)")
         print(f"truth two machines: {words}", file=sys.stderr, flush=True)
         self.assertEqual((missing, wrong, early, outside), (0, 0, 0, 0), words)
         # A clock that is off by more than a round trip would be found.
-        self.assertGreater(len(told), ASKED)
+        self.assertGreater(len(reported), ASKED)
 
 
 if __name__ == "__main__":

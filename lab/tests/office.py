@@ -107,11 +107,11 @@ class Replayed(Office):
             player = [self.kpat, "app", "replay", str(self.dir / "first.trace"), "--json", *how]
             server = play.Process(f"server{name}", ["ip", "netns", "exec", self.b, *player, "--serve", f"{ADDR}:7900"], self.dir)
             self.stack.callback(server.stop)
-            server.wait_ready(lambda: "listening" in play.said(server.stderr), cache.patience())
+            server.wait_ready(lambda: "listening" in play.text_of(server.stderr), cache.patience())
             sent = json.loads(sh("ip", "netns", "exec", self.a, *player, "--to", f"{ADDR}:7900").stdout)
             wait_for(lambda: server.p.poll() is not None, 30, "the server's last write")
-            self.assertEqual((server.p.poll(), record.stop()), (0, 0), play.said(server.stderr))
-            answered = json.loads(play.said(server.stdout))
+            self.assertEqual((server.p.poll(), record.stop()), (0, 0), play.text_of(server.stderr))
+            answered = json.loads(play.text_of(server.stdout))
             for one, other in ((sent, answered), (answered, sent)):
                 self.assertEqual([one["writes"], one["bytes"]], [one["planned_writes"], one["planned_bytes"]])
                 self.assertEqual(one["read_bytes"], other["bytes"])

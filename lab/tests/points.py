@@ -90,7 +90,7 @@ class Points(unittest.TestCase):
     def run_in(self, ns: str, name: str, code: str, *args) -> play.Process:
         p = play.Process(name, ["ip", "netns", "exec", ns, "taskset", "-c", "0", sys.executable, "-c", code, *map(str, args)], self.dir)
         self.stack.callback(p.stop)
-        p.wait_ready(lambda: "ready" in play.said(p.stdout), cache.patience())
+        p.wait_ready(lambda: "ready" in play.text_of(p.stdout), cache.patience())
         return p
 
     def record(self, *args) -> play.Process:
@@ -101,8 +101,8 @@ class Points(unittest.TestCase):
         p.wait_ready(ready.exists, cache.patience())
         return p
 
-    def told(self, record: play.Process) -> tuple[dict, list[dict]]:
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+    def reported(self, record: play.Process) -> tuple[dict, list[dict]]:
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         out = self.dir / "x.kpat"
         look.integrate(self.dir / "x.kbl", [], out)
         names = {r["func_id"]: r["name"] for r in look.kpat_json("sql", str(out), "select func_id, name from function")}
@@ -122,11 +122,11 @@ class Points(unittest.TestCase):
         before = [self.counters(ns, dev)[way] for ns, dev, way in devices]
         record = self.record(*args)
         self.send(self.client, "10.97.2.2", DATAGRAMS, 10)
-        take.wait_ready(lambda: str(DATAGRAMS) in play.said(take.stdout), cache.patience())
+        take.wait_ready(lambda: str(DATAGRAMS) in play.text_of(take.stdout), cache.patience())
         crossed = [self.counters(ns, dev)[way] - b for (ns, dev, way), b in zip(devices, before)]
         # With points alone what was received, and not seen again for a tenth of a second, is this host's.
         time.sleep(0.2)
-        points, packets = self.told(record)
+        points, packets = self.reported(record)
         print(f"points: devices counted {crossed}, points {points}, packets {len(packets)}", file=sys.stderr, flush=True)
         self.assertEqual(crossed, [DATAGRAMS] * 4)
         self.assertEqual([p["verdict"] for p in packets], [DELIVERED] * DATAGRAMS)
@@ -147,8 +147,8 @@ class Points(unittest.TestCase):
         sh("ip", "-n", self.client, "link", "set", "t0", "up", "txqueuelen", 2 * FRAMES)
         record = self.record()
         self.send(self.client, "10.97.3.2", FRAMES, 10)
-        tun.wait_ready(lambda: str(FRAMES) in play.said(tun.stdout), cache.patience())
-        points, packets = self.told(record)
+        tun.wait_ready(lambda: str(FRAMES) in play.text_of(tun.stdout), cache.patience())
+        points, packets = self.reported(record)
         print(f"points: {FRAMES} frames read from the tun device, points {points}, packets {len(packets)}", file=sys.stderr, flush=True)
         self.assertEqual([points[p] for p in ("net:net_dev_start_xmit", "net:netif_rx")], [FRAMES, 0])
         self.assertEqual(points["net:net_dev_xmit"], FRAMES)
@@ -182,7 +182,7 @@ class Points(unittest.TestCase):
             record.stop()
         else:
             self.skipTest("this machine's own network was not quiet for a second")
-        self.told(record)
+        self.reported(record)
         rows = look.kpat_json("sql", str(self.dir / "x.kpat"), f"select driver_ns from packet where netns = {inode} order by first_ns")
         known = [r["driver_ns"] is not None for r in rows]
         print(f"points: driver's time known: {known[:FEW].count(True)} before, {known[FEW:].count(True)} after {2 * NOTHING_ARRIVES} that were handed on", file=sys.stderr, flush=True)

@@ -52,9 +52,9 @@ class Recorded(unittest.TestCase):
         self.stack.callback(p.stop)
         return p
 
-    def said(self, p: play.Process, word: str) -> list[int]:
-        """The numbers behind a word that a program said; waits for it."""
-        find = lambda: [line.split()[1:] for line in play.said(p.stdout).splitlines() if line.startswith(word + " ")]
+    def text_of(self, p: play.Process, word: str) -> list[int]:
+        """The numbers behind a word that a program printed; waits for it."""
+        find = lambda: [line.split()[1:] for line in play.text_of(p.stdout).splitlines() if line.startswith(word + " ")]
         p.wait_ready(lambda: bool(find()), cache.patience())
         return [int(n) for n in find()[0]]
 
@@ -66,7 +66,7 @@ class Recorded(unittest.TestCase):
         self.stack.callback(record.stop)
         record.wait_ready(ready.exists, cache.patience())
         found = load()
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         look.integrate(kbl, [], out)
         p = look.kpat_json("profile", str(out), "--limit", "0")
         stat, passed = sum(p["proc_stat_ns"].values()), p["passed_ns"]
@@ -86,7 +86,7 @@ class Recorded(unittest.TestCase):
 
     def burn(self) -> tuple[int, int]:
         burner = self.start(None, "burn", BURN_CPU, BURN, LOOPS)
-        return burner.p.pid, self.said(burner, "ran")[0]
+        return burner.p.pid, self.text_of(burner, "ran")[0]
 
     def close(self, what: str, ours: int, truth: int, share: float) -> None:
         print(f"profile: {what}: {ours / 1e9:.4f} s, truth {truth / 1e9:.4f} s ({(ours - truth) * 100 / truth:+.2f} %)", file=sys.stderr, flush=True)
@@ -125,12 +125,12 @@ class Profile(Recorded):
 
     def beside(self, to: str, target_ns: str) -> dict:
         take = self.start(target_ns, "take", BURN_CPU, TAKE)
-        receiver, = self.said(take, "ready")
+        receiver, = self.text_of(take, "ready")
 
         def load() -> dict:
             self.start(self.client, "send", SEND_CPU, SEND, to, PACKETS)
             burner, ran = self.burn()
-            took, receiver_ran = self.said(take, "took")
+            took, receiver_ran = self.text_of(take, "took")
             return {"burner": burner, "ran": ran, "receiver": receiver, "took": took, "receiver_ran": receiver_ran}
 
         found, p = self.profile("beside", load)

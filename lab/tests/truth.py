@@ -60,9 +60,9 @@ class Place:
         else:
             env["KPAT_LAB_PWRU"] = str(peers.program("pwru"))
             k = kernel.open_kernel(cls.series)
-            said = cls.out / "acts.err"
-            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, det=cls.det, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", said)).rc
-            print(said.read_text(errors="replace"), end="", file=sys.stderr, flush=True)
+            answer = cls.out / "acts.err"
+            rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, det=cls.det, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", answer)).rc
+            print(answer.read_text(errors="replace"), end="", file=sys.stderr, flush=True)
         if rc:
             raise AssertionError(f"the acts ended with {rc}; their words are above")
 
@@ -99,11 +99,11 @@ class Place:
     def tracepoints(self) -> bool:
         return self.info("udp", "udp")["recording"]["mechanism"] == "tracepoint"
 
-    def one_sentence(self, told: dict, rc: int, pattern: str) -> None:
-        self.assertEqual(told["rc"], rc, told["err"])
-        last = [x for x in told["err"].splitlines() if x.startswith("kpat: ")][-1]
+    def one_sentence(self, answers: dict, rc: int, pattern: str) -> None:
+        self.assertEqual(answers["rc"], rc, answers["err"])
+        last = [x for x in answers["err"].splitlines() if x.startswith("kpat: ")][-1]
         self.assertRegex(last, pattern)
-        self.assertNotRegex(told["err"], "panicked|RUST_BACKTRACE")
+        self.assertNotRegex(answers["err"], "panicked|RUST_BACKTRACE")
 
     # a: numbered packets
 
@@ -274,13 +274,13 @@ class Place:
     def test_e_frames_and_fields_equal_tshark(self):
         self.facts("udp")
         log = self.log("udp", "udp", "r0", "r1")
-        told = {i["capture"]: i["frames"] for i in log.info()["interfaces"]}
+        answers = {i["capture"]: i["frames"] for i in log.info()["interfaces"]}
         ours = {(f["capture"], f["number"]): f for d in log.details(log.packets("wire")) for f in d["frames"]}
         compared = 0
         for capture in ("r0.pcap", "r1.pcapng"):
             names = ("frame.number", "ip.id", "ip.src", "ip.dst", "ip.ttl", "ip.len", "udp.srcport", "udp.dstport", "eth.src", "eth.dst", "frame.len", "frame.time_epoch")
             total = len(tshark(self.out / "udp" / capture, "frame", "frame.number"))
-            self.assertEqual(told[capture], total)
+            self.assertEqual(answers[capture], total)
             for row in tshark(self.out / "udp" / capture, "udp.dstport == 9000", *names):
                 r = dict(zip(names, row))
                 f = ours[capture, int(r["frame.number"])]
@@ -305,8 +305,8 @@ class Place:
         self.assertGreaterEqual(len(files), 3)
         one, several = self.out / "rotated/one.kpat", self.out / "rotated/several.kpat"
         self.assertEqual(look.kpat_json("integrate", str(shelf / "single.kbl"), "-o", str(one), "--force")["warnings"], [])
-        told = look.kpat_json("integrate", *map(str, files[::-1]), "-o", str(several), "--force")
-        self.assertEqual(told["warnings"], [])
+        answers = look.kpat_json("integrate", *map(str, files[::-1]), "-o", str(several), "--force")
+        self.assertEqual(answers["warnings"], [])
         logs = look.Log(one), look.Log(several)
         if not self.tracepoints():
             calls = [{x["function"]: x["calls"] for x in look.kpat_json("functions", str(d), "--limit", "0")["functions"]} for d in (one, several)]
@@ -341,35 +341,35 @@ class Place:
     def test_f_losses_are_counted(self):
         self.facts("losses")
         lost = sum(x["count"] for x in self.info("losses", "losses")["losses"])
-        said = self.words("losses", "losses")
+        answer = self.words("losses", "losses")
         self.assertGreater(lost, 100)
-        last = [x for x in said.splitlines() if x.startswith("kpat: lost: ")]
-        self.assertEqual(len(last), 1, said)
-        told = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", last[0]))
+        last = [x for x in answer.splitlines() if x.startswith("kpat: lost: ")]
+        self.assertEqual(len(last), 1, answer)
+        answers = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", last[0]))
         status = json.loads(self.facts("losses")["status"]["out"])
         in_status = sum(x["count"] for x in status["losses"])
         integrated = sum(x["count"] for x in self.log("losses", "losses").info()["losses"])
-        self.say(f"lost with the smallest ring: log {lost}, said {told}, status {in_status}, integrated {integrated}")
-        self.assertEqual((told, integrated), (lost, lost))
+        self.say(f"lost with the smallest ring: log {lost}, printed {answers}, status {in_status}, integrated {integrated}")
+        self.assertEqual((answers, integrated), (lost, lost))
         self.assertGreater(in_status, 0)
-        self.assertRegex(said, r"kpat: lost [\d,]+ ", "not said when it happened")
+        self.assertRegex(answer, r"kpat: lost [\d,]+ ", "not reported when it happened")
         strict = look.kpat("info", "--strict", str(self.out / "losses/losses.kbl"))
         self.assertEqual(strict.returncode, 3)
 
     def test_f_full_disk_is_said(self):
         self.facts("full")
-        said = self.words("full", "full")
-        self.assertRegex(said, "disk is full")
+        answer = self.words("full", "full")
+        self.assertRegex(answer, "disk is full")
         i = self.info("full", "full")
         self.assertGreater(len(self.log("full", "full").packets("udp port 9000")), 50)
-        last = [x for x in said.splitlines() if x.startswith("kpat: lost: ")]
-        self.assertEqual(len(last), 1, said)
-        told = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", last[0]))
+        last = [x for x in answer.splitlines() if x.startswith("kpat: lost: ")]
+        self.assertEqual(len(last), 1, answer)
+        answers = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) by [a-z-]+", last[0]))
         logged = sum(x["count"] for x in i["losses"])
         integrated = sum(x["count"] for x in self.log("full", "full").info()["losses"])
-        self.say(f"disk full: reported {told} lost, the log says {logged}, integrated {integrated}, state {i['state']}")
+        self.say(f"disk full: reported {answers} lost, the log says {logged}, integrated {integrated}, state {i['state']}")
         # Also when room came and went: what was lost is carried until it is in the file.
-        self.assertEqual((logged, integrated), (told, told))
+        self.assertEqual((logged, integrated), (answers, answers))
         self.assertGreater(logged, 0)
 
     def test_f_control(self):
@@ -422,7 +422,7 @@ class Place:
         self.assertEqual(r["state"], "complete")
         self.assertGreaterEqual(f["for"]["seconds"], 2)
         self.assertEqual(f["command"]["rc"], 7, f["command"]["err"])
-        self.assertIn("said", f["command"]["out"])
+        self.assertIn("done", f["command"]["out"])
         self.assertEqual(len(self.log("words", "command").packets("icmp")), 6)
         self.assertNotEqual(f["no_command"]["rc"], 0)
         self.assertEqual(f["sniff_files"], ["sniff.kbl", "sniff.pcapng"])

@@ -41,7 +41,7 @@ class Ways(unittest.TestCase):
         p = play.Process(f"capture-{name}", ["ip", "netns", "exec", ns, *argv], self.dir)
         self.stack.callback(p.stop)
         p.file = path
-        p.wait_ready(lambda: ready in play.said(p.stderr), cache.patience())
+        p.wait_ready(lambda: ready in play.text_of(p.stderr), cache.patience())
         return p
 
     def addresses(self, ns: str) -> dict:
@@ -65,7 +65,7 @@ class Ways(unittest.TestCase):
         for p in sniffers:
             play.settle(p)
             p.stop()
-        self.assertEqual(record.stop(), 0, play.said(record.stderr)[-500:])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         counts = {}
         for together in (list(made), *[[name] for name in made]):
             out = self.dir / "x.kpat"

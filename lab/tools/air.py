@@ -14,9 +14,9 @@ def run(*argv: str) -> str:
 def check(kpat: str, log: str, capture: str, passphrase: str, ssid: str, least: str) -> dict:
     key = f'uat:80211_keys:"wpa-pwd","{passphrase}:{ssid}"'
     since = json.loads(run(kpat, "-q", "info", log, "--json"))["recording"]["started_wall_ns"] / 1e9
-    told = run("tshark", "-n", "-r", capture, "-o", "wlan.enable_decryption:TRUE", "-o", key, "-Y", f"wlan.fc.protected == 1 && (udp.port == 9000 || icmp) && frame.time_epoch >= {since:.6f}",
+    reported = run("tshark", "-n", "-r", capture, "-o", "wlan.enable_decryption:TRUE", "-o", key, "-Y", f"wlan.fc.protected == 1 && (udp.port == 9000 || icmp) && frame.time_epoch >= {since:.6f}",
                "-T", "fields", "-e", "frame.number", "-e", "ip.id", "-e", "ip.src")
-    inside = {int(n): (int(ip_id, 16), src) for n, ip_id, src in (line.split("\t") for line in told.splitlines())}
+    inside = {int(n): (int(ip_id, 16), src) for n, ip_id, src in (line.split("\t") for line in reported.splitlines())}
     rows = run(kpat, "-q", "sql", log, "--tsv", "select distinct packet_id, ip_id, ip_src from footprint where ip_id is not null").splitlines()[1:]
     packets = {int(p): (int(ip_id), src) for p, ip_id, src in (line.split("\t") for line in rows)}
     frames = {f["number"]: [p["packet_id"] for p in f["packets"]] for f in json.loads(run(kpat, "-q", "frames", log, "-n", "0", "--json"))["frames"]}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Changes of links, addresses, routes, queueing in namespaces of its own, recorded, and each judged by what kpat is not told: the pid of the
+"""Changes of links, addresses, routes, queueing in namespaces of its own, recorded, and each judged by what kpat does not know: the pid of the
 command, the CPU that it was bound to, CLOCK_BOOTTIME before and after it, and ftrace's own probe of the function that announces.
 
     announced.py KPAT OUT [--mechanism M] [--burst N] [--bounds]    JSON to stdout; 1 if anything is wrong. --bounds: stamps are not expected
@@ -197,10 +197,10 @@ def make(a):
 
 def report(a) -> int:
     subprocess.run([a.kpat, "integrate", "--force", str(a.out / "s.kbl"), "-o", str(a.out / "s.kpat")], check=True, stdout=sys.stderr)
-    told = subprocess.run([a.kpat, "--json", "events", str(a.out / "s.kpat"), "-n", "0"], check=True, capture_output=True).stdout
+    reported = subprocess.run([a.kpat, "--json", "events", str(a.out / "s.kpat"), "-n", "0"], check=True, capture_output=True).stdout
     known = json.loads((a.out / "made.json").read_text())
     kinds = ("link", "address", "route", "neighbour", "queueing")
-    events = [e for e in json.loads(told)["events"] if e["netns"] in known["namespaces"] and e["kind"] in kinds]
+    events = [e for e in json.loads(reported)["events"] if e["netns"] in known["namespaces"] and e["kind"] in kinds]
     wrong, judged, stamped, off = judge(known["commands"], events, known["passages"], not a.bounds)
     by = {}
     for e in events:

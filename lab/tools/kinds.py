@@ -47,7 +47,7 @@ def echo(number: int) -> bytes:
 
 
 def ask(addr: str, count: int) -> None:
-    said = {}
+    result = {}
     for kind, s in (("tcp", socket.create_connection((addr, PORT))), ("udp", socket.socket(type=socket.SOCK_DGRAM)),
                     ("raw", socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)),
                     ("ping", socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP))):
@@ -62,9 +62,9 @@ def ask(addr: str, count: int) -> None:
             s.send(echo(i) if kind in ("raw", "ping") else b"x" * SIZE)
             read += len(s.recv(65536))
         cookie = struct.unpack("Q", s.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8))[0]
-        said[kind] = {"socket": cookie, "sent": count * SIZE, "read": read}
+        result[kind] = {"socket": cookie, "sent": count * SIZE, "read": read}
         s.close()
-    print(json.dumps(said))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -111,8 +111,8 @@ def deaf(dev: str, room: str = "1") -> dict:
         signal.signal(s, lambda *_: None)
     print("deaf", file=sys.stderr, flush=True)
     signal.pause()
-    told = [struct.unpack("II", s.getsockopt(263, 6, 8)) for s in (plain, ring)]  # PACKET_STATISTICS
-    return {"seen": told[0][0], "dropped": told[0][1], "ring_dropped": told[1][1]}
+    reported = [struct.unpack("II", s.getsockopt(263, 6, 8)) for s in (plain, ring)]  # PACKET_STATISTICS
+    return {"seen": reported[0][0], "dropped": reported[0][1], "ring_dropped": reported[1][1]}
 
 
 def tc(*words: str, ok: bool = True) -> str:
@@ -153,11 +153,11 @@ def queues(dev: str, host: str) -> dict:
             sent = send(host, port, count, gso)
             for x in then:
                 tc(x.format(dev=dev))
-            told, end = queueing(dev), time.monotonic() + 20
-            while any(q.get("qlen") for q in told) and time.monotonic() < end:
+            reported, end = queueing(dev), time.monotonic() + 20
+            while any(q.get("qlen") for q in reported) and time.monotonic() < end:
                 time.sleep(0.05)
-                told = queueing(dev)
-            cases[name] = {"port": port, "sent": sent, "drops": None if then else dropped(told), "qdiscs": told}
+                reported = queueing(dev)
+            cases[name] = {"port": port, "sent": sent, "drops": None if then else dropped(reported), "qdiscs": reported}
         if not any("qdisc del" in x for x in then) or r.returncode:
             tc(f"qdisc del dev {dev} {'clsact' if made[0] == 'clsact' else 'root'}", ok=False)
     time.sleep(1.1)  # what is seen so shortly before the end of the recording is still under way
@@ -201,8 +201,8 @@ def bad(count: int, gateway: str, dev: str, src: str, dst: str, port: int = 9005
     return {"sent": count}
 
 
-def dropped(told: list[dict]) -> int:
-    return sum(q["drops"] for q in told if q.get("root") or q["kind"] in ("ingress", "clsact"))
+def dropped(reported: list[dict]) -> int:
+    return sum(q["drops"] for q in reported if q.get("root") or q["kind"] in ("ingress", "clsact"))
 
 
 def truth(term: str) -> int:
@@ -213,16 +213,16 @@ def truth(term: str) -> int:
         text = f.read()
     if what.startswith("xfrm:"):
         return next(int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [what[5:]])
-    told = json.loads(text)
+    reported = json.loads(text)
     if what == "link":
-        return told[0]["stats64"]["tx"]["dropped"]
+        return reported[0]["stats64"]["tx"]["dropped"]
     if what == "tc":
-        return dropped(told)
+        return dropped(reported)
     if what.startswith("nstat:"):
-        return told["kernel"].get(what[6:], 0)
+        return reported["kernel"].get(what[6:], 0)
     if what.startswith("nft:"):
-        return next(x["counter"]["packets"] for x in told["nftables"] if x.get("counter", {}).get("name") == what[4:])
-    return told[what]
+        return next(x["counter"]["packets"] for x in reported["nftables"] if x.get("counter", {}).get("name") == what[4:])
+    return reported[what]
 
 
 def compare(kpat: str, log: str, pairs: list[tuple[str, int]]) -> int:
@@ -281,9 +281,9 @@ if __name__ == "__main__":
     if verb == "weigh":
         sys.exit(weigh(*rest))
     if verb == "bad":
-        told = bad(int(rest[0]), *rest[1:5], *map(int, rest[5:]))
+        reported = bad(int(rest[0]), *rest[1:5], *map(int, rest[5:]))
     elif verb == "backlog":
-        told = backlog(rest[0], rest[1], int(rest[2]), int(rest[3]))
+        reported = backlog(rest[0], rest[1], int(rest[2]), int(rest[3]))
     else:
-        told = {"sink": sink, "deaf": deaf, "queues": queues}[verb](*rest)
-    print(json.dumps(told), flush=True)
+        reported = {"sink": sink, "deaf": deaf, "queues": queues}[verb](*rest)
+    print(json.dumps(reported), flush=True)

@@ -72,7 +72,7 @@ def burn(cpu: str, for_ms: str, every_ms: str) -> dict:
 
 
 def check(kpat: str, log: str, recv_file: str, busy_file: str, burn_file: str, least: str) -> dict:
-    def told(path: str) -> dict:
+    def reported(path: str) -> dict:
         with open(path) as f:
             return json.load(f)
 
@@ -80,7 +80,7 @@ def check(kpat: str, log: str, recv_file: str, busy_file: str, burn_file: str, l
         out = subprocess.run([kpat, "-q", "sql", log, "--tsv", select], stdout=subprocess.PIPE, check=True, timeout=120, text=True).stdout
         return [[int(v) for v in line.split("\t")] for line in out.splitlines()[1:]]
 
-    reader, sender, burns = told(recv_file), told(busy_file), told(burn_file)["spans"]
+    reader, sender, burns = reported(recv_file), reported(busy_file), reported(burn_file)["spans"]
     wrong = []
     # A reader's call: its sleep is the gap until the sender sends, and none of that is self time. An emulated CPU may stand still for
     # milliseconds at any place, so single calls have bounds only, and what is usual is judged by the median.
@@ -122,6 +122,6 @@ def check(kpat: str, log: str, recv_file: str, busy_file: str, burn_file: str, l
             "excess_median_ns": statistics.median(excess) if excess else None, "off_ns": sums["off_cpu_ns"], "wrong": wrong[:10]}
 
 
-told = globals()[sys.argv[1]](*sys.argv[2:])
-print(json.dumps(told), flush=True)
-sys.exit(bool(told.get("wrong")))
+reported = globals()[sys.argv[1]](*sys.argv[2:])
+print(json.dumps(reported), flush=True)
+sys.exit(bool(reported.get("wrong")))

@@ -41,36 +41,36 @@ def send(addr: str, port: int, total: int, rate: int) -> None:
     began = time.monotonic_ns()
     for _ in range(total // len(WRITE)):
         s.sendall(WRITE)
-    (told,) = struct.unpack_from("=Q", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), PACING_RATE_AT)
+    (reported,) = struct.unpack_from("=Q", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), PACING_RATE_AT)
     s.shutdown(socket.SHUT_WR)
     s.recv(1)  # the other side has read everything and closes
     took = time.monotonic_ns() - began
-    print(json.dumps({"port": s.getsockname()[1], "bytes": total // len(WRITE) * len(WRITE), "rate": rate, "told_rate": told, "took_ns": took}), flush=True)
+    print(json.dumps({"port": s.getsockname()[1], "bytes": total // len(WRITE) * len(WRITE), "rate": rate, "told_rate": reported, "took_ns": took}), flush=True)
 
 
 def judge(kpat: str, log: str, files: list[str]) -> int:
     wrong, right = [], []
-    for said in (json.load(open(f)) for f in files):
+    for answer in (json.load(open(f)) for f in files):
         ask = lambda *what: json.loads(subprocess.run([kpat, *what], stdout=subprocess.PIPE, check=True).stdout)
-        (row,) = ask("sql", "--json", log, f"select socket_id from socket where proto = 6 and local_port = {said['port']} and sent_bytes > 0")
+        (row,) = ask("sql", "--json", log, f"select socket_id from socket where proto = 6 and local_port = {answer['port']} and sent_bytes > 0")
         sock = row["socket_id"]
         (it,) = ask("app", "--json", log, "--socket", str(sock))["sockets"]
         tcp = it["tcp"]
         paces = {r["pacing"] for r in ask("sql", "--json", log, f"select distinct pacing from tcp_state where socket_id = {sock} and crossing = 5 and state = 1")}
-        what = f"{said['bytes']} bytes at {said['rate'] or 'any'} bytes/s"
+        what = f"{answer['bytes']} bytes at {answer['rate'] or 'any'} bytes/s"
         words = ", ".join(f"{k.removesuffix('_ns')} {tcp[k] / 1e6:.1f} ms" for k in tcp if k.endswith("_ns") and isinstance(tcp[k], int))
-        good = it["sent_bytes"] == said["bytes"] and tcp["pacing_or_device_ns"] == 0
-        if said["rate"]:
-            due = said["bytes"] / said["rate"] * 1e9
+        good = it["sent_bytes"] == answer["bytes"] and tcp["pacing_or_device_ns"] == 0
+        if answer["rate"]:
+            due = answer["bytes"] / answer["rate"] * 1e9
             share = tcp["pacing_ns"] / due
-            good &= said["told_rate"] == said["rate"] and paces <= {0, 1} and 1 in paces and NEAR[0] <= share <= NEAR[1]
+            good &= answer["told_rate"] == answer["rate"] and paces <= {0, 1} and 1 in paces and NEAR[0] <= share <= NEAR[1]
             words = f"{100 * share:.1f} % of the {due / 1e6:.1f} ms due; " + words
         else:
             good &= tcp["pacing_ns"] == 0 and paces == {0}
-        (right if good else wrong).append(f"{what}: took {said['took_ns'] / 1e6:.1f} ms; {words}; who paces: {sorted(map(str, paces))}")
+        (right if good else wrong).append(f"{what}: took {answer['took_ns'] / 1e6:.1f} ms; {words}; who paces: {sorted(map(str, paces))}")
     print("\n".join([*(f"WRONG {w}" for w in wrong), *right]))
     if not wrong:
-        print("pacing is told from the device")
+        print("pacing is distinguished from the device")
     return 1 if wrong else 0
 
 

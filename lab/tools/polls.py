@@ -26,7 +26,7 @@ def trace(function: str) -> dict:
         return {"wrong": [f"this kernel cannot trace {function}"]}
     t = TRACING / "instances/kpat-polls"
     t.mkdir()
-    told: dict = {"asked": [], "began": [], "ended": [], "driver": [], "took": []}
+    reported: dict = {"asked": [], "began": [], "ended": [], "driver": [], "took": []}
     names = {"softirq_raise": "asked", "softirq_entry": "began", "napi_poll": "ended", function: "driver"}
     try:
         (t / "tracing_on").write_text("0")
@@ -47,24 +47,24 @@ def trace(function: str) -> dict:
             for m in re.finditer(r"\[(\d+)\] \S+ +(\d+)\.(\d{6}): (\w+)(?:\.\w+)*(?::| <-)(.*)", f.read()):
                 at = [int(m[1]), int(m[2]) * 10**9 + int(m[3]) * 1000]
                 if m[4] in names:
-                    told[names[m[4]]].append(at)
+                    reported[names[m[4]]].append(at)
                 took = re.search(r"for device (\S+) work (\d+) budget (\d+)", m[5])
                 if took and int(took[2]):
-                    told["took"].append([*at, took[1], int(took[2]), int(took[3])])
-        told["overrun"] = sum(int(re.search(r"^overrun: (\d+)", f.read_text(), re.M)[1]) for f in t.glob("per_cpu/cpu*/stats"))
+                    reported["took"].append([*at, took[1], int(took[2]), int(took[3])])
+        reported["overrun"] = sum(int(re.search(r"^overrun: (\d+)", f.read_text(), re.M)[1]) for f in t.glob("per_cpu/cpu*/stats"))
     finally:
         (t / "current_tracer").write_text("nop")
         for event in ("irq/softirq_raise", "irq/softirq_entry", "napi/napi_poll"):
             (t / "events" / event / "enable").write_text("0")
         t.rmdir()
-    return told
+    return reported
 
 
 def check(kpat: str, log: str, trace_file: str, driver: str) -> dict:
-    told = json.loads(Path(trace_file).read_text())
+    reported = json.loads(Path(trace_file).read_text())
     at: dict[tuple[str, int], list[int]] = {}
     for what in ("asked", "began", "ended", "driver"):
-        for cpu, ns in told[what]:
+        for cpu, ns in reported[what]:
             at.setdefault((what, cpu), []).append(ns)
     for times in at.values():
         times.sort()
@@ -106,8 +106,8 @@ def check(kpat: str, log: str, trace_file: str, driver: str) -> dict:
             wrong.append(f"packet {packet}, first seen at {first}: its poll began at {since}, the driver's function at {entered}")
     known = sum(r[3] >= 0 for r in rows)
     median = {what: statistics.median(found) if found else None for what, found in off.items()}
-    if told["overrun"]:
-        wrong.append(f"the tracer lost {told['overrun']}")
+    if reported["overrun"]:
+        wrong.append(f"the tracer lost {reported['overrun']}")
     if len(rows) < 100 or known < len(rows) * 0.95 or len(off["began"]) < 20:
         wrong.append(f"of {len(rows)} packets that a card received {known} have the driver's time, {len(off['began'])} the softirq's")
     wrong += [f"usually {ns} ns from the tracer's: {what}" for what, ns in median.items() if ns is None or ns > USUALLY_NS]
@@ -116,9 +116,9 @@ def check(kpat: str, log: str, trace_file: str, driver: str) -> dict:
 
 
 def batches(kpat: str, log: str, trace_file: str, device: str) -> dict:
-    told = json.loads(Path(trace_file).read_text())
+    reported = json.loads(Path(trace_file).read_text())
     traced: dict[int, list[list]] = {}
-    for cpu, ns, dev, work, budget in told["took"]:
+    for cpu, ns, dev, work, budget in reported["took"]:
         if dev == device:
             traced.setdefault(cpu, []).append([ns, work, budget])
     wrong, equal, full, runs = [], 0, 0, []
@@ -152,8 +152,8 @@ def batches(kpat: str, log: str, trace_file: str, device: str) -> dict:
         wrong.append(f"of {len(rows)} polls {full} full, {equal} as the tracer has them; others: {differ[:10]}")
     if not found or not mean or abs(found["mean_ns"] / mean - 1) > 0.05 or abs(found["batches"] - len(runs)) > len(runs) * 0.05:
         wrong.append(f"the tracer's {len(runs)} batches take {mean} ns a packet, kpat says {card}")
-    if told["overrun"]:
-        wrong.append(f"the tracer lost {told['overrun']}")
+    if reported["overrun"]:
+        wrong.append(f"the tracer lost {reported['overrun']}")
     return {"polls": len(rows), "full": full, "equal": equal, "traced_polls": sum(map(len, traced.values())), "traced_packets": packets,
             "traced_batches": len(runs), "traced_ns": mean, "card": card, "wrong": wrong[:10]}
 

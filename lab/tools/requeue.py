@@ -44,8 +44,8 @@ def send(dev: str, host: str, port: str, bursts: str, count: str) -> None:
         end = time.monotonic() + 20
         while any(q.get("qlen") for q in queueing(dev)) and time.monotonic() < end:
             time.sleep(0.02)
-    told = queueing(dev)
-    print(json.dumps({"sent": number, "requeues": sum(q.get("requeues", 0) for q in told if q.get("root")), "drops": sum(q["drops"] for q in told if q.get("root"))}))
+    reported = queueing(dev)
+    print(json.dumps({"sent": number, "requeues": sum(q.get("requeues", 0) for q in reported if q.get("root")), "drops": sum(q["drops"] for q in reported if q.get("root"))}))
 
 
 if __name__ == "__main__":

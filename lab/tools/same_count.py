@@ -8,6 +8,6 @@ capture, display_filter, report, key = sys.argv[1:]
 frames = len(subprocess.run(["tshark", "-n", "-r", capture, "-Y", display_filter, "-T", "fields", "-e", "frame.number"],
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=100).stdout.split())
 with open(report) as f:
-    told = json.load(f)[key]
-print(f"{frames} frames, {key} {told}")
-sys.exit(frames != told)
+    reported = json.load(f)[key]
+print(f"{frames} frames, {key} {reported}")
+sys.exit(frames != reported)

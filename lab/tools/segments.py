@@ -4,7 +4,7 @@
     segments.py HOST PORT PACKETS [--segments 10] [--size 1200] [--first 0] [--pause-ms 0]    one JSON line: what was sent
 
 Each segment begins with its number (8 bytes, big endian, counted on from --first), so a datagram of the receiver, a frame of the wire and a segment of a large
-frame have one by which they can be told apart; behind it is the number of the first segment of its packet.
+frame have one by which they can be distinguished; behind it is the number of the first segment of its packet.
 """
 import argparse
 import json

@@ -104,9 +104,9 @@ def clock(device: str) -> dict:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     fd, rows, wall = ~(clock_of(device) >> 3), [], []
     while True:
-        told = bytearray(struct.pack("I", 5).ljust(1216, b"\0"))
-        fcntl.ioctl(fd, PTP_SYS_OFFSET_EXTENDED, told)
-        times = [[seconds * 10**9 + ns for seconds, ns, _ in struct.iter_unpack("qII", told[16 + 48 * i:64 + 48 * i])] for i in range(5)]
+        reported = bytearray(struct.pack("I", 5).ljust(1216, b"\0"))
+        fcntl.ioctl(fd, PTP_SYS_OFFSET_EXTENDED, reported)
+        times = [[seconds * 10**9 + ns for seconds, ns, _ in struct.iter_unpack("qII", reported[16 + 48 * i:64 + 48 * i])] for i in range(5)]
         rows.append(min(times, key=lambda t: t[2] - t[0]))
         wall += [(time.clock_gettime_ns(BOOTTIME), time.time_ns(), time.clock_gettime_ns(BOOTTIME)) for _ in range(5)]
         if len(rows) == 1:
@@ -118,23 +118,23 @@ def clock(device: str) -> dict:
 
 
 def check(kpat: str, log: str, folder: str) -> dict:
-    told = {k: json.loads(Path(folder, f"{f}.out").read_text())[k] for f, k in (("recv", "got"), ("send", "sent"), ("clock", "clock"))}
+    reported = {k: json.loads(Path(folder, f"{f}.out").read_text())[k] for f, k in (("recv", "got"), ("send", "sent"), ("clock", "clock"))}
     run = subprocess.run([kpat, "packets", log, "-n", "0", "--json"], stdout=subprocess.PIPE, check=True, timeout=120)
     packets = [p for p in json.loads(run.stdout)["packets"] if p["ethertype"] == ETH_P_1588 and p["in_ifindex"]]
-    rows, wrong = told["clock"], []
+    rows, wrong = reported["clock"], []
     by_stamp = {p["stamp_ns"]: p for p in packets if p["stamp_ns"]}
-    stamped = {stamp: (n, now) for n, stamp, now in told["got"] if stamp}
+    stamped = {stamp: (n, now) for n, stamp, now in reported["got"] if stamp}
     if set(by_stamp) != set(stamped):
         wrong.append(f"stamps: {len(set(by_stamp) - set(stamped))} are kpat's only, {len(set(stamped) - set(by_stamp))} the socket's only")
-    if len(packets) != len(told["got"]):
-        wrong.append(f"{len(packets)} packets, {len(told['got'])} received")
+    if len(packets) != len(reported["got"]):
+        wrong.append(f"{len(packets)} packets, {len(reported['got'])} received")
     known, off, bounds, own, before = 0, [], [], [], []
     for stamp, (n, now) in stamped.items():
         p = by_stamp.get(stamp)
         if not p:
             continue
-        if not told["sent"][n] <= p["first_boot_ns"] <= now:
-            wrong.append(f"number {n} was first seen at {p['first_boot_ns']}, sent after {told['sent'][n]} and received before {now}")
+        if not reported["sent"][n] <= p["first_boot_ns"] <= now:
+            wrong.append(f"number {n} was first seen at {p['first_boot_ns']}, sent after {reported['sent'][n]} and received before {now}")
         i = bisect.bisect([r[1] for r in rows], stamp) - 1
         if p["card_ns"] is None or not 0 <= i < len(rows) - 1:
             continue
@@ -150,12 +150,12 @@ def check(kpat: str, log: str, folder: str) -> dict:
         before.append(p["card_ns"])
         if abs(at - here) > bound + p["card_bound_ns"]:
             wrong.append(f"number {n}: {at} ±{p['card_bound_ns']}, by the card's clock as read here {here:.0f} ±{bound:.0f}")
-        if at + p["card_bound_ns"] < told["sent"][n]:
-            wrong.append(f"number {n} was stamped at {at} ±{p['card_bound_ns']}, before it was sent: {told['sent'][n]}")
+        if at + p["card_bound_ns"] < reported["sent"][n]:
+            wrong.append(f"number {n} was stamped at {at} ±{p['card_bound_ns']}, before it was sent: {reported['sent'][n]}")
     middle = lambda x: sorted(x)[len(x) // 2] if x else None
     if not own or middle(own) > 20_000:
         wrong.append(f"the card's clock was read to ±{middle(own)} ns here: too coarse to judge by")
-    return {"received": len(told["got"]), "stamped": len(stamped), "known": known, "median_off_ns": middle(off), "most_off_ns": max(off, default=None),
+    return {"received": len(reported["got"]), "stamped": len(stamped), "known": known, "median_off_ns": middle(off), "most_off_ns": max(off, default=None),
             "median_bound_ns": middle(bounds), "most_bound_ns": max(bounds, default=None), "own_bound_ns": middle(own),
             "median_card_ns": middle(before), "wrong": wrong[:20]}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """TLS in, plain TCP out, as a proxy before a receiver does: tlsproxy.py KEY CERT PORT SEEN
 
-Prints `port N`. What was said under TLS is appended to SEEN.
+Prints `port N`. What came under TLS is appended to SEEN.
 """
 import socket
 import ssl

@@ -24,10 +24,10 @@ def programs():
     """(name, verified instructions); struct bpf_prog_info of include/uapi/linux/bpf.h"""
     last = 0
     while True:
-        failed, said = bpf(PROG_GET_NEXT_ID, struct.pack("<III", last, 0, 0))
+        failed, answer = bpf(PROG_GET_NEXT_ID, struct.pack("<III", last, 0, 0))
         if failed:
             return
-        last = struct.unpack_from("<I", said, 4)[0]
+        last = struct.unpack_from("<I", answer, 4)[0]
         fd, _ = bpf(PROG_GET_FD_BY_ID, struct.pack("<III", last, 0, 0))
         if fd < 0:
             continue  # it went meanwhile

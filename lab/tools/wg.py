@@ -80,11 +80,11 @@ def main(dev: str, name: str, port: str, peer: str, endpoint: str, allowed: str)
     net, _, length = allowed.partition("/")
     one = attribute(FAMILY, struct.pack("=H", socket.AF_INET)) + attribute(ADDRESS, socket.inet_aton(net)) + attribute(MASK, bytes([int(length)]))
     there = struct.pack("=H", socket.AF_INET) + struct.pack(">H", int(to)) + socket.inet_aton(host) + bytes(8)
-    told = attribute(PUBLIC_KEY, public(private(peer))) + attribute(ENDPOINT, there) + attribute(ALLOWED_IPS | NESTED, attribute(NESTED, one))
+    reported = attribute(PUBLIC_KEY, public(private(peer))) + attribute(ENDPOINT, there) + attribute(ALLOWED_IPS | NESTED, attribute(NESTED, one))
     s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, GENERIC)
     s.bind((0, 0))
     ask(s, family(s, "wireguard"), SET_DEVICE, attribute(IFNAME, dev.encode() + b"\0") + attribute(PRIVATE_KEY, private(name))
-        + attribute(LISTEN_PORT, struct.pack("=H", int(port))) + attribute(PEERS | NESTED, attribute(NESTED, told)))
+        + attribute(LISTEN_PORT, struct.pack("=H", int(port))) + attribute(PEERS | NESTED, attribute(NESTED, reported)))
 
 
 if __name__ == "__main__":

@@ -168,15 +168,15 @@ class Judge:
         """Every byte from its write to its read: whole, once, in ranges that no write and no read divides, in their times."""
         sock = self.rows(f"select socket_id from socket where proto = 6 and local_port = {sent['port']} and events > 0")[0]["socket_id"]
         ask = lambda *more: subprocess.run([self.kpat, "app", self.log, "--connections", "--socket", str(sock), *more], stdout=subprocess.PIPE, check=True).stdout
-        said = json.loads(ask("--json"))
-        (c,) = said["connections"]
+        answer = json.loads(ask("--json"))
+        (c,) = answer["connections"]
         (d,) = [d for e, d in zip(c["ends"], c["directions"]) if e["socket_id"] == sock]
         total = sum(w["size"] for w in sent["writes"])
         self.check("life: written, read, left, unexplained, impossible", [d["written"], d["read"], d["left"], d["unseen_writes"] + d["unseen_reads"], d["impossible"]],
                    [total, total, [], 0, 0])
         self.check("life: from write to read, bytes", d["write_to_read_ns"]["count"], total)
         self.check("life: the clock", c["clock"]["bound_ns"], 0)
-        start = said["hosts"][0]["start_boot_ns"]
+        start = answer["hosts"][0]["start_boot_ns"]
         names, *lines = (line.split("\t") for line in ask("--to", "tsv").decode().splitlines())
         ranges = [r for r in (dict(zip(names, line)) for line in lines) if r["from_socket"] == str(sock)]
         at, writes, reads, wrong = 0, [], [], []
@@ -228,11 +228,11 @@ class Judge:
 def judge(kpat: str, log: str, files: list[str]) -> int:
     j = Judge(kpat, log)
     seen = {r["crossing"] for r in j.rows("select distinct crossing from app_event")}
-    said = [json.load(open(f)) for f in files]
-    pairs = [s for s in said if s["proto"] in TX]
+    answer = [json.load(open(f)) for f in files]
+    pairs = [s for s in answer if s["proto"] in TX]
     for sent, got in zip(pairs[::2], pairs[1::2]):
         j.pair(sent, got, functions=1 in seen)
-    for sent in said:
+    for sent in answer:
         if sent["proto"] not in TX:
             j.alone(sent)
     print("\n".join(j.wrong) or f"{j.right} checks hold, {'functions and tracepoints' if 1 in seen else 'tracepoints alone'}")

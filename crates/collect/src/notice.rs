@@ -100,7 +100,7 @@ impl Notice {
                 && (t.last + 1 == more.first || (t.first..=t.last).contains(&more.first))
         };
         match self.thrown.iter_mut().find(fits) {
-            // Said already, before the device was stopped.
+            // Reported already, before the device was stopped.
             Some(t) if (t.first..=t.last).contains(&more.first) => {}
             Some(t) => {
                 (t.last, t.to_boot_ns, t.to_wall_ns) = (more.last, more.to_boot_ns, more.to_wall_ns);

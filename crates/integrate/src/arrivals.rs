@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_told() {
+    fn what_is_not_known_is_not_answered() {
         let mut a = Arrivals::default();
         a.poll(0, &poll(5_000, 0, 0));
         assert_eq!(a.first(0, 5_000), None, "packets that are not in the log came before");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_told_late_take_the_answer_back() {
+    fn losses_logged_late_take_the_answer_back() {
         let mut a = Arrivals::default();
         a.poll(0, &poll(5_000, 4_000, 0));
         let met = a.first(0, 5_000).unwrap();

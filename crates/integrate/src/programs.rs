@@ -1,4 +1,4 @@
-//! What programs said of their work, as events: each hit of a place with its sentence, and where something is over how long it took.
+//! What programs reported of their work, as events: each hit of a place with its sentence, and where something is over how long it took.
 //!
 //! Hits come from rings of their own, so those of one thread on two CPUs may be read in any order: they are sorted before beginnings are found for
 //! ends.

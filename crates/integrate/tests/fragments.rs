@@ -97,7 +97,7 @@ fn a_router_cuts_what_it_received() {
 
 #[test]
 fn what_the_kernel_logged_is_not_concluded_once_more() {
-    let (rows, _) = stored("told", &[1, 2], |log| {
+    let (rows, _) = stored("decided", &[1, 2], |log| {
         received(log, 1, 2 * SEC, &header(17, 7, None));
         let l = Lineage {
             kind: LineageKind::Fragment,

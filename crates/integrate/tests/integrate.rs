@@ -279,7 +279,7 @@ fn the_backlog_lies_between_queueing_and_receiving() {
 
 /// With points alone: which driver's function a drop was in is decided by the order of what its CPU did, however long that took.
 #[test]
-fn a_drivers_drops_are_told_by_order() {
+fn a_drivers_drops_are_matched_by_order() {
     let dir = Dir::new("driver-drops");
     const POINTS: &[&str] = &[
         "net:net_dev_queue",

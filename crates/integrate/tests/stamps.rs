@@ -139,7 +139,7 @@ fn judge(world: &World, dice: &mut Random) -> (Dir, Store, usize) {
 }
 
 #[test]
-fn a_stamps_time_lies_within_its_bound_or_is_not_told() {
+fn a_stamps_time_lies_within_its_bound_or_is_not_given() {
     let worlds = [
         PLAIN,
         World {

@@ -300,8 +300,8 @@ def main(path):
         data = f.read()
     for kind, cpu, count, base, payload in chunks(data):
         if kind == 1:
-            said = json.loads(payload)
-            schema.update({k["id"]: k for k in said.get("schema", [])})
+            answer = json.loads(payload)
+            schema.update({k["id"]: k for k in answer.get("schema", [])})
         if kind not in (2, 3):
             continue
         chunk = (Records if kind == 2 else Application)(Reader(payload), schema, base)

@@ -299,7 +299,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     out.say("preparing: reading the kernel's functions and tracepoints");
     let mut meter = Meter::default();
     let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let mut told = std::time::Instant::now() - Duration::from_secs(10);
+    let mut logged = std::time::Instant::now() - Duration::from_secs(10);
     let mut printer: Option<anyhow::Result<Printer>> = None;
     let several = [
         options.selection.is_some(),
@@ -358,8 +358,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         Note::Lost { cause, cpu, count: n } => {
             *lost.entry(cause.name()).or_insert(0) += n;
-            if told.elapsed() > Duration::from_secs(2) {
-                told = std::time::Instant::now();
+            if logged.elapsed() > Duration::from_secs(2) {
+                logged = std::time::Instant::now();
                 let place = if cpu >= 0 { format!(" on CPU {cpu}") } else { String::new() };
                 out.say(&format!("lost {} ({}){place}: {}", count(n), cause.name(), cause.advice()));
             }

@@ -395,23 +395,23 @@ fn a_list_tab_separated_has_the_fields_of_its_json() {
     let rows: serde_json::Value = serde_json::from_str(&text(&["packets", "x.kpat", "--json"])).unwrap();
     let mut values = 0;
     for (head, column) in named {
-        let told = text(&["packets", "x.kpat", "--columns", head, "--no-header"]);
-        let told: Vec<&str> = told.lines().map(str::trim).collect();
+        let shown = text(&["packets", "x.kpat", "--columns", head, "--no-header"]);
+        let shown: Vec<&str> = shown.lines().map(str::trim).collect();
         let of_json = rows["packets"].as_array().unwrap().iter().map(|p| &p[column.fields[0].name]);
         if column.unit == kpat_query::columns::Unit::Plain
             && !["ifindex", "process", "interfaces", "source", "destination", "info"].contains(head)
         {
-            for (value, told) in of_json.zip(&told) {
+            for (value, shown) in of_json.zip(&shown) {
                 let want = match value {
                     serde_json::Value::Null => String::new(),
                     serde_json::Value::String(text) => text.clone(),
                     other => other.to_string(),
                 };
-                assert_eq!(want, *told, "{head}");
-                values += usize::from(!told.is_empty());
+                assert_eq!(want, *shown, "{head}");
+                values += usize::from(!shown.is_empty());
             }
         }
-        assert_eq!(told.len(), 4, "{head}");
+        assert_eq!(shown.len(), 4, "{head}");
     }
     assert!(values > 20, "{values}");
     let all = text(&["packets", "x.kpat", "--columns", "ID,drop-reason"]);

@@ -68,9 +68,9 @@ fn json(o: &Output) -> Value {
 #[test]
 fn a_recording_without_a_packet_reports_what_its_probes_saw() {
     let Some(n) = Netns::new("none") else { return };
-    let said = words(&n.record(&["-f", "udp port 9"]));
-    assert!(said.contains("no packet was recorded: no packet that was seen matches the filter"), "{said}");
-    assert!(!said.contains("nothing was lost"), "{said}");
+    let answer = words(&n.record(&["-f", "udp port 9"]));
+    assert!(answer.contains("no packet was recorded: no packet that was seen matches the filter"), "{answer}");
+    assert!(!answer.contains("nothing was lost"), "{answer}");
     let v = json(&n.record(&["-f", "udp port 9", "--json"]));
     assert_eq!(v["packets"], 0);
     // ten echo packets pass at least a point each
@@ -84,13 +84,13 @@ fn a_recording_without_a_packet_reports_what_its_probes_saw() {
 fn what_tracepoints_cannot_give_is_named() {
     let Some(n) = Netns::new("unmet") else { return };
     let asked = ["-f", "icmp", "--add", "ip_forward", "--add", "no_such_thing", "--add", "net_dev_xmit"];
-    let said = words(&n.record(&asked));
-    assert!(said.contains("not recorded: ip_forward: it takes function probes"), "{said}");
+    let answer = words(&n.record(&asked));
+    assert!(answer.contains("not recorded: ip_forward: it takes function probes"), "{answer}");
     assert!(
-        said.contains("not recorded: no_such_thing: this kernel has no such function or tracepoint"),
-        "{said}"
+        answer.contains("not recorded: no_such_thing: this kernel has no such function or tracepoint"),
+        "{answer}"
     );
-    assert!(!said.contains("not recorded: net_dev_xmit"), "{said}");
+    assert!(!answer.contains("not recorded: net_dev_xmit"), "{answer}");
     let v = json(&n.record(&["-f", "icmp", "--profile", "driver:e1000e", "--json"]));
     assert_eq!(v["not_recorded"][0]["name"], "functions of driver:e1000e", "{v}");
     assert!(v["build"].as_str().is_some_and(|b| b.starts_with("direct") || b.starts_with("read")), "{v}");

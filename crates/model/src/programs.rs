@@ -388,8 +388,8 @@ mod tests {
             ("a b f span a=1:string,b=2:string x", "one argument"),
             ("a b f span -", "sentence is missing"),
         ] {
-            let said = Row::parse(line).unwrap_err();
-            assert!(said.contains(why), "{line}: {said}");
+            let answer = Row::parse(line).unwrap_err();
+            assert!(answer.contains(why), "{line}: {answer}");
         }
     }
 }

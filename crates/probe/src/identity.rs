@@ -111,7 +111,7 @@ impl Addresses {
         Event { kind, ctx, pid, at, timed, packet, netns, a, b, text }
     }
 
-    /// What a program said: its string may be a name or an address.
+    /// What a program printed: its string may be a name or an address.
     pub fn program(&self, r: ProgramRecord) -> ProgramRecord {
         let ProgramRecord { at, pid, func, stage, faults, values, ref text } = r;
         ProgramRecord { at, pid, func, stage, faults, values, text: self.word(text) }

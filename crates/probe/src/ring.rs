@@ -102,11 +102,11 @@ impl Rings {
     }
 
     /// Crossings lost on a CPU since the last that fitted: since when, how many. To be asked while no program runs.
-    pub fn take_untold(&self, cpu: usize) -> Option<(u64, u64)> {
+    pub fn take_unlogged(&self, cpu: usize) -> Option<(u64, u64)> {
         let ctl = self.ctl(cpu);
         // SAFETY: as in losses().
         let (n, since) =
-            unsafe { (self.word(&raw mut (*ctl).untold), self.word(&raw mut (*ctl).untold_since)) };
+            unsafe { (self.word(&raw mut (*ctl).unlogged), self.word(&raw mut (*ctl).unlogged_since)) };
         let lost = n.swap(0, Ordering::AcqRel);
         (lost > 0).then(|| (since.load(Ordering::Relaxed), lost))
     }

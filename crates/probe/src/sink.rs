@@ -222,7 +222,7 @@ impl Sink {
     /// Crossings that were lost and after which none came on their CPU: no program runs any more, so they are logged here.
     pub fn tell_gaps(&mut self, rings: &Rings, now: BootNs) {
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
-            if let Some((since, lost)) = rings.take_untold(cpu) {
+            if let Some((since, lost)) = rings.take_unlogged(cpu) {
                 state.app.gap(&model::Gap { since: BootNs(since as i64), until: now, lost: lost as u32 });
                 self.records += 1;
             }

@@ -497,7 +497,7 @@ const _: () = assert!(size_of::<Use>() == 16);
 #[derive(Clone, Copy, Debug)]
 pub struct AccountHead {
     pub opened: u64,
-    pub told: u64,
+    pub logged: u64,
     pub unplaced_ns: u64,
     pub resets: u64,
     pub packets: u64,
@@ -509,8 +509,8 @@ const _: () = assert!(size_of::<AccountHead>() == 40);
 #[derive(Clone, Copy, Debug)]
 pub struct RingCtl {
     pub prod: u64,
-    pub untold: u64,
-    pub untold_since: u64,
+    pub unlogged: u64,
+    pub unlogged_since: u64,
     pub pad0: [u64; 5],
     pub cons: u64,
     pub pad1: [u64; 7],

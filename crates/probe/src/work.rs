@@ -64,7 +64,7 @@ pub struct Accounts {
     stack_round: sys::Mapping,
     /// When each CPU's account was opened; `None`: it is closed, or there is no such CPU.
     opened: Vec<Option<BootNs>>,
-    told: Instant,
+    logged: Instant,
     /// The set of sums that is to be taken, and since when nobody was asked to write it.
     left: Option<(u64, BootNs)>,
     /// Uses of sockets that were lost, as far as they were reported.
@@ -84,7 +84,7 @@ impl Accounts {
             unplaced_uses: word(".data.unplaced")?,
             stack_round: word(".data.round")?,
             opened: vec![None; cpus],
-            told: Instant::now(),
+            logged: Instant::now(),
             left: None,
             lost: 0,
             ready: Vec::new(),
@@ -100,7 +100,7 @@ impl Accounts {
                 self.opened[cpu] = (head.opened != 0).then_some(BootNs(head.opened as i64));
             }
             self.tell_times(loaded);
-            self.told = Instant::now();
+            self.logged = Instant::now();
         } else if paused && self.opened.iter().any(Option::is_some) {
             self.each_cpu(loaded, Do::Close);
             self.tell_times(loaded);
@@ -128,7 +128,7 @@ impl Accounts {
                     self.take_sums(loaded, turn, sys::boot_now());
                 }
             }
-        } else if self.told.elapsed() >= EVERY && open {
+        } else if self.logged.elapsed() >= EVERY && open {
             self.turn(loaded);
             self.left = Some((self.turn ^ 1, sys::boot_now()));
         }
@@ -144,7 +144,7 @@ impl Accounts {
 
     /// Every account is brought up to now, and what comes goes to the other set of sums.
     fn turn(&mut self, loaded: &Loaded) {
-        self.told = Instant::now();
+        self.logged = Instant::now();
         self.turn ^= 1;
         self.each_cpu(loaded, Do::Tell);
         self.tell_times(loaded);
@@ -178,7 +178,7 @@ impl Accounts {
             let [user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns] =
                 kernels.get(cpu).copied().flatten().unwrap_or_default();
             let time = CpuTime {
-                at: BootNs(head.told as i64),
+                at: BootNs(head.logged as i64),
                 opened,
                 unplaced_ns: head.unplaced_ns,
                 user_ns,
@@ -190,7 +190,7 @@ impl Accounts {
             };
             self.ready.push((cpu as u16, Record::CpuTime(Box::new(time))));
             if let Some(received) = received.get(&cpu) {
-                let (at, counted) = (BootNs(head.told as i64), head.packets);
+                let (at, counted) = (BootNs(head.logged as i64), head.packets);
                 let packets = CpuPackets { at, opened, counted, received: *received };
                 self.ready.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
             }

@@ -9,7 +9,7 @@ test("lines of an answer", () => {
   assert.deepEqual(readLine('{"error":{"words":"no","at":{"from":1,"to":2}}}'), { kind: "error", words: "no", at: { from: 1, to: 2 } });
 });
 
-test("an address leaves out what was not said", () => {
+test("an address leaves out what was not set", () => {
   assert.equal(address("packets", { where: "a & b", from: 0, sort: "", desc: false, id: null }), "api/packets?where=a%20%26%20b&from=0");
 });
 

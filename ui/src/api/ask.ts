@@ -39,17 +39,17 @@ export type Line<T> =
   | { kind: "error"; words: string; at: Span | null };
 
 export function readLine<T>(text: string): Line<T> {
-  const said = JSON.parse(text) as {
+  const answer = JSON.parse(text) as {
     progress?: number;
     words?: string;
     part?: T;
     result?: T;
     error?: { words: string; at?: Span | null };
   };
-  if (said.error) return { kind: "error", words: said.error.words, at: said.error.at ?? null };
-  if (said.result !== undefined) return { kind: "result", value: said.result };
-  if (said.part !== undefined) return { kind: "so far", value: said.part };
-  return { kind: "progress", part: said.progress ?? 0, words: said.words ?? "" };
+  if (answer.error) return { kind: "error", words: answer.error.words, at: answer.error.at ?? null };
+  if (answer.result !== undefined) return { kind: "result", value: answer.result };
+  if (answer.part !== undefined) return { kind: "so far", value: answer.part };
+  return { kind: "progress", part: answer.progress ?? 0, words: answer.words ?? "" };
 }
 
 /** Address of a question; parameters that are empty or unknown are left out. */
@@ -150,11 +150,11 @@ export async function ask<T>(path: string, params: Params = {}, follow: Followin
   throw new Refused("The service stopped in the middle of its answer.", null);
 }
 
-/** Calls `told` whenever a log that is still recorded has grown; ends with `signal`. */
-export async function changes(told: (generation: number) => void, signal: AbortSignal): Promise<void> {
+/** Calls `changed` whenever a log that is still recorded has grown; ends with `signal`. */
+export async function changes(changed: (generation: number) => void, signal: AbortSignal): Promise<void> {
   const reader = await send("api/changes", signal);
   for await (const text of lines(reader)) {
     const data = /^data: ?(\{.*\})$/.exec(text.trim());
-    if (data) told((JSON.parse(data[1]!) as { generation: number }).generation);
+    if (data) changed((JSON.parse(data[1]!) as { generation: number }).generation);
   }
 }

@@ -10,7 +10,7 @@ export interface Question<T> {
   error: Refused | null;
   /** null: nothing is under way. */
   busy: { part: number; words: string } | null;
-  /** Answers of another question than the one asked now are shown, but said to be old. */
+  /** Answers of another question than the one asked now are shown, but marked old. */
   old: boolean;
   left: boolean;
   /** The value is over a part of what was asked about. */

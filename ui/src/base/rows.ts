@@ -11,7 +11,7 @@ export interface Window {
   offset: number;
 }
 
-/** The height that the browser is told. */
+/** The height that the browser is given. */
 export function spread(total: number, rowHeight: number): number {
   return Math.min(TALLEST, total * rowHeight);
 }
@@ -51,9 +51,9 @@ export function revealed(top: number, row: number, total: number, rowHeight: num
 /** Widths of columns as they were kept; what makes no sense is as if it were not there. */
 export function readWidths(kept: string | null): Record<string, number> {
   try {
-    const said: unknown = JSON.parse(kept ?? "{}");
-    if (typeof said !== "object" || said === null) return {};
-    const sane = Object.entries(said).filter(([, w]) => typeof w === "number" && w >= 20 && w <= 4000);
+    const stored: unknown = JSON.parse(kept ?? "{}");
+    if (typeof stored !== "object" || stored === null) return {};
+    const sane = Object.entries(stored).filter(([, w]) => typeof w === "number" && w >= 20 && w <= 4000);
     return Object.fromEntries(sane) as Record<string, number>;
   } catch {
     return {};

@@ -48,7 +48,7 @@ interface Props {
   least: number;
   /** The page's piece of time. */
   chosen?: Piece | null;
-  /** Told once the hand rests; null: all of it. Without it what is shown is this view's alone. */
+  /** Called once the hand rests; null: all of it. Without it what is shown is this view's alone. */
   onChoose?: (piece: Piece | null) => void;
   /** Pixels beside the axis. */
   left: number;

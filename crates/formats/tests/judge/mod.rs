@@ -1,4 +1,4 @@
-//! Other people's programs as judges of what we write. One that is not here is said and counted, not passed over.
+//! Other people's programs as judges of what we write. One that is not here is reported and counted, not passed over.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test needs some of them; a test may panic")]
 

@@ -36,7 +36,7 @@ packets, flows, counters, lost = set(), collections.Counter(), collections.defau
 unknown_tracks = wrong_ends = 0
 for at, event in events:
     unknown_tracks += event.track_uuid not in tracks
-    said = {notes[a.name_iid]: (a.string_value if a.HasField("string_value") else a.int_value) for a in event.debug_annotations}
+    answer = {notes[a.name_iid]: (a.string_value if a.HasField("string_value") else a.int_value) for a in event.debug_annotations}
     name = names.get(event.name_iid, event.name)
     kind = categories[event.category_iids[0]] if event.category_iids else None
     for flow in event.flow_ids:
@@ -47,21 +47,21 @@ for at, event in events:
         if not open_slices[event.track_uuid]:
             wrong_ends += 1
             continue
-        began, kind, name, said = open_slices[event.track_uuid].pop()
+        began, kind, name, answer = open_slices[event.track_uuid].pop()
         if kind == "call":
             functions[name]["total_ns"] += at - began
-            wrong_ends += at - began < said["self_ns"]
+            wrong_ends += at - began < answer["self_ns"]
     else:
         if kind == "packet":
-            packets.add(said["packet"])
+            packets.add(answer["packet"])
         if kind == "loss":
-            lost += said["count"]
+            lost += answer["count"]
         if kind in ("call", "point"):
             f = functions[name]
             f["calls" if kind == "call" else "points"] += 1
-            f["self_ns"] += said.get("self_ns", 0)
+            f["self_ns"] += answer.get("self_ns", 0)
         if event.type == Event.TYPE_SLICE_BEGIN:
-            open_slices[event.track_uuid].append((at, kind, name, said))
+            open_slices[event.track_uuid].append((at, kind, name, answer))
 print(json.dumps({
     "functions": {n: {k: v for k, v in f.items() if k != "packets"} for n, f in functions.items()},
     "packets": sorted(packets),

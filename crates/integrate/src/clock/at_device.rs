@@ -1,4 +1,4 @@
-//! At which device of the DUT was a capture made, if it was? Told by the stamps alone; names play no part.
+//! At which device of the DUT was a capture made, if it was? Decided by the stamps alone; names play no part.
 //!
 //! A packet passes several devices of a host, and every one of them may have a sniffer: a router's packet is seen where it comes in and
 //! where it goes out, on a virtual link at both ends. The windows of a device hold for stamps made there only, so each device that the

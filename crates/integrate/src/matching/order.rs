@@ -314,7 +314,7 @@ mod tests {
 
     /// Nothing is missing: order tells them all, for 40 bursts of 10 and for 400 pairs.
     #[test]
-    fn alike_segments_are_told_apart_by_their_order() {
+    fn alike_segments_are_distinguished_by_their_order() {
         for (bursts, size) in [(40, 10), (400, 2), (30, 40)] {
             let (frames, matches) = segments(7, bursts, size, 0);
             assert_eq!(matches.len(), frames, "{bursts} bursts of {size}");

@@ -69,7 +69,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let signals = Signals::block()?;
     let trace = args.file.as_deref().map(read).transpose()?;
     if let Some(t) = &trace {
-        told(t, args, out)?;
+        warn_of(t, args, out)?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&stop);
@@ -104,7 +104,7 @@ fn read(path: &Path) -> anyhow::Result<Trace> {
 }
 
 /// What the trace says of itself that bears on the replay.
-fn told(t: &Trace, args: &Args, out: &Output) -> anyhow::Result<()> {
+fn warn_of(t: &Trace, args: &Args, out: &Output) -> anyhow::Result<()> {
     if t.sums.lost > 0 {
         let lost = count(t.sums.lost as u64);
         out.say(&format!("{lost} events are missing in this trace; what was written then is not played"));

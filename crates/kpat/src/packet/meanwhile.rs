@@ -1,4 +1,4 @@
-//! What programs said of their work while a packet was under way in their threads.
+//! What programs reported of their work while a packet was under way in their threads.
 
 use crate::open::Integrated;
 use crate::render::{Pairs, count, duration};

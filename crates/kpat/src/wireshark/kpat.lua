@@ -214,22 +214,22 @@ local function way(tree, note)
             for d = depth + 1, #open do
                 open[d] = nil
             end
-            local said = name
+            local label = name
             local dur, start = number_or_nil(step[4]), number_or_nil(step[3])
             if dur then
-                said = said .. "  " .. duration(dur)
+                label = label .. "  " .. duration(dur)
             end
             if start then
-                said = said .. string.format("  at +%s", duration(start))
+                label = label .. string.format("  at +%s", duration(start))
             end
             local where = unsigned(step[5], 65535)
             if where then
-                said = said .. string.format("  CPU %d", where)
+                label = label .. string.format("  CPU %d", where)
             end
             if string_or_nil(step[6]) then
-                said = said .. " " .. step[6]
+                label = label .. " " .. step[6]
             end
-            item:set_text(said)
+            item:set_text(label)
             add_unseen(item, f.func_start, start and start / 1e9)
             add_unseen(item, f.func_time, dur and dur / 1e9)
             add_unseen(item, f.func_cpu, where)
@@ -303,9 +303,9 @@ end
 
 function kpat.dissector(tvb, _, tree)
     for _, comment in ipairs({ comments() }) do
-        local said = comment.value
-        if type(said) == "string" and said:sub(1, 8) == '{"kpat":' then
-            local note = parsed(said)
+        local value = comment.value
+        if type(value) == "string" and value:sub(1, 8) == '{"kpat":' then
+            local note = parsed(value)
             if note then
                 show(tree, tvb, note)
             end

@@ -348,7 +348,7 @@ mod tests {
                 assert!(held as f64 >= 0.95 * logged as f64, "{pattern} {seconds} s: {held} of {logged}");
                 assert!(
                     logged > 300 || pattern == "bursts" || seconds < 60,
-                    "{pattern} {seconds} s: {logged} told"
+                    "{pattern} {seconds} s: {logged} logged"
                 );
             }
         }

@@ -126,7 +126,7 @@ pub struct PacketDetail {
     pub calls: Vec<CallNode>,
     pub lineage: Vec<LineageRow>,
     pub events: Vec<EventOfPacket>,
-    /// What programs said of their work meanwhile, in the threads that handled it.
+    /// What programs reported of their work meanwhile, in the threads that handled it.
     pub programs: Vec<EventOfPacket>,
     /// Losses whose interval overlaps the packet's life: calls may be missing.
     pub losses: Vec<LossRow>,

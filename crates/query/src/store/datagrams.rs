@@ -253,8 +253,8 @@ struct Queue {
     /// Which, if that is known; how many bytes; since when.
     waiting: VecDeque<(Option<u32>, i64, i64)>,
     last: Option<(i64, i32)>,
-    /// Said to be received since the queue was empty for sure.
-    said: Vec<u32>,
+    /// Reported received since the queue was empty for sure.
+    reported: Vec<u32>,
     /// How much is in the queue is not known.
     lost: bool,
 }
@@ -297,7 +297,7 @@ impl Queue {
                 self.doubt(out);
             }
             if self.waiting.is_empty() || self.lost {
-                (self.lost, self.said) = (false, Vec::new());
+                (self.lost, self.reported) = (false, Vec::new());
                 self.waiting.retain(|w| w.2 + THERE_NS >= e.at_ns);
             }
             return;
@@ -313,12 +313,12 @@ impl Queue {
         }
         if let Some(place) = which.filter(|_| !self.lost) {
             out.sightings[place as usize].calls = vec![own];
-            self.said.push(place);
+            self.reported.push(place);
         }
     }
 
     fn doubt(&mut self, out: &mut Datagrams) {
-        for place in self.said.drain(..) {
+        for place in self.reported.drain(..) {
             out.sightings[place as usize].calls.clear();
         }
         self.waiting.clear();
@@ -446,7 +446,7 @@ mod tests {
     use Crossing::*;
 
     /// Crossings of one socket: when, what, bytes, tag, thread (0: none, in a softirq). For each packet: its tag, and when its calls were over.
-    fn told(rows: &[(i64, Crossing, i64, i64, i32)]) -> Vec<(i64, Vec<i64>)> {
+    fn reads(rows: &[(i64, Crossing, i64, i64, i32)]) -> Vec<(i64, Vec<i64>)> {
         let event = |(id, &(at, what, bytes, tag, pid)): (usize, &(i64, Crossing, i64, i64, i32))| {
             let pid = (pid != 0).then_some(pid);
             Event { id: id as i64, at_ns: at * 1000, what, bytes, tag, pid, in_task: pid.is_some(), cpu: 0 }
@@ -475,7 +475,7 @@ mod tests {
             (10, Send, 60, 0, 7),
         ];
         let want = [(1, vec![4]), (2, vec![3]), (3, vec![7]), (3, vec![7]), (4, vec![10]), (4, vec![10])];
-        assert_eq!(told(&rows), want);
+        assert_eq!(reads(&rows), want);
     }
 
     #[test]
@@ -497,7 +497,7 @@ mod tests {
             (8, ToDevice, 15, 4, 7),
             (9, Send, -105, 0, 7),
         ];
-        assert_eq!(told(&rows), [(1, vec![1, 3]), (2, vec![]), (3, vec![]), (5, vec![]), (4, vec![])]);
+        assert_eq!(reads(&rows), [(1, vec![1, 3]), (2, vec![]), (3, vec![]), (5, vec![]), (4, vec![])]);
         // The neighbour's address was not known: sent by a softirq, when it came. One fits, then two do.
         let late = [
             (1, Send, 10, 0, 7),
@@ -506,7 +506,7 @@ mod tests {
             (4, Send, 9, 0, 7),
             (5, ToDevice, 9, 2, 0),
         ];
-        assert_eq!(told(&late), [(1, vec![1]), (2, vec![])]);
+        assert_eq!(reads(&late), [(1, vec![1]), (2, vec![])]);
     }
 
     #[test]
@@ -523,7 +523,7 @@ mod tests {
             (8, ToSocket, 9, 4, 0),
         ]);
         rows.extend([(9, Recv, 9, 0, 7), (10, Recv, 9, 0, 7)]);
-        assert_eq!(told(&rows), [(1, vec![5]), (2, vec![6]), (3, vec![]), (4, vec![10])]);
+        assert_eq!(reads(&rows), [(1, vec![5]), (2, vec![6]), (3, vec![]), (4, vec![10])]);
     }
 
     #[test]
@@ -537,6 +537,6 @@ mod tests {
         rows.extend([(12, Recv, 9, 0, 7), (13, Recv, -11, 0, 7)]);
         rows.extend(came(20, 4));
         rows.push((22, Recv, 9, 0, 7));
-        assert_eq!(told(&rows), [(1, vec![]), (2, vec![]), (3, vec![]), (4, vec![22])]);
+        assert_eq!(reads(&rows), [(1, vec![]), (2, vec![]), (3, vec![]), (4, vec![22])]);
     }
 }

@@ -41,11 +41,11 @@ const COLUMNS: Column<Event>[] = [
 ];
 
 /** At most so many events in a tooltip. */
-const TOLD = 4;
+const SHOWN = 4;
 
 function tipLines(mark: Mark): string[] {
-  const lines = mark.events.slice(0, TOLD).map((e) => `${moment(e.t)} s ${seen(e.reason || e.words)}${e.packet === null ? "" : `, packet ${e.packet}`}`);
-  return mark.events.length > TOLD ? [...lines, `and ${count(mark.events.length - TOLD)} more`] : lines;
+  const lines = mark.events.slice(0, SHOWN).map((e) => `${moment(e.t)} s ${seen(e.reason || e.words)}${e.packet === null ? "" : `, packet ${e.packet}`}`);
+  return mark.events.length > SHOWN ? [...lines, `and ${count(mark.events.length - SHOWN)} more`] : lines;
 }
 
 function Axis({ events, sums, kinds, density, onChoose, chosen }: { events: Event[]; sums: EventSums | null; density: Overview | null; kinds: [string, number][]; onChoose: (e: Event) => void; chosen: number | null }): JSX.Element {

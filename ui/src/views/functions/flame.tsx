@@ -16,7 +16,7 @@ const LEVEL = 19;
 const TWIN_ROWS = 60;
 
 /** Its own component: the picture is not drawn again when the mouse moves. */
-function Told(p: { of: () => number; words: (i: number) => string; rest: string }): JSX.Element {
+function BarWords(p: { of: () => number; words: (i: number) => string; rest: string }): JSX.Element {
   const i = p.of();
   return (
     <span class="bar-words" aria-live="polite">
@@ -104,7 +104,7 @@ function Picture({ flame, search }: { flame: Flame; search: string }): JSX.Eleme
   return (
     <div class="flame">
       <div class="bar">
-        <Told of={() => hover.value ?? (focus.value >= 0 ? focus.value : root.value)} words={words} rest={rest} />
+        <BarWords of={() => hover.value ?? (focus.value >= 0 ? focus.value : root.value)} words={words} rest={rest} />
         <span class="spring" />
         {root.value >= 0 && (
           <>

@@ -125,10 +125,10 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
     g.restore();
     g.lineWidth = 1;
   };
-  const said = (p: LatencyPoint) => [`packet ${p.packet}: ${span(p.path_ns)}`, `${listed(p.t)} ${listedTitle().replace("Time ", "")}${p.dropped ? ", dropped" : ""}`];
-  const told = (px: number, py: number): Tipped | null => {
+  const linesOf = (p: LatencyPoint) => [`packet ${p.packet}: ${span(p.path_ns)}`, `${listed(p.t)} ${listedTitle().replace("Time ", "")}${p.dropped ? ", dropped" : ""}`];
+  const tipAt = (px: number, py: number): Tipped | null => {
     const p = nearest(points, (t) => xs().at(t), (ns) => ys().at(ns), [px, py], NEAR);
-    if (p) return { x: px, y: py, lines: said(p) };
+    if (p) return { x: px, y: py, lines: linesOf(p) };
     if (data.all_points || px < GUTTER) return null;
     const bin = Math.floor(((xs().back(px) - data.from) / (data.to - data.from || 1)) * pieces);
     const b = bins.find((k) => k.bin === bin);
@@ -142,7 +142,7 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
           label={`Path times over time: ${latencyWords(data, span)}. Left and right go from packet to packet, Enter chooses one. W and S zoom, A and D move, 0 shows everything.`}
           attach={axis.attach}
           onPointerDown={axis.brushBegin}
-          onPointerMove={(e) => (tip.value = axis.brushMove(e) ? null : told(e.offsetX, e.offsetY))}
+          onPointerMove={(e) => (tip.value = axis.brushMove(e) ? null : tipAt(e.offsetX, e.offsetY))}
           onPointerUp={() => void (clicked.current = !axis.brushEnd())}
           onPointerLeave={() => (tip.value = null)}
           onDblClick={axis.fit}
@@ -161,7 +161,7 @@ export function OverTime({ data }: { data: Latency }): JSX.Element {
             e.preventDefault();
             current.value = Math.max(0, Math.min(points.length - 1, current.value < 0 && step < 0 ? points.length - 1 : current.value + step));
             const next = points[current.value]!;
-            tip.value = { x: xs().at(next.t), y: ys().at(next.path_ns), lines: said(next) };
+            tip.value = { x: xs().at(next.t), y: ys().at(next.path_ns), lines: linesOf(next) };
           }} />
         <Tip at={tip} width={() => size.current.width} />
       </div>

@@ -17,7 +17,7 @@ pub(super) struct Cut {
 }
 
 /// Cuts at the jumps of the clock; `width`: noise window.
-pub(super) fn cut(cells: &mut Cells, width: f64, is_told: impl Fn(&Range<usize>) -> bool) -> Cut {
+pub(super) fn cut(cells: &mut Cells, width: f64, is_known: impl Fn(&Range<usize>) -> bool) -> Cut {
     let count = cells.len();
     let limit = NOISE * width;
     let skipped = skip(cells, limit);
@@ -45,7 +45,7 @@ pub(super) fn cut(cells: &mut Cells, width: f64, is_told: impl Fn(&Range<usize>)
     });
     let pieces: Vec<Range<usize>> = pieces.collect();
     let mut logged = pieces.clone();
-    logged.retain(is_told);
+    logged.retain(is_known);
     Cut { pieces: if logged.is_empty() { pieces } else { logged }, skipped }
 }
 

@@ -96,12 +96,12 @@ pub fn estimate(pairs: &[Pair], given: &Given) -> Option<Estimate> {
     let (_, made) = one_way(&points, 0..points.all.len(), noise.width, given, FASTEST_OF);
     let mut cells = Cells::new(&points, &made);
     // What waits in a queue makes no piece, and so no step.
-    let is_told = |c: &Range<usize>, rows: &[Range<usize>]| {
+    let is_known = |c: &Range<usize>, rows: &[Range<usize>]| {
         let here = &points.all[rows[c.start].start..rows[c.end - 1].end];
         here.iter().filter(|p| p.is_strong()).count() >= 4
     };
     let rows = cells.rows.clone();
-    let cut = cut::cut(&mut cells, noise.doubt, |c| is_told(c, &rows));
+    let cut = cut::cut(&mut cells, noise.doubt, |c| is_known(c, &rows));
     let has = |received| points.all.iter().any(|p| p.received == received && p.ok);
     let two_way = has(true) && has(false);
     let build = Build {
