@@ -36,7 +36,7 @@ class Process:
         def ok():
             if self.p.poll() is not None:
                 words = (text_of(self.stderr) or text_of(self.stdout)).strip().splitlines()
-                raise Refusal(f"{self.name} ended before it was ready (exit {self.p.returncode}): {words[-1] if words else 'it result nothing'}")
+                raise Refusal(f"{self.name} ended before it was ready (exit {self.p.returncode}): {words[-1] if words else 'it printed nothing'}")
             return condition()
 
         wait_for(ok, seconds, f"{self.name} ready")

@@ -219,7 +219,8 @@ class Accounts(profile.Recorded):
             out = log.with_suffix(".kpat")
             look.integrate(log, [], out)
             p = look.kpat_json("profile", str(out), "--limit", "0")
-            self.assertGreater(p["passed_ns"], 0)
+            if log != logs[-1]:  # the recording may end just as that one begins
+                self.assertGreater(p["passed_ns"], 0)
             self.assertLess(abs(p["difference_ns"]), 0.001 * p["passed_ns"] + 100_000, log)
             # A process whose pages are written back after its end has its name in the file of its time.
             unnamed = [x for x in p["processes"] if not x["name"] and x["charged_ns"] > x["served_ns"]]

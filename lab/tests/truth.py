@@ -506,6 +506,11 @@ class Guest(Place):
             raise unittest.SkipTest(f"{cls.series} was not fetched (lab/lab fetch {cls.series})")
         super().setUpClass()
 
+    def test_b_its_best_mechanism(self):
+        if "udp" in self.acts:
+            best = {"6.1": "fentry", "6.12": "kprobe.session", "7.2": "fsession.multi"}
+            self.assertEqual(self.info("udp", "udp")["recording"]["mechanism"], best[self.series])
+
 
 class Kernel72(Guest, unittest.TestCase):
     series = "7.2"

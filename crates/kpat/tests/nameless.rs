@@ -133,7 +133,9 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     let events = String::from_utf8(kpat(&["events", &log, "--limit", "0"]).stdout).expect("text");
     let line = |what: &str| events.lines().any(|l| l.contains(what));
     assert!(line(&format!("namespace          {name_after} (")), "{events}");
-    assert!(line(&format!("{name_after} removed")) && line("d0 down (new)"), "{events}");
+    assert!(line(&format!("{name_after} removed")), "{events}");
+    // On a busy machine the namespace may be found only when its device is there already.
+    assert!(line("d0 down (new)") || line("d0 down (found)"), "{events}");
     let packet = String::from_utf8(kpat(&["packet", &log, "1"]).stdout).expect("text");
     assert!(packet.contains(&name_after), "{packet}");
 }
