@@ -69,7 +69,10 @@ fn json(o: &Output) -> Value {
 fn a_recording_without_a_packet_reports_what_its_probes_saw() {
     let Some(n) = Netns::new("none") else { return };
     let answer = words(&n.record(&["-f", "udp port 9"]));
-    assert!(answer.contains("no packet was recorded: no packet that was seen matches the filter"), "{answer}");
+    assert!(
+        answer.contains("no packet was recorded: no packet that was seen matches the filter"),
+        "{answer}"
+    );
     assert!(!answer.contains("nothing was lost"), "{answer}");
     let v = json(&n.record(&["-f", "udp port 9", "--json"]));
     assert_eq!(v["packets"], 0);
