@@ -2,11 +2,12 @@
 
 use crate::discover;
 use crate::error::{Error, Result};
+use crate::gdb::Gdb;
 use crate::memory::Memory;
 use crate::qmp::Qmp;
 use crate::registers::Registers;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Which guest.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Target {
 }
 
 pub struct Guest {
-    qmp: Qmp,
+    qmp: Arc<Qmp>,
     pid: u32,
     name: String,
     accelerator: Accelerator,
@@ -69,7 +70,7 @@ impl Guest {
         let cpus = qmp.command("query-cpus-fast", serde_json::json!({}))?;
         let vcpus = cpus.as_array().map_or(1, |a| a.len() as u32).max(1);
         let accelerator = if kvm { Accelerator::Kvm } else { Accelerator::Tcg };
-        Ok(Guest { qmp, pid, name, accelerator, vcpus, memory: OnceLock::new() })
+        Ok(Guest { qmp: Arc::new(qmp), pid, name, accelerator, vcpus, memory: OnceLock::new() })
     }
 
     /// Opens the memory of a guest that was only connected to.
@@ -88,8 +89,13 @@ impl Guest {
         self.memory.get().expect("attached with memory")
     }
 
-    pub fn qmp(&self) -> &Qmp {
+    pub fn qmp(&self) -> &Arc<Qmp> {
         &self.qmp
+    }
+
+    /// A session of QEMU's debugger interface: the guest is stopped until it is resumed there, or the session ends.
+    pub fn gdb(&self) -> Result<Gdb> {
+        Gdb::start(&self.qmp)
     }
 
     pub fn pid(&self) -> u32 {

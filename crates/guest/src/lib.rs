@@ -2,17 +2,18 @@
 //! debugger interface. Knows no other part of kpat but the reader of BTF, and nothing of packets.
 //!
 //! [`Guest::attach`] finds the guest by QMP socket, process or name ([`discover`]), speaks [`qmp`] and reads where its RAM is
-//! ([`memory`]). Everything that is read from a guest may have been made by an attacker: bounds are checked, walks are bounded, damage
+//! ([`memory`]). [`gdb`] stops it, and is the only part that does. Everything that is read from a guest may have been made by an attacker: bounds are checked, walks are bounded, damage
 //! is an [`Error`].
 
 pub mod discover;
 mod error;
+pub mod gdb;
 mod guest;
 pub mod memory;
 pub mod qmp;
 pub mod registers;
 
 pub use error::{Error, Result};
-pub use guest::{Guest, Target};
+pub use guest::{Accelerator, Guest, Target};
 pub use memory::Memory;
 pub use registers::Registers;

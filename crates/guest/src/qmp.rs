@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -86,21 +87,26 @@ impl Qmp {
         let mut line = json!({"execute": command, "arguments": arguments, "id": id}).to_string();
         line.push('\n');
         c.stream.write_all(line.as_bytes()).map_err(gone)?;
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let mut answer = c.message(until).map_err(|e| match e {
-                Error::Timeout(_) => Error::Timeout(format!("QEMU to {command}")),
-                e => e,
-            })?;
-            if c.event(&answer) || answer.get("id").and_then(Value::as_u64) != Some(id) {
-                continue;
-            }
-            if let Some(e) = answer.get("error") {
-                let words = e["desc"].as_str().unwrap_or("no reason given").to_owned();
-                return Err(Error::Refused { command: command.into(), words });
-            }
-            return Ok(answer["return"].take());
-        }
+        c.answer(command, id)
+    }
+
+    /// Gives QEMU an open socket or file under a name, for a command that follows.
+    pub fn pass(&self, name: &str, what: &impl AsRawFd) -> Result<()> {
+        // Nothing is sent between the descriptor and its command: QEMU takes what came last.
+        let sent = {
+            let mut c = self.lock();
+            let id = c.next_id;
+            c.next_id += 1;
+            let line = json!({"execute": "getfd", "arguments": {"fdname": name}, "id": id});
+            send_with(&c.stream, format!("{line}\n").as_bytes(), what.as_raw_fd()).map_err(gone)?;
+            c.answer("getfd", id)
+        };
+        sent.map(drop)
+    }
+
+    /// Of the connection, for a process that outlives this one.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.lock().stream.as_raw_fd()
     }
 
     /// One line for QEMU's monitor for people, and its text.
@@ -148,6 +154,24 @@ impl Qmp {
 }
 
 impl Connection {
+    fn answer(&mut self, command: &str, id: u64) -> Result<Value> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut answer = self.message(until).map_err(|e| match e {
+                Error::Timeout(_) => Error::Timeout(format!("QEMU to {command}")),
+                e => e,
+            })?;
+            if self.event(&answer) || answer.get("id").and_then(Value::as_u64) != Some(id) {
+                continue;
+            }
+            if let Some(e) = answer.get("error") {
+                let words = e["desc"].as_str().unwrap_or("no reason given").to_owned();
+                return Err(Error::Refused { command: command.into(), words });
+            }
+            return Ok(answer["return"].take());
+        }
+    }
+
     /// The next message of whatever kind.
     fn message(&mut self, until: Instant) -> Result<Value> {
         let mut searched = 0;
@@ -215,8 +239,35 @@ fn gone(e: std::io::Error) -> Error {
     }
 }
 
+/// A message with a descriptor beside its bytes.
+fn send_with(stream: &UnixStream, bytes: &[u8], fd: RawFd) -> std::io::Result<()> {
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // Room for one descriptor behind its header, aligned as the header has to be.
+    let mut control = [0u64; 8];
+    // SAFETY: all zero is a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: arithmetic only; the header lies in `control`, which is larger than the space for one descriptor.
+    let sent = unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize;
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        (*head).cmsg_level = libc::SOL_SOCKET;
+        (*head).cmsg_type = libc::SCM_RIGHTS;
+        (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
+        libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    };
+    match usize::try_from(sent) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        // Some hundred bytes always fit into a socket that is empty.
+        Ok(_) => Err(ErrorKind::WriteZero.into()),
+        Err(_) => Err(std::io::Error::last_os_error()),
+    }
+}
+
 fn peer(stream: &UnixStream) -> Option<u32> {
-    use std::os::fd::AsRawFd;
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `who` and `len` are valid for writes of their sizes, and the descriptor is open.
