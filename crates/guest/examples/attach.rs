@@ -19,8 +19,24 @@ fn main() -> Result<(), kpat_guest::Error> {
     println!("idt {:#x} -> {:x?}", r.idt_base, m.translate(r.idt_base)?);
     match std::env::args().nth(2).as_deref() {
         Some("gdb") => debug(&g),
+        Some("symbols") => symbols(&g),
         _ => Ok(()),
     }
+}
+
+/// All symbols as `/proc/kallsyms` has them.
+fn symbols(g: &Guest) -> Result<(), kpat_guest::Error> {
+    let s = g.symbols()?;
+    eprintln!("{:?}\n{:?} base {:#x} end {:#x}", s.times(), s.layout(), s.base(), s.end());
+    eprintln!("{} btf {} {:?}", s.banner(), s.btf().is_some(), s.modules());
+    eprintln!("{:?} {:?}", s.member("task_struct.comm"), s.member("sk_buff.len"));
+    let mut lines = String::new();
+    for s in s.table().iter() {
+        let module = s.module.map_or(String::new(), |m| format!("\t[{m}]"));
+        lines.push_str(&format!("{:016x} {} {}{module}\n", s.address, s.kind, s.name));
+    }
+    print!("{lines}");
+    Ok(())
 }
 
 /// A session of the debugger: how long the guest stands for it.

@@ -12,8 +12,10 @@ mod guest;
 pub mod memory;
 pub mod qmp;
 pub mod registers;
+pub mod symbols;
 
 pub use error::{Error, Result};
 pub use guest::{Accelerator, Guest, Target};
 pub use memory::Memory;
 pub use registers::Registers;
+pub use symbols::Symbols;

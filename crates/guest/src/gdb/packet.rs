@@ -170,7 +170,7 @@ pub fn hex(bytes: &[u8]) -> String {
 pub fn unhex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
     let pair = |p: &[u8]| Some(digit(p[0])? << 4 | digit(p[1])?);
-    (text.len() % 2 == 0).then(|| text.chunks_exact(2).map(pair).collect())?
+    text.len().is_multiple_of(2).then(|| text.chunks_exact(2).map(pair).collect())?
 }
 
 #[cfg(test)]
