@@ -19,9 +19,25 @@ fn main() -> Result<(), kpat_guest::Error> {
     println!("idt {:#x} -> {:x?}", r.idt_base, m.translate(r.idt_base)?);
     match std::env::args().nth(2).as_deref() {
         Some("gdb") => debug(&g),
+        Some("tasks") => tasks(&g),
         Some("symbols") => symbols(&g),
         _ => Ok(()),
     }
+}
+
+/// Processes, and the running task of each processor.
+fn tasks(g: &Guest) -> Result<(), kpat_guest::Error> {
+    let tasks = g.tasks()?;
+    for v in 0..g.vcpus() {
+        println!("{v}: {:?}", tasks.current(v)?);
+    }
+    let began = std::time::Instant::now();
+    let all = tasks.processes()?;
+    println!("{} in {:?}", all.len(), began.elapsed());
+    for p in all {
+        println!("{} {} {} {}", p.task.tgid, p.task.comm, p.threads, p.hidden());
+    }
+    Ok(())
 }
 
 /// All symbols as `/proc/kallsyms` has them.

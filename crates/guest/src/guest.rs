@@ -3,10 +3,12 @@
 use crate::discover;
 use crate::error::{Error, Result};
 use crate::gdb::Gdb;
+use crate::life::Events;
 use crate::memory::Memory;
 use crate::qmp::Qmp;
 use crate::registers::Registers;
 use crate::symbols::Symbols;
+use crate::task::Tasks;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -120,6 +122,16 @@ impl Guest {
     /// Uses these in place of its own, if none were read yet: for a kernel without a table in its memory.
     pub fn use_symbols(&self, symbols: Symbols) -> bool {
         self.symbols.set(symbols).is_ok()
+    }
+
+    /// Its processes.
+    pub fn tasks(&self) -> Result<Tasks<'_>> {
+        Tasks::new(self)
+    }
+
+    /// What happens to it as a whole: it ends, begins anew, stops, moves.
+    pub fn events(&self) -> Events<'_> {
+        Events::new(self)
     }
 
     /// A session of QEMU's debugger interface: the guest is stopped until it is resumed there, or the session ends.

@@ -9,13 +9,17 @@ pub mod discover;
 mod error;
 pub mod gdb;
 mod guest;
+mod life;
 pub mod memory;
 pub mod qmp;
 pub mod registers;
 pub mod symbols;
+pub mod task;
 
 pub use error::{Error, Result};
 pub use guest::{Accelerator, Guest, Target};
+pub use life::{Events, Life};
 pub use memory::Memory;
 pub use registers::Registers;
 pub use symbols::Symbols;
+pub use task::{Process, Task, Tasks};

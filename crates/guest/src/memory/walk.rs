@@ -26,10 +26,10 @@ pub struct Page {
 }
 
 pub const PRESENT: u64 = 1;
-const WRITABLE: u64 = 1 << 1;
+pub const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 pub const LARGE: u64 = 1 << 7;
-const NO_EXECUTE: u64 = 1 << 63;
+pub const NO_EXECUTE: u64 = 1 << 63;
 /// The physical address in an entry.
 pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 

@@ -5,15 +5,16 @@
 
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::memory::walk::{ADDRESS, LARGE, PRESENT, Space};
+use crate::memory::walk::{ADDRESS, LARGE, NO_EXECUTE, PRESENT, Space, WRITABLE};
 use crate::registers::Registers;
 
 /// Kernels are 20 to 90 MB with all that they reserve.
 const LONGEST: u64 = 192 << 20;
 const LARGE_PAGE: u64 = 2 << 20;
 
-/// A copy; what is not mapped is zero.
+/// A copy of the part with tables; what is not mapped is zero.
 pub struct Image {
+    /// Of the first byte here.
     pub base: u64,
     pub bytes: Vec<u8>,
 }
@@ -63,25 +64,76 @@ fn level_two(memory: &Memory, space: Space, virt: u64) -> Result<u64> {
     Ok(table)
 }
 
+/// A stretch of the image that is mapped, and whether it is neither code nor writable.
+struct Run {
+    from: u64,
+    to: u64,
+    constant: bool,
+}
+
+/// What is mapped between two addresses below one level-2 table, by whole tables: one by one, pages cost five readings each.
+fn runs(memory: &Memory, base: u64, end: u64) -> Result<Vec<Run>> {
+    let table_at = |at: u64| -> Result<[u8; 4096]> {
+        let mut bytes = [0; 4096];
+        memory.read_physical(at, &mut bytes)?;
+        Ok(bytes)
+    };
+    let entry = |t: &[u8; 4096], i: u64| {
+        t[i as usize * 8..i as usize * 8 + 8].try_into().map_or(0, u64::from_le_bytes)
+    };
+    let upper = table_at(level_two(memory, memory.kernel_space(), base)?)?;
+    let mut all: Vec<Run> = Vec::new();
+    let mut add = |from: u64, len: u64, e: u64| {
+        if e & PRESENT == 0 {
+            return;
+        }
+        let constant = e & WRITABLE == 0 && e & NO_EXECUTE != 0;
+        match all.last_mut() {
+            Some(r) if r.to == from && r.constant == constant => r.to += len,
+            _ => all.push(Run { from, to: from + len, constant }),
+        }
+    };
+    for at in (base..end).step_by(LARGE_PAGE as usize) {
+        let e = entry(&upper, at >> 21 & 0x1ff);
+        if e & PRESENT == 0 || e & LARGE != 0 {
+            add(at, LARGE_PAGE, e);
+            continue;
+        }
+        let lower = table_at(e & ADDRESS)?;
+        for i in 0..512 {
+            // What is forbidden above stays forbidden.
+            let page = entry(&lower, i);
+            let page = if e & WRITABLE == 0 { page & !WRITABLE } else { page } | (e & NO_EXECUTE);
+            add(at + i * 4096, 4096, page);
+        }
+    }
+    Ok(all)
+}
+
 impl Image {
+    /// What is neither code nor writable: names, tables and types lie there. Of a kernel that has not protected it yet everything.
     pub fn read(memory: &Memory, base: u64, end: u64) -> Result<Image> {
-        let len = end.checked_sub(base).filter(|n| (1..=LONGEST).contains(n));
-        let len = len.ok_or(Error::damaged("the kernel's image", "it has no sensible size"))? as usize;
-        let mut bytes = vec![0; len];
-        for (i, part) in bytes.chunks_mut(LARGE_PAGE as usize).enumerate() {
-            let at = base + i as u64 * LARGE_PAGE;
-            if memory.read(at, part).is_ok() {
-                continue;
-            }
-            // Not mapped as a whole.
-            part.fill(0);
-            for (k, page) in part.chunks_mut(4096).enumerate() {
-                if memory.read(at + k as u64 * 4096, page).is_err() {
-                    page.fill(0);
+        if end.checked_sub(base).is_none_or(|n| n > LONGEST) {
+            return Err(Error::damaged("the kernel's image", "it has no sensible size"));
+        }
+        let mut parts = runs(memory, base, end)?;
+        if parts.iter().any(|r| r.constant) {
+            parts.retain(|r| r.constant);
+        }
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            return Err(Error::NotMapped(base));
+        };
+        let from = first.from;
+        let mut bytes = vec![0; (last.to - from) as usize];
+        for r in &parts {
+            let part = &mut bytes[(r.from - from) as usize..(r.to - from) as usize];
+            for (i, piece) in part.chunks_mut(LARGE_PAGE as usize).enumerate() {
+                if memory.read(r.from + i as u64 * LARGE_PAGE, piece).is_err() {
+                    piece.fill(0);
                 }
             }
         }
-        Ok(Image { base, bytes })
+        Ok(Image { base: from, bytes })
     }
 
     /// `len` bytes at a virtual address.

@@ -39,8 +39,8 @@ pub struct Layout {
     pub count: usize,
 }
 
-/// Bytes of an image, by place.
-struct Bytes<'a>(&'a [u8]);
+/// Bytes of an image, by place, and the address of the first.
+struct Bytes<'a>(&'a [u8], u64);
 
 impl Bytes<'_> {
     fn u16(&self, at: usize) -> Option<usize> {
@@ -81,9 +81,9 @@ struct Tokens {
     index: Vec<usize>,
 }
 
-/// The symbols of an image whose `_text` is its first byte, at `base`.
-pub fn read(image: &[u8], base: u64, into: &mut Builder) -> Result<Layout> {
-    let b = Bytes(image);
+/// The symbols of a kernel whose `_text` is at `base`; `image` is a part of it, at `at`.
+pub fn read(image: &[u8], at: u64, base: u64, into: &mut Builder) -> Result<Layout> {
+    let b = Bytes(image, at);
     let mut why = "there is no table of tokens";
     for tokens in tokens(&b).take(16) {
         match read_at(&b, base, &tokens, into) {
@@ -157,7 +157,7 @@ fn read_at(
             continue;
         };
         for (i, name) in decoded.iter().enumerate() {
-            let Some(virt) = address(b, base, place, i, offsets) else { continue };
+            let Some(virt) = address(b, place, i, offsets) else { continue };
             into.add(virt, name[0], &name[1..], 0);
         }
         let sequence_first = at + markers.len() * 4 + count * 3 <= t.at + 8;
@@ -234,7 +234,7 @@ fn decode(b: &Bytes<'_>, t: &Tokens, names: usize, count: usize) -> Option<Vec<B
     Some(out)
 }
 
-fn address(b: &Bytes<'_>, base: u64, place: usize, i: usize, offsets: Offsets) -> Option<u64> {
+fn address(b: &Bytes<'_>, place: usize, i: usize, offsets: Offsets) -> Option<u64> {
     let at = place + i * 4;
     let raw = b.u32(at)?;
     Some(match offsets {
@@ -243,7 +243,7 @@ fn address(b: &Bytes<'_>, base: u64, place: usize, i: usize, offsets: Offsets) -
         }
         Offsets::Signed { .. } => raw.into(),
         Offsets::From { base } => base.wrapping_add(raw.into()),
-        Offsets::Place => base.wrapping_add(at as u64).wrapping_add(raw as i32 as i64 as u64),
+        Offsets::Place => b.1.wrapping_add(at as u64).wrapping_add(raw as i32 as i64 as u64),
     })
 }
 
@@ -274,13 +274,13 @@ fn offsets(
         [(o, end), (o, (end + 7) & !7)]
     });
     let fits = |place: usize, how: Offsets| -> bool {
-        if address(b, base, place, text, how) != Some(base) {
+        if address(b, place, text, how) != Some(base) {
             return false;
         }
         let mut last = 0;
         let mut wrong = 0;
         for i in 0..count {
-            let Some(a) = address(b, base, place, i, how) else { return false };
+            let Some(a) = address(b, place, i, how) else { return false };
             wrong += usize::from(a < last);
             last = a;
         }

@@ -54,7 +54,7 @@ impl Symbols {
         let image = Image::read(memory, base, end)?;
         times.image = lap();
         let mut builder = Builder::default();
-        let layout = kallsyms::read(&image.bytes, base, &mut builder)?;
+        let layout = kallsyms::read(&image.bytes, image.base, base, &mut builder)?;
         times.kallsyms = lap();
         let kernel = builder.build(Vec::new());
         let find = |name: &str| kernel.named(name).first().map(|s| s.address);
