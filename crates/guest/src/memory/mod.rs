@@ -37,6 +37,13 @@ impl Memory {
         Ok(Memory { pid, state: RwLock::new(State { ram, kernel }), isolated })
     }
 
+    /// Of a guest that is no more: `bytes` is a copy of its RAM, which began at zero.
+    pub fn of_dump(bytes: &[u8], registers: &Registers) -> Result<Memory> {
+        let ram = Ram::of_dump(bytes)?;
+        let (kernel, isolated) = kernel_space(&ram, registers)?;
+        Ok(Memory { pid: 0, state: RwLock::new(State { ram, kernel }), isolated })
+    }
+
     /// Looks again where RAM is: after a device with memory came or went.
     pub fn refresh(&self, qmp: &Qmp) -> Result<()> {
         let ranges = layout::parse(&qmp.monitor("info mtree -f")?)?;

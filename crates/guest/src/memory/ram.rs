@@ -57,6 +57,15 @@ impl Ram {
         Ok(Ram { blocks, process, may_write })
     }
 
+    /// Of a copy of a guest's RAM that begins at zero.
+    pub fn of_dump(bytes: &[u8]) -> Result<Ram> {
+        let len = bytes.len() as u64;
+        let range = Range { physical: 0, len, name: "dump".into(), offset: 0, writable: true };
+        let map = Map::anonymous(bytes).ok_or(Error::NotRam(0))?;
+        let process = File::open("/dev/null").map_err(Error::io("/dev/null"))?;
+        Ok(Ram { blocks: vec![Block { range, host: 0, map: Some(map) }], process, may_write: true })
+    }
+
     pub fn ranges(&self) -> impl Iterator<Item = &Range> {
         self.blocks.iter().map(|b| &b.range)
     }
@@ -214,6 +223,19 @@ impl Map {
             )
         };
         (at != libc::MAP_FAILED).then(|| Map { at: at.cast(), len })
+    }
+
+    fn anonymous(bytes: &[u8]) -> Option<Map> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes.len(), both, kind, -1, 0) };
+        let map = (at != libc::MAP_FAILED).then_some(Map { at: at.cast(), len: bytes.len() })?;
+        map.write(0, bytes);
+        Some(map)
     }
 
     fn read(&self, from: u64, to: &mut [u8]) {

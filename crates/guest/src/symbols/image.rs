@@ -128,8 +128,15 @@ impl Image {
         for r in &parts {
             let part = &mut bytes[(r.from - from) as usize..(r.to - from) as usize];
             for (i, piece) in part.chunks_mut(LARGE_PAGE as usize).enumerate() {
-                if memory.read(r.from + i as u64 * LARGE_PAGE, piece).is_err() {
-                    piece.fill(0);
+                let at = r.from + i as u64 * LARGE_PAGE;
+                if memory.read(at, piece).is_ok() {
+                    continue;
+                }
+                // A page that is mapped to no RAM, or is not mapped any more.
+                for (k, page) in piece.chunks_mut(4096).enumerate() {
+                    if memory.read(at + k as u64 * 4096, page).is_err() {
+                        page.fill(0);
+                    }
                 }
             }
         }
