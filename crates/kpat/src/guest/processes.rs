@@ -1,9 +1,9 @@
 //! `kpat guest processes`: the guest's processes by two ways that cannot both be changed by who hides one of them with little effort.
 
-use super::Which;
+use super::{Which, address};
 use crate::listing::Listing;
 use crate::output::Output;
-use crate::render::{Column, Style, Table, count, plural};
+use crate::render::{Column, Style, Table, count};
 use kpat_guest::Process;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -23,8 +23,8 @@ pub struct Args {
     listing: Listing,
 }
 
-const FIELDS: [&str; 8] =
-    ["pid", "parent", "comm", "threads", "kernel_thread", "listed", "numbered", "running_on"];
+const FIELDS: [&str; 9] =
+    ["address", "pid", "parent", "comm", "threads", "kernel_thread", "listed", "numbered", "running_on"];
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let guest = args.which.attach()?;
@@ -39,7 +39,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     };
     let value = |p: &Process| -> Value {
         json!({
-            "pid": p.task.tgid, "parent": p.task.parent, "comm": p.task.comm, "threads": p.threads,
+            "address": address(p.task.address), "pid": p.task.tgid, "parent": p.task.parent, "comm": p.task.comm, "threads": p.threads,
             "kernel_thread": p.task.kernel_thread, "listed": p.listed, "numbered": p.numbered, "running_on": on(p),
         })
     };
@@ -78,7 +78,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         if !rows.is_empty() {
             args.listing.print(t, out)?;
         }
-        out.say(&format!("{}, {hidden} hidden", plural(all.len() as u64, "process", "processes")));
+        out.say(&format!("{} processes, {hidden} hidden", count(all.len() as u64)));
     }
     Ok(out.ended(hidden > 0))
 }
