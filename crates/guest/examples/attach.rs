@@ -19,10 +19,32 @@ fn main() -> Result<(), kpat_guest::Error> {
     println!("idt {:#x} -> {:x?}", r.idt_base, m.translate(r.idt_base)?);
     match std::env::args().nth(2).as_deref() {
         Some("gdb") => debug(&g),
+        Some("read") => read(&g),
         Some("tasks") => tasks(&g),
         Some("symbols") => symbols(&g),
         _ => Ok(()),
     }
+}
+
+/// What a reading of 64 bytes costs, by kernel and by physical address.
+fn read(g: &Guest) -> Result<(), kpat_guest::Error> {
+    const N: u32 = 1_000_000;
+    let (m, mut piece) = (g.memory(), [0; 64]);
+    let s = g.symbols()?;
+    let at = s.parse("linux_banner")?;
+    println!("symbols {:?}", s.times());
+    let physical = m.translate(at)?.physical;
+    let began = std::time::Instant::now();
+    for _ in 0..N {
+        m.read(at, &mut piece)?;
+    }
+    println!("by kernel address {:?}", began.elapsed() / N);
+    let began = std::time::Instant::now();
+    for _ in 0..N {
+        m.read_physical(physical, &mut piece)?;
+    }
+    println!("by physical address {:?}", began.elapsed() / N);
+    Ok(())
 }
 
 /// Processes, and the running task of each processor.

@@ -75,6 +75,9 @@ impl Registers {
             }
         }
         // 16 general ones, RIP, flags, CR0, 2, 3, 4.
+        if seen < 22 && text.contains("EAX=") {
+            return Err(no_long_mode());
+        }
         if seen < 22 {
             return Err(Error::Unsupported("the guest's processor is not an x86-64".into()));
         }
@@ -123,12 +126,14 @@ impl Registers {
     /// Levels of its page tables.
     pub fn levels(&self) -> Result<u8> {
         if self.cr0 & CR0_PG == 0 || self.cr4 & CR4_PAE == 0 || self.efer & EFER_LMA == 0 {
-            return Err(Error::Unsupported(
-                "the guest does not run in 64-bit mode yet (firmware, or a 32-bit kernel)".into(),
-            ));
+            return Err(no_long_mode());
         }
         Ok(if self.cr4 & CR4_LA57 != 0 { 5 } else { 4 })
     }
+}
+
+fn no_long_mode() -> Error {
+    Error::Unsupported("the guest does not run in 64-bit mode (firmware, or a 32-bit kernel)".into())
 }
 
 /// `GS =0000 base limit flags`, `IDT=     base limit`: name and fields.
