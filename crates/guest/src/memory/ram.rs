@@ -125,8 +125,13 @@ impl Ram {
 
     /// Eight bytes of a page table.
     pub fn word(&self, physical: u64) -> Result<u64> {
+        let (b, within) = self.find(physical)?;
         let mut bytes = [0; 8];
-        self.read(physical, &mut bytes)?;
+        match &b.map {
+            // A walk is five of these.
+            Some(m) if within + 8 <= b.range.len => m.read(within, &mut bytes),
+            _ => self.read(physical, &mut bytes)?,
+        }
         Ok(u64::from_le_bytes(bytes))
     }
 }
