@@ -177,8 +177,8 @@ class GuestMemory(unittest.TestCase):
         self.assertEqual(said["linux"]["modules"], len(self.guest.text("modules").splitlines()))
         self.assertTrue(said["linux"]["btf"])
         self.assertEqual(said["five_level_page_tables"], " la57" in self.guest.text("cpuinfo"))
-        # An idle guest runs on the kernel's tables, which PTI leaves as they are.
-        self.assertIn("isolation: enabled" if "pti=on" in self.MORE else "", self.guest.text("isolation"))
+        self.assertEqual("isolation: enabled" in self.guest.text("isolation"), "pti=on" in self.MORE)
+        self.assertEqual(said["page_table_isolation"], "pti=on" in self.MORE)
         self.assertEqual(said["ram_mapped_bytes"] > 0, self.MEMORY == "mapped")
         self.assertEqual([w["name"] for w in said["ways"] if w["works"]], ["memory", "mailbox", "debugger"])
         print(f"\nguest {self.SERIES} {self.CPU} {self.MEMORY}: attach {said['attach_ms']:.1f} ms, symbols {said['symbols_ms']:.0f} ms (kallsyms "

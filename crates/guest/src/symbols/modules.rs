@@ -7,7 +7,7 @@ use kpat_btf::{Btf, kind};
 
 const MOST_MODULES: usize = 4096;
 const MOST_SYMBOLS: u64 = 1 << 20;
-const MOST_STRINGS: u64 = 64 << 20;
+const MOST_STRINGS: u64 = 16 << 20;
 /// Of all modules' memory: text, data, read-only data ...
 const MOST_PARTS: u32 = 16;
 /// `MODULE_STATE_UNFORMED`: it is still being loaded.
@@ -94,7 +94,7 @@ pub fn read(memory: &Memory, btf: &Btf, list: u64, into: &mut Builder) -> Result
     let mut all = Vec::new();
     let mut next = memory.u64_at(list)?;
     while next != list {
-        if all.len() == MOST_MODULES {
+        if all.len() == MOST_MODULES || into.full() {
             return Err(Error::damaged("the list of modules", "it does not end"));
         }
         let at = next.wrapping_sub(shape.list);

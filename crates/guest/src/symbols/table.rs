@@ -5,6 +5,9 @@ use std::sync::OnceLock;
 
 /// The longest name of a module or symbol that is kept.
 const LONGEST_NAME: usize = 1024;
+/// Symbols and bytes of names that are kept, whatever a guest claims to have.
+const MOST: usize = 8 << 20;
+const MOST_BYTES: usize = 256 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
@@ -36,6 +39,9 @@ pub struct Builder {
 impl Builder {
     /// `module` is 0, or one more than the module's place in the list.
     pub fn add(&mut self, address: u64, kind: u8, name: &[u8], module: u16) {
+        if self.full() {
+            return;
+        }
         let name = String::from_utf8_lossy(&name[..name.len().min(LONGEST_NAME)]);
         let Ok(at) = u32::try_from(self.names.len()) else { return };
         let kind = if kind.is_ascii_graphic() { kind } else { b'?' };
@@ -49,6 +55,11 @@ impl Builder {
 
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// No more are kept.
+    pub fn full(&self) -> bool {
+        self.entries.len() >= MOST || self.names.len() >= MOST_BYTES
     }
 
     pub fn build(mut self, modules: Vec<String>) -> Table {
