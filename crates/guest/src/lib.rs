@@ -9,12 +9,14 @@ pub mod discover;
 mod error;
 pub mod gdb;
 mod guest;
+pub mod mailbox;
 mod life;
 pub mod memory;
 pub mod qmp;
 pub mod registers;
 pub mod symbols;
 pub mod task;
+pub mod x86;
 
 pub use error::{Error, Result};
 pub use guest::{Accelerator, Guest, Target};
