@@ -12,6 +12,7 @@ mod guest;
 pub mod mailbox;
 mod life;
 pub mod memory;
+pub mod probe;
 pub mod qmp;
 pub mod registers;
 pub mod symbols;

@@ -230,6 +230,14 @@ impl Gdb {
         Ok(())
     }
 
+    /// The same by guest-physical address: no matter whose page tables a processor has.
+    pub fn write_physical(&mut self, physical: u64, from: &[u8]) -> Result<()> {
+        self.done(b"Qqemu.PhyMemMode:1")?;
+        let written = self.write(physical, from);
+        self.done(b"Qqemu.PhyMemMode:0")?;
+        written
+    }
+
     pub fn insert(&mut self, kind: BreakpointKind, virt: u64) -> Result<()> {
         if self.breakpoints.contains(&(kind, virt)) {
             return Ok(());

@@ -5,7 +5,10 @@
 
 pub mod code;
 pub mod host;
+pub mod install;
+pub mod journal;
 pub mod layout;
+mod quiet;
 pub mod region;
 pub mod stub;
 pub mod values;
