@@ -34,6 +34,8 @@ pub struct Installed {
     number: u32,
     entries: u64,
     patched: Vec<Change>,
+    /// Of an earlier tool, what could not be undone.
+    left: Vec<Change>,
     undone: bool,
 }
 
@@ -47,16 +49,17 @@ pub struct Recovered {
 impl Installed {
     /// Brings the memory into the guest. What an earlier tool left is undone first.
     pub fn new(guest: Arc<Guest>) -> Result<(Installed, Recovered)> {
-        let (mut journal, left) = Journal::open(guest.pid())?;
+        let (mut journal, mut left) = Journal::open(guest.pid())?;
         let mut recovered = Recovered::default();
         if !left.is_empty() {
             guest.memory().refresh(guest.qmp())?;
             recovered = undo(&guest, &left)?;
-            remove(&guest, &left);
+            let code = |c: &Change| matches!(c, Change::Patched { .. });
+            let rest = remove(&guest, &left);
+            left.retain(|c| rest.is_some() && !code(c));
         }
-        let used = left.iter().filter_map(|c| if let Change::Device { number } = c { Some(*number) } else { None }).max();
-        let number = used.map_or(0, |n| n.wrapping_add(1));
-        journal.restart(&[])?;
+        journal.restart(&left)?;
+        let number = unused();
         journal.add(&Change::Device { number })?;
         let region = Arc::new(plug(&guest, number)?);
         region.clear();
@@ -68,7 +71,7 @@ impl Installed {
         guest.memory().write_physical(entries, &bytes)?;
         forget_translations(&guest, &mut gdb)?;
         gdb.detach()?;
-        Ok((Installed { guest, region, base, journal, number, entries, patched: Vec::new(), undone: false }, recovered))
+        Ok((Installed { guest, region, base, journal, number, entries, patched: Vec::new(), left, undone: false }, recovered))
     }
 
     /// Replaces code at several places, all in one stop of the guest. Nothing is written if one of them is not as it was.
@@ -132,7 +135,13 @@ impl Installed {
         self.region.set32(GONE, 1);
         undo(&self.guest, &all)?;
         let rest = remove(&self.guest, &all);
-        self.journal.restart(if rest.is_some() { &all[all.len() - 2..] } else { &[] })?;
+        let mut still = std::mem::take(&mut self.left);
+        if rest.is_none() {
+            self.region.discard();
+        } else {
+            still.extend_from_slice(&all[all.len() - 2..]);
+        }
+        self.journal.restart(&still)?;
         Ok(rest)
     }
 }
@@ -146,6 +155,14 @@ impl Drop for Installed {
 
 fn names(number: u32) -> (String, String) {
     (format!("kpat-memory-{number}"), format!("kpat-device-{number}"))
+}
+
+/// A number that no device of ours in this guest ever had. QEMU remembers the names of memory whose device is gone, and aborts,
+/// guest and all, when a name comes again at the same place.
+fn unused() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    // Changes every 4 ms, comes again after half a year.
+    (now.as_millis() / 4) as u32
 }
 
 /// Adds memory and device to QEMU and maps the memory here.
@@ -327,13 +344,11 @@ fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries)
         {
-            if let Err(e) = super::quiet::wait(guest, *base, Duration::from_secs(3)) {
-                return Some(e.to_string());
-            }
-            let cleared = guest.gdb().and_then(|mut gdb| {
+            // Calls whose return was about to be taken may have become open after the first look.
+            let cleared = super::quiet::wait(guest, *base, Duration::from_secs(3), |gdb| {
+                restore_returns(guest, *base)?;
                 guest.memory().write_physical(*entries, &[0; 8 * PAGES.len()])?;
-                forget_translations(guest, &mut gdb)?;
-                gdb.detach()
+                forget_translations(guest, gdb)
             });
             if let Err(e) = cleared {
                 return Some(e.to_string());

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::guest::Guest;
 use crate::mailbox::code::{Kernel, Task};
+use std::sync::Arc;
 
 /// A kernel's names, from its memory or from a file.
 pub trait Names: Send + Sync {
@@ -11,6 +12,24 @@ pub trait Names: Send + Sync {
     fn at(&self, address: u64) -> Option<(String, u64)>;
     /// Of a member, such as `task_struct.pid`, in bytes.
     fn offset(&self, member: &str) -> Option<u64>;
+}
+
+/// Those that the guest's kernel has in its own memory, or that the guest was given.
+pub struct Own(pub Arc<Guest>);
+
+impl Names for Own {
+    fn address(&self, name: &str) -> Option<u64> {
+        self.0.symbols().ok()?.address(name)
+    }
+
+    fn at(&self, address: u64) -> Option<(String, u64)> {
+        let (symbol, offset) = self.0.symbols().ok()?.at(address)?;
+        Some((symbol.name.to_owned(), address - offset))
+    }
+
+    fn offset(&self, member: &str) -> Option<u64> {
+        self.0.symbols().ok()?.offset(member).ok()
+    }
 }
 
 pub fn kernel(guest: &Guest, names: &dyn Names) -> Result<Kernel> {

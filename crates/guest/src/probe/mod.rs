@@ -18,7 +18,7 @@ use crate::mailbox::stub::{Failed, Maker, Returns, Stub};
 use crate::mailbox::values::{Act, Condition, Item, Value};
 use crate::memory::Memory;
 use crate::x86::{Displaced, jump};
-pub use facts::Names;
+pub use facts::{Names, Own};
 pub use run::Ended;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,6 +182,14 @@ pub struct Probes<'h> {
 
 impl<'h> Probes<'h> {
     /// Brings the shared memory into the guest; no probe yet.
+    pub fn of(guest: Arc<Guest>) -> Result<Probes<'h>> {
+        // Read before anything is changed: a guest without symbols is refused here.
+        guest.symbols()?;
+        let names = Arc::new(Own(guest.clone()));
+        Probes::new(guest, names, Patience::default())
+    }
+
+    /// The same with names from elsewhere.
     pub fn new(guest: Arc<Guest>, names: Arc<dyn Names>, patience: Patience) -> Result<Probes<'h>> {
         let (installed, recovered) = Installed::new(guest.clone())?;
         let place = Place { base: installed.base, kernel: Some(facts::kernel(&guest, names.as_ref())?) };
