@@ -5,6 +5,7 @@
 //! ([`memory`]). [`gdb`] stops it, and is the only part that does. Everything that is read from a guest may have been made by an attacker: bounds are checked, walks are bounded, damage
 //! is an [`Error`].
 
+pub mod capi;
 pub mod discover;
 mod error;
 pub mod gdb;
