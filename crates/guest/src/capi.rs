@@ -174,7 +174,7 @@ pub unsafe extern "C" fn kpat_guest_register_xrp(guest: *mut CGuest, place: *con
         let address = function(g, place?)?;
         let what = WhatReturns::Call(handler(guest, entry), handler(guest, returned));
         let mut probes = g.probes.try_borrow_mut().map_err(|_| busy())?;
-        Ok(probes.register_return(Xrp { address, conditions: Vec::new(), maxactive: maxactive as usize, what })?.number() as i32)
+        Ok(probes.register_return(Xrp { address, conditions: Vec::new(), at_return: Vec::new(), maxactive: maxactive as usize, what })?.number() as i32)
     })())
 }
 

@@ -6,6 +6,7 @@
 mod facts;
 mod places;
 mod run;
+pub mod spec;
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -118,6 +119,8 @@ pub struct Xrp<'h> {
     pub address: u64,
     /// At the entry.
     pub conditions: Vec<Condition>,
+    /// At the return, of those whose entry was taken.
+    pub at_return: Vec<Condition>,
     /// Calls that can be open at the same time; of more the return is not seen. 0: as many as is usual.
     pub maxactive: usize,
     pub what: WhatReturns<'h>,
@@ -281,7 +284,7 @@ impl<'h> Probes<'h> {
             return Err(Error::Unsupported(format!("at most {SAVED_MAX} values are kept from entry to return")));
         }
         let maker = Maker { place: &self.place, shared: self.shared };
-        let at_return = maker.at_return(self.place.base + self.stubs as u64, &Stub { id: id + 1, conditions: &[], act: &act, at_entry: false }).map_err(failed)?;
+        let at_return = maker.at_return(self.place.base + self.stubs as u64, &Stub { id: id + 1, conditions: &probe.at_return, act: &act, at_entry: false }).map_err(failed)?;
         for n in self.instances..self.instances + count {
             self.installed.write(TRAMPOLINES + n * TRAMPOLINE, &maker.trampoline(n, at_return.entry).map_err(failed)?);
         }
