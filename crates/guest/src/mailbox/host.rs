@@ -2,7 +2,7 @@
 //!
 //! A hit is taken by an exchange from waiting to taken, so that one which the guest gives up at the same moment is handled by exactly one
 //! of the two. (A guest with one emulated processor exchanges without a lock; there the two can both go on, within a
-//! nanosecond at the end of a wait of a quarter of a second. Then the hit is handled and counted as missed; nothing is lost by it.)
+//! nanosecond at the end of a long wait. Then the hit is handled and counted as missed; nothing is lost by it.)
 
 use super::layout::*;
 use super::region::Region;

@@ -133,7 +133,8 @@ pub enum WhatReturns<'h> {
     Call(Option<Handler<'h>>, Option<Handler<'h>>),
 }
 
-/// How long a hit waits for the host.
+/// How long a hit waits for the host. A handler's thread may not get a processor for long on a host that is busy; the
+/// guest's watchdogs wait for ten seconds and more.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     pub begin: Duration,
@@ -142,7 +143,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Patience {
-        Patience { begin: Duration::from_millis(250), end: Duration::from_secs(2) }
+        Patience { begin: Duration::from_secs(1), end: Duration::from_secs(2) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod list;
+mod probe;
 mod processes;
 mod symbols;
 
@@ -25,6 +26,8 @@ enum What {
     Symbols(symbols::Args),
     /// List the processes of a guest from its kernel's memory, and find hidden ones
     Processes(processes::Args),
+    /// Probe functions of a guest's kernel while it runs: arguments, fields, texts, results, durations
+    Probe(probe::Args),
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -33,6 +36,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Doctor(a) => doctor::run(a, out),
         What::Symbols(a) => symbols::run(a, out),
         What::Processes(a) => processes::run(a, out),
+        What::Probe(a) => probe::run(a, out),
     }
 }
 

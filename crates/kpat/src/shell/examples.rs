@@ -44,6 +44,11 @@ const EXAMPLES: &[Example] = &[
         "kpat guest symbols web1 'tcp_v4_*' 0xffffffff81000010",
         "functions by name, and what is at an address",
     ),
+    (
+        "guest",
+        "kpat guest probe web1 '__x64_sys_openat sys2:str ret' -n 20",
+        "who opens which file in the guest, and what came of it",
+    ),
     ("guest", "kpat guest processes web1 --hidden", "processes that the guest's own ps may not show"),
     ("integrate", "kpat integrate X.kbl X.pcapng", "one recording and its capture"),
     ("integrate", "kpat integrate X.kbl --log app.log", "with the lines of a log file as events"),
