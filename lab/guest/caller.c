@@ -7,7 +7,7 @@
 //   stat NAME         prints the size of a file
 //   sleep MS          nanosleep
 //   syms WORD...      lines of /proc/kallsyms with one of these names
-//   ftrace FUNCTION   how often the kernel's own tracer counted the function since this was asked first
+//   ftrace FUNCTION   how many calls the kernel's own tracer saw; from now on of this function, or "off"
 //   trap              an int3 in a process of its own: the signal that ended it
 //   off
 #define _GNU_SOURCE
@@ -83,21 +83,24 @@ static void put(const char *file, const char *text)
 
 static void ftrace(const char *function)
 {
-	char line[256], name[128];
-	long hits, sum = 0;
+	char line[256];
+	long n, sum = 0;
 
-	put("/sys/kernel/tracing/function_profile_enabled", "0");
 	for (int cpu = 0; cpu < 8; cpu++) {
-		snprintf(line, sizeof(line), "/sys/kernel/tracing/trace_stat/function%d", cpu);
+		snprintf(line, sizeof(line), "/sys/kernel/tracing/per_cpu/cpu%d/stats", cpu);
 		FILE *f = fopen(line, "r");
 		while (f && fgets(line, sizeof(line), f))
-			if (sscanf(line, "%127s %ld", name, &hits) == 2 && !strcmp(name, function))
-				sum += hits;
+			if (sscanf(line, "entries: %ld", &n) == 1 || sscanf(line, "overrun: %ld", &n) == 1)
+				sum += n;
 		if (f)
 			fclose(f);
 	}
-	put("/sys/kernel/tracing/set_ftrace_filter", function);
-	put("/sys/kernel/tracing/function_profile_enabled", "1");
+	put("/sys/kernel/tracing/current_tracer", "nop");
+	put("/sys/kernel/tracing/trace", "");
+	if (strcmp(function, "off")) {
+		put("/sys/kernel/tracing/set_ftrace_filter", function);
+		put("/sys/kernel/tracing/current_tracer", "function");
+	}
 	printf("ftrace %ld\n", sum);
 }
 
