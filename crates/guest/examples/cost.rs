@@ -22,7 +22,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "xp" => probes.register(xp(What::Call(Some(Box::new(|_| 0)), None)))?,
         "xrp" => {
             let what = WhatReturns::Call(Some(Box::new(|_| 0)), Some(Box::new(|_| 0)));
-            probes.register_return(Xrp { address, conditions: Vec::new(), at_return: Vec::new(), maxactive: 8, what })?
+            probes.register_return(Xrp {
+                address,
+                conditions: Vec::new(),
+                at_return: Vec::new(),
+                maxactive: 8,
+                what,
+            })?
         }
         // The same code, switched off: what a probe costs that wants nothing.
         "off" => {

@@ -36,7 +36,10 @@ thread_local! {
 
 impl CGuest {
     /// The hit whose handler runs.
-    #[expect(clippy::mut_from_ref, reason = "the header allows one thread at a time, and each use ends before the next begins")]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the header allows one thread at a time, and each use ends before the next begins"
+    )]
     fn hit(&self) -> Option<&mut Hit<'static>> {
         // SAFETY: set by `handler` while the hit lives, null otherwise.
         unsafe { self.hit.get().as_mut() }
@@ -49,7 +52,11 @@ impl CGuest {
         })
     }
 
-    fn with(&self, inside: impl FnOnce(&mut Hit), outside: impl FnOnce(&mut Probes<'static>) -> Result<()>) -> i32 {
+    fn with(
+        &self,
+        inside: impl FnOnce(&mut Hit),
+        outside: impl FnOnce(&mut Probes<'static>) -> Result<()>,
+    ) -> i32 {
         match self.hit() {
             Some(hit) => inside(hit),
             None => match self.probes.try_borrow_mut() {
@@ -82,7 +89,12 @@ fn text(s: &str) -> CString {
 fn handler(guest: *mut CGuest, f: CHandler) -> Option<Handler<'static>> {
     let f = f?;
     Some(Box::new(move |hit: &mut Hit| {
-        let mut regs = Regs { general: hit.registers.general, flags: hit.registers.flags, rip: hit.registers.rip, cr3: hit.registers.cr3 };
+        let mut regs = Regs {
+            general: hit.registers.general,
+            flags: hit.registers.flags,
+            rip: hit.registers.rip,
+            cr3: hit.registers.cr3,
+        };
         // SAFETY: the guest is freed by `kpat_guest_detach` alone, which refuses while a handler runs; the lifetime only names that the
         // pointer is taken back below, before the hit ends.
         let code = unsafe {
@@ -92,7 +104,8 @@ fn handler(guest: *mut CGuest, f: CHandler) -> Option<Handler<'static>> {
             code
         };
         regs.general[Register::Rsp as usize] = hit.registers.get(Register::Rsp);
-        (hit.registers.general, hit.registers.flags, hit.registers.rip) = (regs.general, regs.flags, regs.rip);
+        (hit.registers.general, hit.registers.flags, hit.registers.rip) =
+            (regs.general, regs.flags, regs.rip);
         code
     }))
 }
@@ -114,7 +127,12 @@ fn attach(target: &str) -> Result<*mut CGuest> {
     let guest = Arc::new(Guest::attach(&Target::parse(target))?);
     guest.symbols()?;
     let probes = Probes::new(guest.clone(), Arc::new(Own(guest.clone())), Patience::default())?;
-    Ok(Box::into_raw(Box::new(CGuest { guest, probes: RefCell::new(probes), hit: Cell::new(std::ptr::null_mut()), error: RefCell::default() })))
+    Ok(Box::into_raw(Box::new(CGuest {
+        guest,
+        probes: RefCell::new(probes),
+        hit: Cell::new(std::ptr::null_mut()),
+        error: RefCell::default(),
+    })))
 }
 
 /// # Safety
@@ -147,13 +165,22 @@ pub unsafe extern "C" fn kpat_guest_detach(guest: *mut CGuest) -> c_int {
 fn function(guest: &CGuest, place: &str) -> Result<u64> {
     let address = guest.guest.symbols()?.parse(place)?;
     // A function's name means where it begins to do something.
-    if place.contains('+') || place.starts_with("0x") { Ok(address) } else { guest.probes.try_borrow().map_err(|_| busy())?.entry(address) }
+    if place.contains('+') || place.starts_with("0x") {
+        Ok(address)
+    } else {
+        guest.probes.try_borrow().map_err(|_| busy())?.entry(address)
+    }
 }
 
 /// # Safety
 /// `guest` is of `kpat_guest_attach`, `place` a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kpat_guest_register_xp(guest: *mut CGuest, place: *const c_char, before: CHandler, after: CHandler) -> i32 {
+pub unsafe extern "C" fn kpat_guest_register_xp(
+    guest: *mut CGuest,
+    place: *const c_char,
+    before: CHandler,
+    after: CHandler,
+) -> i32 {
     // SAFETY: as the caller promises.
     let (g, place) = unsafe { (&*guest, given(place)) };
     g.result((|| {
@@ -167,14 +194,28 @@ pub unsafe extern "C" fn kpat_guest_register_xp(guest: *mut CGuest, place: *cons
 /// # Safety
 /// `guest` is of `kpat_guest_attach`, `place` a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kpat_guest_register_xrp(guest: *mut CGuest, place: *const c_char, entry: CHandler, returned: CHandler, maxactive: u32) -> i32 {
+pub unsafe extern "C" fn kpat_guest_register_xrp(
+    guest: *mut CGuest,
+    place: *const c_char,
+    entry: CHandler,
+    returned: CHandler,
+    maxactive: u32,
+) -> i32 {
     // SAFETY: as the caller promises.
     let (g, place) = unsafe { (&*guest, given(place)) };
     g.result((|| {
         let address = function(g, place?)?;
         let what = WhatReturns::Call(handler(guest, entry), handler(guest, returned));
         let mut probes = g.probes.try_borrow_mut().map_err(|_| busy())?;
-        Ok(probes.register_return(Xrp { address, conditions: Vec::new(), at_return: Vec::new(), maxactive: maxactive as usize, what })?.number() as i32)
+        Ok(probes
+            .register_return(Xrp {
+                address,
+                conditions: Vec::new(),
+                at_return: Vec::new(),
+                maxactive: maxactive as usize,
+                what,
+            })?
+            .number() as i32)
     })())
 }
 
@@ -220,7 +261,11 @@ pub unsafe extern "C" fn kpat_guest_enable(guest: *mut CGuest, handle: i32, on: 
     unsafe { &*guest }.with(
         |hit| if on != 0 { hit.control.enable(handle) } else { hit.control.disable(handle) },
         |probes| {
-            if on != 0 { probes.enable(handle) } else { probes.disable(handle) }
+            if on != 0 {
+                probes.enable(handle)
+            } else {
+                probes.disable(handle)
+            }
             Ok(())
         },
     )
@@ -249,7 +294,12 @@ pub unsafe extern "C" fn kpat_guest_data(guest: *mut CGuest, size: usize) -> *mu
 /// # Safety
 /// `guest` is of `kpat_guest_attach`; `to` has room for `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kpat_guest_read(guest: *mut CGuest, address: u64, to: *mut c_void, size: usize) -> c_int {
+pub unsafe extern "C" fn kpat_guest_read(
+    guest: *mut CGuest,
+    address: u64,
+    to: *mut c_void,
+    size: usize,
+) -> c_int {
     // SAFETY: as the caller promises.
     let (g, to) = unsafe { (&*guest, std::slice::from_raw_parts_mut(to.cast::<u8>(), size)) };
     g.result(g.space(address).and_then(|space| g.guest.memory().read_in(space, address, to)).map(|()| 0))
@@ -258,7 +308,12 @@ pub unsafe extern "C" fn kpat_guest_read(guest: *mut CGuest, address: u64, to: *
 /// # Safety
 /// `guest` is of `kpat_guest_attach`; `from` has `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kpat_guest_write(guest: *mut CGuest, address: u64, from: *const c_void, size: usize) -> c_int {
+pub unsafe extern "C" fn kpat_guest_write(
+    guest: *mut CGuest,
+    address: u64,
+    from: *const c_void,
+    size: usize,
+) -> c_int {
     // SAFETY: as the caller promises.
     let (g, from) = unsafe { (&*guest, std::slice::from_raw_parts(from.cast::<u8>(), size)) };
     g.result(g.space(address).and_then(|space| g.guest.memory().write_in(space, address, from)).map(|()| 0))
@@ -267,10 +322,16 @@ pub unsafe extern "C" fn kpat_guest_write(guest: *mut CGuest, address: u64, from
 /// # Safety
 /// `guest` is of `kpat_guest_attach`; `to` has room for `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kpat_guest_string(guest: *mut CGuest, address: u64, to: *mut c_char, size: usize) -> c_int {
+pub unsafe extern "C" fn kpat_guest_string(
+    guest: *mut CGuest,
+    address: u64,
+    to: *mut c_char,
+    size: usize,
+) -> c_int {
     // SAFETY: as the caller promises.
     let (g, to) = unsafe { (&*guest, std::slice::from_raw_parts_mut(to.cast::<u8>(), size)) };
-    let read = g.space(address).and_then(|space| g.guest.memory().string_in(space, address, size.saturating_sub(1)));
+    let read =
+        g.space(address).and_then(|space| g.guest.memory().string_in(space, address, size.saturating_sub(1)));
     g.result(read.map(|s| {
         if let Some(room) = to.get_mut(..=s.len()) {
             room[..s.len()].copy_from_slice(&s);

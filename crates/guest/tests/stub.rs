@@ -3,6 +3,8 @@
 //! What a guest adds (its page tables, its running task) is tested in guests. Truth is the number of calls that the threads made, and what
 //! the functions compute without a probe.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use kpat_guest::mailbox::code::{Place, Shared, shared};
 use kpat_guest::mailbox::host::{Answer, Host, Read};
 use kpat_guest::mailbox::layout::*;
@@ -12,8 +14,8 @@ use kpat_guest::mailbox::values::{Act, Base, Compare, Condition, Item, Value};
 use kpat_guest::x86::{Displaced, Register, jump};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 type Function = extern "C" fn(u64, u64) -> u64;
@@ -33,10 +35,20 @@ struct Bench {
 }
 
 fn map(at: u64, length: usize, file: Option<(&File, u64)>) {
-    let flags = libc::MAP_FIXED_NOREPLACE | if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
+    let flags = libc::MAP_FIXED_NOREPLACE
+        | if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
     let (fd, offset) = file.map_or((-1, 0), |(f, o)| (f.as_raw_fd(), o));
     // SAFETY: a new mapping where nothing is.
-    let got = unsafe { libc::mmap(at as *mut _, length, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC, flags, fd, offset as i64) };
+    let got = unsafe {
+        libc::mmap(
+            at as *mut _,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            flags,
+            fd,
+            offset as i64,
+        )
+    };
     assert_eq!(got as u64, at, "{}", std::io::Error::last_os_error());
 }
 
@@ -101,27 +113,56 @@ impl Bench {
 
     fn probe(&mut self, id: usize, at: u64, conditions: &[Condition], act: Act, at_entry: bool) {
         let displaced = self.decode(at);
-        let entry = self.put(|m, to| m.site(to, &displaced, &Stub { id, conditions, act: &act, at_entry }, None, None).unwrap());
+        let entry = self.put(|m, to| {
+            m.site(to, &displaced, &Stub { id, conditions, act: &act, at_entry }, None, None).unwrap()
+        });
         self.enable(id, true);
         self.patch(at, entry);
     }
 
-    fn probe_return(&mut self, id: usize, at: u64, act: Act, saved: &[Value], call_at_entry: bool, count: usize) {
+    fn probe_return(
+        &mut self,
+        id: usize,
+        at: u64,
+        act: Act,
+        saved: &[Value],
+        call_at_entry: bool,
+        count: usize,
+    ) {
         let displaced = self.decode(at);
-        let back = self.put(|m, to| m.at_return(to, &Stub { id: id + 1, conditions: &[], act: &act, at_entry: false }).unwrap());
+        let back = self.put(|m, to| {
+            m.at_return(to, &Stub { id: id + 1, conditions: &[], act: &act, at_entry: false }).unwrap()
+        });
         for n in 0..count {
             let code = self.maker().trampoline(n, back).unwrap();
             self.region.write(TRAMPOLINES + n * TRAMPOLINE, &code);
         }
         let returns = Returns { call_at_entry, saved, first: 0, count };
-        let entry = self.put(|m, to| m.site(to, &displaced, &Stub { id, conditions: &[], act: &Act::Call, at_entry: true }, Some(&returns), None).unwrap());
+        let entry = self.put(|m, to| {
+            m.site(
+                to,
+                &displaced,
+                &Stub { id, conditions: &[], act: &Act::Call, at_entry: true },
+                Some(&returns),
+                None,
+            )
+            .unwrap()
+        });
         self.enable(id, true);
         self.enable(id + 1, true);
         self.patch(at, entry);
     }
 
     /// Serves in a thread until it is dropped.
-    fn serve(&self, mut handle: impl FnMut(&kpat_guest::mailbox::host::Taken, &mut kpat_guest::mailbox::host::Registers) -> Answer + Send + 'static) -> Server {
+    fn serve(
+        &self,
+        mut handle: impl FnMut(
+            &kpat_guest::mailbox::host::Taken,
+            &mut kpat_guest::mailbox::host::Registers,
+        ) -> Answer
+        + Send
+        + 'static,
+    ) -> Server {
         let (region, stop) = (self.region.clone(), Arc::new(AtomicBool::new(false)));
         let until = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -187,7 +228,9 @@ fn every_hit_reaches_the_handler_once() {
     (0..ALONE).for_each(|n| assert_eq!(f(n, n), 3 * n + 7));
     std::thread::scope(|t| {
         for thread in 0..2u64 {
-            t.spawn(move || (0..EACH).for_each(|n| assert_eq!(f(ALONE + 2 * n + thread, n), ALONE + 4 * n + thread + 7)));
+            t.spawn(move || {
+                (0..EACH).for_each(|n| assert_eq!(f(ALONE + 2 * n + thread, n), ALONE + 4 * n + thread + 7))
+            });
         }
     });
     let counts = Host::new(b.region.clone()).counts(1);
@@ -264,7 +307,11 @@ fn counts_and_conditions_need_no_host() {
     let (at, g) = b.function(SUM);
     let conditions = [
         Condition { value: Value::argument(0).unwrap(), compare: Compare::AtLeast, with: 10 },
-        Condition { value: Value { signed: true, width: 4, ..Value::argument(1).unwrap() }, compare: Compare::Less, with: 0 },
+        Condition {
+            value: Value { signed: true, width: 4, ..Value::argument(1).unwrap() },
+            compare: Compare::Less,
+            with: 0,
+        },
     ];
     b.probe(2, at, &conditions, Act::Count, true);
     std::thread::scope(|t| {
@@ -287,7 +334,12 @@ fn counts_and_conditions_need_no_host() {
 fn entries_have_numbers_fields_and_texts_and_none_is_lost() {
     let mut b = Bench::new(4);
     let (at, f) = b.function(SUM);
-    let field = |steps: &[i32], width| Value { base: Base::Register(Register::Rdi), steps: steps.to_vec(), width, signed: false };
+    let field = |steps: &[i32], width| Value {
+        base: Base::Register(Register::Rdi),
+        steps: steps.to_vec(),
+        width,
+        signed: false,
+    };
     let items = vec![
         Item::Value(Value::argument(1).unwrap()),
         Item::Value(field(&[8], 2)),
@@ -300,7 +352,8 @@ fn entries_have_numbers_fields_and_texts_and_none_is_lost() {
     let structure = [text.as_ptr() as u64, 0x1234_5678_9abc_def0];
     const CALLS: u64 = 50_000;
     let pointer = structure.as_ptr() as u64;
-    let caller = std::thread::spawn(move || (0..CALLS).for_each(|n| assert_eq!(f(pointer, n), pointer + n * 2 + 7)));
+    let caller =
+        std::thread::spawn(move || (0..CALLS).for_each(|n| assert_eq!(f(pointer, n), pointer + n * 2 + 7)));
     let mut host = Host::new(b.region.clone());
     let (mut n, mut last) = (0, None);
     while n + host.counts(1).lost < CALLS {
@@ -362,18 +415,22 @@ fn returns_are_seen_with_what_was_saved_also_under_recursion() {
     let mut b = Bench::new(6);
     // fact(n): nop5; cmp rdi,1; jbe one; push rdi; dec rdi; call fact; pop rdi; imul rax,rdi; ret; one: mov eax,1; ret
     let code = [
-        0x0f, 0x1f, 0x44, 0, 0, 0x48, 0x83, 0xff, 1, 0x76, 15, 0x57, 0x48, 0xff, 0xcf, 0xe8, 0xec, 0xff, 0xff, 0xff, 0x5f, 0x48, 0x0f, 0xaf, 0xc7, 0xc3, 0xb8, 1, 0, 0, 0, 0xc3,
+        0x0f, 0x1f, 0x44, 0, 0, 0x48, 0x83, 0xff, 1, 0x76, 15, 0x57, 0x48, 0xff, 0xcf, 0xe8, 0xec, 0xff,
+        0xff, 0xff, 0x5f, 0x48, 0x0f, 0xaf, 0xc7, 0xc3, 0xb8, 1, 0, 0, 0, 0xc3,
     ];
     let (at, f) = b.function(&code);
     assert_eq!(f(10, 0), 3_628_800);
-    let items = vec![Item::Value(Value::of(Base::Saved(0))), Item::Value(Value::of(Base::Result)), Item::Duration];
+    let items =
+        vec![Item::Value(Value::of(Base::Saved(0))), Item::Value(Value::of(Base::Result)), Item::Duration];
     b.probe_return(1, at, Act::Record(items.clone()), &[Value::argument(0).unwrap()], false, 8);
     assert_eq!(f(5, 0), 120);
     let mut host = Host::new(b.region.clone());
     let (mut got, mut before) = (Vec::new(), 0);
     host.entries(|e| {
         let values = e.values(&items);
-        let [Read::Number(n), Read::Number(result), Read::Number(ticks)] = values[..] else { panic!("{values:?}") };
+        let [Read::Number(n), Read::Number(result), Read::Number(ticks)] = values[..] else {
+            panic!("{values:?}")
+        };
         assert!(ticks > before, "an outer call lasts longer: {ticks} after {before}");
         before = ticks;
         got.push((n, result));
@@ -403,7 +460,9 @@ fn a_handler_at_entry_and_return_can_change_the_result_and_refuse_the_return() {
     });
     std::thread::scope(|t| {
         for _ in 0..2 {
-            t.spawn(|| (0..2_000u64).for_each(|n| assert_eq!(f(n, 0), n + 7 + if n == 1 { 0 } else { 1000 })));
+            t.spawn(|| {
+                (0..2_000u64).for_each(|n| assert_eq!(f(n, 0), n + 7 + if n == 1 { 0 } else { 1000 }))
+            });
         }
     });
     let host = Host::new(b.region.clone());

@@ -54,7 +54,8 @@ pub(super) const SAVED: [(Register, AsmRegister64); 9] = [
     (Register::Rcx, rcx),
     (Register::Rax, rax),
 ];
-const KEPT: [(usize, AsmRegister64); 6] = [(RBX, rbx), (RBP, rbp), (R12, r12), (R13, r13), (R14, r14), (R15, r15)];
+const KEPT: [(usize, AsmRegister64); 6] =
+    [(RBX, rbx), (RBP, rbp), (R12, r12), (R13, r13), (R14, r14), (R15, r15)];
 pub(super) const OWN: i32 = 32;
 pub(super) const AT_FLAGS: i32 = OWN + 72;
 pub(super) const AT_TARGET: i32 = AT_FLAGS + 8;
@@ -99,7 +100,9 @@ pub struct Shared {
 pub fn shared(place: &Place) -> Result<(Vec<u8>, Shared), IcedError> {
     let start = place.base + SHARED_CODE as u64;
     let (mut code, mut parts) = (Vec::new(), Shared::default());
-    let mut part = |make: &mut dyn FnMut(&mut CodeAssembler, u64) -> Result<(), IcedError>, known: u64| -> Result<u64, IcedError> {
+    let mut part = |make: &mut dyn FnMut(&mut CodeAssembler, u64) -> Result<(), IcedError>,
+                    known: u64|
+     -> Result<u64, IcedError> {
         let at = start + code.len() as u64;
         let mut a = CodeAssembler::new(64)?;
         make(&mut a, known)?;
@@ -130,7 +133,8 @@ fn walk(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
         a.stc()?;
         return a.ret();
     };
-    let (mut tables, mut direct, mut found, mut none) = (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+    let (mut tables, mut direct, mut found, mut none) =
+        (a.create_label(), a.create_label(), a.create_label(), a.create_label());
     a.mov(r10, kernel.direct_map)?;
     a.mov(r11, rsi)?;
     a.call(tables)?;
@@ -214,7 +218,8 @@ fn read(a: &mut CodeAssembler, walk: u64) -> Result<(), IcedError> {
 /// In: rsi, an address; rdi, where to; ecx, how many bytes at most. Out: edx, how many there were before the zero; its highest bit is set if
 /// the rest cannot be read.
 fn text(a: &mut CodeAssembler, walk: u64) -> Result<(), IcedError> {
-    let (mut page, mut byte, mut unread, mut done) = (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+    let (mut page, mut byte, mut unread, mut done) =
+        (a.create_label(), a.create_label(), a.create_label(), a.create_label());
     a.xor(edx, edx)?;
     a.set_label(&mut page)?;
     a.call(walk)?;
@@ -247,9 +252,16 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     // This is called: the frame is 8 bytes further up.
     let up = 8;
     let at = |offset: usize| place.base + offset as u64;
-    let (mut missed, mut another, mut got, mut wait, mut look, mut end) =
-        (a.create_label(), a.create_label(), a.create_label(), a.create_label(), a.create_label(), a.create_label());
-    let (mut answered, mut begun, mut gone, mut keep) = (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+    let (mut missed, mut another, mut got, mut wait, mut look, mut end) = (
+        a.create_label(),
+        a.create_label(),
+        a.create_label(),
+        a.create_label(),
+        a.create_label(),
+        a.create_label(),
+    );
+    let (mut answered, mut begun, mut gone, mut keep) =
+        (a.create_label(), a.create_label(), a.create_label(), a.create_label());
     a.cmp(dword_ptr(at(GONE)), 0)?;
     a.jne(missed)?;
     a.rdtsc()?;
@@ -277,7 +289,8 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     for (offset, register) in KEPT {
         a.mov(qword_ptr(rdx + offset), register)?;
     }
-    for (offset, from) in [(R8, Register::R8), (R9, Register::R9), (R10, Register::R10), (R11, Register::R11)] {
+    for (offset, from) in [(R8, Register::R8), (R9, Register::R9), (R10, Register::R10), (R11, Register::R11)]
+    {
         a.mov(rax, qword_ptr(rsp + saved(from).unwrap_or(0) + up))?;
         a.mov(qword_ptr(rdx + offset), rax)?;
     }
@@ -297,7 +310,13 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
             a.mov(qword_ptr(rdx + TASK), rax)?;
         }
     }
-    for (offset, from) in [(RDI, Register::Rdi), (RSI, Register::Rsi), (RDX, Register::Rdx), (RCX, Register::Rcx), (RAX, Register::Rax)] {
+    for (offset, from) in [
+        (RDI, Register::Rdi),
+        (RSI, Register::Rsi),
+        (RDX, Register::Rdx),
+        (RCX, Register::Rcx),
+        (RAX, Register::Rax),
+    ] {
         a.mov(rax, qword_ptr(rsp + saved(from).unwrap_or(0) + up))?;
         a.mov(qword_ptr(rdx + offset), rax)?;
     }

@@ -109,12 +109,15 @@ impl Entry {
             .map(|(n, item)| {
                 let at = offset;
                 offset += item.room();
-                let number = self.payload.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+                let number =
+                    self.payload.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
                 match (item, number) {
                     (_, None) => Read::Unread,
                     (Item::Text { max, .. }, Some(len)) if self.unread & 1 << n == 0 || len > 0 => {
                         let len = (len as usize).min(*max).min(TEXT_MAX);
-                        self.payload.get(at + 8..at + 8 + len).map_or(Read::Unread, |b| Read::Text(b.to_vec()))
+                        self.payload
+                            .get(at + 8..at + 8 + len)
+                            .map_or(Read::Unread, |b| Read::Text(b.to_vec()))
                     }
                     _ if self.unread & 1 << n != 0 => Read::Unread,
                     (_, Some(number)) => Read::Number(number),
@@ -162,12 +165,13 @@ impl Host {
             return Some(taken);
         }
         self.empty += 1;
-        if self.empty % 64 != 0 {
+        if !self.empty.is_multiple_of(64) {
             return None;
         }
         // A ticket may have found its slot in use, and hits end out of order.
         let head = self.region.get32(TICKET) as usize;
-        let found = (0..SLOT_COUNT).map(|n| head.wrapping_add(n) % SLOT_COUNT).find_map(|slot| self.take_at(slot));
+        let found =
+            (0..SLOT_COUNT).map(|n| head.wrapping_add(n) % SLOT_COUNT).find_map(|slot| self.take_at(slot));
         self.next = head;
         found
     }
@@ -179,12 +183,23 @@ impl Host {
         if state & 0xff != WAITING {
             return None;
         }
-        let state = word.compare_exchange(state, state & !0xff | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()? & !0xff | TAKEN;
-        let mut registers = Registers { flags: self.region.get64(at + FLAGS), rip: self.region.get64(at + RIP), cr3: self.region.get64(at + CR3), ..Registers::default() };
+        let state =
+            word.compare_exchange(state, state & !0xff | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?
+                & !0xff
+                | TAKEN;
+        let mut registers = Registers {
+            flags: self.region.get64(at + FLAGS),
+            rip: self.region.get64(at + RIP),
+            cr3: self.region.get64(at + CR3),
+            ..Registers::default()
+        };
         for (register, offset) in OFFSETS {
             registers.set(register, self.region.get64(at + offset));
         }
-        let instance = (self.region.get64(at + INSTANCE) as usize & (SHARED_CODE - 1)).saturating_sub(INSTANCES) / INSTANCE_SIZE % INSTANCE_COUNT;
+        let instance = (self.region.get64(at + INSTANCE) as usize & (SHARED_CODE - 1))
+            .saturating_sub(INSTANCES)
+            / INSTANCE_SIZE
+            % INSTANCE_COUNT;
         Some(Taken {
             slot,
             state,
@@ -207,18 +222,24 @@ impl Host {
             Answer::Elsewhere => ELSEWHERE,
         };
         let word = self.region.word32(at + STATE);
-        if word.load(Ordering::Acquire) == taken.state && matches!(answer, Answer::Changed | Answer::Elsewhere) {
+        if word.load(Ordering::Acquire) == taken.state
+            && matches!(answer, Answer::Changed | Answer::Elsewhere)
+        {
             for (register, offset) in OFFSETS {
                 self.region.set64(at + offset, registers.get(register));
             }
             self.region.set64(at + FLAGS, registers.flags);
             self.region.set64(at + RIP, registers.rip);
         }
-        if word.compare_exchange(taken.state, taken.state & !0xff | code, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if word
+            .compare_exchange(taken.state, taken.state & !0xff | code, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
             return true;
         }
         self.late += 1;
-        let _ = word.compare_exchange(taken.state & !0xff | ABANDONED, FREE, Ordering::AcqRel, Ordering::Relaxed);
+        let _ =
+            word.compare_exchange(taken.state & !0xff | ABANDONED, FREE, Ordering::AcqRel, Ordering::Relaxed);
         false
     }
 
@@ -239,7 +260,8 @@ impl Host {
                 let from = RING + ((self.tail as usize + cell) % CELLS) * CELL;
                 payload.extend((0..CELL).step_by(8).flat_map(|n| self.region.get64(from + n).to_le_bytes()));
             }
-            let mut comm: Vec<u8> = (0..16).step_by(8).flat_map(|n| self.region.get64(at + EN_COMM + n).to_le_bytes()).collect();
+            let mut comm: Vec<u8> =
+                (0..16).step_by(8).flat_map(|n| self.region.get64(at + EN_COMM + n).to_le_bytes()).collect();
             comm.truncate(comm.iter().position(|b| *b == 0).unwrap_or(comm.len()));
             let entry = Entry {
                 probe,
@@ -273,6 +295,11 @@ impl Host {
 
     pub fn counts(&self, probe: usize) -> Counts {
         let at = CONTROLS + probe % PROBES * CONTROL;
-        Counts { hits: self.region.get64(at + HITS), lost: self.region.get64(at + LOST), missed: self.region.get64(at + MISSED), no_return: self.region.get64(at + NO_RETURN) }
+        Counts {
+            hits: self.region.get64(at + HITS),
+            lost: self.region.get64(at + LOST),
+            missed: self.region.get64(at + MISSED),
+            no_return: self.region.get64(at + NO_RETURN),
+        }
     }
 }

@@ -66,12 +66,26 @@ impl Installed {
         let physical = wait_for_address(&guest, number)?;
         let (entries, base) = find_entries(&guest)?;
         journal.add(&Change::Mapped { entries, base })?;
-        let bytes: Vec<u8> = PAGES.iter().flat_map(|page| (physical + page * PAGE | ENTRY).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            PAGES.iter().flat_map(|page| ((physical + page * PAGE) | ENTRY).to_le_bytes()).collect();
         let mut gdb = guest.gdb()?;
         guest.memory().write_physical(entries, &bytes)?;
         forget_translations(&guest, &mut gdb)?;
         gdb.detach()?;
-        Ok((Installed { guest, region, base, journal, number, entries, patched: Vec::new(), left, undone: false }, recovered))
+        Ok((
+            Installed {
+                guest,
+                region,
+                base,
+                journal,
+                number,
+                entries,
+                patched: Vec::new(),
+                left,
+                undone: false,
+            },
+            recovered,
+        ))
     }
 
     /// Replaces code at several places, all in one stop of the guest. Nothing is written if one of them is not as it was.
@@ -85,7 +99,9 @@ impl Installed {
                 && !holds(&self.guest, *address, was)
             {
                 gdb.detach()?;
-                return Err(Error::Unsupported(format!("the code at {address:#x} changed meanwhile: the guest probes it itself")));
+                return Err(Error::Unsupported(format!(
+                    "the code at {address:#x} changed meanwhile: the guest probes it itself"
+                )));
             }
         }
         for change in &changes {
@@ -100,7 +116,9 @@ impl Installed {
 
     /// Puts back what was at these addresses.
     pub fn unpatch(&mut self, addresses: &[u64]) -> Result<()> {
-        let (back, stay): (Vec<Change>, Vec<Change>) = std::mem::take(&mut self.patched).into_iter().partition(|c| matches!(c, Change::Patched { address, .. } if addresses.contains(address)));
+        let (back, stay): (Vec<Change>, Vec<Change>) = std::mem::take(&mut self.patched)
+            .into_iter()
+            .partition(|c| matches!(c, Change::Patched { address, .. } if addresses.contains(address)));
         self.patched = stay;
         if !back.is_empty() {
             let mut gdb = self.guest.gdb()?;
@@ -170,18 +188,27 @@ fn plug(guest: &Guest, number: u32) -> Result<Region> {
     let files = || -> HashSet<(u64, u64)> { anonymous(guest.pid()).into_iter().map(|(_, id)| id).collect() };
     let before = files();
     let (memory, device) = names(number);
-    guest.qmp().command("object-add", json!({"qom-type": "memory-backend-memfd", "id": memory, "size": SIZE, "share": true}))?;
+    guest.qmp().command(
+        "object-add",
+        json!({"qom-type": "memory-backend-memfd", "id": memory, "size": SIZE, "share": true}),
+    )?;
     let unplug = |e: Error| {
         let _ = guest.qmp().command("object-del", json!({"id": memory}));
         e
     };
-    let (path, _) = anonymous(guest.pid())
-        .into_iter()
-        .find(|(_, id)| !before.contains(id))
-        .ok_or_else(|| unplug(Error::Unsupported("the shared memory cannot be found in QEMU's open files: be its user or root".into())))?;
-    let file: File = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io(path)).map_err(unplug)?;
+    let (path, _) =
+        anonymous(guest.pid()).into_iter().find(|(_, id)| !before.contains(id)).ok_or_else(|| {
+            unplug(Error::Unsupported(
+                "the shared memory cannot be found in QEMU's open files: be its user or root".into(),
+            ))
+        })?;
+    let file: File =
+        OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io(path)).map_err(unplug)?;
     let region = Region::map(&file).map_err(Error::io("the shared memory")).map_err(unplug)?;
-    guest.qmp().command("device_add", json!({"driver": "ivshmem-plain", "id": device, "memdev": memory})).map_err(unplug)?;
+    guest
+        .qmp()
+        .command("device_add", json!({"driver": "ivshmem-plain", "id": device, "memdev": memory}))
+        .map_err(unplug)?;
     Ok(region)
 }
 
@@ -204,7 +231,10 @@ fn wait_for_address(guest: &Guest, number: u32) -> Result<u64> {
     let mut last = None;
     loop {
         let text = guest.qmp().monitor("info mtree -f")?;
-        let found = crate::memory::layout::parse(&text)?.into_iter().find(|r| r.name.ends_with(&memory) && r.len == SIZE as u64 && r.physical & (PAGE - 1) == 0).map(|r| r.physical);
+        let found = crate::memory::layout::parse(&text)?
+            .into_iter()
+            .find(|r| r.name.ends_with(&memory) && r.len == SIZE as u64 && r.physical & (PAGE - 1) == 0)
+            .map(|r| r.physical);
         // Seen twice: while it looks how large the memory is, a guest writes other addresses.
         if found.is_some() && found == last {
             guest.memory().refresh(guest.qmp())?;
@@ -225,7 +255,8 @@ fn kernel_code(guest: &Guest) -> Result<u64> {
     let registers = guest.registers(0)?;
     let mut gate = [0; 16];
     guest.memory().read(registers.idt_base, &mut gate)?;
-    let part = |from: usize, n: usize| gate[from..from + n].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
+    let part =
+        |from: usize, n: usize| gate[from..from + n].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
     Ok(part(0, 2) | part(6, 2) << 16 | part(8, 4) << 32)
 }
 
@@ -239,8 +270,12 @@ fn find_entries(guest: &Guest) -> Result<(u64, u64)> {
     // One unused entry stays at each side. Not always the same ones: processors may remember for a while what was there before.
     let wanted = PAGES.len() + 2;
     let free: Vec<usize> = (0..=512 - wanted).filter(|n| used[*n..*n + wanted].iter().all(|u| !u)).collect();
-    let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos() as usize / 1000);
-    let at = *free.get(moment % free.len().max(1)).ok_or_else(|| Error::Unsupported("the guest's kernel uses all of the addresses around its code".into()))? + 1;
+    let moment = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.subsec_nanos() as usize / 1000);
+    let at = *free.get(moment % free.len().max(1)).ok_or_else(|| {
+        Error::Unsupported("the guest's kernel uses all of the addresses around its code".into())
+    })? + 1;
     Ok((table + at as u64 * 8, first + at as u64 * PAGE))
 }
 
@@ -253,7 +288,9 @@ fn table_of(guest: &Guest, virt: u64) -> Result<(u64, u64)> {
         guest.memory().read_physical(Space::entry(table, level, virt), &mut entry)?;
         let entry = u64::from_le_bytes(entry);
         if entry & PRESENT == 0 || level == 3 && entry & LARGE != 0 {
-            return Err(Error::Unsupported("the kernel's code is not mapped by pages of 2 MB or less".into()));
+            return Err(Error::Unsupported(
+                "the kernel's code is not mapped by pages of 2 MB or less".into(),
+            ));
         }
         table = entry & ADDRESS;
     }
@@ -329,7 +366,9 @@ fn restore_returns(guest: &Guest, base: u64) -> Result<usize> {
         let word = |at: usize| instance[at..at + 8].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
         let place = word(IN_PLACE);
         let trampoline = base + (TRAMPOLINES + n * TRAMPOLINE) as u64;
-        if word(IN_STATE) as u32 == IN_ARMED && guest.memory().u64_at(place).is_ok_and(|now| now == trampoline) {
+        if word(IN_STATE) as u32 == IN_ARMED
+            && guest.memory().u64_at(place).is_ok_and(|now| now == trampoline)
+        {
             guest.memory().write(place, &word(IN_RETURN).to_le_bytes())?;
             count += 1;
         }
@@ -381,7 +420,9 @@ fn unplug(guest: &Guest, number: u32) -> Result<()> {
             break;
         }
         if Instant::now() > until {
-            return Err(Error::Unsupported("the guest does not let the shared memory's device go; it stays plugged, unused".into()));
+            return Err(Error::Unsupported(
+                "the guest does not let the shared memory's device go; it stays plugged, unused".into(),
+            ));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -33,19 +33,33 @@ impl Journal {
         let folder = folder()?;
         let path = folder.join(pid.to_string());
         let name = path.display().to_string();
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(&path).map_err(Error::io(name.clone()))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(&path)
+            .map_err(Error::io(name.clone()))?;
         // SAFETY: a call on an open file.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             let mut text = String::new();
             let _ = (&file).take(4096).read_to_string(&mut text);
             let who = text.lines().find_map(|l| l.strip_prefix("tool ")).unwrap_or("?");
-            return Err(Error::Unsupported(format!("another program (process {who}) has probes in this guest; end it first")));
+            return Err(Error::Unsupported(format!(
+                "another program (process {who}) has probes in this guest; end it first"
+            )));
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(Error::io(name))?;
         // A process number is used again: of another QEMU nothing is put back.
         let qemu = format!("qemu {pid} {}", started(pid)?);
-        let left = if text.lines().any(|l| l == qemu) { text.lines().filter_map(parse).collect() } else { Vec::new() };
+        let left = if text.lines().any(|l| l == qemu) {
+            text.lines().filter_map(parse).collect()
+        } else {
+            Vec::new()
+        };
         Ok((Journal { file, qemu }, left))
     }
 
@@ -53,7 +67,11 @@ impl Journal {
     pub fn restart(&mut self, still: &[Change]) -> Result<()> {
         let mut text = format!("{}\ntool {}\n", self.qemu, std::process::id());
         still.iter().for_each(|c| text += &line(c));
-        self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes())).and_then(|()| self.file.set_len(text.len() as u64)).map_err(Error::io("the list of changes"))
+        self.file
+            .rewind()
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .and_then(|()| self.file.set_len(text.len() as u64))
+            .map_err(Error::io("the list of changes"))
     }
 
     pub fn add(&mut self, change: &Change) -> Result<()> {
@@ -65,16 +83,24 @@ impl Journal {
 fn folder() -> Result<PathBuf> {
     // SAFETY: reads this process's user.
     let user = unsafe { libc::geteuid() };
-    let base = if user == 0 { PathBuf::from("/run") } else { std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from) };
+    let base = if user == 0 {
+        PathBuf::from("/run")
+    } else {
+        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+    };
     let folder = base.join(format!("kpat-guest-{user}"));
     let name = folder.display().to_string();
     match DirBuilder::new().mode(0o700).create(&folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(Error::Io { what: name, source: e }),
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(Error::Io { what: name, source: e });
+        }
         _ => {}
     }
     let found = std::fs::symlink_metadata(&folder).map_err(Error::io(name.clone()))?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(Error::Unsupported(format!("{name} is not a folder that only this user may use; remove it")));
+        return Err(Error::Unsupported(format!(
+            "{name} is not a folder that only this user may use; remove it"
+        )));
     }
     Ok(folder)
 }
@@ -110,7 +136,9 @@ fn parse(line: &str) -> Option<Change> {
     match words[..] {
         ["device", n] => Some(Change::Device { number: n.parse().ok()? }),
         ["mapped", entries, base] => Some(Change::Mapped { entries: number(entries)?, base: number(base)? }),
-        ["patched", address, was, is] => Some(Change::Patched { address: number(address)?, was: unhex(was)?, is: unhex(is)? }),
+        ["patched", address, was, is] => {
+            Some(Change::Patched { address: number(address)?, was: unhex(was)?, is: unhex(is)? })
+        }
         _ => None,
     }
 }
@@ -128,11 +156,18 @@ mod tests {
         let changes = [
             Change::Device { number: 3 },
             Change::Mapped { entries: 0x1234_5678, base: 0xffff_ffff_a000_0000 },
-            Change::Patched { address: 0xffff_ffff_8123_4567, was: vec![0x0f, 0x1f, 0x44, 0, 0], is: vec![0xe9, 1, 2, 3, 4] },
+            Change::Patched {
+                address: 0xffff_ffff_8123_4567,
+                was: vec![0x0f, 0x1f, 0x44, 0, 0],
+                is: vec![0xe9, 1, 2, 3, 4],
+            },
         ];
         changes.iter().for_each(|c| journal.add(c).unwrap());
         let second = Journal::open(pid).unwrap_err().to_string();
-        assert!(second.contains(&format!("another program (process {pid}) has probes in this guest")), "{second}");
+        assert!(
+            second.contains(&format!("another program (process {pid}) has probes in this guest")),
+            "{second}"
+        );
         drop(journal);
         let (mut journal, left) = Journal::open(pid).unwrap();
         assert_eq!(left, changes);
@@ -144,7 +179,16 @@ mod tests {
 
     #[test]
     fn damaged_lines_are_passed_over() {
-        for bad in ["", "patched", "patched x 00 00", "patched 10 0 zz", "device -1", "mapped 1", "mapped 1 2 3", "patched 1 é0 00"] {
+        for bad in [
+            "",
+            "patched",
+            "patched x 00 00",
+            "patched 10 0 zz",
+            "device -1",
+            "mapped 1",
+            "mapped 1 2 3",
+            "patched 1 é0 00",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -18,7 +18,12 @@ const KERNEL_DATA: u64 = 0x18;
 const STACK: u64 = 64 << 10;
 
 /// Waits until no processor executes there and no thread will go on there, then does `then` while the guest is stopped.
-pub fn wait<T>(guest: &Guest, base: u64, patience: Duration, mut then: impl FnMut(&mut Gdb) -> Result<T>) -> Result<T> {
+pub fn wait<T>(
+    guest: &Guest,
+    base: u64,
+    patience: Duration,
+    mut then: impl FnMut(&mut Gdb) -> Result<T>,
+) -> Result<T> {
     let until = Instant::now() + patience;
     // Symbols and types are read while the guest runs.
     let tasks = guest.tasks()?;
@@ -32,7 +37,9 @@ pub fn wait<T>(guest: &Guest, base: u64, patience: Duration, mut then: impl FnMu
         }
         gdb.detach()?;
         if Instant::now() > until {
-            return Err(Error::Unsupported("a thread of the guest is still in the code of a probe; the code stays mapped".into()));
+            return Err(Error::Unsupported(
+                "a thread of the guest is still in the code of a probe; the code stays mapped".into(),
+            ));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -48,11 +55,22 @@ impl Layout {
     fn of(guest: &Guest) -> Result<Layout> {
         let symbols = guest.symbols()?;
         // The first task's stack is a variable; its neighbours in memory say how large it is at most.
-        let size = match (symbols.address("__start_init_stack").or_else(|| symbols.address("init_stack")), symbols.address("__end_init_stack").or_else(|| symbols.address("__end_init_task"))) {
-            (Some(from), Some(to)) if (8192..=STACK).contains(&to.wrapping_sub(from)) && (to - from).is_power_of_two() => to - from,
+        let size = match (
+            symbols.address("__start_init_stack").or_else(|| symbols.address("init_stack")),
+            symbols.address("__end_init_stack").or_else(|| symbols.address("__end_init_task")),
+        ) {
+            (Some(from), Some(to))
+                if (8192..=STACK).contains(&to.wrapping_sub(from)) && (to - from).is_power_of_two() =>
+            {
+                to - from
+            }
             _ => 16384,
         };
-        Ok(Layout { stack: symbols.offset("task_struct.stack")?, sp: symbols.offset("task_struct.thread.sp")?, size })
+        Ok(Layout {
+            stack: symbols.offset("task_struct.stack")?,
+            sp: symbols.offset("task_struct.thread.sp")?,
+            size,
+        })
     }
 
     fn left(&self, guest: &Guest, tasks: &Tasks, gdb: &mut Gdb, base: u64) -> Result<bool> {
@@ -83,12 +101,15 @@ impl Layout {
                 Some(from) => *from,
                 None => memory.u64_at(task.wrapping_add(self.sp))?,
             };
-            let Some(used) = (stack + self.size).checked_sub(from).filter(|u| *u <= self.size) else { continue };
+            let Some(used) = (stack + self.size).checked_sub(from).filter(|u| *u <= self.size) else {
+                continue;
+            };
             let bytes = &mut bytes[..used as usize];
             if memory.read(from, bytes).is_err() {
                 continue;
             }
-            let words: Vec<u64> = bytes.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes)).collect();
+            let words: Vec<u64> =
+                bytes.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes)).collect();
             if words.windows(5).any(|w| within(w[0]) && w[1] == KERNEL_CODE && w[4] == KERNEL_DATA) {
                 return Ok(false);
             }

@@ -22,7 +22,16 @@ impl Region {
             file.set_len(SIZE as u64)?;
         }
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), SIZE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                SIZE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -30,13 +39,19 @@ impl Region {
     }
 
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= SIZE, "offset {offset:#x} is outside of the shared memory");
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= SIZE,
+            "offset {offset:#x} is outside of the shared memory"
+        );
         // SAFETY: within the mapping, which lives as long as self, aligned; only accessed atomically by this process.
         unsafe { AtomicU32::from_ptr(self.start.add(offset).cast()) }
     }
 
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= SIZE, "offset {offset:#x} is outside of the shared memory");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= SIZE,
+            "offset {offset:#x} is outside of the shared memory"
+        );
         // SAFETY: as in word32.
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
     }
@@ -59,7 +74,11 @@ impl Region {
 
     /// Writes bytes that the guest does not read yet, code for example.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= SIZE, "{} bytes at {offset:#x} are outside of the shared memory", bytes.len());
+        assert!(
+            offset + bytes.len() <= SIZE,
+            "{} bytes at {offset:#x} are outside of the shared memory",
+            bytes.len()
+        );
         for (n, byte) in bytes.iter().enumerate() {
             // SAFETY: within the mapping.
             unsafe { AtomicU8::from_ptr(self.start.add(offset + n)) }.store(*byte, Ordering::Relaxed);

@@ -63,7 +63,14 @@ impl Maker<'_> {
     }
 
     /// The code of a probe at `displaced`, for the address `at`. `after`: another probe's act, when the instruction was executed.
-    pub fn site(&self, at: u64, displaced: &Displaced, stub: &Stub, returns: Option<&Returns>, after: Option<&Stub>) -> Result<Made, Failed> {
+    pub fn site(
+        &self,
+        at: u64,
+        displaced: &Displaced,
+        stub: &Stub,
+        returns: Option<&Returns>,
+        after: Option<&Stub>,
+    ) -> Result<Made, Failed> {
         let mut code = Vec::new();
         let mut back = displaced.next();
         if let Some(after) = after {
@@ -138,7 +145,14 @@ impl Maker<'_> {
     }
 
     /// Code that acts and goes on at `back`; its address counts as `place`. Returns it and where it begins, which is at `at`.
-    fn part(&self, at: u64, stub: &Stub, returns: Option<&Returns>, place: u64, back: u64) -> Result<(Vec<u8>, u64), Failed> {
+    fn part(
+        &self,
+        at: u64,
+        stub: &Stub,
+        returns: Option<&Returns>,
+        place: u64,
+        back: u64,
+    ) -> Result<(Vec<u8>, u64), Failed> {
         let mut a = CodeAssembler::new(64)?;
         let enabled = dword_ptr(self.control(stub.id, ENABLED));
         // The shortest case needs no register, and at an entry no flags.
@@ -197,7 +211,13 @@ impl Maker<'_> {
 
     /// The conditions, and what is done if they hold. Goes on at `out`, with the frame on the stack. `place`: the address of the hit; at a
     /// return it is what the frame has.
-    fn act(&self, a: &mut CodeAssembler, stub: &Stub, place: Option<u64>, out: CodeLabel) -> Result<(), Failed> {
+    fn act(
+        &self,
+        a: &mut CodeAssembler,
+        stub: &Stub,
+        place: Option<u64>,
+        out: CodeLabel,
+    ) -> Result<(), Failed> {
         for condition in stub.conditions {
             self.condition(a, condition, out)?;
         }
@@ -237,11 +257,19 @@ impl Maker<'_> {
     }
 
     /// At the entry of a function: take one of the probe's open calls, ask the host if it wants to be asked, replace the return address.
-    fn enter(&self, a: &mut CodeAssembler, stub: &Stub, returns: &Returns, place: u64, out: CodeLabel) -> Result<(), Failed> {
+    fn enter(
+        &self,
+        a: &mut CodeAssembler,
+        stub: &Stub,
+        returns: &Returns,
+        place: u64,
+        out: CodeLabel,
+    ) -> Result<(), Failed> {
         for condition in stub.conditions {
             self.condition(a, condition, out)?;
         }
-        let (mut next, mut wrapped, mut got, mut full) = (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+        let (mut next, mut wrapped, mut got, mut full) =
+            (a.create_label(), a.create_label(), a.create_label(), a.create_label());
         let hint = dword_ptr(self.control(stub.id, HINT));
         a.mov(r9d, returns.count as i32)?;
         a.mov(r8d, hint)?;

@@ -51,7 +51,10 @@ pub const TEXT_MAX: usize = 256;
 pub enum Item {
     Value(Value),
     /// The bytes up to a zero, at most `max`, at the address that the value is; kernel's or process's.
-    Text { at: Value, max: usize },
+    Text {
+        at: Value,
+        max: usize,
+    },
     /// Ticks between entry and return.
     Duration,
 }

@@ -35,13 +35,27 @@ impl Names for Own {
 pub fn kernel(guest: &Guest, names: &dyn Names) -> Result<Kernel> {
     let levels = u32::from(guest.memory().kernel_space().levels);
     let usual = if levels == 5 { 0xff11_0000_0000_0000 } else { 0xffff_8880_0000_0000 };
-    let direct_map = names.address("page_offset_base").and_then(|a| guest.memory().u64_at(a).ok()).filter(|a| a >> 63 == 1).unwrap_or(usual);
+    let direct_map = names
+        .address("page_offset_base")
+        .and_then(|a| guest.memory().u64_at(a).ok())
+        .filter(|a| a >> 63 == 1)
+        .unwrap_or(usual);
     // A processor's own variables: one structure of hot ones (6.2 to 6.14), or each by itself.
     let hot = |member: &str| Some(names.address("pcpu_hot")? + names.offset(&format!("pcpu_hot.{member}"))?);
-    let current = hot("current_task").or_else(|| names.address("const_current_task")).or_else(|| names.address("current_task"));
+    let current = hot("current_task")
+        .or_else(|| names.address("const_current_task"))
+        .or_else(|| names.address("current_task"));
     let cpu = hot("cpu_number").or_else(|| names.address("cpu_number")).map(|a| a as i32);
-    let member = |name: &str| names.offset(&format!("task_struct.{name}")).and_then(|o| i32::try_from(o).ok());
-    let task = (|| Some(Task { current: current? as i32, pid: member("pid")?, tgid: member("tgid")?, comm: member("comm")? }))();
+    let member =
+        |name: &str| names.offset(&format!("task_struct.{name}")).and_then(|o| i32::try_from(o).ok());
+    let task = (|| {
+        Some(Task {
+            current: current? as i32,
+            pid: member("pid")?,
+            tgid: member("tgid")?,
+            comm: member("comm")?,
+        })
+    })();
     Ok(Kernel { direct_map, levels, task, cpu })
 }
 

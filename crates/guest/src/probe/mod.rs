@@ -197,7 +197,8 @@ impl<'h> Probes<'h> {
     pub fn new(guest: Arc<Guest>, names: Arc<dyn Names>, patience: Patience) -> Result<Probes<'h>> {
         let (installed, recovered) = Installed::new(guest.clone())?;
         let place = Place { base: installed.base, kernel: Some(facts::kernel(&guest, names.as_ref())?) };
-        let (code, shared) = shared(&place).map_err(|e| Error::Unsupported(format!("the probes' code cannot be made: {e}")))?;
+        let (code, shared) = shared(&place)
+            .map_err(|e| Error::Unsupported(format!("the probes' code cannot be made: {e}")))?;
         installed.write(SHARED_CODE, &code);
         let tsc_hz = facts::ticks_per_second(&guest, names.as_ref());
         installed.region.set64(WAIT_BEGIN, (patience.begin.as_secs_f64() * tsc_hz) as u64);
@@ -211,7 +212,15 @@ impl<'h> Probes<'h> {
             shared,
             names,
             // Number 0 stays unused: a slot that is all zero names no probe.
-            probes: vec![Probe { does: Does::Nothing, of: Handle(0), address: 0, after: false, entry: false, instances: 0..0, live: false }],
+            probes: vec![Probe {
+                does: Does::Nothing,
+                of: Handle(0),
+                address: 0,
+                after: false,
+                entry: false,
+                instances: 0..0,
+                live: false,
+            }],
             data: Vec::new(),
             stubs: STUBS,
             instances: 0,
@@ -248,17 +257,41 @@ impl<'h> Probes<'h> {
             What::Call(before, after) => (Act::Call, before.map_or(Does::Nothing, Does::Handler), after),
         };
         // Where the instruction does nothing, before and after it are the same moment.
-        if after.is_some() && displaced.flow != crate::x86::Flow::Next && displaced.flow != crate::x86::Flow::Nothing {
-            return Err(Error::Unsupported(format!("the instruction at {:#x} does not go on behind itself: a handler after it is not possible", probe.address)));
+        if after.is_some()
+            && displaced.flow != crate::x86::Flow::Next
+            && displaced.flow != crate::x86::Flow::Nothing
+        {
+            return Err(Error::Unsupported(format!(
+                "the instruction at {:#x} does not go on behind itself: a handler after it is not possible",
+                probe.address
+            )));
         }
         let call = Act::Call;
         let stub = Stub { id, conditions: &probe.conditions, act: &act, at_entry };
         let then = Stub { id: id + 1, conditions: &[], act: &call, at_entry: false };
         let maker = Maker { place: &self.place, shared: self.shared };
-        let made = maker.site(self.place.base + self.stubs as u64, &displaced, &stub, None, after.as_ref().map(|_| &then)).map_err(failed)?;
+        let made = maker
+            .site(self.place.base + self.stubs as u64, &displaced, &stub, None, after.as_ref().map(|_| &then))
+            .map_err(failed)?;
         let has_after = after.is_some();
-        self.probes.push(Probe { does, of: handle, address: probe.address, after: false, entry: false, instances: 0..0, live: true });
-        self.probes.push(Probe { does: after.map_or(Does::Nothing, Does::Handler), of: handle, address: probe.address, after: true, entry: false, instances: 0..0, live: has_after });
+        self.probes.push(Probe {
+            does,
+            of: handle,
+            address: probe.address,
+            after: false,
+            entry: false,
+            instances: 0..0,
+            live: true,
+        });
+        self.probes.push(Probe {
+            does: after.map_or(Does::Nothing, Does::Handler),
+            of: handle,
+            address: probe.address,
+            after: true,
+            entry: false,
+            instances: 0..0,
+            live: has_after,
+        });
         self.put(handle, &displaced, made.code, made.entry)?;
         Ok(handle)
     }
@@ -266,41 +299,78 @@ impl<'h> Probes<'h> {
     pub fn register_return(&mut self, probe: Xrp<'h>) -> Result<Handle> {
         let (displaced, at_entry) = places::site(self.guest.memory(), self.names.as_ref(), probe.address)?;
         if !at_entry {
-            return Err(Error::Unsupported(format!("{:#x} is not where a function begins: its return cannot be probed from there", probe.address)));
+            return Err(Error::Unsupported(format!(
+                "{:#x} is not where a function begins: its return cannot be probed from there",
+                probe.address
+            )));
         }
         if self.probes.iter().any(|p| p.live && p.address == probe.address) {
             return Err(Error::Unsupported(format!("there is a probe at {:#x} already", probe.address)));
         }
-        let count = if probe.maxactive == 0 { (2 * self.guest.vcpus() as usize).max(32) } else { probe.maxactive };
+        let count =
+            if probe.maxactive == 0 { (2 * self.guest.vcpus() as usize).max(32) } else { probe.maxactive };
         if self.instances + count > INSTANCE_COUNT {
-            return Err(Error::Unsupported(format!("{INSTANCE_COUNT} calls can be open at the same time in all; {} are asked for", self.instances + count)));
+            return Err(Error::Unsupported(format!(
+                "{INSTANCE_COUNT} calls can be open at the same time in all; {} are asked for",
+                self.instances + count
+            )));
         }
         let id = self.room(2)?;
         let handle = Handle(id as u32);
         let (act, saved, entry, back) = match probe.what {
-            WhatReturns::Record(saved, items, to) => (Act::Record(items.clone()), saved, None, Does::Recorder(items, to)),
-            WhatReturns::Call(entry, back) => (Act::Call, Vec::new(), entry, back.map_or(Does::Nothing, Does::Handler)),
+            WhatReturns::Record(saved, items, to) => {
+                (Act::Record(items.clone()), saved, None, Does::Recorder(items, to))
+            }
+            WhatReturns::Call(entry, back) => {
+                (Act::Call, Vec::new(), entry, back.map_or(Does::Nothing, Does::Handler))
+            }
         };
         if saved.len() > SAVED_MAX {
-            return Err(Error::Unsupported(format!("at most {SAVED_MAX} values are kept from entry to return")));
+            return Err(Error::Unsupported(format!(
+                "at most {SAVED_MAX} values are kept from entry to return"
+            )));
         }
         let maker = Maker { place: &self.place, shared: self.shared };
-        let at_return = maker.at_return(self.place.base + self.stubs as u64, &Stub { id: id + 1, conditions: &probe.at_return, act: &act, at_entry: false }).map_err(failed)?;
+        let at_return = maker
+            .at_return(
+                self.place.base + self.stubs as u64,
+                &Stub { id: id + 1, conditions: &probe.at_return, act: &act, at_entry: false },
+            )
+            .map_err(failed)?;
         for n in self.instances..self.instances + count {
-            self.installed.write(TRAMPOLINES + n * TRAMPOLINE, &maker.trampoline(n, at_return.entry).map_err(failed)?);
+            self.installed
+                .write(TRAMPOLINES + n * TRAMPOLINE, &maker.trampoline(n, at_return.entry).map_err(failed)?);
         }
         let behind = self.stubs + at_return.code.len().next_multiple_of(64);
         let returns = Returns { call_at_entry: entry.is_some(), saved: &saved, first: self.instances, count };
         let stub = Stub { id, conditions: &probe.conditions, act: &Act::Call, at_entry: true };
-        let made = maker.site(self.place.base + behind as u64, &displaced, &stub, Some(&returns), None).map_err(failed)?;
+        let made = maker
+            .site(self.place.base + behind as u64, &displaced, &stub, Some(&returns), None)
+            .map_err(failed)?;
         let mut code = at_return.code;
         code.resize(behind - self.stubs, 0xcc);
         code.extend(made.code);
         let instances = self.instances..self.instances + count;
         self.instances += count;
         self.data.resize_with(self.instances, Vec::new);
-        self.probes.push(Probe { does: entry.map_or(Does::Nothing, Does::Handler), of: handle, address: probe.address, after: false, entry: true, instances: instances.clone(), live: true });
-        self.probes.push(Probe { does: back, of: handle, address: probe.address, after: true, entry: false, instances, live: true });
+        self.probes.push(Probe {
+            does: entry.map_or(Does::Nothing, Does::Handler),
+            of: handle,
+            address: probe.address,
+            after: false,
+            entry: true,
+            instances: instances.clone(),
+            live: true,
+        });
+        self.probes.push(Probe {
+            does: back,
+            of: handle,
+            address: probe.address,
+            after: true,
+            entry: false,
+            instances,
+            live: true,
+        });
         self.put(handle, &displaced, code, made.entry)?;
         Ok(handle)
     }
@@ -344,7 +414,8 @@ impl<'h> Probes<'h> {
 
     /// What became of a probe's hits; of one with two parts both together.
     pub fn counts(&self, probe: Handle) -> Counts {
-        let ids = self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0).map(|(id, _)| id);
+        let ids =
+            self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0).map(|(id, _)| id);
         ids.map(|id| self.host.counts(id)).fold(Counts::default(), |a, b| Counts {
             hits: a.hits + b.hits,
             lost: a.lost + b.lost,
@@ -383,14 +454,22 @@ impl<'h> Probes<'h> {
         self.installed.write(self.stubs, &code);
         self.stubs += code.len().next_multiple_of(64);
         self.switch(handle, true);
-        let is = jump(displaced.address, entry).ok_or_else(|| Error::Unsupported(format!("{:#x} is too far away from the probes' code", displaced.address)))?;
-        let change = Change::Patched { address: displaced.address, was: displaced.bytes[..is.len()].to_vec(), is: is.to_vec() };
+        let is = jump(displaced.address, entry).ok_or_else(|| {
+            Error::Unsupported(format!("{:#x} is too far away from the probes' code", displaced.address))
+        })?;
+        let change = Change::Patched {
+            address: displaced.address,
+            was: displaced.bytes[..is.len()].to_vec(),
+            is: is.to_vec(),
+        };
         match &mut self.waiting {
             Some(waiting) => {
                 waiting.push(change);
                 Ok(())
             }
-            None => self.installed.patch(vec![change]).inspect_err(|_| self.probes.iter_mut().filter(|p| p.of == handle).for_each(|p| p.live = false)),
+            None => self.installed.patch(vec![change]).inspect_err(|_| {
+                self.probes.iter_mut().filter(|p| p.of == handle).for_each(|p| p.live = false)
+            }),
         }
     }
 }

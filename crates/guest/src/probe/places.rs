@@ -8,16 +8,34 @@ use crate::x86::{Displaced, starts_at};
 
 /// Parts of the kernel's code by the symbols around them, and why no probe is put there.
 const PARTS: [(&str, &str, &str); 4] = [
-    ("__entry_text_start", "__entry_text_end", "code at the kernel's entry, which may run with a process's tables and stack"),
-    ("__noinstr_text_start", "__noinstr_text_end", "code that handles breakpoints, NMIs and machine checks, or runs before the kernel knows where it is"),
+    (
+        "__entry_text_start",
+        "__entry_text_end",
+        "code at the kernel's entry, which may run with a process's tables and stack",
+    ),
+    (
+        "__noinstr_text_start",
+        "__noinstr_text_end",
+        "code that handles breakpoints, NMIs and machine checks, or runs before the kernel knows where it is",
+    ),
     ("__kprobes_text_start", "__kprobes_text_end", "code that handles probes of the kernel's own"),
     ("_sinittext", "_einittext", "code that is used while starting only, and then freed"),
 ];
 /// Tables of places that the kernel rewrites: begin, end, bytes of an entry, why. An entry begins with the place's distance from itself.
 const TABLES: [(&str, &str, u64, &str); 3] = [
     ("__start___jump_table", "__stop___jump_table", 16, "the kernel switches a branch on and off there"),
-    ("__start_static_call_sites", "__stop_static_call_sites", 8, "the kernel changes the target of a call there"),
-    ("__start___ex_table", "__stop___ex_table", 12, "the instruction may fault, and the kernel looks for its address then"),
+    (
+        "__start_static_call_sites",
+        "__stop_static_call_sites",
+        8,
+        "the kernel changes the target of a call there",
+    ),
+    (
+        "__start___ex_table",
+        "__stop___ex_table",
+        12,
+        "the instruction may fault, and the kernel looks for its address then",
+    ),
 ];
 const MOST: u64 = 1 << 20;
 
@@ -42,7 +60,8 @@ pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displac
     }
     let entry = entry_in(start, &code);
     starts_at(start, &code, address).map_err(|e| refuse(e.to_string()))?;
-    let displaced = Displaced::decode(address, &code[(address - start) as usize..]).map_err(|e| refuse(e.to_string()))?;
+    let displaced =
+        Displaced::decode(address, &code[(address - start) as usize..]).map_err(|e| refuse(e.to_string()))?;
     for (from, to, size, why) in TABLES {
         if let (Some(from), Some(to)) = (names.address(from), names.address(to))
             && listed(memory, from, to, size, address, displaced.next())?
@@ -51,7 +70,11 @@ pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displac
         }
     }
     if !displaced.takes_jump() {
-        return Err(refuse(format!("the instruction there has {} bytes, and a jump needs 5 (of {symbol} these have them: {})", displaced.bytes.len(), with_room(start, &code))));
+        return Err(refuse(format!(
+            "the instruction there has {} bytes, and a jump needs 5 (of {symbol} these have them: {})",
+            displaced.bytes.len(),
+            with_room(start, &code)
+        )));
     }
     Ok((displaced, address == entry))
 }
@@ -79,7 +102,9 @@ fn name(names: &dyn Names, address: u64) -> String {
 fn with_room(start: u64, code: &[u8]) -> String {
     let mut at = 0;
     let mut found = Vec::new();
-    while let Some(Ok(d)) = code.get(at..).filter(|c| !c.is_empty()).map(|c| Displaced::decode(start + at as u64, c)) {
+    while let Some(Ok(d)) =
+        code.get(at..).filter(|c| !c.is_empty()).map(|c| Displaced::decode(start + at as u64, c))
+    {
         if d.takes_jump() {
             found.push(format!("+{at:#x}"));
         }

@@ -39,7 +39,7 @@ impl<'h> Probes<'h> {
                 self.handle(&taken, &mut control)?;
                 busy = true;
             }
-            if empty % 64 == 0 || !busy {
+            if empty.is_multiple_of(64) || !busy {
                 busy |= self.entries() > 0;
             }
             if control.stop || is_set(&self.stopped) {
@@ -52,7 +52,7 @@ impl<'h> Probes<'h> {
                 empty = 0;
             } else {
                 empty = empty.wrapping_add(1);
-                if empty % 256 == 0 {
+                if empty.is_multiple_of(256) {
                     if since(last) > SPIN {
                         let calls = self.probes.iter().any(called);
                         std::thread::sleep(if calls { NAP } else { LONG_NAP });
@@ -108,10 +108,20 @@ impl<'h> Probes<'h> {
             if entry {
                 data.clear();
             }
-            let mut hit = Hit { handle: of, registers: &mut registers, memory: self.guest.memory(), cpu: taken.cpu, task: taken.task, tsc: taken.tsc, data, control };
+            let mut hit = Hit {
+                handle: of,
+                registers: &mut registers,
+                memory: self.guest.memory(),
+                cpu: taken.cpu,
+                task: taken.task,
+                tsc: taken.tsc,
+                data,
+                control,
+            };
             code = handler(&mut hit);
         }
-        registers.general[crate::x86::Register::Rsp as usize] = taken.registers.get(crate::x86::Register::Rsp);
+        registers.general[crate::x86::Register::Rsp as usize] =
+            taken.registers.get(crate::x86::Register::Rsp);
         let answer = if entry && code != 0 {
             Answer::NoReturn
         } else if !after && !entry && code != 0 || after && registers.rip != taken.registers.rip {
@@ -140,7 +150,15 @@ impl<'h> Probes<'h> {
                 && let Does::Recorder(items, to) = &mut probe.does
             {
                 let values = entry.values(items);
-                to(&Recorded { handle: probe.of, tsc: entry.tsc, cpu: entry.cpu, pid: entry.pid, tgid: entry.tgid, comm: entry.comm, values });
+                to(&Recorded {
+                    handle: probe.of,
+                    tsc: entry.tsc,
+                    cpu: entry.cpu,
+                    pid: entry.pid,
+                    tgid: entry.tgid,
+                    comm: entry.comm,
+                    values,
+                });
             }
         })
     }

@@ -89,7 +89,9 @@ impl Field {
             Format::Number { .. } => Shown::Number(value.into()),
             // Small ones, and small negative ones of 32 or 64 bits, are numbers; others look like addresses and masks.
             _ if value <= 0x7fff_ffff => Shown::Number(value.into()),
-            _ if value >> 32 == 0 && value as u32 >= 0xffff_f000 => Shown::Number((value as u32 as i32).into()),
+            _ if value >> 32 == 0 && value as u32 >= 0xffff_f000 => {
+                Shown::Number((value as u32 as i32).into())
+            }
             _ if value as i64 >= -0x1_0000 && (value as i64) < 0 => Shown::Number((value as i64).into()),
             _ => Shown::Hex(value),
         }
@@ -104,7 +106,14 @@ impl Spec {
     pub fn parse(text: &str) -> Result<Spec> {
         let mut words = text.split_whitespace();
         let place = words.next().ok_or_else(|| wrong("a probe needs a place: a function's name"))?.to_owned();
-        let mut spec = Spec { place, count: false, returns: false, duration: false, terms: Vec::new(), conditions: Vec::new() };
+        let mut spec = Spec {
+            place,
+            count: false,
+            returns: false,
+            duration: false,
+            terms: Vec::new(),
+            conditions: Vec::new(),
+        };
         let mut conditions = Vec::new();
         while let Some(word) = words.next() {
             match word {
@@ -125,7 +134,9 @@ impl Spec {
             }
         }
         if spec.count && !spec.terms.is_empty() {
-            return Err(wrong(format!("\"{text}\": what is counted is not shown; leave out \"count\" or the values")));
+            return Err(wrong(format!(
+                "\"{text}\": what is counted is not shown; leave out \"count\" or the values"
+            )));
         }
         if !spec.returns && spec.conditions.iter().any(|(t, ..)| t.from == From::Return) {
             return Err(wrong(format!("\"{text}\": a condition on ret needs ret among the values")));
@@ -150,9 +161,13 @@ impl Spec {
 
     /// Of an entry's values, in their order; `duration_ticks` is the last of a function's that returns.
     pub fn fields(&self) -> Vec<Field> {
-        let mut all: Vec<Field> = self.terms.iter().map(|t| Field { name: t.name.clone(), format: t.format }).collect();
+        let mut all: Vec<Field> =
+            self.terms.iter().map(|t| Field { name: t.name.clone(), format: t.format }).collect();
         if self.returns {
-            all.push(Field { name: "duration_ticks".into(), format: Format::Number { width: 8, signed: false } });
+            all.push(Field {
+                name: "duration_ticks".into(),
+                format: Format::Number { width: 8, signed: false },
+            });
         }
         all
     }
@@ -162,7 +177,12 @@ impl Spec {
     }
 
     /// Puts the probe into the guest.
-    pub fn register<'h>(&self, probes: &mut Probes<'h>, maxactive: usize, to: Recorder<'h>) -> Result<Handle> {
+    pub fn register<'h>(
+        &self,
+        probes: &mut Probes<'h>,
+        maxactive: usize,
+        to: Recorder<'h>,
+    ) -> Result<Handle> {
         let address = self.address(probes)?;
         let value = |t: &Term| t.value(probes);
         let conditions = |at_return: bool| -> Result<Vec<Condition>> {
@@ -197,16 +217,29 @@ impl Spec {
             }
         }
         if saved.len() > SAVED_MAX {
-            return Err(wrong(format!("{}: at most {SAVED_MAX} values are kept from the entry to the return", self.place)));
+            return Err(wrong(format!(
+                "{}: at most {SAVED_MAX} values are kept from the entry to the return",
+                self.place
+            )));
         }
         items.push(Item::Duration);
         let (at_entry, at_return) = (conditions(false)?, conditions(true)?);
-        probes.register_return(Xrp { address, conditions: at_entry, at_return, maxactive, what: WhatReturns::Record(saved, items, to) })
+        probes.register_return(Xrp {
+            address,
+            conditions: at_entry,
+            at_return,
+            maxactive,
+            what: WhatReturns::Record(saved, items, to),
+        })
     }
 
     fn address(&self, probes: &Probes) -> Result<u64> {
         let address = probes.guest().symbols()?.parse(&self.place)?;
-        if self.place.contains('+') || self.place.starts_with("0x") { Ok(address) } else { probes.entry(address) }
+        if self.place.contains('+') || self.place.starts_with("0x") {
+            Ok(address)
+        } else {
+            probes.entry(address)
+        }
     }
 }
 
@@ -214,7 +247,9 @@ impl Term {
     fn parse(word: &str) -> Result<Term> {
         let mut parts = word.split(':');
         let base = parts.next().unwrap_or_default();
-        let argument = |prefix: &str| base.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok()).filter(|n| (1..=6).contains(n));
+        let argument = |prefix: &str| {
+            base.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok()).filter(|n| (1..=6).contains(n))
+        };
         let from = match base {
             "ret" => From::Return,
             "task" => From::Task,
@@ -224,12 +259,25 @@ impl Term {
                 (Some(n), ..) => From::Register(Register::argument(n - 1).unwrap_or(Register::Rdi)),
                 (_, Some(n), _) => From::SystemCall(n - 1),
                 (_, _, Some(register)) => From::Register(register),
-                _ => return Err(wrong(format!("\"{word}\" is no value: arg1 to arg6, sys1 to sys6, a register, pid, tgid, task or ret, then :STRUCT.MEMBER and :FORMAT"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "\"{word}\" is no value: arg1 to arg6, sys1 to sys6, a register, pid, tgid, task or ret, then :STRUCT.MEMBER and :FORMAT"
+                    )));
+                }
             },
         };
-        let mut term = Term { name: word.trim_end_matches(":str").to_owned(), from, members: Vec::new(), format: Format::Auto };
+        let mut term = Term {
+            name: word.trim_end_matches(":str").to_owned(),
+            from,
+            members: Vec::new(),
+            format: Format::Auto,
+        };
         for part in parts {
-            let number = |prefix: char| part.strip_prefix(prefix).and_then(|n| n.parse::<u8>().ok()).filter(|n| [8, 16, 32, 64].contains(n));
+            let number = |prefix: char| {
+                part.strip_prefix(prefix)
+                    .and_then(|n| n.parse::<u8>().ok())
+                    .filter(|n| [8, 16, 32, 64].contains(n))
+            };
             term.format = match (part, number('u'), number('s')) {
                 ("str", ..) => Format::Text,
                 ("x", ..) => Format::Hex,
@@ -239,7 +287,11 @@ impl Term {
                     term.members.push(part.to_owned());
                     continue;
                 }
-                _ => return Err(wrong(format!("\"{word}\": \"{part}\" is neither STRUCT.MEMBER nor a format (str, x, u8 to u64, s8 to s64)"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "\"{word}\": \"{part}\" is neither STRUCT.MEMBER nor a format (str, x, u8 to u64, s8 to s64)"
+                    )));
+                }
             };
         }
         Ok(term)
@@ -256,7 +308,10 @@ impl Term {
         let pid = if let From::Pid(member) = self.from { Some(member.to_owned()) } else { None };
         for member in pid.iter().chain(&self.members) {
             let (offset, size) = symbols.member(member)?;
-            value.steps.push(i32::try_from(offset).map_err(|_| wrong(format!("{member} is too far into its structure")))?);
+            value.steps.push(
+                i32::try_from(offset)
+                    .map_err(|_| wrong(format!("{member} is too far into its structure")))?,
+            );
             // A member that is an array is where its text is: no step of its own.
             value.width = match size {
                 1 | 2 | 4 | 8 => size as u8,
@@ -288,9 +343,12 @@ fn condition(text: &str) -> Result<(Term, Compare, i64)> {
         ("&", Compare::AnyOf),
     ];
     let found = SIGNS.iter().find_map(|(sign, compare)| text.split_once(sign).map(|(a, b)| (a, *compare, b)));
-    let (value, compare, number) = found.ok_or_else(|| wrong(format!("\"{text}\" is no condition: VALUE==NUMBER, with !=, <, <=, >, >= or &")))?;
+    let (value, compare, number) = found.ok_or_else(|| {
+        wrong(format!("\"{text}\" is no condition: VALUE==NUMBER, with !=, <, <=, >, >= or &"))
+    })?;
     let (minus, digits) = number.strip_prefix('-').map_or((false, number), |d| (true, d));
-    let magnitude = digits.strip_prefix("0x").map_or_else(|| digits.parse().ok(), |h| u64::from_str_radix(h, 16).ok());
+    let magnitude =
+        digits.strip_prefix("0x").map_or_else(|| digits.parse().ok(), |h| u64::from_str_radix(h, 16).ok());
     let magnitude = magnitude.ok_or_else(|| wrong(format!("\"{text}\": {number} is no number")))? as i64;
     let term = Term::parse(value)?;
     if term.format == Format::Text {
@@ -344,6 +402,9 @@ mod tests {
         assert_eq!(show(Format::Auto, -2i64 as u64), Shown::Number(-2));
         assert_eq!(show(Format::Auto, 0xffff_8880_0000_0000), Shown::Hex(0xffff_8880_0000_0000));
         assert_eq!(show(Format::Hex, 16), Shown::Hex(16));
-        assert_eq!(show(Format::Number { width: 8, signed: false }, u64::MAX), Shown::Number(u64::MAX.into()));
+        assert_eq!(
+            show(Format::Number { width: 8, signed: false }, u64::MAX),
+            Shown::Number(u64::MAX.into())
+        );
     }
 }

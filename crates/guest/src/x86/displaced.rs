@@ -5,7 +5,10 @@
 //! Calls are taken apart into a push of the true return address and a jump: nothing that sleeps has an address
 //! of the displaced code on its stack.
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionBlock, OpKind, Register};
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
+    InstructionBlock, OpKind, Register,
+};
 
 /// Why no probe can be at an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,20 +56,31 @@ impl Displaced {
             FlowControl::Next if is_nop(&instruction) => Flow::Nothing,
             FlowControl::Next => Flow::Next,
             FlowControl::ConditionalBranch => Flow::Either,
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return => Flow::Away,
+            FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::Return => Flow::Away,
             _ => return Err(Unfit::Immovable(name(&instruction))),
         };
-        let by_stack = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RSP;
+        let by_stack = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Memory
+            && instruction.memory_base() == Register::RSP;
         // Far transfers, returns from interrupts and of system calls change more than the address; so do those that look at their own.
-        let odd = instruction.flow_control() == FlowControl::Return && !matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16)
+        let odd = instruction.flow_control() == FlowControl::Return
+            && !matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16)
             || instruction.is_call_far()
             || instruction.is_call_far_indirect()
             || instruction.is_jmp_far_indirect()
-            || (instruction.is_call_near_indirect() && (by_stack || instruction.op0_register() == Register::RSP))
+            || (instruction.is_call_near_indirect()
+                && (by_stack || instruction.op0_register() == Register::RSP))
             || instruction.is_loop()
             || instruction.is_loopcc()
             || instruction.is_jcx_short();
-        if odd || instruction.is_privileged() && matches!(instruction.code(), Code::Sysretq | Code::Iretq | Code::Swapgs | Code::Hlt) {
+        if odd
+            || instruction.is_privileged()
+                && matches!(instruction.code(), Code::Sysretq | Code::Iretq | Code::Swapgs | Code::Hlt)
+        {
             return Err(Unfit::Immovable(name(&instruction)));
         }
         Ok(Displaced { address, bytes: code[..instruction.len()].to_vec(), flow, instruction })
@@ -113,7 +127,9 @@ impl Displaced {
 }
 
 fn encode(block: &[Instruction], ip: u64) -> Result<Vec<u8>, Unfit> {
-    BlockEncoder::encode(64, InstructionBlock::new(block, ip), BlockEncoderOptions::NONE).map(|r| r.code_buffer).map_err(|_| Unfit::Far)
+    BlockEncoder::encode(64, InstructionBlock::new(block, ip), BlockEncoderOptions::NONE)
+        .map(|r| r.code_buffer)
+        .map_err(|_| Unfit::Far)
 }
 
 fn name(i: &Instruction) -> String {
@@ -193,13 +209,27 @@ mod tests {
         let d = Displaced::decode(HERE, &[0xff, 0x50, 0x20]).unwrap();
         let code = again(&d.elsewhere(THERE, d.next()).unwrap(), THERE);
         assert_eq!(code[0].immediate(0), HERE + 3);
-        assert_eq!((code[1].code(), code[1].memory_base(), code[1].memory_displacement64()), (Code::Jmp_rm64, Register::RAX, 0x20));
+        assert_eq!(
+            (code[1].code(), code[1].memory_base(), code[1].memory_displacement64()),
+            (Code::Jmp_rm64, Register::RAX, 0x20)
+        );
     }
 
     #[test]
     fn what_cannot_move_is_refused_by_name() {
-        for (bytes, what) in [(&[0x48, 0xcf][..], "iretq"), (&[0x0f, 0x0b], "ud2"), (&[0xcc], "int3"), (&[0x48, 0x0f, 0x07], "sysretq"), (&[0xff, 0x54, 0x24, 0x08], "call"), (&[0xe2, 0x10], "loop")] {
-            assert_eq!(Displaced::decode(HERE, bytes).unwrap_err(), Unfit::Immovable(what.into()), "{bytes:x?}");
+        for (bytes, what) in [
+            (&[0x48, 0xcf][..], "iretq"),
+            (&[0x0f, 0x0b], "ud2"),
+            (&[0xcc], "int3"),
+            (&[0x48, 0x0f, 0x07], "sysretq"),
+            (&[0xff, 0x54, 0x24, 0x08], "call"),
+            (&[0xe2, 0x10], "loop"),
+        ] {
+            assert_eq!(
+                Displaced::decode(HERE, bytes).unwrap_err(),
+                Unfit::Immovable(what.into()),
+                "{bytes:x?}"
+            );
         }
         assert_eq!(Displaced::decode(HERE, &[0x06]).unwrap_err(), Unfit::NoInstruction);
         assert_eq!(Displaced::decode(HERE, &[]).unwrap_err(), Unfit::NoInstruction);

@@ -16,10 +16,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
-#[command(after_help = "A probe is PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]. PLACE is a function, function+0x10 or an address; \
+#[command(
+    after_help = "A probe is PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]. PLACE is a function, function+0x10 or an address; \
                         VALUE is arg1 to arg6, sys1 to sys6 (the arguments of a system call, at __x64_sys_*), a register, pid, tgid or task, followed by \
                         :STRUCT.MEMBER to follow a pointer and by a format: str, x, u8 to u64, s8 to s64. With ret an entry is written when the function returns, with how \
-                        long it took. The guest is not stopped at a hit and does not wait; only putting probes in and taking them out stops it, for some milliseconds.")]
+                        long it took. The guest is not stopped at a hit and does not wait; only putting probes in and taking them out stops it, for some milliseconds."
+)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
@@ -62,24 +64,51 @@ struct Printer<'a> {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let specs: Vec<Spec> = args.probes.iter().map(|p| Spec::parse(p).map_err(|e| usage(e.to_string()))).collect::<Result<_, _>>()?;
-    let specs: Vec<Spec> = specs.into_iter().map(|s| if args.hist && !s.counts() { s.with_duration() } else { s }).collect();
+    let specs: Vec<Spec> = args
+        .probes
+        .iter()
+        .map(|p| Spec::parse(p).map_err(|e| usage(e.to_string())))
+        .collect::<Result<_, _>>()?;
+    let specs: Vec<Spec> =
+        specs.into_iter().map(|s| if args.hist && !s.counts() { s.with_duration() } else { s }).collect();
     let signals = Signals::block()?;
     let guest = Arc::new(args.which.attach()?);
     let mut probes = Probes::of(guest)?;
     if probes.recovered.places > 0 {
-        out.say(&format!("put back {} that a program which was killed had probed", kpat_text::plural(probes.recovered.places as u64, "place")));
+        out.say(&format!(
+            "put back {} that a program which was killed had probed",
+            kpat_text::plural(probes.recovered.places as u64, "place")
+        ));
     }
-    let shown = Rc::new(RefCell::new(Printer { out, hist: args.hist, left: args.number, tsc_hz: probes.tsc_hz, ahead_ns: None, stop: probes.stopper(), failed: None }));
+    let shown = Rc::new(RefCell::new(Printer {
+        out,
+        hist: args.hist,
+        left: args.number,
+        tsc_hz: probes.tsc_hz,
+        ahead_ns: None,
+        stop: probes.stopper(),
+        failed: None,
+    }));
     let all: Vec<Rc<RefCell<Probed>>> = specs
         .iter()
-        .map(|s| Rc::new(RefCell::new(Probed { place: s.place().to_owned(), fields: s.fields(), returns: s.returns(), durations: [0; 64] })))
+        .map(|s| {
+            Rc::new(RefCell::new(Probed {
+                place: s.place().to_owned(),
+                fields: s.fields(),
+                returns: s.returns(),
+                durations: [0; 64],
+            }))
+        })
         .collect();
     probes.hold();
     let mut handles = Vec::new();
     for (spec, probed) in specs.iter().zip(&all) {
         let (shown, probed) = (shown.clone(), probed.clone());
-        handles.push(spec.register(&mut probes, args.maxactive as usize, Box::new(move |e| shown.borrow_mut().entry(&mut probed.borrow_mut(), e)))?);
+        handles.push(spec.register(
+            &mut probes,
+            args.maxactive as usize,
+            Box::new(move |e| shown.borrow_mut().entry(&mut probed.borrow_mut(), e)),
+        )?);
     }
     let stop = probes.stopper();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -96,7 +125,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Ended::Reset => out.say("the guest began anew; its probes are gone"),
         Ended::Stopped | Ended::Time => {}
     }
-    if let Some(rest) = probes.remove().or_else(|e| if matches!(ended, Ended::Gone) { Ok(None) } else { Err(e) })? {
+    if let Some(rest) =
+        probes.remove().or_else(|e| if matches!(ended, Ended::Gone) { Ok(None) } else { Err(e) })?
+    {
         out.say(&rest);
     }
     if let Some(e) = shown.borrow_mut().failed.take() {
@@ -120,7 +151,8 @@ impl Printer<'_> {
         let ahead = self.ahead_ns.map_or(ahead, |a| a.min(ahead));
         self.ahead_ns = Some(ahead);
         let wall_ns = ns(e.tsc) + ahead;
-        let values: Vec<(&Field, Shown)> = probed.fields.iter().zip(&e.values).map(|(f, v)| (f, f.show(v))).collect();
+        let values: Vec<(&Field, Shown)> =
+            probed.fields.iter().zip(&e.values).map(|(f, v)| (f, f.show(v))).collect();
         let took = match values.last() {
             Some((_, Shown::Number(ticks))) if probed.returns => Some(ns(*ticks as u64)),
             _ => None,
@@ -138,7 +170,10 @@ impl Printer<'_> {
             let line = json!({"probe": probed.place, "ts_wall_ns": wall_ns, "vcpu": e.cpu, "pid": e.tgid, "tid": e.pid, "comm": comm, "values": named, "dur_ns": took});
             self.out.json_text(&format!("{line}\n"))
         } else {
-            let mut line = Line::new().faint(time_of_day(wall_ns, false)).plain(format!("  {:>2} {:>6} {:<15}  ", e.cpu, e.tgid, clean(&comm))).put(&probed.place, Style::Strong);
+            let mut line = Line::new()
+                .faint(time_of_day(wall_ns, false))
+                .plain(format!("  {:>2} {:>6} {:<15}  ", e.cpu, e.tgid, clean(&comm)))
+                .put(&probed.place, Style::Strong);
             for (field, value) in shown {
                 line.push(format!(" {}=", field.name), Style::Faint);
                 line.push(to_text(value), Style::Plain);
@@ -174,9 +209,21 @@ fn to_text(shown: &Shown) -> String {
 }
 
 /// Counts and histograms; whether anything was lost.
-fn summary(specs: &[Spec], all: &[Rc<RefCell<Probed>>], handles: &[Handle], probes: &Probes, args: &Args, out: &Output) -> anyhow::Result<bool> {
+fn summary(
+    specs: &[Spec],
+    all: &[Rc<RefCell<Probed>>],
+    handles: &[Handle],
+    probes: &Probes,
+    args: &Args,
+    out: &Output,
+) -> anyhow::Result<bool> {
     let mut any_lost = false;
-    let mut table = Table::new(&[Column::left("probe", 0, 0), Column::right("hits", 0), Column::right("lost", 1), Column::right("returns not seen", 1)]);
+    let mut table = Table::new(&[
+        Column::left("probe", 0, 0),
+        Column::right("hits", 0),
+        Column::right("lost", 1),
+        Column::right("returns not seen", 1),
+    ]);
     let mut rows = Vec::new();
     for ((spec, probed), handle) in specs.iter().zip(all).zip(handles) {
         let (probed, counts) = (probed.borrow(), probes.counts(*handle));
@@ -187,7 +234,13 @@ fn summary(specs: &[Spec], all: &[Rc<RefCell<Probed>>], handles: &[Handle], prob
             (count(counts.lost), if counts.lost > 0 { Style::Warn } else { Style::Faint }),
             (count(counts.no_return), if counts.no_return > 0 { Style::Warn } else { Style::Faint }),
         ]);
-        let buckets: Vec<Value> = probed.durations.iter().enumerate().filter(|(_, n)| **n > 0).map(|(b, n)| json!({"from_ns": 1u64 << b, "calls": n})).collect();
+        let buckets: Vec<Value> = probed
+            .durations
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(b, n)| json!({"from_ns": 1u64 << b, "calls": n}))
+            .collect();
         rows.push(json!({"probe": probed.place, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }}));
         if args.hist && !out.json {
             histogram(&probed, spec, out)?;
@@ -207,10 +260,17 @@ fn histogram(probed: &Probed, spec: &Spec, out: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     out.line(&Line::new().put(&probed.place, Style::Strong))?;
-    let (from, to) = (probed.durations.iter().position(|n| *n > 0).unwrap_or(0), probed.durations.iter().rposition(|n| *n > 0).unwrap_or(0));
+    let (from, to) = (
+        probed.durations.iter().position(|n| *n > 0).unwrap_or(0),
+        probed.durations.iter().rposition(|n| *n > 0).unwrap_or(0),
+    );
     for (bucket, n) in probed.durations.iter().enumerate().take(to + 1).skip(from) {
         let bar = "#".repeat((n * 40).div_ceil(most) as usize);
-        out.line(&Line::new().plain(format!("  {:>10} {:>10}  ", duration_aligned(1 << bucket), count(*n))).put(bar, Style::Strong))?;
+        out.line(
+            &Line::new()
+                .plain(format!("  {:>10} {:>10}  ", duration_aligned(1 << bucket), count(*n)))
+                .put(bar, Style::Strong),
+        )?;
     }
     Ok(())
 }
