@@ -20,6 +20,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("gather", gather),
     ("announce", announce),
     ("program", program),
+    ("guest_memory", guest_memory),
+    ("guest_text", guest_text),
 ];
 
 /// A folder of this thread's own, for readers that want files.
@@ -233,5 +235,58 @@ pub fn program(bytes: &[u8]) {
         let again = kpat_model::programs::Row::parse(&row.line).expect("a row that was read is read again");
         assert_eq!(again, row);
         let _ = row.say(None, None);
+    }
+}
+
+/// The memory of a guest: page tables, the kernel's image, its table of symbols, its types; and the same bytes as a file of symbols.
+pub fn guest_memory(bytes: &[u8]) {
+    use kpat_guest::symbols::{Builder, files, kallsyms};
+    use kpat_guest::{Memory, Registers, Symbols};
+    const BASE: u64 = 0xffff_ffff_9aa0_0000;
+    for levels in [0, 1 << 12] {
+        let r = Registers {
+            cr0: 1 << 31,
+            cr3: 0x1000,
+            cr4: 1 << 5 | levels,
+            efer: 1 << 10,
+            idt_base: BASE + 511 * 4096,
+            ..Registers::default()
+        };
+        let Ok(memory) = Memory::of_dump(bytes, &r) else { continue };
+        if let Ok(s) = Symbols::read(&memory, &r) {
+            let _ = (s.at(BASE + 100), s.parse("_text+4"), s.member("task_struct.comm"), s.release().len());
+        }
+        for at in [BASE, 0, u64::MAX, r.idt_base] {
+            let _ = (memory.string_at(at, 1000), memory.write(at, &[0; 20]));
+        }
+    }
+    let mut symbols = Builder::default();
+    let _ = kallsyms::read(bytes, BASE, BASE, &mut symbols);
+    let _ = files::read(bytes, &mut symbols);
+    assert!(symbols.len() <= bytes.len(), "more symbols than bytes");
+}
+
+/// What a guest's QEMU says: the layout of memory, registers, packets of its debugger, events; and its command line.
+pub fn guest_text(bytes: &[u8]) {
+    use kpat_guest::gdb::{Block, Stop, packet, xp::Skip};
+    use kpat_guest::{Registers, discover::Asked, memory::layout, qmp};
+    let text = String::from_utf8_lossy(bytes);
+    for r in layout::parse(&text).unwrap_or_default() {
+        assert!(r.end() > r.physical);
+    }
+    let _ = Registers::parse(&text).map(|r| r.levels());
+    let _ = Asked::read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    let mut rest = bytes.to_vec();
+    let mut packets = 0;
+    while let Ok(Some(got)) = packet::take(&mut rest) {
+        packets += 1;
+        if let packet::Got::Packet(p) = got {
+            let _ = (Stop::parse(&p), Block::parse(&p).map(|b| b.registers()));
+        }
+    }
+    assert!(packets <= bytes.len(), "more packets than bytes");
+    let _ = (Stop::parse(bytes), Skip::of(bytes), Block::parse(bytes));
+    if let Ok(v) = serde_json::from_str(&text) {
+        let _ = qmp::read_event(&v);
     }
 }

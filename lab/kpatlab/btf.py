@@ -1,6 +1,6 @@
 """Names of functions, tracepoints and enums in a kernel's BTF, read from the image and the modules that were fetched: no guest is needed.
 
-A reader of its own, apart from crates/probe/src/btf.rs, so that each can show the other's mistakes. Layout: Documentation/bpf/btf.rst of
+A reader of its own, apart from crates/btf/src/lib.rs, so that each can show the other's mistakes. Layout: Documentation/bpf/btf.rst of
 the kernel. A module's types continue vmlinux's strings, or those of the part of vmlinux that it brings along (`.BTF.base`, from 6.11 on).
 """
 import lzma

@@ -97,6 +97,8 @@ commands! {
     Ctl => ctl,
     /// Collect finished logs from many devices in one place, and list them
     Collect => collect,
+    /// On a virtual machine's host: look into guests of QEMU from outside, with nothing installed in them
+    Guest => guest,
 
     // Anywhere.
     /// Join kernel behaviour logs with captures of the wire

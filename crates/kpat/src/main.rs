@@ -16,6 +16,7 @@ mod export;
 mod frames;
 mod function;
 mod functions;
+mod guest;
 mod info;
 mod integrate;
 mod listing;

@@ -1,5 +1,5 @@
 //! Choose functions, attach with the best mechanism the kernel offers, drain the rings into a log.
-//! Knows `model` and `klog` alone; nothing is analysed here.
+//! Knows `model`, `klog` and `btf` alone; nothing is analysed here.
 //!
 //! Way of a recording: [`recorder`] asks [`plan`] to decide (mechanism by [`mechanism`], functions by [`choose`] from
 //! [`btf`] and [`profile`]), loads the kernel side ([`object`], [`filter`]), attaches ([`attach`]), and drains ([`ring`],
@@ -8,7 +8,6 @@
 pub mod announce;
 pub mod app;
 pub mod attach;
-pub mod btf;
 pub mod capability;
 mod cards;
 pub mod choose;
@@ -36,3 +35,5 @@ pub mod sys;
 pub mod wire;
 pub mod wiregen;
 pub mod work;
+
+pub use kpat_btf as btf;

@@ -37,6 +37,19 @@ const EXAMPLES: &[Example] = &[
     ("ctl", "kpat ctl off 'nf_*'", "stop logging these functions"),
     ("collect", "kpat collect send /var/spool/kpat http://127.0.0.1:9436", "send finished logs"),
     ("record", "kpat record -p path,programs -o X.kbl", "packets, and what programs say of their work"),
+    ("guest", "kpat guest list", "the guests of this host"),
+    ("guest", "kpat guest doctor web1", "what works for the guest web1, and what it costs"),
+    (
+        "guest",
+        "kpat guest symbols web1 'tcp_v4_*' 0xffffffff81000010",
+        "functions by name, and what is at an address",
+    ),
+    (
+        "guest",
+        "kpat guest probe web1 '__x64_sys_openat sys2:str ret' -n 20",
+        "who opens which file in the guest, and what came of it",
+    ),
+    ("guest", "kpat guest processes web1 --hidden", "processes that the guest's own ps may not show"),
     ("integrate", "kpat integrate X.kbl X.pcapng", "one recording and its capture"),
     ("integrate", "kpat integrate X.kbl --log app.log", "with the lines of a log file as events"),
     (

@@ -1,4 +1,4 @@
-//! BTF, the kernel's own description of its types and functions, read from `/sys/kernel/btf`. A module's BTF continues
+//! BTF, the kernel's own description of its types and functions, read from `/sys/kernel/btf` or out of a guest's memory. A module's BTF continues
 //! the numbering and the strings of vmlinux ("split BTF"). Layout: Documentation/bpf/btf.rst of the kernel.
 //!
 //! Own reader because choosing functions needs a walk over every type of every module (300,000 types in 0.2 s), which
@@ -6,6 +6,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+
+/// Anonymous structures within each other; a damaged object may have one within itself.
+const NESTED: u8 = 12;
+/// Members looked at for one name; the largest structures of a kernel have some hundred.
+const MOST_MEMBERS: u32 = 100_000;
 
 pub mod kind {
     pub const INT: u8 = 1;
@@ -212,17 +217,42 @@ impl Btf {
 
     /// Byte offset of a member, looked for in anonymous inner structures too.
     pub fn member_offset(&self, id: u32, name: &str) -> Option<u32> {
-        self.members(id).into_iter().find_map(|m| {
+        self.member_of(id, name).map(|(at, _)| at)
+    }
+
+    /// Byte offset and type of a member.
+    pub fn member_of(&self, id: u32, name: &str) -> Option<(u32, u32)> {
+        self.member(id, name, NESTED, &mut { MOST_MEMBERS })
+    }
+
+    /// Byte offset and type of what a path such as `sk.__sk_common.skc_dport` leads to, within one structure.
+    pub fn path(&self, id: u32, path: &str) -> Option<(u32, u32)> {
+        path.split('.').try_fold((0u32, id), |(at, id), name| {
+            let (more, inner) = self.member_of(self.strip(id), name)?;
+            Some((at.checked_add(more)?, inner))
+        })
+    }
+
+    fn member(&self, id: u32, name: &str, levels: u8, left: &mut u32) -> Option<(u32, u32)> {
+        for m in self.members(id) {
+            *left = left.checked_sub(1)?;
             let own = self.str(m.name_off);
             let at = m.bit_offset / 8;
             if own == name {
-                return Some(at);
+                return Some((at, m.type_id));
+            }
+            if !own.is_empty() || levels == 0 {
+                continue;
             }
             let inner = self.strip(m.type_id);
-            let nested = own.is_empty()
-                && self.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
-            nested.then(|| self.member_offset(inner, name)).flatten().map(|o| o + at)
-        })
+            if !self.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION)) {
+                continue;
+            }
+            if let Some((within, id)) = self.member(inner, name, levels - 1, left) {
+                return Some((at.checked_add(within)?, id));
+            }
+        }
+        None
     }
 
     /// Element type and count of an ARRAY.
@@ -295,8 +325,32 @@ mod tests {
         let id = v.find(kind::STRUCT, "sk_buff").expect("sk_buff");
         let members: Vec<&str> = v.members(id).iter().map(|m| v.str(m.name_off)).collect::<Vec<_>>();
         assert!(members.contains(&"len") && members.contains(&"head"), "{members:?}");
+        let (at, _) = v.path(id, "users.refs.counter").expect("through structures with names");
+        assert_eq!(Some(at), v.member_offset(id, "users"));
+        assert!(v.member_offset(id, "next").is_some(), "through structures without names");
         let reasons = v.find(kind::ENUM, "skb_drop_reason").expect("drop reasons");
         assert!(v.enum_values(reasons).iter().any(|(n, _)| n == "SKB_DROP_REASON_NO_SOCKET"));
+    }
+
+    /// A structure of many members without a name, each of which is the structure itself.
+    #[test]
+    fn a_structure_within_itself_ends() {
+        let n = 2000u32;
+        let words = [1, u32::from(kind::STRUCT) << 24 | n, 8];
+        let mut types: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        types.extend((0..n).flat_map(|_| [0u32, 1, 0]).flat_map(u32::to_le_bytes));
+        let strings = b"\0own\0";
+        let mut all: Vec<u8> =
+            [0x0001_eb9f, 24, 0, types.len() as u32, types.len() as u32, strings.len() as u32]
+                .iter()
+                .flat_map(|w| w.to_le_bytes())
+                .collect();
+        all.extend(types.iter().chain(strings));
+        let b = Btf::parse("own", &all, None).expect("well formed");
+        assert_eq!(b.find(kind::STRUCT, "own"), Some(1));
+        let began = std::time::Instant::now();
+        assert_eq!((b.member_offset(1, "x"), b.path(1, "x.y")), (None, None));
+        assert!(began.elapsed().as_secs() < 10);
     }
 
     #[test]

@@ -1,0 +1,373 @@
+//! The library for C: `include/kpat_guest.h` says what each function does.
+//!
+//! While a handler runs, the loop has the probes; what it asks for goes through the [`Hit`] it got, which is why that is kept beside.
+
+use crate::error::{Error, Result};
+use crate::guest::{Guest, Target};
+use crate::memory::Space;
+use crate::probe::{Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp};
+use crate::x86::Register;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::Arc;
+
+/// As in the header.
+#[repr(C)]
+pub struct Regs {
+    general: [u64; 16],
+    flags: u64,
+    rip: u64,
+    cr3: u64,
+}
+
+type CHandler = Option<extern "C" fn(*mut CGuest, i32, *mut Regs) -> c_int>;
+
+pub struct CGuest {
+    guest: Arc<Guest>,
+    probes: RefCell<Probes<'static>>,
+    /// Of the handler that runs.
+    hit: Cell<*mut Hit<'static>>,
+    error: RefCell<CString>,
+}
+
+thread_local! {
+    static NOT_ATTACHED: RefCell<CString> = RefCell::default();
+}
+
+impl CGuest {
+    /// The hit whose handler runs.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the header allows one thread at a time, and each use ends before the next begins"
+    )]
+    fn hit(&self) -> Option<&mut Hit<'static>> {
+        // SAFETY: set by `handler` while the hit lives, null otherwise.
+        unsafe { self.hit.get().as_mut() }
+    }
+
+    fn result(&self, result: Result<i32>) -> i32 {
+        result.unwrap_or_else(|e| {
+            self.error.replace(text(&e.to_string()));
+            -1
+        })
+    }
+
+    fn with(
+        &self,
+        inside: impl FnOnce(&mut Hit),
+        outside: impl FnOnce(&mut Probes<'static>) -> Result<()>,
+    ) -> i32 {
+        match self.hit() {
+            Some(hit) => inside(hit),
+            None => match self.probes.try_borrow_mut() {
+                Ok(mut probes) => return self.result(outside(&mut probes).map(|()| 0)),
+                Err(_) => return self.result(Err(busy())),
+            },
+        }
+        0
+    }
+
+    /// Kernel's and process's addresses have different tables; a process's are those of the hit.
+    fn space(&self, address: u64) -> Result<Space> {
+        let kernel = self.guest.memory().kernel_space();
+        match self.hit() {
+            _ if address >> 63 == 1 => Ok(kernel),
+            Some(hit) => Ok(Space::new(hit.registers.cr3, kernel.levels)),
+            None => Err(Error::NotMapped(address)),
+        }
+    }
+}
+
+fn busy() -> Error {
+    Error::Unsupported("probes cannot be registered while a handler runs".into())
+}
+
+fn text(s: &str) -> CString {
+    CString::new(s.replace('\0', "")).unwrap_or_default()
+}
+
+fn handler(guest: *mut CGuest, f: CHandler) -> Option<Handler<'static>> {
+    let f = f?;
+    Some(Box::new(move |hit: &mut Hit| {
+        let mut regs = Regs {
+            general: hit.registers.general,
+            flags: hit.registers.flags,
+            rip: hit.registers.rip,
+            cr3: hit.registers.cr3,
+        };
+        // SAFETY: the guest is freed by `kpat_guest_detach` alone, which refuses while a handler runs; the lifetime only names that the
+        // pointer is taken back below, before the hit ends.
+        let code = unsafe {
+            (*guest).hit.set(std::mem::transmute::<*mut Hit<'_>, *mut Hit<'static>>(std::ptr::from_mut(hit)));
+            let code = f(guest, hit.handle.number() as i32, &raw mut regs);
+            (*guest).hit.set(std::ptr::null_mut());
+            code
+        };
+        regs.general[Register::Rsp as usize] = hit.registers.get(Register::Rsp);
+        (hit.registers.general, hit.registers.flags, hit.registers.rip) =
+            (regs.general, regs.flags, regs.rip);
+        code
+    }))
+}
+
+/// A text of the caller's.
+///
+/// # Safety
+/// `from` is null or a C string that lives as long as the result is used.
+unsafe fn given<'a>(from: *const c_char) -> Result<&'a str> {
+    let no = || Error::Unsupported("a text is missing, or is not UTF-8".into());
+    if from.is_null() {
+        return Err(no());
+    }
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| no())
+}
+
+fn attach(target: &str) -> Result<*mut CGuest> {
+    let guest = Arc::new(Guest::attach(&Target::parse(target))?);
+    guest.symbols()?;
+    let probes = Probes::new(guest.clone(), Arc::new(Own(guest.clone())), Patience::default())?;
+    Ok(Box::into_raw(Box::new(CGuest {
+        guest,
+        probes: RefCell::new(probes),
+        hit: Cell::new(std::ptr::null_mut()),
+        error: RefCell::default(),
+    })))
+}
+
+/// # Safety
+/// `target` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_attach(target: *const c_char) -> *mut CGuest {
+    // SAFETY: as the caller promises.
+    unsafe { given(target) }.and_then(attach).unwrap_or_else(|e| {
+        NOT_ATTACHED.with(|n| n.replace(text(&e.to_string())));
+        std::ptr::null_mut()
+    })
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`, and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_detach(guest: *mut CGuest) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if !(*guest).hit.get().is_null() {
+            return (*guest).result(Err(busy()));
+        }
+        match Box::from_raw(guest).probes.into_inner().remove() {
+            Ok(None) => 0,
+            _ => -1,
+        }
+    }
+}
+
+fn function(guest: &CGuest, place: &str) -> Result<u64> {
+    let address = guest.guest.symbols()?.parse(place)?;
+    // A function's name means where it begins to do something.
+    if place.contains('+') || place.starts_with("0x") {
+        Ok(address)
+    } else {
+        guest.probes.try_borrow().map_err(|_| busy())?.entry(address)
+    }
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`, `place` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_register_xp(
+    guest: *mut CGuest,
+    place: *const c_char,
+    before: CHandler,
+    after: CHandler,
+) -> i32 {
+    // SAFETY: as the caller promises.
+    let (g, place) = unsafe { (&*guest, given(place)) };
+    g.result((|| {
+        let address = function(g, place?)?;
+        let what = What::Call(handler(guest, before), handler(guest, after));
+        let mut probes = g.probes.try_borrow_mut().map_err(|_| busy())?;
+        Ok(probes.register(Xp { address, conditions: Vec::new(), what })?.number() as i32)
+    })())
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`, `place` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_register_xrp(
+    guest: *mut CGuest,
+    place: *const c_char,
+    entry: CHandler,
+    returned: CHandler,
+    maxactive: u32,
+) -> i32 {
+    // SAFETY: as the caller promises.
+    let (g, place) = unsafe { (&*guest, given(place)) };
+    g.result((|| {
+        let address = function(g, place?)?;
+        let what = WhatReturns::Call(handler(guest, entry), handler(guest, returned));
+        let mut probes = g.probes.try_borrow_mut().map_err(|_| busy())?;
+        Ok(probes
+            .register_return(Xrp {
+                address,
+                conditions: Vec::new(),
+                at_return: Vec::new(),
+                maxactive: maxactive as usize,
+                what,
+            })?
+            .number() as i32)
+    })())
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_unregister_xp(guest: *mut CGuest, handle: i32) -> c_int {
+    let handle = Handle::from_number(handle as u32);
+    // SAFETY: as the caller promises.
+    unsafe { &*guest }.with(|hit| hit.control.unregister(handle), |probes| probes.unregister(handle))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_unregister_xrp(guest: *mut CGuest, handle: i32) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { kpat_guest_unregister_xp(guest, handle) }
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_loop(guest: *mut CGuest) -> c_int {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    let Ok(mut probes) = g.probes.try_borrow_mut() else { return g.result(Err(busy())) };
+    let ended = probes.run(None);
+    drop(probes);
+    g.result(ended.map(|e| match e {
+        Ended::Stopped | Ended::Time => 0,
+        Ended::Gone => 1,
+        Ended::Reset => 2,
+    }))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_enable(guest: *mut CGuest, handle: i32, on: c_int) -> c_int {
+    let handle = Handle::from_number(handle as u32);
+    // SAFETY: as the caller promises.
+    unsafe { &*guest }.with(
+        |hit| if on != 0 { hit.control.enable(handle) } else { hit.control.disable(handle) },
+        |probes| {
+            if on != 0 {
+                probes.enable(handle)
+            } else {
+                probes.disable(handle)
+            }
+            Ok(())
+        },
+    )
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_stop(guest: *mut CGuest) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { &*guest }.with(|hit| hit.control.stop(), |_| Ok(()))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`. What is returned is used in this handler only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_data(guest: *mut CGuest, size: usize) -> *mut c_void {
+    // SAFETY: as the caller promises.
+    let Some(hit) = (unsafe { &*guest }).hit() else { return std::ptr::null_mut() };
+    if hit.data.len() < size {
+        hit.data.resize(size, 0);
+    }
+    hit.data.as_mut_ptr().cast()
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`; `to` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_read(
+    guest: *mut CGuest,
+    address: u64,
+    to: *mut c_void,
+    size: usize,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let (g, to) = unsafe { (&*guest, std::slice::from_raw_parts_mut(to.cast::<u8>(), size)) };
+    g.result(g.space(address).and_then(|space| g.guest.memory().read_in(space, address, to)).map(|()| 0))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`; `from` has `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_write(
+    guest: *mut CGuest,
+    address: u64,
+    from: *const c_void,
+    size: usize,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let (g, from) = unsafe { (&*guest, std::slice::from_raw_parts(from.cast::<u8>(), size)) };
+    g.result(g.space(address).and_then(|space| g.guest.memory().write_in(space, address, from)).map(|()| 0))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`; `to` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_string(
+    guest: *mut CGuest,
+    address: u64,
+    to: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let (g, to) = unsafe { (&*guest, std::slice::from_raw_parts_mut(to.cast::<u8>(), size)) };
+    let read =
+        g.space(address).and_then(|space| g.guest.memory().string_in(space, address, size.saturating_sub(1)));
+    g.result(read.map(|s| {
+        if let Some(room) = to.get_mut(..=s.len()) {
+            room[..s.len()].copy_from_slice(&s);
+            room[s.len()] = 0;
+        }
+        s.len() as i32
+    }))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`, `name` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_symbol(guest: *mut CGuest, name: *const c_char) -> u64 {
+    // SAFETY: as the caller promises.
+    let (g, name) = unsafe { (&*guest, given(name)) };
+    name.ok().and_then(|n| g.guest.symbols().ok()?.address(n)).unwrap_or(0)
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_missed(guest: *mut CGuest, handle: i32) -> u64 {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    let Ok(probes) = g.probes.try_borrow() else { return 0 };
+    let counts = probes.counts(Handle::from_number(handle as u32));
+    counts.missed + counts.no_return
+}
+
+/// # Safety
+/// `guest` is null or of `kpat_guest_attach`. What is returned lives until the next call that fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_error(guest: *mut CGuest) -> *const c_char {
+    // SAFETY: as the caller promises.
+    match unsafe { guest.as_ref() } {
+        Some(g) => g.error.borrow().as_ptr(),
+        None => NOT_ATTACHED.with(|n| n.borrow().as_ptr()),
+    }
+}

@@ -1,0 +1,43 @@
+//! What can go wrong, by what a caller can do about it.
+
+use std::io;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Name another guest, or start it with a QMP socket.
+    #[error("{0}")]
+    NoGuest(String),
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    /// QEMU refused a command.
+    #[error("QEMU refused {command}: {words}")]
+    Refused { command: String, words: String },
+    /// The guest's QEMU ended, or closed the connection.
+    #[error("the guest is gone: {0}")]
+    Gone(String),
+    #[error("no answer from {0} in time")]
+    Timeout(String),
+    /// This guest, processor or QEMU cannot do it.
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("guest address {0:#x} is not mapped")]
+    NotMapped(u64),
+    #[error("guest-physical address {0:#x} is not RAM")]
+    NotRam(u64),
+    /// What was read makes no sense: the guest is not what it seems, or lies.
+    #[error("{what}: {why}")]
+    Damaged { what: &'static str, why: String },
+}
+
+impl Error {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Io { what, source }
+    }
+
+    pub(crate) fn damaged(what: &'static str, why: impl Into<String>) -> Error {
+        Error::Damaged { what, why: why.into() }
+    }
+}

@@ -1,0 +1,431 @@
+//! The shared memory brought into a guest and out of it again: a device, entries of a page table, bytes of code.
+//!
+//! The device is an `ivshmem-plain`, plugged while the guest runs; its memory is QEMU's own anonymous file, opened here through
+//! `/proc`. The guest gives it an address and needs no driver. The kernel then reaches it through entries, unused before, of the table
+//! that maps the kernel's code: within the reach of a jump. Code is written through QEMU's debugger interface with the guest stopped, because only that
+//! makes an emulator forget what it made of the bytes before.
+
+use super::code::Place;
+use super::journal::{Change, Journal};
+use super::layout::*;
+use super::region::Region;
+use crate::error::{Error, Result};
+use crate::gdb::Gdb;
+use crate::guest::Guest;
+use crate::memory::Space;
+use crate::memory::walk::{ADDRESS, LARGE, PRESENT};
+use serde_json::json;
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Present, writable, accessed, dirty, large, global.
+const ENTRY: u64 = 0x1e3;
+/// How long a guest may take to give a new device an address, or to let one go.
+const PLUG: Duration = Duration::from_secs(5);
+
+pub struct Installed {
+    pub guest: Arc<Guest>,
+    pub region: Arc<Region>,
+    pub base: u64,
+    journal: Journal,
+    number: u32,
+    entries: u64,
+    patched: Vec<Change>,
+    /// Of an earlier tool, what could not be undone.
+    left: Vec<Change>,
+    undone: bool,
+}
+
+/// What was found of a tool that was killed, and put back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub places: usize,
+    pub returns: usize,
+}
+
+impl Installed {
+    /// Brings the memory into the guest. What an earlier tool left is undone first.
+    pub fn new(guest: Arc<Guest>) -> Result<(Installed, Recovered)> {
+        let (mut journal, mut left) = Journal::open(guest.pid())?;
+        let mut recovered = Recovered::default();
+        if !left.is_empty() {
+            guest.memory().refresh(guest.qmp())?;
+            recovered = undo(&guest, &left)?;
+            let code = |c: &Change| matches!(c, Change::Patched { .. });
+            let rest = remove(&guest, &left);
+            left.retain(|c| rest.is_some() && !code(c));
+        }
+        journal.restart(&left)?;
+        let number = unused();
+        journal.add(&Change::Device { number })?;
+        let region = Arc::new(plug(&guest, number)?);
+        region.clear();
+        let physical = wait_for_address(&guest, number)?;
+        let (entries, base) = find_entries(&guest)?;
+        journal.add(&Change::Mapped { entries, base })?;
+        let bytes: Vec<u8> =
+            PAGES.iter().flat_map(|page| ((physical + page * PAGE) | ENTRY).to_le_bytes()).collect();
+        let mut gdb = guest.gdb()?;
+        guest.memory().write_physical(entries, &bytes)?;
+        forget_translations(&guest, &mut gdb)?;
+        gdb.detach()?;
+        Ok((
+            Installed {
+                guest,
+                region,
+                base,
+                journal,
+                number,
+                entries,
+                patched: Vec::new(),
+                left,
+                undone: false,
+            },
+            recovered,
+        ))
+    }
+
+    /// Replaces code at several places, all in one stop of the guest. Nothing is written if one of them is not as it was.
+    pub fn patch(&mut self, changes: Vec<Change>) -> Result<()> {
+        for change in &changes {
+            self.journal.add(change)?;
+        }
+        let mut gdb = self.guest.gdb()?;
+        for change in &changes {
+            if let Change::Patched { address, was, .. } = change
+                && !holds(&self.guest, *address, was)
+            {
+                gdb.detach()?;
+                return Err(Error::Unsupported(format!(
+                    "the code at {address:#x} changed meanwhile: the guest probes it itself"
+                )));
+            }
+        }
+        for change in &changes {
+            if let Change::Patched { address, is, .. } = change {
+                write_code(&self.guest, &mut gdb, *address, is)?;
+            }
+        }
+        gdb.detach()?;
+        self.patched.extend(changes);
+        Ok(())
+    }
+
+    /// Puts back what was at these addresses.
+    pub fn unpatch(&mut self, addresses: &[u64]) -> Result<()> {
+        let (back, stay): (Vec<Change>, Vec<Change>) = std::mem::take(&mut self.patched)
+            .into_iter()
+            .partition(|c| matches!(c, Change::Patched { address, .. } if addresses.contains(address)));
+        self.patched = stay;
+        if !back.is_empty() {
+            let mut gdb = self.guest.gdb()?;
+            restore(&self.guest, &mut gdb, &back)?;
+            gdb.detach()?;
+        }
+        Ok(())
+    }
+
+    /// Code that is not executed yet.
+    pub fn write(&self, offset: usize, code: &[u8]) {
+        self.region.write(offset, code);
+    }
+
+    pub fn place(&self) -> Place {
+        Place { base: self.base, kernel: None }
+    }
+
+    /// Undoes everything. What could not be: threads may still be in the probes' code, or the guest keeps the device.
+    pub fn remove(mut self) -> Result<Option<String>> {
+        self.take_out()
+    }
+
+    fn take_out(&mut self) -> Result<Option<String>> {
+        if std::mem::replace(&mut self.undone, true) {
+            return Ok(None);
+        }
+        let mut all = std::mem::take(&mut self.patched);
+        all.push(Change::Mapped { entries: self.entries, base: self.base });
+        all.push(Change::Device { number: self.number });
+        // Whoever waits for the host goes on.
+        self.region.set32(GONE, 1);
+        undo(&self.guest, &all)?;
+        let rest = remove(&self.guest, &all);
+        let mut still = std::mem::take(&mut self.left);
+        if rest.is_none() {
+            self.region.discard();
+        } else {
+            still.extend_from_slice(&all[all.len() - 2..]);
+        }
+        self.journal.restart(&still)?;
+        Ok(rest)
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        // Who wants to know of an error calls `remove`.
+        let _ = self.take_out();
+    }
+}
+
+fn names(number: u32) -> (String, String) {
+    (format!("kpat-memory-{number}"), format!("kpat-device-{number}"))
+}
+
+/// A number that no device of ours in this guest ever had. QEMU remembers the names of memory whose device is gone, and aborts,
+/// guest and all, when a name comes again at the same place.
+fn unused() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    // Changes every 4 ms, comes again after half a year.
+    (now.as_millis() / 4) as u32
+}
+
+/// Adds memory and device to QEMU and maps the memory here.
+fn plug(guest: &Guest, number: u32) -> Result<Region> {
+    let files = || -> HashSet<(u64, u64)> { anonymous(guest.pid()).into_iter().map(|(_, id)| id).collect() };
+    let before = files();
+    let (memory, device) = names(number);
+    guest.qmp().command(
+        "object-add",
+        json!({"qom-type": "memory-backend-memfd", "id": memory, "size": SIZE, "share": true}),
+    )?;
+    let unplug = |e: Error| {
+        let _ = guest.qmp().command("object-del", json!({"id": memory}));
+        e
+    };
+    let (path, _) =
+        anonymous(guest.pid()).into_iter().find(|(_, id)| !before.contains(id)).ok_or_else(|| {
+            unplug(Error::Unsupported(
+                "the shared memory cannot be found in QEMU's open files: be its user or root".into(),
+            ))
+        })?;
+    let file: File =
+        OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io(path)).map_err(unplug)?;
+    let region = Region::map(&file).map_err(Error::io("the shared memory")).map_err(unplug)?;
+    guest
+        .qmp()
+        .command("device_add", json!({"driver": "ivshmem-plain", "id": device, "memdev": memory}))
+        .map_err(unplug)?;
+    Ok(region)
+}
+
+/// Open anonymous files of the right size: path and identity.
+fn anonymous(pid: u32) -> Vec<(String, (u64, u64))> {
+    let Ok(all) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    all.flatten()
+        .filter(|e| std::fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:")))
+        .filter_map(|e| {
+            let data = std::fs::metadata(e.path()).ok()?;
+            (data.len() == SIZE as u64).then(|| (e.path().display().to_string(), (data.dev(), data.ino())))
+        })
+        .collect()
+}
+
+/// Where the guest put the device's memory.
+fn wait_for_address(guest: &Guest, number: u32) -> Result<u64> {
+    let (memory, _) = names(number);
+    let until = Instant::now() + PLUG;
+    let mut last = None;
+    loop {
+        let text = guest.qmp().monitor("info mtree -f")?;
+        let found = crate::memory::layout::parse(&text)?
+            .into_iter()
+            .find(|r| r.name.ends_with(&memory) && r.len == SIZE as u64 && r.physical & (PAGE - 1) == 0)
+            .map(|r| r.physical);
+        // Seen twice: while it looks how large the memory is, a guest writes other addresses.
+        if found.is_some() && found == last {
+            guest.memory().refresh(guest.qmp())?;
+            return Ok(found.unwrap_or_default());
+        }
+        last = found;
+        if Instant::now() > until {
+            let (_, device) = names(number);
+            let _ = guest.qmp().command("device_del", json!({"id": device}));
+            return Err(Error::Unsupported("the guest gave the shared memory no address: its kernel has no hot plugging for PCI, or ignores it (QEMU's -device ivshmem-plain at start would do)".into()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The kernel's code, from its interrupt table.
+fn kernel_code(guest: &Guest) -> Result<u64> {
+    let registers = guest.registers(0)?;
+    let mut gate = [0; 16];
+    guest.memory().read(registers.idt_base, &mut gate)?;
+    let part =
+        |from: usize, n: usize| gate[from..from + n].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
+    Ok(part(0, 2) | part(6, 2) << 16 | part(8, 4) << 32)
+}
+
+/// Unused entries in a row in the table that maps the kernel's code by pages of 2 MB: guest-physical address of the first, and what it maps.
+fn find_entries(guest: &Guest) -> Result<(u64, u64)> {
+    let code = kernel_code(guest)?;
+    let (table, first) = table_of(guest, code)?;
+    let mut bytes = [0; 4096];
+    guest.memory().read_physical(table, &mut bytes)?;
+    let used: Vec<bool> = bytes.chunks_exact(8).map(|e| e.iter().any(|b| *b != 0)).collect();
+    // One unused entry stays at each side. Not always the same ones: processors may remember for a while what was there before.
+    let wanted = PAGES.len() + 2;
+    let free: Vec<usize> = (0..=512 - wanted).filter(|n| used[*n..*n + wanted].iter().all(|u| !u)).collect();
+    let moment = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.subsec_nanos() as usize / 1000);
+    let at = *free.get(moment % free.len().max(1)).ok_or_else(|| {
+        Error::Unsupported("the guest's kernel uses all of the addresses around its code".into())
+    })? + 1;
+    Ok((table + at as u64 * 8, first + at as u64 * PAGE))
+}
+
+/// The table of level 2 that `virt` is translated by, and the first address that it translates.
+fn table_of(guest: &Guest, virt: u64) -> Result<(u64, u64)> {
+    let space = guest.memory().kernel_space();
+    let mut table = space.root;
+    for level in (3..=space.levels).rev() {
+        let mut entry = [0; 8];
+        guest.memory().read_physical(Space::entry(table, level, virt), &mut entry)?;
+        let entry = u64::from_le_bytes(entry);
+        if entry & PRESENT == 0 || level == 3 && entry & LARGE != 0 {
+            return Err(Error::Unsupported(
+                "the kernel's code is not mapped by pages of 2 MB or less".into(),
+            ));
+        }
+        table = entry & ADDRESS;
+    }
+    Ok((table, virt & !((1 << 30) - 1)))
+}
+
+/// Under emulation writing a processor's registers makes it forget translated addresses.
+fn forget_translations(guest: &Guest, gdb: &mut Gdb) -> Result<()> {
+    for vcpu in 0..guest.vcpus() {
+        let block = gdb.block(vcpu)?;
+        gdb.set_block(vcpu, &block)?;
+    }
+    Ok(())
+}
+
+fn holds(guest: &Guest, address: u64, bytes: &[u8]) -> bool {
+    let mut now = vec![0; bytes.len()];
+    guest.memory().read(address, &mut now).is_ok() && now == bytes
+}
+
+/// By physical address: a processor may be in a process whose tables have nothing of the kernel.
+fn write_code(guest: &Guest, gdb: &mut Gdb, address: u64, bytes: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let page = guest.memory().translate(address + done as u64)?;
+        let n = (page.bytes - (page.physical & (page.bytes - 1))).min((bytes.len() - done) as u64) as usize;
+        gdb.write_physical(page.physical, &bytes[done..done + n])?;
+        done += n;
+    }
+    Ok(())
+}
+
+/// Puts the bytes back where they still are what we wrote: not where the guest has changed them since.
+fn restore(guest: &Guest, gdb: &mut Gdb, changes: &[Change]) -> Result<usize> {
+    let mut count = 0;
+    for change in changes.iter().rev() {
+        if let Change::Patched { address, was, is } = change
+            && holds(guest, *address, is)
+        {
+            write_code(guest, gdb, *address, was)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Code and return addresses as they were. The guest is stopped meanwhile.
+fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
+    let mut gdb = guest.gdb()?;
+    let mut recovered = Recovered { places: restore(guest, &mut gdb, changes)?, returns: 0 };
+    for change in changes {
+        if let Change::Mapped { entries, base } = change
+            && is_mapped(guest, *entries)
+        {
+            recovered.returns += restore_returns(guest, *base)?;
+        }
+    }
+    gdb.detach()?;
+    Ok(recovered)
+}
+
+fn is_mapped(guest: &Guest, entries: u64) -> bool {
+    let mut entry = [0; 8];
+    guest.memory().read_physical(entries, &mut entry).is_ok() && u64::from_le_bytes(entry) & ENTRY == ENTRY
+}
+
+/// Calls that are still open return to where they came from.
+fn restore_returns(guest: &Guest, base: u64) -> Result<usize> {
+    let mut all = vec![0; INSTANCE_COUNT * INSTANCE_SIZE];
+    guest.memory().read(base + INSTANCES as u64, &mut all)?;
+    let mut count = 0;
+    for (n, instance) in all.chunks_exact(INSTANCE_SIZE).enumerate() {
+        let word = |at: usize| instance[at..at + 8].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
+        let place = word(IN_PLACE);
+        let trampoline = base + (TRAMPOLINES + n * TRAMPOLINE) as u64;
+        if word(IN_STATE) as u32 == IN_ARMED
+            && guest.memory().u64_at(place).is_ok_and(|now| now == trampoline)
+        {
+            guest.memory().write(place, &word(IN_RETURN).to_le_bytes())?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Unmaps the memory and unplugs the device, once no thread can be in the probes' code. Why not, if so.
+fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
+    let mut rest = None;
+    for change in changes {
+        if let Change::Mapped { entries, base } = change
+            && is_mapped(guest, *entries)
+        {
+            // Calls whose return was about to be taken may have become open after the first look.
+            let cleared = super::quiet::wait(guest, *base, Duration::from_secs(3), |gdb| {
+                restore_returns(guest, *base)?;
+                guest.memory().write_physical(*entries, &[0; 8 * PAGES.len()])?;
+                forget_translations(guest, gdb)
+            });
+            if let Err(e) = cleared {
+                return Some(e.to_string());
+            }
+        }
+    }
+    for change in changes {
+        if let Change::Device { number } = change
+            && let Err(e) = unplug(guest, *number)
+        {
+            rest = Some(e.to_string());
+        }
+    }
+    rest
+}
+
+fn unplug(guest: &Guest, number: u32) -> Result<()> {
+    let (memory, device) = names(number);
+    let gone = |command: &str, id: &str| match guest.qmp().command(command, json!({"id": id})) {
+        Err(Error::Refused { words, .. }) if words.contains("not found") => Ok(true),
+        Err(e) => Err(e),
+        Ok(_) => Ok(false),
+    };
+    let until = Instant::now() + PLUG;
+    gone("device_del", &device)?;
+    // The device is gone when the guest has let it go; only then its memory can be.
+    loop {
+        let listed = guest.qmp().command("qom-list", json!({"path": "/machine/peripheral"}))?;
+        if !listed.as_array().is_some_and(|a| a.iter().any(|d| d["name"].as_str() == Some(&device))) {
+            break;
+        }
+        if Instant::now() > until {
+            return Err(Error::Unsupported(
+                "the guest does not let the shared memory's device go; it stays plugged, unused".into(),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    guest.memory().refresh(guest.qmp())?;
+    gone("object-del", &memory).map(drop)
+}

@@ -1,0 +1,14 @@
+//! Probes that wait in the guest and speak with the host through memory that both see, without an exit from the guest.
+//!
+//! [`layout`] is the memory, [`values`] what a probe reads by itself, [`code`] and [`stub`] the code that runs in the guest,
+//! [`region`] and [`host`] the other end.
+
+pub mod code;
+pub mod host;
+pub mod install;
+pub mod journal;
+pub mod layout;
+mod quiet;
+pub mod region;
+pub mod stub;
+pub mod values;

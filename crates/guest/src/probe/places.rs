@@ -1,0 +1,129 @@
+//! Where a probe may be. Refused by name: what runs before the kernel has its own stack and tables, what handles the probes' own
+//! exceptions, and code that the kernel changes while it runs.
+
+use super::Names;
+use crate::error::{Error, Result};
+use crate::memory::Memory;
+use crate::x86::{Displaced, starts_at};
+
+/// Parts of the kernel's code by the symbols around them, and why no probe is put there.
+const PARTS: [(&str, &str, &str); 4] = [
+    (
+        "__entry_text_start",
+        "__entry_text_end",
+        "code at the kernel's entry, which may run with a process's tables and stack",
+    ),
+    (
+        "__noinstr_text_start",
+        "__noinstr_text_end",
+        "code that handles breakpoints, NMIs and machine checks, or runs before the kernel knows where it is",
+    ),
+    ("__kprobes_text_start", "__kprobes_text_end", "code that handles probes of the kernel's own"),
+    ("_sinittext", "_einittext", "code that is used while starting only, and then freed"),
+];
+/// Tables of places that the kernel rewrites: begin, end, bytes of an entry, why. An entry begins with the place's distance from itself.
+const TABLES: [(&str, &str, u64, &str); 3] = [
+    ("__start___jump_table", "__stop___jump_table", 16, "the kernel switches a branch on and off there"),
+    (
+        "__start_static_call_sites",
+        "__stop_static_call_sites",
+        8,
+        "the kernel changes the target of a call there",
+    ),
+    (
+        "__start___ex_table",
+        "__stop___ex_table",
+        12,
+        "the instruction may fault, and the kernel looks for its address then",
+    ),
+];
+const MOST: u64 = 1 << 20;
+
+/// The instruction at `address`, if a jump can take its place; and whether a function begins there.
+pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displaced, bool)> {
+    let refuse = |why: String| Error::Unsupported(format!("no probe at {}: {why}", name(names, address)));
+    let Some((symbol, start)) = names.at(address) else {
+        return Err(refuse("no function is known there".into()));
+    };
+    for (from, to, why) in PARTS {
+        if let (Some(from), Some(to)) = (names.address(from), names.address(to))
+            && (from..to).contains(&address)
+        {
+            return Err(refuse(why.into()));
+        }
+    }
+    // Decoded from the function's beginning, the address has to come up.
+    let mut code = vec![0; (address - start).min(1 << 16) as usize + 15];
+    if memory.read(start, &mut code).is_err() {
+        code.truncate((address - start) as usize + 1);
+        memory.read(start, &mut code)?;
+    }
+    let entry = entry_in(start, &code);
+    starts_at(start, &code, address).map_err(|e| refuse(e.to_string()))?;
+    let displaced =
+        Displaced::decode(address, &code[(address - start) as usize..]).map_err(|e| refuse(e.to_string()))?;
+    for (from, to, size, why) in TABLES {
+        if let (Some(from), Some(to)) = (names.address(from), names.address(to))
+            && listed(memory, from, to, size, address, displaced.next())?
+        {
+            return Err(refuse(why.into()));
+        }
+    }
+    if !displaced.takes_jump() {
+        return Err(refuse(format!(
+            "the instruction there has {} bytes, and a jump needs 5 (of {symbol} these have them: {})",
+            displaced.bytes.len(),
+            with_room(start, &code)
+        )));
+    }
+    Ok((displaced, address == entry))
+}
+
+/// Behind the mark of a branch's target, if the function has it.
+pub fn entry(memory: &Memory, function: u64) -> Result<u64> {
+    let mut code = [0; 4];
+    memory.read(function, &mut code)?;
+    Ok(entry_in(function, &code))
+}
+
+fn entry_in(function: u64, code: &[u8]) -> u64 {
+    function + if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 }
+}
+
+fn name(names: &dyn Names, address: u64) -> String {
+    match names.at(address) {
+        Some((symbol, start)) if start == address => symbol,
+        Some((symbol, start)) => format!("{symbol}+{:#x}", address - start),
+        None => format!("{address:#x}"),
+    }
+}
+
+/// The places before it where a probe would fit.
+fn with_room(start: u64, code: &[u8]) -> String {
+    let mut at = 0;
+    let mut found = Vec::new();
+    while let Some(Ok(d)) =
+        code.get(at..).filter(|c| !c.is_empty()).map(|c| Displaced::decode(start + at as u64, c))
+    {
+        if d.takes_jump() {
+            found.push(format!("+{at:#x}"));
+        }
+        at += d.bytes.len();
+        if found.len() == 8 {
+            break;
+        }
+    }
+    if found.is_empty() { "none before it".into() } else { found.join(", ") }
+}
+
+/// Is a place between `from` and `to` in one of the kernel's tables?
+fn listed(memory: &Memory, table: u64, end: u64, size: u64, from: u64, to: u64) -> Result<bool> {
+    let entries = end.saturating_sub(table) / size;
+    let mut bytes = vec![0; (entries.min(MOST) * size) as usize];
+    memory.read(table, &mut bytes)?;
+    Ok(bytes.chunks_exact(size as usize).enumerate().any(|(n, entry)| {
+        let distance = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        let place = (table + n as u64 * size).wrapping_add_signed(distance.into());
+        (from..to).contains(&place)
+    }))
+}

@@ -1,0 +1,165 @@
+//! The loop: hits that wait are handled, entries handed on, until somebody stops it.
+
+use super::*;
+use crate::mailbox::host::{Answer, Taken};
+
+/// How often the guest's end is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the loop spins after a hit before it sleeps between its looks.
+const SPIN: Duration = Duration::from_millis(2);
+const NAP: Duration = Duration::from_micros(50);
+/// With probes for which nobody waits.
+const LONG_NAP: Duration = Duration::from_millis(1);
+
+/// Why the loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// A handler or the caller wanted it.
+    Stopped,
+    /// The time was over.
+    Time,
+    /// The guest was shut down, or its QEMU ended: there is nothing to put back.
+    Gone,
+    /// The guest began anew: its probes are gone.
+    Reset,
+}
+
+impl<'h> Probes<'h> {
+    /// Serves the probes. Ends at `until`, if it is given.
+    pub fn run(&mut self, until: Option<Instant>) -> Result<Ended> {
+        self.commit()?;
+        let mut looked = Instant::now();
+        let mut last = Instant::now();
+        let mut empty = 0u32;
+        let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
+        loop {
+            let mut control = Control::default();
+            let mut busy = false;
+            if let Some(taken) = self.host.take() {
+                self.handle(&taken, &mut control)?;
+                busy = true;
+            }
+            if empty.is_multiple_of(64) || !busy {
+                busy |= self.entries() > 0;
+            }
+            if control.stop || is_set(&self.stopped) {
+                self.entries();
+                self.stopped.store(false, Ordering::Relaxed);
+                return Ok(Ended::Stopped);
+            }
+            if busy {
+                last = Instant::now();
+                empty = 0;
+            } else {
+                empty = empty.wrapping_add(1);
+                if empty.is_multiple_of(256) {
+                    if since(last) > SPIN {
+                        let calls = self.probes.iter().any(called);
+                        std::thread::sleep(if calls { NAP } else { LONG_NAP });
+                        empty = 255;
+                    }
+                } else {
+                    std::hint::spin_loop();
+                    continue;
+                }
+            }
+            let now = Instant::now();
+            if until.is_some_and(|u| now >= u) {
+                self.entries();
+                return Ok(Ended::Time);
+            }
+            if now.duration_since(looked) > LOOK {
+                looked = now;
+                if let Some(ended) = self.look()? {
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
+    /// Has the guest ended?
+    fn look(&self) -> Result<Option<Ended>> {
+        loop {
+            match self.guest.qmp().event(Duration::ZERO) {
+                Ok(None) => return Ok(None),
+                Ok(Some(e)) if e.name == "SHUTDOWN" => return Ok(Some(Ended::Gone)),
+                Ok(Some(e)) if e.name == "RESET" => return Ok(Some(Ended::Reset)),
+                Ok(Some(_)) => {}
+                Err(Error::Gone(_)) => return Ok(Some(Ended::Gone)),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn handle(&mut self, taken: &Taken, control: &mut Control) -> Result<()> {
+        let id = taken.probe;
+        let mut registers = taken.registers;
+        let Some(probe) = self.probes.get_mut(id).filter(|p| p.live) else {
+            self.host.answer(taken, Answer::GoOn, &registers);
+            return Ok(());
+        };
+        let (of, after, entry) = (probe.of, probe.after, probe.entry);
+        let known = probe.instances.contains(&taken.instance);
+        let mut none = Vec::new();
+        let mut code = 0;
+        if let Does::Handler(handler) = &mut probe.does {
+            // Data of an open call that the probe does not have is nobody's.
+            let data = if known { &mut self.data[taken.instance] } else { &mut none };
+            if entry {
+                data.clear();
+            }
+            let mut hit = Hit {
+                handle: of,
+                registers: &mut registers,
+                memory: self.guest.memory(),
+                cpu: taken.cpu,
+                task: taken.task,
+                tsc: taken.tsc,
+                data,
+                control,
+            };
+            code = handler(&mut hit);
+        }
+        registers.general[crate::x86::Register::Rsp as usize] =
+            taken.registers.get(crate::x86::Register::Rsp);
+        let answer = if entry && code != 0 {
+            Answer::NoReturn
+        } else if !after && !entry && code != 0 || after && registers.rip != taken.registers.rip {
+            Answer::Elsewhere
+        } else if registers != taken.registers {
+            Answer::Changed
+        } else {
+            Answer::GoOn
+        };
+        for (probe, on) in std::mem::take(&mut control.switched) {
+            self.switch(probe, on);
+        }
+        let unregistered = std::mem::take(&mut control.unregistered);
+        if !unregistered.is_empty() {
+            self.unregister_all(&unregistered)?;
+        }
+        self.host.answer(taken, answer, &registers);
+        Ok(())
+    }
+
+    /// Hands on what was recorded.
+    fn entries(&mut self) -> usize {
+        let probes = &mut self.probes;
+        self.host.entries(|entry| {
+            if let Some(probe) = probes.get_mut(entry.probe)
+                && let Does::Recorder(items, to) = &mut probe.does
+            {
+                let values = entry.values(items);
+                to(&Recorded {
+                    handle: probe.of,
+                    tsc: entry.tsc,
+                    cpu: entry.cpu,
+                    pid: entry.pid,
+                    tgid: entry.tgid,
+                    comm: entry.comm,
+                    values,
+                });
+            }
+        })
+    }
+}

@@ -1,0 +1,410 @@
+//! A probe in one line: where, what, and on which condition.
+//!
+//! ```text
+//! PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]
+//! PLACE    function, function+0x10, 0xffffffff81234567
+//! VALUE    BASE[:STRUCT.MEMBER...][:FORMAT]
+//! BASE     arg1 to arg6; sys1 to sys6, of a function __x64_sys_*; a register; pid, tgid, task; ret
+//! FORMAT   str, x, u8 to u64, s8 to s64
+//! ```
+//!
+//! With `ret` the entry is written when the function returns: values are those of the entry, texts are read at the return, when the kernel
+//! has brought in what they are in.
+
+use super::{Handle, Probes, Recorder, What, WhatReturns, Xp, Xrp};
+use crate::error::{Error, Result};
+use crate::mailbox::host::Read;
+use crate::mailbox::layout::SAVED_MAX;
+use crate::mailbox::values::{Base, Compare, Condition, Item, Value};
+use crate::x86::Register;
+
+/// Bytes of a text that are read.
+const TEXT: usize = 96;
+/// Where the arguments of a system call are in the registers that its function is given.
+const SYSTEM_CALL: [i32; 6] = [112, 104, 96, 56, 72, 64];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Register(Register),
+    SystemCall(usize),
+    Task,
+    Pid(&'static str),
+    Return,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Auto,
+    Text,
+    Hex,
+    Number { width: u8, signed: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    name: String,
+    from: From,
+    members: Vec<String>,
+    format: Format,
+}
+
+/// A line, understood but for names of the guest's kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    place: String,
+    count: bool,
+    returns: bool,
+    duration: bool,
+    terms: Vec<Term>,
+    conditions: Vec<(Term, Compare, i64)>,
+}
+
+/// What one value of an entry is called, and how it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    pub name: String,
+    format: Format,
+}
+
+/// As it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    Number(i128),
+    Hex(u64),
+    Text(String),
+    /// Its memory was not there.
+    Unread,
+}
+
+impl Field {
+    pub fn show(&self, read: &Read) -> Shown {
+        let value = match read {
+            Read::Unread => return Shown::Unread,
+            Read::Text(bytes) => return Shown::Text(String::from_utf8_lossy(bytes).into_owned()),
+            Read::Number(n) => *n,
+        };
+        match self.format {
+            Format::Hex => Shown::Hex(value),
+            Format::Number { signed: true, .. } => Shown::Number((value as i64).into()),
+            Format::Number { .. } => Shown::Number(value.into()),
+            // Small ones, and small negative ones of 32 or 64 bits, are numbers; others look like addresses and masks.
+            _ if value <= 0x7fff_ffff => Shown::Number(value.into()),
+            _ if value >> 32 == 0 && value as u32 >= 0xffff_f000 => {
+                Shown::Number((value as u32 as i32).into())
+            }
+            _ if value as i64 >= -0x1_0000 && (value as i64) < 0 => Shown::Number((value as i64).into()),
+            _ => Shown::Hex(value),
+        }
+    }
+}
+
+fn wrong(what: impl std::fmt::Display) -> Error {
+    Error::Unsupported(what.to_string())
+}
+
+impl Spec {
+    pub fn parse(text: &str) -> Result<Spec> {
+        let mut words = text.split_whitespace();
+        let place = words.next().ok_or_else(|| wrong("a probe needs a place: a function's name"))?.to_owned();
+        let mut spec = Spec {
+            place,
+            count: false,
+            returns: false,
+            duration: false,
+            terms: Vec::new(),
+            conditions: Vec::new(),
+        };
+        let mut conditions = Vec::new();
+        while let Some(word) = words.next() {
+            match word {
+                "count" => spec.count = true,
+                "if" => conditions = words.by_ref().collect(),
+                _ => spec.terms.push(Term::parse(word)?),
+            }
+        }
+        spec.returns = spec.terms.iter().any(|t| t.from == From::Return);
+        if text.split_whitespace().any(|w| w == "if") && conditions.is_empty() {
+            return Err(wrong(format!("\"{text}\": there is nothing behind \"if\"")));
+        }
+        for one in conditions.split(|w| *w == "and") {
+            if !one.is_empty() {
+                spec.conditions.push(condition(&one.concat())?);
+            } else if !conditions.is_empty() {
+                return Err(wrong(format!("\"{text}\": a condition is missing beside \"and\"")));
+            }
+        }
+        if spec.count && !spec.terms.is_empty() {
+            return Err(wrong(format!(
+                "\"{text}\": what is counted is not shown; leave out \"count\" or the values"
+            )));
+        }
+        if !spec.returns && spec.conditions.iter().any(|(t, ..)| t.from == From::Return) {
+            return Err(wrong(format!("\"{text}\": a condition on ret needs ret among the values")));
+        }
+        Ok(spec)
+    }
+
+    /// Where, as it was written.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    pub fn counts(&self) -> bool {
+        self.count
+    }
+
+    /// Also measure how long each call took; it is the last value then.
+    pub fn with_duration(mut self) -> Spec {
+        (self.returns, self.duration, self.count) = (true, true, false);
+        self
+    }
+
+    /// Of an entry's values, in their order; `duration_ticks` is the last of a function's that returns.
+    pub fn fields(&self) -> Vec<Field> {
+        let mut all: Vec<Field> =
+            self.terms.iter().map(|t| Field { name: t.name.clone(), format: t.format }).collect();
+        if self.returns {
+            all.push(Field {
+                name: "duration_ticks".into(),
+                format: Format::Number { width: 8, signed: false },
+            });
+        }
+        all
+    }
+
+    pub fn returns(&self) -> bool {
+        self.returns
+    }
+
+    /// Puts the probe into the guest.
+    pub fn register<'h>(
+        &self,
+        probes: &mut Probes<'h>,
+        maxactive: usize,
+        to: Recorder<'h>,
+    ) -> Result<Handle> {
+        let address = self.address(probes)?;
+        let value = |t: &Term| t.value(probes);
+        let conditions = |at_return: bool| -> Result<Vec<Condition>> {
+            let mine = self.conditions.iter().filter(|(t, ..)| (t.from == From::Return) == at_return);
+            mine.map(|(t, compare, with)| {
+                let mut value = value(t)?;
+                value.signed |= *with < 0;
+                if t.from == From::Return && t.format == Format::Auto {
+                    (value.width, value.signed) = (4, true);
+                }
+                Ok(Condition { value, compare: *compare, with: *with as u64 })
+            })
+            .collect()
+        };
+        if !self.returns {
+            let what = if self.count {
+                What::Count
+            } else {
+                let items = self.terms.iter().map(|t| Ok(t.item(value(t)?))).collect::<Result<_>>()?;
+                What::Record(items, to)
+            };
+            return probes.register(Xp { address, conditions: conditions(false)?, what });
+        }
+        let (mut saved, mut items) = (Vec::new(), Vec::new());
+        for term in &self.terms {
+            let value = value(term)?;
+            if term.from == From::Return {
+                items.push(term.item(value));
+            } else {
+                items.push(term.item(Value::of(Base::Saved(saved.len()))));
+                saved.push(value);
+            }
+        }
+        if saved.len() > SAVED_MAX {
+            return Err(wrong(format!(
+                "{}: at most {SAVED_MAX} values are kept from the entry to the return",
+                self.place
+            )));
+        }
+        items.push(Item::Duration);
+        let (at_entry, at_return) = (conditions(false)?, conditions(true)?);
+        probes.register_return(Xrp {
+            address,
+            conditions: at_entry,
+            at_return,
+            maxactive,
+            what: WhatReturns::Record(saved, items, to),
+        })
+    }
+
+    fn address(&self, probes: &Probes) -> Result<u64> {
+        let address = probes.guest().symbols()?.parse(&self.place)?;
+        if self.place.contains('+') || self.place.starts_with("0x") {
+            Ok(address)
+        } else {
+            probes.entry(address)
+        }
+    }
+}
+
+impl Term {
+    fn parse(word: &str) -> Result<Term> {
+        let mut parts = word.split(':');
+        let base = parts.next().unwrap_or_default();
+        let argument = |prefix: &str| {
+            base.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok()).filter(|n| (1..=6).contains(n))
+        };
+        let from = match base {
+            "ret" => From::Return,
+            "task" => From::Task,
+            "pid" => From::Pid("task_struct.pid"),
+            "tgid" => From::Pid("task_struct.tgid"),
+            _ => match (argument("arg"), argument("sys"), Register::by_name(base)) {
+                (Some(n), ..) => From::Register(Register::argument(n - 1).unwrap_or(Register::Rdi)),
+                (_, Some(n), _) => From::SystemCall(n - 1),
+                (_, _, Some(register)) => From::Register(register),
+                _ => {
+                    return Err(wrong(format!(
+                        "\"{word}\" is no value: arg1 to arg6, sys1 to sys6, a register, pid, tgid, task or ret, then :STRUCT.MEMBER and :FORMAT"
+                    )));
+                }
+            },
+        };
+        let mut term = Term {
+            name: word.trim_end_matches(":str").to_owned(),
+            from,
+            members: Vec::new(),
+            format: Format::Auto,
+        };
+        for part in parts {
+            let number = |prefix: char| {
+                part.strip_prefix(prefix)
+                    .and_then(|n| n.parse::<u8>().ok())
+                    .filter(|n| [8, 16, 32, 64].contains(n))
+            };
+            term.format = match (part, number('u'), number('s')) {
+                ("str", ..) => Format::Text,
+                ("x", ..) => Format::Hex,
+                (_, Some(bits), _) => Format::Number { width: bits / 8, signed: false },
+                (_, _, Some(bits)) => Format::Number { width: bits / 8, signed: true },
+                _ if part.contains('.') => {
+                    term.members.push(part.to_owned());
+                    continue;
+                }
+                _ => {
+                    return Err(wrong(format!(
+                        "\"{word}\": \"{part}\" is neither STRUCT.MEMBER nor a format (str, x, u8 to u64, s8 to s64)"
+                    )));
+                }
+            };
+        }
+        Ok(term)
+    }
+
+    fn value(&self, probes: &Probes) -> Result<Value> {
+        let mut value = match self.from {
+            From::Register(register) => Value::register(register),
+            From::SystemCall(n) => Value { steps: vec![SYSTEM_CALL[n]], ..Value::register(Register::Rdi) },
+            From::Task | From::Pid(_) => Value::of(Base::Task),
+            From::Return => Value::of(Base::Result),
+        };
+        let symbols = probes.guest().symbols()?;
+        let pid = if let From::Pid(member) = self.from { Some(member.to_owned()) } else { None };
+        for member in pid.iter().chain(&self.members) {
+            let (offset, size) = symbols.member(member)?;
+            value.steps.push(
+                i32::try_from(offset)
+                    .map_err(|_| wrong(format!("{member} is too far into its structure")))?,
+            );
+            // A member that is an array is where its text is: no step of its own.
+            value.width = match size {
+                1 | 2 | 4 | 8 => size as u8,
+                _ => return Err(wrong(format!("{member} has {size} bytes: not a number"))),
+            };
+        }
+        if let Format::Number { width, signed } = self.format {
+            (value.width, value.signed) = (width, signed);
+        }
+        Ok(value)
+    }
+
+    fn item(&self, value: Value) -> Item {
+        match self.format {
+            Format::Text => Item::Text { at: value, max: TEXT },
+            _ => Item::Value(value),
+        }
+    }
+}
+
+fn condition(text: &str) -> Result<(Term, Compare, i64)> {
+    const SIGNS: [(&str, Compare); 7] = [
+        ("==", Compare::Equal),
+        ("!=", Compare::NotEqual),
+        ("<=", Compare::AtMost),
+        (">=", Compare::AtLeast),
+        ("<", Compare::Less),
+        (">", Compare::Greater),
+        ("&", Compare::AnyOf),
+    ];
+    let found = SIGNS.iter().find_map(|(sign, compare)| text.split_once(sign).map(|(a, b)| (a, *compare, b)));
+    let (value, compare, number) = found.ok_or_else(|| {
+        wrong(format!("\"{text}\" is no condition: VALUE==NUMBER, with !=, <, <=, >, >= or &"))
+    })?;
+    let (minus, digits) = number.strip_prefix('-').map_or((false, number), |d| (true, d));
+    let magnitude =
+        digits.strip_prefix("0x").map_or_else(|| digits.parse().ok(), |h| u64::from_str_radix(h, 16).ok());
+    let magnitude = magnitude.ok_or_else(|| wrong(format!("\"{text}\": {number} is no number")))? as i64;
+    let term = Term::parse(value)?;
+    if term.format == Format::Text {
+        return Err(wrong(format!("\"{text}\": a text cannot be compared")));
+    }
+    Ok((term, compare, if minus { magnitude.wrapping_neg() } else { magnitude }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood() {
+        let s = Spec::parse("do_sys_openat2 arg2:str ret if arg1 == -100 and pid != 0x10").unwrap();
+        assert_eq!((s.place(), s.returns(), s.counts()), ("do_sys_openat2", true, false));
+        let names: Vec<String> = s.fields().into_iter().map(|f| f.name).collect();
+        assert_eq!(names, ["arg2", "ret", "duration_ticks"]);
+        let compared: Vec<(Compare, i64)> = s.conditions.iter().map(|(_, c, n)| (*c, *n)).collect();
+        assert_eq!(compared, [(Compare::Equal, -100), (Compare::NotEqual, 16)]);
+        let s = Spec::parse("ip_rcv+0x10 arg1:sk_buff.len arg1:sk_buff.dev:net_device.ifindex:s32").unwrap();
+        assert_eq!(s.terms[1].members, ["sk_buff.dev", "net_device.ifindex"]);
+        assert_eq!(s.terms[1].format, Format::Number { width: 4, signed: true });
+        assert!(Spec::parse("vfs_read count").unwrap().counts());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, words) in [
+            ("", "needs a place"),
+            ("f arg7", "\"arg7\" is no value"),
+            ("f arg1:z", "\"z\" is neither"),
+            ("f arg1 if", "nothing behind \"if\""),
+            ("f arg1 if arg1==1 and", "missing beside \"and\""),
+            ("f if arg1=1", "no condition"),
+            ("f if arg1==one", "one is no number"),
+            ("f count arg1", "leave out"),
+            ("f arg1 if ret==0", "needs ret"),
+            ("f if arg1:str==1", "cannot be compared"),
+        ] {
+            let e = Spec::parse(line).unwrap_err().to_string();
+            assert!(e.contains(words), "{line}: {e}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_shown_as_what_they_look_like() {
+        let show = |format, n| Field { name: String::new(), format }.show(&Read::Number(n));
+        assert_eq!(show(Format::Auto, 3), Shown::Number(3));
+        assert_eq!(show(Format::Auto, 0xffff_fffe), Shown::Number(-2));
+        assert_eq!(show(Format::Auto, -2i64 as u64), Shown::Number(-2));
+        assert_eq!(show(Format::Auto, 0xffff_8880_0000_0000), Shown::Hex(0xffff_8880_0000_0000));
+        assert_eq!(show(Format::Hex, 16), Shown::Hex(16));
+        assert_eq!(
+            show(Format::Number { width: 8, signed: false }, u64::MAX),
+            Shown::Number(u64::MAX.into())
+        );
+    }
+}

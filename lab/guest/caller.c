@@ -1,0 +1,170 @@
+// The first process of a guest whose kernel is probed from outside. Reads commands from the console, one a line, does each and prints
+// what it saw: the truth that the probes' counts and values are compared with.
+//
+//   getppid N [P]     N calls, by P processes at the same time
+//   open N            N opens of /f0, /f1, ... that fail: no such file
+//   unlink N          creates and unlinks /tmp/u0 ...; prints name and result of each
+//   stat NAME         prints the size of a file
+//   sleep MS          nanosleep
+//   syms WORD...      lines of /proc/kallsyms with one of these names
+//   ftrace FUNCTION   how many calls the kernel's own tracer saw; from now on of this function, or "off"
+//   trap              an int3 in a process of its own: the signal that ended it
+//   off
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void getppids(long n, int processes)
+{
+	long long start = now();
+
+	for (int p = 1; p < processes; p++)
+		if (!fork()) {
+			for (long i = 0; i < n; i++)
+				syscall(SYS_getppid);
+			_exit(0);
+		}
+	for (long i = 0; i < n; i++)
+		syscall(SYS_getppid);
+	while (wait(NULL) > 0)
+		;
+	printf("getppid %ld %lld\n", n * processes, now() - start);
+}
+
+static void symbols(char *words)
+{
+	char line[512], *name, *end;
+	FILE *f = fopen("/proc/kallsyms", "r");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		name = strchr(line, ' ');
+		name = name ? strchr(name + 1, ' ') : NULL;
+		if (!name)
+			continue;
+		name++;
+		end = name + strcspn(name, " \t\n");
+		char wanted[300];
+		snprintf(wanted, sizeof(wanted), " %.*s ", (int)(end - name), name);
+		if (strstr(words, wanted))
+			printf("%s", line);
+	}
+	if (f)
+		fclose(f);
+	printf("syms\n");
+}
+
+static void put(const char *file, const char *text)
+{
+	int fd = open(file, O_WRONLY | O_TRUNC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		printf("%s: %s\n", file, strerror(errno));
+	close(fd);
+}
+
+static void ftrace(const char *function)
+{
+	char line[256];
+	long n, sum = 0;
+
+	for (int cpu = 0; cpu < 8; cpu++) {
+		snprintf(line, sizeof(line), "/sys/kernel/tracing/per_cpu/cpu%d/stats", cpu);
+		FILE *f = fopen(line, "r");
+		while (f && fgets(line, sizeof(line), f))
+			if (sscanf(line, "entries: %ld", &n) == 1 || sscanf(line, "overrun: %ld", &n) == 1)
+				sum += n;
+		if (f)
+			fclose(f);
+	}
+	put("/sys/kernel/tracing/current_tracer", "nop");
+	put("/sys/kernel/tracing/trace", "");
+	if (strcmp(function, "off")) {
+		put("/sys/kernel/tracing/set_ftrace_filter", function);
+		put("/sys/kernel/tracing/current_tracer", "function");
+	}
+	printf("ftrace %ld\n", sum);
+}
+
+static void trap(void)
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (!child) {
+		__asm__ volatile("int3");
+		_exit(1);
+	}
+	waitpid(child, &status, 0);
+	printf("trap %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : -1);
+}
+
+int main(void)
+{
+	char line[512], word[256], more[32];
+	long n, p;
+	struct stat s;
+
+	mount("proc", "/proc", "proc", 0, NULL);
+	mount("sysfs", "/sys", "sysfs", 0, NULL);
+	mount("tmpfs", "/tmp", "tmpfs", 0, NULL);
+	mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, NULL);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	printf("caller ready\n");
+	while (fgets(line, sizeof(line), stdin)) {
+		n = 0, p = 1;
+		if (sscanf(line, "getppid %ld %ld", &n, &p) >= 1) {
+			getppids(n, p);
+		} else if (sscanf(line, "open %ld", &n) == 1) {
+			for (long i = 0; i < n; i++) {
+				snprintf(word, sizeof(word), "/f%ld", i);
+				close(open(word, O_RDONLY));
+			}
+			printf("open %ld\n", n);
+		} else if (sscanf(line, "unlink %ld", &n) == 1) {
+			for (long i = 0; i < n; i++) {
+				snprintf(word, sizeof(word), "/tmp/u%ld", i);
+				if (i % 2 == 0)
+					close(open(word, O_CREAT | O_WRONLY, 0600));
+				int r = unlink(word) ? -errno : 0;
+				printf("unlinked %s %d\n", word, r);
+			}
+			printf("unlink %ld\n", n);
+		} else if (sscanf(line, "stat %255s", word) == 1) {
+			printf("stat %lld\n", stat(word, &s) ? -1LL : (long long)s.st_size);
+		} else if (sscanf(line, "sleep %ld", &n) == 1) {
+			usleep(n * 1000);
+			printf("sleep %ld\n", n);
+		} else if (!strncmp(line, "syms ", 5)) {
+			line[strcspn(line, "\n")] = ' ';
+			symbols(line + 4);
+		} else if (sscanf(line, "ftrace %255s", word) == 1) {
+			ftrace(word);
+		} else if (!strncmp(line, "trap", 4)) {
+			trap();
+		} else if (sscanf(line, "%31s", more) == 1 && !strcmp(more, "off")) {
+			break;
+		}
+	}
+	sync();
+	reboot(RB_POWER_OFF);
+	return 0;
+}

@@ -1,0 +1,258 @@
+"""A guest seen from its host, compared with what it sees itself: all of its own /proc/kallsyms, its modules, its processes; and a process
+that somebody took out of the kernel's list.
+
+The guest is one of Debian's kernels with KASLR, busybox, some modules, and nothing of kpat. What it sees it writes to a folder of the host's
+(9p) before anybody looks from outside. QEMU is started with nothing but a QMP socket.
+"""
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from kpatlab import btf, emulator, initramfs, kernel, look
+
+INIT = b"""#!/bin/busybox sh
+/bin/busybox mount -t proc p /proc
+/bin/busybox mount -t sysfs s /sys
+echo 0 > /proc/sys/kernel/kptr_restrict
+cd /m
+while read m; do [ -n "$m" ] && /bin/busybox insmod /m/$m.ko; done < /mods
+/bin/busybox mkdir /out
+/bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L out /out
+/bin/busybox sleep 100001 &
+/bin/busybox sleep 100002 &
+/bin/busybox cat /proc/kallsyms > /out/kallsyms
+/bin/busybox cat /proc/modules > /out/modules
+/bin/busybox cat /sys/kernel/btf/vmlinux > /out/btf
+/bin/busybox uname -r > /out/release
+/bin/busybox cat /proc/cpuinfo > /out/cpuinfo
+/bin/busybox dmesg | /bin/busybox grep -i isolation > /out/isolation
+/bin/busybox ps -o pid,ppid,comm > /out/ps
+echo > /out/ready
+exec /bin/busybox sleep 100000
+"""
+MODULES = ["?virtio_pci", "9pnet_virtio", "9p", "overlay"]
+
+
+class Seen:
+    """A guest that has written what it sees, and stays."""
+
+    def __init__(self, series: str, smp: int, cpu: str, more: str, memory: str):
+        self.folder = tempfile.TemporaryDirectory(prefix="kpat-guest-")
+        d = Path(self.folder.name)
+        self.out = d / "out"
+        self.out.mkdir()
+        k = kernel.Kernel(series, "image")
+        modules = initramfs.Modules(k.tree).load_order(MODULES)
+        (d / "initrd").write_bytes(initramfs.build(modules, INIT, kernel.busybox().read_bytes()))
+        e = emulator.choose()
+        self.qmp, self.name = str(d / "qmp"), f"seen-{os.getpid()}"
+        ram = ["-object", "memory-backend-memfd,id=ram,size=384M,share=on", "-machine", "memory-backend=ram"] if memory == "mapped" else []
+        argv = [*e.argv, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-name", self.name, "-m", "384", *ram,
+                "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", str(smp), "-serial", f"file:{d / 'console'}", "-qmp", f"unix:{self.qmp},server=on,wait=off",
+                "-fsdev", f"local,id=out,path={self.out},security_model=none", "-device", "virtio-9p-pci,fsdev=out,mount_tag=out",
+                "-kernel", str(k.image()), "-initrd", str(d / "initrd"), "-append", f"console=ttyS0 quiet panic=-1 {more}"]
+        self.process = subprocess.Popen(argv, env={**os.environ, **e.env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        end = time.monotonic() + 150
+        while not (self.out / "ready").exists():
+            if self.process.poll() is not None or time.monotonic() > end:
+                words = (d / "console").read_text(errors="replace")[-1500:] if (d / "console").exists() else ""
+                self.close()
+                raise AssertionError(f"the {series} guest did not get ready: {words}")
+            time.sleep(0.1)
+
+    def text(self, name: str) -> str:
+        return (self.out / name).read_text()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(20)
+        self.process.stderr.close()
+        self.folder.cleanup()
+
+    def monitor(self, line: str) -> str:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(20)
+            s.connect(self.qmp)
+            f = s.makefile("rw")
+            f.readline()
+            for c in ({"execute": "qmp_capabilities"}, {"execute": "human-monitor-command", "arguments": {"command-line": line}}):
+                f.write(json.dumps(c) + "\n")
+                f.flush()
+                while "return" not in (answer := json.loads(f.readline())):
+                    assert "event" in answer, answer
+            return answer["return"]
+
+    def place(self, virtual: int) -> int:
+        """Where a kernel address is in QEMU's own memory, by QEMU's own page walk."""
+        physical = int(self.monitor(f"gva2gpa {virtual:#x}").split()[-1], 16)
+        return int(self.monitor(f"gpa2hva {physical:#x}").split()[-1], 16)
+
+    def word(self, virtual: int, new: int | None = None) -> int:
+        with open(f"/proc/{self.process.pid}/mem", "r+b", buffering=0) as mem:
+            mem.seek(self.place(virtual))
+            old, = struct.unpack("<Q", mem.read(8))
+            if new is not None:
+                mem.seek(-8, os.SEEK_CUR)
+                mem.write(struct.pack("<Q", new))
+            return old
+
+
+def member(data: bytes, structure: str, name: str) -> int:
+    """Byte offset of a member that is directly in a structure, by the guest's own /sys/kernel/btf/vmlinux."""
+    b, at = btf.Btf(data), 0
+    while at + 12 <= len(b.types):
+        called, info, _ = struct.unpack_from("<III", b.types, at)
+        kind, members = info >> 24 & 31, info & 0xFFFF
+        once, each = btf.BEHIND.get(kind, (0, 0))
+        if kind == 4 and b.text(called) == structure:
+            for i in range(members):
+                own, _, bits = struct.unpack_from("<III", b.types, at + 12 + 12 * i)
+                if b.text(own) == name:
+                    return (bits & 0xFFFFFF if info >> 31 else bits) // 8
+        at += 12 + once + each * members
+    raise AssertionError(f"no {structure}.{name}")
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class GuestMemory(unittest.TestCase):
+    """Two processors, five levels of page tables, page tables isolated, memory that this process cannot map."""
+
+    SERIES, SMP, CPU, MORE, MEMORY = "7.2", 2, "max", "pti=on", "private"
+
+    @classmethod
+    def setUpClass(cls):
+        if not kernel.Kernel(cls.SERIES).ready():
+            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched")
+        cls.guest = Seen(cls.SERIES, cls.SMP, cls.CPU, cls.MORE, cls.MEMORY)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.guest.close()
+
+    def ask(self, *words: str) -> dict:
+        r = look.kpat("--json", "guest", *words, seconds=60)
+        self.assertEqual(r.returncode, 0, r.stderr.decode())
+        return json.loads(r.stdout)
+
+    def test_list_has_it(self):
+        own, = [g for g in self.ask("list")["guests"] if g["pid"] == self.guest.process.pid]
+        self.assertEqual((own["name"], own["vcpus"], own["memory_bytes"], own["accelerator"]), (self.guest.name, self.SMP, 384 << 20, "tcg"))
+        self.assertEqual(own["qmp"], [self.guest.qmp])
+
+    def test_every_symbol_is_where_the_guest_says(self):
+        r = look.kpat("guest", "symbols", self.guest.name, "--tsv", "--no-header", seconds=60)
+        self.assertEqual(r.returncode, 0, r.stderr.decode())
+        ours = set()
+        for line in r.stdout.decode().splitlines():
+            address, kind, name, module, _ = line.split("\t")
+            ours.add((int(address, 16), kind.lower() if module else kind, name, module))
+        theirs = set()
+        for line in self.guest.text("kallsyms").splitlines():
+            address, kind, name, *module = line.split()
+            module = module[0].strip("[]") if module else ""
+            # Code that the kernel made for itself while it ran is in no table.
+            if not module.startswith("__builtin__") and module != "bpf":
+                # In capitals where a module exports it.
+                theirs.add((int(address, 16), kind.lower() if module else kind, name, module))
+        self.assertGreater(len(theirs), 90_000)
+        self.assertEqual((len(ours - theirs), len(theirs - ours)), (0, 0), [sorted(ours - theirs)[:3], sorted(theirs - ours)[:3]])
+        # A symbol by its address, and a place within it.
+        text, = [s for s in theirs if s[2] == "do_sys_openat2"]
+        found, = self.ask("symbols", self.guest.qmp, f"{text[0] + 5:#x}")["symbols"]
+        self.assertEqual((found["name"], found["offset"]), ("do_sys_openat2", 5))
+
+    def test_doctor_knows_what_it_is(self):
+        said = self.ask("doctor", str(self.guest.process.pid))
+        theirs = {line.split()[2]: int(line.split()[0], 16) for line in self.guest.text("kallsyms").splitlines()}
+        self.assertEqual(int(said["linux"]["base"], 16), theirs["_text"])
+        self.assertEqual(said["linux"]["release"], self.guest.text("release").strip())
+        self.assertEqual(said["linux"]["modules"], len(self.guest.text("modules").splitlines()))
+        self.assertTrue(said["linux"]["btf"])
+        self.assertEqual(said["five_level_page_tables"], " la57" in self.guest.text("cpuinfo"))
+        self.assertEqual("isolation: enabled" in self.guest.text("isolation"), "pti=on" in self.MORE)
+        self.assertEqual(said["page_table_isolation"], "pti=on" in self.MORE)
+        self.assertEqual(said["ram_mapped_bytes"] > 0, self.MEMORY == "mapped")
+        self.assertEqual([w["name"] for w in said["ways"] if w["works"]], ["memory", "mailbox", "debugger"])
+        print(f"\nguest {self.SERIES} {self.CPU} {self.MEMORY}: attach {said['attach_ms']:.1f} ms, symbols {said['symbols_ms']:.0f} ms (kallsyms "
+              f"{said['steps']['kallsyms_ms']:.0f}, types {said['steps']['btf_ms']:.0f}), 64 bytes in {said['read_64_bytes_ns']:.0f} ns")
+        again = self.ask("doctor", "--stop", self.guest.qmp)
+        self.assertEqual([w["against"] for w in again["ways"] if w["name"] == "debugger"], [""])
+        self.assertIn("running", self.guest.monitor("info status"))
+
+    def processes(self) -> dict[int, dict]:
+        return {p["pid"]: p for p in self.ask("processes", self.guest.qmp)["processes"]}
+
+    def test_processes_are_those_of_ps_and_a_hidden_one_is_found(self):
+        ours = self.processes()
+        rows = [line.split(maxsplit=2) for line in self.guest.text("ps").splitlines()[1:]]
+        ps = {int(pid): (int(parent), comm) for pid, parent, comm in rows}
+        # Workers come and go, and ps itself, the last of busybox, has gone.
+        own = max(pid for pid, p in ps.items() if p[1] in ("busybox", "ps"))
+        lasting = {pid: p for pid, p in ps.items() if not p[1].startswith("kworker") and pid != own}
+        self.assertGreater(len(lasting), 20)
+        for pid, (parent, comm) in lasting.items():
+            self.assertTrue(pid in ours, (pid, comm))
+            self.assertEqual(ours[pid]["parent"], parent, comm)
+            # Its init is a script, and has become a sleep.
+            self.assertIn(ours[pid]["comm"], (comm, comm[:15], "busybox", "sleep"))
+        self.assertEqual({p["pid"] for p in ours.values() if p["pid"] not in ps and not p["comm"].startswith("kworker")}, set())
+        self.assertEqual([p for p in ours.values() if not (p["listed"] and p["numbered"])], [])
+
+        # Taken out of the list of tasks, as one hides a process from those that go by it.
+        victim = max(pid for pid, p in lasting.items() if p[1] in ("busybox", "sleep"))
+        link = int(ours[victim]["address"], 16) + member((self.guest.out / "btf").read_bytes(), "task_struct", "tasks")
+        after, before = self.guest.word(link), self.guest.word(link + 8)
+        self.assertEqual(self.guest.word(after + 8), link)
+        with contextlib.ExitStack() as back:
+            for place, new in ((before, after), (after + 8, before)):
+                back.callback(self.guest.word, place, self.guest.word(place, new))
+            hidden = self.ask("processes", self.guest.qmp, "--hidden")
+            self.assertEqual([(p["pid"], p["listed"], p["numbered"]) for p in hidden["processes"]], [(victim, False, True)])
+            r = look.kpat("guest", "processes", self.guest.qmp, "--hidden", "--strict")
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertIn(b"hidden: not in the list of tasks", r.stdout)
+        self.assertEqual(self.ask("processes", self.guest.qmp)["hidden"], 0)
+
+    def test_symbols_of_a_file_are_moved_to_where_the_kernel_is(self):
+        symbols = [line.split() for line in self.guest.text("kallsyms").splitlines()]
+        text = next(int(s[0], 16) for s in symbols if s[2] == "_text")
+        shift = text - 0xFFFFFFFF81000000
+        # As if the kernel had been linked there.
+        lines = (f"{int(s[0], 16) - shift:016x} {s[1]} {s[2]}" for s in symbols if len(s) == 3 and int(s[0], 16) >= text)
+        with tempfile.NamedTemporaryFile("w", suffix=".map") as f:
+            f.write("\n".join(lines) + "\n")
+            f.flush()
+            found, = self.ask("symbols", self.guest.qmp, "--file", f.name, "do_sys_openat2")["symbols"]
+        want = next(s[0] for s in symbols if s[2] == "do_sys_openat2")
+        self.assertEqual(int(found["address"], 16), int(want, 16))
+
+    def test_who_else_holds_the_socket_is_a_sentence(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(self.guest.qmp)
+            r = look.kpat("guest", "symbols", self.guest.qmp, seconds=30)
+        self.assertEqual(r.returncode, 1)
+        self.assertRegex(r.stderr.decode(), r"\Akpat: .* does not answer: QEMU serves one client at a time, and another program has it\n\Z")
+        r = look.kpat("guest", "doctor", "no-such-guest")
+        self.assertRegex(r.stderr.decode(), r"\Akpat: no guest is called no-such-guest; there are .*\n\Z")
+
+
+class GuestMemory61(GuestMemory):
+    """One processor, four levels of page tables."""
+
+    SERIES, SMP, CPU, MORE, MEMORY = "6.1", 1, "max,la57=off", "pti=on", "mapped"
+
+
+class GuestMemory612(GuestMemory):
+    SERIES, SMP, CPU, MORE, MEMORY = "6.12", 2, "max", "mitigations=off", "mapped"
+
+
+class GuestMemory72(GuestMemory):
+    SERIES, SMP, CPU, MORE, MEMORY = "7.2", 1, "max,la57=off", "mitigations=off", "mapped"

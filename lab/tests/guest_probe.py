@@ -1,0 +1,243 @@
+"""Probes in a guest's kernel, put in from outside: counts, values and texts as the guest itself saw them.
+
+The guest is one of Debian's kernels with one program in it (lab/guest/caller.c), which does what it is asked on its console and prints what came of
+it. Nothing else is in the guest, and nothing about probes.
+"""
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from kpatlab import emulator, kernel
+from kpatlab.initramfs import Archive
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Caller:
+    """A guest with the program in it, its console and QMP sockets in a folder of their own."""
+
+    def __init__(self, series: str, smp: int = 1, more: str = ""):
+        self.folder = tempfile.TemporaryDirectory(prefix="kpat-guest-")
+        d = Path(self.folder.name)
+        subprocess.run(["gcc", "-O1", "-static", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
+        a = Archive()
+        for name in ("dev", "proc", "sys", "tmp"):
+            a.folder(name)
+        a.device("dev/console", 5, 1)
+        a.file("init", (d / "init").read_bytes(), 0o755)
+        (d / "initrd").write_bytes(a.bytes())
+        e = emulator.choose()
+        self.qmp, console = str(d / "qmp"), str(d / "console")
+        argv = [*e.argv, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "384", "-accel", "tcg,thread=multi", "-cpu", "max",
+                "-smp", str(smp), "-chardev", f"socket,id=c,path={console},server=on,wait=off", "-serial", "chardev:c", "-qmp", f"unix:{self.qmp},server=on,wait=off",
+                # The distribution's own image: with KASLR, and with five levels of page tables.
+                "-kernel", str(kernel.Kernel(series, "image").image()), "-initrd", str(d / "initrd"), "-append", f"console=ttyS0 quiet panic=-1 {more}"]
+        self.process = subprocess.Popen(argv, env={**os.environ, **e.env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.console = socket.socket(socket.AF_UNIX)
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                self.console.connect(console)
+                break
+            time.sleep(0.05)
+        self.read = b""
+        self.until("caller ready", 120)
+
+    def until(self, word: str, patience: float = 60) -> list[str]:
+        """The lines up to the first that begins with `word`, which is the last of them."""
+        self.console.settimeout(patience)
+        lines = []
+        while True:
+            while b"\n" in self.read:
+                line, self.read = self.read.split(b"\n", 1)
+                lines.append(line.decode(errors="replace").strip("\r"))
+                if re.match(rf"{word}( |$)", lines[-1]):
+                    return lines
+            data = self.console.recv(65536)
+            assert data, f"the guest ended: {self.process.stderr.read()[-500:]}"
+            self.read += data
+
+    def ask(self, command: str, patience: float = 60) -> list[str]:
+        self.console.sendall(command.encode() + b"\n")
+        # The console repeats what is typed.
+        self.until(re.escape(command))
+        return self.until(command.split()[0], patience)
+
+    def number(self, command: str, patience: float = 60) -> int:
+        return int(self.ask(command, patience)[-1].split()[1])
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(20)
+        self.process.stderr.close()
+        self.console.close()
+        self.folder.cleanup()
+
+
+class Probing:
+    """`kpat guest probe` as a process; JSON lines."""
+
+    def __init__(self, kpat: str, guest: Caller, *probes: str):
+        self.errors = []
+        self.process = subprocess.Popen([kpat, "--json", "guest", "probe", guest.qmp, *probes], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        for line in self.process.stderr:
+            self.errors.append(line)
+            if "the probes are in the guest" in line:
+                break
+        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout))
+        self.reader.start()
+
+    def end(self) -> tuple[list[dict], list[dict]]:
+        """Ctrl-C: the entries, and what was counted."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+        self.reader.join()
+        self.errors += list(self.process.stderr)
+        self.process.stdout.close(), self.process.stderr.close()
+        assert self.process.returncode == 0, (self.process.returncode, self.errors)
+        found = [json.loads(line) for line in self.lines]
+        return [f for f in found if "probes" not in f], next(f["probes"] for f in found if "probes" in f)
+
+
+class GuestProbe(unittest.TestCase):
+    """One kernel with two processors, KASLR and five levels of page tables."""
+
+    SERIES, SMP, MORE, HITS = "7.2", 2, "pti=on", 50_000
+
+    @classmethod
+    def setUpClass(cls):
+        if not kernel.Kernel(cls.SERIES).ready():
+            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
+        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.guest = Caller(cls.SERIES, cls.SMP, cls.MORE)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.guest.close()
+
+    def code(self) -> str:
+        """The bytes of the probed function, read by QEMU itself: nothing of ours has to be right for that."""
+        address = self.guest.ask("syms __x64_sys_getppid")[0].split()[0]
+        return self.qemu(f"x /16xb 0x{address}")
+
+    def qemu(self, line: str) -> str:
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(20)
+        s.connect(self.guest.qmp)
+        f = s.makefile("rw")
+        f.readline()
+        for c in ({"execute": "qmp_capabilities"}, {"execute": "human-monitor-command", "arguments": {"command-line": line}}):
+            f.write(json.dumps(c) + "\n")
+            f.flush()
+            while "return" not in (answer := json.loads(f.readline())):
+                pass
+        f.close(), s.close()
+        return answer["return"]
+
+    def test_counts_are_those_of_the_caller(self):
+        before = self.code()
+        p = Probing(self.kpat, self.guest, "__x64_sys_getppid count", "__x64_sys_getpid count if pid==1")
+        calls = self.guest.number(f"getppid {self.HITS} {self.SMP}", 300)
+        self.assertEqual(calls, self.HITS * self.SMP)
+        entries, counts = p.end()
+        self.assertEqual(([], calls, 0), (entries, counts[0]["hits"], counts[1]["hits"]))
+        # Byte for byte as it was, and without the device.
+        self.assertEqual(before, self.code())
+        self.assertNotIn("ivshmem", self.qemu("info pci") + self.qemu("info mtree -f"))
+
+    def test_counts_are_those_of_the_guests_own_tracer(self):
+        # By either name: the functions of system calls without arguments have two.
+        self.guest.number("ftrace *_sys_getppid")
+        p = Probing(self.kpat, self.guest, "__x64_sys_getppid count")
+        self.guest.number("getppid 20000", 120)
+        _, counts = p.end()
+        self.assertEqual((20000, 20000), (self.guest.number("ftrace off"), counts[0]["hits"]))
+
+    def test_texts_and_results_are_those_that_the_program_printed(self):
+        p = Probing(self.kpat, self.guest, "__x64_sys_unlink sys1:str ret", "__x64_sys_openat sys2:str sys1:s32 if tgid==1")
+        printed = [line.split()[1:] for line in self.guest.ask("unlink 40") if line.startswith("unlinked")]
+        self.guest.ask("open 40")
+        entries, counts = p.end()
+        self.assertEqual((40, 0, 0), (len(printed), counts[0]["lost"], counts[0]["returns_not_seen"]))
+        unlinks = [e for e in entries if "unlink" in e["probe"]]
+        self.assertEqual([(a, int(b)) for a, b in printed], [(e["values"]["sys1"], e["values"]["ret"]) for e in unlinks])
+        self.assertTrue(all(e["comm"] == "init" and e["pid"] == 1 and e["dur_ns"] > 0 for e in unlinks), unlinks[0])
+        opens = [e["values"] for e in entries if "openat" in e["probe"] and e["values"]["sys2"].startswith("/f")]
+        self.assertEqual([(f"/f{n}", -100) for n in range(40)], [(v["sys2"], v["sys1:s32"]) for v in opens])
+
+    def test_every_call_has_its_entry(self):
+        p = Probing(self.kpat, self.guest, "__x64_sys_getppid pid ret")
+        calls = self.guest.number("getppid 5000 2", 120)
+        entries, counts = p.end()
+        c = counts[0]
+        self.assertEqual((calls, calls), (len(entries), c["hits"] + c["lost"] + c["returns_not_seen"]), c)
+        # The first process has no parent; of its child it is the parent.
+        self.assertEqual({(1, 0)}, {(min(e["pid"], 2), e["values"]["ret"]) for e in entries if e["pid"] == 1})
+        self.assertEqual({1}, {e["values"]["ret"] for e in entries if e["pid"] != 1})
+
+    def test_a_killed_program_leaves_a_guest_that_goes_on_and_is_cleaned_up(self):
+        before = self.code()
+        seed = random.randrange(1 << 30)
+        chance = random.Random(seed)
+        for _ in range(self.KILLS):
+            p = subprocess.Popen([self.kpat, "guest", "probe", self.guest.qmp, "__x64_sys_getppid ret", "--for", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0, 1.5))
+            p.kill()
+            p.wait(20)
+            self.assertEqual(1000, self.guest.number("getppid 1000", 60), f"seed {seed}")
+        Probing(self.kpat, self.guest, "__x64_sys_getppid count").end()
+        self.assertEqual(before, self.code(), f"seed {seed}")
+
+    KILLS = 4
+
+    def test_two_programs_at_one_guest_are_refused(self):
+        p = Probing(self.kpat, self.guest, "__x64_sys_getppid count")
+        r = subprocess.run([self.kpat, "guest", "probe", str(self.guest.process.pid), "__x64_sys_getpid count"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(1, r.returncode)
+        self.assertRegex(r.stderr, "another program")
+        self.assertNotIn("panicked", r.stderr)
+        p.end()
+
+    def test_places_that_cannot_be_probed_are_refused_by_name(self):
+        for place, words in {"asm_exc_page_fault": "kernel's entry", "exc_int3": "breakpoints, NMIs", "__x64_sys_getppid+0x1": "inside of an instruction", "nothing_like_it": "no symbol"}.items():
+            r = subprocess.run([self.kpat, "guest", "probe", self.guest.qmp, f"{place} count"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(1, r.returncode, r.stderr)
+            self.assertIn(words, r.stderr)
+
+    def test_the_programs_in_c_do_what_they_say(self):
+        library = Path(self.kpat).parent
+        self.assertTrue((library / "libkpat_guest.so").exists(), "cargo build -p kpat-guest")
+        d = Path(self.guest.folder.name)
+        for name in ("opens", "unlinks"):
+            subprocess.run(["gcc", "-Wall", "-Werror", f"-I{ROOT}/crates/guest/include", "-o", d / name, ROOT / f"crates/guest/examples/c/{name}.c", f"-L{library}",
+                            "-lkpat_guest", f"-Wl,-rpath,{library}"], check=True, timeout=60)
+        run = lambda name: subprocess.Popen([d / name, self.guest.qmp], stdout=subprocess.PIPE, text=True)
+        p = run("opens")
+        self.assertEqual("waiting\n", p.stdout.readline())
+        self.guest.ask("open 25")
+        self.assertEqual(("10 opens, ended by 0\n", None), p.communicate(timeout=60))
+        self.assertEqual(0, p.returncode)
+        p = run("unlinks")
+        self.assertEqual("waiting\n", p.stdout.readline())
+        printed = [line.split()[1:] for line in self.guest.ask("unlink 7") if line.startswith("unlinked")][:5]
+        out, _ = p.communicate(timeout=60)
+        self.assertEqual("".join(f"unlink {path}\nunlinked {path} {result}\n" for path, result in printed), out)
+
+
+class GuestProbe61(GuestProbe):
+    SERIES, SMP, MORE, HITS, KILLS = "6.1", 1, "pti=off", 1_000_000, 40
+
+
+class GuestProbe612(GuestProbe):
+    SERIES, SMP, MORE, HITS, KILLS = "6.12", 2, "pti=on", 500_000, 40
