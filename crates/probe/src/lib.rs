@@ -26,6 +26,7 @@ pub mod plan;
 pub mod profile;
 pub mod programs;
 pub mod proof;
+pub mod radios;
 pub mod reasons;
 pub mod recorder;
 pub mod ring;

@@ -3,6 +3,7 @@
 
 mod applications;
 mod profile;
+mod wifi;
 
 use crate::app::{Addresses, Sockets};
 use crate::mappings::Mappings;
@@ -65,6 +66,8 @@ pub struct Sink {
     pub identity: crate::app::Addresses,
     /// Of a profile.
     pub labels: Labels,
+    /// Of a recording of radios.
+    pub radios: crate::radios::Radios,
 }
 
 /// Names of tasks that are remembered as logged.
@@ -98,6 +101,7 @@ impl Sink {
             sockets: None,
             identity: Default::default(),
             labels: Default::default(),
+            radios: Default::default(),
         }
     }
 
@@ -457,7 +461,10 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
         | Raw::Gap(_)
         | Raw::Sample(_)
         | Raw::Stack(_)
-        | Raw::Program(_) => {
+        | Raw::Program(_)
+        | Raw::Radio(_)
+        | Raw::Carrier(_)
+        | Raw::Frame(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");
         }
     }

@@ -49,7 +49,7 @@ pub(super) fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 /// Attributes from `at` on, without the flags in their types.
-fn attributes(b: &[u8], at: usize) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn attributes(b: &[u8], at: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = b.get(at..).unwrap_or_default();
     std::iter::from_fn(move || {
         let len = half(rest, 0)?.into();
