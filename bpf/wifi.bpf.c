@@ -32,6 +32,9 @@ struct {
 	__type(value, struct kp_radio_point);
 } radio_points SEC(".maps");
 
+/* Bounds that the verifier sees, whatever the compiler makes of the checks before. */
+#define BOUND 127u
+
 static __always_inline void take(void *ctx, const struct kp_radio_copy *c, struct kp_radio *r)
 {
 	u32 to = c->to, size = c->size, from = c->from, where = 0;
@@ -47,6 +50,9 @@ static __always_inline void take(void *ctx, const struct kp_radio_copy *c, struc
 	}
 	if (to == KP_RADIO_TEXT)
 		r->text_len = size;
+	asm volatile("" : "+r"(to), "+r"(size));
+	to &= BOUND;
+	size &= BOUND;
 	bpf_probe_read_kernel(r->data + to, size, ctx + from);
 }
 
