@@ -32,6 +32,9 @@ wrong-password) SSID1=kpat-one PSK1=kpat-secret SSID2=kpat-two PSK2=kpat-secret 
 *) echo "there is no case $2" >&2; exit 2 ;;
 esac
 
+# Where both access points are to be known before, the full scan that finds them is not what is looked at.
+[ "$PRESCAN" ] && [ -z "$EXTRA" ] && EXTRA='scan_freq=2412 2437'
+
 status() { wpa_cli -p $RUN/wpa -i w2 status | sed -n "s/^$1=//p"; }
 hwsim() { # number of the access point, file, value
 	first sh -c "echo $3 > /sys/kernel/debug/ieee80211/$(cat $RUN/phy$1)/hwsim/$2"
@@ -178,9 +181,11 @@ trace) # in the first namespaces, which have tracefs
 go)
 	out=$3
 	first "$0" trace "$2"
-	python3 "$HERE/voice.py" send 10.9.0.2 5004 $FLOW "$out/voice.log" &
+	# An emulated processor that others share needs longer than the phases' own times: the flow ends when the station has its network again.
+	python3 "$HERE/voice.py" send 10.9.0.2 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
-	sleep 3
+	echoes() { grep -c ' echo ' "$out/voice.log" 2>/dev/null; }
+	until [ "$(echoes)" -ge 100 ]; do sleep 0.1; done
 	at=$(serving)
 	cp $RUN/phy3 "$out/radio.txt"
 	cut -d' ' -f1 /proc/uptime >"$out/trigger.txt"
@@ -192,6 +197,19 @@ go)
 	fade) hwsim $at rx_rssi -100 2>/dev/null || hwsim $at rx_rssi 18446744073709551516 ;;
 	esac
 	[ "$LATE" ] && { sleep "$LATE"; hwsim $((3 - at)) group 1; }
+	sleep 2
+	if [ "$DHCP" = first ] || [ "$WRONG" ]; then
+		sleep $FLOW
+	else
+		# What was on its way when it stopped does not count.
+		before=$(echoes)
+		for _ in $(seq $((FLOW * 4))); do
+			[ "$(status bssid)" = "$(cat $RUN/bssid$((3 - at)))" ] && [ "$(status wpa_state)" = COMPLETED ] && [ "$(echoes)" -ge $((before + 100)) ] && break
+			sleep 1
+		done
+		[ $SUBNET = other ] || sleep 5
+	fi
+	kill $flow
 	wait $flow
 	first sh -c "echo 0 >$TRACING/tracing_on; cat $TRACING/trace" >"$out/trace.txt"
 	status wpa_state

@@ -18,6 +18,7 @@ pub mod filter;
 mod headers;
 pub mod identity;
 pub mod kernel;
+mod links;
 mod mappings;
 pub mod mechanism;
 pub mod netlink;

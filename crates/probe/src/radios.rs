@@ -47,8 +47,8 @@ pub struct Point {
     data: wire::RadioPoint,
     /// Of a, b and c: bytes in the event, and whether they have a sign.
     numbers: [(u8, bool); 3],
-    /// Which of them came out of an address, and has its bytes in the order of the wire.
-    addresses: [bool; 3],
+    /// Which of them has its bytes in the order of the wire.
+    wire_order: [bool; 3],
 }
 
 /// Those that were found, and those that were not, with the reason.
@@ -110,7 +110,8 @@ struct Field {
     size: u16,
     signed: bool,
     dynamic: bool,
-    array: bool,
+    /// Its bytes are in the order of the wire: an address, or a number that is declared so.
+    wire: bool,
 }
 
 /// The fields of a format file.
@@ -126,9 +127,9 @@ fn fields(format: &str) -> Vec<Field> {
         let (offset, size) = (find("offset")?, find("size")?);
         let signed = find("signed") == Some(1);
         let dynamic = declared.starts_with("__data_loc");
-        let array = declared.ends_with(']');
+        let wire = declared.ends_with(']') || declared.starts_with("__be");
         let name = declared.rsplit(' ').next()?.split('[').next()?.trim_start_matches('*').to_owned();
-        Some(Field { name, offset, size, signed, dynamic, array })
+        Some(Field { name, offset, size, signed, dynamic, wire })
     };
     format.lines().filter_map(field).collect()
 }
@@ -158,14 +159,14 @@ fn point(row: &WifiPoint, event: u64, format: &str, at: usize) -> Point {
             copy(f, to, most);
         }
     }
-    let (mut numbers, mut addresses) = ([(8, false); 3], [false; 3]);
+    let (mut numbers, mut wire_order) = ([(8, false); 3], [false; 3]);
     let mut filled = Vec::new();
     for (slot, name) in &row.fields {
         let Some(f) = find(name).filter(|_| !filled.contains(slot)) else { continue };
         filled.push(*slot);
         let mut number = |n: usize| {
             numbers[n] = (f.size.min(8) as u8, f.signed);
-            addresses[n] = f.array;
+            wire_order[n] = f.wire;
         };
         match slot {
             Slot::Address => copy(f, place::ADDRESS, 6),
@@ -205,7 +206,7 @@ fn point(row: &WifiPoint, event: u64, format: &str, at: usize) -> Point {
         number: at as u32,
         data: wire::RadioPoint { id, mode, pad: 0, copy: all },
         numbers,
-        addresses,
+        wire_order,
     }
 }
 
@@ -252,7 +253,7 @@ print fmt: \"netdev:%s(%d), ftype:0x%.2x\", REC->name
         let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["common_type", "name", "ifindex", "frame", "bssid", "aborted"]);
         assert!(all[3].dynamic && all[3].offset == 28);
-        assert!(all[2].signed && !all[5].signed && all[4].array);
+        assert!(all[2].signed && !all[5].signed && all[4].wire);
     }
 
     #[test]

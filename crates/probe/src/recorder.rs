@@ -139,6 +139,7 @@ impl Recorder {
             let points: Vec<_> = sources.all().iter().flat_map(|s| s.radios.iter().copied()).collect();
             let (only, names) = (!options.netns.is_empty(), options.interfaces.clone());
             sink.radios = radios::Radios::new(&points, watched.clone(), only, names);
+            sink.links = Some(Default::default());
         }
         let control = Control::start(cpus, tell);
         privileges::lacking(tell);

@@ -6,6 +6,7 @@ mod profile;
 mod wifi;
 
 use crate::app::{Addresses, Sockets};
+use crate::links::Links;
 use crate::mappings::Mappings;
 use crate::ring::{Raw, Rings};
 use crate::work::Labels;
@@ -68,6 +69,8 @@ pub struct Sink {
     pub labels: Labels,
     /// Of a recording of radios.
     pub radios: crate::radios::Radios,
+    /// The same.
+    pub links: Option<Links>,
 }
 
 /// Names of tasks that are remembered as logged.
@@ -102,6 +105,7 @@ impl Sink {
             identity: Default::default(),
             labels: Default::default(),
             radios: Default::default(),
+            links: None,
         }
     }
 
@@ -252,6 +256,7 @@ impl Sink {
         }
         e.timed = model::Timed::Read { within_ns: e.at.0.saturating_sub(after.0).max(0) as u64 };
         self.event(&e);
+        self.link(0, &e);
     }
 
     /// An event that the kernel stamped: it goes to the CPU where it happened, its task is named.
@@ -277,6 +282,7 @@ impl Sink {
         if state.encoder.is_full() {
             self.ready.extend(state.encoder.finish());
         }
+        self.link(cpu, &e);
     }
 
     /// A socket that is wanted from now on.

@@ -90,7 +90,8 @@ fn fields_are_read_where_the_kernels_format_has_them() {
         .lines()
         .filter(|l| l.contains(&format!("dev={device} ")))
         .map(|l| {
-            let at = l.split(": net_dev_queue").next().and_then(|l| l.split(' ').next_back()).expect("a time");
+            let at =
+                l.split(": net_dev_queue").next().and_then(|l| l.split(' ').next_back()).expect("a time");
             let len = l.rsplit("len=").next().and_then(|n| n.trim().parse().ok()).expect("a length");
             ((at.parse::<f64>().expect("seconds") * 1e9) as i64, len)
         })

@@ -199,7 +199,9 @@ impl Decoder {
     }
 
     fn link_is(&mut self, body: &[u8], found: bool) -> Option<Announced> {
-        if of_bridge(body) {
+        // An announcement of a radio's old interface has the link's name and nothing else of it.
+        let of_radio = attributes(body, 16).any(|(t, _)| t == libc::IFLA_WIRELESS);
+        if of_bridge(body) || of_radio {
             return None;
         }
         let (new, kind) = link(body)?;

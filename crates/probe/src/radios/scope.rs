@@ -83,8 +83,8 @@ impl Radios {
         let value = |n: usize, at: usize| {
             let (size, signed) = p.numbers[n];
             let raw = number(at);
-            if p.addresses[n] {
-                return (raw.swap_bytes() >> 16) as i64;
+            if p.wire_order[n] {
+                return (raw.swap_bytes() >> (64 - 8 * u32::from(size.clamp(1, 8)))) as i64;
             }
             let unused = 64 - 8 * u32::from(size.clamp(1, 8));
             if signed { ((raw << unused) as i64) >> unused } else { (raw << unused >> unused) as i64 }

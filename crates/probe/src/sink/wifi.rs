@@ -4,7 +4,7 @@ use super::{Sink, process, task};
 use crate::radios::exchange;
 use crate::ring::{Raw, Rings};
 use crate::wire;
-use kpat_model::{BootNs, Context, LinkEvent, LinkWhat, Timed};
+use kpat_model::{BootNs, Context, Event, LinkEvent, LinkWhat, Timed};
 
 /// `None`: a code that this version does not know.
 fn carrier(r: &wire::Carrier) -> Option<LinkEvent> {
@@ -23,6 +23,15 @@ fn carrier(r: &wire::Carrier) -> Option<LinkEvent> {
 }
 
 impl Sink {
+    /// What an announcement says of a link's carrier, where that is recorded.
+    pub(super) fn link(&mut self, cpu: usize, e: &Event) {
+        let Some(links) = &mut self.links else { return };
+        for l in links.look(e) {
+            self.cpus[cpu].encoder.columns(&l);
+            self.records += 1;
+        }
+    }
+
     /// Takes everything out of one CPU's ring of radios and links.
     pub fn drain_wifi(&mut self, rings: &Rings, cpu: usize) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
