@@ -105,7 +105,9 @@ network)
 		eval "ssid=\$SSID$n psk=\$PSK$n"
 		{
 			printf 'interface=w%d\nbridge=br0\ndriver=nl80211\nssid=%s\nhw_mode=g\nchannel=%d\n' $((n - 1)) "$ssid" $((n * 5 - 4))
-			printf 'beacon_int=100\nctrl_interface=%s/hostapd%d\nlogger_stdout=-1\nlogger_stdout_level=0\n' $RUN $n
+			# Handshakes on a slow processor need more than the usual four attempts.
+		printf 'wpa_pairwise_update_count=30\nwpa_group_update_count=30\n'
+		printf 'beacon_int=100\nctrl_interface=%s/hostapd%d\nlogger_stdout=-1\nlogger_stdout_level=0\n' $RUN $n
 			[ "$psk" ] && case $SECURITY in
 			sae) printf 'wpa=2\nwpa_key_mgmt=SAE\nieee80211w=2\nrsn_pairwise=CCMP\nsae_password=%s\n' "$psk" ;;
 			ft)
