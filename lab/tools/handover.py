@@ -86,10 +86,12 @@ def main() -> None:
         if count(ours) > theirs:
             wrong.append(f"{count(ours)} {what} recorded, {theirs} reported by iw")
     supplicant = (out / "supplicant.log").read_text(errors="replace")
-    joined = [m for m in re.finditer(r"CTRL-EVENT-CONNECTED", supplicant)]
+    wall, boot = (nanoseconds(s) for s in (out / "clock.txt").read_text().split())
+    reported = [nanoseconds(m[1]) - wall + boot for m in re.finditer(r"(?m)^([\d.]+): .*CTRL-EVENT-CONNECTED", supplicant)]
+    joined = [at for at in reported if inside(at)]
     opened = [e for e in events if e["point"].endswith("drv_sta_state") and (e["a"], e["b"]) == (3, 4) and inside(e["at_ns"])]
-    if end == "connected" and len(opened) != len(joined) - 1:
-        wrong.append(f"the port was opened {len(opened)} times in the record, the supplicant connected {len(joined) - 1} times after the first")
+    if end == "connected" and len(opened) != len(joined):
+        wrong.append(f"the port was opened {len(opened)} times in the record, the supplicant reported {len(joined)}")
     if end == "disconnected" and opened:
         wrong.append("the port was opened, and the supplicant has the wrong password")
     carriers = Counter(link["event"] for link in links if link["function"] == 1 and inside(link["at_ns"]))

@@ -190,6 +190,7 @@ go)
 	until [ "$(echoes)" -ge 100 ]; do sleep 0.1; done
 	at=$(serving)
 	cp $RUN/phy3 "$out/radio.txt"
+	echo "$(date +%s.%N) $(cut -d' ' -f1 /proc/uptime)" >"$out/clock.txt"
 	cut -d' ' -f1 /proc/uptime >"$out/trigger.txt"
 	case $TRIGGER in
 	vanish) hwsim $at group 4 ;;
