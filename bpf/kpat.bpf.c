@@ -9,6 +9,7 @@
 #include "samples.h"
 #include "work.h"
 #include "hook.h"
+#include "radio.h"
 
 /* Keeps the record types in the object's BTF, from which the Rust types are generated. */
 struct kp_call _kp_call SEC(".data.types") = {};
@@ -30,6 +31,10 @@ struct kp_announcement _kp_announcement SEC(".data.types") = {};
 struct kp_argument _kp_argument SEC(".data.types") = {};
 struct kp_hook _kp_hook SEC(".data.types") = {};
 struct kp_program _kp_program SEC(".data.types") = {};
+struct kp_radio_point _kp_radio_point SEC(".data.types") = {};
+struct kp_radio _kp_radio SEC(".data.types") = {};
+struct kp_carrier _kp_carrier SEC(".data.types") = {};
+struct kp_frame _kp_frame SEC(".data.types") = {};
 enum kp_kind _kp_kind SEC(".data.types") = KP_NONE;
 enum kp_crossing_kind _kp_crossing_kind SEC(".data.types") = KP_X_ASK;
 enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;

@@ -50,6 +50,9 @@ enum kp_kind {
 	KP_SAMPLE = 14,
 	KP_STACK = 15,
 	KP_PROGRAM = 16,
+	KP_RADIO = 17,
+	KP_CARRIER = 18,
+	KP_FRAME = 19,
 };
 
 /* Where bytes cross from one layer into the next. Same numbers as model::Crossing. */

@@ -17,13 +17,13 @@ pub fn objects() -> Vec<Object> {
         ("read", &[]),
         ("read-traced", &["-DKPAT_TRACED_CONTEXT"]),
     ];
-    let all = ["kpat", "app", "announce", "profile", "programs"]
+    let all = ["kpat", "app", "announce", "profile", "programs", "wifi"]
         .into_iter()
         .flat_map(|s| variants.map(|(v, d)| (s, v, d)));
-    // announce: off the packets' way, so the way of reading that every kernel has; profile: knows the context by itself;
+    // announce, wifi: off the packets' way, so the way of reading that every kernel has; profile: knows the context by itself;
     // programs: reads nothing of the kernel's
     all.filter(|(source, variant, _)| match *source {
-        "announce" => !variant.starts_with("direct"),
+        "announce" | "wifi" => !variant.starts_with("direct"),
         "profile" => variant.ends_with("traced"),
         "programs" => *variant == "read",
         _ => true,

@@ -53,6 +53,9 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
         }
         Record::ProcessLabel(r) => tame(&mut r.at.0, absurd),
         Record::Program(r) => tame(&mut r.at.0, absurd),
+        Record::Wifi(r) => tame(&mut r.at.0, absurd),
+        Record::Link(r) => tame(&mut r.at.0, absurd),
+        Record::Exchange(r) => tame(&mut r.at.0, absurd),
         Record::Sample(r) => tame(&mut r.at.0, absurd),
         Record::Stack(r) => tame(&mut r.at.0, absurd),
         Record::Mapping(r) => tame(&mut r.at.0, absurd),

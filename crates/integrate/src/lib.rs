@@ -40,6 +40,7 @@ mod samples;
 mod spill;
 mod stamps;
 mod symbols;
+mod wifi;
 mod work;
 
 pub use error::{Error, Result};

@@ -21,6 +21,7 @@ use crate::report::{Held, Options, Progress, Stage};
 use crate::samples::Samples;
 use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
+use crate::wifi::Network;
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
 use kpat_model::{BootNs, Call, FootprintRecord, Loss, LossCause, Member, OffCpu, Record, Timed};
@@ -88,6 +89,7 @@ struct Pass<'a> {
     charges: Charges,
     samples: Samples,
     programs: Programs,
+    network: Network,
     sightings: Sorter<Sighting>,
     seen: Seen,
     flows: Flows,
@@ -149,6 +151,7 @@ pub(super) fn pass(
         charges: Charges::default(),
         samples: Samples::default(),
         programs: Programs::new(functions, early),
+        network: Network::new(functions),
         sightings: Sorter::new(early, "sightings", 1 << 18),
         seen: Seen::default(),
         flows: Flows::default(),
@@ -303,6 +306,9 @@ impl Pass<'_> {
             Record::Stack(s) => self.samples.stack(*s),
             Record::Mapping(m) => self.samples.mapping(*m),
             Record::Program(p) => self.programs.hit(cpu, &p)?,
+            Record::Wifi(e) => self.network.radio(cpu, *e),
+            Record::Link(e) => self.network.link(cpu, *e),
+            Record::Exchange(e) => self.network.exchange(cpu, *e),
             Record::Event(e) => {
                 self.packets.event(cpu, &e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -461,6 +467,7 @@ impl Pass<'_> {
         self.keep_sightings()?;
         let mut t = self.tables;
         self.programs.finish(&mut t.event)?;
+        self.network.finish(dir)?;
         let began = log.meta().started.boot.0.clamp(0, MAX_TIME);
         let whole = (self.first.min(began), log_end.max(began));
         let lines = lines::add(&self.options.logs, log.anchors(), whole, &mut t.event)?;

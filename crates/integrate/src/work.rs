@@ -257,7 +257,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
         .functions
         .iter()
         // No function of the kernel: events have what they say.
-        .filter(|f| f.kind != "program")
+        .filter(|f| f.kind != "program" && f.kind != "wifi")
         .map(|f| FunctionRow {
             func_id: i32::from(f.id),
             name: f.name.clone(),

@@ -268,6 +268,9 @@ impl Encoder {
             Record::Stack(r) => self.columns(&**r),
             Record::Mapping(r) => self.columns(&**r),
             Record::Program(r) => self.columns(&**r),
+            Record::Wifi(r) => self.columns(&**r),
+            Record::Link(r) => self.columns(&**r),
+            Record::Exchange(r) => self.columns(&**r),
         }
     }
 

@@ -3,6 +3,7 @@
 mod accounts;
 mod program;
 mod samples;
+mod wifi;
 
 use crate::columns::{Column, Row, Type};
 use kpat_model::*;
@@ -43,7 +44,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 27] = [
+pub static KINDS: [Kind; 30] = [
     kind(
         0,
         "point",
@@ -226,6 +227,33 @@ pub static KINDS: [Kind; 27] = [
             "v3" Integer, "text" Text,
         ],
         Coding::Records(program::program),
+    ),
+    kind(
+        27,
+        "wifi-event",
+        columns![
+            "at" Time, "task" Task, "point" Function, "event" Integer, "netns" Integer, "ifindex" Integer, "frequency" Integer,
+            "a" Integer, "b" Integer, "c" Integer, "address" Bytes, "wiphy" Text, "text" Text,
+        ],
+        Coding::Records(wifi::wifi_event),
+    ),
+    kind(
+        28,
+        "link-event",
+        columns![
+            "at" Time, "task" Task, "event" Integer, "timed" Integer, "within" Duration, "function" Integer, "netns" Integer,
+            "ifindex" Integer, "a" Integer, "b" Integer,
+        ],
+        Coding::Records(wifi::link_event),
+    ),
+    kind(
+        29,
+        "exchange",
+        columns![
+            "at" Time, "task" Task, "protocol" Integer, "message" Integer, "sent" Integer, "netns" Integer, "ifindex" Integer,
+            "length" Integer, "id" Integer, "link" Bytes, "network" Bytes, "subject" Bytes,
+        ],
+        Coding::Records(wifi::exchange),
     ),
 ];
 

@@ -37,6 +37,9 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Stack(r) => r.at,
         Record::Mapping(r) => r.at,
         Record::Program(r) => r.at,
+        Record::Wifi(r) => r.at,
+        Record::Link(r) => r.at,
+        Record::Exchange(r) => r.at,
     }
 }
 
@@ -66,6 +69,9 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::Stack(_) => KINDS[SampledStack::PLACE].name,
         Record::Mapping(_) => KINDS[Mapping::PLACE].name,
         Record::Program(_) => KINDS[ProgramRecord::PLACE].name,
+        Record::Wifi(_) => KINDS[WifiEvent::PLACE].name,
+        Record::Link(_) => KINDS[LinkEvent::PLACE].name,
+        Record::Exchange(_) => KINDS[Exchange::PLACE].name,
     }
 }
 
@@ -201,6 +207,7 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) => true,
         // It comes from a ring of its own.
         Record::Program(_) => true,
+        Record::Wifi(_) | Record::Link(_) | Record::Exchange(_) => true,
         _ => false,
     }
 }

@@ -207,6 +207,55 @@ fn line(r: &Record) -> String {
             p.values[3],
             hex(p.text.as_bytes())
         ),
+        Record::Wifi(w) => format!(
+            "wifi-event at={} task={} point={} event={} netns={} ifindex={} frequency={} a={} b={} c={} address={} wiphy={} text={}",
+            w.at.0,
+            task(w.pid, w.ctx),
+            w.point.0,
+            w.what as u8,
+            w.netns,
+            w.ifindex,
+            w.frequency,
+            w.a as u64,
+            w.b as u64,
+            w.c as u64,
+            hex(w.address.as_ref().map_or(&[], |a| &a[..])),
+            hex(w.wiphy.as_bytes()),
+            hex(w.text.as_bytes())
+        ),
+        Record::Link(l) => {
+            let (timed, within) = match l.timed {
+                Timed::Kernel => (0, 0),
+                Timed::Recorder => (1, 0),
+                Timed::Read { within_ns } => (2, within_ns),
+            };
+            format!(
+                "link-event at={} task={} event={} timed={timed} within={within} function={} netns={} ifindex={} a={} b={}",
+                l.at.0,
+                task(l.pid, l.ctx),
+                l.what as u8,
+                u8::from(l.function),
+                l.netns,
+                l.ifindex,
+                l.a as u64,
+                l.b as u64
+            )
+        }
+        Record::Exchange(x) => format!(
+            "exchange at={} task={} protocol={} message={} sent={} netns={} ifindex={} length={} id={} link={} network={} subject={}",
+            x.at.0,
+            task(x.pid, x.ctx),
+            x.protocol as u8,
+            x.message,
+            u8::from(x.sent),
+            x.netns,
+            x.ifindex,
+            x.length,
+            x.id,
+            hex(x.link.as_ref().map_or(&[], |l| l.as_flattened())),
+            hex(&x.network),
+            hex(&x.subject)
+        ),
     }
 }
 

@@ -107,6 +107,9 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::Stack(_)
                     | Record::Mapping(_)
                     | Record::Program(_)
+                    | Record::Wifi(_)
+                    | Record::Link(_)
+                    | Record::Exchange(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

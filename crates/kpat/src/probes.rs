@@ -8,14 +8,14 @@ use kpat_probe::btf::Btf;
 use kpat_probe::choose::{self, Statistics, Via};
 use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism};
-use kpat_probe::profile::{self, APPLICATIONS, Detail, PROGRAMS, Selection, WORK};
+use kpat_probe::profile::{self, APPLICATIONS, Detail, PROGRAMS, Selection, WIFI, WORK};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Select {
     /// path (functions that move a packet), router, tcp, socket, driver:NAME, all, none; app: what applications ask of the network; profile:
-    /// whom each CPU works for; programs: what programs say of their work (names looked up, TLS, requests). Several profiles, separated by commas, are recorded in one log
+    /// whom each CPU works for; programs: what programs say of their work (names looked up, TLS, requests); wifi: what radios and links do to have a network (scans, associations, carriers, DHCP). Several profiles, separated by commas, are recorded in one log
     #[arg(long, short = 'p', default_value = "path", value_name = "PROFILE", value_delimiter = ',')]
     pub profile: Vec<String>,
     /// How many functions of the path: steps (one for each step), spine (also those that hand a packet on), full (every function of the
@@ -40,7 +40,7 @@ impl Select {
     /// What of packets; `None`: nothing.
     pub fn selection(&self) -> Option<Selection> {
         let of_packets =
-            self.profile.iter().filter(|p| ![APPLICATIONS, WORK, PROGRAMS].contains(&p.as_str()));
+            self.profile.iter().filter(|p| ![APPLICATIONS, WORK, PROGRAMS, WIFI].contains(&p.as_str()));
         let profile = of_packets.cloned().collect::<Vec<_>>().join(",");
         (!profile.is_empty()).then(|| Selection {
             detail: self.detail.unwrap_or_else(|| Detail::of_profile(&profile)),
@@ -53,6 +53,11 @@ impl Select {
     /// Whom each CPU works for.
     pub fn work(&self) -> bool {
         self.profile.iter().any(|p| p == WORK)
+    }
+
+    /// What a device does to have a network.
+    pub fn wifi(&self) -> bool {
+        self.profile.iter().any(|p| p == WIFI)
     }
 
     /// What programs say of their work.

@@ -190,8 +190,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         }
     };
     let (selection, application) = (args.select.selection(), args.app.application(&args.select)?);
-    let (work, programs) = (args.select.work(), programs(args)?);
-    let sources = [selection.is_some(), application.is_some(), work, programs.is_some()];
+    let (work, wifi, programs) = (args.select.work(), args.select.wifi(), programs(args)?);
+    let sources = [selection.is_some(), application.is_some(), work, programs.is_some(), wifi];
     let sources = sources.iter().filter(|s| **s).count();
     Ok(Options {
         output: args.output.clone(),
@@ -219,6 +219,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         work,
         sample_rate: args.rate,
         programs,
+        wifi,
     })
 }
 
@@ -306,6 +307,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         options.application.is_some(),
         options.work,
         options.programs.is_some(),
+        options.wifi,
     ];
     let several = several.iter().filter(|s| **s).count() > 1;
     let of = |source: &str| if several { format!("{source}: ") } else { String::new() };
@@ -324,6 +326,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             if source == "programs" {
                 out.say(&format!(
                     "programs: {functions} places in them, {left_out} not found (kpat info --json lists them)"
+                ));
+            } else if source == "wifi" {
+                out.say(&format!(
+                    "wifi: {functions} tracepoints of radios, {left_out} not here (kpat info --json lists them)"
                 ));
             } else if mechanism == Mechanism::Tracepoint {
                 let why = if passed_over.is_empty() { "" } else { " (why: kpat doctor)" };

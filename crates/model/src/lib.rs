@@ -14,6 +14,7 @@ pub mod random;
 pub mod record;
 pub mod sample;
 mod stacks;
+pub mod wifi;
 mod work;
 
 pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
@@ -27,4 +28,5 @@ pub use record::{
 };
 pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};
+pub use wifi::{Exchange, Exchanged, LinkEvent, LinkWhat, WifiEvent, WifiWhat};
 pub use work::{Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};

@@ -8,6 +8,7 @@ use crate::codes::{EventKind, LineageKind, LossCause};
 use crate::ids::{BootNs, FuncId, PacketId};
 use crate::programs::ProgramRecord;
 use crate::stacks::{CpuSample, Mapping, SampledStack};
+use crate::wifi::{Exchange, LinkEvent, WifiEvent};
 use crate::work::{CpuPackets, CpuTime, ProcessLabel, SocketUse, Work};
 
 /// In what context the CPU was. Where an interrupt cuts in, the task's pid is still given, but it is whoever was
@@ -352,4 +353,7 @@ pub enum Record {
     Stack(Box<SampledStack>),
     Mapping(Box<Mapping>),
     Program(Box<ProgramRecord>),
+    Wifi(Box<WifiEvent>),
+    Link(Box<LinkEvent>),
+    Exchange(Box<Exchange>),
 }

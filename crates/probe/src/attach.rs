@@ -370,6 +370,14 @@ pub fn tracepoint(loaded: &Loaded, program: &str, name: &str) -> io::Result<Owne
     sys::raw_tracepoint(loaded_program(loaded, program)?, &name)
 }
 
+/// A program at a function's entry.
+pub fn kprobe(loaded: &Loaded, program: &str, function: &str) -> io::Result<OwnedFd> {
+    let pmu = mechanism::kprobe_pmu().ok_or_else(|| io::Error::other("there is no kprobe event source"))?;
+    let name = CString::new(function).map_err(io::Error::other)?;
+    let event = sys::perf_kprobe(pmu, &name, false)?;
+    sys::link_perf(loaded_program(loaded, program)?, event.as_fd(), 0)
+}
+
 /// A program where its section says.
 pub fn typed(loaded: &Loaded, program: &str, attach: u32) -> io::Result<OwnedFd> {
     sys::link_tracing(loaded_program(loaded, program)?, attach, 0)

@@ -7,7 +7,9 @@
 
 use crate::app::Addresses;
 use kpat_model::meta::{Device, Json, Meta};
-use kpat_model::{CardReading, Event, EventKind, Mapping, ProgramRecord, SocketRecord};
+use kpat_model::{
+    CardReading, Event, EventKind, Exchange, Mapping, ProgramRecord, SocketRecord, WifiEvent, WifiWhat,
+};
 use std::net::IpAddr;
 
 /// The replacement for arguments that were left out.
@@ -115,6 +117,24 @@ impl Addresses {
     pub fn program(&self, r: ProgramRecord) -> ProgramRecord {
         let ProgramRecord { at, pid, func, stage, faults, values, ref text } = r;
         ProgramRecord { at, pid, func, stage, faults, values, text: self.word(text) }
+    }
+
+    /// What a radio did: peers and networks have addresses, and networks names.
+    pub fn wifi(&self, e: WifiEvent) -> WifiEvent {
+        if *self == Addresses::Plain {
+            return e;
+        }
+        // By its link address a network is found on maps: left out, whatever else is kept.
+        let c = if e.what == WifiWhat::AssocStart { 0 } else { e.c };
+        WifiEvent { address: None, c, text: self.word(&e.text), ..e }
+    }
+
+    /// A message by which addresses are found: who and when stays, not which addresses.
+    pub fn exchange(&self, e: Exchange) -> Exchange {
+        match self {
+            Addresses::Plain => e,
+            _ => Exchange { link: None, network: Vec::new(), subject: Vec::new(), ..e },
+        }
     }
 
     /// What a process has mapped: of a file's path the last part, as the folders may be called after somebody.

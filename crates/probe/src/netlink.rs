@@ -16,10 +16,12 @@ mod messages;
 mod monitor;
 mod names;
 mod processes;
+mod radios;
 mod stamps;
 pub use messages::Decoder;
 pub use monitor::{Monitor, Seen};
 pub use processes::{labelled, process_netns};
+pub use radios::{Radio, radios};
 pub use stamps::Stamp;
 
 /// A network namespace.

@@ -17,6 +17,9 @@ static PROFILE_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/profile-r
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/programs-read.bpf.o"));
 
+static WIFI: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wifi-read.bpf.o"));
+static WIFI_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wifi-read-traced.bpf.o"));
+
 static APP_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct.bpf.o"));
 static APP_DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct-traced.bpf.o"));
 static APP_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read.bpf.o"));
@@ -71,6 +74,8 @@ impl Build {
             (Side::Profile, true, _) => PROFILE_DIRECT,
             (Side::Profile, false, _) => PROFILE_READ,
             (Side::Programs, ..) => PROGRAMS,
+            (Side::Wifi, _, false) => WIFI,
+            (Side::Wifi, _, true) => WIFI_TRACED,
         }
     }
 }
@@ -87,6 +92,7 @@ impl Build {
                 Side::Application => "app",
                 Side::Profile => "profile",
                 Side::Programs => "programs",
+                Side::Wifi => "wifi",
             },
             if self.direct { "direct" } else { "read" },
             if self.traced_context || side == Side::Profile { "-traced" } else { "" }
@@ -106,6 +112,8 @@ pub enum Side {
     Profile,
     /// What programs say of their work (bpf/programs.bpf.c).
     Programs,
+    /// What a device does to have a network (bpf/wifi.bpf.c).
+    Wifi,
 }
 
 impl Side {
@@ -116,6 +124,7 @@ impl Side {
             Side::Application => "applications",
             Side::Profile => "profile",
             Side::Programs => "programs",
+            Side::Wifi => "wifi",
         }
     }
 
@@ -123,7 +132,7 @@ impl Side {
     pub fn slot(self) -> usize {
         match self {
             Side::Packets => 32,
-            Side::Application | Side::Profile | Side::Programs => 8,
+            Side::Application | Side::Profile | Side::Programs | Side::Wifi => 8,
         }
     }
 }

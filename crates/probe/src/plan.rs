@@ -11,6 +11,7 @@ use crate::netlink::GROUPS;
 use crate::object::{self, Build, Loaded, MAX_FUNCS, Plan, Side};
 use crate::profile::{self, Detail, Selection};
 use crate::programs;
+use crate::radios;
 use crate::reasons::drop_reasons;
 use crate::sampling;
 use kpat_model::meta;
@@ -18,10 +19,12 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
+mod networks;
 mod places;
 mod points;
 mod unmet;
 
+pub use networks::decide_wifi;
 pub use places::{DOES_NOT_SLEEP, SLEEPS, decide_programs};
 pub use points::{constants, tracepoint_name, tracepoints};
 
@@ -214,6 +217,10 @@ pub enum Fixed {
     Nowhere,
     /// In a program of user space.
     User(&'static programs::Hook),
+    /// At an event of tracefs.
+    Radio(&'static radios::Point),
+    /// At a kernel function's entry, by a kprobe.
+    Kprobe,
 }
 
 /// A program of the object that has one fixed place.
@@ -245,6 +252,8 @@ impl Tracepoint {
                     .ok_or_else(|| io::Error::other("its program is not loaded"))
                     .and_then(|p| programs::attach(p, hook)),
             ),
+            Fixed::Radio(point) => Some(radios::attach(loaded, &self.program, point)),
+            Fixed::Kprobe => Some(attach::kprobe(loaded, &self.program, &self.name)),
             Fixed::Switch | Fixed::Nowhere => None,
         }
     }
@@ -410,10 +419,12 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
     }));
     let places = tracepoints.iter().filter_map(|t| match t.fixed {
         Fixed::User(hook) if hook.first => Some(hook.function.clone()),
+        Fixed::Radio(point) => Some(point.function.clone()),
         _ => None,
     });
     out.extend(places);
-    let points = tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch | Fixed::User(_)));
+    let points =
+        tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch | Fixed::User(_) | Fixed::Radio(_)));
     out.extend(points.filter_map(|t| {
         Some(meta::Function {
             id: t.func?,

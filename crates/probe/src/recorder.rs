@@ -5,7 +5,7 @@
 //! take seconds on old kernels).
 
 use crate::sink::Sink;
-use crate::{filter, kernel, netlink, plan, sys};
+use crate::{filter, kernel, netlink, plan, radios, sys};
 use kpat_model as model;
 use kpat_model::LossCause;
 use kpat_model::meta::{self, Json};
@@ -134,6 +134,12 @@ impl Recorder {
                 sink.sockets = s.sockets(a, &options.filter)?.or(sink.sockets);
             }
             sink.identity = a.addresses.clone();
+        }
+        if options.wifi {
+            let points: Vec<_> = sources.all().iter().flat_map(|s| s.radios.iter().copied()).collect();
+            let (only, names) = (!options.netns.is_empty(), options.interfaces.clone());
+            sink.radios = radios::Radios::new(&points, watched.clone(), only, names);
+            sink.links = Some(Default::default());
         }
         let control = Control::start(cpus, tell);
         privileges::lacking(tell);

@@ -38,6 +38,9 @@ pub enum Raw<'a> {
     Sample(&'a wire::Sample),
     Stack(&'a wire::Stack),
     Program(&'a wire::Program),
+    Radio(&'a wire::Radio),
+    Carrier(&'a wire::Carrier),
+    Frame(&'a wire::Frame),
 }
 
 impl Rings {
@@ -208,6 +211,9 @@ impl Rings {
                     wire::kind::SAMPLE => each(Raw::Sample(&*p.cast()), next),
                     wire::kind::STACK => each(Raw::Stack(&*p.cast()), next),
                     wire::kind::PROGRAM => each(Raw::Program(&*p.cast()), next),
+                    wire::kind::RADIO => each(Raw::Radio(&*p.cast()), next),
+                    wire::kind::CARRIER => each(Raw::Carrier(&*p.cast()), next),
+                    wire::kind::FRAME => each(Raw::Frame(&*p.cast()), next),
                     _ => {}
                 }
             }

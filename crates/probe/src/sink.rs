@@ -3,8 +3,10 @@
 
 mod applications;
 mod profile;
+mod wifi;
 
 use crate::app::{Addresses, Sockets};
+use crate::links::Links;
 use crate::mappings::Mappings;
 use crate::ring::{Raw, Rings};
 use crate::work::Labels;
@@ -65,6 +67,10 @@ pub struct Sink {
     pub identity: crate::app::Addresses,
     /// Of a profile.
     pub labels: Labels,
+    /// Of a recording of radios.
+    pub radios: crate::radios::Radios,
+    /// The same.
+    pub links: Option<Links>,
 }
 
 /// Names of tasks that are remembered as logged.
@@ -98,6 +104,8 @@ impl Sink {
             sockets: None,
             identity: Default::default(),
             labels: Default::default(),
+            radios: Default::default(),
+            links: None,
         }
     }
 
@@ -248,6 +256,7 @@ impl Sink {
         }
         e.timed = model::Timed::Read { within_ns: e.at.0.saturating_sub(after.0).max(0) as u64 };
         self.event(&e);
+        self.link(0, &e);
     }
 
     /// An event that the kernel stamped: it goes to the CPU where it happened, its task is named.
@@ -273,6 +282,7 @@ impl Sink {
         if state.encoder.is_full() {
             self.ready.extend(state.encoder.finish());
         }
+        self.link(cpu, &e);
     }
 
     /// A socket that is wanted from now on.
@@ -457,7 +467,10 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
         | Raw::Gap(_)
         | Raw::Sample(_)
         | Raw::Stack(_)
-        | Raw::Program(_) => {
+        | Raw::Program(_)
+        | Raw::Radio(_)
+        | Raw::Carrier(_)
+        | Raw::Frame(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");
         }
     }

@@ -144,6 +144,18 @@ pub fn raw_tracepoint(prog: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result
     bpf(CMD_RAW_TRACEPOINT_OPEN, &mut a).map(owned)
 }
 
+/// A perf event for an event of tracefs, by its number there: programs on it run on every CPU.
+pub fn perf_tracepoint(event: u64) -> io::Result<OwnedFd> {
+    const TRACEPOINT: u32 = 2;
+    let mut attr = [0u8; 128];
+    attr[0..4].copy_from_slice(&TRACEPOINT.to_ne_bytes());
+    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
+    attr[8..16].copy_from_slice(&event.to_ne_bytes());
+    // SAFETY: attr is 128 bytes as its size field says.
+    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, 0, -1, 8u64) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+}
+
 /// A perf event for the entry (or return) of one kernel function: the "kprobe" PMU.
 pub fn perf_kprobe(pmu: u32, name: &std::ffi::CStr, retprobe: bool) -> io::Result<OwnedFd> {
     let mut attr = [0u8; 128];

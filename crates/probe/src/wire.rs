@@ -22,6 +22,9 @@ pub mod kind {
     pub const SAMPLE: u32 = 14;
     pub const STACK: u32 = 15;
     pub const PROGRAM: u32 = 16;
+    pub const RADIO: u32 = 17;
+    pub const CARRIER: u32 = 18;
+    pub const FRAME: u32 = 19;
 }
 
 /// `enum kp_crossing_kind`
@@ -447,6 +450,72 @@ pub struct Program {
     pub pad2: [u8; 4],
 }
 const _: () = assert!(size_of::<Program>() == 120);
+
+/// `struct kp_radio_copy`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RadioCopy {
+    pub from: u16,
+    pub to: u8,
+    pub size: u8,
+    pub dynamic: u8,
+    pub pad: [u8; 3],
+}
+const _: () = assert!(size_of::<RadioCopy>() == 8);
+
+/// `struct kp_radio_point`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RadioPoint {
+    pub id: u16,
+    pub mode: u16,
+    pub pad: u32,
+    pub copy: [RadioCopy; 10],
+}
+const _: () = assert!(size_of::<RadioPoint>() == 88);
+
+/// `struct kp_radio`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Radio {
+    pub h: Head,
+    pub ctx: u8,
+    pub text_len: u8,
+    pub pad: [u8; 6],
+    pub data: [u8; 160],
+}
+const _: () = assert!(size_of::<Radio>() == 184);
+
+/// `struct kp_carrier`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Carrier {
+    pub h: Head,
+    pub netns: u32,
+    pub ifindex: u32,
+    pub ctx: u8,
+    pub pad: [u8; 7],
+}
+const _: () = assert!(size_of::<Carrier>() == 32);
+
+/// `struct kp_frame`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    pub h: Head,
+    pub netns: u32,
+    pub ifindex: u32,
+    pub len: u32,
+    pub protocol: u16,
+    pub copied: u16,
+    pub ctx: u8,
+    pub sent: u8,
+    pub has_link: u8,
+    pub pad: u8,
+    pub link: [u8; 12],
+    pub bytes: [u8; 352],
+}
+const _: () = assert!(size_of::<Frame>() == 400);
 
 /// `struct kp_work_key`
 #[repr(C)]

@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 26] = [
+const STRUCTS: [&str; 31] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -25,6 +25,11 @@ const STRUCTS: [&str; 26] = [
     "kp_argument",
     "kp_hook",
     "kp_program",
+    "kp_radio_copy",
+    "kp_radio_point",
+    "kp_radio",
+    "kp_carrier",
+    "kp_frame",
     "kp_work_key",
     "kp_work",
     "kp_use_key",

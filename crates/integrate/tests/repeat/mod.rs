@@ -50,6 +50,18 @@ impl Shift {
                 p.at.0 += self.ns;
                 return;
             }
+            Record::Wifi(w) => {
+                w.at.0 += self.ns;
+                return;
+            }
+            Record::Link(l) => {
+                l.at.0 += self.ns;
+                return;
+            }
+            Record::Exchange(x) => {
+                x.at.0 += self.ns;
+                return;
+            }
             Record::CpuTime(c) => {
                 c.at.0 += self.ns;
                 c.opened.0 += self.ns;

@@ -139,7 +139,7 @@ impl Source {
     }
 
     pub fn record(&mut self) -> Record {
-        match self.rng.below(27) {
+        match self.rng.below(30) {
             0 => Record::Point(Point {
                 func: FuncId(self.num16()),
                 ctx: self.ctx(),
@@ -329,8 +329,59 @@ impl Source {
                 values: std::array::from_fn(|_| self.rng.wide()),
                 text: self.text(),
             })),
+            23 => Record::Wifi(Box::new(WifiEvent {
+                at: self.time(),
+                ctx: Context::from_u8(self.rng.below(5) as u8),
+                pid: self.num32() & 0x3fff_ffff,
+                point: FuncId(self.num16()),
+                what: WifiWhat::ALL[self.rng.below(WifiWhat::ALL.len() as u64) as usize],
+                netns: self.num32(),
+                ifindex: self.num32(),
+                frequency: self.num32(),
+                a: self.rng.wide() as i64,
+                b: self.rng.wide() as i64,
+                c: self.rng.wide() as i64,
+                address: self.rng.one_in(2).then(|| self.link_address()),
+                wiphy: self.text(),
+                text: self.text(),
+            })),
+            24 => Record::Link(Box::new(LinkEvent {
+                at: self.time(),
+                ctx: Context::from_u8(self.rng.below(5) as u8),
+                pid: self.num32() & 0x3fff_ffff,
+                what: LinkWhat::ALL[self.rng.below(LinkWhat::ALL.len() as u64) as usize],
+                timed: match self.rng.below(3) {
+                    0 => Timed::Kernel,
+                    1 => Timed::Recorder,
+                    _ => Timed::Read { within_ns: self.rng.wide() },
+                },
+                function: self.rng.one_in(2),
+                netns: self.num32(),
+                ifindex: self.num32(),
+                a: self.rng.wide() as i64,
+                b: self.rng.wide() as i64,
+            })),
+            25 => Record::Exchange(Box::new(Exchange {
+                at: self.time(),
+                ctx: Context::from_u8(self.rng.below(5) as u8),
+                pid: self.num32() & 0x3fff_ffff,
+                protocol: Exchanged::ALL[self.rng.below(Exchanged::ALL.len() as u64) as usize],
+                message: self.num16() as u8,
+                sent: self.rng.one_in(2),
+                netns: self.num32(),
+                ifindex: self.num32(),
+                length: self.num32(),
+                id: self.rng.wide(),
+                link: self.rng.one_in(2).then(|| [self.link_address(), self.link_address()]),
+                network: (0..self.rng.below(33)).map(|i| i as u8).collect(),
+                subject: (0..self.rng.below(17)).map(|i| i as u8).collect(),
+            })),
             _ => Record::Call(self.call()),
         }
+    }
+
+    fn link_address(&mut self) -> [u8; 6] {
+        std::array::from_fn(|_| self.rng.wide() as u8)
     }
 }
 

@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 26] = [
+const KINDS: [(&str, &str, &str); 29] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -218,6 +218,9 @@ const KINDS: [(&str, &str, &str); 26] = [
     ("stack", "stacks", "stacks"),
     ("mapping", "mappings", "mappings of processes"),
     ("program", "programs", "hits in programs"),
+    ("wifi-event", "wifi_events", "events of radios"),
+    ("link-event", "link_events", "events of links"),
+    ("exchange", "exchanges", "exchanges (DHCP, ARP, ND, EAPOL)"),
 ];
 
 fn records(n: &Counts) -> String {

@@ -49,7 +49,7 @@ pub(super) fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 /// Attributes from `at` on, without the flags in their types.
-fn attributes(b: &[u8], at: usize) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn attributes(b: &[u8], at: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = b.get(at..).unwrap_or_default();
     std::iter::from_fn(move || {
         let len = half(rest, 0)?.into();
@@ -199,7 +199,9 @@ impl Decoder {
     }
 
     fn link_is(&mut self, body: &[u8], found: bool) -> Option<Announced> {
-        if of_bridge(body) {
+        // An announcement of a radio's old interface has the link's name and nothing else of it.
+        let of_radio = attributes(body, 16).any(|(t, _)| t == libc::IFLA_WIRELESS);
+        if of_bridge(body) || of_radio {
             return None;
         }
         let (new, kind) = link(body)?;

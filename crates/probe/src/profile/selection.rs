@@ -14,7 +14,7 @@ pub struct Selection {
 }
 
 /// Profiles by name, each with what it has; beside them `driver:NAME`.
-pub const NAMES: [(&str, &str); 9] = [
+pub const NAMES: [(&str, &str); 10] = [
     ("path", "functions that move a packet"),
     ("router", "a packet's way through a router"),
     ("tcp", "TCP"),
@@ -24,16 +24,18 @@ pub const NAMES: [(&str, &str); 9] = [
     (APPLICATIONS, "what applications ask of the network"),
     (WORK, "whom each CPU works for"),
     (PROGRAMS, "what programs say of their work"),
+    (WIFI, "what radios and links do to have a network"),
 ];
 
 /// The profiles that are no lists of functions: they go beside any other.
 pub const APPLICATIONS: &str = "app";
 pub const WORK: &str = "profile";
 pub const PROGRAMS: &str = "programs";
+pub const WIFI: &str = "wifi";
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no profile {0:?}; use path, router, tcp, socket, driver:NAME, all, app, profile and programs"
+    "there is no profile {0:?}; use path, router, tcp, socket, driver:NAME, all, app, profile, programs and wifi"
 )]
 pub struct UnknownProfile(pub String);
 
@@ -48,7 +50,7 @@ impl Selection {
 
     pub fn check(&self) -> Result<(), UnknownProfile> {
         let known = |p: &str| {
-            NAMES.iter().any(|(name, _)| *name == p && ![APPLICATIONS, WORK, PROGRAMS].contains(name))
+            NAMES.iter().any(|(name, _)| *name == p && ![APPLICATIONS, WORK, PROGRAMS, WIFI].contains(name))
                 || p.strip_prefix("driver:").is_some_and(|n| !n.is_empty())
         };
         match self.profiles().find(|p| !known(p)) {

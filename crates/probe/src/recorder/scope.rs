@@ -3,7 +3,7 @@
 use super::disk::may_write;
 use super::source::Source;
 use super::{Error, Options};
-use crate::profile::{APPLICATIONS, Detail, PROGRAMS, WORK};
+use crate::profile::{APPLICATIONS, Detail, PROGRAMS, WIFI, WORK};
 use crate::{filter, kernel, netlink, plan, sys};
 use kpat_model::meta;
 
@@ -114,7 +114,8 @@ pub(super) fn describe(options: &Options, sources: &[Source], cpus: usize) -> me
     let profiles = options.selection.iter().map(|s| s.profile.as_str());
     let profiles = profiles.chain(options.application.iter().map(|_| APPLICATIONS));
     let profiles = profiles.chain(options.work.then_some(WORK));
-    let profiles: Vec<&str> = profiles.chain(options.programs.iter().map(|_| PROGRAMS)).collect();
+    let profiles = profiles.chain(options.programs.iter().map(|_| PROGRAMS));
+    let profiles: Vec<&str> = profiles.chain(options.wifi.then_some(WIFI)).collect();
     let started = sys::clock_anchor();
     let part = meta::Part {
         recording: kernel::read_line("/proc/sys/kernel/random/uuid"),

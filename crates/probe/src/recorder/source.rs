@@ -16,7 +16,7 @@ use crate::roles::role;
 use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
 use crate::work::{self, Accounts};
-use crate::{app, filter, kernel, programs, sys};
+use crate::{app, filter, kernel, programs, radios, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
 use std::cell::RefCell;
@@ -56,6 +56,8 @@ pub(super) struct Decided {
     application: Option<Application>,
     /// Places in programs.
     hooks: Vec<&'static programs::Hook>,
+    /// Tracepoints of radios.
+    radios: Vec<&'static radios::Point>,
 }
 
 /// Decides what each source that the options name is recorded with; packets come first.
@@ -77,18 +79,26 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
             constants,
             application,
             hooks: Vec::new(),
+            radios: Vec::new(),
         });
     }
     if options.work {
         let (decision, tracepoints) = plan::decide_profile()?;
         let constants = vec![("sample_period", sampling::period_ns(options.sample_rate))];
         let side = Side::Profile;
-        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks: Vec::new() });
+        let (hooks, radios) = (Vec::new(), Vec::new());
+        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });
     }
     if let Some(p) = &options.programs {
         let (decision, tracepoints, hooks) = plan::decide_programs(&p.built_in, &p.wanted)?;
         let (side, constants) = (Side::Programs, Vec::new());
-        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks });
+        let radios = Vec::new();
+        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });
+    }
+    if options.wifi {
+        let (decision, tracepoints, radios) = plan::decide_wifi()?;
+        let (side, constants, hooks) = (Side::Wifi, Vec::new(), Vec::new());
+        all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });
     }
     Ok(all)
 }
@@ -111,6 +121,7 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
         constants,
         application: None,
         hooks: Vec::new(),
+        radios: Vec::new(),
     })
 }
 
@@ -127,7 +138,7 @@ impl Decided {
             mechanism: d.mechanism,
             detail: d.detail,
             passed_over: d.passed_over.clone(),
-            functions: d.functions.len() + self.hooks.iter().filter(|h| h.first).count(),
+            functions: d.functions.len() + self.hooks.iter().filter(|h| h.first).count() + self.radios.len(),
             left_out: d.left_out.len(),
             build: d.build.name(),
             build_warning: d.build_warning.clone(),
@@ -142,7 +153,7 @@ impl Decided {
         devices: &[meta::Device],
         compiled: Option<&filter::Compiled>,
     ) -> Result<Source, Error> {
-        let Decided { side, decision, mut tracepoints, mut constants, application, hooks } = self;
+        let Decided { side, decision, mut tracepoints, mut constants, application, hooks, radios } = self;
         if side == Side::Packets {
             constants.extend(filter::constants(compiled, options.sample.as_ref()));
             constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
@@ -155,7 +166,7 @@ impl Decided {
                 // names of tasks, nothing else
                 Side::Profile if options.sample_rate == 0 => 1 << 16,
                 // 2 kB for a sample whose two stacks are both new
-                Side::Profile | Side::Programs => {
+                Side::Profile | Side::Programs | Side::Wifi => {
                     options.ring_bytes.next_power_of_two().clamp(1 << 16, 8 << 20)
                 }
                 _ => options.ring_bytes.next_power_of_two().max(1 << 16),
@@ -180,6 +191,7 @@ impl Decided {
         if side == Side::Programs {
             programs::configure(&loaded, &hooks).map_err(Error::Map)?;
         }
+        radios::configure(&loaded, &radios).map_err(Error::Map)?;
         let map = |name: &str| {
             loaded.map_fd(name).ok_or_else(|| Error::Map(std::io::Error::other(format!("no map {name}"))))
         };
@@ -212,6 +224,7 @@ impl Decided {
                 .transpose()
                 .map_err(Error::Map)?,
             side,
+            radios,
             decision,
             tracepoints,
             points_off,
@@ -235,6 +248,8 @@ pub(super) fn clocks(sources: &[Decided], devices: &[meta::Device], tell: &mut d
 /// A source that is loaded.
 pub(super) struct Source {
     side: Side,
+    /// Of a recording of radios.
+    pub(super) radios: Vec<&'static radios::Point>,
     pub(super) decision: Decision,
     pub(super) tracepoints: Vec<Tracepoint>,
     /// Of each function: does the user want its calls now?
@@ -376,6 +391,7 @@ impl Source {
             Side::Application => sink.drain_applications(&self.rings, cpu),
             Side::Profile => sink.drain_profile(&self.rings, cpu, self.clocks.period_ns()),
             Side::Programs => sink.drain_programs(&self.rings, cpu),
+            Side::Wifi => sink.drain_wifi(&self.rings, cpu),
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Options {
     pub sample_rate: u32,
     /// What programs say of their work.
     pub programs: Option<Programs>,
+    /// What a device does to have a network.
+    pub wifi: bool,
 }
 
 /// Of a recording of what programs say: rows of the table of programs.

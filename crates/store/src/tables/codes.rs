@@ -1,7 +1,7 @@
 //! Which column holds which codes of the registry.
 
 use kpat_model::codes::{Code, EventKind, LineageKind, LossCause, clock_method, match_key, side, verdict};
-use kpat_model::{Busy, Crossing, Purpose};
+use kpat_model::{Busy, Crossing, Exchanged, LinkWhat, Purpose, WifiWhat};
 
 /// What the numbers of a column mean; empty: they are others' numbers (protocols, types of devices), or are explained where the column is.
 pub fn codes(table: &str, column: &str) -> Vec<Code> {
@@ -15,6 +15,9 @@ pub fn codes(table: &str, column: &str) -> Vec<Code> {
         ("clock", "method") => clock_method::CODES.to_vec(),
         ("work" | "sample", "busy") => Busy::CODES.to_vec(),
         ("work" | "sample", "purpose") => Purpose::CODES.to_vec(),
+        ("wifi_event", "event") => WifiWhat::CODES.to_vec(),
+        ("link_event", "event") => LinkWhat::CODES.to_vec(),
+        ("exchange", "protocol") => Exchanged::CODES.to_vec(),
         ("loss", "cause") => LossCause::CODES.to_vec(),
         _ => Vec::new(),
     }

@@ -3,6 +3,7 @@
 //! Addresses are text: engines filter and join on them without knowing how we pack bytes, and dictionary encoding makes
 //! them as small as numbers. Names that the kernel gives (drop reasons, symbols, functions) are tables of their own.
 
+use super::network::{EXCHANGE, LINK_EVENT, WIFI_EVENT};
 use super::{Table, table};
 
 table! { PACKET, PacketRow, "packet", 65536,
@@ -571,4 +572,7 @@ pub const ALL: &[&Table] = &[
     &CPU_ACCOUNT,
     &SAMPLE,
     &STACK,
+    &WIFI_EVENT,
+    &LINK_EVENT,
+    &EXCHANGE,
 ];

@@ -4,10 +4,12 @@
 mod codes;
 mod identity;
 mod list;
+mod network;
 
 pub use codes::codes;
 pub use identity::{Identity, identity};
 pub use list::*;
+pub use network::*;
 
 use crate::batch::Batch;
 use kpat_model::codes::list;

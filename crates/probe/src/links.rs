@@ -1,0 +1,93 @@
+//! Carriers and operational states out of rtnetlink's announcements: what changed in a link's flags since its last. They come later than the kernel's function, where
+//! that can be probed, and say what no function does: that a link is dormant, and when it is up.
+
+use kpat_model::{Event, EventKind, LinkEvent, LinkWhat};
+use std::collections::HashMap;
+
+const UP: i64 = 6;
+const DORMANT: i64 = 5;
+const DOWN: i64 = 2;
+
+/// Flags of links by namespace and index.
+#[derive(Default)]
+pub struct Links(HashMap<(u32, u32), u32>);
+
+fn has_carrier(flags: u32) -> bool {
+    flags & (libc::IFF_LOWER_UP as u32) != 0 && flags & (libc::IFF_UP as u32) != 0
+}
+
+/// As the kernel makes flags of it (`netdev_get_flags`).
+fn state(flags: u32) -> i64 {
+    match (flags & libc::IFF_RUNNING as u32 != 0, has_carrier(flags)) {
+        (true, _) => UP,
+        (false, true) => DORMANT,
+        (false, false) => DOWN,
+    }
+}
+
+impl Links {
+    /// What an announcement says of carrier and state. The first of a link says what it is now, and of what it was nothing.
+    pub fn look(&mut self, e: &Event) -> Vec<LinkEvent> {
+        if e.kind != EventKind::Link {
+            return Vec::new();
+        }
+        let (ifindex, flags) = (e.a as u32, e.b as u32);
+        let old = self.0.insert((e.netns, ifindex), flags);
+        let event = |what, a, b| LinkEvent {
+            at: e.at,
+            ctx: e.ctx,
+            pid: e.pid,
+            what,
+            timed: e.timed,
+            function: false,
+            netns: e.netns,
+            ifindex,
+            a,
+            b,
+        };
+        let mut out = Vec::new();
+        if old.map(has_carrier) != Some(has_carrier(flags)) {
+            let what = if has_carrier(flags) { LinkWhat::CarrierOn } else { LinkWhat::CarrierOff };
+            out.push(event(what, 0, 0));
+        }
+        if old.map(state) != Some(state(flags)) {
+            out.push(event(LinkWhat::OperState, state(flags), old.map_or(-1, state)));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::{BootNs, Context, PacketId, Timed};
+
+    fn what(links: &mut Links, flags: i32) -> Vec<(LinkWhat, i64, i64)> {
+        let e = Event {
+            kind: EventKind::Link,
+            ctx: Context::Unknown,
+            pid: 0,
+            at: BootNs(1),
+            timed: Timed::Read { within_ns: 5 },
+            packet: PacketId::NONE,
+            netns: 7,
+            a: 3,
+            b: flags as u64,
+            text: String::new(),
+        };
+        links.look(&e).into_iter().map(|l| (l.what, l.a, l.b)).collect()
+    }
+
+    #[test]
+    fn a_station_has_a_carrier_before_it_is_up() {
+        let (up, lower, running) = (libc::IFF_UP, libc::IFF_LOWER_UP, libc::IFF_RUNNING);
+        let mut links = Links::default();
+        assert_eq!(what(&mut links, up), [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, -1)]);
+        let dormant = what(&mut links, up | lower | libc::IFF_DORMANT);
+        assert_eq!(dormant, [(LinkWhat::CarrierOn, 0, 0), (LinkWhat::OperState, DORMANT, DOWN)]);
+        assert_eq!(what(&mut links, up | lower | running), [(LinkWhat::OperState, UP, DORMANT)]);
+        assert_eq!(what(&mut links, up | lower | running), []);
+        let gone = what(&mut links, up);
+        assert_eq!(gone, [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, UP)]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Which radios and interfaces a recording is of, and raw records of radios as events of the log.
+//!
+//! Tracepoints of cfg80211 name the interface by its index and name, those of mac80211 the radio and the interface by name, neither the namespace: a radio's name is
+//! unique on the machine, so it decides, and nl80211 says what belongs to what.
+
+use super::{Point, place};
+use crate::netlink::{self, NetnsRef, Radio};
+use crate::wire;
+use kpat_model::wifi::Slot;
+use kpat_model::{BootNs, Context, FuncId, WifiEvent, WifiWhat};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Radios are asked for again at most so often.
+const AGAIN: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+pub struct Radios {
+    points: HashMap<u16, &'static Point>,
+    watched: Vec<NetnsRef>,
+    /// Others than those of the watched namespaces are left out.
+    only: bool,
+    /// Interfaces by name; empty: all.
+    interfaces: Vec<String>,
+    known: Vec<Radio>,
+    asked: Option<Instant>,
+}
+
+impl Radios {
+    pub fn new(
+        points: &[&'static Point],
+        watched: Vec<NetnsRef>,
+        only: bool,
+        interfaces: Vec<String>,
+    ) -> Radios {
+        let points = points.iter().map(|p| (p.function.id, *p)).collect();
+        let mut new = Radios { points, watched, only, interfaces, known: Vec::new(), asked: None };
+        new.ask();
+        new
+    }
+
+    fn ask(&mut self) {
+        if self.asked.is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        self.known = self.watched.iter().flat_map(|n| netlink::radios(n).unwrap_or_default()).collect();
+    }
+
+    /// The radio that an event is of, and the index of its interface.
+    fn of(&self, wiphy: &str, ifindex: u32, name: &str) -> Option<(&Radio, u32)> {
+        let has = |r: &&Radio| {
+            if !wiphy.is_empty() {
+                r.name == wiphy
+            } else {
+                r.interfaces.iter().any(|i| i.0 == ifindex && i.1 == name)
+            }
+        };
+        let radio = self.known.iter().find(has)?;
+        let index = radio.interfaces.iter().find(|(_, n)| !name.is_empty() && n == name).map(|(i, _)| *i);
+        Some((radio, if ifindex != 0 { ifindex } else { index.unwrap_or(0) }))
+    }
+
+    /// `None`: it is not of what is recorded, or not known to this version.
+    pub fn event(&mut self, r: &wire::Radio) -> Option<WifiEvent> {
+        let p = *self.points.get(&r.h.func)?;
+        let (wiphy, name) = (text(&r.data[place::WIPHY..][..32]), text(&r.data[place::INTERFACE..][..16]));
+        let number = |at: usize| u64::from_le_bytes(r.data[at..at + 8].try_into().unwrap_or_default());
+        let ifindex = number(place::IFINDEX) as u32;
+        if self.of(&wiphy, ifindex, &name).is_none() {
+            self.ask();
+        }
+        let (netns, ifindex, wiphy) = match self.of(&wiphy, ifindex, &name) {
+            Some((radio, ifindex)) => (radio.netns, ifindex, radio.name.clone()),
+            None if self.only => return None,
+            None => (0, ifindex, wiphy),
+        };
+        if !self.interfaces.is_empty() && !self.interfaces.contains(&name) {
+            // A radio's own events belong to each of its interfaces.
+            let of_radio = self.known.iter().find(|k| k.name == wiphy && name.is_empty());
+            of_radio?.interfaces.iter().find(|(_, n)| self.interfaces.contains(n))?;
+        }
+        let value = |n: usize, at: usize| {
+            let (size, signed) = p.numbers[n];
+            let raw = number(at);
+            if p.wire_order[n] {
+                return (raw.swap_bytes() >> (64 - 8 * u32::from(size.clamp(1, 8)))) as i64;
+            }
+            let unused = 64 - 8 * u32::from(size.clamp(1, 8));
+            if signed { ((raw << unused) as i64) >> unused } else { (raw << unused >> unused) as i64 }
+        };
+        let has = |slot: Slot| p.row.fields.iter().any(|(s, _)| *s == slot);
+        let bytes = &r.data[place::TEXT..][..usize::from(r.text_len).min(place::MOST_TEXT)];
+        let address: [u8; 6] = r.data[place::ADDRESS..][..6].try_into().unwrap_or_default();
+        let mut e = WifiEvent {
+            at: BootNs(r.h.ts as i64),
+            ctx: Context::from_u8(r.ctx),
+            pid: r.h.pid,
+            point: FuncId(r.h.func),
+            what: p.row.what,
+            netns,
+            ifindex,
+            frequency: number(place::FREQUENCY) as u32,
+            a: value(0, place::A),
+            b: value(1, place::B),
+            c: value(2, place::C),
+            address: (has(Slot::Address) && address != [0; 6]).then_some(address),
+            wiphy,
+            text: if has(Slot::Text) { text(bytes) } else { String::new() },
+        };
+        if has(Slot::Frame) {
+            frame(&mut e, bytes);
+        } else if e.what == WifiWhat::AssocFrame {
+            e.c = -1;
+        }
+        Some(e)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// What a management frame says: IEEE 802.11, 9.3.3.
+fn frame(e: &mut WifiEvent, bytes: &[u8]) {
+    const BODY: usize = 24;
+    let half = |at: usize| Some(i64::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
+    let Some(control) = bytes.first().copied() else { return };
+    e.address = bytes.get(16..22).and_then(|b| b.try_into().ok());
+    let sent = e.what == WifiWhat::FrameSent;
+    let of = |what, reason: Option<i64>| (what, reason.unwrap_or(0), 0, 0);
+    (e.what, e.a, e.b, e.c) = match (control & 0xfc, sent) {
+        (0xb0, false) => (
+            WifiWhat::AuthFrame,
+            half(BODY).unwrap_or(0),
+            half(BODY + 2).unwrap_or(0),
+            half(BODY + 4).unwrap_or(-1),
+        ),
+        (0xa0, true) => of(WifiWhat::DisassocSent, half(BODY)),
+        (0xa0, false) => of(WifiWhat::DisassocReceived, half(BODY)),
+        (0xc0, true) => of(WifiWhat::DeauthSent, half(BODY)),
+        (0xc0, false) => of(WifiWhat::DeauthReceived, half(BODY)),
+        (other, _) => (e.what, i64::from(other), 0, 0),
+    };
+}
