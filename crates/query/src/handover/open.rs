@@ -126,6 +126,7 @@ impl Open {
                 | What::Disconnected { .. }
                 | What::BridgePort(_)
         );
+        self.peers(mark);
         let next = self.next(mark);
         if let Some(phase) = next {
             self.progress = mark.clone();
@@ -136,6 +137,19 @@ impl Open {
             }
         }
         self.keep(mark);
+    }
+
+    /// What a mark shows of the old and the new access point beside its meaning.
+    fn peers(&mut self, mark: &Mark) {
+        let ends = matches!(mark.what, What::PortClosed | What::Deauthenticated { .. } | What::BeaconLoss);
+        if ends && self.to.bssid.is_none() && !self.facts.first_join {
+            self.from.bssid = self.from.bssid.or(mark.bssid);
+        }
+        if let What::Channel { mhz } = mark.what
+            && matches!(self.phase(), Phase::Authentication | Phase::PreAssociation | Phase::Association)
+        {
+            self.to.mhz = mhz;
+        }
     }
 
     pub fn keep(&mut self, mark: &Mark) {

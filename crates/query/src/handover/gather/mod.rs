@@ -4,6 +4,7 @@
 
 mod flows;
 mod rows;
+mod wifi;
 
 use super::machine::{Handover, Machine};
 use super::mark::Mark;
@@ -135,12 +136,13 @@ impl Store {
     pub fn handovers(&self, asked: &Asked, progress: Progress<'_>) -> Result<Found> {
         let mut feeds: Vec<Fed<'_>> = rows::feeds(self)?
             .into_iter()
+            .chain(wifi::feeds(self)?)
             .map(|feed| Fed { feed, next: 0, rows: VecDeque::new() })
             .collect();
         let groups: usize = feeds.iter().map(|f| f.feed.groups()).sum();
         let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
         let mut machines = Machines::default();
-        machines.found.radio = rows::has_radio(self)?;
+        machines.found.radio = wifi::has_radio(self)?;
         let (mut number, mut last_ns, mut read) = (0, self.manifest.last_ns, usize::MAX);
         loop {
             let done: usize = feeds.iter().map(|f| f.next).sum();

@@ -14,14 +14,11 @@ use std::sync::Arc;
 const IFF_UP: i64 = 1;
 const IFF_LOWER_UP: i64 = 0x1_0000;
 
-pub(super) fn has_radio(_store: &Store) -> Result<bool> {
-    Ok(false)
-}
-
 pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
     let loopback = store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
+    let carriers = super::wifi::has_carriers(store)?;
     Ok(vec![
-        Box::new(Events { table: store.table::<EventRow>()?, row: 0, links: HashMap::new(), carriers: false }),
+        Box::new(Events { table: store.table::<EventRow>()?, row: 0, links: HashMap::new(), carriers }),
         Box::new(Packets { table: store.table::<PacketRow>()?, loopback }),
     ])
 }
