@@ -16,6 +16,7 @@ mod export;
 mod frames;
 mod function;
 mod functions;
+mod handover;
 mod info;
 mod integrate;
 mod listing;

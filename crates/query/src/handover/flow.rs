@@ -23,6 +23,29 @@ impl FlowGap {
     pub fn gap_ns(&self) -> Option<i64> {
         Some(self.first_ns? - self.last_ns)
     }
+
+    /// The application's loss, in a sentence.
+    pub fn sentence(&self) -> String {
+        let ms = |ns: i64| format!("{:.1} ms", ns as f64 / 1e6);
+        let gap = match self.gap_ns() {
+            Some(ns) => format!("nothing received for {}", ms(ns)),
+            None => "nothing received any more".to_owned(),
+        };
+        let mut words = format!("{}, one packet every {}: {gap}", self.words, ms(self.pace_ns));
+        if self.missing > 0 {
+            words += &format!(", about {} packets missing by that pace", self.missing);
+        }
+        if self.late > 0 {
+            words += &format!(", {} came late and together", self.late);
+        }
+        if self.sent > 0 {
+            words += &format!("; {} were sent meanwhile", self.sent);
+            if self.refused > 0 {
+                words += &format!(", {} of them dropped by this kernel", self.refused);
+            }
+        }
+        words
+    }
 }
 
 /// Times at which one flow received, from before a handover to after it.

@@ -7,6 +7,7 @@
 
 mod flow;
 mod gather;
+mod lane;
 mod machine;
 mod mark;
 mod open;
@@ -20,6 +21,7 @@ mod words;
 
 pub use flow::FlowGap;
 pub use gather::{Asked, Found};
+pub use lane::Lane;
 pub use machine::{Handover, Machine};
 pub use mark::{Dhcp, Mark, Source, What, mac};
 pub use open::Peer;

@@ -60,7 +60,8 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
     if let Some(g) = &mut gap {
         let end_ns = g.first_ns.unwrap_or(*range.end());
         let within = || sent.iter().filter(|(at, _)| (g.last_ns..end_ns).contains(at));
-        (g.sent, g.refused) = (within().count() as u64, within().filter(|(_, dropped)| *dropped).count() as u64);
+        (g.sent, g.refused) =
+            (within().count() as u64, within().filter(|(_, dropped)| *dropped).count() as u64);
     }
     Ok(gap)
 }

@@ -15,7 +15,8 @@ const IFF_UP: i64 = 1;
 const IFF_LOWER_UP: i64 = 0x1_0000;
 
 pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
-    let loopback = store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
+    let loopback =
+        store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
     let carriers = super::wifi::has_carriers(store)?;
     Ok(vec![
         Box::new(Events { table: store.table::<EventRow>()?, row: 0, links: HashMap::new(), carriers }),
@@ -73,7 +74,11 @@ impl Events {
                     put(place, if row.b & IFF_UP != 0 { What::AdminUp } else { What::AdminDown }, None);
                 }
                 if changed(IFF_LOWER_UP) && !self.carriers {
-                    put(place, if row.b & IFF_LOWER_UP != 0 { What::CarrierOn } else { What::CarrierOff }, None);
+                    put(
+                        place,
+                        if row.b & IFF_LOWER_UP != 0 { What::CarrierOn } else { What::CarrierOff },
+                        None,
+                    );
                 }
             }
             EventKind::Address => {

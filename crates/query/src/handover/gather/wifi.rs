@@ -126,7 +126,9 @@ impl Radio {
             WifiWhat::AssocTimeout => What::AssocTimeout,
             WifiWhat::StationState if row.b == 4 => What::PortAuthorised,
             WifiWhat::StationState if row.a == 4 => What::PortClosed,
-            WifiWhat::DeauthSent | WifiWhat::DisassocSent => What::Deauthenticated { own: true, reason: row.a },
+            WifiWhat::DeauthSent | WifiWhat::DisassocSent => {
+                What::Deauthenticated { own: true, reason: row.a }
+            }
             WifiWhat::DeauthReceived | WifiWhat::DisassocReceived => {
                 What::Deauthenticated { own: false, reason: row.a }
             }
