@@ -53,7 +53,9 @@ pub(super) fn drawing(h: &Handover, about: &str) -> String {
     y += ROW;
     sheet.text(Px(MARGIN, 0), Px(y, 0), "", &shorten(&h.headline(), 130));
     y += ROW;
-    sheet.text(Px(MARGIN, 0), Px(y, 0), "faint", &shorten(&format!("{}; {about}", summary(h)), 140));
+    sheet.text(Px(MARGIN, 0), Px(y, 0), "faint", &shorten(&summary(h), 150));
+    y += ROW;
+    sheet.text(Px(MARGIN, 0), Px(y, 0), "faint", &shorten(about, 130));
     sheet.end_line();
     y += ROW * 1.6;
     let (top, rows) = (y, h.phases());

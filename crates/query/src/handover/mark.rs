@@ -273,10 +273,10 @@ impl Mark {
 
     /// What was seen, in words.
     pub fn words(&self) -> String {
-        let dot = |name: &str, text: String| {
-            if text.is_empty() { name.to_owned() } else { format!("{name} {text}") }
+        let with_text = |name: &str| match self.text.as_deref() {
+            None | Some("") => name.to_owned(),
+            Some(text) => format!("{name} {text}"),
         };
-        let with_text = |name: &str| dot(name, self.text.as_deref().unwrap_or_default().to_owned());
         match self.what {
             What::SignalLow { dbm: 0 } => "signal low".into(),
             What::SignalLow { dbm } => format!("signal low, {dbm} dBm"),
@@ -297,9 +297,10 @@ impl Mark {
             What::ProbeRequest { mhz } => format!("probe request on {mhz} MHz"),
             What::ScanDone { aborted: false } => "scan done".into(),
             What::ScanDone { aborted: true } => "scan aborted".into(),
-            What::AuthStart { algorithm } => {
-                dot("authentication request", algorithm_name(algorithm).to_owned())
-            }
+            What::AuthStart { algorithm } => match algorithm_name(algorithm) {
+                "" => "authentication request".into(),
+                name => format!("authentication request ({name})"),
+            },
             What::AuthReply { status: 0 } => "authentication accepted".into(),
             What::AuthReply { status } => format!("authentication answered, status {status}"),
             What::AuthTimeout => "authentication: no answer".into(),
@@ -325,7 +326,7 @@ impl Mark {
             What::ArpRequest { sent: true } => with_text("neighbour asked for"),
             What::ArpRequest { .. } => with_text("another host asks for a neighbour"),
             What::ArpReply { sent: false } => with_text("neighbour answered"),
-            What::ArpReply { .. } => with_text("neighbour told of itself"),
+            What::ArpReply { .. } => with_text("answers for its own address"),
             What::RouteAdded => with_text("route"),
             What::RouteRemoved => with_text("route removed"),
             What::BridgePort(s) => format!("bridge port {}", bridge_state(s)),
