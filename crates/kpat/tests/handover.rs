@@ -126,6 +126,28 @@ pub fn log(folder: &Folder) -> PathBuf {
         ..EventRow::default()
     };
     rows(&dir, &[address]);
+    // What a sniffer heard: probe requests, and both authentication frames, the second before the kernel had it.
+    let mac = "02:00:00:00:00:03";
+    let frame = |number: i64, s: f64, control: i32, from: &str, to: &str| FrameRow {
+        number,
+        wall_ns: at(s),
+        boot_ns: Some(at(s)),
+        len_bytes: 60,
+        captured_bytes: 60,
+        wifi_fc: Some(control),
+        wifi_ta: Some(from.into()),
+        wifi_ra: Some(to.into()),
+        ..FrameRow::default()
+    };
+    rows(
+        &dir,
+        &[
+            frame(1, 1.4600, 0x40, mac, "ff:ff:ff:ff:ff:ff"),
+            frame(2, 9.5571, 0xb0, mac, NEW),
+            frame(3, 9.5799, 0xb0, NEW, mac),
+            frame(4, 9.5800, 0xb0, NEW, "02:00:00:00:00:77"),
+        ],
+    );
     // Echoes of a voice flow, and what was sent meanwhile.
     let voice = |n: i64, s: f64, received: bool| PacketRow {
         packet_id: n,
@@ -203,6 +225,16 @@ fn a_silent_loss_is_taken_apart() {
     assert_eq!((whole["kind"].as_str(), whole["cause"].as_str()), (Some("lost-and-joined"), Some("silent-loss")));
     assert_eq!((&whole["from"]["bssid"], &whole["to"]["bssid"]), (&Value::from(OLD), &Value::from(NEW)));
     assert_eq!(whole["to"]["mhz"], 2_437);
+    // Two of the four frames are the kernel's marks, one is another station's.
+    let marks = whole["marks"].as_array().unwrap();
+    let of_frame = |m: &&Value| m["lane"] == "air" || !m["frame"].is_null();
+    let heard: Vec<(Option<i64>, f64)> = marks
+        .iter()
+        .filter(of_frame)
+        .map(|m| (m["frame"]["number"].as_i64().or(m["row"].as_i64()), m["frame"]["after_mark_ns"].as_f64().unwrap_or(0.0) / 1e6))
+        .collect();
+    assert_eq!(heard, [(Some(1), 0.0), (Some(2), 2.0), (Some(3), -0.3)]);
+    assert_eq!(whole["first_authentication"]["frame"]["number"], 2);
 }
 
 #[test]

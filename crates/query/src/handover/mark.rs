@@ -368,3 +368,13 @@ pub fn algorithm_name(algorithm: i64) -> &'static str {
 pub fn mac(a: [u8; 6]) -> String {
     a.map(|b| format!("{b:02x}")).join(":")
 }
+
+/// The same, read.
+pub(super) fn link_address(text: &str) -> Option<[u8; 6]> {
+    let mut parts = text.split(':').map(|p| u8::from_str_radix(p, 16).ok());
+    let mut out = [0; 6];
+    for b in &mut out {
+        *b = parts.next()??;
+    }
+    parts.next().is_none().then_some(out)
+}

@@ -313,6 +313,29 @@ fn a_scan_that_leads_to_nothing_is_no_handover() {
     assert!(run(&all).is_empty());
 }
 
+#[test]
+fn a_mark_has_its_frame_and_other_frames_are_marks() {
+    use super::gather::air::{Heard, Sort, pair};
+    let auth = |ms: i64, number: i64, again: bool| Heard {
+        at_ns: ms * MS,
+        capture: 1,
+        number,
+        sort: Sort::Auth { sent: true },
+        peer: AP2,
+        again,
+    };
+    let mut marks = vec![of(10, What::AuthStart { algorithm: 0 }, AP2), at(40, What::CarrierOn)];
+    // Sent twice; to another; too late.
+    let other = Heard { peer: AP1, ..auth(10, 2, false) };
+    pair(&mut marks, &[other, auth(12, 3, false), auth(13, 4, true), auth(500, 5, false)]);
+    assert_eq!(marks[0].frame, Some((1, 3, 12 * MS)));
+    assert_eq!(marks[0].evidence(), "wifi event 10; frame 3, 2.000 ms after");
+    let frames: Vec<Option<i64>> =
+        marks.iter().filter(|m| Lane::of(m) == Lane::Air).map(|m| m.source.number()).collect();
+    assert_eq!(frames, [Some(2), Some(4), Some(5)]);
+    assert!(marks.is_sorted_by_key(|m| m.at_ns));
+}
+
 /// Small and the same everywhere.
 struct Dice(u64);
 

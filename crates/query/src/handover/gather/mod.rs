@@ -2,6 +2,7 @@
 //!
 //! Every table is about in order of time; a heap over a window makes it so. Memory is a row group of each table, the window and what is open.
 
+pub(super) mod air;
 mod flows;
 mod rows;
 mod wifi;
@@ -187,6 +188,7 @@ impl Store {
         for (i, h) in found.handovers.iter_mut().enumerate() {
             h.number = i as u32 + 1;
             h.flow = flows::gap(self, h, asked.port)?;
+            air::add(self, h)?;
         }
         Ok(found)
     }

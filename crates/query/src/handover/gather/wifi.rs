@@ -2,7 +2,7 @@
 
 use super::{Feed, Place};
 use crate::error::Result;
-use crate::handover::mark::{Dhcp, Mark, Source, What};
+use crate::handover::mark::{Dhcp, Mark, Source, What, link_address};
 use crate::store::Store;
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
 use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
@@ -247,13 +247,4 @@ fn exchanged(row: &ExchangeRow) -> Option<(What, Option<&str>)> {
         }
         Exchanged::Eapol => return None,
     })
-}
-
-fn link_address(text: &str) -> Option<[u8; 6]> {
-    let mut parts = text.split(':').map(|p| u8::from_str_radix(p, 16).ok());
-    let mut out = [0; 6];
-    for b in &mut out {
-        *b = parts.next()??;
-    }
-    parts.next().is_none().then_some(out)
 }
