@@ -345,7 +345,8 @@ impl Machine {
     pub fn finish(mut self, last_ns: i64) -> Vec<Handover> {
         if let Some(open) = &self.open {
             let mut end = open.progress.clone();
-            let quiet = open.ready;
+            let waits = matches!(open.phase(), Phase::Dhcp | Phase::RouterWait | Phase::DuplicateCheck);
+            let quiet = open.ready && !waits;
             if !quiet {
                 // It has no end in the log: it lasted until there at least.
                 end = Mark::new(last_ns.max(end.at_ns), What::Other, Source::Unknown);

@@ -130,7 +130,7 @@ impl Open {
         let next = self.next(mark);
         if let Some(phase) = next {
             self.progress = mark.clone();
-            if phase != self.phase() || phase == Phase::Probing && mark.what == What::ScanStart {
+            if phase != self.phase() {
                 self.tiles.enter(phase, mark);
             } else {
                 self.tiles.step(mark, mark.words());
@@ -256,6 +256,8 @@ impl Open {
             return None;
         }
         match mark.what {
+            // The request for it, and the radio's own beginning.
+            What::ScanStart if now == Phase::Probing => None,
             What::ScanStart => {
                 if now == Phase::Selection {
                     self.tiles.rename(Phase::ProbingPause);
@@ -483,6 +485,7 @@ impl Open {
         let exchange = spans.iter().any(|s| s.phase == Phase::Dhcp);
         let asked =
             |p: Phase| matches!(p, Phase::Dhcp | Phase::Address | Phase::DuplicateCheck | Phase::RouterWait);
+        let first_dhcp = spans.iter().position(|s| s.phase == Phase::Dhcp).unwrap_or(0);
         let any = spans.iter().any(|s| asked(s.phase));
         for (i, is_last_start) in
             (0..spans.len()).map(|i| (i, !spans[i + 1..].iter().any(|s| asked(s.phase)))).collect::<Vec<_>>()
@@ -497,6 +500,10 @@ impl Open {
                 {
                     s.phase = Phase::ClientStart;
                 }
+                // The carrier was the first to show it.
+                Phase::LinkDown if self.facts.radio => s.phase = Phase::Reaction,
+                // With an address of the old network nothing was found: the client had yet to start.
+                Phase::FirstData | Phase::Neighbour if i < first_dhcp => s.phase = Phase::ClientStart,
                 Phase::Reaction if !self.facts.radio && self.from.bssid.is_none() => {
                     s.phase = Phase::LinkDown
                 }

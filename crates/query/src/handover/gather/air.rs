@@ -1,5 +1,6 @@
 //! Frames that sniffers heard of a handover: each beside the kernel's mark of the same thing, with the difference of their times; frames that the kernel has
-//! no mark of, as probe requests, are marks of their own. Phases begin by the kernel's clock: a frame's time has the bound of its capture's.
+//! no mark of, as probe requests, are marks of their own. Phases begin by the kernel's clock: a frame's time has the bound of
+//! its capture's.
 
 use crate::error::Result;
 use crate::handover::machine::Handover;
@@ -14,6 +15,8 @@ const AROUND_NS: i64 = 1_000_000_000;
 const APART_NS: i64 = 100_000_000;
 /// Frames of one handover.
 const MOST: usize = 4_096;
+/// Pairs that show that two clocks are one.
+const AGREE: usize = 3;
 const EAPOL: i32 = 0x888e;
 const ALL: [u8; 6] = [0xff; 6];
 
@@ -82,15 +85,19 @@ fn heard(row: &FrameRow, station: [u8; 6]) -> Option<Heard> {
 
 /// Adds what was heard to the handover's marks.
 pub(super) fn add(store: &Store, h: &mut Handover) -> Result<()> {
-    let own = |d: &&kpat_store::tables::DeviceRow| {
-        d.ifindex == h.ifindex && h.netns.is_none_or(|n| n == d.netns)
-    };
-    let station = store.devices.iter().rev().find(own).and_then(|d| link_address(&d.mac));
-    let Some(station) = station.filter(|s| *s != [0; 6]) else { return Ok(()) };
+    let own =
+        |d: &&kpat_store::tables::DeviceRow| d.ifindex == h.ifindex && h.netns.is_none_or(|n| n == d.netns);
+    let addresses = store.devices.iter().rev().filter(own).filter_map(|d| link_address(&d.mac));
+    let Some(station) = addresses.into_iter().find(|s| *s != [0; 6]) else { return Ok(()) };
     let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
     let table = store.table::<FrameRow>()?;
-    let mut found = Vec::new();
-    table.each(table.groups_where("boot_ns", &range), |row: FrameRow| {
+    let offset_ns = store.wall_offset_ns();
+    let (mut found, mut by_wall) = (Vec::new(), false);
+    table.each((0..table.groups()).collect(), |mut row: FrameRow| {
+        if row.boot_ns.is_none() {
+            row.boot_ns = offset_ns.map(|o| row.wall_ns.saturating_add(o));
+            by_wall |= row.wifi_fc.is_some();
+        }
         if found.len() < MOST && row.boot_ns.is_some_and(|at| range.contains(&at)) {
             // Everybody's farewell is the old access point's, or nothing to this station.
             let known = |f: &Heard| {
@@ -102,7 +109,13 @@ pub(super) fn add(store: &Store, h: &mut Handover) -> Result<()> {
         }
     })?;
     found.sort_by_key(|f| f.at_ns);
-    pair(&mut h.marks, &found);
+    let mut marks = h.marks.clone();
+    pair(&mut marks, &found);
+    // Of a capture whose clock is not known, the device's own wall clock is tried: right if what both saw agrees.
+    if by_wall && marks.iter().filter(|m| m.frame.is_some()).count() < AGREE {
+        return Ok(());
+    }
+    h.marks = marks;
     let marks = std::mem::take(&mut h.marks);
     let frame = |m: &mut Mark| {
         if let Some(same) = marks.iter().find(|x| x.source == m.source && x.what == m.what) {

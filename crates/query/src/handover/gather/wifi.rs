@@ -96,6 +96,9 @@ impl Radio {
         let mut mark = Mark::new(row.at_ns, what, Source::Wifi(number));
         mark.bssid = row.address.as_deref().and_then(link_address);
         mark.text = Some(row.text.as_str()).filter(|t| !t.is_empty()).map(Box::from);
+        if what == What::Other {
+            mark.text = WifiWhat::from_number(row.event).map(|w| w.name().into());
+        }
         match place {
             Some(place) => out.push((place, mark)),
             None => {
@@ -107,8 +110,9 @@ impl Radio {
 
     fn what(&mut self, row: &WifiEventRow, radio: &str) -> Option<What> {
         Some(match WifiWhat::from_number(row.event)? {
-            WifiWhat::ScanStart => What::ScanStart,
-            WifiWhat::ScanDone => What::ScanDone { aborted: row.a != 0 },
+            // Which of the two a kernel has depends on its driver and version.
+            WifiWhat::ScanStart | WifiWhat::RadioScanStart => What::ScanStart,
+            WifiWhat::ScanDone | WifiWhat::RadioScanDone => What::ScanDone { aborted: row.a != 0 },
             WifiWhat::Channel => {
                 let mhz = row.frequency.filter(|_| row.a & CHANGE_CHANNEL != 0)?;
                 // The same channel with other settings is no step.
