@@ -1,6 +1,8 @@
 //! `kpat handover` over a log whose marks are those that were measured in a guest: the access point is lost silently, and a full scan finds
 //! another in another subnet.
 
+mod recorded;
+
 use crate::fixture::{self, Folder, START};
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
 use kpat_store::TableWriter;
@@ -113,7 +115,11 @@ pub fn log(folder: &Folder) -> PathBuf {
             exchange(11.4149, dhcp, 3, true),
             exchange(11.4280, dhcp, 5, false),
             exchange(11.6600, Exchanged::Arp, 1, true),
-            ExchangeRow { source: Some("10.2.0.1".into()), destination: Some("10.2.0.57".into()), ..exchange(11.6610, Exchanged::Arp, 2, false) },
+            ExchangeRow {
+                source: Some("10.2.0.1".into()),
+                destination: Some("10.2.0.57".into()),
+                ..exchange(11.6610, Exchanged::Arp, 2, false)
+            },
         ],
     );
     let address = EventRow {
@@ -222,7 +228,10 @@ fn a_silent_loss_is_taken_apart() {
     assert!((ms(&whole["without_data_ns"]) - 10_748.9).abs() < 0.1);
     assert!((ms(&whole["flow"]["gap_ns"]) - 11_768.7).abs() < 30.0, "{}", whole["flow"]);
     assert_eq!(whole["flow"]["sent"], 50);
-    assert_eq!((whole["kind"].as_str(), whole["cause"].as_str()), (Some("lost-and-joined"), Some("silent-loss")));
+    assert_eq!(
+        (whole["kind"].as_str(), whole["cause"].as_str()),
+        (Some("lost-and-joined"), Some("silent-loss"))
+    );
     assert_eq!((&whole["from"]["bssid"], &whole["to"]["bssid"]), (&Value::from(OLD), &Value::from(NEW)));
     assert_eq!(whole["to"]["mhz"], 2_437);
     // Two of the four frames are the kernel's marks, one is another station's.
@@ -231,7 +240,12 @@ fn a_silent_loss_is_taken_apart() {
     let heard: Vec<(Option<i64>, f64)> = marks
         .iter()
         .filter(of_frame)
-        .map(|m| (m["frame"]["number"].as_i64().or(m["row"].as_i64()), m["frame"]["after_mark_ns"].as_f64().unwrap_or(0.0) / 1e6))
+        .map(|m| {
+            (
+                m["frame"]["number"].as_i64().or(m["row"].as_i64()),
+                m["frame"]["after_mark_ns"].as_f64().unwrap_or(0.0) / 1e6,
+            )
+        })
         .collect();
     assert_eq!(heard, [(Some(1), 0.0), (Some(2), 2.0), (Some(3), -0.3)]);
     assert_eq!(whole["first_authentication"]["frame"]["number"], 2);
@@ -242,14 +256,25 @@ fn text_says_what_made_it_long() {
     let folder = Folder::new("handover-text");
     log(&folder);
     for width in ["80", "200"] {
-        for args in [&["handover", "x.kpat"][..], &["handover", "x.kpat", "1", "--steps"], &["handover", "x.kpat", "1", "--marks"]] {
+        for args in [
+            &["handover", "x.kpat"][..],
+            &["handover", "x.kpat", "1", "--steps"],
+            &["handover", "x.kpat", "1", "--marks"],
+        ] {
             let text = kpat(&folder, &[args, &["--width", width]].concat());
             let most: usize = width.parse().unwrap();
             assert!(text.lines().all(|l| l.chars().count() <= most), "{text}");
         }
     }
     let text = kpat(&folder, &["handover", "x.kpat", "1", "--width", "0"]);
-    for words in ["full scan of 38 channels", "refused (NAK)", "DHCP OFFER", "carrier off", "silent loss", "wifi event"] {
+    for words in [
+        "full scan of 38 channels",
+        "refused (NAK)",
+        "DHCP OFFER",
+        "carrier off",
+        "silent loss",
+        "wifi event",
+    ] {
         assert!(text.contains(words), "no `{words}` in {text}");
     }
     // Twice the same log: statistics over both, numbered on.
