@@ -2,10 +2,10 @@
 //! answers that took long.
 
 use crate::background::Background;
-use kpat_query::handover::Found;
 use kpat_query::app::Traffic;
 use kpat_query::catalog::{Catalog, Column};
 use kpat_query::devices::Several;
+use kpat_query::handover::Found;
 use kpat_query::phases::{Boundaries, PhaseReport, phases};
 use kpat_query::time::{Comparison, TimeReport};
 use kpat_query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};

@@ -12,7 +12,16 @@ pub use declare::{Big, Columns, Ns};
 
 /// All of it.
 pub fn typescript() -> String {
-    [base().as_str(), "\n", &functions::typescript(), "\n", &apps::typescript(), "\n", &handover::typescript()].concat()
+    [
+        base().as_str(),
+        "\n",
+        &functions::typescript(),
+        "\n",
+        &apps::typescript(),
+        "\n",
+        &handover::typescript(),
+    ]
+    .concat()
 }
 
 /// The files in `ui/src/api/`.
@@ -21,7 +30,8 @@ pub fn files() -> [(&'static str, String); 4] {
         let made = "// Generated from crates/server/src/answers as types.ts is. Do not edit.\n\n";
         format!("{made}import type {{ {imports} }} from \"./types.ts\";\n\n{types}")
     };
-    let others = ["functions", "apps", "handover"].map(|of| format!("export type * from \"./types-{of}.ts\";\n"));
+    let others =
+        ["functions", "apps", "handover"].map(|of| format!("export type * from \"./types-{of}.ts\";\n"));
     let all = base() + "\n" + &others.concat();
     [
         ("types.ts", all),

@@ -68,14 +68,10 @@ pub fn handover(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<HandoverDetail>
     let found = found(ask, progress)?;
     let h = found.handovers.iter().find(|h| h.number == number);
     let h = h.ok_or_else(|| Failure::words(format!("the log has no handover {number}")))?;
-    let moment = |name: &str, mark: &Option<Mark>| {
-        mark.as_ref().map(|m| (name.to_owned(), since(ask, m.at_ns)))
-    };
-    let moments = [
-        moment("data stops", &h.stop),
-        moment("link up", &h.link_up),
-        moment("first data", &h.first_data),
-    ];
+    let moment =
+        |name: &str, mark: &Option<Mark>| mark.as_ref().map(|m| (name.to_owned(), since(ask, m.at_ns)));
+    let moments =
+        [moment("data stops", &h.stop), moment("link up", &h.link_up), moment("first data", &h.first_data)];
     Ok(HandoverDetail {
         line: line(ask, h),
         attempts: h.attempts,
@@ -107,7 +103,11 @@ fn phase(ask: &Ask<'_>, h: &Handover, s: &Span) -> HandoverPhase {
         steps: s
             .steps
             .iter()
-            .map(|x| HandoverStep { t: since(ask, x.from_ns), time: Ns(x.to_ns - x.from_ns), words: x.words.clone() })
+            .map(|x| HandoverStep {
+                t: since(ask, x.from_ns),
+                time: Ns(x.to_ns - x.from_ns),
+                words: x.words.clone(),
+            })
             .collect(),
     }
 }

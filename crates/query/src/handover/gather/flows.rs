@@ -1,11 +1,11 @@
 //! The gap of a flow beside a handover.
 
 use super::rows::is_data;
+use crate::codes::verdict;
 use crate::error::Result;
 use crate::handover::flow::{FlowGap, Received};
 use crate::handover::machine::Handover;
 use crate::store::Store;
-use crate::verdict;
 use kpat_store::tables::PacketRow;
 use std::collections::HashMap;
 

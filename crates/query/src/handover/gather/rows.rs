@@ -1,10 +1,10 @@
 //! Rows of tables as marks.
 
 use super::{Feed, Place};
+use crate::codes::verdict;
 use crate::error::Result;
 use crate::handover::mark::{Mark, Source, What};
 use crate::store::Store;
-use crate::verdict;
 use kpat_model::EventKind;
 use kpat_store::TableFile;
 use kpat_store::tables::{EventRow, PacketRow};

@@ -30,7 +30,7 @@ pub(super) fn has_carriers(store: &Store) -> Result<bool> {
     let of = |kind: &i64| LinkWhat::from_number(*kind as i32).is_some_and(is_carrier);
     let Some(table) = table::<LinkEventRow>(store)? else { return Ok(false) };
     for group in 0..table.groups() {
-        if table.ints(group, "event")?.iter().any(|k| of(k)) {
+        if table.ints(group, "event")?.iter().any(of) {
             return Ok(true);
         }
     }
