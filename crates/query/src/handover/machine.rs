@@ -74,12 +74,11 @@ impl Handover {
         Some((self.link_up.as_ref()?.at_ns - down.at_ns).max(0))
     }
 
-    /// Probing as the paper counts it: from link-down (or the scan, if that was first) to the first authentication frame.
+    /// Probing as the paper counts it: from link-down to the first authentication frame. `None` in a roam, whose link goes down after that.
     pub fn search_ns(&self) -> Option<i64> {
         let down = self.link_down.as_ref().or(self.stop.as_ref())?.at_ns;
         let auth = self.first_auth.as_ref()?.at_ns;
-        let scan = self.spans.iter().find(|s| s.phase == Phase::Probing).map_or(down, |s| s.from_ns);
-        Some((auth - down.min(scan)).max(0))
+        (auth >= down).then_some(auth - down)
     }
 
     pub fn share(&self, ns: i64) -> f64 {
