@@ -280,6 +280,13 @@ fn wires_and_bridge_ports_have_no_radio() {
     all.push(at(3_120, What::Received));
     let h = &run(&all)[0];
     assert_eq!((h.kind, h.cause), (Kind::LinkFlap, Cause::Carrier));
+    assert_eq!(h.spans[1].why, None);
+    let mut early = all.clone();
+    early.insert(51, at(1_500, What::ArpRequest { sent: true }));
+    early.retain(|m| m.at_ns <= 3_000 * MS);
+    early.push(at(3_500, What::Received));
+    let why = run(&early)[0].spans[1].why.clone().unwrap_or_default();
+    assert!(why.contains("before the carrier was back"), "{why}");
     assert_eq!(
         phases(h),
         [(Phase::LinkDown, 2_000), (Phase::FirstData, 100), (Phase::Neighbour, 1), (Phase::FirstData, 19)]

@@ -146,7 +146,10 @@ fn dhcp(s: &Span, o: &Open) -> Option<String> {
 fn neighbour(s: &Span, o: &Open) -> Option<String> {
     let lost = o.facts.early_arp.is_some();
     if lost && s.dur_ns() >= 300 * MS {
-        return Some("the first request for the neighbour was sent before the port was authorised and lost; it is repeated after 1 s".into());
+        let early = if o.facts.radio { "the port was authorised" } else { "the carrier was back" };
+        return Some(format!(
+            "the first request for the neighbour was sent before {early} and lost; it is repeated after 1 s"
+        ));
     }
     let asked = s.steps.iter().filter(|x| x.words.starts_with("neighbour asked")).count();
     (asked > 1).then(|| format!("the neighbour was asked for {asked} times, a second apart"))
