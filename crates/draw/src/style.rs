@@ -58,6 +58,31 @@ svg.app .area { stroke: none; fill-opacity: .22; }
 }
 ";
 
+/// Of handovers.
+pub const HANDOVER: &str = "
+svg.kpat { --h-decision: #8a94a3; --h-search: #d98a1f; --h-join: #3b7dd8; --h-keys: #8a5bd6; --h-network: #1c9a76; --h-unknown: #c2c9d2; --h-gap: #c62834; }
+svg.kpat .phase { font-weight: 600; }
+svg.kpat text.small { font-size: 11px; }
+svg.kpat .grid, svg.kpat .base { stroke: var(--line); }
+svg.kpat .moment { stroke: var(--ink); stroke-dasharray: 3 3; opacity: .55; }
+svg.kpat rect.h-decision { fill: var(--h-decision); } svg.kpat rect.h-search { fill: var(--h-search); } svg.kpat rect.h-join { fill: var(--h-join); }
+svg.kpat rect.h-keys { fill: var(--h-keys); } svg.kpat rect.h-network { fill: var(--h-network); } svg.kpat rect.h-unknown { fill: var(--h-unknown); }
+svg.kpat rect.h-gap { fill: var(--h-gap); } svg.kpat rect.h-mark { fill: var(--ink); opacity: .8; }
+@media (prefers-color-scheme: dark) {
+  svg.kpat { --h-decision: #9aa6b8; --h-search: #e0a545; --h-join: #5f9cee; --h-keys: #ab86ec; --h-network: #3fbd94; --h-unknown: #4a5463; --h-gap: #f0616a; }
+}
+";
+
+/// Of the tables beside handovers.
+pub const HANDOVER_PAGE: &str = "
+body { max-width: 72rem; }
+td { vertical-align: top; }
+.dot { display: inline-block; width: .7em; height: .7em; border-radius: 2px; }
+.h-decision { background: #8a94a3; } .h-search { background: #d98a1f; } .h-join { background: #3b7dd8; } .h-keys { background: #8a5bd6; }
+.h-network { background: #1c9a76; } .h-unknown { background: #c2c9d2; }
+.n, th { white-space: nowrap; }
+";
+
 /// Of the tables beside such pictures.
 pub const APP_PAGE: &str = "
 h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }

@@ -123,6 +123,8 @@ commands! {
     App => app,
     /// Explain why a connection is slow: each stage from write to read, and which takes longest (what TCP was waiting for: `kpat app`)
     Why => why,
+    /// Why the host was without a network: each change of access point or link, phase by phase
+    Handover => handover,
     /// Whom the CPUs worked for: each process with what interrupts did for it, and whose time that took
     Profile => profile,
     /// List events: drops, retransmissions, state changes

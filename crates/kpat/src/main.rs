@@ -17,6 +17,7 @@ mod frames;
 mod function;
 mod functions;
 mod guest;
+mod handover;
 mod info;
 mod integrate;
 mod listing;

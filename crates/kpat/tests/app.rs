@@ -63,7 +63,7 @@ fn connections_need_both_ends() {
 }
 
 /// Opened and closed in order.
-fn well_formed(markup: &str) {
+pub fn well_formed(markup: &str) {
     let mut open = Vec::new();
     for tag in markup.split('<').skip(1).map(|t| t.split('>').next().unwrap()) {
         if tag.starts_with(['?', '!']) || tag.ends_with('/') {

@@ -15,6 +15,7 @@ mod devices;
 mod export;
 mod fixture;
 mod golden;
+mod handover;
 mod hostile;
 mod replay;
 mod shell;

@@ -5,6 +5,7 @@ use crate::background::Background;
 use kpat_query::app::Traffic;
 use kpat_query::catalog::{Catalog, Column};
 use kpat_query::devices::Several;
+use kpat_query::handover::Found;
 use kpat_query::phases::{Boundaries, PhaseReport, phases};
 use kpat_query::time::{Comparison, TimeReport};
 use kpat_query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};
@@ -87,6 +88,7 @@ pub struct Log {
     pub phases: Kept<String, PhaseReport>,
     pub times: Kept<String, TimeReport>,
     pub comparison: Kept<(), Comparison>,
+    pub handovers: Kept<(), Found>,
     /// Of all sockets, those with the most bytes first.
     pub traffic: Kept<(), Vec<Traffic>>,
     pub conservation: OnceLock<Conservation>,
@@ -113,6 +115,7 @@ impl Log {
             phases: Kept::new(4),
             times: Kept::new(4),
             comparison: Kept::new(1),
+            handovers: Kept::new(1),
             traffic: Kept::new(1),
             conservation: OnceLock::new(),
             flame: OnceLock::new(),

@@ -11,6 +11,7 @@ mod apps;
 mod asking;
 #[path = "../../kpat/tests/fixture/mod.rs"]
 mod fixture;
+mod handover;
 mod live;
 mod service;
 mod several;

@@ -1,9 +1,10 @@
-//! What the service answers: the contract with the page. `ui/src/api/types.ts`, `types-functions.ts` and `types-apps.ts` are generated
+//! What the service answers: the contract with the page. `ui/src/api/types.ts`, `types-functions.ts`, `types-apps.ts` and `types-handover.ts` are generated
 //! from here ([`files`]); a test holds the two against each other.
 
 pub mod apps;
 pub(crate) mod declare;
 pub mod functions;
+pub mod handover;
 pub mod log;
 pub mod packets;
 
@@ -11,21 +12,32 @@ pub use declare::{Big, Columns, Ns};
 
 /// All of it.
 pub fn typescript() -> String {
-    [base().as_str(), "\n", &functions::typescript(), "\n", &apps::typescript()].concat()
+    [
+        base().as_str(),
+        "\n",
+        &functions::typescript(),
+        "\n",
+        &apps::typescript(),
+        "\n",
+        &handover::typescript(),
+    ]
+    .concat()
 }
 
 /// The files in `ui/src/api/`.
-pub fn files() -> [(&'static str, String); 3] {
+pub fn files() -> [(&'static str, String); 4] {
     let more = |imports: &str, types: &str| {
         let made = "// Generated from crates/server/src/answers as types.ts is. Do not edit.\n\n";
         format!("{made}import type {{ {imports} }} from \"./types.ts\";\n\n{types}")
     };
-    let all =
-        base() + "\nexport type * from \"./types-functions.ts\";\nexport type * from \"./types-apps.ts\";\n";
+    let others =
+        ["functions", "apps", "handover"].map(|of| format!("export type * from \"./types-{of}.ts\";\n"));
+    let all = base() + "\n" + &others.concat();
     [
         ("types.ts", all),
         ("types-functions.ts", more("Columns, Ns", &functions::typescript())),
         ("types-apps.ts", more("Big, Ns", &apps::typescript())),
+        ("types-handover.ts", more("Ns", &handover::typescript())),
     ]
 }
 

@@ -5,6 +5,7 @@ mod events;
 mod filter;
 mod frame;
 mod functions;
+mod handover;
 mod info;
 mod packet;
 mod packets;
@@ -216,6 +217,8 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/latency" => json(time::latency(ask, progress)),
         "/api/phases" => json(phases::phases(ask, progress)),
         "/api/phases/packets" => json(phases::packets(ask, progress)),
+        "/api/handovers" => json(handover::handovers(ask, progress)),
+        "/api/handover" => json(handover::handover(ask, progress)),
         "/api/trust" => json(trust::trust(ask)),
         "/api/events" => json(events::events(ask, progress)),
         "/api/events/sums" => json(events::sums(ask, progress)),

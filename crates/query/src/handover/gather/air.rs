@@ -1,0 +1,172 @@
+//! Frames that sniffers heard of a handover: each beside the kernel's mark of the same thing, with the difference of their times; frames that the kernel has
+//! no mark of, as probe requests, are marks of their own. Phases begin by the kernel's clock: a frame's time has the bound of
+//! its capture's.
+
+use crate::error::Result;
+use crate::handover::machine::Handover;
+use crate::handover::mark::{Mark, Source, What, link_address};
+use crate::handover::open::SENT;
+use crate::store::Store;
+use kpat_store::tables::FrameRow;
+
+/// Frames before and after it that are looked at.
+const AROUND_NS: i64 = 1_000_000_000;
+/// Frame and mark of one thing are no farther apart.
+const APART_NS: i64 = 100_000_000;
+/// Frames of one handover.
+const MOST: usize = 4_096;
+/// Pairs that show that two clocks are one.
+const AGREE: usize = 3;
+const EAPOL: i32 = 0x888e;
+const ALL: [u8; 6] = [0xff; 6];
+
+/// What both a frame and a mark can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::handover) enum Sort {
+    Probe,
+    Auth { sent: bool },
+    Assoc { sent: bool },
+    Gone { sent: bool },
+    Key { sent: bool },
+}
+
+/// A frame of the station, or to it.
+#[derive(Clone, Debug)]
+pub(in crate::handover) struct Heard {
+    pub at_ns: i64,
+    pub capture: i32,
+    pub number: i64,
+    pub sort: Sort,
+    pub peer: [u8; 6],
+    pub again: bool,
+}
+
+fn sort_of(mark: &Mark) -> Option<Sort> {
+    Some(match mark.what {
+        What::ProbeRequest { .. } => Sort::Probe,
+        What::AuthStart { .. } => Sort::Auth { sent: true },
+        What::AuthReply { .. } => Sort::Auth { sent: false },
+        What::AssocStart { .. } => Sort::Assoc { sent: true },
+        What::AssocReply { .. } => Sort::Assoc { sent: false },
+        What::Deauthenticated { own, .. } => Sort::Gone { sent: own },
+        What::KeyFrame(_) => Sort::Key { sent: mark.text.as_deref() == Some(SENT) },
+        _ => return None,
+    })
+}
+
+/// What a frame is to the station of that address.
+fn heard(row: &FrameRow, station: [u8; 6]) -> Option<Heard> {
+    let control = row.wifi_fc?;
+    let address = |a: &Option<String>| a.as_deref().and_then(link_address);
+    let (to, from) = (address(&row.wifi_ra)?, address(&row.wifi_ta).unwrap_or_default());
+    let sent = from == station;
+    if !sent && to != station && to != ALL {
+        return None;
+    }
+    let (kind, subtype) = (control >> 2 & 3, control >> 4 & 15);
+    let sort = match (kind, subtype) {
+        (0, 4) if sent => Sort::Probe,
+        (0, 11) if to != ALL => Sort::Auth { sent },
+        (0, 0 | 2) if sent => Sort::Assoc { sent },
+        (0, 1 | 3) if !sent => Sort::Assoc { sent },
+        (0, 10 | 12) => Sort::Gone { sent },
+        (2, _) if row.ethertype == Some(EAPOL) => Sort::Key { sent },
+        _ => return None,
+    };
+    Some(Heard {
+        at_ns: row.boot_ns?,
+        capture: row.capture_id,
+        number: row.number,
+        sort,
+        peer: if sent { to } else { from },
+        again: control & 0x0800 != 0,
+    })
+}
+
+/// Adds what was heard to the handover's marks.
+pub(super) fn add(store: &Store, h: &mut Handover) -> Result<()> {
+    let own =
+        |d: &&kpat_store::tables::DeviceRow| d.ifindex == h.ifindex && h.netns.is_none_or(|n| n == d.netns);
+    let addresses = store.devices.iter().rev().filter(own).filter_map(|d| link_address(&d.mac));
+    let Some(station) = addresses.into_iter().find(|s| *s != [0; 6]) else { return Ok(()) };
+    let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
+    let table = store.table::<FrameRow>()?;
+    let offset_ns = store.wall_offset_ns();
+    let (mut found, mut by_wall) = (Vec::new(), false);
+    table.each((0..table.groups()).collect(), |mut row: FrameRow| {
+        if row.boot_ns.is_none() {
+            row.boot_ns = offset_ns.map(|o| row.wall_ns.saturating_add(o));
+            by_wall |= row.wifi_fc.is_some();
+        }
+        if found.len() < MOST && row.boot_ns.is_some_and(|at| range.contains(&at)) {
+            // Everybody's farewell is the old access point's, or nothing to this station.
+            let known = |f: &Heard| {
+                row.wifi_ra.as_deref() != Some("ff:ff:ff:ff:ff:ff")
+                    || f.sort == Sort::Probe
+                    || Some(f.peer) == h.from.bssid
+            };
+            found.extend(heard(&row, station).filter(known));
+        }
+    })?;
+    found.sort_by_key(|f| f.at_ns);
+    let mut marks = h.marks.clone();
+    pair(&mut marks, &found);
+    // Of a capture whose clock is not known, the device's own wall clock is tried: right if what both saw agrees.
+    if by_wall && marks.iter().filter(|m| m.frame.is_some()).count() < AGREE {
+        return Ok(());
+    }
+    h.marks = marks;
+    let marks = std::mem::take(&mut h.marks);
+    let frame = |m: &mut Mark| {
+        if let Some(same) = marks.iter().find(|x| x.source == m.source && x.what == m.what) {
+            m.frame = same.frame;
+        }
+    };
+    h.spans.iter_mut().for_each(|s| frame(&mut s.begin));
+    let named = [&mut h.stop, &mut h.link_down, &mut h.link_up, &mut h.first_auth];
+    named.into_iter().flatten().for_each(frame);
+    frame(&mut h.begin);
+    frame(&mut h.end);
+    h.marks = marks;
+    Ok(())
+}
+
+/// Gives each mark the frame that is nearest in time, and each of the other frames a mark. Both are in order of time.
+pub(in crate::handover) fn pair(marks: &mut Vec<Mark>, frames: &[Heard]) {
+    let mut taken = vec![false; frames.len()];
+    for m in marks.iter_mut() {
+        let Some(sort) = sort_of(m) else { continue };
+        let fits = |f: &Heard| {
+            f.sort == sort && (f.at_ns - m.at_ns).abs() <= APART_NS && m.bssid.is_none_or(|b| b == f.peer)
+        };
+        let near = frames.iter().enumerate().filter(|(i, f)| !taken[*i] && fits(f));
+        // One that was sent again is not the first.
+        let best = near.min_by_key(|(_, f)| (f.again, (f.at_ns - m.at_ns).abs()));
+        if let Some((i, f)) = best {
+            taken[i] = true;
+            m.frame = Some((f.capture, f.number, f.at_ns));
+        }
+    }
+    let rest = frames.iter().zip(taken).filter(|(_, taken)| !taken).map(|(f, _)| alone(f));
+    let mut all: Vec<Mark> = marks.drain(..).chain(rest).collect();
+    all.sort_by_key(|m| m.at_ns);
+    *marks = all;
+}
+
+fn alone(f: &Heard) -> Mark {
+    let (what, words) = match f.sort {
+        Sort::Probe => (What::ProbeRequest { mhz: 0 }, None),
+        Sort::Auth { sent: true } => (What::Other, Some("authentication frame sent")),
+        Sort::Auth { .. } => (What::Other, Some("authentication frame received")),
+        Sort::Assoc { sent: true } => (What::Other, Some("association frame sent")),
+        Sort::Assoc { .. } => (What::Other, Some("association frame received")),
+        Sort::Gone { sent: true } => (What::Other, Some("deauthentication frame sent")),
+        Sort::Gone { .. } => (What::Other, Some("deauthentication frame received")),
+        Sort::Key { sent: true } => (What::Other, Some("EAPOL frame sent")),
+        Sort::Key { .. } => (What::Other, Some("EAPOL frame received")),
+    };
+    let mut mark = Mark::new(f.at_ns, what, Source::Frame { capture: f.capture, number: f.number });
+    mark.bssid = Some(f.peer).filter(|p| *p != ALL);
+    mark.text = words.map(|w| if f.again { format!("{w} again").into() } else { w.into() });
+    mark
+}

@@ -1,0 +1,67 @@
+//! The gap of a flow beside a handover.
+
+use super::rows::is_data;
+use crate::codes::verdict;
+use crate::error::Result;
+use crate::handover::flow::{FlowGap, Received};
+use crate::handover::machine::Handover;
+use crate::store::Store;
+use kpat_store::tables::PacketRow;
+use std::collections::HashMap;
+
+/// How long before and after it a flow is looked at.
+const AROUND_NS: i64 = 5_000_000_000;
+/// Packets of all flows.
+const MOST: usize = 500_000;
+
+/// Whom it comes from and goes to, by the other side's address: the own one may change.
+type Flow = (String, i32, i32, i32);
+
+/// Of the flow with that port, or of the one that received most before the handover.
+pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Option<FlowGap>> {
+    let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
+    let table = store.table::<PacketRow>()?;
+    let mut flows: HashMap<Flow, (Received, Vec<(i64, bool)>)> = HashMap::new();
+    let mut taken = 0usize;
+    table.each(table.groups_where("first_ns", &range), |p: PacketRow| {
+        if !range.contains(&p.first_ns) || taken >= MOST {
+            return;
+        }
+        let wide = |n: Option<i32>| n.map_or(-1, i64::from);
+        if !is_data(wide(p.proto), wide(p.sport), wide(p.dport), wide(p.icmp_kind)) {
+            return;
+        }
+        let (proto, sport, dport) = (p.proto.unwrap_or(0), p.sport.unwrap_or(0), p.dport.unwrap_or(0));
+        if port.is_some_and(|n| n != sport && n != dport) {
+            return;
+        }
+        let same = |netns: Option<i64>| h.netns.is_none() || netns.is_none() || netns == h.netns;
+        let dropped = p.verdict == verdict::DROPPED;
+        if p.if_in == Some(h.ifindex) && same(p.if_in_netns) && !dropped {
+            let flow = (p.src_addr.unwrap_or_default(), sport, proto, dport);
+            flows.entry(flow).or_default().0.times.push(p.first_ns);
+            taken += 1;
+        } else if p.if_in.is_none() && (p.if_out == Some(h.ifindex) || dropped) && same(p.netns) {
+            let flow = (p.dst_addr.unwrap_or_default(), dport, proto, sport);
+            flows.entry(flow).or_default().1.push((p.first_ns, dropped));
+            taken += 1;
+        }
+    })?;
+    let stop_ns = h.stop.as_ref().map_or(h.begin_ns, |m| m.at_ns);
+    let most = flows
+        .into_iter()
+        .map(|(flow, found)| (found.0.times.iter().filter(|t| **t < stop_ns).count(), flow, found))
+        .filter(|(n, ..)| *n > 2)
+        .max_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    let Some((_, (address, sport, proto, dport), (mut received, sent))) = most else { return Ok(None) };
+    received.times.sort_unstable();
+    let words = format!("{} from {address} port {sport} to port {dport}", crate::app::protocol(proto));
+    let mut gap = received.gap((h.begin_ns, h.end_ns), words);
+    if let Some(g) = &mut gap {
+        let end_ns = g.first_ns.unwrap_or(*range.end());
+        let within = || sent.iter().filter(|(at, _)| (g.last_ns..end_ns).contains(at));
+        (g.sent, g.refused) =
+            (within().count() as u64, within().filter(|(_, dropped)| *dropped).count() as u64);
+    }
+    Ok(gap)
+}

@@ -1,0 +1,195 @@
+//! From the tables of a log to marks in order of time, interface by interface, and from these to handovers.
+//!
+//! Every table is about in order of time; a heap over a window makes it so. Memory is a row group of each table, the window and what is open.
+
+pub(super) mod air;
+mod flows;
+mod rows;
+mod wifi;
+
+use super::machine::{Handover, Machine};
+use super::mark::Mark;
+use crate::abreast::Progress;
+use crate::error::{Error, Result};
+use crate::store::Store;
+use kpat_store::tables::PacketRow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+/// So much later than newer ones a row may stand in its table.
+const WINDOW_NS: i64 = 2_000_000_000;
+/// Marks that wait for older ones.
+const MOST_WAITING: usize = 1 << 20;
+/// Handovers of one log.
+const MOST: usize = 10_000;
+
+/// Network namespace (0: not known) and index of an interface.
+pub(super) type Place = (i64, i32);
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Only this interface, by name.
+    pub interface: Option<String>,
+    /// The flow whose gap is shown: by a port; otherwise the one that received most.
+    pub port: Option<i32>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub handovers: Vec<Handover>,
+    /// More were found than are kept.
+    pub left_out: u64,
+    /// The log has what a radio did.
+    pub radio: bool,
+    /// The log has packets, so that data is known.
+    pub data: bool,
+}
+
+/// A mark of an interface; in order of time.
+struct Waiting {
+    at_ns: i64,
+    number: u64,
+    place: Place,
+    mark: Mark,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at_ns, self.number) == (other.at_ns, other.number)
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
+    }
+}
+
+/// A table, row group by row group.
+trait Feed {
+    fn groups(&self) -> usize;
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>>;
+}
+
+struct Fed<'a> {
+    feed: Box<dyn Feed + 'a>,
+    next: usize,
+    rows: VecDeque<(Place, Mark)>,
+}
+
+impl Fed<'_> {
+    fn head(&mut self) -> Result<Option<i64>> {
+        while self.rows.is_empty() && self.next < self.feed.groups() {
+            let mut rows = self.feed.read(self.next)?;
+            rows.sort_by_key(|r| r.1.at_ns);
+            self.rows = rows.into();
+            self.next += 1;
+        }
+        Ok(self.rows.front().map(|r| r.1.at_ns))
+    }
+}
+
+#[derive(Default)]
+struct Machines {
+    all: BTreeMap<Place, Machine>,
+    found: Found,
+}
+
+impl Machines {
+    fn push(&mut self, (netns, ifindex): Place, mark: &Mark) {
+        // Of one without a namespace it is the interface of that number, if there is one.
+        let place = match netns {
+            0 => self.all.keys().copied().find(|k| k.1 == ifindex).unwrap_or((0, ifindex)),
+            _ => (netns, ifindex),
+        };
+        let machine = self.all.entry(place).or_default();
+        machine.push(mark);
+        let done = machine.take();
+        self.keep(place, done);
+    }
+
+    fn keep(&mut self, (netns, ifindex): Place, done: Vec<Handover>) {
+        for mut h in done {
+            if self.found.handovers.len() >= MOST {
+                self.found.left_out += 1;
+                continue;
+            }
+            (h.netns, h.ifindex) = ((netns != 0).then_some(netns), ifindex);
+            self.found.handovers.push(h);
+        }
+    }
+}
+
+impl Store {
+    /// All handovers of the log, in order of time.
+    ///
+    /// Errors: [`Error::Abandoned`].
+    pub fn handovers(&self, asked: &Asked, progress: Progress<'_>) -> Result<Found> {
+        let mut feeds: Vec<Fed<'_>> = rows::feeds(self)?
+            .into_iter()
+            .chain(wifi::feeds(self)?)
+            .map(|feed| Fed { feed, next: 0, rows: VecDeque::new() })
+            .collect();
+        let groups: usize = feeds.iter().map(|f| f.feed.groups()).sum();
+        let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
+        let mut machines = Machines::default();
+        machines.found.radio = wifi::has_radio(self)?;
+        let (mut number, mut last_ns, mut read) = (0, self.manifest.last_ns, usize::MAX);
+        loop {
+            let done: usize = feeds.iter().map(|f| f.next).sum();
+            if done != read && !progress(done as u64, groups as u64) {
+                return Err(Error::Abandoned);
+            }
+            read = done;
+            let mut first: Option<(i64, usize)> = None;
+            for (i, f) in feeds.iter_mut().enumerate() {
+                if let Some(at) = f.head()? {
+                    first = first.filter(|(least, _)| *least <= at).or(Some((at, i)));
+                }
+            }
+            let Some((head_ns, i)) = first else { break };
+            let old_ns = head_ns.saturating_sub(WINDOW_NS);
+            while heap.len() >= MOST_WAITING || heap.peek().is_some_and(|w| w.0.at_ns < old_ns) {
+                let Some(Reverse(w)) = heap.pop() else { break };
+                machines.push(w.place, &w.mark);
+            }
+            if let Some((place, mark)) = feeds[i].rows.pop_front() {
+                last_ns = last_ns.max(mark.at_ns);
+                heap.push(Reverse(Waiting { at_ns: mark.at_ns, number, place, mark }));
+                number += 1;
+            }
+        }
+        while let Some(Reverse(w)) = heap.pop() {
+            machines.push(w.place, &w.mark);
+        }
+        for (place, machine) in std::mem::take(&mut machines.all) {
+            let done = machine.finish(last_ns);
+            machines.keep(place, done);
+        }
+        let mut found = machines.found;
+        for h in &mut found.handovers {
+            h.interface = self.interface(h.ifindex, h.netns);
+        }
+        found.data = self.table::<PacketRow>()?.rows() > 0;
+        found.handovers.sort_by_key(|h| (h.begin_ns, h.ifindex));
+        if let Some(name) = &asked.interface {
+            found.handovers.retain(|h| h.interface == *name);
+        }
+        for (i, h) in found.handovers.iter_mut().enumerate() {
+            h.number = i as u32 + 1;
+            h.flow = flows::gap(self, h, asked.port)?;
+            air::add(self, h)?;
+        }
+        Ok(found)
+    }
+}

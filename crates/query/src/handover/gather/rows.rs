@@ -1,0 +1,140 @@
+//! Rows of tables as marks.
+
+use super::{Feed, Place};
+use crate::codes::verdict;
+use crate::error::Result;
+use crate::handover::mark::{Mark, Source, What};
+use crate::store::Store;
+use kpat_model::EventKind;
+use kpat_store::TableFile;
+use kpat_store::tables::{EventRow, PacketRow};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const IFF_UP: i64 = 1;
+const IFF_LOWER_UP: i64 = 0x1_0000;
+
+pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
+    let loopback =
+        store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
+    let carriers = super::wifi::has_carriers(store)?;
+    Ok(vec![
+        Box::new(Events { table: store.table::<EventRow>()?, row: 0, links: HashMap::new(), carriers }),
+        Box::new(Packets { table: store.table::<PacketRow>()?, loopback }),
+    ])
+}
+
+/// Of `event`: links, addresses, routes, what programs and their logs said.
+struct Events {
+    table: Arc<TableFile>,
+    row: i64,
+    /// Flags as last seen.
+    links: HashMap<Place, i64>,
+    /// Another table says of carriers.
+    carriers: bool,
+}
+
+impl Feed for Events {
+    fn groups(&self) -> usize {
+        self.table.groups()
+    }
+
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
+        let table = Arc::clone(&self.table);
+        let mut out = Vec::new();
+        table.each(vec![group], |row: EventRow| {
+            let number = self.row;
+            self.row += 1;
+            self.marks(row, number, &mut out);
+        })?;
+        Ok(out)
+    }
+}
+
+impl Events {
+    fn marks(&mut self, row: EventRow, number: i64, out: &mut Vec<(Place, Mark)>) {
+        let Some(kind) = EventKind::from_number(row.kind) else { return };
+        let netns = row.netns.unwrap_or(0);
+        let place = |ifindex: i64| (netns, i32::try_from(ifindex).unwrap_or(0));
+        let mut put = |place: Place, what: What, text: Option<&str>| {
+            let mut mark = Mark::new(row.at_ns, what, Source::Event(number));
+            mark.within_ns = row.after_ns.map_or(0, |after| row.at_ns - after);
+            mark.text = text.filter(|t| !t.is_empty()).map(Box::from);
+            if place.1 != 0 {
+                out.push((place, mark));
+            }
+        };
+        match kind {
+            EventKind::Link if row.text.ends_with(" removed") => put(place(row.a), What::CarrierOff, None),
+            EventKind::Link => {
+                let place = place(row.a);
+                let before = self.links.insert(place, row.b);
+                let changed = |bit: i64| before.is_none_or(|b| (b ^ row.b) & bit != 0);
+                if changed(IFF_UP) && (before.is_some() || row.b & IFF_UP == 0) {
+                    put(place, if row.b & IFF_UP != 0 { What::AdminUp } else { What::AdminDown }, None);
+                }
+                if changed(IFF_LOWER_UP) && !self.carriers {
+                    put(
+                        place,
+                        if row.b & IFF_LOWER_UP != 0 { What::CarrierOn } else { What::CarrierOff },
+                        None,
+                    );
+                }
+            }
+            EventKind::Address => {
+                let address = row.text.split(' ').next().unwrap_or_default();
+                let flag = |name: &str| row.text.split(' ').any(|w| w == name);
+                let v6 = address.contains(':');
+                let what = match row.a {
+                    _ if flag("dadfailed") => What::Duplicate,
+                    0 => What::AddressRemoved { v6 },
+                    // Found when the recording began.
+                    _ if row.text.ends_with("(found)") => What::Other,
+                    _ => What::AddressAdded { v6, tentative: flag("tentative") },
+                };
+                put(place(row.b), what, Some(address));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Of `packet`: data that was received.
+struct Packets {
+    table: Arc<TableFile>,
+    loopback: Vec<Place>,
+}
+
+impl Feed for Packets {
+    fn groups(&self) -> usize {
+        self.table.groups()
+    }
+
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
+        let column = |name| self.table.ints(group, name);
+        let (id, first, proto) = (column("packet_id")?, column("first_ns")?, column("proto")?);
+        let (ifindex, netns, fate) = (column("if_in")?, column("if_in_netns")?, column("verdict")?);
+        let (sport, dport, icmp) = (column("sport")?, column("dport")?, column("icmp_kind")?);
+        let mut out = Vec::new();
+        for i in 0..id.len() {
+            let place = (netns[i].max(0), i32::try_from(ifindex[i]).unwrap_or(0));
+            let received = place.1 > 0 && fate[i] != i64::from(verdict::DROPPED);
+            if received && is_data(proto[i], sport[i], dport[i], icmp[i]) && !self.loopback.contains(&place) {
+                out.push((place, Mark::new(first[i], What::Received, Source::Packet(id[i]))));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Neither what finds addresses and neighbours nor what is sent to everybody.
+pub(super) fn is_data(proto: i64, sport: i64, dport: i64, icmp: i64) -> bool {
+    let aside = |port: i64| matches!(port, 67 | 68 | 546 | 547 | 1900 | 5353 | 5355);
+    match proto {
+        6 => true,
+        17 => !aside(sport) && !aside(dport),
+        1 => matches!(icmp, 0 | 8),
+        58 => matches!(icmp, 128 | 129),
+        _ => false,
+    }
+}

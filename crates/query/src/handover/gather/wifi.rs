@@ -1,0 +1,254 @@
+//! What a radio did, what happened to links, and messages by which addresses are found, as marks.
+
+use super::{Feed, Place};
+use crate::error::Result;
+use crate::handover::mark::{Dhcp, Mark, Source, What, link_address};
+use crate::store::Store;
+use kpat_model::{Exchanged, LinkWhat, WifiWhat};
+use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
+use kpat_store::{Row, TableFile};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// IEEE80211_CONF_CHANGE_CHANNEL: drivers are configured for other reasons, too.
+const CHANGE_CHANNEL: i64 = 0x40;
+
+/// The table, if the log has it: older ones do not.
+fn table<R: Row>(store: &Store) -> Result<Option<Arc<TableFile>>> {
+    if !store.dir().join(R::TABLE.file_name()).exists() {
+        return Ok(None);
+    }
+    let table = store.table::<R>()?;
+    Ok((table.rows() > 0).then_some(table))
+}
+
+pub(super) fn has_radio(store: &Store) -> Result<bool> {
+    Ok(table::<WifiEventRow>(store)?.is_some())
+}
+
+pub(super) fn has_carriers(store: &Store) -> Result<bool> {
+    let of = |kind: &i64| LinkWhat::from_number(*kind as i32).is_some_and(is_carrier);
+    let Some(table) = table::<LinkEventRow>(store)? else { return Ok(false) };
+    for group in 0..table.groups() {
+        if table.ints(group, "event")?.iter().any(of) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_carrier(what: LinkWhat) -> bool {
+    matches!(what, LinkWhat::CarrierOn | LinkWhat::CarrierOff)
+}
+
+pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
+    let mut out: Vec<Box<dyn Feed + '_>> = Vec::new();
+    if let Some(table) = table::<WifiEventRow>(store)? {
+        out.push(Box::new(Radio { table, row: 0, of_radio: HashMap::new(), tuned: HashMap::new() }));
+    }
+    if let Some(table) = table::<LinkEventRow>(store)? {
+        let mut functions = false;
+        for group in 0..table.groups() {
+            functions |= table.ints(group, "function")?.contains(&1);
+        }
+        out.push(Box::new(Links { table, row: 0, functions }));
+    }
+    if let Some(table) = table::<ExchangeRow>(store)? {
+        out.push(Box::new(Exchanges { table, row: 0 }));
+    }
+    Ok(out)
+}
+
+struct Radio {
+    table: Arc<TableFile>,
+    row: i64,
+    /// Interfaces of a radio, as far as its events named one.
+    of_radio: HashMap<String, Vec<Place>>,
+    /// Where a radio listens.
+    tuned: HashMap<String, i32>,
+}
+
+impl Feed for Radio {
+    fn groups(&self) -> usize {
+        self.table.groups()
+    }
+
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
+        let (table, mut out) = (Arc::clone(&self.table), Vec::new());
+        table.each(vec![group], |row: WifiEventRow| {
+            let number = self.row;
+            self.row += 1;
+            self.mark(&row, number, &mut out);
+        })?;
+        Ok(out)
+    }
+}
+
+impl Radio {
+    fn mark(&mut self, row: &WifiEventRow, number: i64, out: &mut Vec<(Place, Mark)>) {
+        let radio = row.wiphy.clone().unwrap_or_default();
+        let place = row.ifindex.map(|i| (row.netns.unwrap_or(0), i));
+        let known = self.of_radio.entry(radio.clone()).or_default();
+        if let Some(place) = place.filter(|p| !known.contains(p) && !radio.is_empty()) {
+            known.push(place);
+        }
+        let Some(what) = self.what(row, &radio) else { return };
+        let mut mark = Mark::new(row.at_ns, what, Source::Wifi(number));
+        mark.bssid = row.address.as_deref().and_then(link_address);
+        mark.text = Some(row.text.as_str()).filter(|t| !t.is_empty()).map(Box::from);
+        if what == What::Other {
+            mark.text = WifiWhat::from_number(row.event).map(|w| w.name().into());
+        }
+        match place {
+            Some(place) => out.push((place, mark)),
+            None => {
+                let all = self.of_radio.get(&radio).map_or(&[][..], Vec::as_slice);
+                out.extend(all.iter().map(|p| (*p, mark.clone())));
+            }
+        }
+    }
+
+    fn what(&mut self, row: &WifiEventRow, radio: &str) -> Option<What> {
+        Some(match WifiWhat::from_number(row.event)? {
+            // Which of the two a kernel has depends on its driver and version.
+            WifiWhat::ScanStart | WifiWhat::RadioScanStart => What::ScanStart,
+            WifiWhat::ScanDone | WifiWhat::RadioScanDone => What::ScanDone { aborted: row.a != 0 },
+            WifiWhat::Channel => {
+                let mhz = row.frequency.filter(|_| row.a & CHANGE_CHANNEL != 0)?;
+                // The same channel with other settings is no step.
+                if self.tuned.insert(radio.to_owned(), mhz) == Some(mhz) {
+                    return None;
+                }
+                What::Channel { mhz: mhz.into() }
+            }
+            WifiWhat::AuthStart | WifiWhat::ConnectStart => What::AuthStart { algorithm: row.a },
+            WifiWhat::AuthFrame => What::AuthReply { status: row.c },
+            WifiWhat::AuthTimeout => What::AuthTimeout,
+            WifiWhat::AssocStart => What::AssocStart { again: row.c != 0 },
+            // Where the event has no status: what follows says whether it was one.
+            WifiWhat::AssocFrame => What::AssocReply { status: row.c.max(0) },
+            WifiWhat::AssocTimeout => What::AssocTimeout,
+            WifiWhat::StationState if row.b == 4 => What::PortAuthorised,
+            WifiWhat::StationState if row.a == 4 => What::PortClosed,
+            WifiWhat::DeauthSent | WifiWhat::DisassocSent => {
+                What::Deauthenticated { own: true, reason: row.a }
+            }
+            WifiWhat::DeauthReceived | WifiWhat::DisassocReceived => {
+                What::Deauthenticated { own: false, reason: row.a }
+            }
+            WifiWhat::Rssi if row.a == 0 => What::SignalLow { dbm: row.b },
+            WifiWhat::BeaconLoss | WifiWhat::PacketLoss | WifiWhat::ConnectionLoss => What::BeaconLoss,
+            WifiWhat::KeyAdded => What::KeyAdded { pairwise: row.a != 0 },
+            WifiWhat::ScanAbort
+            | WifiWhat::StationChange
+            | WifiWhat::DeauthStart
+            | WifiWhat::DisassocStart
+            | WifiWhat::DisconnectStart
+            | WifiWhat::ChannelSwitch
+            | WifiWhat::FtUpdate
+            | WifiWhat::FtEvent
+            | WifiWhat::Suspend
+            | WifiWhat::Resume => What::Other,
+            _ => return None,
+        })
+    }
+}
+
+struct Links {
+    table: Arc<TableFile>,
+    row: i64,
+    /// Carriers are known by the kernel's functions: what rtnetlink announces of them comes later.
+    functions: bool,
+}
+
+impl Feed for Links {
+    fn groups(&self) -> usize {
+        self.table.groups()
+    }
+
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
+        let (table, mut out) = (Arc::clone(&self.table), Vec::new());
+        table.each(vec![group], |row: LinkEventRow| {
+            let number = self.row;
+            self.row += 1;
+            let Some(kind) = LinkWhat::from_number(row.event) else { return };
+            if is_carrier(kind) && self.functions && row.function == 0 {
+                return;
+            }
+            let what = match kind {
+                LinkWhat::CarrierOn => What::CarrierOn,
+                LinkWhat::CarrierOff => What::CarrierOff,
+                LinkWhat::OperState => What::OperState(row.a),
+                LinkWhat::BridgePort => What::BridgePort(row.a),
+            };
+            let mut mark = Mark::new(row.at_ns, what, Source::Link(number));
+            mark.within_ns = row.after_ns.map_or(0, |after| row.at_ns.saturating_sub(after));
+            out.push(((row.netns.unwrap_or(0), row.ifindex), mark));
+        })?;
+        Ok(out)
+    }
+}
+
+struct Exchanges {
+    table: Arc<TableFile>,
+    row: i64,
+}
+
+impl Feed for Exchanges {
+    fn groups(&self) -> usize {
+        self.table.groups()
+    }
+
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
+        let (table, mut out) = (Arc::clone(&self.table), Vec::new());
+        table.each(vec![group], |row: ExchangeRow| {
+            let number = self.row;
+            self.row += 1;
+            let Some((what, text)) = exchanged(&row) else { return };
+            let mut mark = Mark::new(row.at_ns, what, Source::Exchange(number));
+            mark.text = text.map(Box::from);
+            out.push(((row.netns.unwrap_or(0), row.ifindex), mark));
+        })?;
+        Ok(out)
+    }
+}
+
+/// A message, and what is to be said of it.
+fn exchanged(row: &ExchangeRow) -> Option<(What, Option<&str>)> {
+    let sent = row.sent != 0;
+    let message = i64::from(row.message);
+    let none = |a: &Option<String>| a.as_deref().is_none_or(|a| a == "0.0.0.0" || a == "::");
+    let subject = row.subject.as_deref().filter(|s| *s != "0.0.0.0");
+    Some(match Exchanged::from_number(row.protocol)? {
+        Exchanged::Dhcp4 => {
+            // A server on the same wire, or another client's: only what this one has to do with.
+            let dhcp = Dhcp::of_v4(message);
+            (dhcp.is_answer() != sent).then_some((What::Dhcp(dhcp), subject))?
+        }
+        Exchanged::Dhcp6 => {
+            let dhcp = Dhcp::of_v6(message);
+            (dhcp.is_answer() != sent).then_some((What::Dhcp(dhcp), subject))?
+        }
+        Exchanged::Arp => match message {
+            1 if none(&row.source) && sent => (What::DuplicateProbe, row.destination.as_deref()),
+            // An announcement of the own address.
+            1 | 2 if row.source == row.destination => (What::Other, Some("address announced")),
+            1 => (What::ArpRequest { sent }, row.destination.as_deref()),
+            2 => (What::ArpReply { sent }, row.source.as_deref()),
+            _ => return None,
+        },
+        Exchanged::Nd => match message {
+            133 if sent => (What::RouterSolicit, None),
+            134 if !sent => (What::RouterAdvert, None),
+            135 if sent && none(&row.source) => (What::DuplicateProbe, subject),
+            135 => (What::ArpRequest { sent }, subject),
+            136 => (What::ArpReply { sent }, subject),
+            _ => return None,
+        },
+        Exchanged::Eapol if (0..=4).contains(&message) => {
+            let way = if sent { crate::handover::open::SENT } else { "received" };
+            (What::KeyFrame(message), Some(way))
+        }
+        Exchanged::Eapol => return None,
+    })
+}

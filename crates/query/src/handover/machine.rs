@@ -1,0 +1,360 @@
+//! One interface: when a handover begins and when it is over. Marks come about in order of time and each once or twice or not at all; memory is
+//! one handover's.
+
+use super::mark::{Mark, Source, What};
+use super::open::{Open, Peer};
+use super::phase::{Phase, Span};
+use super::why;
+use super::words::{Cause, Ended, Kind};
+use std::collections::VecDeque;
+
+/// Marks before the data stops that may belong to it.
+const MOST_LEAD: usize = 2_048;
+/// A scan led to the handover if the data stopped so soon after it.
+const SELECTION_NS: i64 = 2_000_000_000;
+/// As long after a sign of a loss it may be the reason.
+const SIGN_NS: i64 = 10_000_000_000;
+/// All was there, and no data came: the handover was over with what came last.
+const QUIET_NS: i64 = 10_000_000_000;
+/// A client that has no answer asks again, later and later.
+const PATIENT_NS: i64 = 130_000_000_000;
+/// Received packets that show what pace a flow has.
+const PACE: usize = 16;
+
+/// One handover, of which every moment has a phase.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    /// From 1, in order of `begin_ns` over all interfaces of a log.
+    pub number: u32,
+    pub netns: Option<i64>,
+    pub ifindex: i32,
+    pub interface: String,
+    pub kind: Kind,
+    pub cause: Cause,
+    pub from: Peer,
+    pub to: Peer,
+    pub begin_ns: i64,
+    pub end_ns: i64,
+    pub begin: Mark,
+    /// What ended it; of [`Ended::Quiet`] and [`Ended::LogEnd`] the last mark that changed something.
+    pub end: Mark,
+    pub ended: Ended,
+    /// The first of link-down and port closed.
+    pub stop: Option<Mark>,
+    pub link_down: Option<Mark>,
+    /// Carrier, and on a radio the authorised port.
+    pub link_up: Option<Mark>,
+    pub first_data: Option<Mark>,
+    pub first_auth: Option<Mark>,
+    pub attempts: u32,
+    pub refusals: Vec<String>,
+    /// They tile it.
+    pub spans: Vec<Span>,
+    pub marks: Vec<Mark>,
+    pub marks_left_out: u64,
+    /// Some spans stand for several.
+    pub joined: bool,
+    /// What the application saw of it, where its data is in the log.
+    pub flow: Option<super::flow::FlowGap>,
+}
+
+impl Handover {
+    pub fn whole_ns(&self) -> i64 {
+        self.end_ns - self.begin_ns
+    }
+
+    /// Without a data path: from its end to the first data, or to what came last.
+    pub fn outage_ns(&self) -> Option<i64> {
+        Some(self.end_ns - self.stop.as_ref()?.at_ns)
+    }
+
+    /// As the paper counts: link-down to link-up.
+    pub fn link_ns(&self) -> Option<i64> {
+        let down = self.link_down.as_ref().or(self.stop.as_ref())?;
+        Some((self.link_up.as_ref()?.at_ns - down.at_ns).max(0))
+    }
+
+    /// Probing as the paper counts it: from link-down to the first authentication frame. `None` in a roam, whose link goes down after that.
+    pub fn search_ns(&self) -> Option<i64> {
+        let down = self.link_down.as_ref().or(self.stop.as_ref())?.at_ns;
+        let auth = self.first_auth.as_ref()?.at_ns;
+        (auth >= down).then_some(auth - down)
+    }
+
+    pub fn share(&self, ns: i64) -> f64 {
+        ns as f64 / self.whole_ns().max(1) as f64
+    }
+
+    pub fn of(&self, phase: Phase) -> i64 {
+        self.spans.iter().filter(|s| s.phase == phase).map(Span::dur_ns).sum()
+    }
+
+    /// Phases begin with the handover, end with it, and leave nothing out.
+    pub fn tiles(&self) -> bool {
+        let mut at = self.begin_ns;
+        for s in &self.spans {
+            if s.from_ns != at || s.to_ns < s.from_ns {
+                return false;
+            }
+            at = s.to_ns;
+        }
+        at == self.end_ns
+    }
+}
+
+/// When data was received last, and at which pace.
+#[derive(Debug, Default)]
+struct Pace {
+    times: VecDeque<i64>,
+    last: Option<Mark>,
+}
+
+impl Pace {
+    fn push(&mut self, mark: &Mark) {
+        if self.times.len() == PACE {
+            self.times.pop_front();
+        }
+        self.times.push_back(mark.at_ns);
+        self.last = Some(mark.clone());
+    }
+
+    /// The last data before `at_ns`, if it came so regularly that its absence is one.
+    fn absent_since(&self, at_ns: i64) -> Option<&Mark> {
+        let last = self.last.as_ref().filter(|m| m.at_ns <= at_ns)?;
+        let (first, all) = (self.times.front()?, self.times.len());
+        if all < PACE {
+            return None;
+        }
+        let usual_ns = (last.at_ns - first) / (all as i64 - 1);
+        // Rarer data says nothing about the link.
+        (usual_ns <= 500_000_000 && at_ns - last.at_ns > usual_ns).then_some(last)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Unknown,
+    Up,
+    Down,
+}
+
+/// What finds the handovers of one interface.
+#[derive(Debug)]
+pub struct Machine {
+    link: Link,
+    lead: Vec<Mark>,
+    pace: Pace,
+    open: Option<Box<Open>>,
+    peer: Peer,
+    /// The newest time seen.
+    last_ns: i64,
+    done: Vec<Handover>,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine {
+            link: Link::Unknown,
+            lead: Vec::new(),
+            pace: Pace::default(),
+            open: None,
+            peer: Peer::default(),
+            last_ns: i64::MIN,
+            done: Vec::new(),
+        }
+    }
+}
+
+impl Machine {
+    /// The interface's state when recording began, if something says.
+    pub fn starts_as(&mut self, peer: Peer, up: bool) {
+        self.peer = peer;
+        self.link = if up { Link::Up } else { Link::Down };
+    }
+
+    pub fn push(&mut self, mark: &Mark) {
+        self.last_ns = self.last_ns.max(mark.at_ns);
+        if let Some(open) = &mut self.open {
+            if mark.what == What::Received {
+                if open.ready && mark.at_ns >= open.tiles.since_ns() {
+                    self.close(mark, Ended::Data);
+                } else if open.stop.is_none() {
+                    self.pace.push(mark);
+                }
+                if self.open.is_none() {
+                    self.pace = Pace::default();
+                    self.pace.push(mark);
+                }
+                return;
+            }
+            let waited = mark.at_ns - open.progress.at_ns;
+            let patient = matches!(open.phase(), Phase::Dhcp | Phase::RouterWait);
+            if open.ready && waited > if patient { PATIENT_NS } else { QUIET_NS } {
+                let last = open.progress.clone();
+                self.close(&last, Ended::Quiet);
+            } else if open.stop.is_none() && waited > SIGN_NS {
+                // Nothing came of it.
+                self.open = None;
+            }
+        }
+        match &mut self.open {
+            Some(open) => {
+                open.apply(mark);
+                if open.stop.is_none() && !open.facts.first_join && open.link_up.is_some() {
+                    open.stop.get_or_insert_with(|| mark.clone());
+                }
+            }
+            None => self.idle(mark),
+        }
+    }
+
+    fn idle(&mut self, mark: &Mark) {
+        match mark.what {
+            What::Received => {
+                self.link = Link::Up;
+                self.pace.push(mark);
+            }
+            What::SignalLow { .. }
+            | What::BeaconLoss
+            | What::Deauthenticated { .. }
+            | What::ScanStart
+            | What::Channel { .. }
+            | What::ProbeRequest { .. }
+            | What::ScanDone { .. } => {
+                if self.lead.last().is_some_and(|l| mark.at_ns - l.at_ns > SIGN_NS)
+                    || self.lead.len() >= MOST_LEAD
+                {
+                    self.lead.clear();
+                }
+                self.lead.push(mark.clone());
+            }
+            What::CarrierOff | What::PortClosed | What::Disconnected { .. } | What::AdminDown
+                if self.link != Link::Down =>
+            {
+                self.begin(mark, false);
+            }
+            What::BridgePort(state) if state != 3 && self.link != Link::Down => self.begin(mark, false),
+            What::AuthStart { .. } | What::AssocStart { .. } | What::AuthReply { .. } => {
+                self.begin(mark, self.link != Link::Up);
+            }
+            What::CarrierOn | What::KeyFrame(1) if self.link == Link::Down => self.begin(mark, true),
+            What::PortAuthorised | What::BridgePort(3) | What::CarrierOn => {
+                self.link = Link::Up;
+                self.peer.bssid = mark.bssid.or(self.peer.bssid);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, mark: &Mark, first_join: bool) {
+        let mut lead = std::mem::take(&mut self.lead);
+        // A scan that was over long before led to nothing.
+        let recent = |m: &Mark, ns: i64| mark.at_ns - m.at_ns <= ns;
+        let scan_over = lead.iter().rfind(|m| matches!(m.what, What::ScanStart | What::ScanDone { .. }));
+        let scanned = scan_over.is_some_and(|m| matches!(m.what, What::ScanStart) || recent(m, SELECTION_NS));
+        if !scanned && !first_join {
+            lead.retain(|m| {
+                matches!(m.what, What::SignalLow { .. } | What::BeaconLoss | What::Deauthenticated { .. })
+            });
+        }
+        let last = lead.iter().rposition(|m| !recent(m, SIGN_NS) && !scanned).map_or(0, |i| i + 1);
+        lead.drain(..last);
+        let sign = lead.first();
+        let absent = (!first_join).then(|| self.pace.absent_since(mark.at_ns)).flatten();
+        let begin = match (absent, sign) {
+            (Some(a), Some(s)) => {
+                if a.at_ns < s.at_ns {
+                    a
+                } else {
+                    s
+                }
+            }
+            (a, s) => a.or(s).unwrap_or(mark),
+        };
+        let mut open =
+            Open::begin(begin.clone(), if first_join { Peer::default() } else { self.peer.clone() });
+        open.facts.first_join = first_join;
+        if first_join {
+            // There was nothing to detect.
+            open.tiles.rename(Phase::Reaction);
+        }
+        for m in &lead {
+            open.apply(m);
+        }
+        open.apply(mark);
+        self.open = Some(Box::new(open));
+        self.link = Link::Down;
+    }
+
+    fn close(&mut self, end: &Mark, ended: Ended) {
+        let Some(mut o) = self.open.take().map(|o| *o) else { return };
+        self.link = if o.ready { Link::Up } else { Link::Down };
+        self.lead.clear();
+        if !o.facts.own && !o.facts.first_join {
+            return;
+        }
+        let tiles = std::mem::take(&mut o.tiles);
+        let joined = tiles.joined;
+        let begin_ns = o.begin.at_ns;
+        let mut spans = tiles.finish(end.at_ns.max(begin_ns));
+        o.settle(&mut spans);
+        why::explain(&mut spans, &o);
+        let end_ns = spans.last().map_or(begin_ns, |s| s.to_ns);
+        let ready = o.ready;
+        let to = if o.to.bssid.is_some() { o.to.clone() } else { o.from.clone() };
+        let handover = Handover {
+            number: 0,
+            netns: None,
+            ifindex: 0,
+            interface: String::new(),
+            kind: Kind::of(&o),
+            cause: Cause::of(&o, &spans),
+            from: o.from,
+            to,
+            begin_ns,
+            end_ns,
+            begin: o.begin,
+            end: end.clone(),
+            ended,
+            stop: o.stop,
+            link_down: o.link_down,
+            link_up: o.link_up,
+            first_data: (ended == Ended::Data).then(|| end.clone()),
+            first_auth: o.facts.first_auth,
+            attempts: o.facts.attempts,
+            refusals: o.facts.refusals,
+            spans,
+            marks: o.marks,
+            marks_left_out: o.marks_left_out,
+            joined,
+            flow: None,
+        };
+        if ready {
+            self.peer = handover.to.clone();
+        }
+        self.done.push(handover);
+    }
+
+    /// Those that are over since the last call.
+    pub fn take(&mut self) -> Vec<Handover> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// The log ends.
+    pub fn finish(mut self, last_ns: i64) -> Vec<Handover> {
+        if let Some(open) = &self.open {
+            let mut end = open.progress.clone();
+            let waits = matches!(open.phase(), Phase::Dhcp | Phase::RouterWait | Phase::DuplicateCheck);
+            let quiet = open.ready && !waits;
+            if !quiet {
+                // It has no end in the log: it lasted until there at least.
+                end = Mark::new(last_ns.max(end.at_ns), What::Other, Source::Unknown);
+                end.text = Some("the log ends".into());
+            }
+            if open.stop.is_some() || open.facts.first_join {
+                self.close(&end, if quiet { Ended::Quiet } else { Ended::LogEnd });
+            }
+        }
+        self.done
+    }
+}

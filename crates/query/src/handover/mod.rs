@@ -1,0 +1,30 @@
+//! Handovers: why the host was without a network, phase by phase. From marks, which are things seen of an interface by the kernel, on the air
+//! or in exchanges, to a timeline whose phases leave no moment out.
+//!
+//! The order of marks is not fixed: in a roam the scan comes before the link goes down, and the port is closed before the carrier is lost. So a
+//! phase is what the newest mark says of the time from there on; nothing waits for a mark, and one that is missing, late or doubled moves a
+//! boundary and no more. Rejected: a search for the marks of each phase, which fails at the first one that is missing.
+
+mod flow;
+mod gather;
+mod lane;
+mod machine;
+mod mark;
+mod open;
+mod phase;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod why;
+mod words;
+
+pub use flow::FlowGap;
+pub use gather::{Asked, Found};
+pub use lane::Lane;
+pub use machine::{Handover, Machine};
+pub use mark::{Dhcp, Mark, Source, What, mac};
+pub use open::Peer;
+pub use phase::{Group, Phase, Span, Step};
+pub use statistics::{PhaseSum, Statistics};
+pub use words::{Cause, Ended, Kind};

@@ -1,0 +1,558 @@
+//! A handover that goes on: which phase each mark begins. Marks are taken as they come; one that does not fit leaves the phase as it is.
+
+use super::mark::{Dhcp, Mark, What};
+use super::phase::{Phase, Step};
+use super::tile::Tiles;
+
+/// Marks kept for lanes; of longer handovers the first and the last.
+const MOST_MARKS: usize = 4_096;
+
+/// Text of an EAPOL frame whose number is not known.
+pub(super) const SENT: &str = "sent";
+
+/// What is known of an access point, or of what a wire leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    pub bssid: Option<[u8; 6]>,
+    pub ssid: Option<Box<str>>,
+    pub mhz: i64,
+}
+
+/// What rules and words need of all marks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub first_join: bool,
+    pub radio: bool,
+    pub wired_bridge: bool,
+    /// Something was done before the data stopped.
+    pub scan_before_stop: bool,
+    pub auth_before_carrier: bool,
+    pub signal_low: bool,
+    pub beacon_loss: bool,
+    pub shut: bool,
+    /// By whom the old link was ended, if a frame told.
+    pub deauth: Option<(bool, i64)>,
+    pub algorithm: i64,
+    pub again: bool,
+    pub attempts: u32,
+    pub refusals: Vec<String>,
+    pub first_auth: Option<Mark>,
+    pub naks: u32,
+    pub dhcp_v4: bool,
+    /// Sent while the port was shut, so lost; when the first was.
+    pub early_arp: Option<i64>,
+    pub early_dhcp: u32,
+    pub first_key: u32,
+    pub third_key: u32,
+    /// This interface itself looked for a network, or lost its carrier: an access point's sees only its stations.
+    pub own: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub begin: Mark,
+    pub tiles: Tiles,
+    pub marks: Vec<Mark>,
+    pub marks_left_out: u64,
+    pub from: Peer,
+    pub to: Peer,
+    /// The end of the data path.
+    pub stop: Option<Mark>,
+    pub link_down: Option<Mark>,
+    pub link_up: Option<Mark>,
+    /// Carrier of the old link was lost, or it had none.
+    carrier_gone: bool,
+    /// Associated anew.
+    joined: bool,
+    /// The last EAPOL frame sent whose number is not known.
+    unnumbered: Option<Mark>,
+    /// The port is open: what comes may be data.
+    pub ready: bool,
+    /// Of the last mark that changed anything.
+    pub progress: Mark,
+    pub facts: Facts,
+}
+
+impl Open {
+    pub fn begin(begin: Mark, from: Peer) -> Open {
+        let tiles = Tiles::begin(Phase::Detection, begin.at_ns, &begin);
+        Open {
+            progress: begin.clone(),
+            begin,
+            tiles,
+            marks: Vec::new(),
+            marks_left_out: 0,
+            from,
+            to: Peer::default(),
+            stop: None,
+            link_down: None,
+            link_up: None,
+            carrier_gone: false,
+            joined: false,
+            unnumbered: None,
+            ready: false,
+            facts: Facts { algorithm: -1, ..Facts::default() },
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.tiles.phase()
+    }
+
+    fn stops(&mut self, mark: &Mark) {
+        if self.stop.is_none() {
+            self.stop = Some(mark.clone());
+        }
+    }
+
+    /// The old link is being taken down; else this is an end of the new one.
+    fn of_old_link(&self, mark: &Mark) -> bool {
+        !self.joined
+            && (!self.carrier_gone
+                || (mark.bssid.is_some()
+                    && mark.bssid == self.from.bssid
+                    && self.to.bssid != self.from.bssid))
+    }
+
+    pub fn apply(&mut self, mark: &Mark) {
+        self.facts.radio |= is_radio(mark.what);
+        self.facts.own |= matches!(
+            mark.what,
+            What::ScanStart
+                | What::AuthStart { .. }
+                | What::AssocStart { .. }
+                | What::CarrierOff
+                | What::AdminDown
+                | What::Disconnected { .. }
+                | What::BridgePort(_)
+        );
+        self.peers(mark);
+        let next = self.next(mark);
+        if let Some(phase) = next {
+            self.progress = mark.clone();
+            if phase != self.phase() {
+                self.tiles.enter(phase, mark);
+            } else {
+                self.tiles.step(mark, mark.words());
+            }
+        }
+        self.keep(mark);
+    }
+
+    /// What a mark shows of the old and the new access point beside its meaning.
+    fn peers(&mut self, mark: &Mark) {
+        let ends = matches!(mark.what, What::PortClosed | What::Deauthenticated { .. } | What::BeaconLoss);
+        if ends && self.to.bssid.is_none() && !self.facts.first_join {
+            self.from.bssid = self.from.bssid.or(mark.bssid);
+        }
+        if let What::Channel { mhz } = mark.what
+            && matches!(self.phase(), Phase::Authentication | Phase::PreAssociation | Phase::Association)
+        {
+            self.to.mhz = mhz;
+        }
+    }
+
+    pub fn keep(&mut self, mark: &Mark) {
+        if matches!(mark.what, What::Received | What::Sent) {
+            return;
+        }
+        if self.marks.len() >= MOST_MARKS {
+            // The middle of the search is what can be missed.
+            self.marks.drain(MOST_MARKS / 2..MOST_MARKS / 2 + MOST_MARKS / 8);
+            self.marks_left_out += MOST_MARKS as u64 / 8;
+        }
+        self.marks.push(mark.clone());
+    }
+
+    /// The phase that the mark begins or belongs to; `None`: it says nothing of phases.
+    fn next(&mut self, mark: &Mark) -> Option<Phase> {
+        match mark.what {
+            What::SignalLow { .. } | What::BeaconLoss | What::Deauthenticated { .. } => self.lost(mark),
+            What::CarrierOff | What::PortClosed | What::Disconnected { .. } | What::AdminDown => {
+                self.down(mark)
+            }
+            What::ScanStart | What::Channel { .. } | What::ProbeRequest { .. } | What::ScanDone { .. } => {
+                self.scan(mark)
+            }
+            What::AuthStart { .. } | What::AuthReply { .. } | What::AuthTimeout => self.authenticate(mark),
+            What::AssocStart { .. } | What::AssocReply { .. } | What::AssocTimeout => self.associate(mark),
+            What::CarrierOn | What::KeyFrame(_) | What::KeyAdded { .. } | What::PortAuthorised => {
+                self.keys(mark)
+            }
+            What::BridgePort(state) => self.bridge(mark, state),
+            What::Dhcp(message) => self.dhcp(message),
+            What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert => self.address(mark),
+            What::DuplicateProbe | What::Duplicate => self.duplicates(),
+            What::ArpRequest { .. } | What::ArpReply { .. } => self.neighbour(mark),
+            _ => None,
+        }
+    }
+
+    fn lost(&mut self, mark: &Mark) -> Option<Phase> {
+        match mark.what {
+            What::SignalLow { .. } => self.facts.signal_low |= self.stop.is_none(),
+            What::BeaconLoss => self.facts.beacon_loss |= self.stop.is_none(),
+            What::Deauthenticated { own, reason } => {
+                if self.of_old_link(mark) {
+                    // What the other side says comes before what this one answers.
+                    self.facts.deauth = self.facts.deauth.or(Some((own, reason)));
+                } else if self.phase().is_radio() && self.phase().group() != super::phase::Group::Search {
+                    return self.failed(mark);
+                }
+            }
+            _ => {}
+        }
+        (self.stop.is_none() && self.phase() == Phase::Detection).then_some(Phase::Detection)
+    }
+
+    fn failed(&mut self, mark: &Mark) -> Option<Phase> {
+        if self.phase() != Phase::Retry && self.facts.refusals.len() < 100 {
+            self.facts.refusals.push(mark.words());
+        }
+        (self.joined, self.ready, self.carrier_gone) = (false, false, true);
+        self.link_up = None;
+        Some(Phase::Retry)
+    }
+
+    fn down(&mut self, mark: &Mark) -> Option<Phase> {
+        if mark.what == What::AdminDown {
+            self.facts.shut = true;
+        }
+        // What rtnetlink announces may come when the next link is there already.
+        if mark.what == What::CarrierOff
+            && self.link_down.is_none()
+            && self.facts.radio
+            && (self.joined || self.ready)
+        {
+            return None;
+        }
+        if mark.what == What::CarrierOff && self.link_down.is_none() {
+            self.link_down = Some(mark.clone());
+        }
+        let first = self.stop.is_none();
+        let old = self.of_old_link(mark) || !self.joined;
+        self.stops(mark);
+        self.carrier_gone |= matches!(mark.what, What::CarrierOff | What::Disconnected { .. });
+        if !old || self.ready {
+            // A port that is shut while keys are exchanged is as it should be.
+            let not_yet = mark.what == What::PortClosed && !self.ready;
+            return if not_yet { None } else { self.failed(mark) };
+        }
+        match self.phase() {
+            Phase::Detection => Some(if self.facts.radio || self.from.bssid.is_some() {
+                Phase::Reaction
+            } else {
+                Phase::LinkDown
+            }),
+            phase => first.then_some(phase),
+        }
+    }
+
+    fn scan(&mut self, mark: &Mark) -> Option<Phase> {
+        self.facts.scan_before_stop |=
+            self.stop.is_none() && matches!(mark.what, What::ScanStart | What::ScanDone { .. });
+        let now = self.phase();
+        if self.ready || (now.group() == super::phase::Group::Keys) {
+            return None;
+        }
+        match mark.what {
+            // The request for it, and the radio's own beginning.
+            What::ScanStart if now == Phase::Probing => None,
+            What::ScanStart => {
+                if now == Phase::Selection {
+                    self.tiles.rename(Phase::ProbingPause);
+                }
+                Some(Phase::Probing)
+            }
+            What::ScanDone { .. } => {
+                if matches!(now, Phase::Reaction | Phase::Detection) {
+                    self.tiles.rename(Phase::Probing);
+                }
+                (now != Phase::Selection && now.group() != super::phase::Group::Join)
+                    .then_some(Phase::Selection)
+            }
+            What::Channel { .. } => (now == Phase::Probing).then_some(Phase::Probing),
+            _ => (now.group() != super::phase::Group::Join).then(|| {
+                if now == Phase::Selection {
+                    self.tiles.rename(Phase::ProbingPause);
+                }
+                Phase::Probing
+            }),
+        }
+    }
+
+    fn authenticate(&mut self, mark: &Mark) -> Option<Phase> {
+        let now = self.phase();
+        if self.joined && self.ready && self.to.bssid == mark.bssid {
+            return None;
+        }
+        match mark.what {
+            What::AuthStart { algorithm } => {
+                self.facts.auth_before_carrier |= !self.carrier_gone;
+                self.facts.algorithm = self.facts.algorithm.max(algorithm);
+                // SAE goes twice; so does a repeated request.
+                let on = matches!(now, Phase::PreAssociation | Phase::Authentication);
+                if !on || self.to.bssid != mark.bssid {
+                    self.facts.attempts += 1;
+                }
+                if now == Phase::PreAssociation {
+                    self.tiles.rename(Phase::Authentication);
+                }
+                self.to = Peer {
+                    bssid: mark.bssid,
+                    ssid: mark.text.clone().or(self.to.ssid.take()),
+                    mhz: self.to.mhz,
+                };
+                self.facts.first_auth.get_or_insert_with(|| mark.clone());
+                (self.joined, self.ready) = (false, false);
+                Some(Phase::Authentication)
+            }
+            // 126: the password element by hash, 76: a token is asked for; both go on.
+            What::AuthReply { status: 0 | 126 | 76 } => {
+                let first = matches!(
+                    now,
+                    Phase::Association | Phase::KeyWait | Phase::KeyExchange | Phase::KeyInstall
+                );
+                self.facts.first_auth.get_or_insert_with(|| mark.clone());
+                (!first && !self.ready).then_some(Phase::PreAssociation)
+            }
+            _ if self.joined => None,
+            _ => self.failed(mark),
+        }
+    }
+
+    fn associate(&mut self, mark: &Mark) -> Option<Phase> {
+        match mark.what {
+            What::AssocStart { again } => {
+                self.facts.again |= again;
+                if mark.bssid.is_some() {
+                    self.to.bssid = mark.bssid;
+                }
+                self.to.ssid = mark.text.clone().or(self.to.ssid.take());
+                (self.joined, self.ready) = (false, false);
+                Some(Phase::Association)
+            }
+            What::AssocReply { status: 0 } => {
+                self.joined = true;
+                self.to.bssid = self.to.bssid.or(mark.bssid);
+                (!self.ready && self.phase().group() != super::phase::Group::Keys).then_some(Phase::KeyWait)
+            }
+            _ if self.joined => None,
+            _ => self.failed(mark),
+        }
+    }
+
+    fn keys(&mut self, mark: &Mark) -> Option<Phase> {
+        let now = self.phase();
+        let joining = matches!(now, Phase::Authentication | Phase::PreAssociation | Phase::Association);
+        match mark.what {
+            What::CarrierOn if self.facts.radio || self.from.bssid.is_some() => {
+                self.joined |= joining;
+                joining.then_some(Phase::KeyWait)
+            }
+            What::CarrierOn => {
+                self.ready = true;
+                self.link_up = Some(mark.clone());
+                Some(if self.facts.wired_bridge { Phase::BridgePort } else { Phase::ClientStart })
+            }
+            // Keys are made anew while data flows.
+            _ if self.ready || self.stop.is_none() && !self.joined => None,
+            What::KeyFrame(n) => {
+                self.joined = true;
+                if n == 0 && mark.text.as_deref() == Some(SENT) {
+                    self.unnumbered = Some(mark.clone());
+                }
+                self.facts.first_key += u32::from(n == 1);
+                self.facts.third_key += u32::from(n == 3);
+                Some(if n == 4 { Phase::KeyInstall } else { Phase::KeyExchange })
+            }
+            // With fast transition keys are there at once.
+            What::KeyAdded { pairwise } if matches!(now, Phase::KeyWait | Phase::KeyExchange) => {
+                if let Some(last) = self.unnumbered.take().filter(|_| pairwise && now == Phase::KeyExchange) {
+                    // The last one sent before the keys is message 4.
+                    self.tiles.enter(Phase::KeyInstall, &Mark { what: What::KeyFrame(4), ..last });
+                }
+                Some(Phase::KeyInstall)
+            }
+            What::KeyAdded { .. } => (now == Phase::KeyInstall).then_some(now),
+            _ => {
+                (self.joined, self.ready) = (true, true);
+                self.link_up = Some(mark.clone());
+                Some(Phase::ClientStart)
+            }
+        }
+    }
+
+    fn bridge(&mut self, mark: &Mark, state: i64) -> Option<Phase> {
+        if self.facts.radio {
+            return None;
+        }
+        self.facts.wired_bridge = true;
+        if state == 3 {
+            (self.ready, self.link_up) = (true, Some(mark.clone()));
+            return Some(Phase::FirstData);
+        }
+        self.stops(mark);
+        self.ready = false;
+        Some(if state == 0 { Phase::LinkDown } else { Phase::BridgePort })
+    }
+
+    fn dhcp(&mut self, message: Dhcp) -> Option<Phase> {
+        if message.is_aside() {
+            return None;
+        }
+        if !self.ready {
+            self.facts.early_dhcp += u32::from(!message.is_answer() && self.stop.is_some());
+            return None;
+        }
+        let v4 = !message.is_v6();
+        let now = self.phase();
+        if v4 && !self.facts.dhcp_v4 {
+            self.facts.dhcp_v4 = true;
+        }
+        if message == Dhcp::Nak {
+            self.facts.naks += 1;
+        }
+        // Beside an exchange of the other version it is a step and no more.
+        if !v4 && self.facts.dhcp_v4 {
+            return (now == Phase::Dhcp).then_some(now);
+        }
+        match (message.is_done(), now) {
+            (true, Phase::Dhcp | Phase::ClientStart | Phase::RouterWait | Phase::DuplicateCheck) => {
+                Some(Phase::Address)
+            }
+            (true, _) => None,
+            (false, Phase::Neighbour | Phase::FirstData) if message.is_answer() => None,
+            (false, _) => Some(Phase::Dhcp),
+        }
+    }
+
+    fn address(&mut self, mark: &Mark) -> Option<Phase> {
+        if !self.ready {
+            return None;
+        }
+        let now = self.phase();
+        let early =
+            matches!(now, Phase::ClientStart | Phase::RouterWait | Phase::DuplicateCheck | Phase::Address);
+        let local = mark.text.as_deref().is_some_and(|t| t.starts_with("fe80"));
+        match mark.what {
+            What::AddressAdded { v6: false, tentative } if early || now == Phase::Dhcp => {
+                Some(if tentative { Phase::DuplicateCheck } else { Phase::FirstData })
+            }
+            _ if !early || self.facts.dhcp_v4 => None,
+            What::AddressAdded { v6: true, tentative: true } => Some(Phase::DuplicateCheck),
+            // A host has this one without asking anybody.
+            What::AddressAdded { v6: true, .. } if local => {
+                (now == Phase::DuplicateCheck).then_some(Phase::ClientStart)
+            }
+            What::AddressAdded { v6: true, .. } => Some(Phase::FirstData),
+            What::RouterSolicit => Some(Phase::RouterWait),
+            What::RouterAdvert => {
+                (now == Phase::RouterWait || now == Phase::ClientStart).then_some(Phase::Address)
+            }
+            _ => None,
+        }
+    }
+
+    fn duplicates(&mut self) -> Option<Phase> {
+        let now = self.phase();
+        let fits = match now {
+            Phase::ClientStart => !self.facts.dhcp_v4,
+            Phase::Address | Phase::DuplicateCheck => true,
+            _ => false,
+        };
+        (self.ready && fits).then_some(Phase::DuplicateCheck)
+    }
+
+    fn neighbour(&mut self, mark: &Mark) -> Option<Phase> {
+        let now = self.phase();
+        match mark.what {
+            What::ArpRequest { sent: true } if !self.ready && self.stop.is_some() => {
+                self.facts.early_arp.get_or_insert(mark.at_ns);
+                None
+            }
+            What::ArpRequest { sent: true } if self.ready => {
+                matches!(now, Phase::FirstData | Phase::ClientStart | Phase::Neighbour)
+                    .then_some(Phase::Neighbour)
+            }
+            What::ArpReply { sent: false } => (now == Phase::Neighbour).then_some(Phase::FirstData),
+            _ => None,
+        }
+    }
+
+    /// What the end shows of phases that were named before it was known.
+    pub fn settle(&self, spans: &mut Vec<super::phase::Span>) {
+        let exchange = spans.iter().any(|s| s.phase == Phase::Dhcp);
+        let asked =
+            |p: Phase| matches!(p, Phase::Dhcp | Phase::Address | Phase::DuplicateCheck | Phase::RouterWait);
+        let first_dhcp = spans.iter().position(|s| s.phase == Phase::Dhcp).unwrap_or(0);
+        let any = spans.iter().any(|s| asked(s.phase));
+        for (i, is_last_start) in
+            (0..spans.len()).map(|i| (i, !spans[i + 1..].iter().any(|s| asked(s.phase)))).collect::<Vec<_>>()
+        {
+            let s = &mut spans[i];
+            match s.phase {
+                // Nobody asked for an address: the old one was good, and only data was missing.
+                Phase::ClientStart if !any || is_last_start => s.phase = Phase::FirstData,
+                // IPv6 looked around while the client for IPv4 had yet to start.
+                Phase::DuplicateCheck | Phase::RouterWait
+                    if self.facts.dhcp_v4 && exchange && !is_last_start =>
+                {
+                    s.phase = Phase::ClientStart;
+                }
+                // The carrier was the first to show it.
+                Phase::LinkDown if self.facts.radio => s.phase = Phase::Reaction,
+                // With an address of the old network nothing was found: the client had yet to start.
+                Phase::FirstData | Phase::Neighbour if i < first_dhcp => s.phase = Phase::ClientStart,
+                Phase::Reaction if !self.facts.radio && self.from.bssid.is_none() => {
+                    s.phase = Phase::LinkDown
+                }
+                // An open network has no keys.
+                Phase::KeyWait
+                    if self.facts.first_key == 0 && s.steps.is_empty() && self.link_up.is_some() =>
+                {
+                    s.phase = Phase::KeyInstall;
+                }
+                _ => {}
+            }
+            if s.phase == Phase::Probing {
+                channels(&mut s.steps);
+            }
+        }
+        super::tile::merge(spans);
+    }
+}
+
+/// The frequencies of a scan: what is between two is the first one's.
+fn channels(steps: &mut Vec<Step>) {
+    let mut out: Vec<Step> = Vec::with_capacity(steps.len());
+    for s in steps.drain(..) {
+        match out.last_mut() {
+            // A probe request on the channel that is listened on.
+            Some(last) if s.words.starts_with("probe request") && last.words.starts_with("listening") => {
+                last.to_ns = s.to_ns
+            }
+            Some(last) if last.words == s.words => last.to_ns = s.to_ns,
+            _ => out.push(s),
+        }
+    }
+    *steps = out;
+}
+
+fn is_radio(what: What) -> bool {
+    matches!(
+        what,
+        What::SignalLow { .. }
+            | What::BeaconLoss
+            | What::Deauthenticated { .. }
+            | What::ScanStart
+            | What::ScanDone { .. }
+            | What::ProbeRequest { .. }
+            | What::AuthStart { .. }
+            | What::AuthReply { .. }
+            | What::AssocStart { .. }
+            | What::AssocReply { .. }
+            | What::PortClosed
+            | What::PortAuthorised
+    )
+}

@@ -1,0 +1,156 @@
+//! What made a phase long, where a rule knows: a sentence each.
+
+use super::mark::What;
+use super::open::Open;
+use super::phase::{Phase, Span, Step};
+
+/// A scan of so many channels looked everywhere.
+const FULL: usize = 6;
+/// A channel that was listened on longer was listened on without probe requests.
+const PASSIVE_NS: i64 = 95_000_000;
+const MS: i64 = 1_000_000;
+
+pub(super) fn explain(spans: &mut [Span], o: &Open) {
+    for i in 0..spans.len() {
+        let next = spans.get(i + 1).map(|s| s.phase);
+        let words = of(&spans[i], next, o);
+        spans[i].why = words;
+    }
+}
+
+fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
+    let long = |ms: i64| s.dur_ns() >= ms * MS;
+    match s.phase {
+        Phase::Detection if s.begin.what == What::Received && long(300) => {
+            Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
+        }
+        Phase::Detection => None,
+        Phase::Probing => probing(s, next),
+        Phase::ProbingPause => Some("the scan found no network to join: the next one waits for the supplicant's timer".into()),
+        Phase::Authentication if o.facts.algorithm == 4 => {
+            Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
+        }
+        Phase::Retry => o.facts.refusals.last().map(|_| refused(o)),
+        Phase::KeyExchange if o.facts.first_key > 1 && o.facts.third_key == 0 => Some(format!(
+            "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
+            o.facts.first_key
+        )),
+        Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
+            Some("no 4-way handshake: fast transition has the keys already".into())
+        }
+        Phase::LinkDown if long(1000) => Some("the wire had no carrier".into()),
+        Phase::BridgePort if long(1000) => Some("the port listens and learns first: the bridge's forward delay, twice".into()),
+        Phase::ClientStart if long(300) => {
+            let early = match o.facts.early_dhcp {
+                0 => String::new(),
+                n => format!("{n} DHCP message{} sent before the port was authorised {} lost; ", if n == 1 { "" } else { "s" }, if n == 1 { "was" } else { "were" }),
+            };
+            Some(early + "the time until the client asks is user space's: events, scripts, the start of a program")
+        }
+        Phase::Dhcp => dhcp(s, o),
+        Phase::RouterWait if long(500) => Some("a router may wait up to half a second before it answers, and a lost solicitation is repeated after 4 s".into()),
+        Phase::DuplicateCheck if long(500) => {
+            Some("duplicate address detection listens about 1 s for another owner; optimistic DAD or accept_dad=0 would not wait".into())
+        }
+        Phase::Neighbour | Phase::FirstData => neighbour(s, o),
+        _ => None,
+    }
+}
+
+fn refused(o: &Open) -> String {
+    let all = &o.facts.refusals;
+    let last = all.last().map_or("", String::as_str);
+    match all.len() {
+        1 => format!("{last}: the supplicant waits before it tries again"),
+        n => format!("{n} attempts failed, the last one with: {last}"),
+    }
+}
+
+/// Channels as the kernel or the air named them.
+fn channels(steps: &[Step]) -> Vec<&Step> {
+    steps.iter().filter(|s| s.words.ends_with("MHz")).collect()
+}
+
+fn probing(s: &Span, next: Option<Phase>) -> Option<String> {
+    if s.begin.what != What::ScanStart
+        && s.begin.what != (What::ProbeRequest { mhz: 0 })
+        && s.steps.is_empty()
+    {
+        return Some("the beginning of this scan is not in the log".into());
+    }
+    let all = channels(&s.steps);
+    let mut names: Vec<&str> = all.iter().map(|c| c.words.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let found = if next == Some(Phase::ProbingPause) { "; it found nothing to join" } else { "" };
+    if names.is_empty() {
+        let full = s.dur_ns() >= 1_000 * MS;
+        return full.then(|| {
+            format!("so long a scan goes over all channels: the target was not in the scan table{found}")
+        });
+    }
+    let passive: Vec<_> = all.iter().filter(|c| c.to_ns - c.from_ns >= PASSIVE_NS).collect();
+    let passive_ns: i64 = passive.iter().map(|c| c.to_ns - c.from_ns).sum();
+    if names.len() < FULL {
+        let n = names.len();
+        let known = "only what the supplicant expects was looked at: the target was in the scan table, or the frequencies are configured";
+        return Some(format!("{n} channel{}: {known}{found}", if n == 1 { "" } else { "s" }));
+    }
+    let mut words = format!(
+        "a full scan of {} channels: the target was not in the scan table, so the radio looked everywhere",
+        names.len()
+    );
+    if !passive.is_empty() {
+        words += &format!(
+            "; {} channels are passive, where it may only listen: {}",
+            passive.len(),
+            milliseconds(passive_ns)
+        );
+    }
+    Some(words + found)
+}
+
+fn milliseconds(ns: i64) -> String {
+    format!("{} ms", (ns + MS / 2) / MS)
+}
+
+fn dhcp(s: &Span, o: &Open) -> Option<String> {
+    let mut words = Vec::new();
+    let starts = |name: &str| s.steps.iter().filter(|x| x.words.starts_with(&format!("DHCP {name}"))).count();
+    if starts("NAK") > 0 {
+        words.push(
+            "the old lease was asked for first and refused (NAK): six messages instead of four".to_owned(),
+        );
+    }
+    let answers = ["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"].iter().map(|n| starts(n)).sum::<usize>();
+    let asked = s.begin.words().starts_with("DHCP DISCOVER") as usize + starts("DISCOVER");
+    let asked = asked
+        .saturating_sub(usize::from(!s.steps.is_empty() && s.begin.words() == s.steps[0].words && asked > 0));
+    if asked > 1 && answers == 0 {
+        words.push(format!("{asked} DISCOVER without an answer"));
+    } else if asked > 1 + starts("NAK") {
+        words.push(format!("DISCOVER was sent {asked} times: the first answers were lost, or came late"));
+    }
+    let longest =
+        s.steps.iter().filter(|x| x.to_ns - x.from_ns >= 500 * MS).max_by_key(|x| x.to_ns - x.from_ns);
+    if let Some(l) = longest {
+        let asks =
+            ["DISCOVER", "REQUEST", "SOLICIT"].iter().any(|n| l.words.starts_with(&format!("DHCP {n}")));
+        let who = if asks { "the server, or a relay, took" } else { "the client took" };
+        words.push(format!("after {} {who} {}", l.words, milliseconds(l.to_ns - l.from_ns)));
+    }
+    let _ = o;
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+fn neighbour(s: &Span, o: &Open) -> Option<String> {
+    let lost = o.facts.early_arp.is_some();
+    if lost && s.dur_ns() >= 300 * MS {
+        let early = if o.facts.radio { "the port was authorised" } else { "the carrier was back" };
+        return Some(format!(
+            "the first request for the neighbour was sent before {early} and lost; it is repeated after 1 s"
+        ));
+    }
+    let asked = s.steps.iter().filter(|x| x.words.starts_with("neighbour asked")).count();
+    (asked > 1).then(|| format!("the neighbour was asked for {asked} times, a second apart"))
+}
