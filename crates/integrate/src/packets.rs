@@ -254,17 +254,19 @@ impl Packets {
         if l.parent == l.child {
             return;
         }
-        let mut received = false;
+        let (mut received, mut sent) = (false, false);
         if let Some(parent) = self.get(l.parent.0, l.at.0) {
             // The datagram's own buffer goes on as its first fragment.
             let goes_on = l.kind == LineageKind::Fragment && parent.fragment.key != 0;
             parent.fate.became(l, goes_on);
             received = parent.way.was_received();
+            sent = !received;
         }
         if matches!(l.kind, LineageKind::Segment | LineageKind::Fragment | LineageKind::Copy)
             && let Some(child) = self.get(l.child.0, l.at.0)
         {
             child.way.received_by_parent |= received;
+            child.way.sent_by_parent |= sent;
             child.fragment.logged |= l.kind == LineageKind::Fragment;
         }
     }

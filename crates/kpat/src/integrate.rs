@@ -188,8 +188,11 @@ fn of_applications(logs: &[PathBuf]) -> anyhow::Result<bool> {
 fn next_step(log: &Path, target: &Path) -> anyhow::Result<String> {
     let log = kpat_klog::Log::open(log)?;
     let has = |name: &str| log.meta().sources.iter().any(|s| s.name == name);
-    let profile_only = has("profile") && !has("packets") && !has("applications");
-    let command = if profile_only { "profile" } else { "packets" };
+    let others = [("profile", "profile"), ("wifi", "handover")];
+    let command = match others.iter().find(|(source, _)| has(source)) {
+        Some((_, command)) if !has("packets") && !has("applications") => command,
+        _ => "packets",
+    };
     Ok(format!("kpat {command} {}", target.display()))
 }
 

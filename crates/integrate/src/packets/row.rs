@@ -31,7 +31,9 @@ impl Live {
         let received = self.way.was_received();
         let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
         let netns = |p: &Print| (p.netns != 0).then_some(i64::from(p.netns));
-        let in_by = if received { self.headers.all.iter().find(|p| p.ifindex != 0) } else { None };
+        let from = self.way.received_from();
+        let mut by = self.headers.all.iter().filter(|p| p.ifindex != 0);
+        let in_by = if received { by.clone().find(|p| p.at >= from).or_else(|| by.next()) } else { None };
         let out_by = self.out_by();
         let reader = if code == verdict::DELIVERED {
             self.taken.reader(self.way.roles & TAP != 0, sniffers)

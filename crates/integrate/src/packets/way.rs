@@ -44,6 +44,8 @@ pub(super) struct Way {
     pub(super) by_points: bool,
     /// Cut from a packet that was received.
     pub(super) received_by_parent: bool,
+    /// Made of one that this host made: its headers begin at the device that sends that one.
+    pub(super) sent_by_parent: bool,
 }
 
 impl Default for Way {
@@ -69,6 +71,7 @@ impl Default for Way {
             xmit_on: None,
             by_points: false,
             received_by_parent: false,
+            sent_by_parent: false,
         }
     }
 }
@@ -92,6 +95,12 @@ impl Way {
         self.received_by_parent
             || (self.rx_at != i64::MAX && self.rx_at <= self.tx_at)
             || (self.tx_at == i64::MAX && self.roles & (LOCAL_IN | FORWARD) != 0)
+    }
+
+    /// From when on its headers are those that it was received with: a radio that is simulated, or a loop in the device, gives a copy of
+    /// what was sent to another device.
+    pub(super) fn received_from(&self) -> i64 {
+        if self.sent_by_parent && !self.received_by_parent { self.rx_at } else { i64::MIN }
     }
 
     /// Last given to a device or to the queue above it.

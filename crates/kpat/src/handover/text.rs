@@ -137,7 +137,8 @@ pub fn one(args: &Args, log: &Integrated, h: &Handover, out: &Output) -> anyhow:
         facts.add("link", format!("{} from {down} to {up}{}", duration(ns), search.unwrap_or_default()));
     }
     if h.attempts > 1 {
-        facts.add("attempts", format!("{}: {}", h.attempts, h.refusals.join("; ")));
+        let why = if h.refusals.is_empty() { String::new() } else { format!(": {}", h.refusals.join("; ")) };
+        facts.add("attempts", format!("{}{why}", h.attempts));
     }
     if let Some(g) = &h.flow {
         facts.add("application", g.sentence());

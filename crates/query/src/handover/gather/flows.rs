@@ -14,14 +14,24 @@ const AROUND_NS: i64 = 5_000_000_000;
 /// Packets of all flows.
 const MOST: usize = 500_000;
 
-/// Whom it comes from and goes to, by the other side's address: the own one may change.
-type Flow = (String, i32, i32, i32);
+/// Protocol and ports of the other side and of this one: with another network both addresses may be others.
+type Flow = (i32, i32, i32);
+
+/// What of a flow is near the handover.
+#[derive(Default)]
+struct Near {
+    received: Received,
+    /// When, and whether it was dropped.
+    sent: Vec<(i64, bool)>,
+    /// Of the other side: the first seen.
+    address: String,
+}
 
 /// Of the flow with that port, or of the one that received most before the handover.
 pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Option<FlowGap>> {
     let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
     let table = store.table::<PacketRow>()?;
-    let mut flows: HashMap<Flow, (Received, Vec<(i64, bool)>)> = HashMap::new();
+    let mut flows: HashMap<Flow, Near> = HashMap::new();
     let mut taken = 0usize;
     table.each(table.groups_where("first_ns", &range), |p: PacketRow| {
         if !range.contains(&p.first_ns) || taken >= MOST {
@@ -38,22 +48,26 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
         let same = |netns: Option<i64>| h.netns.is_none() || netns.is_none() || netns == h.netns;
         let dropped = p.verdict == verdict::DROPPED;
         if p.if_in == Some(h.ifindex) && same(p.if_in_netns) && !dropped {
-            let flow = (p.src_addr.unwrap_or_default(), sport, proto, dport);
-            flows.entry(flow).or_default().0.times.push(p.first_ns);
+            let near = flows.entry((proto, sport, dport)).or_default();
+            near.received.times.push(p.first_ns);
+            if near.address.is_empty() {
+                near.address = p.src_addr.unwrap_or_default();
+            }
             taken += 1;
         } else if p.if_in.is_none() && (p.if_out == Some(h.ifindex) || dropped) && same(p.netns) {
-            let flow = (p.dst_addr.unwrap_or_default(), dport, proto, sport);
-            flows.entry(flow).or_default().1.push((p.first_ns, dropped));
+            flows.entry((proto, dport, sport)).or_default().sent.push((p.first_ns, dropped));
             taken += 1;
         }
     })?;
     let stop_ns = h.stop.as_ref().map_or(h.begin_ns, |m| m.at_ns);
     let most = flows
         .into_iter()
-        .map(|(flow, found)| (found.0.times.iter().filter(|t| **t < stop_ns).count(), flow, found))
+        .map(|(flow, near)| (near.received.times.iter().filter(|t| **t < stop_ns).count(), flow, near))
         .filter(|(n, ..)| *n > 2)
-        .max_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    let Some((_, (address, sport, proto, dport), (mut received, sent))) = most else { return Ok(None) };
+        .max_by_key(|(n, flow, _)| (*n, *flow));
+    let Some((_, (proto, sport, dport), Near { mut received, sent, address })) = most else {
+        return Ok(None);
+    };
     received.times.sort_unstable();
     let words = format!("{} from {address} port {sport} to port {dport}", crate::app::protocol(proto));
     let mut gap = received.gap((h.begin_ns, h.end_ns), words);
