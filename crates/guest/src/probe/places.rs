@@ -79,6 +79,10 @@ pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displac
     Ok((displaced, address == entry))
 }
 
+/// The mark of an indirect branch's target, endbr64; and what Linux writes over it where no such branch comes, up to 6.14 and later
+/// (arch/x86/include/asm/ibt.h, gen_endbr_poison).
+const MARKS: [[u8; 4]; 3] = [[0xf3, 0x0f, 0x1e, 0xfa], [0x66, 0x0f, 0x1f, 0x00], [0x0f, 0x1f, 0x40, 0xd6]];
+
 /// Behind the mark of a branch's target, if the function has it.
 pub fn entry(memory: &Memory, function: u64) -> Result<u64> {
     let mut code = [0; 4];
@@ -87,7 +91,7 @@ pub fn entry(memory: &Memory, function: u64) -> Result<u64> {
 }
 
 fn entry_in(function: u64, code: &[u8]) -> u64 {
-    function + if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 }
+    function + if MARKS.iter().any(|m| code.starts_with(m)) { 4 } else { 0 }
 }
 
 fn name(names: &dyn Names, address: u64) -> String {
@@ -126,4 +130,22 @@ fn listed(memory: &Memory, table: u64, end: u64, size: u64, from: u64, to: u64) 
         let place = (table + n as u64 * size).wrapping_add_signed(distance.into());
         (from..to).contains(&place)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entry_in;
+
+    #[test]
+    fn a_probe_of_a_function_goes_behind_its_mark() {
+        for (code, want) in [
+            (&[0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0, 0][..], 0x1004),
+            (&[0x66, 0x0f, 0x1f, 0, 0x0f, 0x1f, 0x44, 0, 0], 0x1004),
+            (&[0x0f, 0x1f, 0x40, 0xd6, 0x0f, 0x1f, 0x44, 0, 0], 0x1004),
+            (&[0x0f, 0x1f, 0x44, 0, 0], 0x1000),
+            (&[], 0x1000),
+        ] {
+            assert_eq!(entry_in(0x1000, code), want, "{code:x?}");
+        }
+    }
 }
