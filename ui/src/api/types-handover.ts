@@ -26,7 +26,7 @@ export interface HandoverLine {
   without_data: Ns | null;
   // Link-down to link-up.
   link: Ns | null;
-  // Until the first authentication frame, of that.
+  // Until the authentication of the last attempt, of that.
   search: Ns | null;
   // The longest phase, and its share.
   longest: [string, number] | null;

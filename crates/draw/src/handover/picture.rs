@@ -128,7 +128,7 @@ pub(super) fn summary(h: &Handover) -> String {
         if let Some(search) = h.search_ns() {
             let share = percent(search.max(0).unsigned_abs(), ns.max(1).unsigned_abs());
             if search <= ns {
-                words.push(format!("until the first authentication {} ({share} of that)", duration(search)));
+                words.push(format!("until the authentication {} ({share} of that)", duration(search)));
             }
         }
     }

@@ -132,7 +132,7 @@ pub fn one(args: &Args, log: &Integrated, h: &Handover, out: &Output) -> anyhow:
         let search = h
             .search_ns()
             .filter(|s| *s <= ns)
-            .map(|s| format!("; until the first authentication {}, {} of it", duration(s), share(s, ns)));
+            .map(|s| format!("; until the authentication {}, {} of it", duration(s), share(s, ns)));
         let up = h.link_up.as_ref().map(Mark::words).unwrap_or_default();
         facts.add("link", format!("{} from {down} to {up}{}", duration(ns), search.unwrap_or_default()));
     }

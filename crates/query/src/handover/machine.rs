@@ -74,7 +74,8 @@ impl Handover {
         Some((self.link_up.as_ref()?.at_ns - down.at_ns).max(0))
     }
 
-    /// Probing as the paper counts it: from link-down to the first authentication frame. `None` in a roam, whose link goes down after that.
+    /// Probing as the paper counts it: from link-down to the first authentication frame, of the attempt that came last: those before it
+    /// found nothing that answered. `None` in a roam, whose link goes down after that.
     pub fn search_ns(&self) -> Option<i64> {
         let down = self.link_down.as_ref().or(self.stop.as_ref())?.at_ns;
         let auth = self.first_auth.as_ref()?.at_ns;

@@ -294,6 +294,7 @@ impl Open {
                 let on = matches!(now, Phase::PreAssociation | Phase::Authentication);
                 if !on || self.to.bssid != mark.bssid {
                     self.facts.attempts += 1;
+                    self.facts.first_auth = None;
                 }
                 if now == Phase::PreAssociation {
                     self.tiles.rename(Phase::Authentication);

@@ -47,7 +47,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             };
             Some(early + "the time until the client asks is user space's: events, scripts, the start of a program")
         }
-        Phase::Dhcp => dhcp(s, o),
+        Phase::Dhcp => dhcp(s),
         Phase::RouterWait if long(500) => Some("a router may wait up to half a second before it answers, and a lost solicitation is repeated after 4 s".into()),
         Phase::DuplicateCheck if long(500) => {
             Some("duplicate address detection listens about 1 s for another owner; optimistic DAD or accept_dad=0 would not wait".into())
@@ -114,32 +114,42 @@ fn milliseconds(ns: i64) -> String {
     format!("{} ms", (ns + MS / 2) / MS)
 }
 
-fn dhcp(s: &Span, o: &Open) -> Option<String> {
+fn dhcp(s: &Span) -> Option<String> {
     let mut words = Vec::new();
-    let starts = |name: &str| s.steps.iter().filter(|x| x.words.starts_with(&format!("DHCP {name}"))).count();
-    if starts("NAK") > 0 {
+    let is = |words: &str, names: &[&str]| names.iter().any(|n| words.starts_with(&format!("DHCP {n}")));
+    let count = |names: &[&str]| s.steps.iter().filter(|x| is(&x.words, names)).count();
+    const ASKS: [&str; 3] = ["DISCOVER", "REQUEST", "SOLICIT"];
+    let refused = count(&["NAK"]);
+    if refused > 0 {
         words.push(
             "the old lease was asked for first and refused (NAK): six messages instead of four".to_owned(),
         );
     }
-    let answers = ["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"].iter().map(|n| starts(n)).sum::<usize>();
-    let asked = s.begin.words().starts_with("DHCP DISCOVER") as usize + starts("DISCOVER");
-    let asked = asked
-        .saturating_sub(usize::from(!s.steps.is_empty() && s.begin.words() == s.steps[0].words && asked > 0));
-    if asked > 1 && answers == 0 {
-        words.push(format!("{asked} DISCOVER without an answer"));
-    } else if asked > 1 + starts("NAK") {
-        words.push(format!("DISCOVER was sent {asked} times: the first answers were lost, or came late"));
+    let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]);
+    let (asked, searched) = (count(&ASKS), count(&["DISCOVER", "SOLICIT"]));
+    if asked > 0 && answers == 0 {
+        words.push(format!(
+            "{asked} messages of the client, and no answer: no server hears them, or none gives a lease"
+        ));
+    } else if searched > 1 + refused {
+        words.push(format!(
+            "a server was searched {searched} times: the first answers were lost, or came late"
+        ));
     }
-    let longest =
-        s.steps.iter().filter(|x| x.to_ns - x.from_ns >= 500 * MS).max_by_key(|x| x.to_ns - x.from_ns);
-    if let Some(l) = longest {
-        let asks =
-            ["DISCOVER", "REQUEST", "SOLICIT"].iter().any(|n| l.words.starts_with(&format!("DHCP {n}")));
-        let who = if asks { "the server, or a relay, took" } else { "the client took" };
-        words.push(format!("after {} {who} {}", l.words, milliseconds(l.to_ns - l.from_ns)));
+    let longest = (0..s.steps.len())
+        .filter(|i| s.steps[*i].to_ns - s.steps[*i].from_ns >= 500 * MS)
+        .max_by_key(|i| s.steps[*i].to_ns - s.steps[*i].from_ns);
+    if let Some(i) = longest.filter(|_| answers > 0) {
+        let step = &s.steps[i];
+        let took = milliseconds(step.to_ns - step.from_ns);
+        let asks = is(&step.words, &ASKS);
+        let again = asks && s.steps.get(i + 1).is_some_and(|next| is(&next.words, &ASKS));
+        words.push(match (asks, again) {
+            (true, true) => format!("{} had no answer, and the client asked again after {took}", step.words),
+            (true, false) => format!("after {} the server, or a relay, took {took}", step.words),
+            (false, _) => format!("after {} the client took {took}", step.words),
+        });
     }
-    let _ = o;
     (!words.is_empty()).then(|| words.join("; "))
 }
 

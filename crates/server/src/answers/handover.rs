@@ -26,7 +26,7 @@ answers! {
         without_data: Option<Ns>,
         /// Link-down to link-up.
         link: Option<Ns>,
-        /// Until the first authentication frame, of that.
+        /// Until the authentication of the last attempt, of that.
         search: Option<Ns>,
         /// The longest phase, and its share.
         longest: Option<(String, f64)>,

@@ -67,7 +67,7 @@ function Facts({ line }: { line: HandoverLine }): JSX.Element {
       {line.link !== null && (
         <div>
           <dt>Link-down to link-up</dt>
-          <dd>{span(line.link)}{line.search !== null && line.search <= line.link && `; until the first authentication ${span(line.search)}, ${share(line.search / Math.max(1, line.link))} of it`}</dd>
+          <dd>{span(line.link)}{line.search !== null && line.search <= line.link && `; until the authentication ${span(line.search)}, ${share(line.search / Math.max(1, line.link))} of it`}</dd>
         </div>
       )}
     </dl>
