@@ -289,13 +289,13 @@ impl Open {
         match mark.what {
             What::AuthStart { algorithm } => {
                 self.facts.auth_before_carrier |= !self.carrier_gone;
-                self.facts.algorithm = self.facts.algorithm.max(algorithm);
                 // SAE goes twice; so does a repeated request.
                 let on = matches!(now, Phase::PreAssociation | Phase::Authentication);
                 if !on || self.to.bssid != mark.bssid {
                     self.facts.attempts += 1;
-                    self.facts.first_auth = None;
+                    (self.facts.first_auth, self.facts.algorithm) = (None, algorithm);
                 }
+                self.facts.algorithm = self.facts.algorithm.max(algorithm);
                 if now == Phase::PreAssociation {
                     self.tiles.rename(Phase::Authentication);
                 }

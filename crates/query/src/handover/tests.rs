@@ -223,6 +223,13 @@ fn sae_open_and_fast_transition_differ_in_what_is_missing() {
     let h = &run(&ft)[0];
     assert!(h.tiles());
     assert_eq!((h.kind, h.of(Phase::KeyExchange)), (Kind::FastTransition, 0));
+    // Refused there, and back where it came from in the ordinary way.
+    let mut back = link(2);
+    back.extend(join(30, AP1));
+    back.push(at(500, What::Received));
+    let h = &run(&back)[0];
+    assert_eq!((h.kind, h.attempts), (Kind::Rejoin, 2));
+    assert_eq!(h.first_auth.as_ref().map(|m| m.bssid), h.link_up.as_ref().map(|m| m.bssid));
     let mut open = link(0);
     open.extend(
         join(30, AP2)
