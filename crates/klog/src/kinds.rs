@@ -281,15 +281,29 @@ fn cut(text: &str) -> &[u8] {
     &text.as_bytes()[..end]
 }
 
+/// How a moment is known, as two columns.
+fn timed_key(timed: Timed) -> (u64, u64) {
+    match timed {
+        Timed::Kernel => (0, 0),
+        Timed::Recorder => (1, 0),
+        Timed::Read { within_ns } => (2, within_ns),
+    }
+}
+
+fn timed_of(timed: u64, within_ns: u64) -> Option<Timed> {
+    match timed {
+        0 => Some(Timed::Kernel),
+        1 => Some(Timed::Recorder),
+        2 => Some(Timed::Read { within_ns }),
+        _ => None,
+    }
+}
+
 impl InColumns for Event {
     const PLACE: usize = 8;
 
     fn row(&self) -> Row<'_> {
-        let (timed, within) = match self.timed {
-            Timed::Kernel => (0, 0),
-            Timed::Recorder => (1, 0),
-            Timed::Read { within_ns } => (2, within_ns),
-        };
+        let (timed, within) = timed_key(self.timed);
         Row::new(
             [
                 self.at.0 as u64,
@@ -314,12 +328,7 @@ fn event(row: &Row<'_>) -> Option<Record> {
         ctx: Context::from_u8(task as u8 & 7),
         pid: narrow(task >> 3)?,
         at: at(row),
-        timed: match timed {
-            0 => Timed::Kernel,
-            1 => Timed::Recorder,
-            2 => Timed::Read { within_ns },
-            _ => return None,
-        },
+        timed: timed_of(timed, within_ns)?,
         packet: PacketId(packet),
         netns: narrow(netns)?,
         a,

@@ -1,18 +1,8 @@
 //! What a device does to have a network: events of its radio, of links, and messages by which addresses are found.
 
-use super::{InColumns, at, cut, narrow, task_key, text};
+use super::{InColumns, at, cut, narrow, task_key, text, timed_key, timed_of};
 use crate::columns::Row;
-use kpat_model::{
-    Context, Exchange, Exchanged, FuncId, LinkEvent, LinkWhat, Record, Timed, WifiEvent, WifiWhat,
-};
-
-fn timed(timed: Timed) -> (u64, u64) {
-    match timed {
-        Timed::Kernel => (0, 0),
-        Timed::Recorder => (1, 0),
-        Timed::Read { within_ns } => (2, within_ns),
-    }
-}
+use kpat_model::{Context, Exchange, Exchanged, FuncId, LinkEvent, LinkWhat, Record, WifiEvent, WifiWhat};
 
 impl InColumns for WifiEvent {
     const PLACE: usize = 27;
@@ -63,7 +53,7 @@ impl InColumns for LinkEvent {
     const PLACE: usize = 28;
 
     fn row(&self) -> Row<'_> {
-        let (timed, within) = timed(self.timed);
+        let (timed, within) = timed_key(self.timed);
         Row::new(
             [
                 self.at.0 as u64,
@@ -89,12 +79,7 @@ pub(super) fn link_event(row: &Row<'_>) -> Option<Record> {
         ctx: Context::from_u8(task as u8 & 7),
         pid: narrow(task >> 3)?,
         what: LinkWhat::from_u8(narrow(what)?)?,
-        timed: match timed {
-            0 => Timed::Kernel,
-            1 => Timed::Recorder,
-            2 => Timed::Read { within_ns },
-            _ => return None,
-        },
+        timed: timed_of(timed, within_ns)?,
         function: function != 0,
         netns: narrow(netns)?,
         ifindex: narrow(ifindex)?,
