@@ -4,6 +4,7 @@ use crate::matching::{self, Side, Wire};
 use kpat_capture::Direction;
 use kpat_klog::Log;
 use kpat_model::hash::Set;
+use kpat_model::link_address::parse;
 use std::collections::HashMap;
 
 /// The DUT as a sniffer sees it.
@@ -29,7 +30,7 @@ impl<'a> Dut<'a> {
         for d in devices.iter().filter(|d| !d.name.is_empty()) {
             let id = (d.netns, d.ifindex);
             let device = matching::device(d.netns, d.ifindex);
-            let this = Named { device, mac: mac(&d.mac).map_or(0, number) };
+            let this = Named { device, mac: parse(&d.mac).map_or(0, number) };
             if *ids.entry(&d.name).or_insert(id) == id {
                 // Listed again with another address: no frame's direction follows from it.
                 let same = |n: Named| Named { mac: if n.mac == this.mac { n.mac } else { 0 }, ..n };
@@ -40,7 +41,7 @@ impl<'a> Dut<'a> {
         }
         Dut {
             log,
-            macs: devices.iter().filter_map(|d| mac(&d.mac)).map(number).filter(|m| *m != 0).collect(),
+            macs: devices.iter().filter_map(|d| parse(&d.mac)).map(number).filter(|m| *m != 0).collect(),
             names,
         }
     }
@@ -113,13 +114,4 @@ impl<'a> Dut<'a> {
 
 fn number(mac: [u8; 6]) -> u64 {
     mac.iter().fold(0, |v, b| v << 8 | u64::from(*b))
-}
-
-fn mac(text: &str) -> Option<[u8; 6]> {
-    let mut out = [0; 6];
-    let mut parts = text.split(':');
-    for b in &mut out {
-        *b = u8::from_str_radix(parts.next()?, 16).ok()?;
-    }
-    parts.next().is_none().then_some(out)
 }

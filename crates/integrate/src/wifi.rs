@@ -4,8 +4,7 @@
 
 use crate::error::Result;
 use kpat_model::meta::Function;
-use kpat_model::wifi::LinkAddress;
-use kpat_model::{Context, Exchange, LinkEvent, Timed, WifiEvent};
+use kpat_model::{Context, Exchange, LinkEvent, Timed, WifiEvent, link_address};
 use kpat_store::TableWriter;
 use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
 use std::collections::HashMap;
@@ -56,7 +55,7 @@ impl Network {
                 netns: some(e.netns).map(i64::from),
                 ifindex: some(e.ifindex).map(|n| n as i32),
                 wiphy: Some(e.wiphy).filter(|w| !w.is_empty()),
-                address: e.address.as_ref().map(link_address),
+                address: e.address.as_ref().map(link_address::text),
                 frequency: some(e.frequency).map(|n| n as i32),
                 a: e.a,
                 b: e.b,
@@ -99,8 +98,8 @@ impl Network {
                 netns: some(e.netns).map(i64::from),
                 ifindex: e.ifindex as i32,
                 id: e.id as i64,
-                mac_src: e.link.as_ref().map(|l| link_address(&l[0])),
-                mac_dst: e.link.as_ref().map(|l| link_address(&l[1])),
+                mac_src: e.link.as_ref().map(|l| link_address::text(l[0])),
+                mac_dst: e.link.as_ref().map(|l| link_address::text(l[1])),
                 source: address(&e.network[..half]),
                 destination: address(&e.network[half..]),
                 subject: address(&e.subject),
@@ -122,10 +121,6 @@ fn some(n: u32) -> Option<u32> {
 /// Whose event it is: in an interrupt the thread is whoever was running.
 fn thread(ctx: Context, pid: u32) -> Option<i32> {
     (ctx == Context::Task).then_some(pid as i32)
-}
-
-fn link_address(a: &LinkAddress) -> String {
-    a.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
 }
 
 fn address(bytes: &[u8]) -> Option<String> {

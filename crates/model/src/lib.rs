@@ -8,6 +8,7 @@ pub mod footprint;
 pub mod functions;
 pub mod hash;
 pub mod ids;
+pub mod link_address;
 pub mod meta;
 pub mod programs;
 pub mod random;

@@ -4,6 +4,7 @@
 
 use crate::codes::{Code, code_type};
 use crate::ids::{BootNs, FuncId};
+use crate::link_address::LinkAddress;
 use crate::record::{Context, Timed};
 
 /// The rows that kpat has.
@@ -88,9 +89,6 @@ code_type! {
         Eapol = 5, "eapol", "EAPOL. Message: of the 4-way handshake 1 to 4, of the group's 5 and 6, 0: another. `id`: replay counter.", "";
     }
 }
-
-/// Six bytes of a link-layer address.
-pub type LinkAddress = [u8; 6];
 
 /// Something that a radio, its interface or a station of it did.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -227,17 +227,23 @@ fn ethtool_driver(socket: &Socket, device: &str) -> Option<String> {
 pub const GROUPS: [u32; 8] = [1, 3, 4, 5, 7, 9, 11, 28];
 /// More than the kernel puts into one answer (32 KiB).
 const BUFFER: usize = 1 << 16;
+/// Bytes of a message's header.
+const HEADER: usize = 16;
 const RECEIVE_BYTES: libc::c_int = 8 << 20;
 
 struct Socket(OwnedFd);
 
 impl Socket {
-    /// Non-blocking when it is subscribed to groups.
+    /// Of rtnetlink. Non-blocking when it is subscribed to groups.
     fn open(groups: &[u32]) -> Result<Socket, Error> {
+        Socket::of(libc::NETLINK_ROUTE, groups)
+    }
+
+    fn of(protocol: libc::c_int, groups: &[u32]) -> Result<Socket, Error> {
         let wait = if groups.is_empty() { 0 } else { libc::SOCK_NONBLOCK };
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | wait;
         // SAFETY: plain system call.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
         if fd < 0 {
             return Err(failed("open a socket")(io::Error::last_os_error()));
         }
@@ -271,11 +277,17 @@ impl Socket {
 
     /// Asks for all of a kind: links, addresses or routes.
     fn ask(&self, kind: u16, sequence: u32) -> io::Result<()> {
-        let mut b = [0u8; 32];
-        b[..4].copy_from_slice(&32u32.to_ne_bytes());
-        b[4..6].copy_from_slice(&kind.to_ne_bytes());
-        b[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
-        b[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.send(kind, libc::NLM_F_DUMP, sequence, &[0; 16])
+    }
+
+    /// A request; `body` is what follows its header.
+    fn send(&self, kind: u16, flags: libc::c_int, sequence: u32, body: &[u8]) -> io::Result<()> {
+        let mut b = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
+        b.extend(kind.to_ne_bytes());
+        b.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
+        b.extend(sequence.to_ne_bytes());
+        b.extend([0; 4]);
+        b.extend(body);
         // SAFETY: the buffer is ours and its length is given.
         let n = unsafe { libc::send(self.0.as_raw_fd(), b.as_ptr().cast(), b.len(), 0) };
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -299,18 +311,20 @@ impl Socket {
     /// Hands over the answers to [`Socket::ask`], datagram by datagram.
     fn dump(&self, kind: u16, sequence: u32, each: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         self.ask(kind, sequence).map_err(failed("ask for what is there"))?;
+        self.answers(each).map_err(failed("list what is there"))
+    }
+
+    /// Hands over the answers to a request up to their end, datagram by datagram.
+    fn answers(&self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let mut buffer = vec![0u8; BUFFER];
         loop {
-            let datagram = self.receive(&mut buffer).map_err(failed("list what is there"))?;
+            let datagram = self.receive(&mut buffer)?;
             each(datagram);
             for m in messages::messages(datagram) {
-                match m.kind {
-                    NLMSG_ERROR => {
-                        let code = messages::word(m.body, 0).unwrap_or(0) as i32;
-                        let source = io::Error::from_raw_os_error(code.wrapping_neg());
-                        return Err(failed("list what is there")(source));
-                    }
-                    NLMSG_DONE => return Ok(()),
+                match (m.kind, messages::word(m.body, 0).unwrap_or(0) as i32) {
+                    // An acknowledgement.
+                    (NLMSG_ERROR, 0) | (NLMSG_DONE, _) => return Ok(()),
+                    (NLMSG_ERROR, code) => return Err(io::Error::from_raw_os_error(code.wrapping_neg())),
                     _ => {}
                 }
             }

@@ -32,8 +32,7 @@ pub fn html(all: &[&Handover], about: &str) -> String {
         }
     }
     if all.len() > 1 {
-        let owned: Vec<Handover> = all.iter().map(|h| (*h).clone()).collect();
-        let sums = Statistics::of(&owned);
+        let sums = Statistics::of(all.iter().copied());
         let _ = writeln!(body, "<h2>{} together</h2>", plural(sums.count, "handover"));
         table(&mut body, &["phase"], &["in", "median", "longest", "of handover"]);
         for p in &sums.phases {

@@ -3,7 +3,7 @@
 use crate::scale::Ticks;
 use crate::style;
 use crate::svg::{Frame, Name, Px, Sheet, WIDTH};
-use kpat_query::handover::{Group, Handover, Lane, Mark};
+use kpat_query::handover::{Group, Handover, Lane};
 use kpat_text::{duration, percent, shorten};
 
 const MARGIN: f64 = 24.0;
@@ -139,9 +139,7 @@ pub(super) fn summary(h: &Handover) -> String {
 }
 
 fn lanes(h: &Handover) -> Vec<Lane> {
-    let has =
-        |lane: &Lane| h.marks.iter().any(|m| Lane::of(m) == *lane || *lane == Lane::Air && m.frame.is_some());
-    Lane::ALL.into_iter().filter(has).collect()
+    Lane::ALL.into_iter().filter(|lane| h.on_lane(*lane).next().is_some()).collect()
 }
 
 fn bar(sheet: &mut Sheet, axis: &Axis, y: f64, (from, to): (i64, i64), class: &str, title: &str) {
@@ -155,15 +153,10 @@ fn lane_of(sheet: &mut Sheet, axis: &Axis, h: &Handover, lane: Lane, y: f64) -> 
     sheet.text_before(Px(LEFT - 10.0, 0), Px(y + 15.0, 0), "", lane.name());
     let line = sheet.element("line").set("class", "base").set("x1", Px(LEFT, 0)).set("x2", Px(RIGHT, 0));
     line.set("y1", Px(y + 18.0, 0)).set("y2", Px(y + 18.0, 0)).end();
-    let on = |m: &&Mark| Lane::of(m) == lane || lane == Lane::Air && m.frame.is_some();
     let mut count = 0u64;
     let mut last = f64::NEG_INFINITY;
-    for m in h.marks.iter().filter(on) {
+    for (at_ns, m) in h.on_lane(lane) {
         count += 1;
-        let at_ns = match m.frame {
-            Some((.., at_ns)) if lane == Lane::Air => at_ns,
-            _ => m.at_ns,
-        };
         let x = axis.at(at_ns);
         // One line stands for all within its width.
         if x - last < 0.5 {
@@ -191,14 +184,8 @@ fn grid(sheet: &mut Sheet, axis: &Axis, top: f64, bottom: f64) {
 
 /// The moments that have names, with the names above.
 fn moments(sheet: &mut Sheet, axis: &Axis, h: &Handover, top: f64, bottom: f64) {
-    let all = [
-        ("data stops", h.stop.as_ref().map(|m| m.at_ns)),
-        ("link up", h.link_up.as_ref().map(|m| m.at_ns)),
-        ("first data", h.first_data.as_ref().map(|m| m.at_ns)),
-    ];
     let mut last = f64::NEG_INFINITY;
-    for (name, at) in all {
-        let Some(at) = at else { continue };
+    for (name, at) in h.moments() {
         let x = axis.at(at);
         let line = sheet.element("line").set("class", "moment").set("x1", Px(x, 2)).set("x2", Px(x, 2));
         line.set("y1", Px(top, 0)).set("y2", Px(bottom, 0)).end();

@@ -3,7 +3,8 @@
 use super::Read;
 use crate::open::Integrated;
 use crate::times;
-use kpat_query::handover::{Cause, FlowGap, Handover, Lane, Mark, Peer, Span, Statistics, mac};
+use kpat_model::link_address;
+use kpat_query::handover::{Cause, FlowGap, Handover, Lane, Mark, Peer, Span, Statistics};
 use serde_json::{Value, json};
 
 /// What [`line`] has, in the order of `--tsv`.
@@ -39,7 +40,7 @@ pub fn line(log: &Integrated, h: &Handover) -> Value {
     json!({
         "handover": h.number, "begin_boot_ns": h.begin_ns, "begin_wall_ns": times::wall(log, h.begin_ns), "end_boot_ns": h.end_ns,
         "interface": h.interface, "netns": h.netns, "ifindex": h.ifindex, "kind": h.kind.name(), "cause": h.cause.name(),
-        "reason": reason, "from": h.from.bssid.map(mac), "to": h.to.bssid.map(mac),
+        "reason": reason, "from": h.from.bssid.map(link_address::text), "to": h.to.bssid.map(link_address::text),
         "whole_ns": h.whole_ns(), "without_data_ns": h.outage_ns(), "link_ns": h.link_ns(), "search_ns": h.search_ns(),
         "longest_phase": longest.map(|l| l.0.name()), "longest_ns": longest.map(|l| l.1), "attempts": h.attempts,
         "ended": h.ended.name(), "flow_gap_ns": h.flow.as_ref().and_then(FlowGap::gap_ns),
@@ -50,7 +51,7 @@ pub fn line(log: &Integrated, h: &Handover) -> Value {
 fn mark(m: &Mark) -> Value {
     json!({
         "at_boot_ns": m.at_ns, "within_ns": m.within_ns, "words": m.words(), "table": m.source.table(), "row": m.source.number(),
-        "lane": Lane::of(m).name(), "bssid": m.bssid.map(mac),
+        "lane": Lane::of(m).name(), "bssid": m.bssid.map(link_address::text),
         "frame": m.frame.map(|(capture, number, at_ns)| json!({
             "capture_id": capture, "number": number, "at_boot_ns": at_ns, "after_mark_ns": at_ns - m.at_ns,
         })),
@@ -58,7 +59,7 @@ fn mark(m: &Mark) -> Value {
 }
 
 fn peer(p: &Peer) -> Value {
-    json!({ "bssid": p.bssid.map(mac), "ssid": p.ssid, "mhz": (p.mhz > 0).then_some(p.mhz) })
+    json!({ "bssid": p.bssid.map(link_address::text), "ssid": p.ssid, "mhz": (p.mhz > 0).then_some(p.mhz) })
 }
 
 fn span(h: &Handover, s: &Span) -> Value {
@@ -92,7 +93,7 @@ pub fn whole(log: &Integrated, h: &Handover) -> Value {
         ("link_down", h.link_down.as_ref()),
         ("first_authentication", h.first_auth.as_ref()),
         ("link_up", h.link_up.as_ref()),
-        ("first_data", h.first_data.as_ref()),
+        ("first_data", h.first_data()),
         ("end", Some(&h.end)),
     ] {
         out[name] = m.map_or(Value::Null, mark);

@@ -88,18 +88,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match one {
         Some((read, h)) if out.json => out.value(&json::whole(&read.log, h))?,
         Some((read, h)) => text::one(args, &read.log, h, out)?,
-        None if out.json => out.value(&json::list(&all, &sums(&all)))?,
+        None if out.json => out.value(&json::list(&all, &Statistics::of(all.iter().map(|(_, h)| *h))))?,
         None => match args.listing.tsv(&json::FIELDS)? {
             Some(tsv) => tsv.rows(all.iter().map(|(read, h)| json::line(&read.log, h)), out)?,
             None => text::list(args, &logs, &all, out)?,
         },
     }
     Ok(out.ended(logs.iter().any(|l| l.found.left_out > 0)))
-}
-
-fn sums(all: &[(&Read, &Handover)]) -> Statistics {
-    let all: Vec<Handover> = all.iter().map(|(_, h)| (*h).clone()).collect();
-    Statistics::of(&all)
 }
 
 fn pictures(
@@ -118,8 +113,7 @@ fn pictures(
             Some((_, h)) => vec![h],
             None => all.iter().map(|(_, h)| *h).collect(),
         };
-        let logs: Vec<String> = all.iter().map(|(read, _)| page::about(&read.log)).collect();
-        let mut about = logs;
+        let mut about: Vec<String> = all.iter().map(|(read, _)| page::about(&read.log)).collect();
         about.dedup();
         page::write(path, &draw::html(&shown, &about.join("; ")), out)?;
     }

@@ -1,6 +1,6 @@
 //! Handovers as text.
 
-use super::{Args, Read, sums};
+use super::{Args, Read};
 use crate::open::Integrated;
 use crate::output::Output;
 use crate::packets::hint_hidden;
@@ -8,7 +8,7 @@ use crate::render::{
     Column, Line, Pairs, Style, Table, duration, duration_aligned, percent, plural, seconds, wrap,
 };
 use crate::times::Times;
-use kpat_query::handover::{Ended, Group, Handover, Mark, Phase, Span};
+use kpat_query::handover::{Ended, Group, Handover, Mark, Phase, Span, Statistics};
 
 const BAR: usize = 20;
 /// More steps than this are shown on demand.
@@ -53,7 +53,7 @@ pub fn list(args: &Args, logs: &[Read], all: &[(&Read, &Handover)], out: &Output
         let plain = |text: String| (text, Style::Plain);
         let short = |p: &kpat_query::handover::Peer| match (&p.ssid, p.bssid) {
             (Some(ssid), _) => ssid.to_string(),
-            (None, bssid) => bssid.map(kpat_query::handover::mac).unwrap_or_default(),
+            (None, bssid) => bssid.map(kpat_model::link_address::text).unwrap_or_default(),
         };
         let mostly = h.longest().map(|(p, ns)| format!("{} {}", p.label(), share(ns, h.whole_ns())));
         let whole = match h.ended {
@@ -98,7 +98,7 @@ fn statistics(all: &[(&Read, &Handover)], out: &Output) -> anyhow::Result<Vec<&'
         Column::right("of #", 1),
         Column::right("share", 2),
     ]);
-    let sums = sums(all);
+    let sums = Statistics::of(all.iter().map(|(_, h)| *h));
     for p in &sums.phases {
         table.row(vec![
             (p.phase.label().to_owned(), style(p.phase.group())),

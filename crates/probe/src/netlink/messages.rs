@@ -3,6 +3,7 @@
 //! Layouts are those of include/uapi/linux/{netlink,rtnetlink,if_link,neighbour}.h. What is malformed ends the message. Any
 //! bytes may be given; no socket is known here.
 
+use kpat_model::link_address::text as link_address;
 use kpat_model::{BootNs, Context, Event, EventKind, PacketId, Timed};
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -61,10 +62,6 @@ pub(super) fn attributes(b: &[u8], at: usize) -> impl Iterator<Item = (u16, &[u8
 pub(super) fn string(b: &[u8]) -> String {
     let end = b.iter().position(|c| *c == 0).unwrap_or(b.len());
     String::from_utf8_lossy(&b[..end]).into_owned()
-}
-
-fn link_address(b: &[u8]) -> String {
-    b.iter().map(|x| format!("{x:02x}")).collect::<Vec<_>>().join(":")
 }
 
 /// By length: 4 IPv4, 16 IPv6, else a link-layer address.

@@ -2,11 +2,10 @@
 //!
 //! Layouts are those of include/uapi/linux/{genetlink,nl80211}.h.
 
-use super::messages::{self, NLMSG_DONE, NLMSG_ERROR, attributes, string, word};
-use super::{BUFFER, Error, NetnsRef, failed, inside};
+use super::messages::{self, attributes, string, word};
+use super::{Error, NetnsRef, Socket, failed, inside};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A radio, and the interfaces that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +35,7 @@ const HEADER: usize = 4;
 pub fn radios(netns: &NetnsRef) -> Result<Vec<Radio>, Error> {
     let inum = netns.inum;
     inside(netns, move || {
-        let socket = open().map_err(failed("open a socket"))?;
+        let socket = Socket::of(libc::NETLINK_GENERIC, &[])?;
         let mut family = None;
         let name = attribute(CTRL_ATTR_FAMILY_NAME, b"nl80211\0");
         let found = ask(&socket, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, libc::NLM_F_ACK, &name, &mut |body| {
@@ -83,51 +82,19 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     out
 }
 
-fn open() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: plain system call.
-    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_GENERIC) };
-    // SAFETY: the descriptor is new and has no other owner.
-    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
-}
-
 /// One question, and the body of each message of its answer.
 fn ask(
-    socket: &OwnedFd,
+    socket: &Socket,
     family: u16,
     command: u8,
     flags: libc::c_int,
     attributes: &[u8],
     each: &mut dyn FnMut(&[u8]),
 ) -> io::Result<()> {
-    let length = 16 + HEADER + attributes.len();
-    let mut b = (length as u32).to_ne_bytes().to_vec();
-    b.extend(family.to_ne_bytes());
-    b.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
-    b.extend(messages::QUESTION.to_ne_bytes());
-    b.extend([0; 4]);
-    b.extend([command, 1, 0, 0]);
-    b.extend(attributes);
-    // SAFETY: the buffer is ours and its length is given.
-    if unsafe { libc::send(socket.as_raw_fd(), b.as_ptr().cast(), b.len(), 0) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut buffer = vec![0u8; BUFFER];
-    loop {
-        // SAFETY: the buffer is ours and its length is given.
-        let n = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        if n <= 0 {
-            return Err(io::Error::last_os_error());
-        }
-        for m in messages::messages(&buffer[..n as usize]) {
-            match m.kind {
-                NLMSG_ERROR => {
-                    let code = word(m.body, 0).unwrap_or(0) as i32;
-                    return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
-                }
-                NLMSG_DONE => return Ok(()),
-                _ => each(m.body),
-            }
-        }
-    }
+    let body = [&[command, 1, 0, 0], attributes].concat();
+    socket.send(family, flags, messages::QUESTION, &body)?;
+    socket.answers(&mut |datagram| {
+        let of_family = messages::messages(datagram).filter(|m| m.kind == family);
+        of_family.for_each(|m| each(m.body));
+    })
 }

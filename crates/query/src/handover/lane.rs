@@ -1,9 +1,10 @@
 //! On which lane of a picture a mark stands, and words that text, picture and page have in common.
 
 use super::machine::Handover;
-use super::mark::{Mark, Source, What, mac};
+use super::mark::{Mark, Source, What};
 use super::open::Peer;
 use super::phase::{Phase, Span};
+use kpat_model::link_address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
@@ -13,26 +14,22 @@ pub enum Lane {
     Kernel,
     /// EAPOL, DHCP, neighbours and addresses.
     Exchange,
-    /// What programs reported.
-    Program,
 }
 
 impl Lane {
-    pub const ALL: [Lane; 4] = [Lane::Air, Lane::Kernel, Lane::Exchange, Lane::Program];
+    pub const ALL: [Lane; 3] = [Lane::Air, Lane::Kernel, Lane::Exchange];
 
     pub fn name(self) -> &'static str {
         match self {
             Lane::Air => "air",
             Lane::Kernel => "radio and link",
             Lane::Exchange => "keys and addresses",
-            Lane::Program => "programs",
         }
     }
 
     pub fn of(mark: &Mark) -> Lane {
         match mark.what {
             _ if matches!(mark.source, Source::Frame { .. }) => Lane::Air,
-            What::Program => Lane::Program,
             What::KeyFrame(_)
             | What::KeyAdded { .. }
             | What::Dhcp(_)
@@ -43,9 +40,7 @@ impl Lane {
             | What::RouterSolicit
             | What::RouterAdvert
             | What::ArpRequest { .. }
-            | What::ArpReply { .. }
-            | What::RouteAdded
-            | What::RouteRemoved => Lane::Exchange,
+            | What::ArpReply { .. } => Lane::Exchange,
             _ => Lane::Kernel,
         }
     }
@@ -55,7 +50,7 @@ impl Peer {
     /// `office (02:00:00:00:01:00, 2437 MHz)`, as far as known.
     pub fn words(&self) -> String {
         let mut parts = Vec::new();
-        parts.extend(self.bssid.map(mac));
+        parts.extend(self.bssid.map(link_address::text));
         if self.mhz > 0 {
             parts.push(format!("{} MHz", self.mhz));
         }
@@ -83,6 +78,24 @@ impl Handover {
     /// The phase that took longest, and its time.
     pub fn longest(&self) -> Option<(Phase, i64)> {
         Phase::ALL.iter().map(|p| (*p, self.of(*p))).filter(|(_, ns)| *ns > 0).max_by_key(|(_, ns)| *ns)
+    }
+
+    /// Marks of a lane, each with its time there. One that has a frame stands on the lane of the air, too, by the frame's time.
+    pub fn on_lane(&self, lane: Lane) -> impl Iterator<Item = (i64, &Mark)> {
+        self.marks.iter().filter_map(move |m| match m.frame {
+            Some((.., at_ns)) if lane == Lane::Air => Some((at_ns, m)),
+            _ => (Lane::of(m) == lane).then_some((m.at_ns, m)),
+        })
+    }
+
+    /// Moments that have a name.
+    pub fn moments(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let all = [
+            ("data stops", self.stop.as_ref()),
+            ("link up", self.link_up.as_ref()),
+            ("first data", self.first_data()),
+        ];
+        all.into_iter().filter_map(|(name, m)| Some((name, m?.at_ns)))
     }
 
     /// What it was, in a line.

@@ -44,7 +44,6 @@ pub struct Handover {
     pub link_down: Option<Mark>,
     /// Carrier, and on a radio the authorised port.
     pub link_up: Option<Mark>,
-    pub first_data: Option<Mark>,
     pub first_auth: Option<Mark>,
     pub attempts: u32,
     pub refusals: Vec<String>,
@@ -61,6 +60,10 @@ pub struct Handover {
 impl Handover {
     pub fn whole_ns(&self) -> i64 {
         self.end_ns - self.begin_ns
+    }
+
+    pub fn first_data(&self) -> Option<&Mark> {
+        (self.ended == Ended::Data).then_some(&self.end)
     }
 
     /// Without a data path: from its end to the first data, or to what came last.
@@ -202,7 +205,7 @@ impl Machine {
             Some(open) => {
                 open.apply(mark);
                 if open.stop.is_none() && !open.facts.first_join && open.link_up.is_some() {
-                    open.stop.get_or_insert_with(|| mark.clone());
+                    open.stop = Some(mark.clone());
                 }
             }
             None => self.idle(mark),
@@ -320,7 +323,6 @@ impl Machine {
             stop: o.stop,
             link_down: o.link_down,
             link_up: o.link_up,
-            first_data: (ended == Ended::Data).then(|| end.clone()),
             first_auth: o.facts.first_auth,
             attempts: o.facts.attempts,
             refusals: o.facts.refusals,

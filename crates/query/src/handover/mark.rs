@@ -238,15 +238,10 @@ pub enum What {
     ArpReply {
         sent: bool,
     },
-    RouteAdded,
-    RouteRemoved,
     /// BR_STATE_*: 3 forwarding.
     BridgePort(i64),
     /// Data of a flow that is none of the above.
     Received,
-    Sent,
-    /// The DHCP client, or another program, reported something.
-    Program,
     /// Seen, and of no meaning here.
     Other,
 }
@@ -259,7 +254,7 @@ pub struct Mark {
     pub what: What,
     /// Access point.
     pub bssid: Option<[u8; 6]>,
-    /// SSID, address, or a program's words.
+    /// SSID, address, or what was seen in words.
     pub text: Option<Box<str>>,
     pub source: Source,
     /// The same by the air: frame and its time by this clock.
@@ -327,12 +322,9 @@ impl Mark {
             What::ArpRequest { .. } => with_text("another host asks for a neighbour"),
             What::ArpReply { sent: false } => with_text("neighbour answered"),
             What::ArpReply { .. } => with_text("answers for its own address"),
-            What::RouteAdded => with_text("route"),
-            What::RouteRemoved => with_text("route removed"),
             What::BridgePort(s) => format!("bridge port {}", bridge_state(s)),
             What::Received => "data received".into(),
-            What::Sent => "data sent".into(),
-            What::Program | What::Other => self.text.as_deref().unwrap_or("other").to_owned(),
+            What::Other => self.text.as_deref().unwrap_or("other").to_owned(),
         }
     }
 }
@@ -362,19 +354,4 @@ pub fn algorithm_name(algorithm: i64) -> &'static str {
         5..=7 => "FILS",
         _ => "",
     }
-}
-
-/// `02:00:00:00:01:00`.
-pub fn mac(a: [u8; 6]) -> String {
-    a.map(|b| format!("{b:02x}")).join(":")
-}
-
-/// The same, read.
-pub(super) fn link_address(text: &str) -> Option<[u8; 6]> {
-    let mut parts = text.split(':').map(|p| u8::from_str_radix(p, 16).ok());
-    let mut out = [0; 6];
-    for b in &mut out {
-        *b = parts.next()??;
-    }
-    parts.next().is_none().then_some(out)
 }

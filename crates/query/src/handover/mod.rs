@@ -23,7 +23,7 @@ pub use flow::FlowGap;
 pub use gather::{Asked, Found};
 pub use lane::Lane;
 pub use machine::{Handover, Machine};
-pub use mark::{Dhcp, Mark, Source, What, mac};
+pub use mark::{Dhcp, Mark, Source, What};
 pub use open::Peer;
 pub use phase::{Group, Phase, Span, Step};
 pub use statistics::{PhaseSum, Statistics};

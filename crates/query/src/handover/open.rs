@@ -1,7 +1,7 @@
 //! A handover that goes on: which phase each mark begins. Marks are taken as they come; one that does not fit leaves the phase as it is.
 
 use super::mark::{Dhcp, Mark, What};
-use super::phase::{Phase, Step};
+use super::phase::{Group, Phase, Step};
 use super::tile::Tiles;
 
 /// Marks kept for lanes; of longer handovers the first and the last.
@@ -30,14 +30,13 @@ pub(super) struct Facts {
     pub signal_low: bool,
     pub beacon_loss: bool,
     pub shut: bool,
-    /// By whom the old link was ended, if a frame told.
+    /// By whom the old link was ended, if a frame shows it.
     pub deauth: Option<(bool, i64)>,
     pub algorithm: i64,
     pub again: bool,
     pub attempts: u32,
     pub refusals: Vec<String>,
     pub first_auth: Option<Mark>,
-    pub naks: u32,
     pub dhcp_v4: bool,
     /// Sent while the port was shut, so lost; when the first was.
     pub early_arp: Option<i64>,
@@ -153,7 +152,7 @@ impl Open {
     }
 
     pub fn keep(&mut self, mark: &Mark) {
-        if matches!(mark.what, What::Received | What::Sent) {
+        if mark.what == What::Received {
             return;
         }
         if self.marks.len() >= MOST_MARKS {
@@ -196,7 +195,7 @@ impl Open {
                 if self.of_old_link(mark) {
                     // What the other side says comes before what this one answers.
                     self.facts.deauth = self.facts.deauth.or(Some((own, reason)));
-                } else if self.phase().is_radio() && self.phase().group() != super::phase::Group::Search {
+                } else if self.phase().is_radio() && self.phase().group() != Group::Search {
                     return self.failed(mark);
                 }
             }
@@ -252,7 +251,7 @@ impl Open {
         self.facts.scan_before_stop |=
             self.stop.is_none() && matches!(mark.what, What::ScanStart | What::ScanDone { .. });
         let now = self.phase();
-        if self.ready || (now.group() == super::phase::Group::Keys) {
+        if self.ready || (now.group() == Group::Keys) {
             return None;
         }
         match mark.what {
@@ -268,11 +267,10 @@ impl Open {
                 if matches!(now, Phase::Reaction | Phase::Detection) {
                     self.tiles.rename(Phase::Probing);
                 }
-                (now != Phase::Selection && now.group() != super::phase::Group::Join)
-                    .then_some(Phase::Selection)
+                (now != Phase::Selection && now.group() != Group::Join).then_some(Phase::Selection)
             }
             What::Channel { .. } => (now == Phase::Probing).then_some(Phase::Probing),
-            _ => (now.group() != super::phase::Group::Join).then(|| {
+            _ => (now.group() != Group::Join).then(|| {
                 if now == Phase::Selection {
                     self.tiles.rename(Phase::ProbingPause);
                 }
@@ -336,7 +334,7 @@ impl Open {
             What::AssocReply { status: 0 } => {
                 self.joined = true;
                 self.to.bssid = self.to.bssid.or(mark.bssid);
-                (!self.ready && self.phase().group() != super::phase::Group::Keys).then_some(Phase::KeyWait)
+                (!self.ready && self.phase().group() != Group::Keys).then_some(Phase::KeyWait)
             }
             _ if self.joined => None,
             _ => self.failed(mark),
@@ -408,12 +406,7 @@ impl Open {
         }
         let v4 = !message.is_v6();
         let now = self.phase();
-        if v4 && !self.facts.dhcp_v4 {
-            self.facts.dhcp_v4 = true;
-        }
-        if message == Dhcp::Nak {
-            self.facts.naks += 1;
-        }
+        self.facts.dhcp_v4 |= v4;
         // Beside an exchange of the other version it is a step and no more.
         if !v4 && self.facts.dhcp_v4 {
             return (now == Phase::Dhcp).then_some(now);

@@ -26,10 +26,10 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub fn of(all: &[Handover]) -> Statistics {
+    pub fn of<'a>(all: impl Iterator<Item = &'a Handover> + Clone) -> Statistics {
         let phase = |phase: Phase| {
             let mut times: Vec<(i64, u32)> = all
-                .iter()
+                .clone()
                 .filter(|h| h.spans.iter().any(|s| s.phase == phase))
                 .map(|h| (h.of(phase), h.number))
                 .collect();
@@ -45,10 +45,10 @@ impl Statistics {
             })
         };
         Statistics {
-            count: all.len() as u64,
+            count: all.clone().count() as u64,
             phases: Phase::ALL.iter().filter_map(|p| phase(*p)).collect(),
-            whole_ns: of(all.iter().map(Handover::whole_ns).collect()).unwrap_or_default(),
-            outage_ns: of(all.iter().filter_map(Handover::outage_ns).collect()),
+            whole_ns: of(all.clone().map(Handover::whole_ns).collect()).unwrap_or_default(),
+            outage_ns: of(all.filter_map(Handover::outage_ns).collect()),
         }
     }
 }

@@ -94,7 +94,7 @@ pub enum Cause {
     },
     /// The signal fell, and the station chose another.
     SignalLow,
-    /// The station chose another, or was told to.
+    /// The station chose another, or was asked to.
     Chosen,
     /// The station left by itself.
     Left {

@@ -3,7 +3,7 @@
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::Ns;
 use crate::answers::handover::*;
-use kpat_query::handover::{Asked, Found, Handover, Lane, Mark, Span, Statistics};
+use kpat_query::handover::{Asked, Found, Handover, Lane, Span, Statistics};
 use std::sync::Arc;
 
 /// Marks of a lane in one answer; the picture has no room for more.
@@ -43,7 +43,7 @@ fn line(ask: &Ask<'_>, h: &Handover) -> HandoverLine {
 
 pub fn handovers(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Handovers> {
     let found = found(ask, progress)?;
-    let sums = Statistics::of(&found.handovers);
+    let sums = Statistics::of(found.handovers.iter());
     Ok(Handovers {
         radio: found.radio,
         left_out: found.left_out,
@@ -68,17 +68,13 @@ pub fn handover(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<HandoverDetail>
     let found = found(ask, progress)?;
     let h = found.handovers.iter().find(|h| h.number == number);
     let h = h.ok_or_else(|| Failure::words(format!("the log has no handover {number}")))?;
-    let moment =
-        |name: &str, mark: &Option<Mark>| mark.as_ref().map(|m| (name.to_owned(), since(ask, m.at_ns)));
-    let moments =
-        [moment("data stops", &h.stop), moment("link up", &h.link_up), moment("first data", &h.first_data)];
     Ok(HandoverDetail {
         line: line(ask, h),
         attempts: h.attempts,
         refusals: h.refusals.clone(),
         phases: h.spans.iter().map(|s| phase(ask, h, s)).collect(),
         lanes: Lane::ALL.into_iter().filter_map(|lane| lane_of(ask, h, lane)).collect(),
-        moments: moments.into_iter().flatten().collect(),
+        moments: h.moments().map(|(name, at)| (name.to_owned(), since(ask, at))).collect(),
         gap: h.flow.as_ref().map(|g| HandoverGap {
             from: since(ask, g.last_ns),
             to: g.first_ns.map(|at| since(ask, at)),
@@ -112,16 +108,11 @@ fn phase(ask: &Ask<'_>, h: &Handover, s: &Span) -> HandoverPhase {
     }
 }
 
-/// A mark that has a frame stands on the lane of the air, too.
 fn lane_of(ask: &Ask<'_>, h: &Handover, lane: Lane) -> Option<HandoverLane> {
-    let on = |m: &&Mark| Lane::of(m) == lane || lane == Lane::Air && m.frame.is_some();
-    let at = |m: &Mark| m.frame.filter(|_| lane == Lane::Air).map_or(m.at_ns, |f| f.2);
     let marks: Vec<HandoverMark> = h
-        .marks
-        .iter()
-        .filter(on)
+        .on_lane(lane)
         .take(MOST_MARKS)
-        .map(|m| HandoverMark { t: since(ask, at(m)), words: m.words(), evidence: m.evidence() })
+        .map(|(at, m)| HandoverMark { t: since(ask, at), words: m.words(), evidence: m.evidence() })
         .collect();
     (!marks.is_empty()).then(|| HandoverLane { name: lane.name().to_owned(), marks })
 }

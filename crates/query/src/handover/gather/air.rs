@@ -4,9 +4,11 @@
 
 use crate::error::Result;
 use crate::handover::machine::Handover;
-use crate::handover::mark::{Mark, Source, What, link_address};
+use crate::handover::mark::{Mark, Source, What};
 use crate::handover::open::SENT;
 use crate::store::Store;
+use kpat_model::link_address::parse;
+use kpat_store::NULL;
 use kpat_store::tables::FrameRow;
 
 /// Frames before and after it that are looked at.
@@ -57,7 +59,7 @@ fn sort_of(mark: &Mark) -> Option<Sort> {
 /// What a frame is to the station of that address.
 fn heard(row: &FrameRow, station: [u8; 6]) -> Option<Heard> {
     let control = row.wifi_fc?;
-    let address = |a: &Option<String>| a.as_deref().and_then(link_address);
+    let address = |a: &Option<String>| a.as_deref().and_then(parse);
     let (to, from) = (address(&row.wifi_ra)?, address(&row.wifi_ta).unwrap_or_default());
     let sent = from == station;
     if !sent && to != station && to != ALL {
@@ -83,21 +85,37 @@ fn heard(row: &FrameRow, station: [u8; 6]) -> Option<Heard> {
     })
 }
 
-/// Adds what was heard to the handover's marks.
-pub(super) fn add(store: &Store, h: &mut Handover) -> Result<()> {
+/// The log has frames of the air whose time by the device's clock is not known.
+pub(super) fn by_wall(store: &Store) -> Result<bool> {
+    let table = store.table::<FrameRow>()?;
+    for group in 0..table.groups() {
+        let (boot, control) = (table.ints(group, "boot_ns")?, table.ints(group, "wifi_fc")?);
+        if boot.iter().zip(&control).any(|(b, c)| *b == NULL && *c != NULL) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Adds what was heard to the handover's marks. `by_wall`: see there.
+pub(super) fn add(store: &Store, h: &mut Handover, by_wall: bool) -> Result<()> {
     let own =
         |d: &&kpat_store::tables::DeviceRow| d.ifindex == h.ifindex && h.netns.is_none_or(|n| n == d.netns);
-    let addresses = store.devices.iter().rev().filter(own).filter_map(|d| link_address(&d.mac));
+    let addresses = store.devices.iter().rev().filter(own).filter_map(|d| parse(&d.mac));
     let Some(station) = addresses.into_iter().find(|s| *s != [0; 6]) else { return Ok(()) };
     let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
     let table = store.table::<FrameRow>()?;
     let offset_ns = store.wall_offset_ns();
-    let (mut found, mut by_wall) = (Vec::new(), false);
-    table.each((0..table.groups()).collect(), |mut row: FrameRow| {
-        if row.boot_ns.is_none() {
-            row.boot_ns = offset_ns.map(|o| row.wall_ns.saturating_add(o));
-            by_wall |= row.wifi_fc.is_some();
-        }
+    let mut groups = table.groups_where("boot_ns", &range);
+    if let Some(o) = offset_ns.filter(|_| by_wall) {
+        let by_wall = range.start().saturating_sub(o)..=range.end().saturating_sub(o);
+        groups.extend(table.groups_where("wall_ns", &by_wall));
+        groups.sort_unstable();
+        groups.dedup();
+    }
+    let mut found = Vec::new();
+    table.each(groups, |mut row: FrameRow| {
+        row.boot_ns = row.boot_ns.or(offset_ns.map(|o| row.wall_ns.saturating_add(o)));
         if found.len() < MOST && row.boot_ns.is_some_and(|at| range.contains(&at)) {
             // Everybody's farewell is the old access point's, or nothing to this station.
             let known = |f: &Heard| {
@@ -115,8 +133,6 @@ pub(super) fn add(store: &Store, h: &mut Handover) -> Result<()> {
     if by_wall && marks.iter().filter(|m| m.frame.is_some()).count() < AGREE {
         return Ok(());
     }
-    h.marks = marks;
-    let marks = std::mem::take(&mut h.marks);
     let frame = |m: &mut Mark| {
         if let Some(same) = marks.iter().find(|x| x.source == m.source && x.what == m.what) {
             m.frame = same.frame;

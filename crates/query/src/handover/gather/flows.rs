@@ -1,6 +1,6 @@
 //! The gap of a flow beside a handover.
 
-use super::rows::is_data;
+use super::tables::is_data;
 use crate::codes::verdict;
 use crate::error::Result;
 use crate::handover::flow::{FlowGap, Received};

@@ -4,7 +4,7 @@
 
 pub(super) mod air;
 mod flows;
-mod rows;
+mod tables;
 mod wifi;
 
 use super::machine::{Handover, Machine};
@@ -13,8 +13,11 @@ use crate::abreast::Progress;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_store::tables::PacketRow;
+use kpat_store::{Row, TableFile};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// So much later than newer ones a row may stand in its table.
 const WINDOW_NS: i64 = 2_000_000_000;
@@ -81,6 +84,36 @@ trait Feed {
     fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>>;
 }
 
+/// Rows of a table, of which `marks` makes marks; each row with its number in the table.
+struct Rows<R, F> {
+    table: Arc<TableFile>,
+    next: i64,
+    marks: F,
+    of: PhantomData<R>,
+}
+
+fn rows<'a, R: Row + 'a>(
+    table: Arc<TableFile>,
+    marks: impl FnMut(&R, i64, &mut Vec<(Place, Mark)>) + 'a,
+) -> Box<dyn Feed + 'a> {
+    Box::new(Rows { table, next: 0, marks, of: PhantomData })
+}
+
+impl<R: Row, F: FnMut(&R, i64, &mut Vec<(Place, Mark)>)> Feed for Rows<R, F> {
+    fn groups(&self) -> usize {
+        self.table.groups()
+    }
+
+    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
+        let mut out = Vec::new();
+        self.table.each(vec![group], |row: R| {
+            (self.marks)(&row, self.next, &mut out);
+            self.next += 1;
+        })?;
+        Ok(out)
+    }
+}
+
 struct Fed<'a> {
     feed: Box<dyn Feed + 'a>,
     next: usize,
@@ -135,7 +168,7 @@ impl Store {
     ///
     /// Errors: [`Error::Abandoned`].
     pub fn handovers(&self, asked: &Asked, progress: Progress<'_>) -> Result<Found> {
-        let mut feeds: Vec<Fed<'_>> = rows::feeds(self)?
+        let mut feeds: Vec<Fed<'_>> = tables::feeds(self)?
             .into_iter()
             .chain(wifi::feeds(self)?)
             .map(|feed| Fed { feed, next: 0, rows: VecDeque::new() })
@@ -185,10 +218,11 @@ impl Store {
         if let Some(name) = &asked.interface {
             found.handovers.retain(|h| h.interface == *name);
         }
+        let by_wall = !found.handovers.is_empty() && air::by_wall(self)?;
         for (i, h) in found.handovers.iter_mut().enumerate() {
             h.number = i as u32 + 1;
             h.flow = flows::gap(self, h, asked.port)?;
-            air::add(self, h)?;
+            air::add(self, h, by_wall)?;
         }
         Ok(found)
     }

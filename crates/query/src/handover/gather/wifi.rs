@@ -1,9 +1,10 @@
 //! What a radio did, what happened to links, and messages by which addresses are found, as marks.
 
-use super::{Feed, Place};
+use super::{Feed, Place, rows};
 use crate::error::Result;
-use crate::handover::mark::{Dhcp, Mark, Source, What, link_address};
+use crate::handover::mark::{Dhcp, Mark, Source, What};
 use crate::store::Store;
+use kpat_model::link_address::parse;
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
 use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
 use kpat_store::{Row, TableFile};
@@ -44,44 +45,33 @@ fn is_carrier(what: LinkWhat) -> bool {
 pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
     let mut out: Vec<Box<dyn Feed + '_>> = Vec::new();
     if let Some(table) = table::<WifiEventRow>(store)? {
-        out.push(Box::new(Radio { table, row: 0, of_radio: HashMap::new(), tuned: HashMap::new() }));
+        let mut radio = Radio::default();
+        out.push(rows(table, move |row, number, out| radio.mark(row, number, out)));
     }
     if let Some(table) = table::<LinkEventRow>(store)? {
         let mut functions = false;
         for group in 0..table.groups() {
             functions |= table.ints(group, "function")?.contains(&1);
         }
-        out.push(Box::new(Links { table, row: 0, functions }));
+        out.push(rows(table, move |row, number, out| out.extend(link(row, number, functions))));
     }
     if let Some(table) = table::<ExchangeRow>(store)? {
-        out.push(Box::new(Exchanges { table, row: 0 }));
+        out.push(rows(table, |row: &ExchangeRow, number, out| {
+            let Some((what, text)) = exchanged(row) else { return };
+            let mut mark = Mark::new(row.at_ns, what, Source::Exchange(number));
+            mark.text = text.map(Box::from);
+            out.push(((row.netns.unwrap_or(0), row.ifindex), mark));
+        }));
     }
     Ok(out)
 }
 
+#[derive(Default)]
 struct Radio {
-    table: Arc<TableFile>,
-    row: i64,
     /// Interfaces of a radio, as far as its events named one.
     of_radio: HashMap<String, Vec<Place>>,
     /// Where a radio listens.
     tuned: HashMap<String, i32>,
-}
-
-impl Feed for Radio {
-    fn groups(&self) -> usize {
-        self.table.groups()
-    }
-
-    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
-        let (table, mut out) = (Arc::clone(&self.table), Vec::new());
-        table.each(vec![group], |row: WifiEventRow| {
-            let number = self.row;
-            self.row += 1;
-            self.mark(&row, number, &mut out);
-        })?;
-        Ok(out)
-    }
 }
 
 impl Radio {
@@ -94,7 +84,7 @@ impl Radio {
         }
         let Some(what) = self.what(row, &radio) else { return };
         let mut mark = Mark::new(row.at_ns, what, Source::Wifi(number));
-        mark.bssid = row.address.as_deref().and_then(link_address);
+        mark.bssid = row.address.as_deref().and_then(parse);
         mark.text = Some(row.text.as_str()).filter(|t| !t.is_empty()).map(Box::from);
         if what == What::Other {
             mark.text = WifiWhat::from_number(row.event).map(|w| w.name().into());
@@ -154,66 +144,24 @@ impl Radio {
     }
 }
 
-struct Links {
-    table: Arc<TableFile>,
-    row: i64,
-    /// Carriers are known by the kernel's functions: what rtnetlink announces of them comes later.
-    functions: bool,
+/// `functions`: carriers are known by the kernel's functions, and what rtnetlink announces of them comes later.
+fn link(row: &LinkEventRow, number: i64, functions: bool) -> Option<(Place, Mark)> {
+    let kind = LinkWhat::from_number(row.event)?;
+    if is_carrier(kind) && functions && row.function == 0 {
+        return None;
+    }
+    let what = match kind {
+        LinkWhat::CarrierOn => What::CarrierOn,
+        LinkWhat::CarrierOff => What::CarrierOff,
+        LinkWhat::OperState => What::OperState(row.a),
+        LinkWhat::BridgePort => What::BridgePort(row.a),
+    };
+    let mut mark = Mark::new(row.at_ns, what, Source::Link(number));
+    mark.within_ns = row.after_ns.map_or(0, |after| row.at_ns.saturating_sub(after));
+    Some(((row.netns.unwrap_or(0), row.ifindex), mark))
 }
 
-impl Feed for Links {
-    fn groups(&self) -> usize {
-        self.table.groups()
-    }
-
-    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
-        let (table, mut out) = (Arc::clone(&self.table), Vec::new());
-        table.each(vec![group], |row: LinkEventRow| {
-            let number = self.row;
-            self.row += 1;
-            let Some(kind) = LinkWhat::from_number(row.event) else { return };
-            if is_carrier(kind) && self.functions && row.function == 0 {
-                return;
-            }
-            let what = match kind {
-                LinkWhat::CarrierOn => What::CarrierOn,
-                LinkWhat::CarrierOff => What::CarrierOff,
-                LinkWhat::OperState => What::OperState(row.a),
-                LinkWhat::BridgePort => What::BridgePort(row.a),
-            };
-            let mut mark = Mark::new(row.at_ns, what, Source::Link(number));
-            mark.within_ns = row.after_ns.map_or(0, |after| row.at_ns.saturating_sub(after));
-            out.push(((row.netns.unwrap_or(0), row.ifindex), mark));
-        })?;
-        Ok(out)
-    }
-}
-
-struct Exchanges {
-    table: Arc<TableFile>,
-    row: i64,
-}
-
-impl Feed for Exchanges {
-    fn groups(&self) -> usize {
-        self.table.groups()
-    }
-
-    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
-        let (table, mut out) = (Arc::clone(&self.table), Vec::new());
-        table.each(vec![group], |row: ExchangeRow| {
-            let number = self.row;
-            self.row += 1;
-            let Some((what, text)) = exchanged(&row) else { return };
-            let mut mark = Mark::new(row.at_ns, what, Source::Exchange(number));
-            mark.text = text.map(Box::from);
-            out.push(((row.netns.unwrap_or(0), row.ifindex), mark));
-        })?;
-        Ok(out)
-    }
-}
-
-/// A message, and what is to be said of it.
+/// A message, and its text.
 fn exchanged(row: &ExchangeRow) -> Option<(What, Option<&str>)> {
     let sent = row.sent != 0;
     let message = i64::from(row.message);

@@ -1,6 +1,6 @@
-//! Rows of tables as marks.
+//! Links, addresses and data, out of the tables that every log has, as marks.
 
-use super::{Feed, Place};
+use super::{Feed, Place, rows};
 use crate::codes::verdict;
 use crate::error::Result;
 use crate::handover::mark::{Mark, Source, What};
@@ -18,41 +18,23 @@ pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
     let loopback =
         store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
     let carriers = super::wifi::has_carriers(store)?;
+    let mut events = Events { links: HashMap::new(), carriers };
     Ok(vec![
-        Box::new(Events { table: store.table::<EventRow>()?, row: 0, links: HashMap::new(), carriers }),
+        rows(store.table::<EventRow>()?, move |row, number, out| events.marks(row, number, out)),
         Box::new(Packets { table: store.table::<PacketRow>()?, loopback }),
     ])
 }
 
-/// Of `event`: links, addresses, routes, what programs and their logs said.
+/// Of `event`: links and addresses.
 struct Events {
-    table: Arc<TableFile>,
-    row: i64,
     /// Flags as last seen.
     links: HashMap<Place, i64>,
-    /// Another table says of carriers.
+    /// Another table has carriers.
     carriers: bool,
 }
 
-impl Feed for Events {
-    fn groups(&self) -> usize {
-        self.table.groups()
-    }
-
-    fn read(&mut self, group: usize) -> Result<Vec<(Place, Mark)>> {
-        let table = Arc::clone(&self.table);
-        let mut out = Vec::new();
-        table.each(vec![group], |row: EventRow| {
-            let number = self.row;
-            self.row += 1;
-            self.marks(row, number, &mut out);
-        })?;
-        Ok(out)
-    }
-}
-
 impl Events {
-    fn marks(&mut self, row: EventRow, number: i64, out: &mut Vec<(Place, Mark)>) {
+    fn marks(&mut self, row: &EventRow, number: i64, out: &mut Vec<(Place, Mark)>) {
         let Some(kind) = EventKind::from_number(row.kind) else { return };
         let netns = row.netns.unwrap_or(0);
         let place = |ifindex: i64| (netns, i32::try_from(ifindex).unwrap_or(0));
