@@ -40,6 +40,8 @@ struct pause {
 	u16 cpu_out;
 	u16 cpu_in;
 	u32 preempted;
+	u32 out_pid; /* who wrote the beginning */
+	u32 in_pid; /* and the end: another if its slot was taken from it meanwhile */
 };
 
 struct task_slot {
@@ -49,6 +51,7 @@ struct task_slot {
 	u32 count; /* pauses that are over */
 	u32 logged; /* of these, logged or too old to be */
 	u32 packets; /* it has handled a recorded packet */
+	u64 taken; /* boot time since when the slot is this task's */
 	struct pause last[PAUSES];
 };
 
@@ -77,24 +80,36 @@ static __always_inline struct task_slot *task_slot(u32 pid)
 	return s->pid == pid ? s : second_slot(pid);
 }
 
-/* 0: a slot has nothing that a record may need, 1: it may, if its task is to handle a packet for the first time, 2: it has. */
+/* 0: nobody has the slot, 1: it has nothing that a record may need, 2: it may, if its task is to handle a packet for the first time, 3: it has. */
 static __always_inline u32 slot_worth(struct task_slot *s)
 {
-	if (!s->pid || (!s->off && s->count == s->logged))
+	if (!s->pid)
 		return 0;
-	return s->packets ? 2 : 1;
+	if (!s->off && s->count == s->logged)
+		return 1;
+	return s->packets ? 3 : 2;
 }
 
 /* A slot for a task that has none: of the two the one that is worth less. */
-static __always_inline struct task_slot *take_slot(u32 pid)
+static __always_inline struct task_slot *take_slot(u32 pid, u64 now)
 {
 	struct task_slot *first = first_slot(pid), *second = second_slot(pid);
 	struct task_slot *s = slot_worth(first) < slot_worth(second) ? first : second;
 
-	s->taken_from = slot_worth(s) == 2 ? s->pid : 0;
+	s->taken_from = slot_worth(s) == 3 ? s->pid : 0;
 	s->pid = pid;
 	s->count = s->logged = s->packets = 0;
+	s->taken = now;
 	return s;
+}
+
+/*
+ * A slot is taken on one CPU while its task may be switched in or out on another, without a lock: what both wrote is neither's.
+ * A pause counts if one task wrote both ends, since it has the slot.
+ */
+static __always_inline bool pause_of(struct task_slot *s, struct pause *p, u32 pid)
+{
+	return p->out_pid == pid && p->in_pid == pid && p->out >= s->taken && p->in >= p->out;
 }
 
 static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
@@ -103,6 +118,7 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 	u32 n, at, flags = 0;
 	struct kp_pause *r;
 	struct pause *p;
+	u64 wait;
 
 	if (s->pid != pid) {
 		if (first_slot(pid)->taken_from == pid)
@@ -124,14 +140,18 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 		if (at == n)
 			break;
 		p = &s->last[at & (PAUSES - 1)];
+		if (!pause_of(s, p, pid)) {
+			count_loss(ctl, KP_LOSS_TASK_TABLE);
+			flags = KP_PAUSE_MORE;
+			continue;
+		}
 		r = ring_reserve(ctl, sizeof(*r));
 		if (!r)
 			return;
 		r->h.ts = p->in;
 		r->dur = p->in - p->out;
-		r->wait = p->woken ? p->in - p->woken : 0;
-		if (p->woken && p->in - p->woken > 0xffffffffULL)
-			r->wait = 0xffffffff;
+		wait = p->woken > p->out && p->woken <= p->in ? p->in - p->woken : 0;
+		r->wait = wait > 0xffffffffULL ? 0xffffffff : wait;
 		r->cpu_out = p->cpu_out;
 		r->cpu_in = p->cpu_in;
 		ring_commit(&r->h, KP_PAUSE, sizeof(*r), flags | (p->preempted ? KP_PAUSE_PREEMPTED : 0), pid);
@@ -221,7 +241,7 @@ static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempt
 	struct pause *p;
 
 	if (s->pid != pid)
-		s = take_slot(pid);
+		s = take_slot(pid, now);
 	s->packets |= handled;
 	s->off = 1;
 	p = &s->last[s->count & (PAUSES - 1)];
@@ -229,6 +249,7 @@ static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempt
 	p->woken = 0;
 	p->cpu_out = cpu;
 	p->preempted = preempted;
+	p->out_pid = pid;
 }
 
 /* (preempt, prev, next, prev_state); the last came with 5.18. The idle task, which every CPU has, has no pauses. */
@@ -262,6 +283,7 @@ int event_3_sched_switch(u64 *ctx)
 	p = &s->last[s->count & (PAUSES - 1)];
 	p->in = now;
 	p->cpu_in = cpu;
+	p->in_pid = pid;
 	s->off = 0;
 	s->count++;
 	return 0;

@@ -36,6 +36,10 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::OffCpu(r) => {
             tame(&mut r.from.0, absurd);
             tame(&mut r.to.0, absurd);
+            if r.from > r.to {
+                *absurd += 1;
+                r.from = r.to;
+            }
         }
         Record::Poll(r) => tame(&mut r.at.0, absurd),
         Record::PollEnd(r) => tame(&mut r.at.0, absurd),

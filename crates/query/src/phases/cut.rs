@@ -74,7 +74,7 @@ pub(super) fn cut(life: &Life, marks: &Marks) -> Vec<Segment> {
             _ => false,
         };
         if !not_yet {
-            cutter.turn(e.at.clamp(life.brief.first_ns, life.brief.last_ns), next);
+            cutter.turn(e.at.max(life.brief.first_ns).min(life.brief.last_ns), next);
         }
     }
     let mut out = cutter.finish(life.brief.last_ns);
@@ -265,7 +265,7 @@ fn rests(rows: &[CallRow], rests: &[Rest], segments: &mut Vec<Segment>) {
     for s in segments.iter() {
         let mut at = s.from_ns;
         let mut put = |from: i64, to: i64, phase: Phase| {
-            let (from, to) = (from.clamp(at, s.to_ns), to.clamp(at, s.to_ns));
+            let (from, to) = (from.max(at).min(s.to_ns), to.max(at).min(s.to_ns));
             if to > from {
                 if from > at {
                     out.push(Segment { from_ns: at, to_ns: from, ..*s });

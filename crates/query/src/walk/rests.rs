@@ -31,6 +31,9 @@ impl Rests {
             table.range(*g, "to_ns").is_none_or(|have| *have.start() <= last && *have.end() >= first)
         };
         table.each((0..table.groups()).filter(near).collect(), |p: PauseRow| {
+            if p.to_ns < p.from_ns {
+                return; // a damaged table
+            }
             let woken = if p.preempted != 0 { p.from_ns } else { p.woken_ns.unwrap_or(p.to_ns) };
             rests.by_pid.entry(p.pid).or_default().push(Rest {
                 from: p.from_ns,
