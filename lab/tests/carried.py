@@ -119,6 +119,7 @@ class Carried(unittest.TestCase):
         seen = {p: set() for p in written}
         data = 0
         writes, reads, wrong = {}, {}, []
+        self.most_reads = 0
         # of bytes, and of stretches of bytes of one call: named by the tool, true, and both
         bytes_of, ranges_of = ({side: [0, 0, 0] for side in ("written", "read")} for _ in range(2))
         for p in packets:
@@ -134,12 +135,18 @@ class Carried(unittest.TestCase):
                 found = carried[side]
                 self.assertIsNotNone(found, (side, p["packet"]))
                 reported = [(c["bytes"], c["carried_bytes"]) for c in found["calls"]]
-                wrong += [] if reported == overlaps(ends, *reach) and found["missing_bytes"] == 0 else [(side, p["packet"], reported)]
+                expected = overlaps(ends, *reach)
+                if reported != expected or found["missing_bytes"]:
+                    at = next((i for i, (a, b) in enumerate(zip(reported, expected)) if a != b), min(len(reported), len(expected)))
+                    near = slice(max(at - 2, 0), at + 3)
+                    wrong.append((side, p["packet"]["packet_id"], reach, found["missing_bytes"], len(reported), len(expected), at, reported[near], expected[near]))
                 claimed = places(reported, reach[0])
-                true = places(overlaps(ends, *reach), reach[0])
+                true = places(expected, reach[0])
                 for n, of in enumerate((claimed, true, claimed & true)):
                     bytes_of[side][n] += sum(hi - lo for lo, hi, _ in of)
                     ranges_of[side][n] += len(of)
+                if side == "read":
+                    self.most_reads = max(self.most_reads, len(found["calls"]))
                 for c in found["calls"]:
                     (writes if side == "written" else reads).setdefault(c["id"], set()).add(p["packet"]["packet_id"])
         for side in ("written", "read"):
@@ -228,6 +235,7 @@ class Carried(unittest.TestCase):
 
     def test_also_in_segments_of_offload(self):
         self.assertGreater(self.judged(VETH, 0.03), 0)
+        self.assertGreater(self.most_reads, 64, "a segment's reads are listed to the last")
 
 
 if __name__ == "__main__":

@@ -323,7 +323,9 @@ export interface PacketEnd {
   offset: number | null;
   // Bytes that no call of the log has.
   missing: number;
+  // The first of them.
   calls: PacketCall[];
+  all_calls: number;
 }
 
 export interface PacketCall {

@@ -7,7 +7,7 @@
 //! clone. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
 //! interrupt comes between the two programs.
 
-use super::{BytesOfCall, Carried, CarriedBy, MOST_CALLS};
+use super::{BytesOfCall, Carried, CarriedBy};
 use crate::codes::call_flag;
 use crate::error::Result;
 use crate::packet::{CallNode, PacketDetail};
@@ -140,7 +140,7 @@ impl Datagrams {
         let first = self.sightings.partition_point(|s| s.at_ns < found.at_ns);
         let seen = self.sightings[first..].iter().take_while(|s| s.at_ns == found.at_ns).find(same)?;
         let mut left = seen.bytes;
-        let calls = seen.calls.iter().take(MOST_CALLS).map(|i| {
+        let calls = seen.calls.iter().map(|i| {
             let c = self.calls[*i as usize];
             let carried_bytes = c.bytes.min(left);
             left -= carried_bytes;

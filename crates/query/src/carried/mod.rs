@@ -35,7 +35,7 @@ pub struct CarriedBy {
     pub process: Option<String>,
     /// Of the packet's first byte, from the stream's first that the log saw; `None`: it carries none, or is no stream's.
     pub offset: Option<i64>,
-    /// In order of their bytes; at most [`MOST_CALLS`].
+    /// In order of their bytes, all of them: one per byte at most.
     pub calls: Vec<BytesOfCall>,
     /// Of the packet's bytes those that no call in the log has: still unread, or from before the recording.
     pub missing_bytes: i64,
@@ -49,7 +49,6 @@ pub struct Carried {
     pub read: Option<CarriedBy>,
 }
 
-pub const MOST_CALLS: usize = 64;
 const TCP: i32 = 6;
 /// A socket's last event may come before its last packet, and a listener's new socket comes after the first: until the handshake is over.
 const APART_NS: i64 = 1_000_000_000;
@@ -180,7 +179,6 @@ impl Store {
         let found = bytes_of_stream(&stream, (start, all), (seq, payload_bytes), until_ns);
         (out.offset, out.missing_bytes) = (Some(found.offset), found.missing_bytes);
         out.calls = found.calls;
-        out.calls.truncate(MOST_CALLS);
         Ok(out)
     }
 }

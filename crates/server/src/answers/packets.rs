@@ -92,7 +92,9 @@ answers! {
         offset: Option<i64>,
         /// Bytes that no call of the log has.
         missing: i64,
+        /// The first of them.
         calls: Vec<PacketCall>,
+        all_calls: usize,
     }
     PacketCall {
         id: i64,

@@ -73,6 +73,9 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
     })
 }
 
+/// Of the calls that have bytes of a packet; a segment of 64 KiB read byte by byte has as many.
+const LISTED_CALLS: usize = 100;
+
 fn ends(log: &Log, d: &PacketDetail) -> Answer<Vec<PacketEnd>> {
     let Some(carried) = log.store.carried(d)? else { return Ok(Vec::new()) };
     let end = |wrote: bool, e: &CarriedBy| {
@@ -91,7 +94,8 @@ fn ends(log: &Log, d: &PacketDetail) -> Answer<Vec<PacketEnd>> {
             payload: carried.payload_bytes,
             offset: e.offset,
             missing: e.missing_bytes,
-            calls: e.calls.iter().map(call).collect(),
+            calls: e.calls.iter().take(LISTED_CALLS).map(call).collect(),
+            all_calls: e.calls.len(),
         }
     };
     let written = carried.written.as_ref().map(|e| end(true, e));

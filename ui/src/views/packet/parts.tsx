@@ -137,6 +137,7 @@ export function Ends({ packet }: { packet: Packet }): JSX.Element | null {
                 </tbody>
               </table>
             )}
+            {e.all_calls > e.calls.length && <p class="muted pad">and {count(e.all_calls - e.calls.length)} more (kpat packet --json has them all)</p>}
           </div>
         );
       })}
