@@ -92,8 +92,15 @@ fn explained(e: anyhow::Error, db: &Database) -> anyhow::Error {
         }
         Some(Error::NoColumn { name }) => {
             let bare = name.rsplit('.').next().unwrap_or(name);
-            let columns = db.tables().iter().flat_map(|t| t.1.columns.iter().map(|c| c.name));
-            format!("there is no column `{name}`{}; --tables lists them", meant(nearest(bare, columns)))
+            let columns =
+                || db.tables().iter().flat_map(|t| t.1.columns.iter().map(move |c| (t.0.as_str(), c.name)));
+            let elsewhere: Vec<&str> = columns().filter(|c| c.1 == bare).map(|c| c.0).collect();
+            let hint = match elsewhere[..] {
+                [] => meant(nearest(bare, columns().map(|c| c.1))),
+                [table] => format!(" in the tables of this query; `{table}` has one"),
+                [..] => format!(" in the tables of this query; these have one: {}", elsewhere.join(", ")),
+            };
+            format!("there is no column `{name}`{hint}; --tables lists them")
         }
         Some(Error::NotReading | Error::Syntax { .. }) => e.to_string(),
         _ => return e,

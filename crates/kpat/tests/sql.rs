@@ -75,9 +75,11 @@ fn a_wrong_question_is_said_with_the_nearest_name() {
     let folder = Folder::new("sql-wrong");
     fixture::integrated(&folder);
     fixture::recorded(&folder);
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["x.kpat", "select * from calls"], 2, "no table `calls`; did you mean `call`?"),
         (&["x.kpat", "select c.entryns from call c"], 2, "no column `c.entryns`; did you mean `entry_ns`?"),
+        (&["x.kpat", "select x_no from call c"], 2, "no column `x_no`"),
+        (&["x.kpat", "select netns from call"], 2, "no column `netns` in the tables of this query; "),
         (&["x.kpat", "delete from call"], 2, "the log is never changed"),
         (&["x.kpat", "selec 1"], 2, "syntax error"),
         (&["x.kpat", "--tables", "calls"], 2, "did you mean `call`?"),
