@@ -76,7 +76,7 @@ def main() -> None:
         wrong.append("tracefs has no line of the station's radio")
     wrong += [f"an event of {e['wiphy']}" for e in events if e["wiphy"] != radio]
     count = lambda *names: sum(1 for _, name in recorded if name in names)
-    # What user space was told, by whole recordings: they may begin before the flow and go on after it, so theirs are at least ours.
+    # What user space read, by whole recordings: they may begin before the flow and go on after it, so theirs are at least ours.
     heard = (out / "iw-event.log").read_text(errors="replace")
     scans = len(re.findall(r"(?m)^[\d.]+: w2 .*: scan started", heard))
     if scans < count("rdev_scan"):
