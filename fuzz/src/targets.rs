@@ -12,6 +12,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("kbl", kbl),
     ("capture", capture),
     ("decode", decode),
+    ("message", message),
     ("table", table),
     ("http", http),
     ("filter", filter),
@@ -125,6 +126,50 @@ pub fn decode(bytes: &[u8]) {
         skb_tag: 0,
         header: HeaderBytes::new(data),
     });
+}
+
+/// What stands behind headers, or in their options: a text of bounded length without control characters.
+pub fn message(bytes: &[u8]) {
+    let Some((&kind, data)) = bytes.split_first() else { return };
+    let data = &data[..data.len().min(1400)];
+    let udp = |port: u16| {
+        let len = (data.len() as u16 + 8).to_be_bytes();
+        (17, [&port.to_be_bytes()[..], &port.to_be_bytes(), &len, &[0, 0], data].concat())
+    };
+    let tcp = |words: u8, port: u16| {
+        let head = [0, 0, 0, 1, 0, 0, 0, 2, words << 4, 2, 1, 0, 0, 0, 0, 0];
+        (6, [&port.to_be_bytes()[..], &port.to_be_bytes(), &head, data].concat())
+    };
+    let (proto, payload) = match kind % 12 {
+        0 => udp(53),
+        1 => udp(67),
+        2 => udp(546),
+        3 => udp(5353),
+        4 => tcp(15, 9),
+        5 => tcp(kind >> 4, 53),
+        6 => tcp(5, 53),
+        7 => (1, data.to_vec()),
+        8 => (58, data.to_vec()),
+        // ARP, RARP.
+        kind => (kind, data.to_vec()),
+    };
+    let (ethertype, packet) = match (kind % 12, proto) {
+        (9, _) => (0x0806, payload),
+        (10, _) => (0x8035, [&[0, 1, 8, 0, 6, 4][..], &payload].concat()),
+        (_, 58) => {
+            let len = (payload.len() as u16).to_be_bytes();
+            (0x86dd, [&[0x60, 0, 0, 0][..], &len, &[58, 64], &[0; 32], &payload].concat())
+        }
+        _ => {
+            let len = (payload.len() as u16 + 20).to_be_bytes();
+            (0x0800, [&[0x45, 0][..], &len, &[0, 0, 0, 0, 64, proto, 0, 0], &[0; 8], &payload].concat())
+        }
+    };
+    let print = kpat_capture::decode::l3(ethertype, &packet, packet.len() as u32);
+    if let Some(message) = print.message {
+        assert!(message.text.len() < 1500, "{} bytes", message.text.len());
+        assert!(!message.text.chars().any(char::is_control), "{:?}", message.text);
+    }
 }
 
 /// A table of an integrated log.

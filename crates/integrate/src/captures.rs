@@ -81,6 +81,7 @@ impl Join<'_> {
             path,
             clock.as_ref(),
             &self.met.flows,
+            &mut self.found,
             writers.frame,
             &mut counts,
             &mut outcome,
@@ -498,6 +499,7 @@ fn write_frames(
     path: &Path,
     clock: Option<&Clock>,
     flows: &Flows,
+    found: &mut Found,
     table: &mut TableWriter<FrameRow>,
     counts: &mut Vec<Counts>,
     outcome: &mut Outcome,
@@ -525,6 +527,9 @@ fn write_frames(
         };
         let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
         outcome.expected += u64::from(flows.expects(&print, row.boot_ns));
+        if let Some(m) = print.message.as_ref().filter(|m| m.behind_headers) {
+            found.says(capture_id, frame.number, &m.text);
+        }
         flatten::frame(&mut row, &print, &mut texts);
         rows.push(row);
         if rows.len() == flatten::AT_ONCE {

@@ -106,6 +106,11 @@ pub(super) fn ip_proto(f: &Footprint) -> Option<i32> {
     }
 }
 
+/// TCP's timestamps.
+pub(super) fn stamps(f: &Footprint) -> (Option<i64>, Option<i64>) {
+    (f.tcp_stamps.map(|s| i64::from(s.0)), f.tcp_stamps.map(|s| i64::from(s.1)))
+}
+
 pub(super) fn id(packet: PacketId) -> Option<i64> {
     (packet != PacketId::NONE).then_some(packet.0 as i64)
 }
@@ -179,6 +184,8 @@ macro_rules! fill {
             }
             Some(Transport::Other { .. }) | None => {}
         }
+        (row.tcp_tsval, row.tcp_tsecr) = stamps(f);
+        row.message = f.message.as_ref().map(|m| m.text.to_string());
     }};
 }
 

@@ -5,9 +5,13 @@ use crate::error::Result;
 use crate::matching::{self, Frame, Match, Side, Sighting};
 use crate::spill::{Fixed, Put, Sorter, Take};
 use kpat_model::hash::Map;
+use kpat_query::SURE_PERCENT;
 use kpat_store::TableWriter;
 use kpat_store::tables::AssociationRow;
 use std::path::Path;
+
+/// Messages of frames that are kept for their packets; some 30 MiB.
+const MOST_MESSAGES: usize = 1 << 18;
 
 /// An association before the clock is known for good.
 #[derive(Clone, Copy)]
@@ -92,6 +96,10 @@ impl OnWire {
 pub(super) struct Found {
     associations: Sorter<Association>,
     on_wire: OnWire,
+    /// By capture and number: what frames say behind their headers.
+    said: Map<(u32, u64), Box<str>>,
+    /// The same by packet.
+    messages: Map<u64, Box<str>>,
     /// By capture.
     clocks: Vec<Option<Clock>>,
 }
@@ -99,7 +107,13 @@ pub(super) struct Found {
 impl Found {
     pub fn new(early: &Path) -> Found {
         let associations = Sorter::new(early, "associations", 1 << 18);
-        Found { associations, on_wire: OnWire::default(), clocks: Vec::new() }
+        Found {
+            associations,
+            on_wire: OnWire::default(),
+            said: Map::default(),
+            messages: Map::default(),
+            clocks: Vec::new(),
+        }
     }
 
     pub fn add(&mut self, capture_id: i32, f: &Frame, s: &Sighting, m: &Match) -> Result<()> {
@@ -117,6 +131,18 @@ impl Found {
             wall: f.wall,
             seq_offset: m.seq_offset,
         })
+    }
+
+    /// A frame says something that recordings do not keep.
+    pub fn says(&mut self, capture_id: i32, number: u64, text: &str) {
+        if self.said.len() < MOST_MESSAGES {
+            self.said.insert((capture_id as u32, number), text.into());
+        }
+    }
+
+    /// What a packet says, by its frame; once.
+    pub fn message(&mut self, packet_id: i64) -> Option<String> {
+        self.messages.remove(&(packet_id as u64)).map(String::from)
     }
 
     /// The clock of a capture, when all of it is matched.
@@ -140,6 +166,11 @@ impl Found {
         let mut table = TableWriter::create_threaded(dir)?;
         let mut all = sorted.iter()?;
         while let Some(a) = all.next()? {
+            if i32::from(a.confidence) >= SURE_PERCENT
+                && let Some(text) = self.said.get(&(a.capture, a.number))
+            {
+                self.messages.entry(a.packet).or_insert_with(|| text.clone());
+            }
             let Some(Some(clock)) = self.clocks.get(a.capture as usize) else { continue };
             let (boot, bound) = clock.boot(a.number, a.wall);
             table.give(AssociationRow {

@@ -192,7 +192,7 @@ fn run(
     let mut found = join.found;
     found.write(dir)?;
     if !captures.is_empty() || passed.stamps.expected {
-        rewrite_packets(dir, &early, &found, &passed.stamps, progress)?;
+        rewrite_packets(dir, &early, &mut found, &passed.stamps, progress)?;
     }
     let _ = fs::remove_dir_all(early);
     write_all(dir, &report.clocks)?;
@@ -224,7 +224,7 @@ fn write_all<R: Row>(dir: &Path, rows: &[R]) -> Result<()> {
 fn rewrite_packets(
     dir: &Path,
     early: &Path,
-    found: &Found,
+    found: &mut Found,
     stamps: &Clocks,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
@@ -236,6 +236,10 @@ fn rewrite_packets(
         if let Some((frames, confidence)) = found.on_wire(row.packet_id) {
             row.frames = frames;
             row.confidence = Some(confidence);
+        }
+        if row.message.is_none() {
+            row.message = found.message(row.packet_id);
+            row.message_frame = row.message.is_some().then_some(1);
         }
         stamps.fill(&mut row);
         if failed.is_ok() {

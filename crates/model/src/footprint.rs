@@ -90,6 +90,14 @@ pub enum Transport {
     Other { proto: u8 },
 }
 
+/// What a packet says beyond its fields, for people: a DNS query, a DHCP offer, who has an address, TCP's options.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    pub text: Box<str>,
+    /// Made of data behind the headers, which recordings do not keep and captures have.
+    pub behind_headers: bool,
+}
+
 /// All layers of one packet or frame; a layer that was not there or not readable is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Footprint {
@@ -99,6 +107,9 @@ pub struct Footprint {
     pub transport: Option<Transport>,
     /// What a tunnel (VXLAN, GRE, IP-in-IP) carries.
     pub inner: Option<Box<Footprint>>,
+    pub message: Option<Message>,
+    /// Values of TCP's timestamps option: the sender's, and the one that it echoes.
+    pub tcp_stamps: Option<(u32, u32)>,
     /// The bytes ended before the headers did.
     pub cut: bool,
 }

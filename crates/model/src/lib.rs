@@ -20,7 +20,7 @@ mod work;
 
 pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
 pub use codes::{EventKind, LineageKind, LossCause};
-pub use footprint::{Footprint, Link, Network, Transport, Wifi};
+pub use footprint::{Footprint, Link, Message, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use programs::{ProgramRecord, Stage};
 pub use record::{

@@ -92,7 +92,8 @@ fn network(b: &Bytes<'_>, at: usize, kind: u16, depth: u32) -> Option<usize> {
             }
             transport(b, end, next, depth)
         }
-        0x0806 => Some(at + 28),
+        // ARP and RARP
+        0x0806 | 0x8035 => Some(at + 28),
         // Not known: enough to recognise the protocol.
         _ => Some(at + 8),
     }

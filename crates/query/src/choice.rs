@@ -106,7 +106,9 @@ impl<'a> Choice<'a> {
             && self.expression.as_ref().is_none_or(|e| {
                 let mut names = e.names.borrow_mut();
                 let entry = Entry::of_packet(p, &mut names, &e.facts);
-                e.condition.fits(&entry, &names)
+                let fits = e.condition.fits(&entry, &names);
+                names.forget_messages();
+                fits
             })
     }
 }

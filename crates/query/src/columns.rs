@@ -162,12 +162,18 @@ columns! {
         "tcp_flags" |_, p| p.tcp_flags.into();
         "tcp_seq" |_, p| p.tcp_seq.into();
         "icmp_type" |_, p| p.icmp_kind.into();
+        "icmp_code" |_, p| p.icmp_code.into();
         "icmp_id" |_, p| p.icmp_id.into();
         "icmp_seq" |_, p| p.icmp_seq.into();
         "arp_op" |_, p| p.arp_op.into();
+        "tcp_tsval" |_, p| p.tcp_tsval.into();
+        "tcp_tsecr" |_, p| p.tcp_tsecr.into();
+        "message" |_, p| p.message.clone().into();
+        "message_of_frame" |_, p| p.message.is_some().then(|| i64::from(p.message_frame.is_some())).into();
+        "info" |_, p| protocol::summary(p).into();
     } page ["info"]
-        filter ["tcp.flags" "tcp.syn" "tcp.fin" "tcp.rst" "tcp.ack" "tcp.seq" "icmp.type" "icmp.id" "icmp.seq" "arp.op"]
-        stored ["tcp_flags" "tcp_seq" "icmp_kind" "icmp_id" "icmp_seq" "arp_op"];
+        filter ["tcp.flags" "tcp.syn" "tcp.fin" "tcp.rst" "tcp.ack" "tcp.seq" "icmp.type" "icmp.code" "icmp.id" "icmp.seq" "arp.op" "message"]
+        stored ["tcp_flags" "tcp_seq" "icmp_kind" "icmp_code" "icmp_id" "icmp_seq" "arp_op" "tcp_tsval" "tcp_tsecr" "message" "message_frame"];
     ["length"] Plain { "len_bytes" |_, p| p.len_bytes.into(); }
         page ["len"] filter ["len"] stored ["len_bytes"];
     ["frames"] Plain { "frames" |_, p| p.frames.into(); }

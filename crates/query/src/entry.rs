@@ -37,10 +37,12 @@ pub struct Entry {
     pub points: u32,
     /// Place in [`Names::processes`].
     pub process: u32,
+    /// Place in what [`Names`] has of messages, 0: none.
+    more: u32,
     pub ethertype: u16,
     pub sport: u16,
     pub dport: u16,
-    /// TCP flags, ICMP type or ARP operation.
+    /// TCP flags, ICMP type and above it its code, or ARP operation.
     pub kind: u16,
     /// Place in [`Names::devices`], 0: none.
     pub if_in: u16,
@@ -149,7 +151,8 @@ impl Entry {
         e.set(flag::CONFIDENCE, |e| &mut e.confidence, p.confidence);
         e.set(flag::CPU, |e| &mut e.cpu, p.cpu);
         e.set(flag::NETNS, |e| &mut e.netns, p.netns);
-        e.info(p.tcp_flags, p.tcp_seq, p.icmp_kind, (p.icmp_id, p.icmp_seq), p.arp_op);
+        e.info(p.tcp_flags, p.tcp_seq, p.icmp_kind.map(|k| (k, p.icmp_code.unwrap_or(0))), (p.icmp_id, p.icmp_seq), p.arp_op);
+        e.more = names.more(p.message.as_deref(), p.message_frame.is_some(), p.tcp_tsval.zip(p.tcp_tsecr));
         if let Some(pid) = p.pid {
             e.process = names.process(pid, p.last_ns);
         }
@@ -162,7 +165,7 @@ impl Entry {
         e
     }
 
-    pub(crate) fn of_frame(f: &FrameRow, at_ns: i64) -> Entry {
+    pub(crate) fn of_frame(f: &FrameRow, names: &mut Names, at_ns: i64) -> Entry {
         let mut e = Entry {
             id: -1,
             first_ns: at_ns,
@@ -178,7 +181,8 @@ impl Entry {
         e.set(flag::DPORT, |e| &mut e.dport, f.dport);
         e.set(flag::ETHER, |e| &mut e.ethertype, f.ethertype);
         e.set(flag::PROTO, |e| &mut e.proto, f.ip_proto);
-        e.info(f.tcp_flags, f.tcp_seq, f.icmp_kind, (f.icmp_id, f.icmp_seq), f.arp_op);
+        e.info(f.tcp_flags, f.tcp_seq, f.icmp_kind.map(|k| (k, f.icmp_code.unwrap_or(0))), (f.icmp_id, f.icmp_seq), f.arp_op);
+        e.more = names.more(f.message.as_deref(), false, f.tcp_tsval.zip(f.tcp_tsecr));
         e
     }
 
@@ -206,12 +210,12 @@ impl Entry {
         &mut self,
         tcp: Option<i32>,
         seq: Option<i64>,
-        icmp: Option<i32>,
+        icmp: Option<(i32, i32)>,
         echo: (Option<i32>, Option<i32>),
         arp: Option<i32>,
     ) {
         self.set(flag::TCP, |e| &mut e.kind, tcp);
-        self.set(flag::ICMP, |e| &mut e.kind, icmp);
+        self.set(flag::ICMP, |e| &mut e.kind, icmp.map(|(kind, code)| kind & 0xff | (code & 0xff) << 8));
         self.set(flag::ARP, |e| &mut e.kind, arp);
         self.set(flag::DETAIL, |e| &mut e.detail, seq);
         if icmp.is_some() && (echo.0.is_some() || echo.1.is_some()) {
@@ -222,27 +226,34 @@ impl Entry {
     }
 
     /// The columns that lists make text of.
-    pub(crate) fn as_row(&self) -> PacketRow {
+    pub(crate) fn as_row(&self, names: &Names) -> PacketRow {
         let some = |bit: u16, n: u32| self.has(bit).then_some(n);
         let kind = |bit: u16| self.has(bit).then_some(i32::from(self.kind));
         let detail = some(flag::DETAIL, self.detail);
         let icmp = self.has(flag::ICMP);
+        let more = names.more.get(self.more as usize).copied().unwrap_or_default();
+        let stamps = more.stamps.map(|(value, echo)| (i64::from(value), i64::from(echo)));
         PacketRow {
             ethertype: self.has(flag::ETHER).then_some(i32::from(self.ethertype)),
             proto: self.has(flag::PROTO).then_some(i32::from(self.proto)),
             tcp_flags: kind(flag::TCP),
             tcp_seq: detail.filter(|_| self.has(flag::TCP)).map(i64::from),
-            icmp_kind: kind(flag::ICMP),
+            icmp_kind: kind(flag::ICMP).map(|k| k & 0xff),
+            icmp_code: kind(flag::ICMP).map(|k| k >> 8),
             icmp_id: detail.filter(|_| icmp).map(|d| (d >> 16) as i32),
             icmp_seq: detail.filter(|_| icmp).map(|d| (d & 0xffff) as i32),
             arp_op: kind(flag::ARP),
+            tcp_tsval: stamps.map(|s| s.0),
+            tcp_tsecr: stamps.map(|s| s.1),
+            message: names.message_of(self).map(str::to_owned),
+            message_frame: more.of_frame.then_some(1),
             ..PacketRow::default()
         }
     }
 
     /// What distinguishes it beyond its addresses.
-    pub fn info_text(&self) -> String {
-        crate::protocol::summary(&self.as_row())
+    pub fn info_text(&self, names: &Names) -> String {
+        crate::protocol::summary(&self.as_row(names))
     }
 
     pub fn proto_text(&self) -> String {
@@ -264,7 +275,21 @@ impl Entry {
 
 /// What distinguishes a frame beyond its addresses, as lists say it.
 pub fn summary_of_frame(f: &FrameRow) -> String {
-    Entry::of_frame(f, 0).info_text()
+    crate::protocol::summary(&PacketRow {
+        ethertype: f.ethertype,
+        proto: f.ip_proto,
+        tcp_flags: f.tcp_flags,
+        tcp_seq: f.tcp_seq,
+        icmp_kind: f.icmp_kind,
+        icmp_code: f.icmp_code,
+        icmp_id: f.icmp_id,
+        icmp_seq: f.icmp_seq,
+        arp_op: f.arp_op,
+        tcp_tsval: f.tcp_tsval,
+        tcp_tsecr: f.tcp_tsecr,
+        message: f.message.clone(),
+        ..PacketRow::default()
+    })
 }
 
 fn endpoint(addr: Option<IpAddr>, port: Option<u16>) -> String {
@@ -283,6 +308,16 @@ fn clamp(n: i64) -> u32 {
     n.clamp(0, i64::from(u32::MAX)) as u32
 }
 
+/// What few rows have, or only TCP's: beside the rows, so that the others do not have room for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct More {
+    /// Place in [`Names::messages`], 0: none.
+    message: u32,
+    of_frame: bool,
+    /// TCP's timestamps.
+    stamps: Option<(u32, u32)>,
+}
+
 /// What entries mean by numbers.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -298,6 +333,11 @@ pub struct Names {
     known_processes: HashMap<String, u32>,
     threads: Map<i64, Vec<(i64, u32)>>,
     known_devices: Map<i64, u16>,
+    /// Each once; the first is none.
+    messages: Vec<Box<str>>,
+    known_messages: HashMap<Box<str>, u32>,
+    /// The first is none.
+    more: Vec<More>,
     rows: Vec<DeviceRow>,
 }
 
@@ -334,6 +374,43 @@ impl Names {
         self.processes.push(comm.to_owned());
         self.known_processes.insert(comm.to_owned(), place);
         place
+    }
+
+    fn more(&mut self, message: Option<&str>, of_frame: bool, stamps: Option<(i64, i64)>) -> u32 {
+        let message = message.filter(|m| !m.is_empty());
+        if message.is_none() && stamps.is_none() {
+            return 0;
+        }
+        if self.more.is_empty() {
+            self.more.push(More::default());
+            self.messages.push(Box::default());
+        }
+        let message = message.map_or(0, |text| match self.known_messages.get(text) {
+            Some(place) => *place,
+            None => {
+                let place = self.messages.len() as u32;
+                self.messages.push(text.into());
+                self.known_messages.insert(text.into(), place);
+                place
+            }
+        });
+        // Both are 32 bits wide in the header.
+        let stamps = stamps.map(|(value, echo)| (value as u32, echo as u32));
+        self.more.push(More { message, of_frame, stamps });
+        self.more.len() as u32 - 1
+    }
+
+    /// Of rows that are done with: who looks at one row after another keeps none.
+    pub(crate) fn forget_messages(&mut self) {
+        self.more.clear();
+        self.messages.clear();
+        self.known_messages.clear();
+    }
+
+    /// What it says beyond its fields.
+    pub fn message_of(&self, e: &Entry) -> Option<&str> {
+        let place = self.more.get(e.more as usize)?.message as usize;
+        self.messages.get(place).map(AsRef::as_ref).filter(|_| place > 0)
     }
 
     /// As [`Store::process`].

@@ -88,15 +88,24 @@ macro_rules! layers_of {
                 ("payload_bytes", "payload", r.payload_bytes.map(|n| n.to_string())),
             ];
             if r.icmp_kind.is_some() {
+                let code = r.icmp_kind.zip(r.icmp_code).and_then(|(kind, code)| {
+                    match protocol::icmp_code(r.ip_proto == Some(58), kind, code) {
+                        Some(name) => Some(format!("{name} ({code})")),
+                        None => (code != 0).then(|| format!("code {code}")),
+                    }
+                });
                 let echo = |n: Option<i32>| num(n.filter(|_| r.icmp_id != Some(0) || r.icmp_seq != Some(0)));
                 transport.extend([
                     ("icmp_kind", "", r.icmp_kind.map(|k| protocol::icmp_kind(r.ip_proto == Some(58), k))),
-                    ("icmp_code", "code", num(r.icmp_code.filter(|c| *c != 0))),
+                    ("icmp_code", "", code),
                     ("icmp_id", "id", echo(r.icmp_id)),
                     ("icmp_seq", "seq", echo(r.icmp_seq)),
                 ]);
             }
             transport.push(("l4_checksum", "checksum", hex(r.l4_checksum)));
+            transport.push(("tcp_tsval", "TS", r.tcp_tsval.map(|n| n.to_string())));
+            transport.push(("tcp_tsecr", "ecr", r.tcp_tsecr.map(|n| n.to_string())));
+            transport.push(("message", "", r.message.clone()));
             layer(r.ip_proto.map_or("transport".to_owned(), protocol::ip_proto), transport);
             out
         }

@@ -10,6 +10,7 @@ pub fn ethertype(code: i32) -> String {
     match code {
         ETH_IPV4 => "IPv4".to_owned(),
         ETH_ARP => "ARP".to_owned(),
+        0x8035 => "RARP".to_owned(),
         ETH_IPV6 => "IPv6".to_owned(),
         0x8847 | 0x8848 => "MPLS".to_owned(),
         0x8863 | 0x8864 => "PPPoE".to_owned(),
@@ -94,6 +95,79 @@ pub fn icmp_kind(v6: bool, kind: i32) -> String {
     .to_owned()
 }
 
+/// What the code of an ICMP or ICMPv6 type means; `None`: nothing, or it is not known.
+pub fn icmp_code(v6: bool, kind: i32, code: i32) -> Option<&'static str> {
+    const UNREACHABLE: [&str; 16] = [
+        "network",
+        "host",
+        "protocol",
+        "port",
+        "fragmentation needed",
+        "source route failed",
+        "network unknown",
+        "host unknown",
+        "source host isolated",
+        "network prohibited",
+        "host prohibited",
+        "network for this service",
+        "host for this service",
+        "communication prohibited",
+        "host precedence",
+        "precedence cutoff",
+    ];
+    const UNREACHABLE6: [&str; 9] = [
+        "no route",
+        "prohibited",
+        "beyond scope",
+        "address",
+        "port",
+        "source address policy",
+        "route rejected",
+        "source route error",
+        "headers too long",
+    ];
+    const REDIRECT: [&str; 4] = ["network", "host", "network and service", "host and service"];
+    const EXCEEDED: [&str; 2] = ["in transit", "reassembly"];
+    const PARAMETER: [&str; 3] = ["pointer", "missing option", "bad length"];
+    const PARAMETER6: [&str; 11] = [
+        "header field",
+        "next header",
+        "option",
+        "first fragment incomplete",
+        "segment routing header",
+        "next header at a node between",
+        "extension header too long",
+        "extension header chain too long",
+        "too many extension headers",
+        "too many options",
+        "option too long",
+    ];
+    // RFC 8335, section 3.
+    const EXTENDED: [&str; 5] =
+        ["no error", "malformed query", "no such interface", "no such table entry", "several interfaces"];
+    let names: &[&str] = match (v6, kind) {
+        (false, 3) => &UNREACHABLE,
+        (true, 1) => &UNREACHABLE6,
+        (false, 5) => &REDIRECT,
+        (false, 11) | (true, 3) => &EXCEEDED,
+        (false, 12) => &PARAMETER,
+        (true, 4) => &PARAMETER6,
+        (false, 43) | (true, 161) => &EXTENDED,
+        _ => return None,
+    };
+    usize::try_from(code).ok().and_then(|c| names.get(c)).copied()
+}
+
+/// An ICMP message by its type and code.
+pub fn icmp(v6: bool, kind: i32, code: i32) -> String {
+    let name = icmp_kind(v6, kind);
+    match (icmp_code(v6, kind, code), code) {
+        (Some(code), _) => format!("{name}: {code}"),
+        (None, 0) => name,
+        (None, code) => format!("{name}: code {code}"),
+    }
+}
+
 pub fn arp_op(op: i32) -> String {
     match op {
         1 => "request".to_owned(),
@@ -119,19 +193,39 @@ pub fn endpoint(addr: Option<&str>, port: Option<i32>) -> String {
 
 /// What distinguishes a packet beyond its addresses.
 pub fn summary(p: &PacketRow) -> String {
-    if let Some(flags) = p.tcp_flags {
+    // A description of its own, which numbers stand before.
+    let mut message = p.message.as_deref();
+    let mut text = if let Some(flags) = p.tcp_flags {
         let seq = p.tcp_seq.map(|s| format!(" seq {s}")).unwrap_or_default();
-        return format!("{}{seq}", tcp_flags(flags));
-    }
-    if let Some(kind) = p.icmp_kind {
-        let mut text = icmp_kind(p.proto == Some(58), kind);
+        format!("{}{seq}", tcp_flags(flags))
+    } else if let Some(kind) = p.icmp_kind {
+        let mut text = icmp(p.proto == Some(58), kind, p.icmp_code.unwrap_or(0));
         if text.starts_with("echo re") {
             text += &format!(" id {} seq {}", p.icmp_id.unwrap_or(0), p.icmp_seq.unwrap_or(0));
         }
-        return text;
+        text
+    } else {
+        match (message.take(), p.arp_op) {
+            (Some(message), _) => message.to_owned(),
+            (None, Some(op)) => arp_op(op),
+            (None, None) => String::new(),
+        }
+    };
+    if let Some(message) = message {
+        text += " ";
+        text += message;
     }
-    p.arp_op.map(arp_op).unwrap_or_default()
+    if let (Some(value), Some(echo)) = (p.tcp_tsval, p.tcp_tsecr) {
+        text += &format!(" TS {value} ecr {echo}");
+    }
+    if p.message_frame.is_some() {
+        text += OF_FRAME;
+    }
+    text
 }
+
+/// Behind what only a packet's frame tells.
+const OF_FRAME: &str = " (by its frame)";
 
 /// States of `include/net/tcp_states.h`.
 pub fn tcp_state(code: i64) -> String {
@@ -193,6 +287,27 @@ mod tests {
         };
         assert_eq!(summary(&echo), "echo request id 3 seq 4");
         assert_eq!(summary(&PacketRow { arp_op: Some(2), ..PacketRow::default() }), "reply");
+        let syn = PacketRow {
+            message: Some("mss 1460 sackOK".into()),
+            tcp_tsval: Some(1),
+            tcp_tsecr: Some(0),
+            ..tcp
+        };
+        assert_eq!(summary(&syn), "SYN ACK seq 7 mss 1460 sackOK TS 1 ecr 0");
+        let asked = PacketRow {
+            message: Some("DNS query 0x0001 A a.org".into()),
+            message_frame: Some(1),
+            ..PacketRow::default()
+        };
+        assert_eq!(summary(&asked), "DNS query 0x0001 A a.org (by its frame)");
+        let refused = PacketRow {
+            proto: Some(1),
+            icmp_kind: Some(3),
+            icmp_code: Some(3),
+            ..PacketRow::default()
+        };
+        assert_eq!(summary(&refused), "unreachable: port");
+        assert_eq!(summary(&PacketRow { icmp_code: Some(77), ..refused }), "unreachable: code 77");
         assert_eq!(endpoint(Some("fe80::1"), Some(53)), "[fe80::1]:53");
         assert_eq!(tcp_state(-1), "state -1");
     }

@@ -3,6 +3,7 @@
 //! It never fails: a layer whose fields are not all there is `None`, and `cut` says that bytes were missing. Lengths
 //! are what the headers say, not what was captured. Bytes behind the IP length (Ethernet padding) are no header.
 
+mod content;
 mod link;
 mod names;
 mod network;
@@ -19,6 +20,7 @@ const MAX_DEPTH: u8 = 4;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_RARP: u16 = 0x8035;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 /// Decodes a captured frame. `link_type` is a LINKTYPE_* number; of an unknown one nothing is decoded.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use kpat_model::{Footprint, Network, Transport};
 
-use super::{Bytes, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, link, transport};
+use super::{Bytes, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_RARP, content, link, transport};
 
 /// Extension headers that are walked; real packets have a few, hostile ones as many as fit.
 const MAX_EXTENSIONS: usize = 16;
@@ -22,6 +22,12 @@ pub(super) fn ethertype(out: &mut Footprint, ethertype: u16, d: Bytes, depth: u8
         ETHERTYPE_IPV4 => ipv4(out, d, depth),
         ETHERTYPE_IPV6 => ipv6(out, d, depth),
         ETHERTYPE_ARP => arp(out, d),
+        ETHERTYPE_RARP => {
+            out.network = Some(Network::Other(ETHERTYPE_RARP));
+            if is_ipv4_over_ethernet(d.array(0)) {
+                out.message = content::of_arp(d.data);
+            }
+        }
         0x8847 | 0x8848 => link::mpls(out, d, depth),
         0x8864 => link::pppoe(out, d, depth),
         other => out.network = Some(Network::Other(other)),
@@ -186,12 +192,16 @@ fn extensions(first: u8, d: Bytes<'_>) -> Walk<'_> {
     walk
 }
 
+/// Hardware, protocol and both lengths of ARP: Ethernet and 802 hardware.
+fn is_ipv4_over_ethernet(header: Option<[u8; 8]>) -> bool {
+    matches!(header, Some([0, 1 | 6, 8, 0, 6, 4, _, _]))
+}
+
 /// ARP for IPv4 over Ethernet; any other is named and not decoded.
 fn arp(out: &mut Footprint, d: Bytes) {
     match d.array::<8>(0) {
         None => out.cut = true,
-        // Ethernet and 802 hardware.
-        Some([0, 1 | 6, 8, 0, 6, 4, o0, o1]) => {
+        Some(h @ [.., o0, o1]) if is_ipv4_over_ethernet(Some(h)) => {
             let (Some(sender_mac), Some(sender_ip), Some(target_mac), Some(target_ip)) =
                 (d.array(8), d.array::<4>(14), d.array(18), d.array::<4>(24))
             else {
@@ -205,6 +215,7 @@ fn arp(out: &mut Footprint, d: Bytes) {
                 target_mac,
                 target_ip: target_ip.into(),
             });
+            out.message = content::of_arp(d.data);
         }
         Some(_) => out.network = Some(Network::Other(ETHERTYPE_ARP)),
     }

@@ -1,8 +1,8 @@
 //! TCP, UDP, ICMP, and the tunnels that look like a transport from outside.
 
-use kpat_model::{Footprint, Transport};
+use kpat_model::{Footprint, Message, Transport};
 
-use super::{Bytes, carry, link, network};
+use super::{Bytes, carry, content, link, network};
 
 const ICMP: u8 = 1;
 const IPIP: u8 = 4;
@@ -42,17 +42,33 @@ fn tcp(out: &mut Footprint, d: Bytes) {
         return;
     };
     let header = usize::from(h[12] >> 4) * 4;
+    let (sport, dport) = (u16::from_be_bytes([h[0], h[1]]), u16::from_be_bytes([h[2], h[3]]));
+    let payload_len = d.wire.saturating_sub(header as u32);
     out.transport = Some(Transport::Tcp {
-        sport: u16::from_be_bytes([h[0], h[1]]),
-        dport: u16::from_be_bytes([h[2], h[3]]),
+        sport,
+        dport,
         seq: u32::from_be_bytes([h[4], h[5], h[6], h[7]]),
         ack: u32::from_be_bytes([h[8], h[9], h[10], h[11]]),
         flags: h[13],
         window: u16::from_be_bytes([h[14], h[15]]),
         checksum: u16::from_be_bytes([h[16], h[17]]),
-        payload_len: d.wire.saturating_sub(header as u32),
+        payload_len,
     });
     out.cut |= d.data.len() < header;
+    let options = d.data.get(20..header.min(d.data.len())).unwrap_or(&[]);
+    let (mut text, stamps) = match header {
+        0..=20 => (String::new(), None),
+        _ => content::of_tcp(options, d.data.len() >= header),
+    };
+    out.tcp_stamps = stamps;
+    let data = content::of_tcp_data(sport, dport, d.behind(header).data, payload_len);
+    let behind_headers = data.is_some();
+    if let Some(data) = data {
+        text = if text.is_empty() { data } else { text + " " + &data };
+    }
+    if !text.is_empty() {
+        out.message = Some(Message { text: text.into(), behind_headers });
+    }
 }
 
 #[inline]
@@ -61,9 +77,9 @@ fn udp(out: &mut Footprint, d: Bytes, depth: u8) {
         out.cut = true;
         return;
     };
-    let dport = u16::from_be_bytes([h[2], h[3]]);
+    let (sport, dport) = (u16::from_be_bytes([h[0], h[1]]), u16::from_be_bytes([h[2], h[3]]));
     out.transport = Some(Transport::Udp {
-        sport: u16::from_be_bytes([h[0], h[1]]),
+        sport,
         dport,
         len: u16::from_be_bytes([h[4], h[5]]),
         checksum: u16::from_be_bytes([h[6], h[7]]),
@@ -71,6 +87,7 @@ fn udp(out: &mut Footprint, d: Bytes, depth: u8) {
     if VXLAN_PORTS.contains(&dport) {
         vxlan(out, d.behind(8), depth);
     }
+    out.message = content::of_udp(sport, dport, d.behind(8).data);
 }
 
 fn icmp(out: &mut Footprint, d: Bytes) {
@@ -79,6 +96,7 @@ fn icmp(out: &mut Footprint, d: Bytes) {
         return;
     };
     out.transport = Some(Transport::Icmp { kind, code, id, seq, checksum });
+    out.message = content::of_icmp(kind, code, d.data);
     out.cut |= d.data.len() < 8;
 }
 
@@ -88,6 +106,7 @@ fn icmpv6(out: &mut Footprint, d: Bytes) {
         return;
     };
     out.transport = Some(Transport::Icmpv6 { kind, code, id, seq, checksum });
+    out.message = content::of_icmpv6(kind, d.data);
 }
 
 /// Type, code, checksum; identification and sequence of an echo.

@@ -69,6 +69,8 @@ impl Live {
             if let Some(Network::Arp { op, .. }) = &f.network {
                 row.arp_op = Some(i32::from(*op));
             }
+            (row.tcp_tsval, row.tcp_tsecr) = flatten::stamps(f);
+            row.message = f.message.as_ref().map(|m| m.text.to_string());
             match &f.transport {
                 Some(Transport::Tcp { sport, dport, seq, flags, .. }) => {
                     row.sport = Some(i32::from(*sport));
@@ -80,8 +82,12 @@ impl Live {
                     row.sport = Some(i32::from(*sport));
                     row.dport = Some(i32::from(*dport));
                 }
-                Some(Transport::Icmp { kind, id, seq, .. } | Transport::Icmpv6 { kind, id, seq, .. }) => {
+                Some(
+                    Transport::Icmp { kind, code, id, seq, .. }
+                    | Transport::Icmpv6 { kind, code, id, seq, .. },
+                ) => {
                     row.icmp_kind = Some(i32::from(*kind));
+                    row.icmp_code = Some(i32::from(*code));
                     row.icmp_id = Some(i32::from(*id));
                     row.icmp_seq = Some(i32::from(*seq));
                 }

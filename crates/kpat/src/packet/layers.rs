@@ -98,7 +98,8 @@ macro_rules! json_of {
             let mut map = Map::new();
             json_of!(@ map, r, mac_src mac_dst ethertype vlan vlan_inner wifi_fc wifi_ra wifi_ta wifi_seq ip_src ip_dst
                 ip_id ip_proto ttl ip_len frag_offset more_frags arp_op sport dport tcp_seq tcp_ack tcp_flags
-                tcp_window l4_checksum payload_bytes icmp_kind icmp_code icmp_id icmp_seq);
+                tcp_window l4_checksum payload_bytes icmp_kind icmp_code icmp_id icmp_seq
+                tcp_tsval tcp_tsecr message);
             Value::Object(map)
         }
     };

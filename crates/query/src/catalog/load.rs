@@ -90,7 +90,10 @@ impl Catalog {
             let places: Vec<u32> = (0..numbers.len()).filter(lone).map(|i| i as u32).collect();
             for row in table.rows_at::<FrameRow>(group, &places)? {
                 match row.boot_ns.or(guess.map(|g| row.wall_ns.wrapping_add(g))) {
-                    Some(at) => self.push(Entry::of_frame(&row, at)),
+                    Some(at) => {
+                        let entry = Entry::of_frame(&row, &mut self.names, at);
+                        self.push(entry);
+                    }
                     None => self.unplaced += 1,
                 }
             }

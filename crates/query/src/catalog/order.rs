@@ -131,7 +131,11 @@ fn key(e: &Entry, by: Column, ranks: &[u128], names: &Names) -> Option<u128> {
         Column::Len => Some(u128::from(e.len_bytes)),
         Column::Info => {
             let class = e.flags & (flag::TCP | flag::ICMP | flag::ARP);
-            (class > 0).then_some(u128::from(class) << 64 | u128::from(e.kind) << 32 | u128::from(e.detail))
+            let text = |m: &str| m.bytes().chain([0; 8]).take(8).fold(0, |k, b| k << 8 | u128::from(b));
+            match class {
+                0 => names.message_of(e).map(text),
+                _ => Some(u128::from(class) << 64 | u128::from(e.kind) << 32 | u128::from(e.detail)),
+            }
         }
         Column::Path => e.is_packet().then_some(signed(e.path_ns)),
         Column::Kernel => e.is_packet().then_some(signed(e.kernel_ns)),

@@ -113,13 +113,17 @@ fields! {
     "tcp.seq" Number "TCP sequence number" ("tcp_seq", "tcp_flags")
         Get::Number(|e, _| one((e.has(flag::TCP) && e.has(flag::DETAIL)).then_some(e.detail.into())));
     "icmp.type" Number "type of an ICMP or ICMPv6 message" ("icmp_kind")
-        Get::Number(|e, _| one(e.has(flag::ICMP).then_some(e.kind.into())));
+        Get::Number(|e, _| one(e.has(flag::ICMP).then_some((e.kind & 0xff).into())));
+    "icmp.code" Number "code of an ICMP or ICMPv6 message" ("icmp_kind", "icmp_code")
+        Get::Number(|e, _| one(e.has(flag::ICMP).then_some((e.kind >> 8).into())));
     "icmp.id" Number "identifier of an echo" ("icmp_kind", "icmp_id", "icmp_seq")
         Get::Number(|e, _| one((e.has(flag::ICMP) && e.has(flag::DETAIL)).then_some((e.detail >> 16).into())));
     "icmp.seq" Number "sequence number of an echo" ("icmp_kind", "icmp_id", "icmp_seq")
         Get::Number(|e, _| one((e.has(flag::ICMP) && e.has(flag::DETAIL)).then_some((e.detail & 0xffff).into())));
     "arp.op" Number "ARP operation: 1 request, 2 reply" ("arp_op")
         Get::Number(|e, _| one(e.has(flag::ARP).then_some(e.kind.into())));
+    "message" Text "what it says beyond its fields: DNS, DHCP, ARP, TCP's options but timestamps" ("message")
+        Get::Text(|e, n| one(n.message_of(e)));
     "time" Duration "first moment, since the start of the log" ("first_ns")
         Get::Number(|e, n| one(Some(e.first_ns.saturating_sub(n.start_ns))));
     "path_time" ["path", "kpat.path_time"] Duration "time in the kernel, first to last moment" ("path_ns")

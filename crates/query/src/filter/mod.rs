@@ -104,7 +104,7 @@ impl Filter {
         self.expr.each(&mut |e| match e {
             Expr::After(_) | Expr::Before(_) => out.extend(["first_ns", "path_ns"]),
             Expr::Mentions(_) => {
-                out.extend(["src_addr", "dst_addr", "verdict", "drop_reason", "pid", "last_ns"]);
+                out.extend(["src_addr", "dst_addr", "verdict", "drop_reason", "pid", "last_ns", "message"]);
             }
             _ => {}
         });
@@ -279,6 +279,7 @@ fn mentions(e: &Entry, names: &Names, text: &str) -> bool {
         || (e.is_packet() && verdict::name(i32::from(e.verdict)).contains(text))
         || names.drop_of(e).is_some_and(has)
         || names.process_of(e).is_some_and(has)
+        || names.message_of(e).is_some_and(has)
 }
 
 /// Room for an address as text.

@@ -44,7 +44,7 @@ pub(super) enum Expr {
     /// Alive at or after this time since the start of the log.
     After(When),
     Before(When),
-    /// Occurs in an address, the verdict, the drop reason or the process, whatever the case.
+    /// Occurs in an address, the verdict, the drop reason, the process or the message, whatever the case.
     Mentions(String),
 }
 

@@ -18,7 +18,7 @@ pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
         dst: e.dst_text(),
         proto: e.proto_text(),
         len: e.len_bytes,
-        info: e.info_text(),
+        info: e.info_text(names),
         path_ns: Ns(e.path_ns),
         kernel_ns: Ns(e.kernel_ns),
         frames: e.frames,

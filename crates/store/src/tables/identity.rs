@@ -24,6 +24,8 @@ const TEXTS: &[(&str, &str, Identity)] = &[
     ("*", "wifi_ta", Identity::Address),
     ("*", "ip_src", Identity::Address),
     ("*", "ip_dst", Identity::Address),
+    ("packet", "message", Identity::Words),
+    ("*", "message", Identity::Words),
     ("socket", "local_addr", Identity::Address),
     ("socket", "peer_addr", Identity::Address),
     ("device", "mac", Identity::Address),

@@ -23,9 +23,14 @@ table! { PACKET, PacketRow, "packet", 65536,
     tcp_flags: Option<i32>, Dict, "code", "", "not TCP", "Flags, FIN = 1.";
     tcp_seq: Option<i64>, Delta, "", "", "not TCP", "Sequence number.";
     icmp_kind: Option<i32>, Dict, "code", "", "not ICMP", "ICMP or ICMPv6 type.";
+    icmp_code: Option<i32>, Dict, "code", "", "not ICMP", "ICMP or ICMPv6 code.";
     icmp_id: Option<i32>, Dict, "", "", "not ICMP", "Echo identifier.";
     icmp_seq: Option<i32>, Delta, "", "", "not ICMP", "Echo sequence.";
     arp_op: Option<i32>, Dict, "code", "", "not ARP", "ARP operation.";
+    tcp_tsval: Option<i64>, Delta, "", "", "not TCP, or without timestamps", "Value of TCP's timestamps option.";
+    tcp_tsecr: Option<i64>, Delta, "", "", "not TCP, or without timestamps", "Value that it echoes.";
+    message: Option<String>, Dict, "", "", "nothing beyond the other columns", "What it says, as text: DNS, DHCP, ARP, TCP's other options, what an ICMP message is about.";
+    message_frame: Option<i32>, Dict, "", "", "`message` is of the headers that the kernel had", "1: `message` is of a matched frame, because recordings keep headers alone (the first 262,144 such frames of a log).";
     len_bytes: i64, Delta, "bytes", "", "", "Length of the network-layer packet, without link header: IPv4 total length, IPv6 payload length + 40, else what follows the link header. Of a packet that stands for several frames (offload) that of the whole. 0: never seen.";
     frames: i32, Dict, "", "", "", "Wire frames associated with it; those of its segments and fragments are theirs (see `lineage`).";
     calls: i32, Delta, "", "", "", "Calls that touched it, list calls included.";

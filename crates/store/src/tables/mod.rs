@@ -24,7 +24,8 @@ use std::fmt::Write as _;
 /// 6: `driver_ns` and `softirq_ns` of a packet.
 /// 7: clocks piece by piece with what they rest on, `event.cpu` and `event.pid` null where user space saw the event, verdicts by cases,
 /// sizes of crossings as taken.
-pub const SCHEMA_VERSION: u32 = 7;
+/// 8: `message`, TCP's timestamps and ICMP's code.
+pub const SCHEMA_VERSION: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColType {
@@ -137,6 +138,9 @@ macro_rules! table {
             icmp_code: Option<i32>, Dict, "code", "", "not ICMP", "ICMP code.";
             icmp_id: Option<i32>, Dict, "", "", "not ICMP", "Echo identifier, else 0.";
             icmp_seq: Option<i32>, Delta, "", "", "not ICMP", "Echo sequence, else 0.";
+            tcp_tsval: Option<i64>, Delta, "", "", "not TCP, or without timestamps", "Value of TCP's timestamps option.";
+            tcp_tsecr: Option<i64>, Delta, "", "", "not TCP, or without timestamps", "Value that it echoes.";
+            message: Option<String>, Dict, "", "", "nothing beyond the other columns", "What it says, as text: DNS, DHCP, ARP, TCP's other options, what an ICMP message is about. DNS, DHCP and what else is behind the headers is in captures alone.";
         } }
     };
     ($table:ident, $row:ident, $name:literal, $group:literal, $meaning:literal, $order:literal, {
