@@ -73,6 +73,9 @@ struct sock___app {
 	struct sock_common___app __sk_common;
 	struct socket *sk_socket;
 	u16 sk_protocol;
+	struct {
+		u32 val;
+	} sk_uid;
 	unsigned long sk_pacing_rate;
 	u32 sk_pacing_status;
 	int sk_wmem_queued;
@@ -207,7 +210,7 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 		*(u64 *)(r->congestion + 8) = kread_word(at + 8);
 	}
 	r->pid = ctx ? 0 : current_pid(ctl, pid_tgid, 0);
-	r->uid = 0;
+	r->uid = sk_read(sk, sk_uid.val);
 	commit_word(r, KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)(r->family == AF_INET6) << 16 |
 			       (u64)sk_read(sk, __sk_common.skc_state) << 24 | cookie << 32);
 	return 0;

@@ -13,10 +13,22 @@
 #include "contexts.bpf.h"
 #include "ring.bpf.h"
 
-#ifdef KPAT_PROFILE
+struct kernfs_node___own {
+	u64 id;
+} __core;
+
+struct cgroup___own {
+	struct kernfs_node___own *kn;
+} __core;
+
+struct css_set___own {
+	struct cgroup___own *dfl_cgrp;
+} __core;
+
 struct task_struct___started {
 	struct task_struct___started *group_leader;
 	u64 start_boottime; /* from 5.5 on */
+	struct css_set___own *cgroups; /* not without CONFIG_CGROUPS */
 } __core;
 
 /* Boot time of the start of the current task's process; 0: not known. */
@@ -26,7 +38,14 @@ static __always_inline u64 process_started(void)
 
 	return bpf_core_field_exists(task->start_boottime) ? BPF_CORE_READ(task, group_leader, start_boottime) : 0;
 }
-#endif
+
+/* The current task's cgroup in cgroup2; 0: not known. Not by the helper, which kernels without cgroups do not have. */
+static __always_inline u64 own_cgroup(void)
+{
+	struct task_struct___started *task = (void *)bpf_get_current_task();
+
+	return bpf_core_field_exists(task->cgroups) ? BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id) : 0;
+}
 
 #ifndef KPAT_APP
 #define TASK_DEAD 0x80 /* include/linux/sched.h: switched out for the last time */
@@ -188,11 +207,9 @@ __noinline int announce_task(u64 pid_tgid, u64 interrupted)
 	r->h.ts = bpf_ktime_get_boot_ns();
 	r->tgid = pid_tgid >> 32;
 	bpf_get_current_comm(r->comm, sizeof(r->comm));
-#ifdef KPAT_PROFILE
 	r->uid = (u32)bpf_get_current_uid_gid();
-	r->cgroup = bpf_get_current_cgroup_id();
+	r->cgroup = own_cgroup();
 	r->started = process_started();
-#endif
 	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
 	return 0;
 }

@@ -191,7 +191,7 @@ struct kp_lineage {
 struct kp_process {
 	struct kp_head h;
 	u32 tgid;
-	u32 uid; /* this and what follows the name: in a profile only */
+	u32 uid;
 	char comm[KP_COMM];
 	u64 cgroup; /* inode in cgroup2 */
 	u64 started; /* boot time of its process's start */
@@ -282,7 +282,7 @@ struct kp_socket {
 	u8 peer[16];
 	char congestion[16];
 	u32 pid; /* who was running, valid in a task */
-	u32 uid;
+	u32 uid; /* of who opened it */
 };
 
 /* TCP's state at a moment, and the header of the segment that was at hand. */

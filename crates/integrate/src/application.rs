@@ -195,6 +195,7 @@ fn describe(row: &mut SocketRow, r: &SocketRecord) {
     row.version = i32::from(r.version);
     row.netns = (r.netns != 0).then_some(i64::from(r.netns));
     row.cgroup = (r.cgroup != 0).then_some(r.cgroup as i64);
+    row.uid = r.uid.map(i64::from).or(row.uid);
     // what a socket forgets when it closes is still what it had
     let address = |a: &[u8; 16]| (*a != [0; 16]).then(|| address(r, a));
     row.local_addr = address(&r.addr).or(row.local_addr.take());

@@ -175,6 +175,7 @@ impl Charges {
                 cgroup: (l.cgroup != 0).then_some(l.cgroup as i64),
                 path: l.path.clone(),
                 name: l.name.clone(),
+                user: l.user.clone(),
             })?;
         }
         labels.finish()?;

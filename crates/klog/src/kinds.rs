@@ -151,7 +151,7 @@ pub static KINDS: [Kind; 30] = [
         "socket",
         columns![
             "at" Time, "cookie" Integer, "cgroup" Integer, "netns" Integer, "version" Integer, "protocol" Integer,
-            "state" Integer, "pid" Integer, "ports" Integer, "privacy" Integer, "address" Bytes, "peer" Bytes,
+            "state" Integer, "pid" Integer, "ports" Integer, "privacy" Integer, "owner" Integer, "address" Bytes, "peer" Bytes,
             "congestion" Text,
         ],
         Coding::Application(socket),
@@ -216,7 +216,7 @@ pub static KINDS: [Kind; 30] = [
     kind(
         25,
         "process-label",
-        columns!["at" Time, "started" Time, "process" Integer, "uid" Integer, "cgroup" Integer, "path" Text, "name" Text],
+        columns!["at" Time, "started" Time, "process" Integer, "uid" Integer, "cgroup" Integer, "path" Text, "name" Text, "user" Text],
         Coding::Records(accounts::process_label),
     ),
     kind(
@@ -513,6 +513,7 @@ impl InColumns for SocketRecord {
                 self.pid.into(),
                 u64::from(self.port) << 16 | u64::from(self.peer_port),
                 self.privacy as u64,
+                self.uid.map_or(0, |uid| u64::from(uid) + 1),
             ],
             [trimmed(&self.addr), trimmed(&self.peer), trimmed(&self.congestion)],
         )
@@ -520,7 +521,7 @@ impl InColumns for SocketRecord {
 }
 
 fn socket(row: &Row<'_>) -> Option<AppRecord> {
-    let [_, cookie, cgroup, netns, version, protocol, state, pid, ports, privacy, ..] = row.numbers;
+    let [_, cookie, cgroup, netns, version, protocol, state, pid, ports, privacy, owner, ..] = row.numbers;
     Some(AppRecord::Socket(Box::new(SocketRecord {
         at: at(row),
         cookie,
@@ -536,6 +537,10 @@ fn socket(row: &Row<'_>) -> Option<AppRecord> {
         addr: padded(row.bytes[0])?,
         peer: padded(row.bytes[1])?,
         congestion: padded(row.bytes[2])?,
+        uid: match owner.checked_sub(1) {
+            Some(uid) => Some(narrow(uid)?),
+            None => None,
+        },
     })))
 }
 

@@ -158,14 +158,15 @@ fn line(r: &Record) -> String {
             p.at.0, p.opened.0, p.counted, p.received
         ),
         Record::ProcessLabel(l) => format!(
-            "process-label at={} started={} process={} uid={} cgroup={} path={} name={}",
+            "process-label at={} started={} process={} uid={} cgroup={} path={} name={} user={}",
             l.at.0,
             l.started.0,
             l.process,
             l.uid,
             l.cgroup,
             hex(l.path.as_bytes()),
-            hex(l.name.as_bytes())
+            hex(l.name.as_bytes()),
+            hex(l.user.as_bytes())
         ),
         Record::Sample(s) => format!(
             "sample at={} thread={} process={} busy={} purpose={} flags={} socket={} kernel={} user={} period={}",
@@ -272,7 +273,7 @@ fn app_line(r: &AppRecord) -> String {
             task(c.pid, c.ctx)
         ),
         AppRecord::Socket(s) => format!(
-            "socket at={} cookie={} cgroup={} netns={} version={} protocol={} state={} pid={} ports={} privacy={} address={} \
+            "socket at={} cookie={} cgroup={} netns={} version={} protocol={} state={} pid={} ports={} privacy={} owner={} address={} \
              peer={} congestion={}",
             s.at.0,
             s.cookie,
@@ -284,6 +285,7 @@ fn app_line(r: &AppRecord) -> String {
             s.pid,
             u64::from(s.port) << 16 | u64::from(s.peer_port),
             s.privacy as u8,
+            s.uid.map_or(0, |uid| u64::from(uid) + 1),
             hex(end_of(&s.addr)),
             hex(end_of(&s.peer)),
             hex(end_of(&s.congestion))
@@ -374,6 +376,7 @@ fn application(rng: &mut sample::Rng, at: &mut i64) -> AppRecord {
                 addr,
                 peer: [rng.next() as u8; 16],
                 congestion: *b"cubic\0\0\0\0\0\0\0\0\0\0\0",
+                uid: rng.one_in(2).then(|| rng.wide() as u32),
             }))
         }
         1 => {

@@ -93,6 +93,8 @@ pub struct SocketRecord {
     pub privacy: Privacy,
     /// Name of the congestion control, zero-terminated or full.
     pub congestion: [u8; 16],
+    /// User who opened it.
+    pub uid: Option<u32>,
 }
 
 /// What was done to addresses when they were recorded.

@@ -108,6 +108,7 @@ pub struct CpuPackets {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessLabel {
     pub at: BootNs,
+    /// 0: it says of a socket's user and cgroup what they are called.
     pub process: u32,
     /// When it began; tells processes apart that had the same number. 0: not known.
     pub started: BootNs,
@@ -118,4 +119,6 @@ pub struct ProcessLabel {
     pub path: String,
     /// `comm` of the thread that it was seen by.
     pub name: String,
+    /// What the device calls the user; empty: not known.
+    pub user: String,
 }

@@ -169,6 +169,7 @@ impl Addresses {
             peer,
             privacy,
             congestion,
+            uid,
         } = r;
         let (addr, peer, privacy) = match self {
             Addresses::Plain => (addr, peer, privacy),
@@ -190,6 +191,7 @@ impl Addresses {
             peer,
             privacy,
             congestion,
+            uid,
         }
     }
 

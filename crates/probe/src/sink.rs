@@ -111,7 +111,10 @@ impl Sink {
 
     /// Takes everything out of one CPU's ring of applications.
     pub fn drain_applications(&mut self, rings: &Rings, cpu: usize) {
+        self.label_again(cpu);
         let Some(sockets) = &mut self.sockets else { return };
+        let labels = &mut self.labels;
+        let mut labelled = 0;
         let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
         let latest = sys::boot_now().0 + applications::AHEAD_NS;
         self.records += rings.drain(cpu, &mut |raw, _| {
@@ -121,7 +124,16 @@ impl Sink {
                     if let Some(tasks) = &mut self.tasks {
                         tasks.insert(r.h.pid, task(r));
                     }
+                    if let Some(label) = labels.of(r, comm(r)) {
+                        state.encoder.record(&label);
+                        labelled += 1;
+                    }
                     state.encoder.process(&process(r));
+                }
+                Raw::Socket(r) if labels.is_new(r) => {
+                    state.encoder.record(&labels.of_socket(r));
+                    labelled += 1;
+                    applications::put(&mut state.app, sockets, latest, cpu as u16, raw);
                 }
                 raw => applications::put(&mut state.app, sockets, latest, cpu as u16, raw),
             }
@@ -166,9 +178,18 @@ impl Sink {
         }
     }
 
+    /// What the file before knew of processes; names of users and paths of cgroups as the recording treats identities.
+    fn label_again(&mut self, cpu: usize) {
+        self.labels.without_names = self.identity != Addresses::Plain;
+        for label in self.labels.of_before(sys::boot_now()) {
+            self.cpus[cpu].encoder.record(&label);
+            self.records += 1;
+        }
+    }
+
     /// What processes belong to that were there before, once for each file.
     pub fn label_all(&mut self, now: BootNs) {
-        self.labels.without_paths = self.identity != Addresses::Plain;
+        self.labels.without_names = self.identity != Addresses::Plain;
         for label in self.labels.of_all(now) {
             self.of_cpu(0, &label);
         }
@@ -176,12 +197,21 @@ impl Sink {
 
     /// Takes everything out of one CPU's ring of packets.
     pub fn drain_packets(&mut self, rings: &Rings, cpu: usize) {
+        self.label_again(cpu);
         let state = &mut self.cpus[cpu];
         let (ready, addresses, watch) = (&mut self.ready, &mut self.addresses, &mut self.watch);
         let (encoder, tasks, strangers) = (&mut state.encoder, &mut self.tasks, &mut self.strangers);
+        let labels = &mut self.labels;
+        let mut labelled = 0;
         self.records += rings.drain(cpu, &mut |raw, next| {
-            if let (Raw::Process(r), Some(tasks)) = (&raw, &mut *tasks) {
-                tasks.insert(r.h.pid, task(r));
+            if let Raw::Process(r) = &raw {
+                if let Some(tasks) = &mut *tasks {
+                    tasks.insert(r.h.pid, task(r));
+                }
+                if let Some(label) = labels.of(r, comm(r)) {
+                    encoder.record(&label);
+                    labelled += 1;
+                }
             }
             if let Some(watch) = watch {
                 look_at(watch, next, &raw);
@@ -192,6 +222,7 @@ impl Sink {
                 ready.extend(encoder.finish());
             }
         });
+        self.records += labelled;
     }
 
     /// Looks at the loss counters of one CPU's ring of a source.

@@ -6,6 +6,7 @@
 //! ([`crate::catalog::Entry`]), the command line prints each once and has everything.
 
 use crate::codes::verdict;
+use crate::owners::{Name, Owner};
 use crate::protocol;
 use crate::store::Store;
 use kpat_store::tables::PacketRow;
@@ -192,7 +193,17 @@ columns! {
         "pid" |_, p| p.pid.into();
         "process" |s, p| p.pid.and_then(|pid| s.process(pid, p.last_ns)).map(|q| q.comm.as_str()).into();
     } page ["process" "pid"] filter ["process" "pid"] stored ["pid"];
-    [none OTHER_TABLE] Plain {} page [none NO_ROOM] filter ["writer" "writer.pid" "reader" "reader.pid" "socket" "cgroup"] stored [];
+    [none OTHER_TABLE] Plain {} page [none NO_ROOM] filter ["writer" "writer.pid" "reader" "reader.pid" "socket"] stored [];
+    ["user"] Plain {
+        "user" |s, p| owner(s, p, Name::User);
+        "uid" |s, p| of_thread(s, p).and_then(|o| o.uid).into();
+    } page [none OTHER_TABLE] filter ["user"] stored ["pid"];
+    ["cgroup"] Plain {
+        "cgroup" |s, p| owner(s, p, Name::Cgroup);
+        "unit" |s, p| owner(s, p, Name::Unit);
+        "container" |s, p| owner(s, p, Name::Container);
+        "pod" |s, p| owner(s, p, Name::Pod);
+    } page [none OTHER_TABLE] filter ["cgroup" "unit" "container" "pod"] stored ["pid"];
     [none OTHER_TABLE] Plain {} page [none NO_ROOM] filter ["write" "read" "acked" "qdisc"] stored [];
     ["netns"] Plain { "netns" |_, p| p.netns.into(); }
         page ["netns"] filter ["netns"] stored ["netns"];
@@ -229,6 +240,15 @@ impl PacketColumn {
 /// All fields of JSON, in the order of `--tsv`.
 pub fn packet_fields() -> impl Iterator<Item = &'static PacketField> {
     PACKET_COLUMNS.iter().flat_map(|c| c.fields)
+}
+
+/// Whose process sent or received it.
+fn of_thread(store: &Store, p: &PacketRow) -> Option<Owner> {
+    p.pid.and_then(|pid| store.owner_of_thread(pid, p.last_ns))
+}
+
+fn owner(store: &Store, p: &PacketRow, asked: Name) -> Value {
+    of_thread(store, p).and_then(|o| o.names(asked).into_iter().flatten().next()).into()
 }
 
 fn wall(store: &Store, boot_ns: i64) -> Value {

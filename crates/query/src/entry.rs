@@ -38,7 +38,7 @@ pub struct Entry {
     /// Place in [`Names::processes`].
     pub process: u32,
     /// Place in what [`Names`] has of messages, 0: none.
-    more: u32,
+    pub(crate) more: u32,
     pub ethertype: u16,
     pub sport: u16,
     pub dport: u16,

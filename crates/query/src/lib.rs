@@ -26,6 +26,7 @@ mod info;
 pub mod layers;
 mod lists;
 mod names;
+pub mod owners;
 mod packet;
 pub mod paths;
 pub mod phases;

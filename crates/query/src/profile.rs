@@ -258,7 +258,8 @@ fn of(
         }
     }
     let mut labelled: HashMap<i32, Vec<&ProcessLabelRow>> = HashMap::new();
-    for l in labels {
+    // Without a process it is of a socket.
+    for l in labels.iter().filter(|l| l.process != 0) {
         labelled.entry(l.process).or_default().push(l);
     }
     for (pid, p) in &mut processes {

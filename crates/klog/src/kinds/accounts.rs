@@ -114,7 +114,7 @@ impl InColumns for ProcessLabel {
     fn row(&self) -> Row<'_> {
         Row::new(
             [self.at.0 as u64, self.started.0 as u64, self.process.into(), self.uid.into(), self.cgroup],
-            [cut(&self.path), cut(&self.name)],
+            [cut(&self.path), cut(&self.name), cut(&self.user)],
         )
     }
 }
@@ -129,5 +129,6 @@ pub(super) fn process_label(row: &Row<'_>) -> Option<Record> {
         cgroup,
         path: text(row.bytes[0]),
         name: text(row.bytes[1]),
+        user: text(row.bytes[2]),
     })))
 }

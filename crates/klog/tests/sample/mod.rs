@@ -288,6 +288,7 @@ impl Source {
                 cgroup: self.rng.wide(),
                 path: self.text(),
                 name: self.text(),
+                user: self.text(),
             })),
             19 => Record::Sample(Box::new(CpuSample {
                 at: self.time(),

@@ -1,6 +1,7 @@
 //! Sockets as JSON.
 
 use crate::open::Integrated;
+use kpat_query::owners::Name;
 use kpat_query::app::{self, Held, Layer, Limits, Spread, Traffic};
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ pub fn limits(l: &Limits) -> Value {
 }
 
 /// What [`socket`] has, in the order of `--tsv`.
-pub const FIELDS: [&str; 22] = [
+pub const FIELDS: [&str; 25] = [
     "socket_id",
     "proto",
     "version",
@@ -43,6 +44,9 @@ pub const FIELDS: [&str; 22] = [
     "pid",
     "netns",
     "cgroup",
+    "cgroup_path",
+    "uid",
+    "user",
     "congestion",
     "local_addr",
     "local_port",
@@ -62,6 +66,8 @@ pub const FIELDS: [&str; 22] = [
 
 pub fn socket(log: &Integrated, t: &Traffic) -> Value {
     let s = &t.socket;
+    let owner = log.owner_of_socket(s.socket_id).unwrap_or_default();
+    let name = |what| owner.names(what)[0].clone();
     let layers: serde_json::Map<String, Value> = t
         .layers
         .iter()
@@ -76,7 +82,8 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         .collect();
     json!({
         "socket_id": s.socket_id, "proto": s.proto, "version": s.version, "process": t.process, "pid": s.pid,
-        "netns": s.netns, "cgroup": s.cgroup, "congestion": s.congestion,
+        "netns": s.netns, "cgroup": s.cgroup, "cgroup_path": owner.path, "unit": name(Name::Unit),
+        "container": name(Name::Container), "pod": name(Name::Pod), "uid": s.uid, "user": owner.user, "congestion": s.congestion,
         "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr, "peer_port": s.peer_port,
         "sent_bytes": s.sent_bytes, "received_bytes": s.received_bytes,
         "crossings": layers,

@@ -238,6 +238,7 @@ fn decode(r: &wire::Socket) -> SocketRecord {
         peer,
         privacy: Privacy::Plain,
         congestion: r.congestion,
+        uid: Some(r.uid),
     }
 }
 

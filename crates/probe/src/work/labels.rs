@@ -3,7 +3,7 @@
 
 use crate::{kernel, wire};
 use kpat_model::{BootNs, ProcessLabel, Record};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,15 @@ pub struct Labels {
     known: HashMap<u32, (BootNs, Found)>,
     /// Of the file before: processes that came at its end may have sums in this one, and be gone.
     carried: Vec<(u32, Found)>,
+    /// Users and cgroups of sockets that were logged.
+    owners: HashSet<(u32, u64)>,
     paths: HashMap<u64, String>,
+    /// By number.
+    users: Option<HashMap<u32, String>>,
     mount: Option<PathBuf>,
     due: bool,
-    /// With `--anonymise`: paths name containers and users' units.
-    pub without_paths: bool,
+    /// With `--anonymise`: paths name containers and users' units, and users are people.
+    pub without_names: bool,
 }
 
 impl Default for Labels {
@@ -39,10 +43,12 @@ impl Default for Labels {
         Labels {
             known: HashMap::new(),
             carried: Vec::new(),
+            owners: HashSet::new(),
+            users: None,
             paths: HashMap::new(),
             mount,
             due: true,
-            without_paths: false,
+            without_names: false,
         }
     }
 }
@@ -51,9 +57,11 @@ impl Labels {
     /// Another file begins.
     pub fn again(&mut self) {
         const LATELY_NS: i64 = 3_000_000_000;
-        let since = crate::sys::boot_now().0 - LATELY_NS;
+        // Where /proc is not asked, they are the only ones.
+        let since = if self.due { i64::MIN } else { crate::sys::boot_now().0 - LATELY_NS };
         let lately = self.known.drain().filter(|(_, (at, _))| at.0 > since);
         self.carried = lately.map(|(process, (_, found))| (process, found)).collect();
+        self.owners.clear();
         self.due = true;
     }
 
@@ -72,6 +80,12 @@ impl Labels {
             out.extend(self.label(at, pid, found));
         }
         out
+    }
+
+    /// What the file before knew, for this one.
+    pub fn of_before(&mut self, at: BootNs) -> Vec<Record> {
+        let carried = std::mem::take(&mut self.carried);
+        carried.into_iter().filter_map(|(process, found)| self.label(at, process, found)).collect()
     }
 
     /// The label that comes with a name from the kernel side. `None`: it was logged.
@@ -94,9 +108,44 @@ impl Labels {
         }
         self.known.insert(process, (at, found.clone()));
         let Found { started, uid, cgroup, name } = found;
-        let path = if self.without_paths { String::new() } else { self.path(cgroup, process) };
+        let (path, user) = self.names(uid, cgroup, process);
         let started = BootNs(started as i64);
-        Some(Record::ProcessLabel(Box::new(ProcessLabel { at, process, started, uid, cgroup, path, name })))
+        let label = ProcessLabel { at, process, started, uid, cgroup, path, name, user };
+        Some(Record::ProcessLabel(Box::new(label)))
+    }
+
+    /// A socket whose user or cgroup was not yet logged.
+    pub fn is_new(&self, r: &wire::Socket) -> bool {
+        !self.owners.contains(&(r.uid, r.cgroup))
+    }
+
+    /// What a socket's user and cgroup are called.
+    pub fn of_socket(&mut self, r: &wire::Socket) -> Record {
+        if self.owners.len() >= MOST {
+            self.owners.clear();
+        }
+        self.owners.insert((r.uid, r.cgroup));
+        let (path, user) = self.names(r.uid, r.cgroup, r.pid);
+        Record::ProcessLabel(Box::new(ProcessLabel {
+            at: BootNs(r.ts as i64),
+            process: 0,
+            started: BootNs(0),
+            uid: r.uid,
+            cgroup: r.cgroup,
+            path,
+            name: String::new(),
+            user,
+        }))
+    }
+
+    /// Path of a cgroup that this process may be in, and name of a user.
+    fn names(&mut self, uid: u32, cgroup: u64, process: u32) -> (String, String) {
+        if self.without_names {
+            return Default::default();
+        }
+        let users = self.users.get_or_insert_with(users);
+        let user = users.get(&uid).cloned().unwrap_or_default();
+        (self.path(cgroup, process), user)
     }
 
     /// Of the cgroup; of one that went before anybody looked, empty.
@@ -134,6 +183,19 @@ impl Labels {
         }
         Some(Found { started: ticks * (1_000_000_000 / hz), uid, cgroup, name })
     }
+}
+
+/// Names of users, as the device's own file has them: what a directory service adds is asked for by processes, which a recorder is
+/// not to wait for.
+fn users() -> HashMap<u32, String> {
+    let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, uid) = (fields.next()?, fields.nth(1)?);
+        Some((uid.parse().ok()?, name.to_owned()))
+    };
+    // Of several names of one user the first.
+    text.lines().rev().filter_map(entry).collect()
 }
 
 /// Its path in cgroup2, as far as this process's cgroup namespace shows it.

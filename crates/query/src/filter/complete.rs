@@ -4,6 +4,7 @@ use super::fields::{FIELDS, Field};
 use super::token::{Sign, Token, What, tokens};
 use super::tree::Kind;
 use crate::entry::Names;
+use crate::owners::{Name, Owner};
 use crate::store::Store;
 use kpat_store::tables::SocketRow;
 
@@ -148,15 +149,22 @@ fn values(store: &Store, names: &Names, field: &Field) -> Vec<Item> {
             rows.iter().map(|f| item(quoted(&f.name), format!("{} calls", f.calls))).collect()
         }
         "process" | "writer" | "reader" => of(&names.processes, "process"),
-        "socket" | "cgroup" => {
+        "user" | "cgroup" | "unit" | "container" | "pod" => {
+            let asked = match field.name {
+                "user" => Name::User,
+                "cgroup" => Name::Cgroup,
+                "unit" => Name::Unit,
+                "container" => Name::Container,
+                _ => Name::Pod,
+            };
+            let name = |o: &Owner| o.names(asked).into_iter().flatten().next();
+            of(&store.all_owners().iter().filter_map(name).collect::<Vec<_>>(), field.name)
+        }
+        "socket" => {
             // A list of values, not worth a refusal.
             let sockets: Vec<SocketRow> = store.all().unwrap_or_default();
-            let number = |s: &SocketRow| if field.name == "socket" { Some(s.socket_id) } else { s.cgroup };
-            let mut all: Vec<(i64, &SocketRow)> =
-                sockets.iter().filter_map(|s| Some((number(s)?, s))).collect();
+            let mut all: Vec<(i64, &SocketRow)> = sockets.iter().map(|s| (s.socket_id, s)).collect();
             all.sort_by_key(|(n, s)| (std::cmp::Reverse(s.sent_bytes + s.received_bytes), *n));
-            let mut known = std::collections::HashSet::new();
-            all.retain(|(n, _)| known.insert(*n));
             let whose =
                 |s: &SocketRow| s.pid.and_then(|pid| store.process(pid, s.last_ns)).map(|p| p.comm.clone());
             all.iter().map(|(n, s)| item(n.to_string(), whose(s).unwrap_or_default())).collect()

@@ -4,6 +4,7 @@ use super::tree::Kind;
 use crate::codes::verdict;
 use crate::ends::{BothEnds, End, Ends};
 use crate::entry::{Entry, Names, flag};
+use crate::owners::Name;
 
 /// At most two values of a packet: what has a source and a destination has both.
 pub(super) type Two<T> = [Option<T>; 2];
@@ -17,6 +18,8 @@ pub(super) enum Get {
     Func,
     /// How long it was in the device's queue.
     Queued,
+    /// Asks whose it is: its thread's process, and the sockets of its bytes.
+    Owner(Name),
     /// Asks who wrote or read its bytes, besides the row.
     NumberOfEnds(OfRow<i64>, fn(&BothEnds, &Ends) -> Two<i64>),
     TextOfEnds(
@@ -171,8 +174,13 @@ fields! {
     "qdisc" ["queue"] Duration "time between the device's queue and the driver" () Get::Queued;
     "socket" Number "socket that its bytes were written to or read from: the number in `kpat app`" ()
         Get::NumberOfEnds(|_, _| [None, None], |b, ends| both(b, |e| ends.socket(e).map(|s| s.socket_id)));
-    "cgroup" Number "cgroup of such a socket: its identifier, the inode of its folder" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, ends| both(b, |e| ends.socket(e)?.cgroup));
+    "user" ["uid"] Text "user of such a thread or socket: name or number" ("pid", "last_ns") Get::Owner(Name::User);
+    "cgroup" Text "cgroup of such a thread or socket: its path, or its identifier, the inode of its folder" ("pid", "last_ns")
+        Get::Owner(Name::Cgroup);
+    "unit" Text "service or scope of systemd that it is in" ("pid", "last_ns") Get::Owner(Name::Unit);
+    "container" Text "container that it is in: the first twelve digits of its identifier" ("pid", "last_ns")
+        Get::Owner(Name::Container);
+    "pod" Text "Kubernetes' identifier of the pod that it is in" ("pid", "last_ns") Get::Owner(Name::Pod);
     "cpu" Number "CPU of its earliest call or point" ("cpu")
         Get::Number(|e, _| one(e.has(flag::CPU).then_some(e.cpu.into())));
     "netns" Number "network namespace first seen in: its inode number" ("netns")
@@ -226,7 +234,7 @@ impl Field {
         ];
         const OF_PACKETS: [&str; 4] = ["reader", "reader.pid", "read", "write"];
         ALSO.contains(&self.name)
-            || (matches!(self.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..))
+            || (matches!(self.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..) | Get::Owner(_))
                 && !OF_PACKETS.contains(&self.name))
     }
 

@@ -24,6 +24,7 @@ use crate::codes::verdict;
 use crate::ends::Ends;
 use crate::entry::{Entry, Names, flag};
 use crate::error::Result;
+use crate::owners::Name;
 use crate::store::Store;
 use fields::Get;
 use kpat_model::hash::{Map, Numbers};
@@ -66,7 +67,7 @@ impl Filter {
         self.each_field(&mut |f| {
             found |= match f.get {
                 Get::Func | Get::Queued => true,
-                Get::NumberOfEnds(..) | Get::TextOfEnds(..) => has_sockets,
+                Get::NumberOfEnds(..) | Get::TextOfEnds(..) | Get::Owner(_) => has_sockets,
                 _ => false,
             };
         });
@@ -117,7 +118,7 @@ impl Filter {
     pub fn prepare(&self, store: &Store, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Condition> {
         let (mut of_ends, mut of_queue) = (false, false);
         self.each_field(&mut |f| {
-            of_ends |= matches!(f.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..));
+            of_ends |= matches!(f.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..) | Get::Owner(_));
             of_queue |= matches!(f.get, Get::Queued);
         });
         let ends = if of_ends { store.ends(progress)? } else { Arc::default() };
@@ -178,6 +179,7 @@ fn compile(expr: &Expr, about: &About<'_>, progress: &mut dyn FnMut(u64, u64) ->
             Get::Address(f) => Box::new(move |e, _| any(f(e), |_| true)),
             Get::Func => Box::new(|e, _| e.calls > 0),
             Get::Text(_) | Get::TextOfEnds(..) => texts(*field, about, |_| true, false),
+            Get::Owner(asked) => owners(asked, about, |_| true, false)?,
             _ => numbers(*field, about, vec![i64::MIN..=i64::MAX], false),
         },
         Expr::Numbers { field, ranges, none } => numbers(*field, about, ranges.clone(), *none),
@@ -187,6 +189,9 @@ fn compile(expr: &Expr, about: &About<'_>, progress: &mut dyn FnMut(u64, u64) ->
                 let touched = functions(about.store, like, progress)?;
                 let none = *none;
                 Box::new(move |e, _| e.is_packet() && touched.contains(e.id) != none)
+            }
+            Get::Owner(asked) => {
+                owners(asked, about, |text| like.iter().any(|l| l.fits(text)), *none)?
             }
             _ => {
                 let like = like.clone();
@@ -255,6 +260,21 @@ fn texts(
         }
         _ => Box::new(|_, _| false),
     }
+}
+
+/// There are few different owners: which of them fit is known before the first packet is asked.
+fn owners(asked: Name, about: &About<'_>, fits: impl Fn(&str) -> bool, none: bool) -> Result<Test> {
+    let known = about.store.owners()?;
+    let names: Vec<[Option<String>; 2]> = known.owners.all.iter().map(|o| o.names(asked)).collect();
+    let there: Vec<bool> = names.iter().map(|n| n.iter().any(Option::is_some)).collect();
+    let fitting: Vec<bool> = names.iter().map(|n| n.iter().flatten().any(|n| fits(n))).collect();
+    let ends = Arc::clone(&about.ends);
+    Ok(Box::new(move |e, _| {
+        let pid = e.has(flag::PID).then_some(e.pid);
+        let of_it = known.owners.of_packet(&known.threads, pid, &ends.of(e.id), &ends, e.last_ns());
+        let any = |of: &[bool]| of_it.iter().flatten().any(|place| of[*place as usize]);
+        any(&there) && any(&fitting) != none
+    }))
 }
 
 fn addresses(field: usize, nets: Vec<Net>, none: bool) -> Test {

@@ -10,6 +10,7 @@ pub(crate) struct Known {
     pub ends: Mutex<Option<Arc<Ends>>>,
     /// How long packets were in the device's queue, by number.
     pub queued: Mutex<Option<Arc<Map<i64, i64>>>>,
+    pub owners: Mutex<Option<Arc<super::KnownOwners>>>,
 }
 
 /// One end of a packet's connection.

@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod ends;
+mod owners;
 mod streams;
 mod touching;
 
@@ -10,6 +11,8 @@ use crate::names::nearest;
 use crate::roles::Roles;
 pub(crate) use datagrams::{Datagrams, Passing, Sighting};
 pub(crate) use ends::{BothEnds, End, Ends};
+pub use owners::Owner;
+pub(crate) use owners::{KnownOwners, Owners, Threads};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 use std::collections::HashMap;

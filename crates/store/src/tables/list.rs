@@ -226,6 +226,7 @@ table! { SOCKET, SocketRow, "socket", 16384,
     version: i32, Dict, "", "", "", "4 or 6.";
     netns: Option<i64>, Dict, "", "", "unknown", "Inode of its network namespace.";
     cgroup: Option<i64>, Dict, "", "", "unknown", "Identifier of its cgroup (inode in cgroup2).";
+    uid: Option<i64>, Dict, "", "", "the log does not say", "Number of the user who opened it, as `ss -e` shows it.";
     local_addr: Option<String>, Dict, "", "", "none, or left out", "Own address; `h:` and 32 digits where it was replaced by a keyed hash.";
     local_port: i32, Dict, "", "", "", "Own port, 0: none.";
     peer_addr: Option<String>, Dict, "", "", "none, or left out", "The other side's address, as `local_addr`.";
@@ -484,14 +485,15 @@ table! { WORK, WorkRow, "work", 65536,
 
 table! { PROCESS_LABEL, ProcessLabelRow, "process_label", 65536,
     "What a process belongs to: as first seen, and as it changed.",
-    "`at_ns`. Source: kernel behaviour log (profile).", {
+    "`at_ns`. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When that was known.";
-    process: i32, Delta, "", "", "", "Process id.";
+    process: i32, Delta, "", "", "", "Process id; 0: the row says what a socket's user and cgroup are called.";
     started_ns: Option<i64>, Delta, "ns", "boot", "not known", "When it began.";
     uid: i64, Dict, "", "", "", "Number of its user.";
     cgroup: Option<i64>, Dict, "", "", "not known", "Identifier of its cgroup (inode in cgroup2).";
     path: String, Dict, "", "", "", "Path of its cgroup, empty: not known, or left out (`--anonymise`).";
     name: String, Dict, "", "", "", "Name of the thread that it was seen by.";
+    user: String, Dict, "", "", "", "What the device called the user, empty: nothing, or left out (`--anonymise`).";
 } }
 
 table! { CPU_ACCOUNT, CpuAccountRow, "cpu_account", 16384,
@@ -574,6 +576,7 @@ pub const ALL: &[&Table] = &[
     &POLL,
     &CARD_CLOCK,
     &WORK,
+    &PROCESS_LABEL,
     &CPU_ACCOUNT,
     &SAMPLE,
     &STACK,
