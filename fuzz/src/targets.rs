@@ -19,6 +19,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("control", control),
     ("trace", trace),
     ("gather", gather),
+    ("log_lines", log_lines),
     ("announce", announce),
     ("program", program),
     ("guest_memory", guest_memory),
@@ -258,6 +259,24 @@ pub fn gather(bytes: &[u8]) {
     let Ok(entries) = std::fs::read_dir(&root.0) else { return };
     for e in entries.flatten() {
         assert!(e.file_name() == "dev1", "a file outside of the device's folder: {:?}", e.file_name());
+    }
+}
+
+/// Log files of a device: text with dates, the journal's exports. What becomes an event is short, and its bounds are in order.
+pub fn log_lines(bytes: &[u8]) {
+    // 2026-11-22 10:22:30 UTC, a minute after boot.
+    let anchor = kpat_model::meta::ClockAnchor {
+        boot: BootNs(60_000_000_000),
+        wall: kpat_model::WallNs(1_795_342_950_000_000_000),
+        ..Default::default()
+    };
+    let Ok(rows) = kpat_integrate::events_of_lines(bytes, anchor, 3_600_000_000_000) else { return };
+    // An entry of the journal has more than one line.
+    let lines = bytes.iter().filter(|b| **b == b'\n').count() + 2;
+    assert!(rows.len() <= lines, "{} events of {lines} lines", rows.len());
+    for row in rows {
+        assert!(row.after_ns.is_some_and(|after| after <= row.at_ns), "{row:?}");
+        assert!(row.text.len() < 500 && (1..=lines as i64).contains(&row.b), "{row:?}");
     }
 }
 

@@ -187,7 +187,8 @@ fn expected(row: &Row) -> Option<(&'static str, String)> {
     }
     if let Some(op) = n("arp.opcode") {
         let [sm, si, tm, ti] =
-            ["arp.src.hw_mac", "arp.src.proto_ipv4", "arp.dst.hw_mac", "arp.dst.proto_ipv4"].map(|f| v(f).unwrap());
+            ["arp.src.hw_mac", "arp.src.proto_ipv4", "arp.dst.hw_mac", "arp.dst.proto_ipv4"]
+                .map(|f| v(f).unwrap());
         let out = match op {
             1 if si == ti => format!("announcement for {ti}"),
             1 if si == "0.0.0.0" => format!("who has {ti}? probe"),
@@ -255,16 +256,23 @@ fn compare(path: &Path) -> BTreeMap<&'static str, usize> {
             Some(("tcp", text)) => {
                 assert_eq!(ours.as_deref().map(sorted), Some(sorted(text)), "{about}");
             }
-            Some(("dns over tcp", text)) => assert!(ours.as_deref().unwrap().ends_with(text.as_str()), "{about}"),
+            Some(("dns over tcp", text)) => {
+                assert!(ours.as_deref().unwrap().ends_with(text.as_str()), "{about}")
+            }
             theirs => assert_eq!(ours.as_ref(), theirs.as_ref().map(|t| &t.1), "{about}"),
         }
-        let stamps = ["tcp.options.timestamp.tsval", "tcp.options.timestamp.tsecr"].map(|f| value(row, f).map(number));
+        let stamps =
+            ["tcp.options.timestamp.tsval", "tcp.options.timestamp.tsecr"].map(|f| value(row, f).map(number));
         let [Some(value), Some(echo)] = stamps else {
             assert_eq!(print.tcp_stamps, None, "{about}");
             *counts.entry(theirs.map_or("", |t| t.0)).or_default() += 1;
             continue;
         };
-        assert_eq!(print.tcp_stamps.map(|s| (u64::from(s.0), u64::from(s.1))), Some((value, echo)), "{about}");
+        assert_eq!(
+            print.tcp_stamps.map(|s| (u64::from(s.0), u64::from(s.1))),
+            Some((value, echo)),
+            "{about}"
+        );
         *counts.entry("stamps").or_default() += 1;
         *counts.entry(theirs.map_or("", |t| t.0)).or_default() += 1;
     }
@@ -383,7 +391,8 @@ fn made_frames() {
     ] {
         all.push(eth(kind, &arp_of(op, sender, target)));
     }
-    let association = [&[0, 3, 0, 40][..], &[0; 12], &[0, 5, 0, 24, 0xfd, 7], &[0; 13], &[9], &[0; 8]].concat();
+    let association =
+        [&[0, 3, 0, 40][..], &[0; 12], &[0, 5, 0, 24, 0xfd, 7], &[0; 13], &[9], &[0; 8]].concat();
     for (kind, options) in [(1, vec![]), (2, association.clone()), (3, association), (7, vec![])] {
         let payload = [&[kind, 0xab, 0xcd, 0xef][..], &options].concat();
         all.push(eth(0x86dd, &ipv6(17, &udp_from(546, 547, &payload))));
@@ -398,7 +407,8 @@ fn made_frames() {
 
     let dir = Dir::new("made");
     let path = dir.0.join("made.pcap");
-    let frames: Vec<_> = (1u64..).zip(&all).map(|(i, f)| (i * 1_000_000, f.len() as u32, f.clone())).collect();
+    let frames: Vec<_> =
+        (1u64..).zip(&all).map(|(i, f)| (i * 1_000_000, f.len() as u32, f.clone())).collect();
     std::fs::write(&path, pcap(Order::Big, NANO, 1, &frames)).unwrap();
     let counts = compare(&path);
     println!("{counts:?}");

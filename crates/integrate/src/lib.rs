@@ -44,6 +44,6 @@ mod wifi;
 mod work;
 
 pub use error::{Error, Result};
-pub use lines::parse_zone;
+pub use lines::{events_of_lines, parse_zone};
 pub use report::{Held, LogFile, Options, Progress, Report, Stage};
 pub use work::{half_made, integrate, integrate_opened, integrate_parts};

@@ -39,7 +39,7 @@ struct Reader<'a> {
     from_ns: i64,
     to_ns: i64,
     count: Count,
-    events: &'a mut TableWriter<EventRow>,
+    give: &'a mut dyn FnMut(EventRow) -> Result<()>,
 }
 
 /// Adds the lines of `files` in the time of a recording to its events. Returns a sentence for each file.
@@ -54,9 +54,12 @@ pub(super) fn add(
         let name = f.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (from_ns, to_ns) = (first.saturating_sub(AROUND_NS), last.saturating_add(AROUND_NS));
         let (file, count) = (i as i64, Count::default());
-        let mut reader = Reader { file, name, anchors, from_ns, to_ns, count, events: &mut *events };
-        let near = anchors.iter().find(|a| a.wall.0 != 0).map_or(0, |a| a.wall.0);
-        reader.read(&f.path, &Stamp { zone_ns: f.zone_ns, near_ns: near })?;
+        let give = &mut |row| Ok(events.push(&row)?);
+        let mut reader = Reader { file, name, anchors, from_ns, to_ns, count, give };
+        let stamp = Stamp { zone_ns: f.zone_ns, near_ns: near(anchors) };
+        let failed = |doing| move |source| Error::Io { path: f.path.clone(), doing, source };
+        let mut input = BufReader::new(File::open(&f.path).map_err(failed("open"))?);
+        reader.read(&mut input, &f.path, &stamp)?;
         let Count { taken, elsewhere, unstamped } = reader.count;
         let mut text = format!(
             "{}: {taken} of {} lines are in the recording's time",
@@ -71,10 +74,34 @@ pub(super) fn add(
     Ok(words)
 }
 
+/// A moment of the recording, wall clock.
+fn near(anchors: &[ClockAnchor]) -> i64 {
+    anchors.iter().find(|a| a.wall.0 != 0).map_or(0, |a| a.wall.0)
+}
+
+/// The events of lines as they stand in a file, of a device whose clocks were read together once and that recorded from then on for so long.
+pub fn events_of_lines(mut input: &[u8], anchor: ClockAnchor, for_ns: i64) -> Result<Vec<EventRow>> {
+    let mut rows = Vec::new();
+    let anchors = [anchor];
+    let mut reader = Reader {
+        file: 0,
+        name: "lines".to_owned(),
+        anchors: &anchors,
+        from_ns: anchor.boot.0,
+        to_ns: anchor.boot.0.saturating_add(for_ns),
+        count: Count::default(),
+        give: &mut |row| {
+            rows.push(row);
+            Ok(())
+        },
+    };
+    reader.read(&mut input, Path::new("lines"), &Stamp { zone_ns: 0, near_ns: near(&anchors) })?;
+    Ok(rows)
+}
+
 impl Reader<'_> {
-    fn read(&mut self, path: &Path, stamp: &Stamp) -> Result<()> {
+    fn read(&mut self, mut input: &mut dyn BufRead, path: &Path, stamp: &Stamp) -> Result<()> {
         let failed = |doing| move |source| Error::Io { path: path.to_owned(), doing, source };
-        let mut input = BufReader::new(File::open(path).map_err(failed("open"))?);
         let (mut number, mut line) = (0, Vec::new());
         // Of the journal's export the entry that is being read.
         let (mut entry, mut at) = (Entry::default(), 0);
@@ -147,7 +174,7 @@ impl Reader<'_> {
         self.count.taken += 1;
         let end = (0..=text.len().min(MOST_TEXT)).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
         let cut = if end < text.len() { "…" } else { "" };
-        self.events.push(&EventRow {
+        (self.give)(EventRow {
             at_ns: at,
             kind: EventKind::LogLine as i32,
             packet_id: None,

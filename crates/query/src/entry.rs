@@ -151,7 +151,13 @@ impl Entry {
         e.set(flag::CONFIDENCE, |e| &mut e.confidence, p.confidence);
         e.set(flag::CPU, |e| &mut e.cpu, p.cpu);
         e.set(flag::NETNS, |e| &mut e.netns, p.netns);
-        e.info(p.tcp_flags, p.tcp_seq, p.icmp_kind.map(|k| (k, p.icmp_code.unwrap_or(0))), (p.icmp_id, p.icmp_seq), p.arp_op);
+        e.info(
+            p.tcp_flags,
+            p.tcp_seq,
+            p.icmp_kind.map(|k| (k, p.icmp_code.unwrap_or(0))),
+            (p.icmp_id, p.icmp_seq),
+            p.arp_op,
+        );
         e.more = names.more(p.message.as_deref(), p.message_frame.is_some(), p.tcp_tsval.zip(p.tcp_tsecr));
         if let Some(pid) = p.pid {
             e.process = names.process(pid, p.last_ns);
@@ -181,7 +187,13 @@ impl Entry {
         e.set(flag::DPORT, |e| &mut e.dport, f.dport);
         e.set(flag::ETHER, |e| &mut e.ethertype, f.ethertype);
         e.set(flag::PROTO, |e| &mut e.proto, f.ip_proto);
-        e.info(f.tcp_flags, f.tcp_seq, f.icmp_kind.map(|k| (k, f.icmp_code.unwrap_or(0))), (f.icmp_id, f.icmp_seq), f.arp_op);
+        e.info(
+            f.tcp_flags,
+            f.tcp_seq,
+            f.icmp_kind.map(|k| (k, f.icmp_code.unwrap_or(0))),
+            (f.icmp_id, f.icmp_seq),
+            f.arp_op,
+        );
         e.more = names.more(f.message.as_deref(), false, f.tcp_tsval.zip(f.tcp_tsecr));
         e
     }

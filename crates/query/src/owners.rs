@@ -66,8 +66,7 @@ impl Owners {
             owners.processes.entry(l.process.into()).or_default().push((l.at_ns, place));
         }
         for s in store.all::<SocketRow>()? {
-            let owner =
-                Owner { uid: s.uid, user: user_of(s.uid), cgroup: s.cgroup, path: path_of(s.cgroup) };
+            let owner = Owner { uid: s.uid, user: user_of(s.uid), cgroup: s.cgroup, path: path_of(s.cgroup) };
             if owner != Owner::default() {
                 owners.sockets.insert(s.socket_id, place(owner, &mut owners.all));
             }
@@ -148,5 +147,44 @@ impl Store {
     /// All that are in the log.
     pub fn all_owners(&self) -> Vec<Owner> {
         self.owners().map(|known| known.owners.all.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_process_owner_of_that_time() {
+        let mut owners = Owners { all: vec![Owner::default(); 3], ..Owners::default() };
+        owners.processes.insert(70, vec![(100, 0), (200, 1)]);
+        owners.sockets.insert(5, 2);
+        let mut threads = Threads::default();
+        threads.0.insert(71, vec![(50, 9), (150, 70)]);
+        let of = |pid, at| owners.of_thread(&threads, pid, at);
+        // What is known later is taken for before, too.
+        assert_eq!([of(70, 10), of(70, 150), of(70, 200), of(71, 250)], [Some(0), Some(0), Some(1), Some(1)]);
+        assert_eq!(
+            [of(71, 60), of(72, 60)],
+            [None, None],
+            "another process's thread, and one that nobody knows"
+        );
+
+        let ends =
+            Ends { sockets: vec![SocketRow { socket_id: 5, ..SocketRow::default() }], ..Ends::default() };
+        let reader = Some(End { socket: 0, pid: Some(71), ..End::default() });
+        let both = BothEnds { reader, ..BothEnds::default() };
+        let of_packet = owners.of_packet(&threads, Some(70), &both, &ends, 300);
+        assert_eq!(of_packet, [Some(1), None, None, Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn names() {
+        let path = "/system.slice/ssh.service".to_owned();
+        let o = Owner { uid: Some(0), user: Some("root".into()), cgroup: Some(44), path: Some(path.clone()) };
+        assert_eq!(o.names(Name::User), [Some("root".into()), Some("0".into())]);
+        assert_eq!(o.names(Name::Cgroup), [Some(path), Some("44".into())]);
+        assert_eq!(o.names(Name::Unit), [Some("ssh.service".into()), None]);
+        assert_eq!(o.names(Name::Container), [None, None]);
     }
 }

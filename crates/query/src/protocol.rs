@@ -300,12 +300,8 @@ mod tests {
             ..PacketRow::default()
         };
         assert_eq!(summary(&asked), "DNS query 0x0001 A a.org (by its frame)");
-        let refused = PacketRow {
-            proto: Some(1),
-            icmp_kind: Some(3),
-            icmp_code: Some(3),
-            ..PacketRow::default()
-        };
+        let refused =
+            PacketRow { proto: Some(1), icmp_kind: Some(3), icmp_code: Some(3), ..PacketRow::default() };
         assert_eq!(summary(&refused), "unreachable: port");
         assert_eq!(summary(&PacketRow { icmp_code: Some(77), ..refused }), "unreachable: code 77");
         assert_eq!(endpoint(Some("fe80::1"), Some(53)), "[fe80::1]:53");

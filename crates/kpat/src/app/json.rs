@@ -1,8 +1,8 @@
 //! Sockets as JSON.
 
 use crate::open::Integrated;
-use kpat_query::owners::Name;
 use kpat_query::app::{self, Held, Layer, Limits, Spread, Traffic};
+use kpat_query::owners::Name;
 use serde_json::{Value, json};
 
 pub fn spread(s: &Spread) -> Value {

@@ -189,7 +189,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match (args.socket, &all[..]) {
-        (Some(_), [one]) if !args.listing.is_chosen() => text::detail(one, out)?,
+        (Some(_), [one]) if !args.listing.is_chosen() => text::detail(&log, one, out)?,
         _ => text::list(&all, &args.listing, out)?,
     }
     let lost = app::lost(&log)?;

@@ -1,10 +1,12 @@
 //! Sockets as tables of text.
 
 use crate::listing::Listing;
+use crate::open::Integrated;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
 use kpat_model::Crossing;
 use kpat_query::app::{Held, Limits, Spread, Traffic, protocol};
+use kpat_query::owners::Name;
 
 fn ends(t: &Traffic) -> String {
     match kpat_query::app::ends(&t.socket) {
@@ -64,7 +66,7 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
     Ok(())
 }
 
-pub fn detail(t: &Traffic, out: &Output) -> anyhow::Result<()> {
+pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()> {
     let s = &t.socket;
     let mut facts = Pairs::new();
     let version = match s.version {
@@ -78,6 +80,15 @@ pub fn detail(t: &Traffic, out: &Output) -> anyhow::Result<()> {
     facts.add("ends", ends(t));
     let thread = s.pid.map(|p| format!(" (thread {p})")).unwrap_or_default();
     facts.add("process", format!("{}{thread}", t.process.as_deref().unwrap_or("not known")));
+    let owner = log.owner_of_socket(s.socket_id).unwrap_or_default();
+    match owner.names(Name::User) {
+        [Some(user), Some(uid)] => facts.add("user", format!("{user} ({uid})")),
+        [_, Some(uid)] => facts.add("user", uid),
+        _ => {}
+    }
+    if let Some(path) = &owner.path {
+        facts.add("cgroup", path);
+    }
     if let Some(c) = &s.congestion {
         facts.add("congestion", c);
     }

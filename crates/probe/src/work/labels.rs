@@ -161,9 +161,8 @@ impl Labels {
         if self.paths.len() >= MOST {
             self.paths.clear();
         }
-        if !found.is_empty() {
-            self.paths.insert(cgroup, found.clone());
-        }
+        // Also what is not found: it is gone, and its number is not given again.
+        self.paths.insert(cgroup, found.clone());
         found
     }
 

@@ -190,9 +190,7 @@ fn compile(expr: &Expr, about: &About<'_>, progress: &mut dyn FnMut(u64, u64) ->
                 let none = *none;
                 Box::new(move |e, _| e.is_packet() && touched.contains(e.id) != none)
             }
-            Get::Owner(asked) => {
-                owners(asked, about, |text| like.iter().any(|l| l.fits(text)), *none)?
-            }
+            Get::Owner(asked) => owners(asked, about, |text| like.iter().any(|l| l.fits(text)), *none)?,
             _ => {
                 let like = like.clone();
                 texts(*field, about, move |text| like.iter().any(|l| l.fits(text)), *none)

@@ -75,7 +75,9 @@ pub(super) fn v4(data: &[u8]) -> Option<String> {
     }
     let what = match options.kind {
         Some(kind) => format!("DHCP {}", kind_name(kind)),
-        None if data.len() < FIXED + 4 || (cookie == Some(&COOKIE) && !options.whole) => format!("DHCP {CUT}"),
+        None if data.len() < FIXED + 4 || (cookie == Some(&COOKIE) && !options.whole) => {
+            format!("DHCP {CUT}")
+        }
         None if op == 1 => "BOOTP request".to_owned(),
         None => "BOOTP reply".to_owned(),
     };
@@ -109,9 +111,24 @@ pub(super) fn v4(data: &[u8]) -> Option<String> {
 
 fn kind_name(kind: u8) -> String {
     const NAMES: [&str; 18] = [
-        "discover", "offer", "request", "decline", "ack", "nak", "release", "inform", "force renew",
-        "lease query", "lease unassigned", "lease unknown", "lease active", "bulk lease query",
-        "lease query done", "active lease query", "lease query status", "TLS",
+        "discover",
+        "offer",
+        "request",
+        "decline",
+        "ack",
+        "nak",
+        "release",
+        "inform",
+        "force renew",
+        "lease query",
+        "lease unassigned",
+        "lease unknown",
+        "lease active",
+        "bulk lease query",
+        "lease query done",
+        "active lease query",
+        "lease query status",
+        "TLS",
     ];
     let place = usize::from(kind).checked_sub(1);
     place.and_then(|p| NAMES.get(p)).map_or_else(|| format!("type {kind}"), |n| (*n).to_owned())
@@ -119,8 +136,19 @@ fn kind_name(kind: u8) -> String {
 
 pub(super) fn v6(data: &[u8]) -> Option<String> {
     const NAMES: [&str; 13] = [
-        "solicit", "advertise", "request", "confirm", "renew", "rebind", "reply", "release", "decline",
-        "reconfigure", "information request", "relay", "relay reply",
+        "solicit",
+        "advertise",
+        "request",
+        "confirm",
+        "renew",
+        "rebind",
+        "reply",
+        "release",
+        "decline",
+        "reconfigure",
+        "information request",
+        "relay",
+        "relay reply",
     ];
     let [kind, a, b, c] = array::<4>(data, 0)?;
     let name = NAMES.get(usize::from(kind).checked_sub(1)?)?;

@@ -156,8 +156,18 @@ fn type_name(kind: u16) -> String {
 /// RFC 6895, 2.3.
 fn code_name(code: u16) -> String {
     const NAMES: [&str; 12] = [
-        "no error", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN", "YXRRSET", "NXRRSET",
-        "NOTAUTH", "NOTZONE", "DSOTYPENI",
+        "no error",
+        "FORMERR",
+        "SERVFAIL",
+        "NXDOMAIN",
+        "NOTIMP",
+        "REFUSED",
+        "YXDOMAIN",
+        "YXRRSET",
+        "NXRRSET",
+        "NOTAUTH",
+        "NOTZONE",
+        "DSOTYPENI",
     ];
     NAMES.get(usize::from(code)).map_or_else(|| format!("code {code}"), |n| (*n).to_owned())
 }
