@@ -5,7 +5,7 @@ mod applications;
 mod profile;
 mod wifi;
 
-use crate::app::{Addresses, Sockets};
+use crate::app::Sockets;
 use crate::links::Links;
 use crate::mappings::Mappings;
 use crate::ring::{Raw, Rings};
@@ -109,40 +109,6 @@ impl Sink {
         }
     }
 
-    /// Takes everything out of one CPU's ring of applications.
-    pub fn drain_applications(&mut self, rings: &Rings, cpu: usize) {
-        self.label_again(cpu);
-        let Some(sockets) = &mut self.sockets else { return };
-        let labels = &mut self.labels;
-        let mut labelled = 0;
-        let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
-        let latest = sys::boot_now().0 + applications::AHEAD_NS;
-        self.records += rings.drain(cpu, &mut |raw, _| {
-            strangers.look(&raw);
-            match raw {
-                Raw::Process(r) => {
-                    if let Some(tasks) = &mut self.tasks {
-                        tasks.insert(r.h.pid, task(r));
-                    }
-                    if let Some(label) = labels.of(r, comm(r)) {
-                        state.encoder.record(&label);
-                        labelled += 1;
-                    }
-                    state.encoder.process(&process(r));
-                }
-                Raw::Socket(r) if labels.is_new(r) => {
-                    state.encoder.record(&labels.of_socket(r));
-                    labelled += 1;
-                    applications::put(&mut state.app, sockets, latest, cpu as u16, raw);
-                }
-                raw => applications::put(&mut state.app, sockets, latest, cpu as u16, raw),
-            }
-            if state.app.is_full() {
-                ready.extend(state.app.finish());
-            }
-        });
-    }
-
     /// Takes everything out of one CPU's ring of what programs say.
     pub fn drain_programs(&mut self, rings: &Rings, cpu: usize) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
@@ -175,23 +141,6 @@ impl Sink {
         self.records += 1;
         if state.encoder.is_full() {
             self.ready.extend(state.encoder.finish());
-        }
-    }
-
-    /// What the file before knew of processes; names of users and paths of cgroups as the recording treats identities.
-    fn label_again(&mut self, cpu: usize) {
-        self.labels.without_names = self.identity != Addresses::Plain;
-        for label in self.labels.of_before(sys::boot_now()) {
-            self.cpus[cpu].encoder.record(&label);
-            self.records += 1;
-        }
-    }
-
-    /// What processes belong to that were there before, once for each file.
-    pub fn label_all(&mut self, now: BootNs) {
-        self.labels.without_names = self.identity != Addresses::Plain;
-        for label in self.labels.of_all(now) {
-            self.of_cpu(0, &label);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Raw records of applications become records of the log.
 
+use super::{Sink, comm, process, task};
 use crate::app::{Sockets, Wish};
-use crate::ring::Raw;
-use crate::wire;
+use crate::ring::{Raw, Rings};
+use crate::{sys, wire};
 use kpat_klog::AppEncoder;
 use kpat_model as model;
 use kpat_model::BootNs;
@@ -10,14 +11,50 @@ use kpat_model::BootNs;
 /// Of a crossing's time so many bits are in the record: three days and a bit.
 const TIME_BITS: u32 = 48;
 /// No record is newer than this after its ring began to be read.
-pub(super) const AHEAD_NS: i64 = 3_600_000_000_000;
+const AHEAD_NS: i64 = 3_600_000_000_000;
 
 /// The time of which the low bits are known and that is not after `latest`.
 fn whole_time(latest: i64, low: u64) -> BootNs {
     BootNs(latest - ((latest as u64).wrapping_sub(low) & ((1 << TIME_BITS) - 1)) as i64)
 }
 
-pub(super) fn put(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, cpu: u16, raw: Raw<'_>) {
+impl Sink {
+    /// Takes everything out of one CPU's ring of applications.
+    pub fn drain_applications(&mut self, rings: &Rings, cpu: usize) {
+        self.label_again(cpu);
+        let Some(sockets) = &mut self.sockets else { return };
+        let labels = &mut self.labels;
+        let mut labelled = 0;
+        let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
+        let latest = sys::boot_now().0 + AHEAD_NS;
+        self.records += rings.drain(cpu, &mut |raw, _| {
+            strangers.look(&raw);
+            match raw {
+                Raw::Process(r) => {
+                    if let Some(tasks) = &mut self.tasks {
+                        tasks.insert(r.h.pid, task(r));
+                    }
+                    if let Some(label) = labels.of(r, comm(r)) {
+                        state.encoder.record(&label);
+                        labelled += 1;
+                    }
+                    state.encoder.process(&process(r));
+                }
+                Raw::Socket(r) if labels.is_new(r) => {
+                    state.encoder.record(&labels.of_socket(r));
+                    labelled += 1;
+                    put(&mut state.app, sockets, latest, cpu as u16, raw);
+                }
+                raw => put(&mut state.app, sockets, latest, cpu as u16, raw),
+            }
+            if state.app.is_full() {
+                ready.extend(state.app.finish());
+            }
+        });
+    }
+}
+
+fn put(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, cpu: u16, raw: Raw<'_>) {
     match raw {
         Raw::Crossing(r) => match sockets.wish(r.sock) {
             Wish::Wanted => crossing(r, latest).iter().for_each(|r| encoder.crossing(r)),

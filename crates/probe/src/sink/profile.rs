@@ -1,8 +1,9 @@
-//! A profile: its ring emptied, samples and stacks made records.
+//! A profile: its ring emptied, samples and stacks made records; what processes belong to, in any recording.
 
 use super::{Sink, comm, process, task};
+use crate::app::Addresses;
 use crate::ring::{Raw, Rings};
-use crate::wire;
+use crate::{sys, wire};
 use kpat_model::{BootNs, Busy, CpuSample, Purpose, SampledStack};
 
 /// `None`: a code that this version does not know.
@@ -27,6 +28,23 @@ fn frames(r: &wire::Stack) -> &[u64] {
 }
 
 impl Sink {
+    /// What the file before knew of processes; names of users and paths of cgroups as the recording treats identities.
+    pub(super) fn label_again(&mut self, cpu: usize) {
+        self.labels.without_names = self.identity != Addresses::Plain;
+        for label in self.labels.of_before(sys::boot_now()) {
+            self.cpus[cpu].encoder.record(&label);
+            self.records += 1;
+        }
+    }
+
+    /// What processes belong to that were there before, once for each file.
+    pub fn label_all(&mut self, now: BootNs) {
+        self.labels.without_names = self.identity != Addresses::Plain;
+        for label in self.labels.of_all(now) {
+            self.of_cpu(0, &label);
+        }
+    }
+
     /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
     pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
