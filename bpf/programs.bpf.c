@@ -7,6 +7,7 @@
  * the task sleeps, and a record that is reserved holds up those behind it.
  */
 #define KPAT_APP
+#define KPAT_PROGRAMS /* reads nothing of the kernel's */
 #include "tasks.bpf.h"
 #include "hook.h"
 

@@ -13,6 +13,7 @@
 #include "contexts.bpf.h"
 #include "ring.bpf.h"
 
+#ifndef KPAT_PROGRAMS
 struct kernfs_node___own {
 	u64 id;
 } __core;
@@ -46,6 +47,7 @@ static __always_inline u64 own_cgroup(void)
 
 	return bpf_core_field_exists(task->cgroups) ? BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id) : 0;
 }
+#endif
 
 #ifndef KPAT_APP
 #define TASK_DEAD 0x80 /* include/linux/sched.h: switched out for the last time */
@@ -207,9 +209,11 @@ __noinline int announce_task(u64 pid_tgid, u64 interrupted)
 	r->h.ts = bpf_ktime_get_boot_ns();
 	r->tgid = pid_tgid >> 32;
 	bpf_get_current_comm(r->comm, sizeof(r->comm));
+#ifndef KPAT_PROGRAMS
 	r->uid = (u32)bpf_get_current_uid_gid();
 	r->cgroup = own_cgroup();
 	r->started = process_started();
+#endif
 	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
 	return 0;
 }

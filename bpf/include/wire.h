@@ -191,7 +191,7 @@ struct kp_lineage {
 struct kp_process {
 	struct kp_head h;
 	u32 tgid;
-	u32 uid;
+	u32 uid; /* this and what follows the name: not of what programs say */
 	char comm[KP_COMM];
 	u64 cgroup; /* inode in cgroup2 */
 	u64 started; /* boot time of its process's start */
