@@ -36,7 +36,7 @@ static __always_inline u64 address_key(void *p)
 static __always_inline void keep_skb(u64 cookie, u64 key, u64 skb)
 {
 	if (KP_COOKIE_ROLES(cookie) & KP_ROLE_EXPAND)
-		open_call_put(key + 1, skb);
+		open_call_put(key + 1, skb, bpf_ktime_get_boot_ns() & TIME_MASK);
 }
 
 static __always_inline u64 kept_skb(u64 cookie, u64 key)
@@ -113,7 +113,7 @@ int kprobe_entry(struct pt_regs *ctx)
 		return 0;
 	packed = call_entry(cookie, arg, reg_arg(ctx, 1));
 	if (packed) {
-		open_call_put(entry_key(ctx), packed);
+		open_call_put(entry_key(ctx), packed, time_kept(packed));
 		keep_skb(cookie, entry_key(ctx), arg);
 	}
 	return 0;
@@ -191,13 +191,19 @@ int fsession_multi(void *ctx)
 }
 
 /*
- * fentry and fexit of one function share the trampoline's frame: its address is the key of the open call. Each function has programs of its own,
+ * fentry and fexit of one function share the trampoline's frame: its address and the function's number are the key of the open call, so that what one
+ * call left there, whose return was missed, is no other function's. Each function has programs of its own,
  * which are verified one by one: those of a function with nothing special about it have no more in them than it needs.
  */
+static __always_inline u64 frame_key(void *ctx)
+{
+	return address_key(ctx) | (u64)KP_COOKIE_FUNC(clone_cookies[0]) << 34;
+}
+
 static __always_inline int keep_open(void *ctx, u64 packed)
 {
 	if (packed)
-		open_call_put(address_key(ctx), packed);
+		open_call_put(frame_key(ctx), packed, time_kept(packed));
 	return 0;
 }
 
@@ -214,7 +220,7 @@ int fentry_special(void *ctx)
 SEC("fexit/consume_skb")
 int fexit_special(void *ctx)
 {
-	u64 packed = open_call_take(address_key(ctx));
+	u64 packed = open_call_take(frame_key(ctx));
 
 	return packed ? traced_special_return(ctx, clone_cookies[0], packed) : 0;
 }
@@ -241,7 +247,7 @@ int fentry_settled(void *ctx)
 SEC("fexit/consume_skb")
 int fexit_plain(void *ctx)
 {
-	u64 packed = open_call_take(address_key(ctx));
+	u64 packed = open_call_take(frame_key(ctx));
 
 	if (packed)
 		plain_return(ctx, clone_cookies[0], packed);

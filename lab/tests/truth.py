@@ -22,6 +22,8 @@ from kpatlab.cache import LAB, Refusal
 ACTS = ["udp", "counts", "killed", "losses", "full", "control", "flight", "words", "rotated"]
 QUICK = ["udp", "counts", "control", "flight", "rotated"]
 GUEST_SECONDS = 540
+# Called by no traced function but where a softirq interrupts it.
+OF_SOFTIRQS = ["__netif_receive_skb"]
 # Below these a packet has other headers or another device than before (TTL, link header, the other end of a link, a header taken off),
 # or is new.
 CHANGES = ["ip_forward", "__dev_queue_xmit", "veth_xmit", "ip_output", "icmp_reply", "ip_protocol_deliver_rcu", "icmp_rcv", "ping_rcv"]
@@ -185,6 +187,8 @@ class Place:
         change, kpat also writes the new ones at the next call below, and asks the filter about a packet that is new there: up to
         3000 in the caller's time.
         """
+        if not self.det:
+            self.skipTest("times can be compared only where guest time counts instructions")
         facts = self.facts("graph")
         if "lacks" in facts:
             self.skipTest(facts["lacks"])
@@ -206,6 +210,29 @@ class Place:
         self.say(f"mean self time of {len(rows)} functions, graph tracer and kpat, in instructions: kpat {per_call:+.0f} per call, {per_below:+.0f} per call below; "
                  + ", ".join(f"{n} {own:.0f}/{mine:.0f} ({left[n]:+.0f})" for n, (own, _, mine) in rows.items()))
         self.assertEqual({n: d for n, d in left.items() if not -100 <= d <= (3000 if n in CHANGES else 100)}, {}, "differs by more than the tracers cost")
+
+    def test_b_nesting_equals_the_graph_tracer(self):
+        """Which function called which, and how often, by the kernel's graph tracer and by kpat, over equal pings. Where kpat takes two mechanisms, calls of
+        either lie within those of the other. A softirq that runs where a task lets it in is a context of its own for kpat, and within the task's calls for the tracer."""
+        facts = self.facts("graph")
+        if "lacks" in facts:
+            self.skipTest(facts["lacks"])
+        self.assertEqual(facts["overrun"], 0, "the tracer lost some")
+        theirs = edges_of((self.out / "graph/graph.txt").read_text())
+        log = self.log("graph", "graph")
+        question = ("select p.name as caller, c.name as callee, count(*) as calls from call as b join call as a on b.parent_id = a.call_id "
+                    "join function as c on c.func_id = b.func_id join function as p on p.func_id = a.func_id group by caller, callee")
+        ours = {(r["caller"], r["callee"]): r["calls"] for r in look.kpat_json("sql", log.path, question)}
+        missed = sum(x["count"] for x in self.info("graph", "graph")["losses"])
+        often = {e for e, n in theirs.items() if n >= 100}
+        self.assertGreaterEqual(len(often), 12)
+        wrong = {e: (theirs.get(e, 0), ours.get(e, 0)) for e in theirs.keys() | ours.keys() if abs(theirs.get(e, 0) - ours.get(e, 0)) > 20 + missed}
+        fentry = set(self.info("graph", "graph")["recording"]["by_fentry"])
+        across = {(a in fentry, b in fentry) for a, b in often}
+        self.say(f"{len(often)} pairs of caller and callee by the graph tracer and by kpat, {len(fentry)} of the functions by fentry: {sum(theirs.values())}/{sum(ours.values())} calls")
+        self.assertEqual(wrong, {}, "(caller, callee): (tracer, kpat)")
+        if self.series == "6.12":
+            self.assertEqual(len(across), 4, "calls within calls of the same mechanism and of the other")
 
     # c: clocks
 
@@ -475,6 +502,29 @@ def graph_of(text: str) -> dict[str, list[tuple[float, int]]]:
     return found
 
 
+def edges_of(text: str) -> dict[tuple[str, str], int]:
+    """How often each function was called directly below which, from a trace of the graph tracer."""
+    found: dict[tuple[str, str], int] = {}
+    stacks: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        m = re.match(r"\s*(\d+)\)[^|]*\|\s+(.*)$", line)
+        if not m:
+            continue
+        stack = stacks.setdefault(m[1], [])
+        if m[2].startswith("}"):
+            if stack:
+                stack.pop()
+            continue
+        name = re.match(r"(\w+)(?:\.\w+)*(?: \[\w+\])?\(", m[2])
+        if not name:
+            continue
+        if stack and name[1] not in OF_SOFTIRQS:
+            found[stack[-1], name[1]] = found.get((stack[-1], name[1]), 0) + 1
+        if m[2].endswith("{"):
+            stack.append(name[1])
+    return found
+
+
 def line_through(points: list[tuple[float, float]]) -> tuple[float, float]:
     """Value at 0 and slope of the line that half of the points lie above of (Theil-Sen): one odd function does not move it."""
     slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1:] if x1 != x2]
@@ -523,7 +573,7 @@ class Kernel72Whole(Guest, unittest.TestCase):
 
 class Kernel612(Guest, unittest.TestCase):
     series = "6.12"
-    acts = [*QUICK, "pwru"]
+    acts = [*QUICK, "pwru", "graph"]
 
     @classmethod
     def setUpClass(cls):

@@ -10,6 +10,7 @@ use kpat_probe::choose;
 use kpat_probe::kernel::{self, Symbols};
 use kpat_probe::mechanism::{self, Mechanism, Offer};
 use kpat_probe::netlink::GROUPS;
+use kpat_probe::plan;
 use kpat_probe::profile::{Detail, Selection};
 use kpat_probe::proof::Prover;
 use serde_json::json;
@@ -53,24 +54,29 @@ fn others() -> Vec<Other> {
 struct Price {
     detail: Detail,
     functions: usize,
+    /// Those of them that go by fentry though the mechanism is another.
+    by_fentry: Vec<String>,
     /// Kernel, and instructions that a packet takes more there.
     measured: Option<(&'static str, u32)>,
 }
 
-fn prices(used: Mechanism) -> anyhow::Result<Vec<Price>> {
+/// `fentry`: it is offered.
+fn prices(used: Mechanism, fentry: bool) -> anyhow::Result<Vec<Price>> {
     let found = choose::candidates(&Btf::running()?);
     let (traceable, symbols) = (kernel::traceable(), Symbols::running());
     let price = |detail| {
         let selection = Selection { profile: "path".into(), detail, ..Selection::default() };
-        let (_, logged) = choose::choose(&found, &selection, traceable.as_ref(), &symbols);
+        let (chosen, logged) = choose::choose(&found, &selection, traceable.as_ref(), &symbols);
         let functions = logged.iter().filter(|l| **l).count();
-        Price { detail, functions, measured: used.measured(detail) }
+        let often = if fentry { plan::often(used, &chosen.functions) } else { Vec::new() };
+        let by_fentry = often.iter().map(|i| chosen.functions[*i].name.clone()).collect();
+        Price { detail, functions, by_fentry, measured: used.measured(detail) }
     };
     Ok(Detail::ALL.map(price).into())
 }
 
 fn table_of(prices: &[Price]) -> Table {
-    let columns = [("detail", 0), ("functions", 1), ("instructions a packet", 1)];
+    let columns = [("detail", 0), ("functions", 1), ("by fentry", 1), ("instructions a packet", 1)];
     let column = |(name, kind)| if kind == 0 { Column::left(name, 0, 0) } else { Column::right(name, 0) };
     let mut table = Table::new(&columns.map(column));
     for p in prices {
@@ -79,6 +85,7 @@ fn table_of(prices: &[Price]) -> Table {
         table.row(vec![
             (p.detail.name().into(), Style::Plain),
             (count(p.functions as u64), Style::Plain),
+            (count(p.by_fentry.len() as u64), Style::Plain),
             (cost, Style::Plain),
         ]);
     }
@@ -99,13 +106,14 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let lockdown = kernel::lockdown();
     let list = kernel::traceable().map(|t| t.len());
     let others = others();
-    let crossings = crossings::here(offers.iter().any(|o| o.mechanism == Mechanism::Fentry && o.offered))?;
+    let fentry = offers.iter().any(|o| o.mechanism == Mechanism::Fentry && o.offered);
+    let crossings = crossings::here(fentry)?;
     let stamps = match used {
         Some(m) if m != Mechanism::Tracepoint => Announcements::start(build, &GROUPS).map(drop),
         _ => Err("it takes function probes".into()),
     };
     let prices = match used {
-        Some(m) if m != Mechanism::Tracepoint => prices(m)?,
+        Some(m) if m != Mechanism::Tracepoint => prices(m, fentry)?,
         _ => Vec::new(),
     };
     if out.json {
@@ -128,7 +136,7 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 "name": o.name, "offered": o.offered, "reason": o.note, "tried": false,
             }))).collect::<Vec<_>>(),
             "details": prices.iter().map(|p| json!({
-                "name": p.detail.name(), "functions": p.functions,
+                "name": p.detail.name(), "functions": p.functions, "by_fentry": p.by_fentry,
                 "measured_on": p.measured.map(|m| m.0), "instructions_per_packet": p.measured.map(|m| m.1),
             })).collect::<Vec<_>>(),
             "system_events": {"stamped_by_kernel": stamps.is_ok(), "reason": stamps.as_ref().err()},

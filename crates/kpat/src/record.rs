@@ -315,6 +315,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Note::Decided {
             source,
             mechanism,
+            by_fentry,
             detail,
             passed_over,
             functions,
@@ -336,8 +337,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 out.say(&format!("{}mechanism tracepoint: {}{why}", of(source), mechanism.limits()));
             } else {
                 let detail = detail.map_or(String::new(), |d| format!(", detail {}", d.name()));
+                let often = match by_fentry {
+                    0 => String::new(),
+                    n => format!(", {n} of them by fentry"),
+                };
                 out.say(&format!(
-                    "{}mechanism {}{detail}: {functions} functions, {left_out} left out; BPF build {build}",
+                    "{}mechanism {}{detail}: {functions} functions{often}, {left_out} left out; BPF build {build}",
                     of(source),
                     mechanism.name()
                 ));
@@ -450,6 +455,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
             "outputs": o.outputs,
             "mechanism": o.mechanism.name(),
             "functions": o.functions,
+            "by_fentry": o.by_fentry,
             "records": s.records,
             "bytes": s.bytes,
             "bytes_per_record": per_record,

@@ -200,6 +200,8 @@ pub struct Function {
     pub crossing: bool,
     /// On the way of the packets by which a mechanism is proved.
     pub proof: bool,
+    /// Calls for 100 packets, as counted on 6.12; 0: few.
+    pub hits: u32,
 }
 
 impl Function {
@@ -374,6 +376,7 @@ fn row_of(line: &'static str) -> Result<Function, String> {
         drops: None,
         crossing: false,
         proof: false,
+        hits: 0,
     };
     for word in words {
         let (key, value) = word.split_once('=').ok_or_else(|| unknown("word", word))?;
@@ -391,6 +394,7 @@ fn row_of(line: &'static str) -> Result<Function, String> {
             "begins" => f.begins = values().collect(),
             "never" => f.never = Some(Never::parse(value).ok_or_else(|| unknown(key, value))?),
             "drops" => f.drops = Some(Drops::parse(value).ok_or_else(|| unknown(key, value))?),
+            "hits" => f.hits = value.parse().map_err(|_| unknown(key, value))?,
             "for" => {
                 for v in values() {
                     match v {
@@ -428,7 +432,8 @@ mod tests {
                 || f.never.is_some()
                 || f.drops.is_some()
                 || f.crossing
-                || f.proof;
+                || f.proof
+                || f.hits > 0;
             assert!(says, "{} says nothing", f.name);
         }
     }
@@ -443,6 +448,7 @@ mod tests {
             ("f all link - identity=clones", "identity `clones`"),
             ("f all link - stage=rx,out", "stage `out`"),
             ("f all link - drop=sniffer", "key `drop`"),
+            ("f all link - hits=many", "hits `many`"),
             ("f all link - steps", "word `steps`"),
         ] {
             let e = row_of(line).unwrap_err();

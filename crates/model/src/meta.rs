@@ -117,6 +117,9 @@ pub struct Function {
     pub layer: String,
     /// How the packet is reached: "arg 1", "arg 2 -> nft_pktinfo.skb", "return".
     pub via: String,
+    /// What probes it, where that is not the recording's mechanism; else empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mechanism: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,13 +4,16 @@
 
 use crate::choose::Candidate;
 use crate::mechanism::{self, Mechanism};
-use crate::object::Loaded;
+use crate::object::{Code, Loaded};
 use crate::profile;
 use crate::sys;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 /// What is attached; dropping it detaches.
 #[derive(Default)]
@@ -20,8 +23,12 @@ pub struct Attached {
     sets: Vec<Set>,
     /// Links of programs that have one fixed hook; they can be detached and attached again.
     points: Vec<OwnedFd>,
+    /// Links of programs of one function each, beside sets; they can be detached and attached again.
+    pairs: Vec<Pair>,
     /// Clones of programs and perf events that must live as long as the links.
     held: Vec<OwnedFd>,
+    /// Links of pairs that are being closed: the kernel waits for a grace period for each, one after the other.
+    closing: Vec<JoinHandle<()>>,
     /// Functions that the kernel refused: index into the list, reason.
     pub refused: Vec<(usize, String)>,
 }
@@ -43,6 +50,22 @@ struct Set {
     program: Program,
     functions: Vec<Function>,
     link: Option<OwnedFd>,
+}
+
+/// The programs of a function's entry and return, by their places in [`Attached::held`].
+struct Pair {
+    name: String,
+    cookie: u64,
+    exit: usize,
+    entry: usize,
+    /// Of return and entry, while they are attached.
+    links: Option<[OwnedFd; 2]>,
+}
+
+/// How many programs are loaded and attached at one time: their verification takes most of it and needs no lock, but who attaches spins for the
+/// locks of others, which on few processors takes longer than one after the other.
+fn at_one_time() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get() / 2).clamp(1, 4)
 }
 
 #[derive(Clone, Copy)]
@@ -87,7 +110,7 @@ pub struct Target<'a> {
 
 impl Attached {
     pub fn links(&self) -> usize {
-        self.links.len() + self.sets.len()
+        self.links.len() + self.sets.len() + self.pairs.len()
     }
 
     /// Attaches `targets` (indices in refusals are into this slice). Progress: done, of.
@@ -213,49 +236,80 @@ impl Attached {
         targets: &[Target<'_>],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), Error> {
+        let made = self.made(loaded, targets, progress)?;
+        for (i, made) in made {
+            match made {
+                Ok(Made { programs, links }) => {
+                    self.held.extend(programs);
+                    self.links.extend(links);
+                }
+                Err(reason) => self.refused.push((i, reason)),
+            }
+        }
+        Ok(())
+    }
+
+    /// By fentry, beside what other functions have by links of many: they are taken off and put on with those.
+    pub fn beside(
+        &mut self,
+        loaded: &Loaded,
+        targets: &[Target<'_>],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), Error> {
+        for (i, made) in self.made(loaded, targets, progress)? {
+            match made {
+                Ok(Made { programs: [exit, entry], links }) => {
+                    let at = self.held.len();
+                    self.held.extend([exit, entry]);
+                    let name = targets[i].candidate.name.clone();
+                    let (cookie, exit, entry) = (cookie(&targets[i]), at, at + 1);
+                    self.pairs.push(Pair { name, cookie, exit, entry, links: Some(links) });
+                }
+                Err(reason) => self.refused.push((i, reason)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Programs of their own for each function, attached.
+    fn made(
+        &self,
+        loaded: &Loaded,
+        targets: &[Target<'_>],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<(usize, Making)>, Error> {
         let mut modules: HashMap<String, OwnedFd> = HashMap::new();
         if targets.iter().any(|t| !t.candidate.module.is_empty()) {
             modules = sys::kernel_btfs().map_err(Error::Btf)?.into_iter().collect();
         }
-        let code = |name| loaded.code(name).ok_or(Error::NoProgram(name));
-        let entries = [code("fentry_plain")?, code("fentry_settled")?, code("fentry_special")?];
-        let exits = [code("fexit_plain")?, code("fexit_special")?];
-        for (i, t) in targets.iter().enumerate() {
-            let object = match t.candidate.module.as_str() {
+        let mut originals: BTreeMap<&str, Code> = BTreeMap::new();
+        for name in targets.iter().flat_map(|t| mechanism::clones(t.candidate)) {
+            if !originals.contains_key(name) {
+                originals.insert(name, loaded.code(name).ok_or(Error::NoProgram(name))?);
+            }
+        }
+        let copier = loaded.copier().ok_or(Error::NoProgram("with constants"))?;
+        let make = |i: usize| -> Making {
+            let c = targets[i].candidate;
+            let object = match c.module.as_str() {
                 "" => None,
                 m => match modules.get(m) {
                     Some(fd) => Some(fd.as_fd()),
-                    None => {
-                        self.refused.push((i, format!("the type information of module {m} is unavailable")));
-                        continue;
-                    }
+                    None => return Err(format!("the type information of module {m} is unavailable")),
                 },
             };
-            let (entry, exit) = match (t.candidate.special(), t.candidate.settled) {
-                (true, _) => (&entries[2], &exits[1]),
-                (false, true) => (&entries[1], &exits[0]),
-                (false, false) => (&entries[0], &exits[0]),
-            };
-            let (Some(exit), Some(entry)) = (loaded.code_for(exit, i), loaded.code_for(entry, i)) else {
-                self.refused.push((i, "kpat's own object has no constants".into()));
-                continue;
-            };
+            let [entry, exit] = mechanism::clones(c).map(|name| copier.code_for(&originals[name], i));
             // exit first: an entry without its exit would fill the table of open calls
-            let both = [(&exit, sys::ATTACH_FEXIT), (&entry, sys::ATTACH_FENTRY)].map(|(code, attach)| {
-                let p = sys::load_tracing(code, attach, t.candidate.btf_id, object)?;
-                let l = sys::link_tracing(p.as_fd(), attach, cookie(t))?;
-                io::Result::Ok((p, l))
-            });
-            match both {
-                [Ok((p, l)), Ok((q, k))] => {
-                    self.held.extend([p, q]);
-                    self.links.extend([l, k]);
-                }
-                [Err(e), _] | [_, Err(e)] => self.refused.push((i, e.to_string())),
-            }
-            progress(i + 1, targets.len());
-        }
-        Ok(())
+            let attached = |code, attach| {
+                let program = sys::load_tracing(code, attach, c.btf_id, object)?;
+                let link = sys::link_tracing(program.as_fd(), attach, cookie(&targets[i]))?;
+                io::Result::Ok((program, link))
+            };
+            let (exit, back) = attached(&exit, sys::ATTACH_FEXIT).map_err(|e| e.to_string())?;
+            let (entry, to) = attached(&entry, sys::ATTACH_FENTRY).map_err(|e| e.to_string())?;
+            Ok(Made { programs: [exit, entry], links: [back, to] })
+        };
+        Ok(abreast(targets.len(), &make, progress))
     }
 
     fn kprobes(
@@ -301,7 +355,7 @@ impl Attached {
     pub fn staying(&self, functions: usize) -> usize {
         let of_sets: usize =
             self.sets.iter().filter(|s| !s.program.of_returns()).map(|s| s.functions.len()).sum();
-        functions.saturating_sub(of_sets)
+        functions.saturating_sub(of_sets + self.pairs.len())
     }
 
     /// Takes those off that can be.
@@ -309,6 +363,18 @@ impl Attached {
         let mut links = std::mem::take(&mut self.points);
         links.extend(self.sets.iter_mut().filter_map(|s| s.link.take()));
         close(links);
+        let pairs: Vec<[OwnedFd; 2]> = self.pairs.iter_mut().filter_map(|p| p.links.take()).collect();
+        if !pairs.is_empty() {
+            self.closing.push(std::thread::spawn(move || drop(pairs)));
+        }
+    }
+
+    /// Until nothing is being detached any more.
+    fn wait_until_closed(&mut self) {
+        for thread in self.closing.drain(..) {
+            // a thread that closes descriptors does not panic
+            thread.join().ok();
+        }
     }
 
     /// Puts the programs of many functions on them again. Returns the functions that the kernel takes no more, as where a module has been
@@ -332,7 +398,26 @@ impl Attached {
             }
         }
         self.sets = sets;
+        self.put_pairs_back(&mut gone);
         gone
+    }
+
+    fn put_pairs_back(&mut self, gone: &mut Vec<(String, String)>) {
+        self.wait_until_closed();
+        let (pairs, held) = (&self.pairs, &self.held);
+        let again = |i: usize| {
+            let Pair { cookie, exit, entry, .. } = pairs[i];
+            let back = sys::link_tracing(held[exit].as_fd(), sys::ATTACH_FEXIT, cookie)?;
+            let to = sys::link_tracing(held[entry].as_fd(), sys::ATTACH_FENTRY, cookie)?;
+            io::Result::Ok([back, to])
+        };
+        for (i, links) in abreast(pairs.len(), &again, &mut |_, _| {}) {
+            match links {
+                Ok(links) => self.pairs[i].links = Some(links),
+                Err(e) => gone.push((self.pairs[i].name.clone(), e.to_string())),
+            }
+        }
+        self.pairs.retain(|p| p.links.is_some());
     }
 
     /// Descriptors of the clones, for statistics.
@@ -346,8 +431,50 @@ impl Drop for Attached {
         let mut links = std::mem::take(&mut self.links);
         links.append(&mut self.points);
         links.extend(self.sets.iter_mut().filter_map(|s| s.link.take()));
+        links.extend(self.pairs.iter_mut().filter_map(|p| p.links.take()).flatten());
         close(links);
+        self.wait_until_closed();
     }
+}
+
+/// Of one function: return and entry.
+struct Made {
+    programs: [OwnedFd; 2],
+    links: [OwnedFd; 2],
+}
+
+/// Or why the kernel refuses it.
+type Making = Result<Made, String>;
+
+/// What `make` makes of 0 to `n`, several at one time.
+fn abreast<T: Send>(
+    n: usize,
+    make: &(dyn Fn(usize) -> T + Sync),
+    progress: &mut dyn FnMut(usize, usize),
+) -> Vec<(usize, T)> {
+    let next = AtomicUsize::new(0);
+    let mut all: Vec<(usize, T)> = Vec::with_capacity(n);
+    std::thread::scope(|s| {
+        let (sender, made) = mpsc::channel();
+        for _ in 0..n.min(at_one_time()) {
+            let (next, sender) = (&next, sender.clone());
+            s.spawn(move || {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= n || sender.send((i, make(i))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for one in made {
+            all.push(one);
+            progress(all.len(), n);
+        }
+    });
+    all.sort_by_key(|(i, _)| *i);
+    all
 }
 
 fn close(mut links: Vec<OwnedFd>) {

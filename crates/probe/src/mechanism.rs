@@ -2,6 +2,7 @@
 //! each on one harmless function (with every function switched off in the program), never by the version alone.
 
 use crate::btf::{Btf, kind};
+use crate::choose::Candidate;
 use crate::kernel;
 use crate::object::{Build, Loaded, Plan, Side};
 use crate::profile::Detail;
@@ -66,8 +67,9 @@ impl Mechanism {
     pub fn measured(self, detail: Detail) -> Option<(&'static str, u32)> {
         let (kernel, [steps, spine, full]) = match self {
             Mechanism::FsessionMulti => ("7.2", [22_900, 32_700, 55_500]),
-            Mechanism::KprobeSession => ("6.12", [30_200, 46_800, 79_500]),
-            Mechanism::Fentry => ("6.12", [24_900, 0, 0]), // 0: not measured
+            Mechanism::KprobeSession => ("6.12", [27_100, 0, 63_900]),
+            // 0: not measured
+            Mechanism::Fentry => ("6.12", [24_900, 0, 0]),
             _ => return None,
         };
         let each = match detail {
@@ -84,7 +86,9 @@ impl Mechanism {
             Mechanism::FsessionMulti => {
                 "functions of modules and those with odd arguments go by kprobe.session"
             }
-            Mechanism::KprobeSession => "about three times the cost per call of fsession.multi",
+            Mechanism::KprobeSession => {
+                "twice to three times the cost per call of fsession.multi; functions that are hit most go by fentry, if that is offered"
+            }
             Mechanism::KprobeMulti => "entry and return are two programs; a return can be missed (counted)",
             Mechanism::Fentry => {
                 "a program per function: of detail full the spine (some 80 functions) instead"
@@ -115,6 +119,15 @@ impl Mechanism {
             Mechanism::Kprobe => &[("kprobe_entry", None), ("kprobe_return", None)],
             Mechanism::Tracepoint => &[],
         }
+    }
+}
+
+/// Programs that fentry loads anew for this function: of its entry, of its return.
+pub fn clones(c: &Candidate) -> [&'static str; 2] {
+    match (c.special(), c.settled) {
+        (true, _) => ["fentry_special", "fexit_special"],
+        (false, true) => ["fentry_settled", "fexit_plain"],
+        (false, false) => ["fentry_plain", "fexit_plain"],
     }
 }
 

@@ -306,6 +306,36 @@ pub struct Code {
     pub types: i32,
 }
 
+/// Makes copies of a loaded object's programs.
+#[derive(Clone, Copy)]
+pub struct Copier {
+    /// Descriptor of the constants' map.
+    constants: i32,
+    clone_cookies_at: usize,
+}
+
+impl Copier {
+    /// A program for the `n`-th function of [`Plan::clone_cookies`].
+    pub fn code_for(self, code: &Code, n: usize) -> Code {
+        const LOAD_WIDE: u8 = 0x18; // BPF_LD | BPF_IMM | BPF_DW
+        const MAP_VALUE: u8 = 2; // BPF_PSEUDO_MAP_VALUE
+        let mut code = code.clone();
+        let mut at = 0;
+        while at + 1 < code.insns.len() {
+            let i = code.insns[at];
+            if i.code == LOAD_WIDE {
+                let of_constants = i.src_reg() == MAP_VALUE && i.imm == self.constants;
+                if of_constants && code.insns[at + 1].imm as usize == self.clone_cookies_at {
+                    code.insns[at + 1].imm += 8 * n as i32;
+                }
+                at += 1;
+            }
+            at += 1;
+        }
+        code
+    }
+}
+
 /// A loaded object: programs and maps live as long as it does.
 pub struct Loaded {
     object: libbpf_rs::Object,
@@ -337,26 +367,11 @@ impl Loaded {
         Some(Code { insns: p.insns().to_vec(), functions, types })
     }
 
-    /// The same for the `n`-th function of [`Plan::clone_cookies`].
-    pub fn code_for(&self, code: &Code, n: usize) -> Option<Code> {
-        const LOAD_WIDE: u8 = 0x18; // BPF_LD | BPF_IMM | BPF_DW
-        const MAP_VALUE: u8 = 2; // BPF_PSEUDO_MAP_VALUE
+    /// What makes copies of programs for single functions.
+    pub fn copier(&self) -> Option<Copier> {
         let constants = self.object.maps().find(|m| m.name().to_string_lossy().ends_with(".rodata"))?;
         let constants = std::os::fd::AsRawFd::as_raw_fd(&constants.as_fd());
-        let mut code = code.clone();
-        let mut at = 0;
-        while at + 1 < code.insns.len() {
-            let i = code.insns[at];
-            if i.code == LOAD_WIDE {
-                let of_constants = i.src_reg() == MAP_VALUE && i.imm == constants;
-                if of_constants && code.insns[at + 1].imm as usize == self.clone_cookies_at {
-                    code.insns[at + 1].imm += 8 * n as i32;
-                }
-                at += 1;
-            }
-            at += 1;
-        }
-        Some(code)
+        Some(Copier { constants, clone_cookies_at: self.clone_cookies_at })
     }
 
     /// A table of the kernel side.
@@ -376,7 +391,8 @@ impl Loaded {
 /// Makes everything zero in a map of variables. An object without it has nothing to clear.
 pub fn clear(loaded: &Loaded, map: &str) -> std::io::Result<()> {
     let Some(m) = loaded.object.maps().find(|m| m.name() == map) else { return Ok(()) };
-    let memory = crate::sys::Mapping::new(m.as_fd(), m.value_size() as usize)?;
+    let bytes = m.value_size() as usize * m.max_entries() as usize;
+    let memory = crate::sys::Mapping::new(m.as_fd(), bytes)?;
     // SAFETY: the mapping is as long as it says; the kernel side takes any value in it, and zero for "nothing here".
     unsafe { memory.as_ptr().write_bytes(0, memory.len()) };
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::announce::{self, Announcements};
 use crate::app;
-use crate::attach::{self, Attached, Target};
+use crate::attach::{self, Attached};
 use crate::btf::{self, Btf};
 use crate::choose::{self, Candidate, Chosen};
 use crate::kernel::{self, Symbols};
@@ -20,11 +20,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 mod networks;
+mod often;
 mod places;
 mod points;
 mod unmet;
 
 pub use networks::decide_wifi;
+pub use often::{clone_cookies, often};
 pub use places::{DOES_NOT_SLEEP, SLEEPS, decide_programs};
 pub use points::{constants, tracepoint_name, tracepoints};
 
@@ -69,6 +71,8 @@ pub struct Decision {
     /// Asked for by name and not recorded: what, and why. They are among `left_out`, too.
     pub unmet: Vec<(String, String)>,
     pub functions: Vec<Candidate>,
+    /// Of the functions, those that go by fentry though the mechanism is another ([`often`]).
+    pub often: Vec<usize>,
     /// Of each function: are its calls wanted, or is it there for tracking only?
     pub logged: Vec<bool>,
     pub left_out: Vec<(String, String)>,
@@ -136,6 +140,8 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
         build_warning: picked.warning(),
         passed_over: passed_over.into_iter().map(|(m, r)| format!("{}: {r}", m.name())).collect(),
         unmet,
+        // a mechanism that was asked for is the only one
+        often: if wanted.is_none() { often(mechanism, &functions) } else { Vec::new() },
         functions,
         logged,
         left_out,
@@ -334,6 +340,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
             .into_iter()
             .collect(),
         functions: Vec::new(),
+        often: Vec::new(),
         logged: Vec::new(),
         left_out: chosen.left_out.clone(),
         drop_reasons: drop_reasons(&btfs),
@@ -372,6 +379,7 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
         unmet: Vec::new(),
         passed_over: Vec::new(),
         functions: Vec::new(),
+        often: Vec::new(),
         logged: Vec::new(),
         left_out: absent
             .into_iter()
@@ -402,6 +410,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
                 layer_of_module(c).into()
             },
             via: c.via.text(),
+            mechanism: if d.often.contains(&i) { Mechanism::Fentry.name() } else { "" }.into(),
         })
         .collect();
     let switches = tracepoints.iter().filter(|t| matches!(t.fixed, Fixed::Switch));
@@ -415,6 +424,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             addr: 0,
             layer: String::new(),
             via: crossing.map_or("TCP's state", |c| c.layers()).into(),
+            mechanism: String::new(),
         })
     }));
     let places = tracepoints.iter().filter_map(|t| match t.fixed {
@@ -434,6 +444,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
             addr: 0,
             layer: points::tracepoint_layer(&t.name).into(),
             via: "tracepoint argument".into(),
+            mechanism: String::new(),
         })
     }));
     out
@@ -465,30 +476,8 @@ pub fn programs<'a>(d: &Decision, tracepoints: &'a [Tracepoint]) -> Vec<(&'a str
             out.push((&t.program, None));
         }
     }
-    if !d.functions.is_empty() {
-        out.extend(d.mechanism.programs());
-    }
-    if second(d).is_some() {
-        out.extend(Mechanism::KprobeSession.programs());
-    }
+    out.extend(often::of_functions(d));
     out
-}
-
-/// fsession.multi takes functions with plain arguments, and those of a module only where the module's types are to be had;
-/// the others go by kprobe.session.
-fn second(d: &Decision) -> Option<Mechanism> {
-    let others = |c: &Candidate| !c.module.is_empty() || c.odd_arguments;
-    (d.mechanism == Mechanism::FsessionMulti && d.functions.iter().any(others))
-        .then_some(Mechanism::KprobeSession)
-}
-
-/// For mechanisms with a program per function: what is constant in each.
-pub fn clone_cookies(d: &Decision) -> Vec<u64> {
-    let each = |(i, c): (usize, &Candidate)| c.cookie(function_id(i));
-    match d.mechanism {
-        Mechanism::Fentry => d.functions.iter().enumerate().map(each).collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// Loads.
@@ -514,34 +503,7 @@ pub fn attach(
             None => {}
         }
     }
-    let targets: Vec<Target<'_>> = d
-        .functions
-        .iter()
-        .enumerate()
-        .map(|(i, candidate)| Target { candidate, func: function_id(i) })
-        .collect();
-    let split = second(d).is_some();
-    let (mut other, main): (Vec<Target<'_>>, Vec<Target<'_>>) =
-        targets.iter().partition(|t| split && t.candidate.odd_arguments);
-    let mut refused: Vec<(String, String)> = Vec::new();
-    let mut go = |m: Mechanism, part: &[Target<'_>]| -> Result<Vec<usize>, Error> {
-        let from = attached.refused.len();
-        if !part.is_empty() {
-            attached.functions(loaded, m, part, progress)?;
-        }
-        let (again, out): (Vec<_>, Vec<_>) = attached.refused[from..]
-            .iter()
-            .partition(|(i, _)| split && m == d.mechanism && !part[*i].candidate.module.is_empty());
-        refused.extend(out.iter().map(|(i, reason)| {
-            (part[*i].candidate.name.clone(), format!("refused by {}: {reason}", m.name()))
-        }));
-        Ok(again.iter().map(|(i, _)| *i).collect())
-    };
-    let again = go(d.mechanism, &main)?;
-    other.extend(again.iter().map(|i| main[*i]));
-    if split {
-        go(Mechanism::KprobeSession, &other)?;
-    }
+    let refused = often::by_mechanisms(loaded, d, &mut attached, progress)?;
     for (name, reason) in refused {
         if let Some(i) = d.functions.iter().position(|c| c.name == name) {
             d.logged[i] = false;

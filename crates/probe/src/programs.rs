@@ -138,6 +138,7 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
         addr: 0,
         layer: String::new(),
         via: row.line.clone(),
+        mechanism: String::new(),
     };
     let mut hooks: Vec<&'static Hook> = Vec::new();
     for (offset, operands, semaphore) in &places {

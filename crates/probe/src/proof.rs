@@ -277,6 +277,7 @@ impl Prover {
             passed_over: Vec::new(),
             unmet: Vec::new(),
             functions,
+            often: Vec::new(),
             logged,
             left_out,
             drop_reasons: Vec::new(),

@@ -201,6 +201,7 @@ fn point(row: &WifiPoint, event: u64, format: &str, at: usize) -> Point {
             addr: 0,
             layer: String::new(),
             via: row.line.clone(),
+            mechanism: String::new(),
         },
         event,
         number: at as u32,

@@ -120,7 +120,14 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
             pairs.add(if i == 0 { "sources" } else { "" }, format!("{} by {}", s.name, s.mechanism));
         }
     } else {
-        pairs.add("mechanism", &meta.mechanism);
+        let others = meta.functions.iter().filter(|f| !f.mechanism.is_empty()).count();
+        pairs.add(
+            "mechanism",
+            match others {
+                0 => meta.mechanism.clone(),
+                n => format!("{}, fentry for {n} functions", meta.mechanism),
+            },
+        );
     }
     for (i, why) in meta.passed_over.iter().enumerate() {
         pairs.line(if i == 0 { "passed over" } else { "" }, Line::new().plain(why));
@@ -277,6 +284,7 @@ fn recording_json(meta: &Meta) -> Value {
         "boot_id": meta.boot_id,
         "cpus": meta.cpus,
         "mechanism": meta.mechanism,
+        "by_fentry": meta.functions.iter().filter(|f| !f.mechanism.is_empty()).map(|f| &f.name).collect::<Vec<_>>(),
         "passed_over": meta.passed_over,
         "build": meta.build,
         "build_passed_over": meta.build_passed_over,

@@ -49,6 +49,7 @@ pub fn decide_programs(
         unmet,
         passed_over: Vec::new(),
         functions: Vec::new(),
+        often: Vec::new(),
         logged: Vec::new(),
         left_out: found.left_out,
         drop_reasons: Btf::running().map(|b| drop_reasons(&b)).unwrap_or_default(),

@@ -64,6 +64,7 @@ impl Recorder {
             left_out: decisions().flat_map(|d| d.left_out.clone()).collect(),
             unmet: decisions().flat_map(|d| d.unmet.clone()).collect(),
             mechanism: first.mechanism,
+            by_fentry: first.often.len(),
             build: first.build.name(),
             build_passed_over: first.build_passed_over.clone(),
             packets: self.sources.admitted(),

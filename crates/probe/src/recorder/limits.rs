@@ -43,7 +43,7 @@ pub(super) fn restore() {
 pub(super) fn enough_descriptors<'a>(all: impl Iterator<Item = &'a Decision>) -> Result<(), Error> {
     let of = |d: &Decision| match d.mechanism {
         Mechanism::Fentry | Mechanism::Kprobe => LEAST_DESCRIPTORS + 4 * d.functions.len() as u64,
-        _ => LEAST_DESCRIPTORS,
+        _ => LEAST_DESCRIPTORS + 4 * d.often.len() as u64,
     };
     let (has, needs) = (limit(libc::RLIMIT_NOFILE).rlim_cur, all.map(of).sum());
     if has < needs { Err(Error::Descriptors { has, needs }) } else { Ok(()) }

@@ -1,8 +1,9 @@
 //! The pause command: nothing is logged, and as few programs as possible stay attached.
 //!
 //! Programs with a fixed place (all of a recording of applications, the tracepoints of others) are taken off it and put on
-//! again, which takes milliseconds, and so are those on hundreds of functions by one link (fsession.multi, kprobe.session, kprobe.multi). Where each
-//! function has links of its own (fentry, kprobe) they stay attached, because attaching those takes seconds: their switches are off, they return immediately. What a program stored about what it saw is stale after a pause that it
+//! again, which takes milliseconds, and so are those on hundreds of functions by one link (fsession.multi, kprobe.session, kprobe.multi), and those
+//! of some functions by fentry beside them, whose detaching goes on in the background. Where each
+//! function has links of its own (fentry, kprobe as the mechanism) they stay attached, because attaching those takes seconds: their switches are off, they return immediately. What a program stored about what it saw is stale after a pause that it
 //! did not see, and is forgotten.
 
 use super::note;

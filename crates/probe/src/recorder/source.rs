@@ -136,6 +136,7 @@ impl Decided {
         Note::Decided {
             source: self.side.name(),
             mechanism: d.mechanism,
+            by_fentry: d.often.len(),
             detail: d.detail,
             passed_over: d.passed_over.clone(),
             functions: d.functions.len() + self.hooks.iter().filter(|h| h.first).count() + self.radios.len(),
@@ -153,13 +154,13 @@ impl Decided {
         devices: &[meta::Device],
         compiled: Option<&filter::Compiled>,
     ) -> Result<Source, Error> {
-        let Decided { side, decision, mut tracepoints, mut constants, application, hooks, radios } = self;
+        let Decided { side, mut decision, mut tracepoints, mut constants, application, hooks, radios } = self;
         if side == Side::Packets {
             constants.extend(filter::constants(compiled, options.sample.as_ref()));
             constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
         }
         let cpus = kernel::possible_cpus();
-        let object = Plan {
+        let mut object = Plan {
             build: decision.build,
             side,
             ring_bytes: match side {
@@ -182,6 +183,12 @@ impl Decided {
             constants,
         };
         let mut loaded = plan::load(&object, &decision, &tracepoints);
+        if loaded.is_err() && !decision.often.is_empty() {
+            // a kernel without fentry, which nothing asked for by name
+            decision.often.clear();
+            object.clone_cookies.clear();
+            loaded = plan::load(&object, &decision, &tracepoints);
+        }
         if loaded.is_err() && side == Side::Programs {
             let sleeping = tracepoints.iter_mut().filter(|t| t.program == plan::SLEEPS);
             sleeping.for_each(|t| t.program = plan::DOES_NOT_SLEEP.into());
@@ -436,6 +443,10 @@ impl Source {
     /// On its places again, forgetting what was true before. Returns functions that are gone, and why.
     pub(super) fn put_on(&mut self) -> std::io::Result<Vec<(String, String)>> {
         OF_THE_MOMENT.iter().try_for_each(|map| object::clear(&self.loaded, map))?;
+        // Who returned meanwhile met no program.
+        if !self.decision.often.is_empty() {
+            object::clear(&self.loaded, "open_calls")?;
+        }
         self.rings.forget_polls();
         plan::put_on(&self.loaded, &self.tracepoints, &mut self.attached, self.points)?;
         self.clocks.start(&self.loaded)?;

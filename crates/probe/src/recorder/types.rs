@@ -139,6 +139,8 @@ pub enum Note {
         /// Which source: what it records.
         source: &'static str,
         mechanism: Mechanism,
+        /// How many of the functions go by fentry though the mechanism is another.
+        by_fentry: usize,
         /// Of functions; `None`: there are none.
         detail: Option<Detail>,
         passed_over: Vec<String>,
@@ -221,6 +223,8 @@ pub struct Outcome {
     /// Asked for by name and not recorded: what, and why.
     pub unmet: Vec<(String, String)>,
     pub mechanism: Mechanism,
+    /// How many of the functions went by fentry though the mechanism is another.
+    pub by_fentry: usize,
     /// Name of the build of the BPF program.
     pub build: &'static str,
     /// Better builds, and why each was not taken.
