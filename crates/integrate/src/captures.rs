@@ -18,8 +18,8 @@ use crate::spill::{Sorted, Sorter};
 use kpat_capture::{Direction, Reader, decode};
 use kpat_model::codes::{clock_method, match_key};
 use kpat_model::hash::{Map, Set};
-use kpat_store::TableWriter;
 use kpat_store::tables::*;
+use kpat_store::{TableWriter, rows_at_once};
 use std::path::Path;
 
 /// What came of one capture.
@@ -180,7 +180,6 @@ impl Join<'_> {
                             wire,
                             device: dut.device(name),
                             place: 0,
-                            matched: false,
                         };
                         if self.met.keys.has(keys.exact) {
                             sample.push(&frame);
@@ -508,7 +507,7 @@ fn write_frames(
     let mut reader = Reader::open(path)?;
     let mut ends: Option<Ends> = None;
     let mut texts = flatten::Texts::default();
-    let mut rows = Vec::with_capacity(flatten::AT_ONCE);
+    let mut rows = Vec::with_capacity(rows_at_once::<FrameRow>());
     while let Ok(Some(frame)) = reader.next() {
         outcome.frames += 1;
         let this = (frame.number, frame.at.0);
@@ -532,9 +531,10 @@ fn write_frames(
         }
         flatten::frame(&mut row, &print, &mut texts);
         rows.push(row);
-        if rows.len() == flatten::AT_ONCE {
+        if rows.len() == rows_at_once::<FrameRow>() {
             table.push_all(&rows)?;
-            rows.drain(..).for_each(|row| texts.of_frame(row));
+            rows.iter_mut().for_each(|row| texts.of_frame(row));
+            rows.clear();
         }
         if outcome.frames.is_multiple_of(1 << 17) {
             progress(Progress { stage: Stage::Writing, done: outcome.frames, total: 0 });

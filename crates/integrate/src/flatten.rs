@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use kpat_model::{Footprint, FootprintRecord, Link, Network, PacketId, Transport};
-use kpat_store::TableWriter;
 use kpat_store::tables::{FootprintRow, FrameRow};
+use kpat_store::{TableWriter, rows_at_once};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -19,17 +19,21 @@ impl Texts {
         text
     }
 
+    /// ASCII.
+    fn with(&mut self, text: &[u8]) -> String {
+        let mut out = self.empty();
+        out.push_str(std::str::from_utf8(text).unwrap_or_default());
+        out
+    }
+
     fn mac(&mut self, mac: &[u8; 6]) -> String {
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut out = self.empty();
+        let mut text = [b':'; 17];
         for (i, b) in mac.iter().enumerate() {
-            if i > 0 {
-                out.push(':');
-            }
-            out.push(char::from(HEX[usize::from(b >> 4)]));
-            out.push(char::from(HEX[usize::from(b & 15)]));
+            text[3 * i] = HEX[usize::from(b >> 4)];
+            text[3 * i + 1] = HEX[usize::from(b & 15)];
         }
-        out
+        self.with(&text)
     }
 
     /// Source and destination of the network layer.
@@ -46,20 +50,18 @@ impl Texts {
 
     /// `Ipv4Addr`'s own formatter is three times slower, and this runs twice per frame.
     fn v4(&mut self, addr: Ipv4Addr) -> String {
-        let mut out = self.empty();
-        for (i, b) in addr.octets().into_iter().enumerate() {
-            if i > 0 {
-                out.push('.');
+        let (mut text, mut len) = ([b'.'; 16], 0);
+        for b in addr.octets() {
+            let digits = [b / 100, b / 10 % 10, b % 10];
+            let from = if b >= 100 { 0 } else { 2 - usize::from(b >= 10) };
+            for d in &digits[from..] {
+                text[len] = b'0' + d;
+                len += 1;
             }
-            if b >= 100 {
-                out.push(char::from(b'0' + b / 100));
-            }
-            if b >= 10 {
-                out.push(char::from(b'0' + b / 10 % 10));
-            }
-            out.push(char::from(b'0' + b % 10));
+            text[len] = b'.';
+            len += 1;
         }
-        out
+        self.with(&text[..len - 1])
     }
 
     fn v6(&mut self, addr: Ipv6Addr) -> String {
@@ -69,13 +71,15 @@ impl Texts {
         out
     }
 
-    /// Of a row that is written.
-    fn of_footprint(&mut self, row: FootprintRow) {
-        self.0.extend([row.mac_src, row.mac_dst, row.ip_src, row.ip_dst].into_iter().flatten());
+    /// Of a row that is written. (Rows are large: they are not moved for this.)
+    fn of_footprint(&mut self, row: &mut FootprintRow) {
+        let texts = [&mut row.mac_src, &mut row.mac_dst, &mut row.ip_src, &mut row.ip_dst];
+        self.0.extend(texts.into_iter().filter_map(Option::take));
     }
 
-    pub(super) fn of_frame(&mut self, row: FrameRow) {
-        self.0.extend([row.mac_src, row.mac_dst, row.ip_src, row.ip_dst].into_iter().flatten());
+    pub(super) fn of_frame(&mut self, row: &mut FrameRow) {
+        let texts = [&mut row.mac_src, &mut row.mac_dst, &mut row.ip_src, &mut row.ip_dst];
+        self.0.extend(texts.into_iter().filter_map(Option::take));
     }
 }
 
@@ -193,9 +197,6 @@ pub(super) fn frame(row: &mut FrameRow, f: &Footprint, texts: &mut Texts) {
     fill!(row, f, texts);
 }
 
-/// Rows that become columns at a time.
-pub(super) const AT_ONCE: usize = 128;
-
 /// The table of footprints.
 pub(super) struct Prints {
     table: TableWriter<FootprintRow>,
@@ -206,11 +207,15 @@ pub(super) struct Prints {
 impl Prints {
     pub fn create(dir: &Path) -> Result<Prints> {
         let table = TableWriter::create_threaded(dir)?;
-        Ok(Prints { table, rows: Vec::with_capacity(AT_ONCE), texts: Texts::default() })
+        Ok(Prints {
+            table,
+            rows: Vec::with_capacity(rows_at_once::<FootprintRow>()),
+            texts: Texts::default(),
+        })
     }
 
     pub fn add(&mut self, f: &FootprintRecord, print: &Footprint) -> Result<()> {
-        let mut row = FootprintRow {
+        self.rows.push(FootprintRow {
             packet_id: f.packet.0 as i64,
             at_ns: f.at.0,
             netns: (f.netns != 0).then_some(i64::from(f.netns)),
@@ -221,15 +226,17 @@ impl Prints {
             skb_tag: i32::from(f.skb_tag),
             start_layer: i32::from(f.start_layer),
             ..FootprintRow::default()
-        };
-        fill!(&mut row, print, &mut self.texts);
-        self.rows.push(row);
-        if self.rows.len() < AT_ONCE { Ok(()) } else { self.put() }
+        });
+        if let Some(row) = self.rows.last_mut() {
+            fill!(row, print, &mut self.texts);
+        }
+        if self.rows.len() < rows_at_once::<FootprintRow>() { Ok(()) } else { self.put() }
     }
 
     fn put(&mut self) -> Result<()> {
         self.table.push_all(&self.rows)?;
-        self.rows.drain(..).for_each(|row| self.texts.of_footprint(row));
+        self.rows.iter_mut().for_each(|row| self.texts.of_footprint(row));
+        self.rows.clear();
         Ok(())
     }
 

@@ -10,6 +10,7 @@
 //! waits sorted on disk, beside the result. Per packet of the log five bytes and a bit stay.
 
 mod absurd;
+mod ahead;
 mod application;
 mod arrivals;
 mod away;

@@ -2,6 +2,7 @@
 //! else, and into what matching needs.
 
 use crate::absurd::{MAX_TIME, tame_record};
+use crate::ahead;
 use crate::arrivals::Arrivals;
 use crate::captures::Met;
 use crate::charges::Charges;
@@ -110,6 +111,8 @@ struct Pass<'a> {
 
 /// Records decoded ahead at a time.
 const BATCH: usize = 4096;
+/// Records before a footprint when its memory is asked for.
+const AHEAD: usize = 8;
 
 /// Packet rows are written to `early` if they lack what matching or the cards' clocks add, everything else to `dir`.
 pub(super) fn pass(
@@ -149,7 +152,7 @@ pub(super) fn pass(
         polls: Polls::default(),
         stamps,
         charges: Charges::default(),
-        samples: Samples::default(),
+        samples: Samples::new(early),
         programs: Programs::new(functions, early),
         network: Network::new(functions),
         sightings: Sorter::new(early, "sightings", 1 << 18),
@@ -174,21 +177,23 @@ pub(super) fn pass(
     for m in log.missing() {
         let Some(count) = m.records.filter(|n| *n > 0) else { continue };
         let loss = Loss { cause: LossCause::MissingPart, cpu: -1, from: m.from, to: m.to, count };
-        pass.record(0, Record::Loss(loss))?;
+        pass.record(0, &mut Record::Loss(loss))?;
     }
     for l in log.forgotten().map_or(&[][..], |f| &f.losses) {
-        pass.record(0, Record::Loss(*l))?;
+        pass.record(0, &mut Record::Loss(*l))?;
     }
     let total: u64 = log.chunk_index().iter().map(|c| u64::from(c.count)).sum();
     let mut records = 0u64;
     // Decoding has a thread of its own: it is a fifth of the work, and needs nothing of the rest.
     std::thread::scope(|threads| {
         let (give, take) = sync_channel::<Vec<(u16, Record)>>(4);
-        let (give_back, empty) = sync_channel::<Vec<(u16, Record)>>(8);
+        // They come back with what is in them, to be used again: memory that one thread gives out and another frees is slow.
+        let (give_back, used) = sync_channel::<Vec<(u16, Record)>>(8);
         threads.spawn(move || {
             let mut merged = log.all_merged();
             loop {
-                let mut some = empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+                let mut some = used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+                merged.recycle(&mut some);
                 some.extend(merged.by_ref().take(BATCH));
                 // Whoever took them met an error, and tells it.
                 if some.is_empty() || give.send(some).is_err() {
@@ -198,8 +203,12 @@ pub(super) fn pass(
         });
         for mut batch in take {
             records += batch.len() as u64;
-            for (cpu, record) in batch.drain(..) {
-                pass.record(cpu, record)?;
+            for i in 0..batch.len() {
+                if let Some((_, Record::Footprint(next))) = batch.get(i + AHEAD) {
+                    ahead::fetch_one(&**next);
+                }
+                let (cpu, record) = &mut batch[i];
+                pass.record(*cpu, record)?;
             }
             // At the end nobody needs it.
             let _ = give_back.try_send(batch);
@@ -226,13 +235,14 @@ impl Pass<'_> {
         self.tables.footprint.add(f, &print)
     }
 
-    fn record(&mut self, cpu: u16, mut record: Record) -> Result<()> {
-        tame_record(&mut record, &mut self.absurd);
-        let now = end_time(&record).0;
+    /// What the record has of texts may be taken out of it.
+    fn record(&mut self, cpu: u16, record: &mut Record) -> Result<()> {
+        tame_record(record, &mut self.absurd);
+        let now = end_time(record).0;
         // A loss may span the whole recording, and a member has its call's entry: neither is a time of the stream.
         if !matches!(record, Record::Loss(_) | Record::Member(_)) {
             self.last = self.last.max(now);
-            let began = if let Record::Call(c) = &record { c.entry.0 } else { now };
+            let began = if let Record::Call(c) = record { c.entry.0 } else { now };
             self.first = self.first.min(began);
             if self.swept == i64::MIN {
                 self.swept = now;
@@ -246,9 +256,9 @@ impl Pass<'_> {
             }
         }
         match record {
-            Record::Call(c) => self.call(cpu, &c),
+            Record::Call(c) => self.call(cpu, c),
             Record::Point(p) => {
-                self.nesting.point(cpu, &p);
+                self.nesting.point(cpu, p);
                 self.arrivals.unknown(cpu);
                 let stats = stats_of(&mut self.stats, p.func.0);
                 stats.calls += 1;
@@ -266,15 +276,15 @@ impl Pass<'_> {
                 };
                 stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
             }
-            Record::Member(m) => self.member(&m),
-            Record::Footprint(f) => self.footprint(cpu, &f)?,
+            Record::Member(m) => self.member(m),
+            Record::Footprint(f) => self.footprint(cpu, f)?,
             Record::Place(p) => {
-                if let Some(f) = self.packets.at_place(&p) {
+                if let Some(f) = self.packets.at_place(p) {
                     self.footprint(cpu, &f)?;
                 }
             }
             Record::Lineage(l) => {
-                self.packets.lineage(&l);
+                self.packets.lineage(l);
                 self.tables.lineage.push(&LineageRow {
                     at_ns: l.at.0,
                     kind: l.kind as i32,
@@ -284,33 +294,33 @@ impl Pass<'_> {
                 })?;
             }
             Record::OffCpu(p) => {
-                self.nesting.off_cpu(&p);
-                self.tables.pause.push(&off_cpu_row(&p))?;
+                self.nesting.off_cpu(p);
+                self.tables.pause.push(&off_cpu_row(p))?;
             }
             Record::Poll(p) => {
-                self.arrivals.poll(cpu, &p);
-                self.polls.began(cpu, &p);
+                self.arrivals.poll(cpu, p);
+                self.polls.began(cpu, p);
             }
             Record::PollEnd(p) => {
                 self.packets.polled(cpu);
-                self.tables.poll.push(&self.polls.ended(cpu, &p))?;
+                self.tables.poll.push(&self.polls.ended(cpu, p))?;
             }
-            Record::CardStamp(s) => self.stamps.logged(cpu, s),
-            Record::CardReading(r) => self.stamps.reading(*r)?,
-            Record::Work(w) => self.charges.work(cpu, &w),
-            Record::SocketUse(u) => self.charges.used(&u),
-            Record::CpuTime(t) => self.charges.time(cpu, &t),
-            Record::CpuPackets(p) => self.charges.packets(cpu, &p),
-            Record::ProcessLabel(l) => self.charges.label(*l),
-            Record::Sample(s) => self.samples.sample(cpu, &s),
-            Record::Stack(s) => self.samples.stack(*s),
-            Record::Mapping(m) => self.samples.mapping(*m),
-            Record::Program(p) => self.programs.hit(cpu, &p)?,
-            Record::Wifi(e) => self.network.radio(cpu, *e),
-            Record::Link(e) => self.network.link(cpu, *e),
-            Record::Exchange(e) => self.network.exchange(cpu, *e),
+            Record::CardStamp(s) => self.stamps.logged(cpu, *s),
+            Record::CardReading(r) => self.stamps.reading((**r).clone())?,
+            Record::Work(w) => self.charges.work(cpu, w),
+            Record::SocketUse(u) => self.charges.used(u),
+            Record::CpuTime(t) => self.charges.time(cpu, t),
+            Record::CpuPackets(p) => self.charges.packets(cpu, p),
+            Record::ProcessLabel(l) => self.charges.label((**l).clone()),
+            Record::Sample(s) => self.samples.sample(cpu, s)?,
+            Record::Stack(s) => self.samples.stack(s)?,
+            Record::Mapping(m) => self.samples.mapping((**m).clone()),
+            Record::Program(p) => self.programs.hit(cpu, p)?,
+            Record::Wifi(e) => self.network.radio(cpu, (**e).clone()),
+            Record::Link(e) => self.network.link(cpu, (**e).clone()),
+            Record::Exchange(e) => self.network.exchange(cpu, (**e).clone()),
             Record::Event(e) => {
-                self.packets.event(cpu, &e);
+                self.packets.event(cpu, e);
                 let of_user_space = e.timed != Timed::Kernel;
                 self.tables.event.push(&EventRow {
                     at_ns: e.at.0,
@@ -322,7 +332,7 @@ impl Pass<'_> {
                     netns: (e.netns != 0).then_some(i64::from(e.netns)),
                     a: e.a as i64,
                     b: e.b as i64,
-                    text: e.text,
+                    text: std::mem::take(&mut e.text),
                     after_ns: match e.timed {
                         Timed::Read { within_ns } => Some(e.at.0.saturating_sub_unsigned(within_ns)),
                         Timed::Kernel | Timed::Recorder => None,
@@ -333,12 +343,12 @@ impl Pass<'_> {
                 at_ns: p.at.0,
                 pid: p.pid as i32,
                 tgid: p.tgid as i32,
-                comm: p.comm,
+                comm: std::mem::take(&mut p.comm),
             })?,
             Record::Loss(l) => {
                 self.lost = self.lost.saturating_add(l.count);
-                self.arrivals.loss(&l);
-                self.packets.loss(&l);
+                self.arrivals.loss(l);
+                self.packets.loss(l);
                 self.tables.loss.push(&LossRow {
                     cause: l.cause as i32,
                     cpu: (l.cpu >= 0).then_some(l.cpu),

@@ -13,6 +13,7 @@
 //! A call's number and that of its caller are known only when no caller can come any more. Trees wait for that for the
 //! horizon; then they are given out in order of their end, each in order of entry.
 
+use crate::ahead;
 use crate::away::Away;
 use kpat_model::hash::Map;
 use kpat_model::{Call, Context, OffCpu, Point};
@@ -20,6 +21,8 @@ use kpat_model::{Call, Context, OffCpu, Point};
 /// The call's self time would be negative: siblings overlap.
 pub(super) const SELF_CLAMPED: u16 = 512;
 pub(super) const POINT: u16 = 256;
+/// Trees before one of which its memory is asked for.
+const AHEAD: usize = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
@@ -281,7 +284,12 @@ impl Nesting {
         // Each flow's are in order but for those that came late, which is what this sort is quick with.
         roots.sort();
         let mut todo: Vec<(usize, Option<i64>, i32)> = Vec::new();
-        for &(_, key, _, root) in &roots {
+        for (n, &(_, key, _, root)) in roots.iter().enumerate() {
+            if let Some((_, key, start, root)) = roots.get(n + AHEAD)
+                && let Some(flow) = self.flows.get(key)
+            {
+                ahead::fetch(&flow.nodes[*start..=*root]);
+            }
             let Some(flow) = self.flows.get(&key).map(|f| &f.nodes) else { continue };
             todo.push((root, None, 0));
             while let Some((i, parent_id, depth)) = todo.pop() {

@@ -9,7 +9,7 @@
 use crate::arrivals::{Arrival, Arrivals};
 use crate::headers;
 use crate::matching::Sighting;
-use crate::matching::keys::Keys;
+use crate::matching::keys::{KeyList, Keys};
 use crate::nesting::Node;
 use crate::over::Over;
 use crate::stamps::Stamp;
@@ -18,13 +18,13 @@ use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage,
 use kpat_query::roles::*;
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 
 mod cases;
 mod control;
 mod counted;
 mod fate;
 mod live;
+mod living;
 mod origin;
 mod prints;
 mod row;
@@ -35,6 +35,7 @@ mod way;
 
 pub(super) use live::Fragment;
 use live::Live;
+use living::Living;
 use verdict::{Drop, NEVER, judge};
 pub(super) use verdict::{Knows, Reason, dropper};
 
@@ -44,8 +45,6 @@ const MAX_LIVE: usize = 1 << 17;
 const REST_NS: i64 = 10_000_000_000;
 /// So many wait on, however idle: one may lie in a socket for a minute before its reader comes.
 const FEW: usize = 1 << 12;
-/// Packets that are over whose memory the next ones take.
-const MAX_SPARE: usize = 1 << 12;
 /// Sniffers on the DUT that are remembered.
 const MAX_SNIFFERS: usize = 64;
 
@@ -90,10 +89,7 @@ impl Touch {
 
 #[derive(Default)]
 pub(super) struct Packets {
-    live: Map<u64, Box<Live>>,
-    /// Of packets that are over, for their memory.
-    #[expect(clippy::vec_box, reason = "they go back among the living as they are, and are a kilobyte")]
-    spare: Vec<Box<Live>>,
+    live: Living,
     /// Whose buffer was freed, and when that call returned.
     ended: VecDeque<(i64, u64)>,
     /// Until when idle packets were looked for.
@@ -172,17 +168,19 @@ impl Packets {
 
     /// What is known of the packet as a fragment; `None`: it is over.
     pub fn fragment(&mut self, packet: u64) -> Option<&mut Fragment> {
-        self.live.get_mut(&packet).map(|p| &mut p.fragment)
+        let place = self.live.find(packet)?;
+        Some(&mut self.live.at(place).fragment)
     }
 
     /// It came in from outside, as far as is known by now; `None`: it is over.
-    pub fn was_received(&self, packet: u64) -> Option<bool> {
-        self.live.get(&packet).map(|p| p.way.was_received())
+    pub fn was_received(&mut self, packet: u64) -> Option<bool> {
+        let place = self.live.find(packet)?;
+        Some(self.live.at(place).way.was_received())
     }
 
     /// Nothing was logged of it yet.
-    pub fn is_new(&self, packet: u64) -> bool {
-        packet != 0 && !self.live.contains_key(&packet) && !self.over.has(packet)
+    pub fn is_new(&mut self, packet: u64) -> bool {
+        packet != 0 && self.live.find(packet).is_none() && !self.over.has(packet)
     }
 
     /// It is seen for the first time.
@@ -196,9 +194,9 @@ impl Packets {
         if packet == 0 {
             return None;
         }
-        let live = match self.live.entry(packet) {
-            Entry::Occupied(live) => live.into_mut(),
-            Entry::Vacant(_) if self.over.has(packet) => {
+        let place = match self.live.find(packet) {
+            Some(place) => place,
+            None if self.over.has(packet) => {
                 self.late += 1;
                 if !self.again.has(packet) {
                     self.again.add(packet);
@@ -206,11 +204,9 @@ impl Packets {
                 }
                 return None;
             }
-            Entry::Vacant(place) => place.insert(match self.spare.pop() {
-                Some(over) => over.renewed(at),
-                None => Box::new(Live::new(at)),
-            }),
+            None => self.live.add(packet, at),
         };
+        let live = self.live.at(place);
         live.first = live.first.min(at);
         live.last = live.last.max(at);
         Some(live)
@@ -240,14 +236,16 @@ impl Packets {
     }
 
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
-        let cut = self.cut_captures;
+        let (cut, no_captures) = (self.cut_captures, self.no_captures);
         let Some(p) = self.get(record.packet.0, record.at.0) else { return };
         if !p.counted.len_known
             && let Some(len) = headers::network_len(f, record)
         {
             (p.counted.len_bytes, p.counted.len_known) = len;
         }
-        p.headers.add(record, f, Keys::on_wire(f, record, cut));
+        // They are of use beside a capture only.
+        let keys = if no_captures { KeyList::default() } else { Keys::on_wire(f, record, cut) };
+        p.headers.add(record, f, keys);
     }
 
     pub fn lineage(&mut self, l: &Lineage) {
@@ -312,12 +310,12 @@ impl Packets {
         if self.live.len() > FEW && rest > self.rested.saturating_add(REST_NS / 10) {
             self.rested = rest;
             let mut idle: Vec<u64> =
-                self.live.iter().filter(|(_, p)| p.last < rest).map(|(id, _)| *id).collect();
+                self.live.iter().filter(|(_, p)| p.last < rest).map(|(id, _)| id).collect();
             idle.sort_unstable();
             idle.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
         }
         if self.live.len() > MAX_LIVE {
-            let mut idle: Vec<(i64, u64)> = self.live.iter().map(|(id, p)| (p.last, *id)).collect();
+            let mut idle: Vec<(i64, u64)> = self.live.iter().map(|(id, p)| (p.last, id)).collect();
             let (oldest, ..) = idle.select_nth_unstable(self.live.len() / 4);
             let mut oldest = oldest.to_vec();
             oldest.sort_unstable_by_key(|o| o.1);
@@ -336,7 +334,7 @@ impl Packets {
         arrivals: &Arrivals,
         mut give: impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut ids: Vec<u64> = self.live.keys().copied().collect();
+        let mut ids: Vec<u64> = self.live.iter().map(|(id, _)| id).collect();
         ids.sort_unstable();
         ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
         self.origins.decide().try_for_each(|row| give(Ended { row }))
@@ -349,7 +347,7 @@ impl Packets {
         arrivals: &Arrivals,
         give: &mut impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(p) = self.live.remove(&packet) else { return Ok(()) };
+        let Some(p) = self.live.remove(packet) else { return Ok(()) };
         self.over.add(packet);
         if !self.no_captures {
             p.sightings(packet, &mut self.sightings);
@@ -362,9 +360,7 @@ impl Packets {
         let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
         let mut row = p.row(packet, judge(&evidence), &self.sniffers);
         p.before(arrivals, &mut row);
-        if self.spare.len() < MAX_SPARE {
-            self.spare.push(p);
-        }
+        self.live.keep_memory(p);
         match self.origins.meet(&evidence, row) {
             Some(row) => give(Ended { row }),
             None => Ok(()),

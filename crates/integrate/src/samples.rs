@@ -2,24 +2,66 @@
 //!
 //! Within a softirq a packet's owner is found while it is handled, so a sample that came before does not know it. Such samples are divided among those who were
 //! served on that CPU in softirqs upon the same process, by the time that each was charged with: an estimate, and marked as drawn.
+//!
+//! Who that was is known when the log is read, so samples and stacks wait on disk. What stays in memory is what there is once however long a recording
+//! is: twenty bytes for each stack, code that was met and what was mapped.
 
 use crate::charges::{Charges, Served};
 use crate::error::Result;
+use crate::spill::{Fixed, Put, Sorter, Take};
 use crate::symbols::{Mapped, Named, names};
-use kpat_model::{Busy, CpuSample, Mapping, MappingKind, Purpose, SampledStack};
+use kpat_model::{BootNs, Busy, CpuSample, Mapping, MappingKind, Purpose, SampledStack};
 use kpat_store::TableWriter;
 use kpat_store::tables::{SampleRow, StackRow};
-use std::collections::{BTreeMap, HashMap};
+use stacks::Stacks;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-#[derive(Default)]
+mod stacks;
+
 pub(super) struct Samples {
-    all: Vec<(u16, CpuSample)>,
-    /// By number; their place is their number in the table.
-    stacks: BTreeMap<u64, SampledStack>,
+    all: Sorter<Sample>,
+    stacks: Stacks,
     /// Of each process, in the order in which they were logged.
     mappings: HashMap<u32, Vec<Mapping>>,
 }
+
+/// A sample and where it was taken.
+#[derive(Clone, Copy)]
+struct Sample {
+    cpu: u16,
+    of: CpuSample,
+}
+
+impl Fixed for Sample {
+    const BYTES: usize = 8 + 2 + 4 + 4 + 3 + 4 * 8;
+    type Key = (i64, u16);
+
+    fn key(&self) -> (i64, u16) {
+        (self.of.at.0, self.cpu)
+    }
+
+    fn write(&self, to: &mut Put<'_>) {
+        let s = &self.of;
+        to.i64(s.at.0).u16(self.cpu).u32(s.thread).u32(s.process);
+        to.u8(s.busy as u8).u8(s.purpose as u8).u8(s.flags);
+        to.u64(s.socket).u64(s.kernel).u64(s.user).u64(s.period_ns);
+    }
+
+    fn read(from: &mut Take<'_>) -> Self {
+        let (at, cpu, thread, process) = (BootNs(from.i64()), from.u16(), from.u32(), from.u32());
+        let (busy, purpose, flags) = (from.u8(), from.u8(), from.u8());
+        let (socket, kernel, user, period_ns) = (from.u64(), from.u64(), from.u64(), from.u64());
+        // Only codes that are known were written.
+        let busy = Busy::from_u8(busy).unwrap_or(Busy::Idle);
+        let purpose = Purpose::from_u8(purpose).unwrap_or(Purpose::Unknown);
+        let of = CpuSample { at, thread, process, busy, purpose, flags, socket, kernel, user, period_ns };
+        Sample { cpu, of }
+    }
+}
+
+/// Samples held in memory at most.
+const MOST_HELD: usize = 1 << 16;
 
 /// One frame: a function, or several where they are inlined, or only where it is.
 struct Frame {
@@ -29,12 +71,21 @@ struct Frame {
 }
 
 impl Samples {
-    pub fn sample(&mut self, cpu: u16, s: &CpuSample) {
-        self.all.push((cpu, *s));
+    /// `dir`: for what must wait until the log is read.
+    pub fn new(dir: &Path) -> Samples {
+        Samples {
+            all: Sorter::new(dir, "samples", MOST_HELD),
+            stacks: Stacks::new(dir),
+            mappings: HashMap::new(),
+        }
     }
 
-    pub fn stack(&mut self, s: SampledStack) {
-        self.stacks.entry(s.number).or_insert(s);
+    pub fn sample(&mut self, cpu: u16, s: &CpuSample) -> Result<()> {
+        self.all.push(Sample { cpu, of: *s })
+    }
+
+    pub fn stack(&mut self, s: &SampledStack) -> Result<()> {
+        self.stacks.add(s)
     }
 
     pub fn mapping(&mut self, m: Mapping) {
@@ -43,14 +94,15 @@ impl Samples {
 
     /// `kernel`: names of the kernel's addresses, `function+0x12`.
     pub fn finish(mut self, dir: &Path, charges: &Charges, kernel: &HashMap<u64, String>) -> Result<()> {
-        let numbers: HashMap<u64, i32> = self.stacks.keys().zip(0..).map(|(n, i)| (*n, i)).collect();
+        self.stacks.end()?;
         self.write_stacks(dir, kernel)?;
-        self.all.sort_by_key(|(cpu, s)| (s.at, *cpu));
         let mut lots = Lots::default();
         let mut rows = TableWriter::<SampleRow>::create(dir)?;
-        for (cpu, s) in &self.all {
+        let sorted = self.all.finish()?;
+        let mut all = sorted.iter()?;
+        while let Some(Sample { cpu, of: s }) = all.next()? {
             let is_open = s.flags & CpuSample::OPEN != 0;
-            let lot = is_open.then(|| lots.draw(charges, *cpu, s.busy, s.process)).flatten();
+            let lot = is_open.then(|| lots.draw(charges, cpu, s.busy, s.process)).flatten();
             let (purpose, beneficiary) = match lot {
                 Some(served) => served,
                 None if s.purpose == Purpose::Socket => {
@@ -61,10 +113,10 @@ impl Samples {
                 }
                 None => (s.purpose, (s.purpose == Purpose::Itself && s.process != 0).then_some(s.process)),
             };
-            let stack = |number: u64| numbers.get(&number).copied();
+            let stack = |number: u64| self.stacks.place(number);
             rows.push(&SampleRow {
                 at_ns: s.at.0,
-                cpu: (*cpu).into(),
+                cpu: cpu.into(),
                 thread: (s.thread != 0).then_some(s.thread as i32),
                 victim: (s.process != 0).then_some(s.process as i32),
                 busy: s.busy as i32,
@@ -82,21 +134,22 @@ impl Samples {
     }
 
     fn write_stacks(&self, dir: &Path, kernel: &HashMap<u64, String>) -> Result<()> {
-        let mut wanted: BTreeMap<Mapped, Vec<u64>> = BTreeMap::new();
-        for s in self.stacks.values().filter(|s| s.process != 0) {
-            for (i, at) in s.addresses().enumerate() {
+        let mut wanted: BTreeMap<Mapped, BTreeSet<u64>> = BTreeMap::new();
+        let mut stacks = self.stacks.read()?;
+        while let Some(s) = stacks.next()? {
+            for (i, at) in s.addresses().enumerate().filter(|_| s.process != 0) {
                 if let Some((file, offset)) = self.mapped(s.process, at).and_then(|m| of_file(m, at, i)) {
-                    wanted.entry(file).or_default().push(offset);
+                    wanted.entry(file).or_default().insert(offset);
                 }
             }
         }
-        for offsets in wanted.values_mut() {
-            offsets.sort_unstable();
-            offsets.dedup();
-        }
+        let listed = |(file, offsets): (Mapped, BTreeSet<u64>)| (file, offsets.into_iter().collect());
+        let wanted: BTreeMap<Mapped, Vec<u64>> = wanted.into_iter().map(listed).collect();
         let found = names(&wanted);
         let mut rows = TableWriter::<StackRow>::create(dir)?;
-        for (number, s) in (0..).zip(self.stacks.values()) {
+        let (mut stacks, mut number) = (self.stacks.read()?, -1);
+        while let Some(s) = stacks.next()? {
+            number += 1;
             let mut depth = 0;
             for (i, at) in s.addresses().enumerate() {
                 let frame = if s.process == 0 {
@@ -252,7 +305,7 @@ mod tests {
             name: name.into(),
             build_id: Vec::new(),
         };
-        let mut samples = Samples::default();
+        let mut samples = Samples::new(Path::new("."));
         [m("a", 0x1000), m("lib", 0x8000), m("b", 0x1000)].into_iter().for_each(|m| samples.mapping(m));
         let at = |a| samples.mapped(7, a).map(|m| m.name.as_str());
         assert_eq!([at(0x1fff), at(0x8000), at(0x2000)], [Some("b"), Some("lib"), None]);

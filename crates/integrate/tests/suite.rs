@@ -25,6 +25,7 @@ mod matching;
 mod parts;
 mod pauses;
 mod phases;
+mod profiles;
 mod protocols;
 mod recorded;
 mod recorded_logs;

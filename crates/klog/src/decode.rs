@@ -30,6 +30,31 @@ pub struct Decoder<'s> {
     end: usize,
 }
 
+/// Memory of footprints that nobody needs any more: every packet has some.
+#[derive(Default)]
+pub struct Spare(Vec<Box<FootprintRecord>>);
+
+impl Spare {
+    /// Footprints kept at most.
+    const MOST: usize = 1 << 12;
+
+    pub fn keep(&mut self, of: Box<FootprintRecord>) {
+        if self.0.len() < Spare::MOST {
+            self.0.push(of);
+        }
+    }
+
+    fn boxed(&mut self, record: FootprintRecord) -> Box<FootprintRecord> {
+        match self.0.pop() {
+            Some(mut memory) => {
+                *memory = record;
+                memory
+            }
+            None => Box::new(record),
+        }
+    }
+}
+
 /// What is coded by hand.
 trait ByHand {
     fn u32(&mut self) -> Result<u32, Odd>;
@@ -106,7 +131,7 @@ impl<'s> Decoder<'s> {
 
     /// The next record. `buf` is the payload and [`PAD`] zero bytes.
     #[inline]
-    pub fn next(&mut self, buf: &[u8]) -> Result<Step, Odd> {
+    pub fn next(&mut self, buf: &[u8], spare: &mut Spare) -> Result<Step, Odd> {
         if self.pos >= self.end {
             return Err("the chunk holds fewer records than its header says");
         }
@@ -128,7 +153,7 @@ impl<'s> Decoder<'s> {
                 Found::Unknown(kind) => Step::UnknownKind(kind),
             }
         } else {
-            other(&mut c, s, t)?
+            other(&mut c, s, t, spare)?
         };
         if c.pos > self.end {
             return Err(SHORT);
@@ -167,7 +192,7 @@ fn call(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Call, Odd> {
     })
 }
 
-fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
+fn other(c: &mut Cursor<'_>, s: &mut State, t: u8, spare: &mut Spare) -> Result<Step, Odd> {
     let mode_a = t >> tag::MODE_A_SHIFT & 3;
     let mode_b = t >> tag::MODE_B_SHIFT & 3;
     let record = match t & tag::KIND_MASK {
@@ -204,7 +229,7 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8) -> Result<Step, Odd> {
             let old = s.prints.get_mut(base).ok_or("a footprint is coded against one that cannot be")?;
             let print = print(c, *old)?;
             *old = print;
-            Record::Footprint(Box::new(FootprintRecord {
+            Record::Footprint(spare.boxed(FootprintRecord {
                 packet,
                 at,
                 ifindex: place.ifindex,

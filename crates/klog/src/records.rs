@@ -1,6 +1,6 @@
 //! Records out of a log: of one CPU in file order, or of all CPUs in one order of time.
 
-use crate::decode::{Decoder, PAD, Step};
+use crate::decode::{Decoder, PAD, Spare, Step};
 use crate::header::{ChunkKind, HEADER_LEN};
 use crate::kinds::{InColumns, KINDS};
 use crate::log::Log;
@@ -104,11 +104,12 @@ pub struct Records<'a> {
     /// Header, payload, padding.
     buf: Vec<u8>,
     open: Option<Open<'a>>,
+    spare: Spare,
 }
 
 impl<'a> Records<'a> {
     pub(crate) fn new(log: &'a Log, cpu: u16) -> Records<'a> {
-        Records { log, cpu, next_chunk: 0, buf: Vec::new(), open: None }
+        Records { log, cpu, next_chunk: 0, buf: Vec::new(), open: None, spare: Spare::default() }
     }
 
     /// Opens the next good chunk; false at the end of the log.
@@ -165,7 +166,7 @@ impl Iterator for Records<'_> {
                 self.close(odd);
                 continue;
             }
-            match open.decoder.next(&self.buf[HEADER_LEN..]) {
+            match open.decoder.next(&self.buf[HEADER_LEN..], &mut self.spare) {
                 Ok(step) => {
                     open.left -= 1;
                     match step {
@@ -225,6 +226,17 @@ impl<'a> Merged<'a> {
             }
         }
         merged
+    }
+
+    /// Takes the memory of records that nobody needs any more, for those to come.
+    pub fn recycle(&mut self, used: &mut Vec<(u16, Record)>) {
+        for (cpu, record) in used.drain(..) {
+            if let Record::Footprint(memory) = record
+                && let Ok(stream) = self.streams.binary_search_by_key(&cpu, |s| s.0)
+            {
+                self.streams[stream].1.spare.keep(memory);
+            }
+        }
     }
 
     /// The next record of a stream that is not put aside.

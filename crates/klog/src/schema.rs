@@ -149,7 +149,7 @@ fn place_in(own: &Kind, name: &str, of: Type) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::columns::put_row;
-    use crate::decode::{Decoder, PAD, Step};
+    use crate::decode::{Decoder, PAD, Spare, Step};
     use crate::state::tag;
     use crate::varint::put;
     use crate::{Codec, Encoder, HEADER_LEN};
@@ -209,11 +209,15 @@ mod tests {
         raw.extend([0; PAD]);
         let mut d = Decoder::new(&schema, n, 0);
         for i in 0..3 {
-            let Step::Record(Record::Loss(l)) = d.next(&raw).unwrap() else { panic!("a loss") };
+            let Step::Record(Record::Loss(l)) = d.next(&raw, &mut Spare::default()).unwrap() else {
+                panic!("a loss")
+            };
             assert_eq!((l.to.0, l.cause, l.cpu, l.count), (100 * i, LossCause::RingFull, -1, 7 + i as u64));
             // What the log does not have.
             assert_eq!(l.from, BootNs(0));
-            let Step::UnknownKind(place) = d.next(&raw).unwrap() else { panic!("no such kind") };
+            let Step::UnknownKind(place) = d.next(&raw, &mut Spare::default()).unwrap() else {
+                panic!("no such kind")
+            };
             assert_eq!(schema.name(place), "sample");
         }
         assert!(d.at_end());
@@ -228,7 +232,7 @@ mod tests {
         bytes.extend([0; PAD]);
         let kinds: Vec<meta::Kind> = declared().into_iter().filter(|k| k.name != "process").collect();
         let (schema, _) = Schema::of(&kinds);
-        let odd = Decoder::new(&schema, len, 0).next(&bytes).err();
+        let odd = Decoder::new(&schema, len, 0).next(&bytes, &mut Spare::default()).err();
         assert_eq!(odd, Some("a record is of a kind that the log does not declare"));
     }
 

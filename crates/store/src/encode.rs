@@ -13,7 +13,7 @@ mod intern;
 
 use crate::batch::Values;
 use crate::tables::Encoding;
-use bits::{delta, hybrid, run, width_of};
+use bits::{RUN, delta, hybrid, run, width_of};
 use bytes::Bytes;
 use intern::Interner;
 use parquet::basic::{Compression, Encoding as PqEncoding, EncodingMask, PageType, ZstdLevel};
@@ -138,9 +138,10 @@ fn put_text(arena: &[u8], place: Place, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// The values that are there; borrowed where all are.
-fn present<'a, T: Copy>(data: &'a [T], nulls: Option<&[bool]>) -> Cow<'a, [T]> {
+/// The values that are there; borrowed where all are, or none.
+fn present<'a, T: Copy>(data: &'a [T], nulls: Option<&[bool]>, missing: usize) -> Cow<'a, [T]> {
     match nulls {
+        Some(_) if missing == data.len() => (&data[..0]).into(),
         Some(nulls) => data.iter().zip(nulls).filter(|(_, null)| !**null).map(|(v, _)| *v).collect(),
         None => data.into(),
     }
@@ -187,17 +188,17 @@ impl Encoder {
         let missing = nulls.map_or(0, |n| n.iter().filter(|null| **null).count());
         let (content, rows, statistics) = match values {
             Values::I32 { data, .. } => {
-                let (content, ends) = self.numbers(present(data, nulls), encoding);
+                let (content, ends) = self.numbers(present(data, nulls, missing), encoding);
                 (content, data.len(), Statistics::Int32(stated(ends, missing, true)))
             }
             Values::I64 { data, .. } => {
-                let (content, ends) = self.numbers(present(data, nulls), encoding);
+                let (content, ends) = self.numbers(present(data, nulls, missing), encoding);
                 (content, data.len(), Statistics::Int64(stated(ends, missing, true)))
             }
             Values::Text { arena, ends, .. } => {
                 let from = std::iter::once(0).chain(ends.iter().copied());
                 let places: Vec<Place> = from.zip(ends.iter().copied()).collect();
-                let (content, ends) = self.texts(arena, present(&places, nulls).into_owned());
+                let (content, ends) = self.texts(arena, present(&places, nulls, missing).into_owned());
                 (content, places.len(), Statistics::ByteArray(stated(ends, missing, false)))
             }
             Values::Absent => return Err(ParquetError::General("a column without values".to_owned())),
@@ -296,6 +297,9 @@ impl Encoder {
                 self.body.extend_from_slice(&[0; 4]);
                 if missing == 0 {
                     run(1, here, 1, &mut self.body);
+                } else if missing == rows && here >= RUN {
+                    run(0, here, 1, &mut self.body);
+                    here = 0;
                 } else {
                     self.levels.clear();
                     self.levels.extend(nulls[row..end].iter().map(|null| u32::from(!null)));

@@ -23,4 +23,4 @@ pub use error::{Error, Result};
 pub use manifest::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount};
 pub use read::{BatchReader, NULL, TableFile};
 pub use tables::{ColType, Column, Row, Table};
-pub use write::{TableWriter, new_file};
+pub use write::{TableWriter, new_file, rows_at_once};

@@ -29,8 +29,14 @@ pub struct TableWriter<R: Row> {
     sink: Sink,
 }
 
-/// Rows that become columns at a time: they are still in the cache.
-const AT_ONCE: usize = 128;
+/// Bytes of rows that become columns at a time: each column goes through all of them, and they are to stay in the smallest cache.
+const AT_ONCE_BYTES: usize = 1 << 14;
+
+/// How many rows of a type that is.
+pub const fn rows_at_once<R>() -> usize {
+    let rows = AT_ONCE_BYTES / size_of::<R>();
+    if rows < 16 { 16 } else { rows }
+}
 
 enum Sink {
     Here(Box<FileSink>),
@@ -78,7 +84,7 @@ impl<R: Row> TableWriter<R> {
     pub fn give(&mut self, row: R) -> Result<()> {
         self.given.push(row);
         self.rows += 1;
-        if self.given.len() < AT_ONCE { Ok(()) } else { self.put_given() }
+        if self.given.len() < rows_at_once::<R>() { Ok(()) } else { self.put_given() }
     }
 
     /// As [`TableWriter::give`] of each, where the caller keeps the rows.

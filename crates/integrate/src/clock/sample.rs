@@ -121,7 +121,6 @@ mod tests {
                 wire: Wire::default(),
                 device: 0,
                 place: 0,
-                matched: false,
             });
         }
         let n = sample.frames.len();
@@ -147,7 +146,6 @@ mod tests {
             wire: Wire::default(),
             device: 0,
             place: 0,
-            matched: false,
         };
         (0..100_000).for_each(|_| sample.push(&frame));
         assert_eq!(sample.frames.len(), PER_KEY as usize);

@@ -238,7 +238,6 @@ mod tests {
                     wire: Wire::default(),
                     device: 0,
                     place: 0,
-                    matched: false,
                 });
             }
         }

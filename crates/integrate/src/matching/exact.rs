@@ -7,8 +7,11 @@
 //! frame with its neighbour's packet.
 
 use super::{Frame, Match, Side, Sighting, Windows, cost, order, residual};
+use crate::ahead;
 use kpat_model::codes::match_key;
 
+/// Rows before one of which its memory is asked for.
+pub(super) const AHEAD: usize = 12;
 /// Above every sum of costs.
 const LEFT_OUT: i64 = 1 << 44;
 /// Cells of the largest table that is aligned at once.
@@ -85,6 +88,13 @@ pub(crate) fn buckets(frames: &[Frame], sightings: &[Sighting], mut f: impl FnMu
     while i < fs.keys.len() {
         let key = fs.keys[i].0;
         let run = fs.alike(i);
+        // Rows of one key lie anywhere.
+        for row in fs.rows.iter().skip(i + AHEAD).take(run) {
+            ahead::fetch_one(&frames[*row as usize]);
+        }
+        for row in ss.rows.iter().skip(k + AHEAD).take(2) {
+            ahead::fetch_one(&sightings[*row as usize]);
+        }
         while k < ss.keys.len() && ss.keys[k].0 < key {
             k += 1;
         }
@@ -183,12 +193,10 @@ impl Bucket<'_> {
                 break;
             }
             if from < to {
-                if end - i == 1 && !(from..to).any(|k| self.cost(i, k).is_some()) {
-                    if let Some(k) = self.late(i, from, to) {
-                        let mut late = self.matched(i, k, from, to);
-                        late.confidence = late.confidence.min(LATE_CONFIDENCE);
-                        out.push(late);
-                        free = k + 1;
+                if end - i == 1 {
+                    if let Some(one) = self.single(i, from, to) {
+                        free = one.1 + 1;
+                        out.push(one.0);
                     }
                 } else {
                     let all: Vec<usize> = (from..to).collect();
@@ -207,10 +215,29 @@ impl Bucket<'_> {
         (i, if free > 0 { Some(place(self.ss[free - 1])) } else { used })
     }
 
+    /// The match of a frame that is decided by itself, and with which sighting: what [`Self::align`] gives of a single one.
+    fn single(&self, i: usize, from: usize, to: usize) -> Option<(Match, usize)> {
+        let fits = (from..to).filter_map(|k| Some((self.cost(i, k)?.min(LEFT_OUT - 1), k)));
+        let best = fits.reduce(|best, next| if next.0 <= best.0 { next } else { best });
+        if let Some((_, k)) = best {
+            let mut one = [self.matched(i, k, from, to)];
+            self.doubt((i, i + 1), (from, to), &mut one);
+            return Some((one[0], k));
+        }
+        let k = self.late(i, from, to)?;
+        let mut late = self.matched(i, k, from, to);
+        late.confidence = late.confidence.min(LATE_CONFIDENCE);
+        Some((late, k))
+    }
+
     /// Where frames and packets that are alike are left over, one that fits may be another's whose own frame is missing: that takes one
     /// of each, and how often either is missing the stretch itself tells.
     fn doubt(&self, (i0, i1): (usize, usize), (k0, k1): (usize, usize), matches: &mut [Match]) {
-        let mut packets: Vec<u64> = (k0..k1).map(|k| self.sighting(k).packet).collect();
+        let packet = |k: usize| self.sighting(k).packet;
+        if i1 - i0 == 1 && (k0 + 1..k1).all(|k| packet(k) == packet(k0)) {
+            return;
+        }
+        let mut packets: Vec<u64> = (k0..k1).map(packet).collect();
         packets.sort_unstable();
         packets.dedup();
         if (i1 - i0) + packets.len() <= 2 {

@@ -29,6 +29,32 @@ pub(crate) struct Keys {
     pub ttl: u8,
 }
 
+/// All keys of a packet: most have one.
+#[derive(Debug, Default)]
+pub(crate) struct KeyList {
+    first: Option<Keys>,
+    further: Vec<Keys>,
+}
+
+impl KeyList {
+    #[cfg(test)]
+    pub fn of(one: Keys) -> KeyList {
+        KeyList { first: Some(one), further: Vec::new() }
+    }
+
+    pub fn first(&self) -> Option<&Keys> {
+        self.first.as_ref()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Keys> {
+        self.first.iter().chain(&self.further)
+    }
+}
+
 fn addr(h: Fold, a: IpAddr) -> Fold {
     match a {
         IpAddr::V4(a) => h.with(u64::from(a.to_bits())),
@@ -152,9 +178,9 @@ impl Keys {
 
     /// The keys of what a packet may be on the wire: itself, as a virtual link carries a packet for segmentation whole; and the segments of
     /// a UDP one. `cut`: also by the fields of its network header alone, for frames of which no more was captured.
-    pub fn on_wire(f: &Footprint, record: &FootprintRecord, cut: bool) -> Vec<Keys> {
-        let Some(own) = Keys::of(f) else { return Vec::new() };
-        let mut out = vec![own];
+    pub fn on_wire(f: &Footprint, record: &FootprintRecord, cut: bool) -> KeyList {
+        let Some(own) = Keys::of(f) else { return KeyList::default() };
+        let mut out = Vec::new();
         if let (Some(Transport::Udp { sport, dport, .. }), Some(net)) = (&f.transport, network(f)) {
             out.extend(segments(f, record, &own).map(|(ident, payload)| {
                 let exact =
@@ -165,7 +191,7 @@ impl Keys {
         if cut && f.transport.is_some() {
             out.extend(Self::headers(f, record, &own));
         }
-        out
+        KeyList { first: Some(own), further: out }
     }
 
     /// As [`Keys::of`] has them of a frame that ends behind the network header; none of a fragment, whose own key is of that header.

@@ -134,8 +134,6 @@ pub(crate) struct Frame {
     pub device: u64,
     /// The device at which the capture was made, by proof ([`crate::clock::own`]), see [`place`]; 0: not known.
     pub place: u64,
-    /// Found an equal.
-    pub matched: bool,
 }
 
 /// A device, index and namespace, as a bit in a set of devices. Two may share a bit; then they are not distinguished.
@@ -229,7 +227,6 @@ impl Fixed for Frame {
             },
             device: from.u64(),
             place: from.u64(),
-            matched: false,
         }
     }
 }
@@ -430,7 +427,6 @@ mod tests {
             wire: Wire::default(),
             device: s0,
             place: 0,
-            matched: false,
         };
         let sighting = |packet, at, side, devices| Sighting {
             keys,
@@ -485,7 +481,6 @@ mod tests {
             wire,
             device: 0,
             place: 0,
-            matched: false,
         };
         let logged = |wire: Wire, sightings: &[Sighting]| {
             let (frame, mut matches) = (frame(wire), Vec::new());

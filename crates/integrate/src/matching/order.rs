@@ -300,7 +300,6 @@ mod tests {
                         wire: Wire::default(),
                         device: 0,
                         place: 0,
-                        matched: false,
                     });
                 }
             }

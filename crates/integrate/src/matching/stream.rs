@@ -5,8 +5,9 @@
 //! overlap are decided together; they wait until no frame to come can join them. What waits, and what it can reach, is
 //! all that is held, so the matches are those that the whole logs at once would give, with memory for some seconds.
 
-use super::exact::{Bucket, Used, buckets};
+use super::exact::{AHEAD, Bucket, Used, buckets};
 use super::{Frame, Match, Sighting, Windows, interval, reach};
+use crate::ahead;
 use crate::error::Result;
 use kpat_model::hash::{Map, Set};
 
@@ -110,18 +111,22 @@ impl Window {
             used.extend(used_now);
         }
         waiting.sort_unstable();
-        for m in matches.iter() {
-            frames[m.frame as usize].matched = true;
-        }
+        let mut matched = vec![false; frames.len()];
+        matches.iter().for_each(|m| matched[m.frame as usize] = true);
         let mut waits = waiting.iter().peekable();
         let left: Vec<u32> = (0..frames.len() as u32)
             .filter(|i| waits.next_if_eq(&i).is_none())
-            .filter(|i| !frames[*i as usize].matched && frames[*i as usize].keys.tcp.is_some())
+            .filter(|i| !matched[*i as usize] && frames[*i as usize].keys.tcp.is_some())
             .collect();
         interval::run(frames, &left, sightings, windows, matches);
-        for m in matches.drain(..) {
-            sink.matched(&frames[m.frame as usize], &sightings[m.sighting as usize], &m)?;
+        for (i, m) in matches.iter().enumerate() {
+            if let Some(next) = matches.get(i + AHEAD) {
+                ahead::fetch_one(&frames[next.frame as usize]);
+                ahead::fetch_one(&sightings[next.sighting as usize]);
+            }
+            sink.matched(&frames[m.frame as usize], &sightings[m.sighting as usize], m)?;
         }
+        matches.clear();
         self.forget(windows, edge, &waiting);
         Ok(())
     }
@@ -236,7 +241,6 @@ mod tests {
                     wire: Wire::default(),
                     device: 0,
                     place: 0,
-                    matched: false,
                 });
             }
         }
@@ -314,7 +318,6 @@ mod tests {
                         wire: Wire::default(),
                         device: 0,
                         place: 0,
-                        matched: false,
                     });
                 }
             }
@@ -407,7 +410,6 @@ mod tests {
                     wire: Wire::default(),
                     device: 0,
                     place: 0,
-                    matched: false,
                 }
             })
             .collect();

@@ -81,7 +81,6 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
                 wire: Wire::default(),
                 device: 0,
                 place: 0,
-                matched: false,
             });
             truth.push(i);
         }

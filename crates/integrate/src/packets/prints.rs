@@ -3,7 +3,7 @@
 use super::live::emptied;
 use crate::headers;
 use crate::matching;
-use crate::matching::keys::Keys;
+use crate::matching::keys::KeyList;
 use kpat_model::codes::match_key;
 use kpat_model::{Footprint, FootprintRecord, Place};
 
@@ -14,7 +14,7 @@ pub(super) struct Print {
     pub(super) at: i64,
     pub(super) ifindex: u32,
     pub(super) netns: u32,
-    pub(super) keys: Vec<Keys>,
+    pub(super) keys: KeyList,
 }
 
 impl Print {
@@ -37,17 +37,32 @@ pub(super) struct Prints {
     pub(super) shown: Option<Box<Footprint>>,
     /// A packet that comes to another device has its headers.
     newest: Option<Box<FootprintRecord>>,
+    /// The memory of both, of a packet that is over.
+    spare: (Option<Box<Footprint>>, Option<Box<FootprintRecord>>),
+}
+
+/// A copy of it, in memory that was another's.
+fn boxed<T: Clone>(of: &T, spare: Option<Box<T>>) -> Box<T> {
+    match spare {
+        Some(mut memory) => {
+            (*memory).clone_from(of);
+            memory
+        }
+        None => Box::new(of.clone()),
+    }
 }
 
 impl Prints {
     pub(super) fn renewed(&mut self) -> Prints {
-        Prints { all: emptied(&mut self.all), ..Prints::default() }
+        let shown = self.shown.take().or_else(|| self.spare.0.take());
+        let newest = self.newest.take().or_else(|| self.spare.1.take());
+        Prints { all: emptied(&mut self.all), shown: None, newest: None, spare: (shown, newest) }
     }
 
-    pub(super) fn add(&mut self, record: &FootprintRecord, f: &Footprint, keys: Vec<Keys>) {
+    pub(super) fn add(&mut self, record: &FootprintRecord, f: &Footprint, keys: KeyList) {
         match &mut self.newest {
             Some(newest) => **newest = *record,
-            None => self.newest = Some(Box::new(*record)),
+            None => self.newest = Some(boxed(record, self.spare.1.take())),
         }
         let better = |old: &Footprint| {
             let known = |f: &Footprint| {
@@ -56,7 +71,8 @@ impl Prints {
             known(f) > known(old)
         };
         if self.shown.as_deref().is_none_or(better) {
-            self.shown = Some(Box::new(f.clone()));
+            let memory = self.shown.take().or_else(|| self.spare.0.take());
+            self.shown = Some(boxed(f, memory));
         }
         if self.all.len() < MAX_PRINTS {
             // The recorder may have read another CPU's later.

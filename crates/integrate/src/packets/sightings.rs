@@ -26,7 +26,7 @@ impl Live {
             // Opened long after it was stamped (an algorithm that had to be loaded): a sniffer has it with that stamp.
             let kept = tap.filter(|t| side == Side::Received && at.saturating_sub(t.1) > matching::IN_NS / 2);
             let at = kept.map_or(at, |t| t.1);
-            for keys in print.iter().flat_map(|p| &p.keys) {
+            for keys in print.iter().flat_map(|p| p.keys.iter()) {
                 out.push(Sighting {
                     keys: *keys,
                     packet,

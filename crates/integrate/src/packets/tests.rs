@@ -385,7 +385,7 @@ fn an_opened_packet_is_seen_once_more_on_its_device() {
     let seen = |inner: Keys| {
         let mut p = life(&[(RX | STAMPED, 100, 200), (RX | STAMPED, 24_000_000, 24_000_200)]);
         for (at, keys) in [(90, outer), (23_000_000, inner)] {
-            p.headers.all.push(Print { at, ifindex: 2, netns: 5, keys: vec![keys] });
+            p.headers.all.push(Print { at, ifindex: 2, netns: 5, keys: KeyList::of(keys) });
         }
         let mut out = Vec::new();
         p.sightings(1, &mut out);
@@ -409,7 +409,7 @@ fn what_was_long_in_opening_is_where_it_was_stamped() {
         for (at, ifindex, netns, keys) in
             [(40, 3, 4, keys(1, 9)), (90, 2, 5, keys(1, 9)), (opened - 1_000, 2, 5, keys(2, 7))]
         {
-            p.headers.all.push(Print { at, ifindex, netns, keys: vec![keys] });
+            p.headers.all.push(Print { at, ifindex, netns, keys: KeyList::of(keys) });
         }
         let mut out = Vec::new();
         p.sightings(1, &mut out);

@@ -7,7 +7,7 @@ const MINIS: usize = 4;
 /// Numbers of such a group, at most.
 const MOST_MINI: usize = 64;
 /// Equal ones in a row from which on a run is shorter.
-const RUN: usize = 8;
+pub(super) const RUN: usize = 8;
 
 /// Bits that a number needs.
 pub(super) fn width_of(v: u64) -> u8 {

@@ -34,6 +34,7 @@ use piece::{Envelope, Piece, Shape, WANDER};
 pub use points::Pair;
 use points::{Point, Points, quantile};
 use std::ops::Range;
+use std::sync::OnceLock;
 pub(crate) use stretches::Stretch;
 use trim::Trimmed;
 use zones::Zone;
@@ -354,6 +355,7 @@ impl Build<'_> {
             marks,
             before,
             counts,
+            centre: OnceLock::new(),
         }
     }
 
@@ -499,10 +501,8 @@ impl Estimate {
     pub fn between(&self, number: u64, wall: i64) -> (i64, i64) {
         let x = wall.wrapping_sub(self.x0).wrapping_add(self.y0) as f64;
         // Where in true time that is depends on the answer.
-        let (low, high) = self.over(number, |piece| {
-            let first = piece.line((piece.span.0 + piece.span.1) / 2.0);
-            x + piece.line((x + first).clamp(piece.span.0, piece.span.1))
-        });
+        let (low, high) =
+            self.over(number, |piece| x + piece.line((x + piece.centre()).clamp(piece.span.0, piece.span.1)));
         (self.y0.saturating_add(low.floor() as i64), self.y0.saturating_add(high.ceil() as i64))
     }
 

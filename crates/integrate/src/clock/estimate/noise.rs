@@ -272,8 +272,21 @@ impl Turned {
             greatest[..windows].reverse();
             return shortest(&least[..windows], &greatest[..windows]);
         }
-        keys.sort_unstable();
+        sort(keys, &mut self.rows);
         shortest(&keys[..windows], &keys[len - windows..])
+    }
+}
+
+/// Puts rows in order of their keys. The next slope is near this one, and finds them nearly in order.
+fn sort(keys: &mut [i64], rows: &mut [(f64, f64)]) {
+    for i in 1..keys.len() {
+        let (key, row) = (keys[i], rows[i]);
+        let mut at = i;
+        while at > 0 && keys[at - 1] > key {
+            (keys[at], rows[at]) = (keys[at - 1], rows[at - 1]);
+            at -= 1;
+        }
+        (keys[at], rows[at]) = (key, row);
     }
 }
 

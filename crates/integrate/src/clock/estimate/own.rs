@@ -19,6 +19,7 @@ use super::points::{Pair, quantile};
 use super::zones::Zone;
 use crate::matching::Side;
 use kpat_model::meta::ClockAnchor;
+use std::sync::OnceLock;
 
 /// Windows and received matches that a proof needs.
 const LEAST: usize = 30;
@@ -268,6 +269,7 @@ fn estimate(runs: &[Run], pairs: &[Pair], y0: i64, unsure: f64) -> Estimate {
             ],
             before: vec![(0, 0)],
             counts: counts(pairs, r.numbers),
+            centre: OnceLock::new(),
         }
     };
     let zones = runs.windows(2).map(|w| Zone {

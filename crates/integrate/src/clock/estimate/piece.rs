@@ -2,6 +2,7 @@
 
 use super::points::Point;
 use kpat_query::hull::Hulls;
+use std::sync::OnceLock;
 
 /// A free oscillator's wander, beyond what was seen.
 pub(super) const WANDER: f64 = 0.1e-6;
@@ -117,6 +118,8 @@ pub(super) struct Piece {
     pub before: Vec<(usize, usize)>,
     /// Received and transmitted matches.
     pub counts: (usize, usize),
+    /// The line's value in the middle of its time, once it was asked for.
+    pub centre: OnceLock<f64>,
 }
 
 impl Piece {
@@ -151,6 +154,11 @@ impl Piece {
     pub fn line(&self, x: f64) -> f64 {
         let (low, high) = self.shape_at(x);
         (low + high) / 2.0
+    }
+
+    /// The line in the middle of its time.
+    pub fn centre(&self) -> f64 {
+        *self.centre.get_or_init(|| self.line((self.span.0 + self.span.1) / 2.0))
     }
 
     fn shape_at(&self, x: f64) -> (f64, f64) {
