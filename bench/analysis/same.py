@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Whether two programs make the same integrated logs: `same.py OLD NEW LOG...`.
 
-OLD and NEW are builds of kpat, or NEW a build of the example `synth` of crates/integrate. LOG is a .kbl file; captures beside it that have
-its name up to the suffix, or w.pcapng, are joined. Every table is compared: the files' bytes, and where they differ the rows, which `OLD sql` prints.
+OLD and NEW are builds of kpat, or NEW a build of the example `synth` of crates/integrate. LOG is a .kbl file, or
+X.kbl,CAPTURE; a capture w.pcapng beside it is joined, too. Every table is compared: the files' bytes, and where they differ the rows, which `OLD sql` prints.
 """
 
 import os
@@ -11,23 +11,25 @@ import sys
 import tempfile
 
 
-def captures(log):
-    folder, name = os.path.split(log)
-    names = [name.removesuffix(".kbl") + end for end in (".pcapng", ".pcap")] + ["w.pcapng"]
-    return [p for p in (os.path.join(folder, n) for n in names) if os.path.exists(p)][:1]
+def split(log):
+    """The log and its capture, if there is one."""
+    log, *capture = log.split(",")
+    beside = os.path.join(os.path.dirname(log), "w.pcapng")
+    return log, capture or [beside][: os.path.exists(beside)]
 
 
 def integrate(program, log, folder):
-    """The integrated log's folder, and what kind of failure it was where there is none."""
+    """Where the integrated log is, if there is one, and how the program ended."""
     os.mkdir(folder)
-    out = os.path.join(folder, "x.kpat")
+    out, kbl, wire = (os.path.join(folder, n) for n in ("x.kpat", "x.kbl", "w.pcapng"))
+    log, captures = split(log)
+    os.symlink(os.path.abspath(log), kbl)
+    for c in captures:
+        os.symlink(os.path.abspath(c), wire)
     if os.path.basename(program).startswith("synth"):
-        os.symlink(os.path.abspath(log), os.path.join(folder, "x.kbl"))
-        for c in captures(log):
-            os.symlink(os.path.abspath(c), os.path.join(folder, "w.pcapng"))
         command = [program, "integrate", folder]
     else:
-        command = [program, "integrate", log, *captures(log), "-o", out, "--no-progress"]
+        command = [program, "integrate", kbl, *[wire for _ in captures], "-o", out, "--no-progress"]
     p = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     return out, p
 
@@ -39,7 +41,7 @@ def rows(kpat, out, table):
 
 def compare(old, new, log, folder):
     """Tables of other bytes and other rows; None: neither makes anything of it."""
-    (a, first), (b, second) = (integrate(p, log, os.path.join(folder, str(i))) for i, p in enumerate((old, new)))
+    (a, _), (b, second) = (integrate(p, log, os.path.join(folder, str(i))) for i, p in enumerate((old, new)))
     if not os.path.isdir(a):
         return None if not os.path.isdir(b) else ["only one of them refuses it"]
     if not os.path.isdir(b):

@@ -5,7 +5,7 @@
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 #[cfg(target_arch = "x86_64")]
-const MOST: usize = 8;
+const MOST: usize = 16;
 
 /// Asks for the memory of these, and goes on.
 #[inline(always)]

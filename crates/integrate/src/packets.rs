@@ -45,6 +45,8 @@ const MAX_LIVE: usize = 1 << 17;
 const REST_NS: i64 = 10_000_000_000;
 /// So many wait on, however idle: one may lie in a socket for a minute before its reader comes.
 const FEW: usize = 1 << 12;
+/// Packets before one that is over of which its memory is asked for.
+const AHEAD: usize = 3;
 /// Sniffers on the DUT that are remembered.
 const MAX_SNIFFERS: usize = 64;
 
@@ -304,6 +306,9 @@ impl Packets {
                 break;
             }
             self.ended.pop_front();
+            if let Some((_, next)) = self.ended.get(AHEAD) {
+                self.live.expect(*next);
+            }
             self.end_one(packet, log_end, arrivals, &mut give)?;
         }
         let rest = before.saturating_sub(REST_NS);

@@ -38,6 +38,28 @@ impl Values {
         if let Values::Text { arena, .. } = self { arena.len() } else { 0 }
     }
 
+    /// Room for so many rows.
+    fn reserve(&mut self, rows: usize) {
+        fn room<T>(of: &mut Vec<T>, rows: usize) {
+            of.reserve_exact(rows.saturating_sub(of.len()));
+        }
+        match self {
+            Values::I32 { data, nulls } => {
+                room(data, rows);
+                nulls.iter_mut().for_each(|n| room(n, rows));
+            }
+            Values::I64 { data, nulls } => {
+                room(data, rows);
+                nulls.iter_mut().for_each(|n| room(n, rows));
+            }
+            Values::Text { ends, nulls, .. } => {
+                room(ends, rows);
+                nulls.iter_mut().for_each(|n| room(n, rows));
+            }
+            Values::Absent => {}
+        }
+    }
+
     pub(crate) fn nulls(&self) -> Option<&[bool]> {
         match self {
             Values::I32 { nulls, .. } | Values::I64 { nulls, .. } | Values::Text { nulls, .. } => {
@@ -124,6 +146,11 @@ impl Batch {
     pub fn new(table: &Table) -> Batch {
         let columns = table.columns.iter().map(|c| Values::new(c.ty, c.nullable())).collect();
         Batch { columns, rows: 0 }
+    }
+
+    /// Room for so many rows: columns that grow all at once are moved, and their pages zeroed by the kernel, again and again.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.columns.iter_mut().for_each(|c| c.reserve(rows));
     }
 
     pub(crate) fn clear(&mut self) {

@@ -45,6 +45,8 @@ trait Number: Copy + Ord {
     fn wide(self) -> i64;
     fn put(self, out: &mut Vec<u8>);
     fn content(values: Cow<'_, [Self]>) -> Content<'_>;
+    /// Memory for those of a column that are there.
+    fn spare(of: &mut Encoder) -> &mut Vec<Self>;
 }
 
 impl Number for i32 {
@@ -67,6 +69,10 @@ impl Number for i32 {
     fn content(values: Cow<'_, [i32]>) -> Content<'_> {
         Content::I32(values)
     }
+
+    fn spare(of: &mut Encoder) -> &mut Vec<i32> {
+        &mut of.numbers_32
+    }
 }
 
 impl Number for i64 {
@@ -88,6 +94,10 @@ impl Number for i64 {
 
     fn content(values: Cow<'_, [i64]>) -> Content<'_> {
         Content::I64(values)
+    }
+
+    fn spare(of: &mut Encoder) -> &mut Vec<i64> {
+        &mut of.numbers_64
     }
 }
 
@@ -138,11 +148,21 @@ fn put_text(arena: &[u8], place: Place, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// The values that are there; borrowed where all are, or none.
-fn present<'a, T: Copy>(data: &'a [T], nulls: Option<&[bool]>, missing: usize) -> Cow<'a, [T]> {
+/// The values that are there: those of `data`, or, where only some are, in `memory`.
+fn present<'a, T: Copy>(
+    data: &'a [T],
+    nulls: Option<&[bool]>,
+    missing: usize,
+    memory: &mut Vec<T>,
+) -> Cow<'a, [T]> {
     match nulls {
         Some(_) if missing == data.len() => (&data[..0]).into(),
-        Some(nulls) => data.iter().zip(nulls).filter(|(_, null)| !**null).map(|(v, _)| *v).collect(),
+        Some(nulls) => {
+            let mut some = std::mem::take(memory);
+            some.clear();
+            some.extend(data.iter().zip(nulls).filter(|(_, null)| !**null).map(|(v, _)| *v));
+            Cow::Owned(some)
+        }
         None => data.into(),
     }
 }
@@ -162,6 +182,9 @@ pub(crate) struct Encoder {
     interner: Interner,
     /// Taken by a column and given back.
     indices: Vec<u32>,
+    numbers_32: Vec<i32>,
+    numbers_64: Vec<i64>,
+    places: Vec<Place>,
     levels: Vec<u32>,
     body: Vec<u8>,
 }
@@ -172,6 +195,9 @@ impl Encoder {
             zstd: zstd::bulk::Compressor::new(LEVEL).map_err(external)?,
             interner: Interner::default(),
             indices: Vec::new(),
+            numbers_32: Vec::new(),
+            numbers_64: Vec::new(),
+            places: Vec::new(),
             levels: Vec::new(),
             body: Vec::new(),
         })
@@ -188,24 +214,37 @@ impl Encoder {
         let missing = nulls.map_or(0, |n| n.iter().filter(|null| **null).count());
         let (content, rows, statistics) = match values {
             Values::I32 { data, .. } => {
-                let (content, ends) = self.numbers(present(data, nulls, missing), encoding);
+                let there = present(data, nulls, missing, &mut self.numbers_32);
+                let (content, ends) = self.numbers(there, encoding);
                 (content, data.len(), Statistics::Int32(stated(ends, missing, true)))
             }
             Values::I64 { data, .. } => {
-                let (content, ends) = self.numbers(present(data, nulls, missing), encoding);
+                let there = present(data, nulls, missing, &mut self.numbers_64);
+                let (content, ends) = self.numbers(there, encoding);
                 (content, data.len(), Statistics::Int64(stated(ends, missing, true)))
             }
             Values::Text { arena, ends, .. } => {
+                let rows = ends.len();
                 let from = std::iter::once(0).chain(ends.iter().copied());
-                let places: Vec<Place> = from.zip(ends.iter().copied()).collect();
-                let (content, ends) = self.texts(arena, present(&places, nulls, missing).into_owned());
-                (content, places.len(), Statistics::ByteArray(stated(ends, missing, false)))
+                let mut places = std::mem::take(&mut self.places);
+                places.clear();
+                let all = from.zip(ends.iter().copied());
+                match nulls {
+                    Some(nulls) => places.extend(all.zip(nulls).filter(|(_, null)| !**null).map(|(p, _)| p)),
+                    None => places.extend(all),
+                }
+                let (content, ends) = self.texts(arena, places);
+                (content, rows, Statistics::ByteArray(stated(ends, missing, false)))
             }
             Values::Absent => return Err(ParquetError::General("a column without values".to_owned())),
         };
         let encoded = self.pages(&content, rows, values.nulls(), missing, statistics, descr);
-        if let Content::Dictionary { indices, .. } = content {
-            self.indices = indices;
+        match content {
+            Content::Dictionary { indices, .. } => self.indices = indices,
+            Content::I32(Cow::Owned(memory)) => self.numbers_32 = memory,
+            Content::I64(Cow::Owned(memory)) => self.numbers_64 = memory,
+            Content::Text(_, memory) => self.places = memory,
+            Content::I32(Cow::Borrowed(_)) | Content::I64(Cow::Borrowed(_)) => {}
         }
         encoded
     }
@@ -226,6 +265,9 @@ impl Encoder {
             let mut page = Vec::new();
             found.iter().for_each(|v| v.put(&mut page));
             let ends = ends(&found);
+            if let Cow::Owned(memory) = values {
+                *T::spare(self) = memory;
+            }
             return (Content::Dictionary { page, entries: found.len(), indices }, ends);
         }
         self.indices = indices;
@@ -253,6 +295,7 @@ impl Encoder {
         };
         let mut page = Vec::new();
         found.iter().for_each(|p| put_text(arena, *p, &mut page));
+        self.places = places;
         (Content::Dictionary { page, entries: found.len(), indices }, ends(&found))
     }
 

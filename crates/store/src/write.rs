@@ -32,6 +32,9 @@ pub struct TableWriter<R: Row> {
 /// Bytes of rows that become columns at a time: each column goes through all of them, and they are to stay in the smallest cache.
 const AT_ONCE_BYTES: usize = 1 << 14;
 
+/// Rows of a table that will fill row groups.
+const MANY: usize = 1 << 13;
+
 /// How many rows of a type that is.
 pub const fn rows_at_once<R>() -> usize {
     let rows = AT_ONCE_BYTES / size_of::<R>();
@@ -109,6 +112,9 @@ impl<R: Row> TableWriter<R> {
         while !rows.is_empty() {
             let room = R::TABLE.group_rows - self.batch.rows;
             let (now, later) = rows.split_at(rows.len().min(room));
+            if self.batch.rows < MANY && self.batch.rows + now.len() >= MANY {
+                self.batch.reserve(R::TABLE.group_rows);
+            }
             R::put_all(now, &mut self.batch);
             if now.len() == room {
                 self.flush()?;

@@ -2,6 +2,7 @@
 //! remembered, so most records need no hash table.
 
 use super::live::Live;
+use crate::ahead;
 use kpat_model::hash::Map;
 
 /// Packets that are over whose memory the next ones take.
@@ -62,7 +63,13 @@ impl Living {
     /// One that was not there.
     pub fn add(&mut self, packet: u64, at: i64) -> At {
         let new = match self.spare.pop() {
-            Some(over) => over.renewed(at),
+            Some(over) => {
+                // Many are over at once, long after they were looked at.
+                if let Some(next) = self.spare.last() {
+                    ahead::fetch_one(&**next);
+                }
+                over.renewed(at)
+            }
             None => Box::new(Live::new(at)),
         };
         let place = self.free.pop().unwrap_or_else(|| {
@@ -73,6 +80,12 @@ impl Living {
         self.places.insert(packet, place);
         self.recent[packet as usize % RECENT] = (packet, place);
         At(place)
+    }
+
+    /// It is asked for in a moment.
+    pub fn expect(&self, packet: u64) {
+        let place = self.places.get(&packet).and_then(|p| self.all[*p as usize].as_deref());
+        place.into_iter().for_each(ahead::fetch_one);
     }
 
     pub fn remove(&mut self, packet: u64) -> Option<Box<Live>> {
