@@ -32,6 +32,7 @@ pub struct Decoder<'s> {
 
 /// Memory of footprints that nobody needs any more: every packet has some.
 #[derive(Default)]
+#[expect(clippy::vec_box, reason = "they become records' as they are")]
 pub struct Spare(Vec<Box<FootprintRecord>>);
 
 impl Spare {

@@ -16,7 +16,7 @@ pub(super) struct At(u32);
 
 pub(super) struct Living {
     places: Map<u64, u32>,
-    #[expect(clippy::vec_box, reason = "they are a kilobyte, and a list of them grows")]
+    /// Apart from each other: they are a kilobyte, and the list grows.
     all: Vec<Option<Box<Live>>>,
     /// Places that nobody has.
     free: Vec<u32>,

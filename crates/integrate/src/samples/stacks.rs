@@ -123,7 +123,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("kpat-stacks-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let mut stacks = Stacks::new(&dir);
-        let stack = |number: u64, process| SampledStack::new(BootNs(9), number, process, &vec![number; 3]);
+        let stack = |number: u64, process| SampledStack::new(BootNs(9), number, process, &[number; 3]);
         for (number, process) in [(7, 1), (3, 0), (u64::MAX, 2), (7, 5), (0, 4)] {
             stacks.add(&stack(number, process)).unwrap();
         }
