@@ -222,7 +222,12 @@ impl Btf {
 
     /// Byte offset and type of a member.
     pub fn member_of(&self, id: u32, name: &str) -> Option<(u32, u32)> {
-        self.member(id, name, NESTED, &mut { MOST_MEMBERS })
+        self.member(id, name, NESTED, &mut { MOST_MEMBERS }).map(|(bit, of)| (bit / 8, of))
+    }
+
+    /// The same of a member of one bit: its byte, and which bit of that it is.
+    pub fn bit_of(&self, id: u32, name: &str) -> Option<(u32, u8)> {
+        self.member(id, name, NESTED, &mut { MOST_MEMBERS }).map(|(bit, _)| (bit / 8, (bit % 8) as u8))
     }
 
     /// Byte offset and type of what a path such as `sk.__sk_common.skc_dport` leads to, within one structure.
@@ -233,13 +238,13 @@ impl Btf {
         })
     }
 
+    /// Offset in bits, and type.
     fn member(&self, id: u32, name: &str, levels: u8, left: &mut u32) -> Option<(u32, u32)> {
         for m in self.members(id) {
             *left = left.checked_sub(1)?;
             let own = self.str(m.name_off);
-            let at = m.bit_offset / 8;
             if own == name {
-                return Some((at, m.type_id));
+                return Some((m.bit_offset, m.type_id));
             }
             if !own.is_empty() || levels == 0 {
                 continue;
@@ -249,7 +254,7 @@ impl Btf {
                 continue;
             }
             if let Some((within, id)) = self.member(inner, name, levels - 1, left) {
-                return Some((at.checked_add(within)?, id));
+                return Some((m.bit_offset.checked_add(within)?, id));
             }
         }
         None

@@ -1,5 +1,5 @@
 //! A running guest of QEMU, seen from its host, with nothing installed in it: registers, memory, symbols, tasks, and QEMU's own
-//! debugger interface. Knows no other part of kpat but the reader of BTF, and nothing of packets.
+//! debugger interface. Knows no other part of kpat but the reader of BTF, and of packets only where their structures have what is copied.
 //!
 //! [`Guest::attach`] finds the guest by QMP socket, process or name ([`discover`]), speaks [`qmp`] and reads where its RAM is
 //! ([`memory`]). [`gdb`] stops it, and is the only part that does. Everything that is read from a guest may have been made by an attacker: bounds are checked, walks are bounded, damage

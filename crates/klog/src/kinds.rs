@@ -44,7 +44,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 30] = [
+pub static KINDS: [Kind; 31] = [
     kind(
         0,
         "point",
@@ -254,6 +254,12 @@ pub static KINDS: [Kind; 30] = [
             "length" Integer, "id" Integer, "link" Bytes, "network" Bytes, "subject" Bytes,
         ],
         Coding::Records(wifi::exchange),
+    ),
+    kind(
+        30,
+        "host-clock",
+        columns!["at" Time, "host" Integer, "bound" Duration],
+        Coding::Records(host_clock),
     ),
 ];
 
@@ -483,6 +489,19 @@ fn card_reading(row: &Row<'_>) -> Option<Record> {
         bound_ns: narrow(bound)?,
         clock: text(row.bytes[0]),
     })))
+}
+
+impl InColumns for HostClock {
+    const PLACE: usize = 30;
+
+    fn row(&self) -> Row<'_> {
+        Row::new([self.at.0 as u64, self.host.0 as u64, self.bound_ns.into()], [])
+    }
+}
+
+fn host_clock(row: &Row<'_>) -> Option<Record> {
+    let [_, host, bound, ..] = row.numbers;
+    Some(Record::HostClock(HostClock { at: at(row), host: BootNs(host as i64), bound_ns: narrow(bound)? }))
 }
 
 /// Zeros at the end are not written.

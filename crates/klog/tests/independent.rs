@@ -257,6 +257,7 @@ fn line(r: &Record) -> String {
             hex(&x.network),
             hex(&x.subject)
         ),
+        Record::HostClock(r) => format!("host-clock at={} host={} bound={}", r.at.0, r.host.0, r.bound_ns),
     }
 }
 

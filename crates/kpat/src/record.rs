@@ -132,7 +132,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// How long to record: as of other programs that run for a while, a bare number is seconds.
-fn seconds_or_duration(text: &str) -> Result<i64, String> {
+pub fn seconds_or_duration(text: &str) -> Result<i64, String> {
     let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if bare { parse_duration(&format!("{text}s")) } else { parse_duration(text) }
 }

@@ -303,6 +303,15 @@ pub struct CardReading {
     pub clock: String,
 }
 
+/// Of a guest that was recorded from its host: the host's boot clock beside the guest's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostClock {
+    pub at: BootNs,
+    pub host: BootNs,
+    /// How far `host` may be off.
+    pub bound_ns: u32,
+}
+
 /// A task was seen for the first time, or took another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -356,4 +365,5 @@ pub enum Record {
     Wifi(Box<WifiEvent>),
     Link(Box<LinkEvent>),
     Exchange(Box<Exchange>),
+    HostClock(HostClock),
 }

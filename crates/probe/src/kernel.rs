@@ -46,6 +46,12 @@ impl Symbols {
             let module = w.next().map_or(String::new(), |m| m.trim_matches(['[', ']']).to_string());
             sorted.push((u64::from_str_radix(addr, 16).unwrap_or(0), name.to_string(), module));
         }
+        Symbols::of(sorted)
+    }
+
+    /// Of address, name, module or empty; functions only.
+    pub fn of(symbols: impl IntoIterator<Item = (u64, String, String)>) -> Symbols {
+        let mut sorted: Vec<_> = symbols.into_iter().collect();
         sorted.sort();
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::with_capacity(sorted.len());
         for (i, s) in sorted.iter().enumerate() {

@@ -391,6 +391,20 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
     Ok((decision, all))
 }
 
+/// A probed function as the log's table has it, by the recording's main mechanism.
+pub fn function(id: u16, c: &Candidate, addr: u64) -> meta::Function {
+    meta::Function {
+        id,
+        name: c.name.clone(),
+        module: c.module.clone(),
+        kind: "function".into(),
+        addr,
+        layer: if c.module.is_empty() { profile::layer(&c.name).into() } else { layer_of_module(c).into() },
+        via: c.via.text(),
+        mechanism: String::new(),
+    }
+}
+
 /// The log's function table: probed functions, then tracepoints.
 pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Function> {
     let mut out: Vec<meta::Function> = d
@@ -398,19 +412,12 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
         .iter()
         .enumerate()
         .filter(|(i, _)| d.logged[*i])
-        .map(|(i, c)| meta::Function {
-            id: function_id(i),
-            name: c.name.clone(),
-            module: c.module.clone(),
-            kind: "function".into(),
-            addr: d.symbols.address(&c.name),
-            layer: if c.module.is_empty() {
-                profile::layer(&c.name).into()
-            } else {
-                layer_of_module(c).into()
-            },
-            via: c.via.text(),
-            mechanism: if d.often.contains(&i) { Mechanism::Fentry.name() } else { "" }.into(),
+        .map(|(i, c)| {
+            let mechanism = if d.often.contains(&i) { Mechanism::Fentry.name() } else { "" };
+            meta::Function {
+                mechanism: mechanism.into(),
+                ..function(function_id(i), c, d.symbols.address(&c.name))
+            }
         })
         .collect();
     let switches = tracepoints.iter().filter(|t| matches!(t.fixed, Fixed::Switch));

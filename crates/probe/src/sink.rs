@@ -456,7 +456,8 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
     }
 }
 
-fn footprint(next: u64, r: &wire::Footprint) -> model::FootprintRecord {
+/// As the log has it; `next`: a number above the packet's.
+pub fn footprint(next: u64, r: &wire::Footprint) -> model::FootprintRecord {
     let (header, tag_bytes) = header_as_on_the_wire(r);
     model::FootprintRecord {
         packet: full_id(next, r.packet, 32),

@@ -25,8 +25,9 @@ pub struct Kernel {
     pub levels: u32,
     /// Offset of the pointer to the running task in the processor's own data, and in the task of pid, tgid, and comm.
     pub task: Option<Task>,
-    /// Offset of the processor's number in its own data.
+    /// Offset of the processor's number in its own data, and of its count of contexts.
     pub cpu: Option<i32>,
+    pub contexts: Option<i32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +38,7 @@ pub struct Task {
     pub comm: i32,
 }
 
-/// The frame on the stack, from its lowest word: four words of its own, nine registers, flags, the address to go to; then what
+/// The frame on the stack, from its lowest word: words of its own, nine registers, flags, the address to go to; then what
 /// the stack was.
 pub(super) const OWN_TSC: i32 = 0;
 pub(super) const OWN_INSTANCE: i32 = 8;
@@ -56,7 +57,14 @@ pub(super) const SAVED: [(Register, AsmRegister64); 9] = [
 ];
 const KEPT: [(usize, AsmRegister64); 6] =
     [(RBX, rbx), (RBP, rbp), (R12, r12), (R13, r13), (R14, r14), (R15, r15)];
-pub(super) const OWN: i32 = 32;
+pub(super) const OWN_PROBE: i32 = 32;
+pub(super) const OWN_HOW: i32 = 40;
+pub(super) const OWN_ARGUMENT: i32 = 48;
+pub(super) const OWN_SECOND: i32 = 56;
+pub(super) const OWN_NEXT: i32 = 64;
+pub(super) const OWN_END: i32 = 72;
+pub(super) const OWN_LEFT: i32 = 80;
+pub(super) const OWN: i32 = 88;
 pub(super) const AT_FLAGS: i32 = OWN + 72;
 pub(super) const AT_TARGET: i32 = AT_FLAGS + 8;
 pub(super) const FRAME: i32 = AT_TARGET + 8;
@@ -94,6 +102,8 @@ pub struct Shared {
     pub call: u64,
     pub read: u64,
     pub text: u64,
+    pub open: u64,
+    pub walk: u64,
 }
 
 /// The shared code as bytes for `place.base + SHARED_CODE`, and where its parts are.
@@ -111,9 +121,11 @@ pub fn shared(place: &Place) -> Result<(Vec<u8>, Shared), IcedError> {
         Ok(at)
     };
     let walk = part(&mut |a, _| walk(a, place), 0)?;
+    parts.walk = walk;
     parts.read = part(&mut |a, walk| read(a, walk), walk)?;
     parts.text = part(&mut |a, walk| text(a, walk), walk)?;
     parts.call = part(&mut |a, _| call(a, place), 0)?;
+    parts.open = part(&mut |a, _| open(a, place), 0)?;
     debug_assert!(code.len() <= TRAMPOLINES - SHARED_CODE);
     Ok((code, parts))
 }
@@ -242,6 +254,57 @@ fn text(a: &mut CodeAssembler, walk: u64) -> Result<(), IcedError> {
     a.set_label(&mut unread)?;
     a.or(edx, 0x8000_0000u32 as i32)?;
     a.set_label(&mut done)?;
+    a.ret()
+}
+
+/// In: ecx, cells; r9d, the probe. Out: rdx, an entry with its head but for the sequence number; r8, which that is; rsi, the host's clock as
+/// it was before the hit's time; or carry, and the entry counted as lost: there was no room. Changes rax, rcx.
+fn open(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
+    let at = |offset: usize| place.base + offset as u64;
+    let mut room = a.create_label();
+    a.mov(rsi, qword_ptr(at(HOST_NOW)))?;
+    a.rdtsc()?;
+    a.shl(rdx, 32)?;
+    a.or(rdx, rax)?;
+    a.mov(rax, qword_ptr(at(RING_HEAD)))?;
+    a.sub(rax, qword_ptr(at(RING_TAIL)))?;
+    a.cmp(rax, (CELLS - MARGIN) as i32)?;
+    a.jb(room)?;
+    a.shl(r9d, CONTROL.trailing_zeros())?;
+    a.lock().inc(qword_ptr(r9 + at(CONTROLS + LOST) as i32))?;
+    a.stc()?;
+    a.ret()?;
+    a.set_label(&mut room)?;
+    a.mov(eax, ecx)?;
+    a.lock().xadd(qword_ptr(at(RING_HEAD)), rcx)?;
+    a.lea(r8, qword_ptr(rcx + 1))?;
+    a.and(ecx, CELLS as i32 - 1)?;
+    a.shl(ecx, CELL.trailing_zeros())?;
+    a.add(rcx, at(RING) as i32)?;
+    a.mov(qword_ptr(rcx + EN_TSC), rdx)?;
+    a.mov(dword_ptr(rcx + EN_PROBE), r9d)?;
+    a.mov(dword_ptr(rcx + EN_CELLS), eax)?;
+    a.mov(rdx, rcx)?;
+    let kernel = place.kernel.as_ref();
+    if let Some(task) = kernel.and_then(|k| k.task) {
+        a.mov(rcx, qword_ptr(task.current).gs())?;
+        a.mov(qword_ptr(rdx + EN_TASK), rcx)?;
+        for (to, from) in [(EN_PID, task.pid), (EN_TGID, task.tgid)] {
+            a.mov(eax, dword_ptr(rcx + from))?;
+            a.mov(dword_ptr(rdx + to), eax)?;
+        }
+        for half in [0, 8] {
+            a.mov(rax, qword_ptr(rcx + task.comm + half))?;
+            a.mov(qword_ptr(rdx + EN_COMM + half), rax)?;
+        }
+    }
+    for (to, from) in [(EN_CPU, kernel.and_then(|k| k.cpu)), (EN_CONTEXT, kernel.and_then(|k| k.contexts))] {
+        if let Some(from) = from {
+            a.mov(eax, dword_ptr(from).gs())?;
+            a.mov(dword_ptr(rdx + to), eax)?;
+        }
+    }
+    a.clc()?;
     a.ret()
 }
 

@@ -95,7 +95,11 @@ pub struct Entry {
     pub pid: u32,
     pub tgid: u32,
     pub comm: Vec<u8>,
-    payload: Vec<u8>,
+    /// The kernel's count of contexts.
+    pub contexts: u32,
+    /// By which other entries refer to it.
+    pub number: u64,
+    pub(super) payload: Vec<u8>,
     unread: u16,
 }
 
@@ -271,6 +275,8 @@ impl Host {
                 pid: pids as u32,
                 tgid: (pids >> 32) as u32,
                 comm,
+                contexts: self.region.get32(at + EN_CONTEXT),
+                number: self.tail.wrapping_add(1),
                 payload,
                 unread,
             };

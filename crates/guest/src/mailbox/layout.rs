@@ -20,12 +20,18 @@ pub const GONE: usize = 0x100;
 /// How long a hit waits, in ticks of the time stamp counter: for the host to begin, and for it to finish.
 pub const WAIT_BEGIN: usize = 0x108;
 pub const WAIT_END: usize = 0x110;
+/// The host's clock, as often as the host looks: a hit that copies it was not before that moment.
+pub const HOST_NOW: usize = 0x118;
+/// Where the search for a free open call begins, of probes that share them.
+pub const SHARED_HINT: usize = 0x140;
 
 /// One for each probe.
 pub const CONTROLS: usize = 0x1000;
 pub const CONTROL: usize = 64;
 pub const PROBES: usize = 2048;
 pub const ENABLED: usize = 0;
+/// In place of 1: no hit begins, calls that are open still return.
+pub const RETURNS_ONLY: u32 = 2;
 /// Where the search for a free return begins.
 pub const HINT: usize = 4;
 pub const HITS: usize = 8;
@@ -91,6 +97,9 @@ pub const IN_PLACE: usize = 16;
 pub const IN_TSC: usize = 24;
 pub const IN_SAVED: usize = 32;
 pub const SAVED_MAX: usize = 6;
+/// Of them the ones that probes of packets share: a power of two.
+pub const SHARED_FIRST: usize = 2048;
+pub const SHARED_COUNT: usize = 2048;
 /// States of an open call.
 pub const IN_FREE: u32 = 0;
 pub const IN_CLAIMED: u32 = 1;
@@ -121,10 +130,13 @@ pub const EN_PID: usize = 32;
 pub const EN_TGID: usize = 36;
 pub const EN_COMM: usize = 40;
 pub const EN_CPU: usize = 56;
+/// The kernel's count of contexts.
+pub const EN_CONTEXT: usize = 60;
 
 const _: () = assert!(CONTROLS + PROBES * CONTROL <= SLOTS);
 const _: () = assert!(SLOTS + SLOT_COUNT * SLOT <= INSTANCES);
 const _: () = assert!(INSTANCES + INSTANCE_COUNT * INSTANCE_SIZE <= SHARED_CODE);
 const _: () = assert!(TRAMPOLINES + INSTANCE_COUNT * TRAMPOLINE <= STUBS);
 const _: () = assert!(RING + CELLS * CELL == SIZE);
+const _: () = assert!(SHARED_FIRST + SHARED_COUNT <= INSTANCE_COUNT);
 const _: () = assert!(IN_SAVED + 8 * SAVED_MAX <= INSTANCE_SIZE);

@@ -10,5 +10,6 @@ pub mod journal;
 pub mod layout;
 mod quiet;
 pub mod region;
+pub mod skb;
 pub mod stub;
 pub mod values;

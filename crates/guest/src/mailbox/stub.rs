@@ -58,7 +58,7 @@ pub struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn control(&self, id: usize, word: usize) -> u64 {
+    pub(super) fn control(&self, id: usize, word: usize) -> u64 {
         self.place.base + (CONTROLS + id * CONTROL + word) as u64
     }
 
@@ -93,25 +93,33 @@ impl Maker<'_> {
     pub fn at_return(&self, at: u64, stub: &Stub) -> Result<Made, Failed> {
         let mut a = CodeAssembler::new(64)?;
         let mut done = a.create_label();
-        // The number of the open call is on the stack, where the frame has the address to go to.
-        self.push_frame(&mut a)?;
+        self.begin_return(&mut a)?;
+        a.cmp(dword_ptr(self.control(stub.id, ENABLED)), 0)?;
+        a.je(done)?;
+        self.act(&mut a, stub, None, done)?;
+        a.set_label(&mut done)?;
+        self.end_return(&mut a)?;
+        Ok(Made { code: a.assemble(at)?, entry: at })
+    }
+
+    /// The number of the open call is on the stack, where the frame has the address to go to. Then the open call is in rax and in the frame.
+    pub(super) fn begin_return(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
+        self.push_frame(a)?;
         a.mov(eax, dword_ptr(rsp + AT_TARGET))?;
         a.and(eax, INSTANCE_COUNT as i32 - 1)?;
         a.shl(eax, INSTANCE_SIZE.trailing_zeros())?;
         a.add(rax, (self.place.base + INSTANCES as u64) as i32)?;
         a.mov(qword_ptr(rsp + OWN_INSTANCE), rax)?;
         a.mov(rcx, qword_ptr(rax + IN_RETURN))?;
-        a.mov(qword_ptr(rsp + AT_TARGET), rcx)?;
-        a.cmp(dword_ptr(self.control(stub.id, ENABLED)), 0)?;
-        a.je(done)?;
-        self.act(&mut a, stub, None, done)?;
-        a.set_label(&mut done)?;
+        a.mov(qword_ptr(rsp + AT_TARGET), rcx)
+    }
+
+    pub(super) fn end_return(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
         a.mov(rax, qword_ptr(rsp + OWN_INSTANCE))?;
         a.mov(dword_ptr(rax + IN_STATE), IN_FREE as i32)?;
-        self.pop_frame(&mut a)?;
+        self.pop_frame(a)?;
         a.popfq()?;
-        a.ret()?;
-        Ok(Made { code: a.assemble(at)?, entry: at })
+        a.ret()
     }
 
     /// The code that stands for the return address of open call `n`.
@@ -123,20 +131,20 @@ impl Maker<'_> {
         Ok(a.assemble(at)?)
     }
 
-    fn push_frame(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
+    pub(super) fn push_frame(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
         a.pushfq()?;
         a.cld()?;
         self.push_registers(a)
     }
 
-    fn push_registers(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
+    pub(super) fn push_registers(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
         for (_, register) in SAVED.iter().rev() {
             a.push(*register)?;
         }
         a.lea(rsp, qword_ptr(rsp - OWN))
     }
 
-    fn pop_frame(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
+    pub(super) fn pop_frame(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
         a.lea(rsp, qword_ptr(rsp + OWN))?;
         for (_, register) in SAVED {
             a.pop(register)?;
@@ -424,49 +432,15 @@ impl Maker<'_> {
             return Err(Failed::TooLong(bytes, (ENTRY_CELLS - 1) * CELL));
         }
         let cells = 1 + bytes.div_ceil(CELL);
-        let at = |offset: usize| self.place.base + offset as u64;
-        let (mut room, mut end) = (a.create_label(), a.create_label());
-        a.rdtsc()?;
-        a.shl(rdx, 32)?;
-        a.or(rdx, rax)?;
-        a.mov(rax, qword_ptr(at(RING_HEAD)))?;
-        a.sub(rax, qword_ptr(at(RING_TAIL)))?;
-        a.cmp(rax, (CELLS - MARGIN) as i32)?;
-        a.jb(room)?;
-        a.lock().inc(qword_ptr(self.control(id, LOST)))?;
-        a.jmp(out)?;
-        a.set_label(&mut room)?;
         a.mov(ecx, cells as i32)?;
-        a.lock().xadd(qword_ptr(at(RING_HEAD)), rcx)?;
-        a.mov(r8, rcx)?;
-        a.inc(r8)?;
+        a.mov(r9d, id as i32)?;
+        a.call(self.shared.open)?;
+        a.jc(out)?;
         a.mov(qword_ptr(rsp + OWN_TICKET), r8)?;
-        a.and(ecx, CELLS as i32 - 1)?;
-        a.shl(ecx, CELL.trailing_zeros())?;
-        a.add(rcx, at(RING) as i32)?;
-        a.mov(qword_ptr(rsp + OWN_CELL), rcx)?;
-        a.mov(qword_ptr(rcx + EN_TSC), rdx)?;
-        a.mov(rax, (id as u64) | (cells as u64) << 32)?;
-        a.mov(qword_ptr(rcx + EN_PROBE), rax)?;
-        let kernel = self.place.kernel.as_ref();
-        if let Some(task) = kernel.and_then(|k| k.task) {
-            a.mov(rsi, qword_ptr(task.current).gs())?;
-            a.mov(qword_ptr(rcx + EN_TASK), rsi)?;
-            a.mov(eax, dword_ptr(rsi + task.pid))?;
-            a.mov(dword_ptr(rcx + EN_PID), eax)?;
-            a.mov(eax, dword_ptr(rsi + task.tgid))?;
-            a.mov(dword_ptr(rcx + EN_TGID), eax)?;
-            a.mov(rax, qword_ptr(rsi + task.comm))?;
-            a.mov(qword_ptr(rcx + EN_COMM), rax)?;
-            a.mov(rax, qword_ptr(rsi + task.comm + 8))?;
-            a.mov(qword_ptr(rcx + EN_COMM + 8), rax)?;
-        }
-        if let Some(cpu) = kernel.and_then(|k| k.cpu) {
-            a.mov(eax, dword_ptr(cpu).gs())?;
-            a.mov(dword_ptr(rcx + EN_CPU), eax)?;
-        }
+        a.mov(qword_ptr(rsp + OWN_CELL), rdx)?;
         if items.contains(&Item::Duration) {
             a.mov(rsi, qword_ptr(rsp + OWN_INSTANCE))?;
+            a.mov(rdx, qword_ptr(rdx + EN_TSC))?;
             a.sub(rdx, qword_ptr(rsi + IN_TSC))?;
             a.mov(qword_ptr(rsp + OWN_TSC), rdx)?;
         }
@@ -514,8 +488,6 @@ impl Maker<'_> {
         a.mov(rax, qword_ptr(rsp + OWN_TICKET))?;
         a.mov(qword_ptr(rdx + EN_SEQUENCE), rax)?;
         a.lock().inc(qword_ptr(self.control(id, HITS)))?;
-        a.set_label(&mut end)?;
-        a.zero_bytes()?;
         Ok(())
     }
 }

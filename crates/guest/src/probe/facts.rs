@@ -45,7 +45,8 @@ pub fn kernel(guest: &Guest, names: &dyn Names) -> Result<Kernel> {
     let current = hot("current_task")
         .or_else(|| names.address("const_current_task"))
         .or_else(|| names.address("current_task"));
-    let cpu = hot("cpu_number").or_else(|| names.address("cpu_number")).map(|a| a as i32);
+    let own = |name: &str, member: &str| hot(member).or_else(|| names.address(name)).map(|a| a as i32);
+    let (cpu, contexts) = (own("cpu_number", "cpu_number"), own("__preempt_count", "preempt_count"));
     let member =
         |name: &str| names.offset(&format!("task_struct.{name}")).and_then(|o| i32::try_from(o).ok());
     let task = (|| {
@@ -56,7 +57,7 @@ pub fn kernel(guest: &Guest, names: &dyn Names) -> Result<Kernel> {
             comm: member("comm")?,
         })
     })();
-    Ok(Kernel { direct_map, levels, task, cpu })
+    Ok(Kernel { direct_map, levels, task, cpu, contexts })
 }
 
 /// Of the guest's time stamp counter.

@@ -4,6 +4,7 @@
 //! write registers and memory, enable, disable and unregister probes, and stop the loop. [`Probes`] has all of one guest.
 
 mod facts;
+mod packets;
 mod places;
 mod run;
 pub mod spec;
@@ -20,6 +21,7 @@ use crate::mailbox::values::{Act, Condition, Item, Value};
 use crate::memory::Memory;
 use crate::x86::{Displaced, jump};
 pub use facts::{Names, Own};
+pub use packets::{Packets, host_now};
 pub use run::Ended;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,6 +153,7 @@ pub(crate) enum Does<'h> {
     Nothing,
     Handler(Handler<'h>),
     Recorder(Vec<Item>, Recorder<'h>),
+    Packets,
 }
 
 pub(crate) struct Probe<'h> {
@@ -177,6 +180,7 @@ pub struct Probes<'h> {
     data: Vec<Vec<u8>>,
     stubs: usize,
     instances: usize,
+    hits: Option<packets::Hits<'h>>,
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
     pub recovered: Recovered,
@@ -224,6 +228,7 @@ impl<'h> Probes<'h> {
             data: Vec::new(),
             stubs: STUBS,
             instances: 0,
+            hits: None,
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
             recovered,
@@ -298,20 +303,13 @@ impl<'h> Probes<'h> {
 
     pub fn register_return(&mut self, probe: Xrp<'h>) -> Result<Handle> {
         let (displaced, at_entry) = places::site(self.guest.memory(), self.names.as_ref(), probe.address)?;
-        if !at_entry {
-            return Err(Error::Unsupported(format!(
-                "{:#x} is not where a function begins: its return cannot be probed from there",
-                probe.address
-            )));
-        }
-        if self.probes.iter().any(|p| p.live && p.address == probe.address) {
-            return Err(Error::Unsupported(format!("there is a probe at {:#x} already", probe.address)));
-        }
+        self.is_free(probe.address, at_entry)?;
         let count =
             if probe.maxactive == 0 { (2 * self.guest.vcpus() as usize).max(32) } else { probe.maxactive };
-        if self.instances + count > INSTANCE_COUNT {
+        let most = if self.hits.is_some() { SHARED_FIRST } else { INSTANCE_COUNT };
+        if self.instances + count > most {
             return Err(Error::Unsupported(format!(
-                "{INSTANCE_COUNT} calls can be open at the same time in all; {} are asked for",
+                "{most} calls can be open at the same time in all; {} are asked for",
                 self.instances + count
             )));
         }
@@ -440,6 +438,19 @@ impl<'h> Probes<'h> {
                 self.installed.region.set32(CONTROLS + id * CONTROL + ENABLED, u32::from(on));
             }
         }
+    }
+
+    /// May the return of the function that begins here be probed?
+    fn is_free(&self, address: u64, at_entry: bool) -> Result<()> {
+        if !at_entry {
+            return Err(Error::Unsupported(format!(
+                "{address:#x} is not where a function begins: its return cannot be probed from there"
+            )));
+        }
+        if self.probes.iter().any(|p| p.live && p.address == address) {
+            return Err(Error::Unsupported(format!("there is a probe at {address:#x} already")));
+        }
+        Ok(())
     }
 
     fn room(&self, count: usize) -> Result<usize> {

@@ -144,11 +144,16 @@ impl<'h> Probes<'h> {
 
     /// Hands on what was recorded.
     fn entries(&mut self) -> usize {
-        let probes = &mut self.probes;
+        let (probes, hits) = (&mut self.probes, &mut self.hits);
+        if hits.is_some() {
+            self.installed.region.set64(HOST_NOW, packets::host_now());
+        }
         self.host.entries(|entry| {
-            if let Some(probe) = probes.get_mut(entry.probe)
-                && let Does::Recorder(items, to) = &mut probe.does
-            {
+            let Some(probe) = probes.get_mut(entry.probe) else { return };
+            if let (Does::Packets, Some(hits)) = (&probe.does, &mut *hits) {
+                return hits.take(&entry);
+            }
+            if let Does::Recorder(items, to) = &mut probe.does {
                 let values = entry.values(items);
                 to(&Recorded {
                     handle: probe.of,

@@ -58,6 +58,10 @@ impl Shift {
                 l.at.0 += self.ns;
                 return;
             }
+            Record::HostClock(r) => {
+                r.at.0 += self.ns;
+                return;
+            }
             Record::Exchange(x) => {
                 x.at.0 += self.ns;
                 return;

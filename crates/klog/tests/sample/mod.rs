@@ -377,6 +377,11 @@ impl Source {
                 network: (0..self.rng.below(33)).map(|i| i as u8).collect(),
                 subject: (0..self.rng.below(17)).map(|i| i as u8).collect(),
             })),
+            26 => Record::HostClock(HostClock {
+                at: self.time(),
+                host: BootNs(self.rng.wide() as i64),
+                bound_ns: self.num32(),
+            }),
             _ => Record::Call(self.call()),
         }
     }

@@ -4,6 +4,7 @@ mod doctor;
 mod list;
 mod probe;
 mod processes;
+mod record;
 mod symbols;
 
 use crate::output::Output;
@@ -28,6 +29,8 @@ enum What {
     Processes(processes::Args),
     /// Probe functions of a guest's kernel while it runs: arguments, fields, texts, results, durations
     Probe(probe::Args),
+    /// Record which functions of a guest's kernel handled which packets, into a log as `kpat record` writes it
+    Record(record::Args),
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -37,6 +40,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Symbols(a) => symbols::run(a, out),
         What::Processes(a) => processes::run(a, out),
         What::Probe(a) => probe::run(a, out),
+        What::Record(a) => record::run(a, out),
     }
 }
 

@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 29] = [
+const KINDS: [(&str, &str, &str); 30] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -204,6 +204,7 @@ const KINDS: [(&str, &str, &str); 29] = [
     ("poll-end", "poll_ends", "ends of polls"),
     ("card-stamp", "card_stamps", "stamps of cards"),
     ("card-reading", "card_readings", "readings of cards' clocks"),
+    ("host-clock", "host_clocks", "comparisons with the host's clock"),
     ("process", "processes", "process names"),
     ("crossing", "crossings", "crossings"),
     ("tcp-state", "tcp_states", "TCP states"),

@@ -47,10 +47,13 @@ unsafe extern "C" {
 
 /// Runs a compiled filter over a packet.
 pub fn matches(program: &[Instruction], packet: &[u8]) -> bool {
-    // SAFETY: the program is what libpcap compiled and ends in a return; packet and length belong together.
-    unsafe {
-        bpf_filter(program.as_ptr(), packet.as_ptr(), packet.len() as c_uint, packet.len() as c_uint) != 0
-    }
+    matches_start(program, packet, packet.len())
+}
+
+/// The same where only the first bytes of `whole` are there.
+pub fn matches_start(program: &[Instruction], start: &[u8], whole: usize) -> bool {
+    // SAFETY: the program is what libpcap compiled and ends in a return; bytes and their number belong together.
+    unsafe { bpf_filter(program.as_ptr(), start.as_ptr(), whole as c_uint, start.len() as c_uint) != 0 }
 }
 
 const SNAPLEN: c_int = 262_144;

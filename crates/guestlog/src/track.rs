@@ -1,0 +1,610 @@
+//! Which packet is this buffer, what changed of it, which packets became which, and the records that say so: the rules of the kernel side
+//! (`bpf/packets.bpf.h`, `footprint.bpf.h`, `calls.bpf.h`), applied to what probes in a guest copied. Here there is memory for every buffer, so
+//! none is forgotten but when it is freed; and the hits come in one order for all processors.
+//!
+//! Nothing is read from the guest here but devices ([`crate::world`]): a buffer may be another packet's by now.
+
+use crate::types::Bits;
+use crate::world::{Where, World, is_kernel};
+use kpat_guest::Guest;
+use kpat_guest::mailbox::skb::{Packet, PacketHit, PacketMoment};
+use kpat_model::{BootNs, Call, Context, Event, EventKind, FootprintRecord, FuncId, Lineage, LineageKind, Loss, LossCause, Member};
+use kpat_model::{PacketId, Place, Process, Record, Timed};
+use kpat_probe::filter::pcap;
+use kpat_probe::roles::role;
+use kpat_probe::{sink, wire};
+use std::collections::HashMap;
+
+const UNSET: u16 = 0xffff;
+/// `KP_VLAN_PRESENT` of bpf/include/wire.h.
+const VLAN_PRESENT: u16 = 0x1000;
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+const INET: [u16; 2] = [2, 10];
+/// Buffers, calls and tasks that are remembered, whatever a guest does.
+const MOST: usize = 1 << 18;
+const MOST_SEGMENTED: usize = 4096;
+
+/// A probed function.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracked {
+    pub func: FuncId,
+    pub roles: u16,
+    /// Its calls are wanted.
+    pub logged: bool,
+    /// The packet lies behind a pointer, or is not an argument: its address says nothing.
+    pub hidden: bool,
+    /// Frees packets for a reason, which is the second value.
+    pub drops: bool,
+}
+
+/// Which packets are wanted: by the link header and by the network header.
+pub struct Filter {
+    link: Vec<pcap::Instruction>,
+    network: Option<Vec<pcap::Instruction>>,
+}
+
+impl Filter {
+    /// `None`: the text is empty.
+    pub fn new(text: &str) -> Result<Option<Filter>, kpat_probe::filter::Error> {
+        // Its own errors are the ones of a recording on this host.
+        if kpat_probe::filter::compile(text)?.is_none() {
+            return Ok(None);
+        }
+        let wrong = |why| kpat_probe::filter::Error::Syntax { text: text.to_owned(), why };
+        let link = pcap::compile(text, pcap::ETHERNET).map_err(wrong)?;
+        Ok(Some(Filter { link, network: pcap::compile(text, pcap::RAW_IP).ok() }))
+    }
+
+    fn matches(&self, link: bool, bytes: &[u8], whole: u32) -> bool {
+        let program = if link { Some(&self.link) } else { self.network.as_ref() };
+        program.is_some_and(|p| pcap::matches_start(p, bytes, whole as usize))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: u64,
+    sig: u64,
+    link: u64,
+    dev: u64,
+}
+
+struct Open {
+    probe: usize,
+    at: BootNs,
+    packet: u64,
+    skb: u64,
+    pid: u32,
+    ctx: Context,
+    ends: bool,
+    /// A list's first packet is the call's own.
+    list: bool,
+}
+
+/// Takes a record for a processor's part of the log.
+pub type Out<'a> = dyn FnMut(u16, Record) + 'a;
+
+pub struct Tracker {
+    pub functions: HashMap<usize, Tracked>,
+    pub world: World,
+    filter: Option<Filter>,
+    bits: Bits,
+    packets: HashMap<u64, Known>,
+    open: HashMap<u64, Open>,
+    /// Calls whose packet was not known at their entry, as its headers were not whole: by its buffer.
+    waiting: HashMap<u64, u64>,
+    /// While a packet's buffer is replaced: by the `sk_buff`.
+    moving: HashMap<u64, u64>,
+    /// Packets that were cut, by the call: their segments come right behind.
+    segmented: HashMap<u64, u64>,
+    tasks: HashMap<u32, (u32, Vec<u8>)>,
+    next: u64,
+    last: BootNs,
+    /// Calls whose return was not seen.
+    pub unreturned: u64,
+    pub homeless: u64,
+}
+
+impl Tracker {
+    pub fn new(functions: HashMap<usize, Tracked>, world: World, filter: Option<Filter>, bits: Bits) -> Tracker {
+        Tracker {
+            functions,
+            world,
+            filter,
+            bits,
+            packets: HashMap::new(),
+            open: HashMap::new(),
+            waiting: HashMap::new(),
+            moving: HashMap::new(),
+            segmented: HashMap::new(),
+            tasks: HashMap::new(),
+            next: 1,
+            last: BootNs(0),
+            unreturned: 0,
+            homeless: 0,
+        }
+    }
+
+    /// A hit, with its time.
+    pub fn hit(&mut self, guest: &Guest, hit: &PacketHit, at: BootNs, out: &mut Out) {
+        let Some(f) = self.functions.get(&hit.probe).copied() else { return };
+        self.last = at.max(self.last);
+        let mut here = Here { guest, cpu: hit.cpu as u16, at, out };
+        match hit.what {
+            PacketMoment::Entry { number, returns } => self.entry(f, hit, number, returns, &mut here),
+            PacketMoment::Return { entry } => self.back(f, hit, entry, &mut here),
+            PacketMoment::Member { entry } => self.member(f, hit, entry, &mut here),
+        }
+    }
+
+    fn entry(&mut self, f: Tracked, hit: &PacketHit, number: u64, returns: bool, here: &mut Here) {
+        let is = |roles: u16| f.roles & roles != 0;
+        let packet = hit.packet.as_deref();
+        let (mut id, mut ends) = (0, false);
+        if is(role::MOVED) {
+            id = packet.and_then(|p| self.moving.get(&p.skb)).copied().unwrap_or(0);
+        } else if let Some(p) = packet {
+            id = self.packet_of(p, is(role::FREE), here);
+            if id == 0 && is(role::FLOW) && self.waiting.len() < MOST {
+                self.waiting.insert(p.head, number);
+            }
+            if id != 0 {
+                ends = self.roles_at_entry(f.roles, p, id, hit.value, here);
+            }
+        }
+        let ctx = context(hit.contexts);
+        if f.drops {
+            if id != 0 {
+                self.task(hit, here);
+                here.put(drop_event(hit, ctx, id, here.at));
+            }
+            return;
+        }
+        let list = is(role::LIST);
+        let later = list || is(role::RETURN | role::ALLOC | role::FLOW);
+        if id == 0 && !later {
+            return;
+        }
+        if !returns {
+            // Of what only keeps track of packets the return is not wanted.
+            if id != 0 && f.logged {
+                self.unreturned += 1;
+                self.task(hit, here);
+                here.put(Record::Call(Call {
+                    func: f.func,
+                    ctx,
+                    flags: Call::NO_RETURN | if ends { Call::ENDS } else { 0 },
+                    skb_tag: tag(f, packet),
+                    pid: hit.pid,
+                    packet: PacketId(id),
+                    entry: here.at,
+                    dur_ns: 0,
+                }));
+            }
+            return;
+        }
+        if self.open.len() >= MOST {
+            self.unreturned += self.open.len() as u64;
+            self.open.clear();
+        }
+        let skb = packet.map_or(0, |p| p.skb);
+        let open = Open { probe: hit.probe, at: here.at, packet: id, skb, pid: hit.pid, ctx, ends, list };
+        self.open.insert(number, open);
+    }
+
+    /// Says whether the buffer goes with this call.
+    fn roles_at_entry(&mut self, roles: u16, p: &Packet, id: u64, second: u64, here: &mut Here) -> bool {
+        let is = |role: u16| roles & role != 0;
+        if is(role::FREE) {
+            if self.last_holder(p) {
+                self.packets.remove(&p.head);
+                return true;
+            }
+        } else if is(role::EXPAND) {
+            if self.moving.len() < MOST {
+                self.moving.insert(p.skb, id);
+            }
+            // The old buffer is freed inside, unless a clone still holds it.
+            if !self.cloned(p) {
+                self.packets.remove(&p.head);
+            }
+        } else if is(role::GRO) {
+            if let Some(merged) = self.packets.get(&second) {
+                here.lineage(LineageKind::GroMerge, merged.id, id);
+            }
+        } else if is(role::LINK) {
+            let link = self.link_signature(p);
+            if let Some(k) = self.packets.get_mut(&p.head)
+                && link != 0
+                && link != k.link
+            {
+                k.link = link;
+                self.footprint(p, id, here);
+            }
+        }
+        false
+    }
+
+    fn back(&mut self, f: Tracked, hit: &PacketHit, entry: u64, here: &mut Here) {
+        let Some(open) = self.open.remove(&entry).filter(|o| o.probe == hit.probe) else { return };
+        if f.roles & role::FLOW != 0 {
+            self.waiting.retain(|_, number| *number != entry);
+        }
+        let id = self.roles_at_return(f.roles, &open, hit, here);
+        if id == 0 || !f.logged {
+            return;
+        }
+        let returned = f.roles & role::RETURN != 0;
+        let flags = if open.list { Call::LIST } else { 0 }
+            | if returned { Call::RETURNED } else { 0 }
+            | if open.ends { Call::ENDS } else { 0 };
+        self.task(hit, here);
+        here.put(Record::Call(Call {
+            func: f.func,
+            ctx: open.ctx,
+            flags,
+            skb_tag: if f.hidden || open.list || returned { 0 } else { (open.skb >> 6) as u16 },
+            pid: open.pid,
+            packet: PacketId(id),
+            entry: open.at,
+            dur_ns: here.at.0.saturating_sub(open.at.0).max(0) as u64,
+        }));
+    }
+
+    fn roles_at_return(&mut self, roles: u16, open: &Open, hit: &PacketHit, here: &mut Here) -> u64 {
+        let is = |role: u16| roles & role != 0;
+        let (id, packet) = (open.packet, hit.packet.as_deref());
+        if is(role::EXPAND) {
+            self.moving.remove(&open.skb);
+            let Some(p) = packet.filter(|_| id != 0) else { return id };
+            if self.packets.get(&p.head).is_none_or(|k| k.id != id) && self.insert(p, id).is_some() {
+                here.lineage(LineageKind::Realloc, id, id);
+            }
+            return id;
+        }
+        // What failed returns a number.
+        let Some(p) = packet.filter(|_| hit.value != 0 && hit.value < -4095i64 as u64) else { return id };
+        if is(role::ALLOC) {
+            self.packets.remove(&p.head);
+            return id;
+        }
+        if is(role::RETURN) {
+            return self.packet_of(p, false, here);
+        }
+        if id == 0 {
+            return id;
+        }
+        if is(role::CLONE) {
+            here.lineage(LineageKind::Clone, id, id);
+        } else if is(role::COPY | role::SEGMENT | role::FRAGMENT) {
+            self.born(roles, p, id, here);
+        }
+        if let (true, PacketMoment::Return { entry }) = (is(role::SEGMENT), hit.what) {
+            if self.segmented.len() >= MOST_SEGMENTED {
+                self.segmented.clear();
+            }
+            self.segmented.insert(entry, id);
+        }
+        id
+    }
+
+    /// A packet that came out of a call: one of its own unless it shares its parent's buffer.
+    fn born(&mut self, roles: u16, p: &Packet, parent: u64, here: &mut Here) {
+        if self.packets.get(&p.head).is_some_and(|k| k.id == parent) {
+            return;
+        }
+        let kind = match roles {
+            r if r & role::COPY != 0 => LineageKind::Copy,
+            r if r & role::SEGMENT != 0 => LineageKind::Segment,
+            _ => LineageKind::Fragment,
+        };
+        let id = self.new_id();
+        if self.insert(p, id).is_some() {
+            here.lineage(kind, parent, id);
+        }
+    }
+
+    fn member(&mut self, f: Tracked, hit: &PacketHit, entry: u64, here: &mut Here) {
+        let Some(p) = hit.packet.as_deref() else { return };
+        if f.roles & role::SEGMENT != 0 {
+            if let Some(parent) = self.segmented.get(&entry).copied() {
+                self.born(f.roles, p, parent, here);
+            }
+            return;
+        }
+        let id = self.packet_of(p, false, here);
+        let Some(open) = self.open.get_mut(&entry).filter(|_| id != 0) else { return };
+        if open.packet == 0 {
+            open.packet = id;
+            return;
+        }
+        let (entry, func) = (open.at, f.func);
+        here.put(Record::Member(Member { func, packet: PacketId(id), entry }));
+    }
+
+    /// The number of a packet; 0: not wanted, or not known. `settled`: what is not known begins no packet here.
+    fn packet_of(&mut self, p: &Packet, settled: bool, here: &mut Here) -> u64 {
+        if p.head == 0 {
+            return 0;
+        }
+        let Some(known) = self.packets.get(&p.head).copied() else {
+            return if settled { 0 } else { self.admit(p, here) };
+        };
+        let sig = signature(p);
+        if !settled && sig != 0 && (sig != known.sig || p.dev != known.dev) {
+            let link = self.link_signature(p);
+            if sig == known.sig && link == known.link {
+                self.place(p, known.id, here);
+            } else {
+                self.footprint(p, known.id, here);
+            }
+            self.packets.insert(p.head, Known { id: known.id, sig, link, dev: p.dev });
+        }
+        known.id
+    }
+
+    /// First sight of a buffer: is it a packet, and is it wanted?
+    fn admit(&mut self, p: &Packet, here: &mut Here) -> u64 {
+        let sig = signature(p);
+        if sig == 0 && (self.filter.is_some() || p.sk == 0 || !INET.contains(&p.sk_family)) {
+            return 0;
+        }
+        let place = self.world.locate(here.guest, p.dev, p.sk_net);
+        if place.netns == 0 {
+            if sig != 0 && is_kernel(p.dev) && ethertype(p) >= 0x600 && self.is_wanted(p, &place) {
+                here.put(Record::Loss(Loss {
+                    cause: LossCause::NoDevice,
+                    cpu: here.cpu.into(),
+                    from: here.at,
+                    to: here.at,
+                    count: 1,
+                }));
+            }
+            return 0;
+        }
+        if sig != 0 && (ethertype(p) < 0x600 || !self.is_wanted(p, &place)) {
+            return 0;
+        }
+        let id = self.new_id();
+        if self.insert(p, id).is_none() {
+            self.homeless += 1;
+            return 0;
+        }
+        if let Some(open) = self.waiting.remove(&p.head).and_then(|number| self.open.get_mut(&number)) {
+            open.packet = id;
+        }
+        if sig != 0 || p.transport != UNSET {
+            self.footprint(p, id, here);
+        }
+        id
+    }
+
+    fn is_wanted(&self, p: &Packet, place: &Where) -> bool {
+        let Some(filter) = &self.filter else { return true };
+        let link = link_valid(p, place.link_type);
+        let start = if link { p.mac } else { network(p) };
+        filter.matches(link, bytes_from(p, start), length_from(p, start))
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn insert(&mut self, p: &Packet, id: u64) -> Option<()> {
+        if self.packets.len() >= MOST && !self.packets.contains_key(&p.head) {
+            return None;
+        }
+        let known = Known { id, sig: signature(p), link: self.link_signature(p), dev: p.dev };
+        self.packets.insert(p.head, known);
+        Some(())
+    }
+
+    fn cloned(&self, p: &Packet) -> bool {
+        p.bits[0] >> self.bits.cloned & 1 != 0
+    }
+
+    fn last_holder(&self, p: &Packet) -> bool {
+        let without_header = p.bits[1] >> self.bits.nohdr & 1 != 0;
+        !self.cloned(p) || p.dataref == if without_header { (1 << 16) + 1 } else { 1 }
+    }
+
+    /// A VLAN tag that is not in the data but beside it, 0: none.
+    fn hidden_tag(&self, p: &Packet) -> u16 {
+        let tci = match self.bits.vlan_present {
+            Some(bit) if p.bits[2] >> bit & 1 == 0 => return 0,
+            Some(_) => p.vlan as u16,
+            None if p.vlan == 0 => return 0,
+            None => (p.vlan >> 16) as u16,
+        };
+        tci & 0xefff | VLAN_PRESENT
+    }
+
+    fn link_signature(&self, p: &Packet) -> u64 {
+        let tag = u64::from(self.hidden_tag(p)) << 1;
+        if p.mac == UNSET || u32::from(p.network) < u32::from(p.mac) + 14 {
+            return tag;
+        }
+        (word(p, p.mac.into()) ^ word(p, u32::from(p.mac) + 8).wrapping_mul(131) ^ tag) | 1
+    }
+
+    fn footprint(&mut self, p: &Packet, id: u64, here: &mut Here) {
+        let place = self.world.locate(here.guest, p.dev, p.sk_net);
+        let nh = network(p);
+        let protocol = if nh != 0 && nh != UNSET { ethertype(p) } else { 0 };
+        let (start_layer, start, ip_proto) = match protocol {
+            0 => (4, p.transport, if p.sk == 0 { 0 } else { p.sk_protocol as u8 }),
+            _ if link_valid(p, place.link_type) => (2, p.mac, 0),
+            _ => (3, nh, 0),
+        };
+        let bytes = if start == UNSET { &[][..] } else { bytes_from(p, start) };
+        let mut header = [0; FootprintRecord::MAX_HEADER];
+        let n = bytes.len().min(header.len());
+        header[..n].copy_from_slice(&bytes[..n]);
+        let record = wire::Footprint {
+            h: wire::Head { kind: 0, slots: 0, func: 0, pid: 0, ts: here.at.0 as u64 },
+            packet: id as u32,
+            ifindex: place.ifindex,
+            netns: place.netns,
+            len: length_from(p, start),
+            gso_size: p.gso_size,
+            gso_segs: p.gso_segs,
+            protocol,
+            link_type: place.link_type,
+            skb_tag: (p.skb >> 6) as u16,
+            start_layer,
+            ip_proto,
+            header_len: n as u8,
+            ctx: 0,
+            vlan_tci: self.hidden_tag(p),
+            header,
+        };
+        here.put(Record::Footprint(Box::new(sink::footprint(id + 1, &record))));
+    }
+
+    fn place(&mut self, p: &Packet, id: u64, here: &mut Here) {
+        let Some(w) = self.world.device(here.guest, p.dev) else { return };
+        here.put(Record::Place(Place {
+            packet: PacketId(id),
+            at: here.at,
+            ifindex: w.ifindex,
+            netns: w.netns,
+            link_type: w.link_type,
+            skb_tag: (p.skb >> 6) as u16,
+        }));
+    }
+
+    /// Names the task of a hit, if the log has not done so.
+    fn task(&mut self, hit: &PacketHit, here: &mut Here) {
+        let name = (hit.tgid, hit.comm.clone());
+        if self.tasks.get(&hit.pid) == Some(&name) {
+            return;
+        }
+        here.put(Record::Process(Box::new(Process {
+            at: here.at,
+            pid: hit.pid,
+            tgid: hit.tgid,
+            comm: String::from_utf8_lossy(&hit.comm).into_owned(),
+        })));
+        if self.tasks.len() >= MOST {
+            self.tasks.clear();
+        }
+        self.tasks.insert(hit.pid, name);
+    }
+
+    /// The recording is over: calls that are still open.
+    pub fn end(&mut self) {
+        self.unreturned += self.open.drain().filter(|(_, o)| o.packet != 0).count() as u64;
+    }
+
+    pub fn last(&self) -> BootNs {
+        self.last
+    }
+}
+
+/// Where and when a hit was.
+struct Here<'a, 'b> {
+    guest: &'a Guest,
+    cpu: u16,
+    at: BootNs,
+    out: &'a mut Out<'b>,
+}
+
+impl Here<'_, '_> {
+    fn put(&mut self, record: Record) {
+        (self.out)(self.cpu, record);
+    }
+
+    fn lineage(&mut self, kind: LineageKind, parent: u64, child: u64) {
+        let (parent, child) = (PacketId(parent), PacketId(child));
+        self.put(Record::Lineage(Lineage { kind, at: self.at, parent, child }));
+    }
+}
+
+fn drop_event(hit: &PacketHit, ctx: Context, id: u64, at: BootNs) -> Record {
+    Record::Event(Box::new(Event {
+        kind: EventKind::Drop,
+        ctx,
+        pid: hit.pid,
+        at,
+        timed: Timed::Kernel,
+        packet: PacketId(id),
+        netns: 0,
+        a: hit.value as u32 as u64,
+        b: hit.location,
+        text: String::new(),
+    }))
+}
+
+fn tag(f: Tracked, p: Option<&Packet>) -> u16 {
+    if f.hidden { 0 } else { p.map_or(0, |p| (p.skb >> 6) as u16) }
+}
+
+/// By the kernel's count of contexts (include/linux/preempt.h).
+fn context(count: u32) -> Context {
+    match count {
+        c if c & 0x00f0_0000 != 0 => Context::Nmi,
+        c if c & 0x000f_0000 != 0 => Context::Hardirq,
+        c if c & 0x0000_0100 != 0 => Context::Softirq,
+        _ => Context::Task,
+    }
+}
+
+/// Where the network header is, also where only the driver has seen the packet: it begins where the data do.
+fn network(p: &Packet) -> u16 {
+    if p.network != 0 || p.protocol == 0 || p.mac == UNSET {
+        return p.network;
+    }
+    let (at, mac) = (p.data.wrapping_sub(p.head), u64::from(p.mac));
+    if mac != 0 && (mac + 14..=mac + 64).contains(&at) { at as u16 } else { 0 }
+}
+
+fn link_valid(p: &Packet, link_type: u16) -> bool {
+    let (mac, nh) = (u32::from(p.mac), u32::from(network(p)));
+    [ARPHRD_ETHER, ARPHRD_LOOPBACK].contains(&link_type)
+        && p.mac != UNSET
+        && (mac + 14..=mac + 64).contains(&nh)
+}
+
+/// The bytes that were copied, from an offset on.
+fn bytes_from(p: &Packet, offset: u16) -> &[u8] {
+    let from = usize::from(offset).checked_sub(p.start.into());
+    from.and_then(|f| p.header.get(f..)).unwrap_or(&[])
+}
+
+/// Eight bytes, zeros behind what was copied.
+fn word(p: &Packet, offset: u32) -> u64 {
+    let bytes = u16::try_from(offset).map_or(&[][..], |at| bytes_from(p, at));
+    let mut all = [0; 8];
+    let n = bytes.len().min(8);
+    all[..n].copy_from_slice(&bytes[..n]);
+    u64::from_le_bytes(all)
+}
+
+/// Bytes of the packet from an offset to its end, wherever `skb->data` points at the moment.
+fn length_from(p: &Packet, start: u16) -> u32 {
+    p.len.wrapping_add(p.data.wrapping_sub(p.head.wrapping_add(start.into())) as u32)
+}
+
+/// In host order. IPv4 sets `skb->protocol` only in __ip_local_out: before that the version says it.
+fn ethertype(p: &Packet) -> u16 {
+    if p.protocol != 0 {
+        return p.protocol.swap_bytes();
+    }
+    match word(p, network(p).into()) as u8 >> 4 {
+        4 => 0x0800,
+        6 => 0x86dd,
+        _ => 0,
+    }
+}
+
+/// Changes when the network or transport header does, or a link header is put before them. 0: no network header yet.
+fn signature(p: &Packet) -> u64 {
+    let nh = network(p);
+    if nh == 0 || nh == UNSET {
+        return 0;
+    }
+    let at = u32::from(nh);
+    (word(p, at + 4) ^ word(p, at + 16).wrapping_mul(131) ^ u64::from(p.mac)) | 1
+}
