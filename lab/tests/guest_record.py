@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 from pathlib import Path
@@ -106,3 +105,167 @@ class Talker:
             self.console.close()
         subprocess.run(["ip", "netns", "del", self.netns], stderr=subprocess.DEVNULL, timeout=20)
         self.folder.cleanup()
+
+
+def tshark(capture: Path, *fields: str) -> list[list[str]]:
+    argv = ["tshark", "-n", "-r", str(capture), "-T", "fields", *(x for f in fields for x in ("-e", f))]
+    return [line.split("\t") for line in subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()]
+
+
+def most_common(paths: list[tuple]) -> tuple:
+    return max(set(paths), key=paths.count)
+
+
+class GuestRecord(unittest.TestCase):
+    """One kernel; the others and a host's log beside it with --full."""
+
+    SERIES, SMP, MORE, DATAGRAMS = "6.12", 1, "", 100
+
+    @classmethod
+    def setUpClass(cls):
+        if not kernel.Kernel(cls.SERIES).ready():
+            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
+        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.guest = Talker(cls.SERIES, cls.SMP, cls.MORE)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.guest.close()
+
+    def ask(self, *words) -> dict:
+        r = subprocess.run([self.kpat, "--json", *map(str, words)], capture_output=True, text=True, timeout=120)
+        self.assertIn(r.returncode, (0, 3), r.stderr)
+        return json.loads(r.stdout)
+
+    def both_ways(self) -> tuple[int, int]:
+        """Numbered datagrams from the guest, and to it at the same time: how many were sent from and received in it."""
+        send = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range({self.DATAGRAMS}):
+    s.sendto(b"%08d" % n + b"x" * 24, ("{GUEST}", {PORT}))
+    time.sleep(0.002)
+"""
+        # The listener says when it listens.
+        self.guest.ask(f"talker - {PORT} {self.DATAGRAMS} > /tmp/got &")
+        self.guest.ask("while ! grep -q listening /tmp/got; do sleep 0.1; done")
+        other = self.guest.inside("python3", "-c", send)
+        said = self.guest.ask(f"talker {HOST} {PORT} 0 {self.DATAGRAMS}; wait; cat /tmp/got", 120)
+        self.assertEqual(0, other.wait(60))
+        number = lambda word: int(next(line.split()[1] for line in said if line.startswith(word)))
+        return number("sent"), number("received")
+
+    def record(self, log: Path, traffic, *options: str):
+        """The log, the capture of the tap, and what the traffic returned."""
+        wire = log.with_suffix(".pcap")
+        sniffer = self.guest.inside("tcpdump", "-i", "tap0", "-w", wire, "-U", "--immediate-mode", "-Z", "root", f"udp port {PORT}", stderr=subprocess.PIPE, text=True)
+        self.assertIn("listening", sniffer.stderr.readline())
+        p = subprocess.Popen([self.kpat, "--json", "guest", "record", self.guest.qmp, "-f", f"udp port {PORT}", "-o", log, *options], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+        words = []
+        for line in p.stderr:
+            words.append(line)
+            if "recording:" in line:
+                break
+        self.assertTrue(words and "recording:" in words[-1], words)
+        try:
+            came = traffic()
+            time.sleep(0.2)
+        finally:
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=90)
+            sniffer.send_signal(signal.SIGINT)
+            sniffer.communicate(timeout=20)
+        self.assertEqual(0, p.returncode, err)
+        return json.loads(out), wire, came
+
+    def paths(self, log: Path, frames: dict) -> dict[str, list[tuple]]:
+        """The functions of each matched datagram in the order in which they were entered, by its direction."""
+        ids = {f["packets"][0]["side"]: [] for f in frames.values()}
+        for f in frames.values():
+            ids[f["packets"][0]["side"]].append(f["packets"][0]["packet_id"])
+        found = {}
+        for way, packets in ids.items():
+            all_of = self.ask("packet", ",".join(map(str, packets)), log)["packets"]
+            found[way] = [tuple(c["function"] for c in sorted(p["calls"], key=lambda c: c["entry_boot_ns"])) for p in all_of]
+        return found
+
+    def test_every_datagram_of_the_tap_is_in_the_log_with_the_functions_that_ftrace_sees(self):
+        log = self.guest.path / "g.kbl"
+        done, wire, (sent, received) = self.record(log, self.both_ways)
+        # Nothing lost, and said so: by the recorder and in the log.
+        self.assertEqual([], done["losses"])
+        seen = tshark(wire, "frame.number", "ip.src", "ip.id", "udp.length")
+        self.assertEqual((sent, received), (self.DATAGRAMS, self.DATAGRAMS))
+        self.assertEqual(sent + received, len(seen))
+        integrated = self.guest.path / "g.kpat"
+        report = self.ask("integrate", log, wire, "-o", integrated)
+        self.assertEqual((len(seen), len(seen)), (report["frames"], report["matched_frames"]))
+        frames = {f["number"]: f for f in self.ask("frames", integrated, "--limit", "0")["frames"]}
+        packets = {p["packet_id"]: p for p in self.ask("packets", integrated, "--limit", "0")["packets"]}
+        for number, source, ident, length in seen:
+            [match] = frames[int(number)]["packets"]
+            p = packets[match["packet_id"]]
+            way, verdict = ("transmitted", "sent") if source == GUEST else ("received", "delivered")
+            self.assertEqual((way, verdict, "talker", int(length) - 8 + 28), (match["side"], p["verdict"], p["process"], p["len_bytes"]), (number, p))
+        # The guest's own tracer sees the same functions in the same order.
+        ours = {way: most_common(paths) for way, paths in self.paths(integrated, frames).items()}
+        for way, path in ours.items():
+            # What frees a packet frees others, too; a function is itself entered again by them.
+            path = tuple(f for f in path if f != "skb_release_data")
+            self.assertGreater(len(path), 4, path)
+            theirs = self.traced(path)
+            self.assertEqual(path, most_common(theirs), way)
+        clock = done["clock"]
+        self.assertEqual(("tsc", 0), (clock["source"], clock["within_ns"]))
+        self.assertLess(clock["host_bound_ns"], 20_000_000)
+
+    def traced(self, functions: tuple) -> list[tuple]:
+        """What ftrace in the guest has of these functions: from each entry of the first to the next."""
+        t = "/sys/kernel/tracing"
+        self.guest.ask(f"echo '{' '.join(sorted(set(functions)))}' > {t}/set_ftrace_filter; echo function > {t}/current_tracer; echo > {t}/trace", 60)
+        self.both_ways()
+        lines = self.guest.ask(f"echo nop > {t}/current_tracer; cat {t}/trace", 60)
+        found, paths = [m[1] for m in (re.search(r": ([\w.]+) <-", line) for line in lines) if m], []
+        for name in found:
+            if name == functions[0]:
+                paths.append([])
+            if paths:
+                paths[-1].append(name)
+        return [tuple(p) for p in paths]
+
+    def test_the_host_has_the_other_half_of_each_datagrams_way(self):
+        host = self.guest.path / "host.kbl"
+        p = subprocess.Popen([self.kpat, "record", "--netns", self.guest.netns, "-f", f"udp port {PORT}", "-o", host, "--ready-file", self.guest.path / "ready"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            until = time.monotonic() + 60
+            while not (self.guest.path / "ready").exists():
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.05)
+            log = self.guest.path / "two.kbl"
+            _, wire, (sent, received) = self.record(log, self.both_ways)
+        finally:
+            p.send_signal(signal.SIGINT)
+            _, err = p.communicate(timeout=60)
+        self.assertEqual(0, p.returncode, err)
+        both = self.guest.path / "both.kpat"
+        report = self.ask("integrate", log, host, wire, "-o", both)
+        ways = {(c["from"], c["to"]): c["packets"] for c in report["crossings"]}
+        self.assertEqual({("two", "host"): sent, ("host", "two"): received}, ways)
+        # One of each direction: the guest's functions, the wire, the host's points, in the order of causes.
+        for device in ("two", "host"):
+            whole = self.ask("packet", 1, both, "--device", device, "--follow")
+            names = [p["device"] for p in whole["packets"]]
+            self.assertEqual(2, len(names), names)
+            self.assertEqual(1, len(whole["crossings"]))
+            cross = whole["crossings"][0]
+            self.assertGreaterEqual(cross["flight_ns"] + cross["flight_bound_ns"], 0, cross)
+
+
+class GuestRecord61(GuestRecord):
+    SERIES, SMP, MORE, DATAGRAMS = "6.1", 2, "pti=on", 500
+
+
+class GuestRecord72(GuestRecord):
+    SERIES, SMP, MORE, DATAGRAMS = "7.2", 2, "pti=off", 500

@@ -9,7 +9,9 @@ use kpat_guest::mailbox::code::{Place, Shared, shared};
 use kpat_guest::mailbox::host::{Answer, Host, Read};
 use kpat_guest::mailbox::layout::*;
 use kpat_guest::mailbox::region::Region;
-use kpat_guest::mailbox::skb::{AtReturn, Function, HEADERS, How, Packet, PacketCode, PacketHit, PacketMoment, Shape, packet_code};
+use kpat_guest::mailbox::skb::{
+    self, AtReturn, HEADERS, How, Packet, PacketCode, PacketHit, PacketMoment, Shape, packet_code,
+};
 use kpat_guest::mailbox::stub::{Maker, Returns, Stub};
 use kpat_guest::mailbox::values::{Act, Base, Compare, Condition, Item, Value};
 use kpat_guest::x86::{Displaced, Register, jump};
@@ -522,7 +524,7 @@ fn packet(number: u8, mac: u16, network: u16) -> InMemory {
 impl Bench {
     fn probe_packets(&mut self, id: usize, at: u64, how: How, code: PacketCode) {
         let displaced = self.decode(at);
-        let which = Function { argument: Register::Rdi, second: Register::Rsi, how };
+        let which = skb::Function { argument: Register::Rdi, second: Register::Rsi, how };
         let entry = self.put(|m, to| m.packet_site(to, &displaced, id, &which, code).unwrap());
         self.enable(id, true);
         self.patch(at, entry);
