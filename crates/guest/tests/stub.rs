@@ -537,7 +537,10 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
     let (code, parts) = packet_code(&b.place, b.shared, &SKB, b.place.base + b.stubs as u64).unwrap();
     b.region.write(b.stubs, &code);
     b.stubs += code.len().next_multiple_of(64);
-    let back = b.put(|m, to| kpat_guest::mailbox::stub::Made { code: m.packet_return(to, parts).unwrap(), entry: to });
+    let back = b.put(|m, to| kpat_guest::mailbox::stub::Made {
+        code: m.packet_return(to, parts).unwrap(),
+        entry: to,
+    });
     for n in SHARED_FIRST..SHARED_FIRST + SHARED_COUNT {
         b.region.write(TRAMPOLINES + n * TRAMPOLINE, &b.maker().trampoline(n, back).unwrap());
     }

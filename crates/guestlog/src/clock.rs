@@ -69,9 +69,11 @@ const TICK_NS: u64 = 10_000_000;
 impl GuestClock {
     pub fn new(guest: &Guest, symbols: &Symbols, hz: f64) -> kpat_guest::Result<GuestClock> {
         let keeper = |path: &str| symbols.offset(&format!("timekeeper.{path}"));
-        let missing = || kpat_guest::Error::Unsupported("the guest's kernel has no record of time (tk_core)".into());
+        let missing =
+            || kpat_guest::Error::Unsupported("the guest's kernel has no record of time (tk_core)".into());
         // One of several since 6.17; a structure with a name since 6.13.
-        let at = symbols.address("tk_core").or_else(|| symbols.address("timekeeper_data")).ok_or_else(missing)?;
+        let at =
+            symbols.address("tk_core").or_else(|| symbols.address("timekeeper_data")).ok_or_else(missing)?;
         let mono = keeper("tkr_mono")?;
         let base = |member: &str| Ok(mono + symbols.offset(&format!("tk_read_base.{member}"))?);
         let shape = Shape {

@@ -136,7 +136,9 @@ impl State {
         let tracked = self.tracker.functions.get(&hit.probe);
         if tracked.is_some_and(|f| f.drops) {
             // Others hold it still, or nothing was wrong.
-            if hit.packet.as_ref().is_none_or(|p| p.users > 1) || Some(hit.value & 0xffff_ffff) == self.consumed {
+            if hit.packet.as_ref().is_none_or(|p| p.users > 1)
+                || Some(hit.value & 0xffff_ffff) == self.consumed
+            {
                 return;
             }
             if self.places.len() < MOST_PLACES {
@@ -257,7 +259,16 @@ impl Recording<'_> {
         for (n, cause) in [LossCause::RingFull, LossCause::ProbeMissed].into_iter().enumerate() {
             let count = sums[n].wrapping_sub(self.counted[n]);
             if count > 0 {
-                state.log.put(0, &Record::Loss(Loss { cause, cpu: -1, from: BootNs(to.0 - LOOK.as_nanos() as i64), to, count }));
+                state.log.put(
+                    0,
+                    &Record::Loss(Loss {
+                        cause,
+                        cpu: -1,
+                        from: BootNs(to.0 - LOOK.as_nanos() as i64),
+                        to,
+                        count,
+                    }),
+                );
             }
         }
         self.counted = sums;
@@ -369,7 +380,8 @@ fn register(
             Ok(handle) => {
                 let func = plan::function_id(n);
                 let hidden = !matches!(c.via, choose::Via::Argument(_));
-                let one = Tracked { func: FuncId(func), roles: c.roles, logged: *logged, hidden, drops: false };
+                let one =
+                    Tracked { func: FuncId(func), roles: c.roles, logged: *logged, hidden, drops: false };
                 tracked.insert(handle.number() as usize, one);
                 handles.push(handle);
                 if *logged {
@@ -405,13 +417,15 @@ fn describe(
 ) -> Meta {
     let memory = guest.memory();
     let name = |member: &str| -> String {
-        let at = symbols.address("init_uts_ns").zip(symbols.offset(&format!("uts_namespace.name.{member}")).ok());
+        let at =
+            symbols.address("init_uts_ns").zip(symbols.offset(&format!("uts_namespace.name.{member}")).ok());
         let text = at.and_then(|(at, offset)| memory.string_at(at + offset, 64).ok()).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
     };
     let mut id = [0; 16];
     // Made when somebody asks for it first.
-    let made = symbols.address("sysctl_bootid").is_some_and(|at| memory.read(at, &mut id).is_ok() && id != [0; 16]);
+    let made =
+        symbols.address("sysctl_bootid").is_some_and(|at| memory.read(at, &mut id).is_ok() && id != [0; 16]);
     let hex = |from: usize, to: usize| id[from..to].iter().map(|b| format!("{b:02x}")).collect::<String>();
     let (boot, wall) = clock.tick();
     let started = meta::ClockAnchor { boot, wall, uncertainty_ns: 10_000_000 };

@@ -8,7 +8,10 @@ use crate::types::Bits;
 use crate::world::{Where, World, is_kernel};
 use kpat_guest::Guest;
 use kpat_guest::mailbox::skb::{Packet, PacketHit, PacketMoment};
-use kpat_model::{BootNs, Call, Context, Event, EventKind, FootprintRecord, FuncId, Lineage, LineageKind, Loss, LossCause, Member};
+use kpat_model::{
+    BootNs, Call, Context, Event, EventKind, FootprintRecord, FuncId, Lineage, LineageKind, Loss, LossCause,
+    Member,
+};
 use kpat_model::{PacketId, Place, Process, Record, Timed};
 use kpat_probe::filter::pcap;
 use kpat_probe::roles::role;
@@ -107,7 +110,12 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    pub fn new(functions: HashMap<usize, Tracked>, world: World, filter: Option<Filter>, bits: Bits) -> Tracker {
+    pub fn new(
+        functions: HashMap<usize, Tracked>,
+        world: World,
+        filter: Option<Filter>,
+        bits: Bits,
+    ) -> Tracker {
         Tracker {
             functions,
             world,

@@ -26,13 +26,19 @@ pub struct Bits {
 /// Where members are in the guest's structures.
 pub fn shape(symbols: &Symbols) -> Result<(Shape, Bits)> {
     let btf = symbols.btf().ok_or_else(|| {
-        Error::Unsupported("the guest's kernel does not describe its types (BTF), without which packets cannot be read".into())
+        Error::Unsupported(
+            "the guest's kernel does not describe its types (BTF), without which packets cannot be read"
+                .into(),
+        )
     })?;
     let id = btf.find(kind::STRUCT, "sk_buff");
     let at = |path: &str| -> Result<u32> {
         let at = symbols.offset(path)?;
         // All within what one look at a page or two covers.
-        u32::try_from(at).ok().filter(|a| *a < 4000).ok_or_else(|| Error::Unsupported(format!("{path} is at {at:#x}")))
+        u32::try_from(at)
+            .ok()
+            .filter(|a| *a < 4000)
+            .ok_or_else(|| Error::Unsupported(format!("{path} is at {at:#x}")))
     };
     let skb = |name: &str| at(&format!("sk_buff.{name}"));
     let bit = |name: &str| id.and_then(|id| btf.bit_of(id, name));
@@ -65,7 +71,21 @@ pub fn shape(symbols: &Symbols) -> Result<(Shape, Bits)> {
         gso_segs: at("skb_shared_info.gso_segs")?,
         size: 0,
     };
-    let words = [s.next, s.dev, s.sk, s.head, s.data, s.len, s.data_len, s.end, s.mac, s.network, s.transport, s.users, s.vlan];
+    let words = [
+        s.next,
+        s.dev,
+        s.sk,
+        s.head,
+        s.data,
+        s.len,
+        s.data_len,
+        s.end,
+        s.mac,
+        s.network,
+        s.transport,
+        s.users,
+        s.vlan,
+    ];
     s.size = words.into_iter().chain(s.bits).max().unwrap_or(0) + 8;
     Ok((s, Bits { cloned: cloned.1, nohdr: nohdr.1, vlan_present: present.map(|p| p.1) }))
 }
@@ -75,7 +95,8 @@ pub fn all(guest: &Guest) -> Result<Vec<Arc<Btf>>> {
     let symbols = guest.symbols()?;
     let memory = guest.memory();
     let read = |at: u64, stop: u64| -> Option<Arc<Btf>> {
-        let mut bytes = vec![0; usize::try_from(stop.checked_sub(at)?).ok().filter(|n| *n <= MOST_BTF as usize)?];
+        let mut bytes =
+            vec![0; usize::try_from(stop.checked_sub(at)?).ok().filter(|n| *n <= MOST_BTF as usize)?];
         memory.read(at, &mut bytes).ok()?;
         Btf::parse("vmlinux", &bytes, None).ok().map(Arc::new)
     };

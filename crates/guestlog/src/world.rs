@@ -56,12 +56,19 @@ impl World {
             address_len: at("addr_len")?,
             inum: symbols.offset("net.ns.inum")?,
         };
-        Ok(World { shape, known: HashMap::new(), spaces: HashMap::new(), devices: HashMap::new(), fresh: Vec::new() })
+        Ok(World {
+            shape,
+            known: HashMap::new(),
+            spaces: HashMap::new(),
+            devices: HashMap::new(),
+            fresh: Vec::new(),
+        })
     }
 
     /// Device and namespace of a packet: by its device or, where it has none, by its socket's namespace.
     pub fn locate(&mut self, guest: &Guest, dev: u64, sk_net: u64) -> Where {
-        self.device(guest, dev).unwrap_or_else(|| Where { netns: self.space(guest, sk_net), ..Where::default() })
+        self.device(guest, dev)
+            .unwrap_or_else(|| Where { netns: self.space(guest, sk_net), ..Where::default() })
     }
 
     /// `None`: no device is there.

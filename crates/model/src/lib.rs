@@ -24,8 +24,8 @@ pub use footprint::{Footprint, Link, Message, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use programs::{ProgramRecord, Stage};
 pub use record::{
-    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, HostClock, Lineage, Loss, Member,
-    OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
+    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, HostClock, Lineage, Loss,
+    Member, OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};

@@ -1,6 +1,6 @@
 //! Probes that wait in the guest and speak with the host through memory that both see, without an exit from the guest.
 //!
-//! [`layout`] is the memory, [`values`] what a probe reads by itself, [`code`] and [`stub`] the code that runs in the guest,
+//! [`layout`] is the memory, [`values`] what a probe reads by itself, [`skb`] what it copies of a packet, [`code`] and [`stub`] the code that runs in the guest,
 //! [`region`] and [`host`] the other end.
 
 pub mod code;

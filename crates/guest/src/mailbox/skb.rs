@@ -172,10 +172,17 @@ pub struct PacketHit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketMoment {
     /// `number` comes again in what belongs to this call.
-    Entry { number: u64, returns: bool },
-    Return { entry: u64 },
+    Entry {
+        number: u64,
+        returns: bool,
+    },
+    Return {
+        entry: u64,
+    },
     /// One of a list's packets, at the entry, or of those returned.
-    Member { entry: u64 },
+    Member {
+        entry: u64,
+    },
 }
 
 /// An `sk_buff` at a moment. Everything in it is as the guest had it.
@@ -465,7 +472,14 @@ impl Here<'_> {
     }
 
     /// An entry of `cells` begins: its number and place are in the frame, its address in rdx. On to `full` if there is no room.
-    fn begin(&self, a: &mut CodeAssembler, cells: i32, kind: u32, up: i32, full: CodeLabel) -> Result<(), IcedError> {
+    fn begin(
+        &self,
+        a: &mut CodeAssembler,
+        cells: i32,
+        kind: u32,
+        up: i32,
+        full: CodeLabel,
+    ) -> Result<(), IcedError> {
         a.mov(r9d, dword_ptr(rsp + OWN_PROBE + up))?;
         a.mov(ecx, cells)?;
         a.call(self.open)?;
@@ -767,4 +781,3 @@ impl Maker<'_> {
         Ok(a.assemble(at)?)
     }
 }
-

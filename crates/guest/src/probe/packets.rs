@@ -36,11 +36,13 @@ impl<'h> Probes<'h> {
     /// Before the first [`Probes::register_packets`]: where members are, and who gets the hits.
     pub fn take_packets(&mut self, shape: &Shape, to: Packets<'h>) -> Result<()> {
         if self.instances > SHARED_FIRST {
-            return Err(Error::Unsupported("calls of other probes take the room for those with packets".into()));
+            return Err(Error::Unsupported(
+                "calls of other probes take the room for those with packets".into(),
+            ));
         }
         let make = |e| failed(Failed::Code(format!("{e}")));
-        let (code, parts) =
-            packet_code(&self.place, self.shared, shape, self.place.base + self.stubs as u64).map_err(make)?;
+        let (code, parts) = packet_code(&self.place, self.shared, shape, self.place.base + self.stubs as u64)
+            .map_err(make)?;
         self.installed.write(self.stubs, &code);
         self.stubs += code.len().next_multiple_of(64);
         let maker = Maker { place: &self.place, shared: self.shared };

@@ -113,14 +113,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "losses": done.losses.iter().map(|l| json!({"cause": l.cause, "count": l.count})).collect::<Vec<_>>(),
         }))?;
     } else {
-        let losses: Vec<String> = done.losses.iter().map(|l| format!("{} {}", count(l.count), l.cause)).collect();
-        let lost = if losses.is_empty() { "nothing lost".into() } else { format!("lost: {}", losses.join(", ")) };
+        let losses: Vec<String> =
+            done.losses.iter().map(|l| format!("{} {}", count(l.count), l.cause)).collect();
+        let lost =
+            if losses.is_empty() { "nothing lost".into() } else { format!("lost: {}", losses.join(", ")) };
         let clock = bound.map_or(String::new(), |b| format!("; host's clock known within {}", duration(b)));
-        out.say(&format!(
-            "{}: {}, {lost}{clock}",
-            args.output.display(),
-            plural(done.records, "record")
-        ));
+        out.say(&format!("{}: {}, {lost}{clock}", args.output.display(), plural(done.records, "record")));
     }
     match done.ended {
         Ended::Gone => out.say("the guest is off"),
