@@ -195,7 +195,7 @@ for n in range({self.DATAGRAMS}):
         done, wire, (sent, received) = self.record(log, self.both_ways)
         # Nothing lost, and said so: by the recorder and in the log.
         self.assertEqual([], done["losses"])
-        seen = tshark(wire, "frame.number", "ip.src", "ip.id", "udp.length")
+        seen = tshark(wire, "frame.number", "ip.src", "frame.time_epoch", "udp.length")
         self.assertEqual((sent, received), (self.DATAGRAMS, self.DATAGRAMS))
         self.assertEqual(sent + received, len(seen))
         integrated = self.guest.path / "g.kpat"
@@ -203,11 +203,15 @@ for n in range({self.DATAGRAMS}):
         self.assertEqual((len(seen), len(seen)), (report["frames"], report["matched_frames"]))
         frames = {f["number"]: f for f in self.ask("frames", integrated, "--limit", "0")["frames"]}
         packets = {p["packet_id"]: p for p in self.ask("packets", integrated, "--limit", "0")["packets"]}
-        for number, source, ident, length in seen:
+        bound = done["clock"]["host_bound_ns"] + 1000
+        for number, source, epoch, length in seen:
             [match] = frames[int(number)]["packets"]
             p = packets[match["packet_id"]]
             way, verdict = ("transmitted", "sent") if source == GUEST else ("received", "delivered")
             self.assertEqual((way, verdict, "talker", int(length) - 8 + 28), (match["side"], p["verdict"], p["process"], p["len_bytes"]), (number, p))
+            # The tap's stamp is this host's clock: what is sent is in the guest before it, what is received after.
+            first, stamp = p["first_wall_ns"], int(epoch.replace(".", "")[:19])
+            self.assertGreater(bound, first - stamp if source == GUEST else stamp - first, (number, source))
         # The guest's own tracer sees the same functions in the same order.
         ours = {way: most_common(paths) for way, paths in self.paths(integrated, frames).items()}
         for way, path in ours.items():
@@ -216,16 +220,14 @@ for n in range({self.DATAGRAMS}):
             self.assertGreater(len(path), 4, path)
             theirs = self.traced(path)
             self.assertEqual(path, most_common(theirs), way)
-        clock = done["clock"]
-        self.assertEqual(("tsc", 0), (clock["source"], clock["within_ns"]))
-        self.assertLess(clock["host_bound_ns"], 20_000_000)
+        self.assertEqual(("tsc", 0), (done["clock"]["source"], done["clock"]["within_ns"]))
 
     def traced(self, functions: tuple) -> list[tuple]:
         """What ftrace in the guest has of these functions: from each entry of the first to the next."""
         t = "/sys/kernel/tracing"
-        self.guest.ask(f"echo '{' '.join(sorted(set(functions)))}' > {t}/set_ftrace_filter; echo function > {t}/current_tracer; echo > {t}/trace", 60)
+        self.guest.ask(f"echo '{' '.join(sorted(set(functions)))}' > {t}/set_ftrace_filter; echo function > {t}/current_tracer; echo > {t}/trace; echo 1 > {t}/tracing_on", 60)
         self.both_ways()
-        lines = self.guest.ask(f"echo nop > {t}/current_tracer; cat {t}/trace", 60)
+        lines = self.guest.ask(f"echo 0 > {t}/tracing_on; cat {t}/trace; echo nop > {t}/current_tracer", 120)
         found, paths = [m[1] for m in (re.search(r": ([\w.]+) <-", line) for line in lines) if m], []
         for name in found:
             if name == functions[0]:

@@ -1,6 +1,6 @@
 //! A recording: functions are chosen, probed, and what the probes copy is written, until somebody stops it.
 
-use crate::clock::{Beside, GuestClock};
+use crate::clock::{Axis, Bounds, Rate, Reader};
 use crate::error::{Error, Result};
 use crate::track::{Filter, Tracked, Tracker};
 use crate::types;
@@ -11,11 +11,11 @@ use kpat_guest::x86::Register;
 use kpat_guest::{Guest, Symbols};
 use kpat_klog::{Chunk, Codec, Encoder, Writer};
 use kpat_model::meta::{self, Json, LossTotal, Meta, Summary};
-use kpat_model::{BootNs, FuncId, HostClock, Loss, LossCause, Record};
+use kpat_model::{BootNs, FuncId, GuestClock, Loss, LossCause, Record};
 use kpat_probe::choose::{self, Chosen};
 use kpat_probe::plan;
 use kpat_probe::profile::Selection;
-use kpat_probe::{kernel, reasons};
+use kpat_probe::{kernel, reasons, sys};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -43,7 +43,8 @@ pub struct Outcome {
     pub hits: u64,
     pub losses: Vec<LossTotal>,
     pub bytes: u64,
-    pub clock: Option<HostClock>,
+    /// How far the log's times may be off the host's clock, at worst.
+    pub bound_ns: u32,
     /// What had to stay in the guest.
     pub rest: Option<String>,
 }
@@ -57,14 +58,25 @@ const DROPS: [(&str, Register, Register); 2] = [
 /// How long a chunk stays open, and how often what is not a hit is looked at.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(100);
+/// For so long the first hits wait, and so many at most.
+const SETTLED_NS: u64 = 300_000_000;
+const MOST_WAITING: usize = 20_000;
+/// How often the host's clocks are compared.
+const ANCHOR: Duration = Duration::from_secs(1);
 /// Places of drops that are named.
 const MOST_PLACES: usize = 4096;
 
 /// What the handler of hits works on.
 struct State {
     guest: Arc<Guest>,
-    clock: GuestClock,
-    beside: Beside,
+    clock: Reader,
+    /// `None`: the first hits wait until the clocks are known.
+    axis: Option<Axis>,
+    waiting: Vec<(PacketHit, u64)>,
+    rate: Rate,
+    guessed_hz: f64,
+    worst_ns: u32,
+    last_tsc: u64,
     tracker: Tracker,
     log: Log,
     /// Reasons that are no drop.
@@ -114,6 +126,10 @@ impl Log {
     }
 }
 
+fn bounds(hit: &PacketHit, seen: u64) -> Bounds {
+    Bounds { tsc: hit.tsc, not_before: hit.host_before, not_after: seen }
+}
+
 pub struct Recording<'h> {
     probes: Probes<'h>,
     handles: Vec<Handle>,
@@ -122,17 +138,48 @@ pub struct Recording<'h> {
     /// Ring full, no place for a return: counted before.
     counted: [u64; 2],
     closed: Instant,
+    anchored: Instant,
     began: Instant,
 }
 
 impl State {
-    fn hit(&mut self, hit: &PacketHit, seen: u64) {
+    /// The first hits wait, for their moments together say how the clocks stand.
+    fn take(&mut self, hit: PacketHit, seen: u64) {
         self.hits += 1;
-        let at = self.clock.boot(&self.guest, hit.tsc);
-        let log = &mut self.log;
-        if let Some(reading) = self.beside.hit(at, hit.host_before, seen) {
-            log.put(0, &Record::HostClock(reading));
+        if self.axis.is_some() {
+            return self.hit(&hit, seen);
         }
+        self.waiting.push((hit, seen));
+        let first = self.waiting.first().map_or(seen, |(_, seen)| *seen);
+        if seen - first > SETTLED_NS || self.waiting.len() >= MOST_WAITING {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        if self.axis.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        let hits = std::mem::take(&mut self.waiting);
+        let first: Vec<Bounds> = hits.iter().map(|(h, seen)| bounds(h, *seen)).collect();
+        self.axis = Some(Axis::new(&first, self.rate.measured().unwrap_or(self.guessed_hz)));
+        hits.iter().for_each(|(hit, seen)| self.hit(hit, *seen));
+    }
+
+    fn read_clock(&mut self, reading: Option<(BootNs, u32)>) {
+        if let Some((at, bound_ns)) = reading {
+            self.worst_ns = self.worst_ns.max(bound_ns);
+            let guest = self.clock.boot(&self.guest, self.last_tsc);
+            self.log.put(0, &Record::GuestClock(GuestClock { at, guest, bound_ns }));
+        }
+    }
+
+    fn hit(&mut self, hit: &PacketHit, seen: u64) {
+        let Some(axis) = &mut self.axis else { return };
+        let (at, reading) = axis.at(bounds(hit, seen));
+        self.last_tsc = hit.tsc;
+        self.read_clock(reading);
+        let log = &mut self.log;
         let tracked = self.tracker.functions.get(&hit.probe);
         if tracked.is_some_and(|f| f.drops) {
             // Others hold it still, or nothing was wrong.
@@ -163,8 +210,10 @@ impl Recording<'static> {
         let reasons = reasons::drop_reasons(&btfs);
         let world = World::new(symbols)?;
 
+        let rate = Rate::begin();
         let mut probes = Probes::of(guest.clone())?;
-        let clock = GuestClock::new(&guest, symbols, probes.tsc_hz)?;
+        let guessed_hz = probes.tsc_hz;
+        let clock = Reader::new(&guest, symbols, probes.tsc_hz)?;
         probes.hold();
         let state: Rc<RefCell<Option<Rc<RefCell<State>>>>> = Rc::default();
         let to = state.clone();
@@ -172,7 +221,7 @@ impl Recording<'static> {
             &shape,
             Box::new(move |hit, seen| {
                 if let Some(state) = &*to.borrow() {
-                    state.borrow_mut().hit(&hit, seen);
+                    state.borrow_mut().take(hit, seen);
                 }
             }),
         )?;
@@ -183,7 +232,7 @@ impl Recording<'static> {
                 "none of the wanted functions is in the guest's kernel, or none can be probed".into(),
             ));
         }
-        let meta = describe(&guest, symbols, options, &clock, table, &left_out, &reasons);
+        let meta = describe(&guest, symbols, options, table, &left_out, &reasons);
         let mut writer = Writer::create(&options.output)?;
         writer.json(&Json::Meta(Box::new(meta)))?;
         let codec = if options.compress { Codec::Zstd } else { Codec::None };
@@ -197,7 +246,12 @@ impl Recording<'static> {
         let shared = Rc::new(RefCell::new(State {
             guest: guest.clone(),
             clock,
-            beside: Beside::default(),
+            axis: None,
+            waiting: Vec::new(),
+            rate,
+            guessed_hz,
+            worst_ns: 0,
+            last_tsc: 0,
             tracker: Tracker::new(tracked, world, filter, bits),
             log,
             consumed,
@@ -213,6 +267,7 @@ impl Recording<'static> {
             left_out: left_out.len(),
             counted: [0; 2],
             closed: Instant::now(),
+            anchored: Instant::now(),
             began: Instant::now(),
         })
     }
@@ -276,6 +331,14 @@ impl Recording<'_> {
         if !fresh.is_empty() {
             state.log.json(&Json::Devices(fresh));
         }
+        // Hits that came alone wait no longer.
+        if state.waiting.first().is_some_and(|(_, seen)| kpat_guest::probe::host_now() - seen > SETTLED_NS) {
+            state.settle();
+        }
+        if self.anchored.elapsed() > ANCHOR {
+            self.anchored = Instant::now();
+            state.log.json(&Json::Anchor(sys::clock_anchor()));
+        }
         if self.closed.elapsed() > CHUNK_AGE {
             self.closed = Instant::now();
             state.log.close_chunks();
@@ -305,9 +368,10 @@ impl Recording<'_> {
         for (cause, count) in losses.into_iter().filter(|(_, n)| *n > 0) {
             state.log.put(0, &Record::Loss(Loss { cause, cpu: -1, from: to, to, count }));
         }
-        if let Some(reading) = state.beside.close() {
-            state.log.put(0, &Record::HostClock(reading));
-        }
+        state.settle();
+        let last = state.axis.as_mut().and_then(|a| a.close(state.tracker.last()));
+        state.read_clock(last);
+        state.log.json(&Json::Anchor(sys::clock_anchor()));
         state.log.close_chunks();
         let symbols = guest.symbols()?;
         let named = state.places.iter().filter_map(|at| {
@@ -315,7 +379,6 @@ impl Recording<'_> {
             Some(meta::Symbol { addr: *at, text: format!("{}+{offset:#x}", symbol.name) })
         });
         state.log.json(&Json::Symbols(named.collect()));
-        let (boot, wall) = state.clock.tick();
         let counted = [(LossCause::RingFull, self.counted[0]), (LossCause::ProbeMissed, self.counted[1])];
         let totals: Vec<LossTotal> = counted
             .into_iter()
@@ -332,7 +395,7 @@ impl Recording<'_> {
                 Ended::Reset => "the guest began anew",
             }
             .into(),
-            at: meta::ClockAnchor { boot, wall, uncertainty_ns: 0 },
+            at: sys::clock_anchor(),
             records: state.log.records,
             bytes: state.log.writer.bytes_written(),
             cost: meta::Cost {
@@ -355,7 +418,7 @@ impl Recording<'_> {
             hits: state.hits,
             losses: totals,
             bytes: state.log.writer.bytes_written(),
-            clock: state.beside.last(),
+            bound_ns: state.worst_ns,
             rest: rest?,
         })
     }
@@ -410,7 +473,6 @@ fn describe(
     guest: &Guest,
     symbols: &Symbols,
     options: &Options,
-    clock: &GuestClock,
     functions: Vec<meta::Function>,
     left_out: &[(String, String)],
     reasons: &[(u32, String)],
@@ -427,8 +489,7 @@ fn describe(
     let made =
         symbols.address("sysctl_bootid").is_some_and(|at| memory.read(at, &mut id).is_ok() && id != [0; 16]);
     let hex = |from: usize, to: usize| id[from..to].iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let (boot, wall) = clock.tick();
-    let started = meta::ClockAnchor { boot, wall, uncertainty_ns: 10_000_000 };
+    let started = sys::clock_anchor();
     Meta {
         writer: concat!("kpat ", env!("CARGO_PKG_VERSION")).into(),
         hostname: name("nodename"),
@@ -436,12 +497,12 @@ fn describe(
         kernel_version: name("version"),
         arch: "x86_64".into(),
         endian: "little".into(),
-        boot_id: if made {
+        boot_id: kernel::read_line("/proc/sys/kernel/random/boot_id"),
+        guest_boot_id: if made {
             [hex(0, 4), hex(4, 6), hex(6, 8), hex(8, 10), hex(10, 16)].join("-")
         } else {
             String::new()
         },
-        host_boot_id: kernel::read_line("/proc/sys/kernel/random/boot_id"),
         cpus: guest.vcpus(),
         mechanism: "mailbox".into(),
         profile: options.selection.profile.clone(),

@@ -60,7 +60,7 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::Wifi(r) => tame(&mut r.at.0, absurd),
         Record::Link(r) => tame(&mut r.at.0, absurd),
         Record::Exchange(r) => tame(&mut r.at.0, absurd),
-        Record::HostClock(r) => tame(&mut r.at.0, absurd),
+        Record::GuestClock(r) => tame(&mut r.at.0, absurd),
         Record::Sample(r) => tame(&mut r.at.0, absurd),
         Record::Stack(r) => tame(&mut r.at.0, absurd),
         Record::Mapping(r) => tame(&mut r.at.0, absurd),

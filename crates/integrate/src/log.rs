@@ -319,8 +319,8 @@ impl Pass<'_> {
             Record::Wifi(e) => self.network.radio(cpu, (**e).clone()),
             Record::Link(e) => self.network.link(cpu, (**e).clone()),
             Record::Exchange(e) => self.network.exchange(cpu, (**e).clone()),
-            // Of a host whose log is joined, not of this one's packets.
-            Record::HostClock(_) => {}
+            // The log has the host's clock, as the captures of the host.
+            Record::GuestClock(_) => {}
             Record::Event(e) => {
                 self.packets.event(cpu, e);
                 let of_user_space = e.timed != Timed::Kernel;

@@ -271,7 +271,7 @@ impl Encoder {
             Record::Wifi(r) => self.columns(&**r),
             Record::Link(r) => self.columns(&**r),
             Record::Exchange(r) => self.columns(&**r),
-            Record::HostClock(r) => self.columns(r),
+            Record::GuestClock(r) => self.columns(r),
         }
     }
 

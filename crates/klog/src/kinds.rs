@@ -257,9 +257,9 @@ pub static KINDS: [Kind; 31] = [
     ),
     kind(
         30,
-        "host-clock",
-        columns!["at" Time, "host" Integer, "bound" Duration],
-        Coding::Records(host_clock),
+        "guest-clock",
+        columns!["at" Time, "guest" Integer, "bound" Duration],
+        Coding::Records(guest_clock),
     ),
 ];
 
@@ -491,17 +491,17 @@ fn card_reading(row: &Row<'_>) -> Option<Record> {
     })))
 }
 
-impl InColumns for HostClock {
+impl InColumns for GuestClock {
     const PLACE: usize = 30;
 
     fn row(&self) -> Row<'_> {
-        Row::new([self.at.0 as u64, self.host.0 as u64, self.bound_ns.into()], [])
+        Row::new([self.at.0 as u64, self.guest.0 as u64, self.bound_ns.into()], [])
     }
 }
 
-fn host_clock(row: &Row<'_>) -> Option<Record> {
-    let [_, host, bound, ..] = row.numbers;
-    Some(Record::HostClock(HostClock { at: at(row), host: BootNs(host as i64), bound_ns: narrow(bound)? }))
+fn guest_clock(row: &Row<'_>) -> Option<Record> {
+    let [_, guest, bound, ..] = row.numbers;
+    Some(Record::GuestClock(GuestClock { at: at(row), guest: BootNs(guest as i64), bound_ns: narrow(bound)? }))
 }
 
 /// Zeros at the end are not written.

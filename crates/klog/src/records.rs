@@ -40,7 +40,7 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::Wifi(r) => r.at,
         Record::Link(r) => r.at,
         Record::Exchange(r) => r.at,
-        Record::HostClock(r) => r.at,
+        Record::GuestClock(r) => r.at,
     }
 }
 
@@ -73,7 +73,7 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::Wifi(_) => KINDS[WifiEvent::PLACE].name,
         Record::Link(_) => KINDS[LinkEvent::PLACE].name,
         Record::Exchange(_) => KINDS[Exchange::PLACE].name,
-        Record::HostClock(_) => KINDS[HostClock::PLACE].name,
+        Record::GuestClock(_) => KINDS[GuestClock::PLACE].name,
     }
 }
 
@@ -203,7 +203,7 @@ pub struct Merged<'a> {
 fn is_of_recorder(record: &Record) -> bool {
     match record {
         Record::Event(e) => e.kind.is_of_user_space(),
-        Record::Loss(_) | Record::CardReading(_) | Record::HostClock(_) => true,
+        Record::Loss(_) | Record::CardReading(_) | Record::GuestClock(_) => true,
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
         Record::CpuPackets(_) | Record::ProcessLabel(_) => true,
         // Another ring than that of packets: what is in it is read before or after.

@@ -257,7 +257,7 @@ fn line(r: &Record) -> String {
             hex(&x.network),
             hex(&x.subject)
         ),
-        Record::HostClock(r) => format!("host-clock at={} host={} bound={}", r.at.0, r.host.0 as u64, r.bound_ns),
+        Record::GuestClock(r) => format!("guest-clock at={} guest={} bound={}", r.at.0, r.guest.0 as u64, r.bound_ns),
     }
 }
 

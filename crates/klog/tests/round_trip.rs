@@ -110,7 +110,7 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::Wifi(_)
                     | Record::Link(_)
                     | Record::Exchange(_)
-                    | Record::HostClock(_)
+                    | Record::GuestClock(_)
             ),
         };
         let written = records[side].iter().filter(of_kernel);

@@ -35,9 +35,9 @@ pub struct Meta {
     /// What was recorded, by what. Empty: one source, that of `mechanism`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// The host that recorded its guest: `boot_id` there. Empty: a kernel recorded itself.
+    /// Of a guest that its host recorded by the host's clock: its own `boot_id`. Empty: a kernel recorded itself, or the guest has none yet.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub host_boot_id: String,
+    pub guest_boot_id: String,
     /// How much of it: steps, spine or full. Empty: not functions, or an earlier writer, which recorded all of it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,

@@ -303,12 +303,12 @@ pub struct CardReading {
     pub clock: String,
 }
 
-/// Of a guest that was recorded from its host: the host's boot clock beside the guest's.
+/// Of a guest that was recorded from its host, whose boot clock such a log has: the guest's own boot clock beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostClock {
+pub struct GuestClock {
     pub at: BootNs,
-    pub host: BootNs,
-    /// How far `host` may be off.
+    pub guest: BootNs,
+    /// How far the log's times around it may be off the host's clock.
     pub bound_ns: u32,
 }
 
@@ -365,5 +365,5 @@ pub enum Record {
     Wifi(Box<WifiEvent>),
     Link(Box<LinkEvent>),
     Exchange(Box<Exchange>),
-    HostClock(HostClock),
+    GuestClock(GuestClock),
 }

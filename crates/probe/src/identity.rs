@@ -38,7 +38,7 @@ impl Addresses {
             arch,
             endian,
             boot_id,
-            host_boot_id,
+            guest_boot_id,
             cpus,
             mechanism,
             passed_over,
@@ -63,7 +63,7 @@ impl Addresses {
         Meta {
             hostname: self.word(&hostname),
             boot_id: self.word(&boot_id),
-            host_boot_id: if host_boot_id.is_empty() { host_boot_id } else { self.word(&host_boot_id) },
+            guest_boot_id: if guest_boot_id.is_empty() { guest_boot_id } else { self.word(&guest_boot_id) },
             filter: if filter.is_empty() { filter } else { LEFT_OUT.into() },
             command: command.iter().enumerate().map(|(i, w)| flag_only(i, w)).collect(),
             sample,

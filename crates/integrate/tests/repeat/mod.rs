@@ -58,7 +58,7 @@ impl Shift {
                 l.at.0 += self.ns;
                 return;
             }
-            Record::HostClock(r) => {
+            Record::GuestClock(r) => {
                 r.at.0 += self.ns;
                 return;
             }

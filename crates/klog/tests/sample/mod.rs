@@ -377,9 +377,9 @@ impl Source {
                 network: (0..self.rng.below(33)).map(|i| i as u8).collect(),
                 subject: (0..self.rng.below(17)).map(|i| i as u8).collect(),
             })),
-            26 => Record::HostClock(HostClock {
+            26 => Record::GuestClock(GuestClock {
                 at: self.time(),
-                host: BootNs(self.rng.wide() as i64),
+                guest: BootNs(self.rng.wide() as i64),
                 bound_ns: self.num32(),
             }),
             _ => Record::Call(self.call()),

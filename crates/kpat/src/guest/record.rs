@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "The log has packets, calls and lineage as `kpat record` has them of its own kernel, by the guest's clock, and how that stands to the host's. \
+    after_help = "The log has packets, calls and lineage as `kpat record` has them of its own kernel, by this host's clock, and what the guest's showed. \
                         kpat integrate X.kbl [WIRE.pcapng] [HOST.kbl] makes it an integrated log, alone, with a capture (of the guest's tap, for example), or with the host's own log."
 )]
 pub struct Args {
@@ -88,7 +88,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         String::new()
     } else {
         format!(
-            ", from which the log's times may be off by {}, all by the same",
+            ", of which readings may be off by {}, all by the same",
             duration(i64::try_from(within_ns).unwrap_or(i64::MAX))
         )
     };
@@ -100,7 +100,6 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let until = args.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns.max(0) as u64));
     let ended = recording.run(until)?;
     let done = recording.finish(ended)?;
-    let bound = done.clock.map(|c| i64::from(c.bound_ns));
     if out.json {
         out.value(&json!({
             "log": args.output.display().to_string(),
@@ -109,7 +108,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "bytes": done.bytes,
             "functions": functions,
             "left_out": left_out,
-            "clock": {"source": source, "within_ns": within_ns, "host_bound_ns": bound},
+            "clock": {"source": source, "within_ns": within_ns, "host_bound_ns": done.bound_ns},
             "losses": done.losses.iter().map(|l| json!({"cause": l.cause, "count": l.count})).collect::<Vec<_>>(),
         }))?;
     } else {
@@ -117,7 +116,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             done.losses.iter().map(|l| format!("{} {}", count(l.count), l.cause)).collect();
         let lost =
             if losses.is_empty() { "nothing lost".into() } else { format!("lost: {}", losses.join(", ")) };
-        let clock = bound.map_or(String::new(), |b| format!("; host's clock known within {}", duration(b)));
+        let clock = format!("; times within {} of this host's clock", duration(done.bound_ns.into()));
         out.say(&format!("{}: {}, {lost}{clock}", args.output.display(), plural(done.records, "record")));
     }
     match done.ended {

@@ -204,7 +204,7 @@ const KINDS: [(&str, &str, &str); 30] = [
     ("poll-end", "poll_ends", "ends of polls"),
     ("card-stamp", "card_stamps", "stamps of cards"),
     ("card-reading", "card_readings", "readings of cards' clocks"),
-    ("host-clock", "host_clocks", "comparisons with the host's clock"),
+    ("guest-clock", "guest_clocks", "readings of the guest's clock"),
     ("process", "processes", "process names"),
     ("crossing", "crossings", "crossings"),
     ("tcp-state", "tcp_states", "TCP states"),

@@ -131,7 +131,7 @@ pub(super) fn describe(options: &Options, sources: &[Source], cpus: usize) -> me
         arch: std::env::consts::ARCH.into(),
         endian: if cfg!(target_endian = "little") { "little" } else { "big" }.into(),
         boot_id: kernel::read_line("/proc/sys/kernel/random/boot_id"),
-        host_boot_id: String::new(),
+        guest_boot_id: String::new(),
         cpus: cpus as u32,
         mechanism: d.mechanism.name().into(),
         passed_over: d.passed_over.clone(),
