@@ -501,7 +501,11 @@ impl InColumns for GuestClock {
 
 fn guest_clock(row: &Row<'_>) -> Option<Record> {
     let [_, guest, bound, ..] = row.numbers;
-    Some(Record::GuestClock(GuestClock { at: at(row), guest: BootNs(guest as i64), bound_ns: narrow(bound)? }))
+    Some(Record::GuestClock(GuestClock {
+        at: at(row),
+        guest: BootNs(guest as i64),
+        bound_ns: narrow(bound)?,
+    }))
 }
 
 /// Zeros at the end are not written.

@@ -257,7 +257,9 @@ fn line(r: &Record) -> String {
             hex(&x.network),
             hex(&x.subject)
         ),
-        Record::GuestClock(r) => format!("guest-clock at={} guest={} bound={}", r.at.0, r.guest.0 as u64, r.bound_ns),
+        Record::GuestClock(r) => {
+            format!("guest-clock at={} guest={} bound={}", r.at.0, r.guest.0 as u64, r.bound_ns)
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub use footprint::{Footprint, Link, Message, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use programs::{ProgramRecord, Stage};
 pub use record::{
-    Call, CardReading, CardStamp, Context, Event, FootprintRecord, HeaderBytes, GuestClock, Lineage, Loss,
+    Call, CardReading, CardStamp, Context, Event, FootprintRecord, GuestClock, HeaderBytes, Lineage, Loss,
     Member, OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;

@@ -242,7 +242,7 @@ impl PacketHit {
                 len: u32_at(LEN),
                 data_len: u32_at(DATA_LEN),
                 end: u32_at(END),
-                bits: [0, 1, 2].map(|n| u16_at(BITS + n & !1).wrapping_shr(8 * (n as u32 & 1)) as u8),
+                bits: [0, 1, 2].map(|n| u16_at((BITS + n) & !1).wrapping_shr(8 * (n as u32 & 1)) as u8),
                 protocol: u16_at(OFFSETS),
                 transport: u16_at(OFFSETS + 2),
                 network: u16_at(OFFSETS + 4),
