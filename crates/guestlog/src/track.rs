@@ -4,6 +4,9 @@
 //!
 //! Nothing is read from the guest here but devices ([`crate::world`]): a buffer may be another packet's by now.
 
+use crate::headers::{
+    UNSET, bytes_from, context, ethertype, length_from, link_valid, network, signature, word,
+};
 use crate::types::Bits;
 use crate::world::{Where, World, is_kernel};
 use kpat_guest::Guest;
@@ -18,11 +21,8 @@ use kpat_probe::roles::role;
 use kpat_probe::{sink, wire};
 use std::collections::HashMap;
 
-const UNSET: u16 = 0xffff;
 /// `KP_VLAN_PRESENT` of bpf/include/wire.h.
 const VLAN_PRESENT: u16 = 0x1000;
-const ARPHRD_ETHER: u16 = 1;
-const ARPHRD_LOOPBACK: u16 = 772;
 const INET: [u16; 2] = [2, 10];
 /// Buffers, calls and tasks that are remembered, whatever a guest does.
 const MOST: usize = 1 << 18;
@@ -547,72 +547,4 @@ fn drop_event(hit: &PacketHit, ctx: Context, id: u64, at: BootNs) -> Record {
 
 fn tag(f: Tracked, p: Option<&Packet>) -> u16 {
     if f.hidden { 0 } else { p.map_or(0, |p| (p.skb >> 6) as u16) }
-}
-
-/// By the kernel's count of contexts (include/linux/preempt.h).
-fn context(count: u32) -> Context {
-    match count {
-        c if c & 0x00f0_0000 != 0 => Context::Nmi,
-        c if c & 0x000f_0000 != 0 => Context::Hardirq,
-        c if c & 0x0000_0100 != 0 => Context::Softirq,
-        _ => Context::Task,
-    }
-}
-
-/// Where the network header is, also where only the driver has seen the packet: it begins where the data do.
-fn network(p: &Packet) -> u16 {
-    if p.network != 0 || p.protocol == 0 || p.mac == UNSET {
-        return p.network;
-    }
-    let (at, mac) = (p.data.wrapping_sub(p.head), u64::from(p.mac));
-    if mac != 0 && (mac + 14..=mac + 64).contains(&at) { at as u16 } else { 0 }
-}
-
-fn link_valid(p: &Packet, link_type: u16) -> bool {
-    let (mac, nh) = (u32::from(p.mac), u32::from(network(p)));
-    [ARPHRD_ETHER, ARPHRD_LOOPBACK].contains(&link_type)
-        && p.mac != UNSET
-        && (mac + 14..=mac + 64).contains(&nh)
-}
-
-/// The bytes that were copied, from an offset on.
-fn bytes_from(p: &Packet, offset: u16) -> &[u8] {
-    let from = usize::from(offset).checked_sub(p.start.into());
-    from.and_then(|f| p.header.get(f..)).unwrap_or(&[])
-}
-
-/// Eight bytes, zeros behind what was copied.
-fn word(p: &Packet, offset: u32) -> u64 {
-    let bytes = u16::try_from(offset).map_or(&[][..], |at| bytes_from(p, at));
-    let mut all = [0; 8];
-    let n = bytes.len().min(8);
-    all[..n].copy_from_slice(&bytes[..n]);
-    u64::from_le_bytes(all)
-}
-
-/// Bytes of the packet from an offset to its end, wherever `skb->data` points at the moment.
-fn length_from(p: &Packet, start: u16) -> u32 {
-    p.len.wrapping_add(p.data.wrapping_sub(p.head.wrapping_add(start.into())) as u32)
-}
-
-/// In host order. IPv4 sets `skb->protocol` only in __ip_local_out: before that the version says it.
-fn ethertype(p: &Packet) -> u16 {
-    if p.protocol != 0 {
-        return p.protocol.swap_bytes();
-    }
-    match word(p, network(p).into()) as u8 >> 4 {
-        4 => 0x0800,
-        6 => 0x86dd,
-        _ => 0,
-    }
-}
-
-/// Changes when the network or transport header does, or a link header is put before them. 0: no network header yet.
-fn signature(p: &Packet) -> u64 {
-    let nh = network(p);
-    if nh == 0 || nh == UNSET {
-        return 0;
-    }
-    let at = u32::from(nh);
-    (word(p, at + 4) ^ word(p, at + 16).wrapping_mul(131) ^ u64::from(p.mac)) | 1
 }

@@ -1,6 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
 mod accounts;
+mod guest;
 mod program;
 mod samples;
 mod wifi;
@@ -259,7 +260,7 @@ pub static KINDS: [Kind; 31] = [
         30,
         "guest-clock",
         columns!["at" Time, "guest" Integer, "bound" Duration],
-        Coding::Records(guest_clock),
+        Coding::Records(guest::guest_clock),
     ),
 ];
 
@@ -489,23 +490,6 @@ fn card_reading(row: &Row<'_>) -> Option<Record> {
         bound_ns: narrow(bound)?,
         clock: text(row.bytes[0]),
     })))
-}
-
-impl InColumns for GuestClock {
-    const PLACE: usize = 30;
-
-    fn row(&self) -> Row<'_> {
-        Row::new([self.at.0 as u64, self.guest.0 as u64, self.bound_ns.into()], [])
-    }
-}
-
-fn guest_clock(row: &Row<'_>) -> Option<Record> {
-    let [_, guest, bound, ..] = row.numbers;
-    Some(Record::GuestClock(GuestClock {
-        at: at(row),
-        guest: BootNs(guest as i64),
-        bound_ns: narrow(bound)?,
-    }))
 }
 
 /// Zeros at the end are not written.

@@ -11,5 +11,6 @@ pub mod layout;
 mod quiet;
 pub mod region;
 pub mod skb;
+mod skb_code;
 pub mod stub;
 pub mod values;

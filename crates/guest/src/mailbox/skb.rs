@@ -1,19 +1,15 @@
-//! Code that copies what identifies a packet out of an `sk_buff` when a function has it: at the entry, at the return, and of each packet of
-//! a list. And the entry of the ring that comes of it, as the host reads it.
+//! What is copied of a packet out of an `sk_buff` when a function has it: at the entry, at the return, and of each packet of a list. And the entry of
+//! the ring that comes of it, as the host reads it. The code is in `skb_code.rs`.
 //!
 //! Everything is copied by the code of the probe, at the hit: a packet's buffer is somebody else's a microsecond later. Only what
 //! lives long (devices, namespaces) is left to the host, by its address.
 //!
 //! All functions share one piece of code for entries and one for returns; what a function needs of them is in one word.
 
-use super::code::{FRAME, OWN_ARGUMENT, OWN_CELL, OWN_END, OWN_HOW, OWN_INSTANCE, OWN_LEFT, OWN_NEXT};
-use super::code::{OWN_PROBE, OWN_SECOND, OWN_TICKET, Place, Shared, live, saved};
 use super::host::Entry;
 use super::layout::*;
-use super::stub::{Failed, Made, Maker};
-use crate::x86::{Displaced, Flow, Register};
-use iced_x86::IcedError;
-use iced_x86::code_asm::*;
+pub use super::skb_code::{PacketCode, packet_code};
+use crate::x86::Register;
 
 /// Where members are, by the kernel's description of its types: in `sk_buff`, `sock`, `skb_shared_info`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,15 +73,15 @@ pub enum AtReturn {
     Results,
 }
 
-const BEHIND: u64 = 1;
-const LIST: u64 = 2;
-const NONE: u64 = 4;
-const SECOND: u64 = 8;
-const RETURN_SHIFT: u32 = 8;
-const OFFSET_SHIFT: u32 = 16;
+pub(super) const BEHIND: u64 = 1;
+pub(super) const LIST: u64 = 2;
+pub(super) const NONE: u64 = 4;
+pub(super) const SECOND: u64 = 8;
+pub(super) const RETURN_SHIFT: u32 = 8;
+pub(super) const OFFSET_SHIFT: u32 = 16;
 
 impl How {
-    fn word(self) -> u64 {
+    pub(super) fn word(self) -> u64 {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
         bit(self.behind.is_some(), BEHIND)
             | bit(self.list, LIST)
@@ -105,47 +101,42 @@ pub struct Function {
 }
 
 /// What an entry of the ring is of.
-const KIND: usize = 64;
-const OF_ENTRY: u32 = 0;
-const OF_RETURN: u32 = 1;
-const OF_MEMBER: u32 = 2;
+pub(super) const KIND: usize = 64;
+pub(super) const OF_ENTRY: u32 = 0;
+pub(super) const OF_RETURN: u32 = 1;
+pub(super) const OF_MEMBER: u32 = 2;
 /// At the entry: not 0 if the return will come. Else the number of the entry that it belongs to.
-const CALL: usize = 72;
-const SKB: usize = 80;
-const VALUE: usize = 88;
-const HOST: usize = 96;
-const HEAD: usize = 104;
-const DATA: usize = 112;
-const LOCATION: usize = 120;
-const DEV: usize = 128;
-const SK: usize = 136;
-const LEN: usize = 144;
-const DATA_LEN: usize = 148;
-const END: usize = 152;
-const BITS: usize = 156;
-const OFFSETS: usize = 160;
-const VLAN: usize = 168;
-const USERS: usize = 172;
-const SK_FAMILY: usize = 176;
-const SK_PROTOCOL: usize = 178;
-const DATAREF: usize = 180;
-const SK_NET: usize = 184;
-const GSO_SIZE: usize = 192;
-const GSO_SEGS: usize = 194;
-const START: usize = 196;
-const HEADER_LEN: usize = 198;
-const HEADER: usize = 208;
+pub(super) const CALL: usize = 72;
+pub(super) const SKB: usize = 80;
+pub(super) const VALUE: usize = 88;
+pub(super) const HOST: usize = 96;
+pub(super) const HEAD: usize = 104;
+pub(super) const DATA: usize = 112;
+pub(super) const LOCATION: usize = 120;
+pub(super) const DEV: usize = 128;
+pub(super) const SK: usize = 136;
+pub(super) const LEN: usize = 144;
+pub(super) const DATA_LEN: usize = 148;
+pub(super) const END: usize = 152;
+pub(super) const BITS: usize = 156;
+pub(super) const OFFSETS: usize = 160;
+pub(super) const VLAN: usize = 168;
+pub(super) const USERS: usize = 172;
+pub(super) const SK_FAMILY: usize = 176;
+pub(super) const SK_PROTOCOL: usize = 178;
+pub(super) const DATAREF: usize = 180;
+pub(super) const SK_NET: usize = 184;
+pub(super) const GSO_SIZE: usize = 192;
+pub(super) const GSO_SEGS: usize = 194;
+pub(super) const START: usize = 196;
+pub(super) const HEADER_LEN: usize = 198;
+pub(super) const HEADER: usize = 208;
 /// Bytes of headers.
 pub const HEADERS: usize = 112;
 /// An entry with a packet, and one without.
-const WHOLE: i32 = 5;
-const SHORT: i32 = 2;
+pub(super) const WHOLE: i32 = 5;
+pub(super) const SHORT: i32 = 2;
 const _: () = assert!(HEADER + HEADERS == WHOLE as usize * CELL && DATA + 16 == SHORT as usize * CELL);
-
-/// Packets of one list that are copied.
-const LIST_MOST: i32 = 64;
-/// An offset that is not set.
-const UNSET: i32 = 0xffff;
 
 /// What came of one hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,511 +264,5 @@ impl PacketHit {
             location: u64_at(LOCATION),
             packet,
         })
-    }
-}
-
-/// Addresses of the code that all functions with packets share.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PacketCode {
-    entry: u64,
-    at_return: u64,
-}
-
-/// One register's worth of a frame's word, seen from a routine that a stub called.
-fn own(word: i32) -> AsmMemoryOperand {
-    qword_ptr(rsp + word + 8)
-}
-
-/// The shared code as bytes for the address `start`, and where its parts are.
-pub fn packet_code(
-    place: &Place,
-    shared: Shared,
-    shape: &Shape,
-    start: u64,
-) -> Result<(Vec<u8>, PacketCode), IcedError> {
-    let mut code = Vec::new();
-    let mut part =
-        |make: &mut dyn FnMut(&mut CodeAssembler) -> Result<(), IcedError>| -> Result<u64, IcedError> {
-            let at = start + code.len() as u64;
-            let mut a = CodeAssembler::new(64)?;
-            make(&mut a)?;
-            code.extend(a.assemble(at)?);
-            code.resize(code.len().next_multiple_of(16), 0xcc);
-            Ok(at)
-        };
-    let span = part(&mut |a| span(a, place, shared.walk))?;
-    let copy = part(&mut |a| copy(a, span, shape))?;
-    let here = Here { place, open: shared.open, span, copy, next: shape.next };
-    let members = part(&mut |a| here.members(a))?;
-    let entry = part(&mut |a| here.entry(a, members, shape.head))?;
-    let returns = part(&mut |a| here.at_return(a, members))?;
-    Ok((code, PacketCode { entry, at_return: returns }))
-}
-
-/// In: rsi, an address of the kernel's; ecx, bytes, at most a page. Carry if they cannot be read there. Changes rax, r8 to r11.
-fn span(a: &mut CodeAssembler, place: &Place, walk: u64) -> Result<(), IcedError> {
-    let (mut bad, mut good) = (a.create_label(), a.create_label());
-    if place.kernel.is_some() {
-        a.test(rsi, rsi)?;
-        a.jns(bad)?;
-    }
-    a.call(walk)?;
-    a.jc(good)?;
-    a.mov(eax, esi)?;
-    a.and(eax, 4095)?;
-    a.add(eax, ecx)?;
-    a.cmp(eax, 4097)?;
-    a.cmc()?;
-    a.jnc(good)?;
-    a.push(rsi)?;
-    a.lea(rsi, qword_ptr(rsi + rcx - 1))?;
-    a.call(walk)?;
-    a.pop(rsi)?;
-    a.set_label(&mut good)?;
-    a.ret()?;
-    a.set_label(&mut bad)?;
-    a.stc()?;
-    a.ret()
-}
-
-/// In: rsi, an `sk_buff`; rdx, an entry. Changes all that a stub has saved but rdx.
-fn copy(a: &mut CodeAssembler, span: u64, s: &Shape) -> Result<(), IcedError> {
-    let (mut link, mut network, mut transport, mut started, mut headless, mut sockless, mut done) = (
-        a.create_label(),
-        a.create_label(),
-        a.create_label(),
-        a.create_label(),
-        a.create_label(),
-        a.create_label(),
-        a.create_label(),
-    );
-    let skb = |offset: u32| rdi + offset as i32;
-    a.mov(qword_ptr(rdx + SKB), rsi)?;
-    a.mov(ecx, s.size as i32)?;
-    a.call(span)?;
-    a.jc(done)?;
-    a.mov(rdi, rsi)?;
-    for (to, from) in [(DATA, s.data), (DEV, s.dev), (SK, s.sk), (HEAD, s.head)] {
-        a.mov(rax, qword_ptr(skb(from)))?;
-        a.mov(qword_ptr(rdx + to), rax)?;
-    }
-    for (to, from) in [(LEN, s.len), (DATA_LEN, s.data_len), (END, s.end), (VLAN, s.vlan), (USERS, s.users)] {
-        a.mov(eax, dword_ptr(skb(from)))?;
-        a.mov(dword_ptr(rdx + to), eax)?;
-    }
-    for (n, from) in [s.protocol, s.transport, s.network, s.mac].into_iter().enumerate() {
-        a.mov(ax, word_ptr(skb(from)))?;
-        a.mov(word_ptr(rdx + OFFSETS + 2 * n), ax)?;
-    }
-    for (n, from) in s.bits.into_iter().enumerate() {
-        a.mov(al, byte_ptr(skb(from)))?;
-        a.mov(byte_ptr(rdx + BITS + n), al)?;
-    }
-    // Headers begin at the link's, if it is right before the network's; at the network's; where only a driver has seen the packet
-    // at the link's; else at the transport's.
-    a.movzx(eax, word_ptr(skb(s.mac)))?;
-    a.movzx(ecx, word_ptr(skb(s.network)))?;
-    a.cmp(eax, UNSET)?;
-    a.je(network)?;
-    a.mov(r8d, ecx)?;
-    a.sub(r8d, eax)?;
-    a.cmp(r8d, 14)?;
-    a.jl(link)?;
-    a.cmp(r8d, 64)?;
-    a.jle(started)?;
-    a.set_label(&mut link)?;
-    a.test(ecx, ecx)?;
-    a.jne(network)?;
-    a.cmp(word_ptr(skb(s.protocol)), 0)?;
-    a.jne(started)?;
-    a.jmp(transport)?;
-    a.set_label(&mut network)?;
-    a.mov(eax, ecx)?;
-    a.test(ecx, ecx)?;
-    a.je(transport)?;
-    a.cmp(ecx, UNSET)?;
-    a.jne(started)?;
-    a.set_label(&mut transport)?;
-    a.movzx(eax, word_ptr(skb(s.transport)))?;
-    a.cmp(eax, UNSET)?;
-    a.je(headless)?;
-    a.set_label(&mut started)?;
-    a.mov(word_ptr(rdx + START), ax)?;
-    a.mov(ecx, dword_ptr(skb(s.end)))?;
-    a.sub(ecx, eax)?;
-    a.jbe(headless)?;
-    a.mov(r8d, HEADERS as i32)?;
-    a.cmp(ecx, r8d)?;
-    a.cmova(ecx, r8d)?;
-    a.mov(word_ptr(rdx + HEADER_LEN), cx)?;
-    a.mov(rsi, qword_ptr(skb(s.head)))?;
-    a.add(rsi, rax)?;
-    // Behind the header area there are always more bytes than are read here.
-    a.mov(ecx, HEADERS as i32)?;
-    let mut readable = a.create_label();
-    a.call(span)?;
-    a.jnc(readable)?;
-    a.mov(word_ptr(rdx + HEADER_LEN), 0)?;
-    a.jmp(headless)?;
-    a.set_label(&mut readable)?;
-    for n in (0..HEADERS).step_by(8) {
-        a.mov(rax, qword_ptr(rsi + n))?;
-        a.mov(qword_ptr(rdx + HEADER + n), rax)?;
-    }
-    a.set_label(&mut headless)?;
-    a.mov(eax, dword_ptr(skb(s.end)))?;
-    a.mov(rsi, qword_ptr(skb(s.head)))?;
-    a.add(rsi, rax)?;
-    let mut unshared = a.create_label();
-    a.mov(ecx, s.dataref.max(s.gso_size).max(s.gso_segs) as i32 + 4)?;
-    a.call(span)?;
-    a.jc(unshared)?;
-    a.mov(eax, dword_ptr(rsi + s.dataref))?;
-    a.mov(dword_ptr(rdx + DATAREF), eax)?;
-    for (to, from) in [(GSO_SIZE, s.gso_size), (GSO_SEGS, s.gso_segs)] {
-        a.mov(ax, word_ptr(rsi + from))?;
-        a.mov(word_ptr(rdx + to), ax)?;
-    }
-    a.set_label(&mut unshared)?;
-    a.mov(rsi, qword_ptr(skb(s.sk)))?;
-    a.test(rsi, rsi)?;
-    a.je(sockless)?;
-    a.mov(ecx, s.sk_family.max(s.sk_protocol).max(s.sk_net) as i32 + 8)?;
-    a.call(span)?;
-    a.jc(sockless)?;
-    for (to, from) in [(SK_FAMILY, s.sk_family), (SK_PROTOCOL, s.sk_protocol)] {
-        a.mov(ax, word_ptr(rsi + from))?;
-        a.mov(word_ptr(rdx + to), ax)?;
-    }
-    a.mov(rax, qword_ptr(rsi + s.sk_net))?;
-    a.mov(qword_ptr(rdx + SK_NET), rax)?;
-    a.set_label(&mut sockless)?;
-    a.zero_bytes()?;
-    a.set_label(&mut done)?;
-    a.ret()
-}
-
-/// What the routines that a stub calls know of each other.
-struct Here<'a> {
-    place: &'a Place,
-    open: u64,
-    span: u64,
-    copy: u64,
-    next: u32,
-}
-
-impl Here<'_> {
-    fn at(&self, offset: usize) -> i32 {
-        (self.place.base + offset as u64) as i32
-    }
-
-    /// An entry of `cells` begins: its number and place are in the frame, its address in rdx. On to `full` if there is no room.
-    fn begin(
-        &self,
-        a: &mut CodeAssembler,
-        cells: i32,
-        kind: u32,
-        up: i32,
-        full: CodeLabel,
-    ) -> Result<(), IcedError> {
-        a.mov(r9d, dword_ptr(rsp + OWN_PROBE + up))?;
-        a.mov(ecx, cells)?;
-        a.call(self.open)?;
-        a.jc(full)?;
-        a.mov(qword_ptr(rsp + OWN_TICKET + up), r8)?;
-        a.mov(qword_ptr(rsp + OWN_CELL + up), rdx)?;
-        a.mov(qword_ptr(rdx + HOST), rsi)?;
-        a.mov(dword_ptr(rdx + KIND), kind as i32)
-    }
-
-    fn publish(&self, a: &mut CodeAssembler, up: i32) -> Result<(), IcedError> {
-        a.mov(rdx, qword_ptr(rsp + OWN_CELL + up))?;
-        a.mov(rax, qword_ptr(rsp + OWN_TICKET + up))?;
-        a.mov(qword_ptr(rdx + EN_SEQUENCE), rax)
-    }
-
-    /// In the frame: the first packet, where the list ends; the number of the call's entry is in place of the argument. Called by what a stub called.
-    fn members(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
-        let up = 16;
-        let (mut next, mut end) = (a.create_label(), a.create_label());
-        a.mov(dword_ptr(rsp + OWN_LEFT + up), LIST_MOST)?;
-        a.set_label(&mut next)?;
-        a.mov(rax, qword_ptr(rsp + OWN_NEXT + up))?;
-        a.test(rax, rax)?;
-        a.je(end)?;
-        a.cmp(rax, qword_ptr(rsp + OWN_END + up))?;
-        a.je(end)?;
-        a.dec(dword_ptr(rsp + OWN_LEFT + up))?;
-        a.js(end)?;
-        self.begin(a, WHOLE, OF_MEMBER, up, end)?;
-        a.mov(rax, qword_ptr(rsp + OWN_ARGUMENT + up))?;
-        a.mov(qword_ptr(rdx + CALL), rax)?;
-        a.mov(rsi, qword_ptr(rsp + OWN_NEXT + up))?;
-        a.call(self.copy)?;
-        self.publish(a, up)?;
-        a.mov(rsi, qword_ptr(rsp + OWN_NEXT + up))?;
-        a.add(rsi, self.next as i32)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(end)?;
-        a.mov(rax, qword_ptr(rsi))?;
-        a.mov(qword_ptr(rsp + OWN_NEXT + up), rax)?;
-        a.jmp(next)?;
-        a.set_label(&mut end)?;
-        a.ret()
-    }
-
-    /// In the frame: probe, how, argument, second value; no open call.
-    fn entry(&self, a: &mut CodeAssembler, members: u64, head: u32) -> Result<(), IcedError> {
-        let (mut plain, mut one, mut unclaimed, mut another, mut got, mut full) = (
-            a.create_label(),
-            a.create_label(),
-            a.create_label(),
-            a.create_label(),
-            a.create_label(),
-            a.create_label(),
-        );
-        let (mut lost, mut bare, mut single, mut done, mut second) =
-            (a.create_label(), a.create_label(), a.create_label(), a.create_label(), a.create_label());
-        let how = dword_ptr(rsp + OWN_HOW + 8);
-        a.test(how, BEHIND as i32)?;
-        a.je(plain)?;
-        a.mov(eax, how)?;
-        a.shr(eax, OFFSET_SHIFT)?;
-        a.mov(rsi, own(OWN_ARGUMENT))?;
-        a.add(rsi, rax)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(done)?;
-        a.mov(rax, qword_ptr(rsi))?;
-        a.mov(own(OWN_ARGUMENT), rax)?;
-        a.set_label(&mut plain)?;
-        a.test(how, SECOND as i32)?;
-        a.je(one)?;
-        a.mov(rsi, own(OWN_SECOND))?;
-        a.mov(own(OWN_SECOND), 0)?;
-        a.add(rsi, head as i32)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(one)?;
-        a.mov(rax, qword_ptr(rsi))?;
-        a.mov(own(OWN_SECOND), rax)?;
-        a.set_label(&mut one)?;
-        // Without a packet there is nothing to record, unless one is to come.
-        a.test(how, NONE as i32)?;
-        a.jne(second)?;
-        a.cmp(own(OWN_ARGUMENT), 0)?;
-        a.je(done)?;
-        a.set_label(&mut second)?;
-
-        a.test(how, 0xff << RETURN_SHIFT)?;
-        a.je(unclaimed)?;
-        a.mov(r8d, 1)?;
-        a.lock().xadd(dword_ptr(self.place.base + SHARED_HINT as u64), r8d)?;
-        a.mov(r9d, 64)?;
-        a.set_label(&mut another)?;
-        a.dec(r9d)?;
-        a.js(full)?;
-        a.and(r8d, SHARED_COUNT as i32 - 1)?;
-        a.mov(edx, r8d)?;
-        a.shl(edx, INSTANCE_SIZE.trailing_zeros())?;
-        a.add(rdx, self.at(INSTANCES + SHARED_FIRST * INSTANCE_SIZE))?;
-        a.inc(r8d)?;
-        a.xor(eax, eax)?;
-        a.mov(ecx, IN_CLAIMED as i32)?;
-        a.lock().cmpxchg(dword_ptr(rdx + IN_STATE), ecx)?;
-        a.je(got)?;
-        a.jmp(another)?;
-        a.set_label(&mut full)?;
-        a.mov(eax, dword_ptr(rsp + OWN_PROBE + 8))?;
-        a.shl(eax, CONTROL.trailing_zeros())?;
-        a.lock().inc(qword_ptr(rax + self.at(CONTROLS + NO_RETURN)))?;
-        a.jmp(unclaimed)?;
-        a.set_label(&mut got)?;
-        a.mov(own(OWN_INSTANCE), rdx)?;
-        a.set_label(&mut unclaimed)?;
-
-        self.begin(a, WHOLE, OF_ENTRY, 8, lost)?;
-        a.mov(rax, own(OWN_SECOND))?;
-        a.mov(qword_ptr(rdx + VALUE), rax)?;
-        a.mov(rax, own(FRAME))?;
-        a.mov(qword_ptr(rdx + LOCATION), rax)?;
-        a.mov(rax, own(OWN_INSTANCE))?;
-        a.mov(qword_ptr(rdx + CALL), rax)?;
-        a.test(how, (LIST | NONE) as i32)?;
-        a.jne(bare)?;
-        a.mov(rsi, own(OWN_ARGUMENT))?;
-        a.call(self.copy)?;
-        a.set_label(&mut bare)?;
-        self.publish(a, 8)?;
-        a.mov(eax, dword_ptr(rsp + OWN_PROBE + 8))?;
-        a.shl(eax, CONTROL.trailing_zeros())?;
-        a.lock().inc(qword_ptr(rax + self.at(CONTROLS + HITS)))?;
-
-        let mut unarmed = a.create_label();
-        a.mov(rdx, own(OWN_INSTANCE))?;
-        a.test(rdx, rdx)?;
-        a.je(unarmed)?;
-        a.mov(eax, dword_ptr(rsp + OWN_PROBE + 8))?;
-        a.mov(dword_ptr(rdx + IN_PROBE), eax)?;
-        for (n, word) in [OWN_TICKET, OWN_ARGUMENT, OWN_HOW].into_iter().enumerate() {
-            a.mov(rax, own(word))?;
-            a.mov(qword_ptr(rdx + IN_SAVED + 8 * n), rax)?;
-        }
-        a.lea(r8, qword_ptr(rsp + FRAME + 8))?;
-        a.mov(qword_ptr(rdx + IN_PLACE), r8)?;
-        a.mov(rax, qword_ptr(r8))?;
-        a.mov(qword_ptr(rdx + IN_RETURN), rax)?;
-        a.mov(dword_ptr(rdx + IN_STATE), IN_ARMED as i32)?;
-        // The trampoline has the number of the open call.
-        a.sub(rdx, self.at(INSTANCES))?;
-        a.shr(rdx, (INSTANCE_SIZE / TRAMPOLINE).trailing_zeros())?;
-        a.add(rdx, self.at(TRAMPOLINES))?;
-        a.mov(qword_ptr(r8), rdx)?;
-        a.set_label(&mut unarmed)?;
-
-        a.test(how, LIST as i32)?;
-        a.je(single)?;
-        a.mov(rsi, own(OWN_ARGUMENT))?;
-        a.mov(own(OWN_END), rsi)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(done)?;
-        a.mov(rax, qword_ptr(rsi))?;
-        a.mov(own(OWN_NEXT), rax)?;
-        a.mov(rax, own(OWN_TICKET))?;
-        a.mov(own(OWN_ARGUMENT), rax)?;
-        a.call(members)?;
-        a.set_label(&mut single)?;
-        a.ret()?;
-        a.set_label(&mut lost)?;
-        a.mov(rdx, own(OWN_INSTANCE))?;
-        a.test(rdx, rdx)?;
-        a.je(done)?;
-        a.mov(dword_ptr(rdx + IN_STATE), IN_FREE as i32)?;
-        a.set_label(&mut done)?;
-        a.ret()
-    }
-
-    /// In the frame: the open call.
-    fn at_return(&self, a: &mut CodeAssembler, members: u64) -> Result<(), IcedError> {
-        let (mut short, mut begun, mut result, mut copied, mut end) =
-            (a.create_label(), a.create_label(), a.create_label(), a.create_label(), a.create_label());
-        let way = |a: &mut CodeAssembler| -> Result<(), IcedError> {
-            a.mov(eax, dword_ptr(rsp + OWN_HOW + 8))?;
-            a.shr(eax, RETURN_SHIFT)?;
-            a.and(eax, 0xff)
-        };
-        let returned = qword_ptr(rsp + saved(Register::Rax).unwrap_or(0) + 8);
-        a.mov(rdx, own(OWN_INSTANCE))?;
-        for (n, word) in [OWN_NEXT, OWN_ARGUMENT, OWN_HOW].into_iter().enumerate() {
-            a.mov(rax, qword_ptr(rdx + IN_SAVED + 8 * n))?;
-            a.mov(own(word), rax)?;
-        }
-        a.mov(eax, dword_ptr(rdx + IN_PROBE))?;
-        a.and(eax, PROBES as i32 - 1)?;
-        a.mov(dword_ptr(rsp + OWN_PROBE + 8), eax)?;
-        way(a)?;
-        a.cmp(eax, AtReturn::Time as i32)?;
-        a.jbe(short)?;
-        self.begin(a, WHOLE, OF_RETURN, 8, end)?;
-        a.jmp(begun)?;
-        a.set_label(&mut short)?;
-        self.begin(a, SHORT, OF_RETURN, 8, end)?;
-        a.set_label(&mut begun)?;
-        a.mov(rax, own(OWN_NEXT))?;
-        a.mov(qword_ptr(rdx + CALL), rax)?;
-        a.mov(rax, returned)?;
-        a.mov(qword_ptr(rdx + VALUE), rax)?;
-        a.mov(rsi, rax)?;
-        way(a)?;
-        a.cmp(eax, AtReturn::Time as i32)?;
-        a.jbe(copied)?;
-        a.cmp(eax, AtReturn::Argument as i32)?;
-        a.jne(result)?;
-        a.mov(rsi, own(OWN_ARGUMENT))?;
-        a.set_label(&mut result)?;
-        a.call(self.copy)?;
-        a.set_label(&mut copied)?;
-        self.publish(a, 8)?;
-        way(a)?;
-        a.cmp(eax, AtReturn::Results as i32)?;
-        a.jne(end)?;
-        a.mov(rax, own(OWN_NEXT))?;
-        a.mov(own(OWN_ARGUMENT), rax)?;
-        a.mov(own(OWN_END), 0)?;
-        a.mov(rsi, returned)?;
-        a.add(rsi, self.next as i32)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(end)?;
-        a.mov(rax, qword_ptr(rsi))?;
-        a.mov(own(OWN_NEXT), rax)?;
-        a.call(members)?;
-        a.set_label(&mut end)?;
-        a.ret()
-    }
-}
-
-impl Maker<'_> {
-    /// The code of a probe at the entry of a function that has a packet, for the address `at`.
-    pub fn packet_site(
-        &self,
-        at: u64,
-        displaced: &Displaced,
-        id: usize,
-        function: &Function,
-        code: PacketCode,
-    ) -> Result<Made, Failed> {
-        let mut all = Vec::new();
-        let mut back = displaced.next();
-        if displaced.flow != Flow::Nothing {
-            all = displaced.elsewhere(at, back)?;
-            back = at;
-        }
-        all.resize(all.len().next_multiple_of(16), 0xcc);
-        let entry = at + all.len() as u64;
-        let mut a = CodeAssembler::new(64)?;
-        let mut off = a.create_label();
-        a.cmp(dword_ptr(self.control(id, ENABLED)), 1)?;
-        a.jne(off)?;
-        a.lea(rsp, qword_ptr(rsp - 8))?;
-        self.push_frame(&mut a)?;
-        for (word, register) in [(OWN_ARGUMENT, function.argument), (OWN_SECOND, function.second)] {
-            match saved(register) {
-                Some(offset) => {
-                    a.mov(rax, qword_ptr(rsp + offset))?;
-                    a.mov(qword_ptr(rsp + word), rax)?;
-                }
-                None => a.mov(qword_ptr(rsp + word), live(register))?,
-            }
-        }
-        a.mov(dword_ptr(rsp + OWN_PROBE), id as i32)?;
-        a.mov(qword_ptr(rsp + OWN_HOW), function.how.word() as i32)?;
-        a.mov(qword_ptr(rsp + OWN_INSTANCE), 0)?;
-        a.call(code.entry)?;
-        self.pop_frame(&mut a)?;
-        a.popfq()?;
-        a.lea(rsp, qword_ptr(rsp + 8))?;
-        a.set_label(&mut off)?;
-        a.jmp(back)?;
-        all.extend(a.assemble(entry)?);
-        Ok(Made { code: all, entry })
-    }
-
-    /// The code that runs when any of these functions returns.
-    pub fn packet_return(&self, at: u64, code: PacketCode) -> Result<Vec<u8>, Failed> {
-        let mut a = CodeAssembler::new(64)?;
-        let mut done = a.create_label();
-        self.begin_return(&mut a)?;
-        a.mov(ecx, dword_ptr(rax + IN_PROBE))?;
-        a.and(ecx, PROBES as i32 - 1)?;
-        a.shl(ecx, CONTROL.trailing_zeros())?;
-        a.cmp(dword_ptr(rcx + (self.place.base + (CONTROLS + ENABLED) as u64) as i32), 0)?;
-        a.je(done)?;
-        a.call(code.at_return)?;
-        a.set_label(&mut done)?;
-        self.end_return(&mut a)?;
-        Ok(a.assemble(at)?)
     }
 }
