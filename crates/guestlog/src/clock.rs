@@ -11,7 +11,7 @@
 //! counter's rate is used, from one reading on, which is up to a tick off: [`Reader::within_ns`] says it.
 
 use kpat_guest::{Guest, Symbols};
-use kpat_model::{BootNs, WallNs};
+use kpat_model::BootNs;
 use std::time::{Duration, Instant};
 
 /// Where members are in the guest's structures.
@@ -27,7 +27,6 @@ struct Shape {
     nanoseconds: u64,
     base: u64,
     boot: u64,
-    real: u64,
 }
 
 /// The kernel's record of time, as of its last tick.
@@ -40,7 +39,6 @@ pub struct Timekeeper {
     pub nanoseconds: u64,
     pub base: i64,
     pub boot: i64,
-    pub real: i64,
 }
 
 impl Timekeeper {
@@ -90,7 +88,6 @@ impl Reader {
             nanoseconds: base("xtime_nsec")?,
             base: base("base")?,
             boot: keeper("offs_boot")?,
-            real: keeper("offs_real")?,
         };
         let mut clock = Reader {
             shape,
@@ -106,8 +103,8 @@ impl Reader {
 
     fn read(&mut self, guest: &Guest) -> kpat_guest::Result<()> {
         let (m, s) = (guest.memory(), &self.shape);
-        let keeper = s.sequence + s.at;
-        let word = |offset: u64| m.u64_at(keeper + offset);
+        let keeper = s.sequence.wrapping_add(s.at);
+        let word = |offset: u64| m.u64_at(keeper.wrapping_add(offset));
         for _ in 0..1000 {
             let sequence = m.u32_at(s.sequence)?;
             if sequence & 1 != 0 {
@@ -117,12 +114,11 @@ impl Reader {
             let now = Timekeeper {
                 mask: word(s.mask)?,
                 last: word(s.last)?,
-                mult: m.u32_at(keeper + s.mult)?,
-                shift: m.u32_at(keeper + s.shift)?,
+                mult: m.u32_at(keeper.wrapping_add(s.mult))?,
+                shift: m.u32_at(keeper.wrapping_add(s.shift))?,
                 nanoseconds: word(s.nanoseconds)?,
                 base: word(s.base)? as i64,
                 boot: word(s.boot)? as i64,
-                real: word(s.real)? as i64,
             };
             let name = m.string_at(m.u64_at(word(s.clock)?.wrapping_add(s.name))?, 32)?;
             if m.u32_at(s.sequence)? == sequence {
@@ -146,17 +142,11 @@ impl Reader {
         }
         let now = self.last_tick();
         let (from, at) = *self.guessed.get_or_insert((tsc, now));
-        BootNs(at + (tsc.wrapping_sub(from) as i64 as f64 / self.hz * 1e9) as i64)
+        BootNs(at.saturating_add((tsc.wrapping_sub(from) as i64 as f64 / self.hz * 1e9) as i64))
     }
 
     fn last_tick(&self) -> i64 {
         self.now.monotonic(self.now.last).wrapping_add(self.now.boot)
-    }
-
-    /// As of the last tick that was read: boot clock and wall clock.
-    pub fn tick(&self) -> (BootNs, WallNs) {
-        let monotonic = self.now.monotonic(self.now.last);
-        (BootNs(monotonic + self.now.boot), WallNs(monotonic + self.now.real))
     }
 
     /// What the guest keeps time by.
@@ -219,7 +209,7 @@ impl Axis {
     }
 
     fn line(&self, tsc: u64) -> i64 {
-        self.start + (tsc.wrapping_sub(self.from) as i64 as f64 * self.tick_ns) as i64
+        self.start.saturating_add((tsc.wrapping_sub(self.from) as i64 as f64 * self.tick_ns) as i64)
     }
 
     /// When a hit was. The line moves where the hit says that it must: the counter stood still, or runs at another rate. And, now and then,
@@ -227,7 +217,7 @@ impl Axis {
     pub fn at(&mut self, b: Bounds) -> (BootNs, Option<(BootNs, u32)>) {
         let at = self.line(b.tsc);
         let moved = at.min(b.not_after as i64).max(b.not_before as i64);
-        self.start += moved - at;
+        self.start = self.start.saturating_add(moved.saturating_sub(at));
         let done = match self.began {
             Some(began) if moved.saturating_sub(began) > WINDOW_NS => self.close(BootNs(moved)),
             _ => None,

@@ -127,7 +127,9 @@ impl Log {
 }
 
 fn bounds(hit: &PacketHit, seen: u64) -> Bounds {
-    Bounds { tsc: hit.tsc, not_before: hit.host_before, not_after: seen }
+    // The host's word went through the guest: what is later than now was never written.
+    let not_before = if hit.host_before <= seen { hit.host_before } else { 0 };
+    Bounds { tsc: hit.tsc, not_before, not_after: seen }
 }
 
 pub struct Recording<'h> {
@@ -481,7 +483,9 @@ fn describe(
     let name = |member: &str| -> String {
         let at =
             symbols.address("init_uts_ns").zip(symbols.offset(&format!("uts_namespace.name.{member}")).ok());
-        let text = at.and_then(|(at, offset)| memory.string_at(at + offset, 64).ok()).unwrap_or_default();
+        let text = at
+            .and_then(|(at, offset)| memory.string_at(at.wrapping_add(offset), 64).ok())
+            .unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
     };
     let mut id = [0; 16];

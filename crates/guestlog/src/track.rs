@@ -455,7 +455,8 @@ impl Tracker {
             packet: id as u32,
             ifindex: place.ifindex,
             netns: place.netns,
-            len: length_from(p, start),
+            // Room for a tag that is put back.
+            len: length_from(p, start).min(u32::MAX - 4),
             gso_size: p.gso_size,
             gso_segs: p.gso_segs,
             protocol,

@@ -5,7 +5,6 @@
 //! that maps the kernel's code: within the reach of a jump. Code is written through QEMU's debugger interface with the guest stopped, because only that
 //! makes an emulator forget what it made of the bytes before.
 
-use super::code::Place;
 use super::journal::{Change, Journal};
 use super::layout::*;
 use super::region::Region;
@@ -131,10 +130,6 @@ impl Installed {
     /// Code that is not executed yet.
     pub fn write(&self, offset: usize, code: &[u8]) {
         self.region.write(offset, code);
-    }
-
-    pub fn place(&self) -> Place {
-        Place { base: self.base, kernel: None }
     }
 
     /// Undoes everything. What could not be: threads may still be in the probes' code, or the guest keeps the device.
