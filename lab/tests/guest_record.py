@@ -125,6 +125,8 @@ class GuestRecord(unittest.TestCase):
     def setUpClass(cls):
         if not kernel.Kernel(cls.SERIES).ready():
             raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
+        if not os.path.exists("/dev/net/tun"):
+            raise unittest.SkipTest("no /dev/net/tun: a guest cannot have a tap here")
         cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
         cls.guest = Talker(cls.SERIES, cls.SMP, cls.MORE)
 
