@@ -72,7 +72,10 @@ int work_block_rq_complete(u64 *ctx)
 	u32 *who;
 	u64 bio;
 
-	if (!a || !(top_is(a, HARDIRQ) || top_is(a, SOFTIRQ + BLOCK)))
+	if (!a)
+		return 0;
+	a->h.requests++;
+	if (!(top_is(a, HARDIRQ) || top_is(a, SOFTIRQ + BLOCK)))
 		return 0;
 	border(a);
 	if (a->block_open)

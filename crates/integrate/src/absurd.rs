@@ -55,6 +55,10 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.at.0, absurd);
             tame(&mut r.opened.0, absurd);
         }
+        Record::BlockRequests(r) => {
+            tame(&mut r.at.0, absurd);
+            tame(&mut r.opened.0, absurd);
+        }
         Record::ProcessLabel(r) => tame(&mut r.at.0, absurd),
         Record::Program(r) => tame(&mut r.at.0, absurd),
         Record::Wifi(r) => tame(&mut r.at.0, absurd),

@@ -4,9 +4,9 @@
 //! nobody read, those who wrote; where nobody did either, those who opened it. Work for a socket that nobody used stays the socket's.
 
 use crate::error::Result;
-use kpat_model::{Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};
+use kpat_model::{BlockRequests, Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};
 use kpat_store::TableWriter;
-use kpat_store::tables::{CpuAccountRow, ProcessLabelRow, WorkRow};
+use kpat_store::tables::{BlockAccountRow, CpuAccountRow, ProcessLabelRow, WorkRow};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -42,6 +42,8 @@ pub(super) struct Charges {
     cpus: BTreeMap<(u16, i64), (CpuTime, CpuTime)>,
     /// The same of packets.
     packets: BTreeMap<(u16, i64), (CpuPackets, CpuPackets)>,
+    /// Requests of disks, by the opening of the accounts.
+    requests: BTreeMap<i64, (BlockRequests, BlockRequests)>,
     /// Work for a process, or in the name of one, that is known without a socket.
     of_processes: BTreeMap<(u32, Of), Sum>,
     labels: Vec<ProcessLabel>,
@@ -71,6 +73,10 @@ impl Charges {
 
     pub fn packets(&mut self, cpu: u16, p: &CpuPackets) {
         self.packets.entry((cpu, p.opened.0)).or_insert((*p, *p)).1 = *p;
+    }
+
+    pub fn requests(&mut self, b: &BlockRequests) {
+        self.requests.entry(b.opened.0).or_insert((*b, *b)).1 = *b;
     }
 
     pub fn label(&mut self, label: ProcessLabel) {
@@ -165,6 +171,16 @@ impl Charges {
             })?;
         }
         accounts.finish()?;
+        let mut requests = TableWriter::<BlockAccountRow>::create(dir)?;
+        for (first, last) in self.requests.values() {
+            requests.push(&BlockAccountRow {
+                from_ns: first.at.0,
+                to_ns: last.at.0,
+                counted: last.counted.saturating_sub(first.counted) as i64,
+                completed: last.completed.saturating_sub(first.completed) as i64,
+            })?;
+        }
+        requests.finish()?;
         let mut labels = TableWriter::<ProcessLabelRow>::create(dir)?;
         for l in &self.labels {
             labels.push(&ProcessLabelRow {

@@ -311,6 +311,7 @@ impl Pass<'_> {
             Record::SocketUse(u) => self.charges.used(u),
             Record::CpuTime(t) => self.charges.time(cpu, t),
             Record::CpuPackets(p) => self.charges.packets(cpu, p),
+            Record::BlockRequests(b) => self.charges.requests(b),
             Record::ProcessLabel(l) => self.charges.label((**l).clone()),
             Record::Sample(s) => self.samples.sample(cpu, s)?,
             Record::Stack(s) => self.samples.stack(s)?,

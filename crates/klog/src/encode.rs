@@ -263,6 +263,7 @@ impl Encoder {
             Record::SocketUse(r) => self.columns(&**r),
             Record::CpuTime(r) => self.columns(&**r),
             Record::CpuPackets(r) => self.columns(&**r),
+            Record::BlockRequests(r) => self.columns(&**r),
             Record::ProcessLabel(r) => self.columns(&**r),
             Record::Sample(r) => self.columns(&**r),
             Record::Stack(r) => self.columns(&**r),

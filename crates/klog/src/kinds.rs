@@ -45,7 +45,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 31] = [
+pub static KINDS: [Kind; 32] = [
     kind(
         0,
         "point",
@@ -261,6 +261,12 @@ pub static KINDS: [Kind; 31] = [
         "guest-clock",
         columns!["at" Time, "guest" Integer, "bound" Duration],
         Coding::Records(guest::guest_clock),
+    ),
+    kind(
+        31,
+        "block-requests",
+        columns!["at" Time, "opened" Time, "counted" Integer, "completed" Integer],
+        Coding::Records(accounts::block_requests),
     ),
 ];
 

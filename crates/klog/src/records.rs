@@ -32,6 +32,7 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::SocketUse(r) => r.at,
         Record::CpuTime(r) => r.at,
         Record::CpuPackets(r) => r.at,
+        Record::BlockRequests(r) => r.at,
         Record::ProcessLabel(r) => r.at,
         Record::Sample(r) => r.at,
         Record::Stack(r) => r.at,
@@ -65,6 +66,7 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::SocketUse(_) => KINDS[SocketUse::PLACE].name,
         Record::CpuTime(_) => KINDS[CpuTime::PLACE].name,
         Record::CpuPackets(_) => KINDS[CpuPackets::PLACE].name,
+        Record::BlockRequests(_) => KINDS[BlockRequests::PLACE].name,
         Record::ProcessLabel(_) => KINDS[ProcessLabel::PLACE].name,
         Record::Sample(_) => KINDS[CpuSample::PLACE].name,
         Record::Stack(_) => KINDS[SampledStack::PLACE].name,
@@ -205,7 +207,7 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Event(e) => e.kind.is_of_user_space(),
         Record::Loss(_) | Record::CardReading(_) | Record::GuestClock(_) => true,
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
-        Record::CpuPackets(_) | Record::ProcessLabel(_) => true,
+        Record::CpuPackets(_) | Record::BlockRequests(_) | Record::ProcessLabel(_) => true,
         // Another ring than that of packets: what is in it is read before or after.
         Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) => true,
         // It comes from a ring of its own.

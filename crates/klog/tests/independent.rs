@@ -157,6 +157,10 @@ fn line(r: &Record) -> String {
             "cpu-packets at={} opened={} counted={} received={}",
             p.at.0, p.opened.0, p.counted, p.received
         ),
+        Record::BlockRequests(b) => format!(
+            "block-requests at={} opened={} counted={} completed={}",
+            b.at.0, b.opened.0, b.counted, b.completed
+        ),
         Record::ProcessLabel(l) => format!(
             "process-label at={} started={} process={} uid={} cgroup={} path={} name={} user={}",
             l.at.0,

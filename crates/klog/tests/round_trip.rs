@@ -102,6 +102,7 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::SocketUse(_)
                     | Record::CpuTime(_)
                     | Record::CpuPackets(_)
+                    | Record::BlockRequests(_)
                     | Record::ProcessLabel(_)
                     | Record::Sample(_)
                     | Record::Stack(_)

@@ -88,7 +88,7 @@ const NOT_MEASURED: [&str; 6] = [
     "timers of sockets, work items but writeback, sent packets' completions and requests of loop devices are charged to the kernel; messages by pipe and by TCP on this host are not followed to a client",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
     "TCP segments that wait for a reader who holds the socket, and those of connections that close, are charged to nobody (unknown)",
-    "upon tasks upon which the kernel runs no programs nothing is counted: that time is `not seen`, the packets of that time are those received but not counted",
+    "upon tasks upon which the kernel runs no programs nothing is counted: that time is `not seen`, packets of that time are those received but not counted, block requests those completed but not counted",
     "time that a hypervisor took away stays with whoever ran",
 ];
 
@@ -138,6 +138,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 json!({ "server": t.victim, "client": t.beneficiary, "ns": t.ns })
             }).collect::<Vec<_>>(),
             "packets": packets(&p).map(|(counted, received)| json!({ "counted": counted, "received": received })),
+            "block_requests": p.requests.map(|(counted, completed)| json!({ "counted": counted, "completed": completed })),
             "taken": taken.iter().map(|t| taken_json(t)).collect::<Vec<_>>(),
             "without_process": p.without_process.iter().map(|(purpose, a)| {
                 (word(*purpose).to_string(), json!({ "ns": a.ns, "packets": a.packets }))
@@ -246,6 +247,10 @@ fn facts(p: &Profile) -> Pairs {
                 count(received as u64)
             ),
         );
+    }
+    if let Some((counted, completed)) = p.requests.filter(|(_, completed)| *completed > 0) {
+        let (counted, completed) = (count(counted as u64), count(completed as u64));
+        facts.add("block requests", format!("{counted} counted of {completed} that disks completed"));
     }
     let without: Vec<String> = p
         .without_process

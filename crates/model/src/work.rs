@@ -104,6 +104,17 @@ pub struct CpuPackets {
     pub received: u64,
 }
 
+/// How many requests of disks were completed on all CPUs, since recording began and as the kernel has it: whether the programs ran for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRequests {
+    pub at: BootNs,
+    /// As in [`CpuTime`], of the CPU in whose chunk it is.
+    pub opened: BootNs,
+    pub counted: u64,
+    /// /proc/diskstats, since boot: reads, writes, discards and flushes of all disks that have queues of requests.
+    pub completed: u64,
+}
+
 /// What a process belongs to, once for each process and again where that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessLabel {

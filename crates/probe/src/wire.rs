@@ -570,8 +570,9 @@ pub struct AccountHead {
     pub unplaced_ns: u64,
     pub resets: u64,
     pub packets: u64,
+    pub requests: u64,
 }
-const _: () = assert!(size_of::<AccountHead>() == 40);
+const _: () = assert!(size_of::<AccountHead>() == 48);
 
 /// `struct kp_ring_ctl`
 #[repr(C)]

@@ -9,12 +9,13 @@ mod labels;
 
 use crate::object::Loaded;
 use crate::{sys, wire};
-use kpat_model::{BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+use kpat_model::{BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
 pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How often sums are taken.
@@ -173,7 +174,9 @@ impl Accounts {
 
     fn tell_times(&mut self, loaded: &Loaded) {
         let (kernels, received) = (kernels_times(), kernels_packets());
-        for (cpu, head) in self.heads(loaded).into_iter().enumerate() {
+        let heads = self.heads(loaded);
+        self.tell_requests(&heads);
+        for (cpu, head) in heads.into_iter().enumerate() {
             let Some(opened) = self.opened[cpu] else { continue };
             let [user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns] =
                 kernels.get(cpu).copied().flatten().unwrap_or_default();
@@ -195,6 +198,16 @@ impl Accounts {
                 self.ready.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
             }
         }
+    }
+
+    /// How many requests of disks: the kernel has them by disk, not by CPU, so they are in the chunks of the first CPU that has an account.
+    fn tell_requests(&mut self, heads: &[wire::AccountHead]) {
+        let first = self.opened.iter().enumerate().find_map(|(cpu, o)| Some((cpu, (*o)?)));
+        let (Some((cpu, opened)), Some(completed)) = (first, kernels_requests()) else { return };
+        let Some(head) = heads.get(cpu) else { return };
+        let (at, counted) = (BootNs(head.logged as i64), heads.iter().map(|h| h.requests).sum());
+        let requests = BlockRequests { at, opened, counted, completed };
+        self.ready.push((cpu as u16, Record::BlockRequests(Box::new(requests))));
     }
 
     fn take_sums(&mut self, loaded: &Loaded, turn: u64, at: BootNs) {
@@ -284,6 +297,24 @@ fn kernels_packets_of(text: &str) -> HashMap<usize, u64> {
     text.lines().filter_map(line).collect()
 }
 
+/// Requests of disks that /proc/diskstats counts. Only disks that have queues of requests: others pass on what they are asked for, and count it, too.
+fn kernels_requests() -> Option<u64> {
+    let queues = |disk: &str| Path::new("/sys/block").join(disk).join("mq").exists();
+    Some(kernels_requests_of(&std::fs::read_to_string("/proc/diskstats").ok()?, queues))
+}
+
+fn kernels_requests_of(text: &str, queues: impl Fn(&str) -> bool) -> u64 {
+    const NAME: usize = 2;
+    /// Reads, writes, discards, flushes; the last two came with 4.18 and 5.5.
+    const COMPLETED: [usize; 4] = [3, 7, 14, 18];
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |column: usize| words.get(column)?.parse::<u64>().ok();
+        words.get(NAME).filter(|disk| queues(disk)).map_or(0, |_| COMPLETED.into_iter().filter_map(number).sum())
+    };
+    text.lines().map(of).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +323,12 @@ mod tests {
     fn the_kernels_packets_by_cpu() {
         let text = "0012812e 00000000 00000001 00000000 0 0 0 0 0 00000000 00000000 00000000 00000002 00000000 00000000\n00000003 00000000\n";
         assert_eq!(kernels_packets_of(text), [(2, 0x12812e)].into());
+    }
+
+    #[test]
+    fn the_kernels_requests_are_those_of_disks_with_queues() {
+        let text = " 254 0 vda 10 1 2 3 20 4 5 6 7 8 9 100 0 0 0 1000 0\n 254 1 vda1 9 1 2 3 9 4 5 6 7 8 9 9 0 0 0 9 0\n   8 0 sda 1 1 2 3 2\n";
+        assert_eq!(kernels_requests_of(text, |disk| !disk.ends_with('1')), 10 + 20 + 100 + 1000 + 3);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::store::Store;
 pub use groups::{By, Group, groups};
 use kpat_model::{Busy, Purpose};
-use kpat_store::tables::{CpuAccountRow, ProcessLabelRow, ProcessRow, WorkRow};
+use kpat_store::tables::{BlockAccountRow, CpuAccountRow, ProcessLabelRow, ProcessRow, WorkRow};
 pub use label::Label;
 use std::collections::{BTreeMap, HashMap};
 
@@ -100,6 +100,8 @@ impl Buckets {
 
 pub struct Profile {
     pub accounts: Vec<CpuAccountRow>,
+    /// Requests of disks that programs ran for, and those that the kernel completed. `None`: not in the log.
+    pub requests: Option<(i64, i64)>,
     /// CPU time that passed: the time that accounts were open, over all CPUs.
     pub passed_ns: i64,
     pub buckets: Buckets,
@@ -147,7 +149,11 @@ pub fn profile(log: &Store, wanted: &Wanted) -> Result<Option<Profile>> {
         return Ok(None);
     }
     let (names, labels) = (log.all::<ProcessRow>()?, log.all::<ProcessLabelRow>()?);
-    Ok(Some(of(accounts, &log.all::<WorkRow>()?, &names, &labels, wanted)))
+    let requests = log.all::<BlockAccountRow>()?;
+    let counted = (!requests.is_empty())
+        .then(|| requests.iter().fold((0, 0), |sum, r| (sum.0 + r.counted, sum.1 + r.completed)));
+    let p = of(accounts, &log.all::<WorkRow>()?, &names, &labels, wanted);
+    Ok(Some(Profile { requests: counted, ..p }))
 }
 
 fn most_first(pairs: HashMap<(Option<i32>, Purpose, Option<i32>), Amount>) -> Vec<Taken> {
@@ -291,6 +297,7 @@ fn of(
     processes.sort_by_key(|p| (-p.charged_ns(), p.pid));
     Profile {
         passed_ns: accounts.iter().map(|a| a.to_ns - a.from_ns).sum(),
+        requests: None,
         accounts,
         buckets,
         processes,

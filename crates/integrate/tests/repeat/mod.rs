@@ -76,6 +76,11 @@ impl Shift {
                 c.opened.0 += self.ns;
                 return;
             }
+            Record::BlockRequests(b) => {
+                b.at.0 += self.ns;
+                b.opened.0 += self.ns;
+                return;
+            }
             Record::ProcessLabel(l) => {
                 l.at.0 += self.ns;
                 return;

@@ -3,7 +3,7 @@
 use super::{InColumns, at, cut, narrow, text};
 use crate::columns::Row;
 use kpat_model::{
-    BootNs, Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, Record, SocketUse, UseKind, Work,
+    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, Record, SocketUse, UseKind, Work,
 };
 
 impl InColumns for Work {
@@ -106,6 +106,20 @@ pub(super) fn cpu_packets(row: &Row<'_>) -> Option<Record> {
     let [_, opened, counted, received, ..] = row.numbers;
     let opened = BootNs(opened as i64);
     Some(Record::CpuPackets(Box::new(CpuPackets { at: at(row), opened, counted, received })))
+}
+
+impl InColumns for BlockRequests {
+    const PLACE: usize = 31;
+
+    fn row(&self) -> Row<'_> {
+        Row::new([self.at.0 as u64, self.opened.0 as u64, self.counted, self.completed], [])
+    }
+}
+
+pub(super) fn block_requests(row: &Row<'_>) -> Option<Record> {
+    let [_, opened, counted, completed, ..] = row.numbers;
+    let opened = BootNs(opened as i64);
+    Some(Record::BlockRequests(Box::new(BlockRequests { at: at(row), opened, counted, completed })))
 }
 
 impl InColumns for ProcessLabel {

@@ -139,7 +139,7 @@ impl Source {
     }
 
     pub fn record(&mut self) -> Record {
-        match self.rng.below(30) {
+        match self.rng.below(31) {
             0 => Record::Point(Point {
                 func: FuncId(self.num16()),
                 ctx: self.ctx(),
@@ -382,6 +382,12 @@ impl Source {
                 guest: BootNs(self.rng.wide() as i64),
                 bound_ns: self.num32(),
             }),
+            27 => Record::BlockRequests(Box::new(BlockRequests {
+                at: self.time(),
+                opened: self.time(),
+                counted: self.rng.wide(),
+                completed: self.rng.wide(),
+            })),
             _ => Record::Call(self.call()),
         }
     }

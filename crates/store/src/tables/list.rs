@@ -513,6 +513,15 @@ table! { CPU_ACCOUNT, CpuAccountRow, "cpu_account", 16384,
     packets_received: Option<i64>, Delta, "", "", "not in the log", "The same by /proc/net/softnet_stat.";
 } }
 
+table! { BLOCK_ACCOUNT, BlockAccountRow, "block_account", 16384,
+    "Requests of disks that were completed on all CPUs, by the programs and by the kernel. Where the kernel has more, programs did not run for each: work for those is not in `work`. A pause of the recording begins another row.",
+    "`from_ns`. Source: kernel behaviour log (profile).", {
+    from_ns: i64, Delta, "ns", "boot", "", "From here on ...";
+    to_ns: i64, Delta, "ns", "boot", "", "... up to here.";
+    counted: i64, Delta, "", "", "", "Requests completed in this time, as far as programs ran for them.";
+    completed: i64, Delta, "", "", "", "The same by /proc/diskstats: reads, writes, discards and flushes of disks that have queues of requests. Each of the two is read a moment after the other.";
+} }
+
 table! { SAMPLE, SampleRow, "sample", 65536,
     "What a CPU was doing when its clock interrupted it, as it does every `period_ns`. Whose time it was, and how much, `work` says exactly; samples say which functions it went to.",
     "`at_ns`, `cpu`. Source: kernel behaviour log (profile), joined with who used which socket.", {
@@ -578,6 +587,7 @@ pub const ALL: &[&Table] = &[
     &WORK,
     &PROCESS_LABEL,
     &CPU_ACCOUNT,
+    &BLOCK_ACCOUNT,
     &SAMPLE,
     &STACK,
     &WIFI_EVENT,
