@@ -137,7 +137,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "clients": clients.iter().map(|t| {
                 json!({ "server": t.victim, "client": t.beneficiary, "ns": t.ns })
             }).collect::<Vec<_>>(),
-            "packets": packets(&p).map(|(counted, received)| json!({ "counted": counted, "received": received })),
+            "packets": p.packets().map(|(counted, received)| json!({ "counted": counted, "received": received })),
             "block_requests": p.requests.map(|(counted, completed)| json!({ "counted": counted, "completed": completed })),
             "taken": taken.iter().map(|t| taken_json(t)).collect::<Vec<_>>(),
             "without_process": p.without_process.iter().map(|(purpose, a)| {
@@ -238,7 +238,7 @@ fn facts(p: &Profile) -> Pairs {
             (all - p.passed_ns) as f64 / 1e9
         ),
     );
-    if let Some((counted, received)) = packets(p).filter(|(_, received)| *received > 0) {
+    if let Some((counted, received)) = p.packets().filter(|(_, received)| *received > 0) {
         facts.add(
             "packets",
             format!(
@@ -265,12 +265,6 @@ fn facts(p: &Profile) -> Pairs {
         facts.add("interrupts for no process", without.join(", "));
     }
     facts
-}
-
-/// Packets that were counted, and those that the kernel says it received. `None`: not in the log.
-fn packets(p: &Profile) -> Option<(i64, i64)> {
-    let both = |a: &kpat_store::tables::CpuAccountRow| Some((a.packets_counted?, a.packets_received?));
-    p.accounts.iter().map(both).try_fold((0, 0), |sum, n| n.map(|n| (sum.0 + n.0, sum.1 + n.1)))
 }
 
 fn cpus(p: &Profile) -> usize {

@@ -9,7 +9,9 @@ mod labels;
 
 use crate::object::Loaded;
 use crate::{sys, wire};
-use kpat_model::{BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work};
+use kpat_model::{
+    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work,
+};
 pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::HashMap;
@@ -310,7 +312,10 @@ fn kernels_requests_of(text: &str, queues: impl Fn(&str) -> bool) -> u64 {
     let of = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |column: usize| words.get(column)?.parse::<u64>().ok();
-        words.get(NAME).filter(|disk| queues(disk)).map_or(0, |_| COMPLETED.into_iter().filter_map(number).sum())
+        words
+            .get(NAME)
+            .filter(|disk| queues(disk))
+            .map_or(0, |_| COMPLETED.into_iter().filter_map(number).sum())
     };
     text.lines().map(of).sum()
 }

@@ -92,6 +92,14 @@ pub struct Buckets {
     pub unseen_ns: i64,
 }
 
+impl Profile {
+    /// Packets that programs ran for, and those that the kernel received. `None`: not in the log.
+    pub fn packets(&self) -> Option<(i64, i64)> {
+        let both = |a: &CpuAccountRow| Some((a.packets_counted?, a.packets_received?));
+        self.accounts.iter().map(both).try_fold((0, 0), |sum, n| n.map(|n| (sum.0 + n.0, sum.1 + n.1)))
+    }
+}
+
 impl Buckets {
     pub fn sum_ns(&self) -> i64 {
         self.process_ns + self.other_ns + self.kernel_ns + self.idle_ns + self.unplaced_ns + self.unseen_ns

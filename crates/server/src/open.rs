@@ -7,6 +7,7 @@ use kpat_query::catalog::{Catalog, Column};
 use kpat_query::devices::Several;
 use kpat_query::handover::Found;
 use kpat_query::phases::{Boundaries, PhaseReport, phases};
+use kpat_query::sampled::Sampled;
 use kpat_query::time::{Comparison, TimeReport};
 use kpat_query::{Conservation, Flame, Info, PacketFilter, Residuals, Store, Touched};
 use kpat_store::Manifest;
@@ -89,6 +90,8 @@ pub struct Log {
     pub times: Kept<String, TimeReport>,
     pub comparison: Kept<(), Comparison>,
     pub handovers: Kept<(), Found>,
+    /// `None`: the log has no samples.
+    pub sampled: Kept<(), Option<Sampled>>,
     /// Of all sockets, those with the most bytes first.
     pub traffic: Kept<(), Vec<Traffic>>,
     pub conservation: OnceLock<Conservation>,
@@ -116,6 +119,7 @@ impl Log {
             times: Kept::new(4),
             comparison: Kept::new(1),
             handovers: Kept::new(1),
+            sampled: Kept::new(1),
             traffic: Kept::new(1),
             conservation: OnceLock::new(),
             flame: OnceLock::new(),

@@ -13,6 +13,7 @@ mod asking;
 mod fixture;
 mod handover;
 mod live;
+mod profile;
 mod service;
 mod several;
 #[path = "../../integrate/tests/sockets/mod.rs"]

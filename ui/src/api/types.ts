@@ -502,3 +502,4 @@ export type PacketColumn = "id" | "t" | "path_ns" | "kernel_ns" | "proto" | "src
 export type * from "./types-functions.ts";
 export type * from "./types-apps.ts";
 export type * from "./types-handover.ts";
+export type * from "./types-profile.ts";

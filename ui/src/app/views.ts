@@ -8,7 +8,8 @@ import { handover } from "../views/handover/handover.tsx";
 import { packet } from "../views/packet/packet.tsx";
 import { packets } from "../views/packets/packets.tsx";
 import { phases } from "../views/phases/phases.tsx";
+import { profile } from "../views/profile/profile.tsx";
 import { time } from "../views/time/time.tsx";
 import { trust } from "../views/trust/trust.tsx";
 
-export const VIEWS: View[] = [packets, packet, time, functions, phases, apps, handover, trust, events];
+export const VIEWS: View[] = [packets, packet, time, functions, phases, apps, handover, profile, trust, events];

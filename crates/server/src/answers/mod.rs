@@ -1,4 +1,4 @@
-//! What the service answers: the contract with the page. `ui/src/api/types.ts`, `types-functions.ts`, `types-apps.ts` and `types-handover.ts` are generated
+//! What the service answers: the contract with the page. `ui/src/api/types.ts`, `types-functions.ts`, `types-apps.ts`, `types-handover.ts` and `types-profile.ts` are generated
 //! from here ([`files`]); a test holds the two against each other.
 
 pub mod apps;
@@ -7,6 +7,7 @@ pub mod functions;
 pub mod handover;
 pub mod log;
 pub mod packets;
+pub mod profile;
 
 pub use declare::{Big, Columns, Ns};
 
@@ -20,24 +21,27 @@ pub fn typescript() -> String {
         &apps::typescript(),
         "\n",
         &handover::typescript(),
+        "\n",
+        &profile::typescript(),
     ]
     .concat()
 }
 
 /// The files in `ui/src/api/`.
-pub fn files() -> [(&'static str, String); 4] {
+pub fn files() -> [(&'static str, String); 5] {
     let more = |imports: &str, types: &str| {
         let made = "// Generated from crates/server/src/answers as types.ts is. Do not edit.\n\n";
         format!("{made}import type {{ {imports} }} from \"./types.ts\";\n\n{types}")
     };
-    let others =
-        ["functions", "apps", "handover"].map(|of| format!("export type * from \"./types-{of}.ts\";\n"));
+    let others = ["functions", "apps", "handover", "profile"]
+        .map(|of| format!("export type * from \"./types-{of}.ts\";\n"));
     let all = base() + "\n" + &others.concat();
     [
         ("types.ts", all),
         ("types-functions.ts", more("Columns, Ns", &functions::typescript())),
         ("types-apps.ts", more("Big, Ns", &apps::typescript())),
         ("types-handover.ts", more("Ns", &handover::typescript())),
+        ("types-profile.ts", more("Ns", &profile::typescript())),
     ]
 }
 

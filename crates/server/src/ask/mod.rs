@@ -10,6 +10,7 @@ mod info;
 mod packet;
 mod packets;
 mod phases;
+mod profile;
 mod time;
 mod trust;
 mod writes;
@@ -219,6 +220,8 @@ pub fn answer(ask: &Ask<'_>, progress: Progress<'_>) -> Option<Answer<Vec<u8>>> 
         "/api/phases/packets" => json(phases::packets(ask, progress)),
         "/api/handovers" => json(handover::handovers(ask, progress)),
         "/api/handover" => json(handover::handover(ask, progress)),
+        "/api/profile" => json(profile::profile(ask, progress)),
+        "/api/profile/flame" => json(profile::flame(ask, progress)),
         "/api/trust" => json(trust::trust(ask)),
         "/api/events" => json(events::events(ask, progress)),
         "/api/events/sums" => json(events::sums(ask, progress)),

@@ -1,6 +1,6 @@
 // A flame graph laid out: every node as wide as its time, above the one that called it. No drawing.
 
-import type { Flame } from "../../api/types.ts";
+import type { Flame } from "../api/types.ts";
 
 export interface Laid {
   /** In ns from the left, per node. */

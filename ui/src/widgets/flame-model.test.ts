@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Flame } from "../../api/types.ts";
+import type { Flame } from "../api/types.ts";
 import { foundIn, layFlame, neighbour } from "./flame-model.ts";
 
 // a(100) over b(60) and c(70, more than is left); d(50) beside a.

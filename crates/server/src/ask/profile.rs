@@ -1,0 +1,160 @@
+//! Whom the CPUs worked for, and the tree of the samples.
+
+use super::{Answer, Ask, Failure, Progress};
+use crate::answers::functions::{Flame, FlameNode};
+use crate::answers::profile::*;
+use crate::answers::{Columns, Ns};
+use kpat_query::profile::{OfProcess, Profile as Found, Taken, Wanted};
+use kpat_query::sampled::tree::{Context, Part};
+use kpat_query::sampled::{Sampled, sampled};
+use kpat_store::tables::{PacketRow, ProcessRow};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Rows in an answer.
+const MOST: usize = 2_000;
+/// Tasks of a process that a filter names.
+const MOST_TASKS: usize = 32;
+
+pub fn profile(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<ProfileAnswer> {
+    let store = &ask.log.store;
+    let Some(p) = kpat_query::profile::profile(store, &Wanted::default())? else {
+        return Ok(ProfileAnswer { profile: None });
+    };
+    let samples = samples(ask, progress)?;
+    let of_tasks = filters(ask)?;
+    let processes: Vec<ProfileProcess> =
+        p.processes.iter().take(MOST).map(|x| process(x, of_tasks.get(&x.pid))).collect();
+    let b = &p.buckets;
+    let buckets = [
+        ("processes", b.process_ns),
+        ("kernel", b.kernel_ns),
+        ("idle", b.idle_ns),
+        ("no room in the tables", b.unplaced_ns),
+        ("not seen", b.unseen_ns),
+    ];
+    let cpus: BTreeSet<i32> = p.accounts.iter().map(|a| a.cpu).collect();
+    Ok(ProfileAnswer {
+        profile: Some(Profile {
+            passed: Ns(p.passed_ns),
+            cpus: cpus.len(),
+            buckets: buckets
+                .iter()
+                .filter(|(_, ns)| *ns != 0)
+                .map(|(n, ns)| ((*n).into(), Ns(*ns)))
+                .collect(),
+            difference: Ns(b.sum_ns() - p.passed_ns),
+            packets: p.packets(),
+            requests: p.requests,
+            left_out: p.processes.len() - processes.len(),
+            processes,
+            pairs: p.taken.iter().take(MOST).map(|t| pair(&p, t)).collect(),
+            pairs_left_out: p.taken.len().saturating_sub(MOST),
+            clients: p.clients.iter().take(MOST).map(|t| pair(&p, t)).collect(),
+            samples: samples.as_ref().as_ref().map(|s| (s.samples - s.idle, Ns(s.period_ns))),
+        }),
+    })
+}
+
+fn samples(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Arc<Option<Sampled>>> {
+    const WORDS: &str = "reading the samples";
+    ask.log.sampled.get_or_once(
+        (),
+        progress,
+        |p| if p(WORDS, 0, 1) { Ok(()) } else { Err(Failure::Left) },
+        |_| Ok(sampled(&ask.log.store, None)?),
+    )
+}
+
+/// By process, how to ask for the packets of its tasks.
+fn filters(ask: &Ask<'_>) -> Answer<HashMap<i32, String>> {
+    let store = &ask.log.store;
+    let table = store.table::<PacketRow>()?;
+    let mut with_packets: BTreeSet<i64> = BTreeSet::new();
+    for group in 0..table.groups() {
+        with_packets.extend(table.ints(group, "pid").map_err(kpat_query::Error::from)?);
+    }
+    let mut tasks: HashMap<i32, BTreeSet<i32>> = HashMap::new();
+    for row in store.all::<ProcessRow>()? {
+        if with_packets.contains(&i64::from(row.pid)) {
+            tasks.entry(row.tgid).or_default().insert(row.pid);
+        }
+    }
+    let filter = |tasks: &BTreeSet<i32>| {
+        let each: Vec<String> = tasks.iter().take(MOST_TASKS).map(|t| format!("pid == {t}")).collect();
+        each.join(" or ")
+    };
+    Ok(tasks.iter().map(|(process, tasks)| (*process, filter(tasks))).collect())
+}
+
+fn process(x: &OfProcess, where_packets: Option<&String>) -> ProfileProcess {
+    ProfileProcess {
+        pid: x.pid,
+        name: x.name.clone().unwrap_or_default(),
+        kernel_thread: x.is_thread,
+        unit: x.label.as_ref().and_then(|l| l.unit()).map(str::to_owned),
+        container: x.label.as_ref().and_then(|l| l.container()).map(str::to_owned),
+        charged: Ns(x.charged_ns()),
+        user: Ns(x.user_ns),
+        kernel: Ns(x.kernel_ns),
+        system_calls: x.system_calls,
+        faults: Ns(x.fault_ns),
+        page_faults: x.page_faults,
+        served: Ns(x.served_ns),
+        packets: x.served_packets,
+        requests: x.block_requests,
+        taken: Ns(x.taken_ns),
+        for_clients: Ns(x.for_clients_ns),
+        ran: Ns(x.ran_ns()),
+        where_packets: where_packets.cloned(),
+    }
+}
+
+fn pair(p: &Found, t: &Taken) -> ProfilePair {
+    let name = |pid: Option<i32>, otherwise: &str| {
+        let of = pid.and_then(|pid| p.processes.iter().find(|x| x.pid == pid));
+        of.map_or_else(|| otherwise.to_owned(), |x| x.name.clone().unwrap_or_default())
+    };
+    ProfilePair {
+        victim: t.victim,
+        victim_name: name(t.victim, "idle"),
+        beneficiary: t.beneficiary,
+        beneficiary_name: name(t.beneficiary, t.purpose.name()),
+        time: Ns(t.ns),
+        packets: t.packets,
+    }
+}
+
+pub fn flame(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Flame> {
+    let pid: Option<i32> = ask.number("pid")?;
+    let context = match ask.request.get("context").filter(|c| !c.is_empty()) {
+        None => None,
+        Some(name) => {
+            let known = Context::ALL.into_iter().find(|c| c.name() == name);
+            Some(known.ok_or_else(|| Failure::words(format!("context={name} is not one of a profile")))?)
+        }
+    };
+    let found = samples(ask, progress)?;
+    let Some(s) = found.as_ref() else { return Ok(Flame { total: Ns(0), nodes: Columns(Vec::new()) }) };
+    let tree = s.tree(|w| {
+        pid.is_none_or(|pid| w.served == Some(pid)) && context.is_none_or(|c| Context::of(w.busy) == c)
+    });
+    let part = |part: Part| match part {
+        Part::Served => "process",
+        Part::Context => "context",
+        Part::User => "user",
+        Part::Kernel => "kernel",
+    };
+    let total = tree.iter().filter(|n| n.parent.is_none()).map(|n| n.total_ns).sum();
+    let node = |n: kpat_query::sampled::tree::Place| FlameNode {
+        func: -1,
+        layer: part(n.part).to_owned(),
+        name: n.name,
+        depth: n.depth,
+        parent: n.parent.map_or(-1, |p| p as i64),
+        calls: n.samples as u64,
+        total: Ns(n.total_ns),
+        own: Ns(n.self_ns),
+    };
+    Ok(Flame { total: Ns(total), nodes: Columns(tree.into_iter().map(node).collect()) })
+}

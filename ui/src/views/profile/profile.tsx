@@ -1,0 +1,202 @@
+// Whom the CPUs worked for: each process with its own time and what was done for it, whose time that was, and the functions it went to.
+
+import { signal, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { useQuestion } from "../../api/question.ts";
+import type { Flame, Profile, ProfileAnswer, ProfileProcess } from "../../api/types.ts";
+import { go } from "../../base/place.ts";
+import { count, many, seen, share, span } from "../../base/units.ts";
+import { FlamePicture } from "../../widgets/flame.tsx";
+import { Span } from "../../widgets/marks.tsx";
+import { Split } from "../../widgets/split.tsx";
+import { Answer, Empty } from "../../widgets/states.tsx";
+import type { View } from "../view.ts";
+import { called, matrix, tint } from "./model.ts";
+import "./profile.css";
+
+const SIDES = 8;
+const ROWS = 60;
+const CONTEXTS = ["task", "page fault", "softirq", "hardirq"];
+
+/** Kept while other views are looked at. */
+const chosen = signal<number | null>(null);
+const context = signal("");
+const search = signal("");
+
+function Facts({ p }: { p: Profile }): JSX.Element {
+  const known = new Set(["processes", "kernel", "idle"]);
+  return (
+    <>
+      <h2>{span(p.passed)} of CPU time on {many(p.cpus, "CPU")}</h2>
+      <div class="profile-bar" role="img" aria-label={p.buckets.map(([name, ns]) => `${name} ${share(ns / p.passed)}`).join(", ")}>
+        {p.buckets.map(([name, ns]) => <i key={name} class={`b-${known.has(name) ? name : "other"}`} style={{ width: `${(100 * ns) / p.passed}%` }} title={`${name} ${span(ns)}`} />)}
+      </div>
+      <p class="muted">
+        {p.buckets.map(([name, ns]) => `${name} ${span(ns)} (${share(ns / p.passed)})`).join(", ")}; {span(p.difference)} between what was charged and what passed.
+        {p.packets && p.packets[1] > 0 && ` ${count(p.packets[0])} packets counted of ${count(p.packets[1])} that the kernel received.`}
+        {p.requests && p.requests[1] > 0 && ` ${count(p.requests[0])} block requests counted of ${count(p.requests[1])} that disks completed.`}
+      </p>
+    </>
+  );
+}
+
+function Processes({ p }: { p: Profile }): JSX.Element {
+  const all = useSignal(false);
+  const rows = all.value ? p.processes : p.processes.slice(0, ROWS);
+  return (
+    <>
+      <table class="plain wide">
+        <thead>
+          <tr>
+            <th>Process</th>
+            <th class="right" title="Own time and what was done for it">Charged</th><th class="right">User</th><th class="right">System calls</th><th class="right">Page faults</th>
+            <th class="right" title="In interrupts and kernel threads, whosever time that was">Done for it</th><th class="right">Packets</th><th class="right">Blocks</th>
+            <th class="right" title="Out of its time for others, or for nobody">Taken from it</th><th class="right" title="How long it was the task that ran: what accounts that charge the interrupted show">Ran</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((x) => (
+            <tr key={x.pid} class={x.pid === chosen.value ? "current" : undefined}>
+              <td title={x.unit ?? x.container ?? undefined}>
+                <button type="button" class="link" aria-pressed={x.pid === chosen.value} onClick={() => (chosen.value = x.pid === chosen.value ? null : x.pid)}>
+                  {x.kernel_thread ? `[${seen(x.name)}]` : seen(x.name || "?")} {x.pid}
+                </button>
+              </td>
+              <td class="right"><Span ns={x.charged} /></td>
+              <td class="right"><Span ns={x.user} /></td>
+              <td class="right"><Span ns={x.kernel} /></td>
+              <td class="right"><Span ns={x.faults} /></td>
+              <td class="right"><Span ns={x.served} /></td>
+              <td class="right">{count(x.packets)}</td>
+              <td class="right">{count(x.requests)}</td>
+              <td class="right"><Span ns={x.taken} /></td>
+              <td class="right"><Span ns={x.ran} /></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {p.processes.length > rows.length && <button type="button" class="button small" onClick={() => (all.value = true)}>All {count(p.processes.length)}</button>}
+      {p.left_out > 0 && <p class="muted">{many(p.left_out, "further process", "further processes")} not shown</p>}
+    </>
+  );
+}
+
+function WhoseTime({ p }: { p: Profile }): JSX.Element | null {
+  const m = useMemo(() => matrix(p.pairs, SIDES), [p]);
+  if (!m.victims.length) return null;
+  return (
+    <>
+      <h2>Whose time was taken, and for whom</h2>
+      <table class="plain profile-matrix">
+        <thead>
+          <tr><th>Time of</th>{m.beneficiaries.map((b) => <th key={called(b)} class="right turned">for {seen(called(b))}</th>)}</tr>
+        </thead>
+        <tbody>
+          {m.victims.map((v, r) => (
+            <tr key={called(v)}>
+              <th scope="row">{seen(called(v))}</th>
+              {m.beneficiaries.map((b, c) => (
+                <td key={called(b)} class="right cell">
+                  {m.time[r]![c]! > 0 && <i style={{ width: `${(100 * m.time[r]![c]!) / m.most}%` }} aria-hidden="true" />}
+                  <span>{m.time[r]![c]! > 0 ? <Span ns={m.time[r]![c]!} /> : ""}</span>
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="muted">
+        {span(m.total)} in all{m.rest > 0 && `, of which ${span(m.rest)} of or for others than these`}.
+        {p.pairs_left_out > 0 && ` ${many(p.pairs_left_out, "further pair")} not shown.`}
+      </p>
+    </>
+  );
+}
+
+function Clients({ p }: { p: Profile }): JSX.Element | null {
+  if (!p.clients.length) return null;
+  return (
+    <>
+      <h2>Servers, since a client's message</h2>
+      <table class="plain">
+        <thead><tr><th>Server</th><th>Client</th><th class="right">Time</th></tr></thead>
+        <tbody>
+          {p.clients.slice(0, ROWS).map((c) => (
+            <tr key={`${c.victim} ${c.beneficiary}`}>
+              <td>{seen(called({ pid: c.victim, name: c.victim_name }))}</td>
+              <td>{seen(called({ pid: c.beneficiary, name: c.beneficiary_name }))}</td>
+              <td class="right"><Span ns={c.time} /></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
+  );
+}
+
+function Functions({ p, one }: { p: Profile; one: ProfileProcess | undefined }): JSX.Element {
+  const question = useQuestion<Flame>(p.samples ? "profile/flame" : null, { pid: one?.pid ?? null, context: context.value });
+  return (
+    <div class="profile-right">
+      <h2>{one ? `What ${seen(one.name || "?")} ${one.pid} is charged with` : "Functions, by the process that is charged"}</h2>
+      <div class="profile-choice">
+        <label>
+          Context{" "}
+          <select value={context.value} onChange={(e) => (context.value = e.currentTarget.value)}>
+            <option value="">all</option>
+            {CONTEXTS.map((c) => <option key={c} value={c}>{c}</option>)}
+          </select>
+        </label>
+        <label>
+          Process{" "}
+          <select value={one?.pid ?? ""} onChange={(e) => (chosen.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))}>
+            <option value="">all</option>
+            {p.processes.slice(0, ROWS).map((x) => <option key={x.pid} value={x.pid}>{seen(x.name || "?")} {x.pid}</option>)}
+          </select>
+        </label>
+        <input type="search" placeholder="Find a function" aria-label="Find a function" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
+        {one?.where_packets && <button type="button" class="button small" onClick={() => go({ where: one.where_packets!, view: "packets" })}>Its packets</button>}
+        {one && <button type="button" class="button small" onClick={() => (chosen.value = null)}>All processes</button>}
+      </div>
+      {p.samples ? (
+        <>
+          <div class="profile-flame">
+            <Answer asked={question} what="Reading the samples">
+              {(flame) => <FlamePicture key={`${one?.pid} ${context.value}`} flame={flame} search={search.value} unit="sample" tint={tint} nothing="No sample is of this process and context." />}
+            </Answer>
+          </div>
+          <p class="muted">{many(p.samples[0], "sample")} of CPUs that were not idle, {span(p.samples[1])} each. Colours: process, interrupt, user mode, kernel.</p>
+        </>
+      ) : (
+        <Empty title="No samples">Record with a --rate above 0.</Empty>
+      )}
+    </div>
+  );
+}
+
+function Whole(): JSX.Element {
+  const question = useQuestion<ProfileAnswer>("profile");
+  return (
+    <Answer asked={question} what="Adding up the profile">
+      {({ profile: p }) => {
+        if (!p) return <Empty title="No profile">This log does not say whom the CPUs worked for: record with -p profile.</Empty>;
+        const one = p.processes.find((x) => x.pid === chosen.value);
+        return (
+          <Split name="profile" direction="row" start={0.56}
+            first={<div class="profile-left"><Facts p={p} /><Processes p={p} /><WhoseTime p={p} /><Clients p={p} /></div>}
+            second={<Functions p={p} one={one} />} />
+        );
+      }}
+    </Answer>
+  );
+}
+
+export const profile: View = {
+  id: "profile",
+  title: "Profile",
+  words: "Whom the CPUs worked for, and whose time was taken for it",
+  filtered: false,
+  docked: false,
+  draw: Whole,
+};
