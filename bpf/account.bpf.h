@@ -45,6 +45,7 @@ struct owner {
 
 struct account {
 	struct kp_account_head h;
+	u64 resets; /* the stack was not empty where it must be */
 	u64 last; /* the last border */
 	u32 level;
 	u32 victim; /* process of the task that runs, 0: idle */
@@ -311,7 +312,7 @@ static __always_inline void push(struct account *a, u32 frame)
 	u32 level = a->level + 1;
 
 	if (level >= LEVELS) {
-		a->h.resets++;
+		a->resets++;
 		level = 1;
 	}
 	store_once(&a->frame[level & (LEVELS - 1)], frame);

@@ -28,7 +28,7 @@ int work_softirq_entry(u64 *ctx)
 		return 0;
 	task_border(a);
 	if (a->level) { /* softirqs do not nest, and interrupts are over before they run */
-		a->h.resets++;
+		a->resets++;
 		a->level = 0;
 	}
 	a->skb = a->socket = a->purpose = a->block_open = 0;

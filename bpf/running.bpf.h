@@ -119,7 +119,7 @@ int work_sched_switch(u64 *ctx)
 			bpf_map_update_elem(&states, &pid, &state, BPF_ANY);
 	}
 	if (a->level) {
-		a->h.resets++;
+		a->resets++;
 		a->level = 0;
 	}
 	runs(a, next);

@@ -66,7 +66,6 @@ struct kp_account_head {
 	u64 opened; /* boot time; 0: nothing is charged */
 	u64 logged; /* up to here everything is among the sums */
 	u64 unplaced_ns; /* there was no room among the sums */
-	u64 resets; /* the stack was not empty where it must be */
 	u64 packets; /* as the kernel counts them in /proc/net/softnet_stat */
 	u64 requests; /* of disks, completed here: as the kernel counts them in /proc/diskstats, over all CPUs */
 };

@@ -568,11 +568,10 @@ pub struct AccountHead {
     pub opened: u64,
     pub logged: u64,
     pub unplaced_ns: u64,
-    pub resets: u64,
     pub packets: u64,
     pub requests: u64,
 }
-const _: () = assert!(size_of::<AccountHead>() == 48);
+const _: () = assert!(size_of::<AccountHead>() == 40);
 
 /// `struct kp_ring_ctl`
 #[repr(C)]

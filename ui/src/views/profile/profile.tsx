@@ -16,6 +16,8 @@ import { called, matrix, tint } from "./model.ts";
 import "./profile.css";
 
 const SIDES = 8;
+/** Before "All" is pressed: so many that the matrix below is not out of sight. */
+const FIRST = 16;
 const ROWS = 60;
 const CONTEXTS = ["task", "page fault", "softirq", "hardirq"];
 
@@ -43,7 +45,7 @@ function Facts({ p }: { p: Profile }): JSX.Element {
 
 function Processes({ p }: { p: Profile }): JSX.Element {
   const all = useSignal(false);
-  const rows = all.value ? p.processes : p.processes.slice(0, ROWS);
+  const rows = all.value ? p.processes : p.processes.slice(0, FIRST);
   return (
     <>
       <table class="plain wide">
