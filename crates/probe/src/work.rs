@@ -105,6 +105,10 @@ impl Accounts {
             self.tell_times(loaded);
             self.logged = Instant::now();
         } else if paused && self.opened.iter().any(Option::is_some) {
+            // A file that nothing was taken for yet begins where the one before ended.
+            if std::mem::take(&mut self.begins) {
+                self.tell_times(loaded);
+            }
             self.each_cpu(loaded, Do::Close);
             self.tell_times(loaded);
             self.opened.fill(None);
