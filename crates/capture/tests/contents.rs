@@ -1,5 +1,6 @@
 //! What packets say, against what tshark says of the same frames, value by value: made frames, and live traffic of a DHCP
 //! server and client, a name server and who asks it, in namespaces.
+#![allow(clippy::unwrap_used)]
 
 mod generate;
 #[allow(dead_code, reason = "only who runs tshark is needed")]

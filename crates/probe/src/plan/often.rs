@@ -15,6 +15,8 @@ use kpat_model::functions;
 /// Calls for 100 packets from which on a function goes by fentry: most packets meet it, and routed ones twice. Each function takes 0.1 s to load and
 /// 0.14 s to detach on 6.12.
 const OFTEN: u32 = 150;
+/// So many at most, that a recording with *full* detail, too, is attached within two seconds.
+const MOST: usize = 12;
 
 /// Which of `functions` (their places) go by fentry where the recording's mechanism is kprobe.session: those with many hits in the table of functions, most first.
 pub fn often(m: Mechanism, functions: &[Candidate]) -> Vec<usize> {
@@ -25,6 +27,7 @@ pub fn often(m: Mechanism, functions: &[Candidate]) -> Vec<usize> {
     let takes = |i: &usize| !functions[*i].odd_arguments && hits(i) >= OFTEN;
     let mut often: Vec<usize> = (0..functions.len()).filter(takes).collect();
     often.sort_by_key(|i| std::cmp::Reverse(hits(i)));
+    often.truncate(MOST);
     often
 }
 
@@ -154,7 +157,7 @@ mod tests {
         let chosen = often(Mechanism::KprobeSession, &known);
         let all: u32 = (0..known.len()).map(|i| hits(&i)).sum();
         let of_them: u32 = chosen.iter().map(hits).sum();
-        assert!(chosen.len() <= 32 && 2 * of_them > all, "{of_them} of {all} by {}", chosen.len());
+        assert!(chosen.len() <= MOST && 3 * of_them > all, "{of_them} of {all} by {}", chosen.len());
     }
 
     #[test]
