@@ -16,6 +16,8 @@ const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
 /// Beginnings of commands, and why they are not run here.
 const NOT_RUN: &[(&str, &str)] = &[
     ("kpat guest", "needs a guest: the lab has them"),
+    ("kpat packet 60 ", "needs a guest's log: lab/tests/guest_record.py"),
+    ("kpat integrate g.kbl host.kbl", "needs logs of a guest and its host: lab/tests/guest_record.py"),
     ("kpat record", "records from the running kernel: lab and journeys do"),
     ("kpat doctor", "loads programs into the running kernel: the lab does"),
     ("kpat view", "serves until it is ended: ui/journeys"),
