@@ -1,6 +1,6 @@
 //! A recording: functions are chosen, probed, and what the probes copy is written, until somebody stops it.
 
-use crate::clock::{Axis, Bounds, Rate, Reader};
+use crate::clock::{Axis, Bounds, Rate, Reader, Reading};
 use crate::error::{Error, Result};
 use crate::track::{Filter, Tracked, Tracker};
 use crate::types;
@@ -76,7 +76,6 @@ struct State {
     rate: Rate,
     guessed_hz: f64,
     worst_ns: u32,
-    last_tsc: u64,
     tracker: Tracker,
     log: Log,
     /// Reasons that are no drop.
@@ -168,10 +167,10 @@ impl State {
         hits.iter().for_each(|(hit, seen)| self.hit(hit, *seen));
     }
 
-    fn read_clock(&mut self, reading: Option<(BootNs, u32)>) {
-        if let Some((at, bound_ns)) = reading {
+    fn read_clock(&mut self, reading: Option<Reading>) {
+        if let Some(Reading { at, tsc, bound_ns }) = reading {
             self.worst_ns = self.worst_ns.max(bound_ns);
-            let guest = self.clock.boot(&self.guest, self.last_tsc);
+            let guest = self.clock.boot(&self.guest, tsc);
             self.log.put(0, &Record::GuestClock(GuestClock { at, guest, bound_ns }));
         }
     }
@@ -179,7 +178,6 @@ impl State {
     fn hit(&mut self, hit: &PacketHit, seen: u64) {
         let Some(axis) = &mut self.axis else { return };
         let (at, reading) = axis.at(bounds(hit, seen));
-        self.last_tsc = hit.tsc;
         self.read_clock(reading);
         let log = &mut self.log;
         let tracked = self.tracker.functions.get(&hit.probe);
@@ -253,7 +251,6 @@ impl Recording<'static> {
             rate,
             guessed_hz,
             worst_ns: 0,
-            last_tsc: 0,
             tracker: Tracker::new(tracked, world, filter, bits),
             log,
             consumed,
@@ -371,7 +368,7 @@ impl Recording<'_> {
             state.log.put(0, &Record::Loss(Loss { cause, cpu: -1, from: to, to, count }));
         }
         state.settle();
-        let last = state.axis.as_mut().and_then(|a| a.close(state.tracker.last()));
+        let last = state.axis.as_mut().and_then(Axis::close);
         state.read_clock(last);
         state.log.json(&Json::Anchor(sys::clock_anchor()));
         state.log.close_chunks();

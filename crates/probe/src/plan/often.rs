@@ -157,7 +157,7 @@ mod tests {
         let chosen = often(Mechanism::KprobeSession, &known);
         let all: u32 = (0..known.len()).map(|i| hits(&i)).sum();
         let of_them: u32 = chosen.iter().map(hits).sum();
-        assert!(chosen.len() <= MOST && 3 * of_them > all, "{of_them} of {all} by {}", chosen.len());
+        assert!(chosen.len() <= MOST && 4 * of_them > all, "{of_them} of {all} by {}", chosen.len());
     }
 
     #[test]
