@@ -66,7 +66,8 @@ fn fields_are_read_where_the_kernels_format_has_them() {
     let (netns, device) = (Netns(format!("kpat-radio-{own}")), format!("kr{own}"));
     run(&["netns", "add", &netns.0]);
     run(&["-n", &netns.0, "link", "set", "lo", "up"]);
-    run(&["-n", &netns.0, "link", "add", &device, "type", "dummy"]);
+    run(&["-n", &netns.0, "link", "add", &device, "type", "veth", "peer", "name", "peer"]);
+    run(&["-n", &netns.0, "link", "set", "peer", "up"]);
     run(&["-n", &netns.0, "addr", "add", "10.78.0.1/24", "dev", &device]);
     let instance = Instance(format!("{tracefs}/instances/kpat-radio-{own}"));
     std::fs::create_dir(&instance.0).expect("an instance of tracefs");
