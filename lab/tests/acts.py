@@ -381,6 +381,10 @@ def act_pwru(s: Stage) -> None:
         time.sleep(0.5)
 
 
+def act_paging(s: Stage) -> None:
+    s.facts["paging"] = json.loads(subprocess.run([sys.executable, LAB / "tools/paging.py"], stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+
+
 ACTS = {k[4:]: v for k, v in list(globals().items()) if k.startswith("act_")}
 
 

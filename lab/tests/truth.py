@@ -40,6 +40,7 @@ class Place:
     series = "host"
     acts = ACTS
     det = False
+    boot = "elf"
     whole_path = 30  # functions that every forwarded datagram meets, at least
 
     @classmethod
@@ -61,7 +62,7 @@ class Place:
             rc = r.returncode
         else:
             env["KPAT_LAB_PWRU"] = str(peers.program("pwru"))
-            k = kernel.open_kernel(cls.series)
+            k = kernel.open_kernel(cls.series, cls.boot)
             answer = cls.out / "acts.err"
             rc = guest.run(k, [*argv, "/lab", "-", *cls.acts], cls.out, det=cls.det, timeout=GUEST_SECONDS, mem=1536, cwd="/", env=env, sinks=(cls.out / "acts.out", answer)).rc
             print(answer.read_text(errors="replace"), end="", file=sys.stderr, flush=True)
@@ -563,8 +564,15 @@ class Guest(Place):
 
 
 class Kernel72(Guest, unittest.TestCase):
+    """From the distribution's own image, as servers boot: kernel addresses have 57 bits."""
+
     series = "7.2"
-    acts = QUICK
+    acts = ["paging", *QUICK]
+    boot = "image"
+
+    def test_b_five_levels_of_page_tables(self):
+        paging = self.facts("paging")["paging"]
+        self.assertEqual((paging["levels"], paging["flag"]), (5, True), paging)
 
 
 class Kernel72Whole(Guest, unittest.TestCase):
