@@ -136,7 +136,7 @@ static __always_inline bool pause_of(struct task_slot *s, struct pause *p, u32 p
 static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 {
 	struct task_slot *s = task_slot(pid);
-	u32 n, at, flags = 0;
+	u32 n, at, room = PAUSES, flags = 0;
 	struct kp_pause *r;
 	struct pause *p;
 	u64 wait;
@@ -153,8 +153,15 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 	n = s->count;
 	at = s->logged;
 	s->logged = n;
-	if (n - at > PAUSES) {
-		at = n - PAUSES;
+	if (s->off) {
+		/* It runs: no program saw that it was switched in, as on kernels that run none upon the switch from some task. */
+		s->last[n & (PAUSES - 1)].in_pid = 0;
+		s->off = 0;
+		s->count = n + 1; /* the next pause that is logged will say that this one is not */
+		room = PAUSES - 1;
+	}
+	if (n - at > room) {
+		at = n - room;
 		flags = KP_PAUSE_MORE;
 	}
 	for (int i = 0; i < PAUSES; i++, at++) {
@@ -162,7 +169,8 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 			break;
 		p = &s->last[at & (PAUSES - 1)];
 		if (!pause_of(s, p, pid)) {
-			count_loss(ctl, KP_LOSS_TASK_TABLE);
+			if (p->in_pid)
+				count_loss(ctl, KP_LOSS_TASK_TABLE);
 			flags = KP_PAUSE_MORE;
 			continue;
 		}
