@@ -265,6 +265,24 @@ for n in range({self.DATAGRAMS}):
             self.assertEqual(1, len(whole["crossings"]))
             cross = whole["crossings"][0]
             self.assertGreaterEqual(cross["flight_ns"] + cross["flight_bound_ns"], 0, cross)
+        # Without the capture, by the one clock that both logs have: the same packets, at the same times.
+        alone = self.guest.path / "alone.kpat"
+        report = self.ask("integrate", log, host, "-o", alone)
+        self.assertEqual(({"all": sent + received, "crossed": sent + received, "unmatched": 0, "ambiguous": 0}, []), (report["received"], report["captures"]))
+        [clock] = report["clocks"]
+        self.assertEqual((0, None), (clock["offset_ns"], clock["capture"]))
+        self.assertLess(clock["bound_ns"], 50_000_000)
+        known = ("from_device", "from_packet_id", "to_device", "to_packet_id", "left_ns", "arrived_ns")
+        crossings = lambda folder: sorted(tuple(row[k] for k in known) for row in self.crossings(folder))
+        self.assertEqual(crossings(both), crossings(alone))
+        whole = self.ask("packet", 1, alone, "--device", "two", "--follow")
+        self.assertEqual({"two", "host"}, {p["device"] for p in whole["packets"]})
+        [cross] = whole["crossings"]
+        self.assertEqual((None, clock["bound_ns"]), (cross["number"], max(cross["flight_bound_ns"], clock["bound_ns"])), cross)
+        self.assertGreaterEqual(cross["flight_ns"] + cross["flight_bound_ns"], 0, cross)
+
+    def crossings(self, folder) -> list[dict]:
+        return self.ask("sql", folder, "select * from crossing")
 
 
 class GuestRecord61(GuestRecord):

@@ -25,7 +25,7 @@ use crate::stamps::{Clocks, Stamps};
 use crate::wifi::Network;
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
-use kpat_model::{BootNs, Call, FootprintRecord, Loss, LossCause, Member, OffCpu, Record, Timed};
+use kpat_model::{BootNs, Call, FootprintRecord, GuestClock, Loss, LossCause, Member, OffCpu, Record, Timed};
 use kpat_query::paths::Paths;
 use kpat_query::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use kpat_store::TableWriter;
@@ -75,6 +75,7 @@ pub(super) struct Passed {
     pub orphans: u64,
     pub first: i64,
     pub last: i64,
+    pub guest_clock: Vec<GuestClock>,
 }
 
 struct Pass<'a> {
@@ -107,6 +108,7 @@ struct Pass<'a> {
     /// When recording ended, as far as the log says.
     closed: i64,
     swept: i64,
+    guest_clock: Vec<GuestClock>,
 }
 
 /// Records decoded ahead at a time.
@@ -120,6 +122,7 @@ pub(super) fn pass(
     dir: &Path,
     early: &Path,
     captures: &[std::path::PathBuf],
+    keep: bool,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Passed> {
@@ -146,7 +149,11 @@ pub(super) fn pass(
             paths: Paths::default(),
         },
         nesting: Nesting::default(),
-        packets: Packets::new(captures.is_empty(), crate::cut::behind_network(captures), terms(log, &roles)),
+        packets: Packets::new(
+            captures.is_empty() && !keep,
+            crate::cut::behind_network(captures),
+            terms(log, &roles),
+        ),
         datagrams: Datagrams::default(),
         arrivals: Arrivals::default(),
         polls: Polls::default(),
@@ -168,6 +175,7 @@ pub(super) fn pass(
         last: i64::MIN,
         closed: closed_at(log),
         swept: i64::MIN,
+        guest_clock: Vec::new(),
     };
     for t in log.tasks() {
         // Not through the stream: they were named before this log begins.
@@ -321,7 +329,7 @@ impl Pass<'_> {
             Record::Link(e) => self.network.link(cpu, (**e).clone()),
             Record::Exchange(e) => self.network.exchange(cpu, (**e).clone()),
             // The log has the host's clock, as the captures of the host.
-            Record::GuestClock(_) => {}
+            Record::GuestClock(r) => self.guest_clock.push(*r),
             Record::Event(e) => {
                 self.packets.event(cpu, e);
                 let of_user_space = e.timed != Timed::Kernel;
@@ -522,6 +530,7 @@ impl Pass<'_> {
             orphans: self.members.values().map(|m| m.len() as u64).sum(),
             first: if empty { 0 } else { self.first },
             last: if empty { 0 } else { self.last },
+            guest_clock: self.guest_clock,
         })
     }
 }

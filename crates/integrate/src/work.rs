@@ -7,9 +7,11 @@ use crate::error::{Error, Result};
 use crate::found::Found;
 use crate::functions::write_durations;
 use crate::log::{Passed, pass};
+use crate::matching::Sighting;
 use crate::report::{Options, Progress, Report, Stage};
 use crate::stamps::Clocks;
 use kpat_klog::{EndState, Log, Missing};
+use kpat_model::GuestClock;
 use kpat_model::meta::Meta;
 use kpat_model::sample::Unit;
 use kpat_query::balance;
@@ -94,6 +96,33 @@ pub fn integrate_parts(
     integrate_opened(&log, kbls, captures, out, options, progress)
 }
 
+/// What a join of several logs needs besides their tables.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Sightings are wanted, though there is no capture.
+    pub wanted: bool,
+    pub sightings: Vec<Sighting>,
+    /// Of a guest's log, how far its times are off its host's clock.
+    pub guest_clock: Vec<GuestClock>,
+}
+
+/// As [`integrate_parts`], of an open log, and keeps what is asked for.
+pub(crate) fn integrate_keeping(
+    log: &Log,
+    kbls: &[PathBuf],
+    captures: &[PathBuf],
+    out: &Path,
+    options: &Options,
+    kept: &mut Kept,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    is_free(out, options)?;
+    let work = Work::create(out)?;
+    let report = run(log, kbls, captures, &work, options, kept, progress)?;
+    work.finish(out)?;
+    Ok(report)
+}
+
 /// As [`integrate_parts`], of a log that is open, as far as it was read: it may grow, and have forgotten its beginning
 /// ([`Log::grow`], [`Log::forget`]). `kbls` are named as its sources.
 ///
@@ -106,11 +135,20 @@ pub fn integrate_opened(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    is_free(out, options)?;
-    let work = Work::create(out)?;
-    let report = run(log, kbls, captures, &work, options, progress)?;
-    work.finish(out)?;
-    Ok(report)
+    integrate_keeping(log, kbls, captures, out, options, &mut Kept::default(), progress)
+}
+
+impl Kept {
+    fn take(&mut self, passed: &Passed) -> Result<()> {
+        self.guest_clock.clone_from(&passed.guest_clock);
+        let mut all = passed.met.sightings.iter()?;
+        while self.wanted
+            && let Some(s) = all.next()?
+        {
+            self.sightings.push(s);
+        }
+        Ok(())
+    }
 }
 
 /// Errors: the place for the result is taken, and may not be replaced.
@@ -129,6 +167,7 @@ fn run(
     captures: &[PathBuf],
     work: &Work,
     options: &Options,
+    kept: &mut Kept,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
     let dir = &work.dir;
@@ -141,7 +180,8 @@ fn run(
         kpat_capture::Reader::open(path)?;
         sources.push(SourceFile::describe("capture", i as i32, path, dir)?);
     }
-    let passed = pass(log, dir, &work.early(), captures, options, progress)?;
+    let passed = pass(log, dir, &work.early(), captures, kept.wanted, options, progress)?;
+    kept.take(&passed)?;
     let application = application::pass(log, dir)?;
     let mut report = Report {
         records: passed.records + application.records,

@@ -22,6 +22,7 @@ mod judge;
 mod known;
 mod list;
 mod matching;
+mod one_clock;
 mod parts;
 mod pauses;
 mod phases;

@@ -51,10 +51,13 @@ pub fn info(path: &Path, log: &Several, out: &Output) -> anyhow::Result<ExitCode
             "captures": log.manifest.sources.iter().filter(|s| s.role == "capture").map(|s| json!({
                 "capture_id": s.capture_id, "name": s.name, "file_bytes": s.bytes,
             })).collect::<Vec<_>>(),
-            "frames": {
+            "frames": c.received.is_none().then(|| json!({
                 "all": c.frames, "crossed": c.crossed, "one_kernel": c.one_kernel, "unmatched": c.unmatched,
                 "ambiguous": c.ambiguous, "undirected": c.undirected,
-            },
+            })),
+            "received": c.received.map(|all| json!({
+                "all": all, "crossed": c.crossed, "unmatched": c.unmatched, "ambiguous": c.ambiguous,
+            })),
             "crossings": directions.iter().map(|((from, to), (frames, packets))| json!({
                 "from": log.name(*from), "to": log.name(*to), "frames": frames, "packets": packets,
             })).collect::<Vec<_>>(),
@@ -76,13 +79,30 @@ pub fn info(path: &Path, log: &Several, out: &Output) -> anyhow::Result<ExitCode
         pairs.line(if n == 0 { "devices" } else { "" }, line);
     }
     let sources = log.manifest.sources.iter().filter(|s| s.role == "capture");
-    pairs.add("captures", sources.map(|s| clean(&s.name)).collect::<Vec<_>>().join(", "));
-    pairs.add("frames", format!("{}, {} from one kernel into another", count(c.frames), count(c.crossed)));
+    let names = sources.map(|s| clean(&s.name)).collect::<Vec<_>>().join(", ");
+    let (unmatched, ambiguous) = match c.received {
+        Some(received) => {
+            pairs.add("captures", "none: a host's packets and its guests', by their headers and one clock");
+            pairs.add(
+                "received",
+                format!("{}, {} from another kernel", plural(received, "packet"), count(c.crossed)),
+            );
+            ("that no other kernel sent", "that several packets fit equally well: not counted as crossed")
+        }
+        None => {
+            pairs.add("captures", names);
+            pairs.add(
+                "frames",
+                format!("{}, {} from one kernel into another", count(c.frames), count(c.crossed)),
+            );
+            ("seen by none", "that match several packets equally well: not counted as crossed")
+        }
+    };
     for (n, what) in [
         (c.one_kernel, "seen by one kernel only"),
-        (c.unmatched, "seen by none"),
+        (c.unmatched, unmatched),
         (c.undirected, "for which sender and receiver are not known"),
-        (c.ambiguous, "that match several packets equally well: not counted as crossed"),
+        (c.ambiguous, ambiguous),
     ] {
         if n > 0 {
             pairs.line("", Line::new().plain(format!("{} {what}", count(n))));
@@ -90,10 +110,19 @@ pub fn info(path: &Path, log: &Several, out: &Output) -> anyhow::Result<ExitCode
     }
     for (n, ((from, to), (frames, packets))) in directions.iter().enumerate() {
         let way = format!("{} → {}: ", clean(log.name(*from)), clean(log.name(*to)));
-        let text = format!("{} in {}", plural(*packets, "packet"), plural(*frames, "frame"));
+        let text = match c.received {
+            Some(_) => plural(*packets, "packet"),
+            None => format!("{} in {}", plural(*packets, "packet"), plural(*frames, "frame")),
+        };
         pairs.line(if n == 0 { "crossings" } else { "" }, Line::new().plain(way + &text));
     }
     for (n, c) in clocks.iter().enumerate() {
+        if c.capture_id < 0 {
+            let (a, b) = (clean(log.name(c.from_device)), clean(log.name(c.to_device)));
+            let text = format!("{a} and {b} have one clock, ± {}", duration(c.bound_ns));
+            pairs.line(if n == 0 { "boot clocks" } else { "" }, Line::new().plain(text));
+            continue;
+        }
         let ahead = if c.offset_ns < 0 { "behind" } else { "ahead of" };
         let text = format!(
             "{}'s is {} {ahead} {}'s, ± {}, by {}; drift {:.3} ± {:.3} ppm",
@@ -117,13 +146,18 @@ fn clock_json(log: &Several, c: &ClockBetween) -> Value {
     json!({
         "from": log.name(c.from_device),
         "to": log.name(c.to_device),
-        "capture": capture(log, c.capture_id),
-        "at_wall_ns": c.at_wall_ns,
+        "capture": (c.capture_id >= 0).then(|| capture(log, c.capture_id)),
+        "at_wall_ns": (c.capture_id >= 0).then_some(c.at_wall_ns),
         "offset_ns": c.offset_ns,
         "bound_ns": c.bound_ns,
         "drift_ppb": c.drift_ppb,
         "drift_bound_ppb": c.drift_bound_ppb,
     })
+}
+
+/// It was seen between the two, by a sniffer.
+fn has_frame(c: &CrossingRow) -> bool {
+    c.capture_id >= 0
 }
 
 pub fn as_json(log: &Several, c: &CrossingRow) -> Value {
@@ -132,10 +166,10 @@ pub fn as_json(log: &Several, c: &CrossingRow) -> Value {
         "from_packet_id": c.from_packet_id,
         "to": log.name(c.to_device),
         "to_packet_id": c.to_packet_id,
-        "capture": capture(log, c.capture_id),
-        "number": c.number,
+        "capture": has_frame(c).then(|| capture(log, c.capture_id)),
+        "number": has_frame(c).then_some(c.number),
         "left_boot_ns": c.left_ns,
-        "wall_ns": c.wall_ns,
+        "wall_ns": has_frame(c).then_some(c.wall_ns),
         "arrived_boot_ns": c.arrived_ns,
         "left_wall_ns": c.left_wall_ns,
         "left_bound_ns": c.left_bound_ns,
@@ -213,7 +247,7 @@ pub fn frames(
 pub fn way_lines(log: &Several, way: &Way, width: usize) -> Vec<Line> {
     let mut lines = vec![Line::new(), Line::of("From kernel to kernel", Style::Strong)];
     if way.came.is_empty() && way.went.is_empty() {
-        lines.push(Line::new().plain("no frame of it was seen by another device of this log"));
+        lines.push(Line::new().plain("no other device of this log is known to have had it"));
         return lines;
     }
     let mut table = Table::new(&[
@@ -234,8 +268,8 @@ pub fn way_lines(log: &Several, way: &Way, width: usize) -> Vec<Line> {
                 (words.to_owned(), Style::Plain),
                 (clean(log.name(device)), Style::Strong),
                 (packet.to_string(), Style::Plain),
-                (capture(log, c.capture_id), Style::Plain),
-                (c.number.to_string(), Style::Wire),
+                (if has_frame(c) { capture(log, c.capture_id) } else { String::new() }, Style::Plain),
+                (if has_frame(c) { c.number.to_string() } else { String::new() }, Style::Wire),
                 (with_bound(c.flight_ns, c.flight_bound_ns), Style::Plain),
                 (format!("{} %", c.confidence), Style::Plain),
             ]);
@@ -262,7 +296,9 @@ pub fn wire_lines(log: &Several, went: &[CrossingRow], width: usize) -> Vec<Line
             c.number,
             capture(log, c.capture_id)
         );
-        pairs.add("seen", frame);
+        if has_frame(c) {
+            pairs.add("seen", frame);
+        }
         let arrived = time_of_day(c.arrived_wall_ns, false);
         pairs.add("arrived", format!("{arrived} UTC ± {}", duration(c.arrived_bound_ns)));
         pairs.add("flight", with_bound(c.flight_ns, c.flight_bound_ns));

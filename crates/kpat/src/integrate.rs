@@ -6,7 +6,7 @@ use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
 use crate::signals::leave_nothing;
 use anyhow::bail;
-use kpat_integrate::devices::{integrate_devices, recordings};
+use kpat_integrate::devices::{integrate_devices, of_one_host, recordings};
 use kpat_integrate::{LogFile, Options, Report, Stage};
 use kpat_query::devices::Several;
 use kpat_query::{Store, Trust};
@@ -21,7 +21,7 @@ pub struct Args {
     log: PathBuf,
     /// Captures of the wire from any sniffer on any machine (pcap or pcapng, plain, gzip or zstd); further files of the same
     /// recording, which are joined to one log; logs of further devices, to follow packets from one kernel over the wire
-    /// to the other
+    /// to the other (guests' logs and that of their host need no capture)
     #[arg(value_name = "WIRE.pcapng|Y.kbl")]
     captures: Vec<PathBuf>,
     /// The integrated log to write, a directory [default: X.kpat]
@@ -152,10 +152,11 @@ fn no_room(e: &(dyn std::error::Error + 'static)) -> Option<String> {
 
 /// Several devices, and the captures between them.
 fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) -> anyhow::Result<ExitCode> {
-    if captures.is_empty() && !of_applications(logs)? {
+    if captures.is_empty() && !of_applications(logs)? && !of_one_host(&metas(logs)?) {
         return Err(usage(
             "these are several recordings: those of several devices are joined by the frames between them, so give a \
-             capture, too (applications' recordings need none); those of one device are integrated each by itself",
+             capture, too (those of applications, and of guests and the host that recorded them, need none); those of \
+             one device are integrated each by itself",
         ));
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
@@ -171,6 +172,10 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
         of.warnings.iter().for_each(|w| out.say(&format!("{}: {w}", device.name)));
     }
     crate::devices::info(&target, &Several::open(&target)?, out)
+}
+
+fn metas(logs: &[PathBuf]) -> anyhow::Result<Vec<kpat_model::meta::Meta>> {
+    logs.iter().map(|path| Ok(kpat_klog::Log::open(path)?.meta().clone())).collect()
 }
 
 /// Those are joined by their bytes.

@@ -33,7 +33,8 @@ pub struct Chain {
     pub cut: bool,
 }
 
-/// How the boot clocks of two devices relate, by the capture that tells it best:
+/// How the boot clocks of two devices relate, by the capture that tells it best, or because they are one clock (a host's and its
+/// guests', which it recorded; `capture_id` is -1 then):
 /// to's = from's + offset + drift * (from's - from's at `at_wall_ns`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClockBetween {
@@ -200,7 +201,7 @@ impl Several {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The clocks of every two devices that a capture relates.
+    /// The clocks of every two devices that are one, or that a capture relates.
     pub fn clocks(&self) -> Result<Vec<ClockBetween>> {
         let devices = self.manifest.devices.len() as i32;
         let rows = (0..devices)
@@ -212,10 +213,29 @@ impl Several {
                 let pairs = rows[from as usize]
                     .iter()
                     .flat_map(|a| rows[to as usize].iter().filter_map(move |b| between((from, a), (to, b))));
-                out.extend(pairs.min_by_key(|c| c.bound_ns));
+                out.extend(pairs.chain(self.one_clock(from, to)).min_by_key(|c| c.bound_ns));
             }
         }
         Ok(out)
+    }
+}
+
+impl Several {
+    /// Of one boot, and one of them by its host's clock at least: they are one clock, as far as that is known of the guests' times.
+    fn one_clock(&self, from_device: i32, to_device: i32) -> Option<ClockBetween> {
+        let device = |d: i32| self.manifest.devices.get(usize::try_from(d).ok()?);
+        let (a, b) = (device(from_device)?, device(to_device)?);
+        let bounds: Vec<i64> = [a, b].iter().filter_map(|d| d.host_bound_ns).collect();
+        (!bounds.is_empty() && !a.boot_id.is_empty() && a.boot_id == b.boot_id).then(|| ClockBetween {
+            from_device,
+            to_device,
+            capture_id: -1,
+            at_wall_ns: 0,
+            offset_ns: 0,
+            bound_ns: bounds.iter().fold(0, |sum, b| sum.saturating_add(*b)),
+            drift_ppb: 0,
+            drift_bound_ppb: 0,
+        })
     }
 }
 

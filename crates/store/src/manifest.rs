@@ -48,6 +48,9 @@ pub struct DeviceLog {
     pub boot_id: String,
     pub kernel_release: String,
     pub packets: u64,
+    /// A guest's log that its host made, by the host's clock: how far times in it may be off that, at most. `boot_id` is the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_bound_ns: Option<i64>,
 }
 
 /// What became of the frames when several devices were joined. Every frame is in exactly one of these but `rows`.
@@ -69,6 +72,10 @@ pub struct CrossingCounts {
     pub undirected: u64,
     /// Rows of the table: more than `crossed` where several devices received one frame.
     pub rows: u64,
+    /// Joined without a capture, by the one clock that the logs have: packets that devices received. Then `crossed`, `ambiguous` and
+    /// `unmatched` are of these, and there are no frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received: Option<u64>,
 }
 
 /// A file that went in.

@@ -5,13 +5,17 @@
 //! and every question can be asked of each device as if it were alone. What is added is a join over frames ([`join`]):
 //! the frame is the only thing that two kernels have in common. The clocks of two devices are related over the
 //! capture's, each with its own bound; a second way to relate them would only be a second truth.
+//!
+//! The logs of a host and of its guests are of one clock. Where there is no capture they are joined by that ([`one_clock`]).
 
 mod join;
+mod one_clock;
 
 use crate::error::{Error, Result};
 use crate::report::{Options, Progress, Report};
-use crate::work::{Work, integrate_parts, is_free};
+use crate::work::{Kept, Work, integrate_keeping, is_free};
 use kpat_klog::Log;
+use kpat_model::meta::Meta;
 use kpat_store::tables::{CROSSING, CrossingRow, SCHEMA_VERSION};
 use kpat_store::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount, TableWriter};
 use std::fs;
@@ -27,6 +31,7 @@ pub struct DevicesReport {
 
 /// Joins several kernel behaviour logs with the captures between them into the directory `out`, with an integrated log
 /// for each device in it; the files of one recording are one device's log. Nothing is left behind on failure. `progress` gets the log that is being worked at.
+/// Without a capture only packets between guests and their host are followed ([`of_one_host`]).
 ///
 /// Errors: as [`integrate`]; two of the logs are of one recording.
 pub fn integrate_devices(
@@ -52,6 +57,9 @@ pub fn integrate_devices(
     fs::remove_dir(&early).map_err(|source| Error::Io { path: early, doing: "remove", source })?;
     let mut sources = Vec::new();
     let mut devices: Vec<(DeviceLog, Report)> = Vec::new();
+    let metas: Vec<Meta> = opened.iter().map(|l| l.meta().clone()).collect();
+    let by_clock = captures.is_empty() && of_one_host(&metas);
+    let mut all_kept = Vec::new();
     for (files, log) in recordings.iter().zip(opened) {
         for path in files {
             sources.push(SourceFile::describe("log", -1, path, &work.dir)?);
@@ -60,26 +68,34 @@ pub fn integrate_devices(
         let taken: Vec<&str> = devices.iter().map(|(d, _)| d.name.as_str()).collect();
         let name = name_of(path, &taken);
         let folder = format!("{name}.kpat");
-        let report =
-            integrate_parts(files, captures, &work.dir.join(&folder), options, &mut |p| progress(&name, p))?;
+        let mut kept = Kept { wanted: by_clock, ..Kept::default() };
+        let (place, mut each) = (work.dir.join(&folder), |p| progress(&name, p));
+        let report = integrate_keeping(&log, files, captures, &place, options, &mut kept, &mut each)?;
         let meta = log.meta();
+        let worst = kept.guest_clock.iter().map(|r| i64::from(r.bound_ns)).max();
         let device = DeviceLog {
             log: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
             hostname: meta.hostname.clone(),
             boot_id: meta.boot_id.clone(),
             kernel_release: meta.kernel_release.clone(),
             packets: report.packets,
+            host_bound_ns: worst.filter(|_| is_guest(meta)),
             name,
             folder,
         };
         devices.push((device, report));
+        all_kept.push(kept);
     }
     for (i, path) in captures.iter().enumerate() {
         sources.push(SourceFile::describe("capture", i as i32, path, &work.dir)?);
     }
     let folders: Vec<PathBuf> = devices.iter().map(|(d, _)| work.dir.join(&d.folder)).collect();
     let mut writer = TableWriter::<CrossingRow>::create(&work.dir)?;
-    let crossings = join::join(&folders, &mut writer)?;
+    let crossings = if by_clock {
+        one_clock::join(&metas, &all_kept, &mut writer)?
+    } else {
+        join::join(&folders, &mut writer)?
+    };
     let rows = writer.finish()?;
     let manifest = Manifest {
         schema: SCHEMA_VERSION,
@@ -93,6 +109,17 @@ pub fn integrate_devices(
     manifest.write(&work.dir)?;
     work.finish(out)?;
     Ok(DevicesReport { devices, crossings })
+}
+
+/// A guest's log that its host made, by the host's clock.
+fn is_guest(meta: &Meta) -> bool {
+    meta.mechanism == "mailbox" || !meta.guest_boot_id.is_empty()
+}
+
+/// Some of these are of one host's clock and not of one kernel: a guest's, recorded from its host, and its host's or another guest's.
+pub fn of_one_host(metas: &[Meta]) -> bool {
+    let pair = |a: &Meta, b: &Meta| !a.boot_id.is_empty() && a.boot_id == b.boot_id && is_guest(a);
+    (0..metas.len()).any(|i| (0..metas.len()).any(|k| k != i && pair(&metas[i], &metas[k])))
 }
 
 /// The logs by recording, each with its files; in the order in which recordings were first named.

@@ -137,6 +137,16 @@ impl LogWriter {
         devices: &[(u32, &str, Mac)],
         anchor: ClockAnchor,
     ) -> LogWriter {
+        LogWriter::create_of(path, functions, devices, Meta { started: anchor, ..Meta::default() })
+    }
+
+    /// With what else the log says of its host.
+    pub fn create_of(
+        path: &Path,
+        functions: &[&'static str],
+        devices: &[(u32, &str, Mac)],
+        host: Meta,
+    ) -> LogWriter {
         let mut writer = Writer::create(path).unwrap();
         let mut functions = functions.to_vec();
         if functions.iter().any(|f| !f.contains(':')) && !functions.contains(&ENDS) {
@@ -144,7 +154,6 @@ impl LogWriter {
         }
         let meta = Meta {
             writer: "world".into(),
-            started: anchor,
             functions: functions
                 .iter()
                 .enumerate()
@@ -156,7 +165,7 @@ impl LogWriter {
                 })
                 .collect(),
             drop_reasons: vec![(2, "NOT_SPECIFIED".into())],
-            ..Meta::default()
+            ..host
         };
         writer.json(&Json::Meta(Box::new(meta))).unwrap();
         let devices = devices

@@ -423,19 +423,19 @@ table! { BALANCE, BalanceRow, "balance", 65536,
 
 table! { CROSSING, CrossingRow, "crossing", 65536,
     "A frame that one device sent and another received: how a packet of the one became a packet of the other. Only in an integrated log of several devices, which holds one integrated log per device beside it.",
-    "`capture_id`, `number`, devices. Source: the devices' associations.", {
+    "`capture_id`, `number`, devices. Source: the devices' associations; of a host and its guests without a capture, their packets' headers and times.", {
     from_device: i32, Dict, "", "", "", "Device that sent it; its place in the manifest's `devices`.";
     from_packet_id: i64, Delta, "", "", "", "Packet of that device.";
     to_device: i32, Dict, "", "", "", "Device that received it.";
     to_packet_id: i64, Delta, "", "", "", "Packet of that device.";
-    capture_id: i32, Dict, "", "", "", "Capture of the frame.";
-    number: i64, Delta, "", "", "", "Number of the frame in its capture.";
+    capture_id: i32, Dict, "", "", "", "Capture of the frame; -1: no capture, the devices have one clock.";
+    number: i64, Delta, "", "", "", "Number of the frame in its capture; without one, the crossing's own.";
     left_ns: i64, Delta, "ns", "boot", "", "When the sender's kernel handed it to the device, by the sender's clock.";
-    wall_ns: i64, Delta, "ns", "wall", "", "Time of the frame by the sniffer's clock.";
+    wall_ns: i64, Delta, "ns", "wall", "", "Time of the frame by the sniffer's clock; without a capture as `arrived_wall_ns`.";
     arrived_ns: i64, Delta, "ns", "boot", "", "When the receiver's kernel first saw it, by the receiver's clock.";
-    left_wall_ns: i64, Delta, "ns", "wall", "", "`left_ns` on the sniffer's clock, plus or minus `left_bound_ns`.";
+    left_wall_ns: i64, Delta, "ns", "wall", "", "`left_ns` on the sniffer's clock (without a capture the host's), plus or minus `left_bound_ns`.";
     left_bound_ns: i64, Delta, "ns", "", "", "Bound of `left_wall_ns`.";
-    arrived_wall_ns: i64, Delta, "ns", "wall", "", "`arrived_ns` on the sniffer's clock, plus or minus `arrived_bound_ns`.";
+    arrived_wall_ns: i64, Delta, "ns", "wall", "", "`arrived_ns` on that clock, plus or minus `arrived_bound_ns`.";
     arrived_bound_ns: i64, Delta, "ns", "", "", "Bound of `arrived_wall_ns`.";
     flight_ns: i64, Delta, "ns", "", "", "From leaving to arriving: `arrived_wall_ns - left_wall_ns`, plus or minus `flight_bound_ns`.";
     flight_bound_ns: i64, Delta, "ns", "", "", "Sum of the two bounds.";
