@@ -40,9 +40,14 @@ int kpat_guest_unregister_xp(struct kpat_guest *guest, int32_t handle);
 /* maxactive: calls that can be open at the same time; 0: as many as is usual. */
 int32_t kpat_guest_register_xrp(struct kpat_guest *guest, const char *where, kpat_handler entry, kpat_handler returned, uint32_t maxactive);
 int kpat_guest_unregister_xrp(struct kpat_guest *guest, int32_t handle);
-/* Serves the probes until a handler calls kpat_guest_stop(), which is 0; 1: the guest is off, 2: it began anew. */
+/* From here on registered probes wait for kpat_guest_commit() or the loop: the guest is stopped once for all of them. */
+int kpat_guest_hold(struct kpat_guest *guest);
+int kpat_guest_commit(struct kpat_guest *guest);
+/* Serves the probes until somebody calls kpat_guest_stop(), which is 0; 1: the guest is off, 2: it began anew, 3: it was set back to
+ * a snapshot from before the probes. */
 int kpat_guest_loop(struct kpat_guest *guest);
 int kpat_guest_enable(struct kpat_guest *guest, int32_t handle, int on);
+/* In a handler, or in a signal's handler or another thread while the loop runs. */
 int kpat_guest_stop(struct kpat_guest *guest);
 
 /* In a handler: room of `size` bytes that is kept from the entry of a call to its return, zero at first. */
@@ -54,6 +59,28 @@ int kpat_guest_write(struct kpat_guest *guest, uint64_t address, const void *fro
 int kpat_guest_string(struct kpat_guest *guest, uint64_t address, char *to, size_t size);
 /* Address of a kernel's symbol; 0: there is none. */
 uint64_t kpat_guest_symbol(struct kpat_guest *guest, const char *name);
+/* Offset of a member in bytes, by the kernel's own types: task_struct.comm. */
+int64_t kpat_guest_offset(struct kpat_guest *guest, const char *path);
+/* Calls `each` (it may be NULL) with all symbols, kind as nm has it; returns how many there are. */
+int kpat_guest_symbols(struct kpat_guest *guest, void (*each)(void *context, const char *name, uint64_t address, char kind), void *context);
+/* In a handler: address of the running task's structure (0: not known), number of the processor, its time stamp counter. */
+uint64_t kpat_guest_task(struct kpat_guest *guest);
+int kpat_guest_cpu(struct kpat_guest *guest);
+uint64_t kpat_guest_ticks(struct kpat_guest *guest);
+double kpat_guest_ticks_per_second(struct kpat_guest *guest);
+
+struct kpat_process {
+	uint32_t pid, parent;
+	uint64_t task;
+	/* In the kernel's list of tasks; found by its number. One without the other: somebody hides it. */
+	int listed, numbered;
+	char comm[32];
+};
+/* Calls `each` with the guest's processes; returns how many there are. */
+int kpat_guest_processes(struct kpat_guest *guest, void (*each)(void *context, const struct kpat_process *process), void *context);
+
+/* Hits of a probe that is on. */
+uint64_t kpat_guest_hits(struct kpat_guest *guest, int32_t handle);
 /* Hits that went on without a handler, and calls whose return was not seen. */
 uint64_t kpat_guest_missed(struct kpat_guest *guest, int32_t handle);
 /* Of the last call that failed. */

@@ -5,11 +5,12 @@
 use crate::error::{Error, Result};
 use crate::guest::{Guest, Target};
 use crate::memory::Space;
-use crate::probe::{Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp};
+use crate::probe::{Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp, ticks_per_second};
 use crate::x86::Register;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// As in the header.
 #[repr(C)]
@@ -27,7 +28,19 @@ pub struct CGuest {
     probes: RefCell<Probes<'static>>,
     /// Of the handler that runs.
     hit: Cell<*mut Hit<'static>>,
+    stopper: Arc<AtomicBool>,
     error: RefCell<CString>,
+}
+
+/// As in the header.
+#[repr(C)]
+pub struct CProcess {
+    pid: u32,
+    parent: u32,
+    task: u64,
+    listed: c_int,
+    numbered: c_int,
+    comm: [c_char; 32],
 }
 
 thread_local! {
@@ -129,6 +142,7 @@ fn attach(target: &str) -> Result<*mut CGuest> {
     let probes = Probes::new(guest.clone(), Arc::new(Own(guest.clone())), Patience::default())?;
     Ok(Box::into_raw(Box::new(CGuest {
         guest,
+        stopper: probes.stopper(),
         probes: RefCell::new(probes),
         hit: Cell::new(std::ptr::null_mut()),
         error: RefCell::default(),
@@ -249,6 +263,7 @@ pub unsafe extern "C" fn kpat_guest_loop(guest: *mut CGuest) -> c_int {
         Ended::Stopped | Ended::Time => 0,
         Ended::Gone => 1,
         Ended::Reset => 2,
+        Ended::SetBack => 3,
     }))
 }
 
@@ -276,7 +291,12 @@ pub unsafe extern "C" fn kpat_guest_enable(guest: *mut CGuest, handle: i32, on: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kpat_guest_stop(guest: *mut CGuest) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { &*guest }.with(|hit| hit.control.stop(), |_| Ok(()))
+    let g = unsafe { &*guest };
+    match g.hit() {
+        Some(hit) => hit.control.stop(),
+        None => g.stopper.store(true, Ordering::Relaxed),
+    }
+    0
 }
 
 /// # Safety
@@ -359,6 +379,132 @@ pub unsafe extern "C" fn kpat_guest_missed(guest: *mut CGuest, handle: i32) -> u
     let Ok(probes) = g.probes.try_borrow() else { return 0 };
     let counts = probes.counts(Handle::from_number(handle as u32));
     counts.missed + counts.no_return
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`, `path` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_offset(guest: *mut CGuest, path: *const c_char) -> i64 {
+    // SAFETY: as the caller promises.
+    let (g, path) = unsafe { (&*guest, given(path)) };
+    let offset = path.and_then(|p| g.guest.symbols()?.offset(p));
+    match offset {
+        Ok(offset) => offset as i64,
+        Err(e) => i64::from(g.result(Err(e))),
+    }
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_task(guest: *mut CGuest) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { &*guest }.hit().map_or(0, |hit| hit.task)
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_cpu(guest: *mut CGuest) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { &*guest }.hit().map_or(-1, |hit| hit.cpu as c_int)
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_ticks(guest: *mut CGuest) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { &*guest }.hit().map_or(0, |hit| hit.tsc)
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_ticks_per_second(guest: *mut CGuest) -> f64 {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    ticks_per_second(&g.guest, &Own(g.guest.clone()))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_hold(guest: *mut CGuest) -> c_int {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    g.result(g.probes.try_borrow_mut().map_err(|_| busy()).map(|mut probes| {
+        probes.hold();
+        0
+    }))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_commit(guest: *mut CGuest) -> c_int {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    g.result(g.probes.try_borrow_mut().map_err(|_| busy()).and_then(|mut probes| probes.commit()).map(|()| 0))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`; `each` is called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_symbols(
+    guest: *mut CGuest,
+    each: Option<extern "C" fn(*mut c_void, *const c_char, u64, c_char)>,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    g.result(g.guest.symbols().map(|symbols| {
+        for s in symbols.table().iter() {
+            if let Some(each) = each {
+                each(context, text(s.name).as_ptr(), s.address, s.kind as u8 as c_char);
+            }
+        }
+        i32::try_from(symbols.table().len()).unwrap_or(i32::MAX)
+    }))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`; `each` is called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_processes(
+    guest: *mut CGuest,
+    each: Option<extern "C" fn(*mut c_void, *const CProcess)>,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let g = unsafe { &*guest };
+    g.result(g.guest.tasks().and_then(|t| t.processes()).map(|all| {
+        for p in &all {
+            let mut comm = [0; 32];
+            comm.iter_mut().take(31).zip(p.task.comm.bytes()).for_each(|(to, b)| *to = b as c_char);
+            let process = CProcess {
+                pid: p.task.tgid,
+                parent: p.task.parent,
+                task: p.task.address,
+                listed: c_int::from(p.listed),
+                numbered: c_int::from(p.numbered),
+                comm,
+            };
+            if let Some(each) = each {
+                each(context, &raw const process);
+            }
+        }
+        all.len() as i32
+    }))
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_hits(guest: *mut CGuest, handle: i32) -> u64 {
+    // SAFETY: as the caller promises.
+    let Ok(probes) = unsafe { &*guest }.probes.try_borrow() else { return 0 };
+    probes.counts(Handle::from_number(handle as u32)).hits
 }
 
 /// # Safety

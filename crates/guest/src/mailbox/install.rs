@@ -132,6 +132,11 @@ impl Installed {
         self.region.write(offset, code);
     }
 
+    /// The guest still has the shared memory: it was not set back to a snapshot from before.
+    pub fn is_there(&self) -> bool {
+        is_mapped(&self.guest, self.entries)
+    }
+
     /// Undoes everything. What could not be: threads may still be in the probes' code, or the guest keeps the device.
     pub fn remove(mut self) -> Result<Option<String>> {
         self.take_out()
@@ -347,9 +352,16 @@ fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
     Ok(recovered)
 }
 
+/// All of the entries are what we wrote there, and nothing that a guest that began anew has at that place.
 fn is_mapped(guest: &Guest, entries: u64) -> bool {
-    let mut entry = [0; 8];
-    guest.memory().read_physical(entries, &mut entry).is_ok() && u64::from_le_bytes(entry) & ENTRY == ENTRY
+    let mut bytes = [0; 8 * PAGES.len()];
+    if guest.memory().read_physical(entries, &mut bytes).is_err() {
+        return false;
+    }
+    let entry = |b: &[u8]| b.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
+    let all: Vec<u64> = bytes.chunks_exact(8).map(entry).collect();
+    let first = all[0] & ADDRESS & !(PAGE - 1);
+    all[0] & ENTRY == ENTRY && all.iter().zip(PAGES).all(|(e, page)| *e == (first + page * PAGE) | ENTRY)
 }
 
 /// Calls that are still open return to where they came from.

@@ -20,7 +20,7 @@ use crate::mailbox::stub::{Failed, Maker, Returns, Stub};
 use crate::mailbox::values::{Act, Condition, Item, Value};
 use crate::memory::Memory;
 use crate::x86::{Displaced, jump};
-pub use facts::{Names, Own};
+pub use facts::{Names, Own, ticks_per_second};
 pub use packets::{Packets, host_now};
 pub use run::Ended;
 use std::sync::Arc;
@@ -101,6 +101,7 @@ pub struct Recorded {
 }
 
 pub type Recorder<'h> = Box<dyn FnMut(&Recorded) + 'h>;
+pub type News<'h> = Box<dyn FnMut(&crate::Life) + 'h>;
 
 /// A probe at an instruction.
 pub struct Xp<'h> {
@@ -183,6 +184,8 @@ pub struct Probes<'h> {
     hits: Option<packets::Hits<'h>>,
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
+    /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved.
+    pub news: Option<News<'h>>,
     pub recovered: Recovered,
     /// Guest ticks in a second.
     pub tsc_hz: f64,
@@ -231,6 +234,7 @@ impl<'h> Probes<'h> {
             hits: None,
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
+            news: None,
             recovered,
             tsc_hz,
         })

@@ -1,6 +1,7 @@
 //! The loop: hits that wait are handled, entries handed on, until somebody stops it.
 
 use super::*;
+use crate::life::Life;
 use crate::mailbox::host::{Answer, Taken};
 
 /// How often the guest's end is looked for.
@@ -22,6 +23,8 @@ pub enum Ended {
     Gone,
     /// The guest began anew: its probes are gone.
     Reset,
+    /// The guest was set back to a snapshot from before the probes: they are gone.
+    SetBack,
 }
 
 impl<'h> Probes<'h> {
@@ -79,13 +82,21 @@ impl<'h> Probes<'h> {
     }
 
     /// Has the guest ended?
-    fn look(&self) -> Result<Option<Ended>> {
+    fn look(&mut self) -> Result<Option<Ended>> {
         loop {
             match self.guest.qmp().event(Duration::ZERO) {
                 Ok(None) => return Ok(None),
                 Ok(Some(e)) if e.name == "SHUTDOWN" => return Ok(Some(Ended::Gone)),
                 Ok(Some(e)) if e.name == "RESET" => return Ok(Some(Ended::Reset)),
-                Ok(Some(_)) => {}
+                // A snapshot is loaded while the guest stands.
+                Ok(Some(e)) if e.name == "RESUME" && !self.installed.is_there() => {
+                    return Ok(Some(Ended::SetBack));
+                }
+                Ok(Some(e)) => {
+                    if let Some(news) = &mut self.news {
+                        news(&Life::of(&e));
+                    }
+                }
                 Err(Error::Gone(_)) => return Ok(Some(Ended::Gone)),
                 Err(e) => return Err(e),
             }
