@@ -9,6 +9,7 @@
 //   syms WORD...      lines of /proc/kallsyms with one of these names
 //   ftrace FUNCTION   how many calls the kernel's own tracer saw; from now on of this function, or "off"
 //   trap              an int3 in a process of its own: the signal that ended it
+//   panic, reboot  what they say
 //   off
 #define _GNU_SOURCE
 #include <errno.h>
@@ -160,6 +161,10 @@ int main(void)
 			ftrace(word);
 		} else if (!strncmp(line, "trap", 4)) {
 			trap();
+		} else if (!strncmp(line, "panic", 5)) {
+			put("/proc/sysrq-trigger", "c");
+		} else if (!strncmp(line, "reboot", 6)) {
+			reboot(RB_AUTOBOOT);
 		} else if (sscanf(line, "%31s", more) == 1 && !strcmp(more, "off")) {
 			break;
 		}

@@ -5,7 +5,9 @@
 use crate::error::{Error, Result};
 use crate::guest::{Guest, Target};
 use crate::memory::Space;
-use crate::probe::{Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp, ticks_per_second};
+use crate::probe::{
+    Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp, ticks_per_second,
+};
 use crate::x86::Register;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -291,11 +293,7 @@ pub unsafe extern "C" fn kpat_guest_enable(guest: *mut CGuest, handle: i32, on: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kpat_guest_stop(guest: *mut CGuest) -> c_int {
     // SAFETY: as the caller promises.
-    let g = unsafe { &*guest };
-    match g.hit() {
-        Some(hit) => hit.control.stop(),
-        None => g.stopper.store(true, Ordering::Relaxed),
-    }
+    unsafe { &*guest }.stopper.store(true, Ordering::Relaxed);
     0
 }
 

@@ -392,6 +392,7 @@ impl Recording<'_> {
                 Ended::Time => "time is up",
                 Ended::Gone => "the guest is off",
                 Ended::Reset => "the guest began anew",
+                Ended::SetBack => "the guest was set back to a snapshot",
             }
             .into(),
             at: sys::clock_anchor(),

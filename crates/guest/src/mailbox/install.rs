@@ -43,6 +43,8 @@ pub struct Installed {
 pub struct Recovered {
     pub places: usize,
     pub returns: usize,
+    /// Hits that went on without it: those that waited when it was killed, and all of handlers since.
+    pub missed: u64,
 }
 
 impl Installed {
@@ -340,12 +342,13 @@ fn restore(guest: &Guest, gdb: &mut Gdb, changes: &[Change]) -> Result<usize> {
 /// Code and return addresses as they were. The guest is stopped meanwhile.
 fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
     let mut gdb = guest.gdb()?;
-    let mut recovered = Recovered { places: restore(guest, &mut gdb, changes)?, returns: 0 };
+    let mut recovered = Recovered { places: restore(guest, &mut gdb, changes)?, ..Recovered::default() };
     for change in changes {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries)
         {
             recovered.returns += restore_returns(guest, *base)?;
+            recovered.missed += missed(guest, *base)?;
         }
     }
     gdb.detach()?;
@@ -362,6 +365,14 @@ fn is_mapped(guest: &Guest, entries: u64) -> bool {
     let all: Vec<u64> = bytes.chunks_exact(8).map(entry).collect();
     let first = all[0] & ADDRESS & !(PAGE - 1);
     all[0] & ENTRY == ENTRY && all.iter().zip(PAGES).all(|(e, page)| *e == (first + page * PAGE) | ENTRY)
+}
+
+/// As the probes counted it in the shared memory.
+fn missed(guest: &Guest, base: u64) -> Result<u64> {
+    let mut all = vec![0; PROBES * CONTROL];
+    guest.memory().read(base + CONTROLS as u64, &mut all)?;
+    let word = |c: &[u8]| c[MISSED..MISSED + 8].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
+    Ok(all.chunks_exact(CONTROL).fold(0, |sum, c| sum.saturating_add(word(c))))
 }
 
 /// Calls that are still open return to where they came from.

@@ -31,6 +31,10 @@ impl<'h> Probes<'h> {
     /// Serves the probes. Ends at `until`, if it is given.
     pub fn run(&mut self, until: Option<Instant>) -> Result<Ended> {
         self.commit()?;
+        // What putting the probes in made of it is no news.
+        if let Some(ended) = self.look(false)? {
+            return Ok(ended);
+        }
         let mut looked = Instant::now();
         let mut last = Instant::now();
         let mut empty = 0u32;
@@ -74,7 +78,7 @@ impl<'h> Probes<'h> {
             }
             if now.duration_since(looked) > LOOK {
                 looked = now;
-                if let Some(ended) = self.look()? {
+                if let Some(ended) = self.look(true)? {
                     return Ok(ended);
                 }
             }
@@ -82,7 +86,7 @@ impl<'h> Probes<'h> {
     }
 
     /// Has the guest ended?
-    fn look(&mut self) -> Result<Option<Ended>> {
+    fn look(&mut self, aloud: bool) -> Result<Option<Ended>> {
         loop {
             match self.guest.qmp().event(Duration::ZERO) {
                 Ok(None) => return Ok(None),
@@ -93,7 +97,7 @@ impl<'h> Probes<'h> {
                     return Ok(Some(Ended::SetBack));
                 }
                 Ok(Some(e)) => {
-                    if let Some(news) = &mut self.news {
+                    if let Some(news) = self.news.as_mut().filter(|_| aloud) {
                         news(&Life::of(&e));
                     }
                 }

@@ -4,6 +4,7 @@ use super::Which;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Style, Table, count};
 use crate::signals::Signals;
+use kpat_guest::Life;
 use kpat_guest::probe::spec::{Field, Shown, Spec};
 use kpat_guest::probe::{Ended, Handle, Probes, Recorded};
 use kpat_text::{clean, duration, duration_aligned, time_of_day};
@@ -75,9 +76,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let guest = Arc::new(args.which.attach()?);
     let mut probes = Probes::of(guest)?;
     if probes.recovered.places > 0 {
+        let recovered = &probes.recovered;
         out.say(&format!(
-            "put back {} that a program which was killed had probed",
-            kpat_text::plural(probes.recovered.places as u64, "place")
+            "put back {} that a program which was killed had probed; {} went on without it",
+            kpat_text::plural(recovered.places as u64, "place"),
+            kpat_text::plural(recovered.missed, "hit")
         ));
     }
     let shown = Rc::new(RefCell::new(Printer {
@@ -117,12 +120,25 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     })?;
     probes.commit()?;
     out.say("the probes are in the guest");
+    let mut stands = false;
+    probes.news = Some(Box::new(move |news| match news {
+        Life::Stop => {
+            stands = true;
+            out.say("the guest was stopped");
+        }
+        // Of a stop that was none of ours.
+        Life::Resume if std::mem::take(&mut stands) => out.say("the guest goes on"),
+        Life::Panicked => out.say("the guest's kernel panicked"),
+        Life::Migration { status } => out.say(&format!("the guest is being moved: {}", clean(status))),
+        _ => {}
+    }));
     let until = args.seconds.map(|s| Instant::now() + Duration::from_secs(s.into()));
     let ended = probes.run(until)?;
     let lost = summary(&specs, &all, &handles, &probes, args, out)?;
     match ended {
         Ended::Gone => out.say("the guest is off"),
         Ended::Reset => out.say("the guest began anew; its probes are gone"),
+        Ended::SetBack => out.say("the guest was set back to a snapshot from before; its probes are gone"),
         Ended::Stopped | Ended::Time => {}
     }
     if let Some(rest) =

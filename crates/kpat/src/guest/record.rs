@@ -122,6 +122,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match done.ended {
         Ended::Gone => out.say("the guest is off"),
         Ended::Reset => out.say("the guest began anew; its probes are gone"),
+        Ended::SetBack => out.say("the guest was set back to a snapshot from before; its probes are gone"),
         Ended::Stopped | Ended::Time => {}
     }
     if let Some(rest) = &done.rest {
