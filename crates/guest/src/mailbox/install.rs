@@ -36,6 +36,7 @@ pub struct Installed {
     /// Of an earlier tool, what could not be undone.
     left: Vec<Change>,
     undone: bool,
+    forgotten: bool,
 }
 
 /// What was found of a tool that was killed, and put back.
@@ -84,6 +85,7 @@ impl Installed {
                 patched: Vec::new(),
                 left,
                 undone: false,
+                forgotten: false,
             },
             recovered,
         ))
@@ -136,7 +138,12 @@ impl Installed {
 
     /// The guest still has the shared memory: it was not set back to a snapshot from before.
     pub fn is_there(&self) -> bool {
-        is_mapped(&self.guest, self.entries)
+        is_mapped(&self.guest, self.entries, self.base)
+    }
+
+    /// The guest began anew, or was set back: there is nothing in its memory to be undone.
+    pub fn forget(&mut self) {
+        self.forgotten = true;
     }
 
     /// Undoes everything. What could not be: threads may still be in the probes' code, or the guest keeps the device.
@@ -149,17 +156,23 @@ impl Installed {
             return Ok(None);
         }
         let mut all = std::mem::take(&mut self.patched);
-        all.push(Change::Mapped { entries: self.entries, base: self.base });
+        if self.forgotten {
+            all.clear();
+        } else {
+            all.push(Change::Mapped { entries: self.entries, base: self.base });
+        }
         all.push(Change::Device { number: self.number });
         // Whoever waits for the host goes on.
         self.region.set32(GONE, 1);
-        undo(&self.guest, &all)?;
+        if !self.forgotten {
+            undo(&self.guest, &all)?;
+        }
         let rest = remove(&self.guest, &all);
         let mut still = std::mem::take(&mut self.left);
         if rest.is_none() {
             self.region.discard();
         } else {
-            still.extend_from_slice(&all[all.len() - 2..]);
+            still.extend(all.into_iter().filter(|c| !matches!(c, Change::Patched { .. })));
         }
         self.journal.restart(&still)?;
         Ok(rest)
@@ -345,7 +358,7 @@ fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
     let mut recovered = Recovered { places: restore(guest, &mut gdb, changes)?, ..Recovered::default() };
     for change in changes {
         if let Change::Mapped { entries, base } = change
-            && is_mapped(guest, *entries)
+            && is_mapped(guest, *entries, *base)
         {
             recovered.returns += restore_returns(guest, *base)?;
             recovered.missed += missed(guest, *base)?;
@@ -355,8 +368,8 @@ fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
     Ok(recovered)
 }
 
-/// All of the entries are what we wrote there, and nothing that a guest that began anew has at that place.
-fn is_mapped(guest: &Guest, entries: u64) -> bool {
+/// All of the entries are what we wrote there, and what the kernel translates by: memory of a guest that began anew may still have them.
+fn is_mapped(guest: &Guest, entries: u64, base: u64) -> bool {
     let mut bytes = [0; 8 * PAGES.len()];
     if guest.memory().read_physical(entries, &mut bytes).is_err() {
         return false;
@@ -364,7 +377,8 @@ fn is_mapped(guest: &Guest, entries: u64) -> bool {
     let entry = |b: &[u8]| b.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
     let all: Vec<u64> = bytes.chunks_exact(8).map(entry).collect();
     let first = all[0] & ADDRESS & !(PAGE - 1);
-    all[0] & ENTRY == ENTRY && all.iter().zip(PAGES).all(|(e, page)| *e == (first + page * PAGE) | ENTRY)
+    let ours = all.iter().zip(PAGES).all(|(e, page)| *e == (first + page * PAGE) | ENTRY);
+    ours && guest.memory().translate(base).is_ok_and(|page| page.physical == first)
 }
 
 /// As the probes counted it in the shared memory.
@@ -399,7 +413,7 @@ fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
     let mut rest = None;
     for change in changes {
         if let Change::Mapped { entries, base } = change
-            && is_mapped(guest, *entries)
+            && is_mapped(guest, *entries, *base)
         {
             // Calls whose return was about to be taken may have become open after the first look.
             let cleared = super::quiet::wait(guest, *base, Duration::from_secs(3), |gdb| {

@@ -91,9 +91,13 @@ impl<'h> Probes<'h> {
             match self.guest.qmp().event(Duration::ZERO) {
                 Ok(None) => return Ok(None),
                 Ok(Some(e)) if e.name == "SHUTDOWN" => return Ok(Some(Ended::Gone)),
-                Ok(Some(e)) if e.name == "RESET" => return Ok(Some(Ended::Reset)),
+                Ok(Some(e)) if e.name == "RESET" => {
+                    self.installed.forget();
+                    return Ok(Some(Ended::Reset));
+                }
                 // A snapshot is loaded while the guest stands.
                 Ok(Some(e)) if e.name == "RESUME" && !self.installed.is_there() => {
+                    self.installed.forget();
                     return Ok(Some(Ended::SetBack));
                 }
                 Ok(Some(e)) => {

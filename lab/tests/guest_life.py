@@ -1,0 +1,152 @@
+"""What happens to a guest as a whole while it is probed: it is stopped, set back to a snapshot, begins anew, panics, is killed."""
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from kpatlab import kernel
+
+from tests.guest_probe import ROOT, Caller, Probing, monitor
+
+
+def empty_disk(path: Path, size: int):
+    """A qcow2 without data, for QEMU's snapshots: header, table of counts, counts of the first four clusters, table of tables."""
+    cluster = 1 << 16
+    header = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 0, 0, 16, size, 0, -(-size // (1 << 29)), 3 * cluster, cluster, 1, 0, 0)
+    with path.open("wb") as f:
+        f.write(header)
+        f.seek(cluster)
+        f.write(struct.pack(">Q", 2 * cluster))
+        f.seek(2 * cluster)
+        f.write(struct.pack(">4H", 1, 1, 1, 1))
+        f.truncate(4 * cluster)
+
+
+class Watched(Probing):
+    """`kpat guest probe` with what it says, as it says it."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.watcher = threading.Thread(target=lambda: self.errors.extend(self.process.stderr))
+        self.watcher.start()
+
+    def says(self, words: str, patience: float = 20):
+        until = time.monotonic() + patience
+        while not any(re.search(words, line) for line in self.errors):
+            assert time.monotonic() < until, self.errors
+            time.sleep(0.02)
+
+    def ended(self, patience: float = 30) -> list[dict]:
+        self.process.wait(patience)
+        self.reader.join(), self.watcher.join()
+        self.process.stdout.close(), self.process.stderr.close()
+        found = [json.loads(line) for line in self.lines]
+        return next((f["probes"] for f in found if "probes" in f), [])
+
+
+class GuestLife(unittest.TestCase):
+    SERIES, SMP = "6.1", 2
+
+    @classmethod
+    def setUpClass(cls):
+        if not kernel.Kernel(cls.SERIES).ready():
+            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
+        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+
+    def guest(self, *options) -> Caller:
+        folder = tempfile.TemporaryDirectory(prefix="kpat-life-")
+        self.addCleanup(folder.cleanup)
+        # kpat listens at the other one.
+        self.control = f"{folder.name}/control"
+        disk = Path(folder.name) / "disk"
+        empty_disk(disk, 1 << 30)
+        drive = ("-drive", f"if=none,id=d,format=qcow2,file={disk}") if "disk" in options else ()
+        options = tuple(o for o in options if o != "disk")
+        guest = Caller(self.SERIES, self.SMP, options=(*options, *drive, "-qmp", f"unix:{self.control},server=on,wait=off"))
+        self.addCleanup(guest.close)
+        return guest
+
+    def test_a_pause_loses_nothing_and_is_said(self):
+        guest = self.guest("-no-reboot")
+        p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+        self.assertEqual(1000, guest.number("getppid 1000"))
+        monitor(self.control, "stop")
+        p.says("the guest was stopped")
+        time.sleep(1.5)
+        monitor(self.control, "cont")
+        p.says("the guest goes on")
+        self.assertEqual(500, guest.number("getppid 500"))
+        p.process.send_signal(signal.SIGINT)
+        [counts] = p.ended()
+        self.assertEqual((0, 1500), (p.process.returncode, counts["hits"]))
+
+    def test_a_guest_that_is_set_back_to_a_snapshot_has_no_probes_and_can_be_probed_again(self):
+        guest = self.guest("-no-reboot", "disk")
+        self.assertEqual(10, guest.number("getppid 10"))
+        self.assertEqual("", monitor(self.control, "savevm before").strip())
+        p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+        self.assertEqual(100, guest.number("getppid 100"))
+        # With the probes in it the guest cannot be saved, and nothing of it is.
+        self.assertRegex(monitor(self.control, "savevm within"), r"(?i)error|disabled|cannot")
+        self.assertEqual("", monitor(self.control, "loadvm before").strip())
+        p.says("set back to a snapshot")
+        self.assertEqual([100], [c["hits"] for c in p.ended()])
+        self.assertEqual(300, guest.number("getppid 300"))
+        # And again.
+        p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+        self.assertEqual(200, guest.number("getppid 200"))
+        p.process.send_signal(signal.SIGINT)
+        [counts] = p.ended()
+        self.assertEqual((0, 200), (p.process.returncode, counts["hits"]))
+        self.assertEqual(50, guest.number("getppid 50"))
+
+    def test_a_guest_that_begins_anew_under_load(self):
+        guest = self.guest()
+        for how in ("reset", "reboot", "panic"):
+            p = Watched(self.kpat, guest, "__x64_sys_getppid pid ret")
+            guest.console.sendall(b"getppid 100000000 2\n" if how == "reset" else f"{how}\n".encode())
+            if how == "reset":
+                time.sleep(0.5)
+                monitor(self.control, "system_reset")
+            p.says("the guest began anew", 60)
+            p.ended()
+            self.assertEqual(0, p.process.returncode, (how, p.errors))
+            # Behind what the kernel's last words left of its line.
+            guest.until(".*caller ready", 60)
+            p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+            self.assertEqual(300, guest.number("getppid 300"))
+            p.process.send_signal(signal.SIGINT)
+            counts = p.ended()
+            self.assertEqual((0, [300]), (p.process.returncode, [c["hits"] for c in counts]), (how, p.errors))
+
+    def test_a_guest_that_is_killed_under_load(self):
+        guest = self.guest("-no-reboot")
+        p = Watched(self.kpat, guest, "__x64_sys_getppid pid ret")
+        guest.console.sendall(b"getppid 100000000 2\n")
+        time.sleep(0.5)
+        guest.process.kill()
+        p.says("the guest is off")
+        self.assertEqual(1, len(p.ended()))
+        self.assertEqual(0, p.process.returncode, p.errors)
+
+    def test_wrong_places_are_refused_with_the_reason(self):
+        guest = self.guest("-no-reboot")
+        before = monitor(self.control, "info mtree -f")
+        for place, words in {"0x1000": "no function is known there", "0xffffffffff600000": "no function is known there", "start_kernel": "used while starting only", "__x64_sys_getppid+0x3": "inside of an instruction"}.items():
+            r = subprocess.run([self.kpat, "guest", "probe", guest.qmp, f"{place} count", "--for", "1"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(1, r.returncode, (place, r.stdout, r.stderr))
+            self.assertRegex(r.stderr, words)
+            self.assertNotIn("panicked", r.stderr)
+        self.assertEqual(100, guest.number("getppid 100"))
+        self.assertEqual(before.count("kpat"), monitor(self.control, "info mtree -f").count("kpat"))
+
+
+class GuestLife72(GuestLife):
+    SERIES = "7.2"
