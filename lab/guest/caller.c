@@ -6,6 +6,9 @@
 //   unlink N          creates and unlinks /tmp/u0 ...; prints name and result of each
 //   stat NAME         prints the size of a file
 //   sleep MS          nanosleep
+//   null|read|write|opens N   N calls: getppid, a byte from /dev/zero, a byte to /dev/null, open and close of /init; ns of all and of the middle
+//                     one by the guest's clock
+//   unpack N          N files of 4 KB out of one file, as tar does: read, open, write, close, chmod, a mkdir for each 16; ns of all, and of the middle file
 //   syms WORD...      lines of /proc/kallsyms with one of these names
 //   ftrace FUNCTION   how many calls the kernel's own tracer saw; from now on of this function, or "off"
 //   trap              an int3 in a process of its own: the signal that ended it
@@ -14,6 +17,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +53,92 @@ static void getppids(long n, int processes)
 	while (wait(NULL) > 0)
 		;
 	printf("getppid %ld %lld\n", n * processes, now() - start);
+}
+
+#define MOST 200000
+static unsigned took_each[MOST];
+
+static int by_size(const void *a, const void *b)
+{
+	unsigned x = *(const unsigned *)a, y = *(const unsigned *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Of n steps that took so many ns together: what the middle one took. */
+static double middle(long n, long long ns)
+{
+	double ticks = 0;
+
+	n = n < MOST ? n : MOST;
+	for (long i = 0; i < n; i++)
+		ticks += took_each[i];
+	qsort(took_each, n, sizeof(*took_each), by_size);
+	return n ? took_each[n / 2] * (ns / ticks) : 0;
+}
+
+static void each(const char *what, long n)
+{
+	unsigned long long before, after;
+	int zero = open("/dev/zero", O_RDONLY), null = open("/dev/null", O_WRONLY);
+	char byte = 0;
+	long long start = now();
+
+	before = __builtin_ia32_rdtsc();
+	for (long i = 0; i < n; i++) {
+		switch (*what) {
+		case 'n': syscall(SYS_getppid); break;
+		case 'r': syscall(SYS_read, zero, &byte, 1); break;
+		case 'w': syscall(SYS_write, null, &byte, 1); break;
+		default: close(open("/init", O_RDONLY));
+		}
+		after = __builtin_ia32_rdtsc();
+		took_each[i % MOST] = after - before;
+		before = after;
+	}
+	long long took = now() - start;
+	printf("%s %ld %lld %.1f\n", what, n, took, middle(n, took));
+	close(zero);
+	close(null);
+}
+
+static void unpack(long n)
+{
+	static char block[4096];
+	char name[64];
+	int archive = open("/tmp/archive", O_RDWR | O_CREAT | O_TRUNC, 0600), file;
+
+	for (long i = 0; i < n; i++)
+		if (write(archive, block, sizeof(block)) != sizeof(block))
+			printf("no room\n");
+	lseek(archive, 0, SEEK_SET);
+	long long start = now();
+	unsigned long long before = __builtin_ia32_rdtsc(), after;
+	for (long i = 0; i < n; i++) {
+		if (i % 16 == 0) {
+			snprintf(name, sizeof(name), "/tmp/d%ld", i / 16);
+			mkdir(name, 0700);
+		}
+		snprintf(name, sizeof(name), "/tmp/d%ld/f%ld", i / 16, i);
+		if (read(archive, block, sizeof(block)) != sizeof(block) || (file = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600)) < 0)
+			break;
+		if (write(file, block, sizeof(block)) != sizeof(block))
+			printf("no room\n");
+		close(file);
+		chmod(name, 0644);
+		after = __builtin_ia32_rdtsc();
+		took_each[i % MOST] = after - before;
+		before = after;
+	}
+	long long took = now() - start;
+	close(archive);
+	for (long i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "/tmp/d%ld/f%ld", i / 16, i);
+		unlink(name);
+		if (i % 16 == 15 || i == n - 1)
+			rmdir(dirname(name));
+	}
+	printf("unpack %ld %lld %.1f\n", n, took, middle(n, took));
 }
 
 static void symbols(char *words)
@@ -134,6 +224,16 @@ int main(void)
 		n = 0, p = 1;
 		if (sscanf(line, "getppid %ld %ld", &n, &p) >= 1) {
 			getppids(n, p);
+		} else if (sscanf(line, "unpack %ld", &n) == 1) {
+			unpack(n);
+		} else if (sscanf(line, "null %ld", &n) == 1) {
+			each("null", n);
+		} else if (sscanf(line, "read %ld", &n) == 1) {
+			each("read", n);
+		} else if (sscanf(line, "write %ld", &n) == 1) {
+			each("write", n);
+		} else if (sscanf(line, "opens %ld", &n) == 1) {
+			each("opens", n);
 		} else if (sscanf(line, "open %ld", &n) == 1) {
 			for (long i = 0; i < n; i++) {
 				snprintf(word, sizeof(word), "/f%ld", i);

@@ -1,22 +1,18 @@
-//! One probe that does nothing at the system call getppid, for measuring what a hit costs: `cost GUEST count|record|xp|xrp|off`.
-//! Prints `ready`; ends and takes the probe out when its input ends, with the counts as the last line.
+//! Probes that do nothing, for measuring what a hit costs: `cost GUEST count|record|xp|xrp|off [FUNCTION...]`, without one at the system
+//! call getppid. Prints `ready`; ends and takes the probes out when its input ends, with the counts of all together as the last line.
 
+use kpat_guest::mailbox::host::Counts;
 use kpat_guest::mailbox::values::{Item, Value};
-use kpat_guest::probe::{Probes, What, WhatReturns, Xp, Xrp};
+use kpat_guest::probe::{Handle, Probes, What, WhatReturns, Xp, Xrp};
 use kpat_guest::{Guest, Target};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<String> = std::env::args().collect();
-    let [_, target, kind] = &words[..] else { return Err("cost GUEST count|record|xp|xrp|off".into()) };
-    let guest = Arc::new(Guest::attach(&Target::parse(target))?);
-    let mut probes = Probes::of(guest.clone())?;
-    let address = probes.entry(guest.symbols()?.parse("__x64_sys_getppid")?)?;
+fn register(probes: &mut Probes<'_>, kind: &str, address: u64) -> Result<Handle, Box<dyn std::error::Error>> {
     let xp = |what| Xp { address, conditions: Vec::new(), what };
     let argument = || Value::argument(0).into_iter().map(Item::Value).collect();
-    let handle = match kind.as_str() {
+    Ok(match kind {
         "count" => probes.register(xp(What::Count))?,
         "record" => probes.register(xp(What::Record(argument(), Box::new(|_| ()))))?,
         "xp" => probes.register(xp(What::Call(Some(Box::new(|_| 0)), None)))?,
@@ -37,7 +33,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             handle
         }
         _ => return Err(format!("no kind {kind}").into()),
+    })
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [target, kind, functions @ ..] = &words[..] else {
+        return Err("cost GUEST count|record|xp|xrp|off [FUNCTION...]".into());
     };
+    let guest = Arc::new(Guest::attach(&Target::parse(target))?);
+    let mut probes = Probes::of(guest.clone())?;
+    let usual = ["__x64_sys_getppid".to_owned()];
+    probes.hold();
+    let mut handles = Vec::new();
+    for function in if functions.is_empty() { &usual[..] } else { functions } {
+        let address = probes.entry(guest.symbols()?.parse(function)?)?;
+        handles.push(register(&mut probes, kind, address)?);
+    }
+    probes.commit()?;
     let stop = probes.stopper();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -45,7 +58,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     println!("ready");
     probes.run(None)?;
-    println!("{:?}", probes.counts(handle));
+    let all = handles.iter().map(|h| probes.counts(*h)).fold(Counts::default(), |a, b| Counts {
+        hits: a.hits + b.hits,
+        lost: a.lost + b.lost,
+        missed: a.missed + b.missed,
+        no_return: a.no_return + b.no_return,
+    });
+    println!("{all:?}");
     match probes.remove()? {
         None => Ok(()),
         Some(rest) => Err(rest.into()),
