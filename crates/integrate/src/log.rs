@@ -122,7 +122,7 @@ pub(super) fn pass(
     dir: &Path,
     early: &Path,
     captures: &[std::path::PathBuf],
-    keep: bool,
+    no_sightings: bool,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Passed> {
@@ -149,11 +149,7 @@ pub(super) fn pass(
             paths: Paths::default(),
         },
         nesting: Nesting::default(),
-        packets: Packets::new(
-            captures.is_empty() && !keep,
-            crate::cut::behind_network(captures),
-            terms(log, &roles),
-        ),
+        packets: Packets::new(no_sightings, crate::cut::behind_network(captures), terms(log, &roles)),
         datagrams: Datagrams::default(),
         arrivals: Arrivals::default(),
         polls: Polls::default(),

@@ -180,7 +180,8 @@ fn run(
         kpat_capture::Reader::open(path)?;
         sources.push(SourceFile::describe("capture", i as i32, path, dir)?);
     }
-    let passed = pass(log, dir, &work.early(), captures, kept.wanted, options, progress)?;
+    let no_sightings = captures.is_empty() && !kept.wanted;
+    let passed = pass(log, dir, &work.early(), captures, no_sightings, options, progress)?;
     kept.take(&passed)?;
     let application = application::pass(log, dir)?;
     let mut report = Report {
