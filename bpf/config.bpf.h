@@ -25,6 +25,9 @@ const volatile u32 own_tgid = 0;
 /* A function that receives 802.11 frames is probed. */
 const volatile u32 air_watch = 0;
 
+/* Functions without a packet are recorded within the calls of packets. */
+const volatile u32 also_watch = 0;
+
 /* A card stamps what it receives. */
 const volatile u32 stamp_watch = 0;
 
@@ -134,6 +137,25 @@ struct {
 	__type(key, u32);
 	__type(value, struct open_call[OPEN_WAYS]);
 } open_calls SEC(".maps");
+
+/* Recorded calls that a flow of control is in: tasks, then soft and hard interrupts and NMIs of each CPU. User space sets the length. */
+#define WITHIN_TASKS 4096
+#define WITHIN_DEPTH 32
+#define WITHIN_NS 1000000000ULL /* so old, a task that is in calls of packets keeps nobody from its place */
+struct within {
+	u64 owner;
+	u64 depth;
+	struct {
+		u64 packed;
+		u64 stack;
+	} call[WITHIN_DEPTH];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct within);
+} withins SEC(".maps");
 
 #endif
 

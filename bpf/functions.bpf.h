@@ -5,6 +5,7 @@
 
 #include "calls.bpf.h"
 #include "open_calls.bpf.h"
+#include "within.bpf.h"
 
 /* 6.10 to 6.x take no argument, from the kernel that brought fsession on they take the context. */
 extern u64 *bpf_session_cookie___bare(void) __ksym __weak;
@@ -93,13 +94,13 @@ int kprobe_session(struct pt_regs *ctx)
 	if (!is_return) {
 		u64 arg = reg_arg(ctx, KP_COOKIE_ARG(cookie));
 
-		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? call_entry(cookie, arg, reg_arg(ctx, 1)) : 0;
+		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? any_entry(cookie, arg, reg_arg(ctx, 1), entry_key(ctx)) : 0;
 		*kept = packed;
 		if (packed)
 			keep_skb(cookie, address_key(kept), arg);
 		return !packed; /* 1: do not come back at the return */
 	}
-	call_return(cookie, *kept, kept_skb(cookie, address_key(kept)), reg_ret(ctx));
+	any_return(cookie, *kept, kept_skb(cookie, address_key(kept)), reg_ret(ctx));
 	return 0;
 }
 
@@ -111,7 +112,7 @@ int kprobe_entry(struct pt_regs *ctx)
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = call_entry(cookie, arg, reg_arg(ctx, 1));
+	packed = any_entry(cookie, arg, reg_arg(ctx, 1), entry_key(ctx));
 	if (packed) {
 		open_call_put(entry_key(ctx), packed, time_kept(packed));
 		keep_skb(cookie, entry_key(ctx), arg);
@@ -126,7 +127,7 @@ int kprobe_return(struct pt_regs *ctx)
 
 	if (packed) {
 		cookie = function_cookie(ctx);
-		call_return(cookie, packed, kept_skb(cookie, return_key(ctx)), reg_ret(ctx));
+		any_return(cookie, packed, kept_skb(cookie, return_key(ctx)), reg_ret(ctx));
 	}
 	return 0;
 }
@@ -147,12 +148,18 @@ static __noinline int traced_special_return(void *ctx, u64 cookie, u64 packed)
 	u64 now = time_of_call(KP_COOKIE_FUNC(cookie)), ret = 0;
 
 	bpf_get_func_ret(ctx, &ret);
+	if (is_within(cookie))
+		return within_return(cookie, packed, ret);
+	if (also_watch)
+		within_ends(packed);
 	special_return(cookie, packed, func_arg(ctx, KP_COOKIE_ARG(cookie)), ret, now);
 	return 0;
 }
 
 static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed)
 {
+	if (also_watch)
+		within_ends(packed);
 	log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0, bpf_ktime_get_boot_ns());
 }
 
@@ -184,7 +191,7 @@ int fsession_multi(void *ctx)
 	cookie = bpf_get_attach_cookie(ctx);
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = call_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
+	packed = any_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0, also_watch ? address_key(ctx) : 0);
 	if (packed)
 		*bpf_session_cookie___ctx(ctx) = packed;
 	return 0;
@@ -202,8 +209,11 @@ static __always_inline u64 frame_key(void *ctx)
 
 static __always_inline int keep_open(void *ctx, u64 packed)
 {
-	if (packed)
+	if (packed) {
 		open_call_put(frame_key(ctx), packed, time_kept(packed));
+		if (also_watch && !is_within(clone_cookies[0]))
+			within_begins(KP_COOKIE_FUNC(clone_cookies[0]), packed, address_key(ctx));
+	}
 	return 0;
 }
 
@@ -214,6 +224,8 @@ int fentry_special(void *ctx)
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
+	if (is_within(cookie))
+		return keep_open(ctx, within_entry(address_key(ctx)));
 	return keep_open(ctx, special_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0));
 }
 

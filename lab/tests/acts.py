@@ -31,6 +31,12 @@ GRAPHED = [*PROFILED, "__netif_receive_skb", "netif_rx_internal", "enqueue_to_ba
            "__dev_queue_xmit", "dev_hard_start_xmit", "validate_xmit_skb", "ip_route_input_noref", "ping_rcv", "ping_queue_rcv_skb", "sock_queue_rcv_skb_reason", "__sock_queue_rcv_skb"]
 GRAPH_PINGS = 200
 
+# Functions without a packet: memory, timers, locks and wakes, polls, routes. A kernel has most of them.
+WITHIN = ["kmem_cache_alloc", "kmem_cache_alloc_noprof", "kmem_cache_alloc_node", "kmem_cache_alloc_node_noprof", "kmem_cache_free", "kfree",
+          "net_rx_action", "__napi_poll", "process_backlog", "fib_table_lookup", "ip_route_output_key_hash_rcu", "sock_def_readable", "__wake_up_sync_key",
+          "try_to_wake_up", "sock_wfree", "__local_bh_enable_ip", "fib_validate_source", "raise_softirq_irqoff"]
+WITHIN_PINGS = 50
+
 
 class Stage:
     """One act's folder in memory (a sniffer must not wait for a shared folder), and the tools the acts share."""
@@ -193,6 +199,38 @@ def act_graph(s: Stage) -> None:
     s.facts["asked"] = names
     with s.recording("graph", "-f", "icmp or arp", "--profile", "none", *[x for n in names for x in ("--add", n)], namespaces=False):
         s.ping(GRAPH_PINGS)
+
+
+def act_within(s: Stage) -> None:
+    """Pings, recorded by kpat with functions that have no packet, and traced by the kernel's graph tracer at the same time."""
+    tracing = Path("/sys/kernel/tracing")
+    known = traceable(tracing)
+    names, also = ([n for n in wanted if n in known] for wanted in (GRAPHED, WITHIN))
+    args = [*[x for n in names for x in ("--add", n)], *[x for n in also for x in ("--also", n)]]
+    s.ping(5)
+    try:
+        (tracing / "tracing_on").write_text("0")
+        (tracing / "trace_clock").write_text("boot")
+        (tracing / "buffer_size_kb").write_text("16384")
+        (tracing / "set_ftrace_filter").write_text("\n".join([*names, *also]) + "\n")
+        (tracing / "current_tracer").write_text("function_graph")
+        for option in ("tail", "proc"):
+            (tracing / f"options/funcgraph-{option}").write_text("1")
+        with s.recording("within", "--profile", "none", *args, namespaces=False):
+            s.ping(5)
+            time.sleep(0.5)
+            (tracing / "tracing_on").write_text("1")
+            began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            s.ping(WITHIN_PINGS)
+            time.sleep(0.5)
+            s.facts["stretch_ns"] = [began, time.clock_gettime_ns(time.CLOCK_BOOTTIME)]
+            (tracing / "tracing_on").write_text("0")
+        shutil.copyfile(tracing / "trace", s.out / "graph.txt")
+        s.facts["overrun"] = sum(int(re.search(r"^overrun: (\d+)", f.read_text(), re.M)[1]) for f in tracing.glob("per_cpu/cpu*/stats"))
+    finally:
+        (tracing / "current_tracer").write_text("nop")
+        (tracing / "set_ftrace_filter").write_text("\n")
+    s.facts["packet_functions"], s.facts["also"] = names, also
 
 
 def act_killed(s: Stage) -> None:

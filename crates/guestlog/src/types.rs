@@ -153,7 +153,7 @@ pub fn function(c: &Candidate, logged: bool) -> Function {
         Via::Pointer(n) => (n, Some(0), false),
         Via::Carrier { arg, offset, .. } => (arg, Some(offset as u16), false),
         Via::List(n) => (n, None, true),
-        Via::Return => (0, None, false),
+        Via::Return | Via::Within(_) => (0, None, false),
     };
     let has = |roles: u16| c.roles & roles != 0;
     let at_return = if has(role::EXPAND) {

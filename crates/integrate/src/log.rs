@@ -371,7 +371,11 @@ impl Pass<'_> {
     fn call(&mut self, cpu: u16, c: &Call) {
         let self_ns = self.nesting.call(cpu, c);
         let dur = c.dur_ns.min(i64::MAX as u64) as i64;
-        self.arrivals.call(cpu, c.ctx, c, c.entry.0.saturating_add(dur));
+        let within = c.flags & Call::WITHIN != 0;
+        // The packet's own call around it says of the way what there is to be said.
+        if !within {
+            self.arrivals.call(cpu, c.ctx, c, c.entry.0.saturating_add(dur));
+        }
         let timed = c.flags & Call::NO_RETURN == 0;
         let stats = stats_of(&mut self.stats, c.func.0);
         stats.calls += 1;
@@ -390,7 +394,10 @@ impl Pass<'_> {
             point_len: None,
             ends: c.flags & Call::ENDS != 0,
         };
-        stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, c.func.0)));
+        stats.packets += u64::from(match within {
+            true => self.packets.within(&touch),
+            false => self.packets.touch(&touch, roles_of(&self.roles, c.func.0)),
+        });
     }
 
     fn member(&mut self, m: &Member) {

@@ -232,6 +232,15 @@ impl Packets {
         first
     }
 
+    /// The same of a function that has no packet, within one of the packet's calls: it counts, and says nothing of the packet's way.
+    pub fn within(&mut self, t: &Touch) -> bool {
+        let number = self.numbers.of(t.func);
+        let Some(p) = self.get(t.packet, t.entry) else { return false };
+        p.last = p.last.max(t.end);
+        p.counted.count(t);
+        p.counted.meets(number)
+    }
+
     /// What the packet's footprint is at another device; `None` if there is none, because it was lost.
     pub fn at_place(&mut self, place: &Place) -> Option<FootprintRecord> {
         self.get(place.packet.0, place.at.0)?.headers.at_place(place)

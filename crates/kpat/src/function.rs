@@ -346,6 +346,7 @@ pub fn flag_names(flags: i32) -> Vec<&'static str> {
         (call_flag::NO_RETURN, "no_return"),
         (call_flag::RETURNED, "returned"),
         (call_flag::ENDS, "ends"),
+        (call_flag::WITHIN, "within"),
         (call_flag::POINT, "point"),
         (call_flag::SELF_CLAMPED, "self_clamped"),
     ]

@@ -47,6 +47,7 @@ impl Select {
             profile,
             add: self.add.clone(),
             remove: self.remove.clone(),
+            ..Selection::default()
         })
     }
 

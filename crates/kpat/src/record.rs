@@ -13,6 +13,7 @@ use anyhow::Context;
 use kpat_klog::Codec;
 use kpat_model::Sample;
 use kpat_probe::mechanism::Mechanism;
+use kpat_probe::profile::Selection;
 use kpat_probe::netlink::{self, NetnsRef};
 use kpat_probe::recorder::{Mode, Note, Options, Outcome, Programs, Recorder, Rotate};
 use kpat_probe::sampling::MOST_RATE;
@@ -40,6 +41,13 @@ pub struct Args {
     sample: Option<Sample>,
     #[command(flatten)]
     select: Select,
+    /// Also record these functions, which have no packet (glob; may be repeated), where they are called within recorded calls of packets: allocation, locks,
+    /// timers, polls, interrupts. Takes function probes
+    #[arg(long, value_name = "GLOB")]
+    also: Vec<String>,
+    /// Also record, in the same way, all functions that take a structure in which a packet lies at most N structures deep: 1 to 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    depth: Option<u8>,
     /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the cheapest that works here]
     #[arg(long, value_name = "NAME")]
     mechanism: Option<String>,
@@ -189,7 +197,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             Mode::Memory { bytes: bytes as usize, last: args.last.map(|ns| Duration::from_nanos(ns as u64)) }
         }
     };
-    let (selection, application) = (args.select.selection(), args.app.application(&args.select)?);
+    let (selection, application) = (selection(args)?, args.app.application(&args.select)?);
     let (work, wifi, programs) = (args.select.work(), args.select.wifi(), programs(args)?);
     let sources = [selection.is_some(), application.is_some(), work, programs.is_some(), wifi];
     let sources = sources.iter().filter(|s| **s).count();
@@ -221,6 +229,17 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         programs,
         wifi,
     })
+}
+
+/// What of packets; `None`: nothing.
+fn selection(args: &Args) -> anyhow::Result<Option<Selection>> {
+    let Some(selection) = args.select.selection() else {
+        return match args.also.is_empty() && args.depth.is_none() {
+            true => Ok(None),
+            false => Err(usage("--also and --depth are within calls of packets: they need a profile that records some")),
+        };
+    };
+    Ok(Some(Selection { also: args.also.clone(), depth: args.depth.unwrap_or(0), ..selection }))
 }
 
 /// Rows of the table of programs; `None`: they are not recorded.

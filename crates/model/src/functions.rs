@@ -249,6 +249,30 @@ pub fn stage_of(name: &str) -> u32 {
     known(name).fold(0, |stages, f| stages | f.stage)
 }
 
+/// How a log says of a function that it has no packet and is recorded within the calls of packets. `returns`: what it returns, empty: nothing.
+pub fn within(returns: &str) -> String {
+    if returns.is_empty() { WITHIN.into() } else { format!("{WITHIN}{RETURNS}{returns}") }
+}
+
+const WITHIN: &str = "enclosing call";
+const RETURNS: &str = ", returns ";
+pub const NUMBER: &str = "a number";
+pub const POINTER: &str = "a pointer";
+pub const TRUTH: &str = "true or false";
+
+/// What a call of such a function returned. `value`: what is logged of it, 16 bits; `None`: nothing, or it was too large.
+pub fn returned(via: &str, value: u16) -> Option<String> {
+    match (via.strip_prefix(WITHIN)?.strip_prefix(RETURNS)?, value as i16) {
+        (NUMBER, i16::MIN) => None,
+        (NUMBER, n) => Some(n.to_string()),
+        (POINTER, 0) => Some("NULL".into()),
+        (POINTER, error @ ..0) => Some(error.to_string()),
+        (POINTER, _) => Some("pointer".into()),
+        (TRUTH, n) => Some((n != 0).to_string()),
+        _ => None,
+    }
+}
+
 /// Names of a boundary rule, in the table's order.
 pub fn of_boundary(rule: &str) -> impl Iterator<Item = &'static str> {
     all().iter().filter(move |f| f.begins.contains(&rule)).map(|f| f.name)
@@ -463,6 +487,23 @@ mod tests {
         assert!(stage_of("dev_hard_start_xmit.part.0") & stage::HAND_ON != 0);
         assert_eq!(stage_of("foo_start_xmit"), stage::XMIT);
         assert_eq!(stage_of("some_other_function"), 0);
+    }
+
+    #[test]
+    fn values() {
+        for (returns, value, want) in [
+            (NUMBER, 0, Some("0")),
+            (NUMBER, -11i16 as u16, Some("-11")),
+            (NUMBER, 0x8000, None),
+            (POINTER, 0, Some("NULL")),
+            (POINTER, 1, Some("pointer")),
+            (POINTER, -12i16 as u16, Some("-12")),
+            (TRUTH, 1, Some("true")),
+            ("", 5, None),
+        ] {
+            assert_eq!(returned(&within(returns), value).as_deref(), want, "{returns} {value}");
+        }
+        assert_eq!(returned("arg 1", 1), None);
     }
 
     #[test]

@@ -73,6 +73,9 @@ impl Call {
     pub const RETURNED: u8 = 4;
     /// The packet's header buffer was freed in it: its last holder let go.
     pub const ENDS: u8 = 8;
+    /// The function has no packet: it was called within a call of this one, on the same CPU. `skb_tag` is what it returned, see
+    /// [`crate::functions::within`].
+    pub const WITHIN: u8 = 16;
 }
 
 /// A moment at a tracepoint: the packet was here. No duration.

@@ -130,7 +130,11 @@ impl Attached {
                 let mut copies: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
                 for i in all {
                     let c = targets[i].candidate;
-                    let layer = if c.module.is_empty() { profile::layer(&c.name) } else { "" };
+                    let layer = match c.module.is_empty() {
+                        _ if c.is_within() => "within",
+                        true => profile::layer(&c.name),
+                        false => "",
+                    };
                     copies.entry((&c.module, layer)).or_default().push(i);
                 }
                 for ((module, _), part) in copies {

@@ -51,6 +51,28 @@ pub enum Via {
     /// Argument is the head of a list of skbs.
     List(u8),
     Return,
+    /// None of its own: recorded within calls of packets.
+    Within(Value),
+}
+
+/// What a function returns, as far as it is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Nothing,
+    Number,
+    Pointer,
+    Truth,
+}
+
+impl Value {
+    fn name(self) -> &'static str {
+        match self {
+            Value::Nothing => "",
+            Value::Number => functions::NUMBER,
+            Value::Pointer => functions::POINTER,
+            Value::Truth => functions::TRUTH,
+        }
+    }
 }
 
 impl Via {
@@ -61,13 +83,14 @@ impl Via {
             Via::Carrier { arg, structure, member, .. } => format!("arg {} -> {structure}.{member}", arg + 1),
             Via::List(a) => format!("arg {} (list)", a + 1),
             Via::Return => "return".to_string(),
+            Via::Within(value) => functions::within(value.name()),
         }
     }
 
     fn argument(&self) -> Option<u8> {
         match self {
             Via::Argument(a) | Via::Pointer(a) | Via::List(a) | Via::Carrier { arg: a, .. } => Some(*a),
-            Via::Return => None,
+            Via::Return | Via::Within(_) => None,
         }
     }
 }
@@ -97,6 +120,11 @@ impl Candidate {
             _ => {}
         }
         c | (self.roles as u64) << 32 | (self.settled as u64) << 48
+    }
+
+    /// It has no packet of its own.
+    pub fn is_within(&self) -> bool {
+        matches!(self.via, Via::Within(_))
     }
 
     /// `KP_COOKIE_SPECIAL`: more is done than to find the packet behind an argument.
@@ -250,7 +278,7 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                     via = Some(Via::Return);
                 }
             }
-            if via.is_some() && GLUE.iter().any(|g| name.starts_with(g)) {
+            if via.is_some() && is_glue(name) {
                 found.left_out.push((name.into(), "glue of a tracepoint".into()));
                 continue;
             }
@@ -279,13 +307,7 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                 _ => {}
             }
             // __alloc_skb and its like return the skb even where they also take one
-            let odd_arguments = params.len() > 6
-                || params.iter().any(|(_, ty)| {
-                    *ty == 0
-                        || b.get(b.strip(*ty)).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION))
-                })
-                || b.get(b.strip(proto.size_or_type))
-                    .is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
+            let odd_arguments = odd_arguments(b, t.size_or_type);
             let c = Candidate {
                 name: name.into(),
                 module: module.clone(),
@@ -307,6 +329,21 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
         }
     }
     found
+}
+
+/// A function of a tracepoint.
+pub(crate) fn is_glue(name: &str) -> bool {
+    GLUE.iter().any(|g| name.starts_with(g))
+}
+
+/// See [`Candidate::odd_arguments`].
+pub(crate) fn odd_arguments(b: &Btf, proto: u32) -> bool {
+    let params = b.params(proto);
+    let structure =
+        |ty: u32| b.get(b.strip(ty)).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION));
+    params.len() > 6
+        || params.iter().any(|(_, ty)| *ty == 0 || structure(*ty))
+        || b.get(proto).is_some_and(|p| structure(p.size_or_type))
 }
 
 fn is_list_function(name: &str) -> bool {
@@ -490,7 +527,7 @@ pub fn statistics(btfs: &[Arc<Btf>], depth: usize) -> Statistics {
 }
 
 /// Names of what a structure embeds, and of what it embeds or points to; "sk_buff" counts as pointed to in any form.
-fn contents(b: &Btf, id: u32, depth: u32, embeds: &mut HashSet<String>, points: &mut HashSet<String>) {
+pub(crate) fn contents(b: &Btf, id: u32, depth: u32, embeds: &mut HashSet<String>, points: &mut HashSet<String>) {
     for m in b.members(id) {
         let mut ty = b.strip(m.type_id);
         while let Some((element, _)) = b.get(ty).filter(|t| t.kind == kind::ARRAY).and_then(|_| b.array(ty)) {

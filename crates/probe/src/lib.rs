@@ -5,6 +5,7 @@
 //! [`btf`] and [`profile`]), loads the kernel side ([`object`], [`filter`]), attaches ([`attach`]), and drains ([`ring`],
 //! [`sink`]) until it is stopped ([`control`], signals).
 
+pub mod also;
 pub mod announce;
 pub mod app;
 pub mod attach;

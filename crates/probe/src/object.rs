@@ -213,6 +213,13 @@ impl Plan {
         Ok(b)
     }
 
+    /// Places for the recorded calls that tasks and each CPU's interrupts are in, where something within them is recorded.
+    fn withins(&self) -> u32 {
+        const TASKS: u32 = 4096; // WITHIN_TASKS of bpf/config.bpf.h
+        let wanted = self.constants.iter().any(|(name, value)| *name == "also_watch" && *value != 0);
+        if wanted { TASKS + 3 * self.cpus as u32 } else { 1 }
+    }
+
     /// Loads the named programs. `types`: program, and the program and attach type it takes where the section does
     /// not say.
     pub fn load(&self, programs: &[(&str, Option<(u32, u32)>)]) -> Result<Loaded, Error> {
@@ -238,6 +245,7 @@ impl Plan {
                     set(m.set_value_size((RING_DATA + self.ring_bytes + RING_TAIL) as u32))?;
                     set(m.set_max_entries(self.cpus as u32))?;
                 }
+                Some("withins") => set(m.set_max_entries(self.withins()))?,
                 Some(".data.packets") => set(m.set_value_size(self.packet_buckets * bucket_bytes))?,
                 _ => {}
             }

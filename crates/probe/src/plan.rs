@@ -24,6 +24,7 @@ mod often;
 mod places;
 mod points;
 mod unmet;
+mod within;
 
 pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};
@@ -119,18 +120,26 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
     };
     let btfs = Btf::running()?;
     let symbols = Symbols::running();
-    let (functions, logged, mut left_out, detail) = if mechanism == Mechanism::Tracepoint {
+    if mechanism == Mechanism::Tracepoint && selection.has_within() {
+        return Err(within::refusal(passed_over.first()));
+    }
+    let (mut functions, mut logged, mut left_out, detail) = if mechanism == Mechanism::Tracepoint {
         Selected::default()
     } else {
         select(mechanism, selection, &choose::candidates(&btfs), &symbols, kernel::traceable().as_ref())?
     };
+    if selection.has_within() {
+        within::add(mechanism, selection, &btfs, &symbols, (&mut functions, &mut left_out))?;
+        logged.resize(functions.len(), true);
+    }
     if functions.len() > MOST_FUNCS {
         return Err(Error::TooMany { count: functions.len() });
     }
-    let unmet = match mechanism {
+    let mut unmet = match mechanism {
         Mechanism::Tracepoint => unmet::by_points(selection, build, &symbols, passed_over.first()),
         _ => unmet::by_functions(selection, &functions, &left_out),
     };
+    unmet.extend(crate::also::unmet(selection, &functions, &left_out));
     left_out.extend(unmet.iter().filter(|u| !left_out.contains(u)).cloned().collect::<Vec<_>>());
     Ok(Decision {
         mechanism,
@@ -399,7 +408,9 @@ pub fn function(id: u16, c: &Candidate, addr: u64) -> meta::Function {
         module: c.module.clone(),
         kind: "function".into(),
         addr,
-        layer: if c.module.is_empty() { profile::layer(&c.name).into() } else { layer_of_module(c).into() },
+        layer: if c.is_within() {
+            String::new()
+        } else if c.module.is_empty() { profile::layer(&c.name).into() } else { layer_of_module(c).into() },
         via: c.via.text(),
         mechanism: String::new(),
     }

@@ -21,10 +21,14 @@ pub mod role {
     pub const AIR: u16 = 2048;
     pub const MOVED: u16 = 4096;
     pub const FLOW: u16 = 8192;
+    /// No packet of its own, and then nothing else but what it returns.
+    pub const WITHIN: u16 = 16384;
+    pub const POINTER: u16 = 1;
+    pub const TRUTH: u16 = 2;
 
     /// Does identity suffer without it, so that it is probed whether its calls are wanted or not?
     pub const fn tracks(roles: u16) -> bool {
-        roles & !(LIST | RETURN | LINK | MOVED | FLOW) != 0
+        roles & WITHIN == 0 && roles & !(LIST | RETURN | LINK | MOVED | FLOW) != 0
     }
 }
 

@@ -95,6 +95,7 @@ pub mod call_flag {
     pub const NO_RETURN: i32 = 2;
     pub const RETURNED: i32 = 4;
     pub const ENDS: i32 = 8;
+    pub const WITHIN: i32 = 16;
     pub const POINT: i32 = 256;
     pub const SELF_CLAMPED: i32 = 512;
 }

@@ -65,6 +65,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         profile,
         add: args.functions.clone(),
         remove: args.remove.clone(),
+        ..Selection::default()
     };
     selection.check().map_err(|e| usage(e.to_string()))?;
     let signals = Signals::block()?;

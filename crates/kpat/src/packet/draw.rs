@@ -7,7 +7,7 @@ use crate::function::{context, flag_notes};
 use crate::open::Integrated;
 use crate::render::{Branches, Line, Style, TimeAxis, duration, duration_aligned, shorten, wrap};
 use kpat_model::LineageKind;
-use kpat_query::{CallNode, FrameOfPacket, HandoverKind, event_kind, side};
+use kpat_query::{CallNode, FrameOfPacket, HandoverKind, call_flag, event_kind, side};
 use kpat_store::tables::LineageRow;
 
 /// From here on context and process have columns of their own.
@@ -204,9 +204,17 @@ impl Drawing<'_> {
                 } else if row.cut_in {
                     line = line.put("▷ ", Style::Faint);
                 }
-                line = line.put(&node.name, if row.last.is_empty() { Style::Strong } else { Style::Plain });
+                let style = match row.last.is_empty() {
+                    _ if node.call.flags & call_flag::WITHIN != 0 => Style::Faint,
+                    true => Style::Strong,
+                    false => Style::Plain,
+                };
+                line = line.put(&node.name, style);
                 if !node.module.is_empty() {
                     line = line.faint(format!(" [{}]", node.module));
+                }
+                if let Some(value) = &node.returned {
+                    line = line.faint(format!(" = {value}"));
                 }
                 if let Some(len) = node.call.len_bytes {
                     line = line.faint(format!(" {len} B"));

@@ -91,7 +91,7 @@ fn application(c: &Carried) -> Value {
 
 fn call(log: &Integrated, row: &Row<'_>) -> Option<Value> {
     let What::Call(node) = row.what else { return None };
-    let CallNode { call, name, module, layer, gap_ns, handover, .. } = node;
+    let CallNode { call, name, module, layer, gap_ns, handover, returned, .. } = node;
     Some(json!({
         "call_id": call.call_id,
         "parent_call_id": call.parent_id,
@@ -112,6 +112,7 @@ fn call(log: &Integrated, row: &Row<'_>) -> Option<Value> {
         "process": log.process(call.pid, call.entry_ns).map(|p| p.comm.as_str()),
         "flags": flag_names(call.flags),
         "skb_tag": call.skb_tag,
+        "returned": returned,
         "len_bytes": call.len_bytes,
         "handover": handover.as_ref().map(|h| json!({
             "kind": h.kind.name(),

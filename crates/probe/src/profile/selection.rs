@@ -11,6 +11,10 @@ pub struct Selection {
     pub detail: Detail,
     pub add: Vec<String>,
     pub remove: Vec<String>,
+    /// Functions without a packet, recorded within calls of packets: globs.
+    pub also: Vec<String>,
+    /// The same of functions that take a structure in which a packet lies so deep at most ([`crate::also`]); 0: none.
+    pub depth: u8,
 }
 
 /// Profiles by name, each with what it has; beside them `driver:NAME`.
@@ -57,6 +61,11 @@ impl Selection {
             None => Ok(()),
             Some(unknown) => Err(UnknownProfile(unknown.to_owned())),
         }
+    }
+
+    /// Are functions without a packet wanted?
+    pub fn has_within(&self) -> bool {
+        !self.also.is_empty() || self.depth > 0
     }
 
     /// Is this function wanted?

@@ -111,9 +111,10 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
         let hint = selection.add.first().map_or(String::new(), |a| format!(" (no tracepoint matches {a})"));
         return Err(plan::Error::NothingToProbe { profile: selection.profile.clone(), hint }.into());
     }
-    let air = decision.functions.iter().any(|c| c.roles & role::AIR != 0);
+    let air = decision.functions.iter().any(|c| !c.is_within() && c.roles & role::AIR != 0);
     let mut constants = plan::constants(selection);
     constants.push(("air_watch", u64::from(air)));
+    constants.push(("also_watch", u64::from(decision.functions.iter().any(|c| c.is_within()))));
     Ok(Decided {
         side: Side::Packets,
         decision,

@@ -87,6 +87,8 @@ pub struct CallNode {
     pub name: String,
     pub module: String,
     pub layer: String,
+    /// What a function without a packet of its own returned, as far as the log has it.
+    pub returned: Option<String>,
     /// Depth among the calls shown (callers that did not touch this packet are not shown).
     pub depth: u32,
     /// Time since the previous entry, exit or point of this packet, whichever came last.

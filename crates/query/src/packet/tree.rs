@@ -81,6 +81,9 @@ pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>) -> Vec<CallNode> 
         .map(|((call, gap_ns), handover)| {
             let f = names.functions.get(call.func_id as usize);
             Some(CallNode {
+                returned: (call.flags & call_flag::WITHIN != 0)
+                    .then(|| kpat_model::functions::returned(&f?.via, call.skb_tag as u16))
+                    .flatten(),
                 name: names.name(&call),
                 module: f.map(|f| f.module.clone()).unwrap_or_default(),
                 layer: f.map(|f| f.layer.clone()).unwrap_or_default(),
@@ -124,7 +127,8 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
     // Put into a backlog and not yet seen to be taken out: the place that did it.
     let mut queued: Option<usize> = None;
     for i in 0..rows.len() {
-        if root_of[i] != i {
+        // What cut in on the packet's call is not where the packet went.
+        if root_of[i] != i || rows[i].flags & call_flag::WITHIN != 0 {
             continue;
         }
         let last_with =

@@ -211,7 +211,7 @@ impl Cutter {
 fn gaps(rows: &[CallRow], segments: &mut Vec<Segment>) {
     let mut found: Vec<(i64, i64, &CallRow, &CallRow)> = Vec::new();
     let mut last: Option<&CallRow> = None;
-    for row in rows {
+    for row in rows.iter().filter(|r| r.flags & call_flag::WITHIN == 0) {
         if let Some(before) = last
             && row.entry_ns > end_ns(before)
         {
@@ -255,7 +255,9 @@ fn rests(rows: &[CallRow], rests: &[Rest], segments: &mut Vec<Segment>) {
         .iter()
         .filter(|rest| {
             let encloses = |r: &CallRow| r.entry_ns <= rest.from && end_ns(r) >= rest.to;
-            let meets = |r: &CallRow| r.entry_ns < rest.to && end_ns(r) >= rest.from;
+            let meets = |r: &CallRow| {
+                r.flags & call_flag::WITHIN == 0 && r.entry_ns < rest.to && end_ns(r) >= rest.from
+            };
             rows.iter().any(|r| own(r, rest) && encloses(r))
                 && !rows.iter().any(|r| !own(r, rest) && meets(r))
         })

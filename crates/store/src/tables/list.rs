@@ -69,8 +69,8 @@ table! { CALL, CallRow, "call", 131_072,
     cpu: i32, Dict, "", "", "", "CPU of the return.";
     ctx: i32, Dict, "code", "", "", "0 task, 1 softirq, 2 hardirq, 3 NMI, 4 unknown.";
     pid: i32, Dict, "", "", "", "Thread that was current; in interrupt context whoever happened to run.";
-    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 8 the packet's buffer was freed in it, 256 point, 512 self time clamped at 0 because the records contradict each other.";
-    skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address: tells clones apart. 0: not known (by kprobes, and where the packet is behind a pointer).";
+    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 8 the packet's buffer was freed in it, 16 the function has no packet and was called within a call of this one, 256 point, 512 self time clamped at 0 because the records contradict each other.";
+    skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address: tells clones apart. 0: not known (by kprobes, and where the packet is behind a pointer). With flag 16: what the function returned, 16 bits (see `function.via`).";
     len_bytes: Option<i32>, Dict, "bytes", "", "not a point", "`skb->len` at a point.";
 } }
 
