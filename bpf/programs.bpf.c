@@ -173,4 +173,11 @@ int program_hit_sleeps(struct pt_regs *ctx)
 	return hit(ctx, true);
 }
 
+/* From 6.6 on: many places of a file by one link. */
+SEC("uprobe.multi.s")
+int program_hit_multi(struct pt_regs *ctx)
+{
+	return hit(ctx, true);
+}
+
 char LICENSE[] SEC("license") = "GPL";

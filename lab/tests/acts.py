@@ -33,8 +33,8 @@ GRAPH_PINGS = 200
 
 # Functions without a packet: memory, timers, locks and wakes, polls, routes. A kernel has most of them.
 WITHIN = ["kmem_cache_alloc", "kmem_cache_alloc_noprof", "kmem_cache_alloc_node", "kmem_cache_alloc_node_noprof", "kmem_cache_free", "kfree",
-          "net_rx_action", "__napi_poll", "process_backlog", "fib_table_lookup", "ip_route_output_key_hash_rcu", "sock_def_readable", "__wake_up_sync_key",
-          "try_to_wake_up", "sock_wfree", "__local_bh_enable_ip", "fib_validate_source", "raise_softirq_irqoff"]
+          "net_rx_action", "__napi_poll", "process_backlog", "fib_table_lookup", "sock_def_readable", "__wake_up_sync_key",
+          "try_to_wake_up", "__local_bh_enable_ip", "raise_softirq_irqoff", "inet_addr_type_table", "neigh_lookup", "dst_release"]
 WITHIN_PINGS = 50
 
 

@@ -28,7 +28,7 @@ mod within;
 
 pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};
-pub use places::{DOES_NOT_SLEEP, SLEEPS, decide_programs};
+pub use places::{DOES_NOT_SLEEP, MANY, SLEEPS, decide_programs};
 pub use points::{constants, tracepoint_name, tracepoints};
 
 #[derive(Debug, thiserror::Error)]
@@ -511,6 +511,11 @@ pub fn attach(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Attached, Error> {
     let mut attached = Attached::default();
+    let (many, tracepoints): (Vec<&Tracepoint>, Vec<&Tracepoint>) =
+        tracepoints.iter().partition(|t| t.program == MANY);
+    let (links, refused) = programs::attach_many(loaded, &hooks(&many));
+    links.into_iter().for_each(|link| attached.hold(link, false));
+    d.left_out.extend(refused.into_iter().map(|(h, e)| (h.function.name.clone(), e.to_string())));
     for t in tracepoints {
         match t.link(loaded) {
             Some(Ok(link)) => attached.hold(link, t.stays()),
@@ -529,6 +534,11 @@ pub fn attach(
         d.left_out.push((name, reason));
     }
     Ok(attached)
+}
+
+fn hooks(places: &[&Tracepoint]) -> Vec<&'static programs::Hook> {
+    let hook = |t: &&Tracepoint| if let Fixed::User(hook) = t.fixed { Some(hook) } else { None };
+    places.iter().filter_map(hook).collect()
 }
 
 /// Stamps of system events, where functions are probed. They are no packet's: they stay on over a pause, as system events are
@@ -555,7 +565,14 @@ pub fn put_on(
     want: usize,
 ) -> io::Result<()> {
     let mut refused = None;
-    for t in tracepoints.iter().filter(|t| !t.stays()) {
+    let (many, others): (Vec<&Tracepoint>, Vec<&Tracepoint>) =
+        tracepoints.iter().filter(|t| !t.stays()).partition(|t| t.program == MANY);
+    let (links, not) = programs::attach_many(loaded, &hooks(&many));
+    links.into_iter().for_each(|link| attached.hold(link, false));
+    for (h, e) in not {
+        refused = Some(io::Error::new(e.kind(), format!("{}: {e}", h.function.name)));
+    }
+    for t in others {
         match t.link(loaded) {
             Some(Ok(link)) => attached.hold(link, false),
             Some(Err(e)) => refused = Some(io::Error::new(e.kind(), format!("{}: {e}", t.name))),

@@ -6,12 +6,15 @@ mod symbols;
 mod usdt;
 
 use crate::object::{Loaded, MAX_FUNCS};
+use crate::sys;
 use crate::wire::{self, argument_flag as flag, argument_from as at};
 use files::Binary;
 use kpat_model::meta;
 use kpat_model::programs::{ARGUMENTS, Argument, From, Kind, Place, Row, Shape, Stage};
 use libbpf_rs::{MapCore, MapFlags};
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use symbols::Elf;
 
 /// Numbers in the log: those of functions, tracepoints and crossings are below.
@@ -254,6 +257,39 @@ pub fn configure(loaded: &Loaded, hooks: &[&Hook]) -> io::Result<()> {
         map.update(&h.number.to_ne_bytes(), bytes, MapFlags::ANY).map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// Does this kernel take many places of a file by one link (6.6), as the program for that needs it? What it answers to a path that is no file says so.
+pub fn links_many(loaded: &Loaded) -> bool {
+    let Some(program) = loaded.program(crate::plan::MANY) else { return true };
+    let place = sys::Place { offset: 1, counter: 0, cookie: 0 };
+    sys::link_uprobe_multi(program, c"/", false, &[place]).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
+}
+
+/// What was not taken, and why.
+type Refused = Vec<(&'static Hook, io::Error)>;
+
+/// Puts the program for many places on all of them, by one link for those of a file at which it runs on entry, and one for those on return.
+pub fn attach_many(loaded: &Loaded, hooks: &[&'static Hook]) -> (Vec<OwnedFd>, Refused) {
+    let (mut links, mut refused) = (Vec::new(), Vec::new());
+    let Some(program) = loaded.program(crate::plan::MANY) else { return (links, refused) };
+    let mut files: BTreeMap<(&str, bool), Vec<&'static Hook>> = BTreeMap::new();
+    for h in hooks {
+        files.entry((&h.path, h.returns)).or_default().push(h);
+    }
+    // A link takes all or nothing: where one is refused, its places are tried by halves.
+    let mut todo: Vec<Vec<&'static Hook>> = files.into_values().collect();
+    while let Some(part) = todo.pop() {
+        let place = |h: &&Hook| sys::Place { offset: h.offset, counter: h.semaphore, cookie: h.number.into() };
+        let places: Vec<sys::Place> = part.iter().map(place).collect();
+        let path = std::ffi::CString::new(part[0].path.as_str()).map_err(io::Error::other);
+        match path.and_then(|path| sys::link_uprobe_multi(program, &path, part[0].returns, &places)) {
+            Ok(link) => links.push(link),
+            Err(e) if part.len() == 1 => refused.push((part[0], e)),
+            Err(_) => todo.extend(part.chunks(part.len().div_ceil(2)).map(<[_]>::to_vec)),
+        }
+    }
+    (links, refused)
 }
 
 /// Puts the program on a place.

@@ -12,6 +12,7 @@ pub const ATTACH_FENTRY: u32 = 24;
 pub const ATTACH_FEXIT: u32 = 25;
 pub const ATTACH_PERF_EVENT: u32 = 41;
 pub const ATTACH_KPROBE_MULTI: u32 = 42;
+pub const ATTACH_UPROBE_MULTI: u32 = 48;
 pub const ATTACH_KPROBE_SESSION: u32 = 56;
 pub const ATTACH_FSESSION_MULTI: u32 = 61;
 
@@ -66,6 +67,55 @@ pub fn link_kprobe_multi(
         syms: ptrs.as_ptr() as u64,
         addrs: 0,
         cookies: cookies.as_ptr() as u64,
+    };
+    bpf(CMD_LINK_CREATE, &mut a).map(owned)
+}
+
+/// A place in a file of a program.
+pub struct Place {
+    pub offset: u64,
+    /// Offset in the file of its count of those who watch it; 0: it has none.
+    pub counter: u64,
+    pub cookie: u64,
+}
+
+/// One link for many places of one file.
+pub fn link_uprobe_multi(
+    prog: BorrowedFd<'_>,
+    path: &std::ffi::CStr,
+    returns: bool,
+    places: &[Place],
+) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        prog: u32,
+        target: u32,
+        attach: u32,
+        flags: u32,
+        path: u64,
+        offsets: u64,
+        counters: u64,
+        cookies: u64,
+        cnt: u32,
+        uflags: u32,
+        pid: u32,
+        pad: u32,
+    }
+    let all = |of: fn(&Place) -> u64| places.iter().map(of).collect::<Vec<u64>>();
+    let (offsets, counters, cookies) = (all(|p| p.offset), all(|p| p.counter), all(|p| p.cookie));
+    let mut a = Attr {
+        prog: prog.as_raw_fd() as u32,
+        target: 0,
+        attach: ATTACH_UPROBE_MULTI,
+        flags: 0,
+        path: path.as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        counters: counters.as_ptr() as u64,
+        cookies: cookies.as_ptr() as u64,
+        cnt: places.len() as u32,
+        uflags: returns as u32,
+        pid: 0,
+        pad: 0,
     };
     bpf(CMD_LINK_CREATE, &mut a).map(owned)
 }

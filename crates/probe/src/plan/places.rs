@@ -9,6 +9,8 @@ use crate::reasons::drop_reasons;
 use crate::{profile, programs};
 use kpat_model::programs::Row;
 
+/// The program for many places of a file by one link.
+pub const MANY: &str = "program_hit_multi";
 /// The program for places in programs that brings in what is not in memory, and the one for kernels that do not let it.
 pub const SLEEPS: &str = "program_hit_sleeps";
 pub const DOES_NOT_SLEEP: &str = "program_hit";
@@ -34,7 +36,7 @@ pub fn decide_programs(
     let raw =
         raw.map(|(program, name)| Tracepoint { program, name, fixed: Fixed::Raw, func: None, switch: None });
     let hooks = found.hooks.iter().map(|h| Tracepoint {
-        program: SLEEPS.into(),
+        program: MANY.into(),
         name: h.function.name.clone(),
         fixed: Fixed::User(h),
         func: Some(h.function.id),

@@ -44,8 +44,8 @@ const OPEN_CALLS: usize = 4096;
 /// Tables of the kernel side whose entries are about a moment: packets and datagrams under way by their addresses, which are
 /// used again, when tasks went off the CPU, what a CPU was interrupted by.
 /// A function's address may be another's after its module was unloaded.
-const OF_THE_MOMENT: [&str; 6] =
-    [".bss.arrivals", ".bss.firsts", ".data.packets", ".data.tasks", ".data.ctx", ".data.cookies"];
+const OF_THE_MOMENT: [&str; 7] =
+    [".bss.arrivals", ".bss.firsts", ".data.packets", ".data.tasks", ".data.ctx", ".data.cookies", "withins"];
 
 /// What is to be loaded: decided, and nothing done yet.
 pub(super) struct Decided {
@@ -190,10 +190,13 @@ impl Decided {
             object.clone_cookies.clear();
             loaded = plan::load(&object, &decision, &tracepoints);
         }
-        if loaded.is_err() && side == Side::Programs {
-            let sleeping = tracepoints.iter_mut().filter(|t| t.program == plan::SLEEPS);
-            sleeping.for_each(|t| t.program = plan::DOES_NOT_SLEEP.into());
-            loaded = plan::load(&object, &decision, &tracepoints);
+        for (better, next) in [(plan::MANY, plan::SLEEPS), (plan::SLEEPS, plan::DOES_NOT_SLEEP)] {
+            let goes = loaded.as_ref().is_ok_and(|l| better != plan::MANY || programs::links_many(l));
+            if side == Side::Programs && !goes {
+                let those = tracepoints.iter_mut().filter(|t| t.program == better);
+                those.for_each(|t| t.program = next.into());
+                loaded = plan::load(&object, &decision, &tracepoints);
+            }
         }
         let loaded = loaded?;
         if side == Side::Programs {
