@@ -206,6 +206,10 @@ for round_no in range(1, ROUNDS + 1):
     kpat("kpat paused", "--paused", "--no-cost")
     # Traffic that nobody asked for: nearly all of a real machine's.
     kpat("kpat refuses", "-f", REFUSING, "--ring", "64M", "--no-cost", stop=True)
+    # Functions without a packet: within calls of packets, and where no packet is wanted.
+    memory = ("--also", "kmem_cache_*", "--also", "kfree")
+    kpat("kpat also stopped", "-f", FILTER, "--ring", "64M", "--no-cost", *memory, stop=True)
+    kpat("kpat also refuses", "-f", REFUSING, "--ring", "64M", "--no-cost", *memory, stop=True)
     kpat("kpat points stopped", "-f", FILTER, "--mechanism", "tracepoint", "--ring", "64M", "--no-cost", stop=True)
     kpat("kpat points refuse", "-f", REFUSING, "--mechanism", "tracepoint", "--ring", "64M", "--no-cost", stop=True)
     if round_no == 1:
