@@ -13,8 +13,8 @@ use anyhow::Context;
 use kpat_klog::Codec;
 use kpat_model::Sample;
 use kpat_probe::mechanism::Mechanism;
-use kpat_probe::profile::Selection;
 use kpat_probe::netlink::{self, NetnsRef};
+use kpat_probe::profile::Selection;
 use kpat_probe::recorder::{Mode, Note, Options, Outcome, Programs, Recorder, Rotate};
 use kpat_probe::sampling::MOST_RATE;
 use print::Printer;
@@ -236,7 +236,9 @@ fn selection(args: &Args) -> anyhow::Result<Option<Selection>> {
     let Some(selection) = args.select.selection() else {
         return match args.also.is_empty() && args.depth.is_none() {
             true => Ok(None),
-            false => Err(usage("--also and --depth are within calls of packets: they need a profile that records some")),
+            false => Err(usage(
+                "--also and --depth are within calls of packets: they need a profile that records some",
+            )),
         };
     };
     Ok(Some(Selection { also: args.also.clone(), depth: args.depth.unwrap_or(0), ..selection }))

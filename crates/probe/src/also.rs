@@ -43,13 +43,14 @@ pub fn find(
             if !wanted || selection.remove.iter().any(|g| glob(g, name)) || choose::is_glue(name) {
                 continue;
             }
-            let reason = match traceable.map_or(symbols.count(name), |t| t.get(name).map_or(0, |n| *n as usize)) {
-                _ if packets.contains(name) => Some("it has a packet of its own: take it by --add"),
-                0 if symbols.count(name) == 0 => Some("inlined everywhere: no such symbol"),
-                0 => Some("notrace, or an out-of-line copy of an inline function"),
-                1 => None,
-                _ => Some("the name is ambiguous"),
-            };
+            let reason =
+                match traceable.map_or(symbols.count(name), |t| t.get(name).map_or(0, |n| *n as usize)) {
+                    _ if packets.contains(name) => Some("it has a packet of its own: take it by --add"),
+                    0 if symbols.count(name) == 0 => Some("inlined everywhere: no such symbol"),
+                    0 => Some("notrace, or an out-of-line copy of an inline function"),
+                    1 => None,
+                    _ => Some("the name is ambiguous"),
+                };
             if !seen.insert(name.to_string()) {
                 continue;
             }
@@ -64,7 +65,11 @@ pub fn find(
 }
 
 /// What was asked for by name and came to nothing.
-pub fn unmet(selection: &Selection, functions: &[Candidate], left_out: &[(String, String)]) -> Vec<(String, String)> {
+pub fn unmet(
+    selection: &Selection,
+    functions: &[Candidate],
+    left_out: &[(String, String)],
+) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for g in &selection.also {
         if functions.iter().any(|c| c.is_within() && glob(g, &c.name)) {
@@ -139,8 +144,11 @@ fn nested(btfs: &[Arc<Btf>], depth: u8) -> HashSet<String> {
     }
     for _ in 1..depth {
         let holds = |e: &HashSet<String>| e.iter().any(|n| reached.contains(n));
-        let more: Vec<String> =
-            embeds.iter().filter(|(n, e)| !reached.contains(*n) && holds(e)).map(|(n, _)| n.clone()).collect();
+        let more: Vec<String> = embeds
+            .iter()
+            .filter(|(n, e)| !reached.contains(*n) && holds(e))
+            .map(|(n, _)| n.clone())
+            .collect();
         reached.extend(more);
     }
     reached
@@ -164,11 +172,15 @@ mod tests {
         assert_eq!(of("kmem_cache_free"), Some(Via::Within(Value::Nothing)));
         assert_eq!(of("mod_timer"), Some(Via::Within(Value::Number)));
         assert_eq!(of("ip_rcv"), None);
-        assert!(got.functions.iter().any(|c| c.via == Via::Within(Value::Pointer) && c.name.starts_with("__kmalloc")));
-        assert_eq!(unmet(&selection, &got.functions, &got.left_out), [(
-            "ip_rcv".to_string(),
-            "it has a packet of its own: take it by --add".to_string()
-        )]);
+        assert!(
+            got.functions
+                .iter()
+                .any(|c| c.via == Via::Within(Value::Pointer) && c.name.starts_with("__kmalloc"))
+        );
+        assert_eq!(
+            unmet(&selection, &got.functions, &got.left_out),
+            [("ip_rcv".to_string(), "it has a packet of its own: take it by --add".to_string())]
+        );
         assert!(got.functions.iter().all(|c| c.special() && !role::tracks(c.roles)));
     }
 

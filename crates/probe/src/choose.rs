@@ -527,7 +527,13 @@ pub fn statistics(btfs: &[Arc<Btf>], depth: usize) -> Statistics {
 }
 
 /// Names of what a structure embeds, and of what it embeds or points to; "sk_buff" counts as pointed to in any form.
-pub(crate) fn contents(b: &Btf, id: u32, depth: u32, embeds: &mut HashSet<String>, points: &mut HashSet<String>) {
+pub(crate) fn contents(
+    b: &Btf,
+    id: u32,
+    depth: u32,
+    embeds: &mut HashSet<String>,
+    points: &mut HashSet<String>,
+) {
     for m in b.members(id) {
         let mut ty = b.strip(m.type_id);
         while let Some((element, _)) = b.get(ty).filter(|t| t.kind == kind::ARRAY).and_then(|_| b.array(ty)) {

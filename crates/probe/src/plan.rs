@@ -410,7 +410,11 @@ pub fn function(id: u16, c: &Candidate, addr: u64) -> meta::Function {
         addr,
         layer: if c.is_within() {
             String::new()
-        } else if c.module.is_empty() { profile::layer(&c.name).into() } else { layer_of_module(c).into() },
+        } else if c.module.is_empty() {
+            profile::layer(&c.name).into()
+        } else {
+            layer_of_module(c).into()
+        },
         via: c.via.text(),
         mechanism: String::new(),
     }

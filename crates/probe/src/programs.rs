@@ -263,7 +263,8 @@ pub fn configure(loaded: &Loaded, hooks: &[&Hook]) -> io::Result<()> {
 pub fn links_many(loaded: &Loaded) -> bool {
     let Some(program) = loaded.program(crate::plan::MANY) else { return true };
     let place = sys::Place { offset: 1, counter: 0, cookie: 0 };
-    sys::link_uprobe_multi(program, c"/", false, &[place]).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
+    sys::link_uprobe_multi(program, c"/", false, &[place])
+        .is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
 }
 
 /// What was not taken, and why.
@@ -280,7 +281,8 @@ pub fn attach_many(loaded: &Loaded, hooks: &[&'static Hook]) -> (Vec<OwnedFd>, R
     // A link takes all or nothing: where one is refused, its places are tried by halves.
     let mut todo: Vec<Vec<&'static Hook>> = files.into_values().collect();
     while let Some(part) = todo.pop() {
-        let place = |h: &&Hook| sys::Place { offset: h.offset, counter: h.semaphore, cookie: h.number.into() };
+        let place =
+            |h: &&Hook| sys::Place { offset: h.offset, counter: h.semaphore, cookie: h.number.into() };
         let places: Vec<sys::Place> = part.iter().map(place).collect();
         let path = std::ffi::CString::new(part[0].path.as_str()).map_err(io::Error::other);
         match path.and_then(|path| sys::link_uprobe_multi(program, &path, part[0].returns, &places)) {
