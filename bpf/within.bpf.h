@@ -13,6 +13,11 @@
 
 #include "calls.bpf.h"
 
+/* With KP_ROLE_WITHIN, which goes with no other role, the lowest bits say what the function returns. */
+#define KP_ROLE_POINTER 1u
+#define KP_ROLE_TRUTH 2u
+#define KP_VALUE_UNKNOWN 0x8000u /* a return value that 16 bits cannot hold */
+
 /* What lies farther apart is not on one stack. */
 #define STACK_BYTES 32768
 

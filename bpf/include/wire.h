@@ -110,8 +110,6 @@ enum kp_lineage_kind {
 #define KP_F_ENDS 8u
 #define KP_F_WITHIN 16u /* the function had no packet: it was called within a call of this one. skb_tag: what it returned */
 
-#define KP_VALUE_UNKNOWN 0x8000u /* a return value that 16 bits cannot hold */
-
 /* Same bits as model::Pause. */
 #define KP_PAUSE_PREEMPTED 1u /* it could have gone on */
 #define KP_PAUSE_MORE 2u /* pauses right before this one are not in the log */
@@ -130,9 +128,7 @@ enum kp_lineage_kind {
 #define KP_ROLE_LINK 1024u /* the link header is complete: hands the packet to a driver */
 #define KP_ROLE_MOVED 4096u /* called with a packet whose buffer has just been replaced, and its headers' places not yet */
 #define KP_ROLE_FLOW 8192u /* called before the transport header is written, with the flow that says its ports */
-#define KP_ROLE_WITHIN 16384u /* no packet of its own: recorded within calls of packets. With it, and then with no other role: */
-#define KP_ROLE_POINTER 1u /* returns a pointer */
-#define KP_ROLE_TRUTH 2u /* returns true or false */
+#define KP_ROLE_WITHIN 16384u /* no packet of its own: recorded within calls of packets (within.bpf.h) */
 #define KP_ROLE_AIR 2048u /* mac80211 gets a frame from a driver: its 802.11 header is not kept for long */
 
 /*
