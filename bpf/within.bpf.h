@@ -70,12 +70,12 @@ __noinline int within_begins(u32 func, u64 packed, u64 stack)
 		n = 0;
 	}
 	if (n < WITHIN_DEPTH) {
-		/* an interrupt may look at it at any time */
-		*(volatile u64 *)&w->call[n].packed = packed;
-		*(volatile u64 *)&w->call[n].stack = stack;
+		w->call[n].packed = packed;
+		w->call[n].stack = stack;
 		n++;
 	}
-	*(volatile u64 *)&w->depth = n;
+	/* an interrupt may look at it at any time */
+	store_release(&w->depth, n);
 	return 0;
 }
 
