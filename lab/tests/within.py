@@ -82,15 +82,16 @@ class Within:
                 ours[r["name"]] += 1
                 our_edges[r["above"], r["name"]] += 1
         missed = sum(x["count"] for x in look.kpat_json("info", str(d / "within.kbl"))["losses"])
+        allowed = min(missed, sum(theirs.values()) // 50)  # losses are of packets' functions, too
         print(f"within {self.series}: {', '.join(f'{n} {theirs[n]}/{ours[n]}' for n in sorted(theirs | ours))} (tracer/kpat), {missed} counted as missed", file=sys.stderr, flush=True)
         self.assertGreaterEqual(len(theirs), 6)
         self.assertGreaterEqual(sum(theirs.values()), 500)
         wrong = {n: (theirs[n], ours[n]) for n in theirs | ours if theirs[n] != ours[n]}
-        self.assertLessEqual(sum(abs(a - b) for a, b in wrong.values()), missed, wrong)
+        self.assertLessEqual(sum(abs(a - b) for a, b in wrong.values()), allowed, wrong)
         # What an interrupt's own functions are below is another context's: those have no caller in the log.
         nested = {e: n for e, n in our_edges.items() if e[0]}
         differs = {e: (their_edges[e], n) for e, n in nested.items() if their_edges[e] != n}
-        self.assertLessEqual(sum(abs(a - b) for a, b in differs.values()), missed, differs)
+        self.assertLessEqual(sum(abs(a - b) for a, b in differs.values()), allowed, differs)
         self.assertGreaterEqual(sum(nested.values()), sum(theirs.values()) / 2)
 
 
