@@ -25,9 +25,6 @@ const volatile u32 own_tgid = 0;
 /* A function that receives 802.11 frames is probed. */
 const volatile u32 air_watch = 0;
 
-/* Functions without a packet are recorded within the calls of packets. */
-const volatile u32 also_watch = 0;
-
 /* A card stamps what it receives. */
 const volatile u32 stamp_watch = 0;
 

@@ -7,6 +7,14 @@
 #include "open_calls.bpf.h"
 #include "within.bpf.h"
 
+/*
+ * Two programs, by whether functions within calls of packets (--also) are recorded; user space loads one of them. A constant that the verifier knows
+ * would leave its loads behind, 2,000 instructions for a packet.
+ */
+#define WITH_AND_WITHOUT(section, name, type) \
+	SEC(section) int name(type ctx) { return either_##name(ctx, false); } \
+	SEC(section) int name##_within(type ctx) { return either_##name(ctx, true); }
+
 /* 6.10 to 6.x take no argument, from the kernel that brought fsession on they take the context. */
 extern u64 *bpf_session_cookie___bare(void) __ksym __weak;
 extern bool bpf_session_is_return___bare(void) __ksym __weak;
@@ -76,8 +84,7 @@ static __always_inline u64 function_cookie(struct pt_regs *ctx)
 	return *(volatile u64 *)&s->ip == ip && ip && (LOADS_IN_ORDER || s->cookie) ? s->cookie : learn_cookie(ctx, s, ip);
 }
 
-SEC("kprobe")
-int kprobe_session(struct pt_regs *ctx)
+static __always_inline int either_kprobe_session(struct pt_regs *ctx, const bool within)
 {
 	u64 cookie = function_cookie(ctx), *kept, packed;
 	bool is_return;
@@ -94,43 +101,44 @@ int kprobe_session(struct pt_regs *ctx)
 	if (!is_return) {
 		u64 arg = reg_arg(ctx, KP_COOKIE_ARG(cookie));
 
-		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? any_entry(cookie, arg, reg_arg(ctx, 1), entry_key(ctx)) : 0;
+		packed = func_mode[KP_COOKIE_FUNC(cookie)] ? any_entry(cookie, arg, reg_arg(ctx, 1), entry_key(ctx), within) : 0;
 		*kept = packed;
 		if (packed)
 			keep_skb(cookie, address_key(kept), arg);
 		return !packed; /* 1: do not come back at the return */
 	}
-	any_return(cookie, *kept, kept_skb(cookie, address_key(kept)), reg_ret(ctx));
+	any_return(cookie, *kept, kept_skb(cookie, address_key(kept)), reg_ret(ctx), within);
 	return 0;
 }
+WITH_AND_WITHOUT("kprobe", kprobe_session, struct pt_regs *)
 
-SEC("kprobe")
-int kprobe_entry(struct pt_regs *ctx)
+static __always_inline int either_kprobe_entry(struct pt_regs *ctx, const bool within)
 {
 	u64 cookie = function_cookie(ctx);
 	u64 arg = reg_arg(ctx, KP_COOKIE_ARG(cookie)), packed;
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = any_entry(cookie, arg, reg_arg(ctx, 1), entry_key(ctx));
+	packed = any_entry(cookie, arg, reg_arg(ctx, 1), entry_key(ctx), within);
 	if (packed) {
 		open_call_put(entry_key(ctx), packed, time_kept(packed));
 		keep_skb(cookie, entry_key(ctx), arg);
 	}
 	return 0;
 }
+WITH_AND_WITHOUT("kprobe", kprobe_entry, struct pt_regs *)
 
-SEC("kprobe")
-int kprobe_return(struct pt_regs *ctx)
+static __always_inline int either_kprobe_return(struct pt_regs *ctx, const bool within)
 {
 	u64 packed = open_call_take(return_key(ctx)), cookie;
 
 	if (packed) {
 		cookie = function_cookie(ctx);
-		any_return(cookie, packed, kept_skb(cookie, return_key(ctx)), reg_ret(ctx));
+		any_return(cookie, packed, kept_skb(cookie, return_key(ctx)), reg_ret(ctx), within);
 	}
 	return 0;
 }
+WITH_AND_WITHOUT("kprobe", kprobe_return, struct pt_regs *)
 
 static __always_inline u64 func_arg(void *ctx, u32 n)
 {
@@ -143,22 +151,32 @@ static __always_inline u64 func_arg(void *ctx, u32 n)
 /* The roles for which the second argument is looked at. */
 #define KP_ROLE_SECOND (KP_ROLE_GRO | KP_ROLE_FLOW)
 
-static __noinline int traced_special_return(void *ctx, u64 cookie, u64 packed)
+static __always_inline int either_special_return(void *ctx, u64 cookie, u64 packed, const bool within)
 {
 	u64 now = time_of_call(KP_COOKIE_FUNC(cookie)), ret = 0;
 
 	bpf_get_func_ret(ctx, &ret);
-	if (is_within(cookie))
+	if (within && is_within(cookie))
 		return within_return(cookie, packed, ret);
-	if (also_watch)
+	if (within)
 		within_ends(packed);
 	special_return(cookie, packed, func_arg(ctx, KP_COOKIE_ARG(cookie)), ret, now);
 	return 0;
 }
 
-static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed)
+static __noinline int traced_special_return(void *ctx, u64 cookie, u64 packed)
 {
-	if (also_watch)
+	return either_special_return(ctx, cookie, packed, false);
+}
+
+static __noinline int traced_special_return_within(void *ctx, u64 cookie, u64 packed)
+{
+	return either_special_return(ctx, cookie, packed, true);
+}
+
+static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed, const bool within)
+{
+	if (within)
 		within_ends(packed);
 	log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0, bpf_ktime_get_boot_ns());
 }
@@ -172,8 +190,7 @@ static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed)
  * be a whole NAPI poll. Holding interrupts off does not help, they come when they are let in again, and that is still
  * inside. So there is a copy for each layer (user space loads them): an interrupt loses calls of that layer alone.
  */
-SEC("kprobe") /* loaded as BPF_PROG_TYPE_TRACING, BPF_TRACE_FSESSION_MULTI */
-int fsession_multi(void *ctx)
+static __always_inline int either_fsession_multi(void *ctx, const bool within)
 {
 	u64 cookie, packed;
 
@@ -182,20 +199,24 @@ int fsession_multi(void *ctx)
 		if (!packed)
 			return 0;
 		cookie = bpf_get_attach_cookie(ctx);
-		if (cookie & KP_COOKIE_SPECIAL)
-			traced_special_return(ctx, cookie, packed);
+		if (!(cookie & KP_COOKIE_SPECIAL))
+			plain_return(ctx, cookie, packed, within);
+		else if (within)
+			traced_special_return_within(ctx, cookie, packed);
 		else
-			plain_return(ctx, cookie, packed);
+			traced_special_return(ctx, cookie, packed);
 		return 0;
 	}
 	cookie = bpf_get_attach_cookie(ctx);
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = any_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0, also_watch ? address_key(ctx) : 0);
+	packed = any_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0, within ? address_key(ctx) : 0, within);
 	if (packed)
 		*bpf_session_cookie___ctx(ctx) = packed;
 	return 0;
 }
+/* loaded as BPF_PROG_TYPE_TRACING, BPF_TRACE_FSESSION_MULTI */
+WITH_AND_WITHOUT("kprobe", fsession_multi, void *)
 
 /*
  * fentry and fexit of one function share the trampoline's frame: its address and the function's number are the key of the open call, so that what one
@@ -207,63 +228,65 @@ static __always_inline u64 frame_key(void *ctx)
 	return address_key(ctx) | (u64)KP_COOKIE_FUNC(clone_cookies[0]) << 34;
 }
 
-static __always_inline int keep_open(void *ctx, u64 packed)
+static __always_inline int keep_open(void *ctx, u64 packed, const bool within)
 {
 	if (packed) {
 		open_call_put(frame_key(ctx), packed, time_kept(packed));
-		if (also_watch && !is_within(clone_cookies[0]))
+		if (within && !is_within(clone_cookies[0]))
 			within_begins(KP_COOKIE_FUNC(clone_cookies[0]), packed, address_key(ctx));
 	}
 	return 0;
 }
 
-SEC("fentry/consume_skb")
-int fentry_special(void *ctx)
+static __always_inline int either_fentry_special(void *ctx, const bool within)
 {
 	u64 cookie = clone_cookies[0];
 
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	if (is_within(cookie))
-		return keep_open(ctx, within_entry(address_key(ctx)));
-	return keep_open(ctx, special_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0));
+	if (within && is_within(cookie))
+		return keep_open(ctx, within_entry(address_key(ctx)), within);
+	return keep_open(ctx, special_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0), within);
 }
+WITH_AND_WITHOUT("fentry/consume_skb", fentry_special, void *)
 
-SEC("fexit/consume_skb")
-int fexit_special(void *ctx)
+static __always_inline int either_fexit_special(void *ctx, const bool within)
 {
 	u64 packed = open_call_take(frame_key(ctx));
 
-	return packed ? traced_special_return(ctx, clone_cookies[0], packed) : 0;
+	if (!packed)
+		return 0;
+	return within ? traced_special_return_within(ctx, clone_cookies[0], packed) : traced_special_return(ctx, clone_cookies[0], packed);
 }
+WITH_AND_WITHOUT("fexit/consume_skb", fexit_special, void *)
 
-static __always_inline int traced_plain_entry(void *ctx, u64 cookie)
+static __always_inline int traced_plain_entry(void *ctx, u64 cookie, const bool within)
 {
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	return keep_open(ctx, plain_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie))));
+	return keep_open(ctx, plain_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie))), within);
 }
 
-SEC("fentry/consume_skb")
-int fentry_plain(void *ctx)
+static __always_inline int either_fentry_plain(void *ctx, const bool within)
 {
-	return traced_plain_entry(ctx, clone_cookies[0] & ~KP_COOKIE_SETTLED);
+	return traced_plain_entry(ctx, clone_cookies[0] & ~KP_COOKIE_SETTLED, within);
 }
+WITH_AND_WITHOUT("fentry/consume_skb", fentry_plain, void *)
 
-SEC("fentry/consume_skb")
-int fentry_settled(void *ctx)
+static __always_inline int either_fentry_settled(void *ctx, const bool within)
 {
-	return traced_plain_entry(ctx, clone_cookies[0] | KP_COOKIE_SETTLED);
+	return traced_plain_entry(ctx, clone_cookies[0] | KP_COOKIE_SETTLED, within);
 }
+WITH_AND_WITHOUT("fentry/consume_skb", fentry_settled, void *)
 
-SEC("fexit/consume_skb")
-int fexit_plain(void *ctx)
+static __always_inline int either_fexit_plain(void *ctx, const bool within)
 {
 	u64 packed = open_call_take(frame_key(ctx));
 
 	if (packed)
-		plain_return(ctx, clone_cookies[0], packed);
+		plain_return(ctx, clone_cookies[0], packed, within);
 	return 0;
 }
+WITH_AND_WITHOUT("fexit/consume_skb", fexit_plain, void *)
 
 #endif

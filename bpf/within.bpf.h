@@ -138,29 +138,29 @@ __noinline int within_return(u64 cookie, u64 packed, u64 ret)
 
 static __always_inline bool is_within(u64 cookie)
 {
-	return also_watch && KP_COOKIE_ROLES(cookie) & KP_ROLE_WITHIN;
+	return KP_COOKIE_ROLES(cookie) & KP_ROLE_WITHIN;
 }
 
 /* Entry and return of a function, whichever it is. `stack`: where its frame is. */
-static __always_inline u64 any_entry(u64 cookie, u64 arg, u64 arg2, u64 stack)
+static __always_inline u64 any_entry(u64 cookie, u64 arg, u64 arg2, u64 stack, const bool within)
 {
 	u64 packed;
 
-	if (is_within(cookie))
+	if (within && is_within(cookie))
 		return within_entry(stack);
 	packed = call_entry(cookie, arg, arg2);
-	if (also_watch && packed)
+	if (within && packed)
 		within_begins(KP_COOKIE_FUNC(cookie), packed, stack);
 	return packed;
 }
 
-static __always_inline void any_return(u64 cookie, u64 packed, u64 arg, u64 ret)
+static __always_inline void any_return(u64 cookie, u64 packed, u64 arg, u64 ret, const bool within)
 {
-	if (is_within(cookie)) {
+	if (within && is_within(cookie)) {
 		within_return(cookie, packed, ret);
 		return;
 	}
-	if (also_watch)
+	if (within)
 		within_ends(packed);
 	call_return(cookie, packed, arg, ret);
 }

@@ -5,6 +5,7 @@
 use crate::elf;
 use libbpf_rs::libbpf_sys as ffi;
 use libbpf_rs::{MapCore, ObjectBuilder};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 static DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kpat-direct.bpf.o"));
@@ -24,6 +25,9 @@ static APP_DIRECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct.
 static APP_DIRECT_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-direct-traced.bpf.o"));
 static APP_READ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read.bpf.o"));
 static APP_READ_TRACED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/app-read-traced.bpf.o"));
+
+/// At the end of a program's name: it is the one that is loaded in place of the program without, where [`Plan::within`] is set.
+const WITHIN: &str = "_within";
 
 /// Bytes of the page before and the page after the ring itself, as in wire.h.
 pub const RING_DATA: usize = 4096;
@@ -157,6 +161,8 @@ pub struct Plan {
     pub clone_cookies: Vec<u64>,
     /// This process reads packets itself (a capture): its own doings as a task are left out.
     pub own_packets: bool,
+    /// Functions without a packet are recorded within calls of packets: other programs, of [`WITHIN`]'s names.
+    pub within: bool,
     /// Further variables of the kernel side, by name, of 32 or 64 bits.
     pub constants: Vec<(&'static str, u64)>,
 }
@@ -216,8 +222,7 @@ impl Plan {
     /// Places for the recorded calls that tasks and each CPU's interrupts are in, where something within them is recorded.
     fn withins(&self) -> u32 {
         const TASKS: u32 = 4096; // WITHIN_TASKS of bpf/config.bpf.h
-        let wanted = self.constants.iter().any(|(name, value)| *name == "also_watch" && *value != 0);
-        if wanted { TASKS + 3 * self.cpus as u32 } else { 1 }
+        if self.within { TASKS + 3 * self.cpus as u32 } else { 1 }
     }
 
     /// Loads the named programs. `types`: program, and the program and attach type it takes where the section does
@@ -250,9 +255,18 @@ impl Plan {
                 _ => {}
             }
         }
+        let twice: BTreeSet<String> = open
+            .progs()
+            .filter_map(|p| p.name().to_string_lossy().strip_suffix(WITHIN).map(str::to_owned))
+            .collect();
         for mut p in open.progs_mut() {
             let name = p.name().to_string_lossy().into_owned();
-            match programs.iter().find(|(n, _)| *n == name) {
+            let listed = match name.strip_suffix(WITHIN) {
+                Some(plain) if self.within => programs.iter().find(|(n, _)| *n == plain),
+                _ if self.within && twice.contains(&name) => None,
+                _ => programs.iter().find(|(n, _)| *n == name),
+            };
+            match listed {
                 None => p.set_autoload(false),
                 Some((_, Some((kind, attach)))) => {
                     p.set_autoload(true);
@@ -262,7 +276,8 @@ impl Plan {
             }
         }
         let object = open.load().map_err(|e| Error::Load(format!("{e:#} ({})", last_words())))?;
-        Ok(Loaded { object, ring_bytes: self.ring_bytes, cpus: self.cpus, clone_cookies_at })
+        let (ring_bytes, cpus, within) = (self.ring_bytes, self.cpus, self.within);
+        Ok(Loaded { object, ring_bytes, cpus, within, clone_cookies_at })
     }
 }
 
@@ -349,6 +364,7 @@ pub struct Loaded {
     object: libbpf_rs::Object,
     pub ring_bytes: usize,
     pub cpus: usize,
+    within: bool,
     /// Offset of the cookies among the constants.
     clone_cookies_at: usize,
 }
@@ -356,13 +372,20 @@ pub struct Loaded {
 impl Loaded {
     pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor belongs to the object, which outlives the borrow.
-        self.object.progs().find(|p| p.name() == name).map(|p| unsafe { BorrowedFd::borrow_raw(raw(&p)) })
+        self.loaded(name).map(|p| unsafe { BorrowedFd::borrow_raw(raw(&p)) })
+    }
+
+    /// By the name that it has where nothing within calls is recorded.
+    fn loaded(&self, name: &str) -> Option<libbpf_rs::Program<'_>> {
+        let find = |name: &str| self.object.progs().find(|p| p.name() == name);
+        let within = if self.within { find(&format!("{name}{WITHIN}")) } else { None };
+        within.or_else(|| find(name))
     }
 
     /// A program as it was loaded, for clones.
     pub fn code(&self, name: &str) -> Option<Code> {
         use libbpf_rs::AsRawLibbpf;
-        let p = self.object.progs().find(|p| p.name() == name)?;
+        let p = self.loaded(name)?;
         let raw = p.as_libbpf_object().as_ptr();
         // SAFETY: raw is the loaded program; libbpf keeps the table of its functions, of the length it says, as long as
         // the object lives, and it is copied here.

@@ -298,6 +298,7 @@ impl Prover {
             filter: filter::compile(&format!("udp port {to}")).map_err(|e| e.to_string())?,
             guess_reuse: points,
             own_packets: false,
+            within: false,
             clone_cookies: plan::clone_cookies(decision),
             constants: self.constants.clone(),
         })

@@ -49,6 +49,7 @@ fn plan(build: Build, text: &str) -> Plan {
         filter: filter::compile(text).expect("a good filter"),
         guess_reuse: false,
         own_packets: false,
+        within: false,
         side: Side::Packets,
         constants: Vec::new(),
         clone_cookies: Vec::new(),

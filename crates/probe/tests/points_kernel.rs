@@ -40,6 +40,7 @@ fn the_verifier_accepts_every_point_where_frees_are_not_seen() {
             filter: filter::compile("udp port 9000").expect("a good filter"),
             guess_reuse: true,
             own_packets: false,
+            within: false,
             side: Side::Packets,
             constants: vec![("stamp_watch", stamps)],
             clone_cookies: Vec::new(),

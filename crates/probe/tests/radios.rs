@@ -51,6 +51,7 @@ fn fields_are_read_where_the_kernels_format_has_them() {
         guess_reuse: false,
         clone_cookies: Vec::new(),
         own_packets: false,
+        within: false,
         constants: Vec::new(),
     };
     let loaded = plan.load(&[("radio_point", None)]).unwrap_or_else(|e| panic!("{e}"));

@@ -114,7 +114,6 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
     let air = decision.functions.iter().any(|c| !c.is_within() && c.roles & role::AIR != 0);
     let mut constants = plan::constants(selection);
     constants.push(("air_watch", u64::from(air)));
-    constants.push(("also_watch", u64::from(decision.functions.iter().any(|c| c.is_within()))));
     Ok(Decided {
         side: Side::Packets,
         decision,
@@ -180,6 +179,7 @@ impl Decided {
             filter: compiled.cloned(),
             guess_reuse: side == Side::Packets && decision.mechanism == Mechanism::Tracepoint,
             own_packets: options.own_packets,
+            within: decision.functions.iter().any(|c| c.is_within()),
             clone_cookies: plan::clone_cookies(&decision),
             constants,
         };
