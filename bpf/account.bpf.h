@@ -6,8 +6,7 @@
 #ifndef KPAT_ACCOUNT_H
 #define KPAT_ACCOUNT_H
 
-#include "tasks.bpf.h"
-#include "work.h"
+#include "chosen.bpf.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -48,7 +47,7 @@ struct account {
 	u64 resets; /* the stack was not empty where it must be */
 	u64 last; /* the last border */
 	u32 level;
-	u32 victim; /* process of the task that runs, 0: idle */
+	u32 victim; /* process of the task that runs, 0: idle, KP_OTHERS: it is not chosen */
 	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD, KP_WORK_FAULT, KP_WORK_UNSEEN */
 	u32 raised; /* this hard interrupt has asked for a softirq of NET_RX */
 	u32 frame[LEVELS];
@@ -172,7 +171,7 @@ static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, 
 
 	if (!a || !w)
 		return 0;
-	k.socket = socket;
+	k.socket = purpose == KP_FOR_SOCKET && is_others(socket) ? KP_OTHERS : socket;
 	k.victim = a->victim;
 	k.cpu = bpf_get_smp_processor_id();
 	k.what = what;

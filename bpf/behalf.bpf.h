@@ -153,7 +153,9 @@ int work_skb_copy_datagram_iovec(u64 *ctx)
 	if (!sk || kread((struct sock___profile *)sk, __sk_common.skc_family) != AF_UNIX)
 		return 0;
 	who = bpf_map_lookup_elem(&senders, &sk);
-	if (who && *who != a->victim)
+	if (who && *who == KP_OTHERS && a->victim == KP_OTHERS)
+		serve(a, 0, 0);
+	else if (who && *who != a->victim)
 		serve(a, *who, KP_FOR_CLIENT);
 	return 0;
 }

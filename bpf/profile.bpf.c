@@ -205,6 +205,8 @@ static __always_inline void use(struct account *a, u64 socket, u32 how, u64 byte
 	struct kp_use_key k = {};
 	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
 
+	if (!is_news(socket, a->victim))
+		return;
 	k.socket = socket;
 	k.process = a->victim;
 	k.cpu = bpf_get_smp_processor_id();
@@ -302,7 +304,9 @@ int account(u64 *ctx)
 	put_task(a);
 	a->h.logged = a->last;
 	a->turn = ctx[0] >> TURN & 1;
-	if (task->pid)
+	if (task->pid && !a->level)
+		a->victim = victim_of(task, task->tgid);
+	if (task->pid && a->victim != KP_OTHERS)
 		announce_task((u64)(u32)task->tgid << 32 | (u32)task->pid, 0);
 	if (what != CLOSE)
 		return 0;

@@ -42,7 +42,7 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	struct served *s;
 
 	a->mode = mode_of(a, task, pid);
-	a->victim = pid ? task->tgid : 0;
+	a->victim = pid ? victim_of(task, task->tgid) : 0;
 	a->pid = pid;
 	a->serving = 0;
 	if (*(volatile u32 *)&any_served && pid) {
@@ -110,7 +110,8 @@ int work_sched_switch(u64 *ctx)
 	put_task(a);
 	pid = prev->pid;
 	if (pid) {
-		announce_task((u64)(u32)prev->tgid << 32 | pid, 0);
+		if (a->victim != KP_OTHERS)
+			announce_task((u64)(u32)prev->tgid << 32 | pid, 0);
 		if (a->mode == KP_WORK_FAULT)
 			state = a->before_fault == KP_WORK_USER ? FAULT_OF_USER : FAULT_OF_KERNEL;
 		else if (a->mode == KP_WORK_USER && in_system_call((struct pt_regs *)bpf_task_pt_regs(prev)))
@@ -123,6 +124,27 @@ int work_sched_switch(u64 *ctx)
 		a->level = 0;
 	}
 	runs(a, next);
+	return 0;
+}
+
+/* (task, old pid, program): its name is another one now */
+SEC("raw_tp/sched_process_exec")
+int work_sched_process_exec(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct account *a = this_account();
+	u32 process = bpf_get_current_pid_tgid() >> 32;
+
+	if (!choosing())
+		return 0;
+	bpf_map_delete_elem(&fitting, &process);
+	if (!a || a->level)
+		return 0;
+	task_border(a);
+	put_task(a);
+	if (a->victim != KP_OTHERS) /* it may be charged already */
+		announce_task(bpf_get_current_pid_tgid(), 0);
+	a->victim = victim_of(task, process);
 	return 0;
 }
 

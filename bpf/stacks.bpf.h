@@ -99,6 +99,16 @@ static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
 	return a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
 }
 
+/* Not of a process that is not chosen, unless one may be served that is. */
+static __always_inline bool is_wanted(struct account *a, u32 purpose, u64 socket)
+{
+	if (!choosing() || (a->victim && a->victim != KP_OTHERS))
+		return true;
+	if (purpose == KP_FOR_SOCKET)
+		return !is_others(socket);
+	return purpose == KP_FOR_UNKNOWN || (socket && socket != KP_OTHERS);
+}
+
 SEC("perf_event")
 int sample_clock(struct pt_regs *ctx)
 {
@@ -134,10 +144,12 @@ int sample_clock(struct pt_regs *ctx)
 	}
 	if (!kernel_address(reg_pc(ctx)))
 		flags |= KP_SAMPLE_USER_MODE;
-	if ((u32)id)
+	if (!is_wanted(a, purpose, socket))
+		return 0;
+	if ((u32)id && a->victim != KP_OTHERS)
 		announce_task(id, busy > KP_WORK_THREAD);
 	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0);
-	if (busy == KP_WORK_USER || busy == KP_WORK_KERNEL || busy == KP_WORK_FAULT)
+	if (a->victim != KP_OTHERS && (busy == KP_WORK_USER || busy == KP_WORK_KERNEL || busy == KP_WORK_FAULT))
 		user = log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), id >> 32);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
@@ -150,7 +162,7 @@ int sample_clock(struct pt_regs *ctx)
 	r->busy = busy;
 	r->purpose = purpose;
 	r->flags = flags;
-	ring_commit(&r->h, KP_SAMPLE, sizeof(*r), 0, (u32)id);
+	ring_commit(&r->h, KP_SAMPLE, sizeof(*r), 0, a->victim == KP_OTHERS ? 0 : (u32)id);
 	return 0;
 }
 

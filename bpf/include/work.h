@@ -3,6 +3,8 @@
 #ifndef KPAT_WORK_H
 #define KPAT_WORK_H
 
+#include "wire.h"
+
 /* What a CPU was busy with. Same numbers as model::Busy. */
 enum kp_work_kind {
 	KP_WORK_USER = 1,
@@ -28,6 +30,25 @@ enum kp_purpose {
 	KP_FOR_BLOCK = 7, /* the process that asked for the block request */
 	KP_FOR_CLIENT = 8, /* itself, since it took a message of this process */
 	KP_FOR_ANSWER = 9, /* a packet that the kernel answered by itself */
+};
+
+/* In the place of a process: all that were not chosen. Same number as model::OTHERS. */
+#define KP_OTHERS 0xffffffffu
+
+/* By what processes are chosen. */
+enum kp_rule_kind {
+	KP_RULE_COMM = 1,
+	KP_RULE_CGROUP = 2, /* in it or below */
+	KP_RULE_USER = 3,
+};
+
+#define KP_RULES 32
+
+struct kp_rule {
+	u64 kind;
+	u64 number; /* of the cgroup or the user */
+	u64 mask[2]; /* of the name: bits that count, and what they are */
+	u64 name[2];
 };
 
 /* How a process used a socket. Same numbers as model::UseKind. */
@@ -75,6 +96,7 @@ struct kp_use {
 	u64 times;
 };
 
+_Static_assert(sizeof(struct kp_rule) == 48, "rule");
 _Static_assert(sizeof(struct kp_work_key) == 24, "key of a sum: no padding");
 _Static_assert(sizeof(struct kp_use_key) == 16, "key of a use: no padding");
 

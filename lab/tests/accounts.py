@@ -1,6 +1,7 @@
 """What a profile charges besides packets, natively, beside an innocent program that only computes: page faults, system calls, a disk's requests, pages that
 are written back, a server's work for its clients; and what processes belong to. Truth is the programs' own count, /proc (schedstat, stat, diskstats) and
 strace's way of counting: a number of calls that the program makes."""
+import json
 import os
 import sys
 import unittest
@@ -195,6 +196,86 @@ class Accounts(profile.Recorded):
         self.assertGreaterEqual(len(mine), 0.98 * did[0], "upon some tasks no program runs: a process between two of these may be missing")
         self.assertTrue(all(x["uid"] == 0 for x in mine))
         self.assertTrue(all(x["name"] for x in p["processes"]), "processes without a name")
+
+    def test_who_is_not_chosen_is_other_and_charges_between_both_stay(self):
+        """Of two clients, their server and a burner one client is chosen while it is recorded: nobody else is in the log by name, the sums add up, and
+        what the server, which is not chosen, did for that client is known."""
+        at = self.dir / "chosen"
+
+        def chosen(name: str, load):
+            ready, kbl, out = self.dir / f"{name}.ready", self.dir / f"{name}.kbl", self.dir / f"{name}.kpat"
+            argv = [play.kpat_path(), "record", "-p", "profile", "--rate", "499", "--no-cost", "--only", "comm=nobody-has-it", "-o", str(kbl), "--ready-file", str(ready)]
+            record = play.Process(f"record-{name}", argv, self.dir)
+            self.stack.callback(record.stop)
+            record.wait_ready(ready.exists, cache.patience())
+            ctl = lambda *words: sh(play.kpat_path(), "ctl", "--pid", record.p.pid, "only", *words)
+            found = load(ctl)
+            self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+            look.integrate(kbl, [], out)
+            return found, look.kpat_json("profile", str(out), "--limit", "0"), out
+
+        def by_number(ctl):
+            server = self.start(None, "serve", profile.BURN_CPU, SERVE, at)
+            server_pid, = self.text_of(server, "ready")
+            gate = self.dir / "gate"
+            client = self.start(None, "ask", profile.SEND_CPU, f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n" + ASK, at, self.dir / "e", 4000, 300)
+            ctl("add", f"pid={client.p.pid}")
+            gate.touch()
+            other = self.start(None, "ask2", profile.SEND_CPU, ASK, at, self.dir / "f", 2000, 100)
+            burner, ran = self.burn()
+            ctl("add", f"pid={burner}")
+            ctl("remove", f"pid={burner}")
+            did = self.text_of(server, "did")
+            return server_pid, client.p.pid, other.p.pid, burner, did, self.text_of(client, "did")
+
+        (server, client, other, burner, did, asked), p, out = chosen("number", by_number)
+        self.assertTrue(p["chosen_when_recorded"])
+        self.assertEqual(p["difference_ns"], 0)
+        pids = {x["pid"] for x in p["processes"]}
+        self.assertLessEqual(pids, {client, burner}, "processes that were not chosen are in the log")
+        self.assertLess(sum(x["user_ns"] for x in p["processes"] if x["pid"] == burner), 0.05e9, "the burner slept while it was chosen")
+        self.assertGreater(p["buckets_ns"]["other"], self.of(p, client)["charged_ns"])
+        got = sum(c["ns"] for c in p["clients"] if c["client"] == client)
+        self.close("a server that is not chosen for its chosen client, by the server's clock", got, did[1], 0.05)
+        self.assertEqual({c["server"] for c in p["clients"]}, {-1})
+        self.assertTrue(p["sampled"] is None or p["sampled"]["samples"] < 0.9 * p["sampled"]["expected"])
+        names = {row["comm"] for row in map(json.loads, sh(play.kpat_path(), "sql", "--json", out, "SELECT comm FROM process").stdout.splitlines()) if isinstance(row, dict)}
+        self.assertNotIn("kpat", names)
+
+    def test_a_chosen_command_has_its_children_and_costs_less_in_the_log(self):
+        sizes = {}
+        for name, only in (("all", []), ("command", ["--only", "command"])):
+            kbl, out = self.dir / f"{name}.kbl", self.dir / f"{name}.kpat"
+            burn = f"taskset -c {profile.BURN_CPU} {sys.executable} -c '{profile.BURN.replace('signal.pause()', '')}' {profile.LOOPS // 4}"
+            forks = f"for i in $(seq 300); do /bin/true; done"
+            others = self.start(None, f"others-{name}", profile.SEND_CPU, "import os, time\nt = time.time()\nwhile time.time() - t < 2:\n    if not os.fork(): os._exit(0)\n    os.wait()\n")
+            r = sh(play.kpat_path(), "record", "-p", "profile", *only, "--rate", "499", "--no-cost", "-o", kbl, "--", "sh", "-c", f"{burn}; {forks}")
+            others.stop()
+            look.integrate(kbl, [], out)
+            p = look.kpat_json("profile", str(out), "--limit", "0")
+            ran = int(next(line.split()[1] for line in r.stdout.splitlines() if line.startswith("ran ")))
+            mine = [x for x in p["processes"] if x["ran_ns"] > 0.5 * ran and x["ran_ns"] < 1.5 * ran and "python" in (x["name"] or "")]
+            children = [x for x in p["processes"] if x["name"] == "true"]
+            sizes[name] = kbl.stat().st_size, len(p["processes"]), len(children)
+            self.assertEqual(p["difference_ns"], 0)
+            self.close(f"{name}: the command's child, ran by schedstat", mine[0]["ran_ns"], ran, 0.02)
+            self.assertGreater(len(children), 290)
+            if only:
+                self.assertFalse([x for x in p["processes"] if x["name"] == "kpat" or x["pid"] == others.p.pid])
+        print(f"accounts: bytes, processes and children in the log: {sizes}", file=sys.stderr, flush=True)
+        self.assertLess(sizes["command"][0], 0.8 * sizes["all"][0])
+
+    def test_what_is_not_accounted_costs_nothing_and_is_the_kernels(self):
+        kbl, out = self.dir / "cpu.kbl", self.dir / "cpu.kpat"
+        sh(play.kpat_path(), "record", "-p", "profile", "--resource", "cpu", "--no-cost", "-o", kbl, "--", "sh", "-c", "ping -c 3 -i 0.2 127.0.0.1 || sleep 0.5")
+        look.integrate(kbl, [], out)
+        p = look.kpat_json("profile", str(out), "--limit", "0")
+        self.assertEqual(p["difference_ns"], 0)
+        self.assertIsNone(p["packets"])
+        self.assertIsNone(p["block_requests"])
+        self.assertEqual([x["pid"] for x in p["processes"] if x["served_ns"]], [])
+        info = look.kpat_json("info", str(out))
+        self.assertNotIn("netif_receive_skb", json.dumps(info.get("probes", info)))
 
     def test_one_log_of_packets_and_a_profile(self):
         kbl, out = self.dir / "both.kbl", self.dir / "both.kpat"

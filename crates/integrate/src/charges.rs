@@ -4,7 +4,9 @@
 //! nobody read, those who wrote; where nobody did either, those who opened it. Work for a socket that nobody used stays the socket's.
 
 use crate::error::Result;
-use kpat_model::{BlockRequests, Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, SocketUse, UseKind, Work};
+use kpat_model::{
+    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, ProcessLabel, Purpose, SocketUse, UseKind, Work,
+};
 use kpat_store::TableWriter;
 use kpat_store::tables::{BlockAccountRow, CpuAccountRow, ProcessLabelRow, WorkRow};
 use std::collections::BTreeMap;
@@ -85,6 +87,9 @@ impl Charges {
 
     /// Those who are charged for a socket, each with a weight of at least 1.
     pub fn users(&self, socket: u64) -> Vec<(u32, u64)> {
+        if socket == u64::from(OTHERS) {
+            return vec![(OTHERS, 1)];
+        }
         let of = |how| self.uses.get(&(socket, how)).filter(|u| !u.is_empty());
         let users = [UseKind::Read, UseKind::Write, UseKind::Open].into_iter().find_map(of);
         users.into_iter().flatten().map(|(process, bytes)| (*process, (*bytes).max(1))).collect()

@@ -7,6 +7,7 @@ use crate::record::parse_size;
 use crate::render::{Pairs, bytes, count};
 use kpat_probe::app::States;
 use kpat_probe::control::{self, Change, Reply, Request, Status};
+use kpat_probe::work::{ChangeChoice, Term};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -45,6 +46,11 @@ enum What {
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         ring: Option<u64>,
     },
+    /// Profile: which processes are profiled each for itself (as `kpat record --only`)
+    Only {
+        #[command(subcommand)]
+        change: OnlyChange,
+    },
     /// Flight recorder: write what is in memory to a file
     Dump,
     /// With --rotate-size or --rotate-time: finish the current file and start the next
@@ -53,6 +59,32 @@ enum What {
     Stop,
     /// List the process ids of running recordings
     List,
+}
+
+#[derive(clap::Subcommand)]
+enum OnlyChange {
+    /// These, too: pid=N, comm=NAME, cgroup=PATH, container=ID or user=NAME
+    Add {
+        #[arg(required = true, value_name = "WHICH", value_parser = Term::parse)]
+        terms: Vec<Term>,
+    },
+    /// These no more
+    Remove {
+        #[arg(required = true, value_name = "WHICH", value_parser = Term::parse)]
+        terms: Vec<Term>,
+    },
+    /// Every process again
+    All,
+}
+
+impl OnlyChange {
+    fn request(&self) -> Request {
+        Request::Choose(match self {
+            OnlyChange::Add { terms } => ChangeChoice::Add(terms.clone()),
+            OnlyChange::Remove { terms } => ChangeChoice::Remove(terms.clone()),
+            OnlyChange::All => ChangeChoice::All,
+        })
+    }
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -72,6 +104,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Set { filter, tcp_state, acks, ring } => {
             Request::Set(change(filter, tcp_state.as_deref(), acks.as_deref(), *ring)?)
         }
+        What::Only { change } => change.request(),
         What::Pause => Request::Pause,
         What::Resume => Request::Resume,
         What::Dump => Request::Dump,

@@ -6,7 +6,7 @@ use crate::open;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
 use kpat_model::Purpose;
-use kpat_query::profile::{Amount, By, Group, OfProcess, Profile, Taken, Wanted, groups, profile};
+use kpat_query::profile::{Amount, By, Group, OTHERS, OfProcess, Profile, Taken, Wanted, groups, profile};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         p.clients.iter().filter(|t| wanted(t.victim) || wanted(t.beneficiary)).take(limit).collect();
     if out.json {
         let all = json!({
-            "passed_ns": p.passed_ns,
+            "passed_ns": p.passed_ns, "chosen_when_recorded": p.is_of_chosen,
             "buckets_ns": {
                 "process": p.buckets.process_ns, "other": p.buckets.other_ns, "kernel": p.buckets.kernel_ns,
                 "idle": p.buckets.idle_ns, "unplaced": p.buckets.unplaced_ns, "unseen": p.buckets.unseen_ns,
@@ -341,6 +341,9 @@ fn clients_table(p: &Profile, clients: &[&Taken]) -> Table {
 }
 
 fn named(p: &Profile, pid: i32) -> String {
+    if pid == OTHERS {
+        return "(others)".into();
+    }
     let x = p.processes.iter().find(|x| x.pid == pid);
     x.map_or_else(|| pid.to_string(), |x| format!("{} {pid}", called(x)))
 }

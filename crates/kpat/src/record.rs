@@ -3,6 +3,7 @@
 pub mod app;
 mod dump;
 mod print;
+mod profile;
 mod sniffers;
 
 use crate::info::{cost_json, probe_words};
@@ -16,7 +17,6 @@ use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
 use kpat_probe::profile::Selection;
 use kpat_probe::recorder::{Mode, Note, Options, Outcome, Programs, Recorder, Rotate};
-use kpat_probe::sampling::MOST_RATE;
 use print::Printer;
 use serde_json::json;
 use sniffers::Capture;
@@ -75,9 +75,8 @@ pub struct Args {
     /// Size of each CPU's ring: a power of two, at least 64K [default: 128M divided among the CPUs, 4M to 64M each]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ring: Option<u64>,
-    /// With --profile profile: samples with stacks, so many of each CPU in a second; 0: none, the sums alone
-    #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RATE)))]
-    rate: u32,
+    #[command(flatten)]
+    profiled: profile::ProfileArgs,
     /// Maximum number of packets that are followed at the same time
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     packets: u32,
@@ -199,6 +198,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     };
     let (selection, application) = (selection(args)?, args.app.application(&args.select)?);
     let (work, wifi, programs) = (args.select.work(), args.select.wifi(), programs(args)?);
+    let (only, resources) = args.profiled.profiled(work, !args.command.is_empty())?;
     let sources = [selection.is_some(), application.is_some(), work, programs.is_some(), wifi];
     let sources = sources.iter().filter(|s| **s).count();
     Ok(Options {
@@ -225,7 +225,9 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         words: words(args, std::env::args()),
         application,
         work,
-        sample_rate: args.rate,
+        sample_rate: args.profiled.rate,
+        only,
+        resources,
         programs,
         wifi,
     })
@@ -444,6 +446,7 @@ fn refused(e: kpat_probe::recorder::Error) -> anyhow::Error {
         Error::Filter(_)
         | Error::NoSuchReason(_)
         | Error::NoInterface { .. }
+        | Error::Chosen(_)
         | Error::Plan(plan::Error::Profile(_) | plan::Error::NothingToProbe { .. }) => usage(e.to_string()),
         e => e.into(),
     }

@@ -45,6 +45,9 @@ code_type! {
     }
 }
 
+/// In the place of a process: all that were not chosen when it was recorded. Their sockets are one with this number.
+pub const OTHERS: u32 = u32::MAX;
+
 /// Time of one CPU that went to one purpose. Of one CPU all of them, and what found no place ([`CpuTime::unplaced_ns`]), add up to
 /// the time that its account was open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

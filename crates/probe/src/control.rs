@@ -1,6 +1,7 @@
 //! Control of a running recording: a unix socket in /run/kpat, one JSON request a line, one JSON reply a line. Only
 //! root and the user who records can reach it (mode 0600). Its state, renewed every second, stands in a file beside it that everybody may read.
 
+use crate::work::ChangeChoice;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -21,6 +22,8 @@ pub enum Request {
     Resume,
     /// What is `None` stays.
     Set(Change),
+    /// Of a profile: which processes are profiled each for itself.
+    Choose(ChangeChoice),
     /// Flight recorder: write what is in memory.
     Dump,
     /// Begin the next file now.

@@ -14,6 +14,7 @@ use crate::programs;
 use crate::radios;
 use crate::reasons::drop_reasons;
 use crate::sampling;
+use crate::work::Resources;
 use kpat_model::meta;
 use std::collections::HashMap;
 use std::io;
@@ -359,7 +360,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
 }
 
 /// Decides for a recording of whom each CPU works for.
-pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
+pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>), Error> {
     if let Some(why) = mechanism::refusal() {
         return Err(Error::Refused(why));
     }
@@ -371,9 +372,9 @@ pub fn decide_profile() -> Result<(Decision, Vec<Tracepoint>), Error> {
     };
     // The context is known by its own stack.
     let raw = object::tracepoint_programs(build, Side::Profile).into_iter();
-    let raw = raw.filter(|(program, _)| !program.starts_with("context_")).map(at(Fixed::Raw));
+    let raw = raw.filter(|(program, name)| !program.starts_with("context_") && resources.need(name)).map(at(Fixed::Raw));
     let typed = object::typed_programs(build, Side::Profile).into_iter();
-    let typed = typed.map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
+    let typed = typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
     all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));

@@ -110,6 +110,13 @@ pub mod use_kind {
     pub const USE_OPEN: u32 = 3;
 }
 
+/// `enum kp_rule_kind`
+pub mod rule_kind {
+    pub const RULE_COMM: u32 = 1;
+    pub const RULE_CGROUP: u32 = 2;
+    pub const RULE_USER: u32 = 3;
+}
+
 /// `enum kp_argument_from`
 pub mod argument_from {
     pub const ARG_NONE: u32 = 0;
@@ -572,6 +579,17 @@ pub struct AccountHead {
     pub requests: u64,
 }
 const _: () = assert!(size_of::<AccountHead>() == 40);
+
+/// `struct kp_rule`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub kind: u64,
+    pub number: u64,
+    pub mask: [u64; 2],
+    pub name: [u64; 2],
+}
+const _: () = assert!(size_of::<Rule>() == 48);
 
 /// `struct kp_ring_ctl`
 #[repr(C)]

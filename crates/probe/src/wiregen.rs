@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 31] = [
+const STRUCTS: [&str; 32] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -35,9 +35,10 @@ const STRUCTS: [&str; 31] = [
     "kp_use_key",
     "kp_use",
     "kp_account_head",
+    "kp_rule",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 10] = [
+const ENUMS: [&str; 11] = [
     "kp_kind",
     "kp_crossing_kind",
     "kp_loss",
@@ -46,6 +47,7 @@ const ENUMS: [&str; 10] = [
     "kp_work_kind",
     "kp_purpose",
     "kp_use_kind",
+    "kp_rule_kind",
     "kp_argument_from",
     "kp_argument_flag",
 ];

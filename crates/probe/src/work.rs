@@ -5,6 +5,7 @@
 //! when no program that began before adds to it any more. So the sums of a file of a recording are of the time between its first and its last
 //! [`CpuTime`], also where files are removed.
 
+mod choice;
 mod labels;
 
 use crate::object::Loaded;
@@ -12,6 +13,7 @@ use crate::{sys, wire};
 use kpat_model::{
     BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work,
 };
+pub use choice::{ChangeChoice, Choice, Resources, Term};
 pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::HashMap;
@@ -73,10 +75,12 @@ pub struct Accounts {
     /// Uses of sockets that were lost, as far as they were reported.
     lost: u64,
     ready: Vec<OfCpu>,
+    choice: Choice,
+    resources: Resources,
 }
 
 impl Accounts {
-    pub fn new(loaded: &Loaded, cpus: usize) -> io::Result<Accounts> {
+    pub fn new(loaded: &Loaded, cpus: usize, chosen: &[Term], resources: Resources) -> io::Result<Accounts> {
         let word = |name: &str| {
             let fd = loaded.map_fd(name).ok_or_else(|| io::Error::other(format!("no map {name}")))?;
             sys::Mapping::new(fd, size_of::<u64>())
@@ -91,6 +95,8 @@ impl Accounts {
             left: None,
             lost: 0,
             ready: Vec::new(),
+            choice: Choice::new(loaded, chosen)?,
+            resources,
         })
     }
 
@@ -152,6 +158,7 @@ impl Accounts {
     /// Every account is brought up to now, and what comes goes to the other set of sums.
     fn turn(&mut self, loaded: &Loaded) {
         self.logged = Instant::now();
+        self.choice.next_round();
         self.turn ^= 1;
         self.each_cpu(loaded, Do::Tell);
         self.tell_times(loaded);
@@ -162,6 +169,20 @@ impl Accounts {
         let at = self.stack_round.as_ptr().cast::<u64>();
         // SAFETY: as in take(); nobody else writes it.
         unsafe { at.write_volatile(at.read_volatile().wrapping_add(1)) };
+    }
+
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Who is profiled for itself changes; sums before are those of the choice before.
+    pub fn change_choice(&mut self, loaded: &Loaded, change: &ChangeChoice) -> io::Result<()> {
+        self.choice.change(loaded, change)?;
+        if self.opened.iter().any(Option::is_some) {
+            // The tasks that run now are looked at once more; the set of sums stays.
+            self.each_cpu(loaded, Do::Tell);
+        }
+        Ok(())
     }
 
     /// A CPU that is not there, or went, has no account.
@@ -198,7 +219,7 @@ impl Accounts {
                 steal_ns,
             };
             self.ready.push((cpu as u16, Record::CpuTime(Box::new(time))));
-            if let Some(received) = received.get(&cpu) {
+            if let Some(received) = received.get(&cpu).filter(|_| self.resources.packets) {
                 let (at, counted) = (BootNs(head.logged as i64), head.packets);
                 let packets = CpuPackets { at, opened, counted, received: *received };
                 self.ready.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
@@ -209,7 +230,8 @@ impl Accounts {
     /// How many requests of disks: the kernel has them by disk, not by CPU, so they are in the chunks of the first CPU that has an account.
     fn tell_requests(&mut self, heads: &[wire::AccountHead]) {
         let first = self.opened.iter().enumerate().find_map(|(cpu, o)| Some((cpu, (*o)?)));
-        let (Some((cpu, opened)), Some(completed)) = (first, kernels_requests()) else { return };
+        let completed = if self.resources.blocks { kernels_requests() } else { None };
+        let (Some((cpu, opened)), Some(completed)) = (first, completed) else { return };
         let Some(head) = heads.get(cpu) else { return };
         let (at, counted) = (BootNs(head.logged as i64), heads.iter().map(|h| h.requests).sum());
         let requests = BlockRequests { at, opened, counted, completed };

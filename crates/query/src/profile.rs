@@ -11,6 +11,9 @@ use kpat_store::tables::{BlockAccountRow, CpuAccountRow, ProcessLabelRow, Proces
 pub use label::Label;
 use std::collections::{BTreeMap, HashMap};
 
+/// The pid of all processes together that were not chosen when it was recorded.
+pub const OTHERS: i32 = kpat_model::OTHERS as i32;
+
 /// Of one process, or of one kernel thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfProcess {
@@ -112,6 +115,8 @@ pub struct Profile {
     pub requests: Option<(i64, i64)>,
     /// CPU time that passed: the time that accounts were open, over all CPUs.
     pub passed_ns: i64,
+    /// When it was recorded processes were chosen: those that were not are [`OTHERS`].
+    pub is_of_chosen: bool,
     pub buckets: Buckets,
     /// What costs most first.
     pub processes: Vec<OfProcess>,
@@ -189,6 +194,7 @@ fn of(
     let mut without_process: BTreeMap<Purpose, Amount> = BTreeMap::new();
     let mut clients: HashMap<(Option<i32>, Purpose, Option<i32>), Amount> = HashMap::new();
     let (mut idle_ns, mut hardirq_ns, mut unseen_ns) = (0, 0, 0);
+    let mut others_threads_ns = 0;
     for w in works {
         let busy = Busy::from_number(w.busy).unwrap_or(Busy::Hardirq);
         let purpose = Purpose::from_number(w.purpose).unwrap_or(Purpose::Kernel);
@@ -205,6 +211,10 @@ fn of(
                 without_process.entry(Purpose::Kernel).or_default().ns += w.time_ns;
                 continue;
             };
+            if pid == OTHERS && busy == Busy::Thread {
+                others_threads_ns += w.time_ns;
+                continue;
+            }
             let p = processes.entry(pid).or_default();
             p.is_thread |= busy == Busy::Thread;
             match busy {
@@ -286,11 +296,13 @@ fn of(
     }
     let mut buckets = Buckets {
         idle_ns,
-        kernel_ns: without_process.values().map(|a| a.ns).sum(),
+        kernel_ns: without_process.values().map(|a| a.ns).sum::<i64>() + others_threads_ns,
         unplaced_ns: accounts.iter().map(|a| a.unplaced_ns).sum(),
         unseen_ns,
         ..Buckets::default()
     };
+    let others = processes.remove(&OTHERS);
+    buckets.other_ns += others.as_ref().map_or(0, OfProcess::charged_ns);
     for p in processes.values() {
         let charged = p.charged_ns();
         *(if p.is_thread {
@@ -306,6 +318,7 @@ fn of(
     Profile {
         passed_ns: accounts.iter().map(|a| a.to_ns - a.from_ns).sum(),
         requests: None,
+        is_of_chosen: others.is_some() || others_threads_ns > 0,
         accounts,
         buckets,
         processes,
@@ -355,6 +368,25 @@ mod tests {
         let first = &p.taken[0];
         assert_eq!((first.victim, first.beneficiary, first.ns), (Some(1), Some(2), 200));
         assert_eq!(p.taken.iter().map(|t| t.ns).sum::<i64>(), 200 + 7 + 5 + 11 + 3);
+    }
+
+    #[test]
+    fn who_was_not_chosen_is_other_and_what_chosen_ones_took_of_it_is_known() {
+        let works = [
+            row(Busy::User, Purpose::Itself, 1, 1, 10),
+            row(Busy::User, Purpose::Itself, OTHERS, OTHERS, 100),
+            row(Busy::Thread, Purpose::Itself, OTHERS, OTHERS, 1000),
+            row(Busy::Softirq, Purpose::Socket, OTHERS, 1, 7),
+            row(Busy::Softirq, Purpose::Socket, 1, OTHERS, 3),
+        ];
+        let accounts = vec![CpuAccountRow { to_ns: 1120, ..CpuAccountRow::default() }];
+        let p = of(accounts, &works, &[], &[], &Wanted::default());
+        assert!(p.is_of_chosen);
+        assert_eq!((p.buckets.process_ns, p.buckets.other_ns, p.buckets.kernel_ns), (17, 103, 1000));
+        assert_eq!(p.buckets.sum_ns(), p.passed_ns);
+        assert_eq!(p.processes.iter().map(|x| x.pid).collect::<Vec<_>>(), [1]);
+        let taken: Vec<_> = p.taken.iter().map(|t| (t.victim, t.beneficiary, t.ns)).collect();
+        assert_eq!(taken, [(Some(OTHERS), Some(1), 7), (Some(1), Some(OTHERS), 3)]);
     }
 
     #[test]

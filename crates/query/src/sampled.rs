@@ -6,7 +6,7 @@
 pub mod tree;
 
 use crate::error::Result;
-use crate::profile::Profile;
+use crate::profile::{OTHERS, Profile};
 use crate::store::Store;
 use kpat_model::{Busy, Purpose};
 use kpat_store::tables::{ProcessRow, SampleRow, StackRow};
@@ -274,7 +274,11 @@ impl Sampled {
 
     /// Of a process, 0: no process.
     pub fn process_name(&self, process: i32) -> &str {
-        if process == 0 { "no process" } else { self.names.get(&process).map_or("?", String::as_str) }
+        match process {
+            0 => "no process",
+            OTHERS => "others",
+            pid => self.names.get(&pid).map_or("?", String::as_str),
+        }
     }
 }
 
@@ -310,6 +314,8 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
             *counts.entry((pid, is_own)).or_default() += w.samples;
         }
     }
+    // Samples of those who were not chosen are not in the log.
+    let of = if profile.is_of_chosen { profile.passed_ns / s.period_ns.max(1) } else { s.samples };
     let mut all = Vec::new();
     for p in &profile.processes {
         for (is_own, exact_ns) in [(true, p.user_ns + p.kernel_ns + p.fault_ns), (false, p.served_ns)] {
@@ -317,14 +323,14 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
             if samples == 0 && exact_ns < s.period_ns.max(1) {
                 continue;
             }
-            let (low, high) = wilson(samples, s.samples);
+            let (low, high) = wilson(samples, of);
             all.push(Agreement {
                 pid: p.pid,
                 is_own,
                 exact_ns,
                 samples,
                 exact: exact_ns as f64 / profile.passed_ns.max(1) as f64,
-                sampled: samples as f64 / s.samples.max(1) as f64,
+                sampled: samples as f64 / of.max(1) as f64,
                 low,
                 high,
             });

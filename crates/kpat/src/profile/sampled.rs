@@ -175,9 +175,11 @@ pub fn beside(
     facts.add(
         "samples",
         format!(
-            "{} of {} expected, {:.3} ms apart; {} of idle CPUs; of {} for whom was drawn by lot",
+            "{}{} of {} expected{}, {:.3} ms apart; {} of idle CPUs; of {} for whom was drawn by lot",
             number(s.samples),
+            if p.is_of_chosen { " for those who were chosen" } else { "" },
             number(expected(p, &s)),
+            if p.is_of_chosen { " of all" } else { "" },
             s.period_ns as f64 / 1e6,
             number(s.idle),
             number(s.drawn)

@@ -7,6 +7,7 @@ use super::{Note, Recorder, note};
 use crate::control::{Change, Reply, Request, Server, Status};
 use crate::ring::LEAST_RING;
 use crate::sink::Sink;
+use crate::work::ChangeChoice;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,7 @@ impl Recorder {
             Request::Pause => self.pausing.pause(&mut self.sources, &mut self.sink),
             Request::Resume => self.pausing.resume(&mut self.sources, &mut self.sink),
             Request::Set(c) => change(&mut self.sources, self.pausing.paused, &mut self.sink, &c),
+            Request::Choose(c) => choose(&self.sources, &mut self.sink, &c),
             Request::Dump => match &self.flight {
                 Some(flight) => {
                     dump = true;
@@ -209,6 +211,18 @@ fn turn(sources: &mut Sources, paused: bool, sink: &mut Sink, globs: &[String], 
     note(sink, &format!("{n} functions {word}: {}", globs.join(" ")));
     let (now_on, all) = sources.counts();
     Reply::Done(format!("{n} functions switched {word}; {now_on} of {all} are logged"))
+}
+
+fn choose(sources: &Sources, sink: &mut Sink, change: &ChangeChoice) -> Reply {
+    match sources.change_choice(change) {
+        None => Reply::Refused("this recording is not of a profile (--profile profile)".into()),
+        Some(Err(e)) => Reply::Refused(e.to_string()),
+        Some(Ok(words)) => {
+            let words = format!("profiled: {words}");
+            note(sink, &words);
+            Reply::Done(words)
+        }
+    }
 }
 
 fn change(sources: &mut Sources, paused: bool, sink: &mut Sink, c: &Change) -> Reply {

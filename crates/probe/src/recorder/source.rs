@@ -15,7 +15,7 @@ use crate::ring::Rings;
 use crate::roles::role;
 use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
-use crate::work::{self, Accounts};
+use crate::work::{self, Accounts, ChangeChoice};
 use crate::{app, filter, kernel, programs, radios, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
@@ -83,7 +83,7 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         });
     }
     if options.work {
-        let (decision, tracepoints) = plan::decide_profile()?;
+        let (decision, tracepoints) = plan::decide_profile(options.resources)?;
         let constants = vec![("sample_period", sampling::period_ns(options.sample_rate))];
         let side = Side::Profile;
         let (hooks, radios) = (Vec::new(), Vec::new());
@@ -224,9 +224,9 @@ impl Decided {
         Ok(Source {
             on: decision.logged.clone(),
             accounts: (side == Side::Profile)
-                .then(|| Accounts::new(&loaded, cpus).map(RefCell::new))
+                .then(|| Accounts::new(&loaded, cpus, &options.only, options.resources).map(RefCell::new))
                 .transpose()
-                .map_err(Error::Map)?,
+                .map_err(Error::Chosen)?,
             faults: Vec::new(),
             clocks: SampleClocks::new(if side == Side::Profile { options.sample_rate } else { 0 }),
             settings: application
@@ -409,8 +409,8 @@ impl Source {
     /// The sums of a profile that are due; `all`: those that there are.
     pub(super) fn take_sums(&self, sink: &mut Sink, now: BootNs, all: bool) {
         let Some(accounts) = &self.accounts else { return };
-        sink.label_all(now);
         let mut accounts = accounts.borrow_mut();
+        sink.label_all(now, |process| accounts.choice().has(&self.loaded, process));
         accounts.take(&self.loaded, all).iter().for_each(|(cpu, record)| sink.of_cpu(*cpu, record));
         if all {
             // Names of those who came since the rings were emptied, and before the sums ended.
@@ -421,6 +421,15 @@ impl Source {
             let cause = kpat_model::LossCause::UseTableFull;
             sink.loss(&kpat_model::Loss { cause, cpu: -1, from: now, to: now, count });
         }
+    }
+
+    /// Who is profiled for itself, from now on; `None`: this is no profile.
+    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<String>> {
+        let mut accounts = self.accounts.as_ref()?.borrow_mut();
+        Some(accounts.change_choice(&self.loaded, change).map(|()| {
+            let all: Vec<String> = accounts.choice().terms().iter().map(ToString::to_string).collect();
+            if all.is_empty() { "every process".into() } else { all.join(" ") }
+        }))
     }
 
     /// A file begins, in which no stack may be missing.

@@ -3,6 +3,7 @@
 use super::Error;
 use super::source::Source;
 use crate::sink::Sink;
+use crate::work::ChangeChoice;
 use kpat_model::BootNs;
 
 /// At least one; packets come first.
@@ -43,6 +44,11 @@ impl Sources {
     /// Sets every switch to what is wanted now.
     pub(super) fn switch(&self, paused: bool) {
         self.0.iter().for_each(|s| s.switch(paused));
+    }
+
+    /// Who is profiled for itself, from now on; `None`: no source is a profile.
+    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<String>> {
+        self.0.iter().find_map(|s| s.change_choice(change))
     }
 
     /// Takes what fits one of `globs` into the log, or leaves it out: how many fit, and how many of them changed.

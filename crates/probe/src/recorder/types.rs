@@ -4,6 +4,7 @@ use super::trigger::DumpWhen;
 use crate::app::{Addresses, States};
 use crate::mechanism::Mechanism;
 use crate::profile::{Detail, Selection};
+use crate::work::{Resources, Term};
 use crate::{control, filter, netlink, plan};
 use kpat_klog::{Codec, Room};
 use kpat_model::meta;
@@ -62,6 +63,10 @@ pub struct Options {
     pub work: bool,
     /// Of that, samples with stacks: so many of each CPU in a second, 0: none.
     pub sample_rate: u32,
+    /// Of that, processes that are profiled each for itself; empty: all.
+    pub only: Vec<Term>,
+    /// Of that, what is accounted.
+    pub resources: Resources,
     /// What programs say of their work.
     pub programs: Option<Programs>,
     /// What a device does to have a network.
@@ -113,6 +118,8 @@ pub enum Error {
     NoSuchReason(String),
     #[error("the kernel refused the clocks that take samples: {0}; --rate 0 records the sums without them")]
     Samples(std::io::Error),
+    #[error("not to be chosen: {0}")]
+    Chosen(std::io::Error),
     #[error("the kernel refused to map the rings: {0}")]
     Map(std::io::Error),
     #[error("cannot run {program}: {source}")]

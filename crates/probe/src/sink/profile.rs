@@ -37,10 +37,10 @@ impl Sink {
         }
     }
 
-    /// What processes belong to that were there before, once for each file.
-    pub fn label_all(&mut self, now: BootNs) {
+    /// What processes belong to that were there before and are `wanted`, once for each file.
+    pub fn label_all(&mut self, now: BootNs, wanted: impl Fn(u32) -> bool) {
         self.labels.without_names = self.identity != Addresses::Plain;
-        for label in self.labels.of_all(now) {
+        for label in self.labels.of_all(now, wanted) {
             self.of_cpu(0, &label);
         }
     }

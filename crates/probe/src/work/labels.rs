@@ -38,8 +38,7 @@ pub struct Labels {
 
 impl Default for Labels {
     fn default() -> Labels {
-        let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
-        let mount = mount.into_iter().find(|m| m.join("cgroup.controllers").exists());
+        let mount = mount();
         Labels {
             known: HashMap::new(),
             carried: Vec::new(),
@@ -65,16 +64,17 @@ impl Labels {
         self.due = true;
     }
 
-    /// Labels of all processes that there are, once for each file.
-    pub fn of_all(&mut self, at: BootNs) -> Vec<Record> {
+    /// Labels of all processes that there are and that are `wanted`, once for each file.
+    pub fn of_all(&mut self, at: BootNs, wanted: impl Fn(u32) -> bool) -> Vec<Record> {
         let mut out = Vec::new();
         if !std::mem::take(&mut self.due) {
             return out;
         }
-        for (process, found) in std::mem::take(&mut self.carried) {
+        let carried = std::mem::take(&mut self.carried).into_iter();
+        for (process, found) in carried.filter(|(process, _)| wanted(*process)) {
             out.extend(self.label(at, process, found));
         }
-        for pid in kernel::processes() {
+        for pid in kernel::processes().filter(|pid| wanted(*pid)) {
             // Gone meanwhile: the kernel side has it, if it ran.
             let Some(found) = self.read_proc(pid, Path::new(&format!("/proc/{pid}"))) else { continue };
             out.extend(self.label(at, pid, found));
@@ -184,9 +184,15 @@ impl Labels {
     }
 }
 
+/// Where cgroup2 is.
+pub(super) fn mount() -> Option<PathBuf> {
+    let all = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+    all.into_iter().find(|m| m.join("cgroup.controllers").exists())
+}
+
 /// Names of users, as the device's own file has them: what a directory service adds is asked for by processes, which a recorder is
 /// not to wait for.
-fn users() -> HashMap<u32, String> {
+pub(super) fn users() -> HashMap<u32, String> {
     let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let entry = |line: &str| {
         let mut fields = line.split(':');
@@ -203,7 +209,7 @@ fn cgroup_of(pid: u32) -> Option<String> {
     text.lines().find_map(|l| l.strip_prefix("0::")).map(str::to_owned)
 }
 
-fn inode(mount: &Path, path: &str) -> Option<u64> {
+pub(super) fn inode(mount: &Path, path: &str) -> Option<u64> {
     fs::metadata(mount.join(path.trim_start_matches('/'))).ok().map(|m| m.ino())
 }
 

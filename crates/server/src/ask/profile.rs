@@ -4,7 +4,7 @@ use super::{Answer, Ask, Failure, Progress};
 use crate::answers::functions::{Flame, FlameNode};
 use crate::answers::profile::*;
 use crate::answers::{Columns, Ns};
-use kpat_query::profile::{OfProcess, Profile as Found, Taken, Wanted};
+use kpat_query::profile::{OTHERS, OfProcess, Profile as Found, Taken, Wanted};
 use kpat_query::sampled::tree::{Context, Part};
 use kpat_query::sampled::{Sampled, sampled};
 use kpat_store::tables::{PacketRow, ProcessRow};
@@ -28,6 +28,7 @@ pub fn profile(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<ProfileAnswer> {
     let b = &p.buckets;
     let buckets = [
         ("processes", b.process_ns),
+        ("others, not chosen", b.other_ns),
         ("kernel", b.kernel_ns),
         ("idle", b.idle_ns),
         ("no room in the tables", b.unplaced_ns),
@@ -112,6 +113,9 @@ fn process(x: &OfProcess, where_packets: Option<&String>) -> ProfileProcess {
 
 fn pair(p: &Found, t: &Taken) -> ProfilePair {
     let name = |pid: Option<i32>, otherwise: &str| {
+        if pid == Some(OTHERS) {
+            return "others".into();
+        }
         let of = pid.and_then(|pid| p.processes.iter().find(|x| x.pid == pid));
         of.map_or_else(|| otherwise.to_owned(), |x| x.name.clone().unwrap_or_default())
     };

@@ -1,0 +1,368 @@
+//! Which processes are profiled each for itself (bpf/chosen.bpf.h); nothing said: all. Can be changed while it runs.
+
+use crate::object::Loaded;
+use crate::wire::{self, rule_kind};
+use crate::sys;
+use libbpf_rs::{MapCore, MapFlags};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One condition; of several one is enough.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Term {
+    /// A process and what it forks from now on.
+    Pid(u32),
+    /// Name of the first thread; `?`: any character, `*` at the end: whatever follows.
+    Comm(String),
+    /// A path in cgroup2: processes in it or below.
+    Cgroup(String),
+    /// The beginning of a container's id.
+    Container(String),
+    /// A number or a name.
+    User(String),
+    /// The recorded command and what it forks.
+    Command,
+}
+
+impl Term {
+    /// `pid=1234`, `comm=nginx*`, `cgroup=/system.slice`, `container=1f4a9c`, `user=www-data`, `command`.
+    pub fn parse(text: &str) -> Result<Term, String> {
+        if text == "command" {
+            return Ok(Term::Command);
+        }
+        let (what, value) = text.split_once('=').filter(|(_, v)| !v.is_empty()).ok_or_else(|| {
+            format!("{text}: pid=N, comm=NAME, cgroup=PATH, container=ID, user=NAME or command")
+        })?;
+        let value = value.to_owned();
+        Ok(match what {
+            "pid" => {
+                Term::Pid(value.parse().map_err(|_| format!("{value} is not the number of a process"))?)
+            }
+            "comm" => {
+                pattern(&value)?;
+                Term::Comm(value)
+            }
+            "cgroup" => Term::Cgroup(value),
+            "container" => Term::Container(value),
+            "user" => Term::User(value),
+            _ => return Err(format!("{what}: pid, comm, cgroup, container, user or command")),
+        })
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Term::Pid(n) => write!(f, "pid={n}"),
+            Term::Comm(t) => write!(f, "comm={t}"),
+            Term::Cgroup(t) => write!(f, "cgroup={t}"),
+            Term::Container(t) => write!(f, "container={t}"),
+            Term::User(t) => write!(f, "user={t}"),
+            Term::Command => write!(f, "command"),
+        }
+    }
+}
+
+/// What of a task's sixteen bytes of name counts, and what it must be.
+type Pattern = ([u8; 16], [u8; 16]);
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    let (begin, open) = text.strip_suffix('*').map_or((text, false), |t| (t, true));
+    if begin.contains('*') {
+        return Err(format!("{text}: `*` may only be at the end"));
+    }
+    if begin.len() > 15 {
+        return Err(format!("{text}: names of tasks have 15 bytes at most"));
+    }
+    let (mut mask, mut name) = ([0; 16], [0; 16]);
+    for (i, c) in begin.bytes().enumerate().filter(|(_, c)| *c != b'?') {
+        (mask[i], name[i]) = (0xff, c);
+    }
+    if !open {
+        mask[begin.len()] = 0xff;
+    }
+    Ok((mask, name))
+}
+
+/// What changes while it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeChoice {
+    Add(Vec<Term>),
+    Remove(Vec<Term>),
+    /// All processes are profiled again.
+    All,
+}
+
+/// `CHOSEN`, `CHILDREN` of the kernel side.
+const CHOSEN: u32 = 1;
+const CHILDREN: u32 = 2;
+
+/// Tables of the kernel side that say what was chosen before.
+const REMEMBERED: [&str; 2] = ["fitting", "socket_users"];
+
+pub struct Choice {
+    words: sys::Mapping,
+    terms: Vec<Term>,
+    round: u64,
+}
+
+impl Choice {
+    pub fn new(loaded: &Loaded, terms: &[Term]) -> io::Result<Choice> {
+        let words = loaded.map_fd(".data.choice").ok_or_else(|| io::Error::other("no map .data.choice"))?;
+        let mut choice = Choice { words: sys::Mapping::new(words, 16)?, terms: Vec::new(), round: 1 };
+        if !terms.is_empty() {
+            choice.change(loaded, &ChangeChoice::Add(terms.to_vec()))?;
+        }
+        Ok(choice)
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    pub fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// *Errors*: nothing has changed.
+    pub fn change(&mut self, loaded: &Loaded, change: &ChangeChoice) -> io::Result<()> {
+        let mut terms = self.terms.clone();
+        match change {
+            ChangeChoice::Add(more) => {
+                terms.extend(more.iter().filter(|t| !self.terms.contains(t)).cloned());
+            }
+            ChangeChoice::Remove(gone) => {
+                if let Some(t) = gone.iter().find(|t| !terms.contains(t)) {
+                    return Err(io::Error::other(format!("{t} was not chosen")));
+                }
+                terms.retain(|t| !gone.contains(t));
+                if terms.is_empty() {
+                    return Err(io::Error::other("nothing would be left; `all` profiles every process again"));
+                }
+            }
+            ChangeChoice::All => terms.clear(),
+        }
+        let rules = rules(&terms)?;
+        let by_number = map(loaded, "chosen_pids")?;
+        let table = map(loaded, "rules")?;
+        let gone: Vec<u32> = self.terms.iter().filter(|t| !terms.contains(t)).filter_map(number).collect();
+        for process in gone.iter().flat_map(|p| with_children(*p)) {
+            // One that was not there is what is wanted.
+            let _ = by_number.delete(&process.to_ne_bytes());
+        }
+        for t in terms.iter().filter(|t| !self.terms.contains(t)) {
+            let Some(process) = number(t) else { continue };
+            let by = if *t == Term::Command { CHILDREN } else { CHOSEN };
+            by_number
+                .update(&process.to_ne_bytes(), &by.to_ne_bytes(), MapFlags::ANY)
+                .map_err(io::Error::other)?;
+        }
+        for (i, rule) in (0u32..).zip(&rules) {
+            table.update(&i.to_ne_bytes(), bytes_of(rule), MapFlags::ANY).map_err(io::Error::other)?;
+        }
+        self.terms = terms;
+        self.set(1, rules.len() as u64);
+        for name in REMEMBERED {
+            let table = map(loaded, name)?;
+            for key in table.keys().collect::<Vec<_>>() {
+                let _ = table.delete(&key);
+            }
+        }
+        self.next_round();
+        Ok(())
+    }
+
+    /// Rules are evaluated anew: processes may have moved.
+    pub fn next_round(&mut self) {
+        self.round += 1;
+        self.set(0, if self.is_all() { 0 } else { self.round });
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        // SAFETY: two words are mapped; the kernel side reads them whole, any value is valid.
+        unsafe { self.words.as_ptr().cast::<u64>().add(word).write_volatile(value) };
+    }
+
+    /// Has the kernel side chosen the process, as far as it is known there?
+    pub fn has(&self, loaded: &Loaded, process: u32) -> bool {
+        if self.is_all() {
+            return true;
+        }
+        let value = |name: &str| {
+            map(loaded, name).ok()?.lookup(&process.to_ne_bytes(), MapFlags::ANY).ok()?
+        };
+        value("chosen_pids").is_some_and(|v| v == CHOSEN.to_ne_bytes())
+            || value("fitting").is_some_and(|v| v.first().is_some_and(|b| b & 1 == 1))
+    }
+}
+
+fn map<'a>(loaded: &'a Loaded, name: &str) -> io::Result<libbpf_rs::Map<'a>> {
+    loaded.map(name).ok_or_else(|| io::Error::other(format!("no map {name}")))
+}
+
+/// The process that is chosen by its number.
+fn number(t: &Term) -> Option<u32> {
+    match t {
+        Term::Pid(n) => Some(*n),
+        Term::Command => Some(std::process::id()),
+        _ => None,
+    }
+}
+
+/// A process and those that descend from it, as far as they are there.
+fn with_children(process: u32) -> Vec<u32> {
+    let mut all = vec![process];
+    let mut at = 0;
+    while let Some(parent) = all.get(at).copied() {
+        at += 1;
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|c| c.parse::<u32>().ok()));
+        }
+    }
+    all
+}
+
+fn rules(terms: &[Term]) -> io::Result<Vec<wire::Rule>> {
+    let mut all = Vec::new();
+    for t in terms {
+        let rule = |kind, number| wire::Rule { kind, number, mask: [0; 2], name: [0; 2] };
+        match t {
+            Term::Pid(_) | Term::Command => {}
+            Term::Comm(text) => {
+                let (mask, name) = pattern(text).map_err(io::Error::other)?;
+                let halves = |b: [u8; 16]| [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|i| b[at + i])));
+                let (mask, name) = (halves(mask), halves(name));
+                all.push(wire::Rule { kind: rule_kind::RULE_COMM.into(), number: 0, mask, name });
+            }
+            Term::Cgroup(path) => {
+                let at = groups()?.join(path.trim_start_matches('/'));
+                let number = super::labels::inode(&at, "")
+                    .ok_or_else(|| io::Error::other(format!("there is no cgroup {path}")))?;
+                all.push(rule(rule_kind::RULE_CGROUP.into(), number));
+            }
+            Term::Container(id) => {
+                let mut found = Vec::new();
+                containers(&groups()?, id, 0, &mut found);
+                if found.is_empty() {
+                    return Err(io::Error::other(format!("there is no container {id}")));
+                }
+                all.extend(found.into_iter().map(|number| rule(rule_kind::RULE_CGROUP.into(), number)));
+            }
+            Term::User(name) => {
+                let by_name = || super::labels::users().into_iter().find(|(_, n)| n == name).map(|(uid, _)| uid);
+                let uid = name.parse().ok().or_else(by_name);
+                let uid: u32 = uid.ok_or_else(|| io::Error::other(format!("there is no user {name}")))?;
+                all.push(rule(rule_kind::RULE_USER.into(), uid.into()));
+            }
+        }
+    }
+    if all.len() > MOST {
+        return Err(io::Error::other(format!("{} rules; at most {MOST}", all.len())));
+    }
+    Ok(all)
+}
+
+/// `KP_RULES` of the kernel side.
+const MOST: usize = 32;
+
+fn groups() -> io::Result<PathBuf> {
+    super::labels::mount().ok_or_else(|| io::Error::other("there is no cgroup2 here"))
+}
+
+/// Cgroups of containers whose id begins so; engines write it with a prefix and `.scope`, or alone.
+fn containers(folder: &Path, id: &str, depth: usize, found: &mut Vec<u64>) {
+    const DEEPEST: usize = 16;
+    for e in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !e.file_type().is_ok_and(|t| t.is_dir()) {
+            continue;
+        }
+        let name = e.file_name().to_string_lossy().into_owned();
+        let own = name.strip_suffix(".scope").unwrap_or(&name).rsplit('-').next().unwrap_or_default();
+        if own.len() == 64 && own.bytes().all(|b| b.is_ascii_hexdigit()) && own.starts_with(id) {
+            found.extend(super::labels::inode(&e.path(), ""));
+        } else if depth < DEEPEST {
+            containers(&e.path(), id, depth + 1, found);
+        }
+    }
+}
+
+fn bytes_of(rule: &wire::Rule) -> &[u8] {
+    // SAFETY: plain numbers without padding between them.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(rule).cast(), size_of::<wire::Rule>()) }
+}
+
+/// What of the machine is accounted besides CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// Packets and their bytes, and whom interrupts work for because of them.
+    pub packets: bool,
+    /// Block requests and writeback.
+    pub blocks: bool,
+}
+
+impl Default for Resources {
+    fn default() -> Resources {
+        Resources { packets: true, blocks: true }
+    }
+}
+
+/// Tracepoints of the kernel side that only one of them needs.
+const OF_PACKETS: [&str; 7] = [
+    "netif_receive_skb",
+    "net_dev_queue",
+    "kfree_skb",
+    "sk_data_ready",
+    "tcp_probe",
+    "sock_recv_length",
+    "inet_sock_set_state",
+];
+const OF_BLOCKS: [&str; 5] = [
+    "block_bio_queue",
+    "block_rq_complete",
+    "writeback_dirty_folio",
+    "writeback_single_inode_start",
+    "writeback_single_inode",
+];
+
+impl Resources {
+    pub fn need(self, tracepoint: &str) -> bool {
+        (self.packets || !OF_PACKETS.contains(&tracepoint)) && (self.blocks || !OF_BLOCKS.contains(&tracepoint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(text: &str, name: &str) -> bool {
+        let (mask, want) = pattern(text).unwrap();
+        let mut has = [0; 16];
+        has[..name.len()].copy_from_slice(name.as_bytes());
+        (0..16).all(|i| has[i] & mask[i] == want[i])
+    }
+
+    #[test]
+    fn names_as_the_kernel_side_compares_them() {
+        assert!(fits("nginx", "nginx") && !fits("nginx", "nginx-2") && !fits("nginx", "ngin"));
+        assert!(fits("nginx*", "nginx") && fits("nginx*", "nginx-worker") && !fits("nginx*", "mynginx"));
+        assert!(fits("w?b*", "web1") && fits("w?b", "wxb") && fits("*", "") && fits("*", "anything"));
+        assert!(pattern("a*b").is_err() && pattern("sixteen-bytes-xx").is_err());
+        assert!(fits("fifteen-bytes-x", "fifteen-bytes-x"));
+    }
+
+    #[test]
+    fn terms_as_they_are_typed() {
+        for text in ["pid=12", "comm=ng?nx*", "cgroup=/a/b", "container=1f4a", "user=0", "command"] {
+            assert_eq!(Term::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["", "pid=", "pid=x", "nginx", "comm=a*b", "unit=a"] {
+            assert!(Term::parse(text).is_err(), "{text}");
+        }
+    }
+}
