@@ -1,7 +1,6 @@
 """What a profile charges besides packets, natively, beside an innocent program that only computes: page faults, system calls, a disk's requests, pages that
 are written back, a server's work for its clients; and what processes belong to. Truth is the programs' own count, /proc (schedstat, stat, diskstats) and
 strace's way of counting: a number of calls that the program makes."""
-import json
 import os
 import sys
 import unittest
@@ -237,10 +236,10 @@ class Accounts(profile.Recorded):
         self.assertGreater(p["buckets_ns"]["other"], self.of(p, client)["charged_ns"])
         got = sum(c["ns"] for c in p["clients"] if c["client"] == client)
         self.close("a server that is not chosen for its chosen client, by the server's clock", got, did[1], 0.05)
-        self.assertEqual({c["server"] for c in p["clients"]}, {-1})
+        self.assertEqual({c["server"] for c in p["clients"] if c["client"] == client}, {-1})
         self.assertTrue(p["sampled"] is None or p["sampled"]["samples"] < 0.9 * p["sampled"]["expected"])
-        names = {row["comm"] for row in map(json.loads, sh(play.kpat_path(), "sql", "--json", out, "SELECT comm FROM process").stdout.splitlines()) if isinstance(row, dict)}
-        self.assertNotIn("kpat", names)
+        logged = {int(line) for line in sh(play.kpat_path(), "sql", out, "--tsv", "select distinct tgid from process").stdout.splitlines()[1:]}
+        self.assertLessEqual(logged, {client, burner}, "rows of processes that were not chosen")
 
     def test_a_chosen_command_has_its_children_and_costs_less_in_the_log(self):
         sizes = {}
@@ -274,8 +273,6 @@ class Accounts(profile.Recorded):
         self.assertIsNone(p["packets"])
         self.assertIsNone(p["block_requests"])
         self.assertEqual([x["pid"] for x in p["processes"] if x["served_ns"]], [])
-        info = look.kpat_json("info", str(out))
-        self.assertNotIn("netif_receive_skb", json.dumps(info.get("probes", info)))
 
     def test_one_log_of_packets_and_a_profile(self):
         kbl, out = self.dir / "both.kbl", self.dir / "both.kpat"
