@@ -68,6 +68,10 @@ print("sent", n, flush=True)
 """
 
 
+def fail(why):
+    raise RuntimeError(why)
+
+
 def sh(*argv, check=True, seconds=60):
     return subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=seconds, check=check)
 
@@ -166,6 +170,7 @@ def hooks(pid):
 
 def recording(tools, work, name, *options):
     ready, kbl = work / f"{name}.ready", work / f"{name}.kbl"
+    ready.unlink(missing_ok=True)
     argv = [tools.kpat, "record", "-p", "profile", "--no-cost", "--force", "-o", str(kbl), "--ready-file", str(ready), *options]
     r = Program(work, f"record-{name}", None, None, argv=argv)
     until = time.monotonic() + 60
@@ -190,7 +195,7 @@ def burner(work, n=profile.LOOPS):
 
 
 def receiver(work, file):
-    take = Program(work, "take", BURN_CPU, profile.TAKE, ns="server")
+    take = Program(work, "take", OTHER_CPU, profile.TAKE, ns="server")
     pid, = take.words("ready")
     yield take
     send = Program(work, "send", OTHER_CPU, profile.SEND, "10.97.3.1", 60_000, ns="client")
@@ -289,7 +294,7 @@ def charge(tools, work, file, load, beside, perf=False):
     p = profiled(tools, kbl)
     row = {"difference_ns": p["difference_ns"], "passed_ns": p["passed_ns"], "unseen_ns": p["buckets_ns"]["unseen"], "proc_stat_ns": p["proc_stat_ns"], "load_average": os.getloadavg()[0]}
     own = lambda x: x["user_ns"] + x["kernel_ns"] + x["fault_ns"]
-    of = lambda pid: next(x for x in p["processes"] if x["pid"] == pid)
+    of = lambda pid: next((x for x in p["processes"] if x["pid"] == pid), None) or fail(f"process {pid} is not in the profile: {[(x['pid'], x['name']) for x in p['processes']]}")
     if units:
         whom, n = units
         row |= {"units": n, "charged_ns": of(whom)["charged_ns"] if isinstance(whom, int) else p["without_process"][whom]["ns"]}

@@ -28,19 +28,21 @@ def charges(result):
     for load in dict.fromkeys(r["load"] for r in result["charges"]):
         of = [r for r in result["charges"] if r["load"] == load]
         each = lambda beside: [r["charged_ns"] / r["units"] for r in of if r["beside"] is beside]
-        beside, pairs = [r for r in of if r["beside"]], []
-        for r in beside:
-            same = [a["charged_ns"] / a["units"] for a in of if not a["beside"] and a["round"] == r["round"]]
-            pairs += [(r["charged_ns"] / r["units"] / a - 1) * 100 for a in same]
+        beside = [r for r in of if r["beside"]]
+
+        def difference(key):
+            pairs = [(r, a) for r in beside for a in of if not a["beside"] and a["round"] == r["round"] and a[key]]
+            return middle([(r[key] / r["units"] * a["units"] / a[key] - 1) * 100 for r, a in pairs], "+.1f")
+
         lines.append([
-            load, f"ns a {of[0]['unit']}", middle(each(False), ",.0f"), middle(each(True), ",.0f"), middle(pairs, "+.1f"),
+            load, f"ns a {of[0]['unit']}", middle(each(False), ",.0f"), middle(each(True), ",.0f"), difference("charged_ns"), difference("served_ns"),
             middle([(r["burner_own_ns"] / alone_own - 1) * 100 for r in beside], "+.1f"),
             middle([(r["burner_ran_ns"] / r["burner_schedstat_ns"] - 1) * 100 for r in beside], "+.2f"),
             middle([r["burner_taken_ns"] * 100 / r["burner_own_ns"] for r in beside], ".1f"),
             middle([(r["perf_burner_ns"] / r["burner_own_ns"] - 1) * 100 for r in beside if r.get("perf_burner_ns")], "+.1f"),
             middle([r["difference_ns"] * 100 / r["passed_ns"] for r in of], ".4f"), middle([r["load_average"] for r in of], ".1f"),
         ])  # fmt: skip
-    show(["load", "", "charged alone", "beside a burner", "difference, %", "burner's own against alone, %", "burner ran, against schedstat, %", "taken from the burner, % of its own",
+    show(["load", "", "charged alone", "beside a burner", "difference, %", "of what was done for it, %", "burner's own against alone, %", "burner ran, against schedstat, %", "taken from the burner, % of its own",
           "perf says of the burner, against its own, %", "sums against passed, %", "load average"], lines)  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The stacks of a profile: a program in C whose functions burn known shares of its CPU time by its own clock, what perf says of the same run, and the
 exact sums of the same recording. Foreign formats are read by their own tools."""
 import gzip
+import importlib.util
 import json
 import math
 import os
@@ -197,6 +198,51 @@ class ProfileSamples(unittest.TestCase):
         if shutil.which("go"):
             raw = sh("go", "tool", "pprof", "-sample_index=samples", f"-tagfocus=served=burn {pid}", "-top", "-nodecount=3", out, PPROF_TMPDIR=self.dir, seconds=300).stdout
             self.assertEqual({line.split()[-1]: int(line.split()[0]) for line in raw.splitlines() if f"{pid}u:" in line}, want)
+
+    def test_perfettos_messages_have_the_same_samples_and_sums(self):
+        if not importlib.util.find_spec("perfetto"):
+            self.skipTest("needs Python's perfetto (scripts/setup test)")
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
+        log, _ = self.record("perfetto", self.burn, 1)
+        pid, out = self.pid(log, "burn"), self.dir / "x.pftrace"
+        sh(play.kpat_path(), "profile", log, "--to", "perfetto", "-o", out)
+        trace = messages.Trace()
+        trace.ParseFromString(out.read_bytes())
+        functions, frames, stacks, tracks, last, named = {}, {}, {}, {}, {}, {}
+        found, served, before = Counter(), Counter(), 0
+        for packet in trace.packet:
+            self.assertTrue(packet.trusted_packet_sequence_id)
+            interned = packet.interned_data
+            functions |= {t.iid: t.str.decode() for t in interned.function_names}
+            frames |= {f.iid: functions[f.function_name_id] for f in interned.frames}
+            stacks |= {c.iid: [frames[f] for f in c.frame_ids] for c in interned.callstacks}
+            named |= {p.pid: p.cmdline[0] for p in packet.process_tree.processes}
+            if packet.HasField("track_descriptor"):
+                t = packet.track_descriptor
+                tracks[t.uuid] = t
+                self.assertTrue(not t.parent_uuid or t.parent_uuid in tracks, "a track before its parent")
+            if packet.HasField("track_event"):
+                last[packet.track_event.track_uuid] = packet.track_event.counter_value
+            if packet.HasField("perf_sample"):
+                self.assertGreaterEqual(packet.timestamp, before)
+                before, sample = packet.timestamp, packet.perf_sample
+                served[sample.pid] += 1
+                if sample.pid == pid:
+                    found[stacks[sample.callstack_iid][-1]] += 1
+        ours = self.functions(log, pid)
+        want = {f"{pid}u:{n}": ours[n] for n in NAMES}
+        print(f"samples: perfetto {dict(found)}, {sum(served.values())} in all", file=sys.stderr, flush=True)
+        self.assertEqual({n: found[n] for n in want}, want)
+        self.assertTrue(all(want.values()))
+        self.assertEqual(named[pid], "burn")
+        p = look.kpat_json("profile", str(log), "--limit", "0")
+        self.assertEqual(sum(served.values()), p["sampled"]["samples"] - p["sampled"]["idle"])
+        sums = {(tracks[t.parent_uuid].process.pid, t.name): last[uuid] for uuid, t in tracks.items() if uuid in last}
+        burn = next(x for x in p["processes"] if x["pid"] == pid)
+        wanted = {"user mode": "user_ns", "system calls": "kernel_ns", "page faults": "fault_ns", "done for it": "served_ns"}
+        self.assertEqual({k: sums.get((pid, f"charged: {k}"), 0) for k in wanted}, {k: burn[v] for k, v in wanted.items()})
+        buckets = sum(ns for (process, _), ns in sums.items() if not process)
+        self.assertEqual(buckets, p["passed_ns"] + p["difference_ns"])
 
     def leaves(self, packed: bytes, served: str) -> Counter:
         """Samples by innermost function, of those with that label, by protobuf's own reader of pprof's profile.proto."""

@@ -113,7 +113,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     // Of whom samples are shown; `None`: of all, and of no process.
     let served = (!chosen.all()).then_some(&pids);
     if args.sampled.is_asked() {
-        return sampled::run(args, &log, served, out);
+        return sampled::run(args, &log, &p, served, out);
     }
     let wanted = |pid: Option<i32>| chosen.all() || pid.is_some_and(|p| pids.contains(&p));
     let added_up = (args.by != ByArg::Process).then(|| groups(&processes, args.by.of()));

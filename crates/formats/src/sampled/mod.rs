@@ -1,6 +1,7 @@
-//! The samples of a profile in the formats of profilers: gprof's text, folded stacks, pprof, JSON lines.
+//! The samples of a profile in the formats of profilers: gprof's text, folded stacks, pprof, Perfetto, JSON lines.
 
 mod gprof;
+mod perfetto;
 
 use crate::Result;
 use crate::names::clean;
@@ -10,6 +11,7 @@ use std::io::Write;
 
 pub use crate::pprof::sampled::write as pprof;
 pub use gprof::{flat, graph};
+pub use perfetto::write as perfetto;
 
 /// One line per stack, nanoseconds at its end; the outermost frames are the process that is charged and, where it was in an interrupt, the context.
 pub fn folded(s: &Sampled, out: &mut dyn Write) -> Result<()> {

@@ -7,6 +7,7 @@ use crate::render::{Column, Line, Pairs, Style, Table, count};
 use clap::ValueEnum;
 use kpat_query::Store;
 use kpat_query::profile::Profile;
+use kpat_query::sampled::timed::timed;
 use kpat_query::sampled::{Agreement, Sampled, agreement, sampled};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -37,6 +38,8 @@ enum Format {
     Folded,
     /// Stacks with whom they served and whose time it was as labels; for go tool pprof and compatible tools
     Pprof,
+    /// Samples over time by the process that they served, and charges as counters; for ui.perfetto.dev
+    Perfetto,
     /// A flame graph as a picture
     Svg,
     /// Stacks, one JSON object per line
@@ -55,6 +58,7 @@ const NOTHING: &str = "this log has no samples; record it with `kpat record -p p
 pub fn run(
     args: &super::Args,
     log: &Integrated,
+    p: &Profile,
     served: Option<&BTreeSet<i32>>,
     out: &Output,
 ) -> anyhow::Result<ExitCode> {
@@ -66,8 +70,9 @@ pub fn run(
         return Ok(ExitCode::SUCCESS);
     }
     let target = own.output.as_deref().filter(|p| *p != Path::new("-"));
-    if target.is_none() && own.format == Some(Format::Pprof) && target::stdout_is_terminal() {
-        return Err(usage("this format cannot be shown in a terminal; give a file: -o FILE.pb.gz"));
+    let binary = matches!(own.format, Some(Format::Pprof | Format::Perfetto));
+    if target.is_none() && binary && target::stdout_is_terminal() {
+        return Err(usage("this format cannot be shown in a terminal; give a file with -o"));
     }
     let mut to = Target::open(target, &args.log)?;
     let w = to.writer();
@@ -86,6 +91,7 @@ pub fn run(
         Some(Format::Gprof) => text(w, true, true),
         Some(Format::Folded) => write::folded(&s, w),
         Some(Format::Pprof) => write::pprof(log, &s, w),
+        Some(Format::Perfetto) => write::perfetto(p, timed(log)?.as_ref(), w),
         Some(Format::Json) => write::json(&s, w),
         Some(Format::Svg) => {
             let title = args.log.file_stem().unwrap_or_default().to_string_lossy();
