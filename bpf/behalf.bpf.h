@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Work on behalf of a process that is neither its own nor that of a packet: block requests, pages that a kernel thread writes back, and what a server
- * does after it took a client's message from a unix socket. Each is known by an address (of the request's first bio, the inode, the sender's socket) under
- * which the process was remembered.
+ * does after it took a client's message (messages.bpf.h). Each is known by an address (of the request's first bio, the inode) under which the process was
+ * remembered.
  *
- * Not followed, as no tracepoint shows whose it is: pipes, messages by TCP on this host, other work items of kernel threads, requests that a
- * loop device hands to its own thread.
+ * Not followed, as no tracepoint shows whose it is: other work items of kernel threads, requests that a loop device hands to its own thread.
  */
 #ifndef KPAT_BEHALF_H
 #define KPAT_BEHALF_H
 
 #include "running.bpf.h"
-
-#define AF_UNIX 1
 
 struct bio;
 struct request {
@@ -33,7 +30,6 @@ struct address_space {
 
 OWNERS_OF(bio_owners, 16384);
 OWNERS_OF(inode_owners, 16384);
-OWNERS_OF(senders, 16384);
 
 /* Who asks, where a task does: itself, or whom it works for. */
 static __always_inline u32 who_asks(struct account *a)
@@ -128,35 +124,6 @@ int work_writeback_single_inode(u64 *ctx)
 
 	if (at_task(a) && a->mode == KP_WORK_THREAD)
 		serve(a, 0, 0);
-	return 0;
-}
-
-/* A process has sent to a unix socket: its messages have the socket's address. */
-static __always_inline void sent(struct account *a, u64 sk)
-{
-	u32 who = a->victim;
-
-	bpf_map_update_elem(&senders, &sk, &who, BPF_ANY);
-}
-
-/* (skb, length) */
-SEC("raw_tp/skb_copy_datagram_iovec")
-int work_skb_copy_datagram_iovec(u64 *ctx)
-{
-	struct account *a = this_account();
-	u32 *who;
-	u64 sk;
-
-	if (!at_task(a) || a->mode == KP_WORK_THREAD)
-		return 0;
-	sk = kread_ptr((struct sk_buff *)ctx[0], sk);
-	if (!sk || kread((struct sock___profile *)sk, __sk_common.skc_family) != AF_UNIX)
-		return 0;
-	who = bpf_map_lookup_elem(&senders, &sk);
-	if (who && *who == KP_OTHERS && a->victim == KP_OTHERS)
-		serve(a, 0, 0);
-	else if (who && *who != a->victim)
-		serve(a, *who, KP_FOR_CLIENT);
 	return 0;
 }
 

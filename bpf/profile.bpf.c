@@ -14,7 +14,7 @@
  */
 #define KPAT_APP
 #define KPAT_PROFILE
-#include "behalf.bpf.h"
+#include "messages.bpf.h"
 #include "stacks.bpf.h"
 
 /* (vec) */
@@ -236,8 +236,10 @@ int work_sock_recv_length(u64 *ctx)
 	struct account *a = this_account();
 	int bytes = ctx[1];
 
-	if (at_task(a) && bytes > 0 && !(ctx[2] & MSG_PEEK) && of_internet((void *)ctx[0]))
+	if (at_task(a) && bytes > 0 && !(ctx[2] & MSG_PEEK) && of_internet((void *)ctx[0])) {
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_READ, bytes);
+		took_of_peer(a, ctx[0]);
+	}
 	return 0;
 }
 
@@ -249,9 +251,10 @@ int work_sock_send_length(u64 *ctx)
 
 	if (!at_task(a) || bytes <= 0)
 		return 0;
-	if (of_internet((void *)ctx[0]))
+	if (of_internet((void *)ctx[0])) {
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_WRITE, bytes);
-	else if (((struct sock___profile *)ctx[0])->__sk_common.skc_family == AF_UNIX)
+		sent_to_peer(a, ctx[0]);
+	} else if (((struct sock___profile *)ctx[0])->__sk_common.skc_family == AF_UNIX)
 		sent(a, ctx[0]);
 	return 0;
 }

@@ -161,18 +161,6 @@ static __always_inline int system_call(u32 mode)
 	return 0;
 }
 
-SEC("raw_tp/sys_enter")
-int work_sys_enter(u64 *ctx)
-{
-	return system_call(KP_WORK_KERNEL);
-}
-
-SEC("raw_tp/sys_exit")
-int work_sys_exit(u64 *ctx)
-{
-	return system_call(KP_WORK_USER);
-}
-
 static __always_inline int fault_begins(void)
 {
 	struct account *a = this_account();

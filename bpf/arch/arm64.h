@@ -48,6 +48,7 @@ static __always_inline u64 return_key(struct pt_regs *regs)
 }
 
 struct pt_regs___syscall {
+	u64 orig_x0;
 	s32 syscallno;
 } __core;
 
@@ -56,6 +57,22 @@ static __always_inline bool in_system_call(struct pt_regs *regs)
 {
 	return regs && ((struct pt_regs___syscall *)regs)->syscallno >= 0;
 }
+
+/* The system call that a task is in, and its first argument, in whose register the result is at the end. */
+static __always_inline long system_call_of(struct pt_regs *regs)
+{
+	return ((struct pt_regs___syscall *)regs)->syscallno;
+}
+
+static __always_inline u64 system_call_arg(struct pt_regs *regs)
+{
+	return ((struct pt_regs___syscall *)regs)->orig_x0;
+}
+
+#define SYS_READ 63
+#define SYS_WRITE 64
+#define SYS_READV 65
+#define SYS_WRITEV 66
 
 /*
  * Bit 55 says by which of the two page tables an address is translated, whatever their levels and the size of pages. Not the highest: a

@@ -53,6 +53,22 @@ static __always_inline bool in_system_call(struct pt_regs *regs)
 	return regs && (long)regs->orig_ax >= 0;
 }
 
+/* The system call that a task is in, and its first argument. */
+static __always_inline long system_call_of(struct pt_regs *regs)
+{
+	return regs->orig_ax;
+}
+
+static __always_inline u64 system_call_arg(struct pt_regs *regs)
+{
+	return regs->di;
+}
+
+#define SYS_READ 0
+#define SYS_WRITE 1
+#define SYS_READV 19
+#define SYS_WRITEV 20
+
 /* The upper half of the address space, with four levels of page tables and with five: both extend the sign. */
 static __always_inline bool kernel_address(u64 p)
 {

@@ -81,6 +81,54 @@ for i in range(int(sys.argv[4])):
 s.sendto(b"end", sys.argv[1])
 say(0)
 """
+# By TCP on this host, or by named pipes: the server and its two clients. What the server spent on each by its own clock.
+SERVE_MORE = SAY + """
+import select, socket
+how, where = sys.argv[1], sys.argv[2]
+clients = {}
+if how == "tcp":
+    s = socket.create_server(("127.0.0.1", int(where)))
+    print("ready", os.getpid(), flush=True)
+    for _ in range(2):
+        c, _ = s.accept()
+        clients[int(c.recv(1))] = (c.fileno(), c.fileno(), c)
+else:
+    print("ready", os.getpid(), flush=True)
+    for name in (0, 1):
+        clients[name] = (os.open(f"{where}.in{name}", os.O_RDONLY), os.open(f"{where}.out{name}", os.O_WRONLY))
+names, spent, n, ends = {c[0]: name for name, c in clients.items()}, [0, 0], 0, 0
+while ends < 2:
+    ready, _, _ = select.select(list(names), [], [])
+    for fd in ready:
+        began = time.process_time_ns()
+        data = os.read(fd, 64)
+        if not data or data == b"end":
+            ends += 1
+            del names[fd]
+            continue
+        x = 0
+        for i in range(int(data)): x += i & 3
+        os.write(clients[names[fd]][1], b"done")
+        spent[names[fd]] += time.process_time_ns() - began
+        n += 1
+say(n, *spent)
+"""
+ASK_MORE = SAY + """
+import socket
+how, where, name, work, times = sys.argv[1:]
+if how == "tcp":
+    c = socket.create_connection(("127.0.0.1", int(where)))
+    out = into = c.fileno()
+    os.write(out, name.encode())
+    time.sleep(0.3)
+else:
+    out, into = os.open(f"{where}.in{name}", os.O_WRONLY), os.open(f"{where}.out{name}", os.O_RDONLY)
+for i in range(int(times)):
+    os.write(out, work.encode())
+    os.read(into, 16)
+os.write(out, b"end")
+say(0)
+"""
 FORKS = SAY + """
 n = int(sys.argv[1])
 for i in range(n):
@@ -177,6 +225,26 @@ class Accounts(profile.Recorded):
         for client, truth in zip(clients, did[1:3]):
             self.close("server for a client, by its own clock", got.get(client, 0), truth, 0.05)
         self.assertLessEqual(sum(got.values()), self.own_ns(self.of(p, server)))
+
+    def test_a_servers_work_follows_messages_by_tcp_and_by_pipes(self):
+        for how in ("tcp", "pipes"):
+            at = self.dir / "pipe" if how == "pipes" else 20_000 + os.getpid() % 20_000
+            if how == "pipes":
+                for name in (0, 1):
+                    os.mkfifo(f"{at}.in{name}")
+                    os.mkfifo(f"{at}.out{name}")
+
+            def load():
+                server = self.start(None, f"serve-{how}", profile.BURN_CPU, SERVE_MORE, how, at)
+                pid, = self.text_of(server, "ready")
+                asks = [self.start(None, f"ask-{how}{name}", profile.SEND_CPU, ASK_MORE, how, at, name, work, 300) for name, work in enumerate((3000, 9000))]
+                return pid, [a.p.pid for a in asks], self.text_of(server, "did")
+
+            (server, clients, did), p = self.profile(how, load)
+            got = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == server}
+            for client, truth in zip(clients, did[1:3]):
+                self.close(f"server for a client by {how}, by its own clock", got.get(client, 0), truth, 0.05)
+            self.assertLessEqual(sum(got.values()), self.own_ns(self.of(p, server)))
 
     def test_short_processes_are_all_there_and_labelled(self):
         group = self.cgroup()

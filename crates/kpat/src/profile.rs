@@ -1,5 +1,6 @@
 //! `kpat profile`: whom the CPUs worked for, from a recording with `--profile profile`.
 
+mod compare;
 mod sampled;
 
 use crate::open;
@@ -37,6 +38,9 @@ pub struct Args {
     /// Show at most so many processes, and so many pairs of victim and beneficiary; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Compare with this integrated log: what each program is charged, and which functions take another share of the samples
+    #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "by"])]
+    compare: Option<PathBuf>,
     #[command(flatten)]
     sampled: sampled::SampledArgs,
 }
@@ -85,7 +89,7 @@ const NOTHING: &str = "this log has no profile; record it with `kpat record -p p
 /// What the figures leave out: whoever reads them must know.
 const NOT_MEASURED: [&str; 6] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
-    "timers of sockets, work items but writeback, sent packets' completions and requests of loop devices are charged to the kernel; messages by pipe and by TCP on this host are not followed to a client",
+    "timers of sockets, work items but writeback, sent packets' completions and requests of loop devices are charged to the kernel; messages that are spliced, or sent through translated addresses, are not followed to a client",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
     "TCP segments that wait for a reader who holds the socket, and those of connections that close, are charged to nobody (unknown)",
     "upon tasks upon which the kernel runs no programs nothing is counted: that time is `not seen`, packets of that time are those received but not counted, block requests those completed but not counted",
@@ -112,6 +116,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let pids: BTreeSet<i32> = processes.iter().map(|x| x.pid).collect();
     // Of whom samples are shown; `None`: of all, and of no process.
     let served = (!chosen.all()).then_some(&pids);
+    if let Some(other) = &args.compare {
+        let other = open::integrated(other, &args.device)?;
+        return compare::run((&log, &p), &other, &chosen, limit, out);
+    }
     if args.sampled.is_asked() {
         return sampled::run(args, &log, &p, served, out);
     }

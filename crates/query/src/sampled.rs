@@ -3,6 +3,7 @@
 //! A stack ends where somebody else's begins: of a softirq or an interrupt only its own part counts, not what it interrupted. Shares are of samples; the
 //! exact times beside them are those of [`crate::profile`], and [`agreement`] holds one against the other.
 
+pub mod difference;
 pub mod timed;
 pub mod tree;
 

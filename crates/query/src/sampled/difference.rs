@@ -1,0 +1,107 @@
+//! Two profiles: which functions take another share of the samples, and whether more than chance would make it.
+//!
+//! Processes have other numbers in another run, so functions are the same where the process's name, the side of the border and their own name are. A share is of the
+//! samples that were taken for processes; the interval of the difference is Newcombe's, out of Wilson's of each (confidence of 95 %), and takes samples
+//! for independent: those of a program that does things in phases are not, and its true interval is wider.
+
+use super::{Sampled, wilson};
+use std::collections::BTreeMap;
+
+/// A function in both profiles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    pub process: String,
+    pub is_kernel: bool,
+    pub function: String,
+    /// Samples with it innermost, in the first profile and in the second.
+    pub samples: [i64; 2],
+    pub shares: [f64; 2],
+    /// Of the second share less the first.
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Changed {
+    pub fn difference(&self) -> f64 {
+        self.shares[1] - self.shares[0]
+    }
+
+    /// More than chance.
+    pub fn is_sure(&self) -> bool {
+        self.low > 0.0 || self.high < 0.0
+    }
+}
+
+/// Where the difference of two shares is, with a confidence of 95 %.
+pub fn interval(hits: [i64; 2], of: [i64; 2]) -> (f64, f64) {
+    let share = |i: usize| hits[i] as f64 / of[i].max(1) as f64;
+    let ((low_a, high_a), (low_b, high_b)) = (wilson(hits[0], of[0]), wilson(hits[1], of[1]));
+    let (a, b) = (share(0), share(1));
+    let difference = b - a;
+    (difference - (b - low_b).hypot(high_a - a), difference + (high_b - b).hypot(a - low_a))
+}
+
+/// What changed most first.
+pub fn difference(first: &Sampled, second: &Sampled) -> Vec<Changed> {
+    let mut counts: BTreeMap<(String, bool, String), [i64; 2]> = BTreeMap::new();
+    let mut of = [0; 2];
+    for (i, s) in [first, second].into_iter().enumerate() {
+        for w in &s.stacks {
+            of[i] += w.samples;
+            let Some(f) = w.functions.last().map(|f| s.function(*f)) else { continue };
+            let process = s.process_name(f.process).to_owned();
+            counts.entry((process, f.is_kernel, f.name.clone())).or_default()[i] += w.samples;
+        }
+    }
+    let changed = |((process, is_kernel, function), samples): (_, [i64; 2])| {
+        let (low, high) = interval(samples, of);
+        let shares = [0, 1].map(|i: usize| samples[i] as f64 / of[i].max(1) as f64);
+        Changed { process, is_kernel, function, samples, shares, low, high }
+    };
+    let mut all: Vec<Changed> = counts.into_iter().map(changed).collect();
+    all.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look like chance, the same in each run.
+    struct Dice(u64);
+
+    impl Dice {
+        fn hits(&mut self, of: i64, share: f64) -> i64 {
+            let mut throw = || {
+                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                ((self.0 >> 11) as f64 / (1u64 << 53) as f64) < share
+            };
+            (0..of).filter(|_| throw()).count() as i64
+        }
+    }
+
+    #[test]
+    fn the_interval_holds_the_true_difference_as_often_as_it_claims() {
+        let mut dice = Dice(7);
+        for (shares, of) in [([0.3, 0.3], [400, 300]), ([0.02, 0.05], [500, 900]), ([0.5, 0.9], [100, 80])] {
+            let runs = 2000;
+            let held = (0..runs)
+                .filter(|_| {
+                    let hits = [0, 1].map(|i: usize| dice.hits(of[i], shares[i]));
+                    let (low, high) = interval(hits, of);
+                    (low..=high).contains(&(shares[1] - shares[0]))
+                })
+                .count();
+            let coverage = held as f64 / f64::from(runs);
+            assert!((0.935..0.985).contains(&coverage), "{shares:?}: {coverage}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_in_one_has_no_share_in_the_other() {
+        let (low, high) = interval([0, 50], [1000, 1000]);
+        assert!(low > 0.03 && high < 0.07, "{low} {high}");
+        let (low, high) = interval([0, 0], [0, 100]);
+        assert!(low < 0.0 && high > 0.0, "no samples say nothing: {low} {high}");
+    }
+}
