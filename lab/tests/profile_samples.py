@@ -277,6 +277,31 @@ class ProfileSamples(unittest.TestCase):
         self.assertGreaterEqual(held, 0.95 * of - 3.1 * math.sqrt(0.95 * 0.05 * of))
         self.assertGreaterEqual(of, 10, "there were processes to compare")
 
+    def test_two_profiles_differ_where_the_programs_do_and_not_where_they_are_the_same(self):
+        logs = {}
+        for name, loops in (("a", "500000"), ("b", "500000"), ("c", "1500000")):
+            source, program = self.dir / "burn.c", self.dir / name / "burn"
+            program.parent.mkdir()
+            source.write_text(BURN.replace("half(500000)", f"half({loops})"))
+            sh("cc", "-O0", "-fno-omit-frame-pointer", "-Wl,--build-id", "-g", "-o", program, source)
+            log, printed = self.record(f"compare-{name}", program, 1.5)
+            logs[name] = log, json.loads(printed)
+
+        def compared(other):
+            p = look.kpat_json("profile", str(logs["a"][0]), "--comm", "burn", "--compare", str(logs[other][0]), "--limit", "0")
+            return {f["function"]: f for f in p["functions"] if f["process"] == "burn"}
+
+        share = lambda name, f: logs[name][1][f] / sum(logs[name][1].values())
+        for other in ("b", "c"):
+            found = compared(other)
+            for f in NAMES:
+                truth = share(other, f) - share("a", f)
+                print(f"samples: {other}: {f} {found[f]['difference'] * 100:+.2f} % ({found[f]['low'] * 100:+.2f} to {found[f]['high'] * 100:+.2f}), truth {truth * 100:+.2f} %", file=sys.stderr, flush=True)
+                # By its own interval of 95 % once and a half: six of them must hold in every run of this test.
+                width = found[f]["high"] - found[f]["low"]
+                self.assertTrue(found[f]["low"] - width / 2 <= truth <= found[f]["high"] + width / 2, f)
+        self.assertTrue(all(found[f]["sure"] for f in NAMES), "half has another share, and so have the others")
+
     def test_no_samples_where_none_are_wanted(self):
         log, _ = self.record("none", self.burn, 0.2, rate=0)
         self.assertIsNone(look.kpat_json("profile", str(log))["sampled"])
