@@ -30,4 +30,6 @@ pub use record::{
 pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};
 pub use wifi::{Exchange, Exchanged, LinkEvent, LinkWhat, WifiEvent, WifiWhat};
-pub use work::{BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, ProcessLabel, Purpose, SocketUse, UseKind, Work};
+pub use work::{
+    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, ProcessLabel, Purpose, SocketUse, UseKind, Work,
+};

@@ -372,9 +372,12 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
     };
     // The context is known by its own stack.
     let raw = object::tracepoint_programs(build, Side::Profile).into_iter();
-    let raw = raw.filter(|(program, name)| !program.starts_with("context_") && resources.need(name)).map(at(Fixed::Raw));
+    let raw = raw
+        .filter(|(program, name)| !program.starts_with("context_") && resources.need(name))
+        .map(at(Fixed::Raw));
     let typed = object::typed_programs(build, Side::Profile).into_iter();
-    let typed = typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
+    let typed =
+        typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
     all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));

@@ -10,10 +10,10 @@ mod labels;
 
 use crate::object::Loaded;
 use crate::{sys, wire};
+pub use choice::{ChangeChoice, Choice, Resources, Term};
 use kpat_model::{
     BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work,
 };
-pub use choice::{ChangeChoice, Choice, Resources, Term};
 pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::HashMap;

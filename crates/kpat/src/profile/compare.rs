@@ -46,7 +46,10 @@ pub fn run(
     let mut programs: Vec<(&String, &[(i64, i64); 2])> = all.iter().collect();
     let changed = |c: &[(i64, i64); 2]| share(c[1].0, 1) - share(c[0].0, 0);
     programs.sort_by(|a, b| changed(b.1).abs().total_cmp(&changed(a.1).abs()));
-    let samples = (sampled(first.0, served(first.1, wanted).as_ref())?, sampled(other, served(&second, wanted).as_ref())?);
+    let samples = (
+        sampled(first.0, served(first.1, wanted).as_ref())?,
+        sampled(other, served(&second, wanted).as_ref())?,
+    );
     let functions = match &samples {
         (Some(a), Some(b)) => difference(a, b),
         _ => Vec::new(),

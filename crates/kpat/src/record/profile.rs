@@ -40,7 +40,9 @@ impl ProfileArgs {
         if self.only.contains(&Term::Command) && !has_command {
             return Err(usage("--only command: give the command after `--`"));
         }
-        let has = |wanted: &[Resource]| self.resource.is_empty() || self.resource.iter().any(|r| wanted.contains(r));
+        let has = |wanted: &[Resource]| {
+            self.resource.is_empty() || self.resource.iter().any(|r| wanted.contains(r))
+        };
         let packets = has(&[Resource::Packets, Resource::Bytes]);
         Ok((self.only.clone(), Resources { packets, blocks: has(&[Resource::Blocks]) }))
     }

@@ -1,8 +1,8 @@
 //! Which processes are profiled each for itself (bpf/chosen.bpf.h); nothing said: all. Can be changed while it runs.
 
 use crate::object::Loaded;
-use crate::wire::{self, rule_kind};
 use crate::sys;
+use crate::wire::{self, rule_kind};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -38,9 +38,7 @@ impl Term {
         })?;
         let value = value.to_owned();
         Ok(match what {
-            "pid" => {
-                Term::Pid(value.parse().map_err(|_| format!("{value} is not the number of a process"))?)
-            }
+            "pid" => Term::Pid(value.parse().map_err(|_| format!("{value} is not the number of a process"))?),
             "comm" => {
                 pattern(&value)?;
                 Term::Comm(value)
@@ -141,7 +139,9 @@ impl Choice {
                 }
                 terms.retain(|t| !gone.contains(t));
                 if terms.is_empty() {
-                    return Err(io::Error::other("nothing would be left; `all` profiles every process again"));
+                    return Err(io::Error::other(
+                        "nothing would be left; `all` profiles every process again",
+                    ));
                 }
             }
             ChangeChoice::All => terms.clear(),
@@ -192,9 +192,8 @@ impl Choice {
         if self.is_all() {
             return true;
         }
-        let value = |name: &str| {
-            map(loaded, name).ok()?.lookup(&process.to_ne_bytes(), MapFlags::ANY).ok()?
-        };
+        let value =
+            |name: &str| map(loaded, name).ok()?.lookup(&process.to_ne_bytes(), MapFlags::ANY).ok()?;
         value("chosen_pids").is_some_and(|v| v == CHOSEN.to_ne_bytes())
             || value("fitting").is_some_and(|v| v.first().is_some_and(|b| b & 1 == 1))
     }
@@ -236,7 +235,8 @@ fn rules(terms: &[Term]) -> io::Result<Vec<wire::Rule>> {
             Term::Pid(_) | Term::Command => {}
             Term::Comm(text) => {
                 let (mask, name) = pattern(text).map_err(io::Error::other)?;
-                let halves = |b: [u8; 16]| [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|i| b[at + i])));
+                let halves =
+                    |b: [u8; 16]| [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|i| b[at + i])));
                 let (mask, name) = (halves(mask), halves(name));
                 all.push(wire::Rule { kind: rule_kind::RULE_COMM.into(), number: 0, mask, name });
             }
@@ -255,7 +255,8 @@ fn rules(terms: &[Term]) -> io::Result<Vec<wire::Rule>> {
                 all.extend(found.into_iter().map(|number| rule(rule_kind::RULE_CGROUP.into(), number)));
             }
             Term::User(name) => {
-                let by_name = || super::labels::users().into_iter().find(|(_, n)| n == name).map(|(uid, _)| uid);
+                let by_name =
+                    || super::labels::users().into_iter().find(|(_, n)| n == name).map(|(uid, _)| uid);
                 let uid = name.parse().ok().or_else(by_name);
                 let uid: u32 = uid.ok_or_else(|| io::Error::other(format!("there is no user {name}")))?;
                 all.push(rule(rule_kind::RULE_USER.into(), uid.into()));
@@ -332,7 +333,8 @@ const OF_BLOCKS: [&str; 5] = [
 
 impl Resources {
     pub fn need(self, tracepoint: &str) -> bool {
-        (self.packets || !OF_PACKETS.contains(&tracepoint)) && (self.blocks || !OF_BLOCKS.contains(&tracepoint))
+        (self.packets || !OF_PACKETS.contains(&tracepoint))
+            && (self.blocks || !OF_BLOCKS.contains(&tracepoint))
     }
 }
 

@@ -73,7 +73,8 @@ mod tests {
     impl Dice {
         fn hits(&mut self, of: i64, share: f64) -> i64 {
             let mut throw = || {
-                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                self.0 =
+                    self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 ((self.0 >> 11) as f64 / (1u64 << 53) as f64) < share
             };
             (0..of).filter(|_| throw()).count() as i64
