@@ -76,7 +76,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ring: Option<u64>,
     #[command(flatten)]
-    profiled: profile::ProfileArgs,
+    profiled: Box<profile::ProfileArgs>,
     /// Maximum number of packets that are followed at the same time
     #[arg(long, default_value_t = 65536, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     packets: u32,

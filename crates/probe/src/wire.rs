@@ -1,9 +1,8 @@
 //! Generated from bpf/include/wire.h by way of the object's BTF (`UPDATE_WIRE=1 cargo test -p kpat-probe --test wire`).
-//! Not edited by hand: a test compares it with the object.
+//! Not edited by hand: a test compares it with the object. `struct kp_x_y` is `XY` here, `enum kp_x_y` the module `x_y`.
 
 #![allow(dead_code)]
 
-/// `enum kp_kind`
 pub mod kind {
     pub const NONE: u32 = 0;
     pub const CALL: u32 = 1;
@@ -27,7 +26,6 @@ pub mod kind {
     pub const FRAME: u32 = 19;
 }
 
-/// `enum kp_crossing_kind`
 pub mod crossing_kind {
     pub const X_ASK: u32 = 1;
     pub const X_SEND: u32 = 2;
@@ -43,7 +41,6 @@ pub mod crossing_kind {
     pub const X_ACKED: u32 = 12;
 }
 
-/// `enum kp_loss`
 pub mod loss {
     pub const LOSS_RING_FULL: u32 = 1;
     pub const LOSS_CALL_TABLE: u32 = 2;
@@ -56,7 +53,6 @@ pub mod loss {
     pub const LOSS_MAX: u32 = 16;
 }
 
-/// `enum kp_event_kind`
 pub mod event_kind {
     pub const EV_DROP: u32 = 1;
     pub const EV_RETRANSMIT: u32 = 2;
@@ -66,7 +62,6 @@ pub mod event_kind {
     pub const EV_STAMP: u32 = 8;
 }
 
-/// `enum kp_lineage_kind`
 pub mod lineage_kind {
     pub const LIN_CLONE: u32 = 1;
     pub const LIN_COPY: u32 = 2;
@@ -76,7 +71,6 @@ pub mod lineage_kind {
     pub const LIN_REALLOC: u32 = 7;
 }
 
-/// `enum kp_work_kind`
 pub mod work_kind {
     pub const WORK_USER: u32 = 1;
     pub const WORK_KERNEL: u32 = 2;
@@ -89,7 +83,6 @@ pub mod work_kind {
     pub const WORK_UNSEEN: u32 = 9;
 }
 
-/// `enum kp_purpose`
 pub mod purpose {
     pub const FOR_ITSELF: u32 = 0;
     pub const FOR_SOCKET: u32 = 1;
@@ -103,21 +96,18 @@ pub mod purpose {
     pub const FOR_ANSWER: u32 = 9;
 }
 
-/// `enum kp_use_kind`
 pub mod use_kind {
     pub const USE_READ: u32 = 1;
     pub const USE_WRITE: u32 = 2;
     pub const USE_OPEN: u32 = 3;
 }
 
-/// `enum kp_rule_kind`
 pub mod rule_kind {
     pub const RULE_COMM: u32 = 1;
     pub const RULE_CGROUP: u32 = 2;
     pub const RULE_USER: u32 = 3;
 }
 
-/// `enum kp_argument_from`
 pub mod argument_from {
     pub const ARG_NONE: u32 = 0;
     pub const ARG_REGISTER: u32 = 1;
@@ -126,7 +116,6 @@ pub mod argument_from {
     pub const ARG_KEPT: u32 = 4;
 }
 
-/// `enum kp_argument_flag`
 pub mod argument_flag {
     pub const ARG_SIGNED: u32 = 1;
     pub const ARG_TEXT: u32 = 2;
@@ -135,7 +124,6 @@ pub mod argument_flag {
     pub const ARG_KEEP: u32 = 16;
 }
 
-/// `struct kp_head`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
@@ -147,7 +135,6 @@ pub struct Head {
 }
 const _: () = assert!(size_of::<Head>() == 16);
 
-/// `struct kp_call`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
@@ -162,7 +149,6 @@ pub struct Call {
 }
 const _: () = assert!(size_of::<Call>() == 32);
 
-/// `struct kp_point`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
@@ -176,7 +162,6 @@ pub struct Point {
 }
 const _: () = assert!(size_of::<Point>() == 32);
 
-/// `struct kp_member`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
@@ -186,7 +171,6 @@ pub struct Member {
 }
 const _: () = assert!(size_of::<Member>() == 32);
 
-/// `struct kp_lineage`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Lineage {
@@ -197,7 +181,6 @@ pub struct Lineage {
 }
 const _: () = assert!(size_of::<Lineage>() == 32);
 
-/// `struct kp_process`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
@@ -211,7 +194,6 @@ pub struct Process {
 }
 const _: () = assert!(size_of::<Process>() == 64);
 
-/// `struct kp_event`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
@@ -226,7 +208,6 @@ pub struct Event {
 }
 const _: () = assert!(size_of::<Event>() == 64);
 
-/// `struct kp_footprint`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
@@ -249,7 +230,6 @@ pub struct Footprint {
 }
 const _: () = assert!(size_of::<Footprint>() == 160);
 
-/// `struct kp_place`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
@@ -262,7 +242,6 @@ pub struct Place {
 }
 const _: () = assert!(size_of::<Place>() == 32);
 
-/// `struct kp_pause`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
@@ -274,7 +253,6 @@ pub struct Pause {
 }
 const _: () = assert!(size_of::<Pause>() == 32);
 
-/// `struct kp_crossing`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Crossing {
@@ -289,7 +267,6 @@ pub struct Crossing {
 }
 const _: () = assert!(size_of::<Crossing>() == 24);
 
-/// `struct kp_socket`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Socket {
@@ -315,7 +292,6 @@ pub struct Socket {
 }
 const _: () = assert!(size_of::<Socket>() == 104);
 
-/// `struct kp_tcp`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp {
@@ -361,7 +337,6 @@ pub struct Tcp {
 }
 const _: () = assert!(size_of::<Tcp>() == 128);
 
-/// `struct kp_gap`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
@@ -374,7 +349,6 @@ pub struct Gap {
 }
 const _: () = assert!(size_of::<Gap>() == 24);
 
-/// `struct kp_sample`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -390,7 +364,6 @@ pub struct Sample {
 }
 const _: () = assert!(size_of::<Sample>() == 48);
 
-/// `struct kp_stack`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
@@ -400,7 +373,6 @@ pub struct Stack {
 }
 const _: () = assert!(size_of::<Stack>() == 1040);
 
-/// `struct kp_announcement`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Announcement {
@@ -417,7 +389,6 @@ pub struct Announcement {
 }
 const _: () = assert!(size_of::<Announcement>() == 176);
 
-/// `struct kp_argument`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Argument {
@@ -431,7 +402,6 @@ pub struct Argument {
 }
 const _: () = assert!(size_of::<Argument>() == 16);
 
-/// `struct kp_hook`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Hook {
@@ -443,7 +413,6 @@ pub struct Hook {
 }
 const _: () = assert!(size_of::<Hook>() == 104);
 
-/// `struct kp_program`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
@@ -458,7 +427,6 @@ pub struct Program {
 }
 const _: () = assert!(size_of::<Program>() == 120);
 
-/// `struct kp_radio_copy`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RadioCopy {
@@ -470,7 +438,6 @@ pub struct RadioCopy {
 }
 const _: () = assert!(size_of::<RadioCopy>() == 8);
 
-/// `struct kp_radio_point`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RadioPoint {
@@ -481,7 +448,6 @@ pub struct RadioPoint {
 }
 const _: () = assert!(size_of::<RadioPoint>() == 88);
 
-/// `struct kp_radio`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Radio {
@@ -493,7 +459,6 @@ pub struct Radio {
 }
 const _: () = assert!(size_of::<Radio>() == 184);
 
-/// `struct kp_carrier`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Carrier {
@@ -505,7 +470,6 @@ pub struct Carrier {
 }
 const _: () = assert!(size_of::<Carrier>() == 32);
 
-/// `struct kp_frame`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
@@ -524,7 +488,6 @@ pub struct Frame {
 }
 const _: () = assert!(size_of::<Frame>() == 400);
 
-/// `struct kp_work_key`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WorkKey {
@@ -537,7 +500,6 @@ pub struct WorkKey {
 }
 const _: () = assert!(size_of::<WorkKey>() == 24);
 
-/// `struct kp_work`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
@@ -547,7 +509,6 @@ pub struct Work {
 }
 const _: () = assert!(size_of::<Work>() == 24);
 
-/// `struct kp_use_key`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct UseKey {
@@ -559,7 +520,6 @@ pub struct UseKey {
 }
 const _: () = assert!(size_of::<UseKey>() == 16);
 
-/// `struct kp_use`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
@@ -568,7 +528,6 @@ pub struct Use {
 }
 const _: () = assert!(size_of::<Use>() == 16);
 
-/// `struct kp_account_head`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AccountHead {
@@ -580,7 +539,6 @@ pub struct AccountHead {
 }
 const _: () = assert!(size_of::<AccountHead>() == 40);
 
-/// `struct kp_rule`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
@@ -591,7 +549,6 @@ pub struct Rule {
 }
 const _: () = assert!(size_of::<Rule>() == 48);
 
-/// `struct kp_ring_ctl`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RingCtl {
