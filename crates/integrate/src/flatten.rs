@@ -1,8 +1,9 @@
-//! A footprint's layers as columns.
+//! Records as rows; a footprint's layers as columns.
 
 use crate::error::Result;
-use kpat_model::{Footprint, FootprintRecord, Link, Network, PacketId, Transport};
-use kpat_store::tables::{FootprintRow, FrameRow};
+use crate::nesting::{Node, Placed};
+use kpat_model::{Footprint, FootprintRecord, Link, Network, OffCpu, PacketId, Transport};
+use kpat_store::tables::{CallRow, FootprintRow, FrameRow, PauseRow};
 use kpat_store::{TableWriter, rows_at_once};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -244,6 +245,41 @@ impl Prints {
         self.put()?;
         self.table.finish()?;
         Ok(())
+    }
+}
+
+pub fn off_cpu_row(p: &OffCpu) -> PauseRow {
+    PauseRow {
+        pid: p.pid as i32,
+        from_ns: p.from.0,
+        to_ns: p.to.0,
+        preempted: i32::from(p.preempted),
+        woken_ns: (p.wait_ns > 0 && !p.preempted).then(|| p.to.0 - i64::from(p.wait_ns)),
+        cpu_out: i32::from(p.cpu_out),
+        cpu_in: i32::from(p.cpu_in),
+    }
+}
+
+pub fn call_row(p: &Placed<'_>) -> CallRow {
+    let n: &Node = p.node;
+    let timed = n.timed();
+    CallRow {
+        call_id: p.call_id,
+        packet_id: (n.packet != 0).then_some(n.packet as i64),
+        func_id: i32::from(n.func),
+        entry_ns: n.entry,
+        dur_ns: timed.then_some(n.end - n.entry),
+        self_ns: timed.then_some(n.self_ns),
+        irq_ns: timed.then_some(n.irq_ns),
+        off_ns: timed.then_some(n.off_ns),
+        parent_id: p.parent_id,
+        depth: p.depth,
+        cpu: i32::from(n.cpu),
+        ctx: n.ctx as i32,
+        pid: n.pid as i32,
+        flags: i32::from(n.flags),
+        skb_tag: i32::from(n.skb_tag),
+        len_bytes: n.is_point().then_some(n.len as i32),
     }
 }
 

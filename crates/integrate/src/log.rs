@@ -9,12 +9,12 @@ use crate::charges::Charges;
 use crate::clock::sample::Seen;
 use crate::datagrams::Datagrams;
 use crate::error::Result;
-use crate::flatten::{Prints, id};
+use crate::flatten::{Prints, call_row, id, off_cpu_row};
 use crate::flows::Flows;
 use crate::functions::{CallIndex, Stats};
 use crate::lines;
 use crate::matching::Sighting;
-use crate::nesting::{Nesting, Node, Placed};
+use crate::nesting::{Nesting, Placed};
 use crate::packets::{Ended, Knows, Packets, Reason, Terms, Touch, dropper};
 use crate::polls::Polls;
 use crate::programs::Programs;
@@ -25,7 +25,7 @@ use crate::stamps::{Clocks, Stamps};
 use crate::wifi::Network;
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
-use kpat_model::{BootNs, Call, FootprintRecord, GuestClock, Loss, LossCause, Member, OffCpu, Record, Timed};
+use kpat_model::{BootNs, Call, FootprintRecord, GuestClock, Loss, LossCause, Member, Record, Timed};
 use kpat_query::paths::Paths;
 use kpat_query::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use kpat_store::TableWriter;
@@ -566,39 +566,4 @@ fn stats_of(stats: &mut Vec<Stats>, func: u16) -> &mut Stats {
 
 fn roles_of(roles: &[Roles], func: u16) -> Roles {
     roles.get(usize::from(func)).copied().unwrap_or_default()
-}
-
-fn off_cpu_row(p: &OffCpu) -> PauseRow {
-    PauseRow {
-        pid: p.pid as i32,
-        from_ns: p.from.0,
-        to_ns: p.to.0,
-        preempted: i32::from(p.preempted),
-        woken_ns: (p.wait_ns > 0 && !p.preempted).then(|| p.to.0 - i64::from(p.wait_ns)),
-        cpu_out: i32::from(p.cpu_out),
-        cpu_in: i32::from(p.cpu_in),
-    }
-}
-
-fn call_row(p: &Placed<'_>) -> CallRow {
-    let n: &Node = p.node;
-    let timed = n.timed();
-    CallRow {
-        call_id: p.call_id,
-        packet_id: (n.packet != 0).then_some(n.packet as i64),
-        func_id: i32::from(n.func),
-        entry_ns: n.entry,
-        dur_ns: timed.then_some(n.end - n.entry),
-        self_ns: timed.then_some(n.self_ns),
-        irq_ns: timed.then_some(n.irq_ns),
-        off_ns: timed.then_some(n.off_ns),
-        parent_id: p.parent_id,
-        depth: p.depth,
-        cpu: i32::from(n.cpu),
-        ctx: n.ctx as i32,
-        pid: n.pid as i32,
-        flags: i32::from(n.flags),
-        skb_tag: i32::from(n.skb_tag),
-        len_bytes: n.is_point().then_some(n.len as i32),
-    }
 }
