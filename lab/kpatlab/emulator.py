@@ -4,8 +4,10 @@ Everything runs under TCG: the lab asks for no KVM, so results do not depend on 
 The system's QEMU is used when it boots the kernel (Debian 12's 7.2 does); otherwise QEMU 10 from
 bookworm-backports, unpacked in the cache beside it.
 """
+import ctypes
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -27,6 +29,11 @@ class Emulator:
         if r.returncode or not m:
             raise Refusal(f"{self.argv[0]} does not run: {r.stdout.decode(errors='replace').strip()[-200:]}")
         return m[1]
+
+
+def ends_with_its_parent() -> None:
+    """For Popen's preexec_fn: a QEMU is killed with the process that started it, however that ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def backport_dir() -> Path:

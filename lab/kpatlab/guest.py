@@ -140,7 +140,7 @@ def _boot(kernel: Kernel, share: Path, qemu: emulator.Emulator, options: list[st
     start = time.monotonic()
     writers = [w for _, w in ports]
     p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[*writers, *wires],
-                         env={**os.environ, **qemu.env}, start_new_session=True)
+                         env={**os.environ, **qemu.env}, start_new_session=True, preexec_fn=emulator.ends_with_its_parent)
     for w in writers:
         os.close(w)
     sel = selectors.DefaultSelector()

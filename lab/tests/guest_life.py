@@ -111,7 +111,7 @@ class GuestLife(unittest.TestCase):
         guest = self.guest()
         for how in ("reset", "reboot", "panic"):
             p = Watched(self.kpat, guest, "__x64_sys_getppid pid ret")
-            guest.console.sendall(b"getppid 100000000 2\n" if how == "reset" else f"{how}\n".encode())
+            guest.say("getppid 100000000 2" if how == "reset" else how)
             if how == "reset":
                 time.sleep(0.5)
                 monitor(self.control, "system_reset")
@@ -119,7 +119,7 @@ class GuestLife(unittest.TestCase):
             p.ended()
             self.assertEqual(0, p.process.returncode, (how, p.errors))
             # Behind what the kernel's last words left of its line.
-            guest.until(".*caller ready", 60)
+            guest.begun(".*caller ready", 60)
             p = Watched(self.kpat, guest, "__x64_sys_getppid count")
             self.assertEqual(300, guest.number("getppid 300"))
             p.process.send_signal(signal.SIGINT)
@@ -129,7 +129,7 @@ class GuestLife(unittest.TestCase):
     def test_a_guest_that_is_killed_under_load(self):
         guest = self.guest("-no-reboot")
         p = Watched(self.kpat, guest, "__x64_sys_getppid pid ret")
-        guest.console.sendall(b"getppid 100000000 2\n")
+        guest.say("getppid 100000000 2")
         time.sleep(0.5)
         guest.process.kill()
         p.says("the guest is off")

@@ -9,13 +9,13 @@ import json
 import os
 import socket
 import struct
-import subprocess
 import tempfile
 import time
 import unittest
-from pathlib import Path
 
-from kpatlab import btf, emulator, initramfs, kernel, look
+from kpatlab import btf, initramfs, kernel, look
+
+from .emulated import Emulated, Ended, monitor
 
 INIT = b"""#!/bin/busybox sh
 /bin/busybox mount -t proc p /proc
@@ -40,55 +40,32 @@ exec /bin/busybox sleep 100000
 MODULES = ["?virtio_pci", "9pnet_virtio", "9p", "overlay"]
 
 
-class Seen:
+class Seen(Emulated):
     """A guest that has written what it sees, and stays."""
 
     def __init__(self, series: str, smp: int, cpu: str, more: str, memory: str):
-        self.folder = tempfile.TemporaryDirectory(prefix="kpat-guest-")
-        d = Path(self.folder.name)
-        self.out = d / "out"
+        super().__init__(series)
+        d, self.out, self.name = self.path, self.path / "out", f"seen-{os.getpid()}"
         self.out.mkdir()
-        k = kernel.Kernel(series, "image")
-        modules = initramfs.Modules(k.tree).load_order(MODULES)
+        modules = initramfs.Modules(kernel.Kernel(series, "image").tree).load_order(MODULES)
         (d / "initrd").write_bytes(initramfs.build(modules, INIT, kernel.busybox().read_bytes()))
-        e = emulator.choose()
-        self.qmp, self.name = str(d / "qmp"), f"seen-{os.getpid()}"
         ram = ["-object", "memory-backend-memfd,id=ram,size=384M,share=on", "-machine", "memory-backend=ram"] if memory == "mapped" else []
-        argv = [*e.argv, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-name", self.name, "-m", "384", *ram,
-                "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", str(smp), "-serial", f"file:{d / 'console'}", "-qmp", f"unix:{self.qmp},server=on,wait=off",
-                "-fsdev", f"local,id=out,path={self.out},security_model=none", "-device", "virtio-9p-pci,fsdev=out,mount_tag=out",
-                "-kernel", str(k.image()), "-initrd", str(d / "initrd"), "-append", f"console=ttyS0 quiet panic=-1 {more}"]
-        self.process = subprocess.Popen(argv, env={**os.environ, **e.env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        end = time.monotonic() + 150
+        self.boot(["-no-reboot", "-name", self.name, *ram, "-cpu", cpu, "-smp", str(smp), "-serial", f"file:{d / 'console'}",
+                   "-fsdev", f"local,id=out,path={self.out},security_model=none", "-device", "virtio-9p-pci,fsdev=out,mount_tag=out"], d / "initrd", more)
+
+    def wait_ready(self) -> None:
+        end, console = time.monotonic() + 150, self.path / "console"
         while not (self.out / "ready").exists():
             if self.process.poll() is not None or time.monotonic() > end:
-                words = (d / "console").read_text(errors="replace")[-1500:] if (d / "console").exists() else ""
-                self.close()
-                raise AssertionError(f"the {series} guest did not get ready: {words}")
+                self.process.kill()
+                raise Ended(console.read_text(errors="replace").splitlines() if console.exists() else [])
             time.sleep(0.1)
 
     def text(self, name: str) -> str:
         return (self.out / name).read_text()
 
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(20)
-        self.process.stderr.close()
-        self.folder.cleanup()
-
     def monitor(self, line: str) -> str:
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(20)
-            s.connect(self.qmp)
-            f = s.makefile("rw")
-            f.readline()
-            for c in ({"execute": "qmp_capabilities"}, {"execute": "human-monitor-command", "arguments": {"command-line": line}}):
-                f.write(json.dumps(c) + "\n")
-                f.flush()
-                while "return" not in (answer := json.loads(f.readline())):
-                    assert "event" in answer, answer
-            return answer["return"]
+        return monitor(self.qmp, line)
 
     def place(self, virtual: int) -> int:
         """Where a kernel address is in QEMU's own memory, by QEMU's own page walk."""

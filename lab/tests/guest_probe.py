@@ -3,33 +3,34 @@
 The guest is one of Debian's kernels with one program in it (lab/guest/caller.c), which does what it is asked on its console and prints what came of
 it. Nothing else is in the guest, and nothing about probes.
 """
-import contextlib
 import json
 import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 from pathlib import Path
 
-from kpatlab import emulator, kernel
+from kpatlab import kernel
 from kpatlab.initramfs import Archive
+
+from .emulated import Spoken, monitor
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-class Caller:
-    """A guest with the program in it, its console and QMP sockets in a folder of their own."""
+class Caller(Spoken):
+    """A guest with the program in it."""
+
+    READY = "caller ready"
 
     def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",)):
-        self.folder = tempfile.TemporaryDirectory(prefix="kpat-guest-")
-        d = Path(self.folder.name)
+        super().__init__(series)
+        d = self.path
         subprocess.run(["gcc", "-O1", "-static", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
         a = Archive()
         for name in ("dev", "proc", "sys", "tmp"):
@@ -37,68 +38,20 @@ class Caller:
         a.device("dev/console", 5, 1)
         a.file("init", (d / "init").read_bytes(), 0o755)
         (d / "initrd").write_bytes(a.bytes())
-        e = emulator.choose()
-        self.qmp, console = str(d / "qmp"), str(d / "console")
-        argv = [*e.argv, "-nodefaults", "-no-user-config", "-display", "none", *options, "-m", "384", "-accel", "tcg,thread=multi", "-cpu", "max",
-                "-smp", str(smp), "-chardev", f"socket,id=c,path={console},server=on,wait=off", "-serial", "chardev:c", "-qmp", f"unix:{self.qmp},server=on,wait=off",
-                # The distribution's own image: with KASLR, and with five levels of page tables.
-                "-kernel", str(kernel.Kernel(series, "image").image()), "-initrd", str(d / "initrd"), "-append", f"console=ttyS0 quiet panic=-1 {more}"]
-        self.process = subprocess.Popen(argv, env={**os.environ, **e.env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        self.console = socket.socket(socket.AF_UNIX)
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                self.console.connect(console)
-                break
-            time.sleep(0.05)
-        self.read = b""
-        self.until("caller ready", 120)
+        self.boot([*options, "-cpu", "max", "-smp", str(smp), *self.serial()], d / "initrd", more)
 
-    def until(self, word: str, patience: float = 60) -> list[str]:
+    def begun(self, word: str, patience: float = 60) -> list[str]:
         """The lines up to the first that begins with `word`, which is the last of them."""
-        self.console.settimeout(patience)
-        lines = []
-        while True:
-            while b"\n" in self.read:
-                line, self.read = self.read.split(b"\n", 1)
-                lines.append(line.decode(errors="replace").strip("\r"))
-                if re.match(rf"{word}( |$)", lines[-1]):
-                    return lines
-            data = self.console.recv(65536)
-            assert data, f"the guest ended: {self.process.stderr.read()[-500:]}"
-            self.read += data
+        return self.until(lambda line: re.match(rf"{word}( |$)", line), patience)
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
-        self.console.sendall(command.encode() + b"\n")
+        self.say(command)
         # The console repeats what is typed.
-        self.until(re.escape(command))
-        return self.until(command.split()[0], patience)
+        self.begun(re.escape(command))
+        return self.begun(command.split()[0], patience)
 
     def number(self, command: str, patience: float = 60) -> int:
         return int(self.ask(command, patience)[-1].split()[1])
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(20)
-        self.process.stderr.close()
-        self.console.close()
-        self.folder.cleanup()
-
-
-def monitor(qmp: str, line: str) -> str:
-    """What QEMU's monitor says to a command."""
-    s = socket.socket(socket.AF_UNIX)
-    s.settimeout(60)
-    s.connect(qmp)
-    f = s.makefile("rw")
-    f.readline()
-    for c in ({"execute": "qmp_capabilities"}, {"execute": "human-monitor-command", "arguments": {"command-line": line}}):
-        f.write(json.dumps(c) + "\n")
-        f.flush()
-        while "return" not in (answer := json.loads(f.readline())):
-            pass
-    f.close(), s.close()
-    return answer["return"]
 
 
 class Probing:

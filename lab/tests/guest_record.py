@@ -4,19 +4,18 @@ The guest is one of Debian's kernels with busybox, a program that sends numbered
 in a network namespace of this test's own. Truth is the capture of the tap as tshark reads it, the functions that the guest's own ftrace saw, and
 what the programs say they sent and received.
 """
-import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from kpatlab import emulator, initramfs, kernel
+from kpatlab import initramfs, kernel
+
+from .emulated import Spoken
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUEST, HOST, PORT = "10.77.0.2", "10.77.0.1", 9000
@@ -34,77 +33,45 @@ while read line; do eval "$line"; echo "end" "of" "command"; done
 MODULES = ["?virtio_pci", "?virtio_net"]
 
 
-class Talker:
-    """A guest at a tap in a namespace, a shell on its console, its QMP socket in a folder."""
+class Talker(Spoken):
+    """A guest at a tap in a namespace, a shell on its console."""
+
+    READY, PATIENCE = "talker ready", 150
 
     def __init__(self, series: str, smp: int = 1, more: str = ""):
-        self.folder = tempfile.TemporaryDirectory(prefix="kpat-guest-")
-        d = self.path = Path(self.folder.name)
+        super().__init__(series)
         self.netns = f"kpat-talk-{os.getpid()}"
-        self.process = self.console = None
         try:
-            self.start(series, smp, more, d)
+            self.start(smp, more)
         except BaseException:
             self.close()
             raise
 
-    def start(self, series, smp, more, d):
+    def start(self, smp: int, more: str) -> None:
+        d = self.path
         subprocess.run(["gcc", "-O1", "-static", "-o", d / "talker", ROOT / "lab/guest/talker.c"], check=True, timeout=60)
-        k = kernel.Kernel(series, "image")
-        modules = initramfs.Modules(k.tree).load_order(MODULES)
+        modules = initramfs.Modules(kernel.Kernel(self.series, "image").tree).load_order(MODULES)
         files = initramfs.Archive()
         files.file("bin/talker", (d / "talker").read_bytes(), 0o755)
         (d / "initrd").write_bytes(initramfs.build(modules, INIT, kernel.busybox().read_bytes(), files))
         for words in (f"netns add {self.netns}", f"-n {self.netns} link set lo up", f"-n {self.netns} tuntap add tap0 mode tap",
                       f"-n {self.netns} addr add {HOST}/24 dev tap0", f"-n {self.netns} link set tap0 up"):
             subprocess.run(["ip", *words.split()], check=True, timeout=20)
-        e = emulator.choose()
-        self.qmp, console = str(d / "qmp"), str(d / "console")
-        argv = ["ip", "netns", "exec", self.netns, *e.argv, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "384", "-accel", "tcg,thread=multi",
-                "-cpu", "max", "-smp", str(smp), "-chardev", f"socket,id=c,path={console},server=on,wait=off", "-serial", "chardev:c",
-                "-qmp", f"unix:{self.qmp},server=on,wait=off", "-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:77:02",
-                "-kernel", str(k.image()), "-initrd", str(d / "initrd"), "-append", f"console=ttyS0 quiet panic=-1 net.ifnames=0 {more}"]
-        self.process = subprocess.Popen(argv, env={**os.environ, **e.env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        self.console = socket.socket(socket.AF_UNIX)
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                self.console.connect(console)
-                break
-            time.sleep(0.05)
-        self.read = b""
-        self.until("talker ready", 150)
-
-    def until(self, word: str, patience: float = 60) -> list[str]:
-        self.console.settimeout(patience)
-        lines = []
-        while True:
-            while b"\n" in self.read:
-                line, self.read = self.read.split(b"\n", 1)
-                lines.append(line.decode(errors="replace").strip("\r"))
-                if lines[-1].endswith(word):
-                    return lines[:-1]
-            data = self.console.recv(65536)
-            assert data, f"the guest ended: {self.process.stderr.read()[-500:]}"
-            self.read += data
+        card = ["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:77:02"]
+        self.boot(["-no-reboot", "-cpu", "max", "-smp", str(smp), *self.serial(), *card], d / "initrd", f"net.ifnames=0 {more}", ("ip", "netns", "exec", self.netns))
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
-        self.console.sendall(command.encode() + b"\n")
+        self.say(command)
         # The console repeats what is typed.
-        return [line for line in self.until("end of command", patience) if not line.endswith(command)]
+        return [line for line in self.until(lambda line: line.endswith("end of command"), patience)[:-1] if not line.endswith(command)]
 
     def inside(self, *argv, **more):
         return subprocess.Popen(["ip", "netns", "exec", self.netns, *map(str, argv)], **more)
 
     def close(self):
-        if self.process and self.process.poll() is None:
-            self.process.kill()
-        if self.process:
-            self.process.wait(20)
-            self.process.stderr.close()
-        if self.console:
-            self.console.close()
+        self.end()
         subprocess.run(["ip", "netns", "del", self.netns], stderr=subprocess.DEVNULL, timeout=20)
-        self.folder.cleanup()
+        super().close()
 
 
 def tshark(capture: Path, *fields: str) -> list[list[str]]:
