@@ -306,11 +306,11 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 	return id;
 }
 
-/* The record of a whole call. `arg`: the skb, 0 where that is not known. `flags`: KP_F_*. */
+/* The record of a whole call, or with KP_F_ENTRY of its entry. `arg`: the skb, 0 where that is not known. `flags`: KP_F_*. */
 static __always_inline void log_call(u32 func, u64 packed, u64 id, u64 arg, u64 flags, u64 now)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
-	u64 dur, pid_tgid;
+	u64 dur, known, pid_tgid;
 	struct kp_call *r;
 	u32 pid;
 	u8 ctx;
@@ -326,8 +326,22 @@ static __always_inline void log_call(u32 func, u64 packed, u64 id, u64 arg, u64 
 	if (!r)
 		return;
 	dur = (now - packed) & TIME_MASK;
-	call_record(r, now - dur, dur | (u64)(u16)(arg >> 6) << 48, id | (u64)ctx << 32 | flags << 40);
+	known = flags & KP_F_ENTRY ? 0 : dur;
+	call_record(r, now - dur, known | (u64)(u16)(arg >> 6) << 48, id | (u64)ctx << 32 | flags << 40);
 	ring_commit(&r->h, KP_CALL, sizeof(*r), func, pid);
+}
+
+/* What the record of a call of a special function has beside its times; `arg` becomes 0 where it is not the packet's. */
+static __always_inline u64 special_flags(u64 cookie, u64 packed, u64 *arg)
+{
+	u32 roles = KP_COOKIE_ROLES(cookie);
+	u64 flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
+
+	if (KP_COOKIE_DEREF(cookie) || flags)
+		*arg = 0;
+	if (roles & KP_ROLE_FREE && packed & 1)
+		flags |= KP_F_ENDS;
+	return flags;
 }
 
 /* `arg` is what the cookie names, `ret` the return value, `now` of time_of_call(). */
@@ -345,11 +359,7 @@ __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 	}
 	if (!id || now == NOT_LOGGED || (packed & TIME_MASK) == NOT_LOGGED)
 		return 0;
-	flags = (roles & KP_ROLE_LIST ? KP_F_LIST : 0) | (roles & KP_ROLE_RET ? KP_F_RETURNED : 0);
-	if (KP_COOKIE_DEREF(cookie) || flags)
-		arg = 0;
-	if (roles & KP_ROLE_FREE && packed & 1)
-		flags |= KP_F_ENDS;
+	flags = special_flags(cookie, packed, &arg);
 	log_call(func, packed, id, arg, flags, now);
 	return 0;
 }

@@ -203,6 +203,11 @@ for round_no in range(1, ROUNDS + 1):
     for detail in ("steps", "spine"):
         kpat(f"kpat {detail} stopped", "-f", FILTER, "--ring", "64M", "--no-cost", stop=True, detail=detail)
         kpat(f"kpat {detail} refuses", "-f", REFUSING, "--ring", "64M", "--no-cost", stop=True, detail=detail)
+    for entries in ("leaves", "all"):
+        only = ("--ring", "64M", "--no-cost", "--entry-only", entries)
+        kpat(f"kpat entries {entries} stopped", "-f", FILTER, *only, stop=True)
+        kpat(f"kpat entries {entries} refuses", "-f", REFUSING, *only, stop=True)
+        kpat(f"kpat steps, entries {entries} stopped", "-f", FILTER, *only, stop=True, detail="steps")
     kpat("kpat paused", "--paused", "--no-cost")
     # Traffic that nobody asked for: nearly all of a real machine's.
     kpat("kpat refuses", "-f", REFUSING, "--ring", "64M", "--no-cost", stop=True)

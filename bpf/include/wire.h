@@ -106,9 +106,11 @@ enum kp_lineage_kind {
 
 /* Same bits as model::Call. */
 #define KP_F_LIST 1u
+#define KP_F_NO_RETURN 2u
 #define KP_F_RETURNED 4u
 #define KP_F_ENDS 8u
 #define KP_F_WITHIN 16u /* the function had no packet: it was called within a call of this one. skb_tag: what it returned */
+#define KP_F_ENTRY 32u /* with KP_F_NO_RETURN: only entries of the function are recorded */
 
 /* Same bits as model::Pause. */
 #define KP_PAUSE_PREEMPTED 1u /* it could have gone on */
@@ -131,10 +133,8 @@ enum kp_lineage_kind {
 #define KP_ROLE_WITHIN 16384u /* no packet of its own: recorded within calls of packets (within.bpf.h) */
 #define KP_ROLE_AIR 2048u /* mac80211 gets a frame from a driver: its 802.11 header is not kept for long */
 
-/*
- * Attach cookie: bits 0-13 function, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its offset,
- * 32-47 roles, 48 the packet is as the probe before saw it.
- */
+/* Attach cookie: bits 0-13 function, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its offset, 32-47 roles, 48 the packet is as the
+ * probe before saw it. */
 #define KP_COOKIE_FUNC(c) ((u32)(c) & (KP_MAX_FUNCS - 1))
 #define KP_COOKIE_ARG(c) (((u32)(c) >> 14) & 7)
 #define KP_COOKIE_DEREF(c) (((u32)(c) >> 17) & 1)

@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     r.add_argument("--keep", metavar="DIR", type=Path, help="folder for the results (default: below the cache, overwritten by the next run)")
     r.add_argument("--no-record", action="store_true", help="leave out kpat and the expectations that need it")
     r.add_argument("--nic", choices=emulator.NIC_MODELS, help="use emulated cards of this model for all links")
+    r.add_argument("--entry-only", choices=("leaves", "all"), default="", help="record no returns of these functions")
     r.add_argument("--detail", choices=("steps", "spine", "full"), default="", help="record with this detail; of the functions expected those that it has (default: the scenario's, full)")
     e = sub.add_parser("exec", help="run one command in a guest")
     e.add_argument("--kernel", required=True, metavar="SERIES")

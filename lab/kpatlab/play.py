@@ -205,7 +205,7 @@ def start_record(r: dict, net: Network, out: Path) -> Process:
     name = r["name"]
     log, ready = folder / f"{name}.kbl", folder / f"{name}.ready"
     argv = [kpat_path(), "record", "-o", str(log), "--ready-file", str(ready)]
-    for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism"), ("detail", "--detail")):
+    for key, flag in (("filter", "-f"), ("profile", "--profile"), ("mechanism", "--mechanism"), ("detail", "--detail"), ("entry_only", "--entry-only")):
         if key in r:
             argv += [flag, r[key]]
     for n in [r["netns"]] if isinstance(r.get("netns"), str) else r.get("netns", []):
@@ -257,7 +257,7 @@ def main(spec_file: str, *rest: str) -> int:
         s = load(spec["scenario"])
         if spec.get("nic"):
             s.use_nics(spec["nic"])
-        s.use_detail(spec["detail"])
+        s.use_detail(spec["detail"], spec["entry_only"])
         Path(spec["out"]).mkdir(exist_ok=True)
         facts = play(s, Path(spec["out"]), prefix="", in_guest=True, record=spec["record"])
         if "refused" in facts:

@@ -49,19 +49,21 @@ class Scenario:
     timeout: float = 180
     missed: float = 0.0  # share of calls that probes may miss, where the load is to be more than they can follow
     detail: str = ""  # of every recording; empty: what each says, else full
+    entry_only: str = ""  # of every recording: functions whose returns are left out
 
     def recordings(self) -> list[dict]:
         """What is recorded: one log, or one for each device, each with its name."""
         own = self.device or ([{"name": "record", **self.record}] if self.record is not None else [])
         # What a scenario expects of functions it expects of all of them.
-        return [{**r, "detail": self.detail or r.get("detail", "full")} for r in own]
+        entries = {"entry_only": self.entry_only} if self.entry_only else {}
+        return [{**r, "detail": self.detail or r.get("detail", "full"), **entries} for r in own]
 
     def nics(self) -> list[str]:
         """Card models of the links that are not veth, in link order."""
         return [x["kind"] for x in self.topology.get("link", []) if x.get("kind", "veth") != "veth"]
 
-    def use_detail(self, level: str) -> None:
-        self.detail = level
+    def use_detail(self, level: str, entry_only: str) -> None:
+        self.detail, self.entry_only = level, entry_only
 
     def use_nics(self, model: str) -> None:
         for x in self.topology.get("link", []):

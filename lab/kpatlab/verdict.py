@@ -32,7 +32,7 @@ def run_scenarios(a) -> int:
     for s in found:
         if a.nic:
             s.use_nics(a.nic)
-        s.use_detail(a.detail)
+        s.use_detail(a.detail, a.entry_only)
         record[s.name] = bool(s.recordings()) and not a.no_record
     if any(record.values()):
         play.kpat_path()
@@ -95,7 +95,7 @@ def in_guest(group: list[tuple], outs: dict, record: dict, a) -> float | None:
     k = kernel.open_kernel(a.kernel, a.boot)
     alone = len(group) == 1
     share = outs[group[0][0].name] if alone else Path(tempfile.mkdtemp(prefix="several-", dir=cache.root()))
-    specs = [{"scenario": name, "out": "/lab" if alone else f"/lab/{s.name}", "record": record[s.name], "nic": a.nic, "detail": a.detail} for s, name in group]
+    specs = [{"scenario": name, "out": "/lab" if alone else f"/lab/{s.name}", "record": record[s.name], "nic": a.nic, "detail": a.detail, "entry_only": a.entry_only} for s, name in group]
     (share / "spec.json").write_text(json.dumps(specs))
     env = {"PYTHONPATH": str(LAB), "PYTHONDONTWRITEBYTECODE": "1"}
     if "KPAT" in os.environ:

@@ -171,8 +171,12 @@ class Place:
         self.assertEqual(facts["overrun"], 0, "the tracer lost some")
         missed = sum(x["count"] for x in self.info("counts", "counts")["losses"])
         both = {n: (facts["hits"][n], ours[n]) for n in facts["asked"] if n in facts["hits"] and n in ours}
+        entries = set(self.info("counts", "counts")["recording"]["entry_only"])
+        timed = {r["name"]: r["timed"] for r in look.kpat_json("sql", self.log("counts", "counts").path, "select f.name as name, count(c.dur_ns) as timed from call as c join function as f using (func_id) group by name")}
+        self.assertEqual({n: n in entries for n in both}, {n: timed[n] == 0 for n in both}, "what has entries alone has no duration, and what has calls has one")
+        self.assertGreaterEqual(len(entries & both.keys()), 5)
         wrong = {n: c for n, c in both.items() if c[0] != c[1]}
-        self.say(f"calls by function, the kernel's function tracer and kpat ({missed} counted as missed): {', '.join(f'{n} {a}/{b}' for n, (a, b) in both.items())}")
+        self.say(f"calls by function, the kernel's function tracer and kpat ({missed} counted as missed, {len(entries & both.keys())} with entries alone): {', '.join(f'{n} {a}/{b}' for n, (a, b) in both.items())}")
         self.assertGreaterEqual(len(both), 10)
         self.assertGreaterEqual(both["ip_rcv"][0], 800)
         # Equal, or no more is lacking than kpat itself counted as missed.

@@ -276,6 +276,7 @@ impl Pass<'_> {
                     ctx: p.ctx,
                     pid: p.pid,
                     point_len: Some(p.len_bytes),
+                    moment: true,
                     ends: p.ends,
                 };
                 stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
@@ -392,6 +393,7 @@ impl Pass<'_> {
             ctx: c.ctx,
             pid: c.pid,
             point_len: None,
+            moment: !timed,
             ends: c.flags & Call::ENDS != 0,
         };
         stats.packets += u64::from(match within {

@@ -67,6 +67,8 @@ pub(super) struct Touch {
     pub pid: u32,
     /// `skb->len` of a point.
     pub point_len: Option<u32>,
+    /// Its return is not known: a point, or a call of which only the entry was recorded.
+    pub moment: bool,
     /// The packet's buffer was freed in it.
     pub ends: bool,
 }
@@ -84,6 +86,7 @@ impl Touch {
             ctx: n.ctx,
             pid: n.pid,
             point_len: None,
+            moment: !n.timed(),
             ends: false,
         }
     }

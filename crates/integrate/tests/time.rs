@@ -106,6 +106,47 @@ fn sums_close_and_the_checker_can_tell() {
     assert_eq!((c.violations, c.examples), (1, vec![wrong as i64]));
 }
 
+/// A call of which only the entry is known lies in its caller, takes nothing from its time, and what follows in the caller is beside it.
+#[test]
+fn entries_alone_lie_within_their_callers() {
+    let dir = Dir::new("time-entries");
+    let mut log = log(&dir, "x");
+    let entry = |log: &mut LogWriter, name: &str, at: i64| {
+        let call = Call {
+            func: log.func(name),
+            ctx: Context::Softirq,
+            flags: Call::NO_RETURN | Call::ENTRY_ONLY,
+            skb_tag: 0,
+            pid: 0,
+            packet: PacketId(1),
+            entry: BootNs(at),
+            dur_ns: 0,
+        };
+        log.push(0, Record::Call(call));
+    };
+    entry(&mut log, "f1", SEC + 10);
+    log.call(soft(1), "f2", SEC + 20, SEC + 50);
+    entry(&mut log, "f1", SEC + 50);
+    log.call(soft(1), "f0", SEC, SEC + 100);
+    entry(&mut log, "f1", SEC + 200);
+    log.close();
+    let c = closure(&open(&dir, "x")).unwrap();
+    assert_eq!((c.violations, c.no_return, c.calls, c.clamped), (0, 3, 2, 0));
+    let rows: Vec<CallRow> = TableFile::open(&dir.path("x.kpat"), &CALL).unwrap().all().unwrap();
+    let mut seen: Vec<_> = rows.iter().map(|r| (r.entry_ns - SEC, r.depth, r.dur_ns, r.self_ns)).collect();
+    seen.sort_unstable();
+    assert_eq!(
+        seen,
+        [
+            (0, 0, Some(100), Some(70)),
+            (10, 1, None, None),
+            (20, 1, Some(30), Some(30)),
+            (50, 1, None, None),
+            (200, 0, None, None)
+        ]
+    );
+}
+
 /// Siblings that overlap cannot be: their caller is flagged and counted, and is no violation.
 #[test]
 fn contradictions_are_counted() {

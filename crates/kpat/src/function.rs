@@ -288,9 +288,10 @@ pub fn context(code: i32) -> &'static str {
 
 /// What is odd about a call.
 pub fn flag_notes(flags: i32) -> Vec<&'static str> {
+    let returns = if flags & call_flag::ENTRY_ONLY != 0 { "entry only" } else { "return not seen" };
     [
         (call_flag::LIST, "list"),
-        (call_flag::NO_RETURN, "return not seen"),
+        (call_flag::NO_RETURN, returns),
         (call_flag::RETURNED, "returned the packet"),
         (call_flag::SELF_CLAMPED, "self time uncertain"),
     ]
@@ -347,6 +348,7 @@ pub fn flag_names(flags: i32) -> Vec<&'static str> {
         (call_flag::RETURNED, "returned"),
         (call_flag::ENDS, "ends"),
         (call_flag::WITHIN, "within"),
+        (call_flag::ENTRY_ONLY, "entry_only"),
         (call_flag::POINT, "point"),
         (call_flag::SELF_CLAMPED, "self_clamped"),
     ]

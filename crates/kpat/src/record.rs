@@ -48,6 +48,10 @@ pub struct Args {
     /// Also record, in the same way, all functions that take a structure in which a packet lies at most N structures deep: 1 to 3
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     depth: Option<u8>,
+    /// Of these functions record only when they are entered, not when they return (glob, `leaves`: those that do a short, fixed piece of work, or `all`;
+    /// may be repeated): half the cost or less for each, and no durations
+    #[arg(long, value_name = "GLOB")]
+    entry_only: Vec<String>,
     /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the cheapest that works here]
     #[arg(long, value_name = "NAME")]
     mechanism: Option<String>,
@@ -236,14 +240,15 @@ fn options(args: &Args) -> anyhow::Result<Options> {
 /// What of packets; `None`: nothing.
 fn selection(args: &Args) -> anyhow::Result<Option<Selection>> {
     let Some(selection) = args.select.selection() else {
-        return match args.also.is_empty() && args.depth.is_none() {
+        return match args.also.is_empty() && args.depth.is_none() && args.entry_only.is_empty() {
             true => Ok(None),
             false => Err(usage(
-                "--also and --depth are within calls of packets: they need a profile that records some",
+                "--also, --depth and --entry-only are about calls of packets: they need a profile that records some",
             )),
         };
     };
-    Ok(Some(Selection { also: args.also.clone(), depth: args.depth.unwrap_or(0), ..selection }))
+    let (also, depth, entry_only) = (args.also.clone(), args.depth.unwrap_or(0), args.entry_only.clone());
+    Ok(Some(Selection { also, depth, entry_only, ..selection }))
 }
 
 /// Rows of the table of programs; `None`: they are not recorded.

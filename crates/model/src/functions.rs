@@ -202,6 +202,8 @@ pub struct Function {
     pub proof: bool,
     /// Calls for 100 packets, as counted on 6.12; 0: few.
     pub hits: u32,
+    /// Does a short, fixed piece of work: under probes its duration is mostly theirs.
+    pub leaf: bool,
 }
 
 impl Function {
@@ -401,6 +403,7 @@ fn row_of(line: &'static str) -> Result<Function, String> {
         crossing: false,
         proof: false,
         hits: 0,
+        leaf: false,
     };
     for word in words {
         let (key, value) = word.split_once('=').ok_or_else(|| unknown("word", word))?;
@@ -419,6 +422,7 @@ fn row_of(line: &'static str) -> Result<Function, String> {
             "never" => f.never = Some(Never::parse(value).ok_or_else(|| unknown(key, value))?),
             "drops" => f.drops = Some(Drops::parse(value).ok_or_else(|| unknown(key, value))?),
             "hits" => f.hits = value.parse().map_err(|_| unknown(key, value))?,
+            "is" if value == "leaf" => f.leaf = true,
             "for" => {
                 for v in values() {
                     match v {
@@ -519,6 +523,18 @@ mod tests {
             ("*", "", true),
         ] {
             assert_eq!(glob(p, n), want, "{p} {n}");
+        }
+    }
+
+    #[test]
+    fn of_leaves_the_duration_is_no_boundary() {
+        let leaves: Vec<&Function> = all().iter().filter(|f| f.leaf).collect();
+        assert!(leaves.len() > 15);
+        for f in leaves {
+            // What comes out of a call is known at its return.
+            assert!(matches!(f.identity, None | Some(Identity::Free)) && !f.is_pattern(), "{}", f.name);
+            // Where it was given to a driver or read, the time in it is the time that one asks for.
+            assert_eq!(f.stage & (stage::XMIT | stage::SOCK_READ | stage::HAND_ON), 0, "{}", f.name);
         }
     }
 

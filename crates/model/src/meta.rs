@@ -123,6 +123,9 @@ pub struct Function {
     /// What probes it, where that is not the recording's mechanism; else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mechanism: String,
+    /// Its returns were not recorded, by choice.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub entry_only: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

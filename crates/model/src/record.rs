@@ -76,6 +76,8 @@ impl Call {
     /// The function has no packet: it was called within a call of this one, on the same CPU. `skb_tag` is what it returned, see
     /// [`crate::functions::within`].
     pub const WITHIN: u8 = 16;
+    /// With [`Call::NO_RETURN`]: only entries of the function are recorded, by choice.
+    pub const ENTRY_ONLY: u8 = 32;
 }
 
 /// A moment at a tracepoint: the packet was here. No duration.

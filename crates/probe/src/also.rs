@@ -96,6 +96,7 @@ fn candidate(b: &Btf, module: &str, id: u32, name: &str, proto: u32) -> Candidat
         roles: role::WITHIN | roles,
         odd_arguments: choose::odd_arguments(b, proto),
         settled: false,
+        entry_only: false,
     }
 }
 

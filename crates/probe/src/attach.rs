@@ -24,7 +24,7 @@ pub struct Attached {
     /// Links of programs that have one fixed hook; they can be detached and attached again.
     points: Vec<OwnedFd>,
     /// Links of programs of one function each, beside sets; they can be detached and attached again.
-    pairs: Vec<Pair>,
+    own: Vec<Own>,
     /// Clones of programs and perf events that must live as long as the links.
     held: Vec<OwnedFd>,
     /// Links of pairs that are being closed: the kernel waits for a grace period for each, one after the other.
@@ -43,7 +43,15 @@ pub enum Error {
     Btf(io::Error),
 }
 
-const FSESSION: &str = "fsession_multi";
+/// A program for many functions by one link of trampolines.
+#[derive(Clone, Copy, PartialEq)]
+struct Traced {
+    program: &'static str,
+    attach: u32,
+}
+
+const FSESSION: Traced = Traced { program: "fsession_multi", attach: sys::ATTACH_FSESSION_MULTI };
+const ENTRIES: Traced = Traced { program: mechanism::ENTRY_MULTI, attach: sys::ATTACH_FENTRY_MULTI };
 
 /// A program on many functions by one link.
 struct Set {
@@ -52,14 +60,14 @@ struct Set {
     link: Option<OwnedFd>,
 }
 
-/// The programs of a function's entry and return, by their places in [`Attached::held`].
-struct Pair {
+/// The programs of one function.
+struct Own {
     name: String,
     cookie: u64,
-    exit: usize,
-    entry: usize,
-    /// Of return and entry, while they are attached.
-    links: Option<[OwnedFd; 2]>,
+    /// Their places in [`Attached::held`], each with where it is attached.
+    programs: Vec<(usize, u32)>,
+    /// Empty: they are not attached.
+    links: Vec<OwnedFd>,
 }
 
 /// How many programs are loaded and attached at one time: their verification takes most of it and needs no lock, but who attaches spins for the
@@ -71,9 +79,9 @@ fn at_one_time() -> usize {
 #[derive(Clone, Copy)]
 enum Program {
     /// As it was loaded with the object.
-    Original,
+    Original(Traced),
     /// A copy of it, by its place in [`Attached::held`].
-    Copy(usize),
+    Copy(Traced, usize),
     Kprobe {
         name: &'static str,
         attach: u32,
@@ -87,6 +95,10 @@ struct Function {
     btf_id: u32,
     cookie: u64,
 }
+
+/// Entries alone, by kprobe.multi.
+const KPROBE_ENTRIES: Program =
+    Program::Kprobe { name: mechanism::KPROBE_ENTRY_ONLY, attach: sys::ATTACH_KPROBE_MULTI, returns: false };
 
 impl Program {
     /// Each function is in another set, too.
@@ -110,7 +122,7 @@ pub struct Target<'a> {
 
 impl Attached {
     pub fn links(&self) -> usize {
-        self.links.len() + self.sets.len() + self.pairs.len()
+        self.links.len() + self.sets.len() + self.own.len()
     }
 
     /// Attaches `targets` (indices in refusals are into this slice). Progress: done, of.
@@ -121,13 +133,12 @@ impl Attached {
         targets: &[Target<'_>],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), Error> {
-        let prog = |n: &'static str| loaded.program(n).ok_or(Error::NoProgram(n));
         let before = self.links();
         let all: Vec<usize> = (0..targets.len()).collect();
         progress(0, targets.len());
         match m {
             Mechanism::FsessionMulti => {
-                let mut copies: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+                let mut copies: BTreeMap<(&str, &str, bool), Vec<usize>> = BTreeMap::new();
                 for i in all {
                     let c = targets[i].candidate;
                     let layer = match c.module.is_empty() {
@@ -135,29 +146,31 @@ impl Attached {
                         true => profile::layer(&c.name),
                         false => "",
                     };
-                    copies.entry((&c.module, layer)).or_default().push(i);
+                    copies.entry((&c.module, layer, c.entry_only)).or_default().push(i);
                 }
-                for ((module, _), part) in copies {
-                    self.fsession(loaded, module, targets, &part)?;
+                for ((module, _, entry_only), part) in copies {
+                    self.traced(loaded, if entry_only { ENTRIES } else { FSESSION }, module, targets, &part)?;
                 }
             }
             Mechanism::KprobeSession => {
+                let (entries, both) = apart(targets);
                 let (name, attach) = ("kprobe_session", sys::ATTACH_KPROBE_SESSION);
-                self.halve(loaded, Program::Kprobe { name, attach, returns: false }, targets, &all);
+                self.halve(loaded, Program::Kprobe { name, attach, returns: false }, targets, &both);
+                self.halve(loaded, KPROBE_ENTRIES, targets, &entries);
             }
             Mechanism::KprobeMulti => {
+                let (entries, both) = apart(targets);
                 let attach = sys::ATTACH_KPROBE_MULTI;
                 // returns first: an entry without its return would fill the table of open calls
                 let of = |name, returns| Program::Kprobe { name, attach, returns };
-                self.halve(loaded, of("kprobe_return", true), targets, &all);
+                self.halve(loaded, of("kprobe_return", true), targets, &both);
                 let bad: Vec<usize> = self.refused.iter().map(|r| r.0).collect();
-                let good: Vec<usize> = all.iter().copied().filter(|i| !bad.contains(i)).collect();
+                let good: Vec<usize> = both.iter().copied().filter(|i| !bad.contains(i)).collect();
                 self.halve(loaded, of("kprobe_entry", false), targets, &good);
+                self.halve(loaded, KPROBE_ENTRIES, targets, &entries);
             }
             Mechanism::Fentry => self.fentry(loaded, targets, progress)?,
-            Mechanism::Kprobe => {
-                self.kprobes(prog("kprobe_entry")?, prog("kprobe_return")?, targets, progress)
-            }
+            Mechanism::Kprobe => self.kprobes(loaded, targets, progress)?,
             Mechanism::Tracepoint => {}
         }
         progress(targets.len(), targets.len());
@@ -186,13 +199,13 @@ impl Attached {
 
     fn link(&self, loaded: &Loaded, program: Program, functions: &[Function]) -> io::Result<OwnedFd> {
         let cookies: Vec<u64> = functions.iter().map(|f| f.cookie).collect();
-        let traced = |program: BorrowedFd<'_>| {
+        let traced = |program: BorrowedFd<'_>, attach| {
             let ids: Vec<u32> = functions.iter().map(|f| f.btf_id).collect();
-            sys::link_tracing_multi(program, sys::ATTACH_FSESSION_MULTI, &ids, &cookies)
+            sys::link_tracing_multi(program, attach, &ids, &cookies)
         };
         match program {
-            Program::Original => traced(loaded_program(loaded, FSESSION)?),
-            Program::Copy(copy) => traced(self.held[copy].as_fd()),
+            Program::Original(t) => traced(loaded_program(loaded, t.program)?, t.attach),
+            Program::Copy(t, copy) => traced(self.held[copy].as_fd(), t.attach),
             Program::Kprobe { name, attach, returns } => {
                 let names: Vec<CString> = functions.iter().map(|f| f.name.clone()).collect();
                 sys::link_kprobe_multi(loaded_program(loaded, name)?, attach, returns, &names, &cookies)
@@ -202,18 +215,20 @@ impl Attached {
 
     /// One link for functions of one kernel object, to a copy of the program: a program knows one object only, and does not
     /// run inside itself (bpf/functions.bpf.h). The first of the kernel proper takes the program as it was loaded, as each copy is verified anew.
-    fn fsession(
+    fn traced(
         &mut self,
         loaded: &Loaded,
+        traced: Traced,
         module: &str,
         targets: &[Target<'_>],
         part: &[usize],
     ) -> Result<(), Error> {
-        if module.is_empty() && !self.sets.iter().any(|s| matches!(s.program, Program::Original)) {
-            self.halve(loaded, Program::Original, targets, part);
+        let taken = |s: &Set| matches!(s.program, Program::Original(t) if t == traced);
+        if module.is_empty() && !self.sets.iter().any(taken) {
+            self.halve(loaded, Program::Original(traced), targets, part);
             return Ok(());
         }
-        let code = loaded.code(FSESSION).ok_or(Error::NoProgram(FSESSION))?;
+        let code = loaded.code(traced.program).ok_or(Error::NoProgram(traced.program))?;
         let types = match module {
             "" => None,
             _ => sys::kernel_btfs().map_err(Error::Btf)?.into_iter().find(|(name, _)| name == module),
@@ -222,12 +237,12 @@ impl Attached {
             Err(io::Error::other(format!("the type information of module {module} is unavailable")))
         } else {
             let types = types.as_ref().map(|(_, fd)| fd.as_fd());
-            sys::load_tracing(&code, sys::ATTACH_FSESSION_MULTI, 0, types)
+            sys::load_tracing(&code, traced.attach, 0, types)
         };
         match copy {
             Ok(fd) => {
                 self.held.push(fd);
-                self.halve(loaded, Program::Copy(self.held.len() - 1), targets, part);
+                self.halve(loaded, Program::Copy(traced, self.held.len() - 1), targets, part);
             }
             Err(e) => self.refused.extend(part.iter().map(|i| (*i, e.to_string()))),
         }
@@ -244,7 +259,7 @@ impl Attached {
         for (i, made) in made {
             match made {
                 Ok(Made { programs, links }) => {
-                    self.held.extend(programs);
+                    self.held.extend(programs.into_iter().map(|(program, _)| program));
                     self.links.extend(links);
                 }
                 Err(reason) => self.refused.push((i, reason)),
@@ -262,12 +277,14 @@ impl Attached {
     ) -> Result<(), Error> {
         for (i, made) in self.made(loaded, targets, progress)? {
             match made {
-                Ok(Made { programs: [exit, entry], links }) => {
-                    let at = self.held.len();
-                    self.held.extend([exit, entry]);
+                Ok(Made { programs, links }) => {
+                    let made = programs.into_iter().map(|(program, attach)| {
+                        self.held.push(program);
+                        (self.held.len() - 1, attach)
+                    });
+                    let programs = made.collect();
                     let name = targets[i].candidate.name.clone();
-                    let (cookie, exit, entry) = (cookie(&targets[i]), at, at + 1);
-                    self.pairs.push(Pair { name, cookie, exit, entry, links: Some(links) });
+                    self.own.push(Own { name, cookie: cookie(&targets[i]), programs, links });
                 }
                 Err(reason) => self.refused.push((i, reason)),
             }
@@ -302,47 +319,56 @@ impl Attached {
                     None => return Err(format!("the type information of module {m} is unavailable")),
                 },
             };
-            let [entry, exit] = mechanism::clones(c).map(|name| copier.code_for(&originals[name], i));
+            let mut made = Made::default();
+            let places = mechanism::clones(c).iter().zip([sys::ATTACH_FENTRY, sys::ATTACH_FEXIT]);
             // exit first: an entry without its exit would fill the table of open calls
-            let attached = |code, attach| {
-                let program = sys::load_tracing(code, attach, c.btf_id, object)?;
-                let link = sys::link_tracing(program.as_fd(), attach, cookie(&targets[i]))?;
-                io::Result::Ok((program, link))
-            };
-            let (exit, back) = attached(&exit, sys::ATTACH_FEXIT).map_err(|e| e.to_string())?;
-            let (entry, to) = attached(&entry, sys::ATTACH_FENTRY).map_err(|e| e.to_string())?;
-            Ok(Made { programs: [exit, entry], links: [back, to] })
+            for (name, attach) in places.rev() {
+                let code = copier.code_for(&originals[name], i);
+                let program =
+                    sys::load_tracing(&code, attach, c.btf_id, object).map_err(|e| e.to_string())?;
+                let link = sys::link_tracing(program.as_fd(), attach, cookie(&targets[i]));
+                made.links.push(link.map_err(|e| e.to_string())?);
+                made.programs.push((program, attach));
+            }
+            Ok(made)
         };
         Ok(abreast(targets.len(), &make, progress))
     }
 
     fn kprobes(
         &mut self,
-        entry: BorrowedFd<'_>,
-        ret: BorrowedFd<'_>,
+        loaded: &Loaded,
         targets: &[Target<'_>],
         progress: &mut dyn FnMut(usize, usize),
-    ) {
+    ) -> Result<(), Error> {
+        let prog = |n: &'static str| loaded.program(n).ok_or(Error::NoProgram(n));
         let Some(pmu) = mechanism::kprobe_pmu() else {
             self.refused
                 .extend((0..targets.len()).map(|i| (i, "there is no kprobe event source".to_string())));
-            return;
+            return Ok(());
         };
         for (i, t) in targets.iter().enumerate() {
-            let both = [(ret, true), (entry, false)].map(|(prog, retprobe)| {
+            let programs = match t.candidate.entry_only {
+                true => vec![(prog(mechanism::KPROBE_ENTRY_ONLY)?, false)],
+                false => vec![(prog("kprobe_return")?, true), (prog("kprobe_entry")?, false)],
+            };
+            let attached = programs.into_iter().map(|(prog, retprobe)| {
                 let event = sys::perf_kprobe(pmu, &c_name(t), retprobe)?;
                 let link = sys::link_perf(prog, event.as_fd(), cookie(t))?;
                 io::Result::Ok((event, link))
             });
-            match both {
-                [Ok((p, l)), Ok((q, k))] => {
-                    self.held.extend([p, q]);
-                    self.links.extend([l, k]);
+            match attached.collect::<io::Result<Vec<_>>>() {
+                Ok(all) => {
+                    for (event, link) in all {
+                        self.held.push(event);
+                        self.links.push(link);
+                    }
                 }
-                [Err(e), _] | [_, Err(e)] => self.refused.push((i, e.to_string())),
+                Err(e) => self.refused.push((i, e.to_string())),
             }
             progress(i + 1, targets.len());
         }
+        Ok(())
     }
 
     /// A link of [`tracepoint`] or [`typed`]; `stays`: it is not taken off.
@@ -359,7 +385,7 @@ impl Attached {
     pub fn staying(&self, functions: usize) -> usize {
         let of_sets: usize =
             self.sets.iter().filter(|s| !s.program.of_returns()).map(|s| s.functions.len()).sum();
-        functions.saturating_sub(of_sets + self.pairs.len())
+        functions.saturating_sub(of_sets + self.own.len())
     }
 
     /// Takes those off that can be.
@@ -367,9 +393,9 @@ impl Attached {
         let mut links = std::mem::take(&mut self.points);
         links.extend(self.sets.iter_mut().filter_map(|s| s.link.take()));
         close(links);
-        let pairs: Vec<[OwnedFd; 2]> = self.pairs.iter_mut().filter_map(|p| p.links.take()).collect();
-        if !pairs.is_empty() {
-            self.closing.push(std::thread::spawn(move || drop(pairs)));
+        let own: Vec<OwnedFd> = self.own.iter_mut().flat_map(|o| std::mem::take(&mut o.links)).collect();
+        if !own.is_empty() {
+            self.closing.push(std::thread::spawn(move || drop(own)));
         }
     }
 
@@ -402,26 +428,25 @@ impl Attached {
             }
         }
         self.sets = sets;
-        self.put_pairs_back(&mut gone);
+        self.put_own_back(&mut gone);
         gone
     }
 
-    fn put_pairs_back(&mut self, gone: &mut Vec<(String, String)>) {
+    fn put_own_back(&mut self, gone: &mut Vec<(String, String)>) {
         self.wait_until_closed();
-        let (pairs, held) = (&self.pairs, &self.held);
-        let again = |i: usize| {
-            let Pair { cookie, exit, entry, .. } = pairs[i];
-            let back = sys::link_tracing(held[exit].as_fd(), sys::ATTACH_FEXIT, cookie)?;
-            let to = sys::link_tracing(held[entry].as_fd(), sys::ATTACH_FENTRY, cookie)?;
-            io::Result::Ok([back, to])
+        let (own, held) = (&self.own, &self.held);
+        let again = |i: usize| -> io::Result<Vec<OwnedFd>> {
+            let link =
+                |&(at, attach): &(usize, u32)| sys::link_tracing(held[at].as_fd(), attach, own[i].cookie);
+            own[i].programs.iter().map(link).collect()
         };
-        for (i, links) in abreast(pairs.len(), &again, &mut |_, _| {}) {
+        for (i, links) in abreast(own.len(), &again, &mut |_, _| {}) {
             match links {
-                Ok(links) => self.pairs[i].links = Some(links),
-                Err(e) => gone.push((self.pairs[i].name.clone(), e.to_string())),
+                Ok(links) => self.own[i].links = links,
+                Err(e) => gone.push((self.own[i].name.clone(), e.to_string())),
             }
         }
-        self.pairs.retain(|p| p.links.is_some());
+        self.own.retain(|o| !o.links.is_empty());
     }
 
     /// Descriptors of the clones, for statistics.
@@ -435,16 +460,18 @@ impl Drop for Attached {
         let mut links = std::mem::take(&mut self.links);
         links.append(&mut self.points);
         links.extend(self.sets.iter_mut().filter_map(|s| s.link.take()));
-        links.extend(self.pairs.iter_mut().filter_map(|p| p.links.take()).flatten());
+        links.extend(self.own.iter_mut().flat_map(|o| std::mem::take(&mut o.links)));
         close(links);
         self.wait_until_closed();
     }
 }
 
-/// Of one function: return and entry.
+/// Of one function: its return, if that is recorded, and its entry.
+#[derive(Default)]
 struct Made {
-    programs: [OwnedFd; 2],
-    links: [OwnedFd; 2],
+    /// Each with where it is attached.
+    programs: Vec<(OwnedFd, u32)>,
+    links: Vec<OwnedFd>,
 }
 
 /// Or why the kernel refuses it.
@@ -507,6 +534,11 @@ pub fn kprobe(loaded: &Loaded, program: &str, function: &str) -> io::Result<Owne
     let name = CString::new(function).map_err(io::Error::other)?;
     let event = sys::perf_kprobe(pmu, &name, false)?;
     sys::link_perf(loaded_program(loaded, program)?, event.as_fd(), 0)
+}
+
+/// Places of functions of which only entries are recorded, and of the others.
+fn apart(targets: &[Target<'_>]) -> (Vec<usize>, Vec<usize>) {
+    (0..targets.len()).partition(|i| targets[*i].candidate.entry_only)
 }
 
 /// A program where its section says.

@@ -6,11 +6,15 @@
 //! structures is computed for the paper's table only ([`statistics`]): on today's kernels it ends in half of all
 //! functions, control code mostly.
 
+mod via;
+
 use crate::btf::{Btf, kind};
 use crate::roles::{role, role_of, settle};
 use kpat_model::functions::{self, Never};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+
+pub use via::{Value, Via};
 
 /// Tracepoints' own functions: the places where they stand are probed, not they.
 const GLUE: &[&str] = &[
@@ -34,67 +38,6 @@ const NOT_PACKETS: &[&str] = &[
     "net_generic",
 ];
 
-/// How the packet is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// Argument (from 0) is the skb.
-    Argument(u8),
-    /// Argument points to a pointer to the skb.
-    Pointer(u8),
-    /// Argument points to this structure, whose member holds the pointer.
-    Carrier {
-        arg: u8,
-        structure: String,
-        member: String,
-        offset: u32,
-    },
-    /// Argument is the head of a list of skbs.
-    List(u8),
-    Return,
-    /// None of its own: recorded within calls of packets.
-    Within(Value),
-}
-
-/// What a function returns, as far as it is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    Nothing,
-    Number,
-    Pointer,
-    Truth,
-}
-
-impl Value {
-    fn name(self) -> &'static str {
-        match self {
-            Value::Nothing => "",
-            Value::Number => functions::NUMBER,
-            Value::Pointer => functions::POINTER,
-            Value::Truth => functions::TRUTH,
-        }
-    }
-}
-
-impl Via {
-    pub fn text(&self) -> String {
-        match self {
-            Via::Argument(a) => format!("arg {}", a + 1),
-            Via::Pointer(a) => format!("arg {} -> *", a + 1),
-            Via::Carrier { arg, structure, member, .. } => format!("arg {} -> {structure}.{member}", arg + 1),
-            Via::List(a) => format!("arg {} (list)", a + 1),
-            Via::Return => "return".to_string(),
-            Via::Within(value) => functions::within(value.name()),
-        }
-    }
-
-    fn argument(&self) -> Option<u8> {
-        match self {
-            Via::Argument(a) | Via::Pointer(a) | Via::List(a) | Via::Carrier { arg: a, .. } => Some(*a),
-            Via::Return | Via::Within(_) => None,
-        }
-    }
-}
-
 /// A function that could be probed.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -108,6 +51,8 @@ pub struct Candidate {
     pub odd_arguments: bool,
     /// Entered with the packet as the probe before saw it (see `SETTLED`).
     pub settled: bool,
+    /// Its returns are not recorded ([`crate::entries`]).
+    pub entry_only: bool,
 }
 
 impl Candidate {
@@ -316,6 +261,7 @@ pub fn candidates(btfs: &[Arc<Btf>]) -> Found {
                 roles,
                 odd_arguments,
                 settled: false,
+                entry_only: false,
             };
             match seen.entry((module.clone(), name.to_string())) {
                 std::collections::hash_map::Entry::Vacant(v) => {
@@ -593,6 +539,7 @@ mod tests {
             roles: role::GRO,
             odd_arguments: false,
             settled: false,
+            entry_only: false,
         };
         let k = c.cookie(5);
         assert_eq!((k & 0x1fff, k >> 14 & 7, k >> 17 & 1, k >> 18 & 0xfff, k >> 32), (5, 2, 1, 0x28, 64));

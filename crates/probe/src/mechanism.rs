@@ -122,12 +122,32 @@ impl Mechanism {
     }
 }
 
-/// Programs that fentry loads anew for this function: of its entry, of its return.
-pub fn clones(c: &Candidate) -> [&'static str; 2] {
-    match (c.special(), c.settled) {
-        (true, _) => ["fentry_special", "fexit_special"],
-        (false, true) => ["fentry_settled", "fexit_plain"],
-        (false, false) => ["fentry_plain", "fexit_plain"],
+impl Mechanism {
+    /// The program for functions of which only entries are recorded, as [`Mechanism::programs`].
+    pub fn entry_program(self) -> Option<(&'static str, Option<(u32, u32)>)> {
+        match self {
+            Mechanism::FsessionMulti => Some((ENTRY_MULTI, Some((26, sys::ATTACH_FENTRY_MULTI)))),
+            Mechanism::KprobeSession | Mechanism::KprobeMulti => {
+                Some((KPROBE_ENTRY_ONLY, Some((2, sys::ATTACH_KPROBE_MULTI))))
+            }
+            Mechanism::Fentry => Some((FENTRY_ENTRY_ONLY, None)),
+            Mechanism::Kprobe => Some((KPROBE_ENTRY_ONLY, None)),
+            Mechanism::Tracepoint => None,
+        }
+    }
+}
+
+pub const ENTRY_MULTI: &str = "entry_multi";
+pub const KPROBE_ENTRY_ONLY: &str = "kprobe_entry_only";
+const FENTRY_ENTRY_ONLY: &str = "fentry_entry_only";
+
+/// Programs that fentry loads anew for this function: of its entry, and of its return if that is recorded.
+pub fn clones(c: &Candidate) -> &'static [&'static str] {
+    match (c.entry_only, c.special(), c.settled) {
+        (true, ..) => &[FENTRY_ENTRY_ONLY],
+        (_, true, _) => &["fentry_special", "fexit_special"],
+        (_, false, true) => &["fentry_settled", "fexit_plain"],
+        (_, false, false) => &["fentry_plain", "fexit_plain"],
     }
 }
 

@@ -15,15 +15,16 @@ use crate::radios;
 use crate::reasons::drop_reasons;
 use crate::sampling;
 use crate::work::Resources;
-use kpat_model::meta;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
+mod entries;
 mod networks;
 mod often;
 mod places;
 mod points;
+mod table;
 mod unmet;
 mod within;
 
@@ -31,6 +32,7 @@ pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};
 pub use places::{DOES_NOT_SLEEP, MANY, SLEEPS, decide_programs};
 pub use points::{constants, tracepoint_name, tracepoints};
+pub use table::{function, function_table};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -133,6 +135,7 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
         within::add(mechanism, selection, &btfs, &symbols, (&mut functions, &mut left_out))?;
         logged.resize(functions.len(), true);
     }
+    entries::mark(selection, &mut functions);
     if functions.len() > MOST_FUNCS {
         return Err(Error::TooMany { count: functions.len() });
     }
@@ -141,6 +144,7 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
         _ => unmet::by_functions(selection, &functions, &left_out),
     };
     unmet.extend(crate::also::unmet(selection, &functions, &left_out));
+    unmet.extend(entries::unmet(mechanism, selection, &functions));
     left_out.extend(unmet.iter().filter(|u| !left_out.contains(u)).cloned().collect::<Vec<_>>());
     Ok(Decision {
         mechanism,
@@ -402,90 +406,6 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
         symbols: Symbols::running(),
     };
     Ok((decision, all))
-}
-
-/// A probed function as the log's table has it, by the recording's main mechanism.
-pub fn function(id: u16, c: &Candidate, addr: u64) -> meta::Function {
-    meta::Function {
-        id,
-        name: c.name.clone(),
-        module: c.module.clone(),
-        kind: "function".into(),
-        addr,
-        layer: if c.is_within() {
-            String::new()
-        } else if c.module.is_empty() {
-            profile::layer(&c.name).into()
-        } else {
-            layer_of_module(c).into()
-        },
-        via: c.via.text(),
-        mechanism: String::new(),
-    }
-}
-
-/// The log's function table: probed functions, then tracepoints.
-pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Function> {
-    let mut out: Vec<meta::Function> = d
-        .functions
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| d.logged[*i])
-        .map(|(i, c)| {
-            let mechanism = if d.often.contains(&i) { Mechanism::Fentry.name() } else { "" };
-            meta::Function {
-                mechanism: mechanism.into(),
-                ..function(function_id(i), c, d.symbols.address(&c.name))
-            }
-        })
-        .collect();
-    let switches = tracepoints.iter().filter(|t| matches!(t.fixed, Fixed::Switch));
-    out.extend(switches.filter_map(|t| {
-        let crossing = kpat_model::Crossing::from_name(&t.name);
-        Some(meta::Function {
-            id: t.func?,
-            name: t.name.clone(),
-            module: String::new(),
-            kind: "crossing".into(),
-            addr: 0,
-            layer: String::new(),
-            via: crossing.map_or("TCP's state", |c| c.layers()).into(),
-            mechanism: String::new(),
-        })
-    }));
-    let places = tracepoints.iter().filter_map(|t| match t.fixed {
-        Fixed::User(hook) if hook.first => Some(hook.function.clone()),
-        Fixed::Radio(point) => Some(point.function.clone()),
-        _ => None,
-    });
-    out.extend(places);
-    let points =
-        tracepoints.iter().filter(|t| !matches!(t.fixed, Fixed::Switch | Fixed::User(_) | Fixed::Radio(_)));
-    out.extend(points.filter_map(|t| {
-        Some(meta::Function {
-            id: t.func?,
-            name: tracepoint_name(&t.name),
-            module: String::new(),
-            kind: "tracepoint".into(),
-            addr: 0,
-            layer: points::tracepoint_layer(&t.name).into(),
-            via: "tracepoint argument".into(),
-            mechanism: String::new(),
-        })
-    }));
-    out
-}
-
-fn layer_of_module(c: &Candidate) -> &'static str {
-    let by_name = profile::layer(&c.name);
-    // an unknown name inside a protocol module is not a driver
-    if by_name == "driver"
-        && (c.module.starts_with("nf") || c.module.starts_with("x_") || c.module.contains("tables"))
-    {
-        "network"
-    } else {
-        by_name
-    }
 }
 
 /// Number of the i-th function; 0 is never used.

@@ -4,7 +4,7 @@
 mod selection;
 
 pub use kpat_model::functions::{Detail, LAYERS, glob, layer};
-pub use selection::{APPLICATIONS, NAMES, PROGRAMS, Selection, UnknownProfile, WIFI, WORK};
+pub use selection::{ALL, APPLICATIONS, LEAVES, NAMES, PROGRAMS, Selection, UnknownProfile, WIFI, WORK};
 
 /// Is this the module's name? The kernel writes `_` where its file has `-`.
 pub fn is_module(name: &str, module: &str) -> bool {

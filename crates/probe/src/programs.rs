@@ -142,6 +142,7 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
         layer: String::new(),
         via: row.line.clone(),
         mechanism: String::new(),
+        entry_only: false,
     };
     let mut hooks: Vec<&'static Hook> = Vec::new();
     for (offset, operands, semaphore) in &places {

@@ -202,6 +202,7 @@ fn point(row: &WifiPoint, event: u64, format: &str, at: usize) -> Point {
             layer: String::new(),
             via: row.line.clone(),
             mechanism: String::new(),
+            entry_only: false,
         },
         event,
         number: at as u32,

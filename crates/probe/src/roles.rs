@@ -26,6 +26,11 @@ pub mod role {
     pub const POINTER: u16 = 1;
     pub const TRUTH: u16 = 2;
 
+    /// Is nothing done to packets at its return? (`KP_ROLES_AT_RETURN` of bpf/calls.bpf.h)
+    pub const fn ends_at_entry(roles: u16) -> bool {
+        roles & !(LIST | FREE | GRO | LINK | AIR | MOVED | FLOW) == 0
+    }
+
     /// Does identity suffer without it, so that it is probed whether its calls are wanted or not?
     pub const fn tracks(roles: u16) -> bool {
         roles & WITHIN == 0 && roles & !(LIST | RETURN | LINK | MOVED | FLOW) != 0
@@ -76,6 +81,7 @@ mod tests {
             roles: role_of(name),
             odd_arguments: false,
             settled: false,
+            entry_only: false,
         }
     }
 

@@ -14,6 +14,7 @@ pub const ATTACH_PERF_EVENT: u32 = 41;
 pub const ATTACH_KPROBE_MULTI: u32 = 42;
 pub const ATTACH_UPROBE_MULTI: u32 = 48;
 pub const ATTACH_KPROBE_SESSION: u32 = 56;
+pub const ATTACH_FENTRY_MULTI: u32 = 59;
 pub const ATTACH_FSESSION_MULTI: u32 = 61;
 
 const CMD_PROG_LOAD: u32 = 5;

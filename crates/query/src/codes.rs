@@ -96,6 +96,7 @@ pub mod call_flag {
     pub const RETURNED: i32 = 4;
     pub const ENDS: i32 = 8;
     pub const WITHIN: i32 = 16;
+    pub const ENTRY_ONLY: i32 = 32;
     pub const POINT: i32 = 256;
     pub const SELF_CLAMPED: i32 = 512;
 }

@@ -47,7 +47,7 @@ impl Control {
             flow.last[1] = flow.last[0];
         }
         flow.last[0] = (t.packet, t.entry);
-        if t.point_len.is_none() {
+        if !t.moment {
             return;
         }
         if let Some(n) = flow.open.iter().rposition(|o| o.0 == t.packet) {
@@ -109,6 +109,7 @@ mod tests {
                     ctx,
                     pid: 7,
                     point_len: Some(100),
+                    moment: true,
                     ends: false,
                 };
                 c.touch(&t, Roles(roles), made);

@@ -24,6 +24,7 @@ fn touch(at: i64, end: i64, ctx: Context) -> Touch {
         ctx,
         pid: 7,
         point_len: None,
+        moment: false,
         ends: false,
     }
 }

@@ -302,7 +302,7 @@ impl Way {
             && if to > from {
                 d.at <= to
             } else {
-                d.within.driver || d.within.other < from && !self.by_points
+                d.within.driver || d.within.other < from && !self.by_moments
             }
     }
 

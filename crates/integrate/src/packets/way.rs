@@ -41,7 +41,7 @@ pub(super) struct Way {
     /// Where it was last given to a driver: CPU and context.
     pub(super) xmit_on: Option<(u16, Context)>,
     /// That was a point, not a function.
-    pub(super) by_points: bool,
+    pub(super) by_moments: bool,
     /// Cut from a packet that was received.
     pub(super) received_by_parent: bool,
     /// Made of one that this host made: its headers begin at the device that sends that one.
@@ -69,7 +69,7 @@ impl Default for Way {
             hands: Vec::new(),
             stamped: Vec::new(),
             xmit_on: None,
-            by_points: false,
+            by_moments: false,
             received_by_parent: false,
             sent_by_parent: false,
         }
@@ -138,7 +138,7 @@ impl Way {
             add_span(&mut self.xmits, span);
             self.xmit_at = self.xmit_at.max(t.entry);
             self.xmit_on = Some((t.cpu, t.ctx));
-            self.by_points = t.point_len.is_some();
+            self.by_moments = t.moment;
             if roles.has(HAND_ON) {
                 add_span(&mut self.hands, span);
             } else if self.drivers.len() < MAX_SPANS {

@@ -151,6 +151,11 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
         pairs.add("namespaces", list.join(", "));
     }
     pairs.add("functions", functions);
+    match meta.functions.iter().filter(|f| f.entry_only).count() {
+        0 => {}
+        n => pairs
+            .add("entries only", format!("{} functions: their returns were not recorded", count(n as u64))),
+    }
     pairs.add("command", meta.command.join(" "));
 }
 
@@ -285,6 +290,7 @@ fn recording_json(meta: &Meta) -> Value {
         "cpus": meta.cpus,
         "mechanism": meta.mechanism,
         "by_fentry": meta.functions.iter().filter(|f| !f.mechanism.is_empty()).map(|f| &f.name).collect::<Vec<_>>(),
+        "entry_only": meta.functions.iter().filter(|f| f.entry_only).map(|f| &f.name).collect::<Vec<_>>(),
         "passed_over": meta.passed_over,
         "build": meta.build,
         "build_passed_over": meta.build_passed_over,

@@ -201,6 +201,8 @@ impl Drawing<'_> {
                 let mut line = Line::new();
                 if node.is_point() {
                     line = line.put("◆ ", Style::Faint);
+                } else if node.entry_only() {
+                    line = line.put("◇ ", Style::Faint);
                 } else if row.cut_in {
                     line = line.put("▷ ", Style::Faint);
                 }
@@ -225,7 +227,8 @@ impl Drawing<'_> {
                 if let Some(off) = node.call.off_ns.filter(|n| *n > 0) {
                     line = line.put(format!(" off the CPU for {}", duration(off)), Style::Warn);
                 }
-                let notes = flag_notes(node.call.flags).join(", ");
+                let drawn = if node.entry_only() { call_flag::NO_RETURN } else { 0 };
+                let notes = flag_notes(node.call.flags & !drawn).join(", ");
                 if !notes.is_empty() {
                     line = line.put(format!(" ({notes})"), Style::Warn);
                 }
@@ -350,6 +353,7 @@ fn bar(l: &Layout, row: &Row<'_>) -> Line {
     };
     let (from, to, sign, style) = match row.what {
         What::Call(n) if n.is_point() => (n.call.entry_ns, n.call.entry_ns, "◆", Style::Plain),
+        What::Call(n) if n.entry_only() => (n.call.entry_ns, n.call.entry_ns, "◇", Style::Plain),
         What::Call(n) => (n.call.entry_ns, end_ns(&n.call), "━", Style::Plain),
         What::Handover(h) => (h.from_ns, h.to_ns, "┄", Style::Warn),
         What::Frame(_) => (row.at, row.at, "●", Style::Wire),

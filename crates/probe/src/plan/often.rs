@@ -24,7 +24,7 @@ pub fn often(m: Mechanism, functions: &[Candidate]) -> Vec<usize> {
         return Vec::new();
     }
     let hits = |i: &usize| functions::of(&functions[*i].name).map_or(0, |f| f.hits);
-    let takes = |i: &usize| !functions[*i].odd_arguments && hits(i) >= OFTEN;
+    let takes = |i: &usize| !functions[*i].odd_arguments && !functions[*i].entry_only && hits(i) >= OFTEN;
     let mut often: Vec<usize> = (0..functions.len()).filter(takes).collect();
     often.sort_by_key(|i| std::cmp::Reverse(hits(i)));
     often.truncate(MOST);
@@ -37,11 +37,17 @@ pub(super) fn of_functions(d: &Decision) -> Vec<(&'static str, Option<(u32, u32)
     if !d.functions.is_empty() {
         out.extend(d.mechanism.programs());
     }
+    if d.functions.iter().any(|c| c.entry_only) {
+        out.extend(d.mechanism.entry_program());
+        if second(d) {
+            out.extend(Mechanism::KprobeSession.entry_program());
+        }
+    }
     if second(d) {
         out.extend(Mechanism::KprobeSession.programs());
     }
     for name in d.often.iter().flat_map(|i| mechanism::clones(&d.functions[*i])) {
-        if !out.iter().any(|(n, _)| *n == name) {
+        if !out.iter().any(|(n, _)| n == name) {
             out.push((name, None));
         }
     }
@@ -137,6 +143,7 @@ mod tests {
             roles: 0,
             odd_arguments: false,
             settled: false,
+            entry_only: false,
         }
     }
 

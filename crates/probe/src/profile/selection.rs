@@ -15,7 +15,14 @@ pub struct Selection {
     pub also: Vec<String>,
     /// The same of functions that take a structure in which a packet lies so deep at most ([`crate::also`]); 0: none.
     pub depth: u8,
+    /// Functions whose returns are not recorded: globs, [`LEAVES`] or [`ALL`].
+    pub entry_only: Vec<String>,
 }
+
+/// In [`Selection::entry_only`]: functions that do a short, fixed piece of work, as the table of functions has them.
+pub const LEAVES: &str = "leaves";
+/// In [`Selection::entry_only`]: all but those whose returns keep packets apart.
+pub const ALL: &str = "all";
 
 /// Profiles by name, each with what it has; beside them `driver:NAME`.
 pub const NAMES: [(&str, &str); 10] = [
@@ -66,6 +73,15 @@ impl Selection {
     /// Are functions without a packet wanted?
     pub fn has_within(&self) -> bool {
         !self.also.is_empty() || self.depth > 0
+    }
+
+    /// Of this function are the returns not wanted?
+    pub fn only_entries(&self, name: &str) -> bool {
+        self.entry_only.iter().any(|p| match p.as_str() {
+            ALL => true,
+            LEAVES => functions::of(name).is_some_and(|f| f.leaf),
+            p => glob(p, name),
+        })
     }
 
     /// Is this function wanted?

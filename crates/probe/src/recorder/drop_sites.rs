@@ -100,6 +100,7 @@ mod tests {
             roles: 0,
             odd_arguments: false,
             settled: false,
+            entry_only: false,
         }
     }
 

@@ -102,6 +102,11 @@ impl CallNode {
     pub fn is_point(&self) -> bool {
         self.call.flags & call_flag::POINT != 0
     }
+
+    /// Its return was not recorded, by choice.
+    pub fn entry_only(&self) -> bool {
+        self.call.flags & call_flag::ENTRY_ONLY != 0
+    }
 }
 
 #[derive(Clone, Debug)]

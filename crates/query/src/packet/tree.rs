@@ -145,7 +145,9 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
                     (Some(from), Some(to)) => (HandoverKind::Backlog, from, to),
                     _ => kind_of(rows, b, i, &kind_by),
                 };
-                out[i] = Some(Handover {
+                // Without a return it may still be in that call.
+                let known = kind != HandoverKind::Unrecorded || rows[b].flags & call_flag::ENTRY_ONLY == 0;
+                out[i] = known.then(|| Handover {
                     kind,
                     from_ns,
                     to_ns,

@@ -60,16 +60,16 @@ table! { CALL, CallRow, "call", 131_072,
     packet_id: Option<i64>, Delta, "", "", "no packet known", "Packet (of a list: the first one, the others are in `call_member`).";
     func_id: i32, Dict, "", "", "", "Function, see table `function`.";
     entry_ns: i64, Delta, "ns", "boot", "", "Entry, or the moment of a point.";
-    dur_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Entry to return.";
-    self_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Duration less direct children less `irq_ns` less `off_ns`.";
-    irq_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Recorded interrupt work that cut in directly into this call (not into a child) on the same CPU.";
-    off_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not seen", "Time in which its task was off the CPU directly within this call (not in a child), asleep or preempted; see `pause`. 0 where the log has no pauses.";
+    dur_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not recorded", "Entry to return.";
+    self_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not recorded", "Duration less direct children less `irq_ns` less `off_ns`.";
+    irq_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not recorded", "Recorded interrupt work that cut in directly into this call (not into a child) on the same CPU.";
+    off_ns: Option<i64>, Delta, "ns", "", "a point, or the return was not recorded", "Time in which its task was off the CPU directly within this call (not in a child), asleep or preempted; see `pause`. 0 where the log has no pauses.";
     parent_id: Option<i64>, Delta, "", "", "called by something that was not recorded", "Call that encloses it in the same context.";
     depth: i32, Dict, "", "", "", "0: no recorded caller.";
     cpu: i32, Dict, "", "", "", "CPU of the return.";
     ctx: i32, Dict, "code", "", "", "0 task, 1 softirq, 2 hardirq, 3 NMI, 4 unknown.";
     pid: i32, Dict, "", "", "", "Thread that was current; in interrupt context whoever happened to run.";
-    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 8 the packet's buffer was freed in it, 16 the function has no packet and was called within a call of this one, 256 point, 512 self time clamped at 0 because the records contradict each other.";
+    flags: i32, Dict, "code", "", "", "1 list, 2 return not seen, 4 packet was the return value, 8 the packet's buffer was freed in it, 16 the function has no packet and was called within a call of this one, 32 (with 2) only entries of the function are recorded, by choice, 256 point, 512 self time clamped at 0 because the records contradict each other.";
     skb_tag: i32, Dict, "", "", "", "Low bits of the skb's address: tells clones apart. 0: not known (by kprobes, and where the packet is behind a pointer). With flag 16: what the function returned, 16 bits (see `function.via`).";
     len_bytes: Option<i32>, Dict, "bytes", "", "not a point", "`skb->len` at a point.";
 } }
