@@ -406,6 +406,7 @@ impl Recording<'_> {
             },
             losses: totals.clone(),
             open_calls: Some(state.tracker.unreturned),
+            drop_reasons: Vec::new(),
         };
         state.log.json(&Json::Summary(Box::new(summary)));
         state.log.writer.flush()?;

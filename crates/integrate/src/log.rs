@@ -549,11 +549,10 @@ fn closed_at(log: &Log) -> i64 {
 /// What verdicts need to know of the log as a whole.
 fn terms(log: &Log, roles: &[Roles]) -> Terms {
     let any = |role: u32| roles.iter().any(|r| r.has(role));
-    let reasons = &log.meta().drop_reasons;
     let droppers = log.symbols().iter().filter_map(|s| Some((s.addr, dropper(&s.text)?))).collect();
     Terms {
         knows: Knows { local: any(LOCAL_IN), driver: any(XMIT), queue: any(QDISC_IN) },
-        reasons: reasons.iter().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
+        reasons: log.drop_reasons().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
         droppers,
     }
 }

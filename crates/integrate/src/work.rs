@@ -346,9 +346,8 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
         })
         .collect();
     write_all(dir, &devices)?;
-    let reasons: Vec<DropReasonRow> = meta
-        .drop_reasons
-        .iter()
+    let reasons: Vec<DropReasonRow> = log
+        .drop_reasons()
         .map(|(reason, name)| DropReasonRow { reason: *reason as i32, name: name.clone() })
         .collect();
     write_all(dir, &reasons)?;

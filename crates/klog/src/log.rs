@@ -250,6 +250,11 @@ impl Log {
         &self.devices
     }
 
+    /// Number and name of each drop reason, also of modules that were loaded while it was recorded.
+    pub fn drop_reasons(&self) -> impl Iterator<Item = &(u32, String)> {
+        self.meta.drop_reasons.iter().chain(self.summary.iter().flat_map(|s| &s.drop_reasons))
+    }
+
     pub fn symbols(&self) -> &[Symbol] {
         &self.symbols
     }

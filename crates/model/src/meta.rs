@@ -192,6 +192,9 @@ pub struct Summary {
     /// Calls that had not returned at the end; they are among the losses (no-return). None: not known, because the mechanism keeps an
     /// open call in the call itself, or the recording has not ended.
     pub open_calls: Option<u64>,
+    /// Drop reasons of modules that were loaded after the recording began, as [`Meta::drop_reasons`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drop_reasons: Vec<(u32, String)>,
 }
 
 /// [`Summary::end_reason`] of a file after which another of the same recording comes.

@@ -39,6 +39,14 @@ struct Cpu {
     opened: BootNs,
 }
 
+/// What of drops has a name that the log does not have yet.
+#[derive(Default)]
+pub struct Drops {
+    /// Where packets were dropped.
+    pub addresses: HashSet<u64>,
+    pub reasons: HashSet<u32>,
+}
+
 /// Keeps what was drained until it is written.
 pub struct Sink {
     cpus: Vec<Cpu>,
@@ -47,8 +55,8 @@ pub struct Sink {
     pub records: u64,
     /// Totals by cause and CPU, of everything that was lost.
     pub lost: BTreeMap<(u8, i32), u64>,
-    /// Places of drops, to be named at the end.
-    pub addresses: HashSet<u64>,
+    /// Of drops, to be named at the end.
+    pub drops: Drops,
     /// The kernel's in stacks, too.
     pub frames: HashSet<u64>,
     /// Of a profile with samples.
@@ -94,7 +102,7 @@ impl Sink {
             ready: Vec::new(),
             records: 0,
             lost: Default::default(),
-            addresses: HashSet::new(),
+            drops: Drops::default(),
             frames: HashSet::new(),
             mappings: Mappings::default(),
             watch: None,
@@ -148,7 +156,7 @@ impl Sink {
     pub fn drain_packets(&mut self, rings: &Rings, cpu: usize) {
         self.label_again(cpu);
         let state = &mut self.cpus[cpu];
-        let (ready, addresses, watch) = (&mut self.ready, &mut self.addresses, &mut self.watch);
+        let (ready, drops, watch) = (&mut self.ready, &mut self.drops, &mut self.watch);
         let (encoder, tasks, strangers) = (&mut state.encoder, &mut self.tasks, &mut self.strangers);
         let labels = &mut self.labels;
         let mut labelled = 0;
@@ -166,7 +174,7 @@ impl Sink {
                 look_at(watch, next, &raw);
             }
             strangers.look(&raw);
-            put(encoder, next, raw, addresses);
+            put(encoder, next, raw, drops);
             if encoder.is_full() {
                 ready.extend(encoder.finish());
             }
@@ -345,7 +353,7 @@ fn look_at(watch: &mut crate::recorder::Watch, next: u64, raw: &Raw<'_>) {
     }
 }
 
-fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u64>) {
+fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops) {
     let id = |low| full_id(next, low, 32);
     match raw {
         Raw::Call(r) => encoder.call(&model::Call {
@@ -413,7 +421,8 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, addresses: &mut HashSet<u
                     let kind = u8::try_from(kind).ok().and_then(model::EventKind::from_u8);
                     let Some(kind) = kind else { return debug_assert!(false, "an event of no kind") };
                     if kind == model::EventKind::Drop {
-                        addresses.insert(r.b);
+                        drops.addresses.insert(r.b);
+                        drops.reasons.insert(r.a as u32);
                     }
                     encoder.event(&model::Event {
                         kind,

@@ -135,5 +135,7 @@ fn sum(a: Summary, b: Summary) -> Summary {
         cost: a.cost.plus(b.cost),
         losses,
         open_calls: b.open_calls,
+        // What was found of a recording is in all of its later files.
+        drop_reasons: if b.drop_reasons.is_empty() { a.drop_reasons } else { b.drop_reasons },
     }
 }

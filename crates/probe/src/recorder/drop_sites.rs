@@ -1,16 +1,18 @@
-//! The names of the locations where packets are dropped: also of addresses in code that was loaded after the recorder read the kernel's symbols, and in
-//! trampolines of our own probes.
+//! The names of the locations where packets are dropped, and of the reasons: also of addresses in code that was loaded after the recorder read the kernel's symbols, in
+//! trampolines of our own probes, and of reasons that a module loaded later brought with it.
 //!
 //! Modules are loaded while a recording runs (the first rule of nftables loads one), and a module may be unloaded before it ends. So an address is
 //! resolved soon after it is first seen, and symbols are read again if it is not in the kernel's own text. Where a function ends in a jump to what frees
 //! the packet, and is probed, the caller is the probe's trampoline: that is known by the number of the function's type, which is in its name.
 
 use super::sources::Sources;
+use crate::btf::Btf;
 use crate::choose::Candidate;
 use crate::kernel::Symbols;
+use crate::reasons::drop_reasons;
 use crate::sink::Sink;
 use kpat_model::meta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between two readings of the kernel's symbols, of which each takes up to 0.1 s.
@@ -21,6 +23,9 @@ pub(super) struct DropSites {
     /// By address; empty: unknown.
     named: BTreeMap<u64, String>,
     looked: Option<Instant>,
+    reasons: BTreeMap<u32, String>,
+    /// Reasons for which the kernel's types were read again, without finding them.
+    nameless: BTreeSet<u32>,
 }
 
 impl DropSites {
@@ -59,8 +64,33 @@ impl DropSites {
     pub(super) fn name(&mut self, sources: &Sources, sink: &Sink, now: bool) {
         let d = &sources.first().decision;
         let frames = sink.frames.iter().filter(|_| now);
-        let all = sink.addresses.iter().chain(frames);
+        let all = sink.drops.addresses.iter().chain(frames);
         self.look(all, &d.symbols, &d.functions, now, &mut Symbols::running);
+        // A module that cannot be read any more has taken their names with it.
+        self.name_reasons(&sink.drops.reasons, &d.drop_reasons, &mut || {
+            Btf::running().map_or(Vec::new(), |btfs| drop_reasons(&btfs))
+        });
+    }
+
+    /// Names reasons that are not among the `known`; the kernel's types are read once for each that is new.
+    fn name_reasons(
+        &mut self,
+        seen: &HashSet<u32>,
+        known: &[(u32, String)],
+        read: &mut dyn FnMut() -> Vec<(u32, String)>,
+    ) {
+        let named = |r: &u32| self.reasons.contains_key(r) || known.iter().any(|(k, _)| k == r);
+        let new: BTreeSet<u32> =
+            seen.iter().copied().filter(|r| !self.nameless.contains(r) && !named(r)).collect();
+        if new.is_empty() {
+            return;
+        }
+        self.reasons.extend(read().into_iter().filter(|(r, _)| new.contains(r)));
+        self.nameless.extend(new.into_iter().filter(|r| !self.reasons.contains_key(r)));
+    }
+
+    pub(super) fn reasons(&self) -> Vec<(u32, String)> {
+        self.reasons.iter().map(|(r, name)| (*r, name.clone())).collect()
     }
 
     pub(super) fn symbols(&self) -> Vec<meta::Symbol> {
@@ -122,6 +152,20 @@ mod tests {
         let named: Vec<String> = sites.symbols().into_iter().map(|s| s.text).collect();
         assert_eq!(named, ["ip_rcv+0x12", "nft_do_chain+0x459", "nf_hook_slow"]);
         assert_eq!(reads, 1);
+    }
+
+    #[test]
+    fn reasons_of_a_module_that_came_later_are_named_once() {
+        let mut sites = DropSites::default();
+        let (seen, known) = ([2, 0x10001, 0x50001].into(), [(2, "NOT_SPECIFIED".to_string())]);
+        let mut reads = 0;
+        for _ in 0..3 {
+            sites.name_reasons(&seen, &known, &mut || {
+                reads += 1;
+                vec![(0x10001, "RX_DROP_U_REPLAY".into()), (0x10002, "RX_DROP_U_MIC_FAIL".into())]
+            });
+        }
+        assert_eq!((sites.reasons(), reads), (vec![(0x10001, "RX_DROP_U_REPLAY".to_string())], 1));
     }
 
     #[test]

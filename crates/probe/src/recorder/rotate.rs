@@ -3,7 +3,7 @@
 //! stands what was counted since.
 
 use super::{Error, Note, Recorder, Written};
-use crate::sink::Sink;
+use crate::sink::{Drops, Sink};
 use crate::sys;
 use kpat_model::LossCause;
 use kpat_model::meta::{self, Json, ROTATED};
@@ -45,7 +45,7 @@ impl Recorder {
         self.before = self.counted(written.bytes);
         self.files.change_to(next, written.clone());
         self.costs.begin_file(&self.sources);
-        self.sink.addresses.clear();
+        self.sink.drops = Drops::default();
         self.sink.labels.again();
         self.sink.frames.clear();
         self.sources.new_file();
@@ -106,6 +106,7 @@ impl Recorder {
             cost: self.costs.so_far(&self.sources),
             losses: losses_since(&self.sink.lost, &BTreeMap::new()),
             open_calls,
+            drop_reasons: self.drop_sites.reasons(),
         }
     }
 
