@@ -58,6 +58,8 @@ struct Price {
     by_fentry: Vec<String>,
     /// Kernel, and instructions that a packet takes more there.
     measured: Option<(&'static str, u32)>,
+    /// The same with `--entry-only all`.
+    entry_only: Option<(&'static str, u32)>,
 }
 
 /// `fentry`: it is offered.
@@ -70,23 +72,32 @@ fn prices(used: Mechanism, fentry: bool) -> anyhow::Result<Vec<Price>> {
         let functions = logged.iter().filter(|l| **l).count();
         let often = if fentry { plan::often(used, &chosen.functions) } else { Vec::new() };
         let by_fentry = often.iter().map(|i| chosen.functions[*i].name.clone()).collect();
-        Price { detail, functions, by_fentry, measured: used.measured(detail) }
+        let (measured, entry_only) = (used.measured(detail, false), used.measured(detail, true));
+        Price { detail, functions, by_fentry, measured, entry_only }
     };
     Ok(Detail::ALL.map(price).into())
 }
 
 fn table_of(prices: &[Price]) -> Table {
-    let columns = [("detail", 0), ("functions", 1), ("by fentry", 1), ("instructions a packet", 1)];
+    let columns = [
+        ("detail", 0),
+        ("functions", 1),
+        ("by fentry", 1),
+        ("instructions a packet", 1),
+        ("with --entry-only all", 1),
+    ];
     let column = |(name, kind)| if kind == 0 { Column::left(name, 0, 0) } else { Column::right(name, 0) };
     let mut table = Table::new(&columns.map(column));
     for p in prices {
-        let cost =
-            p.measured.map_or(String::new(), |(kernel, n)| format!("+{} (on {kernel})", count(n as u64)));
+        let cost = |measured: Option<(&str, u32)>| {
+            measured.map_or(String::new(), |(kernel, n)| format!("+{} (on {kernel})", count(n as u64)))
+        };
         table.row(vec![
             (p.detail.name().into(), Style::Plain),
             (count(p.functions as u64), Style::Plain),
             (count(p.by_fentry.len() as u64), Style::Plain),
-            (cost, Style::Plain),
+            (cost(p.measured), Style::Plain),
+            (cost(p.entry_only), Style::Plain),
         ]);
     }
     table
@@ -138,6 +149,7 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "details": prices.iter().map(|p| json!({
                 "name": p.detail.name(), "functions": p.functions, "by_fentry": p.by_fentry,
                 "measured_on": p.measured.map(|m| m.0), "instructions_per_packet": p.measured.map(|m| m.1),
+                "instructions_per_packet_entry_only": p.entry_only.map(|m| m.1),
             })).collect::<Vec<_>>(),
             "system_events": {"stamped_by_kernel": stamps.is_ok(), "reason": stamps.as_ref().err()},
             "crossings": crossings::value(&crossings),

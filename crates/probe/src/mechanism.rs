@@ -63,13 +63,16 @@ impl Mechanism {
     }
 
     /// What recording adds to one packet, in instructions: a datagram of 64 bytes from a namespace over a router to another, whose way
-    /// alone takes 11,100 to 11,900. Measured on the kernel named, in a deterministic guest (bench/README.md, Detail).
-    pub fn measured(self, detail: Detail) -> Option<(&'static str, u32)> {
-        let (kernel, [steps, spine, full]) = match self {
-            Mechanism::FsessionMulti => ("7.2", [22_900, 32_700, 55_500]),
-            Mechanism::KprobeSession => ("6.12", [27_100, 0, 72_400]),
+    /// alone takes 11,100 to 11,900. `entry_only`: with entries alone of all functions. Measured on the kernel named, in a deterministic
+    /// guest (bench/README.md, Detail and Entries alone).
+    pub fn measured(self, detail: Detail, entry_only: bool) -> Option<(&'static str, u32)> {
+        let (kernel, [steps, spine, full]) = match (self, entry_only) {
+            (Mechanism::FsessionMulti, false) => ("7.2", [22_900, 32_700, 55_500]),
+            (Mechanism::FsessionMulti, true) => ("7.2", [16_600, 0, 36_100]),
+            (Mechanism::KprobeSession, false) => ("6.12", [27_100, 0, 72_400]),
+            (Mechanism::KprobeSession, true) => ("6.12", [20_000, 0, 44_700]),
             // 0: not measured
-            Mechanism::Fentry => ("6.12", [24_900, 0, 0]),
+            (Mechanism::Fentry, false) => ("6.12", [24_900, 0, 0]),
             _ => return None,
         };
         let each = match detail {
