@@ -17,7 +17,7 @@ from pathlib import Path
 from . import cache, crossed, guest, kernel, look, numbers, play, scenario
 from .cache import LAB, Refusal, say
 
-# Where only tracepoints are to be had, every packet that crosses a device meets these; expected instead of functions.
+# Where only tracepoints are available, every packet that crosses a device meets these; expected instead of functions.
 POINTS = ["net:net_dev_queue", "net:netif_receive_skb"]
 
 

@@ -87,7 +87,7 @@ describe("applications", () => {
     const stages = page.getByRole("region", { name: "Stages" });
     await stages.getByRole("row").nth(1).waitFor();
     const socket = /socket=(\d+)/.exec(await place(page))![1]!;
-    const why = world.said(both, "why", socket) as { first: string; stages: { stage: string; share: number }[] };
+    const why = world.asked(both, "why", socket) as { first: string; stages: { stage: string; share: number }[] };
     assert.deepEqual((await stages.locator("tbody tr td:first-child").allTextContents()).map((t) => t.trim()), why.stages.map((s) => s.stage));
     const bar = page.getByRole("img", { name: /^Stages: / });
     const widths = await bar.locator("i").evaluateAll((all) => all.map((i) => i.getBoundingClientRect().width / i.parentElement!.getBoundingClientRect().width));
@@ -97,7 +97,7 @@ describe("applications", () => {
     await slow.getByRole("button").first().click();
     await page.waitForFunction(() => /call=\d+/.test(location.hash));
     const call = /call=(\d+)/.exec(await place(page))![1]!;
-    const write = world.said(both, "app", "--write", call) as { packets: { packet_id: number }[] };
+    const write = world.asked(both, "app", "--write", call) as { packets: { packet_id: number }[] };
     const carried = page.getByRole("region", { name: "Packets of this write" });
     await carried.getByRole("link").first().waitFor();
     assert.deepEqual((await carried.getByRole("link").allInnerTexts()).map(Number), write.packets.map((p) => p.packet_id));

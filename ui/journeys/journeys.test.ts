@@ -304,11 +304,11 @@ describe("phases, trust, events", () => {
     await page.waitForFunction(() => /packet=\d+/.test(location.hash));
     await page.getByRole("img", { name: /^Histogram of path times/ }).focus();
     await page.keyboard.press("ArrowRight");
-    const told = Number(/^([\d,]+) packet/.exec((await page.locator(".tip").innerText()).trim())![1]!.replaceAll(",", ""));
+    const counted = Number(/^([\d,]+) packet/.exec((await page.locator(".tip").innerText()).trim())![1]!.replaceAll(",", ""));
     await page.keyboard.press("Enter");
     await rows(page).first().waitFor();
     assert.match(decodeURIComponent(await place(page)), /packets\?where=path_time >= \d+ns and path_time < \d+ns/);
-    assert.equal(await total(page), told);
+    assert.equal(await total(page), counted);
     await done(page);
   });
 

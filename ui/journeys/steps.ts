@@ -26,7 +26,7 @@ export async function faults(page: Page): Promise<string[]> {
 
 /** Closes the page; nothing may have been complained of. */
 export async function done(page: Page & { complaints: string[] }): Promise<void> {
-  const said = page.complaints;
+  const complaints = page.complaints;
   await page.context().close();
-  assert.deepEqual(said, []);
+  assert.deepEqual(complaints, []);
 }

@@ -162,11 +162,11 @@ export class World {
     const traffic = ["ip", "netns", "exec", a, "ping", "-n", "-q", "-i", "0.2", "-w", String(seconds), "10.77.1.2"];
     const child = spawn(KPAT, ["-q", "record", "-o", log, "--netns", b, "--", ...traffic], { stdio: ["ignore", "ignore", "pipe"] });
     this.running.push(child);
-    let said = "";
-    child.stderr.on("data", (d: Buffer) => (said += d.toString()));
+    let output = "";
+    child.stderr.on("data", (d: Buffer) => (output += d.toString()));
     const until = Date.now() + 20_000;
     while (!existsSync(log) || !statSync(log).size) {
-      if (child.exitCode !== null || Date.now() > until) throw new Error(`kpat record did not begin: ${said}`);
+      if (child.exitCode !== null || Date.now() > until) throw new Error(`kpat record did not begin: ${output}`);
       await new Promise((again) => setTimeout(again, 50));
     }
     return log;
@@ -176,23 +176,23 @@ export class World {
   async view(log: string, ...args: string[]): Promise<Service> {
     const child = spawn(KPAT, ["view", log, "--no-open", ...args], { stdio: ["ignore", "pipe", "pipe"] });
     this.running.push(child);
-    let said = "";
+    let output = "";
     const address = await new Promise<string>((found, failed) => {
       const read = (data: Buffer) => {
-        said += data.toString();
-        const url = /http:\/\/127\.0\.0\.1:\d+\/#token=[\w-]+/.exec(said);
+        output += data.toString();
+        const url = /http:\/\/127\.0\.0\.1:\d+\/#token=[\w-]+/.exec(output);
         if (url) found(url[0]);
       };
       child.stdout.on("data", read);
       child.stderr.on("data", read);
-      child.on("exit", (code) => failed(new Error(`kpat view ended with ${code}: ${said}`)));
+      child.on("exit", (code) => failed(new Error(`kpat view ended with ${code}: ${output}`)));
       child.on("error", failed);
     });
     return { address, log, origin: new URL(address).origin, end: () => child.kill("SIGINT") };
   }
 
   /** What the program itself says, as JSON. */
-  said(service: Service, ...words: string[]): unknown {
+  asked(service: Service, ...words: string[]): unknown {
     return JSON.parse(execFileSync(KPAT, [...words, "--json", service.log], { encoding: "utf8", maxBuffer: 1 << 28 }));
   }
 

@@ -517,9 +517,9 @@ fn live_traffic() {
     let server = Running::start(&cable.b, "dnsmasq", &dnsmasq, "DHCP, IP range");
     let command = |program: &str, args: &[&str]| {
         let out = cable_command(&cable.a, program).args(args).output().expect("ip netns exec runs");
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{program}: {said}");
-        said
+        let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{program}: {errors}");
+        errors
     };
     let lease = |more: &[&str]| {
         let always = ["udhcpc", "-i", "va", "-n", "-q", "-f", "-s", "/bin/true"];

@@ -97,7 +97,7 @@ pub(super) struct Found {
     associations: Sorter<Association>,
     on_wire: OnWire,
     /// By capture and number: what frames say behind their headers.
-    said: Map<(u32, u64), Box<str>>,
+    of_frames: Map<(u32, u64), Box<str>>,
     /// The same by packet.
     messages: Map<u64, Box<str>>,
     /// By capture.
@@ -110,7 +110,7 @@ impl Found {
         Found {
             associations,
             on_wire: OnWire::default(),
-            said: Map::default(),
+            of_frames: Map::default(),
             messages: Map::default(),
             clocks: Vec::new(),
         }
@@ -135,8 +135,8 @@ impl Found {
 
     /// A frame says something that recordings do not keep.
     pub fn says(&mut self, capture_id: i32, number: u64, text: &str) {
-        if self.said.len() < MOST_MESSAGES {
-            self.said.insert((capture_id as u32, number), text.into());
+        if self.of_frames.len() < MOST_MESSAGES {
+            self.of_frames.insert((capture_id as u32, number), text.into());
         }
     }
 
@@ -167,7 +167,7 @@ impl Found {
         let mut all = sorted.iter()?;
         while let Some(a) = all.next()? {
             if i32::from(a.confidence) >= SURE_PERCENT
-                && let Some(text) = self.said.get(&(a.capture, a.number))
+                && let Some(text) = self.of_frames.get(&(a.capture, a.number))
             {
                 self.messages.entry(a.packet).or_insert_with(|| text.clone());
             }

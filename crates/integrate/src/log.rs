@@ -373,7 +373,7 @@ impl Pass<'_> {
         let self_ns = self.nesting.call(cpu, c);
         let dur = c.dur_ns.min(i64::MAX as u64) as i64;
         let within = c.flags & Call::WITHIN != 0;
-        // The packet's own call around it says of the way what there is to be said.
+        // The packet's own call around it is what counts for its way.
         if !within {
             self.arrivals.call(cpu, c.ctx, c, c.entry.0.saturating_add(dur));
         }

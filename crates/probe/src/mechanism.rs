@@ -289,7 +289,7 @@ fn small_plan(build: Build) -> Plan {
 
 const HARMLESS: &str = "icmp_rcv";
 
-/// Tries one mechanism; the error says why it is not to be had.
+/// Tries one mechanism; the error says why it is unavailable.
 pub fn attempt(m: Mechanism, build: Build, config: &HashMap<String, String>) -> Result<(), String> {
     if let Some(missing) = known_missing(m, config) {
         return Err(format!("{missing}; it needs {}", m.needs()));

@@ -514,7 +514,7 @@ pub fn clock_anchor() -> kpat_model::meta::ClockAnchor {
 /// Waits until every CPU has left what it was running in the kernel without sleeping (an RCU grace period, some 10 ms).
 pub fn wait_for_running_code() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: no memory is passed. Where the call is not to be had, nothing is waited for.
+    // SAFETY: no memory is passed. Where the call is unavailable, nothing is waited for.
     unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
 }
 

@@ -54,7 +54,7 @@ pub(super) fn of_functions(d: &Decision) -> Vec<(&'static str, Option<(u32, u32)
     out
 }
 
-/// fsession.multi takes functions with plain arguments, and those of a module only where the module's types are to be had;
+/// fsession.multi takes functions with plain arguments, and those of a module only where the module's types are available;
 /// the others go by kprobe.session.
 fn second(d: &Decision) -> bool {
     let others = |c: &Candidate| !c.module.is_empty() || c.odd_arguments;

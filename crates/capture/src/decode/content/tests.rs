@@ -1,4 +1,4 @@
-//! What is easier said in bytes than recorded: names that refer to themselves, options with lengths that cannot be. The mass is
+//! What is easier written as bytes than recorded: names that refer to themselves, options with lengths that cannot be. The mass is
 //! compared with tshark in `tests/contents.rs`.
 
 use super::*;
