@@ -270,5 +270,8 @@ fn reported(args: &Args, target: Option<&Path>, c: &Counts, out: &Output) -> any
         words.push(plural(c.points, "point"));
     }
     out.say(&format!("{}: {}", path.display(), words.join(", ")));
+    if c.self_ns == 0 && matches!(args.format, Format::Folded | Format::Pprof) {
+        out.say("no call has a duration (tracepoints, or --entry-only): stacks are weighted by self time, so there is none in it");
+    }
     Ok(ExitCode::SUCCESS)
 }
