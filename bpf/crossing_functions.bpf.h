@@ -46,10 +46,9 @@ SEND_OVER(inet6_sendmsg)
 	AT("fexit/" #function, r10_##function) /* (sock, msg, size, flags) -> bytes or error */ \
 	{                                                                                      \
 		struct sock *sk = ((struct socket *)ctx[0])->sk;                               \
-		struct sock_entry *e = sk && !(ctx[3] & MSG_PEEK) ? sock_of(sk) : NULL;        \
                                                                                                \
-		if (e)                                                                         \
-			recv_over(e, sk, ctx[4]);                                         \
+		if (sk)                                                                        \
+			recv_over(sk, ctx[4], ctx[3]);                                         \
 		return 0;                                                                      \
 	}
 RECV_OVER(inet_recvmsg)

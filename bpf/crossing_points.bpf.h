@@ -15,10 +15,8 @@ AT("tp_btf/sock_send_length", t2_sock_send_length)
 AT("tp_btf/sock_recv_length", t10_sock_recv_length)
 {
 	struct sock *sk = (struct sock *)ctx[0];
-	struct sock_entry *e = ctx[2] & MSG_PEEK ? NULL : sock_of(sk);
 
-	if (e)
-		recv_over(e, sk, ctx[1]);
+	recv_over(sk, ctx[1], ctx[2]);
 	return 0;
 }
 
@@ -36,14 +34,16 @@ AT("tp_btf/tcp_sendmsg_locked", t3_tcp_sendmsg_locked)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct sock_entry *e = sock_of(sk);
-	u32 left, before;
+	u32 left, before, task = current_pid_tgid();
 	u64 now;
 
 	if (!e)
 		return 0;
 	catch_up(e, sk);
 	left = ((struct msghdr *)ctx[1])->msg_iter.count;
-	before = e->left;
+	/* While one call waits for room another may write: their bytes are mixed. */
+	before = e->writing == task ? e->left : 0;
+	e->writing = task;
 	e->left = left;
 	if ((before && left <= before) || !ASKED_FOR(KP_X_TO_TRANSPORT))
 		return 0; /* the same write goes on */
@@ -82,8 +82,11 @@ AT("tp_btf/netif_receive_skb", t7_netif_receive_skb)
 {
 	unsigned char *head = skb_read(ctx[0], head);
 	struct arrival *a = arrival_of(address_low(head));
+	struct newest *n = newest_here();
 
-	a->ts = bpf_ktime_get_boot_ns();
+	n->low = address_low((void *)ctx[0]);
+	n->ts = bpf_ktime_get_boot_ns();
+	a->ts_tag = n->ts << 16 | (u16)skb_tag((struct sk_buff *)ctx[0]);
 	a->head = (u64)head;
 	return 0;
 }

@@ -12,7 +12,10 @@
 #include "writer.bpf.h"
 
 #define UNSET_HEADER 0xffff
+/* Flags of calls that receive, and take nothing out of the socket's data: they look at it, or at what became of what was sent. */
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
+#define MSG_OOB 1
 
 struct msg_iter {
 	unsigned long count;
@@ -45,7 +48,7 @@ struct tcp_skb_cb {
 /* By its header buffer: a raw socket gets a clone, which is another sk_buff with the same buffer. */
 struct arrival {
 	u64 head; /* key, 0 free */
-	u64 ts;
+	u64 ts_tag; /* time above, of the sk_buff the low 16 bits of its tag */
 };
 /* Datagrams are seen on their way into the socket: what is noted at tracepoints instead is not needed. */
 const volatile u32 datagrams_by_function = 0;
@@ -77,6 +80,36 @@ static __always_inline u32 skb_tag(struct sk_buff *skb)
 static __always_inline struct arrival *arrival_of(u32 low)
 {
 	return &arrivals[low * 2654435761u >> 19]; /* 13 bits are left */
+}
+
+/* The newest on each CPU, which is mostly the one that its socket gets next. */
+struct newest {
+	u64 low; /* of the sk_buff's address */
+	u64 ts;
+};
+#define NEWEST 256
+struct newest newest[NEWEST] SEC(".bss.newest");
+
+static __always_inline struct newest *newest_here(void)
+{
+	return &newest[bpf_get_smp_processor_id() & (NEWEST - 1)];
+}
+
+/*
+ * When the packet came from its device, 0: not known. Its buffer may be another than then (zero copy and translation replace it), one in which an
+ * earlier packet came: nobody shares such a buffer, and what does not share its buffer is the sk_buff that came in it.
+ */
+static __always_inline u64 arrived(struct sk_buff *skb, u64 head)
+{
+	struct arrival *a = arrival_of((u32)head);
+	struct newest *n = newest_here();
+	u64 found = a->ts_tag;
+
+	if (n->low == address_low(skb))
+		return n->ts;
+	if (a->head != head || ((u16)found != (u16)skb_tag(skb) && !kread_bit(skb, cloned)))
+		return 0;
+	return found >> 16;
 }
 
 /*
@@ -204,9 +237,9 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 static __always_inline void received(struct sock_entry *e, struct sk_buff *skb, u64 th, u32 header, u64 now)
 {
 	u64 head = skb_head(skb);
-	struct arrival *a = arrival_of((u32)head);
 	u32 len = skb_read(skb, len) - header, seq = skb_tag(skb);
 	struct writer w;
+	u64 came;
 	s32 size;
 
 	if (len > 1 << 20 || !(len || settings.empty || !e->tcp))
@@ -215,8 +248,9 @@ static __always_inline void received(struct sock_entry *e, struct sk_buff *skb, 
 		seq = __builtin_bswap32(kread_word(th + 4));
 	size = packed(len, segments_of(skb, head));
 	w = who_writes();
-	if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
-		cross_as(w, KP_X_FROM_DEVICE, e->cookie, a->ts, size, seq);
+	came = CROSSING_MODE(KP_X_FROM_DEVICE) ? arrived(skb, head) : 0;
+	if (came)
+		cross_as(w, KP_X_FROM_DEVICE, e->cookie, came, size, seq);
 	if (CROSSING_MODE(KP_X_FROM_NETWORK))
 		cross_as(w, KP_X_FROM_NETWORK, e->cookie, now, size, seq);
 }
@@ -254,7 +288,8 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 		if (!e->tcp)
 			tell_first(address_low(sk), e->cookie);
 	}
-	e->left = 0;
+	if (e->writing == (u32)current_pid_tgid())
+		e->left = 0;
 	sock_refresh(e, sk);
 	if (!ASKED_FOR(KP_X_SEND))
 		return;
@@ -264,15 +299,28 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 	say_tcp_with_each(e, sk, KP_X_SEND, now);
 }
 
-static __always_inline void recv_over(struct sock_entry *e, struct sock *sk, s32 ret)
+static __always_inline void recv_over(struct sock *sk, s32 ret, u32 flags)
 {
+	struct sock_entry *e = flags & (MSG_PEEK | MSG_ERRQUEUE) ? NULL : sock_of(sk);
+	u32 seq = 0;
 	u64 now;
 
-	if (!ASKED_FOR(KP_X_RECV))
+	if (!e || !ASKED_FOR(KP_X_RECV))
 		return;
 	now = bpf_ktime_get_boot_ns();
+	if (e->tcp) {
+		u32 end = tp_read(sk, copied_seq);
+
+		/* A call that takes the last bytes takes the end, too, which has a number of its own. */
+		if (ret > 0 && sk_read(sk, __sk_common.skc_flags) & SOCK_DONE && end == tp_read(sk, rcv_nxt))
+			end--;
+		seq = end - (ret > 0 ? ret : 0);
+		/* The urgent byte is taken out of its place in the stream. */
+		if (flags & MSG_OOB && ret > 0)
+			seq = tp_read(sk, urg_seq);
+	}
 	if (CROSSING_MODE(KP_X_RECV))
-		cross(KP_X_RECV, e->cookie, now, ret, e->tcp ? tp_read(sk, copied_seq) - (ret > 0 ? ret : 0) : 0);
+		cross(KP_X_RECV, e->cookie, now, ret, seq);
 	say_tcp_with_each(e, sk, KP_X_RECV, now);
 }
 
@@ -321,17 +369,15 @@ static __always_inline void data_ready(struct sock *sk)
 	if (!e)
 		return;
 	if (!e->tcp) {
-		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), head;
-		struct arrival *a;
+		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), came;
 
 		/* A reader on another CPU may have taken it already: one more is logged, of which nothing is known. */
 		if (kernel_address(skb) && sk_read(sk, sk_receive_queue.qlen)) {
-			head = kread_ptr((struct sk_buff *)(skb), head);
 			len = kread((struct sk_buff *)(skb), len);
 			seq = (u32)skb >> 6;
-			a = arrival_of((u32)head);
-			if (a->head == head && CROSSING_MODE(KP_X_FROM_DEVICE))
-				cross(KP_X_FROM_DEVICE, e->cookie, a->ts, packed(len, 1), seq);
+			came = CROSSING_MODE(KP_X_FROM_DEVICE) ? arrived((struct sk_buff *)skb, kread_ptr((struct sk_buff *)(skb), head)) : 0;
+			if (came)
+				cross(KP_X_FROM_DEVICE, e->cookie, came, packed(len, 1), seq);
 		}
 	}
 	readable(e, sk, len, seq);

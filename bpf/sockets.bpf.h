@@ -16,6 +16,7 @@
 #define AF_INET6 10
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
+#define SOCK_DONE 2 /* of the flags: the other end has closed */
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define IPPROTO_UDPLITE 136
@@ -45,6 +46,7 @@ struct sock_common___app {
 	struct in6_bytes skc_v6_daddr;
 	struct in6_bytes skc_v6_rcv_saddr;
 	atomic64_t skc_cookie;
+	unsigned long skc_flags;
 } __core;
 
 struct kernfs_node {
@@ -93,7 +95,7 @@ struct inet_connection_sock {
 } __core;
 
 struct tcp_sock {
-	u32 rcv_nxt, copied_seq, snd_una, snd_nxt, write_seq;
+	u32 rcv_nxt, copied_seq, urg_seq, snd_una, snd_nxt, write_seq;
 	u32 snd_wnd, rcv_wnd, srtt_us, mdev_us, packets_out, retrans_out, lost_out, sacked_out;
 	u32 snd_ssthresh, snd_cwnd, total_retrans, delivered, rate_delivered, rate_interval_us, app_limited, mss_cache;
 	u8 chrono_type : 2;
@@ -121,7 +123,7 @@ struct sock_entry {
 	u8 waits; /* WAITS_*, when a segment last came */
 	u8 first_over; /* its first call that sends is over */
 	u32 epoch; /* of the settings when it was last looked at */
-	u32 pad2;
+	u32 writing; /* thread whose write that is */
 	u64 pad3;
 };
 
@@ -252,6 +254,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->ports = sock_ports(sk);
 	e->slot = (hash & (SOCK_BUCKETS - 1)) * SOCK_WAYS + oldest;
 	e->left = 0;
+	e->writing = 0;
 	e->waits = 0;
 	e->first_over = 0;
 	e->epoch = settings.epoch;

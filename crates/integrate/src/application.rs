@@ -57,6 +57,27 @@ struct Socket {
     /// And behind the last that was read, that could be read.
     read_to: Option<u32>,
     readable_to: Option<u32>,
+    /// What crossed before the log said what socket it is: its first packet came from the device before it was the socket's.
+    undescribed: Vec<(u16, CrossingRecord)>,
+}
+
+/// More than that of a socket whose description is not in the log are taken as they are.
+const MOST_UNDESCRIBED: usize = 64;
+
+impl Socket {
+    fn cross(&mut self, r: &CrossingRecord, cpu: u16, rows: &mut Vec<AppEventRow>) {
+        // Those that waited come first.
+        self.catch_up(rows);
+        let row = event(self, r, cpu);
+        taken::pass(self, r, row, rows);
+    }
+
+    fn catch_up(&mut self, rows: &mut Vec<AppEventRow>) {
+        for (cpu, r) in std::mem::take(&mut self.undescribed) {
+            let row = event(self, &r, cpu);
+            taken::pass(self, &r, row, rows);
+        }
+    }
 }
 
 const TCP: i32 = 6;
@@ -73,6 +94,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
     let mut gaps = TableWriter::create(dir)?;
     let mut sockets: Map<u32, Socket> = Map::default();
     let mut out = Passed { records: 0, events: 0, sockets: 0, first: i64::MAX, last: i64::MIN };
+    let mut rows: Vec<AppEventRow> = Vec::new();
     let tick_ns = match log.meta().hz {
         0 => None,
         hz => Some(1_000_000_000 / i64::from(hz)),
@@ -85,10 +107,11 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
             AppRecord::Crossing(r) => {
                 out.events += 1;
                 let s = sockets.entry(r.sock).or_default();
-                let row = event(s, &r, cpu);
-                for row in taken::pass(s, &r, row).into_iter().flatten() {
-                    events.push(&row)?;
+                if s.row.proto == 0 && s.undescribed.len() < MOST_UNDESCRIBED {
+                    s.undescribed.push((cpu, r));
+                    continue;
                 }
+                s.cross(&r, cpu, &mut rows);
             }
             AppRecord::Tcp(r) => {
                 let s = sockets.entry(r.sock).or_default();
@@ -98,6 +121,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
             AppRecord::Socket(r) => {
                 let s = sockets.entry(r.cookie as u32).or_default();
                 describe(&mut s.row, &r);
+                s.catch_up(&mut rows);
             }
             AppRecord::Gap(g) => gaps.push(&GapRow {
                 from_ns: g.since.0,
@@ -106,10 +130,17 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
                 lost: i64::from(g.lost),
             })?,
         }
+        for row in rows.drain(..) {
+            events.push(&row)?;
+        }
     }
     for s in sockets.values_mut() {
+        s.catch_up(&mut rows);
         for w in std::mem::take(&mut s.under_way) {
-            events.push(&taken::at_the_end(s, w))?;
+            rows.extend(taken::at_the_end(s, w));
+        }
+        for row in rows.drain(..) {
+            events.push(&row)?;
         }
     }
     let row = |mut s: Socket| {

@@ -4,7 +4,7 @@
 //! Rejected: a look-up per packet, which reads the same row groups again for each; and columns of the table of packets, which most logs would
 //! have for nothing.
 
-use crate::carried::{BytesOfCall, Place, bytes_of_stream, nearest};
+use crate::carried::{BytesOfCall, Place, bytes_of_stream, is_reassembled, nearest};
 use crate::error::{Error, Result};
 use crate::roles::{QDISC_IN, XMIT};
 pub(crate) use crate::store::{BothEnds, End, Ends};
@@ -201,11 +201,11 @@ impl Store {
                     });
                     let (Some(sport), Some(dport)) = (f.sport, f.dport) else { continue };
                     let (src, dst) = ((f.ip_src.as_deref(), sport), (f.ip_dst.as_deref(), dport));
-                    let Some(&(first, last, _)) = lives.get(&f.packet_id) else { continue };
+                    let Some(&(first, _, _)) = lives.get(&f.packet_id) else { continue };
                     for (end, key) in segment.ends.iter_mut().zip([(src, dst), (dst, src)]) {
                         let Some(those) = between.get(&key).filter(|_| end.is_none()) else { continue };
                         let of = those.iter().map(|place| &sockets[*place as usize]);
-                        let found = nearest(of, first, last).map(|s| s.socket_id);
+                        let found = nearest(of, first).map(|s| s.socket_id);
                         let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
                         *end = place.map(|place| (*place, seq as u32));
                     }
@@ -238,7 +238,7 @@ impl Store {
                 let mut end = ends.end(self, known, place as usize, pid, first_ns);
                 if let Some(f) = &found {
                     end.wait_ns = match i {
-                        0 => calls.first().map(|c| first_ns - c.at_ns),
+                        0 => calls.first().filter(|c| c.carried_from == 0).map(|c| first_ns - c.at_ns),
                         _ => read_after(calls, f.missing_bytes, first_ns),
                     };
                     if i == 0 {
@@ -294,6 +294,18 @@ impl Store {
             );
         }
         places.sort_by_key(|(_, c)| c.entry_ns);
+        // Of each packet that was put together: its fragments.
+        let mut wholes: HashMap<i64, Vec<i64>> = HashMap::new();
+        let lineage = self.table::<LineageRow>()?;
+        lineage.each((0..lineage.groups()).collect(), |l: LineageRow| {
+            if is_reassembled(l.kind, l.child_id, l.child_id) {
+                wholes.entry(l.child_id).or_default().push(l.parent_id);
+            }
+        })?;
+        // What reads of them is given, of those alone.
+        let parts: HashMap<i64, i64> =
+            wholes.iter().flat_map(|(whole, of)| of.iter().chain([whole]).map(|p| (*p, *whole))).collect();
+        let mut reads: HashMap<i64, (End, Vec<BytesOfCall>)> = HashMap::new();
         for (n, (packet, call)) in places.iter().enumerate() {
             if n % 4096 == 0 && !progress(n as u64, places.len() as u64) {
                 return Err(Error::Abandoned);
@@ -306,7 +318,8 @@ impl Store {
             if done(if place.sent() { &both.writer } else { &both.reader }) {
                 continue;
             }
-            for found in self.both((proto != NULL).then_some(proto as i32), &place, &sockets)? {
+            let of = ((proto != NULL).then_some(proto as i32), wholes.contains_key(packet));
+            for found in self.both(of, &place, &sockets)? {
                 let Some((_, of)) = by_id.get_key_value(&found.of) else { continue };
                 let calls = datagrams.get(&found.of).and_then(|known| known.calls_of(&found));
                 let Some((bytes, calls)) = calls else { continue };
@@ -324,9 +337,23 @@ impl Store {
                     own = calls;
                 }
             }
+            if let (Some(whole), Some(end)) = (parts.get(packet), both.reader.filter(|e| e.has_calls)) {
+                reads.entry(*whole).or_insert_with(|| (end, own.clone()));
+            }
             give(*packet, !place.sent(), &own);
             if both != BothEnds::default() {
                 ends.of.insert(*packet, both);
+            }
+        }
+        // All fragments are read by the call that read the whole.
+        for (part, whole) in parts {
+            let Some((end, calls)) = reads.get(&whole) else { continue };
+            let mut both = ends.of(part);
+            if both.reader.is_none_or(|e| !e.has_calls) {
+                let wait_ns = read_after(calls, 0, lives.get(&part).map_or(0, |l| l.0));
+                both.reader = Some(End { wait_ns, ..*end });
+                give(part, true, calls);
+                ends.of.insert(part, both);
             }
         }
         Ok(())

@@ -78,6 +78,7 @@ fn application(c: &Carried) -> Value {
                 "at_boot_ns": b.at_ns,
                 "bytes": b.bytes,
                 "carried_bytes": b.carried_bytes,
+                "carried_from": b.carried_from,
                 "pid": b.pid,
             })).collect::<Vec<_>>(),
         })

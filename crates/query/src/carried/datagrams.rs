@@ -26,14 +26,39 @@ impl Store {
         sockets: &[SocketRow],
     ) -> Result<Option<Carried>> {
         let mut out = Carried::default();
+        let whole = whole_of(&d.lineage, d.packet.packet_id);
         let mut places = Vec::new();
         self.places(&d.calls, &mut places);
+        self.ends_at(&places, (d.packet.proto, whole == Some(d.packet.packet_id)), sockets, &mut out)?;
+        // What is put together of fragments came from the device with one of them: which depends on their order.
+        let Some(whole) = whole.filter(|_| out.read.as_ref().is_none_or(|e| e.calls.is_empty())) else {
+            return Ok((out.written.is_some() || out.read.is_some()).then_some(out));
+        };
+        let lineage = self.lineage(whole)?;
+        let parts = lineage.iter().filter(|l| is_reassembled(l.kind, l.child_id, whole)).map(|l| l.parent_id);
+        places.clear();
+        for part in parts.chain([whole]).take(MOST_PARTS) {
+            self.places(&self.packet(part)?.calls, &mut places);
+        }
+        places.retain(|p| !p.sent());
+        self.ends_at(&places, (d.packet.proto, true), sockets, &mut out)?;
+        Ok((out.written.is_some() || out.read.is_some()).then_some(out))
+    }
+
+    /// Both ends of what was at these places.
+    fn ends_at(
+        &self,
+        places: &[Place],
+        of: (Option<i32>, bool),
+        sockets: &[SocketRow],
+        out: &mut Carried,
+    ) -> Result<()> {
         for place in places {
             let end = if place.sent() { &out.written } else { &out.read };
             if end.as_ref().is_some_and(|e| !e.calls.is_empty()) {
                 continue;
             }
-            for found in self.both(d.packet.proto, &place, sockets)? {
+            for found in self.both(of, place, sockets)? {
                 let Some(socket) = sockets.iter().find(|s| s.socket_id == found.of) else { continue };
                 let Some((bytes, calls)) = self.datagrams(found.of)?.calls_of(&found) else { continue };
                 out.payload_bytes = out.payload_bytes.max(bytes);
@@ -48,7 +73,7 @@ impl Store {
                 }
             }
         }
-        Ok((out.written.is_some() || out.read.is_some()).then_some(out))
+        Ok(())
     }
 
     fn places(&self, calls: &[CallNode], out: &mut Vec<Place>) {
@@ -61,7 +86,7 @@ impl Store {
     /// What the recording of applications saw of a packet of this protocol there: one crossing, or one for each socket that got a copy.
     pub(crate) fn both(
         &self,
-        proto: Option<i32>,
+        (proto, reassembled): (Option<i32>, bool),
         place: &Place,
         sockets: &[SocketRow],
     ) -> Result<Vec<Passing>> {
@@ -77,16 +102,32 @@ impl Store {
             let (from_ns, to_ns) = between(p.at_ns, &points, &seen);
             seen.retain(|s| (from_ns..=to_ns).contains(&s.at_ns));
         }
-        // A clone's address says nothing.
+        // A clone's address says nothing, nor that of what several fragments were put together in: another than the first's.
         let raw = |s: &Passing| {
             let own = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
             !s.sent && !UDP.contains(&own) && proto == Some(own)
         };
-        seen.retain(|s| s.tag == tag || raw(s));
+        seen.retain(|s| s.tag == tag || raw(s) || reassembled && !s.sent);
         let Some(first) = seen.first().copied() else { return Ok(seen) };
         let one = seen.iter().all(|s| s.at_ns == first.at_ns) && (!first.sent || seen.len() == 1);
         Ok(if one { seen } else { Vec::new() })
     }
+}
+
+/// A datagram of 64 KiB in fragments of an MTU of 1,280 has as many.
+const MOST_PARTS: usize = 64;
+
+/// The packet that a fragment was put together into, or that was put together itself.
+fn whole_of(lineage: &[LineageRow], packet: i64) -> Option<i64> {
+    let found = lineage.iter().find(|l| {
+        is_reassembled(l.kind, l.child_id, l.child_id) && [l.parent_id, l.child_id].contains(&packet)
+    });
+    found.map(|l| l.child_id)
+}
+
+/// Does this row of `lineage` say that a packet is the whole of fragments?
+pub(crate) fn is_reassembled(kind: i32, child: i64, packet: i64) -> bool {
+    kind == kpat_model::LineageKind::Reassembly as i32 && child == packet
 }
 
 /// Where both recordings see a packet.
@@ -142,9 +183,9 @@ impl Datagrams {
         let mut left = seen.bytes;
         let calls = seen.calls.iter().map(|i| {
             let c = self.calls[*i as usize];
-            let carried_bytes = c.bytes.min(left);
+            let (carried_bytes, carried_from) = (c.bytes.min(left), seen.bytes - left);
             left -= carried_bytes;
-            BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, pid: c.pid }
+            BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, carried_from, pid: c.pid }
         });
         Some((seen.bytes, calls.collect()))
     }

@@ -6,7 +6,7 @@
 
 mod datagrams;
 
-pub(crate) use datagrams::Place;
+pub(crate) use datagrams::{Place, is_reassembled};
 
 use crate::error::Result;
 use crate::packet::PacketDetail;
@@ -24,6 +24,8 @@ pub struct BytesOfCall {
     /// Bytes of the call, and how many of them this packet has.
     pub bytes: i64,
     pub carried_bytes: i64,
+    /// Where in the packet's payload these begin.
+    pub carried_from: i64,
     pub pid: Option<i32>,
 }
 
@@ -53,15 +55,10 @@ const TCP: i32 = 6;
 /// A socket's last event may come before its last packet, and a listener's new socket comes after the first: until the handshake is over.
 const APART_NS: i64 = 1_000_000_000;
 
-/// Of the sockets between two addresses and ports the one of a packet that lived so long. A port that is used again has another socket: the
-/// one nearest in time, of those the latest.
-pub(crate) fn nearest<'a>(
-    sockets: impl Iterator<Item = &'a SocketRow>,
-    first_ns: i64,
-    last_ns: i64,
-) -> Option<&'a SocketRow> {
-    let apart =
-        |s: &SocketRow| (s.first_ns.saturating_sub(last_ns)).max(first_ns.saturating_sub(s.last_ns)).max(0);
+/// Of the sockets between two addresses and ports the one of a packet that was first seen then. A port that is used again has another socket:
+/// the one nearest in time, of those the latest. When the packet was last seen says nothing: of some the end is not seen.
+pub(crate) fn nearest<'a>(sockets: impl Iterator<Item = &'a SocketRow>, at_ns: i64) -> Option<&'a SocketRow> {
+    let apart = |s: &SocketRow| s.first_ns.saturating_sub(at_ns).max(at_ns.saturating_sub(s.last_ns)).max(0);
     sockets.filter(|s| apart(s) <= APART_NS).min_by_key(|s| (apart(s), -s.first_ns))
 }
 
@@ -81,10 +78,13 @@ pub(crate) fn bytes_of_stream(
     (seq, bytes): (i64, i64),
     until_ns: i64,
 ) -> BytesOfStream {
-    // Sequence numbers come again after 4 GiB: the last lap that was begun until then.
+    // Sequence numbers come again after 4 GiB: the last lap that was begun until then. The first number that the log saw need not be the lowest:
+    // segments change their order, and one from before the recording may be sent again.
     let lap0 = i64::from((seq as u32).wrapping_sub(start as u32));
-    let mut out = BytesOfStream { offset: lap0, calls: Vec::new(), missing_bytes: bytes };
-    for lap in (0..=(all - lap0).max(0) >> 32).rev() {
+    let first = if lap0 > all.max(i64::from(i32::MAX)) { -1 } else { 0 };
+    let offset = lap0 + (first << 32);
+    let mut out = BytesOfStream { offset, calls: Vec::new(), missing_bytes: bytes };
+    for lap in (first..=(all - lap0).max(0) >> 32).rev() {
         let from = lap0 + (lap << 32);
         let to = from + bytes;
         // Calls do not overlap.
@@ -95,6 +95,7 @@ pub(crate) fn bytes_of_stream(
             at_ns: c.at_ns,
             bytes: c.bytes,
             carried_bytes: to.min(c.offset + c.bytes) - from.max(c.offset),
+            carried_from: from.max(c.offset) - from,
             pid: c.pid,
         });
         out.calls.extend(found);
@@ -128,7 +129,7 @@ impl Store {
                         && (&s.local_addr, s.local_port) == own
                         && (&s.peer_addr, s.peer_port) == peer
                 };
-                nearest(sockets.iter().filter(is), d.packet.first_ns, d.packet.last_ns)
+                nearest(sockets.iter().filter(is), d.packet.first_ns)
             };
             let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
             if out.written.is_none()
@@ -180,5 +181,29 @@ impl Store {
         (out.offset, out.missing_bytes) = (Some(found.offset), found.missing_bytes);
         out.calls = found.calls;
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_before_the_first_that_the_log_saw_have_their_calls() {
+        let call = |id, offset, bytes| StreamCall { id, offset, bytes, at_ns: 0, pid: None };
+        // The second segment came first, and the stream's number counts from there.
+        let stream = [call(1, -1355, 100), call(2, -1255, 1255), call(3, 0, 500)];
+        let of = |seq: i64, bytes, all| {
+            let found = bytes_of_stream(&stream, (1000, all), (seq, bytes), i64::MAX);
+            let calls: Vec<_> = found.calls.iter().map(|c| (c.id, c.carried_from, c.carried_bytes)).collect();
+            (found.offset, calls, found.missing_bytes)
+        };
+        let wrapped = i64::from(1000u32.wrapping_sub(1355));
+        assert_eq!(of(wrapped, 1355, 1855), (-1355, vec![(1, 0, 100), (2, 100, 1255)], 0));
+        assert_eq!(of(wrapped, 1455, 1855), (-1355, vec![(1, 0, 100), (2, 100, 1255), (3, 1355, 100)], 0));
+        // One from before the recording, sent again with what came after it.
+        assert_eq!(of(i64::from(1000u32.wrapping_sub(2000)), 745, 1855), (-2000, vec![(1, 645, 100)], 645));
+        // Not yet read.
+        assert_eq!(of(1500, 100, 500), (500, vec![], 100));
     }
 }

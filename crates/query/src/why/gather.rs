@@ -126,7 +126,9 @@ impl Calls {
             return;
         }
         let at = [None; STAGES.len()];
-        out.writes.push(Write { offset, bytes: e.size_bytes, from_ns, at_ns, at, again: false });
+        // Two that wait for room at once are mixed, and their parts are found late.
+        let place = out.writes.partition_point(|w| w.offset <= offset);
+        out.writes.insert(place, Write { offset, bytes: e.size_bytes, from_ns, at_ns, at, again: false });
     }
 }
 
