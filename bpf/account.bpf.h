@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The account of a CPU: what is on top of its stack, the time since the last border, the packets of the softirq that runs, and the sums that all of
- * it goes to. Where the borders are, profile.bpf.c knows.
+ * The account of a CPU: what is on top of its stack, the time since the last border, and the sums that all of it goes to. Where the borders are,
+ * profile.bpf.c knows; whose the packets of a softirq are, received.bpf.h.
  */
 #ifndef KPAT_ACCOUNT_H
 #define KPAT_ACCOUNT_H
 
 #include "chosen.bpf.h"
+#include "samples.h"
 
 #define AF_INET 2
 #define AF_INET6 10
+#define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_FIN_WAIT1 4
+#define TCP_CLOSE_WAIT 8
 #define TCP_LISTEN 10
 #define MSG_PEEK 2
 #define PF_KTHREAD 0x00200000
@@ -31,6 +35,14 @@ struct sock___profile {
 		unsigned short skc_family;
 	} __sk_common;
 } __core;
+
+/* Whom a packet is for, too. */
+struct target {
+	u64 socket;
+	u32 purpose;
+	u32 pad;
+};
+#define TARGETS 4 /* of one packet: a power of two */
 
 /* Packets of one softirq that were for the same. */
 struct owner {
@@ -66,11 +78,21 @@ struct account {
 	u64 soft_ns; /* since the last cut */
 	u64 head_ns; /* of this softirq, before its first packet */
 	u64 skb; /* the packet at hand, 0: none */
-	u64 socket; /* whose it is */
 	u64 bytes;
+	u32 header[11]; /* its first bytes: addresses and ports of IPv4 or IPv6 */
+	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
+	u64 socket; /* whose it is */
+	u64 would_have; /* it was dropped, and this socket would have had it */
 	u32 purpose;
+	u32 delivered; /* it was put into that socket's queue, and may go into another's, too */
+	struct target also[TARGETS]; /* whose it is, too */
+	u32 alsos;
 	u32 owners;
 	u32 packets; /* of all owners */
+	u64 sends_for; /* this part of another softirq sent a packet of this socket */
+	u32 steered; /* this softirq handed packets to this CPU, whose number is one less */
+	u32 held_for; /* a sample waits until it is known whose the packet at hand is, or whose packets this softirq brought */
+	struct kp_sample held;
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	struct owner owner[OWNERS];
 };
@@ -171,7 +193,7 @@ static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, 
 
 	if (!a || !w)
 		return 0;
-	k.socket = purpose == KP_FOR_SOCKET && is_others(socket) ? KP_OTHERS : socket;
+	k.socket = (purpose == KP_FOR_SOCKET || purpose == KP_FOR_DROP) && is_others(socket) ? KP_OTHERS : socket;
 	k.victim = a->victim;
 	k.cpu = bpf_get_smp_processor_id();
 	k.what = what;
@@ -229,74 +251,6 @@ static __noinline int put_task(struct account *a)
 	return 0;
 }
 
-static __always_inline void put_owner(struct account *a, struct owner *o, u64 share)
-{
-	struct kp_work w = { .ns = o->ns + share, .packets = o->packets, .bytes = o->bytes };
-
-	put(a, of_softirq(a), o->purpose, o->socket, &w);
-}
-
-/* The packet at hand is done with: its time is kept with its owner's until the softirq is over. */
-static __noinline int cut(struct account *a)
-{
-	struct owner mine = {};
-
-	if (!a)
-		return 0;
-	mine.socket = a->socket;
-	mine.purpose = a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
-	mine.packets = 1;
-	mine.bytes = a->bytes;
-	mine.ns = take(&a->soft_ns);
-	a->skb = a->socket = a->purpose = 0;
-#pragma unroll
-	for (int i = 0; i < OWNERS; i++) {
-		struct owner *o = &a->owner[i];
-
-		if (i >= a->owners) {
-			*o = mine;
-			a->owners = i + 1;
-			a->packets++;
-			return 0;
-		}
-		if (o->socket == mine.socket && o->purpose == mine.purpose) {
-			o->ns += mine.ns;
-			o->bytes += mine.bytes;
-			o->packets++;
-			a->packets++;
-			return 0;
-		}
-	}
-	put_owner(a, &mine, 0);
-	return 0;
-}
-
-/* The softirq is over: what came before its first packet is shared among its packets. */
-static __noinline int share(struct account *a)
-{
-	u64 head, each, left;
-
-	if (!a)
-		return 0;
-	head = left = take(&a->head_ns);
-	each = a->packets ? head / a->packets : 0;
-#pragma unroll
-	for (int i = 0; i < OWNERS; i++) {
-		struct owner *o = &a->owner[i];
-		u64 part;
-
-		if (i >= a->owners)
-			break;
-		part = i + 1 == a->owners ? left : each * o->packets;
-		left -= part;
-		put_owner(a, o, part);
-	}
-	if (!a->owners)
-		put_time(a, of_softirq(a), KP_FOR_KERNEL, head);
-	a->owners = a->packets = 0;
-	return 0;
-}
-
 static __always_inline bool top_is(struct account *a, u32 frame)
 {
 	return a->level && a->frame[a->level & (LEVELS - 1)] == frame;
@@ -317,11 +271,6 @@ static __always_inline void push(struct account *a, u32 frame)
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
 	store_once(&a->level, level);
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
-}
-
-static __always_inline bool receiving(struct account *a)
-{
-	return top_is(a, SOFTIRQ + NET_RX);
 }
 
 /* The block request at hand is done with: the time since the one before, or since the interrupt or softirq began, goes to who asked for it. */

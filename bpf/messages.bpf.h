@@ -3,42 +3,17 @@
  * What a server does after it took a client's message is done for the client. By unix sockets the sender's socket is known for each message; by pipes and
  * by connections between two sockets of this host it is whoever wrote last.
  *
- * A connection is known by its addresses and ports, from the other end the other way around. Rejected: to search the peer's socket in the kernel's table, for
- * which there is no tracepoint. Where addresses are translated on the way the ends do not match, and the client is not known. The same loopback address is in
- * every network namespace, so there the namespace counts.
- *
  * Not followed: messages that are spliced, or sent and taken by io_uring through pipes.
  */
 #ifndef KPAT_MESSAGES_H
 #define KPAT_MESSAGES_H
 
 #include "behalf.bpf.h"
+#include "ends.bpf.h"
 
 #define AF_UNIX 1
 #define S_IFMT 0170000
 #define S_IFIFO 0010000
-
-struct net___number {
-	struct {
-		unsigned int inum;
-	} ns;
-} __core;
-
-struct sock___ends {
-	struct {
-		unsigned int skc_daddr;
-		unsigned int skc_rcv_saddr;
-		unsigned short skc_dport; /* in the network's order */
-		unsigned short skc_num;
-		unsigned short skc_family;
-		struct {
-			struct net___number *net;
-		} skc_net;
-		struct {
-			unsigned int word[4];
-		} skc_v6_daddr, skc_v6_rcv_saddr;
-	} __sk_common;
-} __core;
 
 OWNERS_OF(senders, 16384); /* by unix socket */
 OWNERS_OF(writers, 16384); /* by connection, as its writer sees it; by inode of a pipe */
@@ -83,54 +58,23 @@ int work_skb_copy_datagram_iovec(u64 *ctx)
 	return 0;
 }
 
-static __always_inline u64 mixed(u64 h, u64 more)
-{
-	h = (h ^ more) * 0xff51afd7ed558ccdULL;
-	return h ^ h >> 32;
-}
-
-#define LOOPBACK4_IPV6 0x7f000006 /* what a socket of IPv6 alone has for its addresses of IPv4 */
-
-/* 0: it is not connected. */
-static __always_inline u64 connection(struct sock___ends *sk, bool as_writer)
-{
-	u32 near = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr), far = BPF_CORE_READ(sk, __sk_common.skc_daddr);
-	u64 from = near, to = far, ports[2], net = 0;
-	u32 words[8];
-
-	ports[0] = BPF_CORE_READ(sk, __sk_common.skc_num);
-	ports[1] = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
-	if (!ports[1])
-		return 0;
-	if ((near & 0xff) == 127)
-		net = 1;
-	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6 && far == __builtin_bswap32(LOOPBACK4_IPV6)) {
-		bpf_core_read(words, 16, &sk->__sk_common.skc_v6_rcv_saddr);
-		bpf_core_read(words + 4, 16, &sk->__sk_common.skc_v6_daddr);
-		from = mixed((u64)words[0] << 32 | words[1], (u64)words[2] << 32 | words[3]);
-		to = mixed((u64)words[4] << 32 | words[5], (u64)words[6] << 32 | words[7]);
-		net = !words[0] && !words[1] && !words[2] && words[3] == __builtin_bswap32(1);
-	}
-	if (net)
-		net = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
-	return as_writer ? mixed(mixed(mixed(net + 1, from), to), ports[0] << 16 | ports[1]) | 1
-			 : mixed(mixed(mixed(net + 1, to), from), ports[1] << 16 | ports[0]) | 1;
-}
-
 static __always_inline void sent_to_peer(struct account *a, u64 sk)
 {
-	u64 key = connection((void *)sk, true);
+	struct ends e;
 
-	if (key)
-		wrote(a, key);
+	if (ends_of((void *)sk, &e))
+		wrote(a, as_sender(&e));
 }
 
 static __always_inline void took_of_peer(struct account *a, u64 sk)
 {
-	u64 key = connection((void *)sk, false);
+	struct ends e;
+	u64 key;
 
-	if (key && a->mode != KP_WORK_THREAD)
-		took_of(a, bpf_map_lookup_elem(&writers, &key));
+	if (a->mode == KP_WORK_THREAD || !ends_of((void *)sk, &e))
+		return;
+	key = as_receiver(&e);
+	took_of(a, bpf_map_lookup_elem(&writers, &key));
 }
 
 struct inode___pipe {

@@ -31,7 +31,11 @@ int work_softirq_entry(u64 *ctx)
 		a->resets++;
 		a->level = 0;
 	}
-	a->skb = a->socket = a->purpose = a->block_open = 0;
+	if (a->held_for)
+		release(a, 0, KP_FOR_UNKNOWN, 1);
+	a->skb = a->socket = a->would_have = 0;
+	a->purpose = a->alsos = a->delivered = a->steered = a->block_open = 0;
+	a->sends_for = 0;
 	push(a, SOFTIRQ + (vec & 15));
 	if (vec == NET_RX)
 		add(&a->head_ns, take(&a->hard_debt));
@@ -58,7 +62,7 @@ int work_softirq_exit(u64 *ctx)
 	} else if (a->block_open) {
 		put_block(a);
 	} else {
-		put_time(a, of_softirq(a), KP_FOR_KERNEL, take(&a->soft_ns));
+		part_is_over(a);
 	}
 	a->level--;
 	return 0;
@@ -141,7 +145,7 @@ int work_netif_receive_skb(u64 *ctx)
 	if (!a)
 		return 0;
 	a->h.packets++;
-	if (!receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose))
+	if (!receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose && !a->alsos))
 		return 0;
 	border(a);
 	if (a->skb)
@@ -150,6 +154,7 @@ int work_netif_receive_skb(u64 *ctx)
 		add(&a->head_ns, take(&a->soft_ns));
 	a->skb = ctx[0];
 	a->bytes = kread((struct sk_buff *)(ctx[0]), len);
+	remember_ends(a, ctx[0]);
 	return 0;
 }
 
@@ -159,7 +164,11 @@ int work_net_dev_queue(u64 *ctx)
 {
 	struct account *a = this_account();
 
+	if (a && in_other_softirq(a))
+		return sent_by_part(a, ctx[0]);
 	if (!a || !receiving(a) || !a->skb)
+		return 0;
+	if (a->socket) /* and what it answers is its own */
 		return 0;
 	if (a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER))
 		a->purpose = KP_FOR_FORWARD;
@@ -168,45 +177,68 @@ int work_net_dev_queue(u64 *ctx)
 	return 0;
 }
 
+/* (qdisc, queue, packets, skb) */
+SEC("raw_tp/qdisc_dequeue")
+int work_qdisc_dequeue(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	return a && in_other_softirq(a) ? sent_by_part(a, ctx[3]) : 0;
+}
+
+#define PART(name)                                           \
+	SEC("raw_tp/" #name)                                 \
+	int work_##name(u64 *ctx)                            \
+	{                                                    \
+		return next_part();                          \
+	}
+
+PART(timer_expire_entry)
+PART(hrtimer_expire_entry)
+PART(tasklet_entry)
+
+/* (skb, location, reason[, rx_sk]) */
 SEC("raw_tp/kfree_skb")
 int work_kfree_skb(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && receiving(a) && a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER))
-		a->purpose = KP_FOR_DROP;
-	return 0;
-}
-
-static __always_inline int packet_is_for(void *sk)
-{
-	struct account *a = this_account();
-
-	if (a && receiving(a) && a->skb && !a->socket)
-		a->socket = bpf_get_socket_cookie(sk);
+	if (a && receiving(a) && a->skb == ctx[0])
+		dropped(a, drops_have_sockets ? ctx[3] : 0);
 	return 0;
 }
 
 SEC("tp_btf/sk_data_ready")
 int work_sk_data_ready(u64 *ctx)
 {
-	return packet_is_for((void *)ctx[0]);
+	return packet_is_for((void *)ctx[0], true, ((struct sock___profile *)ctx[0])->__sk_common.skc_family == AF_PACKET);
 }
 
 SEC("tp_btf/tcp_probe")
 int work_tcp_probe(u64 *ctx)
 {
-	return packet_is_for((void *)ctx[0]);
+	return packet_is_for((void *)ctx[0], false, false);
 }
 
-/* A task has used a socket: who gets the work that is done for it. */
-static __always_inline void use(struct account *a, u64 socket, u32 how, u64 bytes)
+/* (cpu, callsite, callback), since 6.4: before its first packet a softirq that receives hands packets to another CPU. */
+SEC("raw_tp/ipi_send_cpu")
+int work_ipi_send_cpu(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (a && receiving(a) && !a->skb)
+		a->steered = (u32)ctx[0] + 1;
+	return 0;
+}
+
+/* A task has used a socket: who gets the work that is done for it. True: this is new among the sums of now. */
+static __always_inline bool use(struct account *a, u64 socket, u32 how, u64 bytes)
 {
 	struct kp_use_key k = {};
 	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
 
 	if (!is_news(socket, a->victim))
-		return;
+		return false;
 	k.socket = socket;
 	k.process = a->victim;
 	k.cpu = bpf_get_smp_processor_id();
@@ -216,10 +248,16 @@ static __always_inline void use(struct account *a, u64 socket, u32 how, u64 byte
 	if (!sum) {
 		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
 			add(&unplaced_uses, 1);
-		return;
+		return true;
 	}
 	add(&sum->bytes, bytes);
 	add(&sum->times, 1);
+	return false;
+}
+
+static __always_inline bool is_unix(struct sock___profile *sk)
+{
+	return sk->__sk_common.skc_family == AF_UNIX;
 }
 
 static __always_inline bool of_internet(struct sock___profile *sk)
@@ -236,10 +274,15 @@ int work_sock_recv_length(u64 *ctx)
 	struct account *a = this_account();
 	int bytes = ctx[1];
 
-	if (at_task(a) && bytes > 0 && !(ctx[2] & MSG_PEEK) && of_internet((void *)ctx[0])) {
-		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_READ, bytes);
+	u64 socket;
+
+	if (!at_task(a) || bytes <= 0 || ctx[2] & MSG_PEEK || is_unix((void *)ctx[0]))
+		return 0;
+	socket = bpf_get_socket_cookie((void *)ctx[0]);
+	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)ctx[0]))
+		connected(ctx[0], socket);
+	if (of_internet((void *)ctx[0]))
 		took_of_peer(a, ctx[0]);
-	}
 	return 0;
 }
 
@@ -248,14 +291,19 @@ int work_sock_send_length(u64 *ctx)
 {
 	struct account *a = this_account();
 	int bytes = ctx[1];
+	u64 socket;
 
 	if (!at_task(a) || bytes <= 0)
 		return 0;
-	if (of_internet((void *)ctx[0])) {
-		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_WRITE, bytes);
-		sent_to_peer(a, ctx[0]);
-	} else if (((struct sock___profile *)ctx[0])->__sk_common.skc_family == AF_UNIX)
+	if (is_unix((void *)ctx[0])) {
 		sent(a, ctx[0]);
+		return 0;
+	}
+	socket = bpf_get_socket_cookie((void *)ctx[0]);
+	if (use(a, socket, KP_USE_WRITE, bytes) && of_internet((void *)ctx[0]))
+		connected(ctx[0], socket);
+	if (of_internet((void *)ctx[0]))
+		sent_to_peer(a, ctx[0]);
 	return 0;
 }
 
@@ -264,13 +312,15 @@ SEC("tp_btf/inet_sock_set_state")
 int work_inet_sock_set_state(u64 *ctx)
 {
 	struct account *a = this_account();
-	int state = ctx[2];
+	u32 state = ctx[2];
 
 	if (!a)
 		return 0;
 	if (at_task(a) && (state == TCP_SYN_SENT || state == TCP_LISTEN))
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_OPEN, 0);
-	return packet_is_for((void *)ctx[0]);
+	if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT)
+		connected(ctx[0], bpf_get_socket_cookie((void *)ctx[0]));
+	return packet_is_for((void *)ctx[0], false, false);
 }
 
 #define OPEN 1
@@ -296,6 +346,7 @@ int account(u64 *ctx)
 			return 0;
 		a->level = a->owners = a->packets = a->purpose = 0;
 		a->skb = a->socket = 0;
+		a->alsos = a->held_for = 0;
 		runs(a, task);
 		a->turn = ctx[0] >> TURN & 1;
 		a->last = a->h.logged = a->h.opened = bpf_ktime_get_boot_ns();

@@ -12,8 +12,7 @@
 #ifndef KPAT_STACKS_H
 #define KPAT_STACKS_H
 
-#include "account.bpf.h"
-#include "samples.h"
+#include "received.bpf.h"
 
 /* Time between two samples of a CPU; 0: there are none. */
 const volatile u64 sample_period = 0;
@@ -93,20 +92,18 @@ static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
 		*socket = a->block_owner;
 		return KP_FOR_BLOCK;
 	}
-	if (top != SOFTIRQ + NET_RX)
-		return KP_FOR_KERNEL;
+	if (top != SOFTIRQ + NET_RX) {
+		*socket = a->sends_for;
+		return *socket ? KP_FOR_SOCKET : KP_FOR_KERNEL;
+	}
 	*socket = a->socket;
 	return a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
 }
 
-/* Not of a process that is not chosen, unless one may be served that is. */
-static __always_inline bool is_wanted(struct account *a, u32 purpose, u64 socket)
+/* What it is for is known when that part of the softirq is over. */
+static __always_inline bool waits_for_part(struct account *a, u32 top, u32 purpose)
 {
-	if (!choosing() || (a->victim && a->victim != KP_OTHERS))
-		return true;
-	if (purpose == KP_FOR_SOCKET)
-		return !is_others(socket);
-	return purpose == KP_FOR_UNKNOWN || (socket && socket != KP_OTHERS);
+	return purpose == KP_FOR_KERNEL && top >= SOFTIRQ && top < HARDIRQ && top != SOFTIRQ + BLOCK;
 }
 
 SEC("perf_event")
@@ -139,8 +136,6 @@ int sample_clock(struct pt_regs *ctx)
 	} else {
 		busy = of_softirq(a);
 		purpose = served(a, top, &socket);
-		if (purpose == KP_FOR_UNKNOWN)
-			flags |= KP_SAMPLE_OPEN;
 	}
 	if (!kernel_address(reg_pc(ctx)))
 		flags |= KP_SAMPLE_USER_MODE;
@@ -151,6 +146,19 @@ int sample_clock(struct pt_regs *ctx)
 	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0);
 	if (a->victim != KP_OTHERS && (busy == KP_WORK_USER || busy == KP_WORK_KERNEL || busy == KP_WORK_FAULT))
 		user = log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), id >> 32);
+	if ((purpose == KP_FOR_UNKNOWN || waits_for_part(a, top, purpose)) && !a->held_for) {
+		a->held.h.ts = now;
+		a->held.h.pid = a->victim == KP_OTHERS ? 0 : (u32)id;
+		a->held.kernel = kernel;
+		a->held.user = user;
+		a->held.process = a->victim;
+		a->held.busy = busy;
+		a->held.flags = flags;
+		a->held_for = purpose != KP_FOR_UNKNOWN ? HELD_FOR_PART : a->skb ? HELD_FOR_PACKET : HELD_FOR_SOFTIRQ;
+		return 0;
+	}
+	if (purpose == KP_FOR_UNKNOWN)
+		flags |= KP_SAMPLE_OPEN;
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;

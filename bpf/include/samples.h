@@ -7,7 +7,8 @@
 
 #define KP_FRAMES 127u /* of a stack, what the kernel takes by itself (sysctl kernel.perf_event_max_stack) */
 #define KP_SAMPLE_USER_MODE 1u /* the CPU was in user mode */
-#define KP_SAMPLE_OPEN 2u /* a packet is handled, whose owner is not known yet */
+#define KP_SAMPLE_OPEN 2u /* a packet was handled whose owner was not known yet, and there was no room to wait until it was */
+#define KP_SAMPLE_DRAWN 4u /* before the softirq's first packet: one of those whose packets it brought, by lot */
 
 struct kp_sample {
 	struct kp_head h; /* pid: of the task that was interrupted */

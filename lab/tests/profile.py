@@ -93,9 +93,9 @@ class Recorded(unittest.TestCase):
         self.assertLess(abs(ours - truth), share * truth + 0.01e9, what)  # 10 ms: two ticks, which the kernel's figures lag behind
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
-@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
-class Profile(Recorded):
+class Place(Recorded):
+    """A client, a router and a server, joined as a test needs them."""
+
     def setUp(self):
         *self.all_ns, = own(self, "profile", "crs")
         self.client, self.router, self.server = self.all_ns
@@ -123,6 +123,10 @@ class Profile(Recorded):
         if unseen > 5:
             self.assertGreater(p["buckets_ns"]["unseen"], 0, "packets are missing although everything was seen")
 
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class Profile(Place):
     def beside(self, to: str, target_ns: str) -> dict:
         take = self.start(target_ns, "take", BURN_CPU, TAKE)
         receiver, = self.text_of(take, "ready")

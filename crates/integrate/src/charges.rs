@@ -56,6 +56,7 @@ impl Charges {
         let of = (cpu, w.busy, w.purpose, w.victim);
         let sum = match w.purpose {
             Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
+            Purpose::Drop if w.socket != 0 => self.of_sockets.entry((w.socket, of)).or_default(),
             Purpose::Writeback | Purpose::Block | Purpose::Client => {
                 self.of_processes.entry((w.socket as u32, of)).or_default()
             }
@@ -108,10 +109,14 @@ impl Charges {
                 *all.entry((Purpose::Socket, Some(process))).or_default() += part.ns;
             }
         }
-        for purpose in [Purpose::Forward, Purpose::Drop, Purpose::Unknown] {
+        for purpose in [Purpose::Forward, Purpose::Drop, Purpose::Unknown, Purpose::Answer] {
             if let Some(sum) = self.own.get(&(cpu, busy, purpose, victim)) {
                 all.insert((purpose, None), sum.ns);
             }
+        }
+        let dropped = (cpu, busy, Purpose::Drop, victim);
+        for (_, sum) in self.of_sockets.iter().filter(|((_, o), _)| *o == dropped) {
+            *all.entry((Purpose::Drop, None)).or_default() += sum.ns;
         }
         all
     }

@@ -1,7 +1,9 @@
 //! Samples of a profile: their stacks with names, and whom each served.
 //!
-//! Within a softirq a packet's owner is found while it is handled, so a sample that came before does not know it. Such samples are divided among those who were
-//! served on that CPU in softirqs upon the same process, by the time that each was charged with: an estimate, and marked as drawn.
+//! Within a softirq a packet's owner is found while it is handled. A sample that comes before waits in the kernel until it is found; one that comes before the
+//! first packet belongs to all of that softirq, and is given to one of them by lot. Only where a second sample comes while one waits its owner is not known:
+//! such samples are divided among those who were served on that CPU in softirqs upon the same process, by the time that each was charged with. Both are
+//! estimates, and marked as drawn.
 //!
 //! Who that was is known when the log is read, so samples and stacks wait on disk. What stays in memory is what there is once however long a recording
 //! is: twenty bytes for each stack, code that was met and what was mapped.
@@ -122,7 +124,7 @@ impl Samples {
                 busy: s.busy as i32,
                 purpose: purpose as i32,
                 beneficiary: beneficiary.map(|b| b as i32),
-                drawn: lot.is_some().into(),
+                drawn: (lot.is_some() || s.flags & CpuSample::DRAWN != 0).into(),
                 user_mode: (s.flags & CpuSample::USER_MODE != 0).into(),
                 period_ns: s.period_ns.min(i64::MAX as u64) as i64,
                 kernel_stack: stack(s.kernel),

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
     }
     // Wireshark starts a link to this program and asks in its own way.
     let words: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
+    let typed: Option<Vec<String>> = std::env::args_os().map(|w| w.into_string().ok()).collect();
     if wireshark::extcap::is_asked(&words) {
         // It takes every word on standard error for an error.
         let out = output::Output::new(&cli::Global { quiet: true, ..cli::Global::default() });
@@ -60,7 +61,14 @@ fn main() -> ExitCode {
         return done.unwrap_or_else(|e| output::report(&e));
     }
     let command = shell::examples::with_examples(cli::Cli::command());
-    let typed = command.try_get_matches().and_then(|found| cli::Cli::from_arg_matches(&found));
+    // Words that are no text are for the parser to complain of.
+    let typed = typed.map(profile::recording::translated);
+    let words = typed.as_ref().map_or(words, |typed| typed.get(1..).unwrap_or_default().to_vec());
+    let found = match typed {
+        Some(typed) => command.try_get_matches_from(typed),
+        None => command.try_get_matches(),
+    };
+    let typed = found.and_then(|found| cli::Cli::from_arg_matches(&found));
     let cli = match typed {
         Ok(cli) => cli,
         // Help and version are answers and go to stdout; a reader that left early is no fault.

@@ -1,6 +1,7 @@
 //! `kpat profile`: whom the CPUs worked for, from a recording with `--profile profile`.
 
 mod compare;
+pub mod recording;
 mod sampled;
 
 use crate::open;
@@ -87,11 +88,12 @@ impl ByArg {
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
 
 /// What the figures leave out: whoever reads them must know.
-const NOT_MEASURED: [&str; 6] = [
+const NOT_MEASURED: [&str; 7] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
     "timers of sockets, work items but writeback, sent packets' completions and requests of loop devices are charged to the kernel; messages that are spliced, or sent through translated addresses, are not followed to a client",
+    "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
-    "TCP segments that wait for a reader who holds the socket, and those of connections that close, are charged to nobody (unknown)",
+    "TCP segments that wait for a reader who holds the socket are charged with that connection if one of its sockets was used, connected or accepted while it was recorded; else to nobody (unknown)",
     "upon tasks upon which the kernel runs no programs nothing is counted: that time is `not seen`, packets of that time are those received but not counted, block requests those completed but not counted",
     "time that a hypervisor took away stays with whoever ran",
 ];
@@ -110,7 +112,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let processes: Vec<&OfProcess> = p.processes.iter().filter(|x| chosen.has(x)).collect();
-    if processes.is_empty() {
+    if processes.is_empty() && !chosen.all() {
         return Err(usage("no process in this log is chosen by --comm, --cgroup or --user"));
     }
     let pids: BTreeSet<i32> = processes.iter().map(|x| x.pid).collect();
@@ -371,7 +373,11 @@ fn taken_table(p: &Profile, taken: &[&Taken]) -> Table {
     ]);
     for t in taken {
         let victim = t.victim.map_or_else(|| "(idle)".into(), name);
-        let beneficiary = t.beneficiary.map_or_else(|| format!("({})", word(t.purpose)), name);
+        let beneficiary = match (t.purpose, t.beneficiary) {
+            (Purpose::Drop, Some(pid)) => format!("({}, for {})", word(t.purpose), name(pid)),
+            (purpose, None) => format!("({})", word(purpose)),
+            (_, Some(pid)) => name(pid),
+        };
         let plain = |text: String| (text, Style::Plain);
         table.row(vec![
             plain(victim),
@@ -411,6 +417,7 @@ fn add_sums(to: &mut Value, x: &OfProcess) {
         "served_blocks_ns": x.served_blocks_ns, "block_requests": x.block_requests,
         "served_in_threads_ns": x.served_in_threads_ns, "served_by_itself_ns": x.served_by_itself_ns,
         "taken_ns": x.taken_ns, "ran_ns": x.ran_ns(),
+        "dropped_ns": x.dropped_ns, "dropped_packets": x.dropped_packets,
     });
     if let (Value::Object(to), Value::Object(sums)) = (to, sums) {
         to.extend(sums);

@@ -33,6 +33,8 @@ impl CpuSample {
     pub const USER_MODE: u8 = 1;
     /// A packet was handled whose owner was not known yet.
     pub const OPEN: u8 = 2;
+    /// It came before a softirq's first packet, and is given to one of those whose packets that softirq brought, by lot.
+    pub const DRAWN: u8 = 4;
 }
 
 /// Return addresses, innermost first; the first is where the CPU was.

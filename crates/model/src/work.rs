@@ -58,7 +58,8 @@ pub struct Work {
     pub purpose: Purpose,
     /// Process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
-    /// Cookie of the socket, 0: none. Of [`Purpose::Writeback`], [`Purpose::Block`] and [`Purpose::Client`] that process.
+    /// Cookie of the socket, 0: none; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`] and
+    /// [`Purpose::Client`] that process.
     pub socket: u64,
     pub ns: u64,
     /// Of [`Busy::Kernel`] system calls, of [`Busy::Fault`] page faults, of [`Purpose::Block`] requests.

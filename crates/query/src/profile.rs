@@ -48,6 +48,9 @@ pub struct OfProcess {
     pub served_by_itself_ns: i64,
     /// Out of its time for others, or for nobody.
     pub taken_ns: i64,
+    /// Packets that were dropped on their way into its sockets, and the time for them; it is not charged with it.
+    pub dropped_packets: i64,
+    pub dropped_ns: i64,
 }
 
 impl OfProcess {
@@ -68,6 +71,7 @@ pub struct Taken {
     /// `None`: the CPU was idle otherwise.
     pub victim: Option<i32>,
     pub purpose: Purpose,
+    /// Of [`Purpose::Drop`] who would have had the packets.
     pub beneficiary: Option<i32>,
     pub ns: i64,
     pub packets: i64,
@@ -239,6 +243,14 @@ fn of(
             hardirq_ns += w.time_ns;
         }
         match w.beneficiary {
+            Some(pid) if purpose == Purpose::Drop => {
+                let a = without_process.entry(purpose).or_default();
+                a.ns += w.time_ns;
+                a.packets += w.packets;
+                let p = processes.entry(pid).or_default();
+                p.dropped_ns += w.time_ns;
+                p.dropped_packets += w.packets;
+            }
             Some(pid) => {
                 let p = processes.entry(pid).or_default();
                 p.served_ns += w.time_ns;
@@ -262,7 +274,7 @@ fn of(
                 a.packets += w.packets;
             }
         }
-        if w.victim.is_some() && w.victim == w.beneficiary {
+        if w.victim.is_some() && w.victim == w.beneficiary && purpose != Purpose::Drop {
             processes.entry(w.victim.unwrap_or_default()).or_default().served_by_itself_ns += w.time_ns;
             continue;
         }

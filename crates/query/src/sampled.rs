@@ -104,7 +104,8 @@ fn of(
             found.idle += 1;
             continue;
         }
-        if served.is_some_and(|s| !r.beneficiary.is_some_and(|p| s.contains(&p))) {
+        let charged = charged(r);
+        if served.is_some_and(|s| !charged.is_some_and(|p| s.contains(&p))) {
             continue;
         }
         found.drawn += i64::from(r.drawn);
@@ -115,7 +116,7 @@ fn of(
             })
         };
         let path = functions(r, &frames).into_iter().map(&mut number).collect();
-        let sum = sums.entry((r.busy, r.purpose, r.victim, r.beneficiary, path)).or_default();
+        let sum = sums.entry((r.busy, r.purpose, r.victim, charged, path)).or_default();
         sum.0 += 1;
         sum.1 += r.period_ns;
     }
@@ -132,8 +133,13 @@ fn of(
     found
 }
 
+/// The process whose functions these are: what a server does for a client is the server's, as in the account.
+pub(crate) fn charged(r: &SampleRow) -> Option<i32> {
+    if r.purpose == Purpose::Client as i32 { r.victim } else { r.beneficiary }
+}
+
 fn functions(r: &SampleRow, frames: &Frames<'_>) -> Vec<Function> {
-    let process = r.beneficiary.unwrap_or(0);
+    let process = charged(r).unwrap_or(0);
     let is_own = r.busy != Busy::Softirq as i32
         && r.busy != Busy::Hardirq as i32
         && r.busy != Busy::SoftirqThread as i32;

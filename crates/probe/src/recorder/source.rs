@@ -83,8 +83,8 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         });
     }
     if options.work {
-        let (decision, tracepoints) = plan::decide_profile(options.resources)?;
-        let constants = vec![("sample_period", sampling::period_ns(options.sample_rate))];
+        let (decision, tracepoints, mut constants) = plan::decide_profile(options.resources)?;
+        constants.push(("sample_period", sampling::period_ns(options.sample_rate)));
         let side = Side::Profile;
         let (hooks, radios) = (Vec::new(), Vec::new());
         all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });

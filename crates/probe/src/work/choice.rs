@@ -314,7 +314,12 @@ impl Default for Resources {
 }
 
 /// Tracepoints of the kernel side that only one of them needs.
-const OF_PACKETS: [&str; 7] = [
+const OF_PACKETS: [&str; 12] = [
+    "qdisc_dequeue",
+    "timer_expire_entry",
+    "hrtimer_expire_entry",
+    "tasklet_entry",
+    "ipi_send_cpu",
     "netif_receive_skb",
     "net_dev_queue",
     "kfree_skb",

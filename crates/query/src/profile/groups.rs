@@ -54,6 +54,8 @@ pub fn groups(processes: &[&OfProcess], by: By) -> Vec<Group> {
         sum.served_in_threads_ns += p.served_in_threads_ns;
         sum.served_by_itself_ns += p.served_by_itself_ns;
         sum.taken_ns += p.taken_ns;
+        sum.dropped_packets += p.dropped_packets;
+        sum.dropped_ns += p.dropped_ns;
     }
     let mut out: Vec<Group> =
         all.into_iter().map(|(name, (processes, sum))| Group { name, processes, sum }).collect();

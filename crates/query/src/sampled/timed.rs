@@ -58,7 +58,7 @@ fn of(rows: &[SampleRow], stacks: &[StackRow]) -> Timed {
             cpu: r.cpu,
             busy: Busy::from_number(r.busy).unwrap_or(Busy::Hardirq),
             purpose: Purpose::from_number(r.purpose).unwrap_or(Purpose::Kernel),
-            served: r.beneficiary,
+            served: super::charged(r),
             victim: r.victim,
             stack,
         });

@@ -4,6 +4,7 @@ use super::{Answer, Ask, Failure, Progress};
 use crate::answers::functions::{Flame, FlameNode};
 use crate::answers::profile::*;
 use crate::answers::{Columns, Ns};
+use kpat_model::Purpose;
 use kpat_query::profile::{OTHERS, OfProcess, Profile as Found, Taken, Wanted};
 use kpat_query::sampled::tree::{Context, Part};
 use kpat_query::sampled::{Sampled, sampled};
@@ -119,11 +120,18 @@ fn pair(p: &Found, t: &Taken) -> ProfilePair {
         let of = pid.and_then(|pid| p.processes.iter().find(|x| x.pid == pid));
         of.map_or_else(|| otherwise.to_owned(), |x| x.name.clone().unwrap_or_default())
     };
+    // What was dropped was for nobody, whoever would have had it.
+    let beneficiary = t.beneficiary.filter(|_| t.purpose != Purpose::Drop);
     ProfilePair {
         victim: t.victim,
         victim_name: name(t.victim, "idle"),
-        beneficiary: t.beneficiary,
-        beneficiary_name: name(t.beneficiary, t.purpose.name()),
+        beneficiary,
+        beneficiary_name: match (t.purpose, t.beneficiary) {
+            (Purpose::Drop, Some(_)) => {
+                format!("dropped, {} {}", name(t.beneficiary, "?"), t.beneficiary.unwrap_or_default())
+            }
+            _ => name(beneficiary, t.purpose.name()),
+        },
         time: Ns(t.ns),
         packets: t.packets,
     }

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A connection known by its addresses and ports: from a socket, and from a packet's headers. From the other end it is the same the other way around.
+ *
+ * It joins two sockets of this host whose processes send each other messages (messages.bpf.h), and gives a packet its socket where no tracepoint does: a segment
+ * that waits for a reader who holds the socket, the end of a connection, what comes to a closed one (received.bpf.h). Rejected: to search the kernel's table of
+ * sockets, for which there is no tracepoint. Where addresses are translated on the way the ends do not match. The same loopback address is in every network
+ * namespace, so there the namespace counts; elsewhere it does not, and two namespaces with the same addresses and ports are one.
+ */
+#ifndef KPAT_ENDS_H
+#define KPAT_ENDS_H
+
+#include "account.bpf.h"
+
+#define LOOPBACK4_IPV6 0x7f000006 /* what a socket of IPv6 alone has for its addresses of IPv4 */
+#define IPPROTO_TCP 6
+
+struct net___number {
+	struct {
+		unsigned int inum;
+	} ns;
+} __core;
+
+struct sock___ends {
+	struct {
+		unsigned int skc_daddr;
+		unsigned int skc_rcv_saddr;
+		unsigned short skc_dport; /* in the network's order */
+		unsigned short skc_num;
+		unsigned short skc_family;
+		struct {
+			struct net___number *net;
+		} skc_net;
+		struct {
+			unsigned int word[4];
+		} skc_v6_daddr, skc_v6_rcv_saddr;
+	} __sk_common;
+} __core;
+
+struct net_device___net {
+	struct {
+		struct net___number *net;
+	} nd_net;
+} __core;
+
+struct sk_buff___device {
+	struct net_device___net *dev;
+} __core;
+
+struct ends {
+	u64 near;
+	u64 far;
+	u64 near_port;
+	u64 far_port;
+	u64 net;
+};
+
+/* By connection as what is received sees it: the cookie of its socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u64);
+} connections SEC(".maps");
+
+static __always_inline u64 mixed(u64 h, u64 more)
+{
+	h = (h ^ more) * 0xff51afd7ed558ccdULL;
+	return h ^ h >> 32;
+}
+
+static __always_inline u64 mixed4(u32 *words)
+{
+	return mixed((u64)words[0] << 32 | words[1], (u64)words[2] << 32 | words[3]);
+}
+
+static __always_inline bool is_loopback6(u32 *words)
+{
+	return !words[0] && !words[1] && !words[2] && words[3] == __builtin_bswap32(1);
+}
+
+/* False: it is not connected. */
+static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
+{
+	u32 near = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr), far = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+	u32 words[8];
+	bool local = (near & 0xff) == 127;
+
+	e->near_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	e->far_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	if (!e->far_port)
+		return false;
+	e->near = near;
+	e->far = far;
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6 && far == __builtin_bswap32(LOOPBACK4_IPV6)) {
+		bpf_core_read(words, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+		bpf_core_read(words + 4, 16, &sk->__sk_common.skc_v6_daddr);
+		e->near = mixed4(words);
+		e->far = mixed4(words + 4);
+		local = is_loopback6(words);
+	}
+	e->net = local ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
+	return true;
+}
+
+/* The key of what goes from here to there. */
+static __always_inline u64 one_way(u64 net, u64 from, u64 to, u64 from_port, u64 to_port)
+{
+	return mixed(mixed(mixed(net + 1, from), to), from_port << 16 | to_port) | 1;
+}
+
+static __always_inline u64 as_sender(struct ends *e)
+{
+	return one_way(e->net, e->near, e->far, e->near_port, e->far_port);
+}
+
+static __always_inline u64 as_receiver(struct ends *e)
+{
+	return one_way(e->net, e->far, e->near, e->far_port, e->near_port);
+}
+
+static __noinline int connected(u64 sk, u64 cookie)
+{
+	struct ends e;
+	u64 key;
+
+	if (!ends_of((void *)sk, &e))
+		return 0;
+	key = as_receiver(&e);
+	bpf_map_update_elem(&connections, &key, &cookie, BPF_ANY);
+	return 0;
+}
+
+static __always_inline bool is_tcp4(u32 *header)
+{
+	return (header[0] & 0xff) == 0x45 && !(header[1] & __builtin_bswap32(0x1fff)) && (header[2] >> 8 & 0xff) == IPPROTO_TCP;
+}
+
+static __always_inline bool is_tcp6(u32 *header)
+{
+	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == IPPROTO_TCP;
+}
+
+/* What a packet's headers say, as long as it is there; `skb`'s data is its network header. */
+static __always_inline void remember_ends(struct account *a, u64 skb)
+{
+	a->net = 0;
+	if (bpf_probe_read_kernel(a->header, sizeof(a->header), (void *)kread_ptr((struct sk_buff *)skb, data))) {
+		a->header[0] = 0;
+		return;
+	}
+	if (is_tcp4(a->header) ? (a->header[3] & 0xff) == 127 : is_tcp6(a->header) && is_loopback6(a->header + 2))
+		a->net = BPF_CORE_READ((struct sk_buff___device *)skb, dev, nd_net.net, ns.inum);
+}
+
+/* The socket of the connection that the packet at hand is of, by its headers; 0: it is of none that is known. */
+static __noinline u64 socket_by_ends(struct account *a)
+{
+	u64 key, from, to, *cookie;
+	u32 ports;
+
+	if (!a)
+		return 0;
+	if (is_tcp4(a->header)) {
+		from = a->header[3];
+		to = a->header[4];
+		ports = __builtin_bswap32(a->header[5]);
+	} else if (is_tcp6(a->header)) {
+		from = mixed4(a->header + 2);
+		to = mixed4(a->header + 6);
+		ports = __builtin_bswap32(a->header[10]);
+	} else {
+		return 0;
+	}
+	key = one_way(a->net, from, to, ports >> 16, ports & 0xffff);
+	cookie = bpf_map_lookup_elem(&connections, &key);
+	return cookie ? *cookie : 0;
+}
+
+#endif
