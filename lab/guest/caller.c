@@ -195,6 +195,29 @@ static void ftrace(const char *function)
 	printf("ftrace %ld\n", sum);
 }
 
+/* A probe of the kernel's own, by tracefs: kprobe PLACE, and how often it was hit: kprobe off. */
+static void kprobe(const char *place)
+{
+	char line[256];
+	long hits = 0, n;
+
+	FILE *f = fopen("/sys/kernel/tracing/kprobe_profile", "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, " mine %ld", &n) == 1)
+			hits = n;
+	if (f)
+		fclose(f);
+	if (strcmp(place, "off")) {
+		snprintf(line, sizeof(line), "p:mine %s", place);
+		put("/sys/kernel/tracing/kprobe_events", line);
+		put("/sys/kernel/tracing/events/kprobes/mine/enable", "1");
+	} else {
+		put("/sys/kernel/tracing/events/kprobes/mine/enable", "0");
+		put("/sys/kernel/tracing/kprobe_events", "");
+	}
+	printf("kprobe %ld\n", hits);
+}
+
 static void trap(void)
 {
 	int status = 0;
@@ -259,6 +282,8 @@ int main(void)
 			symbols(line + 4);
 		} else if (sscanf(line, "ftrace %255s", word) == 1) {
 			ftrace(word);
+		} else if (sscanf(line, "kprobe %255s", word) == 1) {
+			kprobe(word);
 		} else if (!strncmp(line, "trap", 4)) {
 			trap();
 		} else if (!strncmp(line, "panic", 5)) {

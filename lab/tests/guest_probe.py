@@ -104,6 +104,103 @@ class GuestProbe(unittest.TestCase):
     def qemu(self, line: str) -> str:
         return monitor(self.guest.qmp, line)
 
+    def instructions(self, function: str, size: int) -> list[tuple[int, int, str]]:
+        """Offset, length and words of each of a function's first instructions, as objdump reads the bytes that QEMU reads."""
+        address = self.guest.ask(f"syms {function}")[0].split()[0]
+        code = bytes(int(b, 16) for line in self.qemu(f"x /{size}xb 0x{address}").splitlines() for b in line.split(":")[1].split())
+        file = Path(self.guest.folder.name) / "code"
+        file.write_bytes(code)
+        out = subprocess.run(["objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-w", file], capture_output=True, text=True, check=True, timeout=30).stdout
+        rows = [m for m in (re.match(r"\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)", line) for line in out.splitlines()) if m]
+        return [(int(m[1], 16), len(m[2].split()), m[3].strip()) for m in rows]
+
+    def straight(self) -> list[tuple[int, int, str]]:
+        """Those of getppid that every call executes: up to its return."""
+        found = []
+        for at, size, words in self.instructions("__x64_sys_getppid", 128):
+            found.append((at, size, words))
+            if words.startswith(("ret", "jmp")):
+                return found
+            # Where a branch leads nobody knows here.
+            self.assertFalse(words.startswith("j"), words)
+        self.fail("getppid does not return")
+
+    def test_any_instruction_can_be_probed(self):
+        before, place = self.code(), "__x64_sys_getppid"
+        all_of = self.straight()
+        short = [words for _, size, words in all_of if size < 5]
+        self.assertGreater(len(short), 3, all_of)
+        p = Probing(self.kpat, self.guest, *(f"{place}+{at:#x} count" for at, _, _ in all_of))
+        calls = self.guest.number(f"getppid {self.HITS // 10} {self.SMP}", 300)
+        # A breakpoint of a process is none of ours.
+        self.assertEqual(5, self.guest.number("trap"))
+        _, counts = p.end()
+        self.assertEqual({(f"{place}+{at:#x}", words): calls for at, _, words in all_of}, {(c["probe"], words): c["hits"] for c, (_, _, words) in zip(counts, all_of)})
+        self.assertEqual(before, self.code())
+        self.assertEqual(5, self.guest.number("trap"))
+
+    def test_handlers_before_and_after_an_instruction_without_room_for_a_jump(self):
+        at = next(at for at, size, words in self.instructions("do_sys_openat2", 64) if words == "push   %rbx")
+        script = f'''
+import kpat_guest, struct
+seen, done = [], []
+with kpat_guest.Guest({self.guest.qmp!r}) as g:
+    def before(hit):
+        seen.append((hit.registers.rsp, hit.registers.rbx))
+    def after(hit):
+        rsp, rbx = seen.pop()
+        print(rsp - hit.registers.rsp, struct.unpack("<Q", g.read(hit.registers.rsp, 8))[0] == rbx, flush=True)
+        done.append(1)
+        if len(done) == 20:
+            g.stop()
+    handle = g.xp("do_sys_openat2+{at:#x}", before, after)
+    print("waiting", flush=True)
+    g.loop()
+    print(g.missed(handle))
+'''
+        p = subprocess.Popen([sys.executable, "-B", "-c", script], env=self.library(), stdout=subprocess.PIPE, text=True)
+        self.assertEqual("waiting\n", p.stdout.readline())
+        self.guest.ask("open 40")
+        out, _ = p.communicate(timeout=60)
+        self.assertEqual(["8 True"] * 20 + ["0"], out.splitlines())
+
+    def test_a_guests_own_probe_and_ours_with_breakpoints_do_not_meet(self):
+        self.guest.ask("kprobe do_sys_openat2+7")
+        p = Probing(self.kpat, self.guest, *(f"__x64_sys_getppid+{at:#x} count" for at, size, _ in self.straight() if size < 5))
+        self.guest.ask("open 30")
+        calls = self.guest.number("getppid 1000")
+        _, counts = p.end()
+        self.assertEqual({calls}, {c["hits"] for c in counts})
+        # And the few files that the program itself opened for that.
+        self.assertIn(self.guest.number("kprobe off"), range(30, 35))
+
+    def test_members_that_lie_inside_and_values_as_histograms(self):
+        p = Probing(self.kpat, self.guest, "__x64_sys_getppid task:task_struct.comm:str @jiffies_64 if tgid==1")
+        self.guest.number("getppid 10")
+        entries, _ = p.end()
+        self.assertEqual(({"init"}, 10), ({e["values"]["task:task_struct.comm"] for e in entries}, len(entries)))
+        ticks = [e["values"]["@jiffies_64"] for e in entries]
+        self.assertEqual(sorted(ticks), ticks)
+        p = Probing(self.kpat, self.guest, "__x64_sys_openat sys2:str sys3 if tgid==1", "--hist")
+        self.guest.ask("open 8"), self.guest.ask("open 3")
+        entries, [counts] = p.end()
+        self.assertEqual(([], 11), (entries, counts["hits"]))
+        self.assertEqual({f"/f{n}": 2 if n < 3 else 1 for n in range(8)}, {t["text"]: t["hits"] for t in counts["values"]["sys2"]["texts"]})
+        self.assertEqual([{"from": 0, "to": 0, "hits": 11}], counts["values"]["sys3"]["numbers"])
+
+    def test_handlers_of_a_shared_object(self):
+        library, d = Path(self.kpat).parent, Path(self.guest.folder.name)
+        subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{ROOT}/crates/guest/include", "-o", d / "handlers.so", ROOT / "crates/guest/examples/c/handlers.c",
+                        f"-L{library}", "-lkpat_guest", f"-Wl,-rpath,{library}"], check=True, timeout=60)
+        p = subprocess.Popen([self.kpat, "guest", "attach", self.guest.qmp, d / "handlers.so", "15", "__x64_sys_getpid", "__x64_sys_unlink"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertIn("handlers are in", p.stderr.readline())
+        self.guest.ask("unlink 20")
+        out, err = p.communicate(timeout=60)
+        self.assertEqual((0, "__x64_sys_unlink 15\n"), (p.returncode, out), err)
+        r = subprocess.run([self.kpat, "guest", "attach", self.guest.qmp, d / "handlers.so", "15", "nothing_like_it"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(1, r.returncode)
+        self.assertIn("no symbol nothing_like_it", r.stderr)
+
     def test_counts_are_those_of_the_caller(self):
         before = self.code()
         p = Probing(self.kpat, self.guest, "__x64_sys_getppid count", "__x64_sys_getpid count if pid==1")
@@ -149,12 +246,14 @@ class GuestProbe(unittest.TestCase):
         before = self.code()
         seed = random.randrange(1 << 30)
         chance = random.Random(seed)
+        short = next(at for at, size, _ in self.straight() if size < 5)
         for _ in range(self.KILLS):
-            p = subprocess.Popen([self.kpat, "guest", "probe", self.guest.qmp, "__x64_sys_getppid ret", "--for", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            p = subprocess.Popen([self.kpat, "guest", "probe", self.guest.qmp, "__x64_sys_getppid ret", f"__x64_sys_getppid+{short:#x} pid", "--for", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(chance.uniform(0, 1.5))
             p.kill()
             p.wait(20)
             self.assertEqual(1000, self.guest.number("getppid 1000", 60), f"seed {seed}")
+            self.assertEqual(5, self.guest.number("trap"), f"seed {seed}")
         Probing(self.kpat, self.guest, "__x64_sys_getppid count").end()
         self.assertEqual(before, self.code(), f"seed {seed}")
 
@@ -211,6 +310,9 @@ class GuestProbe(unittest.TestCase):
         out, _ = p.communicate(timeout=60)
         self.assertEqual("".join(f"unlink {path}\nunlinked {path} {result}\n" for path, result in printed), out)
 
+
+    def library(self) -> dict:
+        return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
 
     def example(self, name: str, *words) -> subprocess.Popen:
         library = Path(self.kpat).parent / "libkpat_guest.so"

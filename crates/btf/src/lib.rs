@@ -71,6 +71,17 @@ pub struct Member {
     pub name_off: u32,
     pub type_id: u32,
     pub bit_offset: u32,
+    /// Of a bit field; otherwise 0.
+    pub bits: u8,
+}
+
+/// What a path through structures leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub bit_offset: u32,
+    pub type_id: u32,
+    /// Of a bit field; otherwise 0.
+    pub bits: u8,
 }
 
 fn word(b: &[u8], at: usize) -> Option<u32> {
@@ -211,6 +222,7 @@ impl Btf {
                 name_off: w[0],
                 type_id: w[1],
                 bit_offset: if flag { w[2] & 0xff_ffff } else { w[2] },
+                bits: if flag { (w[2] >> 24) as u8 } else { 0 },
             })
             .collect()
     }
@@ -222,12 +234,13 @@ impl Btf {
 
     /// Byte offset and type of a member.
     pub fn member_of(&self, id: u32, name: &str) -> Option<(u32, u32)> {
-        self.member(id, name, NESTED, &mut { MOST_MEMBERS }).map(|(bit, of)| (bit / 8, of))
+        self.member(id, name, NESTED, &mut { MOST_MEMBERS }).map(|f| (f.bit_offset / 8, f.type_id))
     }
 
     /// The same of a member of one bit: its byte, and which bit of that it is.
     pub fn bit_of(&self, id: u32, name: &str) -> Option<(u32, u8)> {
-        self.member(id, name, NESTED, &mut { MOST_MEMBERS }).map(|(bit, _)| (bit / 8, (bit % 8) as u8))
+        self.member(id, name, NESTED, &mut { MOST_MEMBERS })
+            .map(|f| (f.bit_offset / 8, (f.bit_offset % 8) as u8))
     }
 
     /// Byte offset and type of what a path such as `sk.__sk_common.skc_dport` leads to, within one structure.
@@ -238,13 +251,21 @@ impl Btf {
         })
     }
 
-    /// Offset in bits, and type.
-    fn member(&self, id: u32, name: &str, levels: u8, left: &mut u32) -> Option<(u32, u32)> {
+    /// The same with what tells a bit field from a whole number.
+    pub fn field(&self, id: u32, path: &str) -> Option<Field> {
+        let start = Field { bit_offset: 0, type_id: id, bits: 0 };
+        path.split('.').try_fold(start, |outer, name| {
+            let inner = self.member(self.strip(outer.type_id), name, NESTED, &mut { MOST_MEMBERS })?;
+            Some(Field { bit_offset: outer.bit_offset.checked_add(inner.bit_offset)?, ..inner })
+        })
+    }
+
+    fn member(&self, id: u32, name: &str, levels: u8, left: &mut u32) -> Option<Field> {
         for m in self.members(id) {
             *left = left.checked_sub(1)?;
             let own = self.str(m.name_off);
             if own == name {
-                return Some((m.bit_offset, m.type_id));
+                return Some(Field { bit_offset: m.bit_offset, type_id: m.type_id, bits: m.bits });
             }
             if !own.is_empty() || levels == 0 {
                 continue;
@@ -253,8 +274,8 @@ impl Btf {
             if !self.get(inner).is_some_and(|t| matches!(t.kind, kind::STRUCT | kind::UNION)) {
                 continue;
             }
-            if let Some((within, id)) = self.member(inner, name, levels - 1, left) {
-                return Some((m.bit_offset.checked_add(within)?, id));
+            if let Some(f) = self.member(inner, name, levels - 1, left) {
+                return Some(Field { bit_offset: m.bit_offset.checked_add(f.bit_offset)?, ..f });
             }
         }
         None

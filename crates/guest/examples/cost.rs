@@ -1,9 +1,10 @@
-//! Probes that do nothing, for measuring what a hit costs: `cost GUEST count|record|xp|xrp|off [FUNCTION...]`, without one at the system
-//! call getppid. Prints `ready`; ends and takes the probes out when its input ends, with the counts of all together as the last line.
+//! Probes that do nothing, for measuring what a hit costs: `cost GUEST count|record|xp|xrp|off|short [FUNCTION...]`, without one at the system
+//! call getppid. `short`: a handler at the function's first instruction that has no room for a jump. Prints `ready`; ends and takes the probes out when its input ends, with the counts of all together as the last line.
 
 use kpat_guest::mailbox::host::Counts;
 use kpat_guest::mailbox::values::{Item, Value};
 use kpat_guest::probe::{Handle, Probes, What, WhatReturns, Xp, Xrp};
+use kpat_guest::x86::{Displaced, Flow};
 use kpat_guest::{Guest, Target};
 use std::io::Read;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ fn register(probes: &mut Probes<'_>, kind: &str, address: u64) -> Result<Handle,
     Ok(match kind {
         "count" => probes.register(xp(What::Count))?,
         "record" => probes.register(xp(What::Record(argument(), Box::new(|_| ()))))?,
-        "xp" => probes.register(xp(What::Call(Some(Box::new(|_| 0)), None)))?,
+        "xp" | "short" => probes.register(xp(What::Call(Some(Box::new(|_| 0)), None)))?,
         "xrp" => {
             let what = WhatReturns::Call(Some(Box::new(|_| 0)), Some(Box::new(|_| 0)));
             probes.register_return(Xrp {
@@ -36,10 +37,25 @@ fn register(probes: &mut Probes<'_>, kind: &str, address: u64) -> Result<Handle,
     })
 }
 
+/// The first instruction of a function, in its first 64 bytes, that has no room for a jump and does something.
+fn first_short(guest: &Guest, from: u64) -> Result<u64, Box<dyn std::error::Error>> {
+    let mut code = [0; 79];
+    guest.memory().read(from, &mut code)?;
+    let mut at = 0;
+    while at < 64 {
+        let d = Displaced::decode(from + at as u64, &code[at..])?;
+        if !d.takes_jump() && d.flow == Flow::Next {
+            return Ok(d.address);
+        }
+        at += d.bytes.len();
+    }
+    Err("the function has only long instructions at its beginning".into())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [target, kind, functions @ ..] = &words[..] else {
-        return Err("cost GUEST count|record|xp|xrp|off [FUNCTION...]".into());
+        return Err("cost GUEST count|record|xp|xrp|off|short [FUNCTION...]".into());
     };
     let guest = Arc::new(Guest::attach(&Target::parse(target))?);
     let mut probes = Probes::of(guest.clone())?;
@@ -47,7 +63,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     probes.hold();
     let mut handles = Vec::new();
     for function in if functions.is_empty() { &usual[..] } else { functions } {
-        let address = probes.entry(guest.symbols()?.parse(function)?)?;
+        let mut address = probes.entry(guest.symbols()?.parse(function)?)?;
+        if kind == "short" {
+            address = first_short(&guest, address)?;
+        }
         handles.push(register(&mut probes, kind, address)?);
     }
     probes.commit()?;

@@ -46,6 +46,8 @@ int kpat_guest_commit(struct kpat_guest *guest);
 /* Serves the probes until somebody calls kpat_guest_stop(), which is 0; 1: the guest is off, 2: it began anew, 3: it was set back to
  * a snapshot from before the probes. */
 int kpat_guest_loop(struct kpat_guest *guest);
+/* The same for several guests, until the first of them ends the loop, in the same way; `which` (it may be NULL) is which. */
+int kpat_guest_loop_all(struct kpat_guest **guests, size_t count, size_t *which);
 int kpat_guest_enable(struct kpat_guest *guest, int32_t handle, int on);
 /* In a handler, or in a signal's handler or another thread while the loop runs. */
 int kpat_guest_stop(struct kpat_guest *guest);

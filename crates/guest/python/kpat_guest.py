@@ -52,7 +52,7 @@ FUNCTIONS = {
     "attach": (c_void_p, c_char_p), "detach": (c_int, c_void_p), "error": (c_char_p, c_void_p),
     "register_xp": (c_int32, c_void_p, c_char_p, HANDLER, HANDLER), "register_xrp": (c_int32, c_void_p, c_char_p, HANDLER, HANDLER, c_uint32),
     "unregister_xp": (c_int, c_void_p, c_int32), "hold": (c_int, c_void_p), "commit": (c_int, c_void_p),
-    "loop": (c_int, c_void_p), "stop": (c_int, c_void_p), "enable": (c_int, c_void_p, c_int32, c_int),
+    "loop": (c_int, c_void_p), "loop_all": (c_int, POINTER(c_void_p), c_size_t, POINTER(c_size_t)), "stop": (c_int, c_void_p), "enable": (c_int, c_void_p, c_int32, c_int),
     "read": (c_int, c_void_p, c_uint64, c_void_p, c_size_t), "write": (c_int, c_void_p, c_uint64, c_void_p, c_size_t),
     "string": (c_int, c_void_p, c_uint64, c_void_p, c_size_t), "data": (c_void_p, c_void_p, c_size_t),
     "symbol": (c_uint64, c_void_p, c_char_p), "offset": (c_int64, c_void_p, c_char_p), "symbols": (c_int, c_void_p, EACH_SYMBOL, c_void_p),
@@ -260,3 +260,18 @@ class Guest:
     def missed(self, handle):
         """Hits that went on without a handler, and calls whose return was not seen."""
         return self.library.missed(self.pointer, handle)
+
+
+def loop(guests):
+    """Serves the probes of several guests until the first of them ends the loop: that guest, and why as of Guest.loop()."""
+    guests, which = list(guests), c_size_t()
+    if not guests:
+        raise Error("there is no guest to serve")
+    pointers = (c_void_p * len(guests))(*(g.pointer for g in guests))
+    ended = guests[0].library.loop_all(pointers, len(guests), ctypes.byref(which))
+    first = guests[which.value]
+    for guest in guests:
+        if guest.raised:
+            raised, guest.raised = guest.raised, None
+            raise raised
+    return first, first._checked(ended)

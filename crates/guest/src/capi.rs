@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::guest::{Guest, Target};
 use crate::memory::Space;
 use crate::probe::{
-    Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp, ticks_per_second,
+    Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp, run_all, ticks_per_second,
 };
 use crate::x86::Register;
 use std::cell::{Cell, RefCell};
@@ -261,12 +261,50 @@ pub unsafe extern "C" fn kpat_guest_loop(guest: *mut CGuest) -> c_int {
     let Ok(mut probes) = g.probes.try_borrow_mut() else { return g.result(Err(busy())) };
     let ended = probes.run(None);
     drop(probes);
-    g.result(ended.map(|e| match e {
+    g.result(ended.map(number))
+}
+
+fn number(ended: Ended) -> i32 {
+    match ended {
         Ended::Stopped | Ended::Time => 0,
         Ended::Gone => 1,
         Ended::Reset => 2,
         Ended::SetBack => 3,
-    }))
+    }
+}
+
+/// # Safety
+/// `guests` are `count` pointers of `kpat_guest_attach`, `which` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_loop_all(
+    guests: *mut *mut CGuest,
+    count: usize,
+    which: *mut usize,
+) -> c_int {
+    if count == 0 || guests.is_null() {
+        return 0;
+    }
+    // SAFETY: as the caller promises.
+    let all: Vec<&CGuest> =
+        unsafe { std::slice::from_raw_parts(guests, count) }.iter().map(|g| unsafe { &**g }).collect();
+    let mut borrowed = Vec::new();
+    for g in &all {
+        match g.probes.try_borrow_mut() {
+            Ok(probes) => borrowed.push(probes),
+            Err(_) => return g.result(Err(busy())),
+        }
+    }
+    let ended = run_all(&mut borrowed.iter_mut().map(|p| &mut **p).collect::<Vec<_>>(), None);
+    drop(borrowed);
+    let (n, ended) = match ended {
+        Ok((n, ended)) => (n, Ok(number(ended))),
+        Err(e) => (0, Err(e)),
+    };
+    if !which.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { *which = n };
+    }
+    all[n].result(ended)
 }
 
 /// # Safety

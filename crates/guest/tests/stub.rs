@@ -337,10 +337,9 @@ fn entries_have_numbers_fields_and_texts_and_none_is_lost() {
     let mut b = Bench::new(4);
     let (at, f) = b.function(SUM);
     let field = |steps: &[i32], width| Value {
-        base: Base::Register(Register::Rdi),
         steps: steps.to_vec(),
         width,
-        signed: false,
+        ..Value::of(Base::Register(Register::Rdi))
     };
     let items = vec![
         Item::Value(Value::argument(1).unwrap()),
@@ -348,10 +347,13 @@ fn entries_have_numbers_fields_and_texts_and_none_is_lost() {
         Item::Value(field(&[0, 1], 1)),
         Item::Text { at: field(&[0], 8), max: 16 },
         Item::Text { at: Value::of(Base::Address(16)), max: 16 },
+        // Bits 9 to 13 of a field, and a text that lies in the structure itself.
+        Item::Value(Value { shift: 1, bits: 5, ..field(&[9], 1) }),
+        Item::Text { at: Value { plus: 16, ..field(&[], 8) }, max: 8 },
     ];
     b.probe(1, at, &[], Act::Record(items.clone()), true);
     let text = c"a name that is longer";
-    let structure = [text.as_ptr() as u64, 0x1234_5678_9abc_def0];
+    let structure = [text.as_ptr() as u64, 0x1234_5678_9abc_def0, u64::from_le_bytes(*b"inside\0\0")];
     const CALLS: u64 = 50_000;
     let pointer = structure.as_ptr() as u64;
     let caller =
@@ -369,6 +371,8 @@ fn entries_have_numbers_fields_and_texts_and_none_is_lost() {
                 Read::Number(b' '.into()),
                 Read::Text(b"a name that is l".to_vec()),
                 Read::Unread,
+                Read::Number(0xde >> 1 & 31),
+                Read::Text(b"inside".to_vec()),
             ];
             assert_eq!((e.probe, e.values(&items)), (1, want.to_vec()));
             n += 1;
@@ -445,6 +449,30 @@ fn returns_are_seen_with_what_was_saved_also_under_recursion() {
     host.entries(|_| n += 1);
     assert_eq!(n, 8);
     assert!((0..8).all(|n| b.region.get32(INSTANCES + n * INSTANCE_SIZE) == IN_FREE));
+}
+
+#[test]
+fn what_cannot_be_read_at_the_entry_is_not_read_at_the_return() {
+    let mut b = Bench::new(8);
+    let (at, f) = b.function(SUM);
+    let items = vec![
+        Item::Value(Value::of(Base::Saved(0))),
+        Item::Value(Value::of(Base::Saved(1))),
+        Item::Value(Value::of(Base::Result)),
+    ];
+    let behind = Value { steps: vec![0], ..Value::argument(0).unwrap() };
+    b.probe_return(1, at, Act::Record(items.clone()), &[behind, Value::argument(1).unwrap()], false, 1);
+    let there = 77u64;
+    let pointer = &raw const there as u64;
+    let mut got = Vec::new();
+    for rdi in [0, pointer, 8, pointer] {
+        assert_eq!(f(rdi, 3), rdi + 13);
+    }
+    Host::new(b.region.clone()).entries(|e| got.push(e.values(&items)));
+    let want = |first, rdi| vec![first, Read::Number(3), Read::Number(rdi + 13)];
+    let all =
+        [(Read::Unread, 0), (Read::Number(77), pointer), (Read::Unread, 8), (Read::Number(77), pointer)];
+    assert_eq!(got, all.map(|(first, rdi)| want(first, rdi)));
 }
 
 #[test]

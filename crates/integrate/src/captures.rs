@@ -336,7 +336,7 @@ impl Join<'_> {
         /// A bound from very few matches, and one that leaves nothing to see.
         const BOUNDS_NS: (i64, i64) = (1_000, 50_000_000);
         let scatter = clock.scatter_ns().min(BOUNDS_NS.1);
-        let mut windows = Windows { own: clock.is_own(), scatter, widest: 0 };
+        let mut windows = Windows { own: clock.is_own(), scatter, widest: 0, logs: false };
         let mut placed = Sorter::new(self.early, "placed", 1 << 18);
         let mut all = sorted.iter()?;
         while let Some(mut f) = all.next()? {

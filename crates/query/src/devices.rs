@@ -56,6 +56,32 @@ pub type EachFrame<'a, E> = dyn FnMut(FrameRow, &[CrossingRow]) -> std::result::
 /// Packets of one chain, at most.
 const MOST: usize = 64;
 
+impl Chain {
+    /// What is added to a device's times to be on the axis of the chain's first: as its crossings say, within their bounds.
+    pub fn shifts(&self) -> BTreeMap<i32, i64> {
+        let mut known: BTreeMap<i32, i64> = self.packets.first().map(|(device, _)| (*device, 0)).into_iter().collect();
+        loop {
+            let before = known.len();
+            for c in &self.crossings {
+                // What left there arrived so much later here.
+                let apart = c.left_ns.saturating_add(c.flight_ns).saturating_sub(c.arrived_ns);
+                match (known.get(&c.from_device).copied(), known.get(&c.to_device).copied()) {
+                    (Some(from), None) => {
+                        known.insert(c.to_device, from.saturating_add(apart));
+                    }
+                    (None, Some(to)) => {
+                        known.insert(c.from_device, to.saturating_sub(apart));
+                    }
+                    _ => {}
+                }
+            }
+            if known.len() == before {
+                return known;
+            }
+        }
+    }
+}
+
 impl Several {
     /// Errors: not an integrated log of several devices.
     pub fn open(dir: &Path) -> Result<Several> {
@@ -107,6 +133,11 @@ impl Several {
         way.came.retain(|c| c.to_device == device);
         way.went.retain(|c| c.from_device == device);
         Ok(way)
+    }
+
+    /// Where a device's log begins, by its boot clock.
+    pub fn start_ns(&self, device: i32) -> Result<i64> {
+        Ok(Manifest::read(&self.folder(device))?.first_ns)
     }
 
     /// All packets that are connected with this one over wires, at most some dozens.

@@ -465,6 +465,8 @@ export interface Crossing {
   direction: 'from' | 'to';
   flight_ns: Ns;
   bound_ns: Ns;
+  // Added to the other device's times they are on this one's axis, within the bound.
+  shift_ns: Ns;
 }
 
 export interface Process {

@@ -32,6 +32,12 @@ impl Block {
         self.bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
     }
 
+    /// What is added to RIP for an address: in real mode, the code segment times 16.
+    pub fn code_base(&self) -> u64 {
+        let cs = self.word(17 * 8 + 4) as u32 & 0xffff;
+        if self.registers().cr0 & 1 == 0 { u64::from(cs) << 4 } else { 0 }
+    }
+
     /// Descriptor tables are not in it, and stay zero.
     pub fn registers(&self) -> Registers {
         let g = |i: usize| self.word(i * 8);

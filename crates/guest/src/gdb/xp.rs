@@ -14,6 +14,8 @@ pub struct Hit<'a> {
     /// A change is written back; of RIP, too: the guest goes on there, and the instruction under the probe is not executed.
     pub registers: Registers,
     pub gdb: &'a mut Gdb,
+    /// Of the function that is entered here the return is wanted, which is at this address: it goes to the handler of [`Probes::at_returns`].
+    pub returns_to: Option<u64>,
 }
 
 /// What is to happen after a hit.
@@ -39,25 +41,37 @@ struct Probe<'h> {
 pub struct Probes<'h> {
     gdb: Gdb,
     probes: HashMap<u64, Probe<'h>>,
+    returns: HashMap<u64, Option<Skip>>,
+    at_returns: Option<Handler<'h>>,
     /// Hits whose instruction had to be stepped.
     stepped: u64,
 }
 
 impl<'h> Probes<'h> {
     pub fn new(gdb: Gdb) -> Probes<'h> {
-        Probes { gdb, probes: HashMap::new(), stepped: 0 }
+        Probes { gdb, probes: HashMap::new(), returns: HashMap::new(), at_returns: None, stepped: 0 }
     }
 
     /// Puts a probe on the instruction that begins at `address`; the guest has to be stopped.
     pub fn add(&mut self, address: u64, kind: BreakpointKind, handler: Handler<'h>) -> Result<()> {
         // Before the breakpoint is there: under KVM it is an int3 that would be read.
+        let skip = self.skip_at(address)?;
+        self.gdb.insert(kind, address)?;
+        self.probes.insert(address, Probe { kind, skip, handler, hits: 0 });
+        Ok(())
+    }
+
+    fn skip_at(&mut self, address: u64) -> Result<Option<Skip>> {
         let mut code = [0; 15];
         let page_left = 4096 - (address & 4095) as usize;
         let n = page_left.min(code.len());
         self.gdb.read(address, &mut code[..n])?;
-        self.gdb.insert(kind, address)?;
-        self.probes.insert(address, Probe { kind, skip: Skip::of(&code[..n]), handler, hits: 0 });
-        Ok(())
+        Ok(Skip::of(&code[..n]))
+    }
+
+    /// What is called where functions return to whose handler wanted it; no more of them are awaited there if it says to remove it.
+    pub fn at_returns(&mut self, handler: Handler<'h>) {
+        self.at_returns = Some(handler);
     }
 
     pub fn remove(&mut self, address: u64) -> Result<()> {
@@ -85,6 +99,9 @@ impl<'h> Probes<'h> {
         for address in self.probes.keys().copied().collect::<Vec<_>>() {
             self.remove(address)?;
         }
+        for address in self.returns.keys() {
+            self.gdb.remove(BreakpointKind::Software, *address)?;
+        }
         Ok(self.gdb)
     }
 
@@ -106,12 +123,44 @@ impl<'h> Probes<'h> {
     fn serve(&mut self, vcpu: u32) -> Result<bool> {
         let mut block = self.gdb.block(vcpu)?;
         let registers = block.registers();
-        let address = registers.rip;
-        let Some(probe) = self.probes.get_mut(&address) else { return Ok(false) };
-        probe.hits += 1;
-        let mut hit = Hit { vcpu, address, registers, gdb: &mut self.gdb };
-        let then = (probe.handler)(&mut hit)?;
-        let mut after = hit.registers;
+        let base = block.code_base();
+        let address = registers.rip.wrapping_add(base);
+        let mut hit = Hit { vcpu, address, registers, gdb: &mut self.gdb, returns_to: None };
+        // A probe may be where a function returns to.
+        let back = match (self.returns.get(&address).copied(), &mut self.at_returns) {
+            (Some(skip), Some(handler)) => Some((handler(&mut hit)?, skip)),
+            _ => None,
+        };
+        let here = match self.probes.get_mut(&address) {
+            Some(probe) => {
+                probe.hits += 1;
+                Some(((probe.handler)(&mut hit)?, probe.kind, probe.skip))
+            }
+            None => None,
+        };
+        let (mut after, wanted) = (hit.registers, hit.returns_to);
+        if let Some(to) = wanted
+            && !self.returns.contains_key(&to)
+        {
+            let skip = match self.probes.get(&to) {
+                Some(p) => p.skip,
+                None => self.skip_at(to)?,
+            };
+            self.gdb.insert(BreakpointKind::Software, to)?;
+            self.returns.insert(to, skip);
+        }
+        if matches!(back, Some((Then::Remove, _))) {
+            self.returns.remove(&address);
+            if here.is_none() {
+                self.gdb.remove(BreakpointKind::Software, address)?;
+            }
+        }
+        let (then, kind, skip) = match (here, back) {
+            (Some((_, kind, skip)), Some((Then::Leave, _))) => (Then::Leave, kind, skip),
+            (Some(here), _) => here,
+            (None, Some((then, skip))) => (then, BreakpointKind::Software, skip),
+            (None, None) => return Ok(false),
+        };
         if then == Then::Leave {
             if after != registers {
                 block.set(&after);
@@ -119,10 +168,14 @@ impl<'h> Probes<'h> {
             }
             return Ok(false);
         }
-        let (kind, skip) = (probe.kind, probe.skip);
-        if then == Then::Remove {
-            self.remove(address)?;
-        } else if after.rip == address {
+        let stays = then != Then::Remove || self.returns.contains_key(&address);
+        if then == Then::Remove && here.is_some() {
+            self.probes.remove(&address);
+            if !stays {
+                self.gdb.remove(kind, address)?;
+            }
+        }
+        if stays && after.rip == registers.rip {
             match skip {
                 Some(s) => s.act(&mut after, &mut self.gdb)?,
                 None => {
@@ -140,7 +193,7 @@ impl<'h> Probes<'h> {
             }
         }
         let elsewhere = after.rip;
-        if (Registers { rip: address, ..after }) != registers {
+        if (Registers { rip: registers.rip, ..after }) != registers {
             block.set(&after);
             self.gdb.set_block(vcpu, &block)?;
         }

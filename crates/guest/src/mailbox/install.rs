@@ -5,6 +5,7 @@
 //! that maps the kernel's code: within the reach of a jump. Code is written through QEMU's debugger interface with the guest stopped, because only that
 //! makes an emulator forget what it made of the bytes before.
 
+use super::gate::{self, Descriptor, Places};
 use super::journal::{Change, Journal};
 use super::layout::*;
 use super::region::Region;
@@ -33,11 +34,25 @@ pub struct Installed {
     number: u32,
     entries: u64,
     patched: Vec<Change>,
+    physical: u64,
+    gate: Option<Gate>,
     /// Of an earlier tool, what could not be undone.
     left: Vec<Change>,
     undone: bool,
     forgotten: bool,
 }
+
+/// The way of breakpoints, once a probe needs it.
+struct Gate {
+    descriptor: Descriptor,
+    is: [u8; 16],
+    entry: u64,
+    address: u64,
+    places: Places,
+}
+
+/// What takes the place of an instruction without room for a jump.
+pub const BREAKPOINT: [u8; 1] = [0xcc];
 
 /// What was found of a tool that was killed, and put back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,7 +81,7 @@ impl Installed {
         let region = Arc::new(plug(&guest, number)?);
         region.clear();
         let physical = wait_for_address(&guest, number)?;
-        let (entries, base) = find_entries(&guest)?;
+        let (entries, base) = find_entries(&guest, kernel_code(&guest)?, PAGES.len())?;
         journal.add(&Change::Mapped { entries, base })?;
         let bytes: Vec<u8> =
             PAGES.iter().flat_map(|page| ((physical + page * PAGE) | ENTRY).to_le_bytes()).collect();
@@ -83,6 +98,8 @@ impl Installed {
                 number,
                 entries,
                 patched: Vec::new(),
+                physical,
+                gate: None,
                 left,
                 undone: false,
                 forgotten: false,
@@ -91,8 +108,50 @@ impl Installed {
         ))
     }
 
+    /// Hits of a breakpoint at `address` will go to `target`, once [`Installed::patch`] has put it there.
+    pub fn lead(&mut self, address: u64, target: u64) -> Result<()> {
+        if self.gate.is_none() {
+            self.gate = Some(self.new_gate()?);
+        }
+        match &mut self.gate {
+            Some(gate) => gate.places.lead(&self.region, address, target),
+            None => Ok(()),
+        }
+    }
+
+    fn new_gate(&mut self) -> Result<Gate> {
+        let descriptor = Descriptor::of(&self.guest)?;
+        let (entry, address) = find_entries(&self.guest, descriptor.address, 1)?;
+        let code = gate::code(address, descriptor.handler())
+            .map_err(|e| Error::Unsupported(format!("the code for breakpoints cannot be made: {e}")))?;
+        self.region.write(GATE, &code);
+        self.journal.add(&Change::Beside { entry, address })?;
+        let mut gdb = self.guest.gdb()?;
+        self.guest.memory().write_physical(entry, &(self.physical | ENTRY).to_le_bytes())?;
+        forget_translations(&self.guest, &mut gdb)?;
+        gdb.detach()?;
+        let is = descriptor.leading_to(address + GATE as u64);
+        Ok(Gate { descriptor, is, entry, address, places: Places::default() })
+    }
+
+    /// The change of the guest's interrupt table that breakpoints among these changes need and that was not made yet.
+    fn gate_for(&self, changes: &[Change]) -> Option<Change> {
+        let gate = self.gate.as_ref()?;
+        let at =
+            |c: &Change| matches!(c, Change::Patched { address, .. } if *address == gate.descriptor.address);
+        let needs = |c: &Change| matches!(c, Change::Patched { is, .. } if is[..] == BREAKPOINT);
+        (changes.iter().any(needs) && !self.patched.iter().any(at)).then(|| Change::Patched {
+            address: gate.descriptor.address,
+            was: gate.descriptor.was.to_vec(),
+            is: gate.is.to_vec(),
+        })
+    }
+
     /// Replaces code at several places, all in one stop of the guest. Nothing is written if one of them is not as it was.
-    pub fn patch(&mut self, changes: Vec<Change>) -> Result<()> {
+    pub fn patch(&mut self, mut changes: Vec<Change>) -> Result<()> {
+        if let Some(gate) = self.gate_for(&changes) {
+            changes.insert(0, gate);
+        }
         for change in &changes {
             self.journal.add(change)?;
         }
@@ -128,7 +187,15 @@ impl Installed {
             restore(&self.guest, &mut gdb, &back)?;
             gdb.detach()?;
         }
+        addresses.iter().for_each(|a| self.leave(*a));
         Ok(())
+    }
+
+    /// Hits of a breakpoint at `address` are the guest's own again.
+    pub fn leave(&mut self, address: u64) {
+        if let Some(gate) = &mut self.gate {
+            gate.places.leave(&self.region, address);
+        }
     }
 
     /// Code that is not executed yet.
@@ -160,6 +227,7 @@ impl Installed {
             all.clear();
         } else {
             all.push(Change::Mapped { entries: self.entries, base: self.base });
+            all.extend(self.gate.iter().map(|g| Change::Beside { entry: g.entry, address: g.address }));
         }
         all.push(Change::Device { number: self.number });
         // Whoever waits for the host goes on.
@@ -275,15 +343,14 @@ fn kernel_code(guest: &Guest) -> Result<u64> {
     Ok(part(0, 2) | part(6, 2) << 16 | part(8, 4) << 32)
 }
 
-/// Unused entries in a row in the table that maps the kernel's code by pages of 2 MB: guest-physical address of the first, and what it maps.
-fn find_entries(guest: &Guest) -> Result<(u64, u64)> {
-    let code = kernel_code(guest)?;
-    let (table, first) = table_of(guest, code)?;
+/// Unused entries in a row in the table that maps what is beside `near` by pages of 2 MB: guest-physical address of the first, and what it maps.
+fn find_entries(guest: &Guest, near: u64, count: usize) -> Result<(u64, u64)> {
+    let (table, first) = table_of(guest, near)?;
     let mut bytes = [0; 4096];
     guest.memory().read_physical(table, &mut bytes)?;
     let used: Vec<bool> = bytes.chunks_exact(8).map(|e| e.iter().any(|b| *b != 0)).collect();
     // One unused entry stays at each side. Not always the same ones: processors may remember for a while what was there before.
-    let wanted = PAGES.len() + 2;
+    let wanted = count + 2;
     let free: Vec<usize> = (0..=512 - wanted).filter(|n| used[*n..*n + wanted].iter().all(|u| !u)).collect();
     let moment = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -346,7 +413,8 @@ fn restore(guest: &Guest, gdb: &mut Gdb, changes: &[Change]) -> Result<usize> {
             && holds(guest, *address, is)
         {
             write_code(guest, gdb, *address, was)?;
-            count += 1;
+            // The interrupt table is no place of a probe.
+            count += usize::from(was.len() < 16);
         }
     }
     Ok(count)
@@ -379,6 +447,17 @@ fn is_mapped(guest: &Guest, entries: u64, base: u64) -> bool {
     let first = all[0] & ADDRESS & !(PAGE - 1);
     let ours = all.iter().zip(PAGES).all(|(e, page)| *e == (first + page * PAGE) | ENTRY);
     ours && guest.memory().translate(base).is_ok_and(|page| page.physical == first)
+}
+
+/// The same of the one beside the interrupt table.
+fn is_beside(guest: &Guest, entry: u64, address: u64) -> bool {
+    let mut bytes = [0; 8];
+    if guest.memory().read_physical(entry, &mut bytes).is_err() {
+        return false;
+    }
+    let now = u64::from_le_bytes(bytes);
+    let physical = now & ADDRESS & !(PAGE - 1);
+    now == physical | ENTRY && guest.memory().translate(address).is_ok_and(|page| page.physical == physical)
 }
 
 /// As the probes counted it in the shared memory.
@@ -415,10 +494,25 @@ fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries, *base)
         {
+            let beside: Vec<(u64, u64)> = changes
+                .iter()
+                .filter_map(|c| match c {
+                    Change::Beside { entry, address } if is_beside(guest, *entry, *address) => {
+                        Some((*entry, *address))
+                    }
+                    _ => None,
+                })
+                .collect();
+            let code: Vec<_> = std::iter::once(*base..*base + PAGES.len() as u64 * PAGE)
+                .chain(beside.iter().map(|(_, address)| *address..*address + PAGE))
+                .collect();
             // Calls whose return was about to be taken may have become open after the first look.
-            let cleared = super::quiet::wait(guest, *base, Duration::from_secs(3), |gdb| {
+            let cleared = super::quiet::wait(guest, &code, Duration::from_secs(3), |gdb| {
                 restore_returns(guest, *base)?;
                 guest.memory().write_physical(*entries, &[0; 8 * PAGES.len()])?;
+                for (entry, _) in &beside {
+                    guest.memory().write_physical(*entry, &[0; 8])?;
+                }
                 forget_translations(guest, gdb)
             });
             if let Err(e) = cleared {

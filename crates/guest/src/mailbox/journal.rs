@@ -17,6 +17,8 @@ pub enum Change {
     Device { number: u32 },
     /// Entries of a page table that were empty: the first one's guest-physical address, and the virtual address that they map.
     Mapped { entries: u64, base: u64 },
+    /// One entry more, and the address that it maps: the shared memory's first part, beside the interrupt table.
+    Beside { entry: u64, address: u64 },
     /// Bytes at a virtual address.
     Patched { address: u64, was: Vec<u8>, is: Vec<u8> },
 }
@@ -126,6 +128,7 @@ fn line(change: &Change) -> String {
     match change {
         Change::Device { number } => format!("device {number}\n"),
         Change::Mapped { entries, base } => format!("mapped {entries:x} {base:x}\n"),
+        Change::Beside { entry, address } => format!("beside {entry:x} {address:x}\n"),
         Change::Patched { address, was, is } => format!("patched {address:x} {} {}\n", hex(was), hex(is)),
     }
 }
@@ -136,6 +139,9 @@ fn parse(line: &str) -> Option<Change> {
     match words[..] {
         ["device", n] => Some(Change::Device { number: n.parse().ok()? }),
         ["mapped", entries, base] => Some(Change::Mapped { entries: number(entries)?, base: number(base)? }),
+        ["beside", entry, address] => {
+            Some(Change::Beside { entry: number(entry)?, address: number(address)? })
+        }
         ["patched", address, was, is] => {
             Some(Change::Patched { address: number(address)?, was: unhex(was)?, is: unhex(is)? })
         }
@@ -156,6 +162,7 @@ mod tests {
         let changes = [
             Change::Device { number: 3 },
             Change::Mapped { entries: 0x1234_5678, base: 0xffff_ffff_a000_0000 },
+            Change::Beside { entry: 0x1234_5678, address: 0xffff_fe00_8000_0000 },
             Change::Patched {
                 address: 0xffff_ffff_8123_4567,
                 was: vec![0x0f, 0x1f, 0x44, 0, 0],

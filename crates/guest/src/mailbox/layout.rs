@@ -42,6 +42,11 @@ pub const MISSED: usize = 24;
 /// Entries of functions whose return could not be taken, because as many calls as allowed were open.
 pub const NO_RETURN: usize = 32;
 
+/// Where breakpoints lead, and the table of places: address behind the breakpoint, and the probe's code. Sixteen bytes each, a power of two of them.
+pub const GATE: usize = 0x2_2000;
+pub const GATE_TABLE: usize = 0x2_3000;
+pub const GATE_PLACES: usize = 2048;
+
 /// One for each hit that waits for the host.
 pub const SLOTS: usize = 0x3_0000;
 pub const SLOT: usize = 256;
@@ -97,6 +102,8 @@ pub const IN_PLACE: usize = 16;
 pub const IN_TSC: usize = 24;
 pub const IN_SAVED: usize = 32;
 pub const SAVED_MAX: usize = 6;
+/// A bit for each saved value that could not be read.
+pub const IN_UNREAD: usize = IN_SAVED + 8 * SAVED_MAX;
 /// Of them the ones that probes of packets share: a power of two.
 pub const SHARED_FIRST: usize = 2048;
 pub const SHARED_COUNT: usize = 2048;
@@ -133,10 +140,11 @@ pub const EN_CPU: usize = 56;
 /// The kernel's count of contexts.
 pub const EN_CONTEXT: usize = 60;
 
-const _: () = assert!(CONTROLS + PROBES * CONTROL <= SLOTS);
+const _: () = assert!(CONTROLS + PROBES * CONTROL <= GATE);
+const _: () = assert!(GATE_TABLE + 16 * GATE_PLACES <= SLOTS && GATE_PLACES.is_power_of_two());
 const _: () = assert!(SLOTS + SLOT_COUNT * SLOT <= INSTANCES);
 const _: () = assert!(INSTANCES + INSTANCE_COUNT * INSTANCE_SIZE <= SHARED_CODE);
 const _: () = assert!(TRAMPOLINES + INSTANCE_COUNT * TRAMPOLINE <= STUBS);
 const _: () = assert!(RING + CELLS * CELL == SIZE);
 const _: () = assert!(SHARED_FIRST + SHARED_COUNT <= INSTANCE_COUNT);
-const _: () = assert!(IN_SAVED + 8 * SAVED_MAX <= INSTANCE_SIZE);
+const _: () = assert!(IN_UNREAD + 4 <= INSTANCE_SIZE);

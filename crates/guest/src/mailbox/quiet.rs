@@ -3,12 +3,12 @@
 //! Nothing there sleeps: a thread leaves a processor inside of it only by an interrupt. Then its stack has the frame that the processor pushed,
 //! with an address of that code, above where the stack ends.
 
-use super::layout::*;
 use crate::error::{Error, Result};
 use crate::gdb::Gdb;
 use crate::guest::Guest;
 use crate::task::Tasks;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Code and data segment of 64-bit Linux: what an interrupt of the kernel pushes.
@@ -20,7 +20,7 @@ const STACK: u64 = 64 << 10;
 /// Waits until no processor executes there and no thread will go on there, then does `then` while the guest is stopped.
 pub fn wait<T>(
     guest: &Guest,
-    base: u64,
+    code: &[Range<u64>],
     patience: Duration,
     mut then: impl FnMut(&mut Gdb) -> Result<T>,
 ) -> Result<T> {
@@ -30,7 +30,7 @@ pub fn wait<T>(
     let layout = Layout::of(guest)?;
     loop {
         let mut gdb = guest.gdb()?;
-        if layout.left(guest, &tasks, &mut gdb, base)? {
+        if layout.left(guest, &tasks, &mut gdb, code)? {
             let done = then(&mut gdb);
             gdb.detach()?;
             return done;
@@ -73,9 +73,9 @@ impl Layout {
         })
     }
 
-    fn left(&self, guest: &Guest, tasks: &Tasks, gdb: &mut Gdb, base: u64) -> Result<bool> {
+    fn left(&self, guest: &Guest, tasks: &Tasks, gdb: &mut Gdb, code: &[Range<u64>]) -> Result<bool> {
         let memory = guest.memory();
-        let within = |address: u64| (base..base + PAGES.len() as u64 * PAGE).contains(&address);
+        let within = |address: u64| code.iter().any(|part| part.contains(&address));
         let mut lowest: HashMap<u64, u64> = HashMap::new();
         for vcpu in 0..guest.vcpus() {
             let r = gdb.registers(vcpu)?;

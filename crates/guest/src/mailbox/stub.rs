@@ -305,10 +305,17 @@ impl Maker<'_> {
         a.mov(hint, r8d)?;
         a.mov(qword_ptr(rsp + OWN_INSTANCE), rdx)?;
         a.mov(dword_ptr(rdx + IN_PROBE), stub.id as i32)?;
+        if !returns.saved.is_empty() {
+            a.mov(dword_ptr(rdx + IN_UNREAD), 0)?;
+        }
         for (n, value) in returns.saved.iter().enumerate() {
-            let mut unread = a.create_label();
+            let (mut unread, mut kept) = (a.create_label(), a.create_label());
             self.value(a, value, unread)?;
+            a.jmp(kept)?;
             a.set_label(&mut unread)?;
+            a.mov(rdx, qword_ptr(rsp + OWN_INSTANCE))?;
+            a.or(dword_ptr(rdx + IN_UNREAD), 1 << n)?;
+            a.set_label(&mut kept)?;
             a.mov(rdx, qword_ptr(rsp + OWN_INSTANCE))?;
             a.mov(qword_ptr(rdx + IN_SAVED + 8 * n), rax)?;
         }
@@ -357,8 +364,12 @@ impl Maker<'_> {
             },
             Base::Result => a.mov(rsi, qword_ptr(rsp + saved(Register::Rax).unwrap_or(0)))?,
             Base::Saved(n) => {
+                let n = n % SAVED_MAX;
                 a.mov(rsi, qword_ptr(rsp + OWN_INSTANCE))?;
-                a.mov(rsi, qword_ptr(rsi + IN_SAVED + 8 * (n % SAVED_MAX)))?;
+                a.mov(eax, 0)?;
+                a.test(dword_ptr(rsi + IN_UNREAD), 1 << n)?;
+                a.jne(unread)?;
+                a.mov(rsi, qword_ptr(rsi + IN_SAVED + 8 * n))?;
             }
             Base::Address(address) => a.mov(rsi, address)?,
             Base::Task => match self.place.kernel.as_ref().and_then(|k| k.task) {
@@ -389,6 +400,14 @@ impl Maker<'_> {
             }
         }
         a.set_label(&mut readable)?;
+        if value.plus != 0 {
+            a.lea(rsi, qword_ptr(rsi + value.plus))?;
+        }
+        if value.bits > 0 {
+            a.shr(rsi, u32::from(value.shift))?;
+            a.mov(rax, value.mask())?;
+            a.and(rsi, rax)?;
+        }
         match (value.width, value.signed) {
             (1, false) => a.movzx(eax, sil)?,
             (2, false) => a.movzx(eax, si)?,

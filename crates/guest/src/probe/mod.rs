@@ -3,6 +3,7 @@
 //! A probe counts, records, or calls a handler here for which the guest waits ([`Act`]). Handlers are closures; they may read and
 //! write registers and memory, enable, disable and unregister probes, and stop the loop. [`Probes`] has all of one guest.
 
+mod debugged;
 mod facts;
 mod packets;
 mod places;
@@ -13,16 +14,17 @@ use crate::error::{Error, Result};
 use crate::guest::Guest;
 use crate::mailbox::code::{Place, Shared, shared};
 use crate::mailbox::host::{Counts, Host, Read, Registers};
-use crate::mailbox::install::{Installed, Recovered};
+use crate::mailbox::install::{BREAKPOINT, Installed, Recovered};
 use crate::mailbox::journal::Change;
 use crate::mailbox::layout::*;
 use crate::mailbox::stub::{Failed, Maker, Returns, Stub};
 use crate::mailbox::values::{Act, Condition, Item, Value};
 use crate::memory::Memory;
 use crate::x86::{Displaced, jump};
+pub use debugged::debugged;
 pub use facts::{Names, Own, ticks_per_second};
 pub use packets::{Packets, host_now};
-pub use run::Ended;
+pub use run::{Ended, run_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -469,21 +471,25 @@ impl<'h> Probes<'h> {
         self.installed.write(self.stubs, &code);
         self.stubs += code.len().next_multiple_of(64);
         self.switch(handle, true);
-        let is = jump(displaced.address, entry).ok_or_else(|| {
-            Error::Unsupported(format!("{:#x} is too far away from the probes' code", displaced.address))
-        })?;
-        let change = Change::Patched {
-            address: displaced.address,
-            was: displaced.bytes[..is.len()].to_vec(),
-            is: is.to_vec(),
+        let is = if displaced.takes_jump() {
+            let jump = jump(displaced.address, entry).ok_or_else(|| {
+                Error::Unsupported(format!("{:#x} is too far away from the probes' code", displaced.address))
+            })?;
+            jump.to_vec()
+        } else {
+            self.installed.lead(displaced.address, entry)?;
+            BREAKPOINT.to_vec()
         };
+        let was = displaced.bytes[..is.len()].to_vec();
+        let change = Change::Patched { address: displaced.address, was, is };
         match &mut self.waiting {
             Some(waiting) => {
                 waiting.push(change);
                 Ok(())
             }
             None => self.installed.patch(vec![change]).inspect_err(|_| {
-                self.probes.iter_mut().filter(|p| p.of == handle).for_each(|p| p.live = false)
+                self.probes.iter_mut().filter(|p| p.of == handle).for_each(|p| p.live = false);
+                self.installed.leave(displaced.address);
             }),
         }
     }

@@ -39,10 +39,10 @@ const TABLES: [(&str, &str, u64, &str); 3] = [
 ];
 const MOST: u64 = 1 << 20;
 
-/// The instruction at `address`, if a jump can take its place; and whether a function begins there.
+/// The instruction at `address`, if something can take its place; and whether a function begins there.
 pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displaced, bool)> {
     let refuse = |why: String| Error::Unsupported(format!("no probe at {}: {why}", name(names, address)));
-    let Some((symbol, start)) = names.at(address) else {
+    let Some((_, start)) = names.at(address) else {
         return Err(refuse("no function is known there".into()));
     };
     for (from, to, why) in PARTS {
@@ -69,13 +69,6 @@ pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displac
             return Err(refuse(why.into()));
         }
     }
-    if !displaced.takes_jump() {
-        return Err(refuse(format!(
-            "the instruction there has {} bytes, and a jump needs 5 (of {symbol} these have them: {})",
-            displaced.bytes.len(),
-            with_room(start, &code)
-        )));
-    }
     Ok((displaced, address == entry))
 }
 
@@ -100,24 +93,6 @@ fn name(names: &dyn Names, address: u64) -> String {
         Some((symbol, start)) => format!("{symbol}+{:#x}", address - start),
         None => format!("{address:#x}"),
     }
-}
-
-/// The places before it where a probe would fit.
-fn with_room(start: u64, code: &[u8]) -> String {
-    let mut at = 0;
-    let mut found = Vec::new();
-    while let Some(Ok(d)) =
-        code.get(at..).filter(|c| !c.is_empty()).map(|c| Displaced::decode(start + at as u64, c))
-    {
-        if d.takes_jump() {
-            found.push(format!("+{at:#x}"));
-        }
-        at += d.bytes.len();
-        if found.len() == 8 {
-            break;
-        }
-    }
-    if found.is_empty() { "none before it".into() } else { found.join(", ") }
 }
 
 /// Is a place between `from` and `to` in one of the kernel's tables?

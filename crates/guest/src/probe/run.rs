@@ -27,62 +27,105 @@ pub enum Ended {
     SetBack,
 }
 
+/// Of one guest: when something was there last, and when its end was looked for.
+struct Turn {
+    looked: Instant,
+    last: Instant,
+    empty: u32,
+}
+
+enum Turned {
+    Ended(Ended),
+    Again,
+    /// Nothing has come for a while.
+    Nap(Duration),
+}
+
+/// Serves the probes of several guests in one loop, until the first of them ends or is stopped: which one, and why. Called again it goes on with those that
+/// it is given.
+pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Result<(usize, Ended)> {
+    let now = Instant::now();
+    let mut turns: Vec<Turn> = all.iter().map(|_| Turn { looked: now, last: now, empty: 0 }).collect();
+    for (n, probes) in all.iter_mut().enumerate() {
+        if let Some(ended) = probes.begin()? {
+            return Ok((n, ended));
+        }
+    }
+    loop {
+        let mut nap = Some(LONG_NAP);
+        for (n, (probes, turn)) in all.iter_mut().zip(&mut turns).enumerate() {
+            match probes.turn(turn, until)? {
+                Turned::Ended(ended) => return Ok((n, ended)),
+                Turned::Again => nap = None,
+                Turned::Nap(own) => nap = nap.map(|n| n.min(own)),
+            }
+        }
+        match nap {
+            // With none there is nothing to wait for.
+            Some(_) if all.is_empty() => return Ok((0, Ended::Stopped)),
+            Some(nap) => std::thread::sleep(nap),
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
 impl<'h> Probes<'h> {
     /// Serves the probes. Ends at `until`, if it is given.
     pub fn run(&mut self, until: Option<Instant>) -> Result<Ended> {
+        run_all(&mut [self], until).map(|(_, ended)| ended)
+    }
+
+    fn begin(&mut self) -> Result<Option<Ended>> {
         self.commit()?;
         // What putting the probes in made of it is no news.
-        if let Some(ended) = self.look(false)? {
-            return Ok(ended);
+        self.look(false)
+    }
+
+    /// One look at hits and entries, and now and then at all else.
+    fn turn(&mut self, t: &mut Turn, until: Option<Instant>) -> Result<Turned> {
+        let mut control = Control::default();
+        let mut busy = false;
+        if let Some(taken) = self.host.take() {
+            self.handle(&taken, &mut control)?;
+            busy = true;
         }
-        let mut looked = Instant::now();
-        let mut last = Instant::now();
-        let mut empty = 0u32;
-        let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
-        loop {
-            let mut control = Control::default();
-            let mut busy = false;
-            if let Some(taken) = self.host.take() {
-                self.handle(&taken, &mut control)?;
-                busy = true;
+        if t.empty.is_multiple_of(64) || !busy {
+            busy |= self.entries() > 0;
+        }
+        if control.stop || is_set(&self.stopped) {
+            self.entries();
+            self.stopped.store(false, Ordering::Relaxed);
+            return Ok(Turned::Ended(Ended::Stopped));
+        }
+        let mut nap = None;
+        if busy {
+            t.last = Instant::now();
+            t.empty = 0;
+        } else {
+            t.empty = t.empty.wrapping_add(1);
+            if !t.empty.is_multiple_of(256) {
+                return Ok(Turned::Again);
             }
-            if empty.is_multiple_of(64) || !busy {
-                busy |= self.entries() > 0;
-            }
-            if control.stop || is_set(&self.stopped) {
-                self.entries();
-                self.stopped.store(false, Ordering::Relaxed);
-                return Ok(Ended::Stopped);
-            }
-            if busy {
-                last = Instant::now();
-                empty = 0;
-            } else {
-                empty = empty.wrapping_add(1);
-                if empty.is_multiple_of(256) {
-                    if since(last) > SPIN {
-                        // Of hits with packets the host's clock is written and read so often.
-                        let short = self.hits.is_some() || self.probes.iter().any(called);
-                        std::thread::sleep(if short { NAP } else { LONG_NAP });
-                        empty = 255;
-                    }
-                } else {
-                    std::hint::spin_loop();
-                    continue;
-                }
-            }
-            let now = Instant::now();
-            if until.is_some_and(|u| now >= u) {
-                self.entries();
-                return Ok(Ended::Time);
-            }
-            if now.duration_since(looked) > LOOK {
-                looked = now;
-                if let Some(ended) = self.look(true)? {
-                    return Ok(ended);
-                }
+            if since(t.last) > SPIN {
+                // Of hits with packets the host's clock is written and read so often.
+                let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
+                let short = self.hits.is_some() || self.probes.iter().any(called);
+                nap = Some(if short { NAP } else { LONG_NAP });
+                t.empty = 255;
             }
         }
+        let now = Instant::now();
+        if until.is_some_and(|u| now >= u) {
+            self.entries();
+            return Ok(Turned::Ended(Ended::Time));
+        }
+        if now.duration_since(t.looked) > LOOK {
+            t.looked = now;
+            if let Some(ended) = self.look(true)? {
+                return Ok(Turned::Ended(ended));
+            }
+        }
+        Ok(nap.map_or(Turned::Again, Turned::Nap))
     }
 
     /// Has the guest ended?

@@ -3,8 +3,8 @@
 //! ```text
 //! PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]
 //! PLACE    function, function+0x10, 0xffffffff81234567
-//! VALUE    BASE[:STRUCT.MEMBER...][:FORMAT]
-//! BASE     arg1 to arg6; sys1 to sys6, of a function __x64_sys_*; a register; pid, tgid, task; ret
+//! VALUE    BASE[:STRUCT.MEMBER or :+OFFSET ...][:FORMAT]
+//! BASE     arg1 to arg6; sys1 to sys6, of a function __x64_sys_*; a register; pid, tgid, task; @VARIABLE or @0xADDRESS; ret
 //! FORMAT   str, x, u8 to u64, s8 to s64
 //! ```
 //!
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::mailbox::host::Read;
 use crate::mailbox::layout::SAVED_MAX;
 use crate::mailbox::values::{Base, Compare, Condition, Item, Value};
+use crate::symbols::Symbols;
 use crate::x86::Register;
 
 /// Bytes of a text that are read.
@@ -23,9 +24,11 @@ const TEXT: usize = 96;
 /// Where the arguments of a system call are in the registers that its function is given.
 const SYSTEM_CALL: [i32; 6] = [112, 104, 96, 56, 72, 64];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum From {
     Register(Register),
+    /// A variable, or an address in hexadecimal digits.
+    Variable(String),
     SystemCall(usize),
     Task,
     Pid(&'static str),
@@ -57,6 +60,14 @@ pub struct Spec {
     duration: bool,
     terms: Vec<Term>,
     conditions: Vec<(Term, Compare, i64)>,
+}
+
+/// What [`Spec::outside`] says.
+pub(super) struct Outside {
+    pub address: u64,
+    pub items: Vec<(Item, bool)>,
+    pub at_entry: Vec<Condition>,
+    pub at_return: Vec<Condition>,
 }
 
 /// What one value of an entry is called, and how it is shown.
@@ -96,6 +107,10 @@ impl Field {
             _ => Shown::Hex(value),
         }
     }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |h| u64::from_str_radix(h, 16).ok())
 }
 
 fn wrong(what: impl std::fmt::Display) -> Error {
@@ -153,6 +168,11 @@ impl Spec {
         self.count
     }
 
+    /// Nothing is asked for but the place, or a condition.
+    pub fn is_bare(&self) -> bool {
+        self.terms.is_empty() && !self.count
+    }
+
     /// Also measure how long each call took; it is the last value then.
     pub fn with_duration(mut self) -> Spec {
         (self.returns, self.duration, self.count) = (true, true, false);
@@ -184,19 +204,10 @@ impl Spec {
         to: Recorder<'h>,
     ) -> Result<Handle> {
         let address = self.address(probes)?;
-        let value = |t: &Term| t.value(probes);
-        let conditions = |at_return: bool| -> Result<Vec<Condition>> {
-            let mine = self.conditions.iter().filter(|(t, ..)| (t.from == From::Return) == at_return);
-            mine.map(|(t, compare, with)| {
-                let mut value = value(t)?;
-                value.signed |= *with < 0;
-                if t.from == From::Return && t.format == Format::Auto {
-                    (value.width, value.signed) = (4, true);
-                }
-                Ok(Condition { value, compare: *compare, with: *with as u64 })
-            })
-            .collect()
-        };
+        let guest = probes.guest().clone();
+        let symbols = guest.symbols()?;
+        let value = |t: &Term| t.value(symbols);
+        let conditions = |at_return: bool| self.conditions(symbols, at_return);
         if !self.returns {
             let what = if self.count {
                 What::Count
@@ -233,6 +244,41 @@ impl Spec {
         })
     }
 
+    fn conditions(&self, symbols: &Symbols, at_return: bool) -> Result<Vec<Condition>> {
+        let mine = self.conditions.iter().filter(|(t, ..)| (t.from == From::Return) == at_return);
+        mine.map(|(t, compare, with)| {
+            let mut value = t.value(symbols)?;
+            value.signed |= *with < 0;
+            if t.from == From::Return && t.format == Format::Auto {
+                (value.width, value.signed) = (4, true);
+            }
+            Ok(Condition { value, compare: *compare, with: *with as u64 })
+        })
+        .collect()
+    }
+
+    /// For probes that are not in the guest: where, the values' items with whether each is of the return, and the conditions at entry and return.
+    pub(super) fn outside(&self, symbols: &Symbols) -> Result<Outside> {
+        if let Some(t) = self
+            .terms
+            .iter()
+            .chain(self.conditions.iter().map(|(t, ..)| t))
+            .find(|t| matches!(t.from, From::Task | From::Pid(_)))
+        {
+            return Err(wrong(format!(
+                "{}: which process runs is known with probes in a guest of Linux only",
+                t.name
+            )));
+        }
+        let items = self.terms.iter().map(|t| Ok((t.item(t.value(symbols)?), t.from == From::Return)));
+        Ok(Outside {
+            address: symbols.parse(&self.place)?,
+            items: items.collect::<Result<_>>()?,
+            at_entry: self.conditions(symbols, false)?,
+            at_return: self.conditions(symbols, true)?,
+        })
+    }
+
     fn address(&self, probes: &Probes) -> Result<u64> {
         let address = probes.guest().symbols()?.parse(&self.place)?;
         if self.place.contains('+') || self.place.starts_with("0x") {
@@ -255,13 +301,14 @@ impl Term {
             "task" => From::Task,
             "pid" => From::Pid("task_struct.pid"),
             "tgid" => From::Pid("task_struct.tgid"),
+            _ if base.len() > 1 && base.starts_with('@') => From::Variable(base[1..].to_owned()),
             _ => match (argument("arg"), argument("sys"), Register::by_name(base)) {
                 (Some(n), ..) => From::Register(Register::argument(n - 1).unwrap_or(Register::Rdi)),
                 (_, Some(n), _) => From::SystemCall(n - 1),
                 (_, _, Some(register)) => From::Register(register),
                 _ => {
                     return Err(wrong(format!(
-                        "\"{word}\" is no value: arg1 to arg6, sys1 to sys6, a register, pid, tgid, task or ret, then :STRUCT.MEMBER and :FORMAT"
+                        "\"{word}\" is no value: arg1 to arg6, sys1 to sys6, a register, pid, tgid, task, @VARIABLE or ret, then :STRUCT.MEMBER or :+OFFSET, and :FORMAT"
                     )));
                 }
             },
@@ -283,13 +330,13 @@ impl Term {
                 ("x", ..) => Format::Hex,
                 (_, Some(bits), _) => Format::Number { width: bits / 8, signed: false },
                 (_, _, Some(bits)) => Format::Number { width: bits / 8, signed: true },
-                _ if part.contains('.') => {
+                _ if part.contains('.') || part.strip_prefix('+').is_some_and(|o| digits(o).is_some()) => {
                     term.members.push(part.to_owned());
                     continue;
                 }
                 _ => {
                     return Err(wrong(format!(
-                        "\"{word}\": \"{part}\" is neither STRUCT.MEMBER nor a format (str, x, u8 to u64, s8 to s64)"
+                        "\"{word}\": \"{part}\" is neither STRUCT.MEMBER, +OFFSET nor a format (str, x, u8 to u64, s8 to s64)"
                     )));
                 }
             };
@@ -297,25 +344,52 @@ impl Term {
         Ok(term)
     }
 
-    fn value(&self, probes: &Probes) -> Result<Value> {
-        let mut value = match self.from {
-            From::Register(register) => Value::register(register),
-            From::SystemCall(n) => Value { steps: vec![SYSTEM_CALL[n]], ..Value::register(Register::Rdi) },
+    fn value(&self, symbols: &Symbols) -> Result<Value> {
+        let mut value = match &self.from {
+            From::Register(register) => Value::register(*register),
+            From::SystemCall(n) => Value { steps: vec![SYSTEM_CALL[*n]], ..Value::register(Register::Rdi) },
             From::Task | From::Pid(_) => Value::of(Base::Task),
+            From::Variable(name) => {
+                Value { steps: vec![0], ..Value::of(Base::Address(symbols.parse(name)?)) }
+            }
             From::Return => Value::of(Base::Result),
         };
-        let symbols = probes.guest().symbols()?;
         let pid = if let From::Pid(member) = self.from { Some(member.to_owned()) } else { None };
+        // A member of a variable is in it, not behind a pointer in it.
+        if matches!(self.from, From::Variable(_)) && self.members.first().is_some_and(|m| !m.starts_with('+'))
+        {
+            value.steps.clear();
+        }
+        let last = self.members.last();
         for member in pid.iter().chain(&self.members) {
-            let (offset, size) = symbols.member(member)?;
-            value.steps.push(
-                i32::try_from(offset)
-                    .map_err(|_| wrong(format!("{member} is too far into its structure")))?,
-            );
-            // A member that is an array is where its text is: no step of its own.
+            if let Some(offset) = member.strip_prefix('+').and_then(digits) {
+                let offset = i32::try_from(offset).map_err(|_| wrong(format!("{member} is too far")))?;
+                value.steps.push(offset + std::mem::take(&mut value.plus));
+                value.width = 8;
+                continue;
+            }
+            let field = symbols.field(member)?;
+            let offset = i32::try_from(field.at)
+                .map_err(|_| wrong(format!("{member} is too far into its structure")))?;
+            // What is in the structure itself is where its text is, or the next member: no step of its own.
+            if field.inside && (last != Some(member) || self.format == Format::Text) {
+                value.plus += offset;
+                value.width = 8;
+                continue;
+            }
+            value.steps.push(offset + std::mem::take(&mut value.plus));
+            (value.shift, value.bits) = (field.shift, field.bits);
+            let size = match field.bits {
+                0 => field.size,
+                bits => (u64::from(field.shift) + u64::from(bits)).div_ceil(8).next_power_of_two(),
+            };
             value.width = match size {
                 1 | 2 | 4 | 8 => size as u8,
-                _ => return Err(wrong(format!("{member} has {size} bytes: not a number"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "{member} has {size} bytes: not a number; :str shows it as a text"
+                    )));
+                }
             };
         }
         if let Format::Number { width, signed } = self.format {
@@ -347,8 +421,7 @@ fn condition(text: &str) -> Result<(Term, Compare, i64)> {
         wrong(format!("\"{text}\" is no condition: VALUE==NUMBER, with !=, <, <=, >, >= or &"))
     })?;
     let (minus, digits) = number.strip_prefix('-').map_or((false, number), |d| (true, d));
-    let magnitude =
-        digits.strip_prefix("0x").map_or_else(|| digits.parse().ok(), |h| u64::from_str_radix(h, 16).ok());
+    let magnitude = self::digits(digits);
     let magnitude = magnitude.ok_or_else(|| wrong(format!("\"{text}\": {number} is no number")))? as i64;
     let term = Term::parse(value)?;
     if term.format == Format::Text {

@@ -22,6 +22,20 @@ pub use table::{Builder, Symbol, Table};
 const BANNER: usize = 512;
 
 /// How long each step took.
+/// A member of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// In bytes.
+    pub at: u64,
+    /// In bytes; 0: not known.
+    pub size: u64,
+    /// An array or a structure: it is there itself, not a number.
+    pub inside: bool,
+    /// Of a bit field: how many bits from there on, and which is the first. No bits: a whole number.
+    pub shift: u8,
+    pub bits: u8,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     pub place: Duration,
@@ -104,17 +118,22 @@ impl Symbols {
         }
         let base = first(&table).or_else(|| table.iter().next().map(|s| s.address)).unwrap_or(0);
         let end = table.iter().last().map_or(base, |s| s.address);
-        Ok(Symbols {
-            table,
+        Ok(Symbols { table, base, end, ..Symbols::none() })
+    }
+
+    /// For a guest of which nothing is known but addresses.
+    pub fn none() -> Symbols {
+        Symbols {
+            table: Builder::default().build(Vec::new()),
             modules: Vec::new(),
-            base,
-            end,
+            base: 0,
+            end: 0,
             layout: None,
             banner: String::new(),
             btf: None,
             types: Mutex::default(),
             times: Times::default(),
-        })
+        }
     }
 
     /// Where `_text` is.
@@ -206,19 +225,32 @@ impl Symbols {
 
     /// Byte offset and size of a member, such as `task_struct.comm` or `sk_buff.len`. Size 0: not known.
     pub fn member(&self, path: &str) -> Result<(u64, u64)> {
+        self.field(path).map(|f| (f.at, f.size))
+    }
+
+    /// A member with what is known of its kind.
+    pub fn field(&self, path: &str) -> Result<Field> {
         let missing = || {
             Error::Unsupported(format!("the guest's kernel has no {path}, or does not describe its types"))
         };
         let (name, members) = path.split_once('.').ok_or_else(missing)?;
         let btf = self.btf.as_ref().ok_or_else(missing)?;
-        let (at, id) = btf.path(self.structure(name).ok_or_else(missing)?, members).ok_or_else(missing)?;
+        let field = btf.field(self.structure(name).ok_or_else(missing)?, members).ok_or_else(missing)?;
+        let id = field.type_id;
+        let kind = btf.get(btf.strip(id)).map_or(0, |t| t.kind);
         let size = match btf.array(btf.strip(id)) {
             Some((element, n)) if btf.get(btf.strip(id)).is_some_and(|t| t.kind == kind::ARRAY) => {
                 u64::from(btf.size_of(element)) * u64::from(n)
             }
             _ => btf.size_of(id).into(),
         };
-        Ok((at.into(), size))
+        Ok(Field {
+            at: (field.bit_offset / 8).into(),
+            size,
+            inside: matches!(kind, kind::ARRAY | kind::STRUCT | kind::UNION),
+            shift: (field.bit_offset % 8) as u8,
+            bits: field.bits,
+        })
     }
 
     /// The offset alone.

@@ -7,7 +7,7 @@
 
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
-    InstructionBlock, OpKind, Register,
+    InstructionBlock, Mnemonic, OpKind, Register,
 };
 
 /// Why no probe can be at an address.
@@ -66,7 +66,8 @@ impl Displaced {
         let by_stack = instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::Memory
             && instruction.memory_base() == Register::RSP;
-        // Far transfers, returns from interrupts and of system calls change more than the address; so do those that look at their own.
+        // Far transfers, returns from interrupts and of system calls change more than the address; so do those that look at their own. No
+        // interrupt comes between some and the next one, which would no longer be the next.
         let odd = instruction.flow_control() == FlowControl::Return
             && !matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16)
             || instruction.is_call_far()
@@ -76,7 +77,9 @@ impl Displaced {
                 && (by_stack || instruction.op0_register() == Register::RSP))
             || instruction.is_loop()
             || instruction.is_loopcc()
-            || instruction.is_jcx_short();
+            || instruction.is_jcx_short()
+            || instruction.mnemonic() == Mnemonic::Sti
+            || instruction.op_count() > 0 && instruction.op0_register() == Register::SS;
         if odd
             || instruction.is_privileged()
                 && matches!(instruction.code(), Code::Sysretq | Code::Iretq | Code::Swapgs | Code::Hlt)
@@ -137,7 +140,7 @@ fn name(i: &Instruction) -> String {
 }
 
 fn is_nop(i: &Instruction) -> bool {
-    matches!(i.mnemonic(), iced_x86::Mnemonic::Nop | iced_x86::Mnemonic::Endbr64)
+    matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Endbr64)
 }
 
 /// A jump of five bytes from `at` to `to`; none where that is more than 2 GB away.
@@ -224,6 +227,8 @@ mod tests {
             (&[0x48, 0x0f, 0x07], "sysretq"),
             (&[0xff, 0x54, 0x24, 0x08], "call"),
             (&[0xe2, 0x10], "loop"),
+            (&[0xfb], "sti"),
+            (&[0x8e, 0xd0], "mov"),
         ] {
             assert_eq!(
                 Displaced::decode(HERE, bytes).unwrap_err(),

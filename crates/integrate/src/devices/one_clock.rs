@@ -119,7 +119,7 @@ pub(super) fn join(
             let mut found = Found { arrived: &arrived, from, device, bound: &bounds[device] };
             let (mut f, mut s) =
                 (frames.iter(), kept[device].sightings.iter().filter(|s| s.side == Side::Transmitted));
-            let windows = Windows { own: false, scatter: 0, widest };
+            let windows = Windows { own: false, scatter: 0, widest, logs: true };
             stream::run(&mut || Ok(f.next().copied()), &mut || Ok(s.next().copied()), &windows, &mut found)?;
             from = found.from;
         }

@@ -335,7 +335,10 @@ impl Bucket<'_> {
         if ttl_differs {
             confidence -= 25;
         }
-        let apart = if f.keys.ident == 0 { ALIKE_APART_CONFIDENCE } else { APART_CONFIDENCE };
+        // A segment with data is named by where they are in the stream; only the same data sent again are alike.
+        let data = self.windows.logs && f.keys.tcp.is_some_and(|t| t.len > 0);
+        let named = f.keys.ident != 0 || data;
+        let apart = if named { APART_CONFIDENCE } else { ALIKE_APART_CONFIDENCE };
         if super::is_apart(f, s, self.windows) { confidence.min(apart) } else { confidence }
     }
 

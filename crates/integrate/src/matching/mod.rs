@@ -270,6 +270,8 @@ pub(crate) struct Windows {
     pub scatter: i64,
     /// The widest bound of a frame.
     pub widest: i64,
+    /// Both sides are logs of kernels, which count what they miss: that a packet is missing there is no explanation for one that waited.
+    pub logs: bool,
 }
 
 /// Frame time less sighting time, if the two can be the same at all. `alone`: nothing else has this key here, so a stamp far beyond the
@@ -411,7 +413,7 @@ mod tests {
     /// say that it is not elsewhere.
     #[test]
     fn a_frame_is_of_the_packet_at_its_own_device() {
-        let windows = |own| Windows { own, scatter: 0, widest: 1_000 };
+        let windows = |own| Windows { own, scatter: 0, widest: 1_000, logs: false };
         let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
         let (r1, s0) = (device(4_026_532_196, 3), device(4_026_532_248, 3));
         assert_ne!(r1, s0, "an index alone is no device");
@@ -454,7 +456,7 @@ mod tests {
     /// the capture does, or nobody. At a host that only sends, time and addresses suffice.
     #[test]
     fn the_way_on_a_link_within_the_host_is_the_captures_to_tell() {
-        let windows = Windows { own: true, scatter: 0, widest: 100 };
+        let windows = Windows { own: true, scatter: 0, widest: 100, logs: false };
         let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
         let sighting = |packet, at, side| Sighting {
             keys,

@@ -304,7 +304,7 @@ mod tests {
                 }
             }
         }
-        let windows = Windows { own: false, scatter: 3_000, widest: bound };
+        let windows = Windows { own: false, scatter: 3_000, widest: bound, logs: false };
         let mut keep = Keep::default();
         let (mut f, mut s) = (frames.iter().copied(), sightings.iter().copied());
         stream::run(&mut || Ok(f.next()), &mut || Ok(s.next()), &windows, &mut keep).unwrap();

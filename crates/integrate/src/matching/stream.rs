@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn run_world(batch: usize, frames: &[Frame], sightings: &[Sighting]) -> (Keep, usize) {
-        let windows = Windows { own: false, scatter: 0, widest: 5_000 };
+        let windows = Windows { own: false, scatter: 0, widest: 5_000, logs: false };
         let mut keep = Keep::default();
         let (mut f, mut s) = (frames.iter().copied(), sightings.iter().copied());
         let held = run_by(batch, &mut || Ok(f.next()), &mut || Ok(s.next()), &windows, &mut keep).unwrap();

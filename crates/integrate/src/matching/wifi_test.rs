@@ -86,7 +86,7 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
         }
     }
     frames.sort_by_key(|f| f.wall);
-    let windows = Windows { own: false, scatter: 0, widest: 5_000 };
+    let windows = Windows { own: false, scatter: 0, widest: 5_000, logs: false };
     let mut keep = Keep::default();
     let (mut f, mut s) = (frames.iter().copied(), sightings.iter().copied());
     stream::run(&mut || Ok(f.next()), &mut || Ok(s.next()), &windows, &mut keep).unwrap();

@@ -1,10 +1,12 @@
 //! `kpat guest`: guests of QEMU as their host sees them, with nothing installed in them.
 
+mod attach;
 mod doctor;
 mod list;
 mod probe;
 mod processes;
 mod record;
+mod spread;
 mod symbols;
 
 use crate::output::Output;
@@ -29,6 +31,8 @@ enum What {
     Processes(processes::Args),
     /// Probe functions of a guest's kernel while it runs: arguments, fields, texts, results, durations
     Probe(probe::Args),
+    /// Serve a guest's probes with the handlers of a shared object (C, Rust)
+    Attach(attach::Args),
     /// Record which functions of a guest's kernel handled which packets, into a log as `kpat record` writes it
     Record(record::Args),
 }
@@ -40,6 +44,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Symbols(a) => symbols::run(a, out),
         What::Processes(a) => processes::run(a, out),
         What::Probe(a) => probe::run(a, out),
+        What::Attach(a) => attach::run(a, out),
         What::Record(a) => record::run(a, out),
     }
 }

@@ -1,31 +1,39 @@
 //! `kpat guest probe`: functions of a guest's kernel, called while it runs, with what they were given and what they returned.
 
 use super::Which;
+use super::spread::Spread;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Style, Table, count};
 use crate::signals::Signals;
-use kpat_guest::Life;
+use anyhow::Context;
+use kpat_guest::mailbox::host::Counts;
 use kpat_guest::probe::spec::{Field, Shown, Spec};
-use kpat_guest::probe::{Ended, Handle, Probes, Recorded};
+use kpat_guest::probe::{Ended, Handle, Probes, Recorded, debugged, run_all};
+use kpat_guest::{Guest, Life, Symbols, Target};
 use kpat_text::{clean, duration, duration_aligned, time_of_day};
 use serde_json::{Map, Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
 #[command(
     after_help = "A probe is PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]. PLACE is a function, function+0x10 or an address; \
-                        VALUE is arg1 to arg6, sys1 to sys6 (the arguments of a system call, at __x64_sys_*), a register, pid, tgid or task, followed by \
-                        :STRUCT.MEMBER to follow a pointer and by a format: str, x, u8 to u64, s8 to s64. With ret an entry is written when the function returns, with how \
-                        long it took. The guest is not stopped at a hit and does not wait; only putting probes in and taking them out stops it, for some milliseconds."
+                        VALUE is arg1 to arg6, sys1 to sys6 (the arguments of a system call, at __x64_sys_*), a register, pid, tgid, task or @VARIABLE, followed by \
+                        :STRUCT.MEMBER or :+OFFSET to follow a pointer and by a format: str, x, u8 to u64, s8 to s64. With ret an entry is written when the function returns, with how \
+                        long it took. The guest is not stopped at a hit and does not wait; only putting probes in and taking them out stops it, for some milliseconds. \
+                        With --by debugger, which is for guests that are no Linux, each hit stops it, for some milliseconds under emulation."
 )]
 pub struct Args {
     #[command(flatten)]
     which: Which,
+    /// One guest more, with the same probes (may be repeated)
+    #[arg(long, value_name = "GUEST")]
+    also: Vec<String>,
     /// Probes, each in quotes
     #[arg(value_name = "PROBE", required = true)]
     probes: Vec<String>,
@@ -35,32 +43,64 @@ pub struct Args {
     /// Stop after this many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Show how long the calls took as a histogram at the end, not each call
+    /// Show histograms at the end, not each hit: of the values; of how long calls took, with ret or without a value
     #[arg(long)]
     hist: bool,
+    /// How: mailbox (code in the guest, Linux only) or debugger (QEMU's debugger interface, any guest) [default: mailbox where Linux is found]
+    #[arg(long, value_name = "WAY")]
+    by: Option<Way>,
+    /// With --by debugger: symbols from this ELF file or map
+    #[arg(long, value_name = "FILE")]
+    symbols: Option<PathBuf>,
     /// Calls of a function that can be open at the same time; of more the return is not seen
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     maxactive: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Way {
+    Mailbox,
+    Debugger,
 }
 
 /// Of one probe: its place and its values.
 struct Probed {
     place: String,
     fields: Vec<Field>,
-    returns: bool,
+    /// The last value is how long the call took.
+    timed: bool,
     /// Calls by the binary logarithm of their duration.
     durations: [u64; 64],
+    spread: Vec<Spread>,
+}
+
+impl Probed {
+    fn of(spec: &Spec, timed: bool) -> Rc<RefCell<Probed>> {
+        let fields = spec.fields();
+        let values = fields.len() - usize::from(spec.returns());
+        Rc::new(RefCell::new(Probed {
+            place: spec.place().to_owned(),
+            spread: vec![Spread::default(); values],
+            fields,
+            timed,
+            durations: [0; 64],
+        }))
+    }
 }
 
 /// What the entries of all probes have in common.
 struct Printer<'a> {
     out: &'a Output,
     hist: bool,
-    left: Option<u64>,
+    left: Rc<Cell<Option<u64>>>,
     tsc_hz: f64,
     /// Between the guest's counter and the host's wall clock: the smallest that was seen.
     ahead_ns: Option<i64>,
-    stop: Arc<std::sync::atomic::AtomicBool>,
+    /// Which process runs is known.
+    processes: bool,
+    /// Its name, where there are several.
+    guest: Option<String>,
+    stop: Arc<AtomicBool>,
     failed: Option<anyhow::Error>,
 }
 
@@ -70,11 +110,168 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|p| Spec::parse(p).map_err(|e| usage(e.to_string())))
         .collect::<Result<_, _>>()?;
-    let specs: Vec<Spec> =
-        specs.into_iter().map(|s| if args.hist && !s.counts() { s.with_duration() } else { s }).collect();
     let signals = Signals::block()?;
-    let guest = Arc::new(args.which.attach()?);
+    // Of what is no Linux nothing need be readable from here.
+    let guest = Arc::new(Guest::connect(&args.which.target())?);
+    let linux = guest.open_memory().and_then(|_| guest.symbols());
+    let way = match (args.by, &linux) {
+        (Some(way), _) => way,
+        (None, _) if args.symbols.is_some() => Way::Debugger,
+        (None, Err(e)) => {
+            out.say(&format!(
+                "no Linux was found in the guest ({e}): it is probed by QEMU's debugger interface, and stands at each hit"
+            ));
+            Way::Debugger
+        }
+        (None, Ok(_)) => Way::Mailbox,
+    };
+    match way {
+        Way::Mailbox => {
+            linux?;
+            let timed = |s: Spec| if args.hist && s.is_bare() { s.with_duration() } else { s };
+            let mut guests = vec![(guest.clone(), args.which.guest.clone())];
+            for also in &args.also {
+                guests.push((Arc::new(Guest::attach(&Target::parse(also))?), also.clone()));
+            }
+            within(guests, &specs.into_iter().map(timed).collect::<Vec<_>>(), signals, args, out)
+        }
+        Way::Debugger if !args.also.is_empty() => {
+            Err(usage("several guests at once are probed by the mailbox only"))
+        }
+        Way::Debugger => outside(&guest, linux.ok(), &specs, signals, args, out),
+    }
+}
+
+/// By QEMU's debugger interface.
+fn outside(
+    guest: &Guest,
+    linux: Option<&Symbols>,
+    specs: &[Spec],
+    signals: Signals,
+    args: &Args,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
+    if args.hist && specs.iter().any(Spec::is_bare) {
+        return Err(usage("durations are not measured by the debugger's interface: name a value for --hist"));
+    }
+    let given;
+    let symbols = match &args.symbols {
+        Some(path) => {
+            let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+            given = Symbols::from_file(&bytes, None)?;
+            &given
+        }
+        None => match linux {
+            Some(symbols) => symbols,
+            // Addresses need none.
+            None => {
+                given = Symbols::none();
+                &given
+            }
+        },
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let shown = Rc::new(RefCell::new(Printer {
+        out,
+        hist: args.hist,
+        left: Rc::new(Cell::new(args.number)),
+        tsc_hz: 1e9,
+        ahead_ns: None,
+        processes: false,
+        guest: None,
+        stop: stop.clone(),
+        failed: None,
+    }));
+    let all: Vec<_> = specs.iter().map(|s| Probed::of(s, false)).collect();
+    let lines = specs.iter().zip(&all).map(|(spec, probed)| {
+        let (shown, probed) = (shown.clone(), probed.clone());
+        let to: kpat_guest::probe::Recorder =
+            Box::new(move |e| shown.borrow_mut().entry(&mut probed.borrow_mut(), e));
+        (spec, to)
+    });
+    let from_signals = stop.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        signals.wait();
+        from_signals.store(true, Ordering::Relaxed);
+    })?;
+    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs(s.into()));
+    let ready = || out.say("the probes are in the guest");
+    let (ended, counts) =
+        debugged(guest, symbols, lines.collect(), args.maxactive as usize, &stop, ready, until)?;
+    let mut rows = Vec::new();
+    let lost = summary(None, &all, &counts, &mut rows, args, out)?;
+    if out.json {
+        out.json_text(&format!("{}\n", json!({"probes": rows})))?;
+    }
+    if ended == Ended::Gone {
+        out.say("the guest is off");
+    }
+    if let Some(e) = shown.borrow_mut().failed.take() {
+        return Err(e);
+    }
+    Ok(out.ended(lost))
+}
+
+/// A guest with the probes in it.
+struct Probing<'a> {
+    name: String,
+    probes: Probes<'a>,
+    handles: Vec<Handle>,
+    all: Vec<Rc<RefCell<Probed>>>,
+    shown: Rc<RefCell<Printer<'a>>>,
+}
+
+/// By code in the guests.
+fn within(
+    guests: Vec<(Arc<Guest>, String)>,
+    specs: &[Spec],
+    signals: Signals,
+    args: &Args,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
+    let several = guests.len() > 1;
+    let left = Rc::new(Cell::new(args.number));
+    let mut running = Vec::new();
+    for (guest, name) in guests {
+        let one = begin(guest, several.then_some(name), specs, &left, args, out)?;
+        running.push(one);
+    }
+    let stops: Vec<_> = running.iter().map(|one| one.probes.stopper()).collect();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        signals.wait();
+        stops.iter().for_each(|s| s.store(true, Ordering::Relaxed));
+    })?;
+    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs(s.into()));
+    let mut lost = false;
+    let mut rows = Vec::new();
+    while !running.is_empty() {
+        let mut all: Vec<&mut Probes> = running.iter_mut().map(|one| &mut one.probes).collect();
+        let (n, ended) = run_all(&mut all, until)?;
+        let over = match ended {
+            Ended::Stopped | Ended::Time => std::mem::take(&mut running),
+            _ => vec![running.remove(n)],
+        };
+        for one in over {
+            lost |= finish(one, ended.clone(), &mut rows, args, out)?;
+        }
+    }
+    if out.json {
+        out.json_text(&format!("{}\n", json!({"probes": rows})))?;
+    }
+    Ok(out.ended(lost))
+}
+
+/// Puts the probes into one guest.
+fn begin<'a>(
+    guest: Arc<Guest>,
+    several: Option<String>,
+    specs: &[Spec],
+    left: &Rc<Cell<Option<u64>>>,
+    args: &Args,
+    out: &'a Output,
+) -> anyhow::Result<Probing<'a>> {
     let mut probes = Probes::of(guest)?;
+    let name = several.as_ref().map_or_else(|| "the guest".to_owned(), |n| format!("the guest {n}"));
     if probes.recovered.places > 0 {
         let recovered = &probes.recovered;
         out.say(&format!(
@@ -86,23 +283,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let shown = Rc::new(RefCell::new(Printer {
         out,
         hist: args.hist,
-        left: args.number,
+        left: left.clone(),
         tsc_hz: probes.tsc_hz,
         ahead_ns: None,
+        processes: true,
+        guest: several,
         stop: probes.stopper(),
         failed: None,
     }));
-    let all: Vec<Rc<RefCell<Probed>>> = specs
-        .iter()
-        .map(|s| {
-            Rc::new(RefCell::new(Probed {
-                place: s.place().to_owned(),
-                fields: s.fields(),
-                returns: s.returns(),
-                durations: [0; 64],
-            }))
-        })
-        .collect();
+    let all: Vec<_> = specs.iter().map(|s| Probed::of(s, s.returns())).collect();
     probes.hold();
     let mut handles = Vec::new();
     for (spec, probed) in specs.iter().zip(&all) {
@@ -113,52 +302,62 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             Box::new(move |e| shown.borrow_mut().entry(&mut probed.borrow_mut(), e)),
         )?);
     }
-    let stop = probes.stopper();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        signals.wait();
-        stop.store(true, Ordering::Relaxed);
-    })?;
     probes.commit()?;
-    out.say("the probes are in the guest");
+    out.say(&format!("the probes are in {name}"));
     let mut stands = false;
+    let of = name.clone();
     probes.news = Some(Box::new(move |news| match news {
         Life::Stop => {
             stands = true;
-            out.say("the guest was stopped");
+            out.say(&format!("{of} was stopped"));
         }
         // Of a stop that was none of ours.
-        Life::Resume if std::mem::take(&mut stands) => out.say("the guest goes on"),
-        Life::Panicked => out.say("the guest's kernel panicked"),
-        Life::Migration { status } => out.say(&format!("the guest is being moved: {}", clean(status))),
+        Life::Resume if std::mem::take(&mut stands) => out.say(&format!("{of} goes on")),
+        Life::Panicked => out.say(&format!("{of}'s kernel panicked")),
+        Life::Migration { status } => out.say(&format!("{of} is being moved: {}", clean(status))),
         _ => {}
     }));
-    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs(s.into()));
-    let ended = probes.run(until)?;
-    let lost = summary(&specs, &all, &handles, &probes, args, out)?;
+    Ok(Probing { name, probes, handles, all, shown })
+}
+
+/// Says what came of it and takes the probes out; whether anything was lost.
+fn finish(
+    one: Probing,
+    ended: Ended,
+    rows: &mut Vec<Value>,
+    args: &Args,
+    out: &Output,
+) -> anyhow::Result<bool> {
+    let Probing { name, probes, handles, all, shown } = one;
+    let counts: Vec<Counts> = handles.iter().map(|h| probes.counts(*h)).collect();
+    let guest = shown.borrow().guest.clone();
+    let lost = summary(guest.as_deref(), &all, &counts, rows, args, out)?;
     match ended {
-        Ended::Gone => out.say("the guest is off"),
-        Ended::Reset => out.say("the guest began anew; its probes are gone"),
-        Ended::SetBack => out.say("the guest was set back to a snapshot from before; its probes are gone"),
+        Ended::Gone => out.say(&format!("{name} is off")),
+        Ended::Reset => out.say(&format!("{name} began anew; its probes are gone")),
+        Ended::SetBack => {
+            out.say(&format!("{name} was set back to a snapshot from before; its probes are gone"))
+        }
         Ended::Stopped | Ended::Time => {}
     }
-    if let Some(rest) =
-        probes.remove().or_else(|e| if matches!(ended, Ended::Gone) { Ok(None) } else { Err(e) })?
-    {
+    let rest = probes.remove().or_else(|e| if matches!(ended, Ended::Gone) { Ok(None) } else { Err(e) })?;
+    if let Some(rest) = rest {
         out.say(&rest);
     }
     if let Some(e) = shown.borrow_mut().failed.take() {
         return Err(e);
     }
-    Ok(out.ended(lost))
+    Ok(lost)
 }
 
 impl Printer<'_> {
     fn entry(&mut self, probed: &mut Probed, e: &Recorded) {
-        if self.failed.is_some() || self.left == Some(0) {
+        let left = self.left.get();
+        if self.failed.is_some() || left == Some(0) {
             return;
         }
-        self.left = self.left.map(|n| n - 1);
-        if self.left == Some(0) {
+        self.left.set(left.map(|n| n - 1));
+        if left == Some(1) {
             self.stop.store(true, Ordering::Relaxed);
         }
         let ns = |ticks: u64| (ticks as f64 / self.tsc_hz * 1e9) as i64;
@@ -170,25 +369,34 @@ impl Printer<'_> {
         let values: Vec<(&Field, Shown)> =
             probed.fields.iter().zip(&e.values).map(|(f, v)| (f, f.show(v))).collect();
         let took = match values.last() {
-            Some((_, Shown::Number(ticks))) if probed.returns => Some(ns(*ticks as u64)),
+            Some((_, Shown::Number(ticks))) if probed.timed => Some(ns(*ticks as u64)),
             _ => None,
         };
         if self.hist {
+            for (spread, (_, value)) in probed.spread.iter_mut().zip(&values) {
+                spread.add(value);
+            }
             if let Some(took) = took {
                 probed.durations[took.max(1).ilog2() as usize] += 1;
             }
             return;
         }
-        let shown = &values[..values.len() - usize::from(probed.returns)];
+        let shown = &values[..probed.spread.len()];
         let comm = String::from_utf8_lossy(&e.comm).into_owned();
         let done = if self.out.json {
             let named: Map<String, Value> = shown.iter().map(|(f, s)| (f.name.clone(), to_json(s))).collect();
-            let line = json!({"probe": probed.place, "ts_wall_ns": wall_ns, "vcpu": e.cpu, "pid": e.tgid, "tid": e.pid, "comm": comm, "values": named, "dur_ns": took});
+            let mut line = json!({"probe": probed.place, "ts_wall_ns": wall_ns, "vcpu": e.cpu, "pid": self.processes.then_some(e.tgid), "tid": self.processes.then_some(e.pid), "comm": self.processes.then_some(comm), "values": named, "dur_ns": took});
+            if let Some(guest) = &self.guest {
+                line["guest"] = guest.as_str().into();
+            }
             self.out.json_text(&format!("{line}\n"))
         } else {
+            let process =
+                if self.processes { format!(" {:>6} {:<15}", e.tgid, clean(&comm)) } else { String::new() };
             let mut line = Line::new()
                 .faint(time_of_day(wall_ns, false))
-                .plain(format!("  {:>2} {:>6} {:<15}  ", e.cpu, e.tgid, clean(&comm)))
+                .plain(self.guest.as_ref().map_or_else(String::new, |g| format!("  {}", clean(g))))
+                .plain(format!("  {:>2}{process}  ", e.cpu))
                 .put(&probed.place, Style::Strong);
             for (field, value) in shown {
                 line.push(format!(" {}=", field.name), Style::Faint);
@@ -226,10 +434,10 @@ fn to_text(shown: &Shown) -> String {
 
 /// Counts and histograms; whether anything was lost.
 fn summary(
-    specs: &[Spec],
+    guest: Option<&str>,
     all: &[Rc<RefCell<Probed>>],
-    handles: &[Handle],
-    probes: &Probes,
+    counted: &[Counts],
+    rows: &mut Vec<Value>,
     args: &Args,
     out: &Output,
 ) -> anyhow::Result<bool> {
@@ -240,12 +448,12 @@ fn summary(
         Column::right("lost", 1),
         Column::right("returns not seen", 1),
     ]);
-    let mut rows = Vec::new();
-    for ((spec, probed), handle) in specs.iter().zip(all).zip(handles) {
-        let (probed, counts) = (probed.borrow(), probes.counts(*handle));
+    let place = |p: &Probed| guest.map_or_else(|| p.place.clone(), |g| format!("{g}: {}", p.place));
+    for (probed, counts) in all.iter().zip(counted) {
+        let probed = probed.borrow();
         any_lost |= counts.lost + counts.no_return > 0;
         table.row(vec![
-            (probed.place.clone(), Style::Plain),
+            (place(&probed), Style::Plain),
             (count(counts.hits), Style::Plain),
             (count(counts.lost), if counts.lost > 0 { Style::Warn } else { Style::Faint }),
             (count(counts.no_return), if counts.no_return > 0 { Style::Warn } else { Style::Faint }),
@@ -257,22 +465,28 @@ fn summary(
             .filter(|(_, n)| **n > 0)
             .map(|(b, n)| json!({"from_ns": 1u64 << b, "calls": n}))
             .collect();
-        rows.push(json!({"probe": probed.place, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }}));
+        rows.push(json!({"guest": guest, "probe": probed.place, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
         if args.hist && !out.json {
-            histogram(&probed, spec, out)?;
+            for (field, spread) in probed.fields.iter().zip(&probed.spread) {
+                out.lines(&spread.lines(&format!("{} {}", probed.place, field.name)))?;
+            }
+            histogram(&probed, out)?;
         }
     }
-    if out.json {
-        out.json_text(&format!("{}\n", json!({"probes": rows})))?;
-    } else {
+    if !out.json {
         out.lines(&table.render(out.width).0)?;
     }
     Ok(any_lost)
 }
 
-fn histogram(probed: &Probed, spec: &Spec, out: &Output) -> anyhow::Result<()> {
+fn spreads(probed: &Probed) -> Value {
+    let all = probed.fields.iter().zip(&probed.spread);
+    all.map(|(f, s)| (f.name.clone(), s.value())).collect::<Map<_, _>>().into()
+}
+
+fn histogram(probed: &Probed, out: &Output) -> anyhow::Result<()> {
     let most = probed.durations.iter().max().copied().unwrap_or(0);
-    if spec.counts() || most == 0 {
+    if most == 0 {
         return Ok(());
     }
     out.line(&Line::new().put(&probed.place, Style::Strong))?;

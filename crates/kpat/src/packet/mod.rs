@@ -86,7 +86,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         out.value(&value)?;
     } else {
-        text(&log, &detail, args, out)?;
+        text(&log, &detail, None, args, out)?;
         if let (Some(way), Some((several, _))) = (&way, &log.among) {
             out.lines(&devices::way_lines(several, way, out.width))?;
         }
@@ -129,7 +129,7 @@ fn list(log: &Integrated, ids: &[i64], args: &Args, out: &Output) -> anyhow::Res
         if n > 0 {
             out.line(&Line::new())?;
         }
-        text(log, &detail, args, out)?;
+        text(log, &detail, None, args, out)?;
     }
     if out.json {
         out.raw(b"\n  ]\n}\n")?;
@@ -140,16 +140,23 @@ fn list(log: &Integrated, ids: &[i64], args: &Args, out: &Output) -> anyhow::Res
 /// The whole way, device by device and wire by wire.
 fn follow(several: &Several, device: i32, id: i64, args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let chain = several.chain(device, id)?;
+    let shifts = chain.shifts();
     let mut lost = false;
+    // When the way began, by the clock of where it did.
+    let mut began = None;
     let mut packets = Vec::new();
     for (n, (device, packet)) in chain.packets.iter().enumerate() {
         let log = open::of_device(several.again()?, *device)?;
         let detail = log.packet(*packet)?;
         lost |= !detail.losses.is_empty();
         let way = several.way(*device, *packet)?;
+        let shift = shifts.get(device).copied();
+        let began = *began.get_or_insert(detail.packet.first_ns);
         if out.json {
             let mut value = json::value(&log, &detail, log.carried(&detail)?.as_ref(), args.no_calls);
             value["device"] = several.name(*device).into();
+            value["way_ns"] =
+                shift.map(|s| detail.packet.first_ns.saturating_add(s).saturating_sub(began)).into();
             packets.push(value);
             continue;
         }
@@ -157,7 +164,11 @@ fn follow(several: &Several, device: i32, id: i64, args: &Args, out: &Output) ->
             out.line(&Line::new())?;
         }
         out.line(&Line::of(format!("Device {}", several.name(*device)), Style::Strong))?;
-        text(&log, &detail, args, out)?;
+        let zero = shift.filter(|_| n > 0).map(|s| Axis {
+            zero_ns: began.saturating_sub(s),
+            of: several.name(chain.packets[0].0),
+        });
+        text(&log, &detail, zero, args, out)?;
         out.lines(&devices::wire_lines(several, &way.went, out.width))?;
     }
     if out.json {
@@ -253,7 +264,19 @@ impl Devices {
     }
 }
 
-fn text(log: &Integrated, d: &PacketDetail, args: &Args, out: &Output) -> anyhow::Result<()> {
+/// Times are those since the way's beginning in another device, not since the packet was first seen here.
+struct Axis<'a> {
+    zero_ns: i64,
+    of: &'a str,
+}
+
+fn text(
+    log: &Integrated,
+    d: &PacketDetail,
+    axis: Option<Axis>,
+    args: &Args,
+    out: &Output,
+) -> anyhow::Result<()> {
     let devices = Devices(TableFile::open(&log.dir, &DEVICE)?.all::<DeviceRow>()?);
     out.lines(&wrap(&title(&d.packet), if out.width == 0 { usize::MAX } else { out.width }))?;
     let mut pairs = facts(log, d, &devices);
@@ -293,11 +316,15 @@ fn text(log: &Integrated, d: &PacketDetail, args: &Args, out: &Output) -> anyhow
         out.lines(&frames(d, out.width))?;
     }
     out.line(&Line::new())?;
-    out.line(&Line::of("In the kernel", Style::Strong))?;
+    let mut head = Line::of("In the kernel", Style::Strong);
+    if let Some(axis) = &axis {
+        head = head.faint(format!(" since it was first seen in {}", axis.of));
+    }
+    out.line(&head)?;
     let drawing = Drawing {
         log,
         packet: d.packet.packet_id,
-        zero_ns: d.packet.first_ns,
+        zero_ns: axis.map_or(d.packet.first_ns, |a| a.zero_ns),
         changes: &changes,
         width: out.width,
     };

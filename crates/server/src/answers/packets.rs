@@ -220,6 +220,8 @@ answers! {
         direction: Direction,
         flight_ns: Ns,
         bound_ns: Ns,
+        /// Added to the other device's times they are on this one's axis, within the bound.
+        shift_ns: Ns,
     }
     Process {
         pid: i32,

@@ -15,6 +15,7 @@ use kpat_query::catalog::Catalog;
 use kpat_query::devices::Several;
 use kpat_query::layers::{Layer as Fields, matched, of_footprint, of_frame};
 use kpat_query::phases::{Boundaries, Phase, way_of};
+use kpat_store::tables::CrossingRow;
 use kpat_query::{BytesOfCall, CallNode, CarriedBy, PacketDetail, call_flag, event_kind, match_key, side};
 use std::collections::BTreeMap;
 
@@ -266,19 +267,24 @@ fn crossings(log: &Log, id: i64) -> Answer<Vec<Crossing>> {
     let Some(among) = &log.among else { return Ok(Vec::new()) };
     let several = Several::open(&among.dir)?;
     let way = several.way(among.place, id)?;
-    let came = way.came.iter().map(|c| Crossing {
-        device: several.name(c.from_device).to_owned(),
-        packet: c.from_packet_id,
-        direction: Direction::From,
-        flight_ns: Ns(c.flight_ns),
-        bound_ns: Ns(c.flight_bound_ns),
-    });
-    let went = way.went.iter().map(|c| Crossing {
-        device: several.name(c.to_device).to_owned(),
-        packet: c.to_packet_id,
-        direction: Direction::To,
-        flight_ns: Ns(c.flight_ns),
-        bound_ns: Ns(c.flight_bound_ns),
-    });
-    Ok(came.chain(went).collect())
+    let here = log.start_ns();
+    // Where the frame left plus its flight is where it arrived.
+    let apart = |c: &CrossingRow| c.left_ns.saturating_add(c.flight_ns).saturating_sub(c.arrived_ns);
+    let one = |c: &CrossingRow, direction: Direction| -> Answer<Crossing> {
+        let (device, packet, shift) = match direction {
+            Direction::From => (c.from_device, c.from_packet_id, apart(c).saturating_neg()),
+            Direction::To => (c.to_device, c.to_packet_id, apart(c)),
+        };
+        let start = several.start_ns(device)?;
+        Ok(Crossing {
+            device: several.name(device).to_owned(),
+            packet,
+            direction,
+            flight_ns: Ns(c.flight_ns),
+            bound_ns: Ns(c.flight_bound_ns),
+            shift_ns: Ns(start.saturating_add(shift).saturating_sub(here)),
+        })
+    };
+    let came = way.came.iter().map(|c| one(c, Direction::From));
+    came.chain(way.went.iter().map(|c| one(c, Direction::To))).collect()
 }

@@ -3,7 +3,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { Packet } from "../../api/types.ts";
+import type { WholePacket } from "./whole.ts";
 import { go } from "../../base/place.ts";
 import { NONE, bound, seen, spanParts } from "../../base/units.ts";
 import { Empty } from "../../widgets/states.tsx";
@@ -11,7 +11,7 @@ import { Span, layerClass } from "../../widgets/marks.tsx";
 import { Table, type Column } from "../../widgets/table.tsx";
 import { CONTEXT, layLines, type Line, type Note } from "./tracks.ts";
 
-function notes(p: Packet): Note[] {
+function notes(p: WholePacket): Note[] {
   return [
     ...p.frames.filter((f) => f.t !== null).map((f) => ({ t: f.t!, glyph: "●", words: `wire: frame ${f.number} ${seen(f.side)} ${seen(f.capture)}, ${bound(f.bound_ns)}`, span: null })),
     ...p.handovers.map((h) => ({ t: h.from, glyph: "⇢", words: seen(h.kind), span: h.wait })),
@@ -24,7 +24,7 @@ function Entry({ ns }: { ns: number }): JSX.Element {
   return <span>{`${q.number} ${q.unit}`}</span>;
 }
 
-export function Calls({ packet, chosen, func }: { packet: Packet; chosen: Signal<number | null>; func: number | null }): JSX.Element {
+export function Calls({ packet, chosen, func }: { packet: WholePacket; chosen: Signal<number | null>; func: number | null }): JSX.Element {
   const shut = useSignal<ReadonlySet<number>>(new Set());
   const lines = useMemo(() => layLines(packet.calls, notes(packet), shut.value), [packet, shut.value]);
   const current = lines.findIndex((l) => l.kind === "call" && l.call.id === chosen.value);
@@ -90,6 +90,7 @@ export function Calls({ packet, chosen, func }: { packet: Packet; chosen: Signal
         ),
     },
     { key: "irq", title: "Interrupted", words: "Time of interrupts inside", width: 92, align: "right", from: 1100, draw: (l) => (l.kind === "call" && l.call.irq ? <Span ns={l.call.irq} /> : "") },
+    ...(packet.calls.some((c) => c.device) ? [{ key: "device", title: "Kernel", words: "Whose call it is", width: 110, draw: (l: Line) => (l.kind === "call" ? seen(l.call.device ?? "") : "") }] : []),
     { key: "ctx", title: "CPU, context", width: 96, from: 480, draw: (l) => (l.kind === "call" ? `${l.call.cpu} ${CONTEXT[l.call.ctx]}` : "") },
     { key: "comm", title: "Process", words: "What the CPU was running", width: 110, from: 960, draw: (l) => (l.kind === "call" && l.call.comm ? `${seen(l.call.comm)} ${l.call.pid}` : "") },
   ];

@@ -1,9 +1,10 @@
 // Everything known of one packet: its way in time, its calls, its headers, its frames. Stands alone or beside a list.
 
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { clockAt } from "../../api/log.ts";
+import { ask, device } from "../../api/ask.ts";
+import { clockAt, log } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
 import type { Packet } from "../../api/types.ts";
 import { at, go } from "../../base/place.ts";
@@ -17,6 +18,7 @@ import { FramePane } from "./frame.tsx";
 import { Crossings, Ends, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
 import { shownAt } from "./shown.ts";
 import { Timeline, timelineHeight } from "./timeline.tsx";
+import { neighbours, whole, type Neighbour } from "./whole.ts";
 import "./packet.css";
 
 function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
@@ -47,6 +49,27 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
   );
 }
 
+/** Are other kernels' parts of the way shown, too? */
+const everywhere = signal(true);
+
+/** The packet with what it was in other kernels, once that is known. */
+function useWhole(packet: Packet): Packet {
+  const others = useSignal<{ of: Packet; found: [Neighbour, Packet][] } | null>(null);
+  const name = device.value ?? log.value?.device ?? "";
+  useEffect(() => {
+    if (!packet.crossings.length || !everywhere.value) return;
+    let left = false;
+    neighbours(packet, name, (n) => ask<Packet>("packet", { id: n.packet, device: n.device })).then(
+      (found) => left || (others.value = { of: packet, found }),
+      // What another kernel has is missing then; the packet is there.
+      () => undefined,
+    );
+    return () => void (left = true);
+  }, [packet, everywhere.value]);
+  const found = everywhere.value && others.value?.of === packet ? others.value.found : null;
+  return useMemo(() => (found ? whole(packet, name, found) : packet), [packet, found]);
+}
+
 function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element {
   const func = at.func.value;
   const chosen = useSignal<number | null>(null);
@@ -57,6 +80,7 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
   useEffect(() => {
     chosen.value = (func !== null ? packet.calls.find((c) => c.func === func)?.id : undefined) ?? null;
   }, [packet, func]);
+  const way = useWhole(packet);
   const lost = packet.losses.reduce((sum, l) => sum + l.count, 0);
   return (
     <article class="packet" aria-label={`Packet ${packet.row.id}`}>
@@ -68,7 +92,7 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
           direction="row"
           start={0.64}
           first={
-            <Split name={dock ? "dock-time" : "packet-time"} direction="column" start={0.46} most={Math.max(150, timelineHeight(packet))} first={<Timeline packet={packet} chosen={chosen} />} second={<Calls packet={packet} chosen={chosen} func={func} />} />
+            <Split name={dock ? "dock-time" : "packet-time"} direction="column" start={0.46} most={Math.max(150, timelineHeight(way))} first={<Timeline packet={way} chosen={chosen} />} second={<Calls packet={way} chosen={chosen} func={func} />} />
           }
           second={
             <div class="sections" tabIndex={0} role="region" aria-label="Facts of the packet">
@@ -77,7 +101,7 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
               <Headers packet={packet} />
               <PhaseParts packet={packet} />
               <LineageGraph packet={packet} />
-              <Crossings packet={packet} />
+              <Crossings packet={packet} everywhere={everywhere} />
             </div>
           }
         />

@@ -1,5 +1,6 @@
 // What is known of a packet besides its calls: headers, frames on the wire, phases, lineage, where else it was seen.
 
+import type { Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Layer, Packet } from "../../api/types.ts";
@@ -226,10 +227,13 @@ export function LineageGraph({ packet }: { packet: Packet }): JSX.Element | null
   );
 }
 
-export function Crossings({ packet }: { packet: Packet }): JSX.Element | null {
+export function Crossings({ packet, everywhere }: { packet: Packet; everywhere: Signal<boolean> }): JSX.Element | null {
   if (!packet.crossings.length) return null;
   return (
     <Section title="In other kernels">
+      <label class="pad" title="Their calls on the same axis, as sure as the clocks allow">
+        <input type="checkbox" checked={everywhere.value} onChange={(e) => (everywhere.value = e.currentTarget.checked)} /> on one axis with this one
+      </label>
       <table class="plain">
         <thead>
           <tr><th>Device</th><th class="right">Packet</th><th class="right">Flight</th><th class="right">±</th></tr>

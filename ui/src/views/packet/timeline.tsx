@@ -4,7 +4,7 @@
 import { useComputed, useSignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
-import type { Call, Packet } from "../../api/types.ts";
+import type { Call } from "../../api/types.ts";
 import { largest, panned } from "../../base/scale.ts";
 import { many, seen, shortSpan, span, sure } from "../../base/units.ts";
 import { Canvas, fitted, type Pen } from "../../widgets/canvas.tsx";
@@ -14,6 +14,7 @@ import { drawTimes, useTimeAxis } from "../../widgets/timeaxis.tsx";
 import { Tip, type Tipped } from "../../widgets/tip.tsx";
 import { fold } from "./folded.ts";
 import { CONTEXT, layTracks, type Bar } from "./tracks.ts";
+import type { WholePacket } from "./whole.ts";
 
 const GUTTER = 104;
 const AXIS = 20;
@@ -25,11 +26,11 @@ const GAP = 8;
 const LEAST_NS = 20;
 
 interface Props {
-  packet: Packet;
+  packet: WholePacket;
   chosen: Signal<number | null>;
 }
 
-function extent(p: Packet): [number, number] {
+function extent(p: WholePacket): [number, number] {
   const ts: number[] = [];
   for (const c of p.calls) ts.push(c.t, c.t + (c.dur ?? 0));
   for (const s of p.segments) ts.push(s.from, s.to);
@@ -42,7 +43,7 @@ function extent(p: Packet): [number, number] {
   return [from - margin, to + margin];
 }
 
-function busy(p: Packet): [number, number][] {
+function busy(p: WholePacket): [number, number][] {
   const found: [number, number][] = p.calls.map((c) => [c.t, c.t + (c.dur ?? 0)]);
   for (const f of p.frames) if (f.t !== null) found.push([f.t, f.t]);
   for (const s of p.segments) if (!s.wait) found.push([s.from, s.to]);
@@ -51,7 +52,7 @@ function busy(p: Packet): [number, number][] {
 }
 
 /** Pixels that the whole picture takes, with the bar above it. */
-export function timelineHeight(packet: Packet): number {
+export function timelineHeight(packet: WholePacket): number {
   const { tracks } = layTracks(packet.calls);
   const rows = tracks.reduce((sum, t) => sum + t.levels, 0);
   return 36 + AXIS + LANE + Math.min(WIRE_ROWS, packet.frames.length) * WIRE + 26 + rows * BAR + tracks.length * GAP;
@@ -254,9 +255,10 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
     tracks.forEach((t, i) => {
       const y = rowY(i, 0);
       g.fillStyle = color("text");
-      g.fillText(`CPU ${t.cpu}`, 8, y + BAR / 2);
+      const context = t.device ? GUTTER - 42 : 50;
+      g.fillText(t.device ? fitted(g, `${seen(t.device)} ${t.cpu}`, context - 12) : `CPU ${t.cpu}`, 8, y + BAR / 2);
       g.fillStyle = color("muted");
-      g.fillText(fitted(g, CONTEXT[t.ctx], GUTTER - 56), 50, y + BAR / 2);
+      g.fillText(fitted(g, CONTEXT[t.ctx], GUTTER - context - 4), context, y + BAR / 2);
       g.strokeStyle = color("line");
       g.beginPath();
       g.moveTo(0, y - GAP / 2 + 0.5);

@@ -2,6 +2,7 @@
 
 import type { Call } from "../../api/types.ts";
 import { largest } from "../../base/scale.ts";
+import type { Placed } from "./whole.ts";
 
 export interface Bar {
   call: Call;
@@ -10,6 +11,8 @@ export interface Bar {
 }
 
 export interface Track {
+  /** Of several kernels. */
+  device: string;
   cpu: number;
   ctx: Call["ctx"];
   levels: number;
@@ -28,15 +31,17 @@ export const CONTEXT: Record<Call["ctx"], string> = {
   unknown: "context unknown",
 };
 
-export function layTracks(calls: Call[]): { tracks: Track[]; bars: Bar[] } {
-  const key = (c: Call) => `${c.cpu} ${ORDER.indexOf(c.ctx)}`;
+export function layTracks(calls: Placed[]): { tracks: Track[]; bars: Bar[] } {
+  // Kernels in the order in which they had the packet.
+  const devices = [...new Set(calls.map((c) => c.device ?? ""))];
+  const key = (c: Placed) => `${devices.indexOf(c.device ?? "")} ${c.cpu} ${ORDER.indexOf(c.ctx)}`;
   const keys = [...new Set(calls.map(key))].sort((a, b) => {
     const [x, y] = [a.split(" ").map(Number), b.split(" ").map(Number)];
-    return x[0]! - y[0]! || x[1]! - y[1]!;
+    return x[0]! - y[0]! || x[1]! - y[1]! || x[2]! - y[2]!;
   });
   const tracks: Track[] = keys.map((k) => {
-    const [cpu, ctx] = k.split(" ").map(Number);
-    return { cpu: cpu!, ctx: ORDER[ctx!]!, levels: 1, row: 0 };
+    const [device, cpu, ctx] = k.split(" ").map(Number);
+    return { device: devices[device!]!, cpu: cpu!, ctx: ORDER[ctx!]!, levels: 1, row: 0 };
   });
   const index = new Map(keys.map((k, i) => [k, i]));
   const levels = new Map<number, { track: number; level: number }>();
@@ -59,7 +64,7 @@ export function layTracks(calls: Call[]): { tracks: Track[]; bars: Bar[] } {
 
 /** A line of the call table: a call, or what stands between calls. */
 export type Line =
-  | { kind: "call"; call: Call; heat: number; shut: boolean; inside: boolean }
+  | { kind: "call"; call: Placed; heat: number; shut: boolean; inside: boolean }
   | { kind: "note"; t: number; glyph: string; words: string; span: number | null; depth: number };
 
 export interface Note {
@@ -70,7 +75,7 @@ export interface Note {
 }
 
 /** The calls in preorder with the notes where they belong in time, without what is inside shut calls. */
-export function layLines(calls: Call[], notes: Note[], shut: ReadonlySet<number>): Line[] {
+export function layLines(calls: Placed[], notes: Note[], shut: ReadonlySet<number>): Line[] {
   const most = largest(calls.map((c) => c.self ?? 0), 1);
   const waiting = [...notes].sort((a, b) => a.t - b.t);
   const lines: Line[] = [];
