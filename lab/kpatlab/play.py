@@ -211,7 +211,7 @@ def start_record(r: dict, net: Network, out: Path) -> Process:
     for n in [r["netns"]] if isinstance(r.get("netns"), str) else r.get("netns", []):
         argv += ["--netns", net.ns(n)]
     ready.unlink(missing_ok=True)
-    p = Process(name, argv + r.get("args", []), out)
+    p = Process(name, argv + [fill(a, out) for a in r.get("args", [])], out)
     p.file, p.kept = log, out / log.name
     p.wait_ready(ready.exists, cache.patience())
     return p

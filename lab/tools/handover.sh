@@ -14,12 +14,14 @@ first() { nsenter -t 1 -n -m "$@"; }
 mkdir -p $RUN
 
 # Of each case: networks of the two access points (empty password: open), same subnet or another, seconds of the flow, what triggers.
-SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG=
+WORDS=-dd SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG=
 case "$2" in
 S1) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=30 FLUSH=1 TRIGGER=vanish ;;
 S2) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 TRIGGER=roam ;;
 S3) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 TRIGGER=stop ;;
 S4) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=75 FLUSH=1 LATE=40 TRIGGER=vanish ;;
+figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 TRIGGER=walk ;;
+shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d TRIGGER=each ;;
 S5) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 TRIGGER=stop ;;
 S6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=25 PRESCAN=1 TRIGGER=fade
 	EXTRA=$'bgscan="simple:4:-60:60"\n scan_freq=2412 2437 2462\n freq_list=2412 2437 2462' ;;
@@ -38,6 +40,9 @@ esac
 status() { wpa_cli -p $RUN/wpa -i w2 status | sed -n "s/^$1=//p"; }
 hwsim() { # number of the access point, file, value
 	first sh -c "echo $3 > /sys/kernel/debug/ieee80211/$(cat $RUN/phy$1)/hwsim/$2"
+}
+signal() { # number of the access point, dBm; older kernels refuse negative text
+	hwsim $1 rx_rssi $2 2>/dev/null || hwsim $1 rx_rssi $(printf %u $2)
 }
 serving() { # number of the access point that the station is at
 	[ "$(status bssid)" = "$(cat $RUN/bssid1)" ] && echo 1 || echo 2
@@ -103,6 +108,8 @@ network)
 	python3 "$HERE/voice.py" echo 5004 "$out/voice-peer.log" &
 	for n in 1 2; do
 		eval "ssid=\$SSID$n psk=\$PSK$n"
+		ways=WPA-PSK
+		[ $TRIGGER = each ] && ways='WPA-PSK FT-PSK'
 		{
 			printf 'interface=w%d\nbridge=br0\ndriver=nl80211\nssid=%s\nhw_mode=g\nchannel=%d\n' $((n - 1)) "$ssid" $((n * 5 - 4))
 			# Handshakes on a slow processor need more than the usual four attempts.
@@ -114,8 +121,10 @@ network)
 				printf 'wpa=2\nwpa_key_mgmt=FT-PSK\nrsn_pairwise=CCMP\nwpa_passphrase=%s\nmobility_domain=a1b2\n' "$psk"
 				printf 'nas_identifier=ap%d\nft_psk_generate_local=1\nft_over_ds=0\n' $n
 				;;
-			*) printf 'wpa=2\nwpa_key_mgmt=WPA-PSK\nrsn_pairwise=CCMP\nwpa_passphrase=%s\n' "$psk" ;;
+			*) printf 'wpa=2\nwpa_key_mgmt=%s\nrsn_pairwise=CCMP\nwpa_passphrase=%s\n' "$ways" "$psk" ;;
 			esac
+			# 802.11r, k and v, for stations that ask for them.
+			[ $TRIGGER = each ] && printf 'mobility_domain=a1b2\nnas_identifier=ap%d\nft_psk_generate_local=1\nft_over_ds=0\nrrm_neighbor_report=1\nbss_transition=1\n' $n
 		} >$RUN/ap$n.conf
 		ip netns exec ap$n hostapd -t -d $RUN/ap$n.conf >"$out/hostapd$n.log" 2>&1 &
 		echo $! >$RUN/ap$n.pid
@@ -146,16 +155,19 @@ station)
 		case \$2 in
 		CONNECTED)
 			[ -f $RUN/dhclient.pid ] && kill \$(cat $RUN/dhclient.pid) 2>/dev/null
-			dhclient -4 -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >>$out/dhcp.log 2>&1 &
+			dhclient -4 -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >$RUN/dhcp 2>&1 &
 			;;
 		DISCONNECTED) [ -n "$FLUSH" ] && ip addr flush dev \$1 scope global ;;
 		esac
 	X
 	chmod +x $RUN/action.sh
+	rm -f $RUN/dhcp
+	python3 "$HERE/stamped.py" $RUN/dhcp "$out/dhcp.log" &
+	until [ -p $RUN/dhcp ]; do sleep 0.1; done
 	ip link set w2 up
 	iw event -t >"$out/iw-event.log" 2>&1 &
 	ip -ts monitor link address route neigh >"$out/ip-monitor.log" 2>&1 &
-	wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -dd -t >"$out/supplicant.log" 2>&1 &
+	wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf $WORDS -t >"$out/supplicant.log" 2>&1 &
 	until [ -S $RUN/wpa/w2 ]; do sleep 0.1; done
 	wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 &
 	if [ "$PRESCAN" ]; then
@@ -182,7 +194,7 @@ trace) # in the first namespaces, which have tracefs
 	;;
 go)
 	out=$3
-	first "$0" trace "$2"
+	[ $TRIGGER = each ] || first "$0" trace "$2"
 	# An emulated processor that others share needs longer than the phases' own times: the flow ends when the station has its network again.
 	python3 "$HERE/voice.py" send 10.9.0.2 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
@@ -195,9 +207,15 @@ go)
 	case $TRIGGER in
 	vanish) hwsim $at group 4 ;;
 	stop) kill "$(cat $RUN/ap$at.pid)" ;;
+	# Away from it: weaker and weaker, then out of reach.
+	walk)
+		for dbm in 45 60 75 90; do signal $at -$dbm; sleep 0.3; done
+		hwsim $at group 4
+		;;
+	each) "$HERE/shorter.sh" "$out"; kill $flow; wait $flow; exit ;;
 	roam) wpa_cli -p $RUN/wpa -i w2 roam "$(cat $RUN/bssid$((3 - at)))" ;;
-	# -100 dBm as the kernels that refuse negative text take it; the sender's power is added.
-	fade) hwsim $at rx_rssi -100 2>/dev/null || hwsim $at rx_rssi 18446744073709551516 ;;
+	# The sender's power is added.
+	fade) signal $at -100 ;;
 	esac
 	[ "$LATE" ] && { sleep "$LATE"; hwsim $((3 - at)) group 1; }
 	sleep 2

@@ -1,7 +1,7 @@
 //! The protocol behaviour log: captures that somebody made, frame by frame, and what is written in their headers.
 //!
 //! [`Reader`] turns a file (pcap, pcapng, either compressed) into frames; [`decode`] turns the bytes of a frame, or
-//! of a packet as the kernel held it, into a footprint; [`Blocks`] gives a pcapng file as it stands; [`sniff`] makes such a file from an interface. This room
+//! of a packet as the kernel held it, into a footprint; [`Plain`] the same of encrypted 802.11 whose key is given; [`Blocks`] gives a pcapng file as it stands; [`sniff`] makes such a file from an interface. This room
 //! knows nothing of kernel logs and matches nothing.
 //!
 //! Reader and decoder are our own and not crates: an analysis must keep what was before a torn or corrupt place, name the
@@ -10,7 +10,9 @@
 pub mod decode;
 mod error;
 mod reader;
+mod secret;
 pub mod sniff;
 
 pub use error::Error;
 pub use reader::{Block, Blocks, Direction, Frame, Interface, Reader, Warning, kind as block_kind};
+pub use secret::{Plain, Secrets};

@@ -15,7 +15,7 @@ use crate::matching::keys::Keys;
 use crate::matching::{self, Frame, Match, Side, Sighting, Windows, stream};
 use crate::report::{Progress, Stage};
 use crate::spill::{Sorted, Sorter};
-use kpat_capture::{Direction, Reader, decode};
+use kpat_capture::{Direction, Plain, Reader, decode};
 use kpat_model::codes::{clock_method, match_key};
 use kpat_model::hash::{Map, Set};
 use kpat_store::tables::*;
@@ -79,6 +79,7 @@ impl Join<'_> {
         let ends = write_frames(
             capture_id,
             path,
+            Plain::new(self.options.secrets.clone()),
             clock.as_ref(),
             &self.met.flows,
             &mut self.found,
@@ -158,6 +159,7 @@ impl Join<'_> {
                 Ok(Some(frame)) => {
                     done += 1;
                     resolution.see(frame.at.0);
+                    // What is on the air is known by its 802.11 header, better than by what is in it.
                     let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
                     let marked = frame.direction;
                     if let Some(keys) = Keys::of(&print) {
@@ -496,6 +498,7 @@ type Ends = ((u64, i64), (u64, i64));
 fn write_frames(
     capture_id: i32,
     path: &Path,
+    mut plain: Plain,
     clock: Option<&Clock>,
     flows: &Flows,
     found: &mut Found,
@@ -524,7 +527,7 @@ fn write_frames(
             direction: frame.direction.map(|d| if d == Direction::In { 1 } else { 2 }),
             ..FrameRow::default()
         };
-        let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
+        let print = plain.frame(frame.link_type, frame.data, frame.len_wire);
         outcome.expected += u64::from(flows.expects(&print, row.boot_ns));
         if let Some(m) = print.message.as_ref().filter(|m| m.behind_headers) {
             found.says(capture_id, frame.number, &m.text);
@@ -541,5 +544,13 @@ fn write_frames(
         }
     }
     table.push_all(&rows)?;
+    if plain.has_keys() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        outcome.warnings.push(format!(
+            "{name}: {} encrypted frames were read with the keys that were given, {} were not (their handshake is not in the capture, or by another \
+             key or method)",
+            plain.read, plain.unread
+        ));
+    }
     Ok(ends)
 }

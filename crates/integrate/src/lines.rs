@@ -1,6 +1,6 @@
 //! Lines of log files as events. Their stamps are of the device's wall clock; how precisely a stamp is written is how well its time is known.
 //!
-//! Read: text whose lines begin with a date of ISO 8601 or of syslog (RFC 3164), and the journal (`journalctl -o export`, `-o json`).
+//! Read: text whose lines begin with a date of ISO 8601 or of syslog (RFC 3164) or with seconds since 1970, and the journal (`journalctl -o export`, `-o json`).
 
 mod stamp;
 
@@ -67,7 +67,9 @@ pub(super) fn add(
             taken + elsewhere + unstamped
         );
         if unstamped > 0 {
-            text += &format!("; {unstamped} have no stamp that is known (ISO 8601, syslog, the journal's)");
+            text += &format!(
+                "; {unstamped} have no stamp that is known (ISO 8601, syslog, seconds since 1970, the journal's)"
+            );
         }
         words.push(text);
     }

@@ -23,6 +23,8 @@ pub struct Options {
     pub horizon_ns: i64,
     /// Files whose lines are events, too.
     pub logs: Vec<LogFile>,
+    /// By which encrypted 802.11 frames are read.
+    pub secrets: kpat_capture::Secrets,
 }
 
 impl Default for Options {
@@ -33,6 +35,7 @@ impl Default for Options {
             one_way_ns: 1_000_000,
             horizon_ns: 250_000_000,
             logs: Vec::new(),
+            secrets: kpat_capture::Secrets::default(),
         }
     }
 }

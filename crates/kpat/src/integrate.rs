@@ -5,7 +5,8 @@ use crate::open;
 use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
 use crate::signals::leave_nothing;
-use anyhow::bail;
+use anyhow::{Context, bail};
+use kpat_capture::Secrets;
 use kpat_integrate::devices::{integrate_devices, of_one_host, recordings};
 use kpat_integrate::{LogFile, Options, Report, Stage};
 use kpat_query::devices::Several;
@@ -27,13 +28,17 @@ pub struct Args {
     /// The integrated log to write, a directory [default: X.kpat]
     #[arg(long, short, value_name = "X.kpat")]
     output: Option<PathBuf>,
-    /// Make the lines of this log file events (ISO 8601 or syslog dates, `journalctl -o export` or `-o json`), as precise as their stamps; may be
+    /// Make the lines of this log file events (ISO 8601 or syslog dates, seconds since 1970, `journalctl -o export` or `-o json`), as precise as their stamps; may be
     /// repeated
     #[arg(long = "log", value_name = "FILE")]
     logs: Vec<PathBuf>,
     /// Zone of stamps that have none, as +01:00 [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "logs", allow_hyphen_values = true, value_parser = zone)]
     log_zone: Option<i64>,
+    /// Keys of wireless networks, to read encrypted frames of captures of the air: lines of SSID:passphrase, or of a PMK in 64 hexadecimal digits. Needs the 4-way
+    /// handshake in the capture; CCMP (WPA2, and WPA3 by its PMK)
+    #[arg(long, value_name = "FILE")]
+    wifi_keys: Option<PathBuf>,
     /// Replace an existing integrated log of that name
     #[arg(long)]
     force: bool,
@@ -72,8 +77,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let logs = recordings.pop().unwrap_or_default();
     let target = args.output.clone().unwrap_or_else(|| default_name(&args.log, logs.len()));
     let zone_ns = args.log_zone.unwrap_or(0);
+    let secrets = secrets(args)?;
     let lines = args.logs.iter().map(|path| LogFile { path: path.clone(), zone_ns });
-    let options = Options { overwrite: args.force, logs: lines.collect(), ..Options::default() };
+    let options = Options { overwrite: args.force, logs: lines.collect(), secrets, ..Options::default() };
     leave_nothing(kpat_integrate::half_made(&target))?;
     let mut meter = Meter::default();
     let done = kpat_integrate::integrate_parts(&logs, &captures, &target, &options, &mut |p| {
@@ -94,6 +100,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say(warning);
     }
     Ok(out.ended(report.lost > 0 || !losses.is_empty() || !report.complete))
+}
+
+fn secrets(args: &Args) -> anyhow::Result<Secrets> {
+    let Some(path) = &args.wifi_keys else { return Ok(Secrets::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Secrets::parse(&text).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 
 /// `a-20260131T120000Z.kpat` for several files `a-20260131T120000Z-0001.kbl`.
@@ -160,7 +172,7 @@ fn several(args: &Args, logs: &[PathBuf], captures: &[PathBuf], out: &Output) ->
         ));
     }
     let target = args.output.clone().unwrap_or_else(|| open::integrated_name(&args.log));
-    let options = Options { overwrite: args.force, ..Options::default() };
+    let options = Options { overwrite: args.force, secrets: secrets(args)?, ..Options::default() };
     leave_nothing(kpat_integrate::half_made(&target))?;
     let mut meter = Meter::default();
     let done = integrate_devices(logs, captures, &target, &options, &mut |device, p| {

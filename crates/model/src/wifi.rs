@@ -73,7 +73,7 @@ code_type! {
     /// What happened to a link.
     LinkWhat {
         CarrierOn = 1, "carrier-on", "The driver has a carrier.", "";
-        CarrierOff = 2, "carrier-off", "The driver has none any more.", "";
+        CarrierOff = 2, "carrier-off", "The driver has none any more. `a` 1: announced when it was back already, so it was lost somewhen since the announcement before.", "";
         OperState = 3, "operstate", "`a` its state now, `b` before (RFC 2863: 2 down, 3 lower layer down, 5 dormant, 6 up).", "";
         BridgePort = 4, "bridge-port", "A port of a bridge. `a` its state now (0 disabled, 1 listening, 2 learning, 3 forwarding, 4 blocking), `b` before, -1: not known.", "";
     }

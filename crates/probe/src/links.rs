@@ -1,6 +1,7 @@
 //! Carriers and operational states out of rtnetlink's announcements: what changed in a link's flags since its last. They come later than the kernel's function, where
 //! that can be probed, and say what no function does: that a link is dormant, and when it is up.
 
+use crate::netlink::AFTERWARDS;
 use kpat_model::{Event, EventKind, LinkEvent, LinkWhat};
 use std::collections::HashMap;
 
@@ -28,11 +29,11 @@ fn state(flags: u32) -> i64 {
 impl Links {
     /// What an announcement says of carrier and state. The first of a link says what it is now, and of what it was nothing.
     pub fn look(&mut self, e: &Event) -> Vec<LinkEvent> {
-        if e.kind != EventKind::Link {
+        let port = e.kind == EventKind::BridgePort;
+        if e.kind != EventKind::Link && !port {
             return Vec::new();
         }
-        let (ifindex, flags) = (e.a as u32, e.b as u32);
-        let old = self.0.insert((e.netns, ifindex), flags);
+        let (ifindex, flags) = if port { (e.b as u32, 0) } else { (e.a as u32, e.b as u32) };
         let event = |what, a, b| LinkEvent {
             at: e.at,
             ctx: e.ctx,
@@ -45,10 +46,14 @@ impl Links {
             a,
             b,
         };
+        if port {
+            return vec![event(LinkWhat::BridgePort, e.a as i64, -1)];
+        }
+        let old = self.0.insert((e.netns, ifindex), flags);
         let mut out = Vec::new();
         if old.map(has_carrier) != Some(has_carrier(flags)) {
             let what = if has_carrier(flags) { LinkWhat::CarrierOn } else { LinkWhat::CarrierOff };
-            out.push(event(what, 0, 0));
+            out.push(event(what, e.text.contains(AFTERWARDS).into(), 0));
         }
         if old.map(state) != Some(state(flags)) {
             out.push(event(LinkWhat::OperState, state(flags), old.map_or(-1, state)));
@@ -89,5 +94,23 @@ mod tests {
         assert_eq!(what(&mut links, up | lower | running), []);
         let gone = what(&mut links, up);
         assert_eq!(gone, [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, UP)]);
+    }
+
+    #[test]
+    fn a_port_has_its_bridges_state() {
+        let e = Event {
+            kind: EventKind::BridgePort,
+            ctx: Context::Unknown,
+            pid: 0,
+            at: BootNs(1),
+            timed: Timed::Read { within_ns: 5 },
+            packet: PacketId::NONE,
+            netns: 7,
+            a: 2,
+            b: 3,
+            text: "p0 learning (br0)".into(),
+        };
+        let found = Links::default().look(&e);
+        assert_eq!((found[0].what, found[0].ifindex, found[0].a), (LinkWhat::BridgePort, 3, 2));
     }
 }

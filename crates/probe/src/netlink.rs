@@ -18,6 +18,7 @@ mod names;
 mod processes;
 mod radios;
 mod stamps;
+pub(crate) use messages::AFTERWARDS;
 pub use messages::Decoder;
 pub use monitor::{Monitor, Seen};
 pub use processes::{labelled, process_netns};

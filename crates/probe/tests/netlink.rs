@@ -280,6 +280,85 @@ fn a_burst_arrives_whole() {
     assert_eq!(monitor.overruns(), 0);
 }
 
+/// Seen until something is true.
+fn until_all(monitor: &Monitor, seen: &mut Vec<Event>, mut done: impl FnMut(&[Event]) -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done(seen) {
+        monitor.drain(&mut |s| {
+            if let Seen::Event(e, _) = s {
+                seen.push(e);
+            }
+        });
+        assert!(Instant::now() < end, "{:#?}", seen.iter().map(|e| &e.text).collect::<Vec<_>>());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn ports_of_a_bridge_change_their_state() {
+    if !root() {
+        return;
+    }
+    let ns = Namespace::new("port");
+    ns.ip("link add b0 type bridge forward_delay 200 stp_state 1");
+    ns.ip("link add p0 type veth peer name p1");
+    for link in ["b0", "p0", "p1"] {
+        ns.ip(&format!("link set {link} up"));
+    }
+    let netns = netlink::by_name(&ns.0).unwrap();
+    let monitor = Monitor::start(std::slice::from_ref(&netns), false, None).unwrap();
+    let mut seen = Vec::new();
+    ns.ip("link set p0 master b0");
+    let of_port = |all: &[Event]| {
+        let ports = all.iter().filter(|e| e.kind == EventKind::BridgePort);
+        ports.map(|e| (e.a, e.text.clone())).collect::<Vec<_>>()
+    };
+    // As the standard has it, 2 s each: a bridge of the kernel's.
+    until_all(&monitor, &mut seen, |all| of_port(all).last().is_some_and(|p| p.0 == 3));
+    let states: Vec<u64> = of_port(&seen).iter().map(|p| p.0).filter(|a| *a != 0).collect();
+    assert_eq!(states, [1, 2, 3], "{:?}", of_port(&seen));
+    assert!(of_port(&seen).iter().any(|p| p.1 == "p0 forwarding (b0)"), "{:?}", of_port(&seen));
+    ns.ip("link set p1 down");
+    until_all(&monitor, &mut seen, |all| of_port(all).last().is_some_and(|p| p.0 == 0));
+}
+
+#[test]
+fn carriers_that_were_lost_and_back_before_they_were_announced_are_found() {
+    if !root() {
+        return;
+    }
+    let ns = Namespace::new("flap");
+    let far = Namespace::new("far");
+    // Of one index, as a card is its own link: the kernel takes its time to announce those.
+    ns.ip(&format!("link add c0 index 77 type veth peer name c1 index 77 netns {}", far.0));
+    ns.ip("link set c0 up");
+    far.ip("link set c1 up");
+    let lost = || {
+        let args = ["netns", "exec", &ns.0, "cat", "/sys/class/net/c0/carrier_down_count"];
+        let out = Command::new("ip").args(args).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).trim().parse::<u64>().unwrap()
+    };
+    let netns = netlink::by_name(&ns.0).unwrap();
+    let monitor = Monitor::start(std::slice::from_ref(&netns), false, None).unwrap();
+    let mut seen = Vec::new();
+    let before = lost();
+    for _ in 0..8 {
+        far.ip("link set c1 down");
+        far.ip("link set c1 up");
+    }
+    let times = |e: &Event| match e.text.strip_prefix("c0 up no-carrier") {
+        Some("") | Some(" (announced when it was back)") => 1,
+        Some(rest) => {
+            rest.rsplit(", ").next().and_then(|n| n.strip_suffix(" times")?.parse().ok()).unwrap_or(0)
+        }
+        None => 0,
+    };
+    // By the kernel's own count.
+    until_all(&monitor, &mut seen, |all| all.iter().map(times).sum::<u64>() == lost() - before);
+    assert_eq!(lost() - before, 8);
+    assert!(seen.iter().any(|e| e.text.contains("announced when it was back")), "{seen:#?}");
+}
+
 #[test]
 fn any_bytes_are_survived() {
     let mut x = 0x6b70_6174_0003_u64;
@@ -298,7 +377,7 @@ fn any_bytes_are_survived() {
         for _ in 0..n {
             let value = (next() % 24) as usize;
             attributes.extend((4 + value as u16).to_ne_bytes());
-            attributes.extend(((next() % 45) as u16).to_ne_bytes());
+            attributes.extend(((next() % 52) as u16).to_ne_bytes());
             attributes.extend((0..value.div_ceil(4) * 4).map(|_| next() as u8 & 15));
         }
         let mut m = (16 + 12 + attributes.len() as u32).to_ne_bytes().to_vec();

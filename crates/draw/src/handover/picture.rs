@@ -3,7 +3,7 @@
 use crate::scale::Ticks;
 use crate::style;
 use crate::svg::{Frame, Name, Px, Sheet, WIDTH};
-use kpat_query::handover::{Group, Handover, Lane};
+use kpat_query::handover::{Group, Handover, Lane, Mark};
 use kpat_text::{duration, percent, shorten};
 
 const MARGIN: f64 = 24.0;
@@ -59,8 +59,9 @@ pub(super) fn drawing(h: &Handover, about: &str) -> String {
     sheet.end_line();
     y += ROW * 1.6;
     let (top, rows) = (y, h.phases());
-    let bottom =
-        y + ROW * (rows.len() + 1) as f64 + LANE * (lanes(h).len() + usize::from(gap.is_some())) as f64;
+    let bottom = y
+        + ROW * (rows.len() + 1) as f64
+        + LANE * (lanes(h).len() + h.beside.len() + usize::from(gap.is_some())) as f64;
     grid(&mut sheet, &axis, top - 6.0, bottom);
     moments(&mut sheet, &axis, h, top - 6.0, bottom);
     // All on one line, then each on its own.
@@ -92,7 +93,17 @@ pub(super) fn drawing(h: &Handover, about: &str) -> String {
         y += ROW;
     }
     for lane in lanes(h) {
-        y = lane_of(&mut sheet, &axis, h, lane, y);
+        y = lane_of(&mut sheet, &axis, lane.name(), h.on_lane(lane), y);
+    }
+    for b in &h.beside {
+        let within = |m: &&kpat_query::handover::Mark| (axis.from_ns..=axis.to_ns).contains(&m.at_ns);
+        y = lane_of(
+            &mut sheet,
+            &axis,
+            &shorten(&b.name, 26),
+            b.marks.iter().filter(within).map(|m| (m.at_ns, m)),
+            y,
+        );
     }
     if let Some(g) = gap {
         sheet.text_before(Px(LEFT - 10.0, 0), Px(y + 15.0, 0), "", "application");
@@ -149,13 +160,19 @@ fn bar(sheet: &mut Sheet, axis: &Axis, y: f64, (from, to): (i64, i64), class: &s
     part.size(Px((b - a).max(1.2), 2), Px(16.0, 0)).titled("", title);
 }
 
-fn lane_of(sheet: &mut Sheet, axis: &Axis, h: &Handover, lane: Lane, y: f64) -> f64 {
-    sheet.text_before(Px(LEFT - 10.0, 0), Px(y + 15.0, 0), "", lane.name());
+fn lane_of<'a>(
+    sheet: &mut Sheet,
+    axis: &Axis,
+    name: &str,
+    marks: impl Iterator<Item = (i64, &'a Mark)>,
+    y: f64,
+) -> f64 {
+    sheet.text_before(Px(LEFT - 10.0, 0), Px(y + 15.0, 0), "", name);
     let line = sheet.element("line").set("class", "base").set("x1", Px(LEFT, 0)).set("x2", Px(RIGHT, 0));
     line.set("y1", Px(y + 18.0, 0)).set("y2", Px(y + 18.0, 0)).end();
     let mut count = 0u64;
     let mut last = f64::NEG_INFINITY;
-    for (at_ns, m) in h.on_lane(lane) {
+    for (at_ns, m) in marks {
         count += 1;
         let x = axis.at(at_ns);
         // One line stands for all within its width.

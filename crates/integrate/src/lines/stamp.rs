@@ -76,11 +76,30 @@ fn clock(text: &str) -> Option<(i64, i64, &str)> {
     Some((ns, precision, rest))
 }
 
+/// Seconds since 1970, as wpa_supplicant, hostapd and `iw event` write them: `1795518204.572008: text`.
+fn epoch(line: &str) -> Option<(i64, i64)> {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    if !(9..=10).contains(&digits) {
+        return None;
+    }
+    let (seconds, rest) = number(line, digits)?;
+    let (mut ns, mut precision) = (seconds * SECOND, SECOND);
+    let fraction = rest.strip_prefix('.').unwrap_or_default();
+    let written = fraction.bytes().take_while(u8::is_ascii_digit).count();
+    for b in fraction.bytes().take(written.min(9)) {
+        precision /= 10;
+        ns += i64::from(b - b'0') * precision;
+    }
+    let end = if written > 0 { &fraction[written..] } else { rest };
+    // A number alone is a number.
+    (end.starts_with(": ") || written >= 3 && end.starts_with(' ')).then_some((ns, precision))
+}
+
 impl Stamp {
     /// Nanoseconds since 1970 of what stands at the beginning, and how many of them it may be later.
     pub fn find(&self, line: &str) -> Option<(i64, i64)> {
         let line = line.strip_prefix('[').unwrap_or(line);
-        self.iso(line).or_else(|| self.syslog(line))
+        self.iso(line).or_else(|| self.syslog(line)).or_else(|| epoch(line))
     }
 
     fn iso(&self, line: &str) -> Option<(i64, i64)> {
@@ -144,6 +163,13 @@ mod tests {
             ("Nov 23 19:03:45.682773 vm x", Some((1_795_460_625_682_773_000, 1_000))),
             ("Jan  2 00:00:00 vm x", Some((1_798_848_000 * SECOND, SECOND))),
             ("2024-02-29T00:00:00Z", Some((1_709_164_800 * SECOND, SECOND))),
+            (
+                "1795460625.682773: w2: State: SCANNING -> AUTHENTICATING",
+                Some((1_795_460_625_682_773_000, 1_000)),
+            ),
+            ("1795460625: x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("1795460625 packets", None),
+            ("1795460625.5 seconds", None),
             ("at 19:03:45 x", None),
             ("2026-13-01 00:00:00 x", None),
             ("Nov", None),

@@ -100,6 +100,16 @@ pub fn whole(log: &Integrated, h: &Handover) -> Value {
     }
     out["phases"] = h.spans.iter().map(|s| span(h, s)).collect();
     out["marks"] = h.marks.iter().map(mark).collect();
+    out["beside"] = h
+        .beside
+        .iter()
+        .map(|b| {
+            json!({
+                "log": b.name, "offset_ns": b.offset_ns, "bound_ns": b.bound_ns, "messages": b.messages,
+                "marks": b.marks.iter().map(mark).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
     out["marks_left_out"] = h.marks_left_out.into();
     out["flow"] = h.flow.as_ref().map_or(Value::Null, flow);
     out

@@ -31,6 +31,10 @@ pub struct Args {
     /// Show all marks, not phases: what was seen, when, and where it stands in the log
     #[arg(long)]
     marks: bool,
+    /// What another host recorded of the same handovers (an access point, a router), beside these on one axis; may be repeated. Of an integrated log of several devices
+    /// the others are beside the one of --device
+    #[arg(long, value_name = "OTHER.kpat")]
+    beside: Vec<PathBuf>,
     /// Write a picture of one handover to this file: the one asked for, else the longest
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -69,7 +73,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             true
         });
         out.clear_progress();
-        logs.push(Read { log, found: found? });
+        let mut found = found?;
+        if !found.handovers.is_empty() {
+            for (name, other) in others(args, &log)? {
+                log.beside(&other, &name, &mut found.handovers)?;
+            }
+        }
+        logs.push(Read { log, found });
     }
     // Numbers go on from log to log.
     let mut next = 0;
@@ -95,6 +105,21 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         },
     }
     Ok(out.ended(logs.iter().any(|l| l.found.left_out > 0)))
+}
+
+/// Logs that are shown beside one, with their names.
+fn others(args: &Args, log: &Integrated) -> anyhow::Result<Vec<(String, Integrated)>> {
+    let mut all = Vec::new();
+    if let Some((several, own)) = &log.among {
+        for place in (0..several.manifest.devices.len() as i32).filter(|p| p != own) {
+            all.push((several.name(place).to_owned(), open::of_device(several.again()?, place)?));
+        }
+    }
+    for path in &args.beside {
+        let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        all.push((name, open::integrated(path, &open::Device::default())?));
+    }
+    Ok(all)
 }
 
 fn pictures(

@@ -139,9 +139,14 @@ pub fn one(args: &Args, log: &Integrated, h: &Handover, out: &Output) -> anyhow:
     if h.attempts > 1 {
         let why = if h.refusals.is_empty() { String::new() } else { format!(": {}", h.refusals.join("; ")) };
         facts.add("attempts", format!("{}{why}", h.attempts));
+    } else if !h.refusals.is_empty() {
+        facts.add("meanwhile", h.refusals.join("; "));
     }
     if let Some(g) = &h.flow {
         facts.add("application", g.sentence());
+    }
+    for b in &h.beside {
+        facts.add("beside", format!("{}: {}, {}", b.name, plural(b.marks.len() as u64, "mark"), b.clock()));
     }
     if h.joined {
         facts.add("", "older scans and pauses are shown as one, there were too many");
@@ -233,10 +238,14 @@ fn marks(h: &Handover, out: &Output) -> anyhow::Result<()> {
         Column::left("mark", 0, 0),
         Column::left("known by", 1, 0),
     ]);
-    for m in &h.marks {
+    let own = h.marks.iter().map(|m| (kpat_query::handover::Lane::of(m).name(), m));
+    let mut all: Vec<(&str, &Mark)> =
+        own.chain(h.beside.iter().flat_map(|b| b.marks.iter().map(|m| (b.name.as_str(), m)))).collect();
+    all.sort_by_key(|(_, m)| m.at_ns);
+    for (lane, m) in all {
         table.row(vec![
             (seconds(m.at_ns - h.begin_ns), Style::Faint),
-            (kpat_query::handover::Lane::of(m).name().to_owned(), Style::Faint),
+            (crate::render::clean(lane).to_string(), Style::Faint),
             (m.words(), Style::Plain),
             (m.evidence(), Style::Faint),
         ]);

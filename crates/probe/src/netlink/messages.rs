@@ -86,6 +86,8 @@ pub(super) struct Link {
     pub(super) mtu: u32,
     /// Index of the bridge or bond it belongs to, 0: none.
     master: u32,
+    /// How often its carrier was lost; `None`: the kernel does not count it.
+    lost: Option<u32>,
 }
 
 impl Link {
@@ -110,6 +112,7 @@ pub(super) fn link(body: &[u8]) -> Option<(Link, String)> {
             libc::IFLA_IFNAME => l.name = string(v),
             libc::IFLA_MTU => l.mtu = word(v, 0)?,
             libc::IFLA_MASTER => l.master = word(v, 0)?,
+            IFLA_CARRIER_DOWN_COUNT => l.lost = word(v, 0),
             libc::IFLA_CARRIER => l.carrier = *v.first()? != 0,
             libc::IFLA_LINKINFO => {
                 kind = attributes(v, 0).find(|a| a.0 == 1).map(|a| string(a.1)).unwrap_or_default();
@@ -134,6 +137,10 @@ pub struct Decoder {
     changed: Vec<(Link, String)>,
     /// Routes that were found and whose announcements may still come.
     routes: HashSet<String>,
+    /// States of bridges' ports.
+    ports: HashMap<u32, u8>,
+    /// A carrier was lost and back before it was announced.
+    flapped: Option<Announced>,
 }
 
 /// Index of the device, prefix, address.
@@ -182,7 +189,7 @@ impl Decoder {
                 RTM_DELNSID => nsid(m.body).map(|t| (EventKind::Namespace, 0, 0, t)),
                 _ => None,
             };
-            if let Some((kind, a, b, text)) = reported {
+            for (kind, a, b, text) in self.flapped.take().into_iter().chain(reported) {
                 let (ctx, packet, netns) = (Context::Unknown, PacketId::NONE, self.netns);
                 // The caller, who read it, knows how long before.
                 let timed = Timed::Read { within_ns: 0 };
@@ -198,13 +205,28 @@ impl Decoder {
     fn link_is(&mut self, body: &[u8], found: bool) -> Option<Announced> {
         // An announcement of a radio's old interface has the link's name and nothing else of it.
         let of_radio = attributes(body, 16).any(|(t, _)| t == libc::IFLA_WIRELESS);
-        if of_bridge(body) || of_radio {
+        if of_bridge(body) {
+            return self.port_is(body);
+        }
+        if of_radio {
             return None;
         }
         let (new, kind) = link(body)?;
         let old = self.links.insert(new.ifindex, new.clone());
         if old.as_ref() == Some(&new) {
             return None;
+        }
+        // The kernel announces carriers once a second at most, and then as they are.
+        let times = old.as_ref().and_then(|old| new.lost?.checked_sub(old.lost?)).unwrap_or(0);
+        if times > 0 && new.carrier && old.as_ref().is_some_and(|old| old.carrier) {
+            let flags = new.flags & !(libc::IFF_LOWER_UP | libc::IFF_RUNNING) as u32;
+            let often = if times == 1 { String::new() } else { format!(", {times} times") };
+            let text = format!("{} up no-carrier {AFTERWARDS}{often}", new.name);
+            self.flapped = Some((EventKind::Link, new.ifindex.into(), flags.into(), text));
+        }
+        if old.as_ref().is_some_and(|old| Link { lost: new.lost, ..old.clone() } == new) {
+            // That it is as it was is news where it was not meanwhile.
+            self.flapped.as_ref()?;
         }
         if old.as_ref().is_none_or(|old| old.in_the_log() != new.in_the_log()) {
             self.changed.push((new.clone(), kind));
@@ -237,8 +259,27 @@ impl Decoder {
         Some((EventKind::Link, new.ifindex.into(), new.flags.into(), text))
     }
 
+    /// What a bridge announces of a port.
+    fn port_is(&mut self, body: &[u8]) -> Option<Announced> {
+        let ifindex = word(body, 4)?;
+        let find = |kind: u16| attributes(body, 16).find(move |a| a.0 == kind).map(|a| a.1);
+        let nested = find(IFLA_PROTINFO)?;
+        let state = *attributes(nested, 0).find(|a| a.0 == IFLA_BRPORT_STATE)?.1.first()?;
+        if self.ports.insert(ifindex, state) == Some(state) {
+            return None;
+        }
+        let name = ["disabled", "listening", "learning", "forwarding", "blocking"].get(usize::from(state));
+        let bridge = find(libc::IFLA_MASTER)
+            .and_then(|v| word(v, 0))
+            .map_or(String::new(), |m| format!(" ({})", self.name(m)));
+        let text = format!("{} {}{bridge}", self.name(ifindex), name.unwrap_or(&"in an unknown state"));
+        Some((EventKind::BridgePort, state.into(), ifindex.into(), text))
+    }
+
     fn link_gone(&mut self, body: &[u8]) -> Option<Announced> {
         if of_bridge(body) {
+            // It left the bridge, and is a port no more.
+            self.ports.remove(&word(body, 4)?);
             return None;
         }
         let (gone, _) = link(body)?;
@@ -404,6 +445,13 @@ const KINDS: &str = "unspec unicast local broadcast anycast multicast blackhole 
 const STATES: &str = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED NOARP PERMANENT";
 
 /// A bridge says of its ports what changed in the bridge; a port that "goes" has only left it.
+/// Of include/uapi/linux/if_link.h; the last of what a bridge says of a port, and the binding has none of them.
+const IFLA_CARRIER_DOWN_COUNT: u16 = 48;
+const IFLA_PROTINFO: u16 = 12;
+const IFLA_BRPORT_STATE: u16 = 1;
+/// In the text of a carrier that was back when its loss was announced.
+pub(crate) const AFTERWARDS: &str = "(announced when it was back)";
+
 fn of_bridge(body: &[u8]) -> bool {
     body.first().is_some_and(|family| i32::from(*family) == libc::AF_BRIDGE)
 }

@@ -14,22 +14,26 @@ pub enum Lane {
     Kernel,
     /// EAPOL, DHCP, neighbours and addresses.
     Exchange,
+    /// Supplicant, DHCP client and others, by their logs and by places in them.
+    Program,
 }
 
 impl Lane {
-    pub const ALL: [Lane; 3] = [Lane::Air, Lane::Kernel, Lane::Exchange];
+    pub const ALL: [Lane; 4] = [Lane::Air, Lane::Kernel, Lane::Exchange, Lane::Program];
 
     pub fn name(self) -> &'static str {
         match self {
             Lane::Air => "air",
             Lane::Kernel => "radio and link",
             Lane::Exchange => "keys and addresses",
+            Lane::Program => "programs",
         }
     }
 
     pub fn of(mark: &Mark) -> Lane {
         match mark.what {
             _ if matches!(mark.source, Source::Frame { .. }) => Lane::Air,
+            What::Program => Lane::Program,
             What::KeyFrame(_)
             | What::KeyAdded { .. }
             | What::Dhcp(_)
@@ -110,13 +114,20 @@ impl Handover {
     }
 }
 
+/// A mark that is less sure than this says so.
+const NOTABLE_NS: i64 = 50_000_000;
+
 impl Mark {
     /// By what it is known: `wifi event 12; frame 3, 0.4 ms before`.
     pub fn evidence(&self) -> String {
-        let own = self.source.words();
-        let Some((_, number, at_ns)) = self.frame else { return own };
+        let mut own = self.source.words();
+        if self.within_ns >= NOTABLE_NS && !own.is_empty() {
+            own += &format!(", up to {:.1} s earlier", self.within_ns as f64 / 1e9);
+        }
+        let Some((capture, number, at_ns)) = self.frame else { return own };
+        let frame = Source::Frame { capture, number }.words();
         let apart = (at_ns - self.at_ns) as f64 / 1e6;
         let side = if apart <= 0.0 { "before" } else { "after" };
-        format!("{own}; frame {number}, {:.3} ms {side}", apart.abs())
+        format!("{own}; {frame}, {:.3} ms {side}", apart.abs())
     }
 }

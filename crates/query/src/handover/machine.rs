@@ -28,6 +28,8 @@ pub struct Handover {
     pub number: u32,
     pub netns: Option<i64>,
     pub ifindex: i32,
+    /// The interface was removed, and came again with these.
+    pub again: Vec<i32>,
     pub interface: String,
     pub kind: Kind,
     pub cause: Cause,
@@ -55,9 +57,16 @@ pub struct Handover {
     pub joined: bool,
     /// What the application saw of it, where its data is in the log.
     pub flow: Option<super::flow::FlowGap>,
+    /// What other hosts recorded of it.
+    pub beside: Vec<super::beside::Beside>,
 }
 
 impl Handover {
+    /// Its interface has, or had, this index.
+    pub fn is_of(&self, ifindex: i32) -> bool {
+        ifindex == self.ifindex || self.again.contains(&ifindex)
+    }
+
     pub fn whole_ns(&self) -> i64 {
         self.end_ns - self.begin_ns
     }
@@ -179,6 +188,12 @@ impl Machine {
     pub fn push(&mut self, mark: &Mark) {
         self.last_ns = self.last_ns.max(mark.at_ns);
         if let Some(open) = &mut self.open {
+            if mark.what == What::Sent {
+                if open.ready {
+                    open.facts.first_sent.get_or_insert(mark.at_ns);
+                }
+                return;
+            }
             if mark.what == What::Received {
                 if open.ready && mark.at_ns >= open.tiles.since_ns() {
                     self.close(mark, Ended::Data);
@@ -232,7 +247,11 @@ impl Machine {
                 }
                 self.lead.push(mark.clone());
             }
-            What::CarrierOff | What::PortClosed | What::Disconnected { .. } | What::AdminDown
+            What::CarrierOff
+            | What::PortClosed
+            | What::Disconnected { .. }
+            | What::AdminDown
+            | What::Removed
                 if self.link != Link::Down =>
             {
                 self.begin(mark, false);
@@ -310,6 +329,7 @@ impl Machine {
             number: 0,
             netns: None,
             ifindex: 0,
+            again: Vec::new(),
             interface: String::new(),
             kind: Kind::of(&o),
             cause: Cause::of(&o, &spans),
@@ -331,6 +351,7 @@ impl Machine {
             marks_left_out: o.marks_left_out,
             joined,
             flow: None,
+            beside: Vec::new(),
         };
         if ready {
             self.peer = handover.to.clone();

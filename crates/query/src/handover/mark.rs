@@ -46,6 +46,10 @@ impl Source {
     pub fn words(self) -> String {
         match (self.table(), self.number()) {
             ("", _) | (_, None) => String::new(),
+            _ if matches!(self, Source::Frame { capture: 1.., .. }) => match self {
+                Source::Frame { capture, number } => format!("frame {number} of capture {capture}"),
+                _ => String::new(),
+            },
             (table, Some(n)) => format!("{} {n}", table.replace('_', " ")),
         }
     }
@@ -176,6 +180,8 @@ pub enum What {
     },
     CarrierOff,
     CarrierOn,
+    /// The interface itself went: its driver, its card or the other end of a virtual cable.
+    Removed,
     /// The interface was shut or opened by hand.
     AdminDown,
     AdminUp,
@@ -242,6 +248,10 @@ pub enum What {
     BridgePort(i64),
     /// Data of a flow that is none of the above.
     Received,
+    /// Data was sent.
+    Sent,
+    /// What a program said: a line of its log, or a place in it.
+    Program,
     /// Seen, and of no meaning here.
     Other,
 }
@@ -281,8 +291,9 @@ impl Mark {
                 format!("{by}, reason {reason}")
             }
             What::Disconnected { reason } => format!("disconnected, reason {reason}"),
-            What::CarrierOff => "carrier off".into(),
+            What::CarrierOff => with_text("carrier off"),
             What::CarrierOn => "carrier on".into(),
+            What::Removed => "interface removed".into(),
             What::AdminDown => "interface shut".into(),
             What::AdminUp => "interface opened".into(),
             What::OperState(s) => format!("operational state {}", oper_state(s)),
@@ -324,7 +335,8 @@ impl Mark {
             What::ArpReply { .. } => with_text("answers for its own address"),
             What::BridgePort(s) => format!("bridge port {}", bridge_state(s)),
             What::Received => "data received".into(),
-            What::Other => self.text.as_deref().unwrap_or("other").to_owned(),
+            What::Sent => "data sent".into(),
+            What::Program | What::Other => self.text.as_deref().unwrap_or("other").to_owned(),
         }
     }
 }

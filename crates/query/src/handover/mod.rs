@@ -5,6 +5,7 @@
 //! phase is what the newest mark says of the time from there on; nothing waits for a mark, and one that is missing, late or doubled moves a
 //! boundary and no more. Rejected: a search for the marks of each phase, which fails at the first one that is missing.
 
+mod beside;
 mod flow;
 mod gather;
 mod lane;
@@ -12,13 +13,17 @@ mod machine;
 mod mark;
 mod open;
 mod phase;
+mod settle;
 mod statistics;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod why;
+#[cfg(test)]
+mod wired_test;
 mod words;
 
+pub use beside::Beside;
 pub use flow::FlowGap;
 pub use gather::{Asked, Found};
 pub use lane::Lane;

@@ -1,11 +1,14 @@
 //! A handover that goes on: which phase each mark begins. Marks are taken as they come; one that does not fit leaves the phase as it is.
 
 use super::mark::{Dhcp, Mark, What};
-use super::phase::{Group, Phase, Step};
+use super::phase::{Group, Phase};
 use super::tile::Tiles;
 
 /// Marks kept for lanes; of longer handovers the first and the last.
 const MOST_MARKS: usize = 4_096;
+
+/// Text of a carrier that was back when its loss was announced.
+pub(super) const AFTERWARDS: &str = "(announced when it was back)";
 
 /// Text of an EAPOL frame whose number is not known.
 pub(super) const SENT: &str = "sent";
@@ -30,6 +33,12 @@ pub(super) struct Facts {
     pub signal_low: bool,
     pub beacon_loss: bool,
     pub shut: bool,
+    pub removed: bool,
+    /// Data that this host sent since the link is up: the first.
+    pub first_sent: Option<i64>,
+    /// What a router announced since the link is up, the last time.
+    pub advert: Option<Mark>,
+    pub solicited: bool,
     /// By whom the old link was ended, if a frame shows it.
     pub deauth: Option<(bool, i64)>,
     pub algorithm: i64,
@@ -122,6 +131,7 @@ impl Open {
                 | What::AssocStart { .. }
                 | What::CarrierOff
                 | What::AdminDown
+                | What::Removed
                 | What::Disconnected { .. }
                 | What::BridgePort(_)
         );
@@ -167,9 +177,11 @@ impl Open {
     fn next(&mut self, mark: &Mark) -> Option<Phase> {
         match mark.what {
             What::SignalLow { .. } | What::BeaconLoss | What::Deauthenticated { .. } => self.lost(mark),
-            What::CarrierOff | What::PortClosed | What::Disconnected { .. } | What::AdminDown => {
-                self.down(mark)
-            }
+            What::CarrierOff
+            | What::PortClosed
+            | What::Disconnected { .. }
+            | What::AdminDown
+            | What::Removed => self.down(mark),
             What::ScanStart | What::Channel { .. } | What::ProbeRequest { .. } | What::ScanDone { .. } => {
                 self.scan(mark)
             }
@@ -181,7 +193,7 @@ impl Open {
             What::BridgePort(state) => self.bridge(mark, state),
             What::Dhcp(message) => self.dhcp(message),
             What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert => self.address(mark),
-            What::DuplicateProbe | What::Duplicate => self.duplicates(),
+            What::DuplicateProbe | What::Duplicate => self.duplicates(mark),
             What::ArpRequest { .. } | What::ArpReply { .. } => self.neighbour(mark),
             _ => None,
         }
@@ -214,9 +226,8 @@ impl Open {
     }
 
     fn down(&mut self, mark: &Mark) -> Option<Phase> {
-        if mark.what == What::AdminDown {
-            self.facts.shut = true;
-        }
+        self.facts.shut |= mark.what == What::AdminDown;
+        self.facts.removed |= mark.what == What::Removed;
         // What rtnetlink announces may come when the next link is there already.
         if mark.what == What::CarrierOff
             && self.link_down.is_none()
@@ -225,13 +236,14 @@ impl Open {
         {
             return None;
         }
-        if mark.what == What::CarrierOff && self.link_down.is_none() {
+        if matches!(mark.what, What::CarrierOff | What::Removed) && self.link_down.is_none() {
             self.link_down = Some(mark.clone());
         }
         let first = self.stop.is_none();
         let old = self.of_old_link(mark) || !self.joined;
         self.stops(mark);
-        self.carrier_gone |= matches!(mark.what, What::CarrierOff | What::Disconnected { .. });
+        self.carrier_gone |=
+            matches!(mark.what, What::CarrierOff | What::Removed | What::Disconnected { .. });
         if !old || self.ready {
             // A port that is shut while keys are exchanged is as it should be.
             let not_yet = mark.what == What::PortClosed && !self.ready;
@@ -433,6 +445,15 @@ impl Open {
             What::AddressAdded { v6: false, tentative } if early || now == Phase::Dhcp => {
                 Some(if tentative { Phase::DuplicateCheck } else { Phase::FirstData })
             }
+            // Where the old address is no good, data waits for the new one.
+            What::AddressAdded { v6: true, tentative } if !early && !local && !self.facts.dhcp_v4 => {
+                let waits = matches!(now, Phase::FirstData | Phase::Neighbour);
+                waits.then_some(if tentative { Phase::DuplicateCheck } else { Phase::FirstData })
+            }
+            What::RouterAdvert if !early => {
+                self.facts.advert = Some(mark.clone());
+                None
+            }
             _ if !early || self.facts.dhcp_v4 => None,
             What::AddressAdded { v6: true, tentative: true } => Some(Phase::DuplicateCheck),
             // A host has this one without asking anybody.
@@ -440,16 +461,28 @@ impl Open {
                 (now == Phase::DuplicateCheck).then_some(Phase::ClientStart)
             }
             What::AddressAdded { v6: true, .. } => Some(Phase::FirstData),
-            What::RouterSolicit => Some(Phase::RouterWait),
+            What::RouterSolicit => {
+                self.facts.solicited = true;
+                Some(Phase::RouterWait)
+            }
             What::RouterAdvert => {
+                self.facts.advert = Some(mark.clone());
                 (now == Phase::RouterWait || now == Phase::ClientStart).then_some(Phase::Address)
             }
             _ => None,
         }
     }
 
-    fn duplicates(&mut self) -> Option<Phase> {
+    fn duplicates(&mut self, mark: &Mark) -> Option<Phase> {
         let now = self.phase();
+        let global = mark.text.as_deref().is_some_and(|t| t.contains(':') && !t.starts_with("fe80"));
+        if self.ready && global && !self.facts.dhcp_v4 && matches!(now, Phase::FirstData | Phase::Neighbour) {
+            // Of a prefix that a router announced unasked.
+            if let Some(advert) = self.facts.advert.take() {
+                self.tiles.enter(Phase::Address, &advert);
+            }
+            return Some(Phase::DuplicateCheck);
+        }
         let fits = match now {
             Phase::ClientStart => !self.facts.dhcp_v4,
             Phase::Address | Phase::DuplicateCheck => true,
@@ -473,64 +506,6 @@ impl Open {
             _ => None,
         }
     }
-
-    /// What the end shows of phases that were named before it was known.
-    pub fn settle(&self, spans: &mut Vec<super::phase::Span>) {
-        let exchange = spans.iter().any(|s| s.phase == Phase::Dhcp);
-        let asked =
-            |p: Phase| matches!(p, Phase::Dhcp | Phase::Address | Phase::DuplicateCheck | Phase::RouterWait);
-        let first_dhcp = spans.iter().position(|s| s.phase == Phase::Dhcp).unwrap_or(0);
-        let any = spans.iter().any(|s| asked(s.phase));
-        for (i, is_last_start) in
-            (0..spans.len()).map(|i| (i, !spans[i + 1..].iter().any(|s| asked(s.phase)))).collect::<Vec<_>>()
-        {
-            let s = &mut spans[i];
-            match s.phase {
-                // Nobody asked for an address: the old one was good, and only data was missing.
-                Phase::ClientStart if !any || is_last_start => s.phase = Phase::FirstData,
-                // IPv6 looked around while the client for IPv4 had yet to start.
-                Phase::DuplicateCheck | Phase::RouterWait
-                    if self.facts.dhcp_v4 && exchange && !is_last_start =>
-                {
-                    s.phase = Phase::ClientStart;
-                }
-                // The carrier was the first to show it.
-                Phase::LinkDown if self.facts.radio => s.phase = Phase::Reaction,
-                // With an address of the old network nothing was found: the client had yet to start.
-                Phase::FirstData | Phase::Neighbour if i < first_dhcp => s.phase = Phase::ClientStart,
-                Phase::Reaction if !self.facts.radio && self.from.bssid.is_none() => {
-                    s.phase = Phase::LinkDown
-                }
-                // An open network has no keys.
-                Phase::KeyWait
-                    if self.facts.first_key == 0 && s.steps.is_empty() && self.link_up.is_some() =>
-                {
-                    s.phase = Phase::KeyInstall;
-                }
-                _ => {}
-            }
-            if s.phase == Phase::Probing {
-                channels(&mut s.steps);
-            }
-        }
-        super::tile::merge(spans);
-    }
-}
-
-/// The frequencies of a scan: what is between two is the first one's.
-fn channels(steps: &mut Vec<Step>) {
-    let mut out: Vec<Step> = Vec::with_capacity(steps.len());
-    for s in steps.drain(..) {
-        match out.last_mut() {
-            // A probe request on the channel that is listened on.
-            Some(last) if s.words.starts_with("probe request") && last.words.starts_with("listening") => {
-                last.to_ns = s.to_ns
-            }
-            Some(last) if last.words == s.words => last.to_ns = s.to_ns,
-            _ => out.push(s),
-        }
-    }
-    *steps = out;
 }
 
 fn is_radio(what: What) -> bool {

@@ -266,7 +266,8 @@ fn ipv6_waits_for_duplicates_and_a_router() {
     let h = &run(&all)[0];
     assert!(h.tiles());
     assert_eq!(h.of(Phase::DuplicateCheck), (1_020 + 1_058) * MS);
-    assert_eq!(h.of(Phase::RouterWait), 199 * MS);
+    // With the time until it was asked: no client was started.
+    assert_eq!(h.of(Phase::RouterWait), (12 + 1 + 199) * MS);
     // With DHCPv4 after it that was beside the point.
     let last = all.pop().unwrap();
     all.extend(dhcp_of_other_subnet(3_000));
@@ -337,17 +338,23 @@ fn a_mark_has_its_frame_and_other_frames_are_marks() {
         sort: Sort::Auth { sent: true },
         peer: AP2,
         again,
+        sequence: number as i32,
     };
     let mut marks = vec![of(10, What::AuthStart { algorithm: 0 }, AP2), at(40, What::CarrierOn)];
     // Sent twice; to another; too late.
     let other = Heard { peer: AP1, ..auth(10, 2, false) };
     pair(&mut marks, &[other, auth(12, 3, false), auth(13, 4, true), auth(500, 5, false)]);
     assert_eq!(marks[0].frame, Some((1, 3, 12 * MS)));
-    assert_eq!(marks[0].evidence(), "wifi event 10; frame 3, 2.000 ms after");
+    assert_eq!(marks[0].evidence(), "wifi event 10; frame 3 of capture 1, 2.000 ms after");
     let frames: Vec<Option<i64>> =
         marks.iter().filter(|m| Lane::of(m) == Lane::Air).map(|m| m.source.number()).collect();
     assert_eq!(frames, [Some(2), Some(4), Some(5)]);
     assert!(marks.is_sorted_by_key(|m| m.at_ns));
+    // Heard by two sniffers, and by one of them twice.
+    let by = |capture, ms, sequence| Heard { capture, sequence, ..auth(ms, 9, false) };
+    let mut heard = vec![by(0, 10, 7), by(1, 11, 7), by(1, 12, 8), by(1, 13, 8), by(0, 900, 7)];
+    super::gather::air::once(&mut heard);
+    assert_eq!(heard.iter().map(|f| f.at_ns / MS).collect::<Vec<_>>(), [10, 12, 13, 900]);
 }
 
 /// Small and the same everywhere.

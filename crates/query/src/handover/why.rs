@@ -11,9 +11,19 @@ const PASSIVE_NS: i64 = 95_000_000;
 const MS: i64 = 1_000_000;
 
 pub(super) fn explain(spans: &mut [Span], o: &Open) {
+    let mut answered = false;
     for i in 0..spans.len() {
-        let next = spans.get(i + 1).map(|s| s.phase);
-        let words = of(&spans[i], next, o);
+        let next = spans.get(i + 1);
+        let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
+        answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
+        let words = match spans[i].phase {
+            Phase::Dhcp => dhcp(&spans[i], next),
+            Phase::ClientStart if asked && spans[i].dur_ns() >= 300 * MS => Some(
+                "the client had asked already when the link was lost once more: it asks again by its own timer".into(),
+            ),
+            Phase::Neighbour | Phase::FirstData => unsent(&spans[i], o).or_else(|| neighbour(&spans[i], o, answered)),
+            _ => of(&spans[i], next.map(|s| s.phase), o),
+        };
         spans[i].why = words;
     }
 }
@@ -38,6 +48,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
             Some("no 4-way handshake: fast transition has the keys already".into())
         }
+        Phase::LinkDown if o.facts.removed && long(300) => Some("the interface itself was gone".into()),
         Phase::LinkDown if long(1000) => Some("the wire had no carrier".into()),
         Phase::BridgePort if long(1000) => Some("the port listens and learns first: the bridge's forward delay, twice".into()),
         Phase::ClientStart if long(300) => {
@@ -47,12 +58,13 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             };
             Some(early + "the time until the client asks is user space's: events, scripts, the start of a program")
         }
-        Phase::Dhcp => dhcp(s),
+        Phase::RouterWait if long(500) && !o.facts.solicited => {
+            Some("nobody asked for a router, and the network changed unnoticed: its next regular announcement brought the prefix".into())
+        }
         Phase::RouterWait if long(500) => Some("a router may wait up to half a second before it answers, and a lost solicitation is repeated after 4 s".into()),
         Phase::DuplicateCheck if long(500) => {
             Some("duplicate address detection listens about 1 s for another owner; optimistic DAD or accept_dad=0 would not wait".into())
         }
-        Phase::Neighbour | Phase::FirstData => neighbour(s, o),
         _ => None,
     }
 }
@@ -114,7 +126,9 @@ fn milliseconds(ns: i64) -> String {
     format!("{} ms", (ns + MS / 2) / MS)
 }
 
-fn dhcp(s: &Span) -> Option<String> {
+/// `next`: what came after it, begun by the answer that ended it, if one did.
+fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
+    let done = matches!(next.map(|n| n.begin.what), Some(What::Dhcp(m)) if m.is_done());
     let mut words = Vec::new();
     let is = |words: &str, names: &[&str]| names.iter().any(|n| words.starts_with(&format!("DHCP {n}")));
     let count = |names: &[&str]| s.steps.iter().filter(|x| is(&x.words, names)).count();
@@ -125,7 +139,7 @@ fn dhcp(s: &Span) -> Option<String> {
             "the old lease was asked for first and refused (NAK): six messages instead of four".to_owned(),
         );
     }
-    let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]);
+    let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]) + usize::from(done);
     let (asked, searched) = (count(&ASKS), count(&["DISCOVER", "SOLICIT"]));
     if asked > 0 && answers == 0 {
         words.push(format!(
@@ -153,14 +167,27 @@ fn dhcp(s: &Span) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-fn neighbour(s: &Span, o: &Open) -> Option<String> {
-    let lost = o.facts.early_arp.is_some();
-    if lost && s.dur_ns() >= 300 * MS {
+/// The network was there, and nobody used it.
+fn unsent(s: &Span, o: &Open) -> Option<String> {
+    let first = o.facts.first_sent?;
+    let idle_ns = first.min(s.to_ns) - s.from_ns;
+    (o.facts.early_arp.is_none() && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9).then(|| {
+        format!(
+            "nothing was sent for {}: the network was there, and nobody asked it for anything",
+            milliseconds(idle_ns)
+        )
+    })
+}
+
+fn neighbour(s: &Span, o: &Open, answered: bool) -> Option<String> {
+    let asked = s.steps.iter().filter(|x| x.words.starts_with("neighbour asked")).count();
+    let lost = o.facts.early_arp.is_some() && !answered;
+    if lost && asked < 2 && s.dur_ns() >= 300 * MS {
         let early = if o.facts.radio { "the port was authorised" } else { "the carrier was back" };
         return Some(format!(
             "the first request for the neighbour was sent before {early} and lost; it is repeated after 1 s"
         ));
     }
-    let asked = s.steps.iter().filter(|x| x.words.starts_with("neighbour asked")).count();
-    (asked > 1).then(|| format!("the neighbour was asked for {asked} times, a second apart"))
+    let before = if lost { ", and before that while the link was down" } else { "" };
+    (asked > 1).then(|| format!("the neighbour was asked for {asked} times, a second apart{before}"))
 }

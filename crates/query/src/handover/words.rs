@@ -101,6 +101,7 @@ pub enum Cause {
         reason: i64,
     },
     Shut,
+    Removed,
     Carrier,
     Unknown,
 }
@@ -114,6 +115,7 @@ impl Cause {
             Cause::Chosen => "chosen",
             Cause::Left { .. } => "left",
             Cause::Shut => "shut",
+            Cause::Removed => "removed",
             Cause::Carrier => "carrier",
             Cause::Unknown => "unknown",
         }
@@ -127,6 +129,7 @@ impl Cause {
             Cause::Chosen => "own choice".into(),
             Cause::Left { reason } => format!("left, reason {reason}{}", reason_words(reason)),
             Cause::Shut => "interface shut".into(),
+            Cause::Removed => "interface removed".into(),
             Cause::Carrier => "carrier lost".into(),
             Cause::Unknown => "unknown".into(),
         }
@@ -140,6 +143,7 @@ impl Cause {
         });
         match f.deauth {
             _ if f.first_join => Cause::Unknown,
+            _ if f.removed => Cause::Removed,
             _ if f.shut => Cause::Shut,
             Some((false, reason)) => Cause::SentAway { reason },
             // 4: the kernel gave up on a silent access point.

@@ -62,7 +62,7 @@ impl EventOfPacket {
                     _ => format!("{} {state}", e.event.text),
                 }
             }
-            Some(EventKind::Address | EventKind::Queueing | EventKind::Namespace) => {
+            Some(EventKind::Address | EventKind::BridgePort | EventKind::Queueing | EventKind::Namespace) => {
                 let how = if a == 1 { "" } else { " removed" };
                 format!("{}{how}", e.event.text)
             }

@@ -10,6 +10,7 @@ use crate::store::Store;
 use kpat_model::link_address::parse;
 use kpat_store::NULL;
 use kpat_store::tables::FrameRow;
+use std::collections::HashMap;
 
 /// Frames before and after it that are looked at.
 const AROUND_NS: i64 = 1_000_000_000;
@@ -23,13 +24,28 @@ const EAPOL: i32 = 0x888e;
 const ALL: [u8; 6] = [0xff; 6];
 
 /// What both a frame and a mark can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::handover) enum Sort {
     Probe,
-    Auth { sent: bool },
-    Assoc { sent: bool },
-    Gone { sent: bool },
-    Key { sent: bool },
+    Auth {
+        sent: bool,
+    },
+    Assoc {
+        sent: bool,
+    },
+    Gone {
+        sent: bool,
+    },
+    Key {
+        sent: bool,
+    },
+    /// Of an open network, or read with its key.
+    Dhcp {
+        sent: bool,
+    },
+    Arp {
+        sent: bool,
+    },
 }
 
 /// A frame of the station, or to it.
@@ -41,6 +57,12 @@ pub(in crate::handover) struct Heard {
     pub sort: Sort,
     pub peer: [u8; 6],
     pub again: bool,
+    /// Sequence control: with transmitter and kind it is one frame, whoever heard it.
+    pub sequence: i32,
+}
+
+fn is_dhcp(port: i32) -> bool {
+    matches!(port, 67 | 68)
 }
 
 fn sort_of(mark: &Mark) -> Option<Sort> {
@@ -51,6 +73,9 @@ fn sort_of(mark: &Mark) -> Option<Sort> {
         What::AssocStart { .. } => Sort::Assoc { sent: true },
         What::AssocReply { .. } => Sort::Assoc { sent: false },
         What::Deauthenticated { own, .. } => Sort::Gone { sent: own },
+        What::Dhcp(m) => Sort::Dhcp { sent: !m.is_answer() },
+        What::ArpRequest { sent: true } => Sort::Arp { sent: true },
+        What::ArpReply { sent: false } => Sort::Arp { sent: false },
         What::KeyFrame(_) => Sort::Key { sent: mark.text.as_deref() == Some(SENT) },
         _ => return None,
     })
@@ -73,6 +98,11 @@ fn heard(row: &FrameRow, station: [u8; 6]) -> Option<Heard> {
         (0, 1 | 3) if !sent => Sort::Assoc { sent },
         (0, 10 | 12) => Sort::Gone { sent },
         (2, _) if row.ethertype == Some(EAPOL) => Sort::Key { sent },
+        // A broadcast of the station comes back from the access point: that is no answer.
+        (2, _) if row.sport == Some(if sent { 68 } else { 67 }) && row.dport.is_some_and(is_dhcp) => {
+            Sort::Dhcp { sent }
+        }
+        (2, _) if row.arp_op == Some(if sent { 1 } else { 2 }) => Sort::Arp { sent },
         _ => return None,
     };
     Some(Heard {
@@ -82,6 +112,7 @@ fn heard(row: &FrameRow, station: [u8; 6]) -> Option<Heard> {
         sort,
         peer: if sent { to } else { from },
         again: control & 0x0800 != 0,
+        sequence: row.wifi_seq.unwrap_or(-1),
     })
 }
 
@@ -99,8 +130,7 @@ pub(super) fn by_wall(store: &Store) -> Result<bool> {
 
 /// Adds what was heard to the handover's marks. `by_wall`: see there.
 pub(super) fn add(store: &Store, h: &mut Handover, by_wall: bool) -> Result<()> {
-    let own =
-        |d: &&kpat_store::tables::DeviceRow| d.ifindex == h.ifindex && h.netns.is_none_or(|n| n == d.netns);
+    let own = |d: &&kpat_store::tables::DeviceRow| h.is_of(d.ifindex) && h.netns.is_none_or(|n| n == d.netns);
     let addresses = store.devices.iter().rev().filter(own).filter_map(|d| parse(&d.mac));
     let Some(station) = addresses.into_iter().find(|s| *s != [0; 6]) else { return Ok(()) };
     let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
@@ -120,13 +150,14 @@ pub(super) fn add(store: &Store, h: &mut Handover, by_wall: bool) -> Result<()> 
             // Everybody's farewell is the old access point's, or nothing to this station.
             let known = |f: &Heard| {
                 row.wifi_ra.as_deref() != Some("ff:ff:ff:ff:ff:ff")
-                    || f.sort == Sort::Probe
+                    || matches!(f.sort, Sort::Probe | Sort::Dhcp { .. } | Sort::Arp { .. })
                     || Some(f.peer) == h.from.bssid
             };
             found.extend(heard(&row, station).filter(known));
         }
     })?;
     found.sort_by_key(|f| f.at_ns);
+    once(&mut found);
     let mut marks = h.marks.clone();
     pair(&mut marks, &found);
     // Of a capture whose clock is not known, the device's own wall clock is tried: right if what both saw agrees.
@@ -145,6 +176,23 @@ pub(super) fn add(store: &Store, h: &mut Handover, by_wall: bool) -> Result<()> 
     frame(&mut h.end);
     h.marks = marks;
     Ok(())
+}
+
+/// What makes frames one: kind, peer, sequence control, and whether it was sent again.
+type Identity = (Sort, [u8; 6], i32, bool);
+
+/// Of a frame that several sniffers heard the first stays. In order of time.
+pub(in crate::handover) fn once(frames: &mut Vec<Heard>) {
+    let mut heard: HashMap<Identity, (i64, i32)> = HashMap::new();
+    frames.retain(|f| {
+        let of = (f.sort, f.peer, f.sequence, f.again);
+        let same =
+            heard.get(&of).is_some_and(|(at, capture)| f.capture != *capture && f.at_ns - at <= APART_NS);
+        if !same {
+            heard.insert(of, (f.at_ns, f.capture));
+        }
+        !same || f.sequence < 0
+    });
 }
 
 /// Gives each mark the frame that is nearest in time, and each of the other frames a mark. Both are in order of time.
@@ -180,6 +228,10 @@ fn alone(f: &Heard) -> Mark {
         Sort::Gone { .. } => (What::Other, Some("deauthentication frame received")),
         Sort::Key { sent: true } => (What::Other, Some("EAPOL frame sent")),
         Sort::Key { .. } => (What::Other, Some("EAPOL frame received")),
+        Sort::Dhcp { sent: true } => (What::Other, Some("DHCP frame sent")),
+        Sort::Dhcp { .. } => (What::Other, Some("DHCP frame received")),
+        Sort::Arp { sent: true } => (What::Other, Some("ARP frame sent")),
+        Sort::Arp { .. } => (What::Other, Some("ARP frame received")),
     };
     let mut mark = Mark::new(f.at_ns, what, Source::Frame { capture: f.capture, number: f.number });
     mark.bssid = Some(f.peer).filter(|p| *p != ALL);

@@ -47,14 +47,14 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
         }
         let same = |netns: Option<i64>| h.netns.is_none() || netns.is_none() || netns == h.netns;
         let dropped = p.verdict == verdict::DROPPED;
-        if p.if_in == Some(h.ifindex) && same(p.if_in_netns) && !dropped {
+        if p.if_in.is_some_and(|i| h.is_of(i)) && same(p.if_in_netns) && !dropped {
             let near = flows.entry((proto, sport, dport)).or_default();
             near.received.times.push(p.first_ns);
             if near.address.is_empty() {
                 near.address = p.src_addr.unwrap_or_default();
             }
             taken += 1;
-        } else if p.if_in.is_none() && (p.if_out == Some(h.ifindex) || dropped) && same(p.netns) {
+        } else if p.if_in.is_none() && (p.if_out.is_some_and(|i| h.is_of(i)) || dropped) && same(p.netns) {
             flows.entry((proto, dport, sport)).or_default().sent.push((p.first_ns, dropped));
             taken += 1;
         }

@@ -4,8 +4,11 @@
 
 pub(super) mod air;
 mod flows;
+pub(super) mod programs;
 mod tables;
 mod wifi;
+
+pub(super) use wifi::message_of;
 
 use super::machine::{Handover, Machine};
 use super::mark::Mark;
@@ -135,6 +138,8 @@ impl Fed<'_> {
 #[derive(Default)]
 struct Machines {
     all: BTreeMap<Place, Machine>,
+    /// Of an interface that was removed and came again: what it was first.
+    same: BTreeMap<Place, Place>,
     found: Found,
 }
 
@@ -145,6 +150,7 @@ impl Machines {
             0 => self.all.keys().copied().find(|k| k.1 == ifindex).unwrap_or((0, ifindex)),
             _ => (netns, ifindex),
         };
+        let place = self.same.get(&place).copied().unwrap_or(place);
         let machine = self.all.entry(place).or_default();
         machine.push(mark);
         let done = machine.take();
@@ -158,6 +164,8 @@ impl Machines {
                 continue;
             }
             (h.netns, h.ifindex) = ((netns != 0).then_some(netns), ifindex);
+            let again = self.same.iter().filter(|(_, first)| **first == (netns, ifindex));
+            h.again = again.map(|(later, _)| later.1).collect();
             self.found.handovers.push(h);
         }
     }
@@ -177,7 +185,11 @@ impl Store {
         let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
         let mut machines = Machines::default();
         machines.found.radio = wifi::has_radio(self)?;
-        let (mut number, mut last_ns, mut read) = (0, self.manifest.last_ns, usize::MAX);
+        machines.same = tables::came_again(self)?;
+        let (mut number, mut read) = (0, usize::MAX);
+        // Recorded until then, even where nothing happened any more.
+        let stopped = self.manifest.summary.as_ref().map_or(i64::MIN, |s| s.at.boot.0);
+        let mut last_ns = self.manifest.last_ns.max(stopped);
         loop {
             let done: usize = feeds.iter().map(|f| f.next).sum();
             if done != read && !progress(done as u64, groups as u64) {
@@ -218,11 +230,16 @@ impl Store {
         if let Some(name) = &asked.interface {
             found.handovers.retain(|h| h.interface == *name);
         }
-        let by_wall = !found.handovers.is_empty() && air::by_wall(self)?;
+        if found.handovers.is_empty() {
+            return Ok(found);
+        }
+        let by_wall = air::by_wall(self)?;
+        let said = programs::Said::read(self)?;
         for (i, h) in found.handovers.iter_mut().enumerate() {
             h.number = i as u32 + 1;
             h.flow = flows::gap(self, h, asked.port)?;
             air::add(self, h, by_wall)?;
+            said.add(self, h);
         }
         Ok(found)
     }

@@ -8,7 +8,7 @@ use crate::store::Store;
 use kpat_model::EventKind;
 use kpat_store::TableFile;
 use kpat_store::tables::{EventRow, PacketRow};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 const IFF_UP: i64 = 1;
@@ -23,6 +23,34 @@ pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
         rows(store.table::<EventRow>()?, move |row, number, out| events.marks(row, number, out)),
         Box::new(Packets { table: store.table::<PacketRow>()?, loopback }),
     ])
+}
+
+/// Interfaces that were removed and came again by the same name, as when a driver is loaded anew: each later one with the first.
+pub(super) fn came_again(store: &Store) -> Result<BTreeMap<Place, Place>> {
+    let table = store.table::<EventRow>()?;
+    let link = i64::from(EventKind::Link as i32);
+    let (mut gone, mut out): (HashMap<(i64, String), Place>, BTreeMap<Place, Place>) = Default::default();
+    let mut seen: HashSet<Place> = HashSet::new();
+    for group in 0..table.groups() {
+        if !table.ints(group, "kind")?.contains(&link) {
+            continue;
+        }
+        table.each(vec![group], |row: EventRow| {
+            if i64::from(row.kind) != link {
+                return;
+            }
+            let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
+            let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
+            if row.text.ends_with(" removed") {
+                gone.insert(name, out.get(&place).copied().unwrap_or(place));
+            } else if seen.insert(place)
+                && let Some(first) = gone.remove(&name).filter(|first| *first != place)
+            {
+                out.insert(place, first);
+            }
+        })?;
+    }
+    Ok(out)
 }
 
 /// Of `event`: links and addresses.
@@ -47,7 +75,7 @@ impl Events {
             }
         };
         match kind {
-            EventKind::Link if row.text.ends_with(" removed") => put(place(row.a), What::CarrierOff, None),
+            EventKind::Link if row.text.ends_with(" removed") => put(place(row.a), What::Removed, None),
             EventKind::Link => {
                 let place = place(row.a);
                 let before = self.links.insert(place, row.b);
@@ -97,9 +125,15 @@ impl Feed for Packets {
         let (id, first, proto) = (column("packet_id")?, column("first_ns")?, column("proto")?);
         let (ifindex, netns, fate) = (column("if_in")?, column("if_in_netns")?, column("verdict")?);
         let (sport, dport, icmp) = (column("sport")?, column("dport")?, column("icmp_kind")?);
+        let (if_out, home) = (column("if_out")?, column("netns")?);
         let mut out = Vec::new();
         for i in 0..id.len() {
             let place = (netns[i].max(0), i32::try_from(ifindex[i]).unwrap_or(0));
+            let to = (home[i].max(0), i32::try_from(if_out[i]).unwrap_or(0));
+            let sent = ifindex[i] <= 0 && to.1 > 0;
+            if sent && is_data(proto[i], sport[i], dport[i], icmp[i]) && !self.loopback.contains(&to) {
+                out.push((to, Mark::new(first[i], What::Sent, Source::Packet(id[i]))));
+            }
             let received = place.1 > 0 && fate[i] != i64::from(verdict::DROPPED);
             if received && is_data(proto[i], sport[i], dport[i], icmp[i]) && !self.loopback.contains(&place) {
                 out.push((place, Mark::new(first[i], What::Received, Source::Packet(id[i]))));

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// IEEE80211_CONF_CHANGE_CHANNEL: drivers are configured for other reasons, too.
 const CHANGE_CHANNEL: i64 = 0x40;
 
+/// So much later than at the kernel's function a carrier may be announced (LW_URGENT apart).
+const ANNOUNCED_NS: i64 = 1_000_000_000;
+
 /// The table, if the log has it: older ones do not.
 fn table<R: Row>(store: &Store) -> Result<Option<Arc<TableFile>>> {
     if !store.dir().join(R::TABLE.file_name()).exists() {
@@ -158,7 +161,33 @@ fn link(row: &LinkEventRow, number: i64, functions: bool) -> Option<(Place, Mark
     };
     let mut mark = Mark::new(row.at_ns, what, Source::Link(number));
     mark.within_ns = row.after_ns.map_or(0, |after| row.at_ns.saturating_sub(after));
+    if is_carrier(kind) && row.function == 0 {
+        // The kernel announces one carrier a second at most, but for the first after a quiet time.
+        mark.within_ns += ANNOUNCED_NS;
+    }
+    if kind == LinkWhat::CarrierOff && row.a == 1 {
+        mark.text = Some(crate::handover::open::AFTERWARDS.into());
+    }
     Some(((row.netns.unwrap_or(0), row.ifindex), mark))
+}
+
+/// A message's name, whoever sent it.
+pub(in crate::handover) fn message_of(protocol: Exchanged, message: i32) -> String {
+    let number = i64::from(message);
+    match protocol {
+        Exchanged::Dhcp4 => format!("DHCP {}", Dhcp::of_v4(number).name()),
+        Exchanged::Dhcp6 => format!("DHCP {}", Dhcp::of_v6(number).name()),
+        Exchanged::Arp => if message == 1 { "ARP request" } else { "ARP reply" }.to_owned(),
+        Exchanged::Nd => match message {
+            133 => "router solicitation".to_owned(),
+            134 => "router advertisement".to_owned(),
+            135 => "neighbour solicitation".to_owned(),
+            136 => "neighbour advertisement".to_owned(),
+            n => format!("ICMPv6 {n}"),
+        },
+        Exchanged::Eapol if (1..=4).contains(&message) => format!("EAPOL-Key message {message}"),
+        Exchanged::Eapol => "EAPOL frame".to_owned(),
+    }
 }
 
 /// A message, and its text.

@@ -1,0 +1,159 @@
+//! Handovers of wires: what real links did (veth and bridges in namespaces), with the times rounded.
+
+use super::*;
+
+const MS: i64 = 1_000_000;
+
+fn at(ms: i64, what: What) -> Mark {
+    Mark::new(ms * MS, what, Source::Link(ms))
+}
+
+fn with(ms: i64, what: What, text: &str) -> Mark {
+    Mark { text: Some(text.into()), ..at(ms, what) }
+}
+
+fn flow(until_ms: i64) -> Vec<Mark> {
+    let mut all = vec![at(-3_000, What::CarrierOn)];
+    all.extend((-100..).map(|i| at(i * 20, What::Received)).take_while(|m| m.at_ns <= until_ms * MS));
+    all
+}
+
+fn run(marks: &[Mark], last_ms: i64) -> Vec<Handover> {
+    let mut m = Machine::default();
+    marks.iter().for_each(|x| m.push(x));
+    m.finish(last_ms * MS)
+}
+
+fn phases(h: &Handover) -> Vec<(Phase, i64)> {
+    h.spans.iter().map(|s| (s.phase, s.dur_ns() / MS)).collect()
+}
+
+fn why(h: &Handover, p: Phase) -> String {
+    h.spans.iter().filter(|s| s.phase == p).filter_map(|s| s.why.clone()).collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn the_answer_that_ends_an_exchange_is_one() {
+    let mut all = flow(0);
+    all.extend([
+        at(10, What::CarrierOff),
+        at(560, What::CarrierOn),
+        at(670, What::Dhcp(Dhcp::Request)),
+        at(3_720, What::Dhcp(Dhcp::Request)),
+        with(3_733, What::Dhcp(Dhcp::Ack), "10.1.0.88"),
+        with(3_783, What::AddressAdded { v6: false, tentative: false }, "10.1.0.88/24"),
+        at(3_800, What::Received),
+    ]);
+    let h = &run(&all, 4_000)[0];
+    let words = why(h, Phase::Dhcp);
+    assert!(!words.contains("no server hears"), "{words}");
+    assert!(words.contains("had no answer, and the client asked again after 3050 ms"), "{words}");
+}
+
+#[test]
+fn an_interface_that_goes_and_comes_is_one_handover() {
+    let mut all = flow(0);
+    all.extend([
+        at(5, What::AdminDown),
+        at(6, What::CarrierOff),
+        at(7, What::Removed),
+        at(1_020, What::AdminDown),
+        at(1_021, What::AdminUp),
+        at(1_030, What::CarrierOn),
+        at(1_046, What::ArpRequest { sent: true }),
+        at(1_047, What::ArpReply { sent: false }),
+        at(1_050, What::Received),
+    ]);
+    let found = run(&all, 3_000);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let h = &found[0];
+    assert_eq!((h.cause, h.kind, h.ended), (Cause::Removed, Kind::LinkFlap, Ended::Data));
+    assert_eq!(
+        phases(h),
+        [(Phase::LinkDown, 1_025), (Phase::FirstData, 16), (Phase::Neighbour, 1), (Phase::FirstData, 3)]
+    );
+    assert!(why(h, Phase::LinkDown).contains("the interface itself was gone"));
+}
+
+#[test]
+fn a_network_that_nobody_uses_is_not_the_routers_fault() {
+    let mut all = vec![at(0, What::CarrierOn), at(1_000, What::CarrierOff), at(2_200, What::CarrierOn)];
+    all.extend([
+        at(3_700, What::RouterSolicit),
+        at(5_230, What::ArpRequest { sent: true }),
+        at(5_231, What::ArpReply { sent: false }),
+        at(5_230, What::Sent),
+        at(5_240, What::Received),
+    ]);
+    let h = &run(&all, 6_000)[0];
+    assert_eq!(phases(h)[1], (Phase::FirstData, 3_040));
+    assert!(
+        why(h, Phase::FirstData).contains("nothing was sent for 3030 ms"),
+        "{}",
+        why(h, Phase::FirstData)
+    );
+}
+
+#[test]
+fn a_prefix_that_came_unasked_is_what_was_missing() {
+    let mut all = flow(0);
+    all.extend([
+        at(10, What::CarrierOff),
+        with(14, What::ArpRequest { sent: true }, "10.1.0.1"),
+        at(518, What::CarrierOn),
+        with(1_040, What::ArpRequest { sent: true }, "10.1.0.1"),
+        with(2_064, What::ArpRequest { sent: true }, "10.1.0.1"),
+        at(2_065, What::ArpReply { sent: false }),
+        at(8_186, What::RouterAdvert),
+        with(8_592, What::DuplicateProbe, "fd07:2::5"),
+        with(9_616, What::AddressAdded { v6: true, tentative: false }, "fd07:2::5/64"),
+        at(9_700, What::Received),
+    ]);
+    let h = &run(&all, 10_000)[0];
+    let expected = [
+        (Phase::LinkDown, 508),
+        (Phase::Neighbour, 1_547),
+        (Phase::RouterWait, 6_121),
+        (Phase::Address, 406),
+        (Phase::DuplicateCheck, 1_024),
+        (Phase::FirstData, 84),
+    ];
+    assert_eq!(phases(h), expected);
+    assert!(h.tiles());
+    assert!(why(h, Phase::RouterWait).contains("nobody asked for a router"));
+    assert!(why(h, Phase::Neighbour).contains("asked for 2 times"), "{}", why(h, Phase::Neighbour));
+}
+
+#[test]
+fn a_link_that_is_lost_again_while_a_client_asks() {
+    let mut all = flow(0);
+    all.extend([
+        at(10, What::CarrierOff),
+        at(330, What::CarrierOn),
+        at(370, What::Dhcp(Dhcp::Request)),
+        at(1_010, What::CarrierOff),
+        at(1_250, What::CarrierOn),
+        at(6_010, What::Dhcp(Dhcp::Request)),
+        at(6_030, What::Dhcp(Dhcp::Ack)),
+        at(6_050, What::Received),
+    ]);
+    let h = &run(&all, 7_000)[0];
+    assert!(h.spans.iter().all(|s| s.phase != Phase::Retry), "{:?}", phases(h));
+    assert!(
+        why(h, Phase::ClientStart).contains("asks again by its own timer"),
+        "{}",
+        why(h, Phase::ClientStart)
+    );
+    assert_eq!(h.refusals, ["carrier off"]);
+}
+
+#[test]
+fn a_carrier_that_was_back_before_it_was_announced() {
+    let mut all = flow(0);
+    all.push(with(540, What::CarrierOff, open::AFTERWARDS));
+    all.push(at(540, What::CarrierOn));
+    all.push(at(560, What::Received));
+    let h = &run(&all, 1_000)[0];
+    assert_eq!((h.kind, h.whole_ns() / MS, h.link_ns()), (Kind::LinkFlap, 560, Some(0)));
+    assert!(h.stop.as_ref().is_some_and(|m| m.words().contains("announced when it was back")));
+}
