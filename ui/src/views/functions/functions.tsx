@@ -59,7 +59,7 @@ function List({ data }: { data: Functions }): JSX.Element {
   const shown = useMemo(() => columns(range, moments), [range, moments]);
   const at = rows.findIndex((r) => r.id === place.value.func);
   if (!data.rows.length && !log.value?.counts.packets) return <NoPackets where={place.value.where} />;
-  if (!data.rows.length) return <Empty title="No function has such calls">{place.value.where || slower.value !== null || faster.value !== null ? "Nothing is within filter and limits." : "Only tracepoints were recorded: they are moments and have no duration."}</Empty>;
+  if (!data.rows.length) return <Empty title="No function has such calls">{place.value.where || slower.value !== null || faster.value !== null ? "Nothing is within filter and limits." : "Nothing in this log has a duration: only tracepoints, or entries alone, were recorded."}</Empty>;
   if (!rows.length) return <Empty title={`No function's name holds “${search.value}”`} />;
   return (
     <Table id="functions" label="Functions" columns={shown} total={rows.length} row={(i) => rows[i]} sort={sort.value} onSort={(s) => (chosen.value = s)}
@@ -119,7 +119,7 @@ function Whole(): JSX.Element {
           </>
         )}
         <span class="spring" />
-        {moments && tab.value === "table" && <span class="muted">only tracepoints were recorded: moments, without a duration</span>}
+        {moments && tab.value === "table" && <span class="muted">{log.value?.mechanism === "tracepoint" ? "only tracepoints were recorded: moments, without a duration" : "only entries were recorded (--entry-only): no durations"}</span>}
         {cost !== null && !moments && tab.value === "table" && <span class="muted" title="Contained in all times here; kpat time --subtract-cost estimates without it">probes cost about {span(cost)} a run</span>}
       </div>
       <div class="functions-body">

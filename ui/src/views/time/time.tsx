@@ -29,10 +29,12 @@ function look(row: TimeRow): string {
 }
 
 function Numbers({ row }: { row: TimeRow }): JSX.Element {
+  // Of calls without a known duration (entries alone) the sum is not nothing, but unknown.
+  const known = row.median !== null;
   return (
     <>
-      <td class="right"><Span ns={row.total} /></td>
-      <td><Share of={row.share} /></td>
+      <td class="right"><Span ns={known ? row.total : null} /></td>
+      <td>{known && <Share of={row.share} />}</td>
       <td class="right"><Span ns={row.median} /></td>
       <td class="right"><Span ns={row.p99} /></td>
       <td class="right less"><Span ns={row.max} /></td>
