@@ -82,7 +82,7 @@ struct account {
 	u32 header[11]; /* its first bytes: addresses and ports of IPv4 or IPv6 */
 	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
 	u64 socket; /* whose it is */
-	u64 would_have; /* it was dropped, and this socket would have had it */
+	u64 which; /* of one that was dropped the socket that would have had it, of one that was forwarded its way */
 	u32 purpose;
 	u32 delivered; /* it was put into that socket's queue, and may go into another's, too */
 	struct target also[TARGETS]; /* whose it is, too */

@@ -12,7 +12,6 @@
 
 #include "account.bpf.h"
 
-#define LOOPBACK4_IPV6 0x7f000006 /* what a socket of IPv6 alone has for its addresses of IPv4 */
 #define IPPROTO_TCP 6
 
 struct net___number {
@@ -92,12 +91,15 @@ static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 		return false;
 	e->near = near;
 	e->far = far;
-	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6 && far == __builtin_bswap32(LOOPBACK4_IPV6)) {
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6) {
 		bpf_core_read(words, 16, &sk->__sk_common.skc_v6_rcv_saddr);
 		bpf_core_read(words + 4, 16, &sk->__sk_common.skc_v6_daddr);
-		e->near = mixed4(words);
-		e->far = mixed4(words + 4);
-		local = is_loopback6(words);
+		/* else it speaks IPv4 */
+		if (words[4] || words[5] || words[6] != __builtin_bswap32(0xffff)) {
+			e->near = mixed4(words);
+			e->far = mixed4(words + 4);
+			local = is_loopback6(words);
+		}
 	}
 	e->net = local ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
 	return true;

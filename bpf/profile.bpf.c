@@ -33,7 +33,7 @@ int work_softirq_entry(u64 *ctx)
 	}
 	if (a->held_for)
 		release(a, 0, KP_FOR_UNKNOWN, 1);
-	a->skb = a->socket = a->would_have = 0;
+	a->skb = a->socket = a->which = 0;
 	a->purpose = a->alsos = a->delivered = a->steered = a->block_open = 0;
 	a->sends_for = 0;
 	push(a, SOFTIRQ + (vec & 15));
@@ -170,10 +170,12 @@ int work_net_dev_queue(u64 *ctx)
 		return 0;
 	if (a->socket) /* and what it answers is its own */
 		return 0;
-	if (a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER))
+	if (a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER)) {
 		a->purpose = KP_FOR_FORWARD;
-	else if (!a->purpose)
+		a->which = way_of(ctx[0]);
+	} else if (!a->purpose) {
 		a->purpose = KP_FOR_ANSWER;
+	}
 	return 0;
 }
 
@@ -318,6 +320,8 @@ int work_inet_sock_set_state(u64 *ctx)
 		return 0;
 	if (at_task(a) && (state == TCP_SYN_SENT || state == TCP_LISTEN))
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_OPEN, 0);
+	if (state == TCP_LISTEN)
+		listens(ctx[0]);
 	if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT)
 		connected(ctx[0], bpf_get_socket_cookie((void *)ctx[0]));
 	return packet_is_for((void *)ctx[0], false, false);

@@ -57,7 +57,7 @@ static __noinline int release(struct account *a, u64 socket, u32 purpose, u32 dr
 
 	if (!a || !ctl)
 		return 0;
-	r = is_wanted(a, purpose, socket) ? ring_reserve(ctl, sizeof(*r)) : NULL;
+	r = is_wanted(a, purpose, purpose == KP_FOR_SOCKET ? socket : 0) ? ring_reserve(ctl, sizeof(*r)) : NULL;
 	if (!r) {
 		a->held_for = 0;
 		return 0;
@@ -128,8 +128,8 @@ static __noinline int cut(struct account *a)
 		if (socket)
 			purpose = KP_FOR_SOCKET;
 	}
-	if (purpose == KP_FOR_DROP)
-		socket = a->would_have;
+	if (purpose == KP_FOR_DROP || purpose == KP_FOR_FORWARD)
+		socket = a->which;
 	ns = take(&a->soft_ns);
 	each = ns / (alsos + (purpose || !alsos));
 #pragma unroll
@@ -158,7 +158,7 @@ static __noinline int cut(struct account *a)
 				last = a->also[i].socket;
 	}
 	store_once(&last_received[bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1)], last);
-	a->skb = a->socket = a->would_have = 0;
+	a->skb = a->socket = a->which = 0;
 	a->purpose = a->alsos = a->delivered = 0;
 	return 0;
 }
@@ -220,6 +220,16 @@ static __always_inline int packet_is_for(void *sk, bool delivered, bool by_sniff
 	return 0;
 }
 
+/* Network namespace, interfaces of arrival and departure. */
+static __always_inline u64 way_of(u64 skb)
+{
+	struct net_device *dev = (void *)kread_ptr((struct sk_buff *)skb, dev);
+	u32 net = dev ? BPF_CORE_READ((struct sk_buff___device *)skb, dev, nd_net.net, ns.inum) : 0;
+	u32 from = kread((struct sk_buff *)skb, skb_iif), to = dev ? kread(dev, ifindex) : 0;
+
+	return from <= 0xffff && to <= 0xffff ? (u64)net << 32 | from << 16 | to : 0;
+}
+
 /* The packet at hand was dropped. */
 static __always_inline void dropped(struct account *a, u64 sk)
 {
@@ -232,7 +242,7 @@ static __always_inline void dropped(struct account *a, u64 sk)
 	if (a->socket)
 		one_of_several(a, a->socket, KP_FOR_SOCKET);
 	a->purpose = KP_FOR_DROP;
-	a->would_have = would_have;
+	a->which = would_have;
 }
 
 /*

@@ -60,7 +60,7 @@ enum kp_use_kind {
 
 /* Sums of profile.bpf.c, in hash tables. */
 struct kp_work_key {
-	u64 socket; /* its cookie, 0: for none; of KP_FOR_WRITEBACK, _BLOCK and _CLIENT the process */
+	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK and _CLIENT the process */
 	u32 victim; /* process whose time it was, 0: idle */
 	u16 cpu;
 	u8 what;

@@ -38,6 +38,8 @@ pub(super) struct Charges {
     own: BTreeMap<Of, Sum>,
     /// By socket, too.
     of_sockets: BTreeMap<(u64, Of), Sum>,
+    /// What was forwarded, by its way, too.
+    of_ways: BTreeMap<(u64, Of), Sum>,
     /// By socket and kind of use: who, and how many bytes.
     uses: BTreeMap<(u64, UseKind), BTreeMap<u32, u64>>,
     /// By CPU and the opening of its account: the first and the last that was logged.
@@ -56,6 +58,7 @@ impl Charges {
         let of = (cpu, w.busy, w.purpose, w.victim);
         let sum = match w.purpose {
             Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
+            Purpose::Forward if w.socket != 0 => self.of_ways.entry((w.socket, of)).or_default(),
             Purpose::Drop if w.socket != 0 => self.of_sockets.entry((w.socket, of)).or_default(),
             Purpose::Writeback | Purpose::Block | Purpose::Client => {
                 self.of_processes.entry((w.socket as u32, of)).or_default()
@@ -114,34 +117,39 @@ impl Charges {
                 all.insert((purpose, None), sum.ns);
             }
         }
-        let dropped = (cpu, busy, Purpose::Drop, victim);
-        for (_, sum) in self.of_sockets.iter().filter(|((_, o), _)| *o == dropped) {
-            *all.entry((Purpose::Drop, None)).or_default() += sum.ns;
+        for (purpose, sums) in [(Purpose::Drop, &self.of_sockets), (Purpose::Forward, &self.of_ways)] {
+            let of = (cpu, busy, purpose, victim);
+            for (_, sum) in sums.iter().filter(|((_, o), _)| *o == of) {
+                *all.entry((purpose, None)).or_default() += sum.ns;
+            }
         }
         all
     }
 
     fn rows(&self) -> Vec<WorkRow> {
-        let mut all: BTreeMap<(Of, Option<u32>), Sum> = BTreeMap::new();
+        let mut all: BTreeMap<(Of, Option<u32>, u64), Sum> = BTreeMap::new();
         for (of, sum) in &self.own {
             let for_itself = of.2 == Purpose::Itself && of.3 != 0;
-            all.entry((*of, for_itself.then_some(of.3))).or_default().add(*sum);
+            all.entry((*of, for_itself.then_some(of.3), 0)).or_default().add(*sum);
+        }
+        for ((way, of), sum) in &self.of_ways {
+            all.entry((*of, None, *way)).or_default().add(*sum);
         }
         for ((socket, of), sum) in &self.of_sockets {
             let users = self.users(*socket);
             if users.is_empty() {
-                all.entry((*of, None)).or_default().add(*sum);
+                all.entry((*of, None, 0)).or_default().add(*sum);
             }
             for (process, part) in shared(*sum, &users) {
-                all.entry((*of, Some(process))).or_default().add(part);
+                all.entry((*of, Some(process), 0)).or_default().add(part);
             }
         }
         for ((process, of), sum) in &self.of_processes {
-            all.entry((*of, Some(*process))).or_default().add(*sum);
+            all.entry((*of, Some(*process), 0)).or_default().add(*sum);
         }
         let whole = |n: u64| n.min(i64::MAX as u64) as i64;
         all.into_iter()
-            .map(|(((cpu, busy, purpose, victim), beneficiary), sum)| WorkRow {
+            .map(|(((cpu, busy, purpose, victim), beneficiary, way), sum)| WorkRow {
                 cpu: cpu.into(),
                 busy: busy as i32,
                 purpose: purpose as i32,
@@ -150,6 +158,9 @@ impl Charges {
                 time_ns: whole(sum.ns),
                 packets: whole(sum.packets),
                 bytes: whole(sum.bytes),
+                netns: (way != 0).then_some((way >> 32) as i64),
+                in_ifindex: (way != 0).then_some((way >> 16 & 0xffff) as i32),
+                out_ifindex: (way != 0).then_some((way & 0xffff) as i32),
             })
             .collect()
     }

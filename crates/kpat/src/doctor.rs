@@ -1,6 +1,8 @@
 //! `kpat doctor`: which mechanisms this kernel offers, found by recording packets of its own with each, and what is lost without the
 //! others.
 
+mod profile;
+
 use crate::crossings;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, count};
@@ -127,8 +129,16 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Some(m) if m != Mechanism::Tracepoint => prices(m, fentry)?,
         _ => Vec::new(),
     };
+    let profile = profile::cost();
     if out.json {
         out.value(&json!({
+            "profile": match &profile {
+                Ok(c) => json!({
+                    "call_ns": {"without": c.without.call.round(), "beside": c.beside.call.round()},
+                    "datagram_ns": {"without": c.without.datagram.round(), "beside": c.beside.datagram.round()},
+                }),
+                Err(why) => json!({"reason": why.to_string()}),
+            },
             "kernel": release,
             "arch": std::env::consts::ARCH,
             "lockdown": lockdown,
@@ -192,6 +202,8 @@ pub fn run(_: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let found = "device, namespace, headers and calls found by each mechanism that is offered";
         facts.add("test packets", found);
     }
+    let profile = profile.as_ref().map_or_else(|why| format!("not measured: {why:#}"), profile::Cost::words);
+    facts.add("cost of -p profile", profile);
     out.lines(&facts.render(out.width))?;
     if let Some(warning) = picked.warning() {
         out.line(&Line::of(format!("Warning: {warning}."), Style::Bad))?;

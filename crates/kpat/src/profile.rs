@@ -153,6 +153,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "without_process": p.without_process.iter().map(|(purpose, a)| {
                 (word(*purpose).to_string(), json!({ "ns": a.ns, "packets": a.packets }))
             }).collect::<serde_json::Map<_, _>>(),
+            "forwarded": p.ways.iter().map(|w| {
+                json!({ "netns": w.netns, "from": w.from, "to": w.to, "ns": w.ns, "packets": w.packets })
+            }).collect::<Vec<_>>(),
             "hardirq_ns": p.hardirq_ns,
             "not_measured": NOT_MEASURED,
             "sampled": sampled::beside_json(&log, &p, served)?,
@@ -274,8 +277,22 @@ fn facts(p: &Profile) -> Pairs {
     if !without.is_empty() {
         facts.add("interrupts for no process", without.join(", "));
     }
+    for (n, w) in p.ways.iter().take(MOST_WAYS).enumerate() {
+        let place =
+            if w.netns.is_empty() { String::new() } else { format!(" in {}", kpat_text::clean(&w.netns)) };
+        let (from, to) = (kpat_text::clean(&w.from), kpat_text::clean(&w.to));
+        let words =
+            format!("{from} to {to}{place} {} s ({} packets)", s(w.ns), count(w.packets.max(0) as u64));
+        facts.add(if n == 0 { "forwarded" } else { "" }, words);
+    }
+    if p.ways.len() > MOST_WAYS {
+        facts.add("", format!("{} more", p.ways.len() - MOST_WAYS));
+    }
     facts
 }
+
+/// Pairs of interfaces that are shown; `--json` has all.
+const MOST_WAYS: usize = 8;
 
 fn cpus(p: &Profile) -> usize {
     let all: std::collections::BTreeSet<i32> = p.accounts.iter().map(|a| a.cpu).collect();

@@ -58,7 +58,7 @@ pub struct Work {
     pub purpose: Purpose,
     /// Process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
-    /// Cookie of the socket, 0: none; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`] and
+    /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`] and
     /// [`Purpose::Client`] that process.
     pub socket: u64,
     pub ns: u64,

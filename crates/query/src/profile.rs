@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::store::Store;
 pub use groups::{By, Group, groups};
 use kpat_model::{Busy, Purpose};
-use kpat_store::tables::{BlockAccountRow, CpuAccountRow, ProcessLabelRow, ProcessRow, WorkRow};
+use kpat_store::tables::{BlockAccountRow, CpuAccountRow, DeviceRow, ProcessLabelRow, ProcessRow, WorkRow};
 pub use label::Label;
 use std::collections::{BTreeMap, HashMap};
 
@@ -84,6 +84,18 @@ pub struct Amount {
     pub packets: i64,
 }
 
+/// What one namespace forwarded from one interface to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// What the namespace is called, empty: not known, or the recorder's own.
+    pub netns: String,
+    /// Interfaces by name, or by number.
+    pub from: String,
+    pub to: String,
+    pub ns: i64,
+    pub packets: i64,
+}
+
 /// All CPU time that passed, each nanosecond in one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
@@ -130,6 +142,8 @@ pub struct Profile {
     pub clients: Vec<Taken>,
     /// Packets' work of no process, and what the kernel does for itself in interrupts; [`Purpose::Socket`]: for sockets that nobody used.
     pub without_process: BTreeMap<Purpose, Amount>,
+    /// Out of `without_process`: what was forwarded, by where it came from and went to; most time first.
+    pub ways: Vec<Way>,
     /// Out of `without_process`: hard interrupts that brought no packet.
     pub hardirq_ns: i64,
 }
@@ -169,8 +183,37 @@ pub fn profile(log: &Store, wanted: &Wanted) -> Result<Option<Profile>> {
     let requests = log.all::<BlockAccountRow>()?;
     let counted = (!requests.is_empty())
         .then(|| requests.iter().fold((0, 0), |sum, r| (sum.0 + r.counted, sum.1 + r.completed)));
-    let p = of(accounts, &log.all::<WorkRow>()?, &names, &labels, wanted);
-    Ok(Some(Profile { requests: counted, ..p }))
+    let works = log.all::<WorkRow>()?;
+    let p = of(accounts, &works, &names, &labels, wanted);
+    Ok(Some(Profile { requests: counted, ways: ways(&works, &log.all::<DeviceRow>()?), ..p }))
+}
+
+fn ways(works: &[WorkRow], devices: &[DeviceRow]) -> Vec<Way> {
+    let mut sums: BTreeMap<(i64, i32, i32), Amount> = BTreeMap::new();
+    for w in works {
+        if let (Some(netns), Some(from), Some(to)) = (w.netns, w.in_ifindex, w.out_ifindex) {
+            let a = sums.entry((netns, from, to)).or_default();
+            a.ns += w.time_ns;
+            a.packets += w.packets;
+        }
+    }
+    let device = |netns: i64, ifindex: i32| {
+        devices.iter().rev().find(|d| d.netns == netns && d.ifindex == ifindex).map(|d| d.name.clone())
+    };
+    let name = |netns: i64, n: i32| device(netns, n).unwrap_or_else(|| n.to_string());
+    let of_netns = |netns: i64| {
+        devices.iter().rev().find(|d| d.netns == netns).map(|d| d.netns_name.clone()).unwrap_or_default()
+    };
+    let way = |((netns, from, to), a): (_, Amount)| Way {
+        netns: of_netns(netns),
+        from: name(netns, from),
+        to: name(netns, to),
+        ns: a.ns,
+        packets: a.packets,
+    };
+    let mut all: Vec<Way> = sums.into_iter().map(way).collect();
+    all.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (&a.netns, &a.from).cmp(&(&b.netns, &b.from))));
+    all
 }
 
 fn most_first(pairs: HashMap<(Option<i32>, Purpose, Option<i32>), Amount>) -> Vec<Taken> {
@@ -337,6 +380,7 @@ fn of(
         taken: most_first(taken),
         clients: most_first(clients),
         without_process,
+        ways: Vec::new(),
         hardirq_ns,
     }
 }
@@ -349,7 +393,17 @@ mod tests {
         let known = |pid: i32| (pid != 0).then_some(pid);
         let (busy, purpose) = (busy as i32, purpose as i32);
         let (victim, beneficiary) = (known(victim), known(beneficiary));
-        WorkRow { cpu: 0, busy, purpose, victim, beneficiary, time_ns: ns, packets: 1, bytes: 100 }
+        WorkRow {
+            cpu: 0,
+            busy,
+            purpose,
+            victim,
+            beneficiary,
+            time_ns: ns,
+            packets: 1,
+            bytes: 100,
+            ..WorkRow::default()
+        }
     }
 
     #[test]

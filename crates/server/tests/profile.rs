@@ -19,7 +19,17 @@ fn replace<R: Row>(dir: &Path, name: &str, rows: &[R]) {
 
 fn work(busy: Busy, purpose: Purpose, victim: i32, beneficiary: Option<i32>, ns: i64) -> WorkRow {
     let (busy, purpose) = (busy as i32, purpose as i32);
-    WorkRow { cpu: 0, busy, purpose, victim: Some(victim), beneficiary, time_ns: ns, packets: 2, bytes: 100 }
+    WorkRow {
+        cpu: 0,
+        busy,
+        purpose,
+        victim: Some(victim),
+        beneficiary,
+        time_ns: ns,
+        packets: 2,
+        bytes: 100,
+        ..WorkRow::default()
+    }
 }
 
 #[test]

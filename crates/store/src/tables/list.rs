@@ -481,6 +481,9 @@ table! { WORK, WorkRow, "work", 65536,
     time_ns: i64, Delta, "ns", "", "", "Time.";
     packets: i64, Delta, "", "", "", "Packets; of `busy` 2 system calls, of 8 page faults; of `purpose` 7 block requests.";
     bytes: i64, Delta, "bytes", "", "", "Their lengths.";
+    netns: Option<i64>, Dict, "", "", "not forwarded, or not known", "Of `purpose` 2: inode of the network namespace.";
+    in_ifindex: Option<i32>, Dict, "", "", "not forwarded, or not known", "Of `purpose` 2: the interface by which the packets came.";
+    out_ifindex: Option<i32>, Dict, "", "", "not forwarded, or not known", "Of `purpose` 2: the interface by which they went on.";
 } }
 
 table! { PROCESS_LABEL, ProcessLabelRow, "process_label", 65536,

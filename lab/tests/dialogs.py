@@ -1,0 +1,136 @@
+"""For whom a server works: who asks and who answers, over unix sockets and TCP, with servers that greet first, a proxy between, clients of one request each, and
+what is no dialog at all: pipelines, and the pipe by which perf starts its program. Truth is what each program burns by its own clock."""
+import os
+import sys
+import unittest
+
+from tests import profile
+from tests.place import own, sh
+
+BURN = """
+import time
+def burn(s):
+    until = time.thread_time() + s
+    while time.thread_time() < until: pass
+"""
+# Serves connections one after the other; burns 30 ms a request, asks another server for it if it has one and burns 20 ms more.
+SERVE = BURN + """
+import os, socket, sys
+kind, where, greets, behind = sys.argv[1:]
+if kind == "unix":
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(where)
+    s.listen()
+else:
+    s = socket.create_server((kind, int(where)), family=socket.AF_INET6 if ":" in kind else socket.AF_INET)
+print("ready", os.getpid(), flush=True)
+while True:
+    c, _ = s.accept()
+    if greets == "yes": c.send(b"hello")
+    if behind != "none":
+        b = socket.socket(socket.AF_UNIX)
+        b.connect(behind)
+    while c.recv(64):
+        burn(0.03)
+        if behind != "none":
+            b.send(b"ask")
+            b.recv(64)
+            burn(0.02)
+        c.send(b"ok")
+    c.close()
+"""
+# Burns 10 ms after each answer.
+ASK = BURN + """
+import os, socket, sys
+kind, where, greets, times = sys.argv[1:]
+if kind == "unix":
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(where)
+else: s = socket.create_connection((kind, int(where)))
+if greets == "yes": s.recv(64)
+for i in range(int(times)):
+    s.send(b"ask")
+    s.recv(64)
+    burn(0.01)
+print("done", os.getpid(), flush=True)
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class Dialogs(profile.Recorded):
+    def setUp(self):
+        own(self, "dialogs", "")
+
+    def served(self, p: dict, server: int) -> dict[int, float]:
+        return {c["client"]: c["ns"] / 1e9 for c in p["clients"] if c["server"] == server}
+
+    def server(self, name: str, kind: str, where, greets: str = "no", behind="none") -> int:
+        server = self.start(None, name, profile.BURN_CPU, SERVE, kind, where, greets, behind)
+        return self.text_of(server, "ready")[0]
+
+    def ask(self, name: str, kind: str, where, times: int, greets: str = "no") -> int:
+        client = self.start(None, name, profile.SEND_CPU, ASK, kind, where, greets, times)
+        pid = client.p.pid
+        client.p.wait(60)
+        self.assertEqual(client.p.returncode, 0)
+        return pid
+
+    def near(self, what: str, got: float, low: float, high: float) -> None:
+        print(f"dialogs: {what}: {got:.3f} s, truth {high:.3f} s", file=sys.stderr, flush=True)
+        self.assertGreater(got, 0.95 * low, what)
+        self.assertLess(got, 1.05 * high + 0.01, what)
+
+    def test_a_client_is_who_asks_and_works_for_itself(self):
+        port = 22_000 + os.getpid() % 8000
+        for kind, where, greets in (("unix", self.dir / "plain", "no"), ("unix", self.dir / "greets", "yes"), ("127.0.0.1", port, "yes"), ("::1", port + 1, "no")):
+            def load():
+                server = self.server(f"serve-{kind}-{greets}", kind, where, greets)
+                return server, [self.ask(f"ask-{kind}-{greets}{n}", kind, where, n, greets) for n in (5, 10)]
+
+            (server, clients), p = self.profile(f"dialog-{kind}-{greets}".replace(":", "_"), load)
+            got = self.served(p, server)
+            # What it does before its first answer is its own, as nobody knows yet that it is a server.
+            self.near(f"{kind}, greets {greets}, first client", got.get(clients[0], 0), 0.03 * 4, 0.03 * 5)
+            self.near(f"{kind}, greets {greets}, second client", got.get(clients[1], 0), 0.03 * 10, 0.03 * 10)
+            for client in clients:
+                self.assertEqual(self.served(p, client), {}, "a client works for itself")
+
+    def test_a_proxy_works_for_its_client_also_after_the_answer_from_behind(self):
+        front, back = self.dir / "front", self.dir / "back"
+
+        def load():
+            behind = self.server("behind", "unix", back)
+            proxy = self.server("proxy", "unix", front, "no", back)
+            return behind, proxy, [self.ask(f"ask-proxy{n}", "unix", front, 8) for n in range(2)]
+
+        (behind, proxy, clients), p = self.profile("proxy", load)
+        got = self.served(p, proxy)
+        self.near("proxy for its first client", got.get(clients[0], 0), 0.05 * 7, 0.05 * 8)
+        self.near("proxy for its second client", got.get(clients[1], 0), 0.05 * 8, 0.05 * 8)
+        self.assertNotIn(behind, got, "an answer is no request")
+        self.near("server behind for the proxy", self.served(p, behind).get(proxy, 0), 0.03 * 15, 0.03 * 16)
+
+    def test_clients_of_one_request_each(self):
+        at = self.dir / "once"
+
+        def load():
+            server = self.server("once", "unix", at)
+            return server, [self.ask(f"once{n}", "unix", at, 1) for n in range(12)]
+
+        (server, clients), p = self.profile("once", load)
+        got = self.served(p, server)
+        self.assertEqual(set(clients[1:]) - set(got), set(), "clients for whom nothing was done")
+        self.near("server for all clients but the first", sum(got[c] for c in clients[1:]), 0.03 * 11, 0.03 * 11)
+
+    def test_what_goes_one_way_is_no_request(self):
+        burn = f"{sys.executable} -c 'import time\nwhile time.thread_time() < 0.3: pass'"
+
+        def load():
+            sh("sh", "-c", f"head -c 50000000 /dev/zero | gzip -1 | md5sum; {burn}", seconds=60)
+            return None
+
+        _, p = self.profile("pipeline", load)
+        names = {x["pid"]: x["name"] for x in p["processes"]}
+        wrong = [(names.get(c["server"]), names.get(c["client"]), c["ns"]) for c in p["clients"] if names.get(c["server"]) in ("gzip", "md5sum", "head", "sh") and c["ns"] > 1e6]
+        self.assertEqual(wrong, [], "what reads a pipe is no server")
