@@ -244,6 +244,9 @@ for n in range({self.DATAGRAMS}):
         self.assertEqual(crossings(both), crossings(alone))
         whole = self.ask("packet", 1, alone, "--device", "two", "--follow")
         self.assertEqual({"two", "host"}, {p["device"] for p in whole["packets"]})
+        # Both parts are on one axis, which begins where the packet was first.
+        first, second = whole["packets"]
+        self.assertEqual((0, second["packet"]["first_boot_ns"] - first["packet"]["first_boot_ns"]), (first["way_ns"], second["way_ns"]))
         [cross] = whole["crossings"]
         self.assertEqual((None, clock["bound_ns"]), (cross["number"], max(cross["flight_bound_ns"], clock["bound_ns"])), cross)
         self.assertGreaterEqual(cross["flight_ns"] + cross["flight_bound_ns"], 0, cross)

@@ -59,7 +59,8 @@ const MOST: usize = 64;
 impl Chain {
     /// What is added to a device's times to be on the axis of the chain's first: as its crossings say, within their bounds.
     pub fn shifts(&self) -> BTreeMap<i32, i64> {
-        let mut known: BTreeMap<i32, i64> = self.packets.first().map(|(device, _)| (*device, 0)).into_iter().collect();
+        let mut known: BTreeMap<i32, i64> =
+            self.packets.first().map(|(device, _)| (*device, 0)).into_iter().collect();
         loop {
             let before = known.len();
             for c in &self.crossings {
@@ -291,4 +292,28 @@ fn between((from_device, a): (i32, &ClockRow), (to_device, b): (i32, &ClockRow))
         drift_ppb: b.drift_ppb.saturating_sub(a.drift_ppb),
         drift_bound_ppb: a.drift_bound_ppb.saturating_add(b.drift_bound_ppb),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_moved_onto_the_axis_of_the_first_whichever_way_they_are_reached() {
+        let crossing = |from_device, to_device, left_ns, arrived_ns, flight_ns| CrossingRow {
+            from_device,
+            to_device,
+            left_ns,
+            arrived_ns,
+            flight_ns,
+            ..CrossingRow::default()
+        };
+        // 1 sent it at 1,000 of its clock, 0 had it 50 later at 7,050, and gave it to 2, whose clock is 0's.
+        let crossings = vec![crossing(0, 2, 7_100, 7_130, 30), crossing(1, 0, 1_000, 7_050, 50)];
+        let chain = Chain { packets: vec![(1, 4), (0, 9), (2, 1)], crossings, cut: false };
+        assert_eq!(chain.shifts(), BTreeMap::from([(0, -6_000), (1, 0), (2, -6_000)]));
+        // Nothing says where it would be.
+        let alone = Chain { packets: vec![(1, 4), (5, 6)], ..Chain::default() };
+        assert_eq!(alone.shifts(), BTreeMap::from([(1, 0)]));
+    }
 }

@@ -85,14 +85,17 @@ fn ways(guest: &Guest, symbols: Option<&Symbols>, stop: bool) -> Vec<Way> {
         (Accelerator::Tcg, false) => "QEMU was started without -plugin",
         (Accelerator::Tcg, true) => "",
     };
-    let (against, note) =
-        if stop { debugger(guest) } else { (String::new(), "not tried; --stop tries it".into()) };
+    let (against, note) = if stop {
+        debugger(guest)
+    } else {
+        (String::new(), "any guest, also no Linux; stands at each hit; not tried, --stop tries it".into())
+    };
     vec![
         Way { name: "memory", against: String::new(), note: "reading only: symbols, processes".into() },
         Way {
             name: "mailbox",
             against: mailbox,
-            note: "shared memory by a hot-plugged ivshmem device".into(),
+            note: "shared memory by a hot-plugged ivshmem device; jumps, and breakpoints where a jump has no room".into(),
         },
         Way { name: "plugin", against: plugin.into(), note: "not implemented".into() },
         Way { name: "debugger", against, note },

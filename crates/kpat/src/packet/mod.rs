@@ -164,10 +164,9 @@ fn follow(several: &Several, device: i32, id: i64, args: &Args, out: &Output) ->
             out.line(&Line::new())?;
         }
         out.line(&Line::of(format!("Device {}", several.name(*device)), Style::Strong))?;
-        let zero = shift.filter(|_| n > 0).map(|s| Axis {
-            zero_ns: began.saturating_sub(s),
-            of: several.name(chain.packets[0].0),
-        });
+        let zero = shift
+            .filter(|_| n > 0)
+            .map(|s| Axis { zero_ns: began.saturating_sub(s), of: several.name(chain.packets[0].0) });
         text(&log, &detail, zero, args, out)?;
         out.lines(&devices::wire_lines(several, &way.went, out.width))?;
     }

@@ -15,8 +15,8 @@ use kpat_query::catalog::Catalog;
 use kpat_query::devices::Several;
 use kpat_query::layers::{Layer as Fields, matched, of_footprint, of_frame};
 use kpat_query::phases::{Boundaries, Phase, way_of};
-use kpat_store::tables::CrossingRow;
 use kpat_query::{BytesOfCall, CallNode, CarriedBy, PacketDetail, call_flag, event_kind, match_key, side};
+use kpat_store::tables::CrossingRow;
 use std::collections::BTreeMap;
 
 pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
