@@ -24,7 +24,7 @@ pub struct Args {
     log: PathBuf,
     #[command(flatten)]
     device: open::Device,
-    /// Only these kinds: drop, retransmit, tcp-state, link, route, neighbour, control, address, queueing, namespace, program, log-line [default: all]
+    /// Only these kinds: drop, retransmit, tcp-state, link, route, neighbour, control, address, queueing, namespace, bridge-port, program, log-line [default: all]
     #[arg(long, short, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Only events of this packet

@@ -60,6 +60,9 @@ impl Received {
         let t = &self.times;
         let touches = |i: &usize| t[i + 1] >= from_ns && t[*i] <= to_ns;
         let i = (0..t.len().saturating_sub(1)).filter(touches).max_by_key(|i| t[i + 1] - t[*i]);
+        // It never came again, and that is longer.
+        let open_ns = t.last().filter(|at| **at <= to_ns).map_or(0, |at| to_ns - at);
+        let i = i.filter(|i| t[i + 1] - t[*i] >= open_ns);
         let (last, first) = match i {
             Some(i) => (i, Some(t[i + 1])),
             None => (t.iter().rposition(|at| *at <= to_ns)?, None),

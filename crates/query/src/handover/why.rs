@@ -31,6 +31,9 @@ pub(super) fn explain(spans: &mut [Span], o: &Open) {
 fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
     let long = |ms: i64| s.dur_ns() >= ms * MS;
     match s.phase {
+        Phase::Detection if s.begin.what == What::Received && long(300) && !o.facts.radio && o.from.bssid.is_none() => {
+            Some("nothing came any more, and the kernel had not announced why: it takes up to a second for a carrier".into())
+        }
         Phase::Detection if s.begin.what == What::Received && long(300) => {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }
@@ -181,7 +184,9 @@ fn unsent(s: &Span, o: &Open) -> Option<String> {
 
 fn neighbour(s: &Span, o: &Open, answered: bool) -> Option<String> {
     let asked = s.steps.iter().filter(|x| x.words.starts_with("neighbour asked")).count();
-    let lost = o.facts.early_arp.is_some() && !answered;
+    // The timer of that request is over a second later, and so is what it was asked for.
+    let soon = o.link_up.as_ref().is_none_or(|up| s.from_ns - up.at_ns <= 1_100 * MS);
+    let lost = o.facts.early_arp.is_some() && !answered && soon;
     if lost && asked < 2 && s.dur_ns() >= 300 * MS {
         let early = if o.facts.radio { "the port was authorised" } else { "the carrier was back" };
         return Some(format!(

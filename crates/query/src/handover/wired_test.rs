@@ -125,6 +125,31 @@ fn a_prefix_that_came_unasked_is_what_was_missing() {
 }
 
 #[test]
+fn a_flow_that_never_came_again_has_no_short_gap() {
+    let times: Vec<i64> = (0..50).map(|i| i * 20 * MS).collect();
+    let gap = super::flow::Received { times }.gap((970 * MS, 6_000 * MS), "a flow".into()).unwrap();
+    assert_eq!((gap.last_ns, gap.first_ns, gap.gap_ns()), (980 * MS, None, None));
+}
+
+#[test]
+fn an_early_request_is_no_reason_for_what_comes_seconds_later() {
+    let mut all = flow(0);
+    all.extend([
+        at(240, What::CarrierOff),
+        with(250, What::ArpRequest { sent: true }, "10.1.0.1"),
+        at(550, What::CarrierOn),
+        at(980, What::Dhcp(Dhcp::Solicit)),
+        at(2_110, What::Dhcp(Dhcp::Reply6)),
+        with(2_150, What::AddressAdded { v6: true, tentative: true }, "fd07:2::155/128"),
+        with(4_020, What::AddressAdded { v6: true, tentative: false }, "fd07:2::155/128"),
+        at(5_250, What::Received),
+    ]);
+    let h = &run(&all, 6_000)[0];
+    assert!(!why(h, Phase::FirstData).contains("lost"), "{}", why(h, Phase::FirstData));
+    assert!(!why(h, Phase::Detection).contains("access point"), "{}", why(h, Phase::Detection));
+}
+
+#[test]
 fn a_link_that_is_lost_again_while_a_client_asks() {
     let mut all = flow(0);
     all.extend([
