@@ -21,6 +21,8 @@ FILM = "film, 8 Mbit/s"
 LOADS = (*RATES, FILM)
 APPLICATIONS = ("-p", "app")
 MEMORY = ("--memory", "64M")
+BOTH = "both to disk"
+EACH = ("kpat to disk", "applications to disk")
 VARIANTS = {
     "nothing": None,
     "kpat off": ("kpat", *native.HERE, "--paused"),
@@ -29,6 +31,7 @@ VARIANTS = {
     "applications off": ("kpat", *native.HERE, *APPLICATIONS, "--paused"),
     "applications to memory": ("kpat", *native.HERE, *APPLICATIONS, *MEMORY),
     "applications to disk": ("kpat", *native.HERE, *APPLICATIONS),
+    BOTH: ("kpat", *native.HERE, "-p", "path,app"),
     "tcpdump": ("tcpdump", native.ROUTER),
     "tcpdump -s 96": ("tcpdump", native.ROUTER, "-s", "96"),
 }
@@ -130,6 +133,24 @@ def table(rows, show):
             ])  # fmt: skip
         print(f"{load}\n")
         show(["", "Mbit/s", "ratio", "CPU of both ends, %", "ratio", "busy CPUs of the machine", "lost, %"], lines)
+    if both := together(rows):
+        print("What is added to the CPU of both ends for each bit, of that with nothing\n")
+        sides = lambda pairs: [number(*interval([p[i] for p in pairs]), ".3f") for i in (0, 1)]
+        less = lambda pairs: number(*interval([p[0] - p[1] for p in pairs]), ".3f")
+        show(["", "both in one recording", "sum of each alone", "difference"], [[load, *sides(pairs), less(pairs)] for load, pairs in both.items()])
+
+
+def together(rows):
+    """What both sources cost in one recording, of the sum of what each costs in one of its own, in CPU of both ends for what was moved: by load
+    and round. Two recordings pay for what they share (the record of a task, headers) twice."""
+    per = {(r["load"], r["round"], r["variant"]): r["ends_cpu_percent"] / r["mbit_s"] for r in rows if r["mbit_s"]}
+    found = {}
+    for load, n, variant in per:
+        raw, all_of = per.get((load, n, "nothing")), [per.get((load, n, v)) for v in (BOTH, *EACH)]
+        if variant == BOTH and raw and all(all_of):
+            both, *each = (x - raw for x in all_of)
+            found.setdefault(load, []).append((both / raw, sum(each) / raw))
+    return found
 
 
 STYLE = ("<style>svg{font:12px sans-serif;background:#fff}.axis{stroke:#8893a5}.grid{stroke:#e3e7ee}.error{stroke:#222}"
@@ -157,10 +178,11 @@ def bars(title, groups, unit, note=""):
                 out.append(f'<line class="error" x1="{x + 9}" x2="{x + 9}" y1="{y(mean + half):.1f}" y2="{y(max(mean - half, 0)):.1f}"/>')
             x += 22
         x += 30
+    column = max(190, max(map(len, names), default=0) * 7 + 25)
     for i, name in enumerate(names):
-        across, down = left + (i % 3) * 190, top + tall + 38 + 16 * (i // 3)
+        across, down = left + (i % 3) * column, top + tall + 38 + 16 * (i // 3)
         out.append(f'<rect class="b{i % 9}" x="{across}" y="{down - 10}" width="10" height="10"/><text x="{across + 15}" y="{down}">{html.escape(name)}</text>')
-    wide = max(wide, left + 3 * 190)
+    wide = max(wide, left + min(3, len(names)) * column)
     height = top + tall + 46 + 16 * math.ceil(len(names) / 3)
     body = "\n".join(out)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {height}" width="{wide}" role="img" aria-label="{html.escape(title)}">{STYLE}\n<line class="axis" x1="{left}" x2="{left}" y1="{top}" y2="{top + tall}"/>\n{body}</svg>\n'

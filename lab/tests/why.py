@@ -120,6 +120,13 @@ class Why(unittest.TestCase):
         tbf = ["tbf", "rate", "4mbit", "burst", "5kb", "latency", "2s"]
         self.right(self.case("queue", ["--delay-ms", 10], send=["--seconds", 2, "--nonblocking"], tc=tbf), "queue", share=0.6)
 
+    def test_nagle(self):
+        """A second small write waits for the acknowledgement of the first, which the peer delays, as it answers only when it has both."""
+        by = self.right(self.case("nagle", ["--delay-ms", 2], ["--answer-after", 200],
+                                  ["--seconds", 2, "--write", 100, "--batch", 2, "--every-ms", 10, "--nagle", "--answer-after", 200]), "Nagle's rule", share=0.6)
+        # the shortest delay of an acknowledgement (TCP_DELACK_MIN), of every second write
+        self.assertGreaterEqual(by["Nagle's rule"]["of_writes_ns"]["median"], 39e6)
+
     def test_loss(self):
         r = self.case("timer", ["--delay-ms", 10, "--every", 2], ["--answer"], ["--seconds", 2, "--write", 1000, "--answer"])
         self.right(r, "loss", share=0.6)
@@ -178,6 +185,26 @@ class Why(unittest.TestCase):
         self.assertIsNone(r["why"]["peer"])
         self.assertGreaterEqual(by["driver, wire and peer"]["of_writes_ns"]["min"], 60e6)
         self.assertIn("the other end is not in this log", sh(self.kpat, "why", r["sender"], r["log"]).stdout)
+
+    def test_two_logs(self):
+        """A recording at each end, as on two hosts; the same as if they were of two kernels, whose clocks nothing relates but the bytes."""
+        made = make(self, "two-logs", "10.99.0", PORT, ["-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a], ["--delay-ms", 20],
+                    ["--rcvbuf", 32768, "--read", 10000, "--every-ms", 50], ["--seconds", 2, "--nonblocking"], also=["--netns", self.b])
+        why = json.loads(sh(self.kpat, "why", made.log, "--json").stdout)
+        self.assertEqual((why["first"], why["sender"]["device"], why["peer"]["device"], why["clock"]), ("peer's application", "two-logs", "two-logs-also", None))
+        other = made.log / "two-logs-also.kpat" / "manifest.json"
+        there = json.loads(other.read_text())
+        there["log"]["boot_id"] = "another"
+        other.write_text(json.dumps(there))
+        apart = json.loads(sh(self.kpat, "why", made.log, "--json").stdout)
+        self.assertEqual(apart["first"], "peer's application")
+        # half a round trip is what the bytes leave open
+        self.assertLessEqual(abs(apart["clock"]["offset_ns"]), apart["clock"]["bound_ns"])
+        self.assertLess(apart["clock"]["bound_ns"], 40e6)
+        wire = lambda w: next(s for s in w["stages"] if s["stage"] == "driver and wire")
+        self.assertLess(wire(apart)["low_ns"], wire(why)["ns"])
+        self.assertGreater(wire(apart)["high_ns"], wire(why)["ns"])
+        self.assertIn("another kernel's", sh(self.kpat, "why", made.log).stdout)
 
     def test_a_packet_of_it(self):
         r = self.case("packet", ["--delay-ms", 5], send=["--seconds", 1, "--write", 1000, "--every-ms", 50])

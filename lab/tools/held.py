@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A sender and a receiver that make one cause hold a TCP connection back, and say what they and TCP counted themselves.
 
-    held.py recv ADDR PORT [--rcvbuf N] [--read N --every-ms MS] [--pause-ms MS] [--answer]
-    held.py send ADDR PORT --seconds S [--write N] [--every-ms MS [--batch N]] [--sndbuf N] [--pace BYTES/S] [--nonblocking] [--answer]
+    held.py recv ADDR PORT [--rcvbuf N] [--read N --every-ms MS] [--pause-ms MS] [--answer | --answer-after N]
+    held.py send ADDR PORT --seconds S [--write N] [--every-ms MS [--batch N]] [--sndbuf N] [--pace BYTES/S] [--nonblocking] [--answer | --answer-after N] [--nagle]
 
 recv takes one connection and says "listening" when it waits for it. send writes for so long and prints one line of JSON: its calls, bytes asked for
 and taken, errors by name, nanoseconds from a refusal until the socket could be written again, and TCP_INFO at the end, before it closes.
---batch: so many writes each time. --answer: one byte comes back for each write. --pause-ms: the receiver sleeps so long after each read, however late it is (--every-ms makes up for it).
+--batch: so many writes each time. --answer: one byte comes back for each write; --answer-after: for each N bytes. --nagle: without TCP_NODELAY. --pause-ms: the receiver sleeps so long after each read, however late it is (--every-ms makes up for it).
 """
 import argparse
 import collections
@@ -42,7 +42,7 @@ def receive(args) -> int:
     total, due = 0, time.monotonic()
     while got := s.recv(args.read):
         total += len(got)
-        if args.answer:
+        if args.answer or args.answer_after and total // args.answer_after > (total - len(got)) // args.answer_after:
             s.send(b"!")
         if args.pause_ms:
             time.sleep(args.pause_ms / 1e3)
@@ -59,7 +59,7 @@ def send(args) -> int:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, args.sndbuf)
     if args.pace:
         s.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, args.pace)
-    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not args.nagle)
     # one whose pauses are not its own pacing
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
     s.connect((args.addr, args.port))
@@ -94,10 +94,10 @@ def send(args) -> int:
             writable.poll(5000)
             refused_ns += time.monotonic_ns() - after
             continue
-        if args.answer:
+        written += 1
+        if args.answer or args.answer_after and written * args.write % args.answer_after == 0:
             s.settimeout(20)
             s.recv(1)
-        written += 1
         if args.every_ms and written % args.batch == 0:
             due += int(args.every_ms * 1e6)
             time.sleep(max(0, due - time.monotonic_ns()) / 1e9)
@@ -121,6 +121,8 @@ def main() -> int:
     p.add_argument("--every-ms", type=float, default=0)
     p.add_argument("--pause-ms", type=float, default=0)
     p.add_argument("--answer", action="store_true")
+    p.add_argument("--answer-after", type=int, default=0)
+    p.add_argument("--nagle", action="store_true")
     p.add_argument("--seconds", type=float, default=2)
     p.add_argument("--write", type=int, default=65536)
     p.add_argument("--batch", type=int, default=1)

@@ -140,6 +140,26 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
     of_device(several, place)
 }
 
+/// A log that is looked at together with others, and what it is called: empty where it is alone.
+pub struct OfDevice {
+    pub name: String,
+    pub log: Integrated,
+}
+
+/// The log alone, or each of its devices; with a device's name that one's alone.
+pub fn each_device(path: &Path, device: &Device) -> anyhow::Result<Vec<OfDevice>> {
+    let several = kind(path)? == Kind::Integrated && !Manifest::read(path)?.devices.is_empty();
+    if !several || device.name.is_some() {
+        return Ok(vec![OfDevice { name: String::new(), log: integrated(path, device)? }]);
+    }
+    let all = Several::open(path)?;
+    let one = |place: usize| {
+        let name = all.name(place as i32).to_owned();
+        Ok(OfDevice { name, log: of_device(all.again()?, place as i32)? })
+    };
+    (0..all.manifest.devices.len()).map(one).collect()
+}
+
 /// One device's own log out of several.
 pub fn of_device(several: Several, place: i32) -> anyhow::Result<Integrated> {
     let dir = several.folder(place);

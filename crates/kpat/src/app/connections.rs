@@ -2,44 +2,22 @@
 
 use super::{Args, json::spread};
 use crate::export::target::Target;
-use crate::open::{self, Integrated};
+use crate::open::{self, OfDevice as Log};
 use crate::output::{Meter, Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, clean, count, duration, plural};
 use anyhow::Context;
 use kpat_model::Crossing;
 use kpat_query::app::connections::{self as ends, Connection, Connections, Direction, Host, Life, Pair};
 use kpat_query::app::{self, Limits, Spread};
-use kpat_query::devices::Several;
-use kpat_store::Manifest;
 use kpat_store::tables::SocketRow;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A log that takes part, and what it is called.
-struct Log {
-    name: String,
-    log: Integrated,
-}
-
-/// The log alone, or each of its devices.
-fn logs(path: &Path, device: &open::Device) -> anyhow::Result<Vec<Log>> {
-    let several = open::kind(path)? == open::Kind::Integrated && !Manifest::read(path)?.devices.is_empty();
-    if !several || device.name.is_some() {
-        return Ok(vec![Log { name: String::new(), log: open::integrated(path, device)? }]);
-    }
-    let all = Several::open(path)?;
-    let one = |place: usize| {
-        let name = all.name(place as i32).to_owned();
-        Ok(Log { name, log: open::of_device(all.again()?, place as i32)? })
-    };
-    (0..all.manifest.devices.len()).map(one).collect()
-}
-
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let path = args.log.as_deref().unwrap_or(Path::new(""));
-    let logs = logs(path, &args.device)?;
+    let logs = open::each_device(path, &args.device)?;
     let hosts: Vec<Host<'_>> =
         logs.iter().map(|l| Host { store: &l.log, boot_id: l.log.manifest.log.boot_id.clone() }).collect();
     let mut sockets = Vec::new();

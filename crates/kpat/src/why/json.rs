@@ -1,13 +1,15 @@
 //! Why a connection is slow, as JSON.
 
 use crate::app::json::spread;
-use crate::open::Integrated;
+use crate::open::OfDevice;
 use kpat_query::why::{ByStage, End, Stage, Sum, Why};
 use kpat_store::tables::SocketRow;
 use serde_json::{Map, Value, json};
 
-fn end(log: &Integrated, s: &SocketRow) -> Value {
+fn end(of: &OfDevice, s: &SocketRow) -> Value {
+    let log = &of.log;
     json!({
+        "device": if of.name.is_empty() { None } else { Some(&of.name) },
         "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr,
         "peer_port": s.peer_port, "pid": s.pid,
         "process": s.pid.and_then(|p| log.process(p, s.last_ns)).map(|p| p.comm.clone()),
@@ -36,7 +38,8 @@ pub fn stages_of(w: &Why) -> Vec<Value> {
     w.stages.iter().map(stage).collect()
 }
 
-pub fn value(log: &Integrated, w: &Why) -> Value {
+pub fn value(logs: &[OfDevice], w: &Why) -> Value {
+    let log = &logs[w.host].log;
     let first = w.first().map(|s| s.stage.name());
     let rows = stages_of(w);
     let line = |l: &kpat_query::why::WriteLine| {
@@ -49,7 +52,8 @@ pub fn value(log: &Integrated, w: &Why) -> Value {
         End::ALL.into_iter().map(|e| (e.name().to_owned(), json!(w.ends[e as usize]))).collect();
     json!({
         "first": first, "certain": w.is_certain(),
-        "sender": end(log, &w.sender), "peer": w.peer.as_ref().map(|p| end(log, p)),
+        "sender": end(&logs[w.host], &w.sender), "peer": w.peer.as_ref().map(|p| end(&logs[w.peer_host], p)),
+        "clock": w.clock.as_ref().map(|c| json!({"offset_ns": c.offset_ns, "bound_ns": c.bound_ns})),
         "start_boot_ns": log.start_ns(), "from_ns": w.from_ns, "to_ns": w.to_ns, "whole_ns": w.whole_ns(),
         "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
         "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(),

@@ -4,11 +4,11 @@ mod json;
 mod text;
 
 use crate::listing::Listing;
-use crate::open;
+use crate::open::{self, Device, Integrated, OfDevice};
 use crate::output::{Meter, Output, usage};
 use anyhow::bail;
 use kpat_query::app;
-use kpat_query::why;
+use kpat_query::why::{self, Host};
 use kpat_store::tables::SocketRow;
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "[CAPTURE:]NUMBER")]
     frame: Option<String>,
     #[command(flatten)]
-    device: open::Device,
+    device: Device,
     #[command(flatten)]
     listing: Listing,
 }
@@ -53,34 +53,18 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             (Some(number.map_err(|_| list())?), path)
         }
     };
-    let log = open::integrated(path, &args.device)?;
-    let sockets: Vec<SocketRow> = log.table::<SocketRow>()?.all::<SocketRow>()?;
-    let mut tcp = sockets.iter().filter(|s| s.proto == TCP);
-    let socket = if named {
-        let packet = match (args.packet, &args.frame) {
-            (Some(id), _) => id,
-            (None, frame) => crate::packet::by_frame(&log, frame.as_deref().unwrap_or_default(), out)?,
-        };
-        let found = why::socket_of_packet(&log, &log.packet(packet)?)?;
-        let none =
-            || anyhow::anyhow!("packet {packet} belongs to no TCP connection whose socket is in the log");
-        found.ok_or_else(none)?
-    } else if let Some(id) = id {
-        let Some(socket) = tcp.find(|s| s.socket_id == id) else {
-            let other = sockets.iter().find(|s| s.socket_id == id).map(|s| app::protocol(s.proto));
-            return Err(usage(match other {
-                Some(proto) => {
-                    format!("socket {id} is {proto}; only a TCP connection can be followed byte by byte")
-                }
-                None => format!("the log has no socket {id}; kpat app {} lists them", path.display()),
-            }));
-        };
-        socket.clone()
-    } else {
-        tcp.max_by_key(|s| s.sent_bytes).ok_or_else(|| usage(NOTHING))?.clone()
+    let logs = open::each_device(path, &Device::default())?;
+    let hosts: Vec<Host<'_>> =
+        logs.iter().map(|l| Host { store: &l.log, boot_id: l.log.manifest.log.boot_id.clone() }).collect();
+    let (at, socket) = match (named, id) {
+        (true, _) => {
+            let at = place(path, &logs, &args.device)?;
+            (at, of_packet(&logs[at].log, args, out)?)
+        }
+        (false, id) => chosen(path, &logs, &args.device, id)?,
     };
     let mut meter = Meter::default();
-    let found = why::why(&log, &socket, &mut |done, parts| {
+    let found = why::why(&hosts, at, &socket, &mut |done, parts| {
         out.progress(&mut meter, "following writes", done, parts);
         true
     })?;
@@ -88,18 +72,73 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let Some(found) = found else {
         bail!("neither end of the connection of socket {} has a write in the log", socket.socket_id)
     };
-    if found.sender.socket_id != socket.socket_id {
+    if (found.host, found.sender.socket_id) != (at, socket.socket_id) {
         out.say(&format!(
             "socket {} wrote nothing; this is what its peer, socket {}, wrote",
             socket.socket_id, found.sender.socket_id
         ));
     }
     if out.json {
-        out.value(&json::value(&log, &found))?;
+        out.value(&json::value(&logs, &found))?;
     } else if let Some(tsv) = args.listing.tsv(&json::FIELDS)? {
         tsv.rows(json::stages_of(&found), out)?;
     } else {
-        text::show(&log, &found, &args.listing, out)?;
+        text::show(&logs, &found, &args.listing, out)?;
     }
     Ok(out.ended(found.lost > 0))
+}
+
+/// Place of the device that was named, or of the only one.
+fn place(path: &Path, logs: &[OfDevice], device: &Device) -> anyhow::Result<usize> {
+    if logs.len() == 1 && device.name.is_none() {
+        return Ok(0);
+    }
+    // It refuses what is no device's name, and no name where there are several.
+    let one = open::integrated(path, device)?;
+    Ok(logs.iter().position(|l| l.log.dir == one.dir).unwrap_or(0))
+}
+
+fn of_packet(log: &Integrated, args: &Args, out: &Output) -> anyhow::Result<SocketRow> {
+    let packet = match (args.packet, &args.frame) {
+        (Some(id), _) => id,
+        (None, frame) => crate::packet::by_frame(log, frame.as_deref().unwrap_or_default(), out)?,
+    };
+    let found = why::socket_of_packet(log, &log.packet(packet)?)?;
+    found.ok_or_else(|| {
+        anyhow::anyhow!("packet {packet} belongs to no TCP connection whose socket is in the log")
+    })
+}
+
+/// The TCP socket with this number, or the one that wrote most, on this device or on any; and whose it is.
+fn chosen(
+    path: &Path,
+    logs: &[OfDevice],
+    device: &Device,
+    id: Option<i64>,
+) -> anyhow::Result<(usize, SocketRow)> {
+    let only = if device.name.is_some() { Some(place(path, logs, device)?) } else { None };
+    let mut all: Vec<(usize, SocketRow)> = Vec::new();
+    for (at, l) in logs.iter().enumerate().filter(|(at, _)| only.is_none_or(|o| o == *at)) {
+        all.extend(l.log.all::<SocketRow>()?.into_iter().map(|s| (at, s)));
+    }
+    let Some(id) = id else {
+        let most = all.into_iter().filter(|(_, s)| s.proto == TCP).max_by_key(|(_, s)| s.sent_bytes);
+        return most.ok_or_else(|| usage(NOTHING));
+    };
+    let mut those: Vec<(usize, SocketRow)> = all.into_iter().filter(|(_, s)| s.socket_id == id).collect();
+    match (those.len(), those.first().map(|(_, s)| s.proto)) {
+        (0, _) => Err(usage(format!("the log has no socket {id}; kpat app {} lists them", path.display()))),
+        (1, Some(proto)) if proto != TCP => Err(usage(format!(
+            "socket {id} is {}; only a TCP connection can be followed byte by byte",
+            app::protocol(proto)
+        ))),
+        (1, _) => Ok(those.remove(0)),
+        _ => {
+            let names: Vec<&str> = those.iter().map(|(at, _)| logs[*at].name.as_str()).collect();
+            Err(usage(format!(
+                "several devices have a socket {id}; choose one: --device {}",
+                names.join(" or --device ")
+            )))
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Why a connection is slow, as a screen of text.
 
 use crate::listing::Listing;
-use crate::open::Integrated;
+use crate::open::OfDevice;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
 use kpat_query::app;
@@ -12,9 +12,10 @@ use kpat_store::tables::SocketRow;
 const STAGES_OF_A_WRITE: usize = 4;
 const BAR: usize = 12;
 
-pub fn show(log: &Integrated, w: &Why, listing: &Listing, out: &Output) -> anyhow::Result<()> {
+pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyhow::Result<()> {
     let mut facts = Pairs::new();
-    facts.add("connection", ends(log, w));
+    let log = &logs[w.host].log;
+    facts.add("connection", ends(logs, w));
     if let Some(first) = w.first() {
         let mut why = Line::of(format!("{} {}", first.stage.name(), percent(w.share(first))), Style::Strong);
         why = why.plain(format!(": {}", first.stage.meaning()));
@@ -35,6 +36,13 @@ pub fn show(log: &Integrated, w: &Why, listing: &Listing, out: &Output) -> anyho
         ),
     );
     facts.add("writes", writes(w));
+    if let Some(c) = &w.clock {
+        let text = format!(
+            "the peer's is another kernel's: related by what the two sent each other, ± {}, by which the way between them may be shorter or longer",
+            duration(c.bound_ns)
+        );
+        facts.add("clock", text);
+    }
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
     table(w, listing, out)?;
@@ -60,18 +68,22 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn ends(log: &Integrated, w: &Why) -> String {
-    let user = |s: &SocketRow| s.pid.map(|p| log.process_name(p, s.last_ns)).unwrap_or_default();
+fn ends(logs: &[OfDevice], w: &Why) -> String {
+    let user = |at: usize, s: &SocketRow| {
+        let of = &logs[at];
+        let process = s.pid.map(|p| of.log.process_name(p, s.last_ns)).unwrap_or_default();
+        if of.name.is_empty() { process } else { format!("{process} on {}", of.name) }
+    };
     let (own, far) = app::ends(&w.sender);
     let peer = match &w.peer {
-        Some(p) => format!("socket {} ({})", p.socket_id, user(p)),
+        Some(p) => format!("socket {} ({})", p.socket_id, user(w.peer_host, p)),
         None => "not in this log".to_owned(),
     };
     format!(
         "{own} > {}; socket {} ({}) > {peer}",
         far.unwrap_or_default(),
         w.sender.socket_id,
-        user(&w.sender)
+        user(w.host, &w.sender)
     )
 }
 
@@ -178,7 +190,7 @@ fn unknown(w: &Why) -> Vec<String> {
     let ended = |e: End| w.ends[e as usize];
     say(
         w.peer.is_none(),
-        "the other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement".into(),
+        "the other end is not in this log, or its clock cannot be related: driver, wire, the peer's stack and its application are one, until the acknowledgement".into(),
     );
     say(has(Stage::Wire), "when the card had sent a packet: driver and wire are one".into());
     say(

@@ -1,12 +1,13 @@
 //! One pass over what the log has of both ends: the writes with the way of their last bytes, and what held the sender back when.
 
 use crate::abreast::Progress;
-use crate::app::connections::{Life, Lives, STAGES, is_received};
+use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
 use crate::app::{Follow, Held, Moment, Span, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
+use std::collections::VecDeque;
 
 /// Writes that are looked at, from the first on.
 const MOST_WRITES: usize = 1 << 18;
@@ -35,6 +36,11 @@ impl Write {
 
     pub fn at(&self, c: Crossing) -> Option<i64> {
         STAGES.iter().position(|s| *s == c).and_then(|i| self.at[i])
+    }
+
+    /// When its last byte left the transport.
+    pub fn left_ns(&self) -> Option<i64> {
+        [Crossing::ToNetwork, Crossing::ToDevice, Crossing::ToDriver].into_iter().find_map(|c| self.at(c))
     }
 }
 
@@ -76,13 +82,30 @@ pub(super) struct Gathered {
     pub fq_paces: bool,
     /// Of some writes only the end of the call is known.
     pub begins_unknown: bool,
+    /// The largest segment, 0: not known.
+    pub mss: i64,
 }
+
+/// An acknowledgement lets TCP send within this time.
+const AT_ONCE_NS: i64 = 200_000;
 
 impl Gathered {
     /// Did bytes before this one come in this time, having been sent again?
     pub fn mended(&self, from_ns: i64, to_ns: i64, offset: i64) -> bool {
         let first = self.mended.partition_point(|m| m.0 <= from_ns);
         self.mended[first..].iter().take_while(|m| m.0 <= to_ns).any(|m| m.1 < offset)
+    }
+
+    /// Did the rest of this write, less than a segment, leave then because all that had been sent before was acknowledged? So Nagle's rule
+    /// (RFC 9293, 3.7.4) makes it wait. `n`: its place.
+    pub fn waited_for_an_ack(&self, n: usize, leaves_ns: i64) -> bool {
+        let w = &self.writes[n];
+        let i = self.acks.partition_point(|a| a.0 <= leaves_ns);
+        let Some(&(at, to)) = i.checked_sub(1).map(|i| &self.acks[i]) else { return false };
+        let rest = w.last() + 1 - to.max(w.offset);
+        let sent_before = self.writes[..n].iter().rev().find(|b| b.left_ns().is_some_and(|t| t < leaves_ns));
+        let all = sent_before.is_none_or(|b| b.last() < to);
+        at > w.at_ns && leaves_ns - at < AT_ONCE_NS && rest > 0 && rest < self.mss && all
     }
 }
 
@@ -132,23 +155,44 @@ impl Calls {
     }
 }
 
+/// The other end in the log of another device.
+pub(super) struct Elsewhere<'a> {
+    pub store: &'a Store,
+    /// Its socket in that log.
+    pub socket: i64,
+    pub clock: &'a Clock,
+}
+
+/// `peer`: as the sender's log would have it; if it is elsewhere, with times by the sender's clock and a number that the sender's log does not have.
 pub(super) fn gather(
     store: &Store,
     sender: &SocketRow,
     peer: Option<&SocketRow>,
+    elsewhere: Option<&Elsewhere<'_>>,
     progress: Progress<'_>,
 ) -> Result<Gathered> {
     let both: Vec<SocketRow> = std::iter::once(sender).chain(peer).cloned().collect();
-    let ids: Vec<i64> = both.iter().map(|s| s.socket_id).collect();
+    let ids: Vec<i64> = match elsewhere {
+        Some(_) => vec![sender.socket_id],
+        None => both.iter().map(|s| s.socket_id).collect(),
+    };
+    let mut far = match (elsewhere, peer) {
+        (Some(e), Some(p)) => brought_here(e, p.socket_id)?,
+        _ => VecDeque::new(),
+    };
     let mut follow = Follow::new(&both);
-    let mut lives = Lives::new(sender.sent_seq, peer.and_then(|p| p.received_seq), 0);
+    let mut lives = Lives::new(
+        sender.sent_seq,
+        peer.and_then(|p| p.received_seq),
+        elsewhere.map_or(0, |e| 2 * e.clock.bound_ns),
+    );
     let (mut out, mut calls) = (Gathered::default(), Calls::default());
     let mut ways = Ways::default();
     // behind the last byte that entered the device's queue, and that left it
     let (mut entered, mut left) = (i64::MIN, i64::MIN);
-    let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows();
+    let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows() + far.len() as u64;
     let mut done = 0;
-    in_order(store, &ids, |moment| {
+    let mut pass = |moment: Moment<'_>, out: &mut Gathered| -> Result<()> {
         if done % STEP == 0 && !progress(done, all) {
             return Err(Error::Abandoned);
         }
@@ -166,7 +210,7 @@ pub(super) fn gather(
                 }
                 let end = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0);
                 if own {
-                    calls.pass(what, e, &mut out);
+                    calls.pass(what, e, out);
                     match (what, end) {
                         (Crossing::ToDevice, Some(end)) => entered = entered.max(end),
                         (Crossing::ToDriver, Some(end)) => left = left.max(end),
@@ -193,6 +237,7 @@ pub(super) fn gather(
                 let spans = follow.state(s);
                 if own {
                     out.states += 1;
+                    out.mss = out.mss.max(s.mss);
                     out.fq_paces |= s.pacing == Some(BY_FQ) && s.pacing_bytes_s.is_some();
                     spans.iter().flatten().for_each(|s| add(&mut out.held, s, entered > left));
                     if s.crossing == FROM_NETWORK {
@@ -209,7 +254,16 @@ pub(super) fn gather(
             }
         }
         Ok(())
+    };
+    in_order(store, &ids, |moment| {
+        while let Some(earlier) = far.pop_front_if(|m| m.at_ns() <= at_ns(&moment)) {
+            pass(earlier.as_moment(), &mut out)?;
+        }
+        pass(moment, &mut out)
     })?;
+    while let Some(rest) = far.pop_front() {
+        pass(rest.as_moment(), &mut out)?;
+    }
     follow.finish(&mut |id, span| {
         if id == sender.socket_id {
             add(&mut out.held, &span, entered > left);
@@ -223,6 +277,56 @@ pub(super) fn gather(
             (w.at, w.again) = (life.at, life.again);
         }
     }
+    Ok(out)
+}
+
+fn at_ns(m: &Moment<'_>) -> i64 {
+    match m {
+        Moment::Crossing(e) => e.at_ns,
+        Moment::State(s) => s.at_ns,
+        Moment::Gap(g) => g.from_ns,
+    }
+}
+
+/// A moment of another log, by this one's clock.
+enum Brought {
+    Crossing(AppEventRow),
+    State(Box<TcpStateRow>),
+    Gap(GapRow),
+}
+
+impl Brought {
+    fn as_moment(&self) -> Moment<'_> {
+        match self {
+            Brought::Crossing(e) => Moment::Crossing(e),
+            Brought::State(s) => Moment::State(s),
+            Brought::Gap(g) => Moment::Gap(g),
+        }
+    }
+
+    fn at_ns(&self) -> i64 {
+        at_ns(&self.as_moment())
+    }
+}
+
+/// What the other log has of the other end. In memory: it is one socket's.
+fn brought_here(e: &Elsewhere<'_>, socket_id: i64) -> Result<VecDeque<Brought>> {
+    let mut out = VecDeque::new();
+    in_order(e.store, &[e.socket], |moment| {
+        let here = |ns: i64| e.clock.first(ns);
+        out.push_back(match moment {
+            Moment::Crossing(r) => {
+                Brought::Crossing(AppEventRow { at_ns: here(r.at_ns), socket_id, ..r.clone() })
+            }
+            Moment::State(r) => {
+                Brought::State(Box::new(TcpStateRow { at_ns: here(r.at_ns), socket_id, ..r.clone() }))
+            }
+            Moment::Gap(r) => {
+                Brought::Gap(GapRow { from_ns: here(r.from_ns), to_ns: here(r.to_ns), ..r.clone() })
+            }
+        });
+        Ok::<(), Error>(())
+    })?;
     Ok(out)
 }
 

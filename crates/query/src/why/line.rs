@@ -13,6 +13,8 @@ pub(super) enum Piece {
     Refused,
     /// Given, and not yet sent: likewise.
     Kept,
+    /// The same, and sent when what was before it was acknowledged: what else does not tell is Nagle's rule.
+    Small,
 }
 
 /// Sent within its call so soon, and with nothing heard from the peer in between, a segment did not wait.
@@ -45,7 +47,7 @@ impl Line {
         for (piece, to) in &self.pieces {
             match piece {
                 Piece::At(stage) => out[*stage as usize] += to - from,
-                Piece::Refused | Piece::Kept => held.add(*piece, from, *to, &mut out),
+                Piece::Refused | Piece::Kept | Piece::Small => held.add(*piece, from, *to, &mut out),
             }
             from = *to;
         }
@@ -63,8 +65,10 @@ pub(super) struct Far {
     pub read_to: i64,
 }
 
-pub(super) fn line(w: &Write, g: &Gathered, far: Far) -> Line {
+/// Of the write at place `n`.
+pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     use Crossing::*;
+    let w: &Write = &g.writes[n];
     let mut l = Line { from_ns: w.from_ns, pieces: Vec::new(), end: End::Read };
     l.go_on(Piece::Refused, Some(w.at_ns));
     let sent = [ToNetwork, ToDevice, ToDriver].map(|c| w.at(c));
@@ -75,7 +79,8 @@ pub(super) fn line(w: &Write, g: &Gathered, far: Far) -> Line {
         let heard = g.heard.partition_point(|t| *t < w.at_ns);
         let alone = g.heard.get(heard).is_none_or(|t| *t > leaves);
         let at_once = alone && leaves - w.at_ns < AT_ONCE_NS;
-        l.go_on(if at_once { Piece::At(Stage::Transport) } else { Piece::Kept }, Some(leaves));
+        let kept = if g.waited_for_an_ack(n, leaves) { Piece::Small } else { Piece::Kept };
+        l.go_on(if at_once { Piece::At(Stage::Transport) } else { kept }, Some(leaves));
         l.go_on(Piece::At(Stage::Transport), sent[1]);
         l.go_on(Piece::At(Stage::Queue), sent[2]);
     }
@@ -138,6 +143,7 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::Application if piece == Piece::Refused => Stage::Application,
         // TCP had sent all that it had of the call: the call gives it more.
         Held::Application if h.wants => Stage::Transport,
+        Held::Application if piece == Piece::Small => Stage::Nagle,
         Held::Application => Stage::Undecided,
         Held::SendBuffer => Stage::SendBuffer,
         Held::CongestionWindow => Stage::CongestionWindow,
@@ -146,7 +152,8 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::Retransmission => Stage::Loss,
         Held::Pacing => Stage::Pacing,
         Held::Device if h.queued => Stage::Queue,
-        // as the device takes it, though nothing of it is in a queue: Nagle's rule, a cork, a busy processor
+        Held::Device | Held::PacingOrDevice if piece == Piece::Small => Stage::Nagle,
+        // as the device takes it, though nothing of it is in a queue: a cork, a busy processor
         Held::Device | Held::PacingOrDevice => Stage::Undecided,
     }
 }
@@ -154,11 +161,12 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
 /// Sums over the pieces of the sender's time, so that a line costs a search.
 pub(super) struct HeldSums<'a> {
     held: &'a [HeldBy],
-    /// Before each piece, as [`Piece::Refused`] and as [`Piece::Kept`].
-    before: [Vec<ByStage>; 2],
+    /// Before each piece, as each of [`KINDS`].
+    before: [Vec<ByStage>; KINDS.len()],
 }
 
-const KINDS: [Piece; 2] = [Piece::Refused, Piece::Kept];
+/// What depends on what held the sender back.
+pub(super) const KINDS: [Piece; 3] = [Piece::Refused, Piece::Kept, Piece::Small];
 
 impl HeldSums<'_> {
     pub fn new(held: &[HeldBy]) -> HeldSums<'_> {
@@ -176,7 +184,7 @@ impl HeldSums<'_> {
 
     /// The time from the beginning to `t`, by stage.
     fn until(&self, piece: Piece, t: i64) -> ByStage {
-        let before = &self.before[usize::from(piece == Piece::Kept)];
+        let before = &self.before[KINDS.iter().position(|k| *k == piece).unwrap_or(0)];
         let i = self.held.partition_point(|h| h.to_ns <= t);
         let mut out = before[i];
         if let Some(h) = self.held.get(i).filter(|h| h.from_ns < t) {

@@ -15,9 +15,12 @@ mod sums;
 
 use crate::abreast::Progress;
 use crate::app::Spread;
+pub use crate::app::connections::Host;
+use crate::app::connections::{Clock, other_end};
 use crate::error::Result;
 use crate::packet::PacketDetail;
 use crate::store::Store;
+use gather::Elsewhere;
 use kpat_store::tables::SocketRow;
 
 /// Where a write's last byte was, or why it was not yet further.
@@ -28,6 +31,7 @@ pub enum Stage {
     CongestionWindow,
     ReceiveWindow,
     Pacing,
+    Nagle,
     Loss,
     Transport,
     Queue,
@@ -41,12 +45,13 @@ pub enum Stage {
 
 impl Stage {
     /// In the order of the way.
-    pub const ALL: [Stage; 14] = [
+    pub const ALL: [Stage; 15] = [
         Stage::Application,
         Stage::SendBuffer,
         Stage::CongestionWindow,
         Stage::ReceiveWindow,
         Stage::Pacing,
+        Stage::Nagle,
         Stage::Loss,
         Stage::Transport,
         Stage::Queue,
@@ -65,6 +70,7 @@ impl Stage {
             Stage::CongestionWindow => "congestion window",
             Stage::ReceiveWindow => "receive window",
             Stage::Pacing => "pacing",
+            Stage::Nagle => "Nagle's rule",
             Stage::Loss => "loss",
             Stage::Transport => "transport",
             Stage::Queue => "queue",
@@ -89,6 +95,9 @@ impl Stage {
                 "the peer's receive window was full, though its application left nothing unread"
             }
             Stage::Pacing => "TCP's own timer paced what was to be sent",
+            Stage::Nagle => {
+                "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)"
+            }
             Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
             Stage::Transport => "the call was at work, or the segment in the network layer",
             Stage::Queue => "bytes were in the device's queue, or in the socket until that had room",
@@ -111,6 +120,7 @@ impl Stage {
             Stage::Application => "calls, reads",
             Stage::SendBuffer => "TCP state, calls",
             Stage::CongestionWindow | Stage::ReceiveWindow | Stage::Pacing => "TCP state",
+            Stage::Nagle => "to-transport, acked, to-device",
             Stage::Loss => "TCP state, retransmit",
             Stage::Transport => "to-transport, to-device",
             Stage::Queue => "to-device, to-driver, TCP state",
@@ -133,7 +143,7 @@ pub struct Sum {
     pub stage: Stage,
     /// Each moment counts once.
     pub ns: f64,
-    /// Of this, while records were being lost: it may be another stage's.
+    /// Of this, while records were being lost, and of the way between two kernels as much as their clocks leave open: it may be another stage's.
     pub unsure_ns: f64,
     /// Writes that were there, and how long.
     pub of_writes: Spread,
@@ -191,8 +201,13 @@ impl End {
 #[derive(Clone, Debug)]
 pub struct Why {
     pub sender: SocketRow,
-    /// `None`: not in this log.
+    /// `None`: in none of the logs.
     pub peer: Option<SocketRow>,
+    /// Places of their hosts.
+    pub host: usize,
+    pub peer_host: usize,
+    /// How the peer's clock relates, where it is another kernel's.
+    pub clock: Option<Clock>,
     /// From the first write until the last was read (or what is known of that).
     pub from_ns: i64,
     pub to_ns: i64,
@@ -266,25 +281,49 @@ impl Why {
 /// More lines than anybody reads.
 const SLOWEST: usize = 16;
 
-/// The direction in which this socket writes; if it does not, but its peer does, that one's. `None`: neither has a write in the log.
+/// The direction in which this socket of the host at place `at` writes; if it does not, but its peer does, that one's. The peer may be another
+/// host's. `None`: neither has a write in the logs.
 ///
-/// Memory: what is known of the writes, at most the first 262,144.
+/// Memory: what is known of the writes, at most the first 262,144; of a peer elsewhere, all that its log has of the connection.
 ///
 /// Errors: [`crate::Error::Abandoned`].
-pub fn why(store: &Store, socket: &SocketRow, progress: Progress<'_>) -> Result<Option<Why>> {
-    let sockets: Vec<SocketRow> = store.all()?;
-    let pairs = crate::app::connections::pairs_of(&sockets);
-    let peer = pairs.get(&socket.socket_id).and_then(|id| sockets.iter().find(|s| s.socket_id == *id));
-    let (sender, peer) = match peer {
-        Some(p) if socket.sent_bytes == 0 && p.sent_bytes > 0 => (p, Some(socket)),
-        _ => (socket, peer),
-    };
-    let gathered = gather::gather(store, sender, peer, progress)?;
+pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress<'_>) -> Result<Option<Why>> {
+    let mut sender = (at, socket.clone());
+    let mut far = other_end(hosts, at, socket)?;
+    if let Some((end, _)) =
+        far.as_ref().filter(|(end, _)| socket.sent_bytes == 0 && end.socket.sent_bytes > 0)
+    {
+        sender = (end.host, end.socket.clone());
+        far = other_end(hosts, sender.0, &sender.1)?;
+    }
+    let (at, sender) = sender;
+    let elsewhere = far.as_ref().filter(|(end, _)| end.host != at).map(|(end, clock)| Elsewhere {
+        store: hosts[end.host].store,
+        socket: end.socket.socket_id,
+        clock,
+    });
+    let peer = far.as_ref().map(|(end, clock)| match end.host == at {
+        true => end.socket.clone(),
+        // A number that no socket has.
+        false => SocketRow {
+            socket_id: -1,
+            first_ns: clock.first(end.socket.first_ns),
+            last_ns: clock.first(end.socket.last_ns),
+            ..end.socket.clone()
+        },
+    });
+    let gathered = gather::gather(hosts[at].store, &sender, peer.as_ref(), elsewhere.as_ref(), progress)?;
     if gathered.writes.is_empty() {
         return Ok(None);
     }
-    let mut why = sums::sums(sender, peer, &gathered);
-    packets::find(store, sender, &mut why.slowest)?;
+    let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
+    let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns);
+    packets::find(hosts[at].store, &sender, &mut why.slowest)?;
+    why.host = at;
+    if let Some((end, clock)) = far {
+        (why.peer, why.peer_host) = (Some(end.socket), end.host);
+        why.clock = (clock != Clock::default()).then_some(clock);
+    }
     Ok(Some(why))
 }
 

@@ -1,16 +1,15 @@
 //! The connection as a whole: each moment of it divided equally among the writes that were under way.
 
 use super::gather::Gathered;
-use super::line::{self, Far, HeldSums, Piece};
+use super::line::{self, Far, HeldSums, KINDS, Piece};
 use super::{ByStage, End, SLOWEST, Stage, Sum, Why, WriteLine};
 use crate::app::{Held, Spread};
 use kpat_model::Crossing;
 use kpat_store::tables::SocketRow;
 
 const STAGES: usize = Stage::ALL.len();
-/// Places behind the stages: writes that are refused, and kept.
-const REFUSED: usize = STAGES;
-const KEPT: usize = STAGES + 1;
+/// Behind the stages there is a place for each of [`KINDS`].
+const PLACES: usize = STAGES + KINDS.len();
 
 /// Time by stage, and how much of it records were being lost.
 #[derive(Default)]
@@ -26,7 +25,8 @@ impl Shares {
     }
 }
 
-pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -> Why {
+/// `bound_ns`: of the two ends' clocks.
+pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, bound_ns: i64) -> Why {
     let read = |w: &&super::gather::Write| w.at(Crossing::Recv).is_some();
     let read_to = g.writes.iter().filter(read).map(|w| w.last()).max();
     let far =
@@ -36,14 +36,19 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -
     let (mut write_bytes, mut took_ns) = (Spread::default(), Spread::default());
     let mut ends = [0; End::ALL.len()];
     let mut slowest: Vec<WriteLine> = Vec::new();
+    // Of the stages between the two clocks, as far as these leave it open.
+    let mut open_ns = [0i64; STAGES];
     // when, which place, one more or one less
     let mut changes: Vec<(i64, usize, i32)> = Vec::new();
     for (n, w) in g.writes.iter().enumerate() {
-        let (number, l) = (n as u64 + 1, line::line(w, g, far));
+        let (number, l) = (n as u64 + 1, line::line(n, g, far));
         let stages = l.stages(&held);
         for (i, ns) in stages.iter().enumerate().filter(|(_, ns)| **ns > 0) {
             let (spread, longest) = &mut of_writes[i];
             spread.add(*ns, 1);
+            if [Stage::Wire, Stage::Loss, Stage::Answer].contains(&Stage::ALL[i]) {
+                open_ns[i] += (*ns).min(bound_ns);
+            }
             *longest = (*longest).max(Some((*ns, number)));
         }
         write_bytes.add(w.bytes, 1);
@@ -53,8 +58,7 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -
         for (piece, to) in &l.pieces {
             let place = match piece {
                 Piece::At(stage) => *stage as usize,
-                Piece::Refused => REFUSED,
-                Piece::Kept => KEPT,
+                p => STAGES + KINDS.iter().position(|k| k == p).unwrap_or(0),
             };
             changes.extend([(from, place, 1), (*to, place, -1)]);
             from = *to;
@@ -65,10 +69,16 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -
     let from_ns = changes.first().map_or(0, |c| c.0);
     let to_ns = changes.last().map_or(0, |c| c.0);
     let (shares, pauses, answered) = divide(&changes, g);
+    // Writes that are there at once share each moment.
+    let unsure = |i: usize, all_ns: f64| {
+        let ns = shares.ns[i];
+        let by_clock = if all_ns > 0.0 { ns * (open_ns[i] as f64 / all_ns).min(1.0) } else { 0.0 };
+        (shares.unsure_ns[i] + by_clock).min(ns)
+    };
     let sum = |(i, (spread, longest)): (usize, (Spread, Option<(i64, u64)>))| Sum {
         stage: Stage::ALL[i],
         ns: shares.ns[i],
-        unsure_ns: shares.unsure_ns[i],
+        unsure_ns: unsure(i, spread.sum as f64),
         of_writes: spread,
         longest: longest.map(|l| l.1),
     };
@@ -77,6 +87,9 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered) -
     Why {
         sender: sender.clone(),
         peer: peer.cloned(),
+        host: 0,
+        peer_host: 0,
+        clock: None,
         from_ns,
         to_ns,
         stages: of_writes.into_iter().enumerate().map(sum).filter(|s| s.ns > 0.0).collect(),
@@ -126,7 +139,7 @@ fn rank(
 /// The time of `changes`, which are in order; how often nothing was under way, and how often the application then read before it wrote.
 fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
     let mut shares = Shares::default();
-    let mut count = [0i32; STAGES + 2];
+    let mut count = [0i32; PLACES];
     let (mut under_way, mut pauses, mut answered) = (0i32, 0, 0);
     let mut i = 0;
     while i < changes.len() {
@@ -148,7 +161,7 @@ fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
             let part = part(count[stage as usize]);
             shares.add(stage, (next - at) as f64 * part, unsure * part);
         }
-        for (place, piece) in [(REFUSED, Piece::Refused), (KEPT, Piece::Kept)] {
+        for (place, piece) in (STAGES..).zip(KINDS) {
             if count[place] > 0 {
                 kept(at, next, piece, part(count[place]), g, &mut shares);
             }
@@ -224,7 +237,7 @@ mod tests {
 
     fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
         let peer = SocketRow::default();
-        let why = sums(&SocketRow::default(), Some(&peer), g);
+        let why = sums(&SocketRow::default(), Some(&peer), g, 0);
         let all = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
         (why, all)
     }
@@ -369,7 +382,7 @@ mod tests {
         assert_eq!(longest(Stage::ReceiveWindow), Some(48));
         // without the other end the acknowledgement is the end
         let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
-        let why = sums(&SocketRow::default(), None, &g);
+        let why = sums(&SocketRow::default(), None, &g, 0);
         assert_eq!(why.ends, [0, 3, 0, 1, 0]);
         let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
         assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
@@ -432,7 +445,7 @@ mod tests {
             g.acks = (0..draw(9)).map(|i| (i * 50, i * 20)).collect();
             g.gaps = vec![(30, 45), (100, 101)];
             let peer = SocketRow::default();
-            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g);
+            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g, 0);
             for l in &why.slowest {
                 assert_eq!(l.stages.iter().sum::<i64>(), l.to_ns - l.from_ns, "{round}: {l:?}");
                 assert!(l.stages.iter().all(|ns| *ns >= 0), "{round}: {l:?}");
@@ -451,7 +464,7 @@ mod tests {
                     .max()
                     .unwrap_or(i64::MIN),
             };
-            let lines: Vec<_> = g.writes.iter().map(|w| line::line(w, &g, far)).collect();
+            let lines: Vec<_> = (0..g.writes.len()).map(|n| line::line(n, &g, far)).collect();
             let mut by = [0.0; STAGES];
             for t in why.from_ns..why.to_ns {
                 let there = |l: &&line::Line| l.from_ns <= t && t < l.to_ns();

@@ -23,8 +23,8 @@ fn socket(ask: &Ask<'_>) -> Answer<SocketRow> {
 
 pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
     let socket = socket(ask)?;
-    let found =
-        why::why(&ask.log.store, &socket, &mut |done, parts| progress("following writes", done, parts))?;
+    let host = why::Host { store: &ask.log.store, boot_id: String::new() };
+    let found = why::why(&[host], 0, &socket, &mut |done, parts| progress("following writes", done, parts))?;
     let reasons = |w: &why::Why| Reasons {
         socket: Big(w.sender.socket_id),
         peer: w.peer.as_ref().map(|p| Big(p.socket_id)),

@@ -184,6 +184,7 @@ export const STAGES: Record<string, string> = {
   "congestion window": "accent",
   "receive window": "p-icmp",
   pacing: "doubt",
+  "Nagle's rule": "p-udp",
   loss: "retransmission",
   transport: "l-transport",
   queue: "l-link",

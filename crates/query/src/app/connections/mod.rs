@@ -18,7 +18,7 @@ use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub(crate) use life::Lives;
 pub use life::{Direction, Life, STAGES, is_received};
-pub use pair::{Found, Pair};
+pub use pair::{End, Found, Pair};
 use std::collections::HashMap;
 
 /// A kernel whose log takes part.
@@ -110,8 +110,7 @@ pub fn connections(
     let all = groups.len() as u64;
     for (n, ((a, b), pairs)) in groups.into_iter().enumerate() {
         progress(n as u64, all).then_some(()).ok_or(Error::Abandoned)?;
-        let one_kernel = a == b || (!hosts[a].boot_id.is_empty() && hosts[a].boot_id == hosts[b].boot_id);
-        let clock = match one_kernel {
+        let clock = match one_kernel(hosts, a, b) {
             true => Some(Clock::default()),
             false => clock::relate(hosts[a].store, hosts[b].store, &pairs)?,
         };
@@ -120,6 +119,32 @@ pub fn connections(
     out.connections
         .sort_by_key(|c| std::cmp::Reverse(c.directions.iter().map(Direction::bytes).sum::<i64>()));
     Ok(out)
+}
+
+/// The other end of a host's socket, which host's it is, and how that one's clock relates; `None`: it is in none of the logs, or two kernels'
+/// clocks cannot be related.
+pub(crate) fn other_end(hosts: &[Host<'_>], at: usize, socket: &SocketRow) -> Result<Option<(End, Clock)>> {
+    let sockets = hosts.iter().map(|h| h.store.all::<SocketRow>()).collect::<Result<Vec<_>>>()?;
+    let found = pair::pairs(&sockets).pairs;
+    let is = |e: &End| e.host == at && e.socket.socket_id == socket.socket_id;
+    let Some(pair) = found.iter().find(|p| p.ends.iter().any(is)) else { return Ok(None) };
+    let far = pair.ends.iter().find(|e| !is(e)).unwrap_or(&pair.ends[1]).clone();
+    let (a, b) = (&hosts[at], &hosts[far.host]);
+    if one_kernel(hosts, at, far.host) {
+        return Ok(Some((far, Clock::default())));
+    }
+    // All that is between the two kernels, this host first.
+    let between = found.iter().filter_map(|p| {
+        let own = p.ends.iter().position(|e| e.host == at)?;
+        let other = (p.ends[1 - own].host == far.host).then_some(1 - own)?;
+        Some(Pair { ends: [p.ends[own].clone(), p.ends[other].clone()] })
+    });
+    let clock = clock::relate(a.store, b.store, &between.collect::<Vec<_>>())?;
+    Ok(clock.map(|clock| (far, clock)))
+}
+
+fn one_kernel(hosts: &[Host<'_>], a: usize, b: usize) -> bool {
+    a == b || (!hosts[a].boot_id.is_empty() && hosts[a].boot_id == hosts[b].boot_id)
 }
 
 /// By socket of one log, its other end.
