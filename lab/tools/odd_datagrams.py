@@ -19,6 +19,7 @@ import traceback
 
 from oddities import LIBC, Ring, inside, iovec, mmsghdr, now, wait_for
 
+RAW = 253  # for experiments (RFC 3692)
 UDP_CORK, UDP_SEGMENT, UDP_GRO, IP_RECVERR = 1, 103, 104, 11
 
 
@@ -245,6 +246,36 @@ def shared_read(c):
             c.read(lambda: s.recv(9000))
 
 
+def pings(c):
+    """A ping socket: the other end's kernel answers, and this thread reads the answer."""
+    s = socket.socket(c.a.family, socket.SOCK_DGRAM, 58 if c.a.family == socket.AF_INET6 else 1)
+    s.settimeout(1)
+    for i in range(20):
+        d = bytes([128 if c.a.family == socket.AF_INET6 else 8, 0, 0, 0, 0, 0, 0, i]) + c.next()
+        c.send(lambda d: s.sendto(d, (c.to[0], 0)), d)
+        before, tid = now(), threading.get_native_id()
+        data = s.recv(2000)
+        c.reads.append([len(data), tid, before, now(), len(data)])
+
+
+def raws(c):
+    """Raw sockets of a protocol of their own; a second one at the reader gets a copy, and nobody reads it."""
+    s = socket.socket(c.a.family, socket.SOCK_RAW, RAW)
+    for _ in range(20):
+        c.send(lambda d: s.sendto(d, (c.to[0], 0)))
+        time.sleep(0.002)
+
+
+def raws_read(c):
+    header = 0 if c.a.family == socket.AF_INET6 else 20
+    r = c.raw[0]
+    while not c.over or select.select([r], [], [], 0.2)[0]:
+        if select.select([r], [], [], 0.05)[0]:
+            before, tid = now(), threading.get_native_id()
+            data = r.recv(9000)
+            c.reads.append([len(data) - header, tid, before, now(), len(data)])
+
+
 def idle(c):
     while not c.over:
         time.sleep(0.01)
@@ -253,7 +284,7 @@ def idle(c):
 CASES = {"plain": (plain, drain), "unconnected": (unconnected, drain), "many": (many, many_read), "segments": (segments, drain),
          "segments-gro": (segments, segments_read), "looked": (looked, looked_read), "corked": (corked, drain), "nobody": (nobody, idle),
          "large": (large, drain), "two-readers": (burst, two_readers), "late": (burst, late), "uring": (uring, uring_read), "itself": (back, idle),
-         "shared": (shared, shared_read), "multicast": (looked, shared_read), "mapped": (plain, drain)}
+         "shared": (shared, shared_read), "multicast": (looked, shared_read), "mapped": (plain, drain), "ping": (pings, idle), "raw": (raws, raws_read)}
 
 
 def run(case: str, ns_a: str, ns_b: str, addr_a: str, addr_b: str, port: int) -> dict:
@@ -274,6 +305,7 @@ def run(case: str, ns_a: str, ns_b: str, addr_a: str, addr_b: str, port: int) ->
             s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("239.1.2.3") + socket.inet_aton(addr_b))
         those.append(s)
     c.those, c.b = those, those[0]
+    c.raw = [socket.socket(family, socket.SOCK_RAW, RAW) for _ in range(2)] if case == "raw" else []
     inside(ns_a)
     c.to = ("239.1.2.3" if case == "multicast" else addr_b, port)
     c.a = socket.socket(family, socket.SOCK_DGRAM)
@@ -292,7 +324,7 @@ def run(case: str, ns_a: str, ns_b: str, addr_a: str, addr_b: str, port: int) ->
     time.sleep(0.1)
     c.over = True
     reader.join()
-    for s in [c.a, *those]:
+    for s in [c.a, *those, *c.raw]:
         s.close()
     return {"port": port, "wrong": wrong, "sends": c.sends, "reads": c.reads}
 
