@@ -174,6 +174,9 @@ class Profile(Place):
         sent = count() - before
         forwarded = f["p"]["without_process"]["forwarded"]
         burner, receiver = self.of(f["p"], f["burner"]), self.of(f["p"], f["receiver"])
+        way = f["p"]["forwarded"][0]
+        self.assertEqual((way["from"], way["to"]), ("r0", "r1"))
+        self.assertGreater(way["packets"], 0.98 * forwarded["packets"])
         print(f"profile: the router's device sent {sent}, forwarded by the profile {forwarded['packets']} in {forwarded['ns'] / 1e9:.4f} s; "
               f"receiver took {f['took']}, charged with {receiver['served_packets']}", file=sys.stderr, flush=True)
         # While the next hop's address is not known a packet waits for it, and what became of it is not.

@@ -30,6 +30,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kpat why", "needs a recording of applications: tests/why.rs, the lab"),
     ("kpat ctl only", "needs a recording of a profile that goes on: lab/tests/accounts.py"),
     ("kpat profile", "needs a recording of the profile: tests/command_line.rs, the lab"),
+    ("kpat ctl only", "needs a recording of the profile that goes on: lab/tests/accounts.py"),
     ("kpat sql app.kpat", "needs a recording of applications: tests/application.rs"),
     ("kpat integrate client.kbl", "needs logs of several devices: tests/devices.rs and the lab"),
     ("kpat info way.kpat", "needs logs of several devices: tests/devices.rs"),

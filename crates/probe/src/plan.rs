@@ -364,8 +364,6 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
 }
 
 /// Decides for a recording of whom each CPU works for.
-///
-/// The third: what the kernel side must know of this kernel.
 pub fn decide_profile(
     resources: Resources,
 ) -> Result<(Decision, Vec<Tracepoint>, Vec<(&'static str, u64)>), Error> {
@@ -386,12 +384,8 @@ pub fn decide_profile(
     let typed = object::typed_programs(build, Side::Profile).into_iter();
     let typed =
         typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
-    let point = |name: &str| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{name}"));
-    let here = |t: &Tracepoint| point(&t.name).is_some();
-    // Before its arguments is what the tracepoint's list of programs passes to each.
-    let arguments =
-        point("kfree_skb").map_or(0, |id| btfs[0].params(btfs[0].pointee(id).1).len().saturating_sub(1));
-    let constants = vec![("drops_have_sockets", u64::from(arguments > 3))];
+    let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
+    let constants = vec![("drops_have_sockets", u64::from(points::drops_have_sockets(&btfs[0])))];
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
     all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));
     // On no tracepoint: a clock of each CPU has it run (crate::sampling).

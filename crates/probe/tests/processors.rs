@@ -384,8 +384,8 @@ fn processors_differ_in_where_the_preemption_count_is() {
         let mut on_arm64 = of("task_struct___arm64.thread_info.preempt.count");
         if o.0 == "profile" {
             // x86 has it among the registers, whose places are fixed.
-            on_arm64
-                .splice(0..0, ["pt_regs___syscall.orig_x0", "pt_regs___syscall.syscallno"].map(String::from));
+            let registers = ["pt_regs___syscall.orig_x0", "pt_regs___syscall.syscallno"];
+            on_arm64.splice(0..0, registers.map(String::from));
         }
         assert_eq!(only(&arm64, &x86), on_arm64, "{o:?}");
     }

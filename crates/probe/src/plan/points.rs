@@ -1,6 +1,7 @@
 //! Which tracepoints a recording of packets has, and what the log calls them.
 
 use super::{Fixed, Tracepoint};
+use crate::btf::{Btf, kind};
 use crate::object::{self, Build, MAX_FUNCS, Side};
 use crate::profile::{self, Selection};
 use kpat_model::functions;
@@ -79,6 +80,13 @@ fn tracepoint_group(name: &str) -> &'static str {
 
 pub(super) fn tracepoint_layer(name: &str) -> &'static str {
     functions::of(&tracepoint_name(name)).map_or("link", |f| f.layer)
+}
+
+/// kfree_skb has, behind its three arguments, the socket that would have had the packet (6.11).
+pub(super) fn drops_have_sockets(btf: &Btf) -> bool {
+    let point = btf.find(kind::TYPEDEF, "btf_trace_kfree_skb");
+    // The first is what is passed to every tracepoint's programs.
+    point.is_some_and(|id| btf.params(btf.pointee(id).1).len() > 4)
 }
 
 #[cfg(test)]
