@@ -124,12 +124,12 @@ for n in range({self.DATAGRAMS}):
         number = lambda word: int(next(line.split()[1] for line in said if line.startswith(word)))
         return number("sent"), number("received")
 
-    def record(self, log: Path, traffic, *options: str):
+    def record(self, log: Path, traffic, *options: str, which: str = f"udp port {PORT}"):
         """The log, the capture of the tap, and what the traffic returned."""
         wire = log.with_suffix(".pcap")
-        sniffer = self.guest.inside("tcpdump", "-i", "tap0", "-w", wire, "-U", "--immediate-mode", "-Z", "root", f"udp port {PORT}", stderr=subprocess.PIPE, text=True)
+        sniffer = self.guest.inside("tcpdump", "-i", "tap0", "-w", wire, "-U", "--immediate-mode", "-Z", "root", which, stderr=subprocess.PIPE, text=True)
         self.assertIn("listening", sniffer.stderr.readline())
-        p = subprocess.Popen([self.kpat, "--json", "guest", "record", self.guest.qmp, "-f", f"udp port {PORT}", "-o", log, *options], stdout=subprocess.PIPE,
+        p = subprocess.Popen([self.kpat, "--json", "guest", "record", self.guest.qmp, "-f", which, "-o", log, *options], stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)
         words = []
         for line in p.stderr:
@@ -250,6 +250,33 @@ for n in range({self.DATAGRAMS}):
         [cross] = whole["crossings"]
         self.assertEqual((None, clock["bound_ns"]), (cross["number"], max(cross["flight_bound_ns"], clock["bound_ns"])), cross)
         self.assertGreaterEqual(cross["flight_ns"] + cross["flight_bound_ns"], 0, cross)
+
+    def test_streams_of_both_families(self):
+        subprocess.run(["ip", "-n", self.guest.netns, "addr", "replace", "fd77::1/64", "dev", "tap0", "nodad"], check=True, timeout=20)
+        self.guest.ask("echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad; ip addr add fd77::2/64 dev eth0")
+        read = "import socket,sys; s=socket.create_server(({0!r},{1}),family=socket.AF_INET6 if ':' in {0!r} else socket.AF_INET); print('listening',flush=True); c,_=s.accept(); n=0\nwhile d:=c.recv(65536): n+=len(d)\nprint(n)"
+        for port, host in ((9100, HOST), (9101, "fd77::1")):
+            def traffic(host=host, port=port):
+                p = self.guest.inside("python3", "-c", read.format(host, port), stdout=subprocess.PIPE, text=True)
+                self.assertEqual("listening\n", p.stdout.readline())
+                self.guest.ask(f"head -c 200000 /proc/kallsyms | nc {host} {port}", 60)
+                return int(p.communicate(timeout=60)[0])
+            log = self.guest.path / f"tcp{port}.kbl"
+            done, wire, received = self.record(log, traffic, which=f"tcp port {port}")
+            self.assertEqual(([], 200_000), (done["losses"], received))
+            seen = tshark(wire, "frame.number", "tcp.seq_raw", "tcp.dstport", "tcp.len")
+            integrated = log.with_suffix(".kpat")
+            report = self.ask("integrate", log, wire, "-o", integrated)
+            self.assertEqual((len(seen), len(seen)), (report["frames"], report["matched_frames"]), host)
+            frames = {f["number"]: f for f in self.ask("frames", integrated, "--limit", "0")["frames"]}
+            had = {}
+            for row in self.ask("sql", integrated, "select distinct packet_id, tcp_seq, payload_bytes from footprint"):
+                had.setdefault(row["packet_id"], []).append((row["tcp_seq"], row["payload_bytes"]))
+            for number, seq, _, length in ((int(a), int(b), c, int(d)) for a, b, c, d in seen):
+                # The frame's bytes are of its packet's; several frames may be one packet for segmentation.
+                packets = [p["packet_id"] for p in frames[number]["packets"] if p.get("confidence_percent", 100) >= 60]
+                inside = lambda s, n: (seq - s) % (1 << 32) + length <= n if length else (seq - s) % (1 << 32) <= n + 1
+                self.assertTrue(all(any(inside(s, n or 0) for s, n in had[p]) for p in packets), (host, number, seq, packets))
 
     def crossings(self, folder) -> list[dict]:
         return self.ask("sql", folder, "select * from crossing")

@@ -385,6 +385,10 @@ impl<'h> Probes<'h> {
     }
 
     pub fn commit(&mut self) -> Result<()> {
+        // The first hits come before the loop does: without this nothing would say what they were not before.
+        if self.hits.is_some() {
+            self.installed.region.set64(HOST_NOW, packets::host_now());
+        }
         match self.waiting.take() {
             Some(changes) if !changes.is_empty() => self.installed.patch(changes),
             _ => Ok(()),

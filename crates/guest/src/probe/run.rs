@@ -51,11 +51,11 @@ pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Resul
             return Ok((n, ended));
         }
     }
-    loop {
+    let first = 'first: loop {
         let mut nap = Some(LONG_NAP);
         for (n, (probes, turn)) in all.iter_mut().zip(&mut turns).enumerate() {
             match probes.turn(turn, until)? {
-                Turned::Ended(ended) => return Ok((n, ended)),
+                Turned::Ended(ended) => break 'first (n, ended),
                 Turned::Again => nap = None,
                 Turned::Nap(own) => nap = nap.map(|n| n.min(own)),
             }
@@ -66,7 +66,12 @@ pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Resul
             Some(nap) => std::thread::sleep(nap),
             None => std::hint::spin_loop(),
         }
+    };
+    // What the others have in their rings was before that.
+    for probes in all.iter_mut() {
+        probes.entries();
     }
+    Ok(first)
 }
 
 impl<'h> Probes<'h> {

@@ -54,7 +54,7 @@ function busy(p: WholePacket): [number, number][] {
 /** Pixels that the whole picture takes, with the bar above it. */
 export function timelineHeight(packet: WholePacket): number {
   const { tracks } = layTracks(packet.calls);
-  const rows = tracks.reduce((sum, t) => sum + t.levels, 0);
+  const rows = tracks.reduce((sum, t) => sum + t.levels + (t.headed ? 1 : 0), 0);
   return 36 + AXIS + LANE + Math.min(WIRE_ROWS, packet.frames.length) * WIRE + 26 + rows * BAR + tracks.length * GAP;
 }
 
@@ -255,14 +255,23 @@ export function Timeline({ packet, chosen }: Props): JSX.Element {
     tracks.forEach((t, i) => {
       const y = rowY(i, 0);
       g.fillStyle = color("text");
-      const context = t.device ? GUTTER - 42 : 50;
-      g.fillText(t.device ? fitted(g, `${seen(t.device)} ${t.cpu}`, context - 12) : `CPU ${t.cpu}`, 8, y + BAR / 2);
+      const top = t.headed ? y - BAR : y;
+      if (t.headed) {
+        // Over its tracks, on what is there.
+        const name = fitted(g, seen(t.device), w - 16);
+        g.fillStyle = color("bg");
+        g.fillRect(6, top + 1, g.measureText(name).width + 4, BAR - 2);
+        g.fillStyle = color("accent");
+        g.fillText(name, 8, top + BAR / 2);
+        g.fillStyle = color("text");
+      }
+      g.fillText(`CPU ${t.cpu}`, 8, y + BAR / 2);
       g.fillStyle = color("muted");
-      g.fillText(fitted(g, CONTEXT[t.ctx], GUTTER - context - 4), context, y + BAR / 2);
+      g.fillText(fitted(g, CONTEXT[t.ctx], GUTTER - 56), 50, y + BAR / 2);
       g.strokeStyle = color("line");
       g.beginPath();
-      g.moveTo(0, y - GAP / 2 + 0.5);
-      g.lineTo(w, y - GAP / 2 + 0.5);
+      g.moveTo(0, top - GAP / 2 + 0.5);
+      g.lineTo(w, top - GAP / 2 + 0.5);
       g.stroke();
     });
     g.strokeStyle = color("line");

@@ -18,6 +18,8 @@ export interface Track {
   levels: number;
   /** First row of this track, counted in levels over all tracks. */
   row: number;
+  /** The first of its kernel, whose name stands over it. */
+  headed: boolean;
 }
 
 /** From what interrupts to what is interrupted. */
@@ -41,8 +43,9 @@ export function layTracks(calls: Placed[]): { tracks: Track[]; bars: Bar[] } {
   });
   const tracks: Track[] = keys.map((k) => {
     const [device, cpu, ctx] = k.split(" ").map(Number);
-    return { device: devices[device!]!, cpu: cpu!, ctx: ORDER[ctx!]!, levels: 1, row: 0 };
+    return { device: devices[device!]!, cpu: cpu!, ctx: ORDER[ctx!]!, levels: 1, row: 0, headed: false };
   });
+  tracks.forEach((t, i) => (t.headed = t.device !== "" && tracks[i - 1]?.device !== t.device));
   const index = new Map(keys.map((k, i) => [k, i]));
   const levels = new Map<number, { track: number; level: number }>();
   const bars = calls.map((call) => {
@@ -56,6 +59,7 @@ export function layTracks(calls: Placed[]): { tracks: Track[]; bars: Bar[] } {
   });
   let row = 0;
   for (const t of tracks) {
+    if (t.headed) row++;
     t.row = row;
     row += t.levels;
   }

@@ -29,5 +29,6 @@ test("one packet in three kernels is on one axis, the first of them first, with 
   const back = whole(host, "host", await neighbours(host, "host", get));
   assert.deepEqual(back.calls.map((c) => [c.device, c.t + 1000]), all.calls.map((c) => [c.device, c.t]));
   // Each kernel has tracks of its own.
-  assert.deepEqual(layTracks(all.calls).tracks.map((t) => t.device), ["guest", "host", "other"]);
+  assert.deepEqual(layTracks(all.calls).tracks.map((t) => [t.device, t.row, t.headed]), [["guest", 1, true], ["host", 4, true], ["other", 6, true]]);
+  assert.deepEqual(layTracks(guest.calls).tracks.map((t) => [t.row, t.headed]), [[0, false]]);
 });
