@@ -13,12 +13,16 @@ hwsim() { first sh -c "echo $3 > /sys/kernel/debug/ieee80211/$(cat $RUN/phy$1)/h
 signal() { hwsim $1 rx_rssi $2 2>/dev/null || hwsim $1 rx_rssi $(printf %u $2); }
 echoes() { grep -c ' echo ' "$out/voice.log" 2>/dev/null; }
 more() { # echoes, seconds
-	local before=$(echoes)
-	for _ in $(seq $(($2 * 4))); do [ "$(echoes)" -ge $((before + $1)) ] && return; sleep 0.25; done
+	local before=$(echoes) end=$((SECONDS + $2))
+	while [ $SECONDS -lt $end ]; do [ "$(echoes)" -ge $((before + $1)) ] && return; sleep 0.25; done
 	echo "no echoes"
 }
 at() { [ "$(status wpa_state)" = COMPLETED ] && [ "$(status bssid)" = "$(cat $RUN/bssid$1)" ]; }
-until_at() { for _ in $(seq $(($2 * 4))); do at $1 && return; sleep 0.25; done; echo "not at $1"; }
+until_at() {
+	local end=$((SECONDS + $2))
+	while [ $SECONDS -lt $end ]; do at $1 && return; sleep 0.25; done
+	echo "not at $1"
+}
 
 bands() { # MHz from, to: frequencies that this radio may use
 	iw phy "$(cat $RUN/phy3)" channels 2>/dev/null | awk -v from=$1 -v to=$2 '/MHz/ { f = $2; off = /disabled/ } /MHz/ && !off && f >= from && f <= to { print f }' | tr '\n' ' '
@@ -53,8 +57,9 @@ know() { # that the second is there
 	for _ in 1 2 3 4 5 6 7 8 9 10; do [ "$(wpa scan_results | grep -c '^02:')" -ge 2 ] && return; sleep 0.5; done
 }
 
-begin all-channels
-lose; over
+: >"$out/ways.log"
+# Where the rules of the radio allow 6 GHz; else the next has all there is.
+[ "$six" ] && { begin all-channels; lose; over; }
 begin 2.4-and-5-GHz "freq_list $two$five" "scan_freq $two$five"
 lose; over
 begin 2.4-GHz "freq_list $two" "scan_freq $two"

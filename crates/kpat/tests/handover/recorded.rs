@@ -110,3 +110,46 @@ fn frames_are_those_that_tshark_names() {
     // Four management frames and ten or more of the handshake, whose first messages were sent again and again.
     assert!(checked >= 14, "{checked} marks have a frame");
 }
+
+/// The longest time between two echoes, by the flow's own clock.
+fn longest_gap(name: &str) -> f64 {
+    let text = std::fs::read_to_string(wired(&format!("{name}.echoes"))).unwrap();
+    let times: Vec<f64> = text.lines().map(|l| l.parse().unwrap()).collect();
+    times.windows(2).map(|w| w[1] - w[0]).fold(0.0, f64::max)
+}
+
+fn wired(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/handover/wired").join(name)
+}
+
+/// Recorded with tracepoints alone, on Linux 6.18: an interface that was removed and made anew, and the port of a bridge with a forward delay of 2 s whose wire was pulled. A
+/// flow of 20 ms went over both, and says itself how long it had nothing.
+#[test]
+fn wires_as_their_flow_had_them() {
+    for (name, cause, phase) in [("remove", "removed", "link-down"), ("bridge", "carrier", "bridge-port")] {
+        let folder = Folder::new(&format!("handover-{name}"));
+        let log = wired(&format!("{name}.kbl"));
+        kpat(&folder, &["integrate", log.to_str().unwrap(), "-o", "x.kpat", "-q"]);
+        let list: Value =
+            serde_json::from_str(&kpat(&folder, &["handover", "x.kpat", "-i", "e0", "--json"])).unwrap();
+        assert_eq!(list["handovers"].as_array().unwrap().len(), 1, "{name}: {list:#}");
+        let h: Value = serde_json::from_str(&kpat(&folder, &["handover", "x.kpat", "1", "--json"])).unwrap();
+        assert_eq!(
+            (&h["cause"], &h["ended"], &h["longest_phase"]),
+            (&cause.into(), &"data".into(), &phase.into())
+        );
+        let apart = h["flow_gap_ns"].as_f64().unwrap() / 1e9 - longest_gap(name);
+        assert!(apart.abs() < 0.02, "{name}: {apart} s");
+        let of: f64 = h["phases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|p| p["phase"] == phase)
+            .map(|p| p["ns"].as_f64().unwrap())
+            .sum();
+        if phase == "bridge-port" {
+            // Listening and learning, 2 s each.
+            assert!((of / 1e9 - 4.0).abs() < 0.1, "{of}");
+        }
+    }
+}
