@@ -28,7 +28,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("kpat app", "needs a recording of applications: tests/application.rs, tests/app.rs, tests/replay.rs"),
     ("kpat why", "needs a recording of applications: tests/why.rs, the lab"),
-    ("kpat ctl only", "needs a recording of a profile that goes on: lab/tests/accounts.py"),
     ("kpat profile", "needs a recording of the profile: tests/command_line.rs, the lab"),
     ("kpat ctl only", "needs a recording of the profile that goes on: lab/tests/accounts.py"),
     ("kpat sql app.kpat", "needs a recording of applications: tests/application.rs"),
