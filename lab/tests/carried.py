@@ -290,7 +290,7 @@ def in_guest(out: Path) -> int:
 class CarriedThere(Judge):
     """One kernel, by its functions; the guest plays once."""
 
-    series, by_points, least = "7.2", False, 0.99
+    series, by_points, least = "7.2", False, 0.95
 
     @classmethod
     def setUpClass(cls):
