@@ -201,11 +201,11 @@ impl Store {
                     });
                     let (Some(sport), Some(dport)) = (f.sport, f.dport) else { continue };
                     let (src, dst) = ((f.ip_src.as_deref(), sport), (f.ip_dst.as_deref(), dport));
-                    let Some(&(first, _, _)) = lives.get(&f.packet_id) else { continue };
+                    let Some(&(first, last, _)) = lives.get(&f.packet_id) else { continue };
                     for (end, key) in segment.ends.iter_mut().zip([(src, dst), (dst, src)]) {
                         let Some(those) = between.get(&key).filter(|_| end.is_none()) else { continue };
                         let of = those.iter().map(|place| &sockets[*place as usize]);
-                        let found = nearest(of, first).map(|s| s.socket_id);
+                        let found = nearest(of, first, last).map(|s| s.socket_id);
                         let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
                         *end = place.map(|place| (*place, seq as u32));
                     }

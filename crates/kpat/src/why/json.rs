@@ -32,7 +32,7 @@ pub fn stages_of(w: &Why) -> Vec<Value> {
         json!({
             "stage": s.stage.name(), "ns": s.ns.round() as i64, "share": w.share(s), "low_ns": low.round() as i64, "high_ns": high.round() as i64,
             "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
-            "known_by": s.stage.records(), "meaning": s.stage.meaning(),
+            "known_by": s.stage.records(), "meaning": w.meaning(s.stage),
         })
     };
     w.stages.iter().map(stage).collect()

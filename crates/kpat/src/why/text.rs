@@ -18,7 +18,7 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     facts.add("connection", ends(logs, w));
     if let Some(first) = w.first() {
         let mut why = Line::of(format!("{} {}", first.stage.name(), percent(w.share(first))), Style::Strong);
-        why = why.plain(format!(": {}", first.stage.meaning()));
+        why = why.plain(format!(": {}", w.meaning(first.stage)));
         if let Some(more) = more(w, first) {
             why = why.plain(format!("; {more}"));
         }

@@ -55,11 +55,17 @@ const TCP: i32 = 6;
 /// A socket's last event may come before its last packet, and a listener's new socket comes after the first: until the handshake is over.
 const APART_NS: i64 = 1_000_000_000;
 
-/// Of the sockets between two addresses and ports the one of a packet that was first seen then. A port that is used again has another socket:
-/// the one nearest in time, of those the latest. When the packet was last seen says nothing: of some the end is not seen.
-pub(crate) fn nearest<'a>(sockets: impl Iterator<Item = &'a SocketRow>, at_ns: i64) -> Option<&'a SocketRow> {
-    let apart = |s: &SocketRow| s.first_ns.saturating_sub(at_ns).max(at_ns.saturating_sub(s.last_ns)).max(0);
-    sockets.filter(|s| apart(s) <= APART_NS).min_by_key(|s| (apart(s), -s.first_ns))
+/// Of the sockets between two addresses and ports the one of a packet that lived so long. A port that is used again has another socket: the
+/// one nearest to when the packet was first seen, of those the latest; of some packets the end is not seen.
+pub(crate) fn nearest<'a>(
+    sockets: impl Iterator<Item = &'a SocketRow>,
+    first_ns: i64,
+    last_ns: i64,
+) -> Option<&'a SocketRow> {
+    let apart = |s: &SocketRow, until_ns: i64| {
+        s.first_ns.saturating_sub(until_ns).max(first_ns.saturating_sub(s.last_ns)).max(0)
+    };
+    sockets.filter(|s| apart(s, last_ns) <= APART_NS).min_by_key(|s| (apart(s, first_ns), -s.first_ns))
 }
 
 /// Bytes of a stream, and the calls that have them.
@@ -129,7 +135,7 @@ impl Store {
                         && (&s.local_addr, s.local_port) == own
                         && (&s.peer_addr, s.peer_port) == peer
                 };
-                nearest(sockets.iter().filter(is), d.packet.first_ns)
+                nearest(sockets.iter().filter(is), d.packet.first_ns, d.packet.last_ns)
             };
             let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
             if out.written.is_none()

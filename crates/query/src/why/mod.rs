@@ -273,6 +273,16 @@ impl Why {
         self.stages.iter().max_by(|a, b| a.ns.total_cmp(&b.ns))
     }
 
+    /// What a stage means, as far as these logs can tell.
+    pub fn meaning(&self, stage: Stage) -> &'static str {
+        match stage {
+            Stage::ReceiveWindow if self.peer.is_none() => {
+                "the peer's receive window was full; whether its application had left data unread, its own log would tell"
+            }
+            _ => stage.meaning(),
+        }
+    }
+
     pub fn writes(&self) -> u64 {
         self.ends.iter().sum()
     }
