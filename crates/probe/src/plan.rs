@@ -364,9 +364,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
 }
 
 /// Decides for a recording of whom each CPU works for.
-pub fn decide_profile(
-    resources: Resources,
-) -> Result<(Decision, Vec<Tracepoint>, Vec<(&'static str, u64)>), Error> {
+pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>, bool), Error> {
     if let Some(why) = mechanism::refusal() {
         return Err(Error::Refused(why));
     }
@@ -385,7 +383,7 @@ pub fn decide_profile(
     let typed =
         typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
-    let constants = vec![("drops_have_sockets", u64::from(points::drops_have_sockets(&btfs[0])))];
+    let drops_have_sockets = points::drops_have_sockets(&btfs[0]);
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
     all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));
     // On no tracepoint: a clock of each CPU has it run (crate::sampling).
@@ -408,7 +406,7 @@ pub fn decide_profile(
         drop_reasons: drop_reasons(&btfs),
         symbols: Symbols::running(),
     };
-    Ok((decision, all, constants))
+    Ok((decision, all, drops_have_sockets))
 }
 
 /// Number of the i-th function; 0 is never used.

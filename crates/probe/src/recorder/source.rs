@@ -83,8 +83,11 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         });
     }
     if options.work {
-        let (decision, tracepoints, mut constants) = plan::decide_profile(options.resources)?;
-        constants.push(("sample_period", sampling::period_ns(options.sample_rate)));
+        let (decision, tracepoints, drops_have_sockets) = plan::decide_profile(options.resources)?;
+        let constants = vec![
+            ("sample_period", sampling::period_ns(options.sample_rate)),
+            ("drops_have_sockets", u64::from(drops_have_sockets)),
+        ];
         let side = Side::Profile;
         let (hooks, radios) = (Vec::new(), Vec::new());
         all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });
