@@ -102,13 +102,19 @@ static __always_inline bool has_headers(struct header_offsets h)
 /*
  * Changes when the network or transport header does, or a link header is put before them. Bytes 4 to 11 of an IPv4 header hold identification, TTL and
  * the checksum over all the rest, of an IPv6 header length, hop limit and part of the source; bytes 16 to 23 the IPv4
- * destination and (without options) the ports, or more of the IPv6 source. 0: no network header yet.
+ * destination and (without options) the ports, or more of the IPv6 source. IPv6 has no identification: where frees are not seen, and the next segment
+ * may lie in the same buffer, the sequence number tells one of the same length from it. 0: no network header yet.
  */
 static __always_inline u64 signature(u64 head, struct header_offsets h)
 {
+	u64 word, sequence = 0;
+
 	if (!has_headers(h))
 		return 0;
-	return (kread_word(head + h.network + 4) ^ kread_word(head + h.network + 16) * 131 ^ h.mac) | 1;
+	word = kread_word(head + h.network + 4);
+	if (guess_reuse && h.protocol == swap16(ETH_P_IPV6) && (word >> 16 & 0xff) == PROTO_TCP)
+		sequence = kread_word(head + h.network + 40) & ~0xffffffffULL;
+	return (word ^ kread_word(head + h.network + 16) * 131 ^ sequence * 31 ^ h.mac) | 1;
 }
 
 /* Changes when the link header does, or the VLAN tag beside it; 0: there is neither. */
