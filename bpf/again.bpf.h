@@ -28,7 +28,7 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
  * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
  * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
  * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
- * header, which NAT does not touch there; they name an echo alone, two acknowledgements or equal datagrams have the same. Of ARP all
+ * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. Of ARP all
  * of it, which names nothing. The
  * transport header is where the network header says: the skb learns that later than we look.
  */
@@ -45,6 +45,13 @@ __noinline u64 identity(u64 net, u32 proto)
 	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);
 	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == 58)
 		return t.w0;
+	/* With data: its place in the stream names it, as an identification would. */
+	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == PROTO_TCP) {
+		u32 len = swap16(h.w0 >> 32), head = (t.w1 >> 36 & 15) * 4;
+
+		id = (t.w0 ^ t.w0 >> 16 ^ t.w0 >> 48 ^ len) & 0xffff;
+		return (u64)PROTO_TCP << 56 | (len > head ? (id ?: 1) << 32 : 0) | t.w0 >> 32;
+	}
 	if (proto == ETH_P_IPV6)
 		return (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
 	id = h.w0 >> 32 & 0xffff;
@@ -72,6 +79,14 @@ static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
 	return refs == (kread_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
 }
 
+static __always_inline bool is_tcp6(struct sk_buff *skb)
+{
+	struct header_offsets h = header_offsets(skb);
+	u64 head = kread_ptr(skb, head);
+
+	return h.protocol == swap16(ETH_P_IPV6) && h.network && h.network != UNSET_HEADER && (kread_word(head + h.network + 4) >> 16 & 0xff) == PROTO_TCP;
+}
+
 /*
  * Can a packet whose way led to `turn` not be this one? Between two receptions by one device a packet is sent; between reception and
  * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
@@ -89,11 +104,10 @@ static __always_inline bool is_another(u64 turn, struct sk_buff *skb, u32 what)
 	cloned = kread_bit(skb, cloned);
 	if (what == LEAVES)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
-	if (cloned)
-		return false;
 	if (what == ARRIVES)
-		return waits && (same || turn & TURN_READ);
-	return waits ? turn & TURN_READ || !kread(skb, skb_iif) : same;
+		return !cloned && waits && (same || turn & TURN_READ);
+	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
+	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || is_tcp6(skb));
 }
 
 /*

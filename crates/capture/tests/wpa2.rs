@@ -1,5 +1,6 @@
 //! Encrypted 802.11 frames with their key: a station's handshake with a WPA2 access point, DHCP and what followed, heard in a guest with emulated radios; by tshark's
 //! reading of the same file.
+#![allow(clippy::unwrap_used)]
 
 use kpat_capture::{Plain, Reader, Secrets};
 use kpat_model::{Network, Transport};

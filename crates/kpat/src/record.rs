@@ -41,17 +41,8 @@ pub struct Args {
     sample: Option<Sample>,
     #[command(flatten)]
     select: Select,
-    /// Also record these functions, which have no packet (glob; may be repeated), where they are called within recorded calls of packets: allocation, locks,
-    /// timers, polls, interrupts. Takes function probes
-    #[arg(long, value_name = "GLOB")]
-    also: Vec<String>,
-    /// Also record, in the same way, all functions that take a structure in which a packet lies at most N structures deep: 1 to 3
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
-    depth: Option<u8>,
-    /// Of these functions record only when they are entered, not when they return (glob, `leaves`: those that do a short, fixed piece of work, or `all`;
-    /// may be repeated): half the cost or less for each, and no durations
-    #[arg(long, value_name = "GLOB")]
-    entry_only: Vec<String>,
+    #[command(flatten)]
+    calls: Box<CallArgs>,
     /// fsession.multi, kprobe.session, kprobe.multi, fentry, kprobe or tracepoint [default: the cheapest that works here]
     #[arg(long, value_name = "NAME")]
     mechanism: Option<String>,
@@ -127,6 +118,22 @@ pub struct Args {
     /// Record while this command runs, and exit with its exit status
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+/// Which calls beside those that profile and detail name, and what of them.
+#[derive(clap::Args)]
+struct CallArgs {
+    /// Also record these functions, which have no packet (glob; may be repeated), where they are called within recorded calls of packets: allocation, locks,
+    /// timers, polls, interrupts. Takes function probes
+    #[arg(long, value_name = "GLOB")]
+    also: Vec<String>,
+    /// Also record, in the same way, all functions that take a structure in which a packet lies at most N structures deep: 1 to 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    depth: Option<u8>,
+    /// Of these functions record only when they are entered, not when they return (glob, `leaves`: those that do a short, fixed piece of work, or `all`;
+    /// may be repeated): half the cost or less for each, and no durations
+    #[arg(long, value_name = "GLOB")]
+    entry_only: Vec<String>,
 }
 
 pub fn parse_size(text: &str) -> Result<u64, String> {
@@ -239,15 +246,16 @@ fn options(args: &Args) -> anyhow::Result<Options> {
 
 /// What of packets; `None`: nothing.
 fn selection(args: &Args) -> anyhow::Result<Option<Selection>> {
+    let calls = &args.calls;
     let Some(selection) = args.select.selection() else {
-        return match args.also.is_empty() && args.depth.is_none() && args.entry_only.is_empty() {
+        return match calls.also.is_empty() && calls.depth.is_none() && calls.entry_only.is_empty() {
             true => Ok(None),
             false => Err(usage(
                 "--also, --depth and --entry-only are about calls of packets: they need a profile that records some",
             )),
         };
     };
-    let (also, depth, entry_only) = (args.also.clone(), args.depth.unwrap_or(0), args.entry_only.clone());
+    let (also, depth, entry_only) = (calls.also.clone(), calls.depth.unwrap_or(0), calls.entry_only.clone());
     Ok(Some(Selection { also, depth, entry_only, ..selection }))
 }
 

@@ -116,6 +116,8 @@ fn prepared(commands: &[(String, String)]) -> Folder {
             copied(&folder.0.join("x.kpat"), &path);
         } else if word.ends_with(".kbl") {
             symlink(folder.0.join("x.kbl"), path).unwrap();
+        } else if word.ends_with(".log") {
+            std::fs::write(path, "1790000000.250000: a line of a program\n").unwrap();
         } else if word.ends_with(".pcap") || (word.ends_with(".pcapng") && !word.contains("annotated")) {
             std::fs::write(path, &empty).unwrap();
         }
