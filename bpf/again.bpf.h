@@ -79,14 +79,6 @@ static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
 	return refs == (kread_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
 }
 
-static __always_inline bool is_tcp6(struct sk_buff *skb)
-{
-	struct header_offsets h = header_offsets(skb);
-	u64 head = kread_ptr(skb, head);
-
-	return h.protocol == swap16(ETH_P_IPV6) && h.network && h.network != UNSET_HEADER && (kread_word(head + h.network + 4) >> 16 & 0xff) == PROTO_TCP;
-}
-
 /*
  * Can a packet whose way led to `turn` not be this one? Between two receptions by one device a packet is sent; between reception and
  * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
@@ -94,7 +86,7 @@ static __always_inline bool is_tcp6(struct sk_buff *skb)
  * has one user: a clone of a multicast packet may be received here while another is still being sent. A sniffer clones what leaves before the point that
  * says so, therefore `cloned` alone does not excuse it there.
  */
-static __always_inline bool is_another(u64 turn, struct sk_buff *skb, u32 what)
+static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb, u32 what)
 {
 	bool waits = turn && !(turn & TURN_OUT), same, cloned;
 
@@ -107,7 +99,7 @@ static __always_inline bool is_another(u64 turn, struct sk_buff *skb, u32 what)
 	if (what == ARRIVES)
 		return !cloned && waits && (same || turn & TURN_READ);
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
-	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || is_tcp6(skb));
+	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == PROTO_TCP);
 }
 
 /*
@@ -150,7 +142,7 @@ static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 
 {
 	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
 
-	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now || is_another(s->turn, skb, what))
+	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now || is_another(s->turn, ident, skb, what))
 		return 0;
 	log_lineage(KP_LIN_REALLOC, s->id, s->id);
 	return s->id;

@@ -103,18 +103,26 @@ static __always_inline bool has_headers(struct header_offsets h)
  * Changes when the network or transport header does, or a link header is put before them. Bytes 4 to 11 of an IPv4 header hold identification, TTL and
  * the checksum over all the rest, of an IPv6 header length, hop limit and part of the source; bytes 16 to 23 the IPv4
  * destination and (without options) the ports, or more of the IPv6 source. IPv6 has no identification: where frees are not seen, and the next segment
- * may lie in the same buffer, the sequence number tells one of the same length from it. 0: no network header yet.
+ * may lie in the same buffer, the sequence number tells one of the same length from it. 0: no network header yet. A function of its own where loads
+ * take stack, of which the deepest way of calls has none to spare; `offsets` are struct header_offsets.
  */
+#ifdef KPAT_DIRECT
+static __always_inline
+#else
+static __noinline
+#endif
+u64 signature_of(u64 head, u64 offsets)
+{
+	u64 network = head + (u16)(offsets >> 32), word = kread_word(network + 4), sequence = 0;
+
+	if (guess_reuse && (u16)offsets == swap16(ETH_P_IPV6) && (word >> 16 & 0xff) == PROTO_TCP)
+		sequence = kread_word(network + 40) & ~0xffffffffULL;
+	return (word ^ kread_word(network + 16) * 131 ^ sequence * 31 ^ offsets >> 48) | 1;
+}
+
 static __always_inline u64 signature(u64 head, struct header_offsets h)
 {
-	u64 word, sequence = 0;
-
-	if (!has_headers(h))
-		return 0;
-	word = kread_word(head + h.network + 4);
-	if (guess_reuse && h.protocol == swap16(ETH_P_IPV6) && (word >> 16 & 0xff) == PROTO_TCP)
-		sequence = kread_word(head + h.network + 40) & ~0xffffffffULL;
-	return (word ^ kread_word(head + h.network + 16) * 131 ^ sequence * 31 ^ h.mac) | 1;
+	return has_headers(h) ? signature_of(head, offsets_word(h)) : 0;
 }
 
 /* Changes when the link header does, or the VLAN tag beside it; 0: there is neither. */
@@ -312,7 +320,7 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 	/* What may be freed begins no packet, and its headers are nobody's. */
 	if (what == LEFT)
 		return e;
-	if (what != PASSES && guess_reuse && e && is_another(e->turn, skb, what)) {
+	if (what != PASSES && guess_reuse && e && is_another(e->turn, e->ident, skb, what)) {
 		packet_forget(e);
 		e = NULL;
 	}
