@@ -101,6 +101,7 @@ fn prepared(commands: &[(String, String)]) -> Folder {
     // A capture without a frame: header of the section, one interface.
     let words: [u32; 12] = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28, 1, 20, 1, 0, 20];
     let empty: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    std::fs::write(folder.0.join("keys"), "net:a passphrase\n").unwrap();
     std::fs::write(folder.0.join("query.sql"), "select count(*) from packet").unwrap();
     symlink(KPAT, folder.0.join("kpat")).unwrap();
     let clean = |w: &str| w.trim_matches(['\'', '"']).to_owned();
