@@ -1,7 +1,7 @@
 //! What another host recorded of a handover: an access point, a router, the DHCP server. Its marks by the clock of the host that had the handover.
 //!
 //! Logs of one kernel have one clock. Of two kernels the clocks are bounded by what passed between them: a message is received after it was sent, so each of the
-//! handshake that both recorded bounds the difference from one side. Without any, both hosts' wall clocks are taken, and that is said.
+//! handshake that both recorded bounds the difference from one side. Without any, both hosts' wall clocks are taken, and the answer reports it.
 
 use super::machine::Handover;
 use super::mark::{Mark, What};

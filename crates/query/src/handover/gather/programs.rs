@@ -11,7 +11,7 @@ use kpat_store::tables::EventRow;
 use std::collections::BTreeMap;
 
 const LINES: &str = include_str!("../lines.txt");
-/// What was said before and after it.
+/// What programs logged before and after it.
 const AROUND_NS: i64 = 200_000_000;
 /// Of one log, and of one handover.
 const MOST: usize = 200_000;
@@ -137,7 +137,7 @@ impl Said {
         Ok(Said(all))
     }
 
-    /// Adds to a handover's marks what was said in its time, and to its phases steps.
+    /// Adds to a handover's marks what programs logged in its time, and to its phases steps.
     pub(super) fn add(&self, store: &Store, h: &mut Handover) {
         let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
         let from = self.0.partition_point(|m| m.at_ns < *range.start());
@@ -192,7 +192,7 @@ fn is_of_programs(phase: Phase) -> bool {
     )
 }
 
-/// What was said in a phase divides it.
+/// What programs logged in a phase divides it.
 pub(in crate::handover) fn steps(s: &mut Span, said: &[Mark]) {
     if !is_of_programs(s.phase) {
         return;
