@@ -19,6 +19,8 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
  * its data, and nobody else held it. SHARED: when it left for a device, somebody else held it too, so a part of it is elsewhere.
  */
+/* The highest byte of an identity: a protocol of IPv4, or this. */
+#define IDENT_TCP6 0x86
 #define TURN_OUT 1ULL
 #define TURN_READ 2ULL
 #define TURN_SHARED 4ULL
@@ -50,7 +52,7 @@ __noinline u64 identity(u64 net, u32 proto)
 		u32 len = swap16(h.w0 >> 32), head = (t.w1 >> 36 & 15) * 4;
 
 		id = (t.w0 ^ t.w0 >> 16 ^ t.w0 >> 48 ^ len) & 0xffff;
-		return (u64)PROTO_TCP << 56 | (len > head ? (id ?: 1) << 32 : 0) | t.w0 >> 32;
+		return (u64)IDENT_TCP6 << 56 | (len > head ? (id ?: 1) << 32 : 0) | t.w0 >> 32;
 	}
 	if (proto == ETH_P_IPV6)
 		return (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
@@ -99,7 +101,7 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	if (what == ARRIVES)
 		return !cloned && waits && (same || turn & TURN_READ);
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
-	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == PROTO_TCP);
+	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }
 
 /*
@@ -119,7 +121,7 @@ static __always_inline struct ident_entry *ident_slot(u64 ident)
 	u64 flow = ident & ~(0xffffULL << 32);
 	u32 at;
 
-	if (ident >> 56 == PROTO_TCP)
+	if (ident >> 56 == PROTO_TCP || ident >> 56 == IDENT_TCP6)
 		flow &= 0xff000000ff000000ULL;
 	at = ((flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(ident >> 32)) & (IDENTS - 1);
 	return bpf_map_lookup_elem(&idents, &at);

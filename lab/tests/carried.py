@@ -202,7 +202,7 @@ class Judge:
         ids = lambda expression: {p["packet_id"] for p in json.loads(sh(self.kpat, "packets", out, expression, "-n", "0", "--json").stdout)["packets"]}
         sql = lambda question: {row["packet_id"] for row in json.loads(sh(self.kpat, "sql", out, question, "--json").stdout)}
         found = []
-        for field, question, ns in (("write", WRITE, 1_000_000), ("write", WRITE, 20_000_000), ("read", READ, 1_000_000), ("read", READ, 20_000_000),
+        for field, question, ns in (("write", WRITE, 50_000), ("write", WRITE, 20_000_000), ("read", READ, 50_000), ("read", READ, 20_000_000),
                                     *((("qdisc", QUEUED, 0), ("qdisc", QUEUED, 5_000)) if self.by_points else ())):
             chosen = ids(f"{field} > {ns}ns")
             self.assertEqual(chosen, sql(question.format(ns=ns)), (field, ns))
