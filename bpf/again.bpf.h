@@ -19,12 +19,13 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
  * its data, and nobody else held it. SHARED: when it left for a device, somebody else held it too, so a part of it is elsewhere.
  */
-/* The highest byte of an identity: a protocol of IPv4, or this. */
-#define IDENT_TCP6 0x86
 #define TURN_OUT 1ULL
 #define TURN_READ 2ULL
 #define TURN_SHARED 4ULL
 #define TURN_FLAGS 7ULL
+
+/* The highest byte of an identity: a protocol of IPv4, or this. */
+#define IDENT_TCP6 0x86
 
 /*
  * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or

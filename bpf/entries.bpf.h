@@ -43,15 +43,18 @@ static __always_inline void entry_only(u64 cookie, u64 arg, u64 arg2)
 		plain_entry_only(cookie, arg);
 }
 
+static __always_inline int traced_entry_only(void *ctx, u64 cookie)
+{
+	if (func_mode[KP_COOKIE_FUNC(cookie)])
+		entry_only(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
+	return 0;
+}
+
 /* By one link for many functions (fentry.multi). */
 SEC("kprobe")
 int entry_multi(void *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx);
-
-	if (func_mode[KP_COOKIE_FUNC(cookie)])
-		entry_only(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
-	return 0;
+	return traced_entry_only(ctx, bpf_get_attach_cookie(ctx));
 }
 
 /* By kprobe.multi, or a kprobe for each function. */
@@ -69,11 +72,7 @@ int kprobe_entry_only(struct pt_regs *ctx)
 SEC("fentry/consume_skb")
 int fentry_entry_only(void *ctx)
 {
-	u64 cookie = clone_cookies[0];
-
-	if (func_mode[KP_COOKIE_FUNC(cookie)])
-		entry_only(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
-	return 0;
+	return traced_entry_only(ctx, clone_cookies[0]);
 }
 
 #endif
