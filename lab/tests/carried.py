@@ -61,7 +61,8 @@ QUEUED = """SELECT q.packet_id FROM call q JOIN function a ON a.func_id = q.func
 
 
 def veth(a: str, b: str, share: float) -> None:
-    """A pair with segmentation offload, of which the receiver's netfilter drops a share at random: behind GRO, so whole bursts."""
+    """A pair with segmentation offload, of which the receiver's netfilter drops a share at random: behind GRO, so whole bursts. Also the first
+    SYN: the listener's new socket comes a second after it."""
     sh("ip", "-n", a, "link", "add", "t0", "type", "veth", "peer", "name", "t1", "netns", b)
     for ns, dev, addr in ((a, "t0", "10.98.0.1/24"), (b, "t1", "10.98.0.2/24")):
         sh("ip", "-n", ns, "addr", "add", addr, "dev", dev)
@@ -69,7 +70,9 @@ def veth(a: str, b: str, share: float) -> None:
     features = sh("ip", "netns", "exec", a, "ethtool", "-k", "t0").stdout
     if "tcp-segmentation-offload: on" not in features:
         raise AssertionError(f"a veth pair without offload: {features}")
-    rules = f"add table ip t; add chain ip t in {{ type filter hook input priority 0; }}; add rule ip t in tcp dport {PORT} numgen random mod 1000 < {int(share * 1000)} drop"
+    chance = f"numgen random mod 1000 < {int(share * 1000)}"
+    rules = (f"add table ip t; add chain ip t in {{ type filter hook input priority 0; }}; add rule ip t in tcp dport {PORT} {chance} drop; "
+             "add rule ip t in tcp flags & (syn|ack) == syn limit rate 1/hour burst 1 packets drop")
     sh("ip", "netns", "exec", b, "nft", rules)
 
 
