@@ -238,7 +238,7 @@ impl Join<'_> {
             return Ok(None);
         };
         let agreeing = agreeing(&votes, &sampled, &rough.line, to.saturating_sub(from));
-        let here_at = at_device::find(&agreeing, &sampled, &seen, self.dut.log.anchors());
+        let here_at = at_device::find(&agreeing, &sampled, &seen, self.dut.log.anchors(), resolution);
         let places = here_at.as_ref().map(|h| h.places.clone()).unwrap_or_default();
         let is_own = here_at.is_some();
         let mut first = match here_at {
@@ -283,9 +283,10 @@ impl Join<'_> {
     /// The clock that these matches show; `None`: none of them bounds it. `own`: they are with what one device had.
     fn relate(&self, pairs: &[Pair], resolution_ns: i64, own: bool) -> Option<Clock> {
         let anchors = self.dut.log.anchors();
-        let own = own.then(|| estimate::own(pairs, anchors)).flatten();
+        let own = own.then(|| estimate::own(pairs, anchors, resolution_ns)).flatten();
         let given = Given { one_way_ns: self.options.one_way_ns, resolution_ns };
-        let found = own.or_else(|| Some(estimate::estimate(pairs, &given)?.or_own(pairs, anchors)))?;
+        let found =
+            own.or_else(|| Some(estimate::estimate(pairs, &given)?.or_own(pairs, anchors, resolution_ns)))?;
         Some(Clock::Estimated(Box::new(found)))
     }
 

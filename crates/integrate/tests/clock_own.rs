@@ -63,6 +63,13 @@ fn errors(random: &mut Random, n: usize, kind: usize) -> Vec<i64> {
 
 const KINDS: usize = 8;
 
+/// Stamps as files of nanoseconds and of microseconds have them: of the latter the rest is cut off.
+const RESOLUTIONS: [i64; 2] = [1, US];
+
+fn cut(pairs: &[Pair], resolution: i64) -> Vec<Pair> {
+    pairs.iter().map(|p| Pair { wall: p.wall - p.wall.rem_euclid(resolution), ..*p }).collect()
+}
+
 #[test]
 fn captures_at_the_slow_devices_are_proved() {
     for c in tapped().iter().filter(|c| c.is_own()) {
@@ -70,7 +77,8 @@ fn captures_at_the_slow_devices_are_proved() {
         let known = c.anchor.2;
         for part in [c.pairs.len(), 80] {
             let pairs = &c.pairs[..part.min(c.pairs.len())];
-            let found = own(pairs, &[anchor(c)]).unwrap_or_else(|| panic!("{}, {part}: not proved", c.name));
+            let found =
+                own(pairs, &[anchor(c)], 1).unwrap_or_else(|| panic!("{}, {part}: not proved", c.name));
             let mut widest = 0;
             for p in pairs {
                 let (low, high) = found.between(p.number, p.wall);
@@ -105,9 +113,15 @@ fn no_capture_behind_a_wire_is_proved() {
                 let late = errors(&mut random, pairs.len(), kind);
                 let moved: Vec<Pair> =
                     pairs.iter().zip(&late).map(|(p, e)| Pair { wall: p.wall + us * US + e, ..*p }).collect();
-                for part in [moved.len(), 80] {
-                    let found = own(&moved[..part.min(moved.len())], &[anchor(c)]);
-                    assert!(found.is_none(), "{name}, moved by {us} us, error {kind}, {part} matches");
+                for (part, resolution) in
+                    [moved.len(), 80].into_iter().flat_map(|n| RESOLUTIONS.map(|r| (n, r)))
+                {
+                    let stamped = cut(&moved[..part.min(moved.len())], resolution);
+                    let found = own(&stamped, &[anchor(c)], resolution);
+                    assert!(
+                        found.is_none(),
+                        "{name}, moved by {us} us, error {kind}, {part} matches, stamps of {resolution} ns"
+                    );
                     tried += 1;
                 }
             }
@@ -124,7 +138,7 @@ fn a_moved_capture_is_refused_or_in_its_bound() {
         for us in -400..=400 {
             let pairs: Vec<Pair> = c.pairs.iter().map(|p| Pair { wall: p.wall + us * US, ..*p }).collect();
             tried += 1;
-            let Some(found) = own(&pairs, &[anchor(c)]) else { continue };
+            let Some(found) = own(&pairs, &[anchor(c)], 1) else { continue };
             accepted += 1;
             let truth = c.offset() - us * US;
             for p in &pairs {

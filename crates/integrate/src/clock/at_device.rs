@@ -26,12 +26,13 @@ struct At {
     pairs: Vec<Pair>,
 }
 
-/// `votes`: of pairs that are the same data, as far as known yet. `None`: not proved, or the frames of an interface deny it.
+/// `votes`: of pairs that are the same data, as far as known yet. `resolution_ns`: as [`super::Given`] has it. `None`: not proved, or the frames of an interface deny it.
 pub(crate) fn find(
     votes: &[Vote],
     frames: &[Frame],
     sightings: &[Sighting],
     anchors: &[ClockAnchor],
+    resolution_ns: i64,
 ) -> Option<Here> {
     let mut by_interface: Map<u32, Vec<Vote>> = Map::default();
     for v in votes {
@@ -41,8 +42,9 @@ pub(crate) fn find(
     for (interface, mut votes) in by_interface {
         votes.sort_unstable_by_key(|v| (v.frame, v.sighting));
         let mut tried = candidates(&votes, frames, sightings);
-        let fits: Vec<usize> =
-            (0..tried.len()).filter(|i| estimate::may_be_own(&tried[*i].pairs, anchors)).collect();
+        let fits: Vec<usize> = (0..tried.len())
+            .filter(|i| estimate::may_be_own(&tried[*i].pairs, anchors, resolution_ns))
+            .collect();
         match fits[..] {
             [] if tried.iter().any(|at| estimate::can_be_judged(&at.pairs)) => return None,
             [] => pairs.extend(tried.drain(..).take(1).flat_map(|at| at.pairs)),
@@ -54,7 +56,7 @@ pub(crate) fn find(
         }
     }
     // What each interface saw one way only is proved together, or not.
-    estimate::own(&pairs, anchors).map(|clock| Here { clock, places })
+    estimate::own(&pairs, anchors, resolution_ns).map(|clock| Here { clock, places })
 }
 
 /// Devices that most frames can be recorded at, with the matches that this gives.

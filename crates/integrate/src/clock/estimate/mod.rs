@@ -494,7 +494,11 @@ impl Estimate {
 
     /// Nearly every stamp is off by less.
     pub fn scatter_ns(&self) -> i64 {
-        if self.own { 0 } else { 2 * self.stamp_ns.unwrap_or(ASSUMED_NS) as i64 + 10_000 }
+        if self.own {
+            self.stamp_ns.unwrap_or(0.0) as i64
+        } else {
+            2 * self.stamp_ns.unwrap_or(ASSUMED_NS) as i64 + 10_000
+        }
     }
 
     /// Lowest and highest boot less wall of a frame.

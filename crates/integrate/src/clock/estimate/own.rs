@@ -11,6 +11,9 @@
 //! Then the order proves it, whatever the widths: of a frame that came in and the next that went out the kernel's first sight of the one
 //! is before the tap and the driver's edge of the other behind it. Of any other clock at the wire, the same or not, each is the other way
 //! round by the delays, up to the stamps' errors, and as these do not depend on the direction no more than half can look like that.
+//!
+//! Stamps of whole microseconds (a `.pcap`, unless it says nanoseconds) are cut off: the tap's reading was up to so much later, and each window
+//! is open by so much more on its early side.
 
 use super::Estimate;
 use super::noise::FLOOR_NS;
@@ -52,16 +55,16 @@ const FEW: usize = 6;
 
 impl Run {
     /// `None`: these windows have nothing in common, the clock was set between them.
-    fn of(cell: &[&Pair], y0: i64) -> Option<Run> {
+    fn of(cell: &[&Pair], y0: i64, cut: f64) -> Option<Run> {
         let spare = usize::from(cell.len() >= CELL);
-        let mut low: Vec<f64> = cell.iter().map(|p| offset(p.tap.0, p, y0)).collect();
+        let mut low: Vec<f64> = cell.iter().map(|p| offset(p.tap.0, p, y0) - cut).collect();
         let mut high: Vec<f64> = cell.iter().map(|p| offset(p.tap.1, p, y0)).collect();
         low.sort_unstable_by(f64::total_cmp);
         high.sort_unstable_by(f64::total_cmp);
         let (low, high) = (low[low.len() - 1 - spare], high[spare]);
         // One that does not fit at an end may be the first behind the moment at which the clock was set.
         let fits = |p: &&&Pair| {
-            offset(p.tap.0, p, y0) <= high + FLOOR_NS && offset(p.tap.1, p, y0) >= low - FLOOR_NS
+            offset(p.tap.0, p, y0) - cut <= high + FLOOR_NS && offset(p.tap.1, p, y0) >= low - FLOOR_NS
         };
         let (first, last) = (cell.iter().find(fits)?, cell.iter().rfind(fits)?);
         (low <= high + FLOOR_NS).then_some(Run {
@@ -74,13 +77,13 @@ impl Run {
     }
 
     /// Halved where the windows have nothing in common, so that the moment at which the clock was set is narrowed down.
-    fn all_of(cell: &[&Pair], y0: i64, out: &mut Vec<Run>) {
-        match Run::of(cell, y0) {
+    fn all_of(cell: &[&Pair], y0: i64, cut: f64, out: &mut Vec<Run>) {
+        match Run::of(cell, y0, cut) {
             Some(run) => push(out, run),
             None if cell.len() > 1 => {
                 let (a, b) = cell.split_at(cell.len() / 2);
-                Run::all_of(a, y0, out);
-                Run::all_of(b, y0, out);
+                Run::all_of(a, y0, cut, out);
+                Run::all_of(b, y0, cut, out);
             }
             None => {}
         }
@@ -117,12 +120,24 @@ fn offset(boot: i64, p: &Pair, y0: i64) -> f64 {
 struct Windows<'a> {
     all: Vec<&'a Pair>,
     y0: i64,
+    /// Stamps may be so much earlier than the tap's reading.
+    cut: f64,
     runs: Vec<Run>,
+}
+
+/// By how much a stamp may have been cut off.
+fn cut_of(resolution_ns: i64) -> f64 {
+    if resolution_ns > 1 { resolution_ns as f64 } else { 0.0 }
 }
 
 impl<'a> Windows<'a> {
     /// `None`: too few, they contradict, or the device's own clock is not in them. `counts`: those of which a proof needs enough.
-    fn of(pairs: &'a [Pair], anchors: &[ClockAnchor], counts: impl Fn(&Pair) -> bool) -> Option<Windows<'a>> {
+    fn of(
+        pairs: &'a [Pair],
+        anchors: &[ClockAnchor],
+        cut: f64,
+        counts: impl Fn(&Pair) -> bool,
+    ) -> Option<Windows<'a>> {
         let edges = |p: &&Pair| p.side != Side::Unknown && !p.weak && p.tap.0 != 0 && p.tap.1 > p.tap.0;
         let narrow = |most: i64| -> Vec<&Pair> {
             pairs.iter().filter(edges).filter(|p| p.tap.1.saturating_sub(p.tap.0) < most).collect()
@@ -133,7 +148,7 @@ impl<'a> Windows<'a> {
         let middle = all[all.len() / 2];
         let y0 = middle.tap.1.wrapping_sub(middle.wall);
         let mut parts: Vec<Run> = Vec::new();
-        all.chunks(CELL).for_each(|cell| Run::all_of(cell, y0, &mut parts));
+        all.chunks(CELL).for_each(|cell| Run::all_of(cell, y0, cut, &mut parts));
         let mut runs: Vec<Run> = Vec::new();
         parts.into_iter().filter(|r| r.windows >= FEW).for_each(|r| push(&mut runs, r));
         let logged: usize = runs.iter().map(|r| r.windows).sum();
@@ -142,13 +157,13 @@ impl<'a> Windows<'a> {
             && (all.len() - logged) * 100 <= all.len() * WRONG_PERCENT
             && runs.windows(2).all(apart)
             && is_anchored(&runs, anchors, y0);
-        agree.then_some(Windows { all, y0, runs })
+        agree.then_some(Windows { all, y0, cut, runs })
     }
 
     /// A clock that is nearly right may be in them.
     fn are_wide(&self) -> bool {
         let is_wide = |p: &&Pair| p.tap.1.saturating_sub(p.tap.0) >= WIDTHS_NS[1];
-        self.all.iter().any(is_wide) || self.runs.iter().any(|r| r.high - r.low > OPEN_NS)
+        self.all.iter().any(is_wide) || self.runs.iter().any(|r| r.high - r.low > OPEN_NS + self.cut)
     }
 
     /// What comes in where it was seen to go out, on the other side of a bridge, is in order as well: but in no common window.
@@ -158,14 +173,16 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// The device's own clock, if the matches prove that it made the stamps: constant between the moments at which it was set.
-pub fn own(pairs: &[Pair], anchors: &[ClockAnchor]) -> Option<Estimate> {
-    let found = Windows::of(pairs, anchors, |p| p.side == Side::Transmitted)?;
+/// The device's own clock, if the matches prove that it made the stamps: constant between the moments at which it was set. `resolution_ns`:
+/// power of ten of which all stamps of the file are multiples.
+pub fn own(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> Option<Estimate> {
+    let cut = cut_of(resolution_ns);
+    let found = Windows::of(pairs, anchors, cut, |p| p.side == Side::Transmitted)?;
     let unsure = unsure(anchors);
     let wide = found.are_wide();
-    let is_own =
-        !has_room(&found, pairs, unsure) && (!wide || found.are_both_ways() && is_in_order(pairs, found.y0));
-    is_own.then(|| estimate(&found.runs, pairs, found.y0, unsure))
+    let is_own = !has_room(&found, pairs, unsure)
+        && (!wide || found.are_both_ways() && is_in_order(pairs, found.y0, cut));
+    is_own.then(|| estimate(&found, pairs, unsure))
 }
 
 /// Enough of them say when a tap of the device would have made the stamp.
@@ -175,12 +192,12 @@ pub(crate) fn can_be_judged(pairs: &[Pair]) -> bool {
 
 /// Nothing in these matches denies that the device's own clock made the stamps, and there are enough to tell. No proof: what goes one
 /// way only may be any clock's that is as much off as the way takes.
-pub(in crate::clock) fn may_be_own(pairs: &[Pair], anchors: &[ClockAnchor]) -> bool {
-    Windows::of(pairs, anchors, |_| true).is_some()
+pub(in crate::clock) fn may_be_own(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> bool {
+    Windows::of(pairs, anchors, cut_of(resolution_ns), |_| true).is_some()
 }
 
 /// Of neighbours in the file of which one came in and one went out, nearly all are as at a tap within the kernel.
-fn is_in_order(pairs: &[Pair], y0: i64) -> bool {
+fn is_in_order(pairs: &[Pair], y0: i64, cut: f64) -> bool {
     let edge = |p: &Pair| match p.side {
         Side::Received if p.tap.0 != 0 => Some(offset(p.at.min(p.tap.0), p, y0)),
         Side::Received => Some(offset(p.at, p, y0)),
@@ -199,7 +216,7 @@ fn is_in_order(pairs: &[Pair], y0: i64) -> bool {
         }
         let (received, sent) = if a.1 { (a.2, b.2) } else { (b.2, a.2) };
         count += 1;
-        ordered += usize::from(received < sent);
+        ordered += usize::from(received - cut < sent);
         // Each counts once.
         i += 2;
     }
@@ -227,7 +244,7 @@ fn is_anchored(runs: &[Run], anchors: &[ClockAnchor], y0: i64) -> bool {
 }
 
 /// Room for a wire between the fastest in and the fastest out.
-fn has_room(Windows { all, y0, runs }: &Windows<'_>, pairs: &[Pair], unsure: f64) -> bool {
+fn has_room(Windows { all, y0, cut, runs }: &Windows<'_>, pairs: &[Pair], unsure: f64) -> bool {
     let y0 = *y0;
     let relative = |number: u64, v: f64| {
         let run = runs.iter().find(|r| r.numbers.0 <= number && number <= r.numbers.1);
@@ -242,10 +259,10 @@ fn has_room(Windows { all, y0, runs }: &Windows<'_>, pairs: &[Pair], unsure: f64
     if inward.len() < LEAST || outward.len() < LEAST {
         return true;
     }
-    quantile(&mut inward, 0.01) - quantile(&mut outward, 0.99) > unsure
+    quantile(&mut inward, 0.01) - quantile(&mut outward, 0.99) > unsure + cut
 }
 
-fn estimate(runs: &[Run], pairs: &[Pair], y0: i64, unsure: f64) -> Estimate {
+fn estimate(Windows { y0, cut, runs, .. }: &Windows<'_>, pairs: &[Pair], unsure: f64) -> Estimate {
     let x0 = pairs.iter().map(|p| p.at).min().unwrap_or(0);
     let piece = |r: &Run| {
         let ends = |v: &[f64]| v.to_vec();
@@ -280,14 +297,14 @@ fn estimate(runs: &[Run], pairs: &[Pair], y0: i64, unsure: f64) -> Estimate {
     });
     Estimate {
         x0,
-        y0,
+        y0: *y0,
         pieces: runs.iter().map(piece).collect(),
         ends: runs.iter().map(|r| r.numbers).collect(),
         zones: zones.collect(),
         near: Vec::new(),
         noise_ns: FLOOR_NS,
         noise_assumed: false,
-        stamp_ns: Some(0.0),
+        stamp_ns: Some(*cut),
         two_way: true,
         rejected: 0,
         rigid: true,
@@ -311,9 +328,10 @@ impl Estimate {
     /// Takes into account that the capture may be the device's own though its matches do not prove it: on a busy host its windows are
     /// wide, and a tap lies before the driver's edge and behind the receiver's first, which no wire does. So where the device's clock
     /// is near what the matches say, the bound holds both.
-    pub fn or_own(mut self, pairs: &[Pair], anchors: &[ClockAnchor]) -> Estimate {
+    pub fn or_own(mut self, pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> Estimate {
         let known = anchors.iter().filter(|a| a.wall.0 != 0);
-        if !self.own && !is_behind_a_wire(pairs, self.y0, unsure(anchors)) {
+        let unsure = unsure(anchors) + cut_of(resolution_ns);
+        if !self.own && !is_behind_a_wire(pairs, self.y0, unsure) {
             self.maybe_own = known
                 .map(|a| {
                     let at = a.boot.0.wrapping_sub(a.wall.0).wrapping_sub(self.y0) as f64;
