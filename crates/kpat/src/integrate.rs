@@ -249,17 +249,14 @@ fn text(
     }
     for (id, capture) in captures.iter().enumerate() {
         let name = capture.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let (clocks, left) = info::shown(&r.clocks, id as i32);
+        let (clocks, left) = info::shown(&r.clocks, id as i32, info::FEW_STRETCHES);
         for clock in clocks {
             for (i, line) in info::clock_lines(&name, clock, None).into_iter().enumerate() {
                 pairs.line(if i == 0 { "clock" } else { "" }, line);
             }
         }
-        if left > 0 {
-            pairs.line(
-                "",
-                Line::new().faint(format!("and {} more intervals: --json lists all", count(left as u64))),
-            );
+        if let Some(left) = left {
+            pairs.line("", left);
         }
     }
     info::add_losses(&mut pairs, losses, r.lost, r.complete);

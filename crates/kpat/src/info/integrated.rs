@@ -2,7 +2,7 @@
 
 use super::recorded::device_table;
 use super::{
-    LossSum, add_losses, add_recording, balance, clock_json, clock_lines, cost_json, cost_line,
+    LossSum, STRETCHES, add_losses, add_recording, balance, clock_json, clock_lines, cost_json, cost_line,
     recording_json, shown,
 };
 use crate::open::{self, Integrated};
@@ -111,7 +111,7 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
     let mut captures: Vec<i32> = info.clocks.iter().map(|c| c.capture_id).collect();
     captures.dedup();
     for id in captures {
-        let (clocks, left) = shown(&info.clocks, id);
+        let (clocks, left) = shown(&info.clocks, id, STRETCHES);
         for clock in &clocks {
             let mut name = log.capture(id).to_owned();
             if clocks.len() > 1 {
@@ -122,11 +122,8 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
                 pairs.line(if i == 0 { "clock" } else { "" }, line);
             }
         }
-        if left > 0 {
-            pairs.line(
-                "",
-                Line::new().faint(format!("and {} more intervals: --json lists all", count(left as u64))),
-            );
+        if let Some(left) = left {
+            pairs.line("", left);
         }
     }
     let unknown =

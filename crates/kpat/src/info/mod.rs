@@ -6,7 +6,7 @@ mod recorded;
 
 use crate::open;
 use crate::output::{Output, sample_is_shown, sample_words};
-use crate::render::{Line, Pairs, Style, count, duration, percent};
+use crate::render::{Line, Pairs, Style, count, duration, percent, plural};
 use anyhow::bail;
 pub use integrated::link_type;
 use kpat_model::LossCause;
@@ -373,14 +373,29 @@ fn set_line(capture: &str, c: &ClockRow) -> Line {
         .put(format!("±\u{a0}{}", duration(c.bound_ns).replace(' ', "\u{a0}")), Style::Warn)
 }
 
-/// Stretches of one clock that are printed at most.
+/// Stretches of one clock that `info` prints at most, and `integrate`.
 pub const STRETCHES: usize = 12;
+pub const FEW_STRETCHES: usize = 3;
 
-/// Those of the first, if there are more; how many are left out.
-pub fn shown(clocks: &[ClockRow], capture_id: i32) -> (Vec<&ClockRow>, usize) {
+/// The longest ones, in their order, if there are more; how many are left out, with their bounds.
+pub fn shown(clocks: &[ClockRow], capture_id: i32, most: usize) -> (Vec<&ClockRow>, Option<Line>) {
     let of: Vec<&ClockRow> = clocks.iter().filter(|c| c.capture_id == capture_id).collect();
-    let left = of.len().saturating_sub(STRETCHES);
-    (of.into_iter().take(STRETCHES).collect(), left)
+    if of.len() <= most {
+        return (of, None);
+    }
+    let mut by_length: Vec<usize> = (0..of.len()).collect();
+    by_length.sort_by_key(|i| std::cmp::Reverse(of[*i].to_wall_ns.saturating_sub(of[*i].from_wall_ns)));
+    let mut chosen = by_length[..most].to_vec();
+    chosen.sort_unstable();
+    let left = by_length[most..].iter().map(|i| of[*i].bound_ns);
+    let (low, high) = left.fold((i64::MAX, 0), |(low, high), b| (low.min(b), high.max(b)));
+    let words = format!(
+        "and {}, ± {} to {}: --json lists all",
+        plural((of.len() - most) as u64, "shorter interval"),
+        duration(low),
+        duration(high)
+    );
+    (chosen.into_iter().map(|i| of[i]).collect(), Some(Line::new().faint(words)))
 }
 
 fn ppm(ppb: i64) -> String {
