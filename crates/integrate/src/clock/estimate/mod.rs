@@ -81,6 +81,8 @@ pub struct Estimate {
     pub rigid: bool,
     /// The device's own clock, by proof.
     pub own: bool,
+    /// Its tap stamps what comes in up to so much behind the kernel's first sight of it.
+    late_ns: i64,
     /// The device's own clock, where neither that nor the contrary is proved.
     maybe_own: Vec<own::Reading>,
 }
@@ -130,6 +132,7 @@ pub fn estimate(pairs: &[Pair], given: &Given) -> Option<Estimate> {
         rejected,
         rigid,
         own: false,
+        late_ns: 0,
         maybe_own: Vec::new(),
     };
     zones::find(&mut out, &points, &cells, &cut, given.one_way_ns as f64);
@@ -495,7 +498,7 @@ impl Estimate {
     /// Nearly every stamp is off by less.
     pub fn scatter_ns(&self) -> i64 {
         if self.own {
-            self.stamp_ns.unwrap_or(0.0) as i64
+            self.late_ns + self.stamp_ns.unwrap_or(0.0) as i64
         } else {
             2 * self.stamp_ns.unwrap_or(ASSUMED_NS) as i64 + 10_000
         }

@@ -12,6 +12,10 @@
 //! is before the tap and the driver's edge of the other behind it. Of any other clock at the wire, the same or not, each is the other way
 //! round by the delays, up to the stamps' errors, and as these do not depend on the direction no more than half can look like that.
 //!
+//! What comes in is stamped before that first point only while somebody asks the kernel for time stamps of packets (`netstamp_needed_key`: a socket
+//! with `SO_TIMESTAMP`, as ping's). Else the capturing socket reads the clock itself, when it is given the packet behind that point
+//! (`net/packet/af_packet.c`, `tpacket_rcv`), some hundred ns later: what tcpdump does on a quiet host. Both are tried.
+//!
 //! Stamps of whole microseconds (a `.pcap`, unless it says nanoseconds) are cut off: the tap's reading was up to so much later, and each window
 //! is open by so much more on its early side.
 
@@ -29,7 +33,9 @@ const LEAST: usize = 30;
 /// Windows in a row that are looked at together; one of them may be wrong.
 const CELL: usize = 32;
 /// The narrower windows are taken if there are enough.
-const WIDTHS_NS: [i64; 3] = [5_000, 50_000, i64::MAX];
+const WIDTHS_NS: [i64; 4] = [5_000, 15_000, WIDE_NS, i64::MAX];
+/// A clock that is nearly right may be in such windows.
+const WIDE_NS: i64 = 50_000;
 /// What the windows may leave open for nothing else to be needed; with more, the order has to prove it.
 const OPEN_NS: f64 = 3_000.0;
 /// Of neighbours in both directions those that are in the order of a tap of the device, in percent.
@@ -38,6 +44,8 @@ const ORDER_PERCENT: usize = 95;
 const MAX_PIECES: usize = 16;
 /// By less a clock is not set: windows so near each other contradict.
 const LEAST_STEP_NS: f64 = 1_000_000.0;
+/// Behind the first point what comes in is given to the taps at once; a busy host is interrupted meanwhile.
+const LATE_NS: i64 = 4_000;
 /// Windows that may be wrong, in percent: those that no stretch is made of.
 const WRONG_PERCENT: usize = 5;
 
@@ -162,8 +170,12 @@ impl<'a> Windows<'a> {
 
     /// A clock that is nearly right may be in them.
     fn are_wide(&self) -> bool {
-        let is_wide = |p: &&Pair| p.tap.1.saturating_sub(p.tap.0) >= WIDTHS_NS[1];
+        let is_wide = |p: &&Pair| p.tap.1.saturating_sub(p.tap.0) >= WIDE_NS;
         self.all.iter().any(is_wide) || self.runs.iter().any(|r| r.high - r.low > OPEN_NS + self.cut)
+    }
+
+    fn are_narrow(&self) -> bool {
+        self.all.iter().all(|p| p.tap.1.saturating_sub(p.tap.0) < WIDTHS_NS[1])
     }
 
     /// What comes in where it was seen to go out, on the other side of a bridge, is in order as well: but in no common window.
@@ -176,9 +188,28 @@ impl<'a> Windows<'a> {
 /// The device's own clock, if the matches prove that it made the stamps: constant between the moments at which it was set. `resolution_ns`:
 /// power of ten of which all stamps of the file are multiples.
 pub fn own(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> Option<Estimate> {
+    let late = || Some(Estimate { late_ns: LATE_NS, ..proved(&late(pairs), anchors, resolution_ns, true)? });
+    proved(pairs, anchors, resolution_ns, false).or_else(late)
+}
+
+/// The windows of a tap that reads the clock itself: behind the first point of what comes in.
+fn late(pairs: &[Pair]) -> Vec<Pair> {
+    let moved = |p: &Pair| {
+        let first = p.tap.1.max(p.at);
+        let is_window = p.side == Side::Received && p.tap.0 != 0;
+        Pair { tap: if is_window { (first, first.saturating_add(LATE_NS)) } else { p.tap }, ..*p }
+    };
+    pairs.iter().map(moved).collect()
+}
+
+/// `narrow`: by narrow windows alone. Where the edges are far apart a tap that is late and stamps that are wrong by as much look alike.
+fn proved(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64, narrow: bool) -> Option<Estimate> {
     let cut = cut_of(resolution_ns);
     let found = Windows::of(pairs, anchors, cut, |p| p.side == Side::Transmitted)?;
     let unsure = unsure(anchors);
+    if narrow && !found.are_narrow() {
+        return None;
+    }
     let wide = found.are_wide();
     let is_own = !has_room(&found, pairs, unsure)
         && (!wide || found.are_both_ways() && is_in_order(pairs, found.y0, cut));
@@ -193,7 +224,8 @@ pub(crate) fn can_be_judged(pairs: &[Pair]) -> bool {
 /// Nothing in these matches denies that the device's own clock made the stamps, and there are enough to tell. No proof: what goes one
 /// way only may be any clock's that is as much off as the way takes.
 pub(in crate::clock) fn may_be_own(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> bool {
-    Windows::of(pairs, anchors, cut_of(resolution_ns), |_| true).is_some()
+    let fits = |pairs: &[Pair]| Windows::of(pairs, anchors, cut_of(resolution_ns), |_| true).is_some();
+    fits(pairs) || fits(&late(pairs))
 }
 
 /// Of neighbours in the file of which one came in and one went out, nearly all are as at a tap within the kernel.
@@ -309,6 +341,7 @@ fn estimate(Windows { y0, cut, runs, .. }: &Windows<'_>, pairs: &[Pair], unsure:
         rejected: 0,
         rigid: true,
         own: true,
+        late_ns: 0,
         maybe_own: Vec::new(),
     }
 }
