@@ -237,7 +237,7 @@ fn the_devices_own_clock_is_proved() {
                     let share = random.between(0.2, 0.8);
                     // What comes in is stamped before the first tracepoint, or by the tap that is given it behind that.
                     let before = match p.received {
-                        true if is_late => -2_000.0,
+                        true if is_late => -10_000.0,
                         true => 300.0,
                         false => (p.at - p.queue) as f64,
                     };

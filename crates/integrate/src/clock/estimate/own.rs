@@ -44,8 +44,8 @@ const ORDER_PERCENT: usize = 95;
 const MAX_PIECES: usize = 16;
 /// By less a clock is not set: windows so near each other contradict.
 const LEAST_STEP_NS: f64 = 1_000_000.0;
-/// Behind the first point what comes in is given to the taps at once; a busy host is interrupted meanwhile.
-const LATE_NS: i64 = 4_000;
+/// Behind the first point what comes in is given to the taps at once: 0.2 us on an idle host, 2 to 9 us where all CPUs are busy.
+const LATE_NS: i64 = 12_000;
 /// Windows that may be wrong, in percent: those that no stretch is made of.
 const WRONG_PERCENT: usize = 5;
 
@@ -144,6 +144,7 @@ impl<'a> Windows<'a> {
         pairs: &'a [Pair],
         anchors: &[ClockAnchor],
         cut: f64,
+        is_late: bool,
         counts: impl Fn(&Pair) -> bool,
     ) -> Option<Windows<'a>> {
         let edges = |p: &&Pair| p.side != Side::Unknown && !p.weak && p.tap.0 != 0 && p.tap.1 > p.tap.0;
@@ -151,7 +152,9 @@ impl<'a> Windows<'a> {
             pairs.iter().filter(edges).filter(|p| p.tap.1.saturating_sub(p.tap.0) < most).collect()
         };
         let enough = |w: &Vec<&Pair>| w.iter().filter(|p| counts(p)).count() >= LEAST;
-        let mut all = WIDTHS_NS.iter().map(|w| narrow(*w)).find(enough)?;
+        // What comes in tells devices apart, so its windows are never left out.
+        let widths = if is_late { &WIDTHS_NS[1..2] } else { &WIDTHS_NS[..] };
+        let mut all = widths.iter().map(|w| narrow(*w)).find(enough)?;
         all.sort_by_key(|p| (p.number, p.at));
         let middle = all[all.len() / 2];
         let y0 = middle.tap.1.wrapping_sub(middle.wall);
@@ -172,10 +175,6 @@ impl<'a> Windows<'a> {
     fn are_wide(&self) -> bool {
         let is_wide = |p: &&Pair| p.tap.1.saturating_sub(p.tap.0) >= WIDE_NS;
         self.all.iter().any(is_wide) || self.runs.iter().any(|r| r.high - r.low > OPEN_NS + self.cut)
-    }
-
-    fn are_narrow(&self) -> bool {
-        self.all.iter().all(|p| p.tap.1.saturating_sub(p.tap.0) < WIDTHS_NS[1])
     }
 
     /// What comes in where it was seen to go out, on the other side of a bridge, is in order as well: but in no common window.
@@ -202,14 +201,11 @@ fn late(pairs: &[Pair]) -> Vec<Pair> {
     pairs.iter().map(moved).collect()
 }
 
-/// `narrow`: by narrow windows alone. Where the edges are far apart a tap that is late and stamps that are wrong by as much look alike.
-fn proved(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64, narrow: bool) -> Option<Estimate> {
+/// `is_late`: by narrow windows alone. Where the edges are far apart a tap that is late and stamps that are wrong by as much look alike.
+fn proved(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64, is_late: bool) -> Option<Estimate> {
     let cut = cut_of(resolution_ns);
-    let found = Windows::of(pairs, anchors, cut, |p| p.side == Side::Transmitted)?;
+    let found = Windows::of(pairs, anchors, cut, is_late, |p| p.side == Side::Transmitted)?;
     let unsure = unsure(anchors);
-    if narrow && !found.are_narrow() {
-        return None;
-    }
     let wide = found.are_wide();
     let is_own = !has_room(&found, pairs, unsure)
         && (!wide || found.are_both_ways() && is_in_order(pairs, found.y0, cut));
@@ -224,8 +220,9 @@ pub(crate) fn can_be_judged(pairs: &[Pair]) -> bool {
 /// Nothing in these matches denies that the device's own clock made the stamps, and there are enough to tell. No proof: what goes one
 /// way only may be any clock's that is as much off as the way takes.
 pub(in crate::clock) fn may_be_own(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> bool {
-    let fits = |pairs: &[Pair]| Windows::of(pairs, anchors, cut_of(resolution_ns), |_| true).is_some();
-    fits(pairs) || fits(&late(pairs))
+    let cut = cut_of(resolution_ns);
+    let fits = |pairs: &[Pair], is_late| Windows::of(pairs, anchors, cut, is_late, |_| true).is_some();
+    fits(pairs, false) || fits(&late(pairs), true)
 }
 
 /// Of neighbours in the file of which one came in and one went out, nearly all are as at a tap within the kernel.
