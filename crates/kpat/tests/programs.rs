@@ -27,7 +27,7 @@ for o in out: print(*o)
 
 /// Sends over TLS to itself: who it is, how many bytes each call took or gave. Others on the machine use the library too.
 const TLS: &str = r#"
-import os, socket, ssl, sys, threading
+import socket, ssl, sys, threading
 here = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); here.load_cert_chain(sys.argv[1])
 there = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); there.check_hostname = False; there.verify_mode = ssl.CERT_NONE
 listening = socket.create_server(("127.0.0.1", 0))
@@ -36,11 +36,11 @@ def serve():
     s = here.wrap_socket(listening.accept()[0], server_side=True)
     while sum(reads) < 37 * 465: reads.append(len(s.recv(65536)))
     writes.append(s.send(b"!"))
-t = threading.Thread(target=serve); t.start()
+t = threading.Thread(target=serve); t.start(); server = t.native_id
 s = there.wrap_socket(socket.create_connection(listening.getsockname()))
 for i in range(1, 31): writes.append(s.send(b"x" * (i * 37)))
 reads.append(len(s.recv(10))); t.join()
-print("pid", os.getpid()); print("write", *writes); print("read", *reads)
+print("threads", threading.get_native_id(), server); print("write", *writes); print("read", *reads)
 "#;
 
 /// Throws and catches, counted by itself.
@@ -108,8 +108,8 @@ fn sizes_of_tls_calls() {
         let mine = out.lines().find_map(|l| l.strip_prefix(what)).expect("a line of counts");
         mine.split_whitespace().map(|n| n.parse().unwrap()).collect()
     };
-    let pid = counted("pid")[0];
-    let events: Vec<&Value> = events.iter().filter(|e| number(e, "pid") == pid).collect();
+    let threads = counted("threads");
+    let events: Vec<&Value> = events.iter().filter(|e| threads.contains(&number(e, "pid"))).collect();
     let seen = |what: &str| -> Vec<i64> {
         let ends = events.iter().filter(|e| number(e, "a") == 2).filter_map(|e| text(e).strip_prefix(what));
         let bytes = ends.filter_map(|t| t.split_once(": ")?.1.split(' ').next()?.parse().ok());
