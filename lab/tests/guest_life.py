@@ -47,8 +47,10 @@ class Watched(Probing):
         self.process.wait(patience)
         self.reader.join(), self.watcher.join()
         self.process.stdout.close(), self.process.stderr.close()
-        found = [json.loads(line) for line in self.lines]
-        return next((f["probes"] for f in found if "probes" in f), [])
+        return next((line["probes"] for line in map(json.loads, self.lines) if "probes" in line), [])
+
+    def entries(self) -> list[dict]:
+        return [line for line in map(json.loads, self.lines) if "probes" not in line]
 
 
 class GuestLife(unittest.TestCase):

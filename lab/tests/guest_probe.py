@@ -80,6 +80,11 @@ class Probing:
         return [f for f in found if "probes" not in f], next(f["probes"] for f in found if "probes" in f)
 
 
+def library(kpat: str) -> dict:
+    """The environment of a program that uses the library."""
+    return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+
+
 class GuestProbe(unittest.TestCase):
     """One kernel with two processors, KASLR and five levels of page tables."""
 
@@ -312,7 +317,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
 
 
     def library(self) -> dict:
-        return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+        return library(self.kpat)
 
     def example(self, name: str, *words) -> subprocess.Popen:
         library = Path(self.kpat).parent / "libkpat_guest.so"
@@ -356,7 +361,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
     g.write(before, struct.pack("<Q", link)), g.write(after + 8, struct.pack("<Q", link))
     print([(p.pid, p.comm) for p in g.processes() if p.hidden])
 '''
-        env = {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+        env = library(self.kpat)
         r = subprocess.run([sys.executable, "-B", "-c", script], env=env, capture_output=True, text=True, timeout=60)
         self.assertEqual(("[(2, 'kthreadd')]\n[]\n", ""), (r.stdout, r.stderr))
 
@@ -395,7 +400,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
     g.loop()
     print(g.hits(handles["__x64_sys_getppid"]), g.missed(handles["__x64_sys_getppid"]))
 '''
-        env = {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+        env = library(self.kpat)
         p = subprocess.Popen([sys.executable, "-B", "-c", script], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.assertEqual("1000\n", p.stdout.readline())
         self.guest.number("getppid 2000", 120)

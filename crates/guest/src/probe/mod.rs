@@ -186,7 +186,8 @@ pub struct Probes<'h> {
     hits: Option<packets::Hits<'h>>,
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
-    /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved.
+    stands: run::Stands,
+    /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved. Not for stops of the probes' own.
     pub news: Option<News<'h>>,
     pub recovered: Recovered,
     /// Guest ticks in a second.
@@ -236,6 +237,7 @@ impl<'h> Probes<'h> {
             hits: None,
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
+            stands: run::Stands::default(),
             news: None,
             recovered,
             tsc_hz,

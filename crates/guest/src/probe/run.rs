@@ -34,6 +34,15 @@ struct Turn {
     empty: u32,
 }
 
+/// Is the guest stopped, and was it reported?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Stands {
+    #[default]
+    No,
+    Seen,
+    Reported,
+}
+
 enum Turned {
     Ended(Ended),
     Again,
@@ -82,8 +91,7 @@ impl<'h> Probes<'h> {
 
     fn begin(&mut self) -> Result<Option<Ended>> {
         self.commit()?;
-        // What putting the probes in made of it is no news.
-        self.look(false)
+        self.look()
     }
 
     /// One look at hits and entries, and now and then at all else.
@@ -126,36 +134,60 @@ impl<'h> Probes<'h> {
         }
         if now.duration_since(t.looked) > LOOK {
             t.looked = now;
-            if let Some(ended) = self.look(true)? {
+            if let Some(ended) = self.look()? {
                 return Ok(Turned::Ended(ended));
             }
         }
         Ok(nap.map_or(Turned::Again, Turned::Nap))
     }
 
-    /// Has the guest ended?
-    fn look(&mut self, aloud: bool) -> Result<Option<Ended>> {
+    /// Has the guest ended? What else happened to it is reported.
+    ///
+    /// A stop counts if it lasts from one look to the next: those for putting in and taking out probes, at the start or because a handler asked for
+    /// it, are over by then.
+    fn look(&mut self) -> Result<Option<Ended>> {
+        let before = self.stands;
         loop {
-            match self.guest.qmp().event(Duration::ZERO) {
-                Ok(None) => return Ok(None),
-                Ok(Some(e)) if e.name == "SHUTDOWN" => return Ok(Some(Ended::Gone)),
-                Ok(Some(e)) if e.name == "RESET" => {
+            let event = match self.guest.qmp().event(Duration::ZERO) {
+                Ok(Some(e)) => e,
+                Ok(None) => break,
+                Err(Error::Gone(_)) => return Ok(Some(Ended::Gone)),
+                Err(e) => return Err(e),
+            };
+            match event.name.as_str() {
+                "SHUTDOWN" => return Ok(Some(Ended::Gone)),
+                "RESET" => {
                     self.installed.forget();
                     return Ok(Some(Ended::Reset));
                 }
                 // A snapshot is loaded while the guest stands.
-                Ok(Some(e)) if e.name == "RESUME" && !self.installed.is_there() => {
+                "RESUME" if !self.installed.is_there() => {
                     self.installed.forget();
                     return Ok(Some(Ended::SetBack));
                 }
-                Ok(Some(e)) => {
-                    if let Some(news) = self.news.as_mut().filter(|_| aloud) {
-                        news(&Life::of(&e));
+                "STOP" => {
+                    if self.stands == Stands::No {
+                        self.stands = Stands::Seen;
                     }
                 }
-                Err(Error::Gone(_)) => return Ok(Some(Ended::Gone)),
-                Err(e) => return Err(e),
+                "RESUME" => {
+                    if std::mem::replace(&mut self.stands, Stands::No) == Stands::Reported {
+                        self.report(&Life::Resume);
+                    }
+                }
+                _ => self.report(&Life::of(&event)),
             }
+        }
+        if (before, self.stands) == (Stands::Seen, Stands::Seen) {
+            self.stands = Stands::Reported;
+            self.report(&Life::Stop);
+        }
+        Ok(None)
+    }
+
+    fn report(&mut self, life: &Life) {
+        if let Some(news) = &mut self.news {
+            news(life);
         }
     }
 
