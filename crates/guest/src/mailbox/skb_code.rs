@@ -374,10 +374,19 @@ impl Here<'_> {
         a.mov(qword_ptr(r8), rdx)?;
         a.set_label(&mut unarmed)?;
 
+        let (mut chain, mut follow) = (a.create_label(), a.create_label());
+        a.mov(rsi, own(OWN_ARGUMENT))?;
+        a.test(how, CHAIN as i32)?;
+        a.jne(chain)?;
         a.test(how, LIST as i32)?;
         a.je(single)?;
-        a.mov(rsi, own(OWN_ARGUMENT))?;
         a.mov(own(OWN_END), rsi)?;
+        a.jmp(follow)?;
+        // A chain ends with nothing, and its first was copied.
+        a.set_label(&mut chain)?;
+        a.mov(own(OWN_END), 0)?;
+        a.add(rsi, self.next as i32)?;
+        a.set_label(&mut follow)?;
         a.mov(ecx, 8)?;
         a.call(self.span)?;
         a.jc(done)?;
