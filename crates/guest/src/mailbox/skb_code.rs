@@ -489,7 +489,8 @@ impl Maker<'_> {
         a.cmp(dword_ptr(self.control(id, ENABLED)), 1)?;
         a.jne(off)?;
         a.lea(rsp, qword_ptr(rsp - 8))?;
-        self.push_frame(&mut a)?;
+        a.lea(rsp, qword_ptr(rsp - 8))?;
+        self.push_registers(&mut a)?;
         for (word, register) in [(OWN_ARGUMENT, function.argument), (OWN_SECOND, function.second)] {
             match saved(register) {
                 Some(offset) => {
@@ -504,8 +505,8 @@ impl Maker<'_> {
         a.mov(qword_ptr(rsp + OWN_INSTANCE), 0)?;
         a.call(code.entry)?;
         self.pop_frame(&mut a)?;
-        a.popfq()?;
-        a.lea(rsp, qword_ptr(rsp + 8))?;
+        // At a function's entry nobody looks at flags.
+        a.lea(rsp, qword_ptr(rsp + 16))?;
         a.set_label(&mut off)?;
         a.jmp(back)?;
         all.extend(a.assemble(entry)?);

@@ -206,7 +206,12 @@ impl<'h> Probes<'h> {
     /// The same with names from elsewhere.
     pub fn new(guest: Arc<Guest>, names: Arc<dyn Names>, patience: Patience) -> Result<Probes<'h>> {
         let (installed, recovered) = Installed::new(guest.clone())?;
-        let place = Place { base: installed.base, kernel: Some(facts::kernel(&guest, names.as_ref())?) };
+        let place = Place {
+            base: installed.base,
+            kernel: Some(facts::kernel(&guest, names.as_ref())?),
+            sahf: facts::has_sahf(&guest, names.as_ref()),
+            emulated: guest.accelerator() == crate::guest::Accelerator::Tcg,
+        };
         let (code, shared) = shared(&place)
             .map_err(|e| Error::Unsupported(format!("the probes' code cannot be made: {e}")))?;
         installed.write(SHARED_CODE, &code);
@@ -503,10 +508,6 @@ impl<'h> Probes<'h> {
 
 fn failed(e: Failed) -> Error {
     Error::Unsupported(e.to_string())
-}
-
-fn since(moment: Instant) -> Duration {
-    moment.elapsed()
 }
 
 fn is_set(flag: &AtomicBool) -> bool {

@@ -31,7 +31,11 @@ pub enum Ended {
 struct Turn {
     looked: Instant,
     last: Instant,
-    empty: u32,
+    turns: u32,
+    /// Something came since `last` was set.
+    busy: bool,
+    /// It spins: something came just now that waits for an answer.
+    waits: bool,
 }
 
 /// Is the guest stopped, and was it reported?
@@ -54,7 +58,8 @@ enum Turned {
 /// it is given.
 pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Result<(usize, Ended)> {
     let now = Instant::now();
-    let mut turns: Vec<Turn> = all.iter().map(|_| Turn { looked: now, last: now, empty: 0 }).collect();
+    let mut turns: Vec<Turn> =
+        all.iter().map(|_| Turn { looked: now, last: now, turns: 0, busy: false, waits: false }).collect();
     for (n, probes) in all.iter_mut().enumerate() {
         if let Some(ended) = probes.begin()? {
             return Ok((n, ended));
@@ -102,7 +107,8 @@ impl<'h> Probes<'h> {
             self.handle(&taken, &mut control)?;
             busy = true;
         }
-        if t.empty.is_multiple_of(64) || !busy {
+        t.turns = t.turns.wrapping_add(1);
+        if t.turns.is_multiple_of(64) || !busy {
             busy |= self.entries() > 0;
         }
         if control.stop || is_set(&self.stopped) {
@@ -110,24 +116,20 @@ impl<'h> Probes<'h> {
             self.stopped.store(false, Ordering::Relaxed);
             return Ok(Turned::Ended(Ended::Stopped));
         }
-        let mut nap = None;
-        if busy {
-            t.last = Instant::now();
-            t.empty = 0;
-        } else {
-            t.empty = t.empty.wrapping_add(1);
-            if !t.empty.is_multiple_of(256) {
-                return Ok(Turned::Again);
-            }
-            if since(t.last) > SPIN {
-                // Of hits with packets the host's clock is written and read so often.
-                let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
-                let short = self.hits.is_some() || self.probes.iter().any(called);
-                nap = Some(if short { NAP } else { LONG_NAP });
-                t.empty = 255;
-            }
+        t.busy |= busy;
+        // Clocks are read now and then: between two hits of one processor there is less time than that takes.
+        if t.waits && !t.turns.is_multiple_of(256) {
+            return Ok(Turned::Again);
         }
         let now = Instant::now();
+        let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
+        if std::mem::take(&mut t.busy) {
+            t.last = now;
+        }
+        // For handlers the guest waits, and of hits with packets the host's clock is written and read so often. Of all else the ring has room for 20 ms.
+        let urgent = self.hits.is_some() || self.probes.iter().any(called);
+        t.waits = urgent && now.duration_since(t.last) <= SPIN;
+        let nap = (!t.waits).then_some(if urgent { NAP } else { LONG_NAP });
         if until.is_some_and(|u| now >= u) {
             self.entries();
             return Ok(Turned::Ended(Ended::Time));
