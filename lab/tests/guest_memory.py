@@ -198,6 +198,29 @@ class GuestMemory(unittest.TestCase):
             self.assertIn(b"hidden: not in the list of tasks", r.stdout)
         self.assertEqual(self.ask("processes", self.guest.qmp)["hidden"], 0)
 
+    def test_modules_are_those_of_proc_and_a_hidden_one_is_found(self):
+        found = self.ask("modules", self.guest.qmp)
+        theirs = {w[0]: (int(w[1]), int(w[2]), w[5]) for w in (line.split() for line in self.guest.text("modules").splitlines())}
+        self.assertGreaterEqual(len(theirs), 5)
+        ours = {m["name"]: (m["size_bytes"], m["users"], m["base"]) for m in found["modules"]}
+        self.assertEqual({n: (size, users, int(at, 16)) for n, (size, users, at) in theirs.items()}, {n: (size, users, int(at, 16)) for n, (size, users, at) in ours.items()})
+        self.assertEqual({(True, True, True, "live")}, {(m["listed"], m["in_sysfs"], m["in_tree"], m["state"]) for m in found["modules"]})
+        self.assertEqual(0, found["hidden"])
+
+        # Taken out of the list, as one hides a module from lsmod.
+        victim = next(m for m in found["modules"] if m["name"] == "overlay")
+        link = int(victim["address"], 16) + member((self.guest.out / "btf").read_bytes(), "module", "list")
+        after, before = self.guest.word(link), self.guest.word(link + 8)
+        with contextlib.ExitStack() as back:
+            for place, new in ((before, after), (after + 8, before)):
+                back.callback(self.guest.word, place, self.guest.word(place, new))
+            hidden = self.ask("modules", self.guest.qmp, "--hidden")
+            self.assertEqual([(m["name"], m["base"], m["listed"], m["in_sysfs"], m["in_tree"]) for m in hidden["modules"]], [("overlay", victim["base"], False, True, True)])
+            r = look.kpat("guest", "modules", self.guest.qmp, "--hidden", "--strict")
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertIn(b"hidden: not in the list of /proc/modules", r.stdout)
+        self.assertEqual(self.ask("modules", self.guest.qmp)["hidden"], 0)
+
     def test_symbols_of_a_file_are_moved_to_where_the_kernel_is(self):
         symbols = [line.split() for line in self.guest.text("kallsyms").splitlines()]
         text = next(int(s[0], 16) for s in symbols if s[2] == "_text")
