@@ -3,6 +3,7 @@
 //! A probe counts, records, or calls a handler here for which the guest waits ([`Act`]). Handlers are closures; they may read and
 //! write registers and memory, enable, disable and unregister probes, and stop the loop. [`Probes`] has all of one guest.
 
+mod apart;
 mod debugged;
 mod facts;
 mod packets;

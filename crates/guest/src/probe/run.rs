@@ -1,5 +1,6 @@
 //! The loop: hits that wait are handled, entries handed on, until somebody stops it.
 
+use super::apart::Apart;
 use super::*;
 use crate::life::Life;
 use crate::mailbox::host::{Answer, Taken};
@@ -65,6 +66,7 @@ pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Resul
             return Ok((n, ended));
         }
     }
+    let (mut apart, mut looks) = (Apart::of(all), 0u32);
     let first = 'first: loop {
         let mut nap = Some(LONG_NAP);
         for (n, (probes, turn)) in all.iter_mut().zip(&mut turns).enumerate() {
@@ -78,7 +80,13 @@ pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Resul
             // With none there is nothing to wait for.
             Some(_) if all.is_empty() => return Ok((0, Ended::Stopped)),
             Some(nap) => std::thread::sleep(nap),
-            None => std::hint::spin_loop(),
+            None => {
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(1024) {
+                    apart.keep(Instant::now());
+                }
+                std::hint::spin_loop();
+            }
         }
     };
     // What the others have in their rings was before that.
