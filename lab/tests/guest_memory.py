@@ -124,7 +124,7 @@ class GuestMemory(unittest.TestCase):
         self.assertEqual((own["name"], own["vcpus"], own["memory_bytes"], own["accelerator"]), (self.guest.name, self.SMP, 384 << 20, "tcg"))
         self.assertEqual(own["qmp"], [self.guest.qmp])
 
-    def test_every_symbol_is_where_the_guest_says(self):
+    def test_every_symbol_is_where_the_guest_has_it(self):
         r = look.kpat("guest", "symbols", self.guest.name, "--tsv", "--no-header", seconds=60)
         self.assertEqual(r.returncode, 0, r.stderr.decode())
         ours = set()
@@ -147,19 +147,19 @@ class GuestMemory(unittest.TestCase):
         self.assertEqual((found["name"], found["offset"]), ("do_sys_openat2", 5))
 
     def test_doctor_knows_what_it_is(self):
-        said = self.ask("doctor", str(self.guest.process.pid))
+        found = self.ask("doctor", str(self.guest.process.pid))
         theirs = {line.split()[2]: int(line.split()[0], 16) for line in self.guest.text("kallsyms").splitlines()}
-        self.assertEqual(int(said["linux"]["base"], 16), theirs["_text"])
-        self.assertEqual(said["linux"]["release"], self.guest.text("release").strip())
-        self.assertEqual(said["linux"]["modules"], len(self.guest.text("modules").splitlines()))
-        self.assertTrue(said["linux"]["btf"])
-        self.assertEqual(said["five_level_page_tables"], " la57" in self.guest.text("cpuinfo"))
+        self.assertEqual(int(found["linux"]["base"], 16), theirs["_text"])
+        self.assertEqual(found["linux"]["release"], self.guest.text("release").strip())
+        self.assertEqual(found["linux"]["modules"], len(self.guest.text("modules").splitlines()))
+        self.assertTrue(found["linux"]["btf"])
+        self.assertEqual(found["five_level_page_tables"], " la57" in self.guest.text("cpuinfo"))
         self.assertEqual("isolation: enabled" in self.guest.text("isolation"), "pti=on" in self.MORE)
-        self.assertEqual(said["page_table_isolation"], "pti=on" in self.MORE)
-        self.assertEqual(said["ram_mapped_bytes"] > 0, self.MEMORY == "mapped")
-        self.assertEqual([w["name"] for w in said["ways"] if w["works"]], ["memory", "mailbox", "debugger"])
-        print(f"\nguest {self.SERIES} {self.CPU} {self.MEMORY}: attach {said['attach_ms']:.1f} ms, symbols {said['symbols_ms']:.0f} ms (kallsyms "
-              f"{said['steps']['kallsyms_ms']:.0f}, types {said['steps']['btf_ms']:.0f}), 64 bytes in {said['read_64_bytes_ns']:.0f} ns")
+        self.assertEqual(found["page_table_isolation"], "pti=on" in self.MORE)
+        self.assertEqual(found["ram_mapped_bytes"] > 0, self.MEMORY == "mapped")
+        self.assertEqual([w["name"] for w in found["ways"] if w["works"]], ["memory", "mailbox", "debugger"])
+        print(f"\nguest {self.SERIES} {self.CPU} {self.MEMORY}: attach {found['attach_ms']:.1f} ms, symbols {found['symbols_ms']:.0f} ms (kallsyms "
+              f"{found['steps']['kallsyms_ms']:.0f}, types {found['steps']['btf_ms']:.0f}), 64 bytes in {found['read_64_bytes_ns']:.0f} ns")
         again = self.ask("doctor", "--stop", self.guest.qmp)
         self.assertEqual([w["against"] for w in again["ways"] if w["name"] == "debugger"], [""])
         self.assertIn("running", self.guest.monitor("info status"))

@@ -18,12 +18,12 @@ from pathlib import Path
 from kpatlab import kernel
 from kpatlab.initramfs import Archive
 
-from .emulated import Spoken, monitor
+from .emulated import OnConsole, monitor
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-class Caller(Spoken):
+class Caller(OnConsole):
     """A guest with the program in it."""
 
     READY = "caller ready"
@@ -45,7 +45,7 @@ class Caller(Spoken):
         return self.until(lambda line: re.match(rf"{word}( |$)", line), patience)
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
-        self.say(command)
+        self.send(command)
         # The console repeats what is typed.
         self.begun(re.escape(command))
         return self.begun(command.split()[0], patience)
@@ -275,11 +275,11 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.assertEqual(300, self.guest.number("getppid 300", 60))
         q = Probing(self.kpat, self.guest, "__x64_sys_getpid count")
         q.end()
-        said = re.search(r"put back (\d+) places? .*; (\d+) hits? went on without it", "".join(q.errors))
-        self.assertTrue(said, q.errors)
+        report = re.search(r"put back (\d+) places? .*; (\d+) hits? went on without it", "".join(q.errors))
+        self.assertTrue(report, q.errors)
         # Of each call entry and return; a return whose entry was missed is none.
-        self.assertEqual(1, int(said[1]))
-        self.assertTrue(300 <= int(said[2]) <= 600, said[0])
+        self.assertEqual(1, int(report[1]))
+        self.assertTrue(300 <= int(report[2]) <= 600, report[0])
         self.assertEqual(before, self.code())
 
     def test_two_programs_at_one_guest_are_refused(self):
@@ -326,7 +326,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         argv = [sys.executable, ROOT / f"crates/guest/examples/python/{name}.py", self.guest.qmp, *map(str, words)]
         return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
-    def test_python_says_who_opens_a_file(self):
+    def test_python_shows_who_opens_a_file(self):
         p = self.example("who_opens", "/f7", 1)
         self.assertEqual("waiting\n", p.stdout.readline())
         self.guest.ask("open 20")

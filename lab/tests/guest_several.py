@@ -47,18 +47,18 @@ class GuestSeveral(unittest.TestCase):
         first, second = self.guests
         before = self.code()
         p = Watched(self.kpat, first, "--also", second.qmp, "__x64_sys_getppid count", "__x64_sys_unlink sys1:str ret")
-        p.says(f"the probes are in the guest {second.qmp}")
+        p.wait_for(f"the probes are in the guest {second.qmp}")
         self.assertEqual([20_000, 30_000], self.together("getppid 20000", "getppid 30000"))
         printed = [[tuple(line.split()[1:]) for line in guest.ask(f"unlink {n}") if line.startswith("unlinked")] for guest, n in zip(self.guests, (12, 31))]
         # While one stands the other is served.
         monitor(self.controls[0], "stop")
-        p.says(f"the guest {first.qmp} was stopped")
+        p.wait_for(f"the guest {first.qmp} was stopped")
         self.assertEqual(4000, second.number("getppid 4000"))
         monitor(self.controls[0], "cont")
-        p.says(f"the guest {first.qmp} goes on")
+        p.wait_for(f"the guest {first.qmp} goes on")
         self.assertEqual([500, 600], self.together("getppid 500", "getppid 600"))
         first.process.kill()
-        p.says(f"the guest {first.qmp} is off")
+        p.wait_for(f"the guest {first.qmp} is off")
         self.assertEqual(700, second.number("getppid 700"))
         p.process.send_signal(signal.SIGINT)
         counts = p.ended()
