@@ -33,7 +33,7 @@ test: ## lint, all tests, house checks, lab; ends with "N passed, N failed"
 	@scripts/test
 
 lint: setup-test ## rustfmt and clippy, nothing may be left
-	@scripts/test format lint
+	@scripts/test format clippy
 
 lab: setup-test ## Debian's kernels 6.1, 6.12 and 7.2 for QEMU, then every scenario and test on each
 	@scripts/test ui build kernels lab-full

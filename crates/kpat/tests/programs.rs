@@ -25,9 +25,9 @@ all = [threading.Thread(target=work, args=(n,)) for n in range(2)]
 for o in out: print(*o)
 "#;
 
-/// Sends over TLS to itself: which side, how many bytes each call took or gave.
+/// Sends over TLS to itself: who it is, how many bytes each call took or gave. Others on the machine use the library too.
 const TLS: &str = r#"
-import socket, ssl, sys, threading
+import os, socket, ssl, sys, threading
 here = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); here.load_cert_chain(sys.argv[1])
 there = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); there.check_hostname = False; there.verify_mode = ssl.CERT_NONE
 listening = socket.create_server(("127.0.0.1", 0))
@@ -40,7 +40,7 @@ t = threading.Thread(target=serve); t.start()
 s = there.wrap_socket(socket.create_connection(listening.getsockname()))
 for i in range(1, 31): writes.append(s.send(b"x" * (i * 37)))
 reads.append(len(s.recv(10))); t.join()
-print("write", *writes); print("read", *reads)
+print("pid", os.getpid()); print("write", *writes); print("read", *reads)
 "#;
 
 /// Throws and catches, counted by itself.
@@ -104,16 +104,18 @@ fn sizes_of_tls_calls() {
     let both = std::fs::read_to_string(&key).unwrap() + &std::fs::read_to_string(&pem).unwrap();
     std::fs::write(&pem, both).unwrap();
     let (events, out) = recorded(&p, "tls", &[], &["/usr/bin/python3", "-c", TLS, &pem]);
-    let counted = |what: &str| -> Vec<u64> {
+    let counted = |what: &str| -> Vec<i64> {
         let mine = out.lines().find_map(|l| l.strip_prefix(what)).expect("a line of counts");
         mine.split_whitespace().map(|n| n.parse().unwrap()).collect()
     };
-    let seen = |what: &str| -> Vec<u64> {
+    let pid = counted("pid")[0];
+    let events: Vec<&Value> = events.iter().filter(|e| number(e, "pid") == pid).collect();
+    let seen = |what: &str| -> Vec<i64> {
         let ends = events.iter().filter(|e| number(e, "a") == 2).filter_map(|e| text(e).strip_prefix(what));
         let bytes = ends.filter_map(|t| t.split_once(": ")?.1.split(' ').next()?.parse().ok());
         bytes.filter(|n| *n > 0).collect()
     };
-    assert_eq!((counted("write").len(), counted("read").iter().sum::<u64>()), (31, 37 * 465 + 1));
+    assert_eq!((counted("write").len(), counted("read").iter().sum::<i64>()), (31, 37 * 465 + 1));
     assert_eq!(seen("tls: TLS write"), counted("write"));
     assert_eq!(seen("tls: TLS read"), counted("read"));
     let handshakes = events.iter().filter(|e| text(e).contains("TLS handshake") && number(e, "a") == 2);
@@ -144,10 +146,11 @@ fn rows_of_a_users_own_and_probes_that_a_library_has() {
     );
     let (events, out) = recorded(&p, "own", &["--programs", &table], &[&program]);
     assert_eq!(out, "17\n");
-    assert_eq!(events.iter().filter(|e| text(e).starts_with("c++: throws 0x")).count(), 17);
-    let main: Vec<(&str, i64)> =
-        events.iter().filter(|e| text(e).starts_with("own: ")).map(|e| (text(e), number(e, "a"))).collect();
+    let own: Vec<&Value> = events.iter().filter(|e| text(e).starts_with("own: ")).collect();
+    let main: Vec<(&str, i64)> = own.iter().map(|e| (text(e), number(e, "a"))).collect();
     assert_eq!(main, [("own: main = …", 1), ("own: main = 0", 2)]);
+    let thrown = |e: &&Value| text(e).starts_with("c++: throws 0x") && e["pid"] == own[0]["pid"];
+    assert_eq!(events.iter().filter(thrown).count(), 17);
 }
 
 /// A program stamps lines in every way, each between two readings of the clock that the log has.

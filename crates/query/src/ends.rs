@@ -4,7 +4,7 @@
 //! Rejected: a look-up per packet, which reads the same row groups again for each; and columns of the table of packets, which most logs would
 //! have for nothing.
 
-use crate::carried::{BytesOfCall, Place, bytes_of_stream, is_reassembled, nearest};
+use crate::carried::{BytesOfCall, Place, SegmentOf, bytes_of_stream, is_reassembled, nearest};
 use crate::error::{Error, Result};
 use crate::roles::{QDISC_IN, XMIT};
 pub(crate) use crate::store::{BothEnds, End, Ends};
@@ -202,10 +202,13 @@ impl Store {
                     let (Some(sport), Some(dport)) = (f.sport, f.dport) else { continue };
                     let (src, dst) = ((f.ip_src.as_deref(), sport), (f.ip_dst.as_deref(), dport));
                     let Some(&(first, last, _)) = lives.get(&f.packet_id) else { continue };
-                    for (end, key) in segment.ends.iter_mut().zip([(src, dst), (dst, src)]) {
+                    for (end, (key, sent)) in
+                        segment.ends.iter_mut().zip([((src, dst), true), ((dst, src), false)])
+                    {
                         let Some(those) = between.get(&key).filter(|_| end.is_none()) else { continue };
                         let of = those.iter().map(|place| &sockets[*place as usize]);
-                        let found = nearest(of, first, last).map(|s| s.socket_id);
+                        let of_end = SegmentOf { first_ns: first, last_ns: last, seq: seq as u32, sent };
+                        let found = nearest(of, of_end).map(|s| s.socket_id);
                         let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
                         *end = place.map(|place| (*place, seq as u32));
                     }

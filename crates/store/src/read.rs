@@ -17,7 +17,7 @@ use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Stands for null in [`TableFile::ints`].
 pub const NULL: i64 = i64::MIN;
@@ -33,6 +33,19 @@ const MOST_BYTES_AT_ONCE: usize = 512 << 20;
 /// Text of one column that is in memory at once: few bytes of a dictionary can stand for much.
 const MOST_TEXT: usize = 64 << 20;
 
+/// A row group is unpacked whole, and kept until another one is, when it was asked for so often: opening each of its columns again costs
+/// more than reading them. Not larger ones: values of all tables that are kept take at most some hundred MiB.
+const ASKED_OFTEN: u32 = 3;
+const MOST_KEPT_VALUES: usize = 1 << 20;
+
+/// The row group that rows were last asked of.
+#[derive(Default)]
+struct Kept {
+    group: usize,
+    asked: u32,
+    rows: Option<Arc<Batch>>,
+}
+
 /// An open table.
 pub struct TableFile {
     path: PathBuf,
@@ -42,6 +55,7 @@ pub struct TableFile {
     meta: ParquetMetaData,
     /// Place in the file of each declared column; `None`: the file does not have it.
     places: Vec<Option<usize>>,
+    kept: Mutex<Kept>,
 }
 
 impl TableFile {
@@ -85,7 +99,7 @@ impl TableFile {
             }
             places.push(place);
         }
-        Ok(TableFile { path, table, file, len, meta, places })
+        Ok(TableFile { path, table, file, len, meta, places, kept: Mutex::default() })
     }
 
     pub fn rows(&self) -> u64 {
@@ -159,12 +173,27 @@ impl TableFile {
             .collect()
     }
 
+    /// All of a row group, if it is small and rows of it were asked for often. `rows`: now as well; what passes over columns does not count.
+    fn whole(&self, group: usize, rows: bool) -> Result<Option<Arc<Batch>>> {
+        if self.group_rows(group).saturating_mul(self.table.columns.len()) > MOST_KEPT_VALUES {
+            return Ok(None);
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.group != group {
+            *kept = Kept { group, ..Kept::default() };
+        }
+        kept.asked = kept.asked.saturating_add(u32::from(rows));
+        if kept.rows.is_none() && kept.asked >= ASKED_OFTEN {
+            kept.rows = self.batches(vec![group], &[])?.next(usize::MAX)?.map(Arc::new);
+        }
+        Ok(kept.rows.clone())
+    }
+
     /// One integer column of one row group, 32 bit widened, null as [`NULL`].
     pub fn ints(&self, group: usize, column: &str) -> Result<Vec<i64>> {
         let index = self.column(column)?;
-        let mut reader = BatchReader::open(self, vec![group], &[index])?;
         let mut out = Vec::new();
-        while let Some(batch) = reader.next(usize::MAX)? {
+        let mut take = |batch: &Batch| {
             let values = &batch.columns[index];
             let at = out.len();
             match values {
@@ -175,6 +204,14 @@ impl TableFile {
             if let Some(nulls) = values.nulls() {
                 out[at..].iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(v, _)| *v = NULL);
             }
+        };
+        if let Some(batch) = self.whole(group, false)? {
+            take(&batch);
+            return Ok(out);
+        }
+        let mut reader = BatchReader::open(self, vec![group], &[index])?;
+        while let Some(batch) = reader.next(usize::MAX)? {
+            take(&batch);
         }
         Ok(out)
     }
@@ -207,6 +244,12 @@ impl TableFile {
             return Err(Error::parquet(&self.path)(ParquetError::General(what)));
         }
         let mut out = Vec::new();
+        if self.groups() == 1
+            && let Some(batch) = self.whole(0, true)?
+        {
+            out.extend((0..batch.rows).map(|i| R::get(&batch, i)));
+            return Ok(out);
+        }
         let mut reader = self.batches((0..self.groups()).collect(), &[])?;
         let mut spent = 0usize;
         while let Some(batch) = reader.next(8192)? {
@@ -227,6 +270,11 @@ impl TableFile {
     pub fn rows_at<R: Row>(&self, group: usize, places: &[u32]) -> Result<Vec<R>> {
         let mut out = Vec::with_capacity(places.len());
         if places.is_empty() {
+            return Ok(out);
+        }
+        if let Some(batch) = self.whole(group, true)? {
+            let within = places.iter().map(|i| *i as usize).take_while(|i| *i < batch.rows);
+            out.extend(within.map(|i| R::get(&batch, i)));
             return Ok(out);
         }
         let mut reader = self.batches(vec![group], &[])?;

@@ -54,18 +54,50 @@ pub struct Carried {
 const TCP: i32 = 6;
 /// A socket's last event may come before its last packet, and a listener's new socket comes after the first: until the handshake is over.
 const APART_NS: i64 = 1_000_000_000;
+/// The same for a packet whose number is one of the socket's stream: handshakes are tried for 127 s (`tcp_syn_retries` 6, RFC 6298), and
+/// the end of a connection is sent again for about as long.
+const APART_IN_STREAM_NS: i64 = 180_000_000_000;
+/// How far from the numbers that the log saw a number still is the stream's: the handshake's, the end's, what was sent before the recording.
+const BESIDE_STREAM: u32 = 1 << 20;
 
-/// Of the sockets between two addresses and ports the one of a packet that lived so long. A port that is used again has another socket: the
-/// one nearest to when the packet was first seen, of those the latest; of some packets the end is not seen.
+/// A packet of TCP as one end of its connection sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct SegmentOf {
+    pub first_ns: i64,
+    pub last_ns: i64,
+    pub seq: u32,
+    /// This end sent it.
+    pub sent: bool,
+}
+
+impl SegmentOf {
+    /// Is its number one of the socket's stream? Those of another connection begin anywhere in 4 GiB.
+    fn in_stream(&self, s: &SocketRow) -> bool {
+        let (start, all) =
+            if self.sent { (s.sent_seq, s.sent_bytes) } else { (s.received_seq, s.received_bytes) };
+        let reach = i64::from(BESIDE_STREAM) * 2 + all.max(0);
+        start.is_some_and(|start| {
+            i64::from(self.seq.wrapping_sub(start as u32).wrapping_add(BESIDE_STREAM)) <= reach
+        })
+    }
+}
+
+/// Of the sockets between two addresses and ports a packet's. A port that is used again has another socket: the one whose numbers the packet
+/// has, else the one nearest to when the packet was first seen, of those the latest; of some packets the end is not seen.
 pub(crate) fn nearest<'a>(
     sockets: impl Iterator<Item = &'a SocketRow>,
-    first_ns: i64,
-    last_ns: i64,
+    packet: SegmentOf,
 ) -> Option<&'a SocketRow> {
     let apart = |s: &SocketRow, until_ns: i64| {
-        s.first_ns.saturating_sub(until_ns).max(first_ns.saturating_sub(s.last_ns)).max(0)
+        s.first_ns.saturating_sub(until_ns).max(packet.first_ns.saturating_sub(s.last_ns)).max(0)
     };
-    sockets.filter(|s| apart(s, last_ns) <= APART_NS).min_by_key(|s| (apart(s, first_ns), -s.first_ns))
+    let rated = sockets.filter_map(|s| {
+        let in_stream = packet.in_stream(s);
+        let limit = if in_stream { APART_IN_STREAM_NS } else { APART_NS };
+        let key = (!in_stream, apart(s, packet.first_ns), -s.first_ns);
+        (apart(s, packet.last_ns) <= limit).then_some((key, s))
+    });
+    rated.min_by_key(|(key, _)| *key).map(|(_, s)| s)
 }
 
 /// Bytes of a stream, and the calls that have them.
@@ -129,17 +161,18 @@ impl Store {
         let mut out = Carried { payload_bytes, ..Carried::default() };
         for f in d.footprints.iter().filter(of_tcp) {
             let (Some(sport), Some(dport), Some(seq)) = (f.sport, f.dport, f.tcp_seq) else { continue };
-            let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32)| {
+            let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32), sent: bool| {
                 let is = |s: &&SocketRow| {
                     s.proto == TCP
                         && (&s.local_addr, s.local_port) == own
                         && (&s.peer_addr, s.peer_port) == peer
                 };
-                nearest(sockets.iter().filter(is), d.packet.first_ns, d.packet.last_ns)
+                let (first_ns, last_ns) = (d.packet.first_ns, d.packet.last_ns);
+                nearest(sockets.iter().filter(is), SegmentOf { first_ns, last_ns, seq: seq as u32, sent })
             };
             let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
             if out.written.is_none()
-                && let Some(s) = find(src, dst)
+                && let Some(s) = find(src, dst, true)
             {
                 out.written = Some(self.end(
                     s,
@@ -151,7 +184,7 @@ impl Store {
                 )?);
             }
             if out.read.is_none()
-                && let Some(s) = find(dst, src)
+                && let Some(s) = find(dst, src, false)
             {
                 out.read = Some(self.end(s, s.received_seq, seq, payload_bytes, Crossing::Recv, i64::MAX)?);
             }
