@@ -7,7 +7,7 @@
 //   stat NAME         prints the size of a file
 //   sleep MS          nanosleep
 //   null|read|write|opens N   N calls: getppid, a byte from /dev/zero, a byte to /dev/null, open and close of /init; ns of all and of the middle
-//                     one by the guest's clock
+//                     one by the guest's clock. null N P: while P-1 other processes call getppid, too
 //   unpack N          N files of 4 KB out of one file, as tar does: read, open, write, close, chmod, a mkdir for each 16; ns of all, and of the middle file
 //   syms WORD...      lines of /proc/kallsyms with one of these names
 //   ftrace FUNCTION   how many calls the kernel's own tracer saw; from now on of this function, or "off"
@@ -77,9 +77,16 @@ static double middle(long n, long long ns)
 	return n ? took_each[n / 2] * (ns / ticks) : 0;
 }
 
-static void each(const char *what, long n)
+static void each(const char *what, long n, int processes)
 {
 	unsigned long long before, after;
+	pid_t others[16] = {0};
+
+	for (int p = 0; p < processes - 1 && p < 16; p++) {
+		others[p] = fork();
+		while (!others[p])
+			syscall(SYS_getppid);
+	}
 	int zero = open("/dev/zero", O_RDONLY), null = open("/dev/null", O_WRONLY);
 	char byte = 0;
 	long long start = now();
@@ -97,6 +104,10 @@ static void each(const char *what, long n)
 		before = after;
 	}
 	long long took = now() - start;
+	for (int p = 0; p < 16 && others[p] > 0; p++) {
+		kill(others[p], SIGKILL);
+		waitpid(others[p], NULL, 0);
+	}
 	printf("%s %ld %lld %.1f\n", what, n, took, middle(n, took));
 	close(zero);
 	close(null);
@@ -249,14 +260,14 @@ int main(void)
 			getppids(n, p);
 		} else if (sscanf(line, "unpack %ld", &n) == 1) {
 			unpack(n);
-		} else if (sscanf(line, "null %ld", &n) == 1) {
-			each("null", n);
+		} else if (sscanf(line, "null %ld %ld", &n, &p) >= 1) {
+			each("null", n, p);
 		} else if (sscanf(line, "read %ld", &n) == 1) {
-			each("read", n);
+			each("read", n, 1);
 		} else if (sscanf(line, "write %ld", &n) == 1) {
-			each("write", n);
+			each("write", n, 1);
 		} else if (sscanf(line, "opens %ld", &n) == 1) {
-			each("opens", n);
+			each("opens", n, 1);
 		} else if (sscanf(line, "open %ld", &n) == 1) {
 			for (long i = 0; i < n; i++) {
 				snprintf(word, sizeof(word), "/f%ld", i);

@@ -74,11 +74,11 @@ def keep_console(series: str, words: str, console: list[str]) -> Path:
 
 
 def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1024, nics=(), timeout=120.0, cwd=None, env=None,
-        sinks=(1, 2), append="", wire: int | None = None, root: Path | None = None) -> Result:
+        sinks=(1, 2), append="", wire: int | None = None, root: Path | None = None, qmp: Path | None = None) -> Result:
     """Run `argv` in a guest, once more if its kernel dies. `share` becomes /lab. `sinks`: descriptors for the command's stdout and
     stderr, or files, which a second run begins anew; what was written to a descriptor cannot be taken back, then there is no second run.
     `wire`: descriptor of a tap device, whose other end is the guest's card. `root`: a Debian with systemd, which then runs in the guest, in
-    place of this machine's root."""
+    place of this machine's root. `qmp`: socket of its QEMU's machine protocol."""
     share = share.resolve()
     share.mkdir(parents=True, exist_ok=True)
     (share / ".rc").unlink(missing_ok=True)
@@ -93,6 +93,8 @@ def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1
         qemu, options = emulator.choose(nics), emulator.machine(det, smp, mem) + emulator.nics(list(nics))
         if wire is not None:
             options += emulator.wire(wire)
+        if qmp is not None:
+            options += ["-qmp", f"unix:{qmp},server=on,wait=off"]
         append = append if det else "tsc=reliable " + append
         if "igb" in nics:
             append += " iomem=relaxed"  # tools/stamps.py reads a register of the card

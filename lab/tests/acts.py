@@ -21,6 +21,7 @@ from kpatlab.topology import Network, wait_for
 
 UDPSEQ = [sys.executable, str(LAB / "tools/udpseq.py")]
 DATAGRAMS = 500
+PORTS = 150
 # How much a flight recorder keeps: in a guest it takes a second until `kpat ctl` has begun.
 LAST, LAST_WAIT = ("6s", 9) if "KPAT_LAB_GUEST" in os.environ else ("1s", 2.5)
 PROFILED = ["ip_rcv", "ip_rcv_core", "ip_forward", "ip_forward_finish", "ip_output", "ip_finish_output", "ip_finish_output2", "ip_local_deliver",
@@ -233,6 +234,68 @@ def act_within(s: Stage) -> None:
         (tracing / "current_tracer").write_text("nop")
         (tracing / "set_ftrace_filter").write_text("\n")
     s.facts["packet_functions"], s.facts["also"] = names, also
+
+
+ANSWERS = """
+import socket
+s = socket.create_server(("0.0.0.0", 9100))
+while True:
+    c, _ = s.accept()
+    while d := c.recv(100):
+        c.sendall(d)
+    c.close()
+"""
+ASKS = """
+import socket, time
+for n in range(20):
+    c = socket.create_connection(("10.7.2.2", 9100))
+    for m in range(5):
+        c.sendall(b"%08d" % m)
+        c.recv(100)
+    c.shutdown(socket.SHUT_WR)
+    c.recv(100)
+    c.close()
+    time.sleep(0.02)
+print(n)
+"""
+
+
+def act_twice(s: Stage) -> None:
+    """The same packets twice, first recorded here and then from outside, when a file says that this has begun: datagrams, each from a port of its own, large
+    ones in fragments, ones that nobody listens for, and connections with questions and answers."""
+    def send(port: int, count: int, size: int) -> int:
+        return json.loads(s.run("cl", *UDPSEQ, "send", "10.7.2.2", port, count, "--pps", 100, "--flows", count, "--size", size))["sent"]
+
+    def some() -> None:
+        with s.receiver(PORTS):
+            s.facts.setdefault("sent", []).append(send(9000, PORTS, 64))
+        s.facts.setdefault("received", []).append(s.facts["recv"]["received"])
+        send(9000, 20, 3000)
+        send(9001, 5, 64)
+        s.facts["asked"] = s.run("cl", sys.executable, "-c", ASKS)
+
+    for ns in s.net.topo["namespaces"]:
+        s.run(ns, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
+    # What is known of a neighbour changes on the way with the time, and with it the functions.
+    for ns in s.net.topo["namespaces"]:
+        for line in s.run(ns, "ip", "-4", "neigh", "show").splitlines():
+            address, _, device, _, card, *_ = line.split()
+            s.run(ns, "ip", "neigh", "replace", address, "dev", device, "lladdr", card, "nud", "permanent")
+    server = play.Process("answers", [*s.net.enter("sv"), sys.executable, "-c", ANSWERS], s.out)
+    try:
+        server.wait_ready(lambda: "9100" in s.run("sv", "ss", "-Hltn", "sport = :9100"), cache.patience() / 4)
+        some()
+        with s.recording("inside", "-f", "ip", namespaces=False):
+            some()
+            time.sleep(0.3)
+        wait, go = s.final.parent / "over-to-you", s.final.parent / "go"
+        wait.touch()
+        wait_for(go.exists, 120, "the recording from outside")
+        some()
+        wait.unlink()
+        wait_for(lambda: not go.exists(), 120, "the end of the recording from outside")
+    finally:
+        server.stop()
 
 
 def act_killed(s: Stage) -> None:

@@ -1,4 +1,4 @@
-"""A guest that a test probes or reads from outside: QEMU with a QMP socket, and whatever says that it is ready."""
+"""A guest that a test probes or reads from outside: QEMU with a QMP socket, and what shows that it is ready."""
 import contextlib
 import json
 import os
@@ -70,8 +70,8 @@ class Ended(Exception):
         self.console = console
 
 
-class Spoken(Emulated):
-    """One that is spoken with by its console: a line in, lines out."""
+class OnConsole(Emulated):
+    """One that is operated by its console: a line in, lines out."""
 
     READY, PATIENCE = "ready", 120
 
@@ -106,7 +106,7 @@ class Spoken(Emulated):
                 raise Ended(self.all)
             self.read += data
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         self.console.sendall(line.encode() + b"\n")
 
     def end(self) -> None:

@@ -30,14 +30,14 @@ def empty_disk(path: Path, size: int):
 
 
 class Watched(Probing):
-    """`kpat guest probe` with what it says, as it says it."""
+    """`kpat guest probe` with its messages, as they come."""
 
     def __init__(self, *words):
         super().__init__(*words)
         self.watcher = threading.Thread(target=lambda: self.errors.extend(self.process.stderr))
         self.watcher.start()
 
-    def says(self, words: str, patience: float = 20):
+    def wait_for(self, words: str, patience: float = 20):
         until = time.monotonic() + patience
         while not any(re.search(words, line) for line in self.errors):
             assert time.monotonic() < until, self.errors
@@ -47,8 +47,10 @@ class Watched(Probing):
         self.process.wait(patience)
         self.reader.join(), self.watcher.join()
         self.process.stdout.close(), self.process.stderr.close()
-        found = [json.loads(line) for line in self.lines]
-        return next((f["probes"] for f in found if "probes" in f), [])
+        return next((line["probes"] for line in map(json.loads, self.lines) if "probes" in line), [])
+
+    def entries(self) -> list[dict]:
+        return [line for line in map(json.loads, self.lines) if "probes" not in line]
 
 
 class GuestLife(unittest.TestCase):
@@ -73,15 +75,15 @@ class GuestLife(unittest.TestCase):
         self.addCleanup(guest.close)
         return guest
 
-    def test_a_pause_loses_nothing_and_is_said(self):
+    def test_a_pause_loses_nothing_and_is_reported(self):
         guest = self.guest("-no-reboot")
         p = Watched(self.kpat, guest, "__x64_sys_getppid count")
         self.assertEqual(1000, guest.number("getppid 1000"))
         monitor(self.control, "stop")
-        p.says("the guest was stopped")
+        p.wait_for("the guest was stopped")
         time.sleep(1.5)
         monitor(self.control, "cont")
-        p.says("the guest goes on")
+        p.wait_for("the guest goes on")
         self.assertEqual(500, guest.number("getppid 500"))
         p.process.send_signal(signal.SIGINT)
         [counts] = p.ended()
@@ -96,7 +98,7 @@ class GuestLife(unittest.TestCase):
         # With the probes in it the guest cannot be saved, and nothing of it is.
         self.assertRegex(monitor(self.control, "savevm within"), r"(?i)error|disabled|cannot")
         self.assertEqual("", monitor(self.control, "loadvm before").strip())
-        p.says("set back to a snapshot")
+        p.wait_for("set back to a snapshot")
         self.assertEqual([100], [c["hits"] for c in p.ended()])
         self.assertEqual(300, guest.number("getppid 300"))
         # And again.
@@ -111,11 +113,11 @@ class GuestLife(unittest.TestCase):
         guest = self.guest()
         for how in ("reset", "reboot", "panic"):
             p = Watched(self.kpat, guest, "__x64_sys_getppid pid ret")
-            guest.say("getppid 100000000 2" if how == "reset" else how)
+            guest.send("getppid 100000000 2" if how == "reset" else how)
             if how == "reset":
                 time.sleep(0.5)
                 monitor(self.control, "system_reset")
-            p.says("the guest began anew", 60)
+            p.wait_for("the guest began anew", 60)
             p.ended()
             self.assertEqual(0, p.process.returncode, (how, p.errors))
             # Behind what the kernel's last words left of its line.
@@ -129,10 +131,10 @@ class GuestLife(unittest.TestCase):
     def test_a_guest_that_is_killed_under_load(self):
         guest = self.guest("-no-reboot")
         p = Watched(self.kpat, guest, "__x64_sys_getppid pid ret")
-        guest.say("getppid 100000000 2")
+        guest.send("getppid 100000000 2")
         time.sleep(0.5)
         guest.process.kill()
-        p.says("the guest is off")
+        p.wait_for("the guest is off")
         self.assertEqual(1, len(p.ended()))
         self.assertEqual(0, p.process.returncode, p.errors)
 

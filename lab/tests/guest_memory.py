@@ -124,7 +124,7 @@ class GuestMemory(unittest.TestCase):
         self.assertEqual((own["name"], own["vcpus"], own["memory_bytes"], own["accelerator"]), (self.guest.name, self.SMP, 384 << 20, "tcg"))
         self.assertEqual(own["qmp"], [self.guest.qmp])
 
-    def test_every_symbol_is_where_the_guest_says(self):
+    def test_every_symbol_is_where_the_guest_has_it(self):
         r = look.kpat("guest", "symbols", self.guest.name, "--tsv", "--no-header", seconds=60)
         self.assertEqual(r.returncode, 0, r.stderr.decode())
         ours = set()
@@ -147,19 +147,19 @@ class GuestMemory(unittest.TestCase):
         self.assertEqual((found["name"], found["offset"]), ("do_sys_openat2", 5))
 
     def test_doctor_knows_what_it_is(self):
-        said = self.ask("doctor", str(self.guest.process.pid))
+        found = self.ask("doctor", str(self.guest.process.pid))
         theirs = {line.split()[2]: int(line.split()[0], 16) for line in self.guest.text("kallsyms").splitlines()}
-        self.assertEqual(int(said["linux"]["base"], 16), theirs["_text"])
-        self.assertEqual(said["linux"]["release"], self.guest.text("release").strip())
-        self.assertEqual(said["linux"]["modules"], len(self.guest.text("modules").splitlines()))
-        self.assertTrue(said["linux"]["btf"])
-        self.assertEqual(said["five_level_page_tables"], " la57" in self.guest.text("cpuinfo"))
+        self.assertEqual(int(found["linux"]["base"], 16), theirs["_text"])
+        self.assertEqual(found["linux"]["release"], self.guest.text("release").strip())
+        self.assertEqual(found["linux"]["modules"], len(self.guest.text("modules").splitlines()))
+        self.assertTrue(found["linux"]["btf"])
+        self.assertEqual(found["five_level_page_tables"], " la57" in self.guest.text("cpuinfo"))
         self.assertEqual("isolation: enabled" in self.guest.text("isolation"), "pti=on" in self.MORE)
-        self.assertEqual(said["page_table_isolation"], "pti=on" in self.MORE)
-        self.assertEqual(said["ram_mapped_bytes"] > 0, self.MEMORY == "mapped")
-        self.assertEqual([w["name"] for w in said["ways"] if w["works"]], ["memory", "mailbox", "debugger"])
-        print(f"\nguest {self.SERIES} {self.CPU} {self.MEMORY}: attach {said['attach_ms']:.1f} ms, symbols {said['symbols_ms']:.0f} ms (kallsyms "
-              f"{said['steps']['kallsyms_ms']:.0f}, types {said['steps']['btf_ms']:.0f}), 64 bytes in {said['read_64_bytes_ns']:.0f} ns")
+        self.assertEqual(found["page_table_isolation"], "pti=on" in self.MORE)
+        self.assertEqual(found["ram_mapped_bytes"] > 0, self.MEMORY == "mapped")
+        self.assertEqual([w["name"] for w in found["ways"] if w["works"]], ["memory", "mailbox", "debugger"])
+        print(f"\nguest {self.SERIES} {self.CPU} {self.MEMORY}: attach {found['attach_ms']:.1f} ms, symbols {found['symbols_ms']:.0f} ms (kallsyms "
+              f"{found['steps']['kallsyms_ms']:.0f}, types {found['steps']['btf_ms']:.0f}), 64 bytes in {found['read_64_bytes_ns']:.0f} ns")
         again = self.ask("doctor", "--stop", self.guest.qmp)
         self.assertEqual([w["against"] for w in again["ways"] if w["name"] == "debugger"], [""])
         self.assertIn("running", self.guest.monitor("info status"))
@@ -197,6 +197,29 @@ class GuestMemory(unittest.TestCase):
             self.assertEqual(r.returncode, 3, r.stderr)
             self.assertIn(b"hidden: not in the list of tasks", r.stdout)
         self.assertEqual(self.ask("processes", self.guest.qmp)["hidden"], 0)
+
+    def test_modules_are_those_of_proc_and_a_hidden_one_is_found(self):
+        found = self.ask("modules", self.guest.qmp)
+        theirs = {w[0]: (int(w[1]), int(w[2]), w[5]) for w in (line.split() for line in self.guest.text("modules").splitlines())}
+        self.assertGreaterEqual(len(theirs), 5)
+        ours = {m["name"]: (m["size_bytes"], m["users"], m["base"]) for m in found["modules"]}
+        self.assertEqual({n: (size, users, int(at, 16)) for n, (size, users, at) in theirs.items()}, {n: (size, users, int(at, 16)) for n, (size, users, at) in ours.items()})
+        self.assertEqual({(True, True, True, "live")}, {(m["listed"], m["in_sysfs"], m["in_tree"], m["state"]) for m in found["modules"]})
+        self.assertEqual(0, found["hidden"])
+
+        # Taken out of the list, as one hides a module from lsmod.
+        victim = next(m for m in found["modules"] if m["name"] == "overlay")
+        link = int(victim["address"], 16) + member((self.guest.out / "btf").read_bytes(), "module", "list")
+        after, before = self.guest.word(link), self.guest.word(link + 8)
+        with contextlib.ExitStack() as back:
+            for place, new in ((before, after), (after + 8, before)):
+                back.callback(self.guest.word, place, self.guest.word(place, new))
+            hidden = self.ask("modules", self.guest.qmp, "--hidden")
+            self.assertEqual([(m["name"], m["base"], m["listed"], m["in_sysfs"], m["in_tree"]) for m in hidden["modules"]], [("overlay", victim["base"], False, True, True)])
+            r = look.kpat("guest", "modules", self.guest.qmp, "--hidden", "--strict")
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertIn(b"hidden: not in the list of /proc/modules", r.stdout)
+        self.assertEqual(self.ask("modules", self.guest.qmp)["hidden"], 0)
 
     def test_symbols_of_a_file_are_moved_to_where_the_kernel_is(self):
         symbols = [line.split() for line in self.guest.text("kallsyms").splitlines()]

@@ -1,6 +1,6 @@
 """Guests that are no Linux, probed by QEMU's debugger interface: a small kernel of this test's own in 64-bit mode, and the firmware that QEMU comes with.
 
-Truth is what the small kernel computes and what its ELF file says, and the firmware's own count of timer interrupts.
+Truth is what the small kernel computes and what its ELF file has, and the firmware's own count of timer interrupts.
 """
 import json
 import os

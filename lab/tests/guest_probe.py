@@ -18,12 +18,12 @@ from pathlib import Path
 from kpatlab import kernel
 from kpatlab.initramfs import Archive
 
-from .emulated import Spoken, monitor
+from .emulated import OnConsole, monitor
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-class Caller(Spoken):
+class Caller(OnConsole):
     """A guest with the program in it."""
 
     READY = "caller ready"
@@ -45,7 +45,7 @@ class Caller(Spoken):
         return self.until(lambda line: re.match(rf"{word}( |$)", line), patience)
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
-        self.say(command)
+        self.send(command)
         # The console repeats what is typed.
         self.begun(re.escape(command))
         return self.begun(command.split()[0], patience)
@@ -78,6 +78,11 @@ class Probing:
         assert self.process.returncode == 0, (self.process.returncode, self.errors)
         found = [json.loads(line) for line in self.lines]
         return [f for f in found if "probes" not in f], next(f["probes"] for f in found if "probes" in f)
+
+
+def library(kpat: str) -> dict:
+    """The environment of a program that uses the library."""
+    return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
 
 
 class GuestProbe(unittest.TestCase):
@@ -270,11 +275,11 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.assertEqual(300, self.guest.number("getppid 300", 60))
         q = Probing(self.kpat, self.guest, "__x64_sys_getpid count")
         q.end()
-        said = re.search(r"put back (\d+) places? .*; (\d+) hits? went on without it", "".join(q.errors))
-        self.assertTrue(said, q.errors)
+        report = re.search(r"put back (\d+) places? .*; (\d+) hits? went on without it", "".join(q.errors))
+        self.assertTrue(report, q.errors)
         # Of each call entry and return; a return whose entry was missed is none.
-        self.assertEqual(1, int(said[1]))
-        self.assertTrue(300 <= int(said[2]) <= 600, said[0])
+        self.assertEqual(1, int(report[1]))
+        self.assertTrue(300 <= int(report[2]) <= 600, report[0])
         self.assertEqual(before, self.code())
 
     def test_two_programs_at_one_guest_are_refused(self):
@@ -312,7 +317,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
 
 
     def library(self) -> dict:
-        return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+        return library(self.kpat)
 
     def example(self, name: str, *words) -> subprocess.Popen:
         library = Path(self.kpat).parent / "libkpat_guest.so"
@@ -321,7 +326,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         argv = [sys.executable, ROOT / f"crates/guest/examples/python/{name}.py", self.guest.qmp, *map(str, words)]
         return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
-    def test_python_says_who_opens_a_file(self):
+    def test_python_shows_who_opens_a_file(self):
         p = self.example("who_opens", "/f7", 1)
         self.assertEqual("waiting\n", p.stdout.readline())
         self.guest.ask("open 20")
@@ -356,7 +361,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
     g.write(before, struct.pack("<Q", link)), g.write(after + 8, struct.pack("<Q", link))
     print([(p.pid, p.comm) for p in g.processes() if p.hidden])
 '''
-        env = {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+        env = library(self.kpat)
         r = subprocess.run([sys.executable, "-B", "-c", script], env=env, capture_output=True, text=True, timeout=60)
         self.assertEqual(("[(2, 'kthreadd')]\n[]\n", ""), (r.stdout, r.stderr))
 
@@ -395,7 +400,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
     g.loop()
     print(g.hits(handles["__x64_sys_getppid"]), g.missed(handles["__x64_sys_getppid"]))
 '''
-        env = {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(self.kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
+        env = library(self.kpat)
         p = subprocess.Popen([sys.executable, "-B", "-c", script], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.assertEqual("1000\n", p.stdout.readline())
         self.guest.number("getppid 2000", 120)

@@ -2,7 +2,7 @@
 
 The guest is one of Debian's kernels with busybox, a program that sends numbered datagrams, and its drivers; it has a virtio card at a tap
 in a network namespace of this test's own. Truth is the capture of the tap as tshark reads it, the functions that the guest's own ftrace saw, and
-what the programs say they sent and received.
+what the programs counted.
 """
 import json
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kpatlab import initramfs, kernel
 
-from .emulated import Spoken
+from .emulated import OnConsole
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUEST, HOST, PORT = "10.77.0.2", "10.77.0.1", 9000
@@ -33,7 +33,7 @@ while read line; do eval "$line"; echo "end" "of" "command"; done
 MODULES = ["?virtio_pci", "?virtio_net"]
 
 
-class Talker(Spoken):
+class Talker(OnConsole):
     """A guest at a tap in a namespace, a shell on its console."""
 
     READY, PATIENCE = "talker ready", 150
@@ -58,10 +58,10 @@ class Talker(Spoken):
                       f"-n {self.netns} addr add {HOST}/24 dev tap0", f"-n {self.netns} link set tap0 up"):
             subprocess.run(["ip", *words.split()], check=True, timeout=20)
         card = ["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:77:02"]
-        self.boot(["-no-reboot", "-cpu", "max", "-smp", str(smp), *self.serial(), *card], d / "initrd", f"net.ifnames=0 {more}", ("ip", "netns", "exec", self.netns))
+        self.boot(["-no-reboot", "-cpu", "max", "-smp", str(smp), *self.serial(), *card], d / "initrd", f"net.ifnames=0 tsc=reliable {more}", ("ip", "netns", "exec", self.netns))
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
-        self.say(command)
+        self.send(command)
         # The console repeats what is typed.
         return [line for line in self.until(lambda line: line.endswith("end of command"), patience)[:-1] if not line.endswith(command)]
 
@@ -115,13 +115,13 @@ for n in range({self.DATAGRAMS}):
     s.sendto(b"%08d" % n + b"x" * 24, ("{GUEST}", {PORT}))
     time.sleep(0.002)
 """
-        # The listener says when it listens.
+        # The listener prints when it listens.
         self.guest.ask(f"talker - {PORT} {self.DATAGRAMS} > /tmp/got &")
         self.guest.ask("while ! grep -q listening /tmp/got; do sleep 0.1; done")
         other = self.guest.inside("python3", "-c", send)
-        said = self.guest.ask(f"talker {HOST} {PORT} 0 {self.DATAGRAMS}; wait; cat /tmp/got", 120)
+        printed = self.guest.ask(f"talker {HOST} {PORT} 0 {self.DATAGRAMS}; wait; cat /tmp/got", 120)
         self.assertEqual(0, other.wait(60))
-        number = lambda word: int(next(line.split()[1] for line in said if line.startswith(word)))
+        number = lambda word: int(next(line.split()[1] for line in printed if line.startswith(word)))
         return number("sent"), number("received")
 
     def record(self, log: Path, traffic, *options: str, which: str = f"udp port {PORT}"):
@@ -162,7 +162,7 @@ for n in range({self.DATAGRAMS}):
     def test_every_datagram_of_the_tap_is_in_the_log_with_the_functions_that_ftrace_sees(self):
         log = self.guest.path / "g.kbl"
         done, wire, (sent, received) = self.record(log, self.both_ways)
-        # Nothing lost, and said so: by the recorder and in the log.
+        # Nothing lost: by the recorder and in the log.
         self.assertEqual([], done["losses"])
         seen = tshark(wire, "frame.number", "ip.src", "frame.time_epoch", "udp.length")
         self.assertEqual((sent, received), (self.DATAGRAMS, self.DATAGRAMS))

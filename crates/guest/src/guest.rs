@@ -39,6 +39,7 @@ pub struct Guest {
     name: String,
     accelerator: Accelerator,
     vcpus: u32,
+    threads: Vec<u32>,
     memory: OnceLock<Memory>,
     symbols: OnceLock<Symbols>,
 }
@@ -73,6 +74,8 @@ impl Guest {
         let kvm = qmp.command("query-kvm", serde_json::json!({}))?["enabled"].as_bool() == Some(true);
         let cpus = qmp.command("query-cpus-fast", serde_json::json!({}))?;
         let vcpus = cpus.as_array().map_or(1, |a| a.len() as u32).max(1);
+        let threads =
+            cpus.as_array().into_iter().flatten().filter_map(|c| c["thread-id"].as_u64()?.try_into().ok());
         let accelerator = if kvm { Accelerator::Kvm } else { Accelerator::Tcg };
         Ok(Guest {
             qmp: Arc::new(qmp),
@@ -80,6 +83,7 @@ impl Guest {
             name,
             accelerator,
             vcpus,
+            threads: threads.collect(),
             memory: OnceLock::new(),
             symbols: OnceLock::new(),
         })
@@ -154,6 +158,11 @@ impl Guest {
 
     pub fn vcpus(&self) -> u32 {
         self.vcpus
+    }
+
+    /// Threads of its QEMU that run its processors; one may run several.
+    pub fn vcpu_threads(&self) -> Vec<u32> {
+        self.threads.clone()
     }
 
     /// Of one processor, now; see [`crate::registers`] for what "now" means under emulation.

@@ -11,6 +11,7 @@ mod error;
 pub mod gdb;
 mod guest;
 mod life;
+pub mod loaded;
 pub mod mailbox;
 pub mod memory;
 pub mod probe;

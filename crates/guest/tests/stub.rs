@@ -67,7 +67,7 @@ impl Bench {
         }
         let functions = base + 0x1c0_0000;
         map(functions, 4096, None);
-        let place = Place { base, kernel: None };
+        let place = Place { base, kernel: None, sahf: true, emulated: false };
         let (code, parts) = shared(&place).unwrap();
         region.write(SHARED_CODE, &code);
         let second = ticks_of(Duration::from_secs(1));
@@ -291,7 +291,7 @@ fn without_a_host_calls_go_on_and_are_counted() {
     assert_eq!(caller.join().unwrap(), 10);
     assert!(!host.answer(&taken, Answer::Changed, &taken.registers));
     assert_eq!((host.counts(1).missed, host.late), (1002, 1));
-    assert!((0..SLOT_COUNT).all(|n| b.region.get32(SLOTS + n * SLOT) == FREE));
+    assert!((0..SLOT_COUNT).all(|n| b.region.get32(SLOTS + n * SLOT + CLAIM) == 0));
     // And a host that is there again is asked again.
     let _server = b.serve(|_, r| {
         r.set(Register::Rsi, 0);

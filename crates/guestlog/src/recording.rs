@@ -2,10 +2,10 @@
 
 use crate::clock::{Axis, Bounds, Rate, Reader, Reading};
 use crate::error::{Error, Result};
-use crate::track::{Filter, Tracked, Tracker};
+use crate::track::{Drops, Filter, Tracked, Tracker};
 use crate::types;
 use crate::world::World;
-use kpat_guest::mailbox::skb::{AtReturn, Function, How, PacketHit};
+use kpat_guest::mailbox::skb::{AtReturn, Function, How, PacketHit, PacketMoment};
 use kpat_guest::probe::{Ended, Handle, Probes};
 use kpat_guest::x86::Register;
 use kpat_guest::{Guest, Symbols};
@@ -49,11 +49,14 @@ pub struct Outcome {
     pub rest: Option<String>,
 }
 
-/// Functions that free a packet for a reason: which register has the packet, and which the reason.
-const DROPS: [(&str, Register, Register); 2] = [
-    ("sk_skb_reason_drop", Register::Rsi, Register::Rdx),
-    ("kfree_skb_reason", Register::Rdi, Register::Rsi),
+/// Functions that free packets for a reason: which register has the packet, or the first of a chain, and which the reason.
+const DROPS: [(&str, Register, Register, Drops); 3] = [
+    ("sk_skb_reason_drop", Register::Rsi, Register::Rdx, Drops::One),
+    ("kfree_skb_reason", Register::Rdi, Register::Rsi, Drops::One),
+    (CHAIN, Register::Rdi, Register::Rsi, Drops::Chain),
 ];
+/// A fragment's or segment's end where the packet that it was joined to is dropped. Up to 6.2 it calls `kfree_skb_reason` for each.
+const CHAIN: &str = "kfree_skb_list_reason";
 
 /// How long a chunk stays open, and how often what is not a hit is looked at.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
@@ -175,23 +178,27 @@ impl State {
         }
     }
 
+    /// Its drops are recorded where the freeing of the whole chain begins.
+    fn of_chain(&self, place: u64) -> bool {
+        let at = self.guest.symbols().ok().and_then(|symbols| symbols.at(place));
+        at.is_some_and(|(symbol, _)| symbol.name == CHAIN)
+    }
+
     fn hit(&mut self, hit: &PacketHit, seen: u64) {
         let Some(axis) = &mut self.axis else { return };
         let (at, reading) = axis.at(bounds(hit, seen));
         self.read_clock(reading);
-        let log = &mut self.log;
         let tracked = self.tracker.functions.get(&hit.probe);
-        if tracked.is_some_and(|f| f.drops) {
-            // Others hold it still, or nothing was wrong.
-            if hit.packet.as_ref().is_none_or(|p| p.users > 1)
-                || Some(hit.value & 0xffff_ffff) == self.consumed
-            {
+        let drops = tracked.is_some_and(|f| f.drops.is_some());
+        if drops && matches!(hit.what, PacketMoment::Entry { .. }) {
+            if Some(hit.value & 0xffff_ffff) == self.consumed || self.of_chain(hit.location) {
                 return;
             }
             if self.places.len() < MOST_PLACES {
                 self.places.insert(hit.location);
             }
         }
+        let log = &mut self.log;
         self.tracker.hit(&self.guest, hit, at, &mut |cpu, record| log.put(cpu, &record));
     }
 }
@@ -445,7 +452,7 @@ fn register(
                 let func = plan::function_id(n);
                 let hidden = !matches!(c.via, choose::Via::Argument(_));
                 let one =
-                    Tracked { func: FuncId(func), roles: c.roles, logged: *logged, hidden, drops: false };
+                    Tracked { func: FuncId(func), roles: c.roles, logged: *logged, hidden, drops: None };
                 tracked.insert(handle.number() as usize, one);
                 handles.push(handle);
                 if *logged {
@@ -454,13 +461,14 @@ fn register(
             }
         }
     }
-    for (name, argument, second) in DROPS.into_iter().filter(|(name, ..)| symbols.count(name) == 1) {
-        let how = How { at_return: AtReturn::Nothing, ..How::default() };
+    for (name, argument, second, drops) in DROPS.into_iter().filter(|(name, ..)| symbols.count(name) == 1) {
+        let how = How { chain: drops == Drops::Chain, at_return: AtReturn::Nothing, ..How::default() };
         match probes.register_packets(symbols.address(name), &Function { argument, second, how }) {
             Err(kpat_guest::Error::Unsupported(why)) => left_out.push((name.into(), why)),
             Err(e) => return Err(e.into()),
             Ok(handle) => {
-                let one = Tracked { func: FuncId(0), roles: 0, logged: false, hidden: false, drops: true };
+                let one =
+                    Tracked { func: FuncId(0), roles: 0, logged: false, hidden: false, drops: Some(drops) };
                 tracked.insert(handle.number() as usize, one);
                 handles.push(handle);
             }

@@ -38,7 +38,14 @@ pub struct Tracked {
     /// The packet lies behind a pointer, or is not an argument: its address says nothing.
     pub hidden: bool,
     /// Frees packets for a reason, which is the second value.
-    pub drops: bool,
+    pub drops: Option<Drops>,
+}
+
+/// How many a function frees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drops {
+    One,
+    Chain,
 }
 
 /// Which packets are wanted: by the link header and by the network header.
@@ -83,6 +90,8 @@ struct Open {
     ends: bool,
     /// A list's first packet is the call's own.
     list: bool,
+    /// Where the packet's number is waited for: its buffer, else 0.
+    head: u64,
 }
 
 /// Takes a record for a processor's part of the log.
@@ -95,12 +104,14 @@ pub struct Tracker {
     bits: Bits,
     packets: HashMap<u64, Known>,
     open: HashMap<u64, Open>,
-    /// Calls whose packet was not known at their entry, as its headers were not whole: by its buffer.
-    waiting: HashMap<u64, u64>,
+    /// Open calls whose packet was not known at their entry, as its headers were not whole: by its buffer.
+    waiting: HashMap<u64, Vec<u64>>,
     /// While a packet's buffer is replaced: by the `sk_buff`.
     moving: HashMap<u64, u64>,
     /// Packets that were cut, by the call: their segments come right behind.
     segmented: HashMap<u64, u64>,
+    /// Chains that are freed, by the call: why and from where. What is behind their first comes right behind.
+    chains: HashMap<u64, (u64, u64)>,
     tasks: HashMap<u32, (u32, Vec<u8>)>,
     next: u64,
     last: BootNs,
@@ -126,6 +137,7 @@ impl Tracker {
             waiting: HashMap::new(),
             moving: HashMap::new(),
             segmented: HashMap::new(),
+            chains: HashMap::new(),
             tasks: HashMap::new(),
             next: 1,
             last: BootNs(0),
@@ -149,28 +161,34 @@ impl Tracker {
     fn entry(&mut self, f: Tracked, hit: &PacketHit, number: u64, returns: bool, here: &mut Here) {
         let is = |roles: u16| f.roles & roles != 0;
         let packet = hit.packet.as_deref();
-        let (mut id, mut ends) = (0, false);
+        let (mut id, mut ends, mut head) = (0, false, 0);
         if is(role::MOVED) {
             id = packet.and_then(|p| self.moving.get(&p.skb)).copied().unwrap_or(0);
         } else if let Some(p) = packet {
             id = self.packet_of(p, is(role::FREE), here);
-            if id == 0 && is(role::FLOW) && self.waiting.len() < MOST {
-                self.waiting.insert(p.head, number);
+            if id == 0 && returns && self.may_become(f.roles, p) {
+                head = p.head;
+                self.waiting.entry(head).or_default().push(number);
+            }
+            if id == 0 && is(role::FREE) && self.last_holder(p) {
+                self.waiting.remove(&p.head);
             }
             if id != 0 {
                 ends = self.roles_at_entry(f.roles, p, id, hit.value, here);
             }
         }
         let ctx = context(hit.contexts);
-        if f.drops {
-            if id != 0 {
-                self.task(hit, here);
-                here.put(drop_event(hit, ctx, id, here.at));
+        if let Some(drops) = f.drops {
+            if drops == Drops::Chain {
+                if self.chains.len() >= MOST_SEGMENTED {
+                    self.chains.clear();
+                }
+                self.chains.insert(number, (hit.value, hit.location));
             }
-            return;
+            return self.dropped(hit, ctx, id, (hit.value, hit.location), here);
         }
         let list = is(role::LIST);
-        let later = list || is(role::RETURN | role::ALLOC | role::FLOW);
+        let later = list || head != 0 || is(role::RETURN | role::ALLOC | role::FLOW);
         if id == 0 && !later {
             return;
         }
@@ -195,10 +213,20 @@ impl Tracker {
         if self.open.len() >= MOST {
             self.unreturned += self.open.len() as u64;
             self.open.clear();
+            self.waiting.clear();
         }
         let skb = packet.map_or(0, |p| p.skb);
-        let open = Open { probe: hit.probe, at: here.at, packet: id, skb, pid: hit.pid, ctx, ends, list };
+        let open =
+            Open { probe: hit.probe, at: here.at, packet: id, skb, pid: hit.pid, ctx, ends, list, head };
         self.open.insert(number, open);
+    }
+
+    /// Not known, but a socket's, without headers for the filter to decide by: whether it is wanted turns out while it is in this call.
+    fn may_become(&self, roles: u16, p: &Packet) -> bool {
+        let socket = self.filter.is_some() && p.sk != 0 && INET.contains(&p.sk_family) && signature(p) == 0;
+        p.head != 0
+            && (roles & role::FLOW != 0 || socket && roles & role::FREE == 0)
+            && self.waiting.len() < MOST
     }
 
     /// Says whether the buffer goes with this call.
@@ -236,8 +264,11 @@ impl Tracker {
 
     fn back(&mut self, f: Tracked, hit: &PacketHit, entry: u64, here: &mut Here) {
         let Some(open) = self.open.remove(&entry).filter(|o| o.probe == hit.probe) else { return };
-        if f.roles & role::FLOW != 0 {
-            self.waiting.retain(|_, number| *number != entry);
+        if let Some(numbers) = self.waiting.get_mut(&open.head) {
+            numbers.retain(|number| *number != entry);
+            if numbers.is_empty() {
+                self.waiting.remove(&open.head);
+            }
         }
         let id = self.roles_at_return(f.roles, &open, hit, here);
         if id == 0 || !f.logged {
@@ -313,8 +344,23 @@ impl Tracker {
         }
     }
 
+    /// A packet is freed for a reason, unless others hold it still.
+    fn dropped(&mut self, hit: &PacketHit, ctx: Context, id: u64, why: (u64, u64), here: &mut Here) {
+        if id != 0 && hit.packet.as_ref().is_some_and(|p| p.users <= 1) {
+            self.task(hit, here);
+            here.put(drop_event(hit.pid, ctx, id, why, here.at));
+        }
+    }
+
     fn member(&mut self, f: Tracked, hit: &PacketHit, entry: u64, here: &mut Here) {
         let Some(p) = hit.packet.as_deref() else { return };
+        if f.drops.is_some() {
+            if let Some(why) = self.chains.get(&entry).copied() {
+                let id = self.packet_of(p, true, here);
+                self.dropped(hit, context(hit.contexts), id, why, here);
+            }
+            return;
+        }
         if f.roles & role::SEGMENT != 0 {
             if let Some(parent) = self.segmented.get(&entry).copied() {
                 self.born(f.roles, p, parent, here);
@@ -379,8 +425,10 @@ impl Tracker {
             self.homeless += 1;
             return 0;
         }
-        if let Some(open) = self.waiting.remove(&p.head).and_then(|number| self.open.get_mut(&number)) {
-            open.packet = id;
+        for number in self.waiting.remove(&p.head).unwrap_or_default() {
+            if let Some(open) = self.open.get_mut(&number) {
+                open.packet = id;
+            }
         }
         if sig != 0 || p.transport != UNSET {
             self.footprint(p, id, here);
@@ -531,17 +579,17 @@ impl Here<'_, '_> {
     }
 }
 
-fn drop_event(hit: &PacketHit, ctx: Context, id: u64, at: BootNs) -> Record {
+fn drop_event(pid: u32, ctx: Context, id: u64, (reason, place): (u64, u64), at: BootNs) -> Record {
     Record::Event(Box::new(Event {
         kind: EventKind::Drop,
         ctx,
-        pid: hit.pid,
+        pid,
         at,
         timed: Timed::Kernel,
         packet: PacketId(id),
         netns: 0,
-        a: hit.value as u32 as u64,
-        b: hit.location,
+        a: u64::from(reason as u32),
+        b: place,
         text: String::new(),
     }))
 }

@@ -171,6 +171,13 @@ pub fn function(c: &Candidate, logged: bool) -> Function {
     Function {
         argument: register(argument),
         second: Register::Rsi,
-        how: How { behind, list, none: has(role::RETURN), second_is_packet: has(role::GRO), at_return },
+        how: How {
+            behind,
+            list,
+            chain: false,
+            none: has(role::RETURN),
+            second_is_packet: has(role::GRO),
+            at_return,
+        },
     }
 }

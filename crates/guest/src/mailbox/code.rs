@@ -15,6 +15,10 @@ pub struct Place {
     pub base: u64,
     /// In a kernel, with the right to read CR3. Without: addresses are used as they are (a process of the host's, in tests).
     pub kernel: Option<Kernel>,
+    /// The processor has `sahf` in 64-bit code.
+    pub sahf: bool,
+    /// An emulator executes it: there `pause` is no hint but leaves the emulated code, which takes longer than most answers.
+    pub emulated: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -68,6 +72,22 @@ pub(super) const OWN: i32 = 88;
 pub(super) const AT_FLAGS: i32 = OWN + 72;
 pub(super) const AT_TARGET: i32 = AT_FLAGS + 8;
 pub(super) const FRAME: i32 = AT_TARGET + 8;
+
+/// The flags that arithmetic sets: overflow, sign, zero, adjust, parity, carry. The probes' code changes no other.
+const COMPUTED: i32 = 0x8d5;
+
+/// Those flags as the frame has them, without `popfq`, for which an emulator leaves the emulated code and a processor takes long. Changes rax and rcx.
+pub(super) fn restore_flags(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    a.mov(ecx, dword_ptr(rsp + AT_FLAGS))?;
+    a.mov(eax, ecx)?;
+    a.shl(eax, 8)?;
+    a.shr(ecx, 11)?;
+    a.and(ecx, 1)?;
+    a.mov(al, cl)?;
+    // Overflows if that flag was set.
+    a.add(al, 0x7f)?;
+    a.sahf()
+}
 
 /// Where in the frame a register is, if it is there.
 pub(super) fn saved(register: Register) -> Option<i32> {
@@ -260,9 +280,20 @@ fn text(a: &mut CodeAssembler, walk: u64) -> Result<(), IcedError> {
 /// In: ecx, cells; r9d, the probe. Out: rdx, an entry with its head but for the sequence number; r8, which that is; rsi, the host's clock as
 /// it was before the hit's time; or carry, and the entry counted as lost: there was no room. Changes rax, rcx.
 fn open(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
+    let mut full = a.create_label();
+    a.mov(rsi, qword_ptr(place.base + HOST_NOW as u64))?;
+    reserve(a, place, full)?;
+    a.clc()?;
+    a.ret()?;
+    a.set_label(&mut full)?;
+    a.stc()?;
+    a.ret()
+}
+
+/// The same in place, without the host's clock; on to `full` where there was no room.
+pub(super) fn reserve(a: &mut CodeAssembler, place: &Place, full: CodeLabel) -> Result<(), IcedError> {
     let at = |offset: usize| place.base + offset as u64;
     let mut room = a.create_label();
-    a.mov(rsi, qword_ptr(at(HOST_NOW)))?;
     a.rdtsc()?;
     a.shl(rdx, 32)?;
     a.or(rdx, rax)?;
@@ -272,8 +303,7 @@ fn open(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     a.jb(room)?;
     a.shl(r9d, CONTROL.trailing_zeros())?;
     a.lock().inc(qword_ptr(r9 + at(CONTROLS + LOST) as i32))?;
-    a.stc()?;
-    a.ret()?;
+    a.jmp(full)?;
     a.set_label(&mut room)?;
     a.mov(eax, ecx)?;
     a.lock().xadd(qword_ptr(at(RING_HEAD)), rcx)?;
@@ -304,11 +334,10 @@ fn open(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
             a.mov(dword_ptr(rdx + to), eax)?;
         }
     }
-    a.clc()?;
-    a.ret()
+    Ok(())
 }
 
-/// In: ecx, the probe above a byte that is FILLING; r10, the address that counts as the hit's. Out: eax, the answer, 0 if there was none.
+/// In: ecx, the probe above a byte that is WAITING; r10, the address that counts as the hit's. Out: eax, the answer, 0 if there was none.
 ///
 /// With an answer that changes registers, they are those of the answer: in the frame, or at once.
 fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
@@ -323,8 +352,8 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
         a.create_label(),
         a.create_label(),
     );
-    let (mut answered, mut begun, mut gone, mut keep) =
-        (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+    let (mut answered, mut waiting, mut begun, mut gone, mut keep) =
+        (a.create_label(), a.create_label(), a.create_label(), a.create_label(), a.create_label());
     a.cmp(dword_ptr(at(GONE)), 0)?;
     a.jne(missed)?;
     a.rdtsc()?;
@@ -333,22 +362,26 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     a.mov(r8, rax)?;
     // A free slot: the next one, or one of the next few.
     a.mov(r9d, 64)?;
+    a.mov(esi, 1)?;
     a.set_label(&mut another)?;
     a.dec(r9d)?;
     a.js(missed)?;
     a.mov(edx, 1)?;
     a.lock().xadd(dword_ptr(at(TICKET)), edx)?;
+    // Of each slot another count at each turn.
+    a.mov(r11d, edx)?;
+    a.shr(r11d, 8)?;
+    a.shl(r11d, STATE_COUNT_SHIFT)?;
+    a.or(r11d, ecx)?;
     a.and(edx, SLOT_COUNT as i32 - 1)?;
     a.shl(edx, SLOT.trailing_zeros())?;
     a.add(rdx, at(SLOTS) as i32)?;
     a.xor(eax, eax)?;
-    a.lock().cmpxchg(dword_ptr(rdx + STATE), ecx)?;
+    a.lock().cmpxchg(dword_ptr(rdx + CLAIM), esi)?;
     a.je(got)?;
     a.jmp(another)?;
     a.set_label(&mut got)?;
 
-    a.mov(qword_ptr(rdx + TSC), r8)?;
-    a.mov(qword_ptr(rdx + RIP), r10)?;
     for (offset, register) in KEPT {
         a.mov(qword_ptr(rdx + offset), register)?;
     }
@@ -359,19 +392,21 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     }
     a.mov(rax, qword_ptr(rsp + AT_FLAGS + up))?;
     a.mov(qword_ptr(rdx + FLAGS), rax)?;
+    a.mov(qword_ptr(rdx + RIP), r10)?;
+    a.mov(qword_ptr(rdx + TSC), r8)?;
     a.mov(rax, qword_ptr(rsp + OWN_INSTANCE + up))?;
     a.mov(qword_ptr(rdx + INSTANCE), rax)?;
     if let Some(kernel) = &place.kernel {
         a.mov(rax, cr3)?;
         a.mov(qword_ptr(rdx + CR3), rax)?;
         if let Some(cpu) = kernel.cpu {
-            a.mov(eax, dword_ptr(cpu).gs())?;
-            a.mov(dword_ptr(rdx + CPU), eax)?;
+            a.mov(r9d, dword_ptr(cpu).gs())?;
         }
         if let Some(task) = kernel.task {
-            a.mov(rax, qword_ptr(task.current).gs())?;
-            a.mov(qword_ptr(rdx + TASK), rax)?;
+            a.mov(r10, qword_ptr(task.current).gs())?;
         }
+        a.mov(dword_ptr(rdx + CPU), r9d)?;
+        a.mov(qword_ptr(rdx + TASK), r10)?;
     }
     for (offset, from) in [
         (RDI, Register::Rdi),
@@ -385,9 +420,20 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     }
     a.lea(rax, qword_ptr(rsp + FRAME + up))?;
     a.mov(qword_ptr(rdx + RSP), rax)?;
-    a.inc(ecx)?;
-    a.mov(dword_ptr(rdx + STATE), ecx)?;
+    a.mov(dword_ptr(rdx + STATE), r11d)?;
 
+    // Under emulation the usual answer comes while this spins without a pause: some 10 us.
+    let spin = if place.emulated { 4096 } else { 0 };
+    if spin > 0 {
+        let mut quick = a.create_label();
+        a.mov(ecx, spin)?;
+        a.set_label(&mut quick)?;
+        a.mov(eax, dword_ptr(rdx + STATE))?;
+        a.cmp(al, GO_ON as i32)?;
+        a.jae(answered)?;
+        a.dec(ecx)?;
+        a.jne(quick)?;
+    }
     a.set_label(&mut wait)?;
     a.mov(ecx, 128)?;
     a.set_label(&mut look)?;
@@ -404,21 +450,26 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     a.mov(rdx, r9)?;
     a.sub(rax, r8)?;
     a.mov(r9, rax)?;
-    a.mov(eax, dword_ptr(rdx + STATE))?;
-    a.cmp(al, WAITING as i32)?;
-    a.jne(begun)?;
     a.cmp(r9, qword_ptr(at(WAIT_BEGIN)))?;
     a.jb(wait)?;
+    a.cmp(dword_ptr(at(HOST_STATE)), r11d)?;
+    a.jne(waiting)?;
+    a.mov(eax, edx)?;
+    a.sub(eax, place.base as i32)?;
+    a.cmp(dword_ptr(at(HOST_SLOT)), eax)?;
+    a.je(begun)?;
+    a.set_label(&mut waiting)?;
+    a.mov(eax, r11d)?;
     a.xor(ecx, ecx)?;
     a.lock().cmpxchg(dword_ptr(rdx + STATE), ecx)?;
-    a.je(gone)?;
-    a.jmp(wait)?;
-    a.set_label(&mut begun)?;
-    a.cmp(al, TAKEN as i32)?;
     a.jne(wait)?;
+    a.mov(dword_ptr(rdx + CLAIM), 0)?;
+    a.jmp(gone)?;
+    a.set_label(&mut begun)?;
     a.cmp(r9, qword_ptr(at(WAIT_END)))?;
     a.jb(wait)?;
-    a.mov(ecx, eax)?;
+    a.mov(eax, r11d)?;
+    a.mov(ecx, r11d)?;
     a.mov(cl, ABANDONED as i32)?;
     a.lock().cmpxchg(dword_ptr(rdx + STATE), ecx)?;
     a.jne(wait)?;
@@ -456,10 +507,10 @@ fn call(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     }
     a.mov(rcx, qword_ptr(rdx + FLAGS))?;
     // Only what programs compute with: the rest of the flags is the kernel's.
-    a.and(ecx, 0xcd5)?;
-    a.and(qword_ptr(rsp + AT_FLAGS + up), !0xcd5)?;
+    a.and(ecx, COMPUTED)?;
+    a.and(qword_ptr(rsp + AT_FLAGS + up), !COMPUTED)?;
     a.or(qword_ptr(rsp + AT_FLAGS + up), rcx)?;
     a.set_label(&mut end)?;
-    a.mov(dword_ptr(rdx + STATE), FREE as i32)?;
+    a.mov(dword_ptr(rdx + CLAIM), 0)?;
     a.ret()
 }

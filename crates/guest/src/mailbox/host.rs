@@ -1,8 +1,8 @@
 //! The host's end: hits that wait are taken, answered, and entries of the ring are read.
 //!
-//! A hit is taken by an exchange from waiting to taken, so that one which the guest gives up at the same moment is handled by exactly one
-//! of the two. (A guest with one emulated processor exchanges without a lock; there the two can both go on, within a
-//! nanosecond at the end of a long wait. Then the hit is handled and counted as missed; nothing is lost by it.)
+//! A hit costs what it takes to move lines of memory between two processors, so each goes over once in each direction: the host looks, reads, and answers by one
+//! exchange, which fails if the guest has given up. That the host has begun it says in a line of its own, at which a guest looks that waits long. If the
+//! guest gives up within the nanoseconds in which the host begins, the hit is handled and counted as missed; nothing is lost by it.
 
 use super::layout::*;
 use super::region::Region;
@@ -182,15 +182,16 @@ impl Host {
 
     fn take_at(&self, slot: usize) -> Option<Taken> {
         let at = SLOTS + slot * SLOT;
-        let word = self.region.word32(at + STATE);
-        let state = word.load(Ordering::Acquire);
+        let state = self.region.get32(at + STATE);
         if state & 0xff != WAITING {
             return None;
         }
-        let state =
-            word.compare_exchange(state, state & !0xff | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?
-                & !0xff
-                | TAKEN;
+        // Seen by a hit that gives up waiting.
+        self.region.set32(HOST_SLOT, at as u32);
+        self.region.set32(HOST_STATE, state);
+        if self.region.get32(at + STATE) != state {
+            return None;
+        }
         let mut registers = Registers {
             flags: self.region.get64(at + FLAGS),
             rip: self.region.get64(at + RIP),
@@ -242,8 +243,10 @@ impl Host {
             return true;
         }
         self.late += 1;
-        let _ =
-            word.compare_exchange(taken.state & !0xff | ABANDONED, FREE, Ordering::AcqRel, Ordering::Relaxed);
+        let left = taken.state & !0xff | ABANDONED;
+        if word.compare_exchange(left, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.region.set32(at + CLAIM, 0);
+        }
         false
     }
 

@@ -22,6 +22,9 @@ pub const WAIT_BEGIN: usize = 0x108;
 pub const WAIT_END: usize = 0x110;
 /// The host's clock, as often as the host looks: a hit that copies it was not before that moment.
 pub const HOST_NOW: usize = 0x118;
+/// Which hit the host works on: its slot's offset and its state as the guest wrote it. A line of its own, at which the guest looks only when it has waited long.
+pub const HOST_SLOT: usize = 0x180;
+pub const HOST_STATE: usize = 0x184;
 /// Where the search for a free open call begins, of probes that share them.
 pub const SHARED_HINT: usize = 0x140;
 
@@ -47,11 +50,12 @@ pub const GATE: usize = 0x2_2000;
 pub const GATE_TABLE: usize = 0x2_3000;
 pub const GATE_PLACES: usize = 2048;
 
-/// One for each hit that waits for the host.
+/// One for each hit that waits for the host, in lines of 64 bytes. The host looks at the first line again and again: the guest writes to it only when all else is
+/// there, since each look in between takes the line away from the guest's processor.
 pub const SLOTS: usize = 0x3_0000;
 pub const SLOT: usize = 256;
 pub const SLOT_COUNT: usize = 256;
-/// State in the lowest byte, the probe above it.
+/// State in the lowest byte, the probe in the next 11 bits, in the others a count that tells hits of one slot apart.
 pub const STATE: usize = 0;
 pub const CPU: usize = 4;
 pub const RSP: usize = 8;
@@ -76,13 +80,14 @@ pub const RIP: usize = 152;
 pub const CR3: usize = 160;
 pub const TSC: usize = 168;
 pub const INSTANCE: usize = 176;
+/// Not 0: the slot is in use.
+pub const CLAIM: usize = 184;
+pub const STATE_COUNT_SHIFT: u32 = 19;
 
-/// States of a slot. The guest goes from free to waiting, and takes an answer; the host from waiting by taken to an answer; who gives
-/// up waiting frees it, if the host has not begun, or leaves it to the host.
+/// States of a slot. The guest goes from any to waiting, the host from there to an answer; the guest takes that, and gives the slot up. Who waits no longer goes to free and gives it
+/// up, too; or, if the host has begun, to abandoned, and the host gives it up.
 pub const FREE: u32 = 0;
-pub const FILLING: u32 = 1;
 pub const WAITING: u32 = 2;
-pub const TAKEN: u32 = 3;
 pub const ABANDONED: u32 = 4;
 /// Answers: go on as if nothing had been; with other registers; with other registers and at another address; without looking at the return.
 pub const GO_ON: u32 = 8;
@@ -140,6 +145,7 @@ pub const EN_CPU: usize = 56;
 /// The kernel's count of contexts.
 pub const EN_CONTEXT: usize = 60;
 
+const _: () = assert!(PROBES == 1 << (STATE_COUNT_SHIFT - 8) && SLOT_COUNT == 1 << 8);
 const _: () = assert!(CONTROLS + PROBES * CONTROL <= GATE);
 const _: () = assert!(GATE_TABLE + 16 * GATE_PLACES <= SLOTS && GATE_PLACES.is_power_of_two());
 const _: () = assert!(SLOTS + SLOT_COUNT * SLOT <= INSTANCES);

@@ -50,6 +50,8 @@ pub struct How {
     pub behind: Option<u16>,
     /// The argument is the head of a list of packets.
     pub list: bool,
+    /// The argument is the first packet of a chain: those behind it are copied, too.
+    pub chain: bool,
     /// There is no packet at the entry.
     pub none: bool,
     /// The second value is a packet: its buffer's address is copied in place of its own.
@@ -77,6 +79,7 @@ pub(super) const BEHIND: u64 = 1;
 pub(super) const LIST: u64 = 2;
 pub(super) const NONE: u64 = 4;
 pub(super) const SECOND: u64 = 8;
+pub(super) const CHAIN: u64 = 16;
 pub(super) const RETURN_SHIFT: u32 = 8;
 pub(super) const OFFSET_SHIFT: u32 = 16;
 
@@ -85,6 +88,7 @@ impl How {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
         bit(self.behind.is_some(), BEHIND)
             | bit(self.list, LIST)
+            | bit(self.chain, CHAIN)
             | bit(self.none, NONE)
             | bit(self.second_is_packet, SECOND)
             | (self.at_return as u64) << RETURN_SHIFT

@@ -374,10 +374,19 @@ impl Here<'_> {
         a.mov(qword_ptr(r8), rdx)?;
         a.set_label(&mut unarmed)?;
 
+        let (mut chain, mut follow) = (a.create_label(), a.create_label());
+        a.mov(rsi, own(OWN_ARGUMENT))?;
+        a.test(how, CHAIN as i32)?;
+        a.jne(chain)?;
         a.test(how, LIST as i32)?;
         a.je(single)?;
-        a.mov(rsi, own(OWN_ARGUMENT))?;
         a.mov(own(OWN_END), rsi)?;
+        a.jmp(follow)?;
+        // A chain ends with nothing, and its first was copied.
+        a.set_label(&mut chain)?;
+        a.mov(own(OWN_END), 0)?;
+        a.add(rsi, self.next as i32)?;
+        a.set_label(&mut follow)?;
         a.mov(ecx, 8)?;
         a.call(self.span)?;
         a.jc(done)?;
@@ -480,7 +489,8 @@ impl Maker<'_> {
         a.cmp(dword_ptr(self.control(id, ENABLED)), 1)?;
         a.jne(off)?;
         a.lea(rsp, qword_ptr(rsp - 8))?;
-        self.push_frame(&mut a)?;
+        a.lea(rsp, qword_ptr(rsp - 8))?;
+        self.push_registers(&mut a)?;
         for (word, register) in [(OWN_ARGUMENT, function.argument), (OWN_SECOND, function.second)] {
             match saved(register) {
                 Some(offset) => {
@@ -495,8 +505,8 @@ impl Maker<'_> {
         a.mov(qword_ptr(rsp + OWN_INSTANCE), 0)?;
         a.call(code.entry)?;
         self.pop_frame(&mut a)?;
-        a.popfq()?;
-        a.lea(rsp, qword_ptr(rsp + 8))?;
+        // At a function's entry nobody looks at flags.
+        a.lea(rsp, qword_ptr(rsp + 16))?;
         a.set_label(&mut off)?;
         a.jmp(back)?;
         all.extend(a.assemble(entry)?);

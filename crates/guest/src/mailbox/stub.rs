@@ -118,7 +118,8 @@ impl Maker<'_> {
         a.mov(rax, qword_ptr(rsp + OWN_INSTANCE))?;
         a.mov(dword_ptr(rax + IN_STATE), IN_FREE as i32)?;
         self.pop_frame(a)?;
-        a.popfq()?;
+        // A caller does not look at flags, but goes where the address behind them says.
+        a.lea(rsp, qword_ptr(rsp + 8))?;
         a.ret()
     }
 
@@ -133,7 +134,6 @@ impl Maker<'_> {
 
     pub(super) fn push_frame(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
         a.pushfq()?;
-        a.cld()?;
         self.push_registers(a)
     }
 
@@ -166,15 +166,28 @@ impl Maker<'_> {
         // The shortest case needs no register, and at an entry no flags.
         if *stub.act == Act::Count && stub.conditions.is_empty() && returns.is_none() {
             let mut off = a.create_label();
-            if !stub.at_entry {
-                a.pushfq()?;
+            match (stub.at_entry, self.place.sahf) {
+                (true, _) => {}
+                (_, true) => {
+                    a.push(rax)?;
+                    a.lahf()?;
+                    a.seto(al)?;
+                }
+                (_, false) => a.pushfq()?,
             }
             a.cmp(enabled, 0)?;
             a.je(off)?;
             a.lock().inc(qword_ptr(self.control(stub.id, HITS)))?;
             a.set_label(&mut off)?;
-            if !stub.at_entry {
-                a.popfq()?;
+            match (stub.at_entry, self.place.sahf) {
+                (true, _) => {}
+                (_, true) => {
+                    // Overflows if it had before.
+                    a.add(al, 0x7f)?;
+                    a.sahf()?;
+                    a.pop(rax)?;
+                }
+                (_, false) => a.popfq()?,
             }
             a.jmp(back)?;
             return Ok((a.assemble(at)?, at));
@@ -184,29 +197,44 @@ impl Maker<'_> {
             a.cmp(enabled, 0)?;
             a.je(off)?;
         }
-        a.lea(rsp, qword_ptr(rsp - 8))?;
-        a.pushfq()?;
+        // Nobody is shown the flags of who enters a function, unless a handler is called.
+        let records = matches!(stub.act, Act::Count | Act::Record(_)) && returns.is_none()
+            || returns.is_some_and(|r| !r.call_at_entry);
+        if stub.at_entry && records {
+            a.lea(rsp, qword_ptr(rsp - 16))?;
+        } else {
+            a.lea(rsp, qword_ptr(rsp - 8))?;
+            a.pushfq()?;
+        }
         let mut off_with_flags = a.create_label();
         if !stub.at_entry {
             a.cmp(enabled, 0)?;
             a.je(off_with_flags)?;
         }
-        a.cld()?;
         self.push_registers(&mut a)?;
         match returns {
             None => self.act(&mut a, stub, Some(place), out)?,
             Some(returns) => self.enter(&mut a, stub, returns, place, out)?,
         }
         a.set_label(&mut out)?;
+        let by_sahf = !stub.at_entry && self.place.sahf;
+        if by_sahf {
+            restore_flags(&mut a)?;
+        }
         self.pop_frame(&mut a)?;
-        if stub.at_entry {
+        if stub.at_entry || by_sahf {
             a.lea(rsp, qword_ptr(rsp + 16))?;
+        }
+        if stub.at_entry {
             a.set_label(&mut off)?;
             a.zero_bytes()?;
             a.jmp(back)?;
             a.set_label(&mut off_with_flags)?;
             a.int3()?;
         } else {
+            if by_sahf {
+                a.jmp(back)?;
+            }
             a.set_label(&mut off_with_flags)?;
             a.popfq()?;
             a.lea(rsp, qword_ptr(rsp + 8))?;
@@ -238,7 +266,7 @@ impl Maker<'_> {
                     Some(place) => a.mov(r10, place)?,
                     None => a.mov(r10, qword_ptr(rsp + AT_TARGET))?,
                 }
-                a.mov(ecx, (stub.id as i32) << 8 | FILLING as i32)?;
+                a.mov(ecx, (stub.id as i32) << 8 | WAITING as i32)?;
                 a.call(self.shared.call)?;
                 a.test(eax, eax)?;
                 a.jne(answered)?;
@@ -322,7 +350,7 @@ impl Maker<'_> {
         if returns.call_at_entry {
             let (mut asked, mut leave) = (a.create_label(), a.create_label());
             a.mov(r10, place)?;
-            a.mov(ecx, (stub.id as i32) << 8 | FILLING as i32)?;
+            a.mov(ecx, (stub.id as i32) << 8 | WAITING as i32)?;
             a.call(self.shared.call)?;
             a.cmp(eax, NO_RETURN_WANTED as i32)?;
             a.je(leave)?;
@@ -453,8 +481,8 @@ impl Maker<'_> {
         let cells = 1 + bytes.div_ceil(CELL);
         a.mov(ecx, cells as i32)?;
         a.mov(r9d, id as i32)?;
-        a.call(self.shared.open)?;
-        a.jc(out)?;
+        // In place: an emulator looks up where each return from a routine leads.
+        reserve(a, self.place, out)?;
         a.mov(qword_ptr(rsp + OWN_TICKET), r8)?;
         a.mov(qword_ptr(rsp + OWN_CELL), rdx)?;
         if items.contains(&Item::Duration) {

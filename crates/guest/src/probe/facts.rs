@@ -60,6 +60,13 @@ pub fn kernel(guest: &Guest, names: &dyn Names) -> Result<Kernel> {
     Ok(Kernel { direct_map, levels, task, cpu, contexts })
 }
 
+/// The oldest models of 64-bit processors, and QEMU's kvm64, have no `sahf` in 64-bit code.
+pub fn has_sahf(guest: &Guest, names: &dyn Names) -> bool {
+    // X86_FEATURE_LAHF_LM of arch/x86/include/asm/cpufeatures.h.
+    let at = || names.address("boot_cpu_data")?.checked_add(names.offset("cpuinfo_x86.x86_capability")?);
+    at().and_then(|at| guest.memory().u32_at(at + 4 * 6).ok()).is_some_and(|word| word & 1 != 0)
+}
+
 /// Of the guest's time stamp counter.
 pub fn ticks_per_second(guest: &Guest, names: &dyn Names) -> f64 {
     let khz = names.address("tsc_khz").and_then(|a| guest.memory().u32_at(a).ok()).unwrap_or(0);

@@ -3,6 +3,7 @@
 //! A probe counts, records, or calls a handler here for which the guest waits ([`Act`]). Handlers are closures; they may read and
 //! write registers and memory, enable, disable and unregister probes, and stop the loop. [`Probes`] has all of one guest.
 
+mod apart;
 mod debugged;
 mod facts;
 mod packets;
@@ -186,7 +187,8 @@ pub struct Probes<'h> {
     hits: Option<packets::Hits<'h>>,
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
-    /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved.
+    stands: run::Stands,
+    /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved. Not for stops of the probes' own.
     pub news: Option<News<'h>>,
     pub recovered: Recovered,
     /// Guest ticks in a second.
@@ -205,7 +207,12 @@ impl<'h> Probes<'h> {
     /// The same with names from elsewhere.
     pub fn new(guest: Arc<Guest>, names: Arc<dyn Names>, patience: Patience) -> Result<Probes<'h>> {
         let (installed, recovered) = Installed::new(guest.clone())?;
-        let place = Place { base: installed.base, kernel: Some(facts::kernel(&guest, names.as_ref())?) };
+        let place = Place {
+            base: installed.base,
+            kernel: Some(facts::kernel(&guest, names.as_ref())?),
+            sahf: facts::has_sahf(&guest, names.as_ref()),
+            emulated: guest.accelerator() == crate::guest::Accelerator::Tcg,
+        };
         let (code, shared) = shared(&place)
             .map_err(|e| Error::Unsupported(format!("the probes' code cannot be made: {e}")))?;
         installed.write(SHARED_CODE, &code);
@@ -236,6 +243,7 @@ impl<'h> Probes<'h> {
             hits: None,
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
+            stands: run::Stands::default(),
             news: None,
             recovered,
             tsc_hz,
@@ -501,10 +509,6 @@ impl<'h> Probes<'h> {
 
 fn failed(e: Failed) -> Error {
     Error::Unsupported(e.to_string())
-}
-
-fn since(moment: Instant) -> Duration {
-    moment.elapsed()
 }
 
 fn is_set(flag: &AtomicBool) -> bool {

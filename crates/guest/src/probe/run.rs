@@ -1,5 +1,6 @@
 //! The loop: hits that wait are handled, entries handed on, until somebody stops it.
 
+use super::apart::Apart;
 use super::*;
 use crate::life::Life;
 use crate::mailbox::host::{Answer, Taken};
@@ -31,7 +32,20 @@ pub enum Ended {
 struct Turn {
     looked: Instant,
     last: Instant,
-    empty: u32,
+    turns: u32,
+    /// Something came since `last` was set.
+    busy: bool,
+    /// It spins: something came just now that waits for an answer.
+    waits: bool,
+}
+
+/// Is the guest stopped, and was it reported?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Stands {
+    #[default]
+    No,
+    Seen,
+    Reported,
 }
 
 enum Turned {
@@ -45,12 +59,14 @@ enum Turned {
 /// it is given.
 pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Result<(usize, Ended)> {
     let now = Instant::now();
-    let mut turns: Vec<Turn> = all.iter().map(|_| Turn { looked: now, last: now, empty: 0 }).collect();
+    let mut turns: Vec<Turn> =
+        all.iter().map(|_| Turn { looked: now, last: now, turns: 0, busy: false, waits: false }).collect();
     for (n, probes) in all.iter_mut().enumerate() {
         if let Some(ended) = probes.begin()? {
             return Ok((n, ended));
         }
     }
+    let (mut apart, mut looks) = (Apart::of(all), 0u32);
     let first = 'first: loop {
         let mut nap = Some(LONG_NAP);
         for (n, (probes, turn)) in all.iter_mut().zip(&mut turns).enumerate() {
@@ -64,7 +80,13 @@ pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Resul
             // With none there is nothing to wait for.
             Some(_) if all.is_empty() => return Ok((0, Ended::Stopped)),
             Some(nap) => std::thread::sleep(nap),
-            None => std::hint::spin_loop(),
+            None => {
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(1024) {
+                    apart.keep(Instant::now());
+                }
+                std::hint::spin_loop();
+            }
         }
     };
     // What the others have in their rings was before that.
@@ -82,8 +104,7 @@ impl<'h> Probes<'h> {
 
     fn begin(&mut self) -> Result<Option<Ended>> {
         self.commit()?;
-        // What putting the probes in made of it is no news.
-        self.look(false)
+        self.look()
     }
 
     /// One look at hits and entries, and now and then at all else.
@@ -94,7 +115,8 @@ impl<'h> Probes<'h> {
             self.handle(&taken, &mut control)?;
             busy = true;
         }
-        if t.empty.is_multiple_of(64) || !busy {
+        t.turns = t.turns.wrapping_add(1);
+        if t.turns.is_multiple_of(64) || !busy {
             busy |= self.entries() > 0;
         }
         if control.stop || is_set(&self.stopped) {
@@ -102,60 +124,80 @@ impl<'h> Probes<'h> {
             self.stopped.store(false, Ordering::Relaxed);
             return Ok(Turned::Ended(Ended::Stopped));
         }
-        let mut nap = None;
-        if busy {
-            t.last = Instant::now();
-            t.empty = 0;
-        } else {
-            t.empty = t.empty.wrapping_add(1);
-            if !t.empty.is_multiple_of(256) {
-                return Ok(Turned::Again);
-            }
-            if since(t.last) > SPIN {
-                // Of hits with packets the host's clock is written and read so often.
-                let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
-                let short = self.hits.is_some() || self.probes.iter().any(called);
-                nap = Some(if short { NAP } else { LONG_NAP });
-                t.empty = 255;
-            }
+        t.busy |= busy;
+        // Clocks are read now and then: between two hits of one processor there is less time than that takes.
+        if t.waits && !t.turns.is_multiple_of(256) {
+            return Ok(Turned::Again);
         }
         let now = Instant::now();
+        let called = |p: &Probe| p.live && matches!(p.does, Does::Handler(_));
+        if std::mem::take(&mut t.busy) {
+            t.last = now;
+        }
+        // For handlers the guest waits, and of hits with packets the host's clock is written and read so often. Of all else the ring has room for 20 ms.
+        let urgent = self.hits.is_some() || self.probes.iter().any(called);
+        t.waits = urgent && now.duration_since(t.last) <= SPIN;
+        let nap = (!t.waits).then_some(if urgent { NAP } else { LONG_NAP });
         if until.is_some_and(|u| now >= u) {
             self.entries();
             return Ok(Turned::Ended(Ended::Time));
         }
         if now.duration_since(t.looked) > LOOK {
             t.looked = now;
-            if let Some(ended) = self.look(true)? {
+            if let Some(ended) = self.look()? {
                 return Ok(Turned::Ended(ended));
             }
         }
         Ok(nap.map_or(Turned::Again, Turned::Nap))
     }
 
-    /// Has the guest ended?
-    fn look(&mut self, aloud: bool) -> Result<Option<Ended>> {
+    /// Has the guest ended? What else happened to it is reported.
+    ///
+    /// A stop counts if it lasts from one look to the next: those for putting in and taking out probes, at the start or because a handler asked for
+    /// it, are over by then.
+    fn look(&mut self) -> Result<Option<Ended>> {
+        let before = self.stands;
         loop {
-            match self.guest.qmp().event(Duration::ZERO) {
-                Ok(None) => return Ok(None),
-                Ok(Some(e)) if e.name == "SHUTDOWN" => return Ok(Some(Ended::Gone)),
-                Ok(Some(e)) if e.name == "RESET" => {
+            let event = match self.guest.qmp().event(Duration::ZERO) {
+                Ok(Some(e)) => e,
+                Ok(None) => break,
+                Err(Error::Gone(_)) => return Ok(Some(Ended::Gone)),
+                Err(e) => return Err(e),
+            };
+            match event.name.as_str() {
+                "SHUTDOWN" => return Ok(Some(Ended::Gone)),
+                "RESET" => {
                     self.installed.forget();
                     return Ok(Some(Ended::Reset));
                 }
                 // A snapshot is loaded while the guest stands.
-                Ok(Some(e)) if e.name == "RESUME" && !self.installed.is_there() => {
+                "RESUME" if !self.installed.is_there() => {
                     self.installed.forget();
                     return Ok(Some(Ended::SetBack));
                 }
-                Ok(Some(e)) => {
-                    if let Some(news) = self.news.as_mut().filter(|_| aloud) {
-                        news(&Life::of(&e));
+                "STOP" => {
+                    if self.stands == Stands::No {
+                        self.stands = Stands::Seen;
                     }
                 }
-                Err(Error::Gone(_)) => return Ok(Some(Ended::Gone)),
-                Err(e) => return Err(e),
+                "RESUME" => {
+                    if std::mem::replace(&mut self.stands, Stands::No) == Stands::Reported {
+                        self.report(&Life::Resume);
+                    }
+                }
+                _ => self.report(&Life::of(&event)),
             }
+        }
+        if (before, self.stands) == (Stands::Seen, Stands::Seen) {
+            self.stands = Stands::Reported;
+            self.report(&Life::Stop);
+        }
+        Ok(None)
+    }
+
+    fn report(&mut self, life: &Life) {
+        if let Some(news) = &mut self.news {
+            news(life);
         }
     }
 

@@ -78,11 +78,14 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
         b.region.write(TRAMPOLINES + n * TRAMPOLINE, &b.maker().trampoline(n, back).unwrap());
     }
     let mut functions = Vec::new();
-    for (id, at_return, list) in
-        [(1, AtReturn::Time, false), (2, AtReturn::Argument, false), (3, AtReturn::Nothing, true)]
-    {
+    for (id, at_return, list, chain) in [
+        (1, AtReturn::Time, false, false),
+        (2, AtReturn::Argument, false, false),
+        (3, AtReturn::Nothing, true, false),
+        (4, AtReturn::Nothing, false, true),
+    ] {
         let (at, f) = b.function(SUM);
-        b.probe_packets(id, at, How { at_return, list, ..How::default() }, parts);
+        b.probe_packets(id, at, How { at_return, list, chain, ..How::default() }, parts);
         functions.push(f);
     }
     let (mut one, two) = (packet(1, 0x20, 0x2e), packet(2, 0xffff, 0x30));
@@ -100,6 +103,9 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
     two.skb[0] = head.as_ptr() as u64;
     let list = head.as_ptr() as u64;
     assert_eq!(functions[2](list, 0), sum(list, 0));
+    // A chain has no head, and ends with nothing.
+    two.skb[0] = 0;
+    assert_eq!(functions[3](at, 9), sum(at, 9));
     assert_eq!(functions[0](8, 0), sum(8, 0));
     let mut hits = Vec::new();
     host.entries(|e| hits.push(PacketHit::of(&e).unwrap()));
@@ -117,6 +123,8 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
             (3, true, false),
             (3, false, true),
             (3, false, true),
+            (4, true, true),
+            (4, false, true),
             // What is no address is no packet.
             (1, true, false),
             (1, false, false)
@@ -127,6 +135,13 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
     assert_eq!(hits[1].what, PacketMoment::Return { entry: number });
     let PacketMoment::Entry { number, returns: false } = hits[4].what else { panic!("{:?}", hits[4].what) };
     assert_eq!(hits[6].what, PacketMoment::Member { entry: number });
+    let PacketMoment::Entry { number, returns: false } = hits[7].what else { panic!("{:?}", hits[7].what) };
+    let chained = |h: &PacketHit| h.packet.as_ref().map(|p| p.skb);
+    assert_eq!((hits[7].value, chained(&hits[7])), (9, Some(at)));
+    assert_eq!(
+        (hits[8].what, chained(&hits[8])),
+        (PacketMoment::Member { entry: number }, Some(two.skb.as_ptr() as u64))
+    );
     let seen = hits[0].packet.as_ref().unwrap();
     let want = Packet {
         skb: at,

@@ -3,6 +3,7 @@
 mod attach;
 mod doctor;
 mod list;
+mod modules;
 mod probe;
 mod processes;
 mod record;
@@ -29,6 +30,8 @@ enum What {
     Symbols(symbols::Args),
     /// List the processes of a guest from its kernel's memory, and find hidden ones
     Processes(processes::Args),
+    /// List the modules of a guest's kernel from its memory, and find hidden ones
+    Modules(modules::Args),
     /// Probe functions of a guest's kernel while it runs: arguments, fields, texts, results, durations
     Probe(probe::Args),
     /// Serve a guest's probes with the handlers of a shared object (C, Rust)
@@ -43,6 +46,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Doctor(a) => doctor::run(a, out),
         What::Symbols(a) => symbols::run(a, out),
         What::Processes(a) => processes::run(a, out),
+        What::Modules(a) => modules::run(a, out),
         What::Probe(a) => probe::run(a, out),
         What::Attach(a) => attach::run(a, out),
         What::Record(a) => record::run(a, out),

@@ -304,15 +304,10 @@ fn begin<'a>(
     }
     probes.commit()?;
     out.say(&format!("the probes are in {name}"));
-    let mut stands = false;
     let of = name.clone();
     probes.news = Some(Box::new(move |news| match news {
-        Life::Stop => {
-            stands = true;
-            out.say(&format!("{of} was stopped"));
-        }
-        // Of a stop that was none of ours.
-        Life::Resume if std::mem::take(&mut stands) => out.say(&format!("{of} goes on")),
+        Life::Stop => out.say(&format!("{of} was stopped")),
+        Life::Resume => out.say(&format!("{of} goes on")),
         Life::Panicked => out.say(&format!("{of}'s kernel panicked")),
         Life::Migration { status } => out.say(&format!("{of} is being moved: {}", clean(status))),
         _ => {}
