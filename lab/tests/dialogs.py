@@ -109,8 +109,10 @@ class Dialogs(profile.Recorded):
             got = self.served(p, server)
             # What it does before its first answer is its own, as nobody knows yet that it is a server.
             (low, high), (_, second) = self.burned(server, 2)
-            self.near(f"{kind}, greets {greets}, first client", got.get(clients[0], 0), low, high)
-            self.near(f"{kind}, greets {greets}, second client", got.get(clients[1], 0), second, second)
+            # The first message of a connection may be taken before its sender's call is over, and then nobody is known to have written it.
+            one = 0 if kind == "unix" else 0.035
+            self.near(f"{kind}, greets {greets}, first client", got.get(clients[0], 0), low - one, high + one)
+            self.near(f"{kind}, greets {greets}, second client", got.get(clients[1], 0), second - one, second)
             for client in clients:
                 self.assertEqual(self.served(p, client), {}, "a client works for itself")
 

@@ -323,7 +323,7 @@ class ProfileSamples(unittest.TestCase):
             print(f"samples: run {run}: {s['samples']} of {s['expected']} samples, {sum(r['inside'] for r in rows)} of {len(rows)} exact shares inside", file=sys.stderr, flush=True)
             # Of CPUs that were busy: the clock of an idle one comes late, and a kernel that runs no programs upon a task takes no samples upon it either.
             busy = s["expected"] - (unseen + p["buckets_ns"]["idle"]) / s["period_ns"]
-            self.assertLess(abs(s["samples"] - s["idle"] - busy), 0.02 * s["expected"] + 2 * os.cpu_count())
+            self.assertLess(abs(s["samples"] - s["idle"] - busy), 0.06 * s["expected"] + 2 * os.cpu_count(), "the rate changes, and so does their number")
         print(f"samples: {held} of {of} exact shares within the interval of 95 %", file=sys.stderr, flush=True)
         self.assertGreaterEqual(held, 0.95 * of - 3.1 * math.sqrt(0.95 * 0.05 * of))
         self.assertGreaterEqual(of, 10, "there were processes to compare")
