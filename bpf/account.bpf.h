@@ -69,7 +69,7 @@ struct account {
 	u32 pid; /* of the task that runs */
 	u32 before_fault; /* its mode */
 	u32 serving; /* the process that the task works for, 0: itself */
-	u32 serving_for; /* KP_FOR_WRITEBACK or KP_FOR_CLIENT */
+	u32 serving_for; /* KP_FOR_WRITEBACK, KP_FOR_ITEM or KP_FOR_CLIENT */
 	u32 block_owner; /* of the block request that is being completed */
 	u32 block_open; /* one is */
 	u64 block_bytes;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Work on behalf of a process that is neither its own nor that of a packet: block requests, pages that a kernel thread writes back, and what a server
- * does after it took a client's message (messages.bpf.h). Each is known by an address (of the request's first bio, the inode) under which the process was
- * remembered.
+ * Work on behalf of a process that is neither its own nor that of a packet: block requests, pages that a kernel thread writes back, work items, and what a
+ * server does after it took a client's message (messages.bpf.h). Each is known by an address (of the request's first bio, the inode, the item) under which the
+ * process was remembered.
  *
- * Not followed, as no tracepoint shows whose it is: other work items of kernel threads, requests that a loop device hands to its own thread.
+ * A work item is whose task queued it, or whose block request was completed by what queued it; queued twice before it was executed, it is the first one's. One
+ * that a timer queues is nobody's.
  */
 #ifndef KPAT_BEHALF_H
 #define KPAT_BEHALF_H
@@ -30,16 +31,22 @@ struct address_space {
 
 OWNERS_OF(bio_owners, 16384);
 OWNERS_OF(inode_owners, 16384);
+OWNERS_OF(item_owners, 16384);
 
 /* Who asks, where a task does: itself, or whom it works for. */
 static __always_inline u32 who_asks(struct account *a)
 {
-	return a->serving && a->serving_for == KP_FOR_WRITEBACK ? a->serving : a->victim;
+	return a->serving && a->serving_for != KP_FOR_CLIENT ? a->serving : a->victim;
 }
 
+/* A task does this itself. */
 static __always_inline bool at_task(struct account *a)
 {
-	return a && !a->level && a->pid == (u32)bpf_get_current_pid_tgid();
+	if (!a || a->level)
+		return false;
+	if (a->pid != (u32)bpf_get_current_pid_tgid())
+		catch_up(a);
+	return true;
 }
 
 /* (bio) */
@@ -119,6 +126,54 @@ int work_writeback_single_inode_start(u64 *ctx)
 
 SEC("raw_tp/writeback_single_inode")
 int work_writeback_single_inode(u64 *ctx)
+{
+	struct account *a = this_account();
+
+	if (at_task(a) && a->mode == KP_WORK_THREAD)
+		serve(a, 0, 0);
+	return 0;
+}
+
+/* (CPU, pool, item) */
+SEC("raw_tp/workqueue_queue_work")
+int work_workqueue_queue_work(u64 *ctx)
+{
+	struct account *a = this_account();
+	u64 item = ctx[2];
+	u32 who = 0;
+
+	if (!a)
+		return 0;
+	if (!at_task(a))
+		who = a->block_open ? a->block_owner : 0;
+	else if (a->mode != KP_WORK_THREAD || a->serving)
+		who = who_asks(a);
+	if (who)
+		bpf_map_update_elem(&item_owners, &item, &who, BPF_ANY);
+	else
+		bpf_map_delete_elem(&item_owners, &item);
+	return 0;
+}
+
+/* (item) */
+SEC("raw_tp/workqueue_execute_start")
+int work_workqueue_execute_start(u64 *ctx)
+{
+	struct account *a = this_account();
+	u64 item = ctx[0];
+	u32 *who;
+
+	if (!at_task(a) || a->mode != KP_WORK_THREAD)
+		return 0;
+	who = bpf_map_lookup_elem(&item_owners, &item);
+	serve(a, who ? *who : 0, KP_FOR_ITEM);
+	if (who)
+		bpf_map_delete_elem(&item_owners, &item);
+	return 0;
+}
+
+SEC("raw_tp/workqueue_execute_end")
+int work_workqueue_execute_end(u64 *ctx)
 {
 	struct account *a = this_account();
 

@@ -16,6 +16,7 @@
 #define KPAT_PROFILE
 #include "messages.bpf.h"
 #include "stacks.bpf.h"
+#include "uses.bpf.h"
 
 /* (vec) */
 SEC("raw_tp/softirq_entry")
@@ -210,12 +211,6 @@ int work_kfree_skb(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sk_data_ready")
-int work_sk_data_ready(u64 *ctx)
-{
-	return packet_is_for((void *)ctx[0], true, ((struct sock___profile *)ctx[0])->__sk_common.skc_family == AF_PACKET);
-}
-
 SEC("tp_btf/tcp_probe")
 int work_tcp_probe(u64 *ctx)
 {
@@ -230,82 +225,6 @@ int work_ipi_send_cpu(u64 *ctx)
 
 	if (a && receiving(a) && !a->skb)
 		a->steered = (u32)ctx[0] + 1;
-	return 0;
-}
-
-/* A task has used a socket: who gets the work that is done for it. True: this is new among the sums of now. */
-static __always_inline bool use(struct account *a, u64 socket, u32 how, u64 bytes)
-{
-	struct kp_use_key k = {};
-	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
-
-	if (!is_news(socket, a->victim))
-		return false;
-	k.socket = socket;
-	k.process = a->victim;
-	k.cpu = bpf_get_smp_processor_id();
-	k.how = how;
-	k.turn = a->turn;
-	sum = bpf_map_lookup_elem(&uses, &k);
-	if (!sum) {
-		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
-			add(&unplaced_uses, 1);
-		return true;
-	}
-	add(&sum->bytes, bytes);
-	add(&sum->times, 1);
-	return false;
-}
-
-static __always_inline bool is_unix(struct sock___profile *sk)
-{
-	return sk->__sk_common.skc_family == AF_UNIX;
-}
-
-static __always_inline bool of_internet(struct sock___profile *sk)
-{
-	u16 family = sk->__sk_common.skc_family;
-
-	return family == AF_INET || family == AF_INET6;
-}
-
-/* (sk, bytes, flags) */
-SEC("tp_btf/sock_recv_length")
-int work_sock_recv_length(u64 *ctx)
-{
-	struct account *a = this_account();
-	int bytes = ctx[1];
-
-	u64 socket;
-
-	if (!at_task(a) || bytes <= 0 || ctx[2] & MSG_PEEK || is_unix((void *)ctx[0]))
-		return 0;
-	socket = bpf_get_socket_cookie((void *)ctx[0]);
-	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)ctx[0]))
-		connected(ctx[0], socket);
-	if (of_internet((void *)ctx[0]))
-		took_of_peer(a, ctx[0]);
-	return 0;
-}
-
-SEC("tp_btf/sock_send_length")
-int work_sock_send_length(u64 *ctx)
-{
-	struct account *a = this_account();
-	int bytes = ctx[1];
-	u64 socket;
-
-	if (!at_task(a) || bytes <= 0)
-		return 0;
-	if (is_unix((void *)ctx[0])) {
-		sent(a, ctx[0]);
-		return 0;
-	}
-	socket = bpf_get_socket_cookie((void *)ctx[0]);
-	if (use(a, socket, KP_USE_WRITE, bytes) && of_internet((void *)ctx[0]))
-		connected(ctx[0], socket);
-	if (of_internet((void *)ctx[0]))
-		sent_to_peer(a, ctx[0]);
 	return 0;
 }
 

@@ -124,6 +124,7 @@ int sample_clock(struct pt_regs *ctx)
 	top = level ? a->frame[level] : 0;
 	if (top == HARDIRQ) { /* the clock itself */
 		level--;
+		asm volatile("" : "+r"(level)); /* the compiler knows that it is in range, and 6.1's verifier does not */
 		top = level ? a->frame[level & (LEVELS - 1)] : 0;
 	}
 	if (!top) {

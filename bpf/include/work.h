@@ -30,6 +30,7 @@ enum kp_purpose {
 	KP_FOR_BLOCK = 7, /* the process that asked for the block request */
 	KP_FOR_CLIENT = 8, /* itself, since it took a message of this process */
 	KP_FOR_ANSWER = 9, /* a packet that the kernel answered by itself */
+	KP_FOR_ITEM = 10, /* the process that queued the work item which a kernel thread executes */
 };
 
 /* In the place of a process: all that were not chosen. Same number as model::OTHERS. */
@@ -60,7 +61,7 @@ enum kp_use_kind {
 
 /* Sums of profile.bpf.c, in hash tables. */
 struct kp_work_key {
-	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK and _CLIENT the process */
+	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT and _ITEM the process */
 	u32 victim; /* process whose time it was, 0: idle */
 	u16 cpu;
 	u8 what;

@@ -10,12 +10,13 @@ from tests.place import own, sh
 
 BURN_CPU, SEND_CPU = 1, 0
 LOOPS = 12_000_000
-# A fixed piece of work, and what the kernel says that it took.
+# A fixed piece of work, what the kernel says that it took, and how often another task ran meanwhile.
 BURN = """
 import signal, sys
 x = 0
 for i in range(int(sys.argv[1])): x += i & 3
-print("ran", open("/proc/self/schedstat").read().split()[0], flush=True)
+ran = open("/proc/self/schedstat").read().split()[0]
+print("ran", ran, *(line.split()[1] for line in open("/proc/self/status") if "ctxt" in line), flush=True)
 signal.pause()
 """
 TAKE = """
@@ -85,12 +86,19 @@ class Recorded(unittest.TestCase):
         return process["user_ns"] + process["kernel_ns"] + process["fault_ns"]
 
     def burn(self) -> tuple[int, int]:
+        """Its number, and how long it ran; `switches`: from it and to it."""
         burner = self.start(None, "burn", BURN_CPU, BURN, LOOPS)
-        return burner.p.pid, self.text_of(burner, "ran")[0]
+        ran, *switches = self.text_of(burner, "ran")
+        self.switches = sum(switches)
+        return burner.p.pid, ran
 
-    def close(self, what: str, ours: int, truth: int, share: float) -> None:
-        print(f"profile: {what}: {ours / 1e9:.4f} s, truth {truth / 1e9:.4f} s ({(ours - truth) * 100 / truth:+.2f} %)", file=sys.stderr, flush=True)
-        self.assertLess(abs(ours - truth), share * truth + 0.01e9, what)  # 10 ms: two ticks, which the kernel's figures lag behind
+    def only_loaded(self, process: dict) -> None:
+        self.assertEqual(process["served_ns"], process["served_blocks_ns"] + process["served_items_ns"], "nothing was done for it but to load its program")
+
+    def close(self, what: str, ours: int, truth: int, share: float, switches: int = 0) -> None:
+        """A switch takes some 10 us in virtual machines, and where in it one task's time ends and the other's begins differs."""
+        print(f"profile: {what}: {ours / 1e9:.4f} s, truth {truth / 1e9:.4f} s ({(ours - truth) * 100 / truth:+.2f} %), {switches} switches", file=sys.stderr, flush=True)
+        self.assertLess(abs(ours - truth), share * truth + 0.01e9 + 15_000 * switches, what)  # 10 ms: two ticks, which the kernel's figures lag behind
 
 
 class Place(Recorded):
@@ -146,14 +154,14 @@ class Profile(Place):
         (pid, ran), alone = self.profile("alone", self.burn)
         burner = self.of(alone, pid)
         own_alone = self.own_ns(burner)
-        self.close("burner alone, ran by schedstat", burner["ran_ns"], ran, 0.02)
+        self.close("burner alone, ran by schedstat", burner["ran_ns"], ran, 0.02, self.switches)
 
         f = self.beside("10.96.1.1", self.server)
         p, burner, receiver = f["p"], self.of(f["p"], f["burner"]), self.of(f["p"], f["receiver"])
-        self.close("burner beside, ran by schedstat", burner["ran_ns"], f["ran"], 0.02)
+        self.close("burner beside, ran by schedstat", burner["ran_ns"], f["ran"], 0.02, self.switches)
         own_beside = self.own_ns(burner)
         print(f"profile: burner charged {own_beside / 1e9:.4f} s beside, {own_alone / 1e9:.4f} s alone; taken from it {burner['taken_ns'] / 1e9:.4f} s", file=sys.stderr, flush=True)
-        self.assertEqual(burner["served_ns"], burner["served_blocks_ns"], "nothing was done for it but to load its program")
+        self.only_loaded(burner)
         taken = {t["beneficiary"]: t["ns"] for t in p["taken"] if t["victim"] == f["burner"] and t["beneficiary"]}
         print(f"profile: out of the burner's time for the receiver {taken.get(f['receiver'], 0) / 1e9:.4f} s, for others' sockets {sum(taken.values()) - taken.get(f['receiver'], 0)} ns", file=sys.stderr, flush=True)
         self.assertGreater(taken.get(f["receiver"], 0), 0)
@@ -183,5 +191,5 @@ class Profile(Place):
         waited = sum(f["p"]["without_process"].get(what, {"packets": 0})["packets"] for what in ("answered", "unknown"))
         self.counted(f["p"], "forwarded packets and their receiver's", forwarded["packets"] + receiver["served_packets"], sent + f["took"], waited)
         self.assertLess(waited, 0.005 * PACKETS)
-        self.assertEqual(burner["served_ns"], burner["served_blocks_ns"])
-        self.close("burner beside a forwarder, ran by schedstat", burner["ran_ns"], f["ran"], 0.02)
+        self.only_loaded(burner)
+        self.close("burner beside a forwarder, ran by schedstat", burner["ran_ns"], f["ran"], 0.02, self.switches)

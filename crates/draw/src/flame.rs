@@ -2,6 +2,8 @@
 
 use crate::style;
 use crate::svg::{Frame, Name, Px, Sheet, WIDTH, document};
+use kpat_model::Purpose;
+use kpat_query::sampled::tree::Context;
 use kpat_query::sampled::{Sampled, Weighted};
 use kpat_text::shorten;
 use std::collections::BTreeMap;
@@ -29,12 +31,20 @@ impl Node {
         }
     }
 
-    /// Rows that are drawn above this one.
-    fn height(&self, least_ns: f64) -> usize {
-        let drawn = self.above.values().filter(|n| n.ns as f64 >= least_ns);
-        drawn.map(|n| 1 + n.height(least_ns)).max().unwrap_or(0)
+    /// Adds the time of each row to `rows`, this one's first, of what is drawn.
+    fn rows(&self, least_ns: f64, depth: usize, rows: &mut Vec<i64>) {
+        if depth > 0 && (self.ns as f64) < least_ns {
+            return;
+        }
+        rows.resize(rows.len().max(depth + 1), 0);
+        rows[depth] += self.ns;
+        self.above.values().for_each(|n| n.rows(least_ns, depth + 1, rows));
     }
 }
+
+/// Rows whose frames have together less of the time than this are not drawn above the last one that has more: one sample of a program without frame pointers would make
+/// the picture many times as high.
+const LEAST_OF_ROW: f64 = 0.005;
 
 /// `title`: what was recorded.
 pub fn flame(s: &Sampled, title: &str) -> String {
@@ -43,18 +53,25 @@ pub fn flame(s: &Sampled, title: &str) -> String {
         root.add(&path(s, w), w.ns);
     }
     let per_ns = WIDTH / root.ns.max(1) as f64;
-    let rows = root.height(LEAST / per_ns) + 1;
+    let mut all = Vec::new();
+    root.rows(LEAST / per_ns, 0, &mut all);
+    let full = |ns: &i64| *ns as f64 >= LEAST_OF_ROW * root.ns as f64;
+    let rows = all.iter().rposition(full).map_or(1, |last| last + 1);
     let height = TOP + rows as f64 * ROW + 8.0;
     let mut sheet = Sheet::default();
     sheet.text(Px(8.0, 0), Px(20.0, 0), "head", title);
     let seconds = root.ns as f64 / 1e9;
     let words = format!(
-        "{seconds:.3} s of CPU time in samples {:.2} ms apart, by the process that is charged; a caller is below what it called",
-        s.period_ns as f64 / 1e6
+        "{seconds:.3} s of CPU time in samples {:.2} ms apart, by the process that is charged; a caller is below what it called{}",
+        s.period_ns as f64 / 1e6,
+        match all.len() - rows {
+            0 => String::new(),
+            more => format!("; {more} more rows have less than {} % of it each", LEAST_OF_ROW * 100.0),
+        }
     );
     sheet.text(Px(8.0, 0), Px(38.0, 0), "faint", &words);
     sheet.end_line();
-    let draw = Draw { per_ns, all_ns: root.ns.max(1), bottom: height - 8.0 - ROW };
+    let draw = Draw { per_ns, all_ns: root.ns.max(1), bottom: height - 8.0 - ROW, rows };
     draw.node(&mut sheet, "all", &root, 0.0, 0);
     let style = [style::BASE, style::FLAME];
     let name = Name::Title(title);
@@ -63,14 +80,16 @@ pub fn flame(s: &Sampled, title: &str) -> String {
 
 /// The process, the context if it is an interrupt, the functions.
 fn path(s: &Sampled, w: &Weighted) -> Vec<(String, &'static str)> {
-    let is_task = w.served.is_some() && w.served == w.victim && w.purpose == kpat_model::Purpose::Itself;
+    let is_own = matches!(w.purpose, Purpose::Itself | Purpose::Client);
+    let is_task = w.served.is_some() && w.served == w.victim && is_own;
     let who = match w.served {
         Some(pid) => format!("{} {pid}", s.process_name(pid)),
         None => format!("({})", w.purpose.name()),
     };
     let mut all = vec![(who, "other")];
     if !is_task && w.served.is_some() {
-        all.push(("in interrupts".into(), "other"));
+        let where_ = if Context::of(w.busy) == Context::Task { "in kernel threads" } else { "in interrupts" };
+        all.push((where_.into(), "other"));
     }
     let function = |f: &u32| {
         let f = s.function(*f);
@@ -93,12 +112,13 @@ struct Draw {
     per_ns: f64,
     all_ns: i64,
     bottom: f64,
+    rows: usize,
 }
 
 impl Draw {
     fn node(&self, sheet: &mut Sheet, name: &str, n: &Node, x: f64, depth: usize) {
         let width = n.ns as f64 * self.per_ns;
-        if width < LEAST {
+        if width < LEAST || depth >= self.rows {
             return;
         }
         let y = self.bottom - depth as f64 * ROW;
@@ -123,7 +143,7 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpat_model::{Busy, Purpose};
+    use kpat_model::Busy;
     use kpat_query::sampled::Function;
 
     #[test]
@@ -147,6 +167,7 @@ mod tests {
             idle: 0,
             drawn: 0,
             period_ns: 25,
+            worth: 3.0,
         };
         let svg = flame(&s, "a & b");
         let width = |name: &str| {
@@ -155,5 +176,37 @@ mod tests {
         };
         assert_eq!(["main", "half&lt;int&gt;", "quarter"].map(width), ["960.00", "480.00", "240.00"]);
         assert!(svg.contains("a &amp; b") && !svg.contains("half<int>"));
+    }
+
+    #[test]
+    fn one_deep_stack_does_not_make_the_picture_high() {
+        let function =
+            |n: u32| Function { process: 7, is_kernel: false, name: format!("f{n}"), file: String::new() };
+        let stack = |depth: u32, ns: i64| Weighted {
+            busy: Busy::User,
+            purpose: Purpose::Client,
+            victim: Some(7),
+            served: Some(7),
+            functions: (0..depth).collect(),
+            samples: 1,
+            ns,
+        };
+        let picture = |deep_ns: i64| {
+            let s = Sampled {
+                functions: (0..120).map(function).collect(),
+                stacks: vec![stack(3, 10_000), stack(120, deep_ns)],
+                names: BTreeMap::new(),
+                samples: 2,
+                idle: 0,
+                drawn: 0,
+                period_ns: 1,
+                worth: 2.0,
+            };
+            flame(&s, "t")
+        };
+        let (few, many) = (picture(20), picture(2000));
+        assert!(few.contains("117 more rows have less than 0.5 %") && !few.contains("<title>f3:"));
+        assert!(many.contains("<title>f119:") && !many.contains("more rows"));
+        assert!(!many.contains("in interrupts"), "what a server does for a client is its own");
     }
 }

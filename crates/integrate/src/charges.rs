@@ -60,9 +60,7 @@ impl Charges {
             Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
             Purpose::Forward if w.socket != 0 => self.of_ways.entry((w.socket, of)).or_default(),
             Purpose::Drop if w.socket != 0 => self.of_sockets.entry((w.socket, of)).or_default(),
-            Purpose::Writeback | Purpose::Block | Purpose::Client => {
-                self.of_processes.entry((w.socket as u32, of)).or_default()
-            }
+            p if p.is_of_process() => self.of_processes.entry((w.socket as u32, of)).or_default(),
             _ => self.own.entry(of).or_default(),
         };
         sum.add(Sum { ns: w.ns, packets: w.packets, bytes: w.bytes });

@@ -88,9 +88,10 @@ impl ByArg {
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
 
 /// What the figures leave out: whoever reads them must know.
-const NOT_MEASURED: [&str; 7] = [
+const NOT_MEASURED: [&str; 8] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
-    "timers of sockets, work items but writeback, sent packets' completions and requests of loop devices are charged to the kernel; messages that are spliced, or sent through translated addresses, are not followed to a client",
+    "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages that are spliced, or sent through translated addresses, are not followed to a client",
+    "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
     "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
     "TCP segments that wait for a reader who holds the socket are charged with that connection if one of its sockets was used, connected or accepted while it was recorded; else to nobody (unknown)",
@@ -431,7 +432,7 @@ fn add_sums(to: &mut Value, x: &OfProcess) {
         "fault_ns": x.fault_ns, "page_faults": x.page_faults,
         "for_clients_ns": x.for_clients_ns, "by_servers_ns": x.by_servers_ns,
         "served_ns": x.served_ns, "served_packets": x.served_packets, "served_bytes": x.served_bytes,
-        "served_blocks_ns": x.served_blocks_ns, "block_requests": x.block_requests,
+        "served_blocks_ns": x.served_blocks_ns, "block_requests": x.block_requests, "served_items_ns": x.served_items_ns,
         "served_in_threads_ns": x.served_in_threads_ns, "served_by_itself_ns": x.served_by_itself_ns,
         "taken_ns": x.taken_ns, "ran_ns": x.ran_ns(),
         "dropped_ns": x.dropped_ns, "dropped_packets": x.dropped_packets,

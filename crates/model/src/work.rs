@@ -33,6 +33,14 @@ code_type! {
         Block = 7, "block", "The process that asked for the block request.", "";
         Client = 8, "client", "The task that ran, since it took a message of another process: that one.", "";
         Answer = 9, "answered", "A packet because of which the kernel sent another by itself: ping, ARP, a refused connection, a next hop's address that is not known yet.", "";
+        Item = 10, "work item", "The process that queued the work item which a kernel thread executes, as those of loop devices.", "";
+    }
+}
+
+impl Purpose {
+    /// A process is known for it without a socket.
+    pub fn is_of_process(self) -> bool {
+        matches!(self, Purpose::Writeback | Purpose::Block | Purpose::Client | Purpose::Item)
     }
 }
 
@@ -58,7 +66,7 @@ pub struct Work {
     pub purpose: Purpose,
     /// Process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
-    /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`] and
+    /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`] and
     /// [`Purpose::Client`] that process.
     pub socket: u64,
     pub ns: u64,

@@ -302,6 +302,11 @@ pub fn typed_programs(build: Build, side: Side) -> Vec<(String, String)> {
     programs_of(build, side, "tp_btf/")
 }
 
+/// Programs of the object at the entries of functions, and at their returns: (program, function).
+pub fn function_programs(build: Build, side: Side) -> [Vec<(String, String)>; 2] {
+    ["fentry/", "fexit/"].map(|kind| programs_of(build, side, kind))
+}
+
 fn programs_of(build: Build, side: Side, kind: &str) -> Vec<(String, String)> {
     let Some(map) = elf::map(build.object(side)) else { return Vec::new() };
     let mut out: Vec<(String, String)> = Vec::new();

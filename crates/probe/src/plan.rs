@@ -385,6 +385,18 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
     let drops_have_sockets = points::drops_have_sockets(&btfs[0]);
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
+    // Sockets' tracepoints are all there since 6.3, or none is.
+    if absent.iter().any(|t| t.name == "sk_data_ready" || t.name == "sock_send_length")
+        && mechanism::attempt(Mechanism::Fentry, build, &kernel::config()).is_ok()
+    {
+        let [entries, returns] = object::function_programs(build, Side::Profile);
+        let is_here = |name: &str| btfs[0].find(btf::kind::FUNC, name).is_some() && resources.need(name);
+        let wanted = |all: Vec<(String, String)>, how| {
+            all.into_iter().filter(|(_, name)| is_here(name)).map(at(Fixed::Typed(how))).collect::<Vec<_>>()
+        };
+        all.extend(wanted(entries, crate::sys::ATTACH_FENTRY));
+        all.extend(wanted(returns, crate::sys::ATTACH_FEXIT));
+    }
     all.extend(["account", crate::work::FAULT_DONE].map(|p| at(Fixed::Nowhere)((p.into(), p.into()))));
     // On no tracepoint: a clock of each CPU has it run (crate::sampling).
     all.push(at(Fixed::Nowhere)((sampling::PROGRAM.into(), "cpu-clock".into())));

@@ -240,6 +240,7 @@ impl Recorder {
                 set_priority(if hurry { HURRIED } else { CALM });
                 hurried = hurry;
             }
+            self.sources.vary_clocks();
             if fill < 0.25 {
                 let nap = Duration::from_millis(match fill {
                     ..0.005 => 40,

@@ -261,6 +261,14 @@ pub fn cpu_clock(prog: BorrowedFd<'_>, cpu: u32, period_ns: u64) -> io::Result<O
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
 }
 
+/// The clock of [`cpu_clock`] begins anew with this period.
+pub fn set_period(clock: &OwnedFd, period_ns: u64) -> io::Result<()> {
+    const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
+    // SAFETY: the kernel reads one number of 64 bits.
+    let r = unsafe { libc::ioctl(clock.as_raw_fd(), IOC_PERIOD as _, &raw const period_ns) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// A perf event for an offset in a file that is executed, when it is reached, or when the function that begins there returns. `counter`: offset
 /// of the count of those who watch it, 0: none.
 pub fn perf_uprobe(

@@ -94,6 +94,7 @@ pub mod purpose {
     pub const FOR_BLOCK: u32 = 7;
     pub const FOR_CLIENT: u32 = 8;
     pub const FOR_ANSWER: u32 = 9;
+    pub const FOR_ITEM: u32 = 10;
 }
 
 pub mod use_kind {

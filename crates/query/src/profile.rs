@@ -40,6 +40,8 @@ pub struct OfProcess {
     /// Of `served_ns` for block requests and pages written back.
     pub served_blocks_ns: i64,
     pub block_requests: i64,
+    /// Of `served_ns` in work items that it queued.
+    pub served_items_ns: i64,
     pub served_packets: i64,
     pub served_bytes: i64,
     /// Of `served_ns` in kernel threads.
@@ -302,6 +304,7 @@ fn of(
                         p.served_blocks_ns += w.time_ns;
                         p.block_requests += w.packets;
                     }
+                    Purpose::Item => p.served_items_ns += w.time_ns,
                     _ => {
                         p.served_packets += w.packets;
                         p.served_bytes += w.bytes;

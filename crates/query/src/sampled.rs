@@ -55,8 +55,10 @@ pub struct Sampled {
     pub samples: i64,
     pub idle: i64,
     pub drawn: i64,
-    /// Time that a sample stands for.
+    /// Time that a sample stands for, on average: it is not the same for all.
     pub period_ns: i64,
+    /// So many samples of the same time each would be as good.
+    pub worth: f64,
 }
 
 /// Functions of the kernel with which softirqs begin, outermost first: what is outside of them was interrupted.
@@ -64,25 +66,83 @@ const SOFTIRQ_BEGINS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirq
 
 /// `None`: the log has no samples. Whom they `served`; `None`: all.
 pub fn sampled(log: &Store, served: Option<&BTreeSet<i32>>) -> Result<Option<Sampled>> {
-    let rows = log.all::<SampleRow>()?;
-    if rows.is_empty() {
+    let table = log.table::<SampleRow>()?;
+    if table.rows() == 0 {
         return Ok(None);
     }
-    Ok(Some(of(&rows, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?, served)))
+    let mut sums = Sums::default();
+    table.each((0..table.groups()).collect(), |r: SampleRow| sums.add(&r, served))?;
+    Ok(Some(of(sums, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?)))
 }
 
-/// What samples that are one row have in common: busy, purpose, victim, beneficiary, functions.
-type Alike = (i32, i32, Option<i32>, Option<i32>, Vec<u32>);
+/// What samples that are one row have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Alike {
+    busy: i32,
+    purpose: i32,
+    victim: Option<i32>,
+    charged: Option<i32>,
+    kernel_stack: Option<i32>,
+    user_stack: Option<i32>,
+    user_mode: bool,
+}
+
+impl Alike {
+    fn of(r: &SampleRow) -> Alike {
+        Alike {
+            busy: r.busy,
+            purpose: r.purpose,
+            victim: r.victim,
+            charged: charged(r),
+            kernel_stack: r.kernel_stack,
+            user_stack: r.user_stack,
+            user_mode: r.user_mode != 0,
+        }
+    }
+}
+
+/// Samples added up as they are read: there is one for each stack and purpose, however long a recording was.
+#[derive(Default)]
+struct Sums {
+    of: HashMap<Alike, (i64, i64)>,
+    samples: i64,
+    idle: i64,
+    drawn: i64,
+    /// Of what samples stand for the sum, and the sum of the squares.
+    all_ns: i64,
+    squares: f64,
+}
+
+impl Sums {
+    fn add(&mut self, r: &SampleRow, served: Option<&BTreeSet<i32>>) {
+        self.samples += 1;
+        self.all_ns += r.period_ns;
+        self.squares += (r.period_ns as f64).powi(2);
+        if r.busy == Busy::Idle as i32 {
+            self.idle += 1;
+            return;
+        }
+        if served.is_some_and(|s| !charged(r).is_some_and(|p| s.contains(&p))) {
+            return;
+        }
+        self.drawn += i64::from(r.drawn);
+        let sum = self.of.entry(Alike::of(r)).or_default();
+        *sum = (sum.0 + 1, sum.1 + r.period_ns);
+    }
+
+    /// Kish's effective size of a sample with weights.
+    fn worth(&self) -> f64 {
+        if self.squares > 0.0 { (self.all_ns as f64).powi(2) / self.squares } else { self.samples as f64 }
+    }
+}
 
 /// Frames of a stack, innermost first.
 type Frames<'a> = HashMap<i32, Vec<&'a StackRow>>;
 
-fn of(
-    rows: &[SampleRow],
-    stacks: &[StackRow],
-    names: &[ProcessRow],
-    served: Option<&BTreeSet<i32>>,
-) -> Sampled {
+/// Busy, purpose, victim, whom it is charged to, functions.
+type Row = (i32, i32, Option<i32>, Option<i32>, Vec<u32>);
+
+fn of(read: Sums, stacks: &[StackRow], names: &[ProcessRow]) -> Sampled {
     let mut frames: Frames<'_> = HashMap::new();
     for r in stacks {
         frames.entry(r.stack).or_default().push(r);
@@ -91,36 +151,28 @@ fn of(
         functions: Vec::new(),
         stacks: Vec::new(),
         names: BTreeMap::new(),
-        samples: 0,
-        idle: 0,
-        drawn: 0,
-        period_ns: rows.iter().map(|r| r.period_ns).max().unwrap_or(0),
+        samples: read.samples,
+        idle: read.idle,
+        drawn: read.drawn,
+        period_ns: read.all_ns / read.samples.max(1),
+        worth: read.worth(),
     };
     let mut numbers: HashMap<Function, u32> = HashMap::new();
-    let mut sums: BTreeMap<Alike, (i64, i64)> = BTreeMap::new();
-    for r in rows {
-        found.samples += 1;
-        if r.busy == Busy::Idle as i32 {
-            found.idle += 1;
-            continue;
-        }
-        let charged = charged(r);
-        if served.is_some_and(|s| !charged.is_some_and(|p| s.contains(&p))) {
-            continue;
-        }
-        found.drawn += i64::from(r.drawn);
+    let mut rows: BTreeMap<Row, (i64, i64)> = BTreeMap::new();
+    let mut sums: Vec<(Alike, (i64, i64))> = read.of.into_iter().collect();
+    sums.sort_unstable_by_key(|(alike, _)| *alike);
+    for (a, (samples, ns)) in sums {
         let mut number = |f: Function| {
             *numbers.entry(f).or_insert_with_key(|f| {
                 found.functions.push(f.clone());
                 found.functions.len() as u32 - 1
             })
         };
-        let path = functions(r, &frames).into_iter().map(&mut number).collect();
-        let sum = sums.entry((r.busy, r.purpose, r.victim, charged, path)).or_default();
-        sum.0 += 1;
-        sum.1 += r.period_ns;
+        let path = functions(&a, &frames).into_iter().map(&mut number).collect();
+        let row = rows.entry((a.busy, a.purpose, a.victim, a.charged, path)).or_default();
+        *row = (row.0 + samples, row.1 + ns);
     }
-    for ((busy, purpose, victim, served, functions), (samples, ns)) in sums {
+    for ((busy, purpose, victim, served, functions), (samples, ns)) in rows {
         let busy = Busy::from_number(busy).unwrap_or(Busy::Hardirq);
         let purpose = Purpose::from_number(purpose).unwrap_or(Purpose::Kernel);
         found.stacks.push(Weighted { busy, purpose, victim, served, functions, samples, ns });
@@ -138,8 +190,8 @@ pub(crate) fn charged(r: &SampleRow) -> Option<i32> {
     if r.purpose == Purpose::Client as i32 { r.victim } else { r.beneficiary }
 }
 
-fn functions(r: &SampleRow, frames: &Frames<'_>) -> Vec<Function> {
-    let process = charged(r).unwrap_or(0);
+fn functions(r: &Alike, frames: &Frames<'_>) -> Vec<Function> {
+    let process = r.charged.unwrap_or(0);
     let is_own = r.busy != Busy::Softirq as i32
         && r.busy != Busy::Hardirq as i32
         && r.busy != Busy::SoftirqThread as i32;
@@ -163,7 +215,7 @@ fn functions(r: &SampleRow, frames: &Frames<'_>) -> Vec<Function> {
     let mut all: Vec<Function> = user.iter().rev().map(function(false)).collect();
     all.extend(kernel.iter().rev().map(function(true)));
     if all.is_empty() {
-        let is_kernel = r.user_mode == 0;
+        let is_kernel = !r.user_mode;
         all.push(Function { process, is_kernel, name: "[no stack]".into(), file: String::new() });
     }
     all
@@ -276,6 +328,24 @@ impl Sampled {
         nodes
     }
 
+    /// Only what is charged to this process; `None`: to no process.
+    pub fn of(&self, served: Option<i32>) -> Sampled {
+        let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut functions = Vec::new();
+        let mut stacks: Vec<Weighted> = self.stacks.iter().filter(|w| w.served == served).cloned().collect();
+        for f in stacks.iter_mut().flat_map(|w| &mut w.functions) {
+            let known = numbers.entry(*f).or_insert_with(|| {
+                functions.push(self.function(*f).clone());
+                functions.len() as u32 - 1
+            });
+            *f = *known;
+        }
+        let names = self.names.clone();
+        let (samples, idle, drawn, period_ns, worth) =
+            (self.samples, self.idle, self.drawn, self.period_ns, self.worth);
+        Sampled { functions, stacks, names, samples, idle, drawn, period_ns, worth }
+    }
+
     pub fn function(&self, number: u32) -> &Function {
         &self.functions[number as usize]
     }
@@ -314,31 +384,39 @@ impl Agreement {
 
 /// Each process that has at least one sample or as much time as one; what has most time first.
 pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
-    let mut counts: HashMap<(i32, bool), i64> = HashMap::new();
+    let mut counts: HashMap<(i32, bool), (i64, i64)> = HashMap::new();
     for w in &s.stacks {
         // What a server does for a client is the server's own time.
         let is_own = matches!(w.purpose, Purpose::Itself | Purpose::Client);
         if let Some(pid) = if is_own { w.victim } else { w.served } {
-            *counts.entry((pid, is_own)).or_default() += w.samples;
+            let sum = counts.entry((pid, is_own)).or_default();
+            *sum = (sum.0 + w.samples, sum.1 + w.ns);
         }
     }
-    // Samples of those who were not chosen are not in the log.
-    let of = if profile.is_of_chosen { profile.passed_ns / s.period_ns.max(1) } else { s.samples };
+    // Of the time in which CPUs were busy, as the clock of an idle one comes late; samples of those who were not chosen are not in the log.
+    let busy = &profile.buckets;
+    let busy_ns = (profile.passed_ns - busy.idle_ns - busy.unseen_ns).max(1) as f64;
+    let all_ns: i64 = s.stacks.iter().map(|w| w.ns).sum();
+    let of_ns = if profile.is_of_chosen { busy_ns } else { all_ns.max(1) as f64 };
+    let worth = s.worth * of_ns / (s.samples * s.period_ns).max(1) as f64;
+    let part = busy_ns / profile.passed_ns.max(1) as f64;
     let mut all = Vec::new();
     for p in &profile.processes {
         for (is_own, exact_ns) in [(true, p.user_ns + p.kernel_ns + p.fault_ns), (false, p.served_ns)] {
-            let samples = counts.get(&(p.pid, is_own)).copied().unwrap_or(0);
+            let (samples, ns) = counts.get(&(p.pid, is_own)).copied().unwrap_or((0, 0));
             if samples == 0 && exact_ns < s.period_ns.max(1) {
                 continue;
             }
-            let (low, high) = wilson(samples, of);
+            let sampled = ns as f64 / of_ns;
+            let (low, high) = wilson(sampled, worth);
+            let (sampled, low, high) = (sampled * part, low * part, high * part);
             all.push(Agreement {
                 pid: p.pid,
                 is_own,
                 exact_ns,
                 samples,
                 exact: exact_ns as f64 / profile.passed_ns.max(1) as f64,
-                sampled: samples as f64 / of.max(1) as f64,
+                sampled,
                 low,
                 high,
             });
@@ -348,13 +426,13 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
     all
 }
 
-/// Wilson's interval of a share, with a confidence of 95 %.
-pub fn wilson(hits: i64, of: i64) -> (f64, f64) {
+/// Wilson's interval of a share of so many samples, with a confidence of 95 %.
+pub fn wilson(share: f64, of: f64) -> (f64, f64) {
     const Z: f64 = 1.959_964;
-    if of <= 0 {
+    if of <= 0.0 {
         return (0.0, 1.0);
     }
-    let (n, p) = (of as f64, hits as f64 / of as f64);
+    let (n, p) = (of, share.clamp(0.0, 1.0));
     let middle = p + Z * Z / (2.0 * n);
     let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
     let by = 1.0 + Z * Z / n;
@@ -404,7 +482,9 @@ mod tests {
             row(Busy::Softirq, Purpose::Socket, 7, 9, 3, 0),
             row(Busy::Idle, Purpose::Itself, 0, 0, 0, 0),
         ];
-        of(&rows, &stacks, &[], None)
+        let mut sums = Sums::default();
+        rows.iter().for_each(|r| sums.add(r, None));
+        of(sums, &stacks, &[])
     }
 
     #[test]
@@ -442,8 +522,8 @@ mod tests {
     #[test]
     fn wilsons_interval() {
         // 8 of 10, as in Wilson's own tables
-        let (low, high) = wilson(8, 10);
+        let (low, high) = wilson(0.8, 10.0);
         assert!((low - 0.4902).abs() < 5e-4 && (high - 0.9433).abs() < 5e-4, "{low} {high}");
-        assert_eq!(wilson(0, 0), (0.0, 1.0));
+        assert_eq!(wilson(0.0, 0.0), (0.0, 1.0));
     }
 }

@@ -9,7 +9,7 @@ const BATCHES: usize = 12;
 const CALLS: u32 = 10_000;
 const DATAGRAMS: u32 = 500;
 /// Until a recorder is ready.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nanoseconds of one, the least of some batches: what other programs take is in all but that.
 #[derive(Clone, Copy)]
@@ -68,8 +68,11 @@ impl Recorder {
         };
         let until = Instant::now() + PATIENCE;
         while !ready.exists() {
-            if recorder.child.try_wait()?.is_some() || Instant::now() > until {
+            if recorder.child.try_wait()?.is_some() {
                 anyhow::bail!("it did not start; `kpat record -p profile` says why");
+            }
+            if Instant::now() > until {
+                anyhow::bail!("it was not ready after {} s", PATIENCE.as_secs());
             }
             std::thread::sleep(Duration::from_millis(10));
         }

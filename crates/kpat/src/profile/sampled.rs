@@ -4,6 +4,8 @@ use crate::export::target::{self, Target};
 use crate::open::Integrated;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count};
+use crate::signals::leave_nothing;
+use anyhow::Context;
 use clap::ValueEnum;
 use kpat_query::Store;
 use kpat_query::profile::Profile;
@@ -28,6 +30,9 @@ pub struct SampledArgs {
     /// With --to: the file to write [default: standard output]
     #[arg(long, short, value_name = "FILE", requires = "format")]
     output: Option<PathBuf>,
+    /// With --to: a file for each process in this folder, which must not exist, and one for what is no process's
+    #[arg(long, value_name = "DIR", requires = "format", conflicts_with = "output")]
+    per_process: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,37 +74,118 @@ pub fn run(
         out.value(&functions_json(&s, limit))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(dir) = &own.per_process {
+        return per_process(args, log, p, &s, dir, out);
+    }
     let target = own.output.as_deref().filter(|p| *p != Path::new("-"));
     let binary = matches!(own.format, Some(Format::Pprof | Format::Perfetto));
     if target.is_none() && binary && target::stdout_is_terminal() {
         return Err(usage("this format cannot be shown in a terminal; give a file with -o"));
     }
     let mut to = Target::open(target, &args.log)?;
-    let w = to.writer();
+    let title = args.log.file_stem().unwrap_or_default().to_string_lossy();
+    let done = write(own, log, p, &s, &title, limit, to.writer());
+    to.finish(done)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(
+    own: &SampledArgs,
+    log: &Integrated,
+    p: &Profile,
+    s: &Sampled,
+    title: &str,
+    limit: usize,
+    w: &mut dyn std::io::Write,
+) -> kpat_formats::Result<()> {
     use kpat_formats::sampled as write;
     let text = |w: &mut dyn std::io::Write, flat, graph| {
         if flat {
-            write::flat(&s, limit, w)?;
+            write::flat(s, limit, w)?;
         }
         if flat && graph {
             writeln!(w)?;
         }
-        if graph { write::graph(&s, limit, w) } else { Ok(()) }
+        if graph { write::graph(s, limit, w) } else { Ok(()) }
     };
-    let done = match own.format {
+    match own.format {
         None => text(w, own.flat, own.graph),
         Some(Format::Gprof) => text(w, true, true),
-        Some(Format::Folded) => write::folded(&s, w),
-        Some(Format::Pprof) => write::pprof(log, &s, w),
+        Some(Format::Folded) => write::folded(s, w),
+        Some(Format::Pprof) => write::pprof(log, s, w),
         Some(Format::Perfetto) => write::perfetto(p, timed(log)?.as_ref(), w),
-        Some(Format::Json) => write::json(&s, w),
-        Some(Format::Svg) => {
-            let title = args.log.file_stem().unwrap_or_default().to_string_lossy();
-            w.write_all(kpat_draw::flame::flame(&s, &title).as_bytes()).map_err(Into::into)
-        }
+        Some(Format::Json) => write::json(s, w),
+        Some(Format::Svg) => w.write_all(kpat_draw::flame::flame(s, title).as_bytes()).map_err(Into::into),
+    }
+}
+
+/// A file for each process that samples are charged to, and one for what is no process's.
+fn per_process(
+    args: &super::Args,
+    log: &Integrated,
+    p: &Profile,
+    s: &Sampled,
+    dir: &Path,
+    out: &Output,
+) -> anyhow::Result<ExitCode> {
+    let own = &args.sampled;
+    let Some(ending) = own.format.and_then(Format::ending) else {
+        return Err(usage(
+            "Perfetto's trace has all processes in one file; --per-process is for the other formats",
+        ));
     };
-    to.finish(done)?;
+    if dir.exists() {
+        return Err(usage(format!("{} exists; --per-process makes a new folder", dir.display())));
+    }
+    let mut partial = dir.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    // What a killed export left.
+    let _ = std::fs::remove_dir_all(&partial);
+    std::fs::create_dir(&partial).with_context(|| format!("cannot make the folder {}", partial.display()))?;
+    leave_nothing(partial.clone())?;
+    let all: BTreeSet<Option<i32>> = s.stacks.iter().map(|w| w.served).collect();
+    for served in &all {
+        let name = match served {
+            Some(pid) => format!("{}.{pid}", file_name(s.process_name(*pid))),
+            None => "no-process".into(),
+        };
+        let path = partial.join(format!("{name}.{ending}"));
+        let written = std::fs::File::create_new(&path).map_err(Into::into).and_then(|file| {
+            let mut to = std::io::BufWriter::new(file);
+            write(own, log, p, &s.of(*served), &name, usize::MAX, &mut to)?;
+            Ok(std::io::Write::flush(&mut to)?)
+        });
+        if let Err(e) = written {
+            let _ = std::fs::remove_dir_all(&partial);
+            let e: anyhow::Error = e;
+            return Err(e.context(format!("cannot write {}", path.display())));
+        }
+    }
+    std::fs::rename(&partial, dir).with_context(|| format!("cannot give {} its name", dir.display()))?;
+    out.say(&format!("{}: {} files", dir.display(), all.len()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of a process: no folder, no hidden file.
+fn file_name(process: &str) -> String {
+    let fit = |c: char| if c == '/' || c.is_control() || c.is_whitespace() { '_' } else { c };
+    let name: String = process.chars().map(fit).collect();
+    if name.starts_with('.') { format!("_{name}") } else { name }
+}
+
+impl Format {
+    /// Of the name of a file for one process.
+    fn ending(self) -> Option<&'static str> {
+        match self {
+            Format::Gprof => Some("gprof"),
+            Format::Folded => Some("folded"),
+            Format::Pprof => Some("pb.gz"),
+            Format::Svg => Some("svg"),
+            Format::Json => Some("json"),
+            Format::Perfetto => None,
+        }
+    }
 }
 
 fn functions_json(s: &Sampled, limit: usize) -> Value {

@@ -403,7 +403,7 @@ impl Source {
         match self.side {
             Side::Packets => sink.drain_packets(&self.rings, cpu),
             Side::Application => sink.drain_applications(&self.rings, cpu),
-            Side::Profile => sink.drain_profile(&self.rings, cpu, self.clocks.period_ns()),
+            Side::Profile => sink.drain_profile(&self.rings, cpu, &self.clocks),
             Side::Programs => sink.drain_programs(&self.rings, cpu),
             Side::Wifi => sink.drain_wifi(&self.rings, cpu),
         }
@@ -454,6 +454,10 @@ impl Source {
         self.clocks.stop();
         self.attached.take_off();
         self.attached.staying(self.decision.functions.len())
+    }
+
+    pub(super) fn vary_clock(&mut self) {
+        self.clocks.vary();
     }
 
     /// On its places again, forgetting what was true before. Returns functions that are gone, and why.

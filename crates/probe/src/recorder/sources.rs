@@ -80,6 +80,11 @@ impl Sources {
         most
     }
 
+    /// Samples are taken at another rate from now on, if it is time for that.
+    pub(super) fn vary_clocks(&mut self) {
+        self.0.iter_mut().for_each(Source::vary_clock);
+    }
+
     /// Looks at the loss counters of all rings, and closes chunks that have become old.
     pub(super) fn look(&self, sink: &mut Sink, now: BootNs, close: bool) {
         for (i, s) in self.0.iter().enumerate() {

@@ -3,11 +3,12 @@
 use super::{Sink, comm, process, task};
 use crate::app::Addresses;
 use crate::ring::{Raw, Rings};
+use crate::sampling::Clocks;
 use crate::{sys, wire};
 use kpat_model::{BootNs, Busy, CpuSample, Purpose, SampledStack};
 
 /// `None`: a code that this version does not know.
-fn sample(r: &wire::Sample, period_ns: u64) -> Option<CpuSample> {
+fn sample(r: &wire::Sample, clocks: &Clocks) -> Option<CpuSample> {
     Some(CpuSample {
         at: BootNs(r.h.ts as i64),
         thread: r.h.pid,
@@ -18,7 +19,7 @@ fn sample(r: &wire::Sample, period_ns: u64) -> Option<CpuSample> {
         socket: r.socket,
         kernel: r.kernel,
         user: r.user,
-        period_ns,
+        period_ns: clocks.period_at(BootNs(r.h.ts as i64)),
     })
 }
 
@@ -45,8 +46,8 @@ impl Sink {
         }
     }
 
-    /// Takes everything out of one CPU's ring of a profile: names of tasks, samples `period_ns` apart, and their stacks.
-    pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, period_ns: u64) {
+    /// Takes everything out of one CPU's ring of a profile: names of tasks, samples by these `clocks`, and their stacks.
+    pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, clocks: &Clocks) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
         let (mappings, addresses) = (&mut self.mappings, &mut self.frames);
         let mut mapped = 0;
@@ -66,7 +67,7 @@ impl Sink {
                     state.encoder.process(&process(r));
                 }
                 Raw::Sample(r) => {
-                    if let Some(sample) = sample(r, period_ns) {
+                    if let Some(sample) = sample(r, clocks) {
                         state.encoder.columns(&sample);
                     }
                 }

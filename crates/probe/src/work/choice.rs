@@ -314,7 +314,10 @@ impl Default for Resources {
 }
 
 /// Tracepoints of the kernel side that only one of them needs.
-const OF_PACKETS: [&str; 12] = [
+const OF_PACKETS: [&str; 15] = [
+    "sock_def_readable",
+    "inet_recvmsg",
+    "inet6_recvmsg",
     "qdisc_dequeue",
     "timer_expire_entry",
     "hrtimer_expire_entry",
@@ -328,12 +331,15 @@ const OF_PACKETS: [&str; 12] = [
     "sock_recv_length",
     "inet_sock_set_state",
 ];
-const OF_BLOCKS: [&str; 5] = [
+const OF_BLOCKS: [&str; 8] = [
     "block_bio_queue",
     "block_rq_complete",
     "writeback_dirty_folio",
     "writeback_single_inode_start",
     "writeback_single_inode",
+    "workqueue_queue_work",
+    "workqueue_execute_start",
+    "workqueue_execute_end",
 ];
 
 impl Resources {

@@ -48,6 +48,7 @@ pub fn groups(processes: &[&OfProcess], by: By) -> Vec<Group> {
         sum.by_servers_ns += p.by_servers_ns;
         sum.served_ns += p.served_ns;
         sum.served_blocks_ns += p.served_blocks_ns;
+        sum.served_items_ns += p.served_items_ns;
         sum.block_requests += p.block_requests;
         sum.served_packets += p.served_packets;
         sum.served_bytes += p.served_bytes;

@@ -4,7 +4,7 @@
 //! samples that were taken for processes; the interval of the difference is Newcombe's, out of Wilson's of each (confidence of 95 %), and takes samples
 //! for independent: those of a program that does things in phases are not, and its true interval is wider.
 
-use super::{Sampled, wilson};
+use super::{Sampled, Weighted, wilson};
 use std::collections::BTreeMap;
 
 /// A function in both profiles.
@@ -33,29 +33,31 @@ impl Changed {
 }
 
 /// Where the difference of two shares is, with a confidence of 95 %.
-pub fn interval(hits: [i64; 2], of: [i64; 2]) -> (f64, f64) {
-    let share = |i: usize| hits[i] as f64 / of[i].max(1) as f64;
-    let ((low_a, high_a), (low_b, high_b)) = (wilson(hits[0], of[0]), wilson(hits[1], of[1]));
-    let (a, b) = (share(0), share(1));
+pub fn interval([a, b]: [f64; 2], of: [f64; 2]) -> (f64, f64) {
+    let ((low_a, high_a), (low_b, high_b)) = (wilson(a, of[0]), wilson(b, of[1]));
     let difference = b - a;
     (difference - (b - low_b).hypot(high_a - a), difference + (high_b - b).hypot(a - low_a))
 }
 
 /// What changed most first.
 pub fn difference(first: &Sampled, second: &Sampled) -> Vec<Changed> {
-    let mut counts: BTreeMap<(String, bool, String), [i64; 2]> = BTreeMap::new();
-    let mut of = [0; 2];
-    for (i, s) in [first, second].into_iter().enumerate() {
+    let mut counts: BTreeMap<(String, bool, String), [(i64, i64); 2]> = BTreeMap::new();
+    let mut of = [(0, 0); 2];
+    let more = |sum: &mut (i64, i64), w: &Weighted| *sum = (sum.0 + w.samples, sum.1 + w.ns);
+    let both = [first, second];
+    for (i, s) in both.into_iter().enumerate() {
         for w in &s.stacks {
-            of[i] += w.samples;
+            more(&mut of[i], w);
             let Some(f) = w.functions.last().map(|f| s.function(*f)) else { continue };
             let process = s.process_name(f.process).to_owned();
-            counts.entry((process, f.is_kernel, f.name.clone())).or_default()[i] += w.samples;
+            more(&mut counts.entry((process, f.is_kernel, f.name.clone())).or_default()[i], w);
         }
     }
-    let changed = |((process, is_kernel, function), samples): (_, [i64; 2])| {
-        let (low, high) = interval(samples, of);
-        let shares = [0, 1].map(|i: usize| samples[i] as f64 / of[i].max(1) as f64);
+    let worth = [0, 1].map(|i: usize| of[i].0 as f64 * both[i].worth / both[i].samples.max(1) as f64);
+    let changed = |((process, is_kernel, function), sums): (_, [(i64, i64); 2])| {
+        let shares = [0, 1].map(|i: usize| sums[i].1 as f64 / of[i].1.max(1) as f64);
+        let (low, high) = interval(shares, worth);
+        let samples = sums.map(|(samples, _)| samples);
         Changed { process, is_kernel, function, samples, shares, low, high }
     };
     let mut all: Vec<Changed> = counts.into_iter().map(changed).collect();
@@ -88,8 +90,8 @@ mod tests {
             let runs = 2000;
             let held = (0..runs)
                 .filter(|_| {
-                    let hits = [0, 1].map(|i: usize| dice.hits(of[i], shares[i]));
-                    let (low, high) = interval(hits, of);
+                    let found = [0, 1].map(|i: usize| dice.hits(of[i], shares[i]) as f64 / of[i] as f64);
+                    let (low, high) = interval(found, of.map(|n| n as f64));
                     (low..=high).contains(&(shares[1] - shares[0]))
                 })
                 .count();
@@ -100,9 +102,9 @@ mod tests {
 
     #[test]
     fn what_is_only_in_one_has_no_share_in_the_other() {
-        let (low, high) = interval([0, 50], [1000, 1000]);
+        let (low, high) = interval([0.0, 0.05], [1000.0, 1000.0]);
         assert!(low > 0.03 && high < 0.07, "{low} {high}");
-        let (low, high) = interval([0, 0], [0, 100]);
+        let (low, high) = interval([0.0, 0.0], [0.0, 100.0]);
         assert!(low < 0.0 && high > 0.0, "no samples say nothing: {low} {high}");
     }
 }

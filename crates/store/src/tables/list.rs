@@ -526,7 +526,7 @@ table! { BLOCK_ACCOUNT, BlockAccountRow, "block_account", 16384,
 } }
 
 table! { SAMPLE, SampleRow, "sample", 65536,
-    "What a CPU was doing when its clock interrupted it, as it does every `period_ns`. Whose time it was, and how much, `work` says exactly; samples say which functions it went to.",
+    "What a CPU was doing when its clock interrupted it, at a rate that changes. Whose time it was, and how much, `work` says exactly; samples say which functions it went to.",
     "`at_ns`, `cpu`. Source: kernel behaviour log (profile), joined with who used which socket.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
     cpu: i32, Dict, "", "", "", "CPU.";
@@ -537,7 +537,7 @@ table! { SAMPLE, SampleRow, "sample", 65536,
     beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket", "Process whom it is charged to.";
     drawn: i32, Dict, "", "", "", "1: the packet's owner was not known yet: for whom was drawn by lot, by the shares that `work` has for that CPU and process.";
     user_mode: i32, Dict, "", "", "", "1: the CPU was in user mode: 0 with `busy` user: it was in a page fault or on its way in or out of the kernel.";
-    period_ns: i64, Dict, "ns", "", "", "Time between two samples of a CPU: what one stands for.";
+    period_ns: i64, Dict, "ns", "", "", "What the sample stands for: the time between two of that CPU, about then.";
     kernel_stack: Option<i32>, Dict, "", "", "none, or it was lost", "Stack in the kernel; of a softirq with what it interrupted in the kernel.";
     user_stack: Option<i32>, Dict, "", "", "none, or it was lost; not taken in interrupts", "Stack in user mode.";
 } }

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sockets and who uses them: a packet is put into a socket's queue, a task reads from a socket or writes to it. By tracepoints where the kernel has them (since
+ * 6.3), else by the functions around which they were put.
+ */
+#ifndef KPAT_USES_H
+#define KPAT_USES_H
+
+#include "messages.bpf.h"
+
+struct socket {
+	struct sock *sk;
+} __core;
+
+/* A task has used a socket: who gets the work that is done for it. True: this is new among the sums of now. */
+static __always_inline bool use(struct account *a, u64 socket, u32 how, u64 bytes)
+{
+	struct kp_use_key k = {};
+	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
+
+	if (!is_news(socket, a->victim))
+		return false;
+	k.socket = socket;
+	k.process = a->victim;
+	k.cpu = bpf_get_smp_processor_id();
+	k.how = how;
+	k.turn = a->turn;
+	sum = bpf_map_lookup_elem(&uses, &k);
+	if (!sum) {
+		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
+			add(&unplaced_uses, 1);
+		return true;
+	}
+	add(&sum->bytes, bytes);
+	add(&sum->times, 1);
+	return false;
+}
+
+static __always_inline bool is_unix(struct sock___profile *sk)
+{
+	return sk->__sk_common.skc_family == AF_UNIX;
+}
+
+static __always_inline bool of_internet(struct sock___profile *sk)
+{
+	u16 family = sk->__sk_common.skc_family;
+
+	return family == AF_INET || family == AF_INET6;
+}
+
+static __always_inline int ready(struct sock *sk)
+{
+	return packet_is_for(sk, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
+}
+
+static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
+{
+	struct account *a = this_account();
+	u64 socket;
+
+	if (!at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
+		return 0;
+	socket = bpf_get_socket_cookie(sk);
+	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)sk))
+		connected((u64)sk, socket);
+	if (of_internet((void *)sk))
+		took_of_peer(a, (u64)sk);
+	return 0;
+}
+
+static __always_inline int wrote_to(struct sock *sk, int bytes)
+{
+	struct account *a = this_account();
+	u64 socket;
+
+	if (!at_task(a) || bytes <= 0)
+		return 0;
+	if (is_unix((void *)sk)) {
+		sent(a, (u64)sk);
+		return 0;
+	}
+	socket = bpf_get_socket_cookie(sk);
+	if (use(a, socket, KP_USE_WRITE, bytes) && of_internet((void *)sk))
+		connected((u64)sk, socket);
+	if (of_internet((void *)sk))
+		sent_to_peer(a, (u64)sk);
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int work_sk_data_ready(u64 *ctx)
+{
+	return ready((struct sock *)ctx[0]);
+}
+
+SEC("fentry/sock_def_readable")
+int work_sock_def_readable(u64 *ctx)
+{
+	return ready((struct sock *)ctx[0]);
+}
+
+/* (sk, bytes, flags) */
+SEC("tp_btf/sock_recv_length")
+int work_sock_recv_length(u64 *ctx)
+{
+	return read_from((struct sock *)ctx[0], ctx[1], ctx[2]);
+}
+
+SEC("tp_btf/sock_send_length")
+int work_sock_send_length(u64 *ctx)
+{
+	return wrote_to((struct sock *)ctx[0], ctx[1]);
+}
+
+/* (sock, msg, size, flags) -> bytes or error */
+#define READS(function)                                      \
+	SEC("fexit/" #function)                              \
+	int work_##function(u64 *ctx)                        \
+	{                                                    \
+		struct sock *sk = ((struct socket *)ctx[0])->sk; \
+                                                             \
+		return sk ? read_from(sk, ctx[4], ctx[3]) : 0; \
+	}
+READS(inet_recvmsg)
+READS(inet6_recvmsg)
+
+/* (sock, msg, size) -> bytes or error */
+#define WRITES(function)                                     \
+	SEC("fexit/" #function)                              \
+	int work_##function(u64 *ctx)                        \
+	{                                                    \
+		struct sock *sk = ((struct socket *)ctx[0])->sk; \
+                                                             \
+		return sk ? wrote_to(sk, ctx[3]) : 0;        \
+	}
+WRITES(inet_sendmsg)
+WRITES(inet6_sendmsg)
+WRITES(unix_stream_sendmsg)
+WRITES(unix_dgram_sendmsg)
+
+#endif

@@ -1,0 +1,143 @@
+"""What kernel threads and workers do for a process: io_uring's workers and polling thread, and the work items by which a loop device reads its file. Truth is
+the kernel's own run times: of the process with all of its threads (getrusage), and of the threads that execute work items (schedstat)."""
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from kpatlab import play
+from tests import profile
+from tests.place import own, sh
+
+# Reads pieces of 1 MB through io_uring: the task itself (n), a worker (w) or the polling thread (p).
+URING = r"""
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define AT(ring, offset) ((unsigned *)((ring) + (offset)))
+static void *shared(int ring, size_t size, off_t what)
+{
+	return mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, what);
+}
+int main(int argc, char **argv)
+{
+	char how = argv[2][0];
+	struct io_uring_params p = { .flags = how == 'p' ? IORING_SETUP_SQPOLL : 0, .sq_thread_idle = 1 };
+	int ring = syscall(SYS_io_uring_setup, 4, &p), fd = open("/dev/zero", O_RDONLY);
+	if (ring < 0)
+		return 3;
+	char *sq = shared(ring, p.sq_off.array + 4 * p.sq_entries, IORING_OFF_SQ_RING);
+	char *cq = shared(ring, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe), IORING_OFF_CQ_RING);
+	struct io_uring_sqe *entries = shared(ring, p.sq_entries * sizeof(*entries), IORING_OFF_SQES);
+	struct io_uring_cqe *done = (void *)(cq + p.cq_off.cqes);
+	char *buffer = malloc(1 << 20);
+	struct rusage u;
+	for (int i = 0; i < atoi(argv[1]); i++) {
+		unsigned tail = *AT(sq, p.sq_off.tail), at = tail & (p.sq_entries - 1), head, flags = IORING_ENTER_GETEVENTS;
+		memset(&entries[at], 0, sizeof(*entries));
+		entries[at].opcode = IORING_OP_READ;
+		entries[at].fd = fd;
+		entries[at].addr = (unsigned long)buffer;
+		entries[at].len = 1 << 20;
+		entries[at].flags = how == 'w' ? IOSQE_ASYNC : 0;
+		AT(sq, p.sq_off.array)[at] = at;
+		__atomic_store_n(AT(sq, p.sq_off.tail), tail + 1, __ATOMIC_SEQ_CST);
+		if (*AT(sq, p.sq_off.flags) & IORING_SQ_NEED_WAKEUP)
+			flags |= IORING_ENTER_SQ_WAKEUP;
+		if (syscall(SYS_io_uring_enter, ring, how == 'p' ? 0 : 1, 1, flags, 0, 0) < 0)
+			return 4;
+		head = *AT(cq, p.cq_off.head);
+		if (done[head & (p.cq_entries - 1)].res <= 0)
+			return 5;
+		__atomic_store_n(AT(cq, p.cq_off.head), head + 1, __ATOMIC_SEQ_CST);
+	}
+	if (!atoi(argv[1]))
+		return 0;
+	getrusage(RUSAGE_SELF, &u);
+	printf("did %ld\n", 1000 * (1000000 * (u.ru_utime.tv_sec + u.ru_stime.tv_sec) + u.ru_utime.tv_usec + u.ru_stime.tv_usec));
+	fflush(stdout);
+	pause();
+}
+"""
+READ = """
+import mmap, os, signal, sys
+fd, m = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 65536)
+for again in range(int(sys.argv[2])):
+    for at in range(0, 32 << 20, 65536): os.preadv(fd, [m], at)
+print("did", 0, flush=True)
+signal.pause()
+"""
+
+
+def ran_of_workers() -> dict[int, int]:
+    """Nanoseconds of each thread that executes work items."""
+    ran = {}
+    for task in Path("/proc").glob("[0-9]*"):
+        try:
+            if (task / "comm").read_text().startswith("kworker/"):
+                ran[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return ran
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class Behalf(profile.Recorded):
+    def setUp(self):
+        own(self, "behalf", "")
+
+    @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+    def test_workers_of_io_uring_are_the_process(self):
+        source, program = self.dir / "uring.c", self.dir / "uring"
+        source.write_text(URING)
+        sh("cc", "-O1", "-o", program, source)
+        if subprocess.run([program, "0", "n"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=30).returncode == 3:
+            self.skipTest("this kernel has no io_uring")
+        for how in ("n", "w", "p"):
+            def load():
+                p = play.Process(f"uring-{how}", [str(program), "4000", how], self.dir)
+                self.stack.callback(p.stop)
+                return p.p.pid, self.text_of(p, "did")[0]
+
+            (pid, ran), p = self.profile(f"uring-{how}", load)
+            self.close(f"io_uring, {how}, own time", self.own_ns(self.of(p, pid)), ran, 0.05)
+
+    def test_work_items_of_a_loop_device_are_the_readers(self):
+        image = Path("/var/tmp") / f"kpat-behalf-{os.getpid()}"
+        self.stack.callback(lambda: image.unlink(missing_ok=True))
+        image.write_bytes(os.urandom(1 << 20) * 32)
+        sh("sync", image)
+        made = sh("losetup", "-f", "--show", image, ok=False)
+        if made.returncode:
+            self.skipTest(f"no loop device: {made.stderr.strip()}")
+        device = made.stdout.strip()
+        self.stack.callback(sh, "losetup", "-d", device, ok=False)
+
+        def load():
+            before = ran_of_workers()
+            reader = self.start(None, "read", profile.SEND_CPU, READ, device, 8)
+            self.text_of(reader, "did")
+            return reader.p.pid, before, ran_of_workers()
+
+        (pid, before, after), p = self.profile("loop", load)
+        items = self.of(p, pid)["served_items_ns"]
+        workers = {t["victim"] for t in p["taken"] if t["for"] == "work item" and t["beneficiary"] == pid and t["victim"] in after}
+        ran = sum(after[w] - before.get(w, 0) for w in workers)
+        print(f"behalf: work items for the reader {items / 1e9:.4f} s; {len(workers)} threads that executed them ran {ran / 1e9:.4f} s", file=sys.stderr, flush=True)
+        # Each of 4,096 requests copies 64 KiB, which takes more than a microsecond.
+        self.assertGreater(items, 4096 * 1000)
+        self.assertLess(items, 1.05 * ran + 0.005e9)
+        # The rest of what these threads ran is their own (the switches to them and from them) and items of others.
+        rest = sum(self.of(p, w)["ran_ns"] for w in workers) - items
+        self.assertLess(abs(items + rest - ran), 0.1 * ran + 0.01e9)
+        own_time = sum(self.own_ns(self.of(p, w)) for w in workers)
+        print(f"behalf: these threads' own {own_time / 1e9:.4f} s, and for others or in interrupts {(rest - own_time) / 1e9:.4f} s", file=sys.stderr, flush=True)
