@@ -238,7 +238,7 @@ export class World {
     const context = await this.browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
     const page = (await context.newPage()) as Page & { complaints: string[] };
     page.complaints = [];
-    page.setDefaultTimeout(8000);
+    page.setDefaultTimeout(30_000);
     page.on("pageerror", (e) => page.complaints.push(String(e)));
     page.on("console", (m) => m.type() === "error" && page.complaints.push(m.text()));
     page.on("dialog", (d) => page.complaints.push(`dialog ${d.message()}`));
