@@ -14,7 +14,7 @@
 //!
 //! What comes in is stamped before that first point only while somebody asks the kernel for time stamps of packets (`netstamp_needed_key`: a socket
 //! with `SO_TIMESTAMP`, as ping's). Else the capturing socket reads the clock itself, when it is given the packet behind that point
-//! (`net/packet/af_packet.c`, `tpacket_rcv`), some hundred ns later: what tcpdump does on a quiet host. Both are tried.
+//! (`net/packet/af_packet.c`, `tpacket_rcv`), some hundred ns later: what tcpdump does. Where the edges are narrow both are within the window.
 //!
 //! Stamps of whole microseconds (a `.pcap`, unless it says nanoseconds) are cut off: the tap's reading was up to so much later, and each window
 //! is open by so much more on its early side.
@@ -33,7 +33,7 @@ const LEAST: usize = 30;
 /// Windows in a row that are looked at together; one of them may be wrong.
 const CELL: usize = 32;
 /// The narrower windows are taken if there are enough.
-const WIDTHS_NS: [i64; 4] = [5_000, 15_000, WIDE_NS, i64::MAX];
+const WIDTHS_NS: [i64; 4] = [5_000, 20_000, WIDE_NS, i64::MAX];
 /// A clock that is nearly right may be in such windows.
 const WIDE_NS: i64 = 50_000;
 /// What the windows may leave open for nothing else to be needed; with more, the order has to prove it.
@@ -191,12 +191,12 @@ pub fn own(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> Optio
     proved(pairs, anchors, resolution_ns, false).or_else(late)
 }
 
-/// The windows of a tap that reads the clock itself: behind the first point of what comes in.
+/// The windows of a tap that reads the clock itself, or does so at times: until behind the first point of what comes in.
 fn late(pairs: &[Pair]) -> Vec<Pair> {
     let moved = |p: &Pair| {
         let first = p.tap.1.max(p.at);
         let is_window = p.side == Side::Received && p.tap.0 != 0;
-        Pair { tap: if is_window { (first, first.saturating_add(LATE_NS)) } else { p.tap }, ..*p }
+        Pair { tap: if is_window { (p.tap.0, first.saturating_add(LATE_NS)) } else { p.tap }, ..*p }
     };
     pairs.iter().map(moved).collect()
 }
