@@ -17,7 +17,7 @@ use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Stands for null in [`TableFile::ints`].
 pub const NULL: i64 = i64::MIN;
@@ -33,10 +33,11 @@ const MOST_BYTES_AT_ONCE: usize = 512 << 20;
 /// Text of one column that is in memory at once: few bytes of a dictionary can stand for much.
 const MOST_TEXT: usize = 64 << 20;
 
-/// A row group is unpacked whole, and kept until another one is, when it was asked for so often: opening each of its columns again costs
-/// more than reading them. Not larger ones: values of all tables that are kept take at most some hundred MiB.
+/// A row group is unpacked whole, and kept until rows of another one are asked for, when it was asked for so often: opening each of its columns
+/// again costs more than reading them. Not larger ones: what is kept of a table takes at most some 25 MiB.
 const ASKED_OFTEN: u32 = 3;
 const MOST_KEPT_VALUES: usize = 1 << 20;
+const MOST_KEPT_TEXT: usize = 16 << 20;
 
 /// The row group that rows were last asked of.
 #[derive(Default)]
@@ -173,20 +174,28 @@ impl TableFile {
             .collect()
     }
 
-    /// All of a row group, if it is small and rows of it were asked for often. `rows`: now as well; what passes over columns does not count.
-    fn whole(&self, group: usize, rows: bool) -> Result<Option<Arc<Batch>>> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of a row group of which rows are asked, if it is small and was asked for often. `None`: to be read in parts, which is also what
+    /// reports damage.
+    fn whole(&self, group: usize) -> Option<Arc<Batch>> {
         if self.group_rows(group).saturating_mul(self.table.columns.len()) > MOST_KEPT_VALUES {
-            return Ok(None);
+            return None;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         if kept.group != group {
             *kept = Kept { group, ..Kept::default() };
         }
-        kept.asked = kept.asked.saturating_add(u32::from(rows));
+        kept.asked = kept.asked.saturating_add(1);
         if kept.rows.is_none() && kept.asked >= ASKED_OFTEN {
-            kept.rows = self.batches(vec![group], &[])?.next(usize::MAX)?.map(Arc::new);
+            let read = self.batches(vec![group], &[]).and_then(|mut parts| parts.next(usize::MAX));
+            let fits = |b: &Batch| b.columns.iter().map(Values::text_bytes).sum::<usize>() <= MOST_KEPT_TEXT;
+            kept.rows = read.ok().flatten().filter(fits).map(Arc::new);
+            kept.asked = 0;
         }
-        Ok(kept.rows.clone())
+        kept.rows.clone()
     }
 
     /// One integer column of one row group, 32 bit widened, null as [`NULL`].
@@ -205,7 +214,9 @@ impl TableFile {
                 out[at..].iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(v, _)| *v = NULL);
             }
         };
-        if let Some(batch) = self.whole(group, false)? {
+        // What passes over columns leaves the group that is kept.
+        let kept = Some(self.kept()).filter(|k| k.group == group).and_then(|k| k.rows.clone());
+        if let Some(batch) = kept {
             take(&batch);
             return Ok(out);
         }
@@ -245,7 +256,7 @@ impl TableFile {
         }
         let mut out = Vec::new();
         if self.groups() == 1
-            && let Some(batch) = self.whole(0, true)?
+            && let Some(batch) = self.whole(0)
         {
             out.extend((0..batch.rows).map(|i| R::get(&batch, i)));
             return Ok(out);
@@ -272,7 +283,7 @@ impl TableFile {
         if places.is_empty() {
             return Ok(out);
         }
-        if let Some(batch) = self.whole(group, true)? {
+        if let Some(batch) = self.whole(group) {
             let within = places.iter().map(|i| *i as usize).take_while(|i| *i < batch.rows);
             out.extend(within.map(|i| R::get(&batch, i)));
             return Ok(out);
