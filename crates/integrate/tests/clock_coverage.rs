@@ -193,11 +193,6 @@ fn anchor(r: &Recorded) -> ClockAnchor {
     ClockAnchor { boot: BootNs(wall + r.offset), wall: WallNs(wall), uncertainty_ns: 30 }
 }
 
-/// As a file has them whose stamps are of so many ns: the rest is cut off.
-fn cut(pairs: &[Pair], resolution: i64) -> Vec<Pair> {
-    pairs.iter().map(|p| Pair { wall: p.wall - p.wall.rem_euclid(resolution), ..*p }).collect()
-}
-
 /// The nearest wire there is, one virtual link away, and a clock that is right or up to 20 us off: not the device's own.
 #[test]
 fn a_foreign_capture_is_not_taken_for_the_devices_own() {
@@ -209,7 +204,7 @@ fn a_foreign_capture_is_not_taken_for_the_devices_own() {
                 given.pairs.truncate(part);
                 for resolution in [1, 1_000] {
                     assert!(
-                        own(&cut(&given.pairs, resolution), &[anchor(&r)], resolution).is_none(),
+                        own(&recorded::cut(&given.pairs, resolution), &[anchor(&r)], resolution).is_none(),
                         "{} off by {off} ns, {part} matches, stamps of {resolution} ns",
                         r.name
                     );
@@ -249,7 +244,7 @@ fn the_devices_own_clock_is_proved() {
                     (Pair { number, wall: boot - offset, at: p.at, side, weak: false, tap }, offset)
                 })
                 .collect();
-            let pairs = cut(&Vec::from_iter(made.iter().map(|m| m.0)), resolution);
+            let pairs = recorded::cut(&Vec::from_iter(made.iter().map(|m| m.0)), resolution);
             let found = own(&pairs, &[anchor(&r)], resolution).unwrap_or_else(|| {
                 panic!("{}, set by {set_by}, stamps of {resolution} ns, late: {late}", r.name)
             });

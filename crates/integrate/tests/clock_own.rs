@@ -8,7 +8,7 @@ use crate::recorded;
 use kpat_integrate::clock::{Pair, Side, own};
 use kpat_model::meta::ClockAnchor;
 use kpat_model::{BootNs, WallNs};
-use recorded::{Random, Tapped, tapped};
+use recorded::{Random, Tapped, cut, tapped};
 
 const US: i64 = 1_000;
 
@@ -66,19 +66,15 @@ const KINDS: usize = 8;
 /// Stamps as files of nanoseconds and of microseconds have them: of the latter the rest is cut off.
 const RESOLUTIONS: [i64; 2] = [1, US];
 
-fn cut(pairs: &[Pair], resolution: i64) -> Vec<Pair> {
-    pairs.iter().map(|p| Pair { wall: p.wall - p.wall.rem_euclid(resolution), ..*p }).collect()
-}
-
 #[test]
 fn captures_at_the_slow_devices_are_proved() {
     for c in tapped().iter().filter(|c| c.is_own()) {
         let truth = c.offset();
         let known = c.anchor.2;
-        for part in [c.pairs.len(), 80] {
-            let pairs = &c.pairs[..part.min(c.pairs.len())];
-            let found =
-                own(pairs, &[anchor(c)], 1).unwrap_or_else(|| panic!("{}, {part}: not proved", c.name));
+        for (part, resolution) in [c.pairs.len(), 80].into_iter().flat_map(|n| RESOLUTIONS.map(|r| (n, r))) {
+            let pairs = &cut(&c.pairs[..part.min(c.pairs.len())], resolution);
+            let found = own(pairs, &[anchor(c)], resolution)
+                .unwrap_or_else(|| panic!("{}, {part}, stamps of {resolution} ns: not proved", c.name));
             let mut widest = 0;
             for p in pairs {
                 let (low, high) = found.between(p.number, p.wall);

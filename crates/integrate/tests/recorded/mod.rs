@@ -169,6 +169,11 @@ fn varint(bytes: &mut &[u8]) -> i64 {
     }
 }
 
+/// As a file has them whose stamps are of so many ns: the rest is cut off.
+pub fn cut(pairs: &[Pair], resolution: i64) -> Vec<Pair> {
+    pairs.iter().map(|p| Pair { wall: p.wall - p.wall.rem_euclid(resolution), ..*p }).collect()
+}
+
 pub struct Random(pub u64);
 
 impl Random {

@@ -319,7 +319,7 @@ impl Build<'_> {
             tested = true;
             best = best.min(quantile(&mut v.clone(), 0.9) - quantile(&mut v, 0.1));
         }
-        let res = if self.given.resolution_ns > 1 { self.given.resolution_ns as f64 } else { 0.0 };
+        let res = cut_of(self.given.resolution_ns);
         if !tested {
             return Some((0.0, 0.0));
         }
@@ -571,6 +571,11 @@ impl Estimate {
         }
         own::reach(&self.maybe_own, x(&self.pieces[a.min(b)]), (low, high))
     }
+}
+
+/// By how much a stamp of this resolution may have been cut off.
+fn cut_of(resolution_ns: i64) -> f64 {
+    if resolution_ns > 1 { resolution_ns as f64 } else { 0.0 }
 }
 
 /// Power of ten of which all stamps are multiples: what the sniffer writes, in ns. Few stamps show nothing.

@@ -16,7 +16,7 @@ pub(super) fn one_way(
     given: &Given,
     of: usize,
 ) -> (Vec<OneWay>, Vec<(f64, f64, bool)>) {
-    let res = if given.resolution_ns > 1 { given.resolution_ns as f64 } else { 0.0 };
+    let res = super::cut_of(given.resolution_ns);
     let (mut found, mut made) = (Vec::new(), Vec::new());
     for received in [true, false] {
         let sign = if received { 1.0 } else { -1.0 };

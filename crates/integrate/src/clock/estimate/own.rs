@@ -19,11 +19,11 @@
 //! Stamps of whole microseconds (a `.pcap`, unless it says nanoseconds) are cut off: the tap's reading was up to so much later, and each window
 //! is open by so much more on its early side.
 
-use super::Estimate;
 use super::noise::FLOOR_NS;
 use super::piece::{Piece, Shape};
 use super::points::{Pair, quantile};
 use super::zones::Zone;
+use super::{Estimate, cut_of};
 use crate::matching::Side;
 use kpat_model::meta::ClockAnchor;
 use std::sync::OnceLock;
@@ -131,11 +131,6 @@ struct Windows<'a> {
     /// Stamps may be so much earlier than the tap's reading.
     cut: f64,
     runs: Vec<Run>,
-}
-
-/// By how much a stamp may have been cut off.
-fn cut_of(resolution_ns: i64) -> f64 {
-    if resolution_ns > 1 { resolution_ns as f64 } else { 0.0 }
 }
 
 impl<'a> Windows<'a> {

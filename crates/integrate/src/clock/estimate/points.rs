@@ -58,7 +58,7 @@ impl Points {
         let mut offsets: Vec<i64> = sorted.iter().map(|p| p.at.wrapping_sub(p.wall)).collect();
         let middle = offsets.len() / 2;
         let y0 = *offsets.select_nth_unstable(middle).1;
-        let early = if resolution > 1 { resolution as f64 } else { 0.0 };
+        let early = super::cut_of(resolution);
         let point = |p: &&Pair| {
             let received = p.side == Side::Received;
             let z = p.at.wrapping_sub(p.wall).wrapping_sub(y0) as f64;
