@@ -10,8 +10,11 @@ mod record;
 mod spread;
 mod symbols;
 
+use crate::listing::Listing;
 use crate::output::Output;
+use crate::render::{Table, count};
 use kpat_guest::{Guest, Target};
+use serde_json::{Map, Value};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -68,6 +71,49 @@ impl Which {
 
     fn attach(&self) -> anyhow::Result<Guest> {
         Ok(Guest::attach(&self.target())?)
+    }
+}
+
+/// Of which guest, and how, a list is shown in which something may be hidden.
+#[derive(clap::Args)]
+struct Hiding {
+    #[command(flatten)]
+    which: Which,
+    /// Only hidden ones; with --strict the exit status is 3 if there are any
+    #[arg(long)]
+    hidden: bool,
+    #[command(flatten)]
+    listing: Listing,
+}
+
+/// The rows of such a list: what they are, their fields in the order of columns, and how one is shown.
+struct Hidden<'a, T> {
+    what: &'a str,
+    fields: &'static [&'static str],
+    all: &'a [T],
+    is_hidden: fn(&T) -> bool,
+    value: &'a dyn Fn(&T) -> Value,
+    table: &'a dyn Fn(&[&T]) -> Table,
+}
+
+impl<T> Hidden<'_, T> {
+    fn show(&self, args: &Hiding, out: &Output) -> anyhow::Result<ExitCode> {
+        let hidden = self.all.iter().filter(|x| (self.is_hidden)(x)).count();
+        let rows: Vec<&T> = self.all.iter().filter(|x| !args.hidden || (self.is_hidden)(x)).collect();
+        let values = || rows.iter().map(|x| (self.value)(x));
+        if let Some(tsv) = args.listing.tsv(self.fields)? {
+            tsv.rows(values(), out)?;
+        } else if out.json {
+            let mut of = Map::from_iter([(self.what.to_owned(), values().collect())]);
+            of.insert("hidden".into(), hidden.into());
+            out.value(&Value::Object(of))?;
+        } else {
+            if !rows.is_empty() {
+                args.listing.print((self.table)(&rows), out)?;
+            }
+            out.say(&format!("{} {}, {hidden} hidden", count(self.all.len() as u64), self.what));
+        }
+        Ok(out.ended(hidden > 0))
     }
 }
 

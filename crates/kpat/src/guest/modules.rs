@@ -1,7 +1,6 @@
 //! `kpat guest modules`: what is loaded into the guest's kernel, by three ways that its kernel keeps apart.
 
-use super::{Which, address};
-use crate::listing::Listing;
+use super::{Hidden, Hiding, address};
 use crate::output::Output;
 use crate::render::{Column, Style, Table, count};
 use kpat_guest::loaded::{Loaded, State, modules};
@@ -15,33 +14,22 @@ use std::process::ExitCode;
 )]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Only hidden ones; with --strict the exit status is 3 if there are any
-    #[arg(long)]
-    hidden: bool,
-    #[command(flatten)]
-    listing: Listing,
+    of: Hiding,
 }
 
 const FIELDS: [&str; 9] =
     ["address", "name", "base", "size_bytes", "users", "state", "listed", "in_sysfs", "in_tree"];
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let guest = args.which.attach()?;
+    let guest = args.of.which.attach()?;
     let all = modules(&guest)?;
-    let hidden = all.iter().filter(|m| m.hidden()).count();
-    let rows: Vec<&Loaded> = all.iter().filter(|m| !args.hidden || m.hidden()).collect();
     let value = |m: &Loaded| -> Value {
         json!({
             "address": address(m.address), "name": m.name, "base": address(m.base), "size_bytes": m.size, "users": m.users, "state": m.state.map(state),
             "listed": m.listed, "in_sysfs": m.in_sysfs, "in_tree": m.in_tree,
         })
     };
-    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
-        tsv.rows(rows.iter().map(|m| value(m)), out)?;
-    } else if out.json {
-        out.value(&json!({"modules": rows.iter().map(|m| value(m)).collect::<Vec<_>>(), "hidden": hidden}))?;
-    } else {
+    let table = |rows: &[&Loaded]| -> Table {
         let mut t = Table::new(&[
             Column::left("code at", 0, 0),
             Column::right("bytes", 0),
@@ -50,7 +38,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             Column::left("name", 0, 0),
             Column::left("", 0, 0),
         ]);
-        for m in &rows {
+        for m in rows {
             t.row(vec![
                 (address(m.base), Style::Faint),
                 (count(m.size), Style::Plain),
@@ -60,12 +48,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 (note(m), Style::Warn),
             ]);
         }
-        if !rows.is_empty() {
-            args.listing.print(t, out)?;
-        }
-        out.say(&format!("{} modules, {hidden} hidden", count(all.len() as u64)));
-    }
-    Ok(out.ended(hidden > 0))
+        t
+    };
+    let is_hidden = Loaded::hidden;
+    Hidden { what: "modules", fields: &FIELDS, all: &all, is_hidden, value: &value, table: &table }
+        .show(&args.of, out)
 }
 
 fn state(state: State) -> &'static str {

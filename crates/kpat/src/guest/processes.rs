@@ -1,7 +1,6 @@
 //! `kpat guest processes`: the guest's processes by two ways that cannot both be changed by who hides one of them with little effort.
 
-use super::{Which, address};
-use crate::listing::Listing;
+use super::{Hidden, Hiding, address};
 use crate::output::Output;
 use crate::render::{Column, Style, Table, count};
 use kpat_guest::Process;
@@ -15,25 +14,18 @@ use std::process::ExitCode;
 )]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Only hidden ones; with --strict the exit status is 3 if there are any
-    #[arg(long)]
-    hidden: bool,
-    #[command(flatten)]
-    listing: Listing,
+    of: Hiding,
 }
 
 const FIELDS: [&str; 9] =
     ["address", "pid", "parent", "comm", "threads", "kernel_thread", "listed", "numbered", "running_on"];
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
-    let guest = args.which.attach()?;
+    let guest = args.of.which.attach()?;
     let tasks = guest.tasks()?;
     let running: Vec<(u32, u32)> =
         (0..guest.vcpus()).filter_map(|v| Some((v, tasks.current(v).ok()?.tgid))).collect();
     let all = tasks.processes()?;
-    let hidden = all.iter().filter(|p| p.hidden()).count();
-    let rows: Vec<&Process> = all.iter().filter(|p| !args.hidden || p.hidden()).collect();
     let on = |p: &Process| -> Vec<u32> {
         running.iter().filter(|(_, pid)| *pid == p.task.tgid).map(|(v, _)| *v).collect()
     };
@@ -43,13 +35,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "kernel_thread": p.task.kernel_thread, "listed": p.listed, "numbered": p.numbered, "running_on": on(p),
         })
     };
-    if let Some(tsv) = args.listing.tsv(&FIELDS)? {
-        tsv.rows(rows.iter().map(|p| value(p)), out)?;
-    } else if out.json {
-        out.value(
-            &json!({"processes": rows.iter().map(|p| value(p)).collect::<Vec<_>>(), "hidden": hidden}),
-        )?;
-    } else {
+    let table = |rows: &[&Process]| -> Table {
         let mut t = Table::new(&[
             Column::right("pid", 0),
             Column::right("parent", 1),
@@ -58,7 +44,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             Column::left("on vCPU", 2, 0),
             Column::left("", 0, 0),
         ]);
-        for p in &rows {
+        for p in rows {
             let name = if p.task.kernel_thread { format!("[{}]", p.task.comm) } else { p.task.comm.clone() };
             let note = match (p.listed, p.numbered) {
                 (true, true) => "",
@@ -75,10 +61,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 (note.into(), Style::Warn),
             ]);
         }
-        if !rows.is_empty() {
-            args.listing.print(t, out)?;
-        }
-        out.say(&format!("{} processes, {hidden} hidden", count(all.len() as u64)));
-    }
-    Ok(out.ended(hidden > 0))
+        t
+    };
+    let is_hidden = Process::hidden;
+    Hidden { what: "processes", fields: &FIELDS, all: &all, is_hidden, value: &value, table: &table }
+        .show(&args.of, out)
 }
