@@ -43,11 +43,10 @@ class Recorded:
                     return call["name"]
             return None
 
-        # Inside there is no memory for what becomes a packet only later: a fragment, born within ip_do_fragment, is seen first in the function behind ip_finish_output2,
-        # and what the kernel itself sends first where it has an EtherType, which __ip_local_out gives it.
+        # Inside there is no memory for what becomes a packet only later: what the kernel itself sends is first seen where it has an EtherType, which __ip_local_out gives it.
         def counts(call: dict) -> bool:
             name, proto = call["name"], self.packets.get(call["packet_id"], (0,))[0]
-            return name in functions and not (name == "ip_finish_output2" and above(call) == "ip_do_fragment" or name == "__ip_local_out" and proto != 17)
+            return name in functions and not (name == "__ip_local_out" and proto != 17)
 
         each: dict[int, list] = {packet: [] for packet in self.packets}
         for c in self.calls:

@@ -40,7 +40,7 @@ impl Live {
         } else {
             None
         };
-        let pid = reader.unwrap_or(if received { 0 } else { self.counted.task_pid });
+        let pid = reader.unwrap_or(if received { 0 } else { self.counted.sender() });
         let mut row = PacketRow {
             packet_id: packet as i64,
             first_ns: self.first,
