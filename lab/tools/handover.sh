@@ -14,14 +14,14 @@ first() { nsenter -t 1 -n -m "$@"; }
 mkdir -p $RUN
 
 # Of each case: networks of the two access points (empty password: open), same subnet or another, seconds of the flow, what triggers.
-WORDS=-dd SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG=
+WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG=
 case "$2" in
 S1) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=30 FLUSH=1 TRIGGER=vanish ;;
 S2) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 TRIGGER=roam ;;
 S3) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 TRIGGER=stop ;;
 S4) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=75 FLUSH=1 LATE=40 TRIGGER=vanish ;;
 figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 TRIGGER=walk ;;
-shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d TRIGGER=each ;;
+shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d DEBUG= TRIGGER=each ;;
 S5) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 TRIGGER=stop ;;
 S6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=25 PRESCAN=1 TRIGGER=fade
 	EXTRA=$'bgscan="simple:4:-60:60"\n scan_freq=2412 2437 2462\n freq_list=2412 2437 2462' ;;
@@ -126,7 +126,7 @@ network)
 			# 802.11r, k and v, for stations that ask for them.
 			[ $TRIGGER = each ] && printf 'mobility_domain=a1b2\nnas_identifier=ap%d\nft_psk_generate_local=1\nft_over_ds=0\nrrm_neighbor_report=1\nbss_transition=1\n' $n
 		} >$RUN/ap$n.conf
-		ip netns exec ap$n hostapd -t -d $RUN/ap$n.conf >"$out/hostapd$n.log" 2>&1 &
+		ip netns exec ap$n hostapd -t $DEBUG $RUN/ap$n.conf >"$out/hostapd$n.log" 2>&1 &
 		echo $! >$RUN/ap$n.pid
 		# The station begins at the first.
 		[ $n = 1 ] && until hostapd_cli -p $RUN/hostapd1 status 2>/dev/null | grep -q '^state=ENABLED'; do sleep 0.1; done
@@ -212,7 +212,7 @@ go)
 		for dbm in 45 60 75 90; do signal $at -$dbm; sleep 0.3; done
 		hwsim $at group 4
 		;;
-	each) "$HERE/shorter.sh" "$out"; kill $flow; wait $flow; exit ;;
+	each) "$HERE/shorter.sh" "$out"; code=$?; kill $flow; wait $flow; exit $code ;;
 	roam) wpa_cli -p $RUN/wpa -i w2 roam "$(cat $RUN/bssid$((3 - at)))" ;;
 	# The sender's power is added.
 	fade) signal $at -100 ;;

@@ -111,6 +111,8 @@ words! {
         Sniffer "sniffer";
         /// The checksum was found wrong.
         Checksum "checksum";
+        /// It lay in the queue of a socket that was closed.
+        Unread "unread";
     }
 }
 

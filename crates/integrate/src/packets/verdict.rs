@@ -8,8 +8,8 @@ use super::cases::{self, Row, Says, Seen};
 use super::control::At;
 use super::live::Live;
 use super::way::Way;
-use kpat_model::Context;
 use kpat_model::functions::{self, Drops};
+use kpat_model::{Context, Transport};
 use kpat_query::roles::*;
 
 /// It did not happen.
@@ -39,6 +39,8 @@ pub(crate) enum Reason {
     Refused,
     /// Shown to a sniffer, which did not take it.
     Sniffer,
+    /// It lay in the queue of a socket that was closed.
+    Unread,
     /// The kernel does not say why.
     Unspecified,
     /// Anything else: the packet itself was the reason.
@@ -66,6 +68,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::Sniffer => Some(Reason::Sniffer),
         // Older kernels (6.12) give no reason where the reader finds the checksum wrong. What was read well is consumed.
         Drops::Checksum => Some(Reason::Checksum),
+        Drops::Unread => Some(Reason::Unread),
     }
 }
 
@@ -190,7 +193,7 @@ impl Evidence {
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
             (_, Reason::Packet) => cases::FOR_ITSELF,
-            (_, Reason::Unspecified | Reason::Sniffer) => cases::UNSAID,
+            (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer) => cases::UNSAID,
         }
     }
 
@@ -312,9 +315,16 @@ impl Way {
 }
 
 impl Live {
+    /// A segment of which nothing is left to read once the protocol had it, as a FIN: it stays in its socket's queue to mark the place (tcp_fin(), net/ipv4/tcp_input.c).
+    fn has_nothing_to_read(&self) -> bool {
+        let transport = self.headers.shown.as_ref().and_then(|f| f.transport.as_ref());
+        matches!(transport, Some(Transport::Tcp { payload_len: 0, .. }))
+    }
+
     /// The last drop of a copy that was not a sniffer's.
     pub(super) fn own_drop(&self) -> Option<Drop> {
-        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at);
+        let closed = |d: &Drop| d.reason == Reason::Unread && self.has_nothing_to_read();
+        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d);
         self.fate.drops.iter().filter(own).max_by_key(|d| d.at).copied()
     }
 

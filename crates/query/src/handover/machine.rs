@@ -16,6 +16,8 @@ const SELECTION_NS: i64 = 2_000_000_000;
 const SIGN_NS: i64 = 10_000_000_000;
 /// All was there, and no data came: the handover was over with what came last.
 const QUIET_NS: i64 = 10_000_000_000;
+/// A link that stood so long with nothing left to do but to wait for data was there: what ends it is another handover.
+const STOOD_NS: i64 = 2_000_000_000;
 /// A client that has no answer asks again, later and later.
 const PATIENT_NS: i64 = 130_000_000_000;
 /// Received packets that show what pace a flow has.
@@ -144,6 +146,34 @@ impl Pace {
     }
 }
 
+/// What may lead to a handover.
+fn is_sign(what: What) -> bool {
+    matches!(
+        what,
+        What::SignalLow { .. }
+            | What::BeaconLoss
+            | What::Deauthenticated { .. }
+            | What::ScanStart
+            | What::Channel { .. }
+            | What::ProbeRequest { .. }
+            | What::ScanDone { .. }
+    )
+}
+
+/// What a link does not outlast.
+fn ends_link(what: What) -> bool {
+    matches!(
+        what,
+        What::CarrierOff
+            | What::PortClosed
+            | What::Disconnected { .. }
+            | What::Deauthenticated { .. }
+            | What::AdminDown
+            | What::Removed
+            | What::AuthStart { .. }
+    )
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Unknown,
@@ -201,16 +231,24 @@ impl Machine {
                     self.pace.push(mark);
                 }
                 if self.open.is_none() {
-                    self.pace = Pace::default();
                     self.pace.push(mark);
                 }
                 return;
             }
             let waited = mark.at_ns - open.progress.at_ns;
-            let patient = matches!(open.phase(), Phase::Dhcp | Phase::RouterWait);
-            if open.ready && waited > if patient { PATIENT_NS } else { QUIET_NS } {
+            let enough = match open.phase() {
+                Phase::Dhcp | Phase::RouterWait => PATIENT_NS,
+                _ if ends_link(mark.what) => STOOD_NS,
+                _ => QUIET_NS,
+            };
+            if open.ready && waited > enough {
                 let last = open.progress.clone();
+                // What came after it may have led to the next one.
+                let after = open.marks.partition_point(|m| m.at_ns <= last.at_ns);
+                let mut later = open.marks.split_off(after);
+                later.retain(|m| is_sign(m.what));
                 self.close(&last, Ended::Quiet);
+                self.lead = later;
             } else if open.stop.is_none() && waited > SIGN_NS {
                 // Nothing came of it.
                 self.open = None;
@@ -233,13 +271,7 @@ impl Machine {
                 self.link = Link::Up;
                 self.pace.push(mark);
             }
-            What::SignalLow { .. }
-            | What::BeaconLoss
-            | What::Deauthenticated { .. }
-            | What::ScanStart
-            | What::Channel { .. }
-            | What::ProbeRequest { .. }
-            | What::ScanDone { .. } => {
+            what if is_sign(what) => {
                 if self.lead.last().is_some_and(|l| mark.at_ns - l.at_ns > SIGN_NS)
                     || self.lead.len() >= MOST_LEAD
                 {
@@ -313,6 +345,8 @@ impl Machine {
         let Some(mut o) = self.open.take().map(|o| *o) else { return };
         self.link = if o.ready { Link::Up } else { Link::Down };
         self.lead.clear();
+        // What was received before it is no beginning of the next one.
+        self.pace = Pace::default();
         if !o.facts.own && !o.facts.first_join {
             return;
         }

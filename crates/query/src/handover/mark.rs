@@ -160,6 +160,9 @@ impl Dhcp {
     }
 }
 
+/// A status that is no success, and not known.
+pub(in crate::handover) const REFUSED: i64 = -1;
+
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
@@ -210,6 +213,7 @@ pub enum What {
     AssocStart {
         again: bool,
     },
+    /// [`REFUSED`]: with a status that is not in the log.
     AssocReply {
         status: i64,
     },
@@ -313,6 +317,7 @@ impl Mark {
             What::AssocStart { again: false } => "association request".into(),
             What::AssocStart { again: true } => "reassociation request".into(),
             What::AssocReply { status: 0 } => "association accepted".into(),
+            What::AssocReply { status: REFUSED } => "association refused".into(),
             What::AssocReply { status } => format!("association refused, status {status}"),
             What::AssocTimeout => "association: no answer".into(),
             What::KeyFrame(0) => "EAPOL frame".into(),

@@ -216,6 +216,11 @@ impl Open {
         (self.stop.is_none() && self.phase() == Phase::Detection).then_some(Phase::Detection)
     }
 
+    /// It said that it leaves, not that it gives up an access point that is silent (reason 4).
+    pub(super) fn left_by_itself(&self) -> bool {
+        !self.facts.beacon_loss && matches!(self.facts.deauth, Some((true, reason)) if reason != 4)
+    }
+
     fn failed(&mut self, mark: &Mark) -> Option<Phase> {
         if self.phase() != Phase::Retry && self.facts.refusals.len() < 100 {
             self.facts.refusals.push(mark.words());

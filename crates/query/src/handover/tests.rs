@@ -535,3 +535,60 @@ fn a_search_of_days_stays_small() {
     assert!(h.spans.len() <= 2_000 && h.marks.len() <= 4_096);
     assert_eq!(h.spans.iter().map(|s| s.times).sum::<u64>(), 2 + 100_000);
 }
+
+/// An access point is left by a user's word, long after the last data came: the link stood, and nothing says that the access point was silent.
+#[test]
+fn who_leaves_has_not_lost_its_access_point() {
+    let leave = |reason| {
+        let mut all = before(0);
+        all.push(of(40_000, What::Deauthenticated { own: true, reason }, AP1));
+        all.push(at(40_001, What::CarrierOff));
+        all.extend(join(41_000, AP2));
+        all.push(at(41_500, What::Received));
+        run(&all).remove(0)
+    };
+    let h = leave(3);
+    assert_eq!((h.cause, h.of(Phase::Detection)), (Cause::Left { reason: 3 }, 40_001 * MS));
+    let why = h.spans[0].why.as_deref().unwrap_or_default();
+    assert!(why.contains("this station left"), "{why}");
+    assert_eq!(leave(4).cause, Cause::Silent);
+}
+
+/// Recorded without data: a station that goes there and back within seconds has roamed twice.
+#[test]
+fn a_link_that_stood_and_is_left_again_is_another_handover() {
+    let mut all = vec![of(-3_000, What::PortAuthorised, AP1)];
+    for (t, from, to) in [(0, AP1, AP2), (4_000, AP2, AP1)] {
+        all.push(at(t - 300, What::ScanStart));
+        all.push(at(t - 100, What::ScanDone { aborted: false }));
+        all.push(of(t, What::PortClosed, from));
+        all.extend(join(t + 10, to));
+    }
+    let found = run(&all);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    for (h, (from, to)) in found.iter().zip([(AP1, AP2), (AP2, AP1)]) {
+        assert!(h.tiles());
+        assert_eq!(
+            (h.kind, h.cause, h.from.bssid, h.to.bssid),
+            (Kind::Roam, Cause::Chosen, Some(from), Some(to))
+        );
+        assert_eq!(h.of(Phase::Probing), 200 * MS);
+    }
+}
+
+/// After a roam into another network no data comes. The next loss begins with its own signs: what came before the roam is none of it.
+#[test]
+fn handovers_do_not_overlap() {
+    let mut all = before(0);
+    all.push(of(10, What::PortClosed, AP1));
+    all.extend(join(20, AP2));
+    all.push(of(42_000, What::Deauthenticated { own: true, reason: 3 }, AP2));
+    all.push(at(42_001, What::CarrierOff));
+    all.extend(join(43_000, AP1));
+    all.push(at(43_500, What::Received));
+    let found = run(&all);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert_eq!((found[0].ended, found[0].kind), (Ended::Quiet, Kind::Roam));
+    assert_eq!(found[1].begin_ns, 42_000 * MS);
+    assert_eq!(found[1].cause, Cause::Left { reason: 3 });
+}

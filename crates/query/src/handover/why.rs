@@ -34,6 +34,9 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Detection if s.begin.what == What::Received && long(300) && !o.facts.radio && o.from.bssid.is_none() => {
             Some("nothing came any more, and the kernel had not announced why: it takes up to a second for a carrier".into())
         }
+        Phase::Detection if s.begin.what == What::Received && long(300) && o.left_by_itself() => {
+            Some("nothing came any more while the link stood, and then this station left: that its access point was silent is not in the log".into())
+        }
         Phase::Detection if s.begin.what == What::Received && long(300) => {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }

@@ -2,7 +2,7 @@
 
 use super::{Feed, Place, rows};
 use crate::error::Result;
-use crate::handover::mark::{Dhcp, Mark, Source, What};
+use crate::handover::mark::{Dhcp, Mark, REFUSED, Source, What};
 use crate::store::Store;
 use kpat_model::link_address::parse;
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
@@ -13,6 +13,11 @@ use std::sync::Arc;
 
 /// IEEE80211_CONF_CHANGE_CHANNEL: drivers are configured for other reasons, too.
 const CHANGE_CHANNEL: i64 = 0x40;
+
+/// Stations whose state is kept; an access point has a few hundred.
+const MOST_STATES: usize = 16_384;
+/// IEEE80211_STA_ASSOC.
+const ASSOCIATED: i64 = 3;
 
 /// So much later than at the kernel's function a carrier may be announced (LW_URGENT apart).
 const ANNOUNCED_NS: i64 = 1_000_000_000;
@@ -75,6 +80,8 @@ struct Radio {
     of_radio: HashMap<String, Vec<Place>>,
     /// Where a radio listens.
     tuned: HashMap<String, i32>,
+    /// How far a radio's connection to another is, by its address.
+    states: HashMap<(String, String), i64>,
 }
 
 impl Radio {
@@ -101,8 +108,22 @@ impl Radio {
         }
     }
 
+    /// The kernel's event of an answer has no status. But mac80211 (net/mac80211/mlme.c, ieee80211_rx_mgmt_assoc_resp) changes its station before that:
+    /// to associated if it was accepted, else it is taken away. Drivers that have no such stations give the event for what was accepted.
+    fn associated(&self, row: &WifiEventRow, radio: &str) -> i64 {
+        let of = row.address.as_ref().and_then(|a| self.states.get(&(radio.to_owned(), a.clone())));
+        if of.is_some_and(|state| *state < ASSOCIATED) { REFUSED } else { 0 }
+    }
+
     fn what(&mut self, row: &WifiEventRow, radio: &str) -> Option<What> {
-        Some(match WifiWhat::from_number(row.event)? {
+        let kind = WifiWhat::from_number(row.event)?;
+        if let (WifiWhat::StationState, Some(address)) = (kind, &row.address) {
+            if self.states.len() >= MOST_STATES {
+                self.states.clear();
+            }
+            self.states.insert((radio.to_owned(), address.clone()), row.b);
+        }
+        Some(match kind {
             // Which of the two a kernel has depends on its driver and version.
             WifiWhat::ScanStart | WifiWhat::RadioScanStart => What::ScanStart,
             WifiWhat::ScanDone | WifiWhat::RadioScanDone => What::ScanDone { aborted: row.a != 0 },
@@ -118,8 +139,8 @@ impl Radio {
             WifiWhat::AuthFrame => What::AuthReply { status: row.c },
             WifiWhat::AuthTimeout => What::AuthTimeout,
             WifiWhat::AssocStart => What::AssocStart { again: row.c != 0 },
-            // Where the event has no status: what follows says whether it was one.
-            WifiWhat::AssocFrame => What::AssocReply { status: row.c.max(0) },
+            WifiWhat::AssocFrame if row.c >= 0 => What::AssocReply { status: row.c },
+            WifiWhat::AssocFrame => What::AssocReply { status: self.associated(row, radio) },
             WifiWhat::AssocTimeout => What::AssocTimeout,
             WifiWhat::StationState if row.b == 4 => What::PortAuthorised,
             WifiWhat::StationState if row.a == 4 => What::PortClosed,
@@ -228,4 +249,36 @@ fn exchanged(row: &ExchangeRow) -> Option<(What, Option<&str>)> {
         }
         Exchanged::Eapol => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(states: &[(i64, i64)]) -> Option<What> {
+        let row = |what: WifiWhat, (a, b): (i64, i64), c: i64| WifiEventRow {
+            event: what as i32,
+            wiphy: Some("phy2".into()),
+            ifindex: Some(4),
+            address: Some("02:00:00:00:01:00".into()),
+            a,
+            b,
+            c,
+            ..WifiEventRow::default()
+        };
+        let mut radio = Radio::default();
+        for state in states {
+            radio.what(&row(WifiWhat::StationState, *state, 0), "phy2");
+        }
+        radio.what(&row(WifiWhat::AssocFrame, (0, 0), -1), "phy2")
+    }
+
+    /// Both as recorded of one station, 7.2: hostapd refused the first request with status 55 (invalid FTE), and accepted the second.
+    #[test]
+    fn an_answer_without_a_status_is_known_by_the_station() {
+        assert_eq!(answered(&[(0, 1), (1, 2), (2, 1)]), Some(What::AssocReply { status: REFUSED }));
+        assert_eq!(answered(&[(0, 1), (1, 2), (2, 3)]), Some(What::AssocReply { status: 0 }));
+        // A driver with no stations of mac80211.
+        assert_eq!(answered(&[]), Some(What::AssocReply { status: 0 }));
+    }
 }
