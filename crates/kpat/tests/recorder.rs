@@ -103,8 +103,17 @@ fn what_cannot_work_is_refused_before_anything_is_attached() {
         assert!(!reported.contains("attached"), "{reported}");
     };
     of(&under("ulimit -n 64", &["-o", &file]), "too few file descriptors: 64 (ulimit -n)");
+    of(&under("ulimit -n 20", &["-o", &file]), "too few file descriptors: 20 (ulimit -n)");
     of(&under("ulimit -f 10", &["-o", &file]), "files are limited to 10240 bytes (ulimit -f)");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    of(&under(":", &["-o", &file, "--metrics", &port]), "Address already in use");
     assert_eq!(p.names(), [""; 0]);
+    // Opening it would wait for its other end.
+    let pipe = format!("mkfifo {file}.part");
+    let out = under(&pipe, &["-o", &file, "--force"]);
+    assert!(!out.status.success() && words(&out).contains("x.kbl.part is in the way"), "{}", words(&out));
+    std::fs::remove_file(format!("{file}.part")).expect("still there");
 
     // file systems of this process alone
     let mount = |options: &str| format!("mount -t tmpfs -o {options} none {}", p.dir.display());
@@ -316,7 +325,7 @@ fn planted_links_are_not_followed_and_files_are_for_their_owner() {
         vec!["record", "--mechanism", "tracepoint", "-o", "x.kbl", "--netns", &pinged.0, "--sniff", &sniffed];
     recording.extend(["--ready-file", "ready", "--", "sh", "-c", &ping]);
     let refused = run(&recording);
-    assert!(words(&refused).contains("x.kbl.part exists"), "{}", words(&refused));
+    assert!(words(&refused).contains("x.kbl.part is in the way"), "{}", words(&refused));
     for n in ["x.kbl.part", "x.pcapng.part"] {
         std::fs::remove_file(p.dir.join("wd").join(n)).expect("a link");
     }
