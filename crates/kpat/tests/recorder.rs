@@ -377,12 +377,13 @@ fn capabilities_are_enough_and_a_missing_one_is_named() {
     let refused = |caps: &str, more: &[&str], text: &str| {
         let out = of(caps, more);
         assert!(!out.status.success() && words(&out).contains(text), "{}", words(&out));
+        assert!(!words(&out).contains("attached"), "{}", words(&out));
         assert_eq!(std::fs::read_dir(&wd).expect("the folder").count(), 0);
     };
     refused("+perfmon", &[], "this process lacks CAP_BPF;");
     refused("+bpf", &[], "this process lacks CAP_PERFMON;");
     refused("+bpf,+perfmon", &["--netns", &pinged.0], "needs CAP_SYS_ADMIN, which this process lacks");
-    refused("+bpf,+perfmon", &["--sniff", "lo"], "with CAP_NET_RAW");
+    refused("+bpf,+perfmon", &["--sniff", "lo"], "needs CAP_NET_RAW, which this process lacks");
     let elsewhere = p.path("x.kbl");
     let out = with_caps("+bpf,+perfmon", &["record", "-o", &elsewhere]).output().expect("bash runs");
     assert!(words(&out).contains("this user has no right to; -o gives another place"), "{}", words(&out));
