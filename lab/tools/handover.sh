@@ -198,7 +198,7 @@ go)
 	# An emulated processor that others share needs longer than the phases' own times: the flow ends when the station has its network again.
 	python3 "$HERE/voice.py" send 10.9.0.2 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
-	echoes() { grep -c ' echo ' "$out/voice.log" 2>/dev/null; }
+	echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
 	until [ "$(echoes)" -ge 100 ]; do sleep 0.1; done
 	at=$(serving)
 	cp $RUN/phy3 "$out/radio.txt"

@@ -6,6 +6,7 @@ use kpat_klog::{ChunkKind, EndState, Log};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -118,7 +119,11 @@ impl Notice {
         let path = folder.join(format!("lost-{now}.json"));
         let new = folder.join(format!(".lost-{now}.new"));
         let text = serde_json::to_vec_pretty(self).map_err(|e| Error::io(&path, "write")(e.into()))?;
-        let done = File::create(&new)
+        let done = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)
             .and_then(|mut f| f.write_all(&text).and_then(|()| f.sync_all()))
             .and_then(|()| fs::rename(&new, &path));
         if done.is_err() {

@@ -129,7 +129,7 @@ fn one<R: Read + Deadline, W: Write>(
         Ok(None) => refuse("401 Unauthorized", "?", "unknown token".into()),
         Ok(Some(device)) => {
             if let Some(seat) = seat {
-                seat.works();
+                seat.works(&device);
             }
             match item(path, head) {
                 None => refuse("400 Bad Request", &device, format!("{method} {path}")),

@@ -119,7 +119,8 @@ impl Shelf {
 
     pub fn have(&self, item: &Item) -> Result<Have> {
         for place in self.places(item) {
-            if self.sum_of(&place)?.is_some_and(|d| d == item.digest) {
+            let long = fs::metadata(&place).is_ok_and(|m| m.len() == item.bytes);
+            if long && self.sum_of(&place)?.is_some_and(|d| d == item.digest) {
                 return Ok(Have::Whole);
             }
         }
@@ -206,9 +207,17 @@ impl Shelf {
             if place.exists() {
                 continue;
             }
-            write_sum(&sum, &item.digest).map_err(|e| full_or(e, &sum, "write"))?;
+            // Of a file that was taken away. This one's is written by whoever has placed it: where two come at once under one name,
+            // the name would else be taken for the other's. Without it a file's checksum is computed.
+            match fs::remove_file(&sum) {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(full_or(e, &sum, "remove")),
+                _ => {}
+            }
             match kpat_klog::finish(file, part, &place) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    let _ = write_sum(&sum, &item.digest);
+                    return Ok(());
+                }
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(full_or(e, &place, "make")),
             }
@@ -218,7 +227,7 @@ impl Shelf {
 }
 
 fn write_sum(path: &Path, digest: &Digest) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(digest.text().as_bytes())
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::shelf::is_name;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 fn file(root: &Path) -> PathBuf {
@@ -64,7 +64,8 @@ pub fn add(root: &Path, device: &str) -> Result<String> {
     let mut random = [0; 32];
     File::open(source).and_then(|mut f| f.read_exact(&mut random)).map_err(Error::io(source, "read"))?;
     let token: String = random.iter().map(|b| format!("{b:02x}")).collect();
-    fs::create_dir_all(root).map_err(Error::io(root, "make"))?;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
+    made.map_err(Error::io(root, "make"))?;
     let mut tokens = read(root)?;
     tokens.push((of_bytes(token.as_bytes()), device.to_owned()));
     write(root, &tokens)?;

@@ -123,7 +123,7 @@ fn ask(at: &str, request: &str, body: &[u8]) -> String {
 
 fn put(name: &str, token: &str, body: &[u8], offset: usize, whole: &[u8]) -> String {
     format!(
-        "PUT /v1/{name} HTTP/1.1\r\nauthorization: Bearer {token}\r\ncontent-length: {}\r\nx-kpat-offset: {offset}\r\n\
+        "PUT /v1/{name} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\ncontent-length: {}\r\nx-kpat-offset: {offset}\r\n\
          x-kpat-size: {}\r\nx-kpat-sha256: {}\r\n\r\n",
         body.len(),
         whole.len(),
@@ -264,12 +264,12 @@ fn a_device_adds_its_own_files_and_does_nothing_else() {
     let headers =
         format!("authorization: Bearer {mine}\r\nx-kpat-size: 8\r\nx-kpat-sha256: {}\r\n", sum.text());
     for method in ["GET", "DELETE", "POST", "PATCH", "OPTIONS", "PROPFIND"] {
-        let answer = ask(&at, &format!("{method} /v1/a.kbl HTTP/1.1\r\n{headers}\r\n"), b"");
+        let answer = ask(&at, &format!("{method} /v1/a.kbl HTTP/1.1\r\nhost: a\r\n{headers}\r\n"), b"");
         assert!(answer.starts_with("HTTP/1.1 405"), "{method}: {answer}");
         assert!(!answer.contains("precious"));
     }
     for path in ["/", "/v1/", "/v1", "/metrics", "*", "http://HOST/v1/a.kbl"] {
-        let answer = ask(&at, &format!("GET {path} HTTP/1.1\r\n{headers}\r\n"), b"");
+        let answer = ask(&at, &format!("GET {path} HTTP/1.1\r\nhost: a\r\n{headers}\r\n"), b"");
         assert!(answer.starts_with("HTTP/1.1 400"), "{path}: {answer}");
     }
     // Lengths that lie, heads that do not end, bodies in chunks, no token, half a token, two tokens.
@@ -280,7 +280,7 @@ fn a_device_adds_its_own_files_and_does_nothing_else() {
     assert!(ask(&at, &wrong, b"1234X").starts_with("HTTP/1.1 422"));
     assert!(ask(&at, &"x: y\r\n".repeat(9000), b"").starts_with("HTTP/1.1 400"));
     assert!(ask(&at, &put("b.kbl", &mine, b"", 0, b""), b"").starts_with("HTTP/1.1 400"), "an empty file");
-    let chunked = format!("PUT /v1/b.kbl HTTP/1.1\r\n{headers}transfer-encoding: chunked\r\n\r\n");
+    let chunked = format!("PUT /v1/b.kbl HTTP/1.1\r\nhost: a\r\n{headers}transfer-encoding: chunked\r\n\r\n");
     assert!(ask(&at, &chunked, b"8\r\nprecious\r\n0\r\n\r\n").starts_with("HTTP/1.1 400"));
     for token in ["", &mine[..40], "x"] {
         assert!(ask(&at, &put("b.kbl", token, b"1", 0, b"1"), b"1").starts_with("HTTP/1.1 401"), "{token}");
@@ -289,7 +289,7 @@ fn a_device_adds_its_own_files_and_does_nothing_else() {
         .replace("x-kpat-offset", &format!("authorization: Bearer {other}\r\nx-kpat-offset"));
     assert!(ask(&at, &two, b"1").starts_with("HTTP/1.1 400"));
     // What others have is not even acknowledged.
-    let head = format!("HEAD /v1/a.kbl HTTP/1.1\r\n{}\r\n", headers.replace(&mine, &other));
+    let head = format!("HEAD /v1/a.kbl HTTP/1.1\r\nhost: a\r\n{}\r\n", headers.replace(&mine, &other));
     assert!(ask(&at, &head, b"").starts_with("HTTP/1.1 404"));
     let after: Vec<_> =
         tree(&dir.0).into_iter().filter(|(p, _)| !p.to_string_lossy().contains(".incoming")).collect();
@@ -323,7 +323,7 @@ fn no_request_hides_in_another() {
         ("PUT", format!("{known}x-kpat-offset: 1\r\ncontent-length: +0\r\n")),
         ("PUT", format!("{known}x-kpat-offset: 1\ncontent-length: 0\r\n")),
     ] {
-        let answer = ask(&at, &format!("{method} /v1/a.kbl HTTP/1.1\r\n{fields}\r\n"), &hidden);
+        let answer = ask(&at, &format!("{method} /v1/a.kbl HTTP/1.1\r\nhost: a\r\n{fields}\r\n"), &hidden);
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{method} {fields}: {answer}");
         assert!(
             answer.starts_with("HTTP/1.1 4") && answer.contains("connection: close"),
@@ -356,6 +356,31 @@ fn an_answer_for_another_removes_nothing() {
         proxy.join().unwrap();
         assert_eq!(names(&dir.spool()), ["r-0001.kbl"]);
     }
+}
+
+/// A file that was cut, or another of that name and length, is not the one that was added.
+#[test]
+fn what_was_changed_on_the_shelf_is_not_confirmed() {
+    let dir = Dir::new("changed");
+    let at = receiver(&dir.shelf(), None);
+    let token = token::add(&dir.shelf(), "dev").unwrap();
+    let put = |body: &[u8]| ask(&at, &put("a.kbl", &token, body, 0, body), body)[..12].to_owned();
+    let is_there = |body: &[u8]| {
+        let (size, sum) = (body.len(), of_bytes(body));
+        let head = format!(
+            "HEAD /v1/a.kbl HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\nx-kpat-size: {size}\r\nx-kpat-sha256: {}\r\n\r\n",
+            sum.text()
+        );
+        ask(&at, &head, b"").starts_with("HTTP/1.1 200")
+    };
+    assert_eq!(put(b"precious"), "HTTP/1.1 201");
+    assert!(is_there(b"precious"));
+    fs::write(dir.shelf().join("dev/a.kbl"), b"prec").unwrap();
+    assert!(!is_there(b"precious"));
+    // Taken away, and another sent under its name.
+    fs::remove_file(dir.shelf().join("dev/a.kbl")).unwrap();
+    assert_eq!(put(b"other"), "HTTP/1.1 201");
+    assert!(is_there(b"other") && !is_there(b"precious"));
 }
 
 #[test]

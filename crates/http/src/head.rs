@@ -77,6 +77,9 @@ impl Request {
             return Err(Refusal(400, "the target is not a path"));
         }
         let headers = fields(parsed.headers)?;
+        if find(&headers, "host").is_none() {
+            return Err(Refusal(400, "the field Host is missing"));
+        }
         if find(&headers, "expect").is_some() {
             return Err(Refusal(417, "expectations are not supported"));
         }
@@ -155,8 +158,19 @@ fn fields(parsed: &[httparse::Header<'_>]) -> Result<Vec<(String, String)>, Refu
         if single && headers.iter().any(|h| h.0 == name) {
             return Err(Refusal(400, "a field is there twice"));
         }
-        if name == "transfer-encoding" {
-            return Err(Refusal(400, "a body needs a Content-Length; Transfer-Encoding is not supported"));
+        // Proxies and gateways may take an underscore for a hyphen.
+        match name.replace('_', "-").as_str() {
+            "transfer-encoding" => {
+                return Err(Refusal(
+                    400,
+                    "a body needs a Content-Length; Transfer-Encoding is not supported",
+                ));
+            }
+            "content-encoding" => return Err(Refusal(400, "a body is sent as it is, without an encoding")),
+            plain if plain != name && (SINGLE.contains(&plain) || plain.starts_with(OWN)) => {
+                return Err(Refusal(400, "a field has an underscore for a hyphen"));
+            }
+            _ => {}
         }
         headers.push((name, value.trim_matches([' ', '\t']).to_owned()));
     }
@@ -212,7 +226,8 @@ mod tests {
         assert_eq!((r.header("x-kpat-token"), r.body_bytes, r.stays), (Some("t"), 3, true));
         assert_eq!(used, text.len() - "abcGET".len());
         assert_eq!(status("GET / HTTP/1.1\r\nHost"), 0);
-        let (r, _) = Request::parse(b"GET / HTTP/1.1\r\nConnection: x, Close\r\n\r\n").unwrap().unwrap();
+        let (r, _) =
+            Request::parse(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n").unwrap().unwrap();
         assert!(!r.stays);
         let (r, used) =
             Response::parse(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\nHTTP").unwrap().unwrap();
@@ -240,11 +255,17 @@ mod tests {
             (400, "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n"),
             (400, "Host: a\r\nHOST: b\r\n"),
             (417, "Expect: 100-continue\r\n"),
+            (400, "Transfer_Encoding: chunked\r\n"),
+            (400, "Content_Length: 3\r\n"),
+            (400, "X_Kpat_Size: 3\r\n"),
+            (400, "Content-Encoding: gzip\r\n"),
             (200, "Content-Length: 03\r\nAccept: a\r\nAccept: b\r\n"),
         ] {
-            assert_eq!(status(&format!("PUT /v1/a HTTP/1.1\r\n{fields}\r\n")), want, "{fields:?}");
+            let host = if fields.starts_with("Host") { "" } else { "Host: a\r\n" };
+            assert_eq!(status(&format!("PUT /v1/a HTTP/1.1\r\n{host}{fields}\r\n")), want, "{fields:?}");
         }
         for (want, text) in [
+            (400, "GET / HTTP/1.1\r\n\r\n"),
             (505, "GET / HTTP/1.0\r\n\r\n"),
             (505, "GET / HTTP/2.0\r\n\r\n"),
             (400, "\x16\x03\x01\x02\r\n\r\n"),
@@ -270,7 +291,7 @@ mod tests {
     #[test]
     fn an_address_that_is_no_text() {
         for target in ["/%ff%fe", "/%zz", "/%a"] {
-            let text = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
             let (r, _) = Request::parse(text.as_bytes()).unwrap().unwrap();
             assert_eq!(r.path(), None, "{target}");
         }

@@ -1,11 +1,15 @@
-//! Room for so many connections, of which none can be held by those who send nothing: where the room is full, the connection
-//! that has waited longest for its head gives way to the new one.
+//! Room for so many connections, which neither those who send nothing can hold, nor one client alone: where the room is full, the
+//! connection that has waited longest for its head gives way to the new one, else the oldest of the client that has most.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// A client's share of a full room is one place in so many.
+const SHARE: usize = 4;
 
 /// The connections of a service.
 pub struct Pool {
@@ -23,8 +27,8 @@ struct Open {
 struct Taken {
     id: u64,
     stream: TcpStream,
-    /// Its head has not come yet, or what it asked was refused.
-    waits: bool,
+    /// Whom it works for; `None`: its head has not come yet, or what it asked was refused or is for anybody.
+    client: Option<String>,
 }
 
 /// A connection's place; given back when it is dropped, also by a panic.
@@ -42,36 +46,49 @@ impl Pool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection; `None`: all are at work.
+    /// A place for a connection; `None`: all are at work, and no client has more than its share.
     pub fn take(self: &Arc<Pool>, stream: &TcpStream) -> Option<Seat> {
         let stream = stream.try_clone().ok()?;
         let mut open = self.open();
         if open.taken.len() >= self.most {
-            let idle = open.taken.iter().position(|t| t.waits)?;
+            let goes = open.first_to_go()?;
             // Its thread finds the connection closed and ends.
-            let _ = open.taken.remove(idle).stream.shutdown(Shutdown::Both);
+            let _ = open.taken.remove(goes).stream.shutdown(Shutdown::Both);
         }
         let id = open.next;
         open.next += 1;
-        open.taken.push(Taken { id, stream, waits: true });
+        open.taken.push(Taken { id, stream, client: None });
         Some(Seat { pool: Arc::clone(self), id })
     }
 }
 
+impl Open {
+    fn first_to_go(&self) -> Option<usize> {
+        if let Some(idle) = self.taken.iter().position(|t| t.client.is_none()) {
+            return Some(idle);
+        }
+        let mut of: HashMap<&Option<String>, usize> = HashMap::new();
+        self.taken.iter().for_each(|t| *of.entry(&t.client).or_default() += 1);
+        let most = of.values().copied().max()?;
+        let greedy = |t: &Taken| of.get(&t.client) == Some(&most);
+        if most * SHARE > self.taken.len() { self.taken.iter().position(greedy) } else { None }
+    }
+}
+
 impl Seat {
-    /// It has shown that it may ask, and is being answered: it does not give way.
-    pub fn works(&self) {
-        self.set(false);
+    /// It has shown that it may ask, and is being answered: it does not give way to others, unless this client has more than its share.
+    pub fn works(&self, client: &str) {
+        self.set(Some(client.to_owned()));
     }
 
     /// It waits for a head again.
     pub fn waits(&self) {
-        self.set(true);
+        self.set(None);
     }
 
-    fn set(&self, waits: bool) {
+    fn set(&self, client: Option<String>) {
         if let Some(t) = self.pool.open().taken.iter_mut().find(|t| t.id == self.id) {
-            t.waits = waits;
+            t.client = client;
         }
     }
 }

@@ -176,9 +176,9 @@ mod tests {
     /// A body of one reader must not be a request of the other: what follows a message is its declared body and nothing else.
     #[test]
     fn the_next_request_begins_where_the_body_ends() {
-        let inner = "PUT /hidden HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+        let inner = "PUT /hidden HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
         let text = format!(
-            "HEAD /a HTTP/1.1\r\nContent-Length: {}\r\n\r\n{inner}GET /b HTTP/1.1\r\n\r\n",
+            "HEAD /a HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{inner}GET /b HTTP/1.1\r\nHost: a\r\n\r\n",
             inner.len()
         );
         let mut wire = Wire::new(Untimed(text.as_bytes()), Vec::new());
@@ -191,8 +191,10 @@ mod tests {
 
     #[test]
     fn a_body_ends_with_its_length() {
-        let mut wire =
-            Wire::new(Untimed(&b"PUT /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcdef"[..]), Vec::new());
+        let mut wire = Wire::new(
+            Untimed(&b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcdef"[..]),
+            Vec::new(),
+        );
         let head = wire.request().unwrap();
         let mut got = Vec::new();
         wire.body(head.body_bytes).read_to_end(&mut got).unwrap();

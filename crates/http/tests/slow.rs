@@ -18,8 +18,13 @@ fn service() -> SocketAddr {
             loop {
                 match connection.request() {
                     Ok(r) => {
-                        seat.works();
+                        seat.works(&r.target);
                         assert_ne!(r.target, "/panic");
+                        if r.body_bytes > 0 {
+                            // Never comes whole.
+                            connection.wire().body(r.body_bytes).skip(u64::MAX);
+                            return;
+                        }
                         connection.answer(200, &[], r.target.as_bytes()).unwrap();
                         seat.waits();
                     }
@@ -37,7 +42,7 @@ fn service() -> SocketAddr {
 
 fn ask(at: SocketAddr, target: &str) -> String {
     let mut stream = TcpStream::connect(at).unwrap();
-    write!(stream, "GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -59,6 +64,22 @@ fn half_heads_keep_nobody_out() {
     drop(slow);
 }
 
+/// One that may ask holds its share of a full room and no more.
+#[test]
+fn slow_bodies_of_one_client_keep_no_other_out() {
+    let at = service();
+    let slow = |target: &str| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "PUT {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx").unwrap();
+        stream
+    };
+    let greedy: Vec<TcpStream> = (0..5 * ROOM).map(|_| slow("/greedy")).collect();
+    for i in 0..20 {
+        assert!(ask(at, &format!("/{i}")).ends_with(&format!("\r\n\r\n/{i}")), "{i}");
+    }
+    drop(greedy);
+}
+
 #[test]
 fn a_panic_gives_its_place_back() {
     let at = service();
@@ -73,7 +94,7 @@ fn after_a_refusal_nothing_more_is_answered() {
     let at = service();
     let mut stream = TcpStream::connect(at).unwrap();
     stream
-        .write_all(b"GET /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+        .write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
         .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

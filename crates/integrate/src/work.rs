@@ -175,11 +175,11 @@ fn run(
     for kbl in kbls {
         sources.push(SourceFile::describe("log", -1, kbl, dir)?);
     }
-    for (i, path) in captures.iter().enumerate() {
+    for path in captures {
         // Before the long work, so that a wrong name is reported immediately.
         kpat_capture::Reader::open(path)?;
-        sources.push(SourceFile::describe("capture", i as i32, path, dir)?);
     }
+    sources.extend(SourceFile::captures(captures, dir)?);
     let no_sightings = captures.is_empty() && !kept.wanted;
     let passed = pass(log, dir, &work.early(), captures, no_sightings, options, progress)?;
     kept.take(&passed)?;

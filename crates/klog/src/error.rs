@@ -1,7 +1,7 @@
 //! What can stop a writer or a reader. Damage inside a log is no error: it is an [`crate::Issue`].
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why there is no room for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,16 @@ impl std::fmt::Display for Room {
     }
 }
 
+/// Nothing of the log is there if it could not be made, or its head not be written.
+fn not_written(path: &Path, offset: u64) -> String {
+    let at = if offset > 0 { format!(" at offset {offset}") } else { String::new() };
+    format!("cannot write {}{at}", path.display())
+}
+
+fn before(offset: u64) -> &'static str {
+    if offset > 0 { "; everything before it is in the log" } else { "" }
+}
+
 /// One variant per thing a caller can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -49,9 +59,9 @@ pub enum Error {
     TooOld { path: PathBuf, version: u8 },
     #[error("{} has no readable description of the recording (the first chunk, at offset {offset}, is {why}), so its records cannot be named; fetch the file again from where it was recorded", path.display())]
     NoMeta { path: PathBuf, offset: u64, why: String },
-    #[error("cannot write {} at offset {offset}: {room}; everything before it is in the log", path.display())]
+    #[error("{}: {room}{}", not_written(path, *offset), before(*offset))]
     DiskFull { path: PathBuf, offset: u64, room: Room },
-    #[error("cannot write {} at offset {offset}: {source}; everything before it is in the log", path.display())]
+    #[error("{}: {source}{}", not_written(path, *offset), before(*offset))]
     Write { path: PathBuf, offset: u64, source: io::Error },
     #[error("a JSON chunk for {} at offset {offset} would be {len} bytes, a chunk holds at most {}; split the list", path.display(), crate::MAX_RAW_LEN)]
     TooLarge { path: PathBuf, offset: u64, len: usize },

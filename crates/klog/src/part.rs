@@ -44,7 +44,9 @@ pub fn place(part: &Path, name: &Path, replace: bool) -> io::Result<()> {
 
 /// Some process that writes logs has it open.
 pub fn is_being_written(path: &Path) -> bool {
-    File::open(path).is_ok_and(|f| matches!(f.try_lock(), Err(fs::TryLockError::WouldBlock)))
+    // Opening a pipe would wait for its other end.
+    fs::metadata(path).is_ok_and(|m| m.is_file())
+        && File::open(path).is_ok_and(|f| matches!(f.try_lock(), Err(fs::TryLockError::WouldBlock)))
 }
 
 /// Syncs a file and gives it its name; an existing file is not replaced. The file stays locked meanwhile.

@@ -64,8 +64,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let mut logs = vec![args.log.clone()];
     let mut captures = Vec::new();
     for path in &args.captures {
-        let to = if open::kind(path)? == open::Kind::Log { &mut logs } else { &mut captures };
-        to.push(path.clone());
+        if open::kind(path)? == open::Kind::Log {
+            logs.push(path.clone());
+            continue;
+        }
+        let real = |p: &PathBuf| p.canonicalize().ok();
+        if captures.iter().any(|p| real(p).is_some() && real(p) == real(path)) {
+            return Err(usage(format!("{} is given twice", path.display())));
+        }
+        captures.push(path.clone());
     }
     let mut recordings = recordings(&logs)?;
     if recordings.len() > 1 && !args.logs.is_empty() {

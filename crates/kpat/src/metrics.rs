@@ -22,8 +22,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Answers from now on; gives the address in use.
-pub fn serve(at: SocketAddr, watch: Arc<Mutex<Status>>) -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind(at)?;
+pub fn serve(listener: TcpListener, watch: Arc<Mutex<Status>>) -> std::io::Result<SocketAddr> {
     let at = listener.local_addr()?;
     std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
         // Clients of this address have no rights.

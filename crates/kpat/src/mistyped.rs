@@ -46,11 +46,14 @@ fn logged(rendered: &str) -> String {
     clean(&text)
 }
 
-/// Proposes a name (in quotes at its end) that is not like the one complained of (in quotes as well).
+/// Proposes names (in quotes), of which none is like the one complained of (in quotes as well).
 fn is_far(complaint: &str, tip: &str) -> bool {
-    let quoted = |text: &str| text.split('\'').nth(1).map(|name| name.trim_start_matches('-').to_owned());
-    let (Some(wrong), Some(near)) = (quoted(complaint), quoted(tip)) else { return false };
-    kpat_query::nearest(&wrong, std::iter::once(near.as_str())).is_none()
+    let quoted = |text: &'_ str| -> Vec<String> {
+        text.split('\'').skip(1).step_by(2).map(|name| name.trim_start_matches('-').to_owned()).collect()
+    };
+    let (wrong, near) = (quoted(complaint), quoted(tip));
+    let Some(wrong) = wrong.first().filter(|_| !near.is_empty()) else { return false };
+    kpat_query::nearest(wrong, near.iter().map(String::as_str)).is_none()
 }
 
 /// What users of neighbouring tools mean by it.

@@ -21,6 +21,7 @@ use print::Printer;
 use serde_json::json;
 use sniffers::Capture;
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -431,10 +432,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         )),
         Note::Detaching => {}
     };
+    let listen = |at| TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"));
+    let listener = args.metrics.map(listen).transpose()?;
     let mut recorder = Recorder::start(options, &mut tell).map_err(refused)?;
-    if let Some(at) = args.metrics {
-        let watch = recorder.watch();
-        let at = crate::metrics::serve(at, watch).with_context(|| format!("cannot listen at {at}"))?;
+    if let Some(listener) = listener {
+        let at = crate::metrics::serve(listener, recorder.watch())?;
         out.say(&format!("metrics at http://{at}/metrics"));
     }
     let sniffers = sniffers::start(args)?;
@@ -483,7 +485,8 @@ fn check_output(path: &Path) -> anyhow::Result<()> {
 fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyhow::Result<()> {
     let (s, c) = (&o.summary, &o.summary.cost);
     let cpu_share = |ns: u64| 100.0 * ns as f64 / (c.wall_ns.max(1) as f64 * c.cpus.max(1) as f64);
-    let per_record = if s.records > 0 { s.bytes as f64 / s.records as f64 } else { 0.0 };
+    let records = s.written_records();
+    let per_record = if records > 0 { s.bytes as f64 / records as f64 } else { 0.0 };
     if out.json {
         let mut cost = cost_json(c);
         cost["probe_cpu_percent"] = json!(cpu_share(c.probe_ns));
@@ -493,7 +496,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
             "mechanism": o.mechanism.name(),
             "functions": o.functions,
             "by_fentry": o.by_fentry,
-            "records": s.records,
+            "records": records,
             "bytes": s.bytes,
             "bytes_per_record": per_record,
             "end_reason": s.end_reason,

@@ -48,6 +48,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return tables(&db, name, out);
     }
     let question = match &args.question {
+        Some(question) if question.trim().is_empty() => {
+            return Err(usage("the query is empty; give one, for example: select * from packet limit 10"));
+        }
         Some(question) => question.clone(),
         None if std::io::stdin().is_terminal() => {
             return Err(usage(

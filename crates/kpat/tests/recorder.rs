@@ -103,8 +103,17 @@ fn what_cannot_work_is_refused_before_anything_is_attached() {
         assert!(!reported.contains("attached"), "{reported}");
     };
     of(&under("ulimit -n 64", &["-o", &file]), "too few file descriptors: 64 (ulimit -n)");
+    of(&under("ulimit -n 20", &["-o", &file]), "too few file descriptors: 20 (ulimit -n)");
     of(&under("ulimit -f 10", &["-o", &file]), "files are limited to 10240 bytes (ulimit -f)");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    of(&under(":", &["-o", &file, "--metrics", &port]), "Address already in use");
     assert_eq!(p.names(), [""; 0]);
+    // Opening it would wait for its other end.
+    let pipe = format!("mkfifo {file}.part");
+    let out = under(&pipe, &["-o", &file, "--force"]);
+    assert!(!out.status.success() && words(&out).contains("x.kbl.part is in the way"), "{}", words(&out));
+    std::fs::remove_file(format!("{file}.part")).expect("still there");
 
     // file systems of this process alone
     let mount = |options: &str| format!("mount -t tmpfs -o {options} none {}", p.dir.display());
@@ -316,7 +325,7 @@ fn planted_links_are_not_followed_and_files_are_for_their_owner() {
         vec!["record", "--mechanism", "tracepoint", "-o", "x.kbl", "--netns", &pinged.0, "--sniff", &sniffed];
     recording.extend(["--ready-file", "ready", "--", "sh", "-c", &ping]);
     let refused = run(&recording);
-    assert!(words(&refused).contains("x.kbl.part exists"), "{}", words(&refused));
+    assert!(words(&refused).contains("x.kbl.part is in the way"), "{}", words(&refused));
     for n in ["x.kbl.part", "x.pcapng.part"] {
         std::fs::remove_file(p.dir.join("wd").join(n)).expect("a link");
     }
@@ -368,12 +377,13 @@ fn capabilities_are_enough_and_a_missing_one_is_named() {
     let refused = |caps: &str, more: &[&str], text: &str| {
         let out = of(caps, more);
         assert!(!out.status.success() && words(&out).contains(text), "{}", words(&out));
+        assert!(!words(&out).contains("attached"), "{}", words(&out));
         assert_eq!(std::fs::read_dir(&wd).expect("the folder").count(), 0);
     };
     refused("+perfmon", &[], "this process lacks CAP_BPF;");
     refused("+bpf", &[], "this process lacks CAP_PERFMON;");
     refused("+bpf,+perfmon", &["--netns", &pinged.0], "needs CAP_SYS_ADMIN, which this process lacks");
-    refused("+bpf,+perfmon", &["--sniff", "lo"], "with CAP_NET_RAW");
+    refused("+bpf,+perfmon", &["--sniff", "lo"], "needs CAP_NET_RAW, which this process lacks");
     let elsewhere = p.path("x.kbl");
     let out = with_caps("+bpf,+perfmon", &["record", "-o", &elsewhere]).output().expect("bash runs");
     assert!(words(&out).contains("this user has no right to; -o gives another place"), "{}", words(&out));

@@ -185,6 +185,7 @@ pub struct Summary {
     /// next file.
     pub end_reason: String,
     pub at: ClockAnchor,
+    /// Taken from the kernel, also those that there was no room for; see [`Summary::written_records`].
     pub records: u64,
     pub bytes: u64,
     pub cost: Cost,
@@ -195,6 +196,14 @@ pub struct Summary {
     /// Drop reasons of modules that were loaded after the recording began, as [`Meta::drop_reasons`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop_reasons: Vec<(u32, String)>,
+}
+
+impl Summary {
+    /// Of the records taken from the kernel those that are in the log: a full disk loses the others.
+    pub fn written_records(&self) -> u64 {
+        let lost = self.losses.iter().filter(|l| l.cause == crate::LossCause::Disk.name());
+        self.records.saturating_sub(lost.map(|l| l.count).sum())
+    }
 }
 
 /// [`Summary::end_reason`] of a file after which another of the same recording comes.

@@ -100,6 +100,7 @@ impl Recorder {
             may_write(&options.output, options.replace)?;
         }
         limits::raise();
+        limits::some_descriptors()?;
         let most_records = limits::most_records()?;
         let rotated = options.rotate.and_then(|r| r.bytes).unwrap_or(u64::MAX);
         most_records.filter(|most| *most < rotated).into_iter().for_each(|most| tell(Note::SizeLimit(most)));

@@ -68,14 +68,12 @@ pub fn check(request: &Question, token: &Token) -> Result<(), (u16, &'static str
     }
 }
 
-/// A name of this machine for itself, and a port.
+/// A name of this machine for itself, and a port, which browsers leave out if it is 80.
 fn is_own(host: &str) -> bool {
-    host.split_once(':').is_some_and(|(name, port)| {
-        (name == "127.0.0.1" || name == "localhost")
-            && !port.is_empty()
-            && port.len() <= 5
-            && port.bytes().all(|b| b.is_ascii_digit())
-    })
+    let (name, port) = host.split_once(':').unwrap_or((host, "80"));
+    (name == "127.0.0.1" || name == "localhost")
+        && (1..=5).contains(&port.len())
+        && port.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// For every answer: what is here is for this page alone, and the page loads and runs nothing from elsewhere.
@@ -113,7 +111,7 @@ mod tests {
         assert_eq!(ask("/", &[]), 421);
         assert_eq!(ask("/", &[("host", "evil.example:8000")]), 421);
         for host in [
-            "127.0.0.1",
+            "127.0.0.2",
             "127.0.0.1:",
             "127.0.0.1:80a",
             "127.0.0.1:8000.evil.example",
@@ -121,6 +119,8 @@ mod tests {
         ] {
             assert_eq!(ask("/", &[("host", host)]), 421, "{host}");
         }
+        // --port 80
+        assert_eq!(ask("/api/info", &[("host", "127.0.0.1"), token, ("origin", "http://127.0.0.1")]), 200);
         // ssh -L 9999:127.0.0.1:8000
         let tunnel = ("host", "localhost:9999");
         assert_eq!(ask("/", &[tunnel]), 200);

@@ -115,7 +115,9 @@ impl Service {
             if let Err((status, words)) = guard::check(&request, &self.token) {
                 return refuse(connection, status, words);
             }
-            seat.works();
+            if request.path.starts_with("/api/") {
+                seat.works("page"); // The page itself is for anybody on this machine, who may take it slowly.
+            }
             if request.path == "/api/changes" {
                 return self.changes(connection);
             } else if request.path.starts_with("/api/") {

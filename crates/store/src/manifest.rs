@@ -86,7 +86,7 @@ pub struct SourceFile {
     pub role: String,
     /// -1: the log.
     pub capture_id: i32,
-    /// File name without its folder.
+    /// File name without its folder; of several captures of one name with as much of their folders as sets them apart.
     pub name: String,
     pub bytes: u64,
     /// FNV-1a (64 bit, hexadecimal) of the first 64 KiB: enough to say "this is not the file I was made from".
@@ -120,6 +120,36 @@ impl SourceFile {
             folder: path.parent().and_then(|p| between(log_dir, p)).unwrap_or_default(),
         })
     }
+}
+
+impl SourceFile {
+    /// Captures, in their order: each with a name of its own.
+    pub fn captures(paths: &[PathBuf], log_dir: &Path) -> Result<Vec<SourceFile>> {
+        let one = |(i, path): (usize, &PathBuf)| SourceFile::describe("capture", i as i32, path, log_dir);
+        let mut all = paths.iter().enumerate().map(one).collect::<Result<Vec<_>>>()?;
+        let mut own: Vec<PathBuf> =
+            paths.iter().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone())).collect();
+        // A link may have another name than its file.
+        own.iter_mut().zip(&all).for_each(|(p, s)| p.set_file_name(&s.name));
+        for i in 0..all.len() {
+            let same: Vec<usize> =
+                (0..all.len()).filter(|j| *j != i && own[*j].file_name() == own[i].file_name()).collect();
+            let deepest = own[i].components().count().saturating_sub(1);
+            let apart = |n: &usize| same.iter().all(|j| last(&own[*j], *n) != last(&own[i], *n));
+            if let Some(n) = (1..=deepest).find(apart).filter(|n| *n > 1) {
+                let folder = own[i].ancestors().nth(n).unwrap_or(Path::new("/"));
+                all[i].folder = between(log_dir, folder).unwrap_or_default();
+                all[i].name = last(&own[i], n).to_string_lossy().into_owned();
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The last so many parts of a path.
+fn last(path: &Path, parts: usize) -> PathBuf {
+    let all: Vec<_> = path.components().collect();
+    all[all.len().saturating_sub(parts)..].iter().collect()
 }
 
 /// The way from one folder to another; `None`: only over the root, which would tell where on this machine they are.
@@ -178,6 +208,26 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn captures_of_one_name_are_set_apart() {
+        let top = std::env::temp_dir().join(format!("kpat-apart-{}", std::process::id()));
+        let paths = ["x/d1/wire.pcap", "y/d1/wire.pcap", "y/d2/wire.pcap", "lan.pcap"].map(|p| top.join(p));
+        for path in &paths {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let log = top.join("l.kpat");
+        fs::create_dir(&log).unwrap();
+        let all = SourceFile::captures(&paths, &log).unwrap();
+        let names: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["x/d1/wire.pcap", "y/d1/wire.pcap", "d2/wire.pcap", "lan.pcap"]);
+        for (s, path) in all.iter().zip(&paths) {
+            let found = log.join(&s.folder).join(&s.name).canonicalize().unwrap();
+            assert_eq!(found, path.canonicalize().unwrap());
+        }
+        fs::remove_dir_all(top).unwrap();
+    }
 
     #[test]
     fn the_way_between_folders() {

@@ -12,6 +12,7 @@ use kpat_query::app::trace::{As, Item, Side, Totals, trace};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 struct Stream {
@@ -25,7 +26,7 @@ struct Stream {
 impl Stream {
     /// Files stay closed: there may be more streams than a process may have files open.
     fn flush(&mut self) -> io::Result<()> {
-        File::options().append(true).create(true).open(&self.path)?.write_all(&self.text)?;
+        File::options().append(true).create(true).mode(0o600).open(&self.path)?.write_all(&self.text)?;
         self.text.clear();
         Ok(())
     }

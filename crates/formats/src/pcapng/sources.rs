@@ -12,8 +12,9 @@ pub fn find(source: &SourceFile, log_dir: &Path, given: &[PathBuf]) -> Result<Pa
     let role = if source.role == "log" { "log" } else { "capture" };
     let absolute = std::fs::canonicalize(log_dir).unwrap_or_else(|_| log_dir.to_owned());
     // A device's own log may stand within that of several.
-    let beside = absolute.ancestors().skip(1).take(2).map(|d| d.join(&source.name));
-    let here = PathBuf::from(&source.name);
+    let plain = Path::new(&source.name).file_name().unwrap_or_default();
+    let beside = absolute.ancestors().skip(1).take(2).map(|d| d.join(plain));
+    let here = PathBuf::from(plain);
     // A name out of the manifest leads only to a file that is the one by its length and beginning.
     let there = (!source.folder.is_empty()).then(|| absolute.join(&source.folder).join(&source.name));
     let there = there.and_then(|path| path.canonicalize().ok());
@@ -25,7 +26,7 @@ pub fn find(source: &SourceFile, log_dir: &Path, given: &[PathBuf]) -> Result<Pa
         match difference(source, &path)? {
             None => return Ok(path),
             // Of those that were named, only one of the same name was meant to be this one.
-            Some(_) if path.file_name() != Some(source.name.as_ref()) && given.len() > 1 => {}
+            Some(_) if path.file_name() != Some(plain) && given.len() > 1 => {}
             Some(how) => other = other.or(Some((path, how))),
         }
     }

@@ -86,9 +86,7 @@ pub fn integrate_devices(
         devices.push((device, report));
         all_kept.push(kept);
     }
-    for (i, path) in captures.iter().enumerate() {
-        sources.push(SourceFile::describe("capture", i as i32, path, &work.dir)?);
-    }
+    sources.extend(SourceFile::captures(captures, &work.dir)?);
     let folders: Vec<PathBuf> = devices.iter().map(|(d, _)| work.dir.join(&d.folder)).collect();
     let mut writer = TableWriter::<CrossingRow>::create(&work.dir)?;
     let crossings = if by_clock {

@@ -233,11 +233,12 @@ fn same_file(a: &Path, b: &Path) -> bool {
     matches!((std::fs::canonicalize(a), std::fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// `out.pcapng` and `lan.pcap` make `out.lan.pcapng`.
+/// `out.pcapng` and `lan.pcap` make `out.lan.pcapng`; `a/lan.pcap` makes `out.a-lan.pcapng`.
 fn with_stem(target: &Path, capture: &str) -> PathBuf {
     let stem = |p: &Path| p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let capture = capture.replace('/', "-");
     let ending = target.extension().map_or("pcapng".into(), |e| e.to_string_lossy().into_owned());
-    target.with_file_name(format!("{}.{}.{ending}", stem(target), stem(Path::new(capture))))
+    target.with_file_name(format!("{}.{}.{ending}", stem(target), stem(Path::new(&capture))))
 }
 
 fn reported(args: &Args, target: Option<&Path>, c: &Counts, out: &Output) -> anyhow::Result<ExitCode> {

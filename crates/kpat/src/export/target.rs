@@ -4,6 +4,7 @@ use crate::signals::leave_nothing;
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub fn stdout_is_terminal() -> bool {
@@ -45,9 +46,9 @@ impl Target {
         if path.is_dir() {
             anyhow::bail!("{} is a folder; give a file", path.display());
         }
-        // What a killed export left goes; a link that somebody put there is not followed.
+        // What is exported says as much as the log: it is for its owner alone, too. What a killed export left goes; a link that somebody put there is not followed.
         let _ = std::fs::remove_file(&partial);
-        let file = File::options().write(true).create_new(true).open(&partial);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&partial);
         let file = file.with_context(|| format!("cannot write {}", partial.display()))?;
         leave_nothing(partial.clone())?;
         Ok(Target {

@@ -135,7 +135,7 @@ fn print_text(log: &Integrated, info: &Info, losses: &[LossSum], out: &Output) -
         pairs.line(if first { "clock" } else { "" }, line);
     }
     add_losses(&mut pairs, losses, 0, manifest.summary.as_ref().is_some_and(|s| s.complete));
-    let cost = manifest.summary.as_ref().and_then(|s| cost_line(&s.cost, s.bytes, s.records));
+    let cost = manifest.summary.as_ref().and_then(|s| cost_line(&s.cost, s.bytes, s.written_records()));
     pairs.add("cost", cost.unwrap_or_default());
     for (i, text) in notes(info).into_iter().enumerate() {
         pairs.line(if i == 0 { "doubtful" } else { "" }, Line::of(text, Style::Warn));

@@ -196,7 +196,7 @@ pub fn by_frame(log: &Integrated, text: &str, out: &Output) -> anyhow::Result<i6
         Some((capture, number)) => {
             let wanted = |(id, name): &&(i32, &str)| {
                 *name == capture
-                    || Path::new(name).file_stem().is_some_and(|s| s == capture)
+                    || Path::new(name).with_extension("").as_os_str() == capture
                     || id.to_string() == capture
             };
             let found = captures.iter().find(wanted);

@@ -13,6 +13,7 @@ use kpat_query::sampled::timed::timed;
 use kpat_query::sampled::{Agreement, Sampled, agreement, sampled};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -142,7 +143,8 @@ fn per_process(
     let partial = PathBuf::from(partial);
     // What a killed export left.
     let _ = std::fs::remove_dir_all(&partial);
-    std::fs::create_dir(&partial).with_context(|| format!("cannot make the folder {}", partial.display()))?;
+    let made = std::fs::DirBuilder::new().mode(0o700).create(&partial);
+    made.with_context(|| format!("cannot make the folder {}", partial.display()))?;
     leave_nothing(partial.clone())?;
     let all: BTreeSet<Option<i32>> = s.stacks.iter().map(|w| w.served).collect();
     for served in &all {
@@ -151,11 +153,13 @@ fn per_process(
             None => "no-process".into(),
         };
         let path = partial.join(format!("{name}.{ending}"));
-        let written = std::fs::File::create_new(&path).map_err(Into::into).and_then(|file| {
-            let mut to = std::io::BufWriter::new(file);
-            write(own, log, p, &s.of(*served), &name, usize::MAX, &mut to)?;
-            Ok(std::io::Write::flush(&mut to)?)
-        });
+        let mut how = std::fs::File::options();
+        let written =
+            how.write(true).create_new(true).mode(0o600).open(&path).map_err(Into::into).and_then(|file| {
+                let mut to = std::io::BufWriter::new(file);
+                write(own, log, p, &s.of(*served), &name, usize::MAX, &mut to)?;
+                Ok(std::io::Write::flush(&mut to)?)
+            });
         if let Err(e) = written {
             let _ = std::fs::remove_dir_all(&partial);
             let e: anyhow::Error = e;

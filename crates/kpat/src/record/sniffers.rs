@@ -5,6 +5,7 @@ use crate::output::usage;
 use anyhow::{Context, bail};
 use kpat_capture::sniff::{SniffStats, Sniffer, Want};
 use kpat_model::BootNs;
+use kpat_probe::capability::{self, Cap};
 use kpat_probe::filter::{classic, for_capture};
 use kpat_probe::netlink;
 use kpat_probe::recorder::{Beside, BesideLoss, clear_part, may_write, part_name};
@@ -51,6 +52,13 @@ fn places(args: &Args) -> Vec<(String, PathBuf)> {
 pub fn check(args: &Args) -> anyhow::Result<()> {
     let mut names = Vec::new();
     for (spec, path) in places(args) {
+        let takes = [(Cap::NetRaw, true), (Cap::SysAdmin, parted(&spec).0.is_some())];
+        if let Some((cap, _)) = takes.into_iter().find(|(cap, needed)| *needed && !capability::has(*cap)) {
+            bail!(
+                "--sniff {spec} needs {}, which this process lacks; run it with sudo, or give it that",
+                cap.name()
+            );
+        }
         if names.contains(&path) {
             return Err(usage(format!("--sniff {spec} is given twice")));
         }
@@ -85,7 +93,7 @@ fn exists(spec: &str) -> anyhow::Result<()> {
 }
 
 fn want(args: &Args) -> Want {
-    let settled = Some((|| kpat_probe::capability::keep(&[])) as fn());
+    let settled = Some((|| capability::keep(&[])) as fn());
     let all = Want { snaplen: args.snaplen, sample: args.sample, settled, ..Want::default() };
     match args.sniff_filter.as_deref() {
         Some("none") => all,

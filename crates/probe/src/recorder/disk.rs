@@ -97,7 +97,9 @@ pub fn clear_part(part: &Path) -> Result<(), Error> {
     match kpat_klog::remove_abandoned(part, recorded).map_err(failed)? {
         true => Ok(()),
         false if kpat_klog::is_being_written(part) => Err(Error::Busy(part.to_owned())),
-        false => Err(Error::Exists(part.to_owned())),
+        // A recording that can be integrated is not thrown away.
+        false if part.symlink_metadata().is_ok_and(|m| m.is_file()) => Err(Error::Exists(part.to_owned())),
+        false => Err(Error::InTheWay(part.to_owned())),
     }
 }
 

@@ -12,9 +12,14 @@ use kpat_model::LossCause;
 use kpat_model::meta::Json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Files named one by one in the outcome.
 const MOST_NAMED: usize = 1000;
+/// Between two reports of a full disk: where others fill and free it, its state changes many times a second.
+const REPORT: Duration = Duration::from_secs(60);
+/// Chunks of devices and symbols that wait for room; where namespaces come and go, a full disk would take all memory else.
+const MOST_UNWRITTEN: usize = 1000;
 
 /// A log that is being written, and the file that it is in.
 pub(super) struct Open {
@@ -55,6 +60,10 @@ pub(super) struct Files {
     reserve: Option<Reserve>,
     /// There is no room for what is recorded now.
     full: Option<Room>,
+    /// When that was reported last.
+    reported: Option<(Room, Instant)>,
+    /// Devices and symbols that are not in the file yet, because there was no room.
+    unwritten: Vec<Json>,
     /// Losses that are not in the file yet, because there was no room: its own, and those that lost chunks reported.
     waiting: Vec<model::Loss>,
     written: Vec<Written>,
@@ -78,6 +87,8 @@ impl Files {
             parts: None,
             reserve,
             full: None,
+            reported: None,
+            unwritten: Vec::new(),
             waiting: Vec::new(),
             written: Vec::new(),
         }
@@ -200,6 +211,8 @@ impl Files {
     /// The file is whole, and `next` is written from now on.
     pub(super) fn change_to(&mut self, next: Next, written: Written) {
         let old = self.writer.replace(next.writer);
+        // The next file has all devices at its head.
+        self.unwritten.clear();
         self.reserve = Reserve::take(&self.output).ok();
         if let (Some(parts), Some(old)) = (&mut self.parts, old) {
             parts.hand_over(Whole { file: old.into_inner(), part: next.part, name: next.name });
@@ -268,7 +281,10 @@ impl Files {
     }
 
     fn is_full(&mut self, room: Room, tell: &mut dyn FnMut(Note)) {
-        if self.full.replace(room) != Some(room) {
+        self.full = Some(room);
+        let now = Instant::now();
+        if self.reported.is_none_or(|(what, at)| what != room || now - at >= REPORT) {
+            self.reported = Some((room, now));
             tell(Note::Full(room));
         }
     }
@@ -288,14 +304,22 @@ impl Files {
             Ok(()) => Ok(()),
             Err(kpat_klog::Error::DiskFull { room, .. }) => {
                 self.is_full(room, tell);
+                // Without them packets would have no names of devices; readings of clocks and summaries come anew.
+                if matches!(j, Json::Devices(_) | Json::Symbols(_)) && self.unwritten.len() < MOST_UNWRITTEN {
+                    self.unwritten.push(j.clone());
+                }
                 Ok(())
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Reports the losses that could not be written yet, as a chunk of its own: they are carried until it is in the file.
+    /// Writes what there was no room for: devices and symbols, and the losses, as a chunk of its own. They are carried until it is in
+    /// the file.
     pub(super) fn write_waiting(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        for j in std::mem::take(&mut self.unwritten) {
+            self.write_json(&j, tell)?;
+        }
         if self.waiting.is_empty() {
             return Ok(());
         }

@@ -39,6 +39,12 @@ pub(super) fn restore() {
     }
 }
 
+/// Refuses to look at what the kernel can do with so few descriptors that this would already fail, with another reason.
+pub(super) fn some_descriptors() -> Result<(), Error> {
+    let (has, needs) = (limit(libc::RLIMIT_NOFILE).rlim_cur, LEAST_DESCRIPTORS);
+    if has < needs { Err(Error::Descriptors { has, needs }) } else { Ok(()) }
+}
+
 /// Refuses a recording for which there are too few descriptors.
 pub(super) fn enough_descriptors<'a>(all: impl Iterator<Item = &'a Decision>) -> Result<(), Error> {
     let of = |d: &Decision| match d.mechanism {

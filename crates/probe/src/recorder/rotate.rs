@@ -83,7 +83,7 @@ impl Recorder {
         self.write_json(Json::Symbols(symbols), tell)?;
         let summary = self.file_summary(true, reason, open_calls);
         self.write_json(Json::Summary(Box::new(summary.clone())), tell)?;
-        Ok(Written { path: name.to_owned(), records: summary.records, bytes: self.files.bytes() })
+        Ok(Written { path: name.to_owned(), records: summary.written_records(), bytes: self.files.bytes() })
     }
 
     pub(super) fn symbols(&mut self) -> Vec<meta::Symbol> {

@@ -126,6 +126,8 @@ pub enum Error {
     Command { program: String, source: std::io::Error },
     #[error("{} exists; use --force to replace it, or -o for another name", .0.display())]
     Exists(PathBuf),
+    #[error("{} is in the way, and no recording that was killed left it; remove it, or give another name by -o", .0.display())]
+    InTheWay(PathBuf),
     #[error("{} is being written by another recording; -o gives another name", .0.display())]
     Busy(PathBuf),
     #[error("too few file descriptors: {has} (ulimit -n); this recording needs {needs}")]

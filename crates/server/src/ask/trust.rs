@@ -115,7 +115,10 @@ fn cost(log: &Log) -> Option<Cost> {
     rows.push(("attaching".to_owned(), seconds(c.attach_ns)));
     rows.push(("detaching".to_owned(), seconds(c.detach_ns)));
     rows.push(("recorded for".to_owned(), format!("{} on {} CPUs", seconds(c.wall_ns), c.cpus)));
-    rows.push(("log".to_owned(), format!("{} records in {} bytes", summary.records, summary.bytes)));
+    rows.push((
+        "log".to_owned(),
+        format!("{} records in {} bytes", summary.written_records(), summary.bytes),
+    ));
     Some(Cost { rows })
 }
 
