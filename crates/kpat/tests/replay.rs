@@ -13,6 +13,7 @@ fn kpat(folder: &Folder, args: &[&str]) -> Child {
         .args(["app", "replay", "--json"])
         .args(args)
         .current_dir(&folder.0)
+        .env("XDG_CONFIG_HOME", &folder.0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -140,4 +141,37 @@ fn a_signal_ends_it_with_a_report() {
     assert!(a["writes"].as_u64().unwrap() < 5 && words.contains("of 5 writes"), "{words} {a}");
     let (_, b, words) = ended(server);
     assert!(began.elapsed() < Duration::from_secs(10) && b["writes"].is_u64(), "{words} {b}");
+}
+
+#[test]
+fn only_who_shows_the_secret_is_read_and_answered() {
+    let folder = Folder::new("replay-secret");
+    trace(&folder);
+    let (server, place) = served(&folder, &["t"]);
+    // Somebody who only knows the port: a connection is closed at once, and no datagram is answered.
+    let mut tcp = std::net::TcpStream::connect(&place).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    std::io::Write::write_all(&mut tcp, b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(std::io::Read::read(&mut tcp, &mut [0; 9]).unwrap_or(0), 0);
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.send_to(&[0; 1200], &place).unwrap();
+    // With another secret, and with a file that others may read.
+    std::fs::write(folder.0.join("other"), "ab".repeat(32)).unwrap();
+    for (mode, words) in [(0o644, "others may read it"), (0o600, "has another secret than other")] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(folder.0.join("other"), mode).unwrap();
+        let (status, _, said) = ended(kpat(&folder, &["t", "--to", &place, "--secret", "other"]));
+        assert!(status == 1 && said.contains(words), "{status} {said}");
+    }
+    let (status, a, words) = ended(kpat(&folder, &["t", "--to", &place]));
+    assert_eq!(status, 0, "{words} {a}");
+    let (status, b, _) = ended(server);
+    assert_eq!((status, &b["received"]["strangers"]), (0, &3.into()), "{b}");
+    assert_eq!(a["read_bytes"], b["bytes"]);
+    udp.set_nonblocking(true).unwrap();
+    assert!(udp.recv(&mut [0; 9]).is_err());
+    // An end that asks nobody.
+    let (server, place) = served(&folder, &["t", "--anyone"]);
+    let (status, _, words) = ended(kpat(&folder, &["t", "--to", &place, "--anyone"]));
+    assert_eq!((status, ended(server).0), (0, 0), "{words}");
 }

@@ -1,6 +1,7 @@
 //! The end that is connected to: reads everything, and with a trace writes that end's part of it. Which connection of the
 //! trace one is, follows from the order in which they come.
 
+use crate::admit::Door;
 use crate::pace::{Pace, Went, play, wake_on_time};
 use crate::part::{Outcome, Part, zeros};
 use crate::reads::{LOOK, Reads};
@@ -16,6 +17,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// The end that is connected to.
 pub struct Server<'a> {
+    /// Connections and datagrams of others are closed and left.
+    pub door: Door,
     pub tcp: TcpListener,
     pub udp: UdpSocket,
     pub pace: Pace,
@@ -41,6 +44,8 @@ pub struct Sunk {
     pub udp_peers: u64,
     pub datagrams: u64,
     pub datagram_bytes: u64,
+    /// Connections and datagrams from addresses that have not shown the secret.
+    pub strangers: u64,
     pub outcomes: Vec<Outcome>,
 }
 
@@ -91,14 +96,28 @@ impl Server<'_> {
                 if !is_ready(&self.tcp) {
                     continue;
                 }
-                let Ok((s, _)) = self.tcp.accept() else { continue };
+                let Ok((s, from)) = self.tcp.accept() else { continue };
+                let shared = &shared;
+                let thread = || std::thread::Builder::new().stack_size(1 << 18);
+                if !self.door.lets_in(from) {
+                    thread().spawn_scoped(scope, move || {
+                        let shown = self.door.ask(&s, from, self.until(shared));
+                        lock(&shared.sunk).strangers += u64::from(!shown);
+                    })?;
+                    continue;
+                }
                 let _ = s.set_nodelay(self.nodelay);
                 let part = tcp.get(next);
                 next += 1;
-                let shared = &shared;
-                std::thread::Builder::new()
-                    .stack_size(1 << 18)
-                    .spawn_scoped(scope, move || self.stream(s, part.copied(), shared))?;
+                let sink = parts.is_empty();
+                thread().spawn_scoped(scope, move || {
+                    // Another replay from an address that was let in before.
+                    if sink && Door::is_asked(&s, self.until(shared)) {
+                        self.door.ask(&s, from, self.until(shared));
+                    } else {
+                        self.stream(s, part.copied(), shared);
+                    }
+                })?;
             }
             shared.over.store(true, Ordering::Relaxed);
             Ok(())
@@ -106,10 +125,14 @@ impl Server<'_> {
         Ok(shared.sunk.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn until<'s>(&'s self, shared: &'s Shared) -> Until<'s> {
+        Until { over: &shared.over, stop: self.stop }
+    }
+
     fn stream(&self, s: TcpStream, part: Option<&Part<'_>>, shared: &Shared) {
         let s = Arc::new(s);
         let reads = Reads::new(part.is_some());
-        let until = Until { over: &shared.over, stop: self.stop };
+        let until = self.until(shared);
         let went = std::thread::scope(|scope| {
             let writer = part.map(|part| {
                 let (wire, reads) = (Wire::Tcp(Arc::clone(&s)), &reads);
@@ -160,6 +183,10 @@ impl Server<'_> {
                     Err(e) if is_pause(&e) => continue,
                     Err(_) => continue,
                 };
+                if !self.door.lets_in(from) {
+                    lock(&shared.sunk).strangers += 1;
+                    continue;
+                }
                 let known = peers.len();
                 let reads = peers.entry(from).or_insert_with(|| {
                     let reads = Arc::new(Reads::new(known < parts.len()));

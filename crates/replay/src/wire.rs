@@ -56,7 +56,7 @@ pub struct Until<'a> {
 }
 
 impl Until<'_> {
-    fn is_now(self) -> bool {
+    pub(crate) fn is_now(self) -> bool {
         self.over.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
     }
 }

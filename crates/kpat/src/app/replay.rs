@@ -5,7 +5,9 @@ use crate::render::{Pairs, bytes, clean, count, duration, parse_duration, plural
 use crate::signals::Signals;
 use anyhow::{Context, anyhow, bail};
 use kpat_formats::app_trace::{self, Played, Trace};
-use kpat_replay::{Enough, Pace, Part, Player, Refused, Report, Server, listen, parts};
+use kpat_replay::{
+    Door, Enough, NotIn, Pace, Part, Player, Refused, Report, Secret, Server, knock, listen, parts,
+};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
@@ -49,6 +51,56 @@ pub struct Args {
     /// With --serve: end after so long
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "serve")]
     duration_ns: Option<i64>,
+    /// The secret that both ends have; --serve makes the file if there is none [default: ~/.config/kpat/replay.secret]
+    #[arg(long, value_name = "FILE", conflicts_with = "anyone")]
+    secret: Option<PathBuf>,
+    /// With --serve: ask nobody for a secret; with --to: the other end is no kpat, and none is shown
+    #[arg(long)]
+    anyone: bool,
+}
+
+impl Args {
+    fn secret(&self) -> anyhow::Result<PathBuf> {
+        if let Some(file) = &self.secret {
+            return Ok(file.clone());
+        }
+        let of = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let folder = of("XDG_CONFIG_HOME").or_else(|| of("HOME").map(|home| home.join(".config")));
+        let folder = folder.ok_or_else(|| usage("no HOME to keep a secret in; give --secret FILE"))?;
+        Ok(folder.join("kpat/replay.secret"))
+    }
+}
+
+/// Shows the secret, where there is one: an end that asks nobody needs none.
+fn introduce(args: &Args, to: SocketAddr) -> anyhow::Result<()> {
+    if args.anyone {
+        return Ok(());
+    }
+    let file = args.secret()?;
+    let secret = match Secret::read(&file) {
+        Ok(secret) => Some(secret),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && args.secret.is_none() => None,
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
+    };
+    match knock(to, secret.as_ref()) {
+        Ok(()) => Ok(()),
+        Err(NotIn::Wrong) if secret.is_some() => {
+            bail!(
+                "{to} has another secret than {}; copy the file that it has, or give --secret FILE",
+                file.display()
+            )
+        }
+        Err(NotIn::Wrong) => {
+            bail!(
+                "{to} asks for a secret; copy its file to {} (mode 600), or give --secret FILE",
+                file.display()
+            )
+        }
+        Err(why @ NotIn::Silent) => {
+            bail!("cannot connect to {to}: {why}; with another program at that end add --anyone")
+        }
+        Err(NotIn::Io(e)) => Err(e).with_context(|| format!("cannot connect to {to}")),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -87,6 +139,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         (Some(place), _) => serve(args, place, pace, &parts, &stop, out),
         (None, Some(to)) => {
             let to = resolve(to)?;
+            introduce(args, to)?;
             let player = Player { to, pace, nodelay: args.nodelay, stop: &stop };
             let began = Instant::now();
             let outcomes = player.play(&parts).with_context(|| format!("cannot connect to {to}"))?;
@@ -137,17 +190,31 @@ fn serve(
     stop: &AtomicBool,
     out: &Output,
 ) -> anyhow::Result<ExitCode> {
+    let file = if args.anyone { None } else { Some(args.secret()?) };
+    let secret = |file: &PathBuf| {
+        Secret::read_or_make(file).with_context(|| format!("cannot read or make {}", file.display()))
+    };
+    let door = Door::new(file.as_ref().map(secret).transpose()?);
     let (tcp, udp) = listen(place).with_context(|| format!("cannot listen on {place}"))?;
     out.say(&format!("listening on {}", tcp.local_addr()?));
-    let server = Server { tcp, udp, pace, nodelay: args.nodelay, stop };
+    if let Some(file) = &file {
+        out.say(&format!("who connects has to have the secret of {}", file.display()));
+    }
+    let server = Server { door, tcp, udp, pace, nodelay: args.nodelay, stop };
     let after = args.duration_ns.map(|ns| Duration::from_nanos(ns.max(0) as u64));
     let began = Instant::now();
     let sunk = server.serve(parts, Enough { connections: args.connections, after })?;
     let took = began.elapsed();
+    if sunk.strangers > 0 {
+        let n = count(sunk.strangers);
+        out.say(&format!(
+            "connections and datagrams of others, who did not show the secret: {n}, closed or left"
+        ));
+    }
     let report = (!parts.is_empty()).then(|| Report::of(&sunk.outcomes, parts, took));
     let read = json!({
         "connections": sunk.connections, "bytes": sunk.bytes, "reads": sunk.reads,
-        "udp_peers": sunk.udp_peers, "datagrams": sunk.datagrams, "datagram_bytes": sunk.datagram_bytes,
+        "udp_peers": sunk.udp_peers, "datagrams": sunk.datagrams, "datagram_bytes": sunk.datagram_bytes, "strangers": sunk.strangers,
     });
     if let Some(report) = report {
         show(&report, out, Some(read))?;
