@@ -3,6 +3,7 @@
 mod compare;
 pub mod recording;
 mod sampled;
+mod worked;
 
 use crate::open;
 use crate::output::{Output, usage};
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Compare with this integrated log: what each program is charged, and which functions take another share of the samples
-    #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "by"])]
+    #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "function", "by"])]
     compare: Option<PathBuf>,
     #[command(flatten)]
     sampled: sampled::SampledArgs,
@@ -122,6 +123,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if let Some(other) = &args.compare {
         let other = open::integrated(other, &args.device)?;
         return compare::run((&log, &p), &other, &chosen, limit, out);
+    }
+    if let Some(function) = &args.sampled.function {
+        let which = args.sampled.packets.as_deref().unwrap_or_default();
+        return worked::run(&log, function, which, limit, out);
     }
     if args.sampled.is_asked() {
         return sampled::run(args, &log, &p, served, out);
