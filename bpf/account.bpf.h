@@ -69,7 +69,7 @@ struct account {
 	u32 pid; /* of the task that runs */
 	u32 before_fault; /* its mode */
 	u32 serving; /* the process that the task works for, 0: itself */
-	u32 serving_for; /* KP_FOR_WRITEBACK, KP_FOR_ITEM or KP_FOR_CLIENT */
+	u32 serving_for; /* KP_FOR_WRITEBACK, KP_FOR_ITEM, KP_FOR_CLIENT or KP_FOR_ASKER */
 	u32 block_owner; /* of the block request that is being completed */
 	u32 block_open; /* one is */
 	u64 block_bytes;
@@ -91,8 +91,14 @@ struct account {
 	u32 packets; /* of all owners */
 	u64 sends_for; /* this part of another softirq sent a packet of this socket */
 	u32 steered; /* this softirq handed packets to this CPU, whose number is one less */
+	u64 ticked; /* when the clock was here */
+	u64 periods; /* that had passed then */
 	u32 held_for; /* a sample waits until it is known whose the packet at hand is, or whose packets this softirq brought */
 	struct kp_sample held;
+	u64 not_unix; /* process << 32 | number of a file that a task wrote to last, and that is no unix socket */
+	u64 datagram_net; /* the task that runs has taken a datagram; of whom its system call's end says (messages.bpf.h) */
+	u32 datagram_port;
+	u32 datagram_pid;
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	struct owner owner[OWNERS];
 };
@@ -213,6 +219,30 @@ static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, 
 	add(&sum->ns, w->ns);
 	add(&sum->packets, w->packets);
 	add(&sum->bytes, w->bytes);
+	return 0;
+}
+
+/* A use of a socket is added to those of now. True: it is the first. */
+static __noinline int add_use(struct account *a, u64 socket, u32 how, u64 bytes)
+{
+	struct kp_use_key k = {};
+	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
+
+	if (!a)
+		return 0;
+	k.socket = socket;
+	k.process = a->victim;
+	k.cpu = bpf_get_smp_processor_id();
+	k.how = how;
+	k.turn = a->turn;
+	sum = bpf_map_lookup_elem(&uses, &k);
+	if (!sum) {
+		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
+			add(&unplaced_uses, 1);
+		return 1;
+	}
+	add(&sum->bytes, bytes);
+	add(&sum->times, 1);
 	return 0;
 }
 

@@ -36,7 +36,9 @@ OWNERS_OF(item_owners, 16384);
 /* Who asks, where a task does: itself, or whom it works for. */
 static __always_inline u32 who_asks(struct account *a)
 {
-	return a->serving && a->serving_for != KP_FOR_CLIENT ? a->serving : a->victim;
+	bool is_message = a->serving_for == KP_FOR_CLIENT || a->serving_for == KP_FOR_ASKER;
+
+	return a->serving && !is_message ? a->serving : a->victim;
 }
 
 /* A task does this itself. */

@@ -191,24 +191,13 @@ int work_sched_process_fork(u64 *ctx)
 	return 0;
 }
 
-/* Processes of which others took answers: servers (messages.bpf.h). */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, u32);
-	__type(value, u32);
-} answering SEC(".maps");
-
 /* (task): its number may be another's from here on */
 SEC("raw_tp/sched_process_free")
 int work_sched_process_free(u64 *ctx)
 {
 	u32 process = kread((struct task_struct *)(ctx[0]), tgid);
 
-	if (process != (u32)kread((struct task_struct *)(ctx[0]), pid))
-		return 0;
-	bpf_map_delete_elem(&answering, &process);
-	if (!choosing())
+	if (!choosing() || process != (u32)kread((struct task_struct *)(ctx[0]), pid))
 		return 0;
 	bpf_map_delete_elem(&chosen_pids, &process);
 	bpf_map_delete_elem(&fitting, &process);

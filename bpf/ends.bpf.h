@@ -13,6 +13,9 @@
 #include "account.bpf.h"
 
 #define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define SOCK_DGRAM 2
+#define HEADER_WORDS 11 /* of addresses and ports, IPv4 or IPv6 */
 
 struct net___number {
 	struct {
@@ -36,6 +39,10 @@ struct sock___ends {
 	} __sk_common;
 } __core;
 
+struct sock___type {
+	unsigned short sk_type;
+} __core;
+
 struct net_device___net {
 	struct {
 		struct net___number *net;
@@ -52,6 +59,7 @@ struct ends {
 	u64 near_port;
 	u64 far_port;
 	u64 net;
+	u64 datagrams;
 };
 
 /* By connection as what is received sees it: the cookie of its socket. */
@@ -87,6 +95,8 @@ static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 
 	e->near_port = BPF_CORE_READ(sk, __sk_common.skc_num);
 	e->far_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	e->datagrams = BPF_CORE_READ((struct sock___type *)sk, sk_type) == SOCK_DGRAM;
+	e->net = 0;
 	if (!e->far_port)
 		return false;
 	e->near = near;
@@ -111,14 +121,20 @@ static __always_inline u64 one_way(u64 net, u64 from, u64 to, u64 from_port, u64
 	return mixed(mixed(mixed(net + 1, from), to), from_port << 16 | to_port) | 1;
 }
 
+/* The same of a datagram: a socket that has no peer does not say to which of this host's addresses it came. */
+static __always_inline u64 datagram_way(u64 net, u64 from, u64 from_port, u64 to_port)
+{
+	return mixed(mixed(net + 2, from), from_port << 16 | to_port) | 1;
+}
+
 static __always_inline u64 as_sender(struct ends *e)
 {
-	return one_way(e->net, e->near, e->far, e->near_port, e->far_port);
+	return e->datagrams ? datagram_way(e->net, e->near, e->near_port, e->far_port) : one_way(e->net, e->near, e->far, e->near_port, e->far_port);
 }
 
 static __always_inline u64 as_receiver(struct ends *e)
 {
-	return one_way(e->net, e->far, e->near, e->far_port, e->near_port);
+	return e->datagrams ? datagram_way(e->net, e->far, e->far_port, e->near_port) : one_way(e->net, e->far, e->near, e->far_port, e->near_port);
 }
 
 static __noinline int connected(u64 sk, u64 cookie)
@@ -133,14 +149,22 @@ static __noinline int connected(u64 sk, u64 cookie)
 	return 0;
 }
 
-static __always_inline bool is_tcp4(u32 *header)
+static __always_inline bool is_of4(u32 *header, u32 protocol)
 {
-	return (header[0] & 0xff) == 0x45 && !(header[1] & __builtin_bswap32(0x1fff)) && (header[2] >> 8 & 0xff) == IPPROTO_TCP;
+	return (header[0] & 0xff) == 0x45 && !(header[1] & __builtin_bswap32(0x1fff)) && (header[2] >> 8 & 0xff) == protocol;
 }
 
-static __always_inline bool is_tcp6(u32 *header)
+static __always_inline bool is_of6(u32 *header, u32 protocol)
 {
-	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == IPPROTO_TCP;
+	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == protocol;
+}
+
+/* The number of the network namespace, if the addresses are of the loopback device. */
+static __always_inline u64 net_of(u32 *header, u64 skb)
+{
+	bool local = (header[0] & 0xff) == 0x45 ? (header[3] & 0xff) == 127 : (header[0] & 0xf0) == 0x60 && is_loopback6(header + 2);
+
+	return local ? BPF_CORE_READ((struct sk_buff___device *)skb, dev, nd_net.net, ns.inum) : 0;
 }
 
 /* What a packet's headers say, as long as it is there; `skb`'s data is its network header. */
@@ -151,31 +175,36 @@ static __always_inline void remember_ends(struct account *a, u64 skb)
 		a->header[0] = 0;
 		return;
 	}
-	if (is_tcp4(a->header) ? (a->header[3] & 0xff) == 127 : is_tcp6(a->header) && is_loopback6(a->header + 2))
-		a->net = BPF_CORE_READ((struct sk_buff___device *)skb, dev, nd_net.net, ns.inum);
+	a->net = net_of(a->header, skb);
+}
+
+/* As the sender of a packet of this protocol, by its headers; 0: it is of another one. */
+static __always_inline u64 by_header(u32 *header, u64 net, u32 protocol)
+{
+	u32 ports;
+
+	if (is_of4(header, protocol)) {
+		ports = __builtin_bswap32(header[5]);
+		return protocol == IPPROTO_UDP ? datagram_way(net, header[3], ports >> 16, ports & 0xffff) :
+						 one_way(net, header[3], header[4], ports >> 16, ports & 0xffff);
+	}
+	if (is_of6(header, protocol)) {
+		ports = __builtin_bswap32(header[10]);
+		return protocol == IPPROTO_UDP ? datagram_way(net, mixed4(header + 2), ports >> 16, ports & 0xffff) :
+						 one_way(net, mixed4(header + 2), mixed4(header + 6), ports >> 16, ports & 0xffff);
+	}
+	return 0;
 }
 
 /* The socket of the connection that the packet at hand is of, by its headers; 0: it is of none that is known. */
 static __noinline u64 socket_by_ends(struct account *a)
 {
-	u64 key, from, to, *cookie;
-	u32 ports;
+	u64 key, *cookie;
 
 	if (!a)
 		return 0;
-	if (is_tcp4(a->header)) {
-		from = a->header[3];
-		to = a->header[4];
-		ports = __builtin_bswap32(a->header[5]);
-	} else if (is_tcp6(a->header)) {
-		from = mixed4(a->header + 2);
-		to = mixed4(a->header + 6);
-		ports = __builtin_bswap32(a->header[10]);
-	} else {
-		return 0;
-	}
-	key = one_way(a->net, from, to, ports >> 16, ports & 0xffff);
-	cookie = bpf_map_lookup_elem(&connections, &key);
+	key = by_header(a->header, a->net, IPPROTO_TCP);
+	cookie = key ? bpf_map_lookup_elem(&connections, &key) : NULL;
 	return cookie ? *cookie : 0;
 }
 

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a server does after it took a client's message is done for the client. By unix sockets the sender's socket is known for each message; by pipes and
- * by connections between two sockets of this host it is whoever wrote last.
+ * What a server does after it took a client's message is done for the client. By unix sockets the sender's socket is known for each message; by connections
+ * between two sockets of this host, and by datagrams, it is whoever wrote last, and by pipes (pipes.bpf.h) who wrote the last byte that was taken.
+ *
+ * A message is taken before its sender's call is over, by a reader on another CPU. So who writes is known before: by connections when the first packet with data
+ * is sent within the call, by unix sockets and pipes when the call begins (pipes.bpf.h). What an acknowledgement or a timer sends was written by a call that
+ * is over. What io_uring sends by a unix socket is known when the message is in the reader's queue: a reader that looks there before it is woken may take a
+ * first message of which the sender is not known yet.
  *
  * Of two processes the one that asks is the client: who connected, as far as ports or a unix socket's name say so, else who sent the first message that is seen.
+ * A server is who answers the client, which is known later than what it does after the first message: that is kept apart (KP_FOR_ASKER), and whose it is
+ * decided when the log is read. So what goes one way is no request: pipelines, the output of programs that a shell reads, messages to a logger.
  *
- * Not followed: messages that are spliced, or sent and taken by io_uring through pipes.
+ * Not followed: what io_uring writes to pipes and takes from them, and datagrams that it takes from sockets without a peer.
  */
 #ifndef KPAT_MESSAGES_H
 #define KPAT_MESSAGES_H
@@ -14,8 +21,6 @@
 #include "ends.bpf.h"
 
 #define AF_UNIX 1
-#define S_IFMT 0170000
-#define S_IFIFO 0010000
 
 /* Who wrote last: its number, and in the low half as whom it is accounted (KP_OTHERS where it is not chosen). */
 #define SPEAKERS(name)                                       \
@@ -26,11 +31,12 @@
 		__type(value, u64);                          \
 	} name SEC(".maps")
 
-SPEAKERS(senders); /* by unix socket */
-SPEAKERS(writers); /* by connection, as its writer sees it; by inode of a pipe */
+SPEAKERS(senders); /* by unix socket: see number_of() */
+SPEAKERS(writers); /* by connection, as its writer sees it; by way of a datagram */
 
-/* Of two processes that send each other messages, the smaller number above: which is the client. */
-OWNERS_OF(dialogs, 16384);
+/* Of two processes that send each other messages, the smaller number above: which is the client, and whether it took an answer. */
+#define ANSWERED (1ULL << 32)
+SPEAKERS(dialogs);
 
 /* Ports on which somebody listened since recording began. */
 OWNERS_OF(listening, 4096);
@@ -45,41 +51,45 @@ static __always_inline u64 speaker(struct account *a)
 }
 
 /*
- * A task took a message, in this role. Nobody who never answers is a server: pipelines, pipes by which programs are started and jobs counted go one way. And
- * an answer changes nothing of whom its taker works for: a client goes on for itself, a proxy for its own client.
+ * A task took a message, in this role. Not static, as others here that are called in several places: the verifier walks through such a function once, and 7.2's
+ * gives up else. An answer changes nothing of whom its taker works for: a client goes on for itself, a proxy for its own
+ * client.
  */
-static __noinline int took_of(struct account *a, u64 sender, u32 role)
+__noinline int took_of(u64 sender, u32 role)
 {
-	u64 me = bpf_get_current_pid_tgid() >> 32, other = sender >> 32, pair;
-	u32 as = sender, who, *client, by = 1;
+	struct account *a = this_account();
+	u64 me = bpf_get_current_pid_tgid() >> 32, other = sender >> 32, pair, first, *dialog;
+	u32 as = sender;
 
 	if (!a || !other || other == me)
 		return 0;
 	pair = me < other ? me << 32 | other : other << 32 | me;
-	client = bpf_map_lookup_elem(&dialogs, &pair);
-	who = client ? *client : role == IS_CLIENT ? me : other;
-	if (!client)
-		bpf_map_update_elem(&dialogs, &pair, &who, BPF_ANY);
-	if (who == (u32)me) {
-		who = other;
-		if (!bpf_map_lookup_elem(&answering, &who))
-			bpf_map_update_elem(&answering, &who, &by, BPF_ANY);
+	dialog = bpf_map_lookup_elem(&dialogs, &pair);
+	if (!dialog) {
+		first = role == IS_CLIENT ? me : other;
+		bpf_map_update_elem(&dialogs, &pair, &first, BPF_ANY);
+		dialog = bpf_map_lookup_elem(&dialogs, &pair);
+		if (!dialog)
+			return 0;
+	}
+	if ((u32)*dialog == (u32)me) {
+		if (!(*dialog & ANSWERED)) {
+			*dialog |= ANSWERED;
+			add_use(a, other, KP_USE_ANSWER, 0);
+		}
 		return 0;
 	}
-	who = me;
-	if (!bpf_map_lookup_elem(&answering, &who))
-		return 0;
-	if (as == a->victim) /* both are not chosen */
+	if (a->victim == KP_OTHERS && (as == KP_OTHERS || !(*dialog & ANSWERED)))
 		serve(a, 0, 0);
 	else
-		serve(a, as, KP_FOR_CLIENT);
+		serve(a, as, *dialog & ANSWERED ? KP_FOR_CLIENT : KP_FOR_ASKER);
 	return 0;
 }
 
-static __always_inline void took_from(struct account *a, u64 *sender, u32 role)
+static __always_inline void took_from(u64 *sender, u32 role)
 {
 	if (sender)
-		took_of(a, *sender, role);
+		took_of(*sender, role);
 }
 
 static __always_inline void wrote(struct account *a, u64 key)
@@ -90,12 +100,58 @@ static __always_inline void wrote(struct account *a, u64 key)
 		bpf_map_update_elem(&writers, &key, &who, BPF_ANY);
 }
 
+struct inode___number {
+	unsigned long i_ino;
+} __core;
+
+struct sock___number {
+	struct socket___number {
+		struct file___number {
+			struct inode___number *f_inode;
+		} __attribute__((preserve_access_index)) *file;
+	} __attribute__((preserve_access_index)) *sk_socket;
+} __core;
+
+/* A unix socket's: its address may have been another's, and few have a cookie. One that its process has closed has none. */
+static __always_inline u64 number_of(u64 sk)
+{
+	return sk ? BPF_CORE_READ((struct sock___number *)sk, sk_socket, file, f_inode, i_ino) : 0;
+}
+
 /* A process has sent to a unix socket: its messages have the socket's address. */
 static __always_inline void sent(struct account *a, u64 sk)
 {
-	u64 who = speaker(a);
+	u64 who = speaker(a), number = number_of(sk), *known = bpf_map_lookup_elem(&senders, &number);
 
-	bpf_map_update_elem(&senders, &sk, &who, BPF_ANY);
+	if (number && (!known || *known != who))
+		bpf_map_update_elem(&senders, &number, &who, BPF_ANY);
+}
+
+struct sock___queue {
+	struct {
+		unsigned char skc_state;
+	} __sk_common;
+	struct {
+		struct sk_buff *prev;
+	} sk_receive_queue;
+} __core;
+
+/* A task has put a message into a unix socket's queue, and its reader is woken next. One that listens has a connection there. */
+static __noinline int queued_for(struct account *a, u64 sk)
+{
+	struct sock___queue *to = (void *)sk;
+	struct sk_buff *last;
+	u64 from;
+
+	if (!a || BPF_CORE_READ(to, __sk_common.skc_state) == TCP_LISTEN)
+		return 0;
+	last = BPF_CORE_READ(to, sk_receive_queue.prev);
+	if ((u64)last == sk + bpf_core_field_offset(to->sk_receive_queue)) /* it is taken already */
+		return 0;
+	from = kread_ptr(last, sk);
+	if (from)
+		sent(a, from);
+	return 0;
 }
 
 static __always_inline void listens(u64 sk)
@@ -122,6 +178,7 @@ struct unix_sock___bound {
 		u16 sk_type;
 	} __attribute__((preserve_access_index)) sk;
 	void *addr;
+	struct sock *peer;
 } __core;
 
 #define SOCK_STREAM 1
@@ -139,14 +196,16 @@ SEC("raw_tp/skb_copy_datagram_iovec")
 int work_skb_copy_datagram_iovec(u64 *ctx)
 {
 	struct account *a = this_account();
-	u64 sk;
+	u64 sk, number, *sender;
 
 	if (!at_task(a) || a->mode == KP_WORK_THREAD)
 		return 0;
 	sk = kread_ptr((struct sk_buff *)ctx[0], sk);
 	if (!sk || kread((struct sock___profile *)sk, __sk_common.skc_family) != AF_UNIX)
 		return 0;
-	took_from(a, bpf_map_lookup_elem(&senders, &sk), role_by_sender(sk));
+	number = number_of(sk);
+	sender = bpf_map_lookup_elem(&senders, &number);
+	took_from(sender, role_by_sender(sk));
 	return 0;
 }
 
@@ -163,83 +222,129 @@ static __always_inline void took_of_peer(struct account *a, u64 sk)
 	struct ends e;
 	u64 key;
 
-	if (a->mode == KP_WORK_THREAD || !ends_of((void *)sk, &e))
+	if (a->mode == KP_WORK_THREAD)
 		return;
-	key = as_receiver(&e);
-	took_from(a, bpf_map_lookup_elem(&writers, &key), role_of(&e));
+	if (ends_of((void *)sk, &e)) {
+		key = as_receiver(&e);
+		took_from(bpf_map_lookup_elem(&writers, &key), role_of(&e));
+	} else if (e.datagrams) {
+		a->datagram_net = BPF_CORE_READ((struct sock___ends *)sk, __sk_common.skc_net.net, ns.inum);
+		a->datagram_port = e.near_port;
+		a->datagram_pid = a->pid;
+	}
 }
 
-struct inode___pipe {
-	unsigned short i_mode;
-} __core;
-
-struct file___pipe {
-	struct inode___pipe *f_inode;
-} __core;
-
-struct fdtable___pipe {
-	unsigned int max_fds;
-	struct file___pipe **fd;
-} __core;
-
-struct files_struct___pipe {
-	struct fdtable___pipe *fdt;
-} __core;
-
-struct task_struct___files {
-	struct files_struct___pipe *files;
-} __core;
-
-/* The inode of the pipe that is open by this number; 0: something else is. */
-static __always_inline u64 pipe_of(u64 number)
-{
-	struct task_struct___files *task = (void *)bpf_get_current_task();
-	struct fdtable___pipe *table = BPF_CORE_READ(task, files, fdt);
-	struct inode___pipe *inode;
-	struct file___pipe *file = NULL;
-
-	if (number >= BPF_CORE_READ(table, max_fds))
-		return 0;
-	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + number);
-	inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
-	return inode && (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFIFO ? (u64)inode : 0;
-}
-
-/* A task's system call is over, with this result. */
-static __noinline int message_by_pipe(struct account *a, long result)
+/* Does the task send by this call, or by io_uring? A reader may send what others wrote. */
+static __always_inline bool writes(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	long call = system_call_of(regs);
-	u64 pipe;
 
-	if (!a || (call != SYS_READ && call != SYS_WRITE && call != SYS_READV && call != SYS_WRITEV) || result <= 0)
+	if (!in_system_call(regs))
+		return false;
+	switch (system_call_of(regs)) {
+	case SYS_WRITE:
+	case SYS_WRITEV:
+	case SYS_SENDTO:
+	case SYS_SENDMSG:
+	case SYS_SENDMMSG:
+	case SYS_SENDFILE:
+	case SYS_SPLICE:
+	case SYS_IO_URING_SETUP: /* of its polling thread it is the last one */
+	case SYS_IO_URING_ENTER:
+		return true;
+	}
+	return false;
+}
+
+/* Bytes of a TCP segment behind its headers. */
+static __always_inline bool has_data(struct sk_buff *skb, u64 network, u32 *header)
+{
+	u64 transport = network + ((header[0] & 0xf0) == 0x60 ? 40 : 20);
+	u8 words = 0;
+
+	bpf_probe_read_kernel(&words, 1, (void *)transport + 12);
+	return kread(skb, len) > transport - kread_ptr(skb, data) + (words >> 4) * 4;
+}
+
+/* A task sends a packet of a socket's. */
+static __noinline int message_leaves(struct account *a, u64 skb)
+{
+	struct sk_buff *s = (void *)skb;
+	u32 header[HEADER_WORDS];
+	u64 network, net, key;
+
+	if (!a || !kread_ptr(s, sk) || !at_task(a) || a->mode == KP_WORK_THREAD || !writes())
 		return 0;
-	pipe = pipe_of((u32)system_call_arg(regs));
-	if (!pipe)
+	network = kread_ptr(s, head) + kread(s, network_header);
+	if (bpf_probe_read_kernel(header, sizeof(header), (void *)network))
 		return 0;
-	if (call == SYS_WRITE || call == SYS_WRITEV)
-		wrote(a, pipe);
-	else
-		took_from(a, bpf_map_lookup_elem(&writers, &pipe), NOT_KNOWN);
+	net = net_of(header, skb);
+	key = by_header(header, net, IPPROTO_TCP);
+	if (key && !has_data(s, network, header))
+		return 0;
+	key = key ?: by_header(header, net, IPPROTO_UDP);
+	if (key)
+		wrote(a, key);
 	return 0;
 }
 
-SEC("raw_tp/sys_enter")
-int work_sys_enter(u64 *ctx)
-{
-	return system_call(KP_WORK_KERNEL);
-}
+struct sockaddr_of_internet {
+	u16 family;
+	u16 port;
+	u32 address4;
+	u32 address6[4];
+};
 
-/* (registers, result) */
-SEC("raw_tp/sys_exit")
-int work_sys_exit(u64 *ctx)
-{
-	struct account *a = this_account();
+struct msghdr_of_user {
+	u64 name;
+	u64 rest[6];
+};
 
-	system_call(KP_WORK_USER);
-	if (at_task(a))
-		message_by_pipe(a, ctx[1]);
+/* The system call is over by which a task took a datagram of a socket that has no peer: the sender's address is where the task wanted it. */
+static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, long result)
+{
+	struct sockaddr_of_internet from = {};
+	struct ends e = { .datagrams = 1 };
+	u64 at, key;
+
+	if (!a || !regs)
+		return 0;
+	switch (system_call_of(regs)) {
+	case SYS_RECVFROM:
+		at = system_call_arg5(regs);
+		break;
+	case SYS_RECVMSG:
+		at = system_call_arg(regs, 1);
+		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
+			return 0;
+		break;
+	case SYS_RECVMMSG: /* the last; each has its length behind it */
+		at = system_call_arg(regs, 1) + (result - 1) * (sizeof(struct msghdr_of_user) + 8);
+		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
+			return 0;
+		break;
+	default:
+		return 0;
+	}
+	if (!at || bpf_probe_read_user(&from, sizeof(from), (void *)at))
+		return 0;
+	e.near_port = a->datagram_port;
+	e.far_port = __builtin_bswap16(from.port);
+	if (from.family == AF_INET) {
+		e.far = from.address4;
+		e.net = (e.far & 0xff) == 127 ? a->datagram_net : 0;
+	} else if (from.family != AF_INET6) {
+		return 0;
+	} else if (!from.address6[0] && !from.address6[1] && from.address6[2] == __builtin_bswap32(0xffff)) {
+		e.far = from.address6[3];
+		e.net = (e.far & 0xff) == 127 ? a->datagram_net : 0;
+	} else {
+		e.far = mixed4(from.address6);
+		e.net = is_loopback6(from.address6) ? a->datagram_net : 0;
+	}
+	key = as_receiver(&e);
+	took_from(bpf_map_lookup_elem(&writers, &key), role_of(&e));
 	return 0;
 }
 

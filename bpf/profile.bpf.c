@@ -14,9 +14,8 @@
  */
 #define KPAT_APP
 #define KPAT_PROFILE
-#include "messages.bpf.h"
+#include "pipes.bpf.h"
 #include "stacks.bpf.h"
-#include "uses.bpf.h"
 
 /* (vec) */
 SEC("raw_tp/softirq_entry")
@@ -159,15 +158,19 @@ int work_netif_receive_skb(u64 *ctx)
 	return 0;
 }
 
-/* The packet at hand goes on to another device, or another packet goes out because of it. */
+/* A task sends; or the packet at hand goes on to another device, or another packet goes out because of it. */
 SEC("raw_tp/net_dev_queue")
 int work_net_dev_queue(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && in_other_softirq(a))
+	if (!a)
+		return 0;
+	if (!a->level)
+		return message_leaves(a, ctx[0]);
+	if (in_other_softirq(a))
 		return sent_by_part(a, ctx[0]);
-	if (!a || !receiving(a) || !a->skb)
+	if (!receiving(a) || !a->skb)
 		return 0;
 	if (a->socket) /* and what it answers is its own */
 		return 0;
@@ -270,6 +273,7 @@ int account(u64 *ctx)
 		a->level = a->owners = a->packets = a->purpose = 0;
 		a->skb = a->socket = 0;
 		a->alsos = a->held_for = 0;
+		a->ticked = 0;
 		runs(a, task);
 		a->turn = ctx[0] >> TURN & 1;
 		a->last = a->h.logged = a->h.opened = bpf_ktime_get_boot_ns();

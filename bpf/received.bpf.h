@@ -68,6 +68,7 @@ static __noinline int release(struct account *a, u64 socket, u32 purpose, u32 dr
 	r->socket = purpose == KP_FOR_SOCKET ? socket : 0;
 	r->process = a->held.process;
 	r->busy = a->held.busy;
+	r->periods = a->held.periods;
 	r->purpose = purpose;
 	r->flags = a->held.flags | (drawn ? KP_SAMPLE_DRAWN : 0) | (purpose == KP_FOR_UNKNOWN && drawn ? KP_SAMPLE_OPEN : 0);
 	ring_commit(&r->h, KP_SAMPLE, sizeof(*r), 0, a->held.h.pid);

@@ -17,6 +17,9 @@
 /* Time between two samples of a CPU; 0: there are none. */
 const volatile u64 sample_period = 0;
 
+/* Of now: it changes. */
+u64 period_of_now SEC(".data.period") = 0;
+
 /* Stacks that were logged, each in which round: a new round begins with a file, in which nothing may be missing. */
 u64 stack_round SEC(".data.round") = 1;
 
@@ -38,10 +41,15 @@ struct {
 	__type(value, struct frames);
 } frames SEC(".maps");
 
-/* The number of a stack: of a process's own, because what its addresses mean is its own. */
-static __noinline u64 stack_number(struct frames *f, u32 count, u32 process)
+/*
+ * The number of this CPU's frames as a stack: of a process's own, because what its addresses mean is its own. Not static: the verifier walks through its loop
+ * once, and not for each number of frames and each way on which it is called.
+ */
+__noinline u64 stack_number(u32 count, u32 process)
 {
 	u64 h = 0x9e3779b97f4a7c15ULL + process;
+	u32 zero = 0;
+	struct frames *f = bpf_map_lookup_elem(&frames, &zero);
 
 	if (!f)
 		return 0;
@@ -54,20 +62,21 @@ static __noinline u64 stack_number(struct frames *f, u32 count, u32 process)
 	return h | 1;
 }
 
-/* Logs a stack if it was not; its number, 0: it has none. */
-static __noinline u64 log_stack(struct frames *f, long bytes, u32 process)
+/* Logs this CPU's frames if they were not logged; their number as a stack, 0: there are none. */
+__noinline u64 log_stack(long bytes, u32 process)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 number, round, *logged;
 	struct kp_stack *r;
-	u32 count, size;
+	u32 count, size, zero = 0;
+	struct frames *f = bpf_map_lookup_elem(&frames, &zero);
 
 	if (!ctl || !f || bytes < 8)
 		return 0;
 	count = (u64)bytes / 8;
 	if (count > KP_FRAMES)
 		count = KP_FRAMES;
-	number = stack_number(f, count, process);
+	number = stack_number(count, process);
 	round = *(volatile u64 *)&stack_round;
 	logged = bpf_map_lookup_elem(&stacks_logged, &number);
 	if (logged && *logged == round)
@@ -106,6 +115,20 @@ static __always_inline bool waits_for_part(struct account *a, u32 top, u32 purpo
 	return purpose == KP_FOR_KERNEL && top >= SOFTIRQ && top < HARDIRQ && top != SOFTIRQ + BLOCK;
 }
 
+/*
+ * The kernel's clock does not make up for what it missed where interrupts were off, the CPU slept deeply, or a virtual machine's host ran something else; and the
+ * account charges all of that time to what was on top.
+ */
+static __always_inline void count_periods(struct account *a, u64 now)
+{
+	u64 before = exchange(&a->ticked, now), period = *(volatile u64 *)&period_of_now, n = 1;
+
+	if (before && period && now > before)
+		n = (now - before + period / 2) / period;
+	/* in memory: the verifier would follow each value from here on */
+	store_once(&a->periods, n < 1 ? 1 : n > 255 ? 255 : n);
+}
+
 SEC("perf_event")
 int sample_clock(struct pt_regs *ctx)
 {
@@ -120,6 +143,7 @@ int sample_clock(struct pt_regs *ctx)
 	if (!a || !ctl || !f)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
+	count_periods(a, now);
 	level = a->level & (LEVELS - 1);
 	top = level ? a->frame[level] : 0;
 	if (top == HARDIRQ) { /* the clock itself */
@@ -144,9 +168,9 @@ int sample_clock(struct pt_regs *ctx)
 		return 0;
 	if ((u32)id && a->victim != KP_OTHERS)
 		announce_task(id, busy > KP_WORK_THREAD);
-	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0);
+	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0);
 	if (a->victim != KP_OTHERS && (busy == KP_WORK_USER || busy == KP_WORK_KERNEL || busy == KP_WORK_FAULT))
-		user = log_stack(f, bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), id >> 32);
+		user = log_stack(bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), id >> 32);
 	if ((purpose == KP_FOR_UNKNOWN || waits_for_part(a, top, purpose)) && !a->held_for) {
 		a->held.h.ts = now;
 		a->held.h.pid = a->victim == KP_OTHERS ? 0 : (u32)id;
@@ -155,6 +179,7 @@ int sample_clock(struct pt_regs *ctx)
 		a->held.process = a->victim;
 		a->held.busy = busy;
 		a->held.flags = flags;
+		a->held.periods = a->periods;
 		a->held_for = purpose != KP_FOR_UNKNOWN ? HELD_FOR_PART : a->skb ? HELD_FOR_PACKET : HELD_FOR_SOFTIRQ;
 		return 0;
 	}
@@ -171,6 +196,7 @@ int sample_clock(struct pt_regs *ctx)
 	r->busy = busy;
 	r->purpose = purpose;
 	r->flags = flags;
+	r->periods = a->periods;
 	ring_commit(&r->h, KP_SAMPLE, sizeof(*r), 0, a->victim == KP_OTHERS ? 0 : (u32)id);
 	return 0;
 }

@@ -7,6 +7,7 @@
 #define KPAT_USES_H
 
 #include "messages.bpf.h"
+#include "received.bpf.h"
 
 struct socket {
 	struct sock *sk;
@@ -15,25 +16,7 @@ struct socket {
 /* A task has used a socket: who gets the work that is done for it. True: this is new among the sums of now. */
 static __always_inline bool use(struct account *a, u64 socket, u32 how, u64 bytes)
 {
-	struct kp_use_key k = {};
-	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
-
-	if (!is_news(socket, a->victim))
-		return false;
-	k.socket = socket;
-	k.process = a->victim;
-	k.cpu = bpf_get_smp_processor_id();
-	k.how = how;
-	k.turn = a->turn;
-	sum = bpf_map_lookup_elem(&uses, &k);
-	if (!sum) {
-		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
-			add(&unplaced_uses, 1);
-		return true;
-	}
-	add(&sum->bytes, bytes);
-	add(&sum->times, 1);
-	return false;
+	return is_news(socket, a->victim) && add_use(a, socket, how, bytes);
 }
 
 static __always_inline bool is_unix(struct sock___profile *sk)
@@ -50,6 +33,14 @@ static __always_inline bool of_internet(struct sock___profile *sk)
 
 static __always_inline int ready(struct sock *sk)
 {
+	struct account *a;
+
+	if (is_unix((void *)sk)) {
+		a = this_account();
+		if (at_task(a))
+			queued_for(a, (u64)sk);
+		return 0;
+	}
 	return packet_is_for(sk, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
 }
 

@@ -58,21 +58,39 @@ static __always_inline bool in_system_call(struct pt_regs *regs)
 	return regs && ((struct pt_regs___syscall *)regs)->syscallno >= 0;
 }
 
-/* The system call that a task is in, and its first argument, in whose register the result is at the end. */
+/* The system call that a task is in, and one of its first three arguments; in the register of the first the result is at the end. */
 static __always_inline long system_call_of(struct pt_regs *regs)
 {
 	return ((struct pt_regs___syscall *)regs)->syscallno;
 }
 
-static __always_inline u64 system_call_arg(struct pt_regs *regs)
+static __always_inline u64 system_call_arg(struct pt_regs *regs, u32 i)
 {
-	return ((struct pt_regs___syscall *)regs)->orig_x0;
+	return i == 0 ? ((struct pt_regs___syscall *)regs)->orig_x0 : i == 1 ? regs->regs[1] : regs->regs[2];
+}
+
+/* The fifth. */
+static __always_inline u64 system_call_arg5(struct pt_regs *regs)
+{
+	return regs->regs[4];
 }
 
 #define SYS_READ 63
 #define SYS_WRITE 64
 #define SYS_READV 65
 #define SYS_WRITEV 66
+#define SYS_SENDFILE 71
+#define SYS_VMSPLICE 75
+#define SYS_SPLICE 76
+#define SYS_TEE 77
+#define SYS_SENDTO 206
+#define SYS_RECVFROM 207
+#define SYS_SENDMSG 211
+#define SYS_RECVMSG 212
+#define SYS_RECVMMSG 243
+#define SYS_SENDMMSG 269
+#define SYS_IO_URING_SETUP 425
+#define SYS_IO_URING_ENTER 426
 
 /*
  * Bit 55 says by which of the two page tables an address is translated, whatever their levels and the size of pages. Not the highest: a

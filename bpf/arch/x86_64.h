@@ -53,21 +53,39 @@ static __always_inline bool in_system_call(struct pt_regs *regs)
 	return regs && (long)regs->orig_ax >= 0;
 }
 
-/* The system call that a task is in, and its first argument. */
+/* The system call that a task is in, and one of its first three arguments. */
 static __always_inline long system_call_of(struct pt_regs *regs)
 {
 	return regs->orig_ax;
 }
 
-static __always_inline u64 system_call_arg(struct pt_regs *regs)
+static __always_inline u64 system_call_arg(struct pt_regs *regs, u32 i)
 {
-	return regs->di;
+	return i == 0 ? regs->di : i == 1 ? regs->si : regs->dx;
+}
+
+/* The fifth. */
+static __always_inline u64 system_call_arg5(struct pt_regs *regs)
+{
+	return regs->r8;
 }
 
 #define SYS_READ 0
 #define SYS_WRITE 1
 #define SYS_READV 19
 #define SYS_WRITEV 20
+#define SYS_SENDFILE 40
+#define SYS_SENDTO 44
+#define SYS_RECVFROM 45
+#define SYS_SENDMSG 46
+#define SYS_RECVMSG 47
+#define SYS_SPLICE 275
+#define SYS_TEE 276
+#define SYS_VMSPLICE 278
+#define SYS_RECVMMSG 299
+#define SYS_SENDMMSG 307
+#define SYS_IO_URING_SETUP 425
+#define SYS_IO_URING_ENTER 426
 
 /* The upper half of the address space, with four levels of page tables and with five: both extend the sign. */
 static __always_inline bool kernel_address(u64 p)

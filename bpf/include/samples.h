@@ -14,12 +14,12 @@ struct kp_sample {
 	struct kp_head h; /* pid: of the task that was interrupted */
 	u64 kernel; /* numbers of stacks, 0: none */
 	u64 user;
-	u64 socket; /* cookie; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT and _ITEM the process */
+	u64 socket; /* cookie; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process */
 	u32 process; /* of the task, 0: idle */
 	u8 busy; /* kp_work_kind */
 	u8 purpose; /* kp_purpose */
 	u8 flags;
-	u8 pad;
+	u8 periods; /* of the clock that have passed since it was there before: a late one stands for those that it missed */
 };
 
 /* As many frames as `func` says, innermost first; shorter in the ring if there are fewer. */

@@ -31,6 +31,7 @@ enum kp_purpose {
 	KP_FOR_CLIENT = 8, /* itself, since it took a message of this process */
 	KP_FOR_ANSWER = 9, /* a packet that the kernel answered by itself */
 	KP_FOR_ITEM = 10, /* the process that queued the work item which a kernel thread executes */
+	KP_FOR_ASKER = 11, /* as KP_FOR_CLIENT, if that process took an answer of it (KP_USE_ANSWER), else as KP_FOR_ITSELF */
 };
 
 /* In the place of a process: all that were not chosen. Same number as model::OTHERS. */
@@ -57,11 +58,12 @@ enum kp_use_kind {
 	KP_USE_READ = 1,
 	KP_USE_WRITE = 2,
 	KP_USE_OPEN = 3, /* it listens, or connects */
+	KP_USE_ANSWER = 4, /* it took an answer of the process that is in the place of the socket: that one is its server */
 };
 
 /* Sums of profile.bpf.c, in hash tables. */
 struct kp_work_key {
-	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT and _ITEM the process */
+	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process */
 	u32 victim; /* process whose time it was, 0: idle */
 	u16 cpu;
 	u8 what;

@@ -3,6 +3,7 @@ are written back, a server's work for its clients; and what processes belong to.
 strace's way of counting: a number of calls that the program makes."""
 import os
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -352,6 +353,21 @@ class Accounts(profile.Recorded):
         text = sh(play.kpat_path(), "profile", out, "--by", "comm").stdout
         self.assertIn("sleep", text)
 
+    def test_from_a_function_to_the_packets_that_it_worked_on(self):
+        kbl, out = self.dir / "worked.kbl", self.dir / "worked.kpat"
+        # Which ports the datagrams have says for which of two functions they were: one port is nobody's.
+        load = "import socket\nr, s = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in 'rs')\nr.bind(('127.0.0.1', 9301))\nfor i in range(30000):\n" \
+               "    s.sendto(b'x', ('127.0.0.1', 9301)); r.recv(1)\n    s.sendto(b'x', ('127.0.0.1', 9302))\n"
+        sh(play.kpat_path(), "record", "-p", "path,profile", "--rate", "2999", "--no-cost", "-f", "udp or icmp", "-o", kbl, "--", sys.executable, "-c", load)
+        look.integrate(kbl, [], out)
+        for function, fits in (("udp_unicast_rcv_skb", lambda p: p["dst_port"] == 9301), ("__icmp_send", lambda p: p["dst_port"] in (9302, None))):
+            found = look.kpat_json("profile", str(out), "--function", function, "--limit", "0")
+            right = sum(x["samples"] for x in found["packets"] if fits(x["packet"]))
+            print(f"accounts: {function}: {found['samples']} samples, {found['without_packet']['samples']} with no packet; of the others {right} at a packet that it can have worked on", file=sys.stderr, flush=True)
+            self.assertGreater(found["samples"], 10, function)
+            self.assertGreaterEqual(right, 0.95 * (found["samples"] - found["without_packet"]["samples"]) - 1, function)
+            self.assertGreater(right, 0.5 * found["samples"], function)
+
     def test_each_file_adds_up_and_memory_stays(self):
         """Files of a second, of which three stay, and processes that come and go: what 8 hours of files of ten minutes do to it, more quickly."""
         ready, kbl = self.dir / "rotated.ready", self.dir / "rotated.kbl"
@@ -399,6 +415,30 @@ class Accounts(profile.Recorded):
         self.assertLess(abs(p["difference_ns"]), 0.001 * p["passed_ns"])
         self.assertFalse([x for x in p["processes"] if x["pid"] == burner and x["user_ns"] > 0.1 * ran], "charged while it was paused")
         self.close("burner after the pause, ran by schedstat", self.of(p, other)["ran_ns"], ran, 0.02)
+
+    def test_a_reset_forgets_what_was_before_and_nothing_after(self):
+        ready, kbl, out = (self.dir / f"reset.{end}" for end in ("ready", "kbl", "kpat"))
+        argv = [play.kpat_path(), "record", "-p", "profile", "--no-cost", "-o", str(kbl), "--ready-file", str(ready)]
+        record = play.Process("reset", argv, self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        before, ran_before = self.burn()
+        sh(play.kpat_path(), "ctl", "--pid", record.p.pid, "reset")
+        began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        after, ran = self.burn()
+        passed = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - began) * os.cpu_count()
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        self.assertEqual([f.name for f in self.dir.glob("reset.kbl*")], ["reset.kbl"])
+        look.integrate(kbl, [], out)
+        p = look.kpat_json("profile", str(out), "--limit", "0")
+        self.assertLess(abs(p["difference_ns"]), 0.001 * p["passed_ns"])
+        print(f"accounts: after the reset {passed / 1e9:.3f} s passed, in the file {p['passed_ns'] / 1e9:.3f} s", file=sys.stderr, flush=True)
+        self.assertGreater(p["passed_ns"], passed)
+        self.assertLess(p["passed_ns"], passed + 0.5 * ran_before * os.cpu_count() + 2e9)
+        self.assertFalse([x for x in p["processes"] if x["pid"] == before and x["user_ns"] > 0.01 * ran_before], "what was before is gone")
+        self.close("burner after the reset, ran by schedstat", self.of(p, after)["ran_ns"], ran, 0.02, self.switches)
+        flat = sh(play.kpat_path(), "profile", out, "--pid", after, "--flat", "-n", "3").stdout
+        self.assertIn(f"{after}u:_PyEval", flat, "stacks and what is mapped are in the file, also of what ran before")
 
     def here(self) -> str:
         return os.environ.get("KPAT_DISK", str(Path(__file__).resolve().parents[2] / "target"))

@@ -75,8 +75,8 @@ class Recorded(unittest.TestCase):
         print(f"profile {name}: of no process {p['without_process']}", file=sys.stderr, flush=True)
         self.assertLess(abs(p["difference_ns"]), 0.001 * passed)
         self.assertEqual(p["buckets_ns"]["unplaced"], 0)
-        # Ticks of 10 ms, six kinds on each CPU.
-        self.assertLess(abs(stat - passed), 0.01 * passed + 0.06e9 * os.cpu_count())
+        # Ticks of 10 ms, six kinds on each CPU. Those that a virtual machine's host kept from it are lost.
+        self.assertLess(abs(stat - passed), 0.03 * passed + 0.06e9 * os.cpu_count())
         return found, p
 
     def of(self, p: dict, pid: int) -> dict:

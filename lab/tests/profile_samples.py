@@ -295,6 +295,33 @@ class ProfileSamples(unittest.TestCase):
         buckets = sum(ns for (process, _), ns in sums.items() if not process)
         self.assertEqual(buckets, p["passed_ns"] + p["difference_ns"])
 
+    def test_a_file_for_each_process_has_that_ones_samples_and_no_others(self):
+        log, _ = self.record("files", "sh", "-c", f"{self.burn} 0.4 & {self.burn} 0.2; wait")
+        by_process = Counter()
+        for line in sh(play.kpat_path(), "profile", log, "--to", "json").stdout.splitlines():
+            stack = json.loads(line)
+            by_process[stack["served"]] += stack["samples"]
+        names = {p["pid"]: p["name"] for p in look.kpat_json("profile", str(log), "--limit", "0")["processes"]}
+        self.assertEqual([names[pid] for pid in by_process if names.get(pid) == "burn"], ["burn"] * 2)
+        for format, ending in (("json", "json"), ("folded", "folded"), ("pprof", "pb.gz"), ("gprof", "gprof"), ("svg", "svg")):
+            folder = self.dir / f"files.{format}"
+            sh(play.kpat_path(), "profile", log, "--to", format, "--per-process", folder)
+            wanted = {f"{names[pid].replace('/', '_')}.{pid}.{ending}" if pid else f"no-process.{ending}" for pid in by_process}
+            self.assertEqual({f.name for f in folder.iterdir()}, wanted, format)
+            for pid, samples in by_process.items():
+                file = next(f for f in folder.iterdir() if f.name.endswith(f".{pid}.{ending}") or (not pid and f.name.startswith("no-process")))
+                if format == "json":
+                    lines = [json.loads(line) for line in file.read_text().splitlines()]
+                    self.assertEqual({line["served"] for line in lines}, {pid})
+                    self.assertEqual(sum(line["samples"] for line in lines), samples)
+                elif format in ("folded", "gprof") and names.get(pid) == "burn":
+                    others = [str(p) for p in by_process if p and p != pid]
+                    text = file.read_text()
+                    self.assertIn(f"{pid}u:half", text)
+                    self.assertFalse([p for p in others if f"{p}u:" in text or f"{p}k:" in text])
+        r = subprocess.run([play.kpat_path(), "profile", log, "--to", "json", "--per-process", self.dir / "files.json"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((r.returncode, "exists" in r.stderr), (2, True), "nothing is overwritten")
+
     def leaves(self, packed: bytes, served: str) -> Counter:
         """Samples by innermost function, of those with that label, by protobuf's own reader of pprof's profile.proto."""
         profile = pprof_message()()
@@ -317,13 +344,14 @@ class ProfileSamples(unittest.TestCase):
         for run in range(5):
             log, _ = self.record(f"agree{run}", "sh", "-c", f"{self.burn} 0.7 & taskset -c 0 {self.burn} 0.4 & dd if=/dev/zero of=/dev/null bs=64k count=60000 2>/dev/null; wait", rate=499)
             p = look.kpat_json("profile", str(log), "--limit", "0")
-            s, unseen = p["sampled"], p["buckets_ns"]["unseen"]
+            s = p["sampled"]
             rows = [r for r in s["processes"] if r["exact_ns"] >= 10 * s["period_ns"] and r["what"] == "own"]
             held, of = held + sum(r["inside"] for r in rows), of + len(rows)
             print(f"samples: run {run}: {s['samples']} of {s['expected']} samples, {sum(r['inside'] for r in rows)} of {len(rows)} exact shares inside", file=sys.stderr, flush=True)
-            # Of CPUs that were busy: the clock of an idle one comes late, and a kernel that runs no programs upon a task takes no samples upon it either.
-            busy = s["expected"] - (unseen + p["buckets_ns"]["idle"]) / s["period_ns"]
-            self.assertLess(abs(s["samples"] - s["idle"] - busy), 0.06 * s["expected"] + 2 * os.cpu_count(), "the rate changes, and so does their number")
+            # Of the time in which CPUs were busy and programs ran; the clock of an idle one comes late.
+            stand_for, exact = s["busy_ns"], s["exact_busy_ns"]
+            print(f"samples: run {run}: stand for {stand_for / 1e9:.4f} s of {exact / 1e9:.4f} s ({(stand_for - exact) * 100 / exact:+.2f} %)", file=sys.stderr, flush=True)
+            self.assertLess(abs(stand_for - exact), 0.02 * exact + 3 * s["period_ns"] * os.cpu_count(), "each sample counts as the time since the one before")
         print(f"samples: {held} of {of} exact shares within the interval of 95 %", file=sys.stderr, flush=True)
         self.assertGreaterEqual(held, 0.95 * of - 3.1 * math.sqrt(0.95 * 0.05 * of))
         self.assertGreaterEqual(of, 10, "there were processes to compare")

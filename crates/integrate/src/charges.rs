@@ -124,6 +124,16 @@ impl Charges {
         all
     }
 
+    /// What a process did after it took a message: for who sent it, if that one took an answer, which may be known later only; else for itself.
+    pub fn since_message(&self, process: u32, sender: u32) -> Served {
+        let answered = self.uses.get(&(process.into(), UseKind::Answer));
+        if answered.is_some_and(|by| by.contains_key(&sender)) {
+            (Purpose::Client, Some(sender))
+        } else {
+            (Purpose::Itself, Some(process))
+        }
+    }
+
     fn rows(&self) -> Vec<WorkRow> {
         let mut all: BTreeMap<(Of, Option<u32>, u64), Sum> = BTreeMap::new();
         for (of, sum) in &self.own {
@@ -143,7 +153,12 @@ impl Charges {
             }
         }
         for ((process, of), sum) in &self.of_processes {
-            all.entry((*of, Some(*process), 0)).or_default().add(*sum);
+            let (cpu, busy, purpose, victim) = *of;
+            let (purpose, process) = match purpose {
+                Purpose::Asker => self.since_message(victim, *process),
+                p => (p, Some(*process)),
+            };
+            all.entry(((cpu, busy, purpose, victim), process, 0)).or_default().add(*sum);
         }
         let whole = |n: u64| n.min(i64::MAX as u64) as i64;
         all.into_iter()
@@ -282,6 +297,32 @@ mod tests {
         packet(&mut works, 3, 8, 40, 4);
         let rows = found(&works);
         assert_eq!(rows, [(None, Some(5), 10, 1), (None, Some(6), 20, 2), (Some(8), None, 40, 4)]);
+    }
+
+    #[test]
+    fn what_was_done_before_the_first_answer_is_the_clients_of_a_server_and_ones_own_else() {
+        let mut works = Charges::default();
+        for (victim, ns) in [(5, 10), (6, 20)] {
+            let (at, busy) = (BootNs(1), Busy::User);
+            let mut add = |purpose, socket| {
+                works.work(0, &Work { at, busy, purpose, victim, socket, ns, packets: 0, bytes: 0 });
+            };
+            add(Purpose::Itself, 0);
+            add(Purpose::Asker, 9);
+            add(Purpose::Client, 9);
+        }
+        used(&mut works, 5, UseKind::Answer, 9, 0);
+        used(&mut works, 6, UseKind::Answer, 8, 0);
+        let rows: Vec<_> =
+            works.rows().iter().map(|r| (r.purpose, r.victim, r.beneficiary, r.time_ns)).collect();
+        let (own, client) = (Purpose::Itself as i32, Purpose::Client as i32);
+        let wanted = [
+            (own, Some(5), Some(5), 10),
+            (own, Some(6), Some(6), 40),
+            (client, Some(5), Some(9), 20),
+            (client, Some(6), Some(9), 20),
+        ];
+        assert_eq!(rows, wanted);
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl Samples {
                 None if s.purpose == Purpose::Socket => {
                     (s.purpose, lots.user(s.socket, &charges.users(s.socket)))
                 }
+                None if s.purpose == Purpose::Asker => charges.since_message(s.process, s.socket as u32),
                 None if s.purpose.is_of_process() => (s.purpose, Some(s.socket as u32)),
                 None => (s.purpose, (s.purpose == Purpose::Itself && s.process != 0).then_some(s.process)),
             };

@@ -55,6 +55,8 @@ enum What {
     Dump,
     /// With --rotate-size or --rotate-time: finish the current file and start the next
     Rotate,
+    /// Begin anew: what the file of this recording has so far is gone
+    Reset,
     /// End the recording
     Stop,
     /// List the process ids of running recordings
@@ -109,6 +111,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         What::Resume => Request::Resume,
         What::Dump => Request::Dump,
         What::Rotate => Request::Rotate,
+        What::Reset => Request::Reset,
         What::Stop => Request::Stop,
     };
     match control::ask(args.pid, &request)? {

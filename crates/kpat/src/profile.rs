@@ -3,6 +3,7 @@
 mod compare;
 pub mod recording;
 mod sampled;
+mod worked;
 
 use crate::open;
 use crate::output::{Output, usage};
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Compare with this integrated log: what each program is charged, and which functions take another share of the samples
-    #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "by"])]
+    #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "function", "by"])]
     compare: Option<PathBuf>,
     #[command(flatten)]
     sampled: sampled::SampledArgs,
@@ -90,7 +91,7 @@ const NOTHING: &str = "this log has no profile; record it with `kpat record -p p
 /// What the figures leave out: whoever reads them must know.
 const NOT_MEASURED: [&str; 8] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
-    "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages that are spliced, or sent through translated addresses, are not followed to a client",
+    "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
     "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
@@ -122,6 +123,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if let Some(other) = &args.compare {
         let other = open::integrated(other, &args.device)?;
         return compare::run((&log, &p), &other, &chosen, limit, out);
+    }
+    if let Some(function) = &args.sampled.function {
+        let which = args.sampled.packets.as_deref().unwrap_or_default();
+        return worked::run(&log, function, which, limit, out);
     }
     if args.sampled.is_asked() {
         return sampled::run(args, &log, &p, served, out);

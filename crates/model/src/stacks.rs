@@ -19,7 +19,7 @@ pub struct CpuSample {
     pub purpose: Purpose,
     /// See [`CpuSample::USER_MODE`] and its neighbour.
     pub flags: u8,
-    /// Cookie of the socket that was served, 0: none. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`] and [`Purpose::Client`] that process.
+    /// Cookie of the socket that was served, 0: none. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`], [`Purpose::Client`] and [`Purpose::Asker`] that process.
     pub socket: u64,
     /// Numbers of stacks, 0: none.
     pub kernel: u64,

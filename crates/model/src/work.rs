@@ -34,13 +34,14 @@ code_type! {
         Client = 8, "client", "The task that ran, since it took a message of another process: that one.", "";
         Answer = 9, "answered", "A packet because of which the kernel sent another by itself: ping, ARP, a refused connection, a next hop's address that is not known yet.", "";
         Item = 10, "work item", "The process that queued the work item which a kernel thread executes, as those of loop devices.", "";
+        Asker = 11, "client, if it is a server", "As client, if that process took an answer of it ([`UseKind::Answer`]), else as itself. In logs only: tables have one of the two.", "";
     }
 }
 
 impl Purpose {
     /// A process is known for it without a socket.
     pub fn is_of_process(self) -> bool {
-        matches!(self, Purpose::Writeback | Purpose::Block | Purpose::Client | Purpose::Item)
+        matches!(self, Purpose::Writeback | Purpose::Block | Purpose::Client | Purpose::Item | Purpose::Asker)
     }
 }
 
@@ -50,6 +51,7 @@ code_type! {
         Read = 1, "read", "It read from it.", "";
         Write = 2, "write", "It wrote to it.", "";
         Open = 3, "open", "It listens, or connects.", "";
+        Answer = 4, "answer", "It took an answer of the process whose number is in the place of the socket: that one is its server.", "";
     }
 }
 
@@ -66,8 +68,8 @@ pub struct Work {
     pub purpose: Purpose,
     /// Process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
-    /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`] and
-    /// [`Purpose::Client`] that process.
+    /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`],
+    /// [`Purpose::Client`] and [`Purpose::Asker`] that process.
     pub socket: u64,
     pub ns: u64,
     /// Of [`Busy::Kernel`] system calls, of [`Busy::Fault`] page faults, of [`Purpose::Block`] requests.
@@ -81,6 +83,7 @@ pub struct Work {
 pub struct SocketUse {
     pub at: BootNs,
     pub how: UseKind,
+    /// Of [`UseKind::Answer`] a process.
     pub socket: u64,
     pub process: u32,
     pub bytes: u64,

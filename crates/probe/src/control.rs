@@ -28,6 +28,8 @@ pub enum Request {
     Dump,
     /// Begin the next file now.
     Rotate,
+    /// Begin the only file anew: what is in it is gone.
+    Reset,
     Stop,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A program that does the same again and again in about the time of a clock's period would be sampled at the same place for a long time, and shares of samples
 //! were not what their interval claims. So the period changes: each stretch of some samples has another one, and each sample stands for the period of its
-//! stretch. Rejected: to take some of a faster clock's interrupts at random, as an interrupt costs more than a sample, in virtual machines.
+//! stretch, a late one for as many as have passed. Rejected: to take some of a faster clock's interrupts at random, as an interrupt costs more than a sample, in virtual machines.
 
 use crate::object::Loaded;
 use crate::sys;
@@ -27,6 +27,8 @@ pub struct Clocks {
     /// Of the rate.
     period_ns: u64,
     running: Vec<OwnedFd>,
+    /// Where the kernel side reads the period of now.
+    of_now: Option<sys::Mapping>,
     /// Stretches, the newest last: when each began, and what one of its samples stands for.
     stretches: VecDeque<(BootNs, u64)>,
     /// Moves on by the golden ratio, so that any few stretches in a row have periods far apart.
@@ -54,6 +56,9 @@ impl Clocks {
         let program =
             loaded.program(PROGRAM).ok_or_else(|| io::Error::other(format!("no program {PROGRAM}")))?;
         let mut refused = None;
+        if let Some(fd) = loaded.map_fd(".data.period") {
+            self.of_now = Some(sys::Mapping::new(fd, size_of::<u64>())?);
+        }
         let period = self.draw();
         for cpu in 0..loaded.cpus as u32 {
             match sys::cpu_clock(program, cpu, period) {
@@ -73,8 +78,7 @@ impl Clocks {
         }
     }
 
-    /// Gives all CPUs another period if it is time. To be called when rings were just emptied, by who then sleeps: a clock begins anew with each period,
-    /// so what comes right after is in no sample.
+    /// Gives all CPUs another period if it is time. A clock begins anew with each: the next sample stands for one or two, as much as has passed.
     pub fn vary(&mut self) {
         let began = self.stretches.back().map_or(0, |(from, _)| from.0);
         if self.running.is_empty() || (sys::boot_now().0 - began) < (STRETCH * self.period_ns) as i64 {
@@ -89,7 +93,11 @@ impl Clocks {
     }
 
     fn stretch(&mut self, period: u64) {
-        self.stretches.push_back((sys::boot_now(), stands_for(period, self.period_ns)));
+        if let Some(of_now) = &self.of_now {
+            // SAFETY: the mapping is of a page that begins with this word, which the kernel side only reads.
+            unsafe { of_now.as_ptr().cast::<u64>().write_volatile(period) };
+        }
+        self.stretches.push_back((sys::boot_now(), period));
         if self.stretches.len() > REMEMBERED {
             self.stretches.pop_front();
         }
@@ -104,12 +112,6 @@ impl Clocks {
     pub fn stop(&mut self) {
         self.running.clear();
     }
-}
-
-/// The time between a stretch's last sample and its end is in no sample: half a period on average, of all of the stretch.
-fn stands_for(period: u64, of_rate: u64) -> u64 {
-    let (period, stretch) = (period as f64, (STRETCH * of_rate) as f64);
-    (period * stretch / (stretch - period / 2.0)) as u64
 }
 
 pub fn period_ns(rate: u32) -> u64 {
@@ -135,6 +137,5 @@ mod tests {
         let stretches = VecDeque::from([(BootNs(100), 7), (BootNs(200), 9)]);
         let clocks = Clocks { period_ns: 5, stretches, ..Clocks::default() };
         assert_eq!([50, 100, 199, 200].map(|at| clocks.period_at(BootNs(at))), [7, 7, 7, 9]);
-        assert_eq!(stands_for(1_000_000, 1_000_000), 1_007_874, "64 periods have 63 and a half samples");
     }
 }

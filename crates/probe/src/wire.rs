@@ -95,12 +95,14 @@ pub mod purpose {
     pub const FOR_CLIENT: u32 = 8;
     pub const FOR_ANSWER: u32 = 9;
     pub const FOR_ITEM: u32 = 10;
+    pub const FOR_ASKER: u32 = 11;
 }
 
 pub mod use_kind {
     pub const USE_READ: u32 = 1;
     pub const USE_WRITE: u32 = 2;
     pub const USE_OPEN: u32 = 3;
+    pub const USE_ANSWER: u32 = 4;
 }
 
 pub mod rule_kind {
@@ -361,7 +363,7 @@ pub struct Sample {
     pub busy: u8,
     pub purpose: u8,
     pub flags: u8,
-    pub pad: u8,
+    pub periods: u8,
 }
 const _: () = assert!(size_of::<Sample>() == 48);
 

@@ -6,6 +6,7 @@
 pub mod difference;
 pub mod timed;
 pub mod tree;
+pub mod worked;
 
 use crate::error::Result;
 use crate::profile::{OTHERS, Profile};
@@ -57,6 +58,8 @@ pub struct Sampled {
     pub drawn: i64,
     /// Time that a sample stands for, on average: it is not the same for all.
     pub period_ns: i64,
+    /// What all stand for but those of idle CPUs.
+    pub busy_ns: i64,
     /// So many samples of the same time each would be as good.
     pub worth: f64,
 }
@@ -108,8 +111,9 @@ struct Sums {
     samples: i64,
     idle: i64,
     drawn: i64,
-    /// Of what samples stand for the sum, and the sum of the squares.
+    /// Of what samples stand for the sum, without idle CPUs', and the sum of the squares.
     all_ns: i64,
+    busy_ns: i64,
     squares: f64,
 }
 
@@ -122,6 +126,7 @@ impl Sums {
             self.idle += 1;
             return;
         }
+        self.busy_ns += r.period_ns;
         if served.is_some_and(|s| !charged(r).is_some_and(|p| s.contains(&p))) {
             return;
         }
@@ -155,6 +160,7 @@ fn of(read: Sums, stacks: &[StackRow], names: &[ProcessRow]) -> Sampled {
         idle: read.idle,
         drawn: read.drawn,
         period_ns: read.all_ns / read.samples.max(1),
+        busy_ns: read.busy_ns,
         worth: read.worth(),
     };
     let mut numbers: HashMap<Function, u32> = HashMap::new();
@@ -341,9 +347,9 @@ impl Sampled {
             *f = *known;
         }
         let names = self.names.clone();
-        let (samples, idle, drawn, period_ns, worth) =
-            (self.samples, self.idle, self.drawn, self.period_ns, self.worth);
-        Sampled { functions, stacks, names, samples, idle, drawn, period_ns, worth }
+        let (samples, idle, drawn, period_ns, busy_ns, worth) =
+            (self.samples, self.idle, self.drawn, self.period_ns, self.busy_ns, self.worth);
+        Sampled { functions, stacks, names, samples, idle, drawn, period_ns, busy_ns, worth }
     }
 
     pub fn function(&self, number: u32) -> &Function {

@@ -34,6 +34,12 @@ pub struct SampledArgs {
     /// With --to: a file for each process in this folder, which must not exist, and one for what is no process's
     #[arg(long, value_name = "DIR", requires = "format", conflicts_with = "output")]
     per_process: Option<PathBuf>,
+    /// Packets that this function worked on (`NAME`, or `PIDk:NAME`), by samples; of a log that has packets, too
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["flat", "graph", "format"])]
+    pub function: Option<String>,
+    /// With --function: only these packets, for example: udp port 53
+    #[arg(long, value_name = "EXPRESSION", requires = "function")]
+    pub packets: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,7 +64,8 @@ impl SampledArgs {
     }
 }
 
-const NOTHING: &str = "this log has no samples; record it with `kpat record -p profile` and --rate above 0";
+pub const NOTHING: &str =
+    "this log has no samples; record it with `kpat record -p profile` and --rate above 0";
 
 /// Whom they `served`; `None`: all.
 pub fn run(
@@ -223,6 +230,11 @@ fn expected(p: &Profile, s: &Sampled) -> i64 {
     p.passed_ns / s.period_ns.max(1)
 }
 
+/// What samples of CPUs that were not idle should stand for.
+fn busy_ns(p: &Profile) -> i64 {
+    p.passed_ns - p.buckets.idle_ns - p.buckets.unseen_ns
+}
+
 fn inside(all: &[Agreement]) -> usize {
     all.iter().filter(|a| a.is_inside()).count()
 }
@@ -248,7 +260,7 @@ pub fn beside_json(log: &Store, p: &Profile, served: Option<&BTreeSet<i32>>) -> 
     };
     Ok(json!({
         "period_ns": s.period_ns, "samples": s.samples, "idle": s.idle, "drawn": s.drawn, "expected": expected(p, &s),
-        "inside": inside(&all), "processes": all.iter().map(row).collect::<Vec<_>>(),
+        "busy_ns": s.busy_ns, "exact_busy_ns": busy_ns(p), "inside": inside(&all), "processes": all.iter().map(row).collect::<Vec<_>>(),
     }))
 }
 
@@ -271,13 +283,13 @@ pub fn beside(
     facts.add(
         "samples",
         format!(
-            "{}{} of {} expected{}, {:.3} ms apart; {} of idle CPUs; of {} for whom was drawn by lot",
+            "{}{}, {:.3} ms apart; {} of idle CPUs, the others stand for {:.3} s of {:.3} s; of {} for whom was drawn by lot",
             number(s.samples),
             if p.is_of_chosen { " for those who were chosen" } else { "" },
-            number(expected(p, &s)),
-            if p.is_of_chosen { " of all" } else { "" },
             s.period_ns as f64 / 1e6,
             number(s.idle),
+            s.busy_ns as f64 / 1e9,
+            busy_ns(p) as f64 / 1e9,
             number(s.drawn)
         ),
     );

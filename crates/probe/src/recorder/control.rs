@@ -98,7 +98,7 @@ impl Control {
 impl Recorder {
     /// Answers who asks; true: the recording is to end.
     pub(super) fn serve(&mut self, tell: &mut dyn FnMut(Note)) -> bool {
-        let (mut dump, mut stop) = (false, false);
+        let (mut dump, mut reset, mut stop) = (false, false, false);
         let Some(mut server) = self.control.server.take() else { return false };
         server.serve(&mut |r| match r {
             Request::Status => Reply::Status(Box::new(self.status())),
@@ -125,6 +125,13 @@ impl Recorder {
                     Reply::Refused("this recording is one file; see --rotate-size and --rotate-time".into())
                 }
             },
+            Request::Reset => match self.files.can_begin_anew() {
+                Ok(()) => {
+                    reset = true;
+                    Reply::Done(format!("{} begins anew", self.files.name().display()))
+                }
+                Err(why) => Reply::Refused(why.into()),
+            },
             Request::Stop => {
                 stop = true;
                 Reply::Done("stopping".into())
@@ -136,6 +143,12 @@ impl Recorder {
             && let Err(e) = self.dump(tell)
         {
             tell(Note::Hindered(format!("not dumped: {e}")));
+        }
+        if reset
+            && !stop
+            && let Err(e) = self.reset(tell)
+        {
+            tell(Note::Hindered(format!("the file goes on as it was: {e}")));
         }
         stop
     }

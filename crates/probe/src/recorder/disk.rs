@@ -114,6 +114,15 @@ impl Unplaced {
     /// *Errors*: the name may not be written to, or another recorder is at it.
     pub(super) fn new(name: &Path, replace: bool) -> Result<Unplaced, Error> {
         may_write(name, replace)?;
+        Unplaced::beside(name, replace)
+    }
+
+    /// In the place of a log that this recorder writes itself.
+    pub(super) fn in_place_of(own: &Path) -> Result<Unplaced, Error> {
+        Unplaced::beside(own, true)
+    }
+
+    fn beside(name: &Path, replace: bool) -> Result<Unplaced, Error> {
         let part = part_name(name);
         clear_part(&part)?;
         Ok(Unplaced { part, name: name.to_owned(), replace })

@@ -179,6 +179,32 @@ impl Files {
         Some(parts.name())
     }
 
+    /// Errors: why not.
+    pub(super) fn can_begin_anew(&self) -> Result<(), &'static str> {
+        if self.parts.is_some() {
+            Err("this recording rotates its files; `kpat ctl rotate` begins the next one")
+        } else if self.writer.is_none() {
+            Err("this recording stays in memory, and its oldest records are dropped for new ones")
+        } else if is_stream(&self.output) {
+            Err("what was written to a stream cannot be taken back")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The only file begins anew, in the place of the one that is written.
+    ///
+    /// *Errors*: that one goes on.
+    pub(super) fn begin_anew(&mut self, head: &[Json]) -> Result<(), Error> {
+        let unplaced = Unplaced::in_place_of(&self.output)?;
+        let writer = self.open(unplaced.part(), head)?;
+        unplaced.place()?;
+        (self.writer, self.unplaced) = (Some(writer), None);
+        self.full = None;
+        self.waiting.clear();
+        Ok(())
+    }
+
     /// Is it time for the next file?
     pub(super) fn is_next_due(&self, tell: &mut dyn FnMut(Note)) -> bool {
         let Some(parts) = &self.parts else { return false };

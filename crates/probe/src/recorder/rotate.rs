@@ -1,6 +1,8 @@
 //! From file to file. Between two files nothing is lost: rings and open chunks are emptied into the one, the next is begun, and only
 //! then is the one ended. What makes a file self-contained is repeated at its beginning: functions, interfaces, tasks, the clock. At its end
 //! stands what was counted since.
+//!
+//! A recording in one file can begin anew in the same way: then what was before is in no file.
 
 use super::{Error, Note, Recorder, Written};
 use crate::sink::{Drops, Sink};
@@ -44,6 +46,31 @@ impl Recorder {
         let written = self.end_file(ROTATED, None, &next.name, tell)?;
         self.before = self.counted(written.bytes);
         self.files.change_to(next, written.clone());
+        self.new_file();
+        tell(Note::Finished(written));
+        Ok(())
+    }
+
+    /// Begins the recording's only file anew.
+    ///
+    /// *Errors*: it goes on as it was.
+    pub(super) fn reset(&mut self, tell: &mut dyn FnMut(Note)) -> Result<(), Error> {
+        self.drain();
+        self.housekeeping(tell, true)?;
+        forget_the_dead(&mut self.sink);
+        self.costs.end_file(&self.sources);
+        let started = std::mem::replace(&mut self.meta.started, sys::clock_anchor());
+        if let Err(e) = self.files.begin_anew(&self.head()) {
+            self.meta.started = started;
+            return Err(e);
+        }
+        self.before = self.counted(0);
+        self.new_file();
+        Ok(())
+    }
+
+    /// What is written once for each file is written again.
+    fn new_file(&mut self) {
         self.costs.begin_file(&self.sources);
         self.sink.drops = Drops::default();
         self.sink.labels.again();
@@ -53,8 +80,6 @@ impl Recorder {
         if let Some(sockets) = &mut self.sink.sockets {
             sockets.announce_again();
         }
-        tell(Note::Finished(written));
-        Ok(())
     }
 
     /// What stands at the head of each file.

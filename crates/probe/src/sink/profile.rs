@@ -19,7 +19,7 @@ fn sample(r: &wire::Sample, clocks: &Clocks) -> Option<CpuSample> {
         socket: r.socket,
         kernel: r.kernel,
         user: r.user,
-        period_ns: clocks.period_at(BootNs(r.h.ts as i64)),
+        period_ns: clocks.period_at(BootNs(r.h.ts as i64)) * u64::from(r.periods.max(1)),
     })
 }
 

@@ -17,6 +17,8 @@ pub struct Moment {
     pub victim: Option<i32>,
     /// Place in [`Timed::stacks`].
     pub stack: u32,
+    /// What it stands for.
+    pub ns: i64,
 }
 
 pub struct Timed {
@@ -67,6 +69,7 @@ pub fn timed(log: &Store) -> Result<Option<Timed>> {
             served: super::charged(&r),
             victim: r.victim,
             stack,
+            ns: r.period_ns,
         });
     })?;
     found.moments.sort_by_key(|m| (m.at_ns, m.cpu));

@@ -1,0 +1,207 @@
+"""Requests by every way in which one process of a host can send another a message, taken by servers of every kind: each client asks twice, over a connection of its own,
+and all of what its server burns for it is the client's, from the first message on. Truth is what each server burns by its own thread's clock."""
+import os
+import signal
+import sys
+import unittest
+from collections import Counter
+
+from kpatlab import play
+from tests import profile
+from tests.place import own
+
+BURN = 0.008
+PROGRAM = """
+import os, signal, socket, subprocess, sys, threading, time
+role, kind, at, spins = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "spins"
+STREAMS = {"tcp": socket.AF_INET, "tcp6": socket.AF_INET6, "unix": socket.AF_UNIX, "packets": socket.AF_UNIX}
+family = STREAMS.get(kind, socket.AF_INET)
+name = ("::1" if kind == "tcp6" else "127.0.0.1", int(at)) if family != socket.AF_UNIX else "x" + at
+type = socket.SOCK_SEQPACKET if kind == "packets" else socket.SOCK_STREAM
+
+def burn(s):
+    until = time.thread_time() + s
+    while time.thread_time() < until: pass
+
+def handle(message, answer):
+    began = time.thread_time_ns()
+    burn(%f)
+    took = time.thread_time_ns() - began
+    answer()
+    os.write(log, b"%%d %%d\\n" %% (int(message.split()[0]), took))
+
+def take(from_, read):
+    # The sooner it is taken, the less of its sender's call is over.
+    while spins:
+        try: return read()
+        except BlockingIOError: pass
+    return read()
+
+def serve(c):
+    while True:
+        c.setblocking(not spins)
+        message = take(c, lambda: c.recv(64))
+        c.setblocking(True)
+        if not message: break
+        handle(message, lambda: c.sendall(b"ok"))
+    c.close()
+
+def server():
+    if kind in ("datagrams", "named"):
+        s = socket.socket(socket.AF_INET if kind == "datagrams" else socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.bind(("127.0.0.1", int(at)) if kind == "datagrams" else "x" + at)
+        s.setblocking(not spins)
+        yield
+        while True:
+            message, who = take(s, lambda: s.recvfrom(64))
+            handle(message, lambda: s.sendto(b"ok", who))
+    if kind == "fifo":
+        os.mkfifo("x" + at)
+        f = os.open("x" + at, os.O_RDWR | (os.O_NONBLOCK if spins else 0))
+        yield
+        while True:
+            message = take(f, lambda: os.read(f, 16))
+            o = os.open("x%%s.%%d" %% (at, int(message)), os.O_WRONLY)
+            handle(message, lambda: os.write(o, b"ok"))
+            os.close(o)
+    s = socket.socket(family, type)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(name)
+    s.listen(8)
+    mine, others = socket.socketpair()
+    if kind == "worker" and not os.fork():
+        while True: serve(socket.socket(fileno=socket.recv_fds(others, 1, 1)[1][0]))
+    if kind == "forked before":
+        os.fork()
+    yield
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        c, _ = s.accept()
+        if kind == "worker":
+            socket.send_fds(mine, [b"x"], [c.fileno()])
+        elif kind == "forked":
+            if not os.fork():
+                serve(c)
+                os._exit(0)
+        elif kind == "threads":
+            threading.Thread(target=serve, args=(c,)).start()
+            continue
+        else:
+            serve(c)
+        c.close()
+
+def ask():
+    message = b"%%-15d\\n" %% os.getpid()
+    if kind in ("datagrams", "named"):
+        c = socket.socket(socket.AF_INET if kind == "datagrams" else socket.AF_UNIX, socket.SOCK_DGRAM)
+        if kind == "named": c.bind("x%%s.%%d" %% (at, os.getpid()))
+        c.connect(("127.0.0.1", int(at)) if kind == "datagrams" else "x" + at)
+    elif kind == "fifo":
+        os.mkfifo("x%%s.%%d" %% (at, os.getpid()))
+        out, f = os.open("x" + at, os.O_WRONLY), os.open("x%%s.%%d" %% (at, os.getpid()), os.O_RDWR)
+        for i in range(2):
+            os.write(out, message)
+            os.read(f, 64)
+        return
+    else:
+        c = socket.socket(family, type)
+        c.connect(name)
+    if kind == "sendfile":
+        f = os.memfd_create("message")
+        os.write(f, message)
+    r, w = os.pipe()
+    for i in range(2):
+        if kind == "thread":
+            t = threading.Thread(target=lambda: c.recv(64))
+            t.start()
+        if kind == "sendmsg": c.sendmsg([message])
+        elif kind == "writev": os.writev(c.fileno(), [message])
+        elif kind == "sendfile": os.sendfile(c.fileno(), f, 0, 16)
+        elif kind == "spliced":
+            os.write(w, message)
+            os.splice(r, c.fileno(), 16)
+        else: c.send(message)
+        if kind == "thread": t.join()
+        elif kind == "spliced":
+            os.splice(c.fileno(), w, 16)
+            os.read(r, 16)
+        else: c.recv(64)
+
+if role == "server":
+    log = os.open("log" + at, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    # What a program prints for who started it is no request.
+    subprocess.run(["echo", "x"], stdout=subprocess.PIPE)
+    burn(0.01)
+    begin = server()
+    next(begin)
+    print("ready", os.getpid(), flush=True)
+    next(begin)
+else:
+    children = []
+    for i in range(3):
+        child = os.fork()
+        if not child:
+            ask()
+            os._exit(0)
+        children.append(child)
+    print("done", *children if not any(os.waitpid(c, 0)[1] for c in children) else (), flush=True)
+""" % BURN
+KINDS = ["tcp", "tcp6", "unix", "packets", "datagrams", "named", "fifo", "sendmsg", "writev", "sendfile", "spliced", "thread", "threads", "worker", "forked", "forked before"]
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class Requests(profile.Recorded):
+    def setUp(self):
+        own(self, "requests", "")
+
+    def run_one(self, role: str, kind: str, at: int, spins: bool, cpu: int) -> play.Process:
+        argv = ["taskset", "-c", str(cpu), sys.executable, "-c", PROGRAM, role, kind, str(at), "spins" if spins else "waits"]
+        p = play.Process(f"{role}-{at}", ["sh", "-c", 'cd "$0" && exec "$@"', str(self.dir), *argv], self.dir)
+        self.stack.callback(p.stop)
+        return p
+
+    def all_of(self, kinds: list[str], spins: bool) -> None:
+        port = 22_000 + os.getpid() % 500 * 20
+
+        def load() -> dict:
+            clients = {}
+            for at, kind in enumerate(kinds, port):
+                server = self.run_one("server", kind, at, spins, profile.BURN_CPU)
+                pid, = self.text_of(server, "ready")
+                client = self.run_one("client", kind, at, spins, profile.SEND_CPU)
+                client.p.wait(60)
+                clients[kind, pid] = [int(n) for n in play.text_of(client.stdout).split()[1:]]
+                os.killpg(server.p.pid, signal.SIGKILL)
+                server.p.wait()
+            return clients
+
+        clients, p = self.profile("spin" if spins else "wait", load)
+        got = Counter()
+        for c in p["clients"]:
+            got[c["client"]] += c["ns"]
+        for at, ((kind, server), of) in enumerate(clients.items(), port):
+            self.assertEqual(len(of), 3, kind)
+            truth = Counter()
+            for line in (self.dir / f"log{at}").read_text().splitlines():
+                client, ns = map(int, line.split())
+                truth[client] += ns
+            ratios = [got[c] / truth[c] for c in of]
+            print(f"requests: {kind}: {sum(truth.values()) / 1e6:.1f} ms burned; charged to clients {', '.join(f'{r:.3f}' for r in ratios)} of that", file=sys.stderr, flush=True)
+            for client in of:
+                self.assertGreater(got[client], 0.97 * truth[client] - 1e6, kind)
+                # And what the server does besides; one that spins does so for whose message it took last.
+                if not spins:
+                    self.assertLess(got[client], 1.05 * truth[client] + 8e6, kind)
+            strangers = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == server and c["client"] not in of and c["ns"] > 1e6}
+            self.assertEqual(strangers, {}, f"{kind}: those who asked nothing")
+
+    def test_clients_are_charged_from_their_first_message(self):
+        self.all_of(KINDS, False)
+
+    def test_a_message_that_is_taken_before_its_senders_call_is_over(self):
+        self.all_of(["tcp", "tcp6", "unix", "packets", "datagrams", "named", "fifo"], True)
+
+
+if __name__ == "__main__":
+    unittest.main()
