@@ -14,7 +14,7 @@ import { PacketPane } from "../views/packet/packet.tsx";
 import { shownAt } from "../views/packet/shown.ts";
 import { FilterBar } from "../widgets/filter.tsx";
 import { Split } from "../widgets/split.tsx";
-import { Empty, Failed } from "../widgets/states.tsx";
+import { elsewhere, Empty, Failed } from "../widgets/states.tsx";
 import { Strip } from "../widgets/strip.tsx";
 import { Help } from "./help.tsx";
 import type { View } from "../views/view.ts";
@@ -77,11 +77,11 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
   );
 }
 
-/** What is shown first: packets, but for a recording of applications alone. */
+/** What is shown first: packets, but for a recording that has none of them. */
 function first(): View {
-  const counts = log.value?.counts;
-  const alone = !!counts && counts.sockets > 0 && counts.packets === 0 && counts.frames === 0;
-  return VIEWS.find((v) => v.id === (alone ? "apps" : "packets")) ?? VIEWS[0]!;
+  const info = log.value;
+  const id = info ? (elsewhere(info)?.view ?? "packets") : "packets";
+  return VIEWS.find((v) => v.id === id) ?? VIEWS[0]!;
 }
 
 function here(): View {

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { ComponentChildren, JSX } from "preact";
 import type { Refused } from "../api/ask.ts";
 import { log } from "../api/log.ts";
+import type { Info } from "../api/types.ts";
 import type { Asked, Question } from "../api/question.ts";
 import { count, seen } from "../base/units.ts";
 
@@ -16,9 +17,20 @@ export function Empty(p: { title: string; children?: ComponentChildren }): JSX.E
   );
 }
 
+/** Where a log without packets and frames has what it is about. */
+export function elsewhere(info: Info): { view: string; title: string; what: string; option: string } | null {
+  const { packets, frames, sockets } = info.counts;
+  if (packets + frames > 0) return null;
+  if (sockets > 0) return { view: "apps", title: "Applications", what: "of applications, of what they ask of their sockets", option: "app" };
+  if (/\bprofile\b/.test(info.profile)) return { view: "profile", title: "Profile", what: "of processes, and of whom the kernel works for", option: "profile" };
+  if (/\bwifi\b/.test(info.profile)) return { view: "handover", title: "Handover", what: "of radios and links", option: "wifi" };
+  return null;
+}
+
 /** Why a list of packets is empty: the log has none, whatever the filter, or the filter leaves none. */
 export function NoPackets({ where }: { where: string }): JSX.Element {
   const info = log.value;
+  const there = info && elsewhere(info);
   if (where && info && info.counts.packets + info.counts.frames > 0)
     return (
       <Empty title="No packet fits this filter">
@@ -27,8 +39,8 @@ export function NoPackets({ where }: { where: string }): JSX.Element {
     );
   return (
     <Empty title="There is no packet in this log">
-      {info?.counts.sockets ? (
-        <>It is a recording of applications (<code>kpat record -p app</code>), of what they ask of their sockets: see <a href="#/apps">Applications</a>.</>
+      {there ? (
+        <>It is a recording {there.what} (<code>kpat record -p {there.option}</code>): see <a href={`#/${there.view}`}>{there.title}</a>.</>
       ) : info?.filter ? (
         <>Nothing that matched the recording's filter <code>{seen(info.filter)}</code> passed while it ran.</>
       ) : (
