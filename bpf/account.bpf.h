@@ -92,7 +92,9 @@ struct account {
 	u64 sends_for; /* this part of another softirq sent a packet of this socket */
 	u32 steered; /* this softirq handed packets to this CPU, whose number is one less */
 	u64 ticked; /* when the clock was here */
-	u64 periods; /* that had passed then */
+	u64 periods; /* for which the sample of then stands */
+	u64 idled; /* time that was idle, of what was written to the sums */
+	u64 idle_then; /* all of it, when the clock was here */
 	u32 held_for; /* a sample waits until it is known whose the packet at hand is, or whose packets this softirq brought */
 	struct kp_sample held;
 	u64 not_unix; /* process << 32 | number of a file that a task wrote to last, and that is no unix socket */
@@ -263,6 +265,8 @@ static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
 {
 	struct kp_work w = { .ns = take(&a->base[mode & 15]), .packets = times };
 
+	if (mode == KP_WORK_IDLE)
+		a->idled += w.ns;
 	if (w.ns || times)
 		put(a, mode, a->serving ? a->serving_for : KP_FOR_ITSELF, a->serving, &w);
 }

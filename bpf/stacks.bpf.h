@@ -116,17 +116,22 @@ static __always_inline bool waits_for_part(struct account *a, u32 top, u32 purpo
 }
 
 /*
- * The kernel's clock does not make up for what it missed where interrupts were off, the CPU slept deeply, or a virtual machine's host ran something else; and the
- * account charges all of that time to what was on top.
+ * The kernel's clock does not make up for what it missed where interrupts were off or a virtual machine's host ran something else, and the account charges all
+ * of that time to what was on top: a late sample stands for it. But where the CPU slept the clock comes when it wakes, just to whom it wakes for. So a
+ * late one stands for the time that was not idle, and what is less than a period of it is drawn by lot; 0: for none.
  */
 static __always_inline void count_periods(struct account *a, u64 now)
 {
 	u64 before = exchange(&a->ticked, now), period = *(volatile u64 *)&period_of_now, n = 1;
+	u64 idle = a->idled + *(volatile u64 *)&a->base[KP_WORK_IDLE], slept = idle - exchange(&a->idle_then, idle);
 
-	if (before && period && now > before)
-		n = (now - before + period / 2) / period;
+	if (before && period && now > before + period + period / 4) {
+		n = now - before;
+		n = (slept < n ? n - slept : 0) + (((u64)bpf_get_prandom_u32() * period) >> 32);
+		n /= period;
+	}
 	/* in memory: the verifier would follow each value from here on */
-	store_once(&a->periods, n < 1 ? 1 : n > 255 ? 255 : n);
+	store_once(&a->periods, n > 255 ? 255 : n);
 }
 
 SEC("perf_event")
@@ -144,6 +149,8 @@ int sample_clock(struct pt_regs *ctx)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	count_periods(a, now);
+	if (!*(volatile u64 *)&a->periods)
+		return 0;
 	level = a->level & (LEVELS - 1);
 	top = level ? a->frame[level] : 0;
 	if (top == HARDIRQ) { /* the clock itself */

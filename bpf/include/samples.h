@@ -19,7 +19,7 @@ struct kp_sample {
 	u8 busy; /* kp_work_kind */
 	u8 purpose; /* kp_purpose */
 	u8 flags;
-	u8 periods; /* of the clock that have passed since it was there before: a late one stands for those that it missed */
+	u8 periods; /* of the clock for which it stands: a late one for those that it missed in which the CPU was not idle */
 };
 
 /* As many frames as `func` says, innermost first; shorter in the ring if there are fewer. */

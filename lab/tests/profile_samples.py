@@ -356,6 +356,16 @@ class ProfileSamples(unittest.TestCase):
         self.assertGreaterEqual(held, 0.95 * of - 3.1 * math.sqrt(0.95 * 0.05 * of))
         self.assertGreaterEqual(of, 10, "there were processes to compare")
 
+    def test_who_wakes_seldom_is_sampled_for_no_more_than_it_ran(self):
+        """On a machine that sleeps the clock comes when something wakes: its time is not that something's."""
+        wakes = "import time\nfor _ in range(250):\n time.sleep(0.02)\n t = time.process_time()\n while time.process_time() - t < 0.001: pass"
+        log, _ = self.record("seldom", sys.executable, "-c", wakes, rate=499)
+        s = look.kpat_json("profile", str(log), "--limit", "0")["sampled"]
+        stand_for, exact = s["busy_ns"], s["exact_busy_ns"]
+        print(f"samples: of who wakes seldom: stand for {stand_for / 1e9:.4f} s of {exact / 1e9:.4f} s ({(stand_for - exact) * 100 / exact:+.2f} %)", file=sys.stderr, flush=True)
+        # Some 150 samples where nothing else runs.
+        self.assertLess(abs(stand_for - exact), 0.3 * exact + 3 * s["period_ns"] * os.cpu_count())
+
     def test_two_profiles_differ_where_the_programs_do_and_not_where_they_are_the_same(self):
         logs = {}
         for name, loops in (("a", "500000"), ("b", "500000"), ("c", "1500000")):
