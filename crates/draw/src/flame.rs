@@ -167,6 +167,7 @@ mod tests {
             idle: 0,
             drawn: 0,
             period_ns: 25,
+            busy_ns: 0,
             worth: 3.0,
         };
         let svg = flame(&s, "a & b");
@@ -200,6 +201,7 @@ mod tests {
                 idle: 0,
                 drawn: 0,
                 period_ns: 1,
+                busy_ns: 0,
                 worth: 2.0,
             };
             flame(&s, "t")
