@@ -189,10 +189,9 @@ class Oddities(unittest.TestCase):
                 s[1] += bool(true) and not found
         self.assertEqual({case for case, _ in sums}, set(cases))
         for (case, side), (right, open_) in sums.items():
-            # of two readers the order may not be known at a moment
-            some = missed or case == "two-readers"
-            if (case, side) not in UNKNOWN | (UNKNOWN_OF_6 if family == 6 else set()):
-                self.assertLessEqual(open_, (right + open_) // 5 if some else 0, (case, side))
+            # of two readers whose calls overlap the order is not known, and on two idle CPUs all of them may
+            if (case, side) != ("two-readers", "read") and (case, side) not in UNKNOWN | (UNKNOWN_OF_6 if family == 6 else set()):
+                self.assertLessEqual(open_, (right + open_) // 5 if missed else 0, (case, side))
         right, open_ = (sum(s[i] for s in sums.values()) for i in (0, 1))
         print(f"    odd datagrams over IPv{family}: {len(cases)} uses of a socket, of {right + open_} sends and reads {right} are known, none is wrong", flush=True)
 
@@ -218,7 +217,8 @@ class Oddities(unittest.TestCase):
                 s[1] += bool(of) and not found
         print(f"    ping and raw sockets over IPv{family}: {sums} known and not", flush=True)
         self.assertEqual({k for k, s in sums.items() if s[0]}, {(c, side) for c in ("ping", "raw") for side in ("written", "read")})
-        self.assertLessEqual(sum(s[1] for s in sums.values()), 2 if missed else 0)
+        # The first one waits for its neighbour: if the answer is quick, it is sent in an interrupt, and a ping's packet is known by its task alone.
+        self.assertLessEqual(sum(s[1] for s in sums.values()), 2 if missed else 1)
 
     def test_others(self):
         self.others(4)
