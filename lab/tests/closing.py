@@ -3,6 +3,7 @@ Nothing is lost by that: each program read all that was written to it."""
 
 import os
 import sys
+import time
 import unittest
 
 from kpatlab import cache, look, play
@@ -40,6 +41,8 @@ class Closing(unittest.TestCase):
         self.stack.callback(record.stop)
         record.wait_ready(ready.exists, cache.patience())
         self.assertEqual(sh("ip", "netns", "exec", ns, sys.executable, "-c", TALK).stdout.strip(), "read all")
+        # The last one is under way for as long as nothing else is seen.
+        time.sleep(0.5)
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         look.integrate(kbl, [], out)
         packets = {p["packet_id"]: p for p in look.Log(out).packets()}
