@@ -93,10 +93,17 @@ static __always_inline struct inode___pipe *inode_of(struct file___open *file, u
 	return inode && (BPF_CORE_READ(inode, i_mode) & S_IFMT) == kind ? inode : NULL;
 }
 
-static __always_inline void unix_begins(struct account *a, struct file___open *file, u64 who)
+/* Of a file that is a socket. */
+static __always_inline struct sock *sock_of(struct file___open *file)
 {
 	struct socket___open *socket = BPF_CORE_READ(file, private_data);
-	struct sock *sk = socket ? BPF_CORE_READ(socket, sk) : NULL;
+
+	return socket ? BPF_CORE_READ(socket, sk) : NULL;
+}
+
+static __always_inline void unix_begins(struct account *a, struct file___open *file, u64 who)
+{
+	struct sock *sk = sock_of(file);
 
 	if (!sk)
 		return;
@@ -203,15 +210,13 @@ __noinline int socket_spliced(u64 number, long bytes)
 {
 	struct account *a = this_account();
 	struct file___open *file = file_of(number);
-	struct socket___open *socket;
 	struct sock *sk;
 	u64 cookie, peer;
 	u16 family;
 
 	if (!a || !inode_of(file, S_IFSOCK))
 		return 0;
-	socket = BPF_CORE_READ(file, private_data);
-	sk = socket ? BPF_CORE_READ(socket, sk) : NULL;
+	sk = sock_of(file);
 	if (!sk)
 		return 0;
 	family = BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family);

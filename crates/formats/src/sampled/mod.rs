@@ -5,6 +5,7 @@ mod perfetto;
 
 use crate::Result;
 use crate::names::clean;
+use kpat_query::sampled::tree::Context;
 use kpat_query::sampled::{Sampled, Weighted};
 use serde_json::json;
 use std::io::Write;
@@ -65,11 +66,5 @@ pub(crate) fn victim(s: &Sampled, w: &Weighted) -> String {
 }
 
 pub(crate) fn context(w: &Weighted) -> Option<&'static str> {
-    use kpat_model::Busy;
-    match w.busy {
-        Busy::Softirq | Busy::SoftirqThread => Some("softirq"),
-        Busy::Hardirq => Some("hardirq"),
-        Busy::Fault => Some("page fault"),
-        Busy::User | Busy::Kernel | Busy::Thread | Busy::Idle | Busy::Unseen => None,
-    }
+    Some(Context::of(w.busy)).filter(|c| *c != Context::Task).map(Context::name)
 }

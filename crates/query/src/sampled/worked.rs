@@ -4,6 +4,7 @@
 //! in which the sample was taken, in the same context; where only points are recorded, that of the last point before, if that was a moment ago.
 
 use super::timed::{Moment, Timed, timed};
+use super::tree;
 use crate::error::Result;
 use crate::store::Store;
 use kpat_model::{Busy, Context};
@@ -66,10 +67,10 @@ fn moments<'a>(t: &'a Timed, function: &str) -> impl Iterator<Item = &'a Moment>
 }
 
 fn context(busy: Busy) -> Context {
-    match busy {
-        Busy::Softirq | Busy::SoftirqThread => Context::Softirq,
-        Busy::Hardirq => Context::Hardirq,
-        _ => Context::Task,
+    match tree::Context::of(busy) {
+        tree::Context::Softirq => Context::Softirq,
+        tree::Context::Hardirq => Context::Hardirq,
+        tree::Context::Task | tree::Context::Fault => Context::Task,
     }
 }
 
