@@ -6,20 +6,20 @@
 //! [`CpuTime`], also where files are removed.
 
 mod choice;
+mod kernels;
 mod labels;
 
 use crate::object::Loaded;
 use crate::{sys, wire};
 pub use choice::{ChangeChoice, Choice, Resources, Term};
+use kernels::Times;
 use kpat_model::{
     BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work,
 };
 pub use labels::Labels;
 use libbpf_rs::{MapCore, MapFlags};
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How often sums are taken.
@@ -75,6 +75,10 @@ pub struct Accounts {
     /// Uses of sockets that were lost, as far as they were reported.
     lost: u64,
     ready: Vec<OfCpu>,
+    /// What the kernel's own account said before and after the CPUs' accounts were brought up to now.
+    around: [Times; 2],
+    /// The moments that were logged last, by CPU: a file that follows begins with them.
+    moments: Vec<OfCpu>,
     choice: Choice,
     resources: Resources,
 }
@@ -95,6 +99,8 @@ impl Accounts {
             left: None,
             lost: 0,
             ready: Vec::new(),
+            around: Default::default(),
+            moments: Vec::new(),
             choice: Choice::new(loaded, chosen)?,
             resources,
         })
@@ -113,7 +119,7 @@ impl Accounts {
         } else if paused && self.opened.iter().any(Option::is_some) {
             // A file that nothing was taken for yet begins where the one before ended.
             if std::mem::take(&mut self.begins) {
-                self.tell_times(loaded);
+                self.ready.extend_from_slice(&self.moments);
             }
             self.each_cpu(loaded, Do::Close);
             self.tell_times(loaded);
@@ -128,7 +134,7 @@ impl Accounts {
         }
         let open = self.opened.iter().any(Option::is_some);
         if std::mem::take(&mut self.begins) && open {
-            self.tell_times(loaded);
+            self.ready.extend_from_slice(&self.moments);
         }
         if all {
             if open {
@@ -186,11 +192,13 @@ impl Accounts {
     }
 
     /// A CPU that is not there, or went, has no account.
-    fn each_cpu(&self, loaded: &Loaded, what: Do) {
+    fn each_cpu(&mut self, loaded: &Loaded, what: Do) {
         let Some(program) = loaded.program("account") else { return };
+        let before = Times::read();
         for cpu in 0..self.opened.len() {
             let _ = sys::run_on_cpu(program, cpu as u32, what as u64 | self.turn << 8);
         }
+        self.around = [before, Times::read()];
     }
 
     fn heads(&self, loaded: &Loaded) -> Vec<wire::AccountHead> {
@@ -200,13 +208,14 @@ impl Accounts {
     }
 
     fn tell_times(&mut self, loaded: &Loaded) {
-        let (kernels, received) = (kernels_times(), kernels_packets());
+        let received = kernels::packets();
         let heads = self.heads(loaded);
+        self.moments.clear();
         self.tell_requests(&heads);
         for (cpu, head) in heads.into_iter().enumerate() {
             let Some(opened) = self.opened[cpu] else { continue };
             let [user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns] =
-                kernels.get(cpu).copied().flatten().unwrap_or_default();
+                Times::between(&self.around, cpu, BootNs(head.logged as i64));
             let time = CpuTime {
                 at: BootNs(head.logged as i64),
                 opened,
@@ -218,24 +227,25 @@ impl Accounts {
                 softirq_ns,
                 steal_ns,
             };
-            self.ready.push((cpu as u16, Record::CpuTime(Box::new(time))));
+            self.moments.push((cpu as u16, Record::CpuTime(Box::new(time))));
             if let Some(received) = received.get(&cpu).filter(|_| self.resources.packets) {
                 let (at, counted) = (BootNs(head.logged as i64), head.packets);
                 let packets = CpuPackets { at, opened, counted, received: *received };
-                self.ready.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
+                self.moments.push((cpu as u16, Record::CpuPackets(Box::new(packets))));
             }
         }
+        self.ready.extend_from_slice(&self.moments);
     }
 
     /// How many requests of disks: the kernel has them by disk, not by CPU, so they are in the chunks of the first CPU that has an account.
     fn tell_requests(&mut self, heads: &[wire::AccountHead]) {
         let first = self.opened.iter().enumerate().find_map(|(cpu, o)| Some((cpu, (*o)?)));
-        let completed = if self.resources.blocks { kernels_requests() } else { None };
+        let completed = if self.resources.blocks { kernels::requests() } else { None };
         let (Some((cpu, opened)), Some(completed)) = (first, completed) else { return };
         let Some(head) = heads.get(cpu) else { return };
         let (at, counted) = (BootNs(head.logged as i64), heads.iter().map(|h| h.requests).sum());
         let requests = BlockRequests { at, opened, counted, completed };
-        self.ready.push((cpu as u16, Record::BlockRequests(Box::new(requests))));
+        self.moments.push((cpu as u16, Record::BlockRequests(Box::new(requests))));
     }
 
     fn take_sums(&mut self, loaded: &Loaded, turn: u64, at: BootNs) {
@@ -285,88 +295,4 @@ fn take_all<K: Copy, V: Copy>(loaded: &Loaded, map: &str, mut f: impl FnMut(&K, 
 fn as_struct<T: Copy>(bytes: &[u8]) -> Option<T> {
     // SAFETY: as many bytes as the type has, which is plain numbers; read without asking for its alignment.
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
-}
-
-/// By CPU what /proc/stat says: user, system, idle, interrupts, softirqs, stolen; in nanoseconds.
-fn kernels_times() -> Vec<Option<[u64; 6]>> {
-    // SAFETY: no memory is passed.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    kernels_times_of(&std::fs::read_to_string("/proc/stat").unwrap_or_default(), 1_000_000_000 / ticks)
-}
-
-fn kernels_times_of(text: &str, tick_ns: u64) -> Vec<Option<[u64; 6]>> {
-    let mut out = Vec::new();
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        let cpu = words.next().and_then(|w| w.strip_prefix("cpu")?.parse::<usize>().ok());
-        let Some(cpu) = cpu.filter(|c| *c < 1 << 16) else { continue };
-        let of: Vec<u64> = words.map_while(|w| w.parse::<u64>().ok()).map(|t| t * tick_ns).collect();
-        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = of[..] else { continue };
-        if out.len() <= cpu {
-            out.resize(cpu + 1, None);
-        }
-        out[cpu] = Some([user + nice, system, idle + iowait, irq, softirq, steal]);
-    }
-    out
-}
-
-/// By CPU the packets that /proc/net/softnet_stat counts, modulo 2^32. The last column is the CPU, from 5.10 on.
-fn kernels_packets() -> HashMap<usize, u64> {
-    kernels_packets_of(&std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default())
-}
-
-fn kernels_packets_of(text: &str) -> HashMap<usize, u64> {
-    const CPU: usize = 12;
-    let line = |line: &str| {
-        let words: Vec<u64> =
-            line.split_whitespace().filter_map(|w| u64::from_str_radix(w, 16).ok()).collect();
-        Some((usize::try_from(*words.get(CPU)?).ok()?, *words.first()?))
-    };
-    text.lines().filter_map(line).collect()
-}
-
-/// Requests of disks that /proc/diskstats counts. Only disks that have queues of requests: others pass on what they are asked for, and count it, too.
-fn kernels_requests() -> Option<u64> {
-    let queues = |disk: &str| Path::new("/sys/block").join(disk).join("mq").exists();
-    Some(kernels_requests_of(&std::fs::read_to_string("/proc/diskstats").ok()?, queues))
-}
-
-fn kernels_requests_of(text: &str, queues: impl Fn(&str) -> bool) -> u64 {
-    const NAME: usize = 2;
-    /// Reads, writes, discards, flushes; the last two came with 4.18 and 5.5.
-    const COMPLETED: [usize; 4] = [3, 7, 14, 18];
-    let of = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |column: usize| words.get(column)?.parse::<u64>().ok();
-        words
-            .get(NAME)
-            .filter(|disk| queues(disk))
-            .map_or(0, |_| COMPLETED.into_iter().filter_map(number).sum())
-    };
-    text.lines().map(of).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_packets_by_cpu() {
-        let text = "0012812e 00000000 00000001 00000000 0 0 0 0 0 00000000 00000000 00000000 00000002 00000000 00000000\n00000003 00000000\n";
-        assert_eq!(kernels_packets_of(text), [(2, 0x12812e)].into());
-    }
-
-    #[test]
-    fn the_kernels_requests_are_those_of_disks_with_queues() {
-        let text = " 254 0 vda 10 1 2 3 20 4 5 6 7 8 9 100 0 0 0 1000 0\n 254 1 vda1 9 1 2 3 9 4 5 6 7 8 9 9 0 0 0 9 0\n   8 0 sda 1 1 2 3 2\n";
-        assert_eq!(kernels_requests_of(text, |disk| !disk.ends_with('1')), 10 + 20 + 100 + 1000 + 3);
-    }
-
-    #[test]
-    fn the_kernels_times_by_cpu() {
-        let text =
-            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu2 10 0 0 0 0 0 0 0 0 0\nintr 1 2 3\n";
-        let times = kernels_times_of(text, 10);
-        assert_eq!(times, [Some([30, 30, 90, 60, 70, 80]), None, Some([100, 0, 0, 0, 0, 0])]);
-    }
 }

@@ -506,7 +506,7 @@ table! { CPU_ACCOUNT, CpuAccountRow, "cpu_account", 16384,
     from_ns: i64, Delta, "ns", "boot", "", "From here on ...";
     to_ns: i64, Delta, "ns", "boot", "", "... up to here.";
     unplaced_ns: i64, Delta, "ns", "", "", "Of that, time for which there was no room among the kernel side's sums.";
-    user_ns: i64, Delta, "ns", "", "", "By /proc/stat: user mode, with nice. Ticks, where the kernel does not measure interrupts (CONFIG_IRQ_TIME_ACCOUNTING).";
+    user_ns: i64, Delta, "ns", "", "", "By /proc/stat, read before and after each of the two moments: user mode, with nice. Ticks, where the kernel does not measure interrupts (CONFIG_IRQ_TIME_ACCOUNTING).";
     system_ns: i64, Delta, "ns", "", "", "The same: kernel.";
     idle_ns: i64, Delta, "ns", "", "", "The same: idle, with waiting for I/O.";
     irq_ns: i64, Delta, "ns", "", "", "The same: hard interrupts.";
