@@ -45,7 +45,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 32] = [
+pub static KINDS: [Kind; 33] = [
     kind(
         0,
         "point",
@@ -267,6 +267,15 @@ pub static KINDS: [Kind; 32] = [
         "block-requests",
         columns!["at" Time, "opened" Time, "counted" Integer, "completed" Integer],
         Coding::Records(accounts::block_requests),
+    ),
+    kind(
+        32,
+        "peer",
+        columns![
+            "at" Time, "number" Integer, "socket" Integer, "process" Integer, "datagrams" Integer, "local_port" Integer,
+            "peer_port" Integer, "local" Text, "peer" Text,
+        ],
+        Coding::Records(accounts::peer),
     ),
 ];
 
