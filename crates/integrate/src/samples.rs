@@ -140,7 +140,8 @@ impl Samples {
         let mut stacks = self.stacks.read()?;
         while let Some(s) = stacks.next()? {
             for (i, at) in s.addresses().enumerate().filter(|_| s.process != 0) {
-                if let Some((file, offset)) = self.mapped(s.process, at, s.at).and_then(|m| of_file(m, at, i)) {
+                if let Some((file, offset)) = self.mapped(s.process, at, s.at).and_then(|m| of_file(m, at, i))
+                {
                     wanted.entry(file).or_default().insert(offset);
                 }
             }
@@ -154,11 +155,8 @@ impl Samples {
             number += 1;
             let mut depth = 0;
             for (i, at) in s.addresses().enumerate() {
-                let frame = if s.process == 0 {
-                    of_kernel(kernel, at)
-                } else {
-                    self.of_process(&s, at, i, &found)
-                };
+                let frame =
+                    if s.process == 0 { of_kernel(kernel, at) } else { self.of_process(&s, at, i, &found) };
                 let none = [Named::default()];
                 for n in if frame.named.is_empty() { &none[..] } else { &frame.named } {
                     rows.push(&StackRow {
@@ -310,9 +308,15 @@ mod tests {
             build_id: Vec::new(),
         };
         let mut samples = Samples::new(Path::new("."));
-        [m("a", 0x1000, 10), m("lib", 0x8000, 10), m("b", 0x1000, 20)].into_iter().for_each(|m| samples.mapping(m));
+        [m("a", 0x1000, 10), m("lib", 0x8000, 10), m("b", 0x1000, 20)]
+            .into_iter()
+            .for_each(|m| samples.mapping(m));
         let at = |a, then| samples.mapped(7, a, BootNs(then)).map(|m| m.name.as_str());
         assert_eq!([at(0x1fff, 20), at(0x8000, 20), at(0x2000, 20)], [Some("b"), Some("lib"), None]);
-        assert_eq!([at(0x1fff, 19), at(0x1fff, 9)], [Some("a"), Some("a")], "before the next program, and before any was read");
+        assert_eq!(
+            [at(0x1fff, 19), at(0x1fff, 9)],
+            [Some("a"), Some("a")],
+            "before the next program, and before any was read"
+        );
     }
 }

@@ -184,7 +184,10 @@ mod tests {
         assert_eq!(s.count("data"), 0);
         let s = Symbols::parse("30 t twice\n10 T b\n20 t twice\n20 t also\n10 W a\nx\n");
         assert_eq!(s.names().collect::<Vec<_>>(), ["a", "b", "also", "twice", "twice"]);
-        assert_eq!((s.count("twice"), s.address("twice"), s.address("a"), s.address("none")), (2, 0x20, 0x10, 0));
+        assert_eq!(
+            (s.count("twice"), s.address("twice"), s.address("a"), s.address("none")),
+            (2, 0x20, 0x10, 0)
+        );
         assert_eq!(s.resolve(0x2f).as_deref(), Some("twice+0xf"), "of one address the last name");
         assert_eq!(Symbols::parse("").address("a"), 0);
     }

@@ -3,7 +3,8 @@
 use super::{InColumns, at, cut, narrow, text};
 use crate::columns::Row;
 use kpat_model::{
-    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Peer, ProcessLabel, Purpose, Record, SocketUse, UseKind, Work,
+    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Peer, ProcessLabel, Purpose, Record, SocketUse,
+    UseKind, Work,
 };
 
 impl InColumns for Work {

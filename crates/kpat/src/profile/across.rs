@@ -80,7 +80,12 @@ impl Hosts {
                 (None, None) => "another host".into(),
             };
             let plain = |text: String| (text, Style::Plain);
-            table.row(vec![plain(self.shown(own, a.server)), plain(client), plain(s(a.ns)), plain(count(a.ends as u64))]);
+            table.row(vec![
+                plain(self.shown(own, a.server)),
+                plain(client),
+                plain(s(a.ns)),
+                plain(count(a.ends as u64)),
+            ]);
         }
         table
     }

@@ -26,6 +26,9 @@ pub fn across(logs: &[&Store]) -> Result<Vec<Across>> {
     Ok(of(&rows))
 }
 
+/// Server, client if it is in a log, the client's address.
+type Between = ((usize, i32), Option<(usize, i32)>, Option<String>);
+
 /// Protocol, own port, the other's port.
 type Ports = (i32, i32, i32);
 
@@ -34,11 +37,12 @@ fn of(rows: &[Vec<PeerRow>]) -> Vec<Across> {
     for (log, r) in rows.iter().enumerate().flat_map(|(log, all)| all.iter().map(move |r| (log, r))) {
         by_ports.entry((r.proto, r.local_port, r.peer_port)).or_default().push((log, r));
     }
-    let mut sums: BTreeMap<((usize, i32), Option<(usize, i32)>, Option<String>), (usize, i64)> = BTreeMap::new();
+    let mut sums: BTreeMap<Between, (usize, i64)> = BTreeMap::new();
     for (log, r) in rows.iter().enumerate().flat_map(|(log, all)| all.iter().map(move |r| (log, r))) {
         let Some(ns) = r.served_ns.filter(|ns| *ns > 0) else { continue };
         let others = by_ports.get(&(r.proto, r.peer_port, r.local_port)).map_or(&[][..], Vec::as_slice);
-        let client = others.iter().find(|(at, o)| *at != log && is_other_end(r, o)).map(|(at, o)| (*at, o.process));
+        let client =
+            others.iter().find(|(at, o)| *at != log && is_other_end(r, o)).map(|(at, o)| (*at, o.process));
         if log != 0 && client.is_none_or(|(at, _)| at != 0) {
             continue;
         }
@@ -67,7 +71,16 @@ mod tests {
             (Some(address.to_owned()).filter(|a| a != "-"), port.parse().expect("a port"))
         };
         let ((local_addr, local_port), (peer_addr, peer_port)) = (split(local), split(peer));
-        PeerRow { process, proto: 6, local_addr, local_port, peer_addr, peer_port, served_ns, ..PeerRow::default() }
+        PeerRow {
+            process,
+            proto: 6,
+            local_addr,
+            local_port,
+            peer_addr,
+            peer_port,
+            served_ns,
+            ..PeerRow::default()
+        }
     }
 
     #[test]
@@ -86,7 +99,13 @@ mod tests {
             end(33, "10.0.0.2 99", "10.0.0.1 4009", Some(50)),
             end(33, "10.0.0.2 99", "10.0.0.9 4009", Some(1000)),
         ];
-        let a = |server, client, address: &str, ends, ns| Across { server, client, address: Some(address.into()), ends, ns };
+        let a = |server, client, address: &str, ends, ns| Across {
+            server,
+            client,
+            address: Some(address.into()),
+            ends,
+            ns,
+        };
         let both = [server, client];
         assert_eq!(
             of(&both),
@@ -98,6 +117,9 @@ mod tests {
             ]
         );
         let alone = of(&both[..1]);
-        assert_eq!(alone.iter().map(|a| (a.client, a.ends, a.ns)).collect::<Vec<_>>(), [(None, 2, 120), (None, 1, 4), (None, 1, 3)]);
+        assert_eq!(
+            alone.iter().map(|a| (a.client, a.ends, a.ns)).collect::<Vec<_>>(),
+            [(None, 2, 120), (None, 1, 4), (None, 1, 3)]
+        );
     }
 }

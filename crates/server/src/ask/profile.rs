@@ -63,7 +63,13 @@ pub fn profile(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<ProfileAnswer> {
 fn clients(store: &kpat_query::Store, p: &Found) -> Answer<Vec<ProfilePair>> {
     let mut all: Vec<ProfilePair> = p.clients.iter().take(MOST).map(|t| pair(p, t)).collect();
     for a in across(&[store])? {
-        let of = Taken { victim: Some(a.server.1), purpose: Purpose::Client, beneficiary: None, ns: a.ns, packets: 0 };
+        let of = Taken {
+            victim: Some(a.server.1),
+            purpose: Purpose::Client,
+            beneficiary: None,
+            ns: a.ns,
+            packets: 0,
+        };
         let beneficiary_name = a.address.unwrap_or_else(|| "another host".into());
         all.push(ProfilePair { beneficiary_name, ..pair(p, &of) });
     }
