@@ -170,8 +170,8 @@ fn line(r: &Record) -> String {
             u8::from(p.datagrams),
             p.local_port,
             p.peer_port,
-            p.local,
-            p.peer
+            hex(p.local.as_bytes()),
+            hex(p.peer.as_bytes())
         ),
         Record::ProcessLabel(l) => format!(
             "process-label at={} started={} process={} uid={} cgroup={} path={} name={} user={}",
