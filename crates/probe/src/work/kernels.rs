@@ -132,7 +132,9 @@ mod tests {
     fn a_moment_between_two_readings() {
         let read = |at, user, idle| Times { at: BootNs(at), of: vec![Some([user, 0, idle, 0, 0, 0])] };
         let around = [read(100, 1000, 500), read(300, 1100, 600)];
-        for (at, user, idle) in [(50, 1000, 500), (100, 1000, 500), (200, 1050, 550), (300, 1100, 600), (400, 1100, 600)] {
+        for (at, user, idle) in
+            [(50, 1000, 500), (100, 1000, 500), (200, 1050, 550), (300, 1100, 600), (400, 1100, 600)]
+        {
             assert_eq!(Times::between(&around, 0, BootNs(at)), [user, 0, idle, 0, 0, 0], "at {at}");
         }
         assert_eq!(Times::between(&around, 1, BootNs(200)), [0; 6], "no such CPU");
