@@ -68,10 +68,10 @@ struct account {
 	u64 faults;
 	u32 pid; /* of the task that runs */
 	u32 before_fault; /* its mode */
-	u32 serving; /* the process that the task works for, 0: itself */
-	u32 serving_for; /* KP_FOR_WRITEBACK, KP_FOR_ITEM, KP_FOR_CLIENT or KP_FOR_ASKER */
+	u64 serving; /* the process that the task works for, 0: itself; of KP_FOR_REMOTE the number of the ends */
+	u32 serving_for; /* KP_FOR_WRITEBACK, KP_FOR_ITEM, KP_FOR_CLIENT, KP_FOR_ASKER or KP_FOR_REMOTE */
 	u32 block_owner; /* of the block request that is being completed */
-	u32 block_open; /* one is */
+	u64 block_open; /* one is */
 	u64 block_bytes;
 	u64 hard_ns; /* of the hard interrupt that runs */
 	u64 hard_debt; /* of those that asked for the softirq to come */
@@ -101,6 +101,7 @@ struct account {
 	u64 datagram_net; /* the task that runs has taken a datagram; of whom its system call's end says (messages.bpf.h) */
 	u32 datagram_port;
 	u32 datagram_pid;
+	u64 datagram_socket;
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	struct owner owner[OWNERS];
 };
@@ -139,8 +140,8 @@ struct {
 
 /* Whom a task works for, while it is off the CPU. */
 struct served {
-	u32 process;
-	u32 purpose;
+	u64 process;
+	u64 purpose;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -150,6 +151,9 @@ struct {
 } served_tasks SEC(".maps");
 /* There has been such a task. */
 u32 any_served SEC(".data.served") = 0;
+
+/* A number of each file of a recording, in which nothing may be missing that is logged once: stacks, ends of connections. */
+u64 file_round SEC(".data.round") = 1;
 
 /* Sums of sockets' uses that found no room. */
 u64 unplaced_uses SEC(".data.unplaced") = 0;

@@ -36,7 +36,7 @@ OWNERS_OF(item_owners, 16384);
 /* Who asks, where a task does: itself, or whom it works for. */
 static __always_inline u32 who_asks(struct account *a)
 {
-	bool is_message = a->serving_for == KP_FOR_CLIENT || a->serving_for == KP_FOR_ASKER;
+	bool is_message = a->serving_for >= KP_FOR_ASKER || a->serving_for == KP_FOR_CLIENT;
 
 	return a->serving && !is_message ? a->serving : a->victim;
 }

@@ -164,7 +164,7 @@ static __always_inline u32 victim_of(struct task_struct *task, u32 process)
 	if (!round)
 		return process;
 	by_number = bpf_map_lookup_elem(&chosen_pids, &process);
-	if (by_number && *by_number == CHOSEN)
+	if (by_number && (*by_number & 3) == CHOSEN)
 		return process;
 	known = bpf_map_lookup_elem(&fitting, &process);
 	if (known && *known >> 1 == round)
@@ -176,31 +176,38 @@ static __always_inline u32 victim_of(struct task_struct *task, u32 process)
 	return some_rule_fits(process, round) ? process : KP_OTHERS;
 }
 
-/* (parent, child) */
-SEC("raw_tp/sched_process_fork")
-int work_sched_process_fork(u64 *ctx)
+/* By number, as what is chosen is remembered: which task it was, above CHOSEN; 0: user space does not know. */
+static __always_inline u32 mark_of(u64 task)
 {
-	u32 parent, child, by = CHOSEN;
-
-	if (!choosing())
-		return 0;
-	parent = kread((struct task_struct *)(ctx[0]), tgid);
-	child = kread((struct task_struct *)(ctx[1]), tgid);
-	if (parent != child && bpf_map_lookup_elem(&chosen_pids, &parent))
-		bpf_map_update_elem(&chosen_pids, &child, &by, BPF_ANY);
-	return 0;
+	return (u32)(task >> 6) << 2;
 }
 
-/* (task): its number may be another's from here on */
+/* A process has begun: what was known of one that had its number is not its own. */
+static __always_inline void begins_as_chosen(u64 parent, u64 child)
+{
+	u32 of = kread((struct task_struct *)parent, tgid), process = kread((struct task_struct *)child, tgid), by = CHOSEN | mark_of(child);
+
+	if (!choosing() || of == process)
+		return;
+	bpf_map_delete_elem(&fitting, &process);
+	if (bpf_map_lookup_elem(&chosen_pids, &of))
+		bpf_map_update_elem(&chosen_pids, &process, &by, BPF_ANY);
+	else
+		bpf_map_delete_elem(&chosen_pids, &process);
+}
+
+/* (task): its number may be another's by now */
 SEC("raw_tp/sched_process_free")
 int work_sched_process_free(u64 *ctx)
 {
-	u32 process = kread((struct task_struct *)(ctx[0]), tgid);
+	u32 process = kread((struct task_struct *)(ctx[0]), tgid), *by;
 
 	if (!choosing() || process != (u32)kread((struct task_struct *)(ctx[0]), pid))
 		return 0;
+	by = bpf_map_lookup_elem(&chosen_pids, &process);
+	if (!by || (*by > CHILDREN && (*by & ~3u) != mark_of(ctx[0])))
+		return 0;
 	bpf_map_delete_elem(&chosen_pids, &process);
-	bpf_map_delete_elem(&fitting, &process);
 	return 0;
 }
 

@@ -45,6 +45,7 @@ struct kp_work _kp_work SEC(".data.types") = {};
 struct kp_use_key _kp_use_key SEC(".data.types") = {};
 struct kp_rule _kp_rule SEC(".data.types") = {};
 struct kp_use _kp_use SEC(".data.types") = {};
+struct kp_peer _kp_peer SEC(".data.types") = {};
 struct kp_account_head _kp_account_head SEC(".data.types") = {};
 enum kp_work_kind _kp_work_kind SEC(".data.types") = KP_WORK_USER;
 enum kp_purpose _kp_purpose SEC(".data.types") = KP_FOR_ITSELF;

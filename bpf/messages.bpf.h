@@ -12,13 +12,13 @@
  * A server is who answers the client, which is known later than what it does after the first message: that is kept apart (KP_FOR_ASKER), and whose it is
  * decided when the log is read. So what goes one way is no request: pipelines, the output of programs that a shell reads, messages to a logger.
  *
- * Not followed: what io_uring writes to pipes and takes from them, and datagrams that it takes from sockets without a peer.
+ * What nobody on this host wrote is another host's (peers.bpf.h). Not followed: what io_uring writes to pipes and takes from them, and datagrams that it takes
+ * from sockets without a peer.
  */
 #ifndef KPAT_MESSAGES_H
 #define KPAT_MESSAGES_H
 
-#include "behalf.bpf.h"
-#include "ends.bpf.h"
+#include "peers.bpf.h"
 
 #define AF_UNIX 1
 
@@ -41,8 +41,6 @@ SPEAKERS(dialogs);
 /* Ports on which somebody listened since recording began. */
 OWNERS_OF(listening, 4096);
 
-/* Of the two ends of a connection, by its ports; NOT_KNOWN: whoever is seen to take a message first is the server. */
-enum role { NOT_KNOWN, IS_SERVER, IS_CLIENT };
 #define FIRST_EPHEMERAL 32768
 
 static __always_inline u64 speaker(struct account *a)
@@ -217,20 +215,26 @@ static __always_inline void sent_to_peer(struct account *a, u64 sk)
 		wrote(a, as_sender(&e));
 }
 
-static __always_inline void took_of_peer(struct account *a, u64 sk)
+static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 {
 	struct ends e;
-	u64 key;
+	u64 key, *sender;
 
 	if (a->mode == KP_WORK_THREAD)
 		return;
 	if (ends_of((void *)sk, &e)) {
 		key = as_receiver(&e);
-		took_from(bpf_map_lookup_elem(&writers, &key), role_of(&e));
+		sender = bpf_map_lookup_elem(&writers, &key);
+		key = as_sender(&e);
+		if (sender)
+			took_of(*sender, role_of(&e));
+		else
+			took_remote(a, &e, socket, role_of(&e), !bpf_map_lookup_elem(&writers, &key), sk, NULL);
 	} else if (e.datagrams) {
 		a->datagram_net = BPF_CORE_READ((struct sock___ends *)sk, __sk_common.skc_net.net, ns.inum);
 		a->datagram_port = e.near_port;
 		a->datagram_pid = a->pid;
+		a->datagram_socket = socket;
 	}
 }
 
@@ -289,13 +293,6 @@ static __noinline int message_leaves(struct account *a, u64 skb)
 	return 0;
 }
 
-struct sockaddr_of_internet {
-	u16 family;
-	u16 port;
-	u32 address4;
-	u32 address6[4];
-};
-
 struct msghdr_of_user {
 	u64 name;
 	u64 rest[6];
@@ -306,7 +303,7 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 {
 	struct sockaddr_of_internet from = {};
 	struct ends e = { .datagrams = 1 };
-	u64 at, key;
+	u64 at, key, *sender;
 
 	if (!a || !regs)
 		return 0;
@@ -344,8 +341,10 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 		e.net = is_loopback6(from.address6) ? a->datagram_net : 0;
 	}
 	key = as_receiver(&e);
-	took_from(bpf_map_lookup_elem(&writers, &key), role_of(&e));
-	return 0;
+	sender = bpf_map_lookup_elem(&writers, &key);
+	if (sender)
+		return took_of(*sender, role_of(&e));
+	return took_remote(a, &e, a->datagram_socket, role_of(&e), true, 0, &from);
 }
 
 #endif

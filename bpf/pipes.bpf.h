@@ -228,7 +228,7 @@ __noinline int socket_spliced(u64 number, long bytes)
 		cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
 		if (cookie && use(a, cookie, KP_USE_READ, bytes))
 			connected((u64)sk, cookie);
-		took_of_peer(a, (u64)sk);
+		took_of_peer(a, (u64)sk, cookie);
 	}
 	return 0;
 }

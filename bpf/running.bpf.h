@@ -77,7 +77,7 @@ static __always_inline void task_border(struct account *a)
 }
 
 /* The task works for another process from here on; 0: for itself. */
-static __always_inline void serve(struct account *a, u32 process, u32 purpose)
+static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 {
 	struct served s = { .process = process, .purpose = purpose };
 	u32 pid = a->pid;
@@ -124,6 +124,20 @@ int work_sched_switch(u64 *ctx)
 		a->level = 0;
 	}
 	runs(a, next);
+	return 0;
+}
+
+/* (parent, child): the task that had its number before may have ended while it worked for another, or in a page fault. */
+SEC("raw_tp/sched_process_fork")
+int work_sched_process_fork(u64 *ctx)
+{
+	u32 pid = kread((struct task_struct *)(ctx[1]), pid);
+
+	forget_name_of(pid);
+	bpf_map_delete_elem(&states, &pid);
+	if (*(volatile u32 *)&any_served)
+		bpf_map_delete_elem(&served_tasks, &pid);
+	begins_as_chosen(ctx[0], ctx[1]);
 	return 0;
 }
 

@@ -20,9 +20,7 @@ const volatile u64 sample_period = 0;
 /* Of now: it changes. */
 u64 period_of_now SEC(".data.period") = 0;
 
-/* Stacks that were logged, each in which round: a new round begins with a file, in which nothing may be missing. */
-u64 stack_round SEC(".data.round") = 1;
-
+/* Stacks that were logged, each in which file. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -77,7 +75,7 @@ __noinline u64 log_stack(long bytes, u32 process)
 	if (count > KP_FRAMES)
 		count = KP_FRAMES;
 	number = stack_number(count, process);
-	round = *(volatile u64 *)&stack_round;
+	round = *(volatile u64 *)&file_round;
 	logged = bpf_map_lookup_elem(&stacks_logged, &number);
 	if (logged && *logged == round)
 		return number;

@@ -240,15 +240,20 @@ static __always_inline bool own_doing(u8 ctx, u64 pid_tgid)
 	return own_tgid && ctx == 0 && pid_tgid >> 32 == own_tgid;
 }
 
-/* A task took another name or went: say its name again at the next sight of that id. */
-static __always_inline int forget_name(void)
+/* A task took another name or went, or has begun: say its name again at the next sight of that id. */
+static __always_inline int forget_name_of(u32 pid)
 {
-	u32 pid = (u32)current_pid_tgid(), slot = (pid >> 6) & 0xffff;
+	u32 slot = (pid >> 6) & 0xffff;
 	u64 *word = bpf_map_lookup_elem(&named_pids, &slot);
 
 	if (word)
 		__sync_fetch_and_and(word, ~(1ULL << (pid & 63)));
 	return 0;
+}
+
+static __always_inline int forget_name(void)
+{
+	return forget_name_of((u32)current_pid_tgid());
 }
 
 SEC("raw_tp/sched_process_exit")

@@ -55,7 +55,7 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)sk))
 		connected((u64)sk, socket);
 	if (of_internet((void *)sk))
-		took_of_peer(a, (u64)sk);
+		took_of_peer(a, (u64)sk, socket);
 	return 0;
 }
 

@@ -14,7 +14,7 @@ struct kp_sample {
 	struct kp_head h; /* pid: of the task that was interrupted */
 	u64 kernel; /* numbers of stacks, 0: none */
 	u64 user;
-	u64 socket; /* cookie; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process */
+	u64 socket; /* cookie; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process; of _REMOTE the number of the ends */
 	u32 process; /* of the task, 0: idle */
 	u8 busy; /* kp_work_kind */
 	u8 purpose; /* kp_purpose */

@@ -53,6 +53,7 @@ enum kp_kind {
 	KP_RADIO = 17,
 	KP_CARRIER = 18,
 	KP_FRAME = 19,
+	KP_PEER = 20,
 };
 
 /* Where bytes cross from one layer into the next. Same numbers as model::Crossing. */

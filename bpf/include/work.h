@@ -32,6 +32,7 @@ enum kp_purpose {
 	KP_FOR_ANSWER = 9, /* a packet that the kernel answered by itself */
 	KP_FOR_ITEM = 10, /* the process that queued the work item which a kernel thread executes */
 	KP_FOR_ASKER = 11, /* as KP_FOR_CLIENT, if that process took an answer of it (KP_USE_ANSWER), else as KP_FOR_ITSELF */
+	KP_FOR_REMOTE = 12, /* itself, since it took a message of another host: of the ends with this number (struct kp_peer); if it wrote to that socket, else as KP_FOR_ITSELF */
 };
 
 /* In the place of a process: all that were not chosen. Same number as model::OTHERS. */
@@ -63,7 +64,7 @@ enum kp_use_kind {
 
 /* Sums of profile.bpf.c, in hash tables. */
 struct kp_work_key {
-	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process */
+	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process; of _REMOTE the number of the ends */
 	u32 victim; /* process whose time it was, 0: idle */
 	u16 cpu;
 	u8 what;
@@ -94,6 +95,21 @@ struct kp_account_head {
 	u64 requests; /* of disks, completed here: as the kernel counts them in /proc/diskstats, over all CPUs */
 };
 
+/* The two ends of messages between this host and another one. */
+struct kp_peer {
+	struct kp_head h; /* pid: the process that took the message by which they were seen */
+	u64 number;
+	u64 socket; /* cookie */
+	u8 near[16]; /* zeros: a socket without a peer does not say it */
+	u8 far[16];
+	u16 near_port;
+	u16 far_port;
+	u8 version; /* 4 or 6 */
+	u8 datagrams;
+	u16 pad;
+	u64 pad2;
+};
+
 struct kp_use {
 	u64 bytes;
 	u64 times;
@@ -102,5 +118,6 @@ struct kp_use {
 _Static_assert(sizeof(struct kp_rule) == 48, "rule");
 _Static_assert(sizeof(struct kp_work_key) == 24, "key of a sum: no padding");
 _Static_assert(sizeof(struct kp_use_key) == 16, "key of a use: no padding");
+_Static_assert(sizeof(struct kp_peer) == 80, "peer");
 
 #endif

@@ -6,9 +6,9 @@ import sys
 import unittest
 from collections import Counter
 
-from kpatlab import play
+from kpatlab import look, play
 from tests import profile
-from tests.place import own
+from tests.place import own, sh
 
 BURN = 0.008
 PROGRAM = """
@@ -201,6 +201,96 @@ class Requests(profile.Recorded):
 
     def test_a_message_that_is_taken_before_its_senders_call_is_over(self):
         self.all_of(["tcp", "tcp6", "unix", "packets", "datagrams", "named", "fifo"], True)
+
+
+# Each step waits for a signal: a recording begins and ends between two.
+ASKS = """
+import os, signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+s = socket.socket(socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET, socket.SOCK_STREAM if sys.argv[1] == "tcp" else socket.SOCK_DGRAM)
+s.connect((sys.argv[2], int(sys.argv[3])))
+for i in range(3): s.send(b"%-15d\\n" % os.getpid())
+print("asked", os.getpid(), flush=True)
+signal.sigwait([signal.SIGUSR1])
+n = 0
+while n < 6: n += len(s.recv(2))
+print("answered", n, flush=True)
+signal.pause()
+"""
+ANSWERS = """
+import os, signal, socket, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+kind, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+s.bind((address, port))
+if kind == "tcp":
+    s.listen(8)
+print("up", os.getpid(), flush=True)
+signal.sigwait([signal.SIGUSR1])
+clients = [s.accept()[0] for i in range(2)] if kind == "tcp" else [None, None]
+for i in range(6):
+    c = clients[i // 3]
+    message, who = (c.recv(16), None) if c else s.recvfrom(16)
+    began = time.thread_time_ns()
+    while time.thread_time_ns() - began < (12_000_000 if i < 3 else 4_000_000): pass
+    print("burned", int(message), time.thread_time_ns() - began, flush=True)
+    c.send(b"ok") if c else s.sendto(b"ok", who)
+print("done", 0, flush=True)
+signal.pause()
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
+class AcrossHosts(profile.Place):
+    """Two hosts recorded apart, which two recordings of one kernel stand for: in each only one end of a connection writes, as if the other were elsewhere."""
+
+    def test_a_servers_work_is_its_client_on_the_other_host(self):
+        self.link(self.client, "c0", "10.94.1.2", self.server, "s0", "10.94.1.1")
+        for ns, dev, address in ((self.client, "c0", "fd94::2"), (self.server, "s0", "fd94::1")):
+            sh("ip", "netns", "exec", ns, "sysctl", "-qw", f"net.ipv6.conf.{dev}.disable_ipv6=0")
+            sh("ip", "-n", ns, "addr", "add", f"{address}/64", "dev", dev, "nodad")
+        groups = []
+        for kind, address, port in (("tcp", "10.94.1.1", 8001), ("tcp", "fd94::1", 50_051), ("udp", "10.94.1.1", 8002)):
+            server = self.start(self.server, f"server-{port}", profile.BURN_CPU, ANSWERS, kind, address, port)
+            pid, = self.text_of(server, "up")
+            asking = []
+            for i in range(2):
+                asking.append(self.start(self.client, f"client-{port}-{i}", profile.SEND_CPU, ASKS, kind, address, port))
+                self.text_of(asking[-1], "asked")
+            groups.append((kind, server, pid, asking))
+
+        def serve():
+            for _, server, pid, _ in groups:
+                os.kill(pid, signal.SIGUSR1)
+                self.text_of(server, "done")
+            return [[line.split()[1:] for line in play.text_of(server.stdout).splitlines() if line.startswith("burned")] for _, server, _, _ in groups]
+
+        def take():
+            for *_, asking in groups:
+                for client in asking:
+                    os.kill(client.p.pid, signal.SIGUSR1)
+                    self.text_of(client, "answered")
+
+        burned, alone = self.profile("served", serve)
+        self.profile("asked", take)
+        both = look.kpat_json("profile", str(self.dir / "served.kpat"), "--with", str(self.dir / "asked.kpat"), "--limit", "0")
+        other = look.kpat_json("profile", str(self.dir / "asked.kpat"), "--with", str(self.dir / "served.kpat"), "--limit", "0")
+        for (kind, _, pid, asking), lines in zip(groups, burned):
+            truth = Counter()
+            for client, ns in lines:
+                truth[int(client)] += int(ns)
+            by_address = sum(a["ns"] for a in alone["across"] if a["server"]["pid"] == pid and a["client"] is None and a["address"] in ("10.94.1.2", "fd94::2"))
+            for client in asking:
+                of = lambda p: sum(a["ns"] for a in p["across"] if a["server"]["pid"] == pid and a["client"] and a["client"]["pid"] == client.p.pid)
+                print(f"across hosts: {kind}: burned for {client.p.pid} {truth[client.p.pid] / 1e6:.2f} ms, charged {of(both) / 1e6:.2f}, from the client's side {of(other) / 1e6:.2f}", file=sys.stderr, flush=True)
+                self.assertGreater(of(both), 0.97 * truth[client.p.pid] - 1e6)
+                # And what the server does besides: it prints a line for each.
+                self.assertLess(of(both), 1.05 * truth[client.p.pid] + 4e6)
+                self.assertEqual(of(both), of(other))
+            self.assertGreater(by_address, 0.97 * sum(truth.values()) - 2e6)
+        servers = {pid for _, _, pid, _ in groups}
+        self.assertEqual({c["server"] for c in both["clients"]} & servers, set(), "nobody on this host asked")
 
 
 if __name__ == "__main__":

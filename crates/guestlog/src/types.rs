@@ -137,13 +137,9 @@ pub fn all(guest: &Guest) -> Result<Vec<Arc<Btf>>> {
 
 /// The guest's symbols as the choice of functions asks for them.
 pub fn functions(symbols: &Symbols) -> kernel::Symbols {
-    kernel::Symbols::of(
-        symbols
-            .table()
-            .iter()
-            .filter(|s| matches!(s.kind, 't' | 'T' | 'w' | 'W'))
-            .map(|s| (s.address, s.name.to_owned(), s.module.unwrap_or_default().to_owned())),
-    )
+    let table = symbols.table();
+    let functions = table.iter().filter(|s| matches!(s.kind, 't' | 'T' | 'w' | 'W'));
+    kernel::Symbols::of(functions.map(|s| (s.address, s.name)))
 }
 
 /// How a function's packet is copied; `logged`: are its calls wanted, or only what it does to packets?

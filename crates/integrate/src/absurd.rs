@@ -60,6 +60,7 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
             tame(&mut r.opened.0, absurd);
         }
         Record::ProcessLabel(r) => tame(&mut r.at.0, absurd),
+        Record::Peer(r) => tame(&mut r.at.0, absurd),
         Record::Program(r) => tame(&mut r.at.0, absurd),
         Record::Wifi(r) => tame(&mut r.at.0, absurd),
         Record::Link(r) => tame(&mut r.at.0, absurd),

@@ -5,10 +5,10 @@
 
 use crate::error::Result;
 use kpat_model::{
-    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, ProcessLabel, Purpose, SocketUse, UseKind, Work,
+    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, Purpose, SocketUse, UseKind, Work,
 };
 use kpat_store::TableWriter;
-use kpat_store::tables::{BlockAccountRow, CpuAccountRow, ProcessLabelRow, WorkRow};
+use kpat_store::tables::{BlockAccountRow, CpuAccountRow, PeerRow, ProcessLabelRow, WorkRow};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -51,6 +51,9 @@ pub(super) struct Charges {
     /// Work for a process, or in the name of one, that is known without a socket.
     of_processes: BTreeMap<(u32, Of), Sum>,
     labels: Vec<ProcessLabel>,
+    /// Since messages of other hosts, by the number of their ends.
+    of_peers: BTreeMap<(u64, Of), Sum>,
+    peers: BTreeMap<u64, Peer>,
 }
 
 impl Charges {
@@ -60,6 +63,7 @@ impl Charges {
             Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
             Purpose::Forward if w.socket != 0 => self.of_ways.entry((w.socket, of)).or_default(),
             Purpose::Drop if w.socket != 0 => self.of_sockets.entry((w.socket, of)).or_default(),
+            Purpose::Remote => self.of_peers.entry((w.socket, of)).or_default(),
             p if p.is_of_process() => self.of_processes.entry((w.socket as u32, of)).or_default(),
             _ => self.own.entry(of).or_default(),
         };
@@ -85,6 +89,10 @@ impl Charges {
 
     pub fn label(&mut self, label: ProcessLabel) {
         self.labels.push(label);
+    }
+
+    pub fn peer(&mut self, peer: &Peer) {
+        self.peers.entry(peer.number).or_insert_with(|| peer.clone());
     }
 
     /// Those who are charged for a socket, each with a weight of at least 1.
@@ -134,6 +142,47 @@ impl Charges {
         }
     }
 
+    /// The same after a message of another host: for a client there, if it wrote to that socket.
+    pub fn since_remote(&self, process: u32, ends: u64) -> Served {
+        let wrote = |p: &Peer| self.uses.get(&(p.socket, UseKind::Write));
+        let answers = self.peers.get(&ends).and_then(wrote).is_some_and(|by| by.contains_key(&process));
+        if answers { (Purpose::Client, None) } else { (Purpose::Itself, Some(process)) }
+    }
+
+    /// One for each of this host's ends, and for each server that took messages there.
+    fn peer_rows(&self) -> Vec<PeerRow> {
+        let mut served: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+        for ((ends, (_, _, _, victim)), sum) in &self.of_peers {
+            if self.since_remote(*victim, *ends).0 == Purpose::Client {
+                *served.entry((*ends, *victim)).or_default() += sum.ns;
+            }
+        }
+        let mut rows = Vec::new();
+        for p in self.peers.values() {
+            let servers: Vec<(u32, u64)> =
+                served.range((p.number, 0)..=(p.number, u32::MAX)).map(|((_, s), ns)| (*s, *ns)).collect();
+            let most = self.users(p.socket).into_iter().max_by_key(|(_, bytes)| *bytes);
+            let user = most.map_or(p.process, |(process, _)| process);
+            let text = |t: &String| Some(t.clone()).filter(|t| !t.is_empty());
+            let row = |process: u32, served_ns: Option<u64>| PeerRow {
+                at_ns: p.at.0,
+                socket_id: p.socket as i64,
+                process: process as i32,
+                proto: if p.datagrams { 17 } else { 6 },
+                local_addr: text(&p.local),
+                local_port: p.local_port.into(),
+                peer_addr: text(&p.peer),
+                peer_port: p.peer_port.into(),
+                served_ns: served_ns.map(|ns| ns.min(i64::MAX as u64) as i64),
+            };
+            if servers.is_empty() {
+                rows.push(row(user, None));
+            }
+            rows.extend(servers.into_iter().map(|(process, ns)| row(process, Some(ns))));
+        }
+        rows
+    }
+
     fn rows(&self) -> Vec<WorkRow> {
         let mut all: BTreeMap<(Of, Option<u32>, u64), Sum> = BTreeMap::new();
         for (of, sum) in &self.own {
@@ -158,6 +207,11 @@ impl Charges {
                 Purpose::Asker => self.since_message(victim, *process),
                 p => (p, Some(*process)),
             };
+            all.entry(((cpu, busy, purpose, victim), process, 0)).or_default().add(*sum);
+        }
+        for ((ends, of), sum) in &self.of_peers {
+            let (cpu, busy, _, victim) = *of;
+            let (purpose, process) = self.since_remote(victim, *ends);
             all.entry(((cpu, busy, purpose, victim), process, 0)).or_default().add(*sum);
         }
         let whole = |n: u64| n.min(i64::MAX as u64) as i64;
@@ -215,6 +269,11 @@ impl Charges {
             })?;
         }
         requests.finish()?;
+        let mut peers = TableWriter::<PeerRow>::create(dir)?;
+        for row in self.peer_rows() {
+            peers.push(&row)?;
+        }
+        peers.finish()?;
         let mut labels = TableWriter::<ProcessLabelRow>::create(dir)?;
         for l in &self.labels {
             labels.push(&ProcessLabelRow {

@@ -318,6 +318,7 @@ impl Pass<'_> {
             Record::CpuPackets(p) => self.charges.packets(cpu, p),
             Record::BlockRequests(b) => self.charges.requests(b),
             Record::ProcessLabel(l) => self.charges.label((**l).clone()),
+            Record::Peer(p) => self.charges.peer(p),
             Record::Sample(s) => self.samples.sample(cpu, s)?,
             Record::Stack(s) => self.samples.stack(s)?,
             Record::Mapping(m) => self.samples.mapping((**m).clone()),

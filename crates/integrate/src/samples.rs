@@ -111,6 +111,7 @@ impl Samples {
                     (s.purpose, lots.user(s.socket, &charges.users(s.socket)))
                 }
                 None if s.purpose == Purpose::Asker => charges.since_message(s.process, s.socket as u32),
+                None if s.purpose == Purpose::Remote => charges.since_remote(s.process, s.socket),
                 None if s.purpose.is_of_process() => (s.purpose, Some(s.socket as u32)),
                 None => (s.purpose, (s.purpose == Purpose::Itself && s.process != 0).then_some(s.process)),
             };
@@ -139,7 +140,8 @@ impl Samples {
         let mut stacks = self.stacks.read()?;
         while let Some(s) = stacks.next()? {
             for (i, at) in s.addresses().enumerate().filter(|_| s.process != 0) {
-                if let Some((file, offset)) = self.mapped(s.process, at).and_then(|m| of_file(m, at, i)) {
+                if let Some((file, offset)) = self.mapped(s.process, at, s.at).and_then(|m| of_file(m, at, i))
+                {
                     wanted.entry(file).or_default().insert(offset);
                 }
             }
@@ -153,11 +155,8 @@ impl Samples {
             number += 1;
             let mut depth = 0;
             for (i, at) in s.addresses().enumerate() {
-                let frame = if s.process == 0 {
-                    of_kernel(kernel, at)
-                } else {
-                    self.of_process(s.process, at, i, &found)
-                };
+                let frame =
+                    if s.process == 0 { of_kernel(kernel, at) } else { self.of_process(&s, at, i, &found) };
                 let none = [Named::default()];
                 for n in if frame.named.is_empty() { &none[..] } else { &frame.named } {
                     rows.push(&StackRow {
@@ -177,20 +176,22 @@ impl Samples {
         Ok(())
     }
 
-    /// The newest that has the address: a process may run another program by then.
-    fn mapped(&self, process: u32, at: u64) -> Option<&Mapping> {
+    /// The newest of those that were known by then and have the address: the process may run another program later, and its number may be another
+    /// process's. Else the first that has it: a stack on another CPU may have been read before.
+    fn mapped(&self, process: u32, at: u64, then: BootNs) -> Option<&Mapping> {
         let has = |m: &&Mapping| (m.start..m.start.saturating_add(m.length)).contains(&at);
-        self.mappings.get(&process)?.iter().rev().find(has)
+        let all = self.mappings.get(&process)?;
+        all.iter().rev().filter(has).find(|m| m.at <= then).or_else(|| all.iter().find(has))
     }
 
     fn of_process(
         &self,
-        process: u32,
+        s: &SampledStack,
         at: u64,
         i: usize,
         found: &BTreeMap<(Mapped, u64), Vec<Named>>,
     ) -> Frame {
-        match self.mapped(process, at) {
+        match self.mapped(s.process, at, s.at) {
             None => Frame { file: None, offset: None, named: Vec::new() },
             Some(m) if m.what == MappingKind::Function => {
                 let named = vec![Named { function: m.name.clone(), ..Named::default() }];
@@ -295,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_mapping_counts() {
-        let m = |name: &str, start: u64| Mapping {
-            at: kpat_model::BootNs(0),
+    fn the_newest_mapping_of_then_counts() {
+        let m = |name: &str, start: u64, at: i64| Mapping {
+            at: BootNs(at),
             process: 7,
             what: MappingKind::File,
             start,
@@ -307,8 +308,15 @@ mod tests {
             build_id: Vec::new(),
         };
         let mut samples = Samples::new(Path::new("."));
-        [m("a", 0x1000), m("lib", 0x8000), m("b", 0x1000)].into_iter().for_each(|m| samples.mapping(m));
-        let at = |a| samples.mapped(7, a).map(|m| m.name.as_str());
-        assert_eq!([at(0x1fff), at(0x8000), at(0x2000)], [Some("b"), Some("lib"), None]);
+        [m("a", 0x1000, 10), m("lib", 0x8000, 10), m("b", 0x1000, 20)]
+            .into_iter()
+            .for_each(|m| samples.mapping(m));
+        let at = |a, then| samples.mapped(7, a, BootNs(then)).map(|m| m.name.as_str());
+        assert_eq!([at(0x1fff, 20), at(0x8000, 20), at(0x2000, 20)], [Some("b"), Some("lib"), None]);
+        assert_eq!(
+            [at(0x1fff, 19), at(0x1fff, 9)],
+            [Some("a"), Some("a")],
+            "before the next program, and before any was read"
+        );
     }
 }

@@ -265,6 +265,7 @@ impl Encoder {
             Record::CpuPackets(r) => self.columns(&**r),
             Record::BlockRequests(r) => self.columns(&**r),
             Record::ProcessLabel(r) => self.columns(&**r),
+            Record::Peer(r) => self.columns(&**r),
             Record::Sample(r) => self.columns(&**r),
             Record::Stack(r) => self.columns(&**r),
             Record::Mapping(r) => self.columns(&**r),

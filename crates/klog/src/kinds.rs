@@ -1,6 +1,7 @@
 //! The kinds of records of this version: what each is called, its columns, and how a record becomes a row of them and comes back.
 
 mod accounts;
+mod cards;
 mod guest;
 mod program;
 mod samples;
@@ -45,7 +46,7 @@ const fn kind(id: u16, name: &'static str, columns: &'static [Column], coding: C
 }
 
 /// By id, without a gap: a new one is added at the end.
-pub static KINDS: [Kind; 32] = [
+pub static KINDS: [Kind; 33] = [
     kind(
         0,
         "point",
@@ -139,13 +140,13 @@ pub static KINDS: [Kind; 32] = [
         14,
         "card-stamp",
         columns!["at" Time, "packet" Packet, "netns" Integer, "ifindex" Integer, "card" Integer],
-        Coding::Records(card_stamp),
+        Coding::Records(cards::card_stamp),
     ),
     kind(
         15,
         "card-reading",
         columns!["at" Time, "netns" Integer, "ifindex" Integer, "card" Integer, "bound" Duration, "clock" Text],
-        Coding::Records(card_reading),
+        Coding::Records(cards::card_reading),
     ),
     kind(
         16,
@@ -267,6 +268,15 @@ pub static KINDS: [Kind; 32] = [
         "block-requests",
         columns!["at" Time, "opened" Time, "counted" Integer, "completed" Integer],
         Coding::Records(accounts::block_requests),
+    ),
+    kind(
+        32,
+        "peer",
+        columns![
+            "at" Time, "number" Integer, "socket" Integer, "process" Integer, "datagrams" Integer, "local_port" Integer,
+            "peer_port" Integer, "local" Text, "peer" Text,
+        ],
+        Coding::Records(accounts::peer),
     ),
 ];
 
@@ -450,52 +460,6 @@ fn poll_end(row: &Row<'_>) -> Option<Record> {
     let [_, packet, taken, budget, round, ..] = row.numbers;
     let (taken, budget) = (narrow(taken)?, narrow(budget)?);
     Some(Record::PollEnd(PollEnd { at: at(row), packet: PacketId(packet), taken, budget, round }))
-}
-
-impl InColumns for CardStamp {
-    const PLACE: usize = 14;
-
-    fn row(&self) -> Row<'_> {
-        Row::new(
-            [self.at.0 as u64, self.packet.0, self.netns.into(), self.ifindex.into(), self.card_ns as u64],
-            [],
-        )
-    }
-}
-
-fn card_stamp(row: &Row<'_>) -> Option<Record> {
-    let [_, packet, netns, ifindex, card, ..] = row.numbers;
-    let (netns, ifindex, card_ns) = (narrow(netns)?, narrow(ifindex)?, card as i64);
-    Some(Record::CardStamp(CardStamp { at: at(row), packet: PacketId(packet), netns, ifindex, card_ns }))
-}
-
-impl InColumns for CardReading {
-    const PLACE: usize = 15;
-
-    fn row(&self) -> Row<'_> {
-        Row::new(
-            [
-                self.at.0 as u64,
-                self.netns.into(),
-                self.ifindex.into(),
-                self.card_ns as u64,
-                self.bound_ns.into(),
-            ],
-            [cut(&self.clock)],
-        )
-    }
-}
-
-fn card_reading(row: &Row<'_>) -> Option<Record> {
-    let [_, netns, ifindex, card, bound, ..] = row.numbers;
-    Some(Record::CardReading(Box::new(CardReading {
-        at: at(row),
-        netns: narrow(netns)?,
-        ifindex: narrow(ifindex)?,
-        card_ns: card as i64,
-        bound_ns: narrow(bound)?,
-        clock: text(row.bytes[0]),
-    })))
 }
 
 /// Zeros at the end are not written.

@@ -34,6 +34,7 @@ pub fn end_time(record: &Record) -> BootNs {
         Record::CpuPackets(r) => r.at,
         Record::BlockRequests(r) => r.at,
         Record::ProcessLabel(r) => r.at,
+        Record::Peer(r) => r.at,
         Record::Sample(r) => r.at,
         Record::Stack(r) => r.at,
         Record::Mapping(r) => r.at,
@@ -68,6 +69,7 @@ pub fn kind_name(record: &Record) -> &'static str {
         Record::CpuPackets(_) => KINDS[CpuPackets::PLACE].name,
         Record::BlockRequests(_) => KINDS[BlockRequests::PLACE].name,
         Record::ProcessLabel(_) => KINDS[ProcessLabel::PLACE].name,
+        Record::Peer(_) => KINDS[Peer::PLACE].name,
         Record::Sample(_) => KINDS[CpuSample::PLACE].name,
         Record::Stack(_) => KINDS[SampledStack::PLACE].name,
         Record::Mapping(_) => KINDS[Mapping::PLACE].name,
@@ -209,7 +211,7 @@ fn is_of_recorder(record: &Record) -> bool {
         Record::Work(_) | Record::SocketUse(_) | Record::CpuTime(_) => true,
         Record::CpuPackets(_) | Record::BlockRequests(_) | Record::ProcessLabel(_) => true,
         // Another ring than that of packets: what is in it is read before or after.
-        Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) => true,
+        Record::Sample(_) | Record::Stack(_) | Record::Mapping(_) | Record::Peer(_) => true,
         // It comes from a ring of its own.
         Record::Program(_) => true,
         Record::Wifi(_) | Record::Link(_) | Record::Exchange(_) => true,

@@ -161,6 +161,18 @@ fn line(r: &Record) -> String {
             "block-requests at={} opened={} counted={} completed={}",
             b.at.0, b.opened.0, b.counted, b.completed
         ),
+        Record::Peer(p) => format!(
+            "peer at={} number={} socket={} process={} datagrams={} local_port={} peer_port={} local={} peer={}",
+            p.at.0,
+            p.number,
+            p.socket,
+            p.process,
+            u8::from(p.datagrams),
+            p.local_port,
+            p.peer_port,
+            hex(p.local.as_bytes()),
+            hex(p.peer.as_bytes())
+        ),
         Record::ProcessLabel(l) => format!(
             "process-label at={} started={} process={} uid={} cgroup={} path={} name={} user={}",
             l.at.0,

@@ -104,6 +104,7 @@ fn merged_records_are_in_order_of_their_ends() {
                     | Record::CpuPackets(_)
                     | Record::BlockRequests(_)
                     | Record::ProcessLabel(_)
+                    | Record::Peer(_)
                     | Record::Sample(_)
                     | Record::Stack(_)
                     | Record::Mapping(_)

@@ -1,5 +1,6 @@
 //! `kpat profile`: whom the CPUs worked for, from a recording with `--profile profile`.
 
+mod across;
 mod compare;
 pub mod recording;
 mod sampled;
@@ -43,6 +44,9 @@ pub struct Args {
     /// Compare with this integrated log: what each program is charged, and which functions take another share of the samples
     #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "function", "by"])]
     compare: Option<PathBuf>,
+    /// Integrated log of another host: says which of its processes were the clients or servers of this one's (may be repeated)
+    #[arg(long, value_name = "OTHER.kpat", conflicts_with_all = ["flat", "graph", "format", "function", "compare"])]
+    with: Vec<PathBuf>,
     #[command(flatten)]
     sampled: sampled::SampledArgs,
 }
@@ -89,9 +93,10 @@ impl ByArg {
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
 
 /// What the figures leave out: whoever reads them must know.
-const NOT_MEASURED: [&str; 8] = [
+const NOT_MEASURED: [&str; 9] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
-    "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client",
+    "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
+    "processes that had the same number one after the other are added up, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
     "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
@@ -137,6 +142,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         p.taken.iter().filter(|t| wanted(t.victim) || wanted(t.beneficiary)).take(limit).collect();
     let clients: Vec<&Taken> =
         p.clients.iter().filter(|t| wanted(t.victim) || wanted(t.beneficiary)).take(limit).collect();
+    let mut hosts = across::Hosts::open(&log, &args.with)?;
+    hosts.keep(limit, |pid| wanted(Some(pid)));
     if out.json {
         let all = json!({
             "passed_ns": p.passed_ns, "chosen_when_recorded": p.is_of_chosen,
@@ -153,6 +160,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "clients": clients.iter().map(|t| {
                 json!({ "server": t.victim, "client": t.beneficiary, "ns": t.ns })
             }).collect::<Vec<_>>(),
+            "across": hosts.json(&p),
             "packets": p.packets().map(|(counted, received)| json!({ "counted": counted, "received": received })),
             "block_requests": p.requests.map(|(counted, completed)| json!({ "counted": counted, "completed": completed })),
             "taken": taken.iter().map(|t| taken_json(t)).collect::<Vec<_>>(),
@@ -182,6 +190,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if !clients.is_empty() {
         out.line(&Line::new())?;
         out.lines(&clients_table(&p, &clients).render(out.width).0)?;
+    }
+    if !hosts.all.is_empty() {
+        out.line(&Line::new())?;
+        out.lines(&hosts.table(&p).render(out.width).0)?;
     }
     if !taken.is_empty() {
         out.line(&Line::new())?;

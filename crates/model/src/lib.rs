@@ -31,5 +31,5 @@ pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};
 pub use wifi::{Exchange, Exchanged, LinkEvent, LinkWhat, WifiEvent, WifiWhat};
 pub use work::{
-    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, ProcessLabel, Purpose, SocketUse, UseKind, Work,
+    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, Purpose, SocketUse, UseKind, Work,
 };

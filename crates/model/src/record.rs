@@ -9,7 +9,7 @@ use crate::ids::{BootNs, FuncId, PacketId};
 use crate::programs::ProgramRecord;
 use crate::stacks::{CpuSample, Mapping, SampledStack};
 use crate::wifi::{Exchange, LinkEvent, WifiEvent};
-use crate::work::{BlockRequests, CpuPackets, CpuTime, ProcessLabel, SocketUse, Work};
+use crate::work::{BlockRequests, CpuPackets, CpuTime, Peer, ProcessLabel, SocketUse, Work};
 
 /// In what context the CPU was. Where an interrupt cuts in, the task's pid is still given, but it is whoever was
 /// running, not who asked for the work.
@@ -364,6 +364,7 @@ pub enum Record {
     CpuPackets(Box<CpuPackets>),
     BlockRequests(Box<BlockRequests>),
     ProcessLabel(Box<ProcessLabel>),
+    Peer(Box<Peer>),
     Sample(Box<CpuSample>),
     Stack(Box<SampledStack>),
     Mapping(Box<Mapping>),

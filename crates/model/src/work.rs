@@ -35,6 +35,7 @@ code_type! {
         Answer = 9, "answered", "A packet because of which the kernel sent another by itself: ping, ARP, a refused connection, a next hop's address that is not known yet.", "";
         Item = 10, "work item", "The process that queued the work item which a kernel thread executes, as those of loop devices.", "";
         Asker = 11, "client, if it is a server", "As client, if that process took an answer of it ([`UseKind::Answer`]), else as itself. In logs only: tables have one of the two.", "";
+        Remote = 12, "client on another host", "The task that ran, since it took a message of another host ([`Peer`]); if it wrote to that socket, else as itself. In logs only: tables have client, without a process, or itself.", "";
     }
 }
 
@@ -69,13 +70,31 @@ pub struct Work {
     /// Process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
     /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`],
-    /// [`Purpose::Client`] and [`Purpose::Asker`] that process.
+    /// [`Purpose::Client`] and [`Purpose::Asker`] that process; of [`Purpose::Remote`] the number of a [`Peer`].
     pub socket: u64,
     pub ns: u64,
     /// Of [`Busy::Kernel`] system calls, of [`Busy::Fault`] page faults, of [`Purpose::Block`] requests.
     pub packets: u64,
     /// Lengths of these packets.
     pub bytes: u64,
+}
+
+/// The two ends of messages between this host and another one, logged when one of this host's processes took the first of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub at: BootNs,
+    /// What [`Purpose::Remote`] calls it.
+    pub number: u64,
+    /// Cookie of the socket.
+    pub socket: u64,
+    /// Who took it.
+    pub process: u32,
+    pub datagrams: bool,
+    /// Addresses as the log shows them, empty: not known, or left out.
+    pub local: String,
+    pub local_port: u16,
+    pub peer: String,
+    pub peer_port: u16,
 }
 
 /// A process used a socket: work that is done for the socket is done for it.

@@ -206,13 +206,7 @@ impl Addresses {
         let (front, rest) = word.split_once('/').unwrap_or((word, ""));
         let with_rest = |front: String| if rest.is_empty() { front } else { format!("{front}/{rest}") };
         if let Ok(ip) = front.parse::<IpAddr>() {
-            // As a socket has it, so that the same address is the same hash.
-            let mut bytes = [0; 16];
-            match ip {
-                IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
-                IpAddr::V6(v6) => bytes = v6.octets(),
-            }
-            return with_rest(self.shown(&bytes));
+            return with_rest(self.shown(&as_of_socket(ip)));
         }
         if is_link_address(front) { with_rest(self.word(front)) } else { word.to_owned() }
     }
@@ -226,12 +220,31 @@ impl Addresses {
         }
     }
 
+    /// As text; empty where addresses are left out.
+    pub(crate) fn address(&self, ip: IpAddr) -> String {
+        match self {
+            Addresses::Plain => ip.to_string(),
+            Addresses::Hashed(_) => self.shown(&as_of_socket(ip)),
+            Addresses::LeftOut => String::new(),
+        }
+    }
+
     fn shown(&self, address: &[u8; 16]) -> String {
         match self {
             Addresses::Hashed(key) => name_of(hashed(key, address)),
             _ => "-".into(),
         }
     }
+}
+
+/// As a socket has it, so that the same address is the same hash.
+fn as_of_socket(ip: IpAddr) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    match ip {
+        IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => bytes = v6.octets(),
+    }
+    bytes
 }
 
 /// As `integrate` writes the address of a socket.

@@ -22,11 +22,21 @@ pub fn traceable() -> Option<HashMap<String, u32>> {
     (!out.is_empty()).then_some(out)
 }
 
-/// Text symbols of the kernel and its modules, sorted by address.
+/// Text symbols of the kernel and its modules. There are more than a hundred thousand, and a recorder keeps them: so the names lie in one text.
 pub struct Symbols {
-    /// (address, name, module or empty)
-    sorted: Vec<(u64, String, String)>,
-    by_name: HashMap<String, Vec<usize>>,
+    text: String,
+    /// By address, those of one address by name.
+    by_address: Vec<Symbol>,
+    /// Places in `by_address`: by name, those of one name by address.
+    by_name: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Symbol {
+    addr: u64,
+    /// Where its name is in the text.
+    from: u32,
+    bytes: u32,
 }
 
 impl Symbols {
@@ -35,59 +45,80 @@ impl Symbols {
         Symbols::parse(&String::from_utf8_lossy(&text))
     }
 
-    pub fn parse(text: &str) -> Symbols {
-        let mut sorted = Vec::with_capacity(100_000);
-        for line in text.lines() {
+    /// Functions only, of what /proc/kallsyms has.
+    pub fn parse(kallsyms: &str) -> Symbols {
+        Symbols::of(kallsyms.lines().filter_map(|line| {
             let mut w = line.split_whitespace();
-            let (Some(addr), Some(kind), Some(name)) = (w.next(), w.next(), w.next()) else { continue };
-            if !matches!(kind, "t" | "T" | "w" | "W") {
-                continue;
-            }
-            let module = w.next().map_or(String::new(), |m| m.trim_matches(['[', ']']).to_string());
-            sorted.push((u64::from_str_radix(addr, 16).unwrap_or(0), name.to_string(), module));
-        }
-        Symbols::of(sorted)
+            let (addr, kind, name) = (w.next()?, w.next()?, w.next()?);
+            let is_function = matches!(kind, "t" | "T" | "w" | "W");
+            is_function.then(|| (u64::from_str_radix(addr, 16).unwrap_or(0), name))
+        }))
     }
 
-    /// Of address, name, module or empty; functions only.
-    pub fn of(symbols: impl IntoIterator<Item = (u64, String, String)>) -> Symbols {
-        let mut sorted: Vec<_> = symbols.into_iter().collect();
-        sorted.sort();
-        let mut by_name: HashMap<String, Vec<usize>> = HashMap::with_capacity(sorted.len());
-        for (i, s) in sorted.iter().enumerate() {
-            by_name.entry(s.1.clone()).or_default().push(i);
+    /// Of address and name.
+    pub fn of<'a>(symbols: impl IntoIterator<Item = (u64, &'a str)>) -> Symbols {
+        let (mut text, mut all) = (String::new(), Vec::new());
+        for (addr, name) in symbols {
+            let Ok(from) = u32::try_from(text.len()) else { break };
+            all.push(Symbol { addr, from, bytes: name.len() as u32 });
+            text.push_str(name);
         }
-        Symbols { sorted, by_name }
+        text.shrink_to_fit();
+        all.shrink_to_fit();
+        let mut s = Symbols { text, by_address: all, by_name: Vec::new() };
+        let text = &s.text;
+        s.by_address.sort_by(|a, b| (a.addr, name(text, *a)).cmp(&(b.addr, name(text, *b))));
+        let mut by_name: Vec<u32> = (0..s.by_address.len() as u32).collect();
+        by_name.sort_by_key(|i| (name(text, s.by_address[*i as usize]), *i));
+        s.by_name = by_name;
+        s
     }
 
+    fn name(&self, s: Symbol) -> &str {
+        name(&self.text, s)
+    }
+
+    /// In order of address.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.sorted.iter().map(|s| s.1.as_str())
+        self.by_address.iter().map(|s| self.name(*s))
+    }
+
+    fn of_name(&self, wanted: &str) -> &[u32] {
+        let of = |i: &u32| self.name(self.by_address[*i as usize]);
+        let from = self.by_name.partition_point(|i| of(i) < wanted);
+        let count = self.by_name[from..].partition_point(|i| of(i) == wanted);
+        &self.by_name[from..from + count]
     }
 
     pub fn count(&self, name: &str) -> usize {
-        self.by_name.get(name).map_or(0, Vec::len)
+        self.of_name(name).len()
     }
 
     pub fn address(&self, name: &str) -> u64 {
-        self.by_name.get(name).and_then(|v| v.first()).map_or(0, |i| self.sorted[*i].0)
+        self.of_name(name).first().map_or(0, |i| self.by_address[*i as usize].addr)
     }
 
     /// The same for addresses in the kernel's own text, which stays as it is: not of modules, trampolines and programs, which come and go.
     pub fn resolve_own(&self, addr: u64) -> Option<String> {
         let end = self.address("_etext");
-        (self.sorted.first().is_some_and(|s| s.0 <= addr) && addr < end).then(|| self.resolve(addr))?
+        (self.by_address.first().is_some_and(|s| s.addr <= addr) && addr < end).then(|| self.resolve(addr))?
     }
 
     /// `function+0x12`, None where addresses are hidden or foreign.
     pub fn resolve(&self, addr: u64) -> Option<String> {
-        let i = self.sorted.partition_point(|s| s.0 <= addr).checked_sub(1)?;
-        let s = &self.sorted[i];
-        let off = addr - s.0;
-        if s.0 == 0 || off > 1 << 20 {
+        let i = self.by_address.partition_point(|s| s.addr <= addr).checked_sub(1)?;
+        let s = self.by_address[i];
+        let off = addr - s.addr;
+        if s.addr == 0 || off > 1 << 20 {
             return None;
         }
-        Some(if off == 0 { s.1.clone() } else { format!("{}+{off:#x}", s.1) })
+        let name = self.name(s);
+        Some(if off == 0 { name.to_owned() } else { format!("{name}+{off:#x}") })
     }
+}
+
+fn name(text: &str, s: Symbol) -> &str {
+    &text[s.from as usize..(s.from + s.bytes) as usize]
 }
 
 /// The kernel's configuration: CONFIG_X to y, m or a value. Empty if it is unavailable.
@@ -151,5 +182,13 @@ mod tests {
         assert_eq!(s.resolve(0xffffffffd0000000), None);
         assert_eq!(s.count("ip_rcv"), 1);
         assert_eq!(s.count("data"), 0);
+        let s = Symbols::parse("30 t twice\n10 T b\n20 t twice\n20 t also\n10 W a\nx\n");
+        assert_eq!(s.names().collect::<Vec<_>>(), ["a", "b", "also", "twice", "twice"]);
+        assert_eq!(
+            (s.count("twice"), s.address("twice"), s.address("a"), s.address("none")),
+            (2, 0x20, 0x10, 0)
+        );
+        assert_eq!(s.resolve(0x2f).as_deref(), Some("twice+0xf"), "of one address the last name");
+        assert_eq!(Symbols::parse("").address("a"), 0);
     }
 }

@@ -192,6 +192,7 @@ impl Recorder {
             child.as_mut().into_iter().for_each(end_child);
             return Err(e);
         }
+        sys::give_back_memory();
         if let Some(path) = &self.options.ready_file {
             disk::write_anew(path, &format!("{}\n", std::process::id()))?;
         }

@@ -41,6 +41,7 @@ pub enum Raw<'a> {
     Radio(&'a wire::Radio),
     Carrier(&'a wire::Carrier),
     Frame(&'a wire::Frame),
+    Peer(&'a wire::Peer),
 }
 
 impl Rings {
@@ -214,6 +215,7 @@ impl Rings {
                     wire::kind::RADIO => each(Raw::Radio(&*p.cast()), next),
                     wire::kind::CARRIER => each(Raw::Carrier(&*p.cast()), next),
                     wire::kind::FRAME => each(Raw::Frame(&*p.cast()), next),
+                    wire::kind::PEER => each(Raw::Peer(&*p.cast()), next),
                     _ => {}
                 }
             }

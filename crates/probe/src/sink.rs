@@ -459,7 +459,8 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops) {
         | Raw::Program(_)
         | Raw::Radio(_)
         | Raw::Carrier(_)
-        | Raw::Frame(_) => {
+        | Raw::Frame(_)
+        | Raw::Peer(_) => {
             debug_assert!(false, "the kernel side of packets writes no such record");
         }
     }

@@ -519,6 +519,16 @@ pub fn clock_anchor() -> kpat_model::meta::ClockAnchor {
     best
 }
 
+/// Memory that was freed goes back to the kernel. Preparing and ending a file takes much for a moment (the kernel's types and symbols), which the allocator would
+/// keep for as long as something small lies above it.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no memory is passed.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Waits until every CPU has left what it was running in the kernel without sleeping (an RCU grace period, some 10 ms).
 pub fn wait_for_running_code() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;

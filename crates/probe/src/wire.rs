@@ -24,6 +24,7 @@ pub mod kind {
     pub const RADIO: u32 = 17;
     pub const CARRIER: u32 = 18;
     pub const FRAME: u32 = 19;
+    pub const PEER: u32 = 20;
 }
 
 pub mod crossing_kind {
@@ -96,6 +97,7 @@ pub mod purpose {
     pub const FOR_ANSWER: u32 = 9;
     pub const FOR_ITEM: u32 = 10;
     pub const FOR_ASKER: u32 = 11;
+    pub const FOR_REMOTE: u32 = 12;
 }
 
 pub mod use_kind {
@@ -530,6 +532,23 @@ pub struct Use {
     pub times: u64,
 }
 const _: () = assert!(size_of::<Use>() == 16);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub h: Head,
+    pub number: u64,
+    pub socket: u64,
+    pub near: [u8; 16],
+    pub far: [u8; 16],
+    pub near_port: u16,
+    pub far_port: u16,
+    pub version: u8,
+    pub datagrams: u8,
+    pub pad: u16,
+    pub pad2: u64,
+}
+const _: () = assert!(size_of::<Peer>() == 80);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 32] = [
+const STRUCTS: [&str; 33] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -34,6 +34,7 @@ const STRUCTS: [&str; 32] = [
     "kp_work",
     "kp_use_key",
     "kp_use",
+    "kp_peer",
     "kp_account_head",
     "kp_rule",
     "kp_ring_ctl",

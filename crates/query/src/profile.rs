@@ -2,6 +2,7 @@
 
 mod groups;
 mod label;
+pub mod peers;
 
 use crate::error::Result;
 use crate::store::Store;
@@ -277,8 +278,10 @@ fn of(
                     p.system_calls += w.packets;
                 }
             }
-            if let (Purpose::Client, Some(client)) = (purpose, w.beneficiary) {
+            if purpose == Purpose::Client {
                 p.for_clients_ns += w.time_ns;
+            }
+            if let (Purpose::Client, Some(client)) = (purpose, w.beneficiary) {
                 processes.entry(client).or_default().by_servers_ns += w.time_ns;
                 clients.entry((w.victim, purpose, w.beneficiary)).or_default().ns += w.time_ns;
             }

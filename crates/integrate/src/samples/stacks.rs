@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of stacks that are written at once.
 const AT_ONCE: usize = 1 << 16;
-/// Process and bytes of the frames, before these.
-const HEAD: usize = 8;
+/// Time, process and bytes of the frames, before these.
+const HEAD: usize = 16;
 
 pub(super) struct Stacks {
     path: PathBuf,
@@ -48,8 +48,9 @@ impl Stacks {
             None => BufWriter::with_capacity(AT_ONCE, new_file(&self.path).map_err(self.failed("create"))?),
         };
         let mut head = [0; HEAD];
-        head[..4].copy_from_slice(&s.process.to_le_bytes());
-        head[4..].copy_from_slice(&(s.frames.len() as u32).to_le_bytes());
+        head[..8].copy_from_slice(&s.at.0.to_le_bytes());
+        head[8..12].copy_from_slice(&s.process.to_le_bytes());
+        head[12..].copy_from_slice(&(s.frames.len() as u32).to_le_bytes());
         out.write_all(&head).and_then(|()| out.write_all(&s.frames)).map_err(self.failed("write"))?;
         self.end += (HEAD + s.frames.len()) as u64;
         self.out = Some(out);
@@ -107,10 +108,11 @@ impl Read<'_> {
         let failed = || self.stacks.failed("read");
         let mut head = [0; HEAD];
         file.read_exact_at(&mut head, from).map_err(failed())?;
-        let [process, len] = [0, 4].map(|i| u32::from_le_bytes(std::array::from_fn(|k| head[i + k])));
+        let at = BootNs(i64::from_le_bytes(std::array::from_fn(|k| head[k])));
+        let [process, len] = [8, 12].map(|i| u32::from_le_bytes(std::array::from_fn(|k| head[i + k])));
         let mut frames = vec![0; len as usize];
         file.read_exact_at(&mut frames, from + HEAD as u64).map_err(failed())?;
-        Ok(Some(SampledStack { at: BootNs(0), number, process, frames }))
+        Ok(Some(SampledStack { at, number, process, frames }))
     }
 }
 

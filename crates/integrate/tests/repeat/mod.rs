@@ -81,6 +81,10 @@ impl Shift {
                 b.opened.0 += self.ns;
                 return;
             }
+            Record::Peer(p) => {
+                p.at.0 += self.ns;
+                return;
+            }
             Record::ProcessLabel(l) => {
                 l.at.0 += self.ns;
                 return;

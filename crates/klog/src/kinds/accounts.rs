@@ -3,7 +3,8 @@
 use super::{InColumns, at, cut, narrow, text};
 use crate::columns::Row;
 use kpat_model::{
-    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, ProcessLabel, Purpose, Record, SocketUse, UseKind, Work,
+    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Peer, ProcessLabel, Purpose, Record, SocketUse,
+    UseKind, Work,
 };
 
 impl InColumns for Work {
@@ -144,5 +145,39 @@ pub(super) fn process_label(row: &Row<'_>) -> Option<Record> {
         path: text(row.bytes[0]),
         name: text(row.bytes[1]),
         user: text(row.bytes[2]),
+    })))
+}
+
+impl InColumns for Peer {
+    const PLACE: usize = 32;
+
+    fn row(&self) -> Row<'_> {
+        Row::new(
+            [
+                self.at.0 as u64,
+                self.number,
+                self.socket,
+                self.process.into(),
+                self.datagrams.into(),
+                self.local_port.into(),
+                self.peer_port.into(),
+            ],
+            [cut(&self.local), cut(&self.peer)],
+        )
+    }
+}
+
+pub(super) fn peer(row: &Row<'_>) -> Option<Record> {
+    let [_, number, socket, process, datagrams, local_port, peer_port, ..] = row.numbers;
+    Some(Record::Peer(Box::new(Peer {
+        at: at(row),
+        number,
+        socket,
+        process: narrow(process)?,
+        datagrams: datagrams != 0,
+        local: text(row.bytes[0]),
+        local_port: narrow(local_port)?,
+        peer: text(row.bytes[1]),
+        peer_port: narrow(peer_port)?,
     })))
 }

@@ -388,6 +388,17 @@ impl Source {
                 counted: self.rng.wide(),
                 completed: self.rng.wide(),
             })),
+            28 => Record::Peer(Box::new(Peer {
+                at: self.time(),
+                number: self.rng.wide(),
+                socket: self.rng.wide(),
+                process: self.num32(),
+                datagrams: self.rng.one_in(2),
+                local: "2001:db8::7".into(),
+                local_port: self.rng.wide() as u16,
+                peer: if self.rng.one_in(2) { String::new() } else { "10.1.2.3".into() },
+                peer_port: self.rng.wide() as u16,
+            })),
             _ => Record::Call(self.call()),
         }
     }

@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 31] = [
+const KINDS: [(&str, &str, &str); 32] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -223,6 +223,7 @@ const KINDS: [(&str, &str, &str); 31] = [
     ("link-event", "link_events", "events of links"),
     ("exchange", "exchanges", "exchanges (DHCP, ARP, ND, EAPOL)"),
     ("block-requests", "block_requests", "counts of disks' requests"),
+    ("peer", "peers", "ends on other hosts"),
 ];
 
 fn records(n: &Counts) -> String {

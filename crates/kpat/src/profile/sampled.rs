@@ -235,8 +235,11 @@ fn busy_ns(p: &Profile) -> i64 {
     p.passed_ns - p.buckets.idle_ns - p.buckets.unseen_ns
 }
 
-fn inside(all: &[Agreement]) -> usize {
-    all.iter().filter(|a| a.is_inside()).count()
+/// Of those that can be compared, how many agree. Who ran for less than ten samples' time is among the rows mostly because a sample came upon it, and then has
+/// too large a share.
+fn inside(all: &[Agreement], s: &Sampled) -> (usize, usize) {
+    let compared = all.iter().filter(|a| a.exact_ns >= 10 * s.period_ns);
+    (compared.clone().filter(|a| a.is_inside()).count(), compared.count())
 }
 
 fn chosen(
@@ -258,9 +261,10 @@ pub fn beside_json(log: &Store, p: &Profile, served: Option<&BTreeSet<i32>>) -> 
             "sampled_share": a.sampled, "low": a.low, "high": a.high, "inside": a.is_inside(),
         })
     };
+    let (inside, compared) = inside(&all, &s);
     Ok(json!({
         "period_ns": s.period_ns, "samples": s.samples, "idle": s.idle, "drawn": s.drawn, "expected": expected(p, &s),
-        "busy_ns": s.busy_ns, "exact_busy_ns": busy_ns(p), "inside": inside(&all), "processes": all.iter().map(row).collect::<Vec<_>>(),
+        "busy_ns": s.busy_ns, "exact_busy_ns": busy_ns(p), "inside": inside, "compared": compared, "processes": all.iter().map(row).collect::<Vec<_>>(),
     }))
 }
 
@@ -293,9 +297,12 @@ pub fn beside(
             number(s.drawn)
         ),
     );
+    let (within, compared) = inside(&all, &s);
     facts.add(
         "agreement",
-        format!("{} of {} exact shares lie within the samples' interval of 95 %", inside(&all), all.len()),
+        format!(
+            "{within} of {compared} exact shares of ten samples' time or more lie within the samples' interval of 95 %"
+        ),
     );
     out.lines(&facts.render(out.width))?;
     let mut table = Table::new(&[

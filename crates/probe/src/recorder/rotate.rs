@@ -80,6 +80,7 @@ impl Recorder {
         if let Some(sockets) = &mut self.sink.sockets {
             sockets.announce_again();
         }
+        sys::give_back_memory();
     }
 
     /// What stands at the head of each file.

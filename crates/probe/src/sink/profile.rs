@@ -5,7 +5,8 @@ use crate::app::Addresses;
 use crate::ring::{Raw, Rings};
 use crate::sampling::Clocks;
 use crate::{sys, wire};
-use kpat_model::{BootNs, Busy, CpuSample, Purpose, SampledStack};
+use kpat_model::{BootNs, Busy, CpuSample, Peer, Purpose, Record, SampledStack};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `None`: a code that this version does not know.
 fn sample(r: &wire::Sample, clocks: &Clocks) -> Option<CpuSample> {
@@ -21,6 +22,29 @@ fn sample(r: &wire::Sample, clocks: &Clocks) -> Option<CpuSample> {
         user: r.user,
         period_ns: clocks.period_at(BootNs(r.h.ts as i64)) * u64::from(r.periods.max(1)),
     })
+}
+
+fn peer(r: &wire::Peer, identity: &Addresses) -> Peer {
+    let shown = |a: &[u8; 16]| {
+        let v6 = Ipv6Addr::from(*a);
+        let ip = match v6.to_ipv4_mapped() {
+            _ if r.version == 4 => IpAddr::V4(Ipv4Addr::new(a[0], a[1], a[2], a[3])),
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6(v6),
+        };
+        if ip.is_unspecified() { String::new() } else { identity.address(ip) }
+    };
+    Peer {
+        at: BootNs(r.h.ts as i64),
+        number: r.number,
+        socket: r.socket,
+        process: r.h.pid,
+        datagrams: r.datagrams != 0,
+        local: shown(&r.near),
+        local_port: r.near_port,
+        peer: shown(&r.far),
+        peer_port: r.far_port,
+    }
 }
 
 /// The frames that a stack has: behind them in the ring is another record.
@@ -71,6 +95,7 @@ impl Sink {
                         state.encoder.columns(&sample);
                     }
                 }
+                Raw::Peer(r) => state.encoder.record(&Record::Peer(Box::new(peer(r, identity)))),
                 Raw::Stack(r) => {
                     let frames = frames(r);
                     let at = BootNs(r.h.ts as i64);

@@ -194,7 +194,7 @@ impl Choice {
         }
         let value =
             |name: &str| map(loaded, name).ok()?.lookup(&process.to_ne_bytes(), MapFlags::ANY).ok()?;
-        value("chosen_pids").is_some_and(|v| v == CHOSEN.to_ne_bytes())
+        value("chosen_pids").is_some_and(|v| v.first().is_some_and(|b| u32::from(b & 3) == CHOSEN))
             || value("fitting").is_some_and(|v| v.first().is_some_and(|b| b & 1 == 1))
     }
 }

@@ -21,10 +21,10 @@ struct Found {
 }
 
 pub struct Labels {
-    /// What was logged of each process, and when.
+    /// What was logged of each process, and when it was known: not when a later file had it again.
     known: HashMap<u32, (BootNs, Found)>,
     /// Of the file before: processes that came at its end may have sums in this one, and be gone.
-    carried: Vec<(u32, Found)>,
+    carried: Vec<(u32, BootNs, Found)>,
     /// Users and cgroups of sockets that were logged.
     owners: HashSet<(u32, u64)>,
     paths: HashMap<u64, String>,
@@ -59,7 +59,7 @@ impl Labels {
         // Where /proc is not asked, they are the only ones.
         let since = if self.due { i64::MIN } else { crate::sys::boot_now().0 - LATELY_NS };
         let lately = self.known.drain().filter(|(_, (at, _))| at.0 > since);
-        self.carried = lately.map(|(process, (_, found))| (process, found)).collect();
+        self.carried = lately.map(|(process, (at, found))| (process, at, found)).collect();
         self.owners.clear();
         self.due = true;
     }
@@ -71,13 +71,13 @@ impl Labels {
             return out;
         }
         let carried = std::mem::take(&mut self.carried).into_iter();
-        for (process, found) in carried.filter(|(process, _)| wanted(*process)) {
-            out.extend(self.label(at, process, found));
+        for (process, known, found) in carried.filter(|(process, ..)| wanted(*process)) {
+            out.extend(self.label(at, known, process, found));
         }
         for pid in kernel::processes().filter(|pid| wanted(*pid)) {
             // Gone meanwhile: the kernel side has it, if it ran.
             let Some(found) = self.read_proc(pid, Path::new(&format!("/proc/{pid}"))) else { continue };
-            out.extend(self.label(at, pid, found));
+            out.extend(self.label(at, at, pid, found));
         }
         out
     }
@@ -85,16 +85,20 @@ impl Labels {
     /// What the file before knew, for this one.
     pub fn of_before(&mut self, at: BootNs) -> Vec<Record> {
         let carried = std::mem::take(&mut self.carried);
-        carried.into_iter().filter_map(|(process, found)| self.label(at, process, found)).collect()
+        carried
+            .into_iter()
+            .filter_map(|(process, known, found)| self.label(at, known, process, found))
+            .collect()
     }
 
     /// The label that comes with a name from the kernel side. `None`: it was logged.
     pub fn of(&mut self, r: &wire::Process, name: String) -> Option<Record> {
         let found = Found { started: r.started, uid: r.uid, cgroup: r.cgroup, name };
-        self.label(BootNs(r.h.ts as i64), r.tgid, found)
+        let at = BootNs(r.h.ts as i64);
+        self.label(at, at, r.tgid, found)
     }
 
-    fn label(&mut self, at: BootNs, process: u32, found: Found) -> Option<Record> {
+    fn label(&mut self, at: BootNs, known: BootNs, process: u32, found: Found) -> Option<Record> {
         // /proc counts starts in hundredths of a second.
         let same = |k: &(BootNs, Found)| {
             k.1.started.abs_diff(found.started) < 10_000_000
@@ -106,7 +110,7 @@ impl Labels {
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        self.known.insert(process, (at, found.clone()));
+        self.known.insert(process, (known, found.clone()));
         let Found { started, uid, cgroup, name } = found;
         let (path, user) = self.names(uid, cgroup, process);
         let started = BootNs(started as i64);

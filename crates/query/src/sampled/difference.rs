@@ -73,13 +73,30 @@ mod tests {
     struct Dice(u64);
 
     impl Dice {
+        /// From 0 to 1.
+        fn share(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        }
+
         fn hits(&mut self, of: i64, share: f64) -> i64 {
-            let mut throw = || {
-                self.0 =
-                    self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                ((self.0 >> 11) as f64 / (1u64 << 53) as f64) < share
-            };
-            (0..of).filter(|_| throw()).count() as i64
+            (0..of).filter(|_| self.share() < share).count() as i64
+        }
+
+        /// Does the interval hold the difference of two shares, out of so many samples with weights?
+        fn is_inside(&mut self, shares: [f64; 2], samples: [i64; 2]) -> bool {
+            let found = [0, 1].map(|i: usize| {
+                let (mut hit, mut all, mut squares) = (0.0, 0.0, 0.0);
+                for _ in 0..samples[i] {
+                    let weight = 1.0 / (0.5 + self.share());
+                    all += weight;
+                    squares += weight * weight;
+                    hit += weight * self.hits(1, shares[i]) as f64;
+                }
+                (hit / all, all * all / squares)
+            });
+            let (low, high) = interval(found.map(|f| f.0), found.map(|f| f.1));
+            (low..=high).contains(&(shares[1] - shares[0]))
         }
     }
 
@@ -98,6 +115,29 @@ mod tests {
             let coverage = held as f64 / f64::from(runs);
             assert!((0.935..0.985).contains(&coverage), "{shares:?}: {coverage}");
         }
+    }
+
+    /// Samples as the recorder's clock takes them, each for the time between two of its stretch, from half to one and a half times the average rate.
+    #[test]
+    fn intervals_hold_what_they_claim_over_many_cases_of_weighted_samples() {
+        let mut dice = Dice(11);
+        let (mut held, mut of, mut worst) = (0, 0, 1.0f64);
+        for share in [0.004f64, 0.02, 0.1, 0.35, 0.5, 0.8, 0.97] {
+            for change in [0.0, 0.02, -0.15] {
+                for samples in [(60, 60), (150, 900), (1200, 400)] {
+                    let shares = [share, (share + change).clamp(0.002, 0.998)];
+                    let runs = 150;
+                    let inside = (0..runs).filter(|_| dice.is_inside(shares, [samples.0, samples.1])).count();
+                    (held, of) = (held + inside, of + runs);
+                    worst = worst.min(inside as f64 / f64::from(runs as u32));
+                }
+            }
+        }
+        let coverage = held as f64 / f64::from(of as u32);
+        println!("{held} of {of} differences inside, {coverage:.4}; the worst of 63 cases {worst:.3}");
+        assert!((0.94..0.985).contains(&coverage), "{coverage}");
+        // One case of 150 runs at 95 % has fewer than 133 inside once in ten thousand times.
+        assert!(worst > 0.88, "{worst}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::answers::functions::{Flame, FlameNode};
 use crate::answers::profile::*;
 use crate::answers::{Columns, Ns};
 use kpat_model::Purpose;
+use kpat_query::profile::peers::across;
 use kpat_query::profile::{OTHERS, OfProcess, Profile as Found, Taken, Wanted};
 use kpat_query::sampled::tree::{Context, Part};
 use kpat_query::sampled::{Sampled, sampled};
@@ -52,10 +53,29 @@ pub fn profile(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<ProfileAnswer> {
             processes,
             pairs: p.taken.iter().take(MOST).map(|t| pair(&p, t)).collect(),
             pairs_left_out: p.taken.len().saturating_sub(MOST),
-            clients: p.clients.iter().take(MOST).map(|t| pair(&p, t)).collect(),
+            clients: clients(store, &p)?,
             samples: samples.as_ref().as_ref().map(|s| (s.samples - s.idle, Ns(s.period_ns))),
         }),
     })
+}
+
+/// On this host, then on others, by address.
+fn clients(store: &kpat_query::Store, p: &Found) -> Answer<Vec<ProfilePair>> {
+    let mut all: Vec<ProfilePair> = p.clients.iter().take(MOST).map(|t| pair(p, t)).collect();
+    for a in across(&[store])? {
+        let of = Taken {
+            victim: Some(a.server.1),
+            purpose: Purpose::Client,
+            beneficiary: None,
+            ns: a.ns,
+            packets: 0,
+        };
+        let beneficiary_name = a.address.unwrap_or_else(|| "another host".into());
+        all.push(ProfilePair { beneficiary_name, ..pair(p, &of) });
+    }
+    all.sort_by_key(|c| std::cmp::Reverse(c.time.0));
+    all.truncate(MOST);
+    Ok(all)
 }
 
 fn samples(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Arc<Option<Sampled>>> {

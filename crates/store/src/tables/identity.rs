@@ -28,6 +28,8 @@ const TEXTS: &[(&str, &str, Identity)] = &[
     ("*", "message", Identity::Words),
     ("socket", "local_addr", Identity::Address),
     ("socket", "peer_addr", Identity::Address),
+    ("peer", "local_addr", Identity::Address),
+    ("peer", "peer_addr", Identity::Address),
     ("device", "mac", Identity::Address),
     ("wifi_event", "address", Identity::Address),
     ("exchange", "mac_src", Identity::Address),

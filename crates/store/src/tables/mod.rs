@@ -5,11 +5,13 @@ mod codes;
 mod identity;
 mod list;
 mod network;
+mod profile;
 
 pub use codes::codes;
 pub use identity::{Identity, identity};
 pub use list::*;
 pub use network::*;
+pub use profile::*;
 
 use crate::batch::Batch;
 use kpat_model::codes::list;

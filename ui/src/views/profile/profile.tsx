@@ -125,7 +125,7 @@ function Clients({ p }: { p: Profile }): JSX.Element | null {
         <thead><tr><th>Server</th><th>Client</th><th class="right">Time</th></tr></thead>
         <tbody>
           {p.clients.slice(0, ROWS).map((c) => (
-            <tr key={`${c.victim} ${c.beneficiary}`}>
+            <tr key={`${c.victim} ${c.beneficiary ?? c.beneficiary_name}`}>
               <td>{seen(called({ pid: c.victim, name: c.victim_name }))}</td>
               <td>{seen(called({ pid: c.beneficiary, name: c.beneficiary_name }))}</td>
               <td class="right"><Span ns={c.time} /></td>
