@@ -54,6 +54,8 @@ def kernels_ns() -> int:
 class Recorded(unittest.TestCase):
     """Programs, and profiles of the time in which they ran."""
 
+    stolen_ns = 0  # of the last profile(): what a virtual machine's host took from it
+
     def start(self, ns: str | None, name: str, cpu: int, code: str, *args) -> play.Process:
         inside = ["ip", "netns", "exec", ns] if ns else []
         p = play.Process(name, [*inside, "taskset", "-c", str(cpu), sys.executable, "-c", code, *map(str, args)], self.dir)
