@@ -33,12 +33,13 @@ type Between = ((usize, i32), Option<(usize, i32)>, Option<String>);
 type Ports = (i32, i32, i32);
 
 fn of(rows: &[Vec<PeerRow>]) -> Vec<Across> {
+    let ends = || rows.iter().enumerate().flat_map(|(log, of)| of.iter().map(move |r| (log, r)));
     let mut by_ports: HashMap<Ports, Vec<(usize, &PeerRow)>> = HashMap::new();
-    for (log, r) in rows.iter().enumerate().flat_map(|(log, all)| all.iter().map(move |r| (log, r))) {
+    for (log, r) in ends() {
         by_ports.entry((r.proto, r.local_port, r.peer_port)).or_default().push((log, r));
     }
     let mut sums: BTreeMap<Between, (usize, i64)> = BTreeMap::new();
-    for (log, r) in rows.iter().enumerate().flat_map(|(log, all)| all.iter().map(move |r| (log, r))) {
+    for (log, r) in ends() {
         let Some(ns) = r.served_ns.filter(|ns| *ns > 0) else { continue };
         let others = by_ports.get(&(r.proto, r.peer_port, r.local_port)).map_or(&[][..], Vec::as_slice);
         let client =
