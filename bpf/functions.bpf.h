@@ -15,11 +15,14 @@
 	SEC(section) int name(type ctx) { return either_##name(ctx, false); } \
 	SEC(section) int name##_within(type ctx) { return either_##name(ctx, true); }
 
-/* 6.10 to 6.x take no argument, from the kernel that brought fsession on they take the context. */
+/*
+ * 6.10 to 6.x take no argument, from the kernel that brought fsession on they take the context. The answer is one bit: as a bool it would be masked once
+ * more.
+ */
 extern u64 *bpf_session_cookie___bare(void) __ksym __weak;
 extern bool bpf_session_is_return___bare(void) __ksym __weak;
 extern u64 *bpf_session_cookie___ctx(void *ctx) __ksym __weak;
-extern bool bpf_session_is_return___ctx(void *ctx) __ksym __weak;
+extern int bpf_session_is_return___ctx(void *ctx) __ksym __weak;
 
 /*
  * A pointer as a key. The verifier gives it away as a number only by its lower half, which is enough: what we key by
@@ -181,6 +184,15 @@ static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed, cons
 	log_call(KP_COOKIE_FUNC(cookie), packed, packed >> TIME_BITS, func_arg(ctx, KP_COOKIE_ARG(cookie)), 0, bpf_ktime_get_boot_ns());
 }
 
+/* The same where the kernel does not ask for what it writes to be initialised. */
+static __always_inline u64 session_arg(void *ctx, u32 n)
+{
+	u64 v;
+
+	bpf_get_func_arg(ctx, n, &v);
+	return v;
+}
+
 /*
  * The kernel clears the session cookie before the entry, so it is written only when there is something to keep. What
  * is off or not ours leaves as early as can be: this program runs twice for every call of every probed function.
@@ -192,27 +204,34 @@ static __always_inline void plain_return(void *ctx, u64 cookie, u64 packed, cons
  */
 static __always_inline int either_fsession_multi(void *ctx, const bool within)
 {
-	u64 cookie, packed;
+	u64 cookie, packed, arg;
 
 	if (bpf_session_is_return___ctx(ctx)) {
 		packed = *bpf_session_cookie___ctx(ctx);
 		if (!packed)
 			return 0;
 		cookie = bpf_get_attach_cookie(ctx);
-		if (!(cookie & KP_COOKIE_SPECIAL))
-			plain_return(ctx, cookie, packed, within);
-		else if (within)
-			traced_special_return_within(ctx, cookie, packed);
-		else
-			traced_special_return(ctx, cookie, packed);
+		if (cookie & KP_COOKIE_SPECIAL)
+			return within ? traced_special_return_within(ctx, cookie, packed) : traced_special_return(ctx, cookie, packed);
+		plain_return(ctx, cookie, packed, within);
 		return 0;
 	}
 	cookie = bpf_get_attach_cookie(ctx);
 	if (!func_mode[KP_COOKIE_FUNC(cookie)])
 		return 0;
-	packed = any_entry(cookie, func_arg(ctx, KP_COOKIE_ARG(cookie)), KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0, within ? address_key(ctx) : 0, within);
-	if (packed)
-		*bpf_session_cookie___ctx(ctx) = packed;
+	arg = session_arg(ctx, KP_COOKIE_ARG(cookie));
+	if (!(cookie & KP_COOKIE_SPECIAL)) {
+		packed = plain_entry(cookie, arg);
+	} else if (within && is_within(cookie)) {
+		packed = within_entry(address_key(ctx));
+	} else {
+		packed = special_entry(cookie, arg, KP_COOKIE_ROLES(cookie) & KP_ROLE_SECOND ? func_arg(ctx, 1) : 0);
+	}
+	if (!packed)
+		return 0;
+	*bpf_session_cookie___ctx(ctx) = packed;
+	if (within && !is_within(cookie))
+		within_begins(KP_COOKIE_FUNC(cookie), packed, address_key(ctx));
 	return 0;
 }
 /* loaded as BPF_PROG_TYPE_TRACING, BPF_TRACE_FSESSION_MULTI */

@@ -134,14 +134,14 @@ enum kp_lineage_kind {
 #define KP_ROLE_WITHIN 16384u /* no packet of its own: recorded within calls of packets (within.bpf.h) */
 #define KP_ROLE_AIR 2048u /* mac80211 gets a frame from a driver: its 802.11 header is not kept for long */
 
-/* Attach cookie: bits 0-13 function, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its offset, 32-47 roles, 48 the packet is as the
- * probe before saw it. */
+/* Attach cookie: bits 0-12 function, 13 more is done than to find the packet behind an argument, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its
+ * offset, 30 the packet is as the probe before saw it, 32-47 roles. What every run asks is below bit 31: one instruction tests it. */
 #define KP_COOKIE_FUNC(c) ((u32)(c) & (KP_MAX_FUNCS - 1))
 #define KP_COOKIE_ARG(c) (((u32)(c) >> 14) & 7)
 #define KP_COOKIE_DEREF(c) (((u32)(c) >> 17) & 1)
 #define KP_COOKIE_OFF(c) (((u32)(c) >> 18) & 0xfff)
-#define KP_COOKIE_SETTLED (1ULL << 48)
-#define KP_COOKIE_SPECIAL (0xffffULL << 32 | 1 << 17)
+#define KP_COOKIE_SETTLED (1ULL << 30)
+#define KP_COOKIE_SPECIAL (1ULL << 13)
 #define KP_COOKIE_ROLES(c) ((u32)((c) >> 32) & 0xffff)
 
 /* func_mode[]: 0 off, else bits */

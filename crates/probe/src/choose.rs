@@ -64,7 +64,7 @@ impl Candidate {
             Via::Carrier { offset, .. } => c |= 1 << 17 | (offset as u64 & 0xfff) << 18,
             _ => {}
         }
-        c | (self.roles as u64) << 32 | (self.settled as u64) << 48
+        c | (self.special() as u64) << 13 | (self.settled as u64) << 30 | (self.roles as u64) << 32
     }
 
     /// It has no packet of its own.
@@ -542,6 +542,9 @@ mod tests {
             entry_only: false,
         };
         let k = c.cookie(5);
-        assert_eq!((k & 0x1fff, k >> 14 & 7, k >> 17 & 1, k >> 18 & 0xfff, k >> 32), (5, 2, 1, 0x28, 64));
+        assert_eq!(
+            (k & 0x1fff, k >> 13 & 1, k >> 14 & 7, k >> 17 & 1, k >> 18 & 0xfff, k >> 30 & 3, k >> 32),
+            (5, 1, 2, 1, 0x28, 0, 64)
+        );
     }
 }
