@@ -155,7 +155,9 @@ station)
 		case \$2 in
 		CONNECTED)
 			[ -f $RUN/dhclient.pid ] && kill \$(cat $RUN/dhclient.pid) 2>/dev/null
-			dhclient -4 -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >$RUN/dhcp 2>&1 &
+			# Its script would write the machine's /etc/resolv.conf, which all network namespaces share: a hook that only it sees keeps it from that.
+			unshare -m sh -c 'hooks=/etc/dhcp/dhclient-enter-hooks.d; [ -d \$hooks ] && mount -t tmpfs none \$hooks && echo "make_resolv_conf() { :; }" >\$hooks/none; exec "\$@"' - \
+				dhclient -4 -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >$RUN/dhcp 2>&1 &
 			;;
 		DISCONNECTED) [ -n "$FLUSH" ] && ip addr flush dev \$1 scope global ;;
 		esac
