@@ -77,13 +77,14 @@ signal.pause()
 """
 
 
-def ran_of_workers() -> dict[int, int]:
-    """Nanoseconds of each thread that executes work items."""
+def ran_of_workers() -> dict[int, tuple[int, int]]:
+    """Nanoseconds of each thread that executes work items, and how often it was switched to."""
     ran = {}
     for task in Path("/proc").glob("[0-9]*"):
         try:
             if (task / "comm").read_text().startswith("kworker/"):
-                ran[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+                ns, _, times = map(int, (task / "schedstat").read_text().split())
+                ran[int(task.name)] = ns, times
         except (FileNotFoundError, ProcessLookupError):
             pass
     return ran
@@ -138,16 +139,17 @@ class Behalf(profile.Recorded):
         items = self.of(p, pid)["served_items_ns"]
         workers = {t["victim"] for t in p["taken"] if t["for"] == "work item" and t["beneficiary"] == pid and t["victim"] in after}
         later = ran_of_workers()
-        ran = sum(after[w] - before.get(w, 0) for w in workers)
+        ran, switches = (sum(after[w][i] - before.get(w, (0, 0))[i] for w in workers) for i in (0, 1))
         # From before the recording until after it; a thread that ended since did nothing more.
-        most = sum(later.get(w, after[w]) - earlier.get(w, 0) for w in workers)
-        print(f"behalf: work items for the reader {items / 1e9:.4f} s; {len(workers)} threads that executed them ran {ran / 1e9:.4f} s, with what they did before and after {most / 1e9:.4f} s", file=sys.stderr, flush=True)
+        most = sum(later.get(w, after[w])[0] - earlier.get(w, (0, 0))[0] for w in workers)
+        print(f"behalf: work items for the reader {items / 1e9:.4f} s; {len(workers)} threads that executed them ran {ran / 1e9:.4f} s in {switches} turns, with what they did before and after {most / 1e9:.4f} s", file=sys.stderr, flush=True)
         # Each of 4,096 requests copies 64 KiB, which takes more than a microsecond.
         self.assertGreater(items, 4096 * 1000)
         self.assertLess(items, 1.05 * ran + 0.005e9)
         # The rest of what these threads ran is their own (the switches to them and from them) and items of others.
         rest = sum(self.of(p, w)["ran_ns"] for w in workers) - items
-        self.assertGreater(items + rest, 0.9 * ran - 0.01e9)
+        # Where in a switch to it a thread's time begins differs, by 3 to 7 us here.
+        self.assertGreater(items + rest, 0.9 * ran - 0.01e9 - 7_000 * switches - self.stolen_ns)
         self.assertLess(items + rest, 1.1 * most + 0.01e9)
         own_time = sum(self.own_ns(self.of(p, w)) for w in workers)
         print(f"behalf: these threads' own {own_time / 1e9:.4f} s, and for others or in interrupts {(rest - own_time) / 1e9:.4f} s", file=sys.stderr, flush=True)

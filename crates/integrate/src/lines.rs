@@ -1,6 +1,7 @@
 //! Lines of log files as events. Their stamps are of the device's wall clock; how precisely a stamp is written is how well its time is known.
 //!
-//! Read: text whose lines begin with a date of ISO 8601 or of syslog (RFC 3164) or with seconds since 1970, and the journal (`journalctl -o export`, `-o json`).
+//! Read: text whose lines begin with a date of ISO 8601, of syslog (RFC 3164, RFC 5424) or of ctime() or with seconds since 1970, access logs, objects with a time
+//! (JSON lines), and the journal (`journalctl -o export`, `-o json`).
 
 mod stamp;
 
@@ -30,6 +31,8 @@ struct Count {
     taken: u64,
     elsewhere: u64,
     unstamped: u64,
+    /// ... of which these are stamped as the kernel stamps its messages.
+    since_boot: u64,
 }
 
 struct Reader<'a> {
@@ -60,7 +63,7 @@ pub(super) fn add(
         let failed = |doing| move |source| Error::Io { path: f.path.clone(), doing, source };
         let mut input = BufReader::new(File::open(&f.path).map_err(failed("open"))?);
         reader.read(&mut input, &f.path, &stamp)?;
-        let Count { taken, elsewhere, unstamped } = reader.count;
+        let Count { taken, elsewhere, unstamped, since_boot } = reader.count;
         let mut text = format!(
             "{}: {taken} of {} lines are in the recording's time",
             reader.name,
@@ -68,7 +71,12 @@ pub(super) fn add(
         );
         if unstamped > 0 {
             text += &format!(
-                "; {unstamped} have no stamp that is known (ISO 8601, syslog, seconds since 1970, the journal's)"
+                "; {unstamped} have no stamp that is known (ISO 8601, syslog, seconds since 1970, access logs, JSON lines, the journal's)"
+            );
+        }
+        if since_boot > 0 {
+            text += &format!(
+                "; {since_boot} of these say how long the machine had run, by a clock that is not set: for the kernel's messages take journalctl -k -o export"
             );
         }
         words.push(text);
@@ -132,12 +140,16 @@ impl Reader<'_> {
                     entry.field(name, value.to_owned());
                 }
             } else if !text.is_empty() {
-                match Entry::of_json(&text) {
-                    Some(of_journal) => self.entry(&of_journal, number)?,
-                    None => match stamp.find(&text) {
-                        Some((wall, precision)) => self.line(number, wall, precision, &text)?,
-                        None => self.count.unstamped += 1,
-                    },
+                let object = object(&text);
+                let of_journal = object.as_ref().and_then(Entry::of_json);
+                let stamped = || object.as_ref().map_or_else(|| stamp.find(&text), |o| stamp.of_json(o));
+                if let Some(entry) = of_journal {
+                    self.entry(&entry, number)?;
+                } else if let Some((wall, precision)) = stamped() {
+                    self.line(number, wall, precision, &text)?;
+                } else {
+                    self.count.unstamped += 1;
+                    self.count.since_boot += u64::from(since_boot(&text));
                 }
             }
             if read == 0 {
@@ -147,7 +159,8 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, e: &Entry, number: i64) -> Result<()> {
-        let Some(us) = e.realtime_us else {
+        // When it was sent, where that is known, for the journal may come to it later.
+        let Some(us) = e.source_us.or(e.realtime_us) else {
             self.count.unstamped += 1;
             return Ok(());
         };
@@ -227,6 +240,7 @@ fn field_of_bytes(input: &mut impl BufRead) -> std::io::Result<Option<String>> {
 #[derive(Default)]
 struct Entry {
     realtime_us: Option<i64>,
+    source_us: Option<i64>,
     identifier: String,
     pid: String,
     message: String,
@@ -242,6 +256,7 @@ impl Entry {
         self.fields += 1;
         match name {
             "__REALTIME_TIMESTAMP" => self.realtime_us = value.parse().ok(),
+            "_SOURCE_REALTIME_TIMESTAMP" => self.source_us = value.parse().ok(),
             "SYSLOG_IDENTIFIER" => self.identifier = value,
             "_PID" => self.pid = value,
             "MESSAGE" => self.message = value,
@@ -249,17 +264,28 @@ impl Entry {
         }
     }
 
-    fn of_json(line: &str) -> Option<Entry> {
-        if !line.starts_with('{') {
-            return None;
-        }
-        let all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
+    fn of_json(object: &Object) -> Option<Entry> {
         let mut e = Entry::default();
-        for (name, value) in all {
+        for (name, value) in object {
             if let serde_json::Value::String(value) = value {
-                e.field(&name, value);
+                e.field(name, value.clone());
             }
         }
         e.realtime_us.is_some().then_some(e)
     }
+}
+
+type Object = serde_json::Map<String, serde_json::Value>;
+
+/// A line of JSON.
+fn object(line: &str) -> Option<Object> {
+    line.starts_with('{').then(|| serde_json::from_str(line).ok()).flatten()
+}
+
+/// `[ 1234.567890] text`, as dmesg has it.
+fn since_boot(line: &str) -> bool {
+    let stamp = line.strip_prefix('[').and_then(|l| l.split_once(']'));
+    stamp.is_some_and(|(s, _)| {
+        s.contains('.') && s.trim_start().bytes().all(|b| b.is_ascii_digit() || b == b'.')
+    })
 }

@@ -28,7 +28,7 @@ pub struct Args {
     /// The integrated log to write, a directory [default: X.kpat]
     #[arg(long, short, value_name = "X.kpat")]
     output: Option<PathBuf>,
-    /// Make the lines of this log file events (ISO 8601 or syslog dates, seconds since 1970, `journalctl -o export` or `-o json`), as precise as their stamps; may be
+    /// Make the lines of this log file events (ISO 8601, syslog, access logs, JSON lines, seconds since 1970, `journalctl -o export` or `-o json`), as precise as their stamps; may be
     /// repeated
     #[arg(long = "log", value_name = "FILE")]
     logs: Vec<PathBuf>,

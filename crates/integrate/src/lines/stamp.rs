@@ -1,9 +1,14 @@
-//! Dates at the beginning of a line.
+//! When a line was written, by the date that it has.
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+/// What loggers that write an object a line call its time.
+const JSON_NAMES: [&str; 6] = ["time", "timestamp", "@timestamp", "ts", "t", "datetime"];
+/// The date of an access log stands after address, names and brackets, within so many bytes.
+const ACCESS_LOG_WITHIN: usize = 200;
 
 /// What stamps do not say themselves.
 pub struct Stamp {
@@ -76,7 +81,7 @@ fn clock(text: &str) -> Option<(i64, i64, &str)> {
     Some((ns, precision, rest))
 }
 
-/// Seconds since 1970, as wpa_supplicant, hostapd and `iw event` write them: `1795518204.572008: text`.
+/// Seconds since 1970, as wpa_supplicant, hostapd and `iw event` write them: `1795518204.572008: text`; in brackets, `[1795518204.5720]`, NetworkManager.
 fn epoch(line: &str) -> Option<(i64, i64)> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     if !(9..=10).contains(&digits) {
@@ -92,14 +97,79 @@ fn epoch(line: &str) -> Option<(i64, i64)> {
     }
     let end = if written > 0 { &fraction[written..] } else { rest };
     // A number alone is a number.
-    (end.starts_with(": ") || written >= 3 && end.starts_with(' ')).then_some((ns, precision))
+    (end.starts_with(": ") || written >= 3 && end.starts_with([' ', ']'])).then_some((ns, precision))
+}
+
+/// `Mon `, `Mon, `.
+fn without_weekday(line: &str) -> &str {
+    let known = DAYS.iter().any(|d| line.starts_with(d));
+    let rest = line.get(3..).filter(|_| known);
+    rest.map(|r| r.strip_prefix(',').unwrap_or(r)).and_then(|r| r.strip_prefix(' ')).unwrap_or(line)
+}
+
+/// `<30>` or `<30>1 `: what syslog's senders put before it; `<info> `: NetworkManager.
+fn without_priority(line: &str) -> &str {
+    let Some((priority, rest)) = line.strip_prefix('<').and_then(|r| r.split_once('>')) else { return line };
+    if priority.len() > 6 || !priority.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return line;
+    }
+    rest.strip_prefix("1 ").unwrap_or(rest).trim_start()
+}
+
+/// A number of a program's log, as JSON: seconds since 1970 with a fraction, or milli-, micro- or nanoseconds since then.
+fn since_1970(number: &str) -> Option<(i64, i64)> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let unit = match whole.len() {
+        9..=10 => SECOND,
+        12..=13 => 1_000_000,
+        15..=16 => 1_000,
+        18..=19 => 1,
+        _ => return None,
+    };
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let (mut ns, mut precision) = (whole.parse::<i64>().ok()?.checked_mul(unit)?, unit);
+    for b in fraction.bytes() {
+        if precision < 10 {
+            break;
+        }
+        precision /= 10;
+        ns += i64::from(b - b'0') * precision;
+    }
+    Some((ns, precision))
 }
 
 impl Stamp {
-    /// Nanoseconds since 1970 of what stands at the beginning, and how many of them it may be later.
+    /// Nanoseconds since 1970 of what stands at the beginning, or in an access log's brackets, and how many of them it may be later.
     pub fn find(&self, line: &str) -> Option<(i64, i64)> {
-        let line = line.strip_prefix('[').unwrap_or(line);
-        self.iso(line).or_else(|| self.syslog(line)).or_else(|| epoch(line))
+        let line = without_priority(line);
+        let line = without_weekday(line.strip_prefix('[').unwrap_or(line));
+        self.iso(line).or_else(|| self.syslog(line)).or_else(|| epoch(line)).or_else(|| self.access_log(line))
+    }
+
+    /// Of a line that is an object: the first of the names that loggers give it that it has.
+    pub fn of_json(&self, object: &serde_json::Map<String, serde_json::Value>) -> Option<(i64, i64)> {
+        JSON_NAMES.iter().filter_map(|name| object.get(*name)).find_map(|value| match value {
+            serde_json::Value::String(text) => self.find(text).or_else(|| since_1970(text)),
+            serde_json::Value::Number(number) => since_1970(&number.to_string()),
+            _ => None,
+        })
+    }
+
+    /// The common log format of web servers: `10.0.0.1 - - [23/Nov/2026:19:03:45 +0000] "GET /`.
+    fn access_log(&self, line: &str) -> Option<(i64, i64)> {
+        let from = line.get(..line.floor_char_boundary(ACCESS_LOG_WITHIN))?;
+        from.match_indices('[').find_map(|(at, _)| {
+            let (day, rest) = number(&line[at + 1..], 2)?;
+            let (name, rest) = rest.strip_prefix('/')?.split_once('/')?;
+            let month = 1 + MONTHS.iter().position(|m| *m == name)? as i64;
+            let (year, rest) = number(rest, 4)?;
+            let (since, precision, rest) = clock(rest.strip_prefix(':')?)?;
+            let zone = rest.split([' ', ']']).find_map(parse_zone).unwrap_or(self.zone_ns);
+            self.moment(year, month, day, since, precision, zone)
+        })
     }
 
     fn iso(&self, line: &str) -> Option<(i64, i64)> {
@@ -119,7 +189,15 @@ impl Stamp {
         let rest = line.get(3..)?.strip_prefix(' ')?.trim_start();
         let (day, rest) = rest.split_once(' ')?;
         let day = day.parse().ok()?;
-        let (since, precision, _) = clock(rest)?;
+        let (since, precision, rest) = clock(rest)?;
+        // As ctime() has it: the year stands behind.
+        let year = rest
+            .strip_prefix(' ')
+            .and_then(|r| number(r, 4))
+            .filter(|(_, r)| !r.starts_with(|c: char| c.is_alphanumeric()));
+        if let Some((year, _)) = year {
+            return self.moment(year, month, day, since, precision, self.zone_ns);
+        }
         let here = year_of(self.near_ns.max(0));
         let years = [here - 1, here, here + 1].into_iter();
         years
@@ -168,6 +246,21 @@ mod tests {
                 Some((1_795_460_625_682_773_000, 1_000)),
             ),
             ("1795460625: x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("<30>Nov 23 19:03:45 vm app[1]: x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("<34>1 2026-11-23T19:03:45.682Z vm app 12 - - x", Some((1_795_460_625_682 * ms, ms))),
+            ("<info>  [1795460625.6827] device (w2): x", Some((1_795_460_625_682_700_000, 100_000))),
+            ("Mon 2026-11-23 19:03:45 UTC vm x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("Mon Nov 23 19:03:45 2026 x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("[Sat Nov 23 19:03:45 2024] x", Some((1_732_388_625 * SECOND, SECOND))),
+            ("Nov 23 19:03:45 2024x y", Some((1_795_460_625 * SECOND, SECOND))),
+            (
+                "10.0.0.1 - - [23/Nov/2026:21:03:45 +0200] \"GET / HTTP/1.1\" 200 5",
+                Some((1_795_460_625 * SECOND, SECOND)),
+            ),
+            ("fd00::1 - [x] [23/Nov/2026:19:03:45.682 +0000] x", Some((1_795_460_625_682 * ms, ms))),
+            ("10.0.0.1 - - [23/Nov/2026]", None),
+            ("<b>bold</b> 19:03:45", None),
+            ("[ 1234.567890] w2: authenticated", None),
             ("1795460625 packets", None),
             ("1795460625.5 seconds", None),
             ("at 19:03:45 x", None),
@@ -175,6 +268,17 @@ mod tests {
             ("Nov", None),
         ] {
             assert_eq!(utc.find(line), found, "{line}");
+        }
+        for (line, found) in [
+            (r#"{"time":"2026-11-23T19:03:45.682Z","msg":"x"}"#, Some((1_795_460_625_682 * ms, ms))),
+            (r#"{"level":30,"time":1795460625682,"msg":"x"}"#, Some((1_795_460_625_682 * ms, ms))),
+            (r#"{"ts":1795460625.682,"msg":"x"}"#, Some((1_795_460_625_682 * ms, ms))),
+            (r#"{"@timestamp":"2026-11-23T20:03:45+01:00"}"#, Some((1_795_460_625 * SECOND, SECOND))),
+            (r#"{"t":"1795460625682773001"}"#, Some((1_795_460_625_682_773_001, 1))),
+            (r#"{"time":12,"ts":1795460625}"#, Some((1_795_460_625 * SECOND, SECOND))),
+            (r#"{"msg":"2026-11-23T19:03:45Z","time":-1}"#, None),
+        ] {
+            assert_eq!(utc.of_json(&serde_json::from_str(line).unwrap()), found, "{line}");
         }
         let berlin = Stamp { zone_ns: parse_zone("+01:00").unwrap(), ..utc };
         assert_eq!(berlin.find("Nov 23 20:03:45 vm x"), Some((1_795_460_625 * SECOND, SECOND)));

@@ -22,7 +22,7 @@ const FIELDS: [&str; 7] = ["id", "socket_id", "pid", "process", "at_boot_ns", "b
 pub fn one(log: &Integrated, id: i64, listing: &Listing, out: &Output) -> anyhow::Result<ExitCode> {
     let Some(w) = log.written(id)? else {
         return Err(usage(format!(
-            "no write of this log has the number {id}; kpat packet tells the writes of a packet, --slow-writes the slowest"
+            "no write of this log has the number {id}; kpat packet lists the writes of a packet, --slow-writes the slowest ones"
         )));
     };
     let read = |b: &BytesOfCall| json!({"id": b.id, "at_boot_ns": b.at_ns, "bytes": b.bytes, "carried_bytes": b.carried_bytes, "pid": b.pid});

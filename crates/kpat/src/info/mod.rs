@@ -33,7 +33,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         open::Kind::Integrated => integrated::run(&args.log, &args.device, out),
         open::Kind::Log | open::Kind::Other => recorded::run(&args.log, out),
         open::Kind::Capture => bail!(
-            "{} is a capture of the wire; kpat info is about X.kbl and X.kpat (capinfos tells of captures)",
+            "{} is a capture of the wire; kpat info is about X.kbl and X.kpat (capinfos describes captures)",
             args.log.display()
         ),
     }
