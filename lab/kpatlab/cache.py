@@ -43,11 +43,11 @@ def need_space(megabytes: int, what: str) -> None:
 
 
 def patience() -> float:
-    """Seconds that something may take to be ready: 120 on an idle machine, up to 300 where others want its processors, too. A guest does
+    """Seconds that something may take to be ready: 120 on an idle machine, up to 1,200 where others want its processors, too. A guest does
     not see who else wants them and learns it from this."""
     if reported := os.environ.get("KPAT_LAB_PATIENCE"):
         return float(reported)
-    return min(300.0, 120.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    return min(1200.0, 120.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def tool(name: str, package: str) -> str:
