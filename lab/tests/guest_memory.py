@@ -221,6 +221,8 @@ class GuestMemory(unittest.TestCase):
             section = re.search(r"\[ *(\d+)\] \.text ", said("readelf", "-SW"))[1]
             rows = [line.split() for line in said("readelf", "-sW").splitlines()]
             functions = sorted((int(r[1], 16), r[7]) for r in rows if len(r) == 8 and r[3] == "FUNC" and r[6] == section and re.fullmatch(r"ovl_\w+", r[7]))
+            names = [name for _, name in functions]
+            functions = [(at, name) for at, name in functions if names.count(name) == 1]
             at, name = functions[5]
             # Two instructions behind the kernel's room for its own tracer.
             code = [int(line.split(":")[0], 16) for line in said("objdump", "-d", f"--disassemble={name}").splitlines() if re.match(r" +[0-9a-f]+:\t", line)]

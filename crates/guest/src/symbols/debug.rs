@@ -157,6 +157,10 @@ pub fn place(files: &[Debug], symbols: &Symbols, text: &str, written: &Written) 
     if functions.iter().any(|(f, _)| f.is_some()) {
         functions.retain(|(f, _)| f.is_some());
     }
+    // What a function seldom does the compiler puts elsewhere, and comes there by way of the function.
+    let names: Vec<&str> = functions.iter().filter_map(|(f, _)| f.map(|(name, _)| name)).collect();
+    let elsewhere = |name: &str| name.split_once(".cold").is_some_and(|(hot, _)| names.contains(&hot));
+    functions.retain(|(f, _)| !f.is_some_and(|(name, _)| elsewhere(name)));
     let named = |(f, row): &(Option<(&str, u64)>, u64)| match f {
         Some((name, start)) => at(name, row - start),
         None => format!("{row:#x}"),
