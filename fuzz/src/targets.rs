@@ -23,6 +23,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("announce", announce),
     ("program", program),
     ("guest_memory", guest_memory),
+    ("guest_lines", guest_lines),
     ("guest_text", guest_text),
 ];
 
@@ -326,8 +327,29 @@ pub fn guest_memory(bytes: &[u8]) {
     }
     let mut symbols = Builder::default();
     let _ = kallsyms::read(bytes, BASE, BASE, &mut symbols);
-    let _ = files::read(bytes, &mut symbols);
+    let _ = files::read(&bytes, &mut symbols);
     assert!(symbols.len() <= bytes.len(), "more symbols than bytes");
+}
+
+/// A file with the source lines of a guest's kernel or module: sections, packed or not, what is filled in of one without addresses, programs of lines.
+pub fn guest_lines(bytes: &[u8]) {
+    use kpat_guest::symbols::elf::{self, Elf};
+    use kpat_guest::symbols::lines::{Found, Lines, Search};
+    let _ = elf::build_id(bytes);
+    let Ok(elf) = Elf::read(&bytes) else { return };
+    let _ = elf.build_id();
+    let Ok(Some(lines)) = Lines::read(&elf) else { return };
+    for (path, line) in [("a.c", 5), ("/src/a.h", 3), ("../b.c", u64::MAX)] {
+        let mut search = Search::new(path, line);
+        let _ = lines
+            .search(&mut search, &|a| lines.code.iter().any(|(_, place)| place.contains(&a)).then_some(a));
+        match search.found() {
+            Found::Rows { rows, .. } => assert!(rows.is_sorted(), "{rows:?}"),
+            Found::NoCode { next, last, .. } => assert!(next.is_none_or(|n| line < n && n <= last)),
+            _ => {}
+        }
+        let _ = lines.like(&search);
+    }
 }
 
 /// What a guest's QEMU says: the layout of memory, registers, packets of its debugger, events; and its command line.

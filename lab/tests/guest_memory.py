@@ -7,11 +7,14 @@ The guest is one of Debian's kernels with KASLR, busybox, some modules, and noth
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
+import subprocess
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 from kpatlab import btf, initramfs, kernel, look
 
@@ -96,6 +99,17 @@ def member(data: bytes, structure: str, name: str) -> int:
                     return (bits & 0xFFFFFF if info >> 31 else bits) // 8
         at += 12 + once + each * members
     raise AssertionError(f"no {structure}.{name}")
+
+
+def relocatable(file: Path, functions: list[tuple[int, str]], marked: str, behind: int, build: str) -> None:
+    """A module's debug file: functions at these places of .text, of which one has a line so many bytes behind its beginning."""
+    source = '\t.file 1 "fs/overlayfs/made.c"\n\t.text\n'
+    for at, name in functions:
+        source += f"\t.org {at}\n\t.type {name}, @function\n{name}:\n"
+        if name == marked:
+            source += f"\t.loc 1 6\n\tnop\n\t.skip {behind - 1}\n\t.loc 1 7\n\tnop\n\t.loc 1 9\n\tnop\n"
+    source += '\t.section .note.gnu.build-id, "a", @note\n\t.long 4, 20, 3\n\t.asciz "GNU"\n\t.byte ' + ", ".join(f"0x{b:02x}" for b in bytes.fromhex(build)) + "\n"
+    subprocess.run(["as", "-o", file], input=source, text=True, check=True, timeout=30)
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -197,6 +211,34 @@ class GuestMemory(unittest.TestCase):
             self.assertEqual(r.returncode, 3, r.stderr)
             self.assertIn(b"hidden: not in the list of tasks", r.stdout)
         self.assertEqual(self.ask("processes", self.guest.qmp)["hidden"], 0)
+
+    def test_source_lines_of_a_module(self):
+        with tempfile.TemporaryDirectory() as d:
+            ko, file = Path(d) / "own.ko", Path(d) / "overlay.ko"
+            ko.write_bytes(initramfs.Modules(kernel.Kernel(self.SERIES, "image").tree).load_order(["overlay"])["overlay"])
+            said = lambda *words: subprocess.run([*words, ko], capture_output=True, text=True, check=True, timeout=60).stdout
+            build = re.search(r"Build ID: ([0-9a-f]+)", said("readelf", "-n"))[1]
+            section = re.search(r"\[ *(\d+)\] \.text ", said("readelf", "-SW"))[1]
+            rows = [line.split() for line in said("readelf", "-sW").splitlines()]
+            functions = sorted((int(r[1], 16), r[7]) for r in rows if len(r) == 8 and r[3] == "FUNC" and r[6] == section and re.fullmatch(r"ovl_\w+", r[7]))
+            names = [name for _, name in functions]
+            functions = [(at, name) for at, name in functions if names.count(name) == 1]
+            at, name = functions[5]
+            # Two instructions behind the kernel's room for its own tracer.
+            code = [int(line.split(":")[0], 16) for line in said("objdump", "-d", f"--disassemble={name}").splitlines() if re.match(r" +[0-9a-f]+:\t", line)]
+            behind = code[3] - at
+            self.assertLess(behind + 8, functions[6][0] - at)
+            probe = lambda: look.kpat("--json", "guest", "probe", self.guest.qmp, "overlayfs/made.c:7 count", "--debug", str(file), "--for", "1", seconds=60)
+            relocatable(file, functions, name, behind, build)
+            r = probe()
+            self.assertEqual(0, r.returncode, r.stderr)
+            [row] = json.loads(r.stdout)["probes"]
+            self.assertEqual((f"{name}+{behind:#x}", "fs/overlayfs/made.c:7"), (row["at"], row["line"][-21:]))
+            other = build[:-2] + ("00" if build[-2:] != "00" else "11")
+            relocatable(file, functions, name, behind, other)
+            self.assertRegex(probe().stderr.decode(), f"another build: its build id is {other}, the guest's module overlay has {build}")
+            relocatable(file, [(at + 16 * (n > 3), name) for n, (at, name) in enumerate(functions)], name, behind, build)
+            self.assertIn(b"another build of the module overlay", probe().stderr)
 
     def test_modules_are_those_of_proc_and_a_hidden_one_is_found(self):
         found = self.ask("modules", self.guest.qmp)

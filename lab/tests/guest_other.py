@@ -4,6 +4,7 @@ Truth is what the small kernel computes and what its ELF file has, and the firmw
 """
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -48,11 +49,54 @@ class GuestOther(unittest.TestCase):
         found = [json.loads(line) for line in r.stdout.splitlines()]
         return [f for f in found if "probes" not in f], found[-1]["probes"], r.stderr
 
-    def test_a_kernel_of_its_own(self):
+    def kernel(self, *options) -> Path:
         folder = tempfile.TemporaryDirectory(prefix="kpat-elf-")
         self.addCleanup(folder.cleanup)
         elf = Path(folder.name) / "kernel"
-        subprocess.run(["gcc", "-nostdlib", "-static", "-no-pie", "-Wl,-Ttext=0x100000,-e,start,-z,noexecstack,--build-id=none", "-o", elf, ROOT / "lab/guest/kernel.S"], check=True, timeout=60)
+        subprocess.run(["gcc", "-nostdlib", "-static", "-no-pie", "-Wl,-Ttext=0x100000,-e,start,-z,noexecstack,--build-id=none", *options, "-o", elf, ROOT / "lab/guest/kernel.S"], check=True, timeout=60)
+        return elf
+
+    def test_source_lines_of_a_kernel_of_its_own(self):
+        elf = self.kernel("-g")
+        # The first instruction of each line, and of which function it is, as objdump says; its line once more, as addr2line does.
+        first, line, function = {}, None, None
+        for row in subprocess.run(["objdump", "-dl", elf], capture_output=True, text=True, check=True).stdout.splitlines():
+            if m := re.match(r"[0-9a-f]+ <(\w+)>:", row):
+                function = m[1]
+            elif m := re.search(r"kernel\.S:(\d+)", row):
+                line = int(m[1])
+            elif (m := re.match(r" +([0-9a-f]+):", row)) and line:
+                first.setdefault(line, (int(m[1], 16), function))
+        work = {n: at for n, (at, of) in first.items() if of in ("work", "inner")}
+        self.assertEqual(7, len(work), first)
+        for n, at in work.items():
+            self.assertRegex(subprocess.run(["addr2line", "-e", elf, f"{at:#x}"], capture_output=True, text=True, check=True).stdout, rf"lab/guest/kernel\.S:{n}\b")
+        start = {function: int(subprocess.run(f"nm {elf} | grep ' {function}$'", shell=True, capture_output=True, text=True, check=True).stdout.split()[0], 16) for function in ("work", "inner")}
+        qmp = self.guest("-kernel", str(elf))
+        counter = int(subprocess.run(f"nm {elf} | grep ' counter$'", shell=True, capture_output=True, text=True, check=True).stdout.split()[0], 16)
+        self.until(lambda: self.word(qmp, counter) > 10)
+        # At each line of both functions once for each number that the kernel counts, none missed and none twice.
+        entries, counts, _ = self.probe(qmp, "--debug", elf, *(f"guest/kernel.S:{n} @counter" for n in work), "-n", 40 * len(work))
+        for n, at in work.items():
+            function = first[n][1]
+            offset = at - start[function]
+            mine = [e for e in entries if e["probe"] == f"guest/kernel.S:{n}"]
+            self.assertEqual({(f"{function}+{offset:#x}" if offset else function, True)}, {(e["at"], e["line"].endswith(f"lab/guest/kernel.S:{n}")) for e in mine})
+            seen = [e["values"]["@counter"] for e in mine]
+            self.assertEqual(list(range(seen[0], seen[0] + len(seen))), seen)
+            self.assertGreater(len(seen), 35)
+        # A function by its first line, with what it returns.
+        entries, _, _ = self.probe(qmp, "--debug", elf, f"kernel.S:{min(work)} arg1 @counter ret", "-n", 10)
+        self.assertEqual([(e["values"]["@counter"], 3 * e["values"]["@counter"]) for e in entries], [(e["values"]["arg1"], e["values"]["ret"]) for e in entries])
+        self.assertEqual(10, len(entries))
+        plain = self.kernel()
+        for debug, place, words in (([], min(work), "needs the debug file"), (["--debug", plain], min(work), "no source lines"), (["--debug", elf], max(work) + 1, "the last line with code is")):
+            r = subprocess.run([self.kpat, "guest", "probe", qmp, *debug, f"kernel.S:{place} count"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(1, r.returncode)
+            self.assertIn(words, r.stderr)
+
+    def test_a_kernel_of_its_own(self):
+        elf = self.kernel()
         qmp = self.guest("-kernel", str(elf))
         symbols = {line.split()[2]: int(line.split()[0], 16) for line in subprocess.run(["nm", elf], capture_output=True, text=True, check=True).stdout.splitlines()}
         count = lambda: self.word(qmp, symbols["counter"])

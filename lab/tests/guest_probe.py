@@ -19,6 +19,7 @@ from kpatlab import kernel
 from kpatlab.initramfs import Archive
 
 from .emulated import OnConsole, monitor
+from .guest_lines import build_id, debug_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -96,6 +97,7 @@ class GuestProbe(unittest.TestCase):
             raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
         cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
         cls.guest = Caller(cls.SERIES, cls.SMP, cls.MORE)
+        cls.made = {}
 
     @classmethod
     def tearDownClass(cls):
@@ -143,6 +145,98 @@ class GuestProbe(unittest.TestCase):
         self.assertEqual({(f"{place}+{at:#x}", words): calls for at, _, words in all_of}, {(c["probe"], words): c["hits"] for c, (_, _, words) in zip(counts, all_of)})
         self.assertEqual(before, self.code())
         self.assertEqual(5, self.guest.number("trap"))
+
+    def addresses(self, *names: str) -> dict[str, int]:
+        found = (line.split() for line in self.guest.ask(f"syms {' '.join(names)}")[:-1])
+        return {words[2]: int(words[0], 16) for words in found}
+
+    def bytes(self, address: int, size: int) -> bytes:
+        return bytes(int(b, 16) for line in self.qemu(f"x /{size}xb {address:#x}").splitlines() for b in line.split(":")[1].split())
+
+    def debug_file(self, name: str, other_build: bool = False) -> tuple[Path, dict[int, int]]:
+        """Lines for getppid, one for each instruction from 100 on, and getpid; and by line where its instruction is in getppid."""
+        if name in self.made:
+            return self.made[name]
+        at = self.addresses("__start_notes", "__stop_notes", "_text", "__x64_sys_getppid", "__x64_sys_getpid")
+        build = build_id(self.bytes(at["__start_notes"], at["__stop_notes"] - at["__start_notes"]))
+        if other_build:
+            build = build[:-1] + ("1" if build[-1] == "0" else "0")
+        text, function, other = at["_text"], at["__x64_sys_getppid"], at["__x64_sys_getpid"]
+        all_of = self.straight()
+        rows = [("kernel/sys.c", 100 + n, size) for n, (_, size, _) in enumerate(all_of)]
+        # The last one of both is the same line, of a header.
+        rows[-1] = ("include/linux/shared.h", 7, rows[-1][2])
+        file = debug_file(Path(self.guest.folder.name) / name, build, {function - text: rows, other - text: [("kernel/sys.c", 90, 4), ("include/linux/shared.h", 7, 5)]})
+        self.made[name] = file, {100 + n: at for n, (at, _, _) in enumerate(all_of)}
+        return self.made[name]
+
+    def refused(self, *words) -> str:
+        r = subprocess.run([self.kpat, "guest", "probe", self.guest.qmp, *map(str, words)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(1, r.returncode, r.stderr)
+        return r.stderr
+
+    def test_source_lines_are_places_as_offsets_in_functions_are(self):
+        before = self.code()
+        file, places = self.debug_file("vmlinux")
+        # What the function begins with is for the probe at its entry.
+        inside = {line: at for line, at in list(places.items())[:-1] if at > 4}
+        self.assertGreater(len(inside), 4)
+        p = Probing(self.kpat, self.guest, *(f"sys.c:{line} count" for line in inside), "--debug", str(file))
+        calls = self.guest.number(f"getppid {self.HITS // 10} {self.SMP}", 300)
+        _, counts = p.end()
+        self.assertEqual([(f"sys.c:{line}", calls) for line in inside], [(c["probe"], c["hits"]) for c in counts])
+        # By whichever of its names: the functions of system calls without arguments have two.
+        [name] = {c["at"].split("+")[0] for c in counts}
+        self.assertEqual(1, len(set(self.addresses(name, "__x64_sys_getppid").values())))
+        self.assertEqual([(f"{name}+{at:#x}", True) for at in inside.values()], [(c["at"], c["line"].endswith(f"kernel/{c['probe']}")) for c in counts])
+        p = Probing(self.kpat, self.guest, *(f"__x64_sys_getppid+{at:#x} count" for at in inside.values()))
+        self.guest.number(f"getppid {self.HITS // 10} {self.SMP}", 300)
+        _, offsets = p.end()
+        self.assertEqual([c["hits"] for c in counts], [c["hits"] for c in offsets])
+        # A function by its first line, with what it returns; one of two functions that have a line.
+        p = Probing(self.kpat, self.guest, "kernel/sys.c:100 ret if pid==1", "__x64_sys_getppid@shared.h:7 count", "--debug", str(file))
+        calls = self.guest.number("getppid 30")
+        entries, counts = p.end()
+        self.assertEqual(([0] * calls, [calls] * 2), ([e["values"]["ret"] for e in entries], [c["hits"] for c in counts]))
+        self.assertEqual({"kernel/sys.c:100"}, {e["probe"] for e in entries})
+        self.assertEqual(before, self.code())
+
+    def test_source_lines_that_are_no_places_are_refused_by_name(self):
+        file, _ = self.debug_file("vmlinux")
+        other, _ = self.debug_file("other", other_build=True)
+        self.assertRegex(self.refused("sys.c:100 count"), r"sys\.c:100: a source line needs the debug file .*vmlinux-[67]\.")
+        words = self.refused("sys.c:100 count", "--debug", other)
+        self.assertRegex(words, "other: the file is of another build: its build id is ([0-9a-f]{40}), the guest's kernel has ([0-9a-f]{40})")
+        for probe, why in {"sys.c:50": "no code at line 50; the next line with code is 90", "sys.c:5000": "the last line with code is", "syss.c:100": "there is sys.c",
+                           "shared.h:7": "in 2 functions", "schedule@shared.h:7": "no code in schedule"}.items():
+            self.assertIn(why, self.refused(f"{probe} count", "--debug", file))
+
+    def test_source_lines_for_handlers(self):
+        file, places = self.debug_file("vmlinux")
+        line, at = list(places.items())[-2]
+        script = f'''
+import kpat_guest
+seen = []
+with kpat_guest.Guest({self.guest.qmp!r}) as g:
+    try:
+        g.xp("sys.c:{line}")
+    except kpat_guest.Error as e:
+        print("debug file" in str(e))
+    g.debug_file({str(file)!r})
+    def hit(hit):
+        seen.append(hit.registers.rip - g.symbol("__x64_sys_getppid"))
+        if len(seen) == 5:
+            g.stop()
+    g.xp("sys.c:{line}", hit)
+    print("waiting", flush=True)
+    g.loop()
+    print(seen)
+'''
+        p = subprocess.Popen([sys.executable, "-B", "-c", script], env=self.library(), stdout=subprocess.PIPE, text=True)
+        self.assertEqual(["True\n", "waiting\n"], [p.stdout.readline(), p.stdout.readline()])
+        self.guest.ask("getppid 20")
+        out, _ = p.communicate(timeout=60)
+        self.assertEqual(f"{[at] * 5}\n", out)
 
     def test_handlers_before_and_after_an_instruction_without_room_for_a_jump(self):
         at = next(at for at, size, words in self.instructions("do_sys_openat2", 64) if words == "push   %rbx")
@@ -202,6 +296,16 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.guest.ask("unlink 20")
         out, err = p.communicate(timeout=60)
         self.assertEqual((0, "__x64_sys_unlink 15\n"), (p.returncode, out), err)
+        # A source line is a place for them, too; and a file of another build is refused before they are asked.
+        file, _ = self.debug_file("vmlinux")
+        p = subprocess.Popen([self.kpat, "guest", "attach", self.guest.qmp, "--debug", file, d / "handlers.so", "15", "kernel/sys.c:100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertIn("handlers are in", p.stderr.readline())
+        self.guest.ask("getppid 20")
+        out, err = p.communicate(timeout=60)
+        self.assertEqual((0, "kernel/sys.c:100 15\n"), (p.returncode, out), err)
+        other, _ = self.debug_file("other", other_build=True)
+        r = subprocess.run([self.kpat, "guest", "attach", self.guest.qmp, "--debug", other, d / "handlers.so", "15", "kernel/sys.c:100"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((1, True), (r.returncode, "of another build" in r.stderr), r.stderr)
         r = subprocess.run([self.kpat, "guest", "attach", self.guest.qmp, d / "handlers.so", "15", "nothing_like_it"], capture_output=True, text=True, timeout=60)
         self.assertEqual(1, r.returncode)
         self.assertIn("no symbol nothing_like_it", r.stderr)

@@ -49,7 +49,7 @@ HANDLER = ctypes.CFUNCTYPE(c_int, c_void_p, c_int32, POINTER(Registers))
 EACH_SYMBOL = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_uint64, c_char)
 EACH_PROCESS = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Process))
 FUNCTIONS = {
-    "attach": (c_void_p, c_char_p), "detach": (c_int, c_void_p), "error": (c_char_p, c_void_p),
+    "attach": (c_void_p, c_char_p), "debug_file": (c_int, c_void_p, c_char_p), "detach": (c_int, c_void_p), "error": (c_char_p, c_void_p),
     "register_xp": (c_int32, c_void_p, c_char_p, HANDLER, HANDLER), "register_xrp": (c_int32, c_void_p, c_char_p, HANDLER, HANDLER, c_uint32),
     "unregister_xp": (c_int, c_void_p, c_int32), "hold": (c_int, c_void_p), "commit": (c_int, c_void_p),
     "loop": (c_int, c_void_p), "loop_all": (c_int, POINTER(c_void_p), c_size_t, POINTER(c_size_t)), "stop": (c_int, c_void_p), "enable": (c_int, c_void_p, c_int32, c_int),
@@ -179,8 +179,12 @@ class Guest:
         self.handlers.append(HANDLER(called))
         return self.handlers[-1]
 
+    def debug_file(self, path):
+        """Takes source lines from a file with debug information, the kernel's vmlinux or a module, so that places may be net/ipv4/ip_input.c:523. A file of another build is refused."""
+        self._checked(self.library.debug_file(self.pointer, os.fsencode(path)))
+
     def xp(self, where, before=None, after=None):
-        """A probe at an instruction: its handle."""
+        """A probe at an instruction: its handle. `where` is a function, function+0x10, an address 0x..., or with a debug file a source line."""
         return self._checked(self.library.register_xp(self.pointer, where.encode(), self._handler(before), self._handler(after)))
 
     def xrp(self, where, entry=None, returned=None, maxactive=0):

@@ -179,13 +179,17 @@ pub unsafe extern "C" fn kpat_guest_detach(guest: *mut CGuest) -> c_int {
 }
 
 fn function(guest: &CGuest, place: &str) -> Result<u64> {
-    let address = guest.guest.symbols()?.parse(place)?;
-    // A function's name means where it begins to do something.
-    if place.contains('+') || place.starts_with("0x") {
-        Ok(address)
-    } else {
-        guest.probes.try_borrow().map_err(|_| busy())?.entry(address)
-    }
+    let place = guest.guest.symbols()?.place(place)?;
+    guest.probes.try_borrow().map_err(|_| busy())?.address(&place)
+}
+
+/// # Safety
+/// `guest` is of `kpat_guest_attach`, `path` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kpat_guest_debug_file(guest: *mut CGuest, path: *const c_char) -> c_int {
+    // SAFETY: as the caller promises.
+    let (g, path) = unsafe { (&*guest, given(path)) };
+    g.result(path.and_then(|path| g.guest.debug_file(path.as_ref())).map(|()| 0))
 }
 
 /// # Safety

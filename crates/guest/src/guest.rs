@@ -9,7 +9,7 @@ use crate::qmp::Qmp;
 use crate::registers::Registers;
 use crate::symbols::Symbols;
 use crate::task::Tasks;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// Which guest.
@@ -126,6 +126,12 @@ impl Guest {
     /// Uses these in place of its own, if none were read yet: for a kernel without a table in its memory.
     pub fn use_symbols(&self, symbols: Symbols) -> bool {
         self.symbols.set(symbols).is_ok()
+    }
+
+    /// Takes source lines of its Linux from a file with debug information, vmlinux or a module: places may then be `file.c:12`. A file of another build is
+    /// refused.
+    pub fn debug_file(&self, path: &Path) -> Result<()> {
+        self.symbols()?.debug_file(path, Some(self.memory()))
     }
 
     /// Its processes.

@@ -103,7 +103,7 @@ macro_rules! each {
     ($($name:ident)*) => { $(#[test] fn $name() { drive(stringify!($name)); })* };
 }
 
-each! { kbl capture decode message table http filter control trace gather log_lines announce program guest_memory guest_text }
+each! { kbl capture decode message table http filter control trace gather log_lines announce program guest_memory guest_lines guest_text }
 
 #[test]
 fn every_target_is_driven_here_and_there() {

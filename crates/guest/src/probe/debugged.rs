@@ -51,11 +51,11 @@ struct Shared<'h> {
     most: usize,
 }
 
-/// Puts the probes in, serves them until `until` or `stop`, and takes them out. What became of each.
+/// Puts the probes in at their addresses, serves them until `until` or `stop`, and takes them out. What became of each.
 pub fn debugged<'h>(
     guest: &Guest,
     symbols: &Symbols,
-    specs: Vec<(&Spec, Recorder<'h>)>,
+    specs: Vec<(&Spec, u64, Recorder<'h>)>,
     maxactive: usize,
     stop: &'h AtomicBool,
     ready: impl FnOnce(),
@@ -63,9 +63,9 @@ pub fn debugged<'h>(
 ) -> Result<(Ended, Vec<Counts>)> {
     let mut wanted = Vec::new();
     let mut all = Vec::new();
-    for (n, (spec, to)) in specs.into_iter().enumerate() {
+    for (n, (spec, address, to)) in specs.into_iter().enumerate() {
         let o = spec.outside(symbols)?;
-        wanted.push(o.address);
+        wanted.push(address);
         all.push(One {
             items: o.items,
             at_entry: o.at_entry,

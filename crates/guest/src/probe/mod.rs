@@ -258,6 +258,11 @@ impl<'h> Probes<'h> {
         &self.names
     }
 
+    /// Where a probe goes: the beginning of a function is where it begins to do something.
+    pub fn address(&self, place: &crate::symbols::Place) -> Result<u64> {
+        if place.begins { self.entry(place.address) } else { Ok(place.address) }
+    }
+
     /// Where a probe for a function's entry goes: behind the mark of a branch's target.
     pub fn entry(&self, function: u64) -> Result<u64> {
         places::entry(self.guest.memory(), function)

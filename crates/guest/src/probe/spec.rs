@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]
-//! PLACE    function, function+0x10, 0xffffffff81234567
+//! PLACE    function, function+0x10, 0xffffffff81234567, net/ipv4/ip_input.c:523, function@include/linux/skbuff.h:100
 //! VALUE    BASE[:STRUCT.MEMBER or :+OFFSET ...][:FORMAT]
 //! BASE     arg1 to arg6; sys1 to sys6, of a function __x64_sys_*; a register; pid, tgid, task; @VARIABLE or @0xADDRESS; ret
 //! FORMAT   str, x, u8 to u64, s8 to s64
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::mailbox::host::Read;
 use crate::mailbox::layout::SAVED_MAX;
 use crate::mailbox::values::{Base, Compare, Condition, Item, Value};
-use crate::symbols::Symbols;
+use crate::symbols::{Place, Symbols};
 use crate::x86::Register;
 
 /// Bytes of a text that are read.
@@ -64,7 +64,6 @@ pub struct Spec {
 
 /// What [`Spec::outside`] says.
 pub(super) struct Outside {
-    pub address: u64,
     pub items: Vec<(Item, bool)>,
     pub at_entry: Vec<Condition>,
     pub at_return: Vec<Condition>,
@@ -196,14 +195,15 @@ impl Spec {
         self.returns
     }
 
-    /// Puts the probe into the guest.
+    /// Puts the probe into the guest; `place` is what [`Symbols::place`] makes of [`Spec::place`].
     pub fn register<'h>(
         &self,
+        place: &Place,
         probes: &mut Probes<'h>,
         maxactive: usize,
         to: Recorder<'h>,
     ) -> Result<Handle> {
-        let address = self.address(probes)?;
+        let address = probes.address(place)?;
         let guest = probes.guest().clone();
         let symbols = guest.symbols()?;
         let value = |t: &Term| t.value(symbols);
@@ -257,7 +257,7 @@ impl Spec {
         .collect()
     }
 
-    /// For probes that are not in the guest: where, the values' items with whether each is of the return, and the conditions at entry and return.
+    /// For probes that are not in the guest: the values' items with whether each is of the return, and the conditions at entry and return.
     pub(super) fn outside(&self, symbols: &Symbols) -> Result<Outside> {
         if let Some(t) = self
             .terms
@@ -272,20 +272,10 @@ impl Spec {
         }
         let items = self.terms.iter().map(|t| Ok((t.item(t.value(symbols)?), t.from == From::Return)));
         Ok(Outside {
-            address: symbols.parse(&self.place)?,
             items: items.collect::<Result<_>>()?,
             at_entry: self.conditions(symbols, false)?,
             at_return: self.conditions(symbols, true)?,
         })
-    }
-
-    fn address(&self, probes: &Probes) -> Result<u64> {
-        let address = probes.guest().symbols()?.parse(&self.place)?;
-        if self.place.contains('+') || self.place.starts_with("0x") {
-            Ok(address)
-        } else {
-            probes.entry(address)
-        }
     }
 }
 

@@ -1,19 +1,17 @@
 //! Symbols out of a file: a System.map (or what `nm` prints), or an ELF file's table of symbols.
 
+use super::elf::{self, ALLOC, EXECUTE, Elf, NOBITS, Section, Source, WRITE};
 use super::table::Builder;
 use crate::error::{Error, Result};
 
-const SYMTAB: u32 = 2;
-const DYNSYM: u32 = 11;
-const HEADER: usize = 64;
-
-/// Adds all symbols of `bytes`, whichever of both it is.
-pub fn read(bytes: &[u8], into: &mut Builder) -> Result<()> {
+/// Adds all symbols of the file, whichever of both it is.
+pub fn read(source: &dyn Source, into: &mut Builder) -> Result<()> {
     let before = into.len();
-    if bytes.starts_with(b"\x7fELF") {
-        elf(bytes, into).ok_or(Error::damaged("an ELF file", "its table of symbols is cut short"))?;
+    let magic = elf::bytes(source, 0, source.len().min(Elf::MAGIC.len() as u64))?;
+    if magic == Elf::MAGIC {
+        of_elf(&Elf::read(source)?, into)?;
     } else {
-        map(bytes, into);
+        map(&elf::bytes(source, 0, source.len())?, into);
     }
     if into.len() == before {
         return Err(Error::Unsupported(
@@ -37,53 +35,22 @@ fn map(bytes: &[u8], into: &mut Builder) {
     }
 }
 
-fn elf(b: &[u8], into: &mut Builder) -> Option<()> {
-    let number = |at: usize, len: usize| -> Option<u64> {
-        Some(b.get(at..at.checked_add(len)?)?.iter().rev().fold(0, |v, b| v << 8 | u64::from(*b)))
-    };
-    // Of 64 bits, little endian.
-    if b.get(4..6)? != [2, 1] {
-        return None;
+fn of_elf(elf: &Elf, into: &mut Builder) -> Result<()> {
+    let Some(table) = elf.symbols()? else { return Ok(()) };
+    // Functions, data and what has no type; of this file.
+    for s in table.iter().filter(|s| s.section != 0 && s.kind <= 2 && !s.name.is_empty()) {
+        into.add(s.value, letter(elf.sections.get(s.section), s.binding), s.name, 0);
     }
-    let sections = usize::try_from(number(0x28, 8)?).ok()?;
-    let count = number(0x3c, 2)? as usize;
-    let section = |i: usize| sections.checked_add(i.checked_mul(HEADER)?);
-    let part = |header: usize| -> Option<&[u8]> {
-        let (at, len) =
-            (usize::try_from(number(header + 24, 8)?).ok()?, usize::try_from(number(header + 32, 8)?).ok()?);
-        b.get(at..at.checked_add(len)?)
-    };
-    let headers = || (0..count).filter_map(section);
-    let of_kind = |k: u32| headers().find(|h| number(h + 4, 4) == Some(k.into()));
-    let header = of_kind(SYMTAB).or_else(|| of_kind(DYNSYM));
-    let Some(header) = header else { return Some(()) };
-    let names = part(section(number(header + 40, 4)? as usize)?)?;
-    let flags: Vec<(u32, u64)> =
-        headers().map(|h| (number(h + 4, 4).unwrap_or(0) as u32, number(h + 8, 8).unwrap_or(0))).collect();
-    for s in part(header)?.chunks_exact(24) {
-        let field =
-            |at: usize, len: usize| s[at..at + len].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
-        let (name, info, place) = (field(0, 4) as usize, s[4], field(6, 2) as usize);
-        // Functions, data and what has no type; of this file.
-        if place == 0 || info & 15 > 2 {
-            continue;
-        }
-        let Some(len) = names.get(name..).and_then(|rest| memchr::memchr(0, rest)) else { continue };
-        if len > 0 {
-            into.add(field(8, 8), letter(flags.get(place).copied(), info >> 4), &names[name..name + len], 0);
-        }
-    }
-    Some(())
+    Ok(())
 }
 
 /// As `nm` names it, by the section: its type and flags.
-fn letter(section: Option<(u32, u64)>, binding: u8) -> u8 {
-    const NOBITS: u32 = 8;
+fn letter(section: Option<&Section>, binding: u8) -> u8 {
     let lower = match section {
-        Some((_, f)) if f & 4 != 0 => b't',
-        Some((NOBITS, _)) => b'b',
-        Some((_, f)) if f & 1 != 0 => b'd',
-        Some((_, f)) if f & 2 != 0 => b'r',
+        Some(s) if s.flags & EXECUTE != 0 => b't',
+        Some(s) if s.kind == NOBITS => b'b',
+        Some(s) if s.flags & WRITE != 0 => b'd',
+        Some(s) if s.flags & ALLOC != 0 => b'r',
         Some(_) => b'n',
         None => b'a',
     };
@@ -101,12 +68,12 @@ mod tests {
     #[test]
     fn lines_of_a_map() {
         let mut b = Builder::default();
-        read(b"ffffffff81000000 T _text\n\nnonsense\nzz T x\n0xffffffff81000010 t inner [m]\n", &mut b)
+        read(&&b"ffffffff81000000 T _text\n\nnonsense\nzz T x\n0xffffffff81000010 t inner [m]\n"[..], &mut b)
             .unwrap();
         let t = b.build(Vec::new());
         let all: Vec<_> = t.iter().map(|s| (s.address & 0xff, s.kind, s.name.to_owned())).collect();
         assert_eq!(all, [(0, 'T', "_text".to_owned()), (0x10, 't', "inner".to_owned())]);
-        assert!(read(b"", &mut Builder::default()).is_err());
+        assert!(read(&&b""[..], &mut Builder::default()).is_err());
     }
 
     /// Per-thread variables are counted from zero, and are no addresses.
@@ -120,10 +87,10 @@ mod tests {
             panic!("nm (binutils) is not installed");
         };
         let mut theirs = Builder::default();
-        read(&said.stdout, &mut theirs).unwrap();
+        read(&said.stdout.as_slice(), &mut theirs).unwrap();
         let mut ours = Builder::default();
         let bytes = std::fs::read(&path).unwrap();
-        read(&bytes, &mut ours).unwrap();
+        read(&bytes.as_slice(), &mut ours).unwrap();
         let all = |b: Builder| -> std::collections::BTreeSet<(u64, String)> {
             b.build(Vec::new())
                 .iter()
@@ -140,7 +107,7 @@ mod tests {
             theirs.len()
         );
         for cut in (0..bytes.len()).step_by(bytes.len() / 50) {
-            let _ = read(&bytes[..cut], &mut Builder::default());
+            let _ = read(&&bytes[..cut], &mut Builder::default());
         }
     }
 }

@@ -1,19 +1,24 @@
 //! A guest's symbols: of its kernel and modules out of its memory, or out of a file.
 
+mod debug;
+pub mod elf;
 pub mod files;
 pub mod image;
 pub mod kallsyms;
+pub mod lines;
 mod modules;
 pub mod table;
 
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Space};
 use crate::registers::Registers;
+use debug::{Debug, Written};
 use image::Image;
 pub use kallsyms::{Layout, Offsets};
 use kpat_btf::{Btf, kind};
 pub use modules::Module;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 pub use table::{Builder, Symbol, Table};
@@ -21,7 +26,6 @@ pub use table::{Builder, Symbol, Table};
 /// A banner that is longer is cut.
 const BANNER: usize = 512;
 
-/// How long each step took.
 /// A member of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -36,6 +40,17 @@ pub struct Field {
     pub bits: u8,
 }
 
+/// Where something is that was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub address: u64,
+    /// It is where a function begins, and was not named by its address or an offset.
+    pub begins: bool,
+    /// `/src/net/ipv4/ip_input.c:523`, with the whole path, if a source line was named.
+    pub line: Option<String>,
+}
+
+/// How long each step took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     pub place: Duration,
@@ -54,6 +69,7 @@ pub struct Symbols {
     banner: String,
     btf: Option<Btf>,
     types: Mutex<HashMap<String, Option<u32>>>,
+    debug: Mutex<Vec<Debug>>,
     times: Times,
 }
 
@@ -97,15 +113,16 @@ impl Symbols {
             banner: String::from_utf8_lossy(&banner).trim().to_owned(),
             btf,
             types: Mutex::default(),
+            debug: Mutex::default(),
             times,
         })
     }
 
     /// Out of a System.map, an `nm` list or an ELF file, for a kernel without a table of its own. `base` is where `_text` is in the
     /// guest; `None`: the file's addresses are right.
-    pub fn from_file(bytes: &[u8], base: Option<u64>) -> Result<Symbols> {
+    pub fn from_file(path: &Path, base: Option<u64>) -> Result<Symbols> {
         let mut builder = Builder::default();
-        files::read(bytes, &mut builder)?;
+        files::read(elf::open(path)?.as_ref(), &mut builder)?;
         let mut table = builder.build(Vec::new());
         let first = |t: &Table| t.named("_text").first().or(t.named("_stext").first()).map(|s| s.address);
         if let (Some(base), Some(text)) = (base, first(&table)) {
@@ -132,6 +149,7 @@ impl Symbols {
             banner: String::new(),
             btf: None,
             types: Mutex::default(),
+            debug: Mutex::default(),
             times: Times::default(),
         }
     }
@@ -188,23 +206,53 @@ impl Symbols {
         (s.module == module.map(|m| m.name.as_str())).then(|| (s, address - s.address))
     }
 
-    /// `function+0x1a`, `function`, or an address in hexadecimal digits.
+    /// How the place is called: `function+0x1a`, or the address where none is known.
+    pub fn name(&self, address: u64) -> String {
+        self.at(address).map_or_else(|| format!("{address:#x}"), |(s, offset)| debug::at(s.name, offset))
+    }
+
+    /// Takes source lines from a file with debug information: the kernel's vmlinux, or a module. It has to be of what runs in the guest; without `memory`
+    /// it is believed to be.
+    pub fn debug_file(&self, path: &Path, memory: Option<&Memory>) -> Result<()> {
+        let file = Debug::open(path, self, memory)?;
+        self.debug.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        Ok(())
+    }
+
+    /// The address of what [`Symbols::place`] takes.
     pub fn parse(&self, text: &str) -> Result<u64> {
+        self.place(text).map(|p| p.address)
+    }
+
+    /// `function+0x1a`, `function`, an address in hexadecimal digits; `file.c:12`, with as much of the path as tells the file from others, or `function@file.c:12` for
+    /// a line that several functions have.
+    pub fn place(&self, text: &str) -> Result<Place> {
         let hex = |t: &str| t.strip_prefix("0x").and_then(|h| u64::from_str_radix(h, 16).ok());
+        let exact = |address| Place { address, begins: false, line: None };
         if let Some(a) = hex(text) {
-            return Ok(a);
+            return Ok(exact(a));
+        }
+        if let Some(line) = Written::parse(text) {
+            return debug::place(
+                &self.debug.lock().unwrap_or_else(PoisonError::into_inner),
+                self,
+                text,
+                &line,
+            );
         }
         let (name, offset) = match text.rsplit_once('+') {
             Some((n, o)) => {
                 let offset = hex(o).or_else(|| o.parse().ok());
-                (n, offset.ok_or_else(|| Error::Unsupported(format!("{text}: {o} is no number")))?)
+                (n, Some(offset.ok_or_else(|| Error::Unsupported(format!("{text}: {o} is no number")))?))
             }
-            None => (text, 0),
+            None => (text, None),
         };
         let found = self.table.named(name);
         match found.as_slice() {
             [] => Err(Error::Unsupported(format!("the guest has no symbol {name}"))),
-            [s] => Ok(s.address.wrapping_add(offset)),
+            [s] => {
+                Ok(Place { begins: offset.is_none(), ..exact(s.address.wrapping_add(offset.unwrap_or(0))) })
+            }
             several => Err(Error::Unsupported(format!(
                 "the guest has {} symbols {name}; name an address, such as {:#x}",
                 several.len(),
@@ -274,3 +322,6 @@ fn read_btf(image: &Image, start: Option<u64>, stop: Option<u64>) -> Option<Btf>
     });
     found.next()
 }
+
+#[cfg(test)]
+mod debug_tests;

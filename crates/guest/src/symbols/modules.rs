@@ -21,7 +21,9 @@ pub struct Module {
     pub base: u64,
     /// Of all that it has in memory.
     pub size: u64,
-    parts: Vec<(u64, u64)>,
+    pub(super) parts: Vec<(u64, u64)>,
+    /// Of its `struct module`.
+    pub(super) at: u64,
 }
 
 impl Module {
@@ -120,6 +122,7 @@ pub fn read(memory: &Memory, btf: &Btf, list: u64, into: &mut Builder) -> Result
             base: parts.first().map_or(0, |p| p.0),
             size: parts.iter().fold(0u64, |s, p| s.saturating_add(p.1)),
             parts: parts.into_iter().filter(|p| p.1 != 0).collect(),
+            at,
         });
     }
     Ok(all)

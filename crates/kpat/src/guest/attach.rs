@@ -21,6 +21,9 @@ use std::process::ExitCode;
 pub struct Args {
     #[command(flatten)]
     which: Which,
+    /// Source lines from this file with debug information: the guest's vmlinux, or a module's (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    debug: Vec<PathBuf>,
     /// The shared object with the handlers
     #[arg(value_name = "HANDLERS.so")]
     object: PathBuf,
@@ -33,6 +36,7 @@ type Guest = *mut c_void;
 type Attach = unsafe extern "C" fn(*const c_char) -> Guest;
 type OfGuest = unsafe extern "C" fn(Guest) -> c_int;
 type ErrorOf = unsafe extern "C" fn(Guest) -> *const c_char;
+type WithText = unsafe extern "C" fn(Guest, *const c_char) -> c_int;
 type Handlers = unsafe extern "C" fn(Guest, c_int, *const *const c_char) -> c_int;
 
 /// The loaded object; it stays loaded.
@@ -82,9 +86,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let signals = Signals::block()?;
     let object = Object::load(&args.object)?;
     // SAFETY: the types are those of kpat_guest.h.
-    let (attach, detach, serve, stop, error, handlers) = unsafe {
+    let (attach, debug_file, detach, serve, stop, error, handlers) = unsafe {
         (
             object.function::<Attach>("kpat_guest_attach")?,
+            object.function::<WithText>("kpat_guest_debug_file")?,
             object.function::<OfGuest>("kpat_guest_detach")?,
             object.function::<OfGuest>("kpat_guest_loop")?,
             object.function::<OfGuest>("kpat_guest_stop")?,
@@ -96,6 +101,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         args.words.iter().map(|w| CString::new(w.as_str())).collect::<Result<_, _>>()?;
     let mut argv: Vec<*const c_char> = words.iter().map(|w| w.as_ptr()).collect();
     argv.push(std::ptr::null());
+    let debug: Vec<CString> =
+        args.debug.iter().map(|p| CString::new(p.as_os_str().as_bytes())).collect::<Result<_, _>>()?;
     let target = CString::new(args.which.guest.as_str())?;
     let said = |guest: Guest| {
         // SAFETY: a C string of the library's.
@@ -105,6 +112,15 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let guest = unsafe { attach(target.as_ptr()) };
     if guest.is_null() {
         bail!("{}", said(guest));
+    }
+    for path in debug {
+        // SAFETY: as above.
+        if unsafe { debug_file(guest, path.as_ptr()) } < 0 {
+            let why = said(guest);
+            // SAFETY: not used any more.
+            unsafe { detach(guest) };
+            bail!("{why}");
+        }
     }
     // SAFETY: as above.
     let registered = unsafe { handlers(guest, words.len() as c_int, argv.as_ptr()) };

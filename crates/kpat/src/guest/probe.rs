@@ -9,6 +9,7 @@ use anyhow::Context;
 use kpat_guest::mailbox::host::Counts;
 use kpat_guest::probe::spec::{Field, Shown, Spec};
 use kpat_guest::probe::{Ended, Handle, Probes, Recorded, debugged, run_all};
+use kpat_guest::symbols::Place;
 use kpat_guest::{Guest, Life, Symbols, Target};
 use kpat_text::{clean, duration, duration_aligned, time_of_day};
 use serde_json::{Map, Value, json};
@@ -22,7 +23,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A probe is PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]. PLACE is a function, function+0x10 or an address; \
+    after_help = "A probe is PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]. PLACE is a function, function+0x10, an address, or with --debug a source line: \
+                        net/ipv4/ip_input.c:523 (the end of the path is enough), function@include/linux/skbuff.h:100 for a line that several functions have; \
                         VALUE is arg1 to arg6, sys1 to sys6 (the arguments of a system call, at __x64_sys_*), a register, pid, tgid, task or @VARIABLE, followed by \
                         :STRUCT.MEMBER or :+OFFSET to follow a pointer and by a format: str, x, u8 to u64, s8 to s64. With ret an entry is written when the function returns, with how \
                         long it took. The guest is not stopped at a hit and does not wait; only putting probes in and taking them out stops it, for some milliseconds. \
@@ -49,6 +51,9 @@ pub struct Args {
     /// How: mailbox (code in the guest, Linux only) or debugger (QEMU's debugger interface, any guest) [default: mailbox where Linux is found]
     #[arg(long, value_name = "WAY")]
     by: Option<Way>,
+    /// Source lines from this file with debug information: the guest's vmlinux, or a module's (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    debug: Vec<PathBuf>,
     /// With --by debugger: symbols from this ELF file or map
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
@@ -65,7 +70,11 @@ enum Way {
 
 /// Of one probe: its place and its values.
 struct Probed {
+    /// As it was written.
     place: String,
+    /// Of a source line: the function and how far in it, and the line with its whole path.
+    at: Option<String>,
+    line: Option<String>,
     fields: Vec<Field>,
     /// The last value is how long the call took.
     timed: bool,
@@ -75,16 +84,23 @@ struct Probed {
 }
 
 impl Probed {
-    fn of(spec: &Spec, timed: bool) -> Rc<RefCell<Probed>> {
+    fn of(spec: &Spec, place: &Place, symbols: &Symbols, timed: bool) -> Rc<RefCell<Probed>> {
         let fields = spec.fields();
         let values = fields.len() - usize::from(spec.returns());
         Rc::new(RefCell::new(Probed {
             place: spec.place().to_owned(),
+            at: place.line.is_some().then(|| symbols.name(place.address)),
+            line: place.line.clone(),
             spread: vec![Spread::default(); values],
             fields,
             timed,
             durations: [0; 64],
         }))
+    }
+
+    /// As it was written, and what that is.
+    fn name(&self) -> String {
+        self.at.as_ref().map_or_else(|| self.place.clone(), |at| format!("{} ({at})", self.place))
     }
 }
 
@@ -155,21 +171,32 @@ fn outside(
         return Err(usage("durations are not measured by the debugger's interface: name a value for --hist"));
     }
     let given;
+    let mut memory = None;
     let symbols = match &args.symbols {
         Some(path) => {
-            let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
-            given = Symbols::from_file(&bytes, None)?;
+            given = Symbols::from_file(path, None).with_context(|| path.display().to_string())?;
             &given
         }
-        None => match linux {
-            Some(symbols) => symbols,
+        None => match (linux, args.debug.first()) {
+            (Some(symbols), _) => {
+                memory = Some(guest.memory());
+                symbols
+            }
+            (None, Some(path)) => {
+                given = Symbols::from_file(path, None).with_context(|| path.display().to_string())?;
+                &given
+            }
             // Addresses need none.
-            None => {
+            (None, None) => {
                 given = Symbols::none();
                 &given
             }
         },
     };
+    for path in &args.debug {
+        symbols.debug_file(path, memory)?;
+    }
+    let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
     let stop = Arc::new(AtomicBool::new(false));
     let shown = Rc::new(RefCell::new(Printer {
         out,
@@ -182,12 +209,12 @@ fn outside(
         stop: stop.clone(),
         failed: None,
     }));
-    let all: Vec<_> = specs.iter().map(|s| Probed::of(s, false)).collect();
-    let lines = specs.iter().zip(&all).map(|(spec, probed)| {
+    let all: Vec<_> = specs.iter().zip(&places).map(|(s, at)| Probed::of(s, at, symbols, false)).collect();
+    let lines = specs.iter().zip(&places).zip(&all).map(|((spec, place), probed)| {
         let (shown, probed) = (shown.clone(), probed.clone());
         let to: kpat_guest::probe::Recorder =
             Box::new(move |e| shown.borrow_mut().entry(&mut probed.borrow_mut(), e));
-        (spec, to)
+        (spec, place.address, to)
     });
     let from_signals = stop.clone();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -270,7 +297,14 @@ fn begin<'a>(
     args: &Args,
     out: &'a Output,
 ) -> anyhow::Result<Probing<'a>> {
-    let mut probes = Probes::of(guest)?;
+    for path in &args.debug {
+        guest.debug_file(path)?;
+    }
+    let symbols = guest.symbols()?;
+    let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
+    let all: Vec<_> =
+        specs.iter().zip(&places).map(|(s, at)| Probed::of(s, at, symbols, s.returns())).collect();
+    let mut probes = Probes::of(guest.clone())?;
     let name = several.as_ref().map_or_else(|| "the guest".to_owned(), |n| format!("the guest {n}"));
     if probes.recovered.places > 0 {
         let recovered = &probes.recovered;
@@ -291,12 +325,12 @@ fn begin<'a>(
         stop: probes.stopper(),
         failed: None,
     }));
-    let all: Vec<_> = specs.iter().map(|s| Probed::of(s, s.returns())).collect();
     probes.hold();
     let mut handles = Vec::new();
-    for (spec, probed) in specs.iter().zip(&all) {
+    for ((spec, place), probed) in specs.iter().zip(&places).zip(&all) {
         let (shown, probed) = (shown.clone(), probed.clone());
         handles.push(spec.register(
+            place,
             &mut probes,
             args.maxactive as usize,
             Box::new(move |e| shown.borrow_mut().entry(&mut probed.borrow_mut(), e)),
@@ -380,7 +414,7 @@ impl Printer<'_> {
         let comm = String::from_utf8_lossy(&e.comm).into_owned();
         let done = if self.out.json {
             let named: Map<String, Value> = shown.iter().map(|(f, s)| (f.name.clone(), to_json(s))).collect();
-            let mut line = json!({"probe": probed.place, "ts_wall_ns": wall_ns, "vcpu": e.cpu, "pid": self.processes.then_some(e.tgid), "tid": self.processes.then_some(e.pid), "comm": self.processes.then_some(comm), "values": named, "dur_ns": took});
+            let mut line = json!({"probe": probed.place, "at": probed.at, "line": probed.line, "ts_wall_ns": wall_ns, "vcpu": e.cpu, "pid": self.processes.then_some(e.tgid), "tid": self.processes.then_some(e.pid), "comm": self.processes.then_some(comm), "values": named, "dur_ns": took});
             if let Some(guest) = &self.guest {
                 line["guest"] = guest.as_str().into();
             }
@@ -392,7 +426,7 @@ impl Printer<'_> {
                 .faint(time_of_day(wall_ns, false))
                 .plain(self.guest.as_ref().map_or_else(String::new, |g| format!("  {}", clean(g))))
                 .plain(format!("  {:>2}{process}  ", e.cpu))
-                .put(&probed.place, Style::Strong);
+                .put(&probed.name(), Style::Strong);
             for (field, value) in shown {
                 line.push(format!(" {}=", field.name), Style::Faint);
                 line.push(to_text(value), Style::Plain);
@@ -443,7 +477,7 @@ fn summary(
         Column::right("lost", 1),
         Column::right("returns not seen", 1),
     ]);
-    let place = |p: &Probed| guest.map_or_else(|| p.place.clone(), |g| format!("{g}: {}", p.place));
+    let place = |p: &Probed| guest.map_or_else(|| p.name(), |g| format!("{g}: {}", p.name()));
     for (probed, counts) in all.iter().zip(counted) {
         let probed = probed.borrow();
         any_lost |= counts.lost + counts.no_return > 0;
@@ -460,7 +494,7 @@ fn summary(
             .filter(|(_, n)| **n > 0)
             .map(|(b, n)| json!({"from_ns": 1u64 << b, "calls": n}))
             .collect();
-        rows.push(json!({"guest": guest, "probe": probed.place, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
+        rows.push(json!({"guest": guest, "probe": probed.place, "at": probed.at, "line": probed.line, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
         if args.hist && !out.json {
             for (field, spread) in probed.fields.iter().zip(&probed.spread) {
                 out.lines(&spread.lines(&format!("{} {}", probed.place, field.name)))?;

@@ -4,6 +4,7 @@ use super::{Which, address};
 use crate::listing::Listing;
 use crate::output::{Output, usage};
 use crate::render::{Column, Style, Table, count};
+use anyhow::Context;
 use kpat_guest::Symbols;
 use kpat_guest::symbols::Symbol;
 use kpat_model::functions::glob;
@@ -39,9 +40,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let own;
     let symbols = match &args.file {
         Some(path) => {
-            let bytes = std::fs::read(path).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
             let (base, _) = kpat_guest::symbols::image::place(guest.memory(), &guest.registers(0)?)?;
-            own = Symbols::from_file(&bytes, Some(base))?;
+            own = Symbols::from_file(path, Some(base)).with_context(|| path.display().to_string())?;
             &own
         }
         None => guest.symbols()?,
