@@ -50,12 +50,8 @@ impl Debug {
     /// `memory` is that of a guest of Linux; without it the file is believed to be the guest's.
     pub fn open(path: &Path, symbols: &Symbols, memory: Option<&Memory>) -> Result<Debug> {
         let name = path.display().to_string();
-        let of_file = |e: Error| match e {
-            Error::Io { .. } => e,
-            e => Error::Unsupported(format!("{name}: {e}")),
-        };
         let source = elf::open(path)?;
-        Debug::read(&name, source.as_ref(), symbols, memory).map_err(of_file)
+        Debug::read(&name, source.as_ref(), symbols, memory).map_err(elf::of(path))
     }
 
     pub fn read(

@@ -100,6 +100,11 @@ pub fn bytes(source: &dyn Source, at: u64, len: u64) -> Result<Vec<u8>> {
     Ok(to)
 }
 
+/// Of which file an error is.
+pub fn of(path: &Path) -> impl Fn(Error) -> Error {
+    move |e| Error::Unsupported(format!("{}: {e}", path.display()))
+}
+
 fn damaged(why: &str) -> Error {
     Error::damaged("an ELF file", why)
 }

@@ -122,7 +122,7 @@ impl Symbols {
     /// guest; `None`: the file's addresses are right.
     pub fn from_file(path: &Path, base: Option<u64>) -> Result<Symbols> {
         let mut builder = Builder::default();
-        files::read(elf::open(path)?.as_ref(), &mut builder)?;
+        files::read(elf::open(path)?.as_ref(), &mut builder).map_err(elf::of(path))?;
         let mut table = builder.build(Vec::new());
         let first = |t: &Table| t.named("_text").first().or(t.named("_stext").first()).map(|s| s.address);
         if let (Some(base), Some(text)) = (base, first(&table)) {

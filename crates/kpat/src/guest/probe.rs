@@ -5,7 +5,6 @@ use super::spread::Spread;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Style, Table, count};
 use crate::signals::Signals;
-use anyhow::Context;
 use kpat_guest::mailbox::host::Counts;
 use kpat_guest::probe::spec::{Field, Shown, Spec};
 use kpat_guest::probe::{Ended, Handle, Probes, Recorded, debugged, run_all};
@@ -174,7 +173,7 @@ fn outside(
     let mut memory = None;
     let symbols = match &args.symbols {
         Some(path) => {
-            given = Symbols::from_file(path, None).with_context(|| path.display().to_string())?;
+            given = Symbols::from_file(path, None)?;
             &given
         }
         None => match (linux, args.debug.first()) {
@@ -183,7 +182,7 @@ fn outside(
                 symbols
             }
             (None, Some(path)) => {
-                given = Symbols::from_file(path, None).with_context(|| path.display().to_string())?;
+                given = Symbols::from_file(path, None)?;
                 &given
             }
             // Addresses need none.

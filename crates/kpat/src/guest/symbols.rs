@@ -4,7 +4,6 @@ use super::{Which, address};
 use crate::listing::Listing;
 use crate::output::{Output, usage};
 use crate::render::{Column, Style, Table, count};
-use anyhow::Context;
 use kpat_guest::Symbols;
 use kpat_guest::symbols::Symbol;
 use kpat_model::functions::glob;
@@ -41,7 +40,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let symbols = match &args.file {
         Some(path) => {
             let (base, _) = kpat_guest::symbols::image::place(guest.memory(), &guest.registers(0)?)?;
-            own = Symbols::from_file(path, Some(base)).with_context(|| path.display().to_string())?;
+            own = Symbols::from_file(path, Some(base))?;
             &own
         }
         None => guest.symbols()?,
