@@ -60,8 +60,12 @@ RECV_OVER(inet6_recvmsg)
 		struct sock *sk = (struct sock *)ctx[0];                                       \
 		struct sock_entry *e = ASKED_FOR(KP_X_TO_TRANSPORT) ? sock_of(sk) : NULL;      \
                                                                                                \
-		if (e)                                                                         \
+		if (e && e->tcp && without_numbers(sk)) {                                      \
+			e->writing = current_pid_tgid();                                       \
+			e->left = UNTOLD;                                                      \
+		} else if (e) {                                                                \
 			handed_over(e, sk, KP_X_TO_TRANSPORT, ctx[2]);                         \
+		}                                                                              \
 		return 0;                                                                      \
 	}
 WRITE(tcp_sendmsg_locked)

@@ -8,8 +8,7 @@
 #ifndef KPAT_CROSSINGS_H
 #define KPAT_CROSSINGS_H
 
-#include "tcpstate.bpf.h"
-#include "writer.bpf.h"
+#include "stream.bpf.h"
 
 #define UNSET_HEADER 0xffff
 /* Flags of calls that receive, and take nothing out of the socket's data: they look at it, or at what became of what was sent. */
@@ -125,10 +124,6 @@ struct first_datagram {
 #define FIRSTS 256
 struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
 
-#define CROSSING_MODE(what) (func_mode[KP_MAX_FUNCS - 1 - (what)])
-/* Something is recorded there. */
-#define ASKED_FOR(what) (CROSSING_MODE(what) || STATE_WITH_EACH)
-
 /* A packet with data: the low 20 bits its length, the segments above. */
 static __always_inline s32 packed(u32 bytes, u32 segments)
 {
@@ -224,8 +219,10 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	if (size < 0 && !state)
 		return;
 	a.now = bpf_ktime_get_boot_ns();
+	if (size >= 0 && e->tcp)
+		given_with_syn(e, th, what, size & 0xfffff, a.now);
 	if (size >= 0)
-		cross(what, cookie, a.now, size, e->tcp ? __builtin_bswap32(kread_word(th + 4)) : skb_tag(skb));
+		cross(what, cookie, a.now, size, e->tcp ? first_byte(th) : skb_tag(skb));
 	if (!state)
 		return;
 	a.ip = ip;
@@ -245,7 +242,7 @@ static __always_inline void received(struct sock_entry *e, struct sk_buff *skb, 
 	if (len > 1 << 20 || !(len || settings.empty || !e->tcp))
 		return;
 	if (e->tcp)
-		seq = __builtin_bswap32(kread_word(th + 4));
+		seq = first_byte(th);
 	size = packed(len, segments_of(skb, head));
 	w = who_writes();
 	came = CROSSING_MODE(KP_X_FROM_DEVICE) ? arrived(skb, head) : 0;
@@ -288,8 +285,7 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 		if (!e->tcp)
 			tell_first(address_low(sk), e->cookie);
 	}
-	if (e->writing == (u32)current_pid_tgid())
-		e->left = 0;
+	write_over(e, sk, ret);
 	sock_refresh(e, sk);
 	if (!ASKED_FOR(KP_X_SEND))
 		return;

@@ -89,7 +89,7 @@ h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0; }
 td.sizes svg { display: block; }
 .sizes rect { fill: #7d92bd; }
-.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --d: #b453c1; --written: #c8861e; --read: #8e4a9c; --again: #a34a12; --idle: #9aa5b5; }
+.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --d: #b453c1; --written: #c8861e; --read: #8e4a9c; --again: #a34a12; --idle: #9aa5b5; --sent: #168a66; }
 .wide { overflow-x: auto; }
 body { max-width: 68rem; }
 a { color: inherit; }
@@ -128,6 +128,7 @@ pub fn class_of_layer(layer: &str) -> &'static str {
 pub fn color(held: Held) -> &'static str {
     match held {
         Held::Application => "idle",
+        Held::Handshake => "sent",
         Held::CongestionWindow => "a",
         Held::ReceiveWindow => "d",
         Held::Reader => "read",

@@ -33,8 +33,31 @@ type Of = (u16, Busy, Purpose, u32);
 /// For what, and for which process, if it is one's.
 pub(super) type Served = (Purpose, Option<u32>);
 
+/// Of an account: the first moment that was logged, the last but one and the last.
+#[derive(Clone, Copy)]
+struct Moments<T> {
+    first: T,
+    before: T,
+    last: T,
+}
+
+impl<T: Copy> Moments<T> {
+    fn begun(at: T) -> Moments<T> {
+        Moments { first: at, before: at, last: at }
+    }
+
+    fn goes_on(&mut self, at: T) {
+        (self.before, self.last) = (self.last, at);
+    }
+}
+
+/// Programs that run while a CPU turns to the other set of sums add to the one before or behind; a recording that was cut lacks more.
+const APART_NS: u64 = 1_000_000;
+
 #[derive(Default)]
 pub(super) struct Charges {
+    /// Sums of a CPU since its last moment: those up to that moment, and complete only if another moment follows or the log was closed.
+    newest: BTreeMap<u16, Vec<Work>>,
     own: BTreeMap<Of, Sum>,
     /// By socket, too.
     of_sockets: BTreeMap<(u64, Of), Sum>,
@@ -42,12 +65,12 @@ pub(super) struct Charges {
     of_ways: BTreeMap<(u64, Of), Sum>,
     /// By socket and kind of use: who, and how many bytes.
     uses: BTreeMap<(u64, UseKind), BTreeMap<u32, u64>>,
-    /// By CPU and the opening of its account: the first and the last that was logged.
-    cpus: BTreeMap<(u16, i64), (CpuTime, CpuTime)>,
+    /// By CPU and the opening of its account.
+    cpus: BTreeMap<(u16, i64), Moments<CpuTime>>,
     /// The same of packets.
-    packets: BTreeMap<(u16, i64), (CpuPackets, CpuPackets)>,
+    packets: BTreeMap<(u16, i64), Moments<CpuPackets>>,
     /// Requests of disks, by the opening of the accounts.
-    requests: BTreeMap<i64, (BlockRequests, BlockRequests)>,
+    requests: BTreeMap<i64, Moments<BlockRequests>>,
     /// Work for a process, or in the name of one, that is known without a socket.
     of_processes: BTreeMap<(u32, Of), Sum>,
     labels: Vec<ProcessLabel>,
@@ -58,6 +81,37 @@ pub(super) struct Charges {
 
 impl Charges {
     pub fn work(&mut self, cpu: u16, w: &Work) {
+        self.newest.entry(cpu).or_default().push(*w);
+    }
+
+    /// Nothing more comes. Of a recording that was not `closed` the sums of a CPU's last second may be cut: then it ends a moment before.
+    pub fn settle(&mut self, closed: bool) {
+        let newest: BTreeMap<u16, i64> = self.cpus.keys().copied().collect();
+        for (cpu, opened) in newest.into_iter().filter(|_| !closed) {
+            let Some(account) = self.cpus.get_mut(&(cpu, opened)) else { continue };
+            let (before, last) = (account.before, account.last);
+            let works = self.newest.get(&cpu).into_iter().flatten();
+            let there = works.fold(0u64, |sum, w| sum.saturating_add(w.ns));
+            let unplaced = last.unplaced_ns.saturating_sub(before.unplaced_ns);
+            let passed = last.at.0.abs_diff(before.at.0);
+            if there.saturating_add(unplaced).saturating_add(APART_NS) >= passed {
+                continue;
+            }
+            account.last = before;
+            self.newest.remove(&cpu);
+            if let Some(p) = self.packets.get_mut(&(cpu, opened)).filter(|p| p.last.at == last.at) {
+                p.last = p.before;
+            }
+            if let Some(r) = self.requests.get_mut(&opened).filter(|r| r.last.at == last.at) {
+                r.last = r.before;
+            }
+        }
+        for (cpu, works) in std::mem::take(&mut self.newest) {
+            works.iter().for_each(|w| self.add(cpu, w));
+        }
+    }
+
+    fn add(&mut self, cpu: u16, w: &Work) {
         let of = (cpu, w.busy, w.purpose, w.victim);
         let sum = match w.purpose {
             Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
@@ -76,15 +130,18 @@ impl Charges {
     }
 
     pub fn time(&mut self, cpu: u16, t: &CpuTime) {
-        self.cpus.entry((cpu, t.opened.0)).or_insert((*t, *t)).1 = *t;
+        for w in self.newest.remove(&cpu).unwrap_or_default() {
+            self.add(cpu, &w);
+        }
+        self.cpus.entry((cpu, t.opened.0)).or_insert_with(|| Moments::begun(*t)).goes_on(*t);
     }
 
     pub fn packets(&mut self, cpu: u16, p: &CpuPackets) {
-        self.packets.entry((cpu, p.opened.0)).or_insert((*p, *p)).1 = *p;
+        self.packets.entry((cpu, p.opened.0)).or_insert_with(|| Moments::begun(*p)).goes_on(*p);
     }
 
     pub fn requests(&mut self, b: &BlockRequests) {
-        self.requests.entry(b.opened.0).or_insert((*b, *b)).1 = *b;
+        self.requests.entry(b.opened.0).or_insert_with(|| Moments::begun(*b)).goes_on(*b);
     }
 
     pub fn label(&mut self, label: ProcessLabel) {
@@ -239,7 +296,7 @@ impl Charges {
         }
         works.finish()?;
         let mut accounts = TableWriter::<CpuAccountRow>::create(dir)?;
-        for ((cpu, opened), (first, last)) in &self.cpus {
+        for ((cpu, opened), Moments { first, last, .. }) in &self.cpus {
             let grown = |of: fn(&CpuTime) -> u64| of(last).saturating_sub(of(first)) as i64;
             let packets = self.packets.get(&(*cpu, *opened));
             accounts.push(&CpuAccountRow {
@@ -253,14 +310,14 @@ impl Charges {
                 irq_ns: grown(|t| t.irq_ns),
                 softirq_ns: grown(|t| t.softirq_ns),
                 steal_ns: grown(|t| t.steal_ns),
-                packets_counted: packets.map(|(a, b)| b.counted.saturating_sub(a.counted) as i64),
+                packets_counted: packets.map(|m| m.last.counted.saturating_sub(m.first.counted) as i64),
                 packets_received: packets
-                    .map(|(a, b)| (b.received as u32).wrapping_sub(a.received as u32).into()),
+                    .map(|m| (m.last.received as u32).wrapping_sub(m.first.received as u32).into()),
             })?;
         }
         accounts.finish()?;
         let mut requests = TableWriter::<BlockAccountRow>::create(dir)?;
-        for (first, last) in self.requests.values() {
+        for Moments { first, last, .. } in self.requests.values() {
             requests.push(&BlockAccountRow {
                 from_ns: first.at.0,
                 to_ns: last.at.0,
@@ -330,7 +387,8 @@ mod tests {
     }
 
     /// Of each row: victim, who it was for, time, packets.
-    fn found(works: &Charges) -> Vec<(Option<i32>, Option<i32>, i64, i64)> {
+    fn found(works: &mut Charges) -> Vec<(Option<i32>, Option<i32>, i64, i64)> {
+        works.settle(true);
         works.rows().iter().map(|r| (r.victim, r.beneficiary, r.time_ns, r.packets)).collect()
     }
 
@@ -341,7 +399,7 @@ mod tests {
         used(&mut works, 7, UseKind::Read, 1, 200);
         used(&mut works, 7, UseKind::Read, 2, 100);
         used(&mut works, 7, UseKind::Write, 3, 9999);
-        let rows = found(&works);
+        let rows = found(&mut works);
         assert_eq!(rows, [(Some(50), Some(1), 666, 6), (Some(50), Some(2), 334, 4)]);
     }
 
@@ -354,7 +412,7 @@ mod tests {
         packet(&mut works, 2, 0, 20, 2);
         used(&mut works, 2, UseKind::Open, 6, 0);
         packet(&mut works, 3, 8, 40, 4);
-        let rows = found(&works);
+        let rows = found(&mut works);
         assert_eq!(rows, [(None, Some(5), 10, 1), (None, Some(6), 20, 2), (Some(8), None, 40, 4)]);
     }
 
@@ -372,6 +430,7 @@ mod tests {
         }
         used(&mut works, 5, UseKind::Answer, 9, 0);
         used(&mut works, 6, UseKind::Answer, 8, 0);
+        works.settle(true);
         let rows: Vec<_> =
             works.rows().iter().map(|r| (r.purpose, r.victim, r.beneficiary, r.time_ns)).collect();
         let (own, client) = (Purpose::Itself as i32, Purpose::Client as i32);
@@ -382,6 +441,54 @@ mod tests {
             (client, Some(6), Some(9), 20),
         ];
         assert_eq!(rows, wanted);
+    }
+
+    fn second(works: &mut Charges, cpu: u16, n: i64, ns: &[u64]) {
+        let at = BootNs(n * 1_000_000_000);
+        let opened = BootNs(0);
+        let kernels = (0, 0, 0, 0, 0, 0);
+        let (user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns) = kernels;
+        works.time(
+            cpu,
+            &CpuTime {
+                at,
+                opened,
+                unplaced_ns: 0,
+                user_ns,
+                system_ns,
+                idle_ns,
+                irq_ns,
+                softirq_ns,
+                steal_ns,
+            },
+        );
+        for ns in ns {
+            let (at, busy, purpose) = (BootNs(at.0 + 50_000_000), Busy::User, Purpose::Itself);
+            works.work(cpu, &Work { at, busy, purpose, victim: 9, socket: 0, ns: *ns, packets: 0, bytes: 0 });
+        }
+    }
+
+    /// When the accounts of CPU 0 and 1 end, and what is charged.
+    fn cut(closed: bool, newest: [&[u64]; 2]) -> ([i64; 2], i64) {
+        let mut works = Charges::default();
+        for (cpu, newest) in (0..).zip(newest) {
+            second(&mut works, cpu, 1, &[]);
+            second(&mut works, cpu, 2, &[400_000_000, 600_000_000]);
+            second(&mut works, cpu, 3, newest);
+        }
+        works.settle(closed);
+        let ends = [0, 1].map(|cpu| works.cpus[&(cpu, 0)].last.at.0 / 1_000_000_000);
+        (ends, works.rows().iter().map(|r| r.time_ns / 1_000_000).sum())
+    }
+
+    #[test]
+    fn the_last_second_of_a_recording_that_was_cut_counts_only_if_all_of_it_is_there() {
+        let whole: &[u64] = &[1_000_000_000];
+        assert_eq!(cut(false, [whole, &[999_900_000]]), ([3, 3], 3999));
+        assert_eq!(cut(false, [whole, &[400_000_000]]), ([3, 2], 3000));
+        assert_eq!(cut(false, [&[], &[]]), ([2, 2], 2000));
+        // What is missing in one that was closed is a loss, and shown as a difference.
+        assert_eq!(cut(true, [whole, &[400_000_000]]), ([3, 3], 3400));
     }
 
     #[test]
@@ -402,6 +509,6 @@ mod tests {
                 },
             );
         }
-        assert_eq!(found(&works), [(Some(9), Some(9), 3, 0)]);
+        assert_eq!(found(&mut works), [(Some(9), Some(9), 3, 0)]);
     }
 }

@@ -509,6 +509,7 @@ impl Pass<'_> {
         t.process.finish()?;
         t.loss.finish()?;
         t.poll.finish()?;
+        self.charges.settle(log.summary().is_some_and(|s| s.complete));
         self.charges.finish(dir)?;
         let kernel = log.symbols().iter().map(|s| (s.addr, s.text.clone())).collect();
         self.samples.finish(dir, &self.charges, &kernel)?;

@@ -138,10 +138,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     let wanted = |pid: Option<i32>| chosen.all() || pid.is_some_and(|p| pids.contains(&p));
     let added_up = (args.by != ByArg::Process).then(|| groups(&processes, args.by.of()));
-    let taken: Vec<&Taken> =
-        p.taken.iter().filter(|t| wanted(t.victim) || wanted(t.beneficiary)).take(limit).collect();
-    let clients: Vec<&Taken> =
-        p.clients.iter().filter(|t| wanted(t.victim) || wanted(t.beneficiary)).take(limit).collect();
+    let pairs = |of: &[Taken]| {
+        let fits = |t: &&Taken| wanted(t.victim) || wanted(t.beneficiary);
+        of.iter().filter(fits).cloned().collect::<Vec<Taken>>()
+    };
+    let (taken, clients) = (pairs(&p.taken), pairs(&p.clients));
+    let rows = added_up.as_ref().map_or(processes.len(), Vec::len);
     let mut hosts = across::Hosts::open(&log, &args.with)?;
     hosts.keep(limit, |pid| wanted(Some(pid)));
     if out.json {
@@ -153,17 +155,21 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             },
             "difference_ns": p.buckets.sum_ns() - p.passed_ns,
             "proc_stat_ns": proc_stat(&p),
+            "total": rows,
+            "shown": rows.min(limit),
+            "clients_total": clients.len(),
+            "taken_total": taken.len(),
             "processes": processes.iter().take(limit).map(|x| process_json(x)).collect::<Vec<_>>(),
             "groups": added_up.as_ref().map(|all| {
                 all.iter().take(limit).map(|g| group_json(args.by, g)).collect::<Vec<_>>()
             }),
-            "clients": clients.iter().map(|t| {
+            "clients": clients.iter().take(limit).map(|t| {
                 json!({ "server": t.victim, "client": t.beneficiary, "ns": t.ns })
             }).collect::<Vec<_>>(),
             "across": hosts.json(&p),
             "packets": p.packets().map(|(counted, received)| json!({ "counted": counted, "received": received })),
             "block_requests": p.requests.map(|(counted, completed)| json!({ "counted": counted, "completed": completed })),
-            "taken": taken.iter().map(|t| taken_json(t)).collect::<Vec<_>>(),
+            "taken": taken.iter().take(limit).map(taken_json).collect::<Vec<_>>(),
             "without_process": p.without_process.iter().map(|(purpose, a)| {
                 (word(*purpose).to_string(), json!({ "ns": a.ns, "packets": a.packets }))
             }).collect::<serde_json::Map<_, _>>(),
@@ -179,17 +185,24 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     out.lines(&facts(&p).render(out.width))?;
     out.line(&Line::new())?;
-    let (table, rows, what) = match &added_up {
-        Some(all) => (groups_table(args.by, all, limit), all.len(), "groups"),
-        None => (processes_table(&processes, limit), processes.len(), "processes"),
+    let (table, what) = match &added_up {
+        Some(all) => (groups_table(args.by, all, limit), "groups"),
+        None => (processes_table(&processes, limit), "processes"),
     };
     out.lines(&table.render(out.width).0)?;
-    if rows > limit {
+    let pairs =
+        [(clients.len(), "pairs of server and client"), (taken.len(), "pairs of victim and beneficiary")];
+    for (rows, what) in [(rows, what)].into_iter().chain(pairs).filter(|(rows, _)| *rows > limit) {
         out.say(&format!("first {limit} of {rows} {what} shown; --limit 0 shows all"));
+    }
+    if p.passed_ns == 0 {
+        out.say(
+            "the log ends before the first sums were written, which is done each second: nothing is charged",
+        );
     }
     if !clients.is_empty() {
         out.line(&Line::new())?;
-        out.lines(&clients_table(&p, &clients).render(out.width).0)?;
+        out.lines(&clients_table(&p, clients.iter().take(limit)).render(out.width).0)?;
     }
     if !hosts.all.is_empty() {
         out.line(&Line::new())?;
@@ -197,7 +210,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     if !taken.is_empty() {
         out.line(&Line::new())?;
-        out.lines(&taken_table(&p, &taken).render(out.width).0)?;
+        out.lines(&taken_table(&p, taken.iter().take(limit)).render(out.width).0)?;
     }
     sampled::beside(&log, &p, served, limit, out)?;
     out.line(&Line::new())?;
@@ -371,7 +384,7 @@ fn groups_table(by: ByArg, all: &[Group], limit: usize) -> Table {
     table
 }
 
-fn clients_table(p: &Profile, clients: &[&Taken]) -> Table {
+fn clients_table<'a>(p: &Profile, clients: impl Iterator<Item = &'a Taken>) -> Table {
     let mut table = Table::new(&[
         Column::left("server", 0, 12),
         Column::left("since a message of", 0, 12),
@@ -398,7 +411,7 @@ fn called(x: &OfProcess) -> String {
     if x.is_thread { format!("[{name}]") } else { name }
 }
 
-fn taken_table(p: &Profile, taken: &[&Taken]) -> Table {
+fn taken_table<'a>(p: &Profile, taken: impl Iterator<Item = &'a Taken>) -> Table {
     let name = |pid: i32| named(p, pid);
     let mut table = Table::new(&[
         Column::left("whose time", 0, 12),

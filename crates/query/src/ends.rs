@@ -4,7 +4,9 @@
 //! Rejected: a look-up per packet, which reads the same row groups again for each; and columns of the table of packets, which most logs would
 //! have for nothing.
 
-use crate::carried::{BytesOfCall, Place, SegmentOf, bytes_of_stream, is_reassembled, nearest};
+use crate::carried::{
+    AskedOf, BytesOfCall, Place, SegmentOf, bytes_of_stream, first_byte, is_for_many, is_reassembled, nearest,
+};
 use crate::error::{Error, Result};
 use crate::roles::{QDISC_IN, XMIT};
 pub(crate) use crate::store::{BothEnds, End, Ends};
@@ -13,7 +15,7 @@ use kpat_model::Crossing;
 use kpat_model::hash::Map;
 use kpat_store::tables::*;
 use kpat_store::{NULL, Row};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 const TCP: i32 = 6;
@@ -58,6 +60,8 @@ impl Ends {
 pub struct CallOfPacket {
     pub packet_id: i64,
     pub is_read: bool,
+    /// Place of its socket in [`Ends::sockets`].
+    socket: u32,
     pub call: BytesOfCall,
 }
 
@@ -65,7 +69,7 @@ pub struct CallOfPacket {
 #[derive(Debug, Default)]
 pub struct CarriedByAll {
     ends: Ends,
-    /// By packet, its writes first.
+    /// By packet, its writes first, and by socket.
     calls: Vec<CallOfPacket>,
 }
 
@@ -85,20 +89,31 @@ impl CarriedByAll {
         &self.calls
     }
 
-    /// Writer and reader.
-    pub fn of(&self, packet: i64) -> [Option<EndOfPacket<'_>>; 2] {
-        let both = self.ends.of(packet);
-        [(both.writer, false), (both.reader, true)].map(|(end, is_read)| {
-            let end = end?;
-            let from = self.calls.partition_point(|c| (c.packet_id, c.is_read) < (packet, is_read));
-            let to = self.calls.partition_point(|c| (c.packet_id, c.is_read) <= (packet, is_read));
-            Some(EndOfPacket {
-                socket_id: self.ends.socket(&end)?.socket_id,
-                pid: end.pid,
-                process: self.ends.process(&end),
-                wait_ns: end.wait_ns,
-                calls: &self.calls[from..to],
-            })
+    /// Its writer, and its readers: several where several sockets got a copy.
+    pub fn of(&self, packet: i64) -> (Option<EndOfPacket<'_>>, Vec<EndOfPacket<'_>>) {
+        let writer = self.ends.of(packet).writer.and_then(|end| self.end(packet, false, &end));
+        let readers = self.ends.all_of(packet).filter_map(|b| self.end(packet, true, &b.reader?));
+        (writer, readers.collect())
+    }
+
+    /// Whose call it is.
+    pub fn end_of(&self, c: &CallOfPacket) -> Option<EndOfPacket<'_>> {
+        let ends = self.ends.all_of(c.packet_id).filter_map(|b| if c.is_read { b.reader } else { b.writer });
+        let own = ends.into_iter().find(|e| e.socket == c.socket);
+        own.and_then(|end| self.end(c.packet_id, c.is_read, &end))
+    }
+
+    fn end(&self, packet: i64, is_read: bool, end: &End) -> Option<EndOfPacket<'_>> {
+        let key = (packet, is_read, end.socket);
+        let of = |c: &CallOfPacket| (c.packet_id, c.is_read, c.socket);
+        let from = self.calls.partition_point(|c| of(c) < key);
+        let to = self.calls.partition_point(|c| of(c) <= key);
+        Some(EndOfPacket {
+            socket_id: self.ends.socket(end)?.socket_id,
+            pid: end.pid,
+            process: self.ends.process(end),
+            wait_ns: end.wait_ns,
+            calls: &self.calls[from..to],
         })
     }
 }
@@ -120,7 +135,7 @@ impl Store {
         if let Some(ends) = kept.as_ref() {
             return Ok(Arc::clone(ends));
         }
-        let ends = self.follow_ends(progress, &mut |_, _, _| ())?;
+        let ends = self.follow_ends(progress, &mut |_, _, _, _| ())?;
         Ok(Arc::clone(kept.insert(Arc::new(ends))))
     }
 
@@ -129,18 +144,18 @@ impl Store {
     /// Errors: [`Error::Abandoned`].
     pub fn carried_by(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CarriedByAll> {
         let mut calls: Vec<CallOfPacket> = Vec::new();
-        let ends = self.follow_ends(progress, &mut |packet_id, is_read, of| {
-            calls.extend(of.iter().map(|call| CallOfPacket { packet_id, is_read, call: *call }));
+        let ends = self.follow_ends(progress, &mut |packet_id, is_read, socket, of| {
+            calls.extend(of.iter().map(|call| CallOfPacket { packet_id, is_read, socket, call: *call }));
         })?;
-        calls.sort_by_key(|c| (c.packet_id, c.is_read));
+        calls.sort_by_key(|c| (c.packet_id, c.is_read, c.socket));
         Ok(CarriedByAll { ends, calls })
     }
 
-    /// Finds both ends of all packets; `give` gets the calls that have a packet's bytes, of its writer and of its reader (true).
+    /// Finds both ends of all packets; `give` gets the calls that have a packet's bytes, of its writer and of its readers (true), and the place of their socket.
     fn follow_ends(
         &self,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-        give: &mut dyn FnMut(i64, bool, &[BytesOfCall]),
+        give: &mut dyn FnMut(i64, bool, u32, &[BytesOfCall]),
     ) -> Result<Ends> {
         let mut ends = Ends { sockets: self.all()?, names: vec![String::new()], ..Ends::default() };
         if !ends.sockets.is_empty() {
@@ -165,13 +180,28 @@ impl Store {
         Ok(out)
     }
 
+    /// Packets that went to a group, or to all of a network.
+    fn for_many(&self) -> Result<HashSet<i64>> {
+        let table = self.table::<PacketRow>()?;
+        let mut out = HashSet::new();
+        for group in 0..table.groups() {
+            let mut reader = table.batches(vec![group], &["packet_id", "dst_addr"])?;
+            while let Some(batch) = reader.next(8192)? {
+                let rows = (0..batch.rows).map(|i| <PacketRow as Row>::get(&batch, i));
+                let fits = |p: &PacketRow| p.dst_addr.as_deref().is_some_and(is_for_many);
+                out.extend(rows.filter(fits).map(|p| p.packet_id));
+            }
+        }
+        Ok(out)
+    }
+
     fn of_streams(
         &self,
         ends: &mut Ends,
         known: &mut HashMap<String, u32>,
         lives: &Map<i64, (i64, i64, i64)>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-        give: &mut dyn FnMut(i64, bool, &[BytesOfCall]),
+        give: &mut dyn FnMut(i64, bool, u32, &[BytesOfCall]),
     ) -> Result<()> {
         type Address<'a> = (Option<&'a str>, i32);
         let mut between: HashMap<(Address<'_>, Address<'_>), Vec<u32>> = HashMap::new();
@@ -189,12 +219,22 @@ impl Store {
             if !progress(group as u64, table.groups() as u64) {
                 return Err(Error::Abandoned);
             }
-            let columns =
-                ["packet_id", "ip_src", "ip_dst", "ip_proto", "sport", "dport", "tcp_seq", "payload_bytes"];
+            let columns = [
+                "packet_id",
+                "ip_src",
+                "ip_dst",
+                "ip_proto",
+                "sport",
+                "dport",
+                "tcp_seq",
+                "tcp_flags",
+                "payload_bytes",
+            ];
             let mut reader = table.batches(vec![group], &columns)?;
             while let Some(batch) = reader.next(8192)? {
                 for f in (0..batch.rows).map(|i| <FootprintRow as Row>::get(&batch, i)) {
                     let (Some(TCP), Some(seq)) = (f.ip_proto, f.tcp_seq) else { continue };
+                    let seq = first_byte(seq, f.tcp_flags.map_or(NULL, i64::from));
                     let segment = segments.entry(f.packet_id).or_insert_with(|| Segment {
                         payload_bytes: f.payload_bytes.unwrap_or(0).max(0),
                         ..Segment::default()
@@ -216,8 +256,7 @@ impl Store {
             }
         }
         segments.retain(|_, s| s.ends.iter().any(Option::is_some));
-        let tcp: std::collections::HashSet<i64> =
-            sockets.iter().filter(|s| s.proto == TCP).map(|s| s.socket_id).collect();
+        let tcp: HashSet<i64> = sockets.iter().filter(|s| s.proto == TCP).map(|s| s.socket_id).collect();
         let of_streams = [Crossing::ToTransport, Crossing::Recv, Crossing::Acked].map(|c| c as i64);
         let streams = self.all_streams(&|socket, c| of_streams.contains(&c) && tcp.contains(&socket))?;
         for (packet, s) in segments {
@@ -236,7 +275,7 @@ impl Store {
                     bytes_of_stream(stream, (start, all), (seq.into(), s.payload_bytes), until)
                 });
                 let calls = found.as_ref().map_or(&[][..], |f| &f.calls[..]);
-                give(packet, i == 1, calls);
+                give(packet, i == 1, place, calls);
                 let pid = calls.first().and_then(|c| c.pid);
                 let mut end = ends.end(self, known, place as usize, pid, first_ns);
                 if let Some(f) = &found {
@@ -264,7 +303,7 @@ impl Store {
         known: &mut HashMap<String, u32>,
         lives: &Map<i64, (i64, i64, i64)>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-        give: &mut dyn FnMut(i64, bool, &[BytesOfCall]),
+        give: &mut dyn FnMut(i64, bool, u32, &[BytesOfCall]),
     ) -> Result<()> {
         let others = ends.sockets.iter().enumerate().filter(|(_, s)| s.proto != TCP);
         let by_id: HashMap<i64, usize> = others.map(|(i, s)| (s.socket_id, i)).collect();
@@ -297,6 +336,7 @@ impl Store {
             );
         }
         places.sort_by_key(|(_, c)| c.entry_ns);
+        let many = self.for_many()?;
         // Of each packet that was put together: its fragments.
         let mut wholes: HashMap<i64, Vec<i64>> = HashMap::new();
         let lineage = self.table::<LineageRow>()?;
@@ -316,12 +356,12 @@ impl Store {
             let Some(place) = Place::of(self.function_name(call.func_id), call) else { continue };
             let (first_ns, _, proto) = lives[packet];
             let mut both = ends.of(*packet);
-            let mut own: Vec<BytesOfCall> = Vec::new();
-            let done = |end: &Option<End>| end.is_some_and(|e| e.has_calls);
-            if done(if place.sent() { &both.writer } else { &both.reader }) {
+            let mut own: Vec<(u32, Vec<BytesOfCall>)> = Vec::new();
+            if place.sent() && both.writer.is_some_and(|e| e.has_calls) {
                 continue;
             }
-            let of = ((proto != NULL).then_some(proto as i32), wholes.contains_key(packet));
+            let proto = (proto != NULL).then_some(proto as i32);
+            let of = AskedOf { proto, reassembled: wholes.contains_key(packet), many: many.contains(packet) };
             for found in self.both(of, &place, &sockets)? {
                 let Some((_, of)) = by_id.get_key_value(&found.of) else { continue };
                 let calls = datagrams.get(&found.of).and_then(|known| known.calls_of(&found));
@@ -334,16 +374,29 @@ impl Store {
                     end.wait_ns = read_after(&calls, missing, first_ns);
                 }
                 let to = if found.sent { &mut both.writer } else { &mut both.reader };
-                // Of several sockets that get a copy, one that reads it.
-                if to.is_none_or(|t| !t.has_calls && end.has_calls) {
-                    *to = Some(end);
-                    own = calls;
+                match to {
+                    Some(t) if t.socket != end.socket && !found.sent => {
+                        let also = ends.also.entry(*packet).or_default();
+                        if also.iter().all(|e| e.socket != end.socket) {
+                            // Several sockets get a copy: first comes one that reads it.
+                            also.push(if t.has_calls { end } else { std::mem::replace(t, end) });
+                            own.push((*of as u32, calls));
+                        }
+                    }
+                    Some(t) if t.has_calls || !end.has_calls => {}
+                    to => {
+                        *to = Some(end);
+                        own.push((*of as u32, calls));
+                    }
                 }
             }
             if let (Some(whole), Some(end)) = (parts.get(packet), both.reader.filter(|e| e.has_calls)) {
-                reads.entry(*whole).or_insert_with(|| (end, own.clone()));
+                let calls = own.iter().find(|(socket, _)| *socket == end.socket);
+                reads.entry(*whole).or_insert_with(|| (end, calls.map_or_else(Vec::new, |c| c.1.clone())));
             }
-            give(*packet, !place.sent(), &own);
+            for (socket, calls) in &own {
+                give(*packet, !place.sent(), *socket, calls);
+            }
             if both != BothEnds::default() {
                 ends.of.insert(*packet, both);
             }
@@ -355,7 +408,7 @@ impl Store {
             if both.reader.is_none_or(|e| !e.has_calls) {
                 let wait_ns = read_after(calls, 0, lives.get(&part).map_or(0, |l| l.0));
                 both.reader = Some(End { wait_ns, ..*end });
-                give(part, true, calls);
+                give(part, true, end.socket, calls);
                 ends.of.insert(part, both);
             }
         }

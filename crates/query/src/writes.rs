@@ -3,7 +3,7 @@
 //! Packets that may have carried it are found by the numbers of their bytes (TCP), or by where and when the device's queue got them; which did is
 //! then asked of each packet itself, so that both ways give one answer.
 
-use crate::carried::{BytesOfCall, Carried};
+use crate::carried::{BytesOfCall, Carried, first_byte};
 use crate::ends::Ends;
 use crate::entry::{Entry, Names};
 use crate::error::Result;
@@ -85,12 +85,14 @@ impl Store {
         let mut packets = Vec::new();
         for packet in ids {
             let detail: PacketDetail = self.packet(packet)?;
-            let Some(Carried { written: Some(written), read, .. }) = self.carried(&detail)? else { continue };
+            let Some(Carried { written: Some(written), read, also_read, .. }) = self.carried(&detail)? else {
+                continue;
+            };
             let Some(own) = written.calls.iter().find(|c| c.id == id) else { continue };
             packets.push(PacketOfWrite {
                 packet: detail.packet,
                 carried_bytes: own.carried_bytes,
-                reads: read.map(|r| r.calls).unwrap_or_default(),
+                reads: read.into_iter().chain(also_read).flat_map(|r| r.calls).collect(),
             });
         }
         packets.sort_by_key(|p| (p.packet.first_ns, p.packet.packet_id));
@@ -126,6 +128,7 @@ impl Store {
         for group in table.groups_where("at_ns", &times) {
             let column = |name| table.ints(group, name);
             let (packets, at, seq) = (column("packet_id")?, column("at_ns")?, column("tcp_seq")?);
+            let flags = column("tcp_flags")?;
             let (sport, dport, payload) = (column("sport")?, column("dport")?, column("payload_bytes")?);
             let fits = |i: &usize| {
                 (sport[*i], dport[*i]) == ports
@@ -133,7 +136,8 @@ impl Store {
                     && payload[*i] > 0
                     && times.contains(&at[*i])
                     && {
-                        let from = i64::from((seq[*i] as u32).wrapping_sub(first) as i32);
+                        let own = first_byte(seq[*i], flags[*i]) as u32;
+                        let from = i64::from(own.wrapping_sub(first) as i32);
                         from < e.size_bytes && from + payload[*i] > 0
                     }
             };

@@ -50,6 +50,8 @@ struct OfPacket<'a> {
     writer: Option<OfEnd<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reader: Option<OfEnd<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    further_readers: Vec<OfEnd<'a>>,
     path: Vec<Step<'a>>,
     /// Calls that are not in `path`.
     more: usize,
@@ -303,7 +305,7 @@ fn devices_of(p: &PacketRow) -> Devices {
 }
 
 fn say(store: &Store, names: &Names, carried: &CarriedByAll, p: &PacketRow, rows: &[CallRow]) -> Comment {
-    let [writer, reader] = carried.of(p.packet_id);
+    let (writer, readers) = carried.of(p.packet_id);
     let process = process(store, p);
     let drop = drop_reason(store, p);
     let steps = steps(names, p, rows);
@@ -328,8 +330,9 @@ fn say(store: &Store, names: &Names, carried: &CarriedByAll, p: &PacketRow, rows
         if let Some((pid, comm)) = process {
             line += &format!(", process {} {pid}", clean(comm));
         }
-        for (end, done, call) in [(&writer, "written", "write"), (&reader, "read", "read")] {
-            let Some(end) = end.as_ref().filter(|e| !e.calls.is_empty()) else { continue };
+        let written = writer.iter().map(|end| (end, "written", "write"));
+        let read = readers.iter().map(|end| (end, "read", "read"));
+        for (end, done, call) in written.chain(read).filter(|(end, _, _)| !end.calls.is_empty()) {
             let pid = end.pid.map(|p| format!(" {p}")).unwrap_or_default();
             line += &format!(", {done} by {}{pid}", clean(end.process.unwrap_or("an unknown thread")));
             line += &match end.calls {
@@ -368,7 +371,8 @@ fn say(store: &Store, names: &Names, carried: &CarriedByAll, p: &PacketRow, rows
         pid: process.map(|q| q.0),
         process: process.map(|q| q.1),
         writer: writer.as_ref().map(OfEnd::of),
-        reader: reader.as_ref().map(OfEnd::of),
+        reader: readers.first().map(OfEnd::of),
+        further_readers: readers.iter().skip(1).map(OfEnd::of).collect(),
         path,
         more,
         also,

@@ -5,7 +5,7 @@ use super::messages::*;
 use super::{OF_APPLICATION, OF_FRAME, Writer, flow, number, text};
 use crate::Result;
 use crate::names::clean;
-use kpat_query::{BytesOfCall, CarriedByAll, Parts, Store};
+use kpat_query::{CallOfPacket, CarriedByAll, Parts, Store};
 use kpat_store::NULL;
 use kpat_store::tables::{AssociationRow, FrameRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,8 +16,8 @@ fn instant(at_ns: i64, w: &mut Writer<'_>, event: TrackEvent) -> Result<()> {
 
 /// A call with the packets that have bytes of it.
 struct Call {
-    call: BytesOfCall,
-    is_read: bool,
+    /// With its first packet.
+    first: CallOfPacket,
     packets: Vec<i64>,
 }
 
@@ -32,12 +32,12 @@ pub(super) fn calls(
     let mut by_call: BTreeMap<i64, Call> = BTreeMap::new();
     let wanted = |packet: i64| ids.is_none_or(|ids| ids.contains(&packet));
     for c in all.calls().iter().filter(|c| wanted(c.packet_id)) {
-        let new = || Call { call: c.call, is_read: c.is_read, packets: Vec::new() };
+        let new = || Call { first: *c, packets: Vec::new() };
         by_call.entry(c.call.id).or_insert_with(new).packets.push(c.packet_id);
     }
     let mut tracks: HashMap<Option<i32>, u64> = HashMap::new();
-    for (id, Call { call, is_read, packets }) in by_call {
-        let of = packets.first().and_then(|p| all.of(*p)[usize::from(is_read)].clone());
+    for (id, Call { first, packets }) in by_call {
+        let (of, call, is_read) = (all.end_of(&first), first.call, first.is_read);
         let track = match tracks.get(&call.pid) {
             Some(track) => *track,
             None => {

@@ -78,6 +78,8 @@ signs! {
     COPIES {
         LAST_COPY,
         COPIES_LEFT,
+        /// No, and it went to a group or to all, so others' sockets may have the rest.
+        GROUP_LEFT,
     }
     /// Who of this host took it, the furthest.
     TAKEN {
@@ -182,14 +184,15 @@ pub(super) const DROPS: &[Row] = &[
     row(&[QUEUE, BY_DEVICE], Is(DROPPED), "dropped in the queue above a device: at its end, within, or as it was taken out"),
     row(&[DRIVER, BY_DEVICE], Is(DROPPED), "dropped by the driver's function that it was given to"),
     row(&[HERE, CHECKSUM], Is(DROPPED), "its checksum was wrong, found on the way or as it was read: it is no good for anybody"),
-    row(&[HERE, REFUSED, NOBODY | PROTOCOLS | SOCKET], Is(DROPPED), "a socket refused it and no other socket's reader had it"),
+    row(&[HERE, REFUSED, NOBODY | PROTOCOLS | SOCKET, LAST_COPY | COPIES_LEFT], Is(DROPPED), "a socket refused it and no other socket's reader had it"),
+    row(&[HERE, REFUSED, NOBODY | PROTOCOLS | SOCKET, GROUP_LEFT], Ask(PLACES), "one socket of a group refused it; the copies of the others are left"),
     row(&[HERE, REFUSED | UNSAID, READ_BEFORE | READ], Ask(PLACES), "a copy was dropped, and somebody read another"),
     // What a raw socket gets (ping's answers) is a copy, made before the protocol drops its own.
     row(&[HERE, FOR_ITSELF, NOBODY | PROTOCOLS | READ_BEFORE], Is(DROPPED), "dropped for what it is, in no socket's queue, and nobody read it after that"),
     row(&[HERE, FOR_ITSELF, READ], Ask(PLACES), "a copy was dropped for what it is, and somebody read another after that or out of a queue"),
     row(&[HERE, UNSAID, NOBODY | PROTOCOLS], Is(DROPPED), "dropped, and neither in a socket's queue nor read"),
     row(&[HERE, FOR_ITSELF | UNSAID, SOCKET, LAST_COPY], Is(DROPPED), "dropped unread in a socket's queue: no copy was left"),
-    row(&[HERE, FOR_ITSELF | UNSAID, SOCKET, COPIES_LEFT], Ask(PLACES), "dropped on the way; the copy in a socket's queue was left"),
+    row(&[HERE, FOR_ITSELF | UNSAID, SOCKET, COPIES_LEFT | GROUP_LEFT], Ask(PLACES), "dropped on the way; the copy in a socket's queue was left"),
 ];
 
 /// Where did it get?

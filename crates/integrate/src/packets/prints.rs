@@ -5,7 +5,7 @@ use crate::headers;
 use crate::matching;
 use crate::matching::keys::KeyList;
 use kpat_model::codes::match_key;
-use kpat_model::{Footprint, FootprintRecord, Place};
+use kpat_model::{Footprint, FootprintRecord, Network, Place};
 
 pub(super) const MAX_PRINTS: usize = 16;
 
@@ -35,6 +35,8 @@ pub(super) struct Prints {
     pub(super) all: Vec<Print>,
     /// The one of which most is known.
     pub(super) shown: Option<Box<Footprint>>,
+    /// It went to a group or to all, of hosts or of a host's sockets.
+    pub(super) for_many: bool,
     /// A packet that comes to another device has its headers.
     newest: Option<Box<FootprintRecord>>,
     /// The memory of both, of a packet that is over.
@@ -52,11 +54,20 @@ fn boxed<T: Clone>(of: &T, spare: Option<Box<T>>) -> Box<T> {
     }
 }
 
+fn is_for_many(f: &Footprint) -> bool {
+    let link = f.link.as_ref().and_then(|l| l.dst).is_some_and(|dst| dst[0] & 1 != 0);
+    link || match &f.network {
+        Some(Network::V4 { dst, .. }) => dst.is_multicast() || dst.is_broadcast(),
+        Some(Network::V6 { dst, .. }) => dst.is_multicast(),
+        _ => false,
+    }
+}
+
 impl Prints {
     pub(super) fn renewed(&mut self) -> Prints {
         let shown = self.shown.take().or_else(|| self.spare.0.take());
         let newest = self.newest.take().or_else(|| self.spare.1.take());
-        Prints { all: emptied(&mut self.all), shown: None, newest: None, spare: (shown, newest) }
+        Prints { all: emptied(&mut self.all), spare: (shown, newest), ..Prints::default() }
     }
 
     pub(super) fn add(&mut self, record: &FootprintRecord, f: &Footprint, keys: KeyList) {
@@ -74,6 +85,7 @@ impl Prints {
             let memory = self.shown.take().or_else(|| self.spare.0.take());
             self.shown = Some(boxed(f, memory));
         }
+        self.for_many |= is_for_many(f);
         if self.all.len() < MAX_PRINTS {
             // The recorder may have read another CPU's later.
             let place = self.all.partition_point(|o| o.at <= record.at.0);

@@ -1,7 +1,7 @@
 //! Where a packet ended, row by row: each row of the table is met by what it says, and nothing meets two.
 
 use super::cases::{self, PARTS, Row, SORTS, Says, Seen};
-use super::prints::Print;
+use super::prints::{Print, Prints};
 use super::taken::Reader;
 use super::verdict::*;
 use super::*;
@@ -209,6 +209,20 @@ fn each_row_is_met_by_what_it_says() {
     t.is(&ended(life(&hop), 70), FUNCTIONS, DELIVERED, "gone at the other end");
     t.is(&dropped(life(&hop), 70, Reason::Packet), FUNCTIONS, DROPPED, "at the other end");
     t.is(&dropped(life(&hop), 7, Reason::Packet), FUNCTIONS, SENT, "a copy, before");
+    // A bridge that is promiscuous shows its own host a copy of what it forwards.
+    let bridged = [(RX, 10, 15), (QUEUE, 20, 40), (XMIT, 25, 35)];
+    let shown = life(&[&bridged[..], &[(RX, 50, 60)]].concat());
+    t.is(&dropped(shown, 55, Reason::OtherHost), FUNCTIONS, FORWARDED, "the bridge's own host's copy");
+    let link = [&bridged[..], &[(RX | BACKLOG_IN, 30, 32), (RX, 50, 60)]].concat();
+    t.is(&dropped(life(&link), 55, Reason::OtherHost), FUNCTIONS, DROPPED, "by the other end's host");
+    let both = |at| dropped(ended(life(&[&link[..], &[(RX, 70, 75)]].concat()), 90), at, Reason::OtherHost);
+    t.is(&both(55), POINTS, DELIVERED, "the other copy came after that");
+    t.is(&both(80), POINTS, DROPPED, "and was dropped");
+    // Several sockets of a group, of which one is full.
+    let group = |p: Live| Live { headers: Prints { for_many: true, ..Prints::default() }, ..p };
+    let full = || dropped(arrived(&[(SOCKET, 20, 80)]), 50, Reason::Refused);
+    t.is(&group(full()), FUNCTIONS, DELIVERED, "another has it, and has not read it yet");
+    t.is(&group(ended(full(), 51)), FUNCTIONS, DROPPED, "no other has it");
     let lossy = life(&[came, (QUEUE, 40, 60), (SOCK_READ | TRANSPORT, 900, 910)]);
     t.is(&lossy, FUNCTIONS, DELIVERED, "what received it at the other end was lost, its reader was not");
     assert_eq!(lossy.reads_of_sniffers().count(), 0);
@@ -290,7 +304,7 @@ const NEVER_TOGETHER: &[(Seen, Seen)] = {
         (QUEUE, DROP & !(NO_DROP | BY_DEVICE)),
         (DRIVER, CHECKSUM | REFUSED | FOR_ITSELF | UNSAID),
         (MADE | LINK | CAME, BY_DEVICE | BESIDE_DRIVER),
-        (NO_DROP, LAST_COPY | READ_BEFORE),
+        (NO_DROP, LAST_COPY | GROUP_LEFT | READ_BEFORE),
         (CUT_IN_QUEUE, PLACE & !QUEUE),
         (OFFLOADED, IDLE_0),
     ]
@@ -337,7 +351,7 @@ fn signs_are_one_of_each_sort() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % n
     };
-    let reasons = [Reason::Checksum, Reason::Refused, Reason::Unspecified, Reason::Packet];
+    let reasons = [Reason::Checksum, Reason::Refused, Reason::Unspecified, Reason::Packet, Reason::OtherHost];
     for _ in 0..20_000 {
         let roles =
             [RX, RX | GRO, QUEUE, XMIT, XMIT_QUEUE | QDISC_OUT, LOCAL_IN, SOCKET, SOCK_READ, TAP, LOCAL_OUT];
@@ -348,7 +362,7 @@ fn signs_are_one_of_each_sort() {
         }
         let mut p = life(&steps);
         if draw(2) == 0 {
-            p = dropped(p, draw(150) as i64, reasons[draw(4) as usize]);
+            p = dropped(p, draw(150) as i64, reasons[draw(5) as usize]);
         }
         if draw(2) == 0 {
             p = ended(p, draw(150) as i64);
@@ -370,6 +384,7 @@ fn reasons_say_who_dropped() {
     assert_eq!(Reason::of(Some("UDP_CSUM")), Reason::Checksum);
     assert_eq!(Reason::of(Some("SOCKET_RCVBUFF")), Reason::Refused);
     assert_eq!(Reason::of(Some("NETFILTER_DROP")), Reason::Packet);
+    assert_eq!(Reason::of(Some("OTHERHOST")), Reason::OtherHost);
     assert_eq!(Reason::of(None), Reason::Unspecified);
     assert_eq!(dropper("tpacket_rcv+0x1b2"), Some(Reason::Sniffer));
     assert_eq!(dropper("packet_rcv.constprop.0"), Some(Reason::Sniffer));

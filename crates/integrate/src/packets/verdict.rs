@@ -39,6 +39,8 @@ pub(crate) enum Reason {
     Refused,
     /// Shown to a sniffer, which did not take it.
     Sniffer,
+    /// It is for another host, and was shown because a device is promiscuous.
+    OtherHost,
     /// It lay in the queue of a socket that was closed.
     Unread,
     /// The kernel does not say why.
@@ -54,6 +56,7 @@ impl Reason {
             Some(n) if n.ends_with("_CSUM") => Reason::Checksum,
             Some("SOCKET_RCVBUFF" | "SOCKET_BACKLOG" | "SOCKET_FILTER" | "PROTO_MEM") => Reason::Refused,
             Some("PACKET_SOCK_ERROR") => Reason::Sniffer,
+            Some("OTHERHOST") => Reason::OtherHost,
             Some("NOT_SPECIFIED" | "QUEUE_PURGE" | "SOCKET_CLOSE") | None => Reason::Unspecified,
             Some(_) => Reason::Packet,
         }
@@ -118,6 +121,8 @@ pub(super) struct Evidence {
     pub cut_in_queue: bool,
     /// It is a fragment.
     pub fragment: bool,
+    /// It went to a group or to all.
+    pub for_many: bool,
     /// What was last seen of it is that receive offload took it.
     pub offload: bool,
     /// It came in by a device.
@@ -160,7 +165,7 @@ impl Evidence {
         let sign = |holds, yes, no| if holds { yes } else { no };
         self.where_it_is()
             | self.dropped_how(drop)
-            | sign(drop.is_some_and(|d| self.ended_by(d)), cases::LAST_COPY, cases::COPIES_LEFT)
+            | self.copies(drop)
             | self.taken(drop)
             | sign(self.after(self.whole_at), cases::WHOLE, cases::APART)
             | self.changed()
@@ -192,8 +197,16 @@ impl Evidence {
             (LastSeen::Driver { .. }, _) => cases::BESIDE_DRIVER,
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
-            (_, Reason::Packet) => cases::FOR_ITSELF,
+            (_, Reason::Packet | Reason::OtherHost) => cases::FOR_ITSELF,
             (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer) => cases::UNSAID,
+        }
+    }
+
+    fn copies(&self, drop: Option<&Drop>) -> Seen {
+        match drop {
+            Some(d) if self.ended_by(d) => cases::LAST_COPY,
+            Some(_) if self.for_many => cases::GROUP_LEFT,
+            _ => cases::COPIES_LEFT,
         }
     }
 
@@ -277,10 +290,11 @@ pub(super) fn judge(e: &Evidence) -> i32 {
 }
 
 impl Way {
-    fn place(&self) -> LastSeen {
+    /// `beside`: what was received last is a copy that was shown beside.
+    fn place(&self, beside: bool) -> LastSeen {
         let xmit = self.xmit_at;
         let out = self.queue_at.max(xmit);
-        if self.rx_last > out {
+        if self.rx_last > out && !beside {
             LastSeen::Here { since: out.max(FIRST) }
         } else if out == NEVER {
             if self.is_local() { LastSeen::Here { since: FIRST } } else { LastSeen::Made }
@@ -321,16 +335,26 @@ impl Live {
         matches!(transport, Some(Transport::Tcp { payload_len: 0, .. }))
     }
 
-    /// The last drop of a copy that was not a sniffer's.
+    /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
     pub(super) fn own_drop(&self) -> Option<Drop> {
         let closed = |d: &Drop| d.reason == Reason::Unread && self.has_nothing_to_read();
-        let own = |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d);
+        let behind = |d: &Drop| d.at < self.way.came_at || self.is_beside(d);
+        let own =
+            |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d) && !behind(d);
         self.fate.drops.iter().filter(own).max_by_key(|d| d.at).copied()
+    }
+
+    fn is_beside(&self, d: &Drop) -> bool {
+        d.reason == Reason::OtherHost && self.way.shown_beside(d.at, (d.cpu, d.ctx))
+    }
+
+    fn place(&self) -> LastSeen {
+        self.way.place(self.fate.drops.iter().any(|d| self.is_beside(d)))
     }
 
     /// Read when it was already gone from here, which only a sniffer's copy can be.
     pub(super) fn reads_of_sniffers(&self) -> impl Iterator<Item = u32> {
-        let place = self.way.place();
+        let place = self.place();
         let gone = move |at: i64| match place {
             LastSeen::Queue { since } | LastSeen::Driver { since } => at >= since,
             LastSeen::Here { .. } | LastSeen::Made => false,
@@ -351,7 +375,7 @@ impl Live {
             .max()
             .unwrap_or(NEVER);
         Evidence {
-            place: self.way.place(),
+            place: self.place(),
             knows,
             complete,
             drop_by_driver: drop.as_ref().is_some_and(|d| self.way.by_driver(d)),
@@ -364,6 +388,7 @@ impl Live {
             cut_in_queue: (self.way.enqueued.0..=self.way.enqueued.1).contains(&self.fate.transformed_at)
                 && self.fate.transformed_at != NEVER,
             fragment: self.fragment.key != 0,
+            for_many: self.headers.for_many,
             offload: self.way.gro_at != NEVER && self.way.gro_at == self.way.rx_last,
             received: self.way.was_received(),
             unknown_origin: knows.queue

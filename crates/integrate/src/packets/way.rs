@@ -18,6 +18,11 @@ pub(super) struct Way {
     /// Latest entry that only a received packet has, and of receive offload.
     pub(super) rx_last: i64,
     pub(super) gro_at: i64,
+    /// Latest entry of what receives from a device, whichever it is, and on which CPU and in which context.
+    pub(super) came_at: i64,
+    came_on: Option<(u16, Context)>,
+    /// Latest entry of what a driver, or a virtual link, gives a packet to: the CPU's backlog, receive offload.
+    arrived_at: i64,
     /// Latest entry of a queue above a device, and of a driver.
     pub(super) queue_at: i64,
     pub(super) xmit_at: i64,
@@ -56,6 +61,9 @@ impl Default for Way {
             tx_at: i64::MAX,
             rx_last: NEVER,
             gro_at: NEVER,
+            came_at: NEVER,
+            came_on: None,
+            arrived_at: NEVER,
             queue_at: NEVER,
             xmit_at: NEVER,
             out_first: i64::MAX,
@@ -114,12 +122,26 @@ impl Way {
         self.received.iter().map(|r| r.0).filter(|at| *at > sent.0).min()
     }
 
+    /// What was dropped there is a second copy of what was received and has been sent on: a bridge that is promiscuous shows it to its own host, in the
+    /// same flow of control. What comes over a virtual link arrives first.
+    pub(super) fn shown_beside(&self, at: i64, on: (u16, Context)) -> bool {
+        let out = self.queue_at.max(self.xmit_at);
+        let shown = out < self.came_at && self.came_at <= at && self.came_on == Some(on);
+        out != NEVER && shown && self.arrived_at < out && self.rx_at < out
+    }
+
     pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
         self.roles |= roles.0;
         let span = (t.entry, t.end);
         if roles.has(RX) {
             self.rx_at = self.rx_at.min(t.entry);
             add_span(&mut self.received, span);
+            if t.entry >= self.came_at {
+                (self.came_at, self.came_on) = (t.entry, Some((t.cpu, t.ctx)));
+            }
+        }
+        if roles.has(BACKLOG_IN | GRO) {
+            self.arrived_at = self.arrived_at.max(t.entry);
         }
         // What receives may be among the calls that were lost.
         if roles.has(RX | TRANSPORT) || roles.has(LOCAL_IN) && !roles.has(SOCK_QUEUE) {

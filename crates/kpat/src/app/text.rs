@@ -200,6 +200,7 @@ pub const EXACT: &str =
 pub fn words(by: Held) -> (&'static str, &'static str) {
     match by {
         Held::Application => ("application", "of it had nothing to send"),
+        Held::Handshake => ("handshake", "waiting for an answer to its SYN: not connected yet"),
         Held::CongestionWindow => ("congestion", "held by the congestion window"),
         Held::ReceiveWindow => ("receiver", "held by the receiver's window"),
         Held::Reader => (

@@ -87,6 +87,7 @@ fn application(c: &Carried) -> Value {
         "payload_bytes": c.payload_bytes,
         "written": c.written.as_ref().map(end),
         "read": c.read.as_ref().map(end),
+        "also_read": c.also_read.iter().map(end).collect::<Vec<_>>(),
     })
 }
 

@@ -417,15 +417,17 @@ const TCP: i32 = 6;
 
 /// Who wrote what it carries, and who read it.
 fn add_ends(pairs: &mut Pairs, log: &Integrated, c: &Carried, seen_ns: i64) {
-    for (key, end, call) in [("written by", &c.written, "write"), ("read by", &c.read, "read")] {
-        let Some(end) = end else { continue };
+    let written = c.written.iter().map(|e| ("written by", e, "write"));
+    let read = c.read.iter().chain(&c.also_read).map(|e| ("read by", e, "read"));
+    for (key, end, call) in written.chain(read) {
         let user = end.calls.first().and_then(|b| b.pid).or(end.socket.pid);
         let user = user.map_or_else(String::new, |pid| format!("{}, ", log.process_name(pid, seen_ns)));
         let socket = format!("{user}socket {}", end.socket.socket_id);
         let mut words = match end.offset {
             Some(offset) => {
                 let size = bytes(c.payload_bytes as u64);
-                vec![format!("{socket}: {size} from byte {} on", count(offset as u64))]
+                let before = if offset < 0 { "-" } else { "" };
+                vec![format!("{socket}: {size} from byte {before}{} on", count(offset.unsigned_abs()))]
             }
             None if end.socket.proto == TCP => {
                 pairs.add(key, format!("{socket}: no bytes of an application"));

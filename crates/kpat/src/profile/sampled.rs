@@ -64,8 +64,7 @@ impl SampledArgs {
     }
 }
 
-pub const NOTHING: &str =
-    "this log has no samples; record it with `kpat record -p profile` and --rate above 0";
+pub const NOTHING: &str = "this log has no samples: of what it profiles nothing ran when one was taken, or it was recorded with --rate 0";
 
 /// Whom they `served`; `None`: all.
 pub fn run(

@@ -16,6 +16,10 @@ use kpat_model::Crossing;
 use kpat_store::tables::*;
 use std::collections::HashMap;
 
+/// TCP_SYN_SENT of include/net/tcp_states.h.
+const SYN_SENT: i32 = 2;
+/// States in which the end of the stream, which has a number of its own, was not given to TCP: TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV, TCP_CLOSE_WAIT.
+const WITHOUT_END: [i32; 4] = [1, SYN_SENT, 3, 8];
 /// `enum tcp_chrono` of include/linux/tcp.h.
 const RWND_LIMITED: i32 = 2;
 const SNDBUF_LIMITED: i32 = 3;
@@ -82,6 +86,10 @@ struct Sender {
     open: Option<Open>,
     call: Call,
     asked: Option<i64>,
+    /// Number of the stream's first byte.
+    start: Option<i64>,
+    /// Its writes are in no call of the log, as those of MPTCP's connections are not: what TCP was given its state says.
+    unseen: Option<i64>,
     /// Offsets behind the last byte that was given, left, was acknowledged.
     given: Option<i64>,
     left: Option<i64>,
@@ -106,7 +114,8 @@ pub(crate) struct Follow {
 
 impl Follow {
     pub fn new(sockets: &[SocketRow]) -> Follow {
-        Follow { senders: HashMap::new(), peers: pairs_of(sockets) }
+        let sender = |s: &SocketRow| (s.socket_id, Sender { start: s.sent_seq, ..Sender::default() });
+        Follow { senders: sockets.iter().map(sender).collect(), peers: pairs_of(sockets) }
     }
 
     /// The socket's other end, if it is in this log.
@@ -152,7 +161,7 @@ impl Sender {
                 from_ns,
                 to_ns: at_ns,
                 call: self.call,
-                unsent: self.given.zip(self.left).map(|(given, left)| given > left),
+                unsent: self.given.or(self.unseen).zip(self.left).map(|(given, left)| given > left),
                 unacked: self.given.zip(self.acked).map(|(given, acked)| given > acked),
                 again: again && at_ns - from_ns > SHORTEST_TIMER_NS,
                 inside: self.unsent.zip(self.no_room),
@@ -239,20 +248,29 @@ impl Sender {
             let done = self.go_on(now.at_ns, false, unread_since);
             let last = self.settle();
             self.since_ns = self.since_ns.or(Some(now.at_ns));
-            self.state = Some(now.clone());
+            self.take(now);
             return [done, last];
         }
         // The segment that it comes with may have ended a piece of time; if so, that is the one it was in force for.
         let near = self.open.is_some_and(|o| now.at_ns - o.to_ns < SAME_PROGRAM_NS);
         let done = if near { None } else { self.go_on(now.at_ns, false, unread_since) };
         self.since_ns = self.since_ns.or(Some(now.at_ns));
-        self.state = Some(now.clone());
+        self.take(now);
         self.no_room = now.no_room.map(|n| n != 0);
         self.unsent = self.no_room.map(|_| now.write_seq != now.snd_nxt);
         if let Some(o) = &mut self.open {
             o.inside = self.unsent.zip(self.no_room);
         }
         [done, self.settle()]
+    }
+
+    fn take(&mut self, now: &TcpStateRow) {
+        self.state = Some(now.clone());
+        let (Some(start), None) = (self.start, self.given) else { return };
+        let (left, end) = (self.left.unwrap_or(0), i64::from(!WITHOUT_END.contains(&now.state)));
+        // Numbers come again after 4 GiB; what has not left yet is less.
+        let more = (now.write_seq as u32).wrapping_sub((start + left) as u32) as i32;
+        self.unseen = self.unseen.max(Some(left + i64::from(more) - end));
     }
 }
 
@@ -263,6 +281,7 @@ fn held(o: &Open, state: &TcpStateRow) -> Held {
     let unacked = o.unacked.unwrap_or(unsent || state.write_seq != state.snd_una);
     let wants = o.call != Call::None;
     match state.busy {
+        _ if state.state == SYN_SENT => Held::Handshake,
         _ if o.again => Held::Retransmission,
         RWND_LIMITED if o.unread => Held::Reader,
         RWND_LIMITED => Held::ReceiveWindow,

@@ -11,6 +11,8 @@ const RECOVERY: i32 = 3;
 pub enum Held {
     /// Everything that it gave has left, and it is not refused: it has nothing to send.
     Application,
+    /// The connection is not made: nobody has answered its SYN.
+    Handshake,
     CongestionWindow,
     ReceiveWindow,
     /// The receive window, while data lay unread in the other end's socket all the time.
@@ -29,8 +31,9 @@ pub enum Held {
 }
 
 impl Held {
-    pub const ALL: [Held; 9] = [
+    pub const ALL: [Held; 10] = [
         Held::Application,
+        Held::Handshake,
         Held::CongestionWindow,
         Held::ReceiveWindow,
         Held::Reader,
@@ -44,6 +47,7 @@ impl Held {
     pub fn name(self) -> &'static str {
         match self {
             Held::Application => "application",
+            Held::Handshake => "handshake",
             Held::CongestionWindow => "congestion window",
             Held::ReceiveWindow => "receive window",
             Held::Reader => "reading application",
@@ -90,14 +94,14 @@ impl Limits {
         self.wanting_ns[by as usize]
     }
 
-    /// All that is known of what held it back: who paces is either known or not; whether the reader is slow, and a wait for a
-    /// timer, only where it was so.
+    /// All that is known of what held it back: who paces is either known or not; whether the reader is slow, and waits for a
+    /// timer and for the connection, only where it was so.
     pub fn held(&self) -> impl Iterator<Item = (Held, i64)> + '_ {
         let unknown = self.held_ns(Held::PacingOrDevice) > 0;
         Held::ALL.into_iter().map(|h| (h, self.held_ns(h))).filter(move |(h, ns)| match h {
             Held::Pacing | Held::Device => *ns > 0 || !unknown,
             Held::PacingOrDevice => unknown,
-            Held::Reader | Held::Retransmission => *ns > 0,
+            Held::Reader | Held::Retransmission | Held::Handshake => *ns > 0,
             _ => true,
         })
     }

@@ -8,6 +8,9 @@ pub fn protocol(proto: i32) -> String {
         6 => "TCP".into(),
         17 => "UDP".into(),
         1 | 58 => "ping".into(),
+        132 => "SCTP".into(),
+        136 => "UDP-Lite".into(),
+        262 => "MPTCP".into(),
         other => format!("proto {other}"),
     }
 }

@@ -29,7 +29,9 @@ impl Store {
         let whole = whole_of(&d.lineage, d.packet.packet_id);
         let mut places = Vec::new();
         self.places(&d.calls, &mut places);
-        self.ends_at(&places, (d.packet.proto, whole == Some(d.packet.packet_id)), sockets, &mut out)?;
+        let (proto, many) = (d.packet.proto, d.packet.dst_addr.as_deref().is_some_and(is_for_many));
+        let reassembled = whole == Some(d.packet.packet_id);
+        self.ends_at(&places, AskedOf { proto, reassembled, many }, sockets, &mut out)?;
         // What is put together of fragments came from the device with one of them: which depends on their order.
         let Some(whole) = whole.filter(|_| out.read.as_ref().is_none_or(|e| e.calls.is_empty())) else {
             return Ok((out.written.is_some() || out.read.is_some()).then_some(out));
@@ -41,21 +43,14 @@ impl Store {
             self.places(&self.packet(part)?.calls, &mut places);
         }
         places.retain(|p| !p.sent());
-        self.ends_at(&places, (d.packet.proto, true), sockets, &mut out)?;
+        self.ends_at(&places, AskedOf { proto, reassembled: true, many }, sockets, &mut out)?;
         Ok((out.written.is_some() || out.read.is_some()).then_some(out))
     }
 
     /// Both ends of what was at these places.
-    fn ends_at(
-        &self,
-        places: &[Place],
-        of: (Option<i32>, bool),
-        sockets: &[SocketRow],
-        out: &mut Carried,
-    ) -> Result<()> {
+    fn ends_at(&self, places: &[Place], of: AskedOf, sockets: &[SocketRow], out: &mut Carried) -> Result<()> {
         for place in places {
-            let end = if place.sent() { &out.written } else { &out.read };
-            if end.as_ref().is_some_and(|e| !e.calls.is_empty()) {
+            if place.sent() && out.written.as_ref().is_some_and(|e| !e.calls.is_empty()) {
                 continue;
             }
             for found in self.both(of, place, sockets)? {
@@ -66,10 +61,18 @@ impl Store {
                     socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
                 let missing_bytes = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
                 let end = CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes };
+                let of = |e: &CarriedBy| e.socket.socket_id;
                 let to = if found.sent { &mut out.written } else { &mut out.read };
-                // Of several sockets that get a copy, one that reads it.
-                if to.as_ref().is_none_or(|t| t.calls.is_empty() && !end.calls.is_empty()) {
-                    *to = Some(end);
+                match to {
+                    Some(t) if of(t) != of(&end) && !found.sent => {
+                        // Several sockets get a copy: first comes one that reads it.
+                        let further = if t.calls.is_empty() { std::mem::replace(t, end) } else { end };
+                        if out.also_read.iter().all(|e| of(e) != of(&further)) {
+                            out.also_read.push(further);
+                        }
+                    }
+                    Some(t) if !t.calls.is_empty() || end.calls.is_empty() => {}
+                    to => *to = Some(end),
                 }
             }
         }
@@ -86,7 +89,7 @@ impl Store {
     /// What the recording of applications saw of a packet of this protocol there: one crossing, or one for each socket that got a copy.
     pub(crate) fn both(
         &self,
-        (proto, reassembled): (Option<i32>, bool),
+        AskedOf { proto, reassembled, many }: AskedOf,
         place: &Place,
         sockets: &[SocketRow],
     ) -> Result<Vec<Passing>> {
@@ -107,10 +110,31 @@ impl Store {
             let own = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
             !s.sent && !UDP.contains(&own) && proto == Some(own)
         };
-        seen.retain(|s| s.tag == tag || raw(s) || reassembled && !s.sent);
+        // Several sockets of a group get clones, which came when the packet did; where its own sk_buff was for a socket that has no room, clones alone.
+        let own = seen.iter().find(|s| s.tag == tag).map(|s| s.at_ns);
+        let clone = |s: &Passing| !s.sent && own.map_or(many, |at| s.at_ns == at);
+        seen.retain(|s| s.tag == tag || raw(s) || reassembled && !s.sent || clone(s));
         let Some(first) = seen.first().copied() else { return Ok(seen) };
         let one = seen.iter().all(|s| s.at_ns == first.at_ns) && (!first.sent || seen.len() == 1);
         Ok(if one { seen } else { Vec::new() })
+    }
+}
+
+/// What is known of the packet that a place is asked about.
+#[derive(Clone, Copy)]
+pub(crate) struct AskedOf {
+    pub proto: Option<i32>,
+    pub reassembled: bool,
+    /// It went to a group, or to all of a network.
+    pub many: bool,
+}
+
+/// Is an address one of a group, or of all? A network's own broadcast address ends as it mostly does.
+pub(crate) fn is_for_many(addr: &str) -> bool {
+    match addr.parse() {
+        Ok(std::net::IpAddr::V4(a)) => a.is_multicast() || a.octets()[3] == 255,
+        Ok(std::net::IpAddr::V6(a)) => a.is_multicast(),
+        Err(_) => false,
     }
 }
 

@@ -6,12 +6,13 @@
 
 mod datagrams;
 
-pub(crate) use datagrams::{Place, is_reassembled};
+pub(crate) use datagrams::{AskedOf, Place, is_for_many, is_reassembled};
 
 use crate::error::Result;
 use crate::packet::PacketDetail;
 use crate::store::{Store, StreamCall};
 use kpat_model::Crossing;
+use kpat_store::NULL;
 use kpat_store::tables::*;
 
 /// A call that wrote or read some of a packet's bytes.
@@ -49,6 +50,8 @@ pub struct Carried {
     pub payload_bytes: i64,
     pub written: Option<CarriedBy>,
     pub read: Option<CarriedBy>,
+    /// Further sockets that got a copy of it, as of a group's.
+    pub also_read: Vec<CarriedBy>,
 }
 
 const TCP: i32 = 6;
@@ -98,6 +101,12 @@ pub(crate) fn nearest<'a>(
         (apart(s, packet.last_ns) <= limit).then_some((key, s))
     });
     rated.min_by_key(|(key, _)| *key).map(|(_, s)| s)
+}
+
+/// Number of the first byte of a segment: a SYN has one of its own, before its data (TCP Fast Open, RFC 7413).
+pub(crate) fn first_byte(seq: i64, flags: i64) -> i64 {
+    const SYN: i64 = 2;
+    if flags != NULL && flags & SYN != 0 { (seq + 1) & i64::from(u32::MAX) } else { seq }
 }
 
 /// Bytes of a stream, and the calls that have them.
@@ -161,6 +170,7 @@ impl Store {
         let mut out = Carried { payload_bytes, ..Carried::default() };
         for f in d.footprints.iter().filter(of_tcp) {
             let (Some(sport), Some(dport), Some(seq)) = (f.sport, f.dport, f.tcp_seq) else { continue };
+            let seq = first_byte(seq, f.tcp_flags.map_or(NULL, i64::from));
             let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32), sent: bool| {
                 let is = |s: &&SocketRow| {
                     s.proto == TCP
@@ -226,6 +236,13 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_of_a_syn_begin_behind_its_own_number() {
+        assert_eq!(first_byte(1000, 0x02), 1001);
+        assert_eq!(first_byte(0xffff_ffff, 0x12), 0);
+        assert_eq!((first_byte(1000, 0x18), first_byte(1000, NULL)), (1000, 1000));
+    }
 
     #[test]
     fn bytes_before_the_first_that_the_log_saw_have_their_calls() {

@@ -216,9 +216,10 @@ fn any<T, const N: usize>(values: [Option<T>; N], fits: impl Fn(T) -> bool) -> b
 }
 
 /// A value fits; or, `none`, there are values and none fits.
-fn holds<T, const N: usize>(values: [Option<T>; N], none: bool, fits: impl Fn(T) -> bool) -> bool {
-    let there = values.iter().any(Option::is_some);
-    there && any(values, fits) != none
+fn holds<T>(values: impl IntoIterator<Item = Option<T>>, none: bool, fits: impl Fn(T) -> bool) -> bool {
+    let mut there = false;
+    let any = values.into_iter().flatten().inspect(|_| there = true).any(fits);
+    there && any != none
 }
 
 fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, none: bool) -> Test {
@@ -228,8 +229,7 @@ fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, no
         Get::NumberOfEnds(f, g) => {
             let ends = Arc::clone(&about.ends);
             Box::new(move |e, n| {
-                let ([a, b], [c, d]) = (f(e, n), g(&ends.of(e.id), &ends));
-                holds([a, b, c, d], none, &fits)
+                holds(f(e, n).into_iter().chain(ends.all_of(e.id).flat_map(|b| g(&b, &ends))), none, &fits)
             })
         }
         Get::Queued => {
@@ -251,9 +251,7 @@ fn texts(
         Get::TextOfEnds(f, g) => {
             let ends = Arc::clone(&about.ends);
             Box::new(move |e, n| {
-                let both = ends.of(e.id);
-                let ([a, b], [c, d]) = (f(e, n), g(&both, &ends));
-                holds([a, b, c, d], none, &fits)
+                holds(f(e, n).into_iter().chain(ends.all_of(e.id).flat_map(|b| g(&b, &ends))), none, &fits)
             })
         }
         _ => Box::new(|_, _| false),
@@ -269,8 +267,8 @@ fn owners(asked: Name, about: &About<'_>, fits: impl Fn(&str) -> bool, none: boo
     let ends = Arc::clone(&about.ends);
     Ok(Box::new(move |e, _| {
         let pid = e.has(flag::PID).then_some(e.pid);
-        let of_it = known.owners.of_packet(&known.threads, pid, &ends.of(e.id), &ends, e.last_ns());
-        let any = |of: &[bool]| of_it.iter().flatten().any(|place| of[*place as usize]);
+        let of_it = |both| known.owners.of_packet(&known.threads, pid, &both, &ends, e.last_ns());
+        let any = |of: &[bool]| ends.all_of(e.id).flat_map(of_it).flatten().any(|place| of[place as usize]);
         any(&there) && any(&fitting) != none
     }))
 }

@@ -41,6 +41,8 @@ pub(crate) struct BothEnds {
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     pub of: Map<i64, BothEnds>,
+    /// Further readers of packets that several sockets got.
+    pub also: Map<i64, Vec<End>>,
     pub sockets: Vec<SocketRow>,
     pub names: Vec<String>,
 }
@@ -48,6 +50,13 @@ pub(crate) struct Ends {
 impl Ends {
     pub fn of(&self, packet: i64) -> BothEnds {
         self.of.get(&packet).copied().unwrap_or_default()
+    }
+
+    /// The same once for each reader.
+    pub fn all_of(&self, packet: i64) -> impl Iterator<Item = BothEnds> + '_ {
+        let both = self.of(packet);
+        let also = self.also.get(&packet).into_iter().flatten();
+        std::iter::once(both).chain(also.map(move |r| BothEnds { reader: Some(*r), ..both }))
     }
 
     pub fn socket(&self, end: &End) -> Option<&SocketRow> {

@@ -145,6 +145,7 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::Application if h.wants => Stage::Transport,
         Held::Application if piece == Piece::Small => Stage::Nagle,
         Held::Application => Stage::Undecided,
+        Held::Handshake => Stage::Undecided,
         Held::SendBuffer => Stage::SendBuffer,
         Held::CongestionWindow => Stage::CongestionWindow,
         Held::ReceiveWindow => Stage::ReceiveWindow,

@@ -419,7 +419,7 @@ mod tests {
             let mut t = 0;
             while t < 400 {
                 let to = t + 1 + draw(40);
-                let mut h = held(t, to, Held::ALL[draw(9) as usize]);
+                let mut h = held(t, to, Held::ALL[draw(Held::ALL.len() as u64) as usize]);
                 (h.wants, h.queued) = (draw(2) == 0, draw(2) == 0);
                 if draw(5) > 0 {
                     g.held.push(h);

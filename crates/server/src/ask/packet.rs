@@ -100,7 +100,8 @@ fn ends(log: &Log, d: &PacketDetail) -> Answer<Vec<PacketEnd>> {
         }
     };
     let written = carried.written.as_ref().map(|e| end(true, e));
-    Ok(written.into_iter().chain(carried.read.as_ref().map(|e| end(false, e))).collect())
+    let read = carried.read.iter().chain(&carried.also_read).map(|e| end(false, e));
+    Ok(written.into_iter().chain(read).collect())
 }
 
 fn layers(d: &PacketDetail) -> Vec<Layer> {

@@ -167,6 +167,7 @@ export function up(l: Lane, v: number): number {
 /** The colours of what held TCP back, in the order of the service. */
 export const HELD: Record<string, string> = {
   application: "wait-line",
+  handshake: "wire",
   "congestion window": "accent",
   "receive window": "p-icmp",
   "reading application": "drop",

@@ -115,7 +115,7 @@ export function Ends({ packet }: { packet: Packet }): JSX.Element | null {
       {packet.ends.map((e) => {
         const to = (call: number | null) => writePlace({ ...START, view: "apps", socket: e.socket, call, device });
         return (
-          <div key={e.wrote ? "w" : "r"}>
+          <div key={`${e.wrote} ${e.socket}`}>
             <p class="pad">
               {e.wrote ? "Written by " : "Read by "}<b>{seen(e.process ?? "a process that is not known")}</b>{e.pid !== null && ` ${e.pid}`}, <a href={to(null)}>socket {e.socket}</a>
               {e.offset !== null ? `, from byte ${count(e.offset)} on` : e.payload ? "" : ", no bytes of an application"}

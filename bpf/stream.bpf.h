@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Where in TCP's streams bytes are, also those that go with a SYN (TCP Fast Open, RFC 7413): the SYN has a number of its own, its data begin behind that; and
+ * the write that they are of comes before the socket has numbers, so it is told when the SYN leaves, the rest of it when the call is over.
+ */
+#ifndef KPAT_STREAM_H
+#define KPAT_STREAM_H
+
+#include "tcpstate.bpf.h"
+#include "writer.bpf.h"
+
+#define CROSSING_MODE(what) (func_mode[KP_MAX_FUNCS - 1 - (what)])
+/* Something is recorded there. */
+#define ASKED_FOR(what) (CROSSING_MODE(what) || STATE_WITH_EACH)
+
+#define TCP_SYN_SENT 2
+#define TCP_CLOSE 7
+/* In `left` of a socket: of the write that is under way nothing is told; less, by what went with the SYN. */
+#define UNTOLD 0xffffffffU
+#define MOST_WITH_SYN 0xffff
+
+static __always_inline bool is_syn(u64 th)
+{
+	return kread_word(th + 8) >> 41 & 1;
+}
+
+/* The number of a segment's first byte. */
+static __always_inline u32 first_byte(u64 th)
+{
+	return __builtin_bswap32(kread_word(th + 4)) + is_syn(th);
+}
+
+/* A write to it has no place yet: it connects first, or did so in name only (TCP_FASTOPEN_CONNECT). */
+static __always_inline bool without_numbers(struct sock *sk)
+{
+	u8 state = sk_read(sk, __sk_common.skc_state);
+
+	return state == TCP_CLOSE || (state == TCP_SYN_SENT && tp_read(sk, write_seq) - tp_read(sk, snd_una) != 1);
+}
+
+/* A segment leaves, with so many bytes. */
+static __always_inline void given_with_syn(struct sock_entry *e, u64 th, u32 what, u32 bytes, u64 now)
+{
+	if (what != KP_X_TO_DEVICE || !bytes || !is_syn(th))
+		return;
+	if (e->left > UNTOLD - MOST_WITH_SYN)
+		e->left = UNTOLD - (bytes & MOST_WITH_SYN);
+	if (CROSSING_MODE(KP_X_TO_TRANSPORT))
+		cross(KP_X_TO_TRANSPORT, e->cookie, now, bytes, first_byte(th));
+}
+
+/* A call that sends is over, and took so many bytes. */
+static __always_inline void write_over(struct sock_entry *e, struct sock *sk, s32 ret)
+{
+	u32 left = e->left, rest;
+
+	if (e->writing != (u32)current_pid_tgid())
+		return;
+	e->left = 0;
+	if (left <= UNTOLD - MOST_WITH_SYN || ret <= 0 || !CROSSING_MODE(KP_X_TO_TRANSPORT))
+		return;
+	rest = ret - (UNTOLD - left);
+	if (rest && rest <= (u32)ret)
+		cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), rest, tp_read(sk, write_seq) - rest);
+}
+
+#endif
