@@ -118,6 +118,9 @@ impl CarriedByAll {
     }
 }
 
+/// Takes a packet's calls, whether they read, and the place of their socket.
+type Give<'a> = dyn FnMut(i64, bool, u32, &[BytesOfCall]) + 'a;
+
 /// What footprints tell of a TCP packet.
 #[derive(Clone, Copy, Default)]
 struct Segment {
@@ -152,11 +155,7 @@ impl Store {
     }
 
     /// Finds both ends of all packets; `give` gets the calls that have a packet's bytes, of its writer and of its readers (true), and the place of their socket.
-    fn follow_ends(
-        &self,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-        give: &mut dyn FnMut(i64, bool, u32, &[BytesOfCall]),
-    ) -> Result<Ends> {
+    fn follow_ends(&self, progress: &mut dyn FnMut(u64, u64) -> bool, give: &mut Give<'_>) -> Result<Ends> {
         let mut ends = Ends { sockets: self.all()?, names: vec![String::new()], ..Ends::default() };
         if !ends.sockets.is_empty() {
             let lives = self.lives()?;
@@ -201,7 +200,7 @@ impl Store {
         known: &mut HashMap<String, u32>,
         lives: &Map<i64, (i64, i64, i64)>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-        give: &mut dyn FnMut(i64, bool, u32, &[BytesOfCall]),
+        give: &mut Give<'_>,
     ) -> Result<()> {
         type Address<'a> = (Option<&'a str>, i32);
         let mut between: HashMap<(Address<'_>, Address<'_>), Vec<u32>> = HashMap::new();
@@ -303,7 +302,7 @@ impl Store {
         known: &mut HashMap<String, u32>,
         lives: &Map<i64, (i64, i64, i64)>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-        give: &mut dyn FnMut(i64, bool, u32, &[BytesOfCall]),
+        give: &mut Give<'_>,
     ) -> Result<()> {
         let others = ends.sockets.iter().enumerate().filter(|(_, s)| s.proto != TCP);
         let by_id: HashMap<i64, usize> = others.map(|(i, s)| (s.socket_id, i)).collect();

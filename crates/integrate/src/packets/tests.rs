@@ -1,7 +1,7 @@
 //! Where a packet ended, row by row: each row of the table is met by what it says, and nothing meets two.
 
 use super::cases::{self, PARTS, Row, SORTS, Says, Seen};
-use super::prints::{Print, Prints};
+use super::prints::Print;
 use super::taken::Reader;
 use super::verdict::*;
 use super::*;
@@ -219,7 +219,10 @@ fn each_row_is_met_by_what_it_says() {
     t.is(&both(55), POINTS, DELIVERED, "the other copy came after that");
     t.is(&both(80), POINTS, DROPPED, "and was dropped");
     // Several sockets of a group, of which one is full.
-    let group = |p: Live| Live { headers: Prints { for_many: true, ..Prints::default() }, ..p };
+    let group = |mut p: Live| {
+        p.headers.for_many = true;
+        p
+    };
     let full = || dropped(arrived(&[(SOCKET, 20, 80)]), 50, Reason::Refused);
     t.is(&group(full()), FUNCTIONS, DELIVERED, "another has it, and has not read it yet");
     t.is(&group(ended(full(), 51)), FUNCTIONS, DROPPED, "no other has it");
