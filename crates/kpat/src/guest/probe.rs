@@ -425,7 +425,7 @@ impl Printer<'_> {
                 .faint(time_of_day(wall_ns, false))
                 .plain(self.guest.as_ref().map_or_else(String::new, |g| format!("  {}", clean(g))))
                 .plain(format!("  {:>2}{process}  ", e.cpu))
-                .put(&probed.name(), Style::Strong);
+                .put(probed.name(), Style::Strong);
             for (field, value) in shown {
                 line.push(format!(" {}=", field.name), Style::Faint);
                 line.push(to_text(value), Style::Plain);
