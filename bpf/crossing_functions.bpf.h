@@ -62,7 +62,7 @@ RECV_OVER(inet6_recvmsg)
                                                                                                \
 		if (e && e->tcp && without_numbers(sk)) {                                      \
 			e->writing = current_pid_tgid();                                       \
-			e->left = UNTOLD;                                                      \
+			e->left = UNLOGGED;                                                    \
 		} else if (e) {                                                                \
 			handed_over(e, sk, KP_X_TO_TRANSPORT, ctx[2]);                         \
 		}                                                                              \

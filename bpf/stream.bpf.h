@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Where in TCP's streams bytes are, also those that go with a SYN (TCP Fast Open, RFC 7413): the SYN has a number of its own, its data begin behind that; and
- * the write that they are of comes before the socket has numbers, so it is told when the SYN leaves, the rest of it when the call is over.
+ * the write that they are of comes before the socket has numbers, so it is logged when the SYN leaves, the rest of it when the call is over.
  */
 #ifndef KPAT_STREAM_H
 #define KPAT_STREAM_H
@@ -15,8 +15,8 @@
 
 #define TCP_SYN_SENT 2
 #define TCP_CLOSE 7
-/* In `left` of a socket: of the write that is under way nothing is told; less, by what went with the SYN. */
-#define UNTOLD 0xffffffffU
+/* In `left` of a socket: of the write that is under way nothing is logged; less, by what went with the SYN. */
+#define UNLOGGED 0xffffffffU
 #define MOST_WITH_SYN 0xffff
 
 static __always_inline bool is_syn(u64 th)
@@ -43,8 +43,8 @@ static __always_inline void given_with_syn(struct sock_entry *e, u64 th, u32 wha
 {
 	if (what != KP_X_TO_DEVICE || !bytes || !is_syn(th))
 		return;
-	if (e->left > UNTOLD - MOST_WITH_SYN)
-		e->left = UNTOLD - (bytes & MOST_WITH_SYN);
+	if (e->left > UNLOGGED - MOST_WITH_SYN)
+		e->left = UNLOGGED - (bytes & MOST_WITH_SYN);
 	if (CROSSING_MODE(KP_X_TO_TRANSPORT))
 		cross(KP_X_TO_TRANSPORT, e->cookie, now, bytes, first_byte(th));
 }
@@ -57,9 +57,9 @@ static __always_inline void write_over(struct sock_entry *e, struct sock *sk, s3
 	if (e->writing != (u32)current_pid_tgid())
 		return;
 	e->left = 0;
-	if (left <= UNTOLD - MOST_WITH_SYN || ret <= 0 || !CROSSING_MODE(KP_X_TO_TRANSPORT))
+	if (left <= UNLOGGED - MOST_WITH_SYN || ret <= 0 || !CROSSING_MODE(KP_X_TO_TRANSPORT))
 		return;
-	rest = ret - (UNTOLD - left);
+	rest = ret - (UNLOGGED - left);
 	if (rest && rest <= (u32)ret)
 		cross(KP_X_TO_TRANSPORT, e->cookie, bpf_ktime_get_boot_ns(), rest, tp_read(sk, write_seq) - rest);
 }

@@ -445,23 +445,18 @@ mod tests {
 
     fn second(works: &mut Charges, cpu: u16, n: i64, ns: &[u64]) {
         let at = BootNs(n * 1_000_000_000);
-        let opened = BootNs(0);
-        let kernels = (0, 0, 0, 0, 0, 0);
-        let (user_ns, system_ns, idle_ns, irq_ns, softirq_ns, steal_ns) = kernels;
-        works.time(
-            cpu,
-            &CpuTime {
-                at,
-                opened,
-                unplaced_ns: 0,
-                user_ns,
-                system_ns,
-                idle_ns,
-                irq_ns,
-                softirq_ns,
-                steal_ns,
-            },
-        );
+        let account = CpuTime {
+            at,
+            opened: BootNs(0),
+            unplaced_ns: 0,
+            user_ns: 0,
+            system_ns: 0,
+            idle_ns: 0,
+            irq_ns: 0,
+            softirq_ns: 0,
+            steal_ns: 0,
+        };
+        works.time(cpu, &account);
         for ns in ns {
             let (at, busy, purpose) = (BootNs(at.0 + 50_000_000), Busy::User, Purpose::Itself);
             works.work(cpu, &Work { at, busy, purpose, victim: 9, socket: 0, ns: *ns, packets: 0, bytes: 0 });

@@ -60,6 +60,20 @@ fn number(text: &str, digits: usize) -> Option<(i64, &str)> {
     Some((head.parse().ok()?, rest))
 }
 
+/// The digits at the beginning as a fraction of a unit: nanoseconds, how precise, and what follows.
+fn fraction(text: &str, unit: i64) -> (i64, i64, &str) {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (mut ns, mut precision) = (0, unit);
+    for b in text.bytes().take(digits) {
+        if precision < 10 {
+            break;
+        }
+        precision /= 10;
+        ns += i64::from(b - b'0') * precision;
+    }
+    (ns, precision, &text[digits..])
+}
+
 /// `HH:MM:SS`, with a fraction after a point or a comma: since midnight, how precise, and what follows.
 fn clock(text: &str) -> Option<(i64, i64, &str)> {
     let (hours, rest) = number(text, 2)?;
@@ -68,15 +82,11 @@ fn clock(text: &str) -> Option<(i64, i64, &str)> {
     if hours > 23 || minutes > 59 || seconds > 60 {
         return None;
     }
-    let mut ns = (hours * 3600 + minutes * 60 + seconds) * SECOND;
-    let mut precision = SECOND;
-    if let Some(fraction) = rest.strip_prefix(['.', ',']) {
-        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
-        for b in fraction.bytes().take(digits.min(9)) {
-            precision /= 10;
-            ns += i64::from(b - b'0') * precision;
-        }
-        rest = &fraction[digits..];
+    let (mut ns, mut precision) = ((hours * 3600 + minutes * 60 + seconds) * SECOND, SECOND);
+    if let Some(written) = rest.strip_prefix(['.', ',']) {
+        let more;
+        (more, precision, rest) = fraction(written, SECOND);
+        ns += more;
     }
     Some((ns, precision, rest))
 }
@@ -88,16 +98,13 @@ fn epoch(line: &str) -> Option<(i64, i64)> {
         return None;
     }
     let (seconds, rest) = number(line, digits)?;
-    let (mut ns, mut precision) = (seconds * SECOND, SECOND);
-    let fraction = rest.strip_prefix('.').unwrap_or_default();
-    let written = fraction.bytes().take_while(u8::is_ascii_digit).count();
-    for b in fraction.bytes().take(written.min(9)) {
-        precision /= 10;
-        ns += i64::from(b - b'0') * precision;
-    }
-    let end = if written > 0 { &fraction[written..] } else { rest };
+    let behind = rest.strip_prefix('.').unwrap_or_default();
+    let (more, precision, after) = fraction(behind, SECOND);
+    let written = behind.len() - after.len();
+    let end = if written > 0 { after } else { rest };
     // A number alone is a number.
-    (end.starts_with(": ") || written >= 3 && end.starts_with([' ', ']'])).then_some((ns, precision))
+    (end.starts_with(": ") || written >= 3 && end.starts_with([' ', ']']))
+        .then_some((seconds * SECOND + more, precision))
 }
 
 /// `Mon `, `Mon, `.
@@ -118,7 +125,7 @@ fn without_priority(line: &str) -> &str {
 
 /// A number of a program's log, as JSON: seconds since 1970 with a fraction, or milli-, micro- or nanoseconds since then.
 fn since_1970(number: &str) -> Option<(i64, i64)> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let (whole, behind) = number.split_once('.').unwrap_or((number, ""));
     let unit = match whole.len() {
         9..=10 => SECOND,
         12..=13 => 1_000_000,
@@ -127,18 +134,11 @@ fn since_1970(number: &str) -> Option<(i64, i64)> {
         _ => return None,
     };
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
+    if !digits(whole) || !digits(behind) {
         return None;
     }
-    let (mut ns, mut precision) = (whole.parse::<i64>().ok()?.checked_mul(unit)?, unit);
-    for b in fraction.bytes() {
-        if precision < 10 {
-            break;
-        }
-        precision /= 10;
-        ns += i64::from(b - b'0') * precision;
-    }
-    Some((ns, precision))
+    let (more, precision, _) = fraction(behind, unit);
+    Some((whole.parse::<i64>().ok()?.checked_mul(unit)?.checked_add(more)?, precision))
 }
 
 impl Stamp {
