@@ -19,9 +19,11 @@ const MAX_ISSUES: usize = 20_000;
 
 mod grow;
 mod join;
+mod numbers;
 
 pub use grow::Forgotten;
 pub use join::Missing;
+pub(crate) use numbers::Numbers;
 
 /// How the file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,7 @@ pub struct Log {
     schema: Schema,
     anchors: Vec<ClockAnchor>,
     devices: Vec<Device>,
+    numbers: Numbers,
     symbols: Vec<Symbol>,
     tasks: Vec<Task>,
     summary: Option<Summary>,
@@ -140,6 +143,7 @@ impl Log {
             schema: Schema::default(),
             anchors: Vec::new(),
             devices: Vec::new(),
+            numbers: Numbers::default(),
             symbols: Vec::new(),
             tasks: Vec::new(),
             summary: None,
@@ -193,7 +197,9 @@ impl Log {
                 }
                 Ok(Json::Tasks(t)) => self.tasks.extend(t),
                 Ok(Json::Anchor(a)) => self.anchors.push(a),
-                Ok(Json::Devices(d)) => self.devices.extend(d),
+                Ok(Json::Devices(d)) => {
+                    self.devices.extend(d.into_iter().map(|d| self.numbers.device(d)));
+                }
                 Ok(Json::Symbols(s)) => self.symbols.extend(s),
                 Ok(Json::Summary(s)) => {
                     if s.at != ClockAnchor::default() {
@@ -241,11 +247,16 @@ impl Log {
         &self.anchors
     }
 
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
     pub(crate) fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// In file order; a device whose name or address changed is there more than once.
+    /// In file order; a device whose name or address changed is there more than once. Each namespace has a number of its own, as in the
+    /// records.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }

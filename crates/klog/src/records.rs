@@ -176,7 +176,10 @@ impl Iterator for Records<'_> {
                 Ok(step) => {
                     open.left -= 1;
                     match step {
-                        Step::Record(record) => return Some(record),
+                        Step::Record(mut record) => {
+                            self.log.numbers().assign(&mut record);
+                            return Some(record);
+                        }
                         Step::Unknown => open.unknown += 1,
                         Step::UnknownKind(kind) => *open.unknown_kinds.entry(kind).or_default() += 1,
                     }

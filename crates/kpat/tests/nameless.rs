@@ -140,6 +140,68 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     assert!(packet.contains(&name_after), "{packet}");
 }
 
+/// The kernel gives a number out again as soon as it is free. Which packet is whose is known by its length.
+#[test]
+fn a_number_that_was_given_out_again_is_another_namespaces() {
+    let Some(p) = Place::new("again") else { return };
+    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
+    let mut c = Command::new(KPAT);
+    c.args([
+        "record",
+        "--mechanism",
+        "tracepoint",
+        "-o",
+        &file,
+        "-f",
+        "icmp and greater 1200",
+        "--ready-file",
+        &ready,
+    ]);
+    let mut r = Unshared(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
+    until("ready", || std::fs::metadata(&ready).is_ok());
+    let mut of_length = std::collections::BTreeMap::new();
+    for n in 0..10 {
+        let mut one = Unshared::new("ip link set lo up; read x; exit 0");
+        until("lo", || one.enter("ip -o link").contains("LOWER_UP"));
+        let bytes = 1200 + n;
+        assert!(one.enter(&format!("ping -qc 2 -i 0.05 -s {bytes} 127.0.0.1")).contains("2 received"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        of_length.insert(
+            bytes + 28,
+            (one.inum().expect("a number"), format!("pid {} ({})", one.pid(), one.comm())),
+        );
+        drop(one.0.stdin.take());
+        let _ = one.0.wait();
+    }
+    // SAFETY: a signal to a process that this test started.
+    unsafe { libc::kill(r.pid() as libc::pid_t, libc::SIGINT) };
+    assert!(r.0.wait().expect("ended").success());
+    let log = p.path("x.kpat");
+    assert!(kpat(&["integrate", &file, "-o", &log]).status.success());
+
+    let again =
+        of_length.len() - of_length.values().map(|o| o.0).collect::<std::collections::BTreeSet<_>>().len();
+    let rows = json(&["packets", &log, "--limit", "0", "--json"]);
+    let rows = rows["packets"].as_array().expect("packets");
+    let mut named = 0;
+    for row in rows {
+        let id = row["packet_id"].as_u64().expect("a number").to_string();
+        let text = String::from_utf8(kpat(&["packet", &log, &id]).stdout).expect("text");
+        let namespace = text.lines().find_map(|l| l.strip_prefix("namespace ")).expect("a namespace").trim();
+        let (_, own) = &of_length[&(row["len_bytes"].as_i64().expect("a number"))];
+        let others =
+            |name: &str| of_length.values().any(|(_, other)| other != own && name.contains(other.as_str()));
+        assert!(!others(namespace), "{namespace:?} in place of {own:?}: {of_length:?}");
+        named += usize::from(namespace == own);
+    }
+    eprintln!(
+        "{named} of {} packets have their namespace's name; {again} of 10 numbers were given out again",
+        rows.len()
+    );
+    assert_eq!(rows.len(), 40);
+    assert!(named >= 20, "{named}");
+}
+
 #[test]
 fn a_namespace_is_asked_for_by_its_process() {
     let Some(p) = Place::new("bypid") else { return };

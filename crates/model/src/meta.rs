@@ -150,6 +150,9 @@ pub struct ClockAnchor {
 #[serde(default)]
 pub struct Device {
     pub netns: u32,
+    /// Before this moment the number was another namespace's: the kernel gives numbers out again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns_since: Option<BootNs>,
     /// Name of the namespace under /run/netns, else a process in it, `pid 1234 (nginx)`; empty: unknown, or the recorder's own.
     pub netns_name: String,
     pub ifindex: u32,

@@ -93,12 +93,13 @@ impl Addresses {
     }
 
     fn device(&self, d: Device) -> Device {
-        let Device { netns, netns_name, ifindex, name, link_type, mac, mtu, driver, phc } = d;
+        let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc } = d;
         // `enx001122334455`: udev names some by their address.
         let digits: String = mac.chars().filter(char::is_ascii_hexdigit).collect();
         let named_by_it = digits.len() >= 12 && name.to_ascii_lowercase().contains(&digits);
         let name = if named_by_it { name.to_ascii_lowercase().replace(&digits, "-") } else { name };
-        Device { netns, netns_name, ifindex, name, link_type, mac: self.word(&mac), mtu, driver, phc }
+        let mac = self.word(&mac);
+        Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc }
     }
 
     /// Announcements of the kernel and notes of the recorder.

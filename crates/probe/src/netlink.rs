@@ -201,6 +201,7 @@ pub fn devices(netns: &NetnsRef) -> Result<Vec<Device>, Error> {
 fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
     Device {
         netns: netns.inum,
+        netns_since: None,
         netns_name: netns.name.clone().unwrap_or_default(),
         ifindex: link.ifindex,
         name: link.name,

@@ -24,6 +24,7 @@ mod estimate;
 mod files;
 mod flight;
 mod limits;
+mod numbers;
 mod parts;
 mod pause;
 mod privileges;

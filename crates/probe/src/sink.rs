@@ -3,6 +3,7 @@
 
 mod applications;
 mod profile;
+mod strangers;
 mod wifi;
 
 use crate::app::Sockets;
@@ -15,6 +16,7 @@ use kpat_klog::{AppEncoder, Chunk, Codec, Encoder};
 use kpat_model as model;
 use kpat_model::{BootNs, FuncId, PacketId};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+pub use strangers::Strangers;
 
 /// The log's 64-bit id of a packet of whose number only the low `bits` are known, given the number of the `next` one: the
 /// newest older one that fits.
@@ -300,41 +302,6 @@ impl Sink {
 
     pub fn total_lost(&self, cause: model::LossCause) -> u64 {
         self.lost.iter().filter(|((c, _), _)| *c == cause as u8).map(|(_, n)| n).sum()
-    }
-}
-
-/// Network namespaces of packets and sockets, each logged once until it goes.
-#[derive(Default)]
-pub struct Strangers {
-    last: u32,
-    seen: HashSet<u32>,
-    fresh: Vec<u32>,
-}
-
-impl Strangers {
-    fn look(&mut self, raw: &Raw<'_>) {
-        let netns = match raw {
-            Raw::Footprint(r) => r.netns,
-            Raw::Place(r) => r.netns,
-            Raw::Socket(r) => r.netns,
-            _ => return,
-        };
-        if netns != self.last && netns != 0 {
-            self.last = netns;
-            if self.seen.insert(netns) {
-                self.fresh.push(netns);
-            }
-        }
-    }
-
-    /// Those that came since the last call.
-    pub fn take(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.fresh)
-    }
-
-    fn gone(&mut self, netns: u32) {
-        self.seen.remove(&netns);
-        self.last = 0;
     }
 }
 

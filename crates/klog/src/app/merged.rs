@@ -73,7 +73,10 @@ impl AppRecords<'_> {
                     let (mut unknown, mut unknown_kinds) = (0, BTreeMap::new());
                     while let Some(step) = decoder.next(&payload) {
                         match step {
-                            Ok(AppStep::Record(r)) => records.push(r),
+                            Ok(AppStep::Record(mut r)) => {
+                                self.log.numbers().assign_application(&mut r);
+                                records.push(r);
+                            }
                             Ok(AppStep::Unknown) => unknown += 1,
                             Ok(AppStep::UnknownKind(kind)) => *unknown_kinds.entry(kind).or_default() += 1,
                             Err(why) => self.log.add_issue(info, why.into()),

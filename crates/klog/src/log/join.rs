@@ -94,6 +94,7 @@ impl Log {
             c
         }));
         for device in next.devices {
+            let device = self.numbers.device(next.numbers.as_logged(device));
             if !self.devices.contains(&device) {
                 self.devices.push(device);
             }

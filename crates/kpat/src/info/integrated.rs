@@ -44,6 +44,7 @@ fn rows(info: &Info, table: &str) -> u64 {
 fn device(d: &DeviceRow) -> Device {
     Device {
         netns: u32::try_from(d.netns).unwrap_or(0),
+        netns_since: None,
         netns_name: d.netns_name.clone(),
         ifindex: d.ifindex.cast_unsigned(),
         name: d.name.clone(),

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,7 +100,10 @@ impl Monitor {
             let since = boot_now();
             match watcher.enter(n, None, None) {
                 Err(e) if !all => return Err(e),
-                Err(e) => watcher.unread(since, &e),
+                Err(e) => {
+                    watcher.unread(since, &e);
+                    watcher.gone_already(n, since);
+                }
                 Ok(()) => {}
             }
         }
@@ -346,6 +350,16 @@ impl Watcher {
         }
         self.watched.push(watched);
         Ok(())
+    }
+
+    /// One that was there when namespaces were listed and has ended since: nothing else will report that.
+    fn gone_already(&self, n: &NetnsRef, after: BootNs) {
+        let there = std::fs::metadata(&n.path).is_ok_and(|m| m.ino() as u32 == n.inum);
+        if !there && !self.names.has(n.inum) {
+            let name = n.name.clone().unwrap_or_default();
+            let change = Change { name, inum: n.inum, came: false, after, at: boot_now() };
+            let _ = self.out.send(Seen::Event(change.event(), after));
+        }
     }
 
     fn unread(&self, from: BootNs, why: &Error) {

@@ -5,7 +5,7 @@ use super::source::Source;
 use super::{Error, Options};
 use crate::profile::{APPLICATIONS, Detail, PROGRAMS, WIFI, WORK};
 use crate::{filter, kernel, netlink, plan, sys};
-use kpat_model::meta;
+use kpat_model::{BootNs, meta};
 
 /// Namespaces whose interfaces and routes are watched: those asked for, else this one, all that have a name, and those that
 /// processes are in.
@@ -47,17 +47,18 @@ pub(super) fn devices(
     Ok(out)
 }
 
-/// Adds a device to those of a log. What it replaces is found by number of namespace and index; the kernel gives both out again, so
-/// a namespace of the same number and another name is named as either.
+/// Adds a device to those of a log. What it replaces is found by its namespace and index. A namespace that has another name all at once is
+/// named as either: its end was not seen.
 pub(super) fn learn(known: &mut Vec<meta::Device>, mut d: meta::Device) -> Option<meta::Device> {
     const OR: &str = " or ";
-    let other = known.iter().rev().find(|k| k.netns == d.netns && !k.netns_name.is_empty());
+    let of = (d.netns, d.netns_since);
+    let other = known.iter().rev().find(|k| (k.netns, k.netns_since) == of && !k.netns_name.is_empty());
     if let Some(name) = other.map(|k| &k.netns_name).filter(|n| n.split(OR).last() != Some(&d.netns_name)) {
         d.netns_name = [name.split(OR).next().unwrap_or_default(), &d.netns_name].join(OR);
     } else if let Some(name) = other.map(|k| k.netns_name.clone()) {
         d.netns_name = name;
     }
-    let same = known.iter_mut().find(|k| (k.netns, k.ifindex) == (d.netns, d.ifindex));
+    let same = known.iter_mut().find(|k| (k.netns, k.netns_since, k.ifindex) == (of.0, of.1, d.ifindex));
     // Asked when the recording began; an announcement does not say it.
     d.phc = d.phc.or(same.as_ref().filter(|k| k.name == d.name).and_then(|k| k.phc));
     match same {
@@ -68,9 +69,14 @@ pub(super) fn learn(known: &mut Vec<meta::Device>, mut d: meta::Device) -> Optio
     Some(d)
 }
 
-/// A namespace is called otherwise. Returns the devices that this is true of.
-pub(super) fn rename(known: &mut [meta::Device], netns: u32, was: &str, name: &str) -> Vec<meta::Device> {
-    let is = |d: &&mut meta::Device| d.netns == netns;
+/// A namespace, by its number and since when it has that, is called otherwise. Returns the devices that this is true of.
+pub(super) fn rename(
+    known: &mut [meta::Device],
+    of: (u32, Option<BootNs>),
+    was: &str,
+    name: &str,
+) -> Vec<meta::Device> {
+    let is = |d: &&mut meta::Device| (d.netns, d.netns_since) == of;
     let mut out = Vec::new();
     for d in known.iter_mut().filter(is) {
         if let Some(before) = d.netns_name.strip_suffix(was) {
@@ -184,7 +190,7 @@ mod tests {
         assert_eq!(learn(&mut known, device("c", "lo")), Some(device("a or c", "lo")));
         assert_eq!(known, [device("a or c", "lo")]);
         // what was called so last is called otherwise
-        assert_eq!(rename(&mut known, 7, "a", "x"), []);
-        assert_eq!(rename(&mut known, 7, "c", "d"), [device("a or d", "lo")]);
+        assert_eq!(rename(&mut known, (7, None), "a", "x"), []);
+        assert_eq!(rename(&mut known, (7, None), "c", "d"), [device("a or d", "lo")]);
     }
 }

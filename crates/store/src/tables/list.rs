@@ -322,7 +322,7 @@ table! { PROCESS, ProcessRow, "process", 65536,
 table! { DEVICE, DeviceRow, "device", 65536,
     "Network interfaces of the DUT, one row per name that they had.",
     "as recorded. Source: kernel behaviour log.", {
-    netns: i64, Dict, "", "", "", "Inode of the network namespace.";
+    netns: i64, Dict, "", "", "", "Inode of the network namespace; a small number: one that was given the inode of an earlier one.";
     netns_name: String, Dict, "", "", "", "Its name under /run/netns, else a process in it, `pid 1234 (nginx)`; empty: unknown, or the recorder's own.";
     ifindex: i32, Delta, "", "", "", "Interface index.";
     name: String, Dict, "", "", "", "Name.";
