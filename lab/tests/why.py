@@ -2,7 +2,10 @@
 tracepoints, packets and applications in one log. Truth is how the case is made: the generator's own times and counts, the path's delay, the rates."""
 import json
 import os
+import subprocess
 import unittest
+import urllib.request
+from pathlib import Path
 
 from kpatlab import play
 from tests.connection import make
@@ -11,6 +14,20 @@ from tests.place import own, sh
 PORT = 7400
 # Of the time, for which the path may wait for a processor: it is the wire's then. And what TCP may send again that was not lost.
 LATE, AGAIN = 0.15, 3
+
+
+def page(kpat: str, log: Path, question: str) -> dict:
+    """What the page of this log is answered to a question."""
+    service = subprocess.Popen([kpat, "view", "--no-open", log], stdout=subprocess.PIPE, text=True)
+    try:
+        address, token = service.stdout.readline().strip().split("#token=")
+        asked = urllib.request.Request(f"{address}api/{question}", headers={"x-kpat-token": token})
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            return json.loads(answer.read().splitlines()[-1])["result"]
+    finally:
+        service.terminate()
+        service.wait(30)
+        service.stdout.close()
 
 
 @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "needs root and /dev/net/tun")
@@ -205,6 +222,12 @@ class Why(unittest.TestCase):
         self.assertLess(wire(apart)["low_ns"], wire(why)["ns"])
         self.assertGreater(wire(apart)["high_ns"], wire(why)["ns"])
         self.assertIn("another kernel's", sh(self.kpat, "why", made.log).stdout)
+        # The page has the same, asked at either end.
+        for end in ("sender", "peer"):
+            seen = page(self.kpat, made.log, f"app/why?device={apart[end]['device']}&socket={apart[end]['socket_id']}")["why"]
+            self.assertEqual((seen["device"], seen["peer_device"], seen["clock"]), ("two-logs", "two-logs-also", apart["clock"]["bound_ns"]))
+            self.assertEqual([seen["socket"], seen["peer"]], [str(apart[e]["socket_id"]) for e in ("sender", "peer")])
+            self.assertEqual([(s["stage"], s["ns"]) for s in seen["stages"]], [(s["stage"], round(s["ns"])) for s in apart["stages"]])
 
     def test_a_packet_of_it(self):
         r = self.case("packet", ["--delay-ms", 5], send=["--seconds", 1, "--write", 1000, "--every-ms", 50])

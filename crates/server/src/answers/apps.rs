@@ -148,8 +148,15 @@ answers! {
         why: Option<Reasons>,
     }
     Reasons {
+        /// Which wrote.
         socket: Big,
+        /// Its device; null: the log has one only.
+        device: Option<String>,
+        /// null: in none of the devices' logs.
         peer: Option<Big>,
+        peer_device: Option<String>,
+        /// How far the peer's clock may be off, where it is another kernel's.
+        clock: Option<Ns>,
         /// Divided among the stages.
         whole: Ns,
         /// Whatever became of what is not known, the first stage stays the first.

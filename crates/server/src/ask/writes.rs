@@ -3,9 +3,11 @@
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::apps::*;
 use crate::answers::{Big, Ns};
+use crate::open::Log;
 use kpat_query::why;
 use kpat_query::{protocol, verdict};
 use kpat_store::tables::SocketRow;
+use std::sync::Arc;
 
 /// Writes that a page lists.
 const MOST: usize = 100;
@@ -21,13 +23,31 @@ fn socket(ask: &Ask<'_>) -> Answer<SocketRow> {
     found.ok_or_else(|| Failure::words(format!("the log has no socket {id}")))
 }
 
+/// The logs in which the other end may be, and the place of the asked one among them.
+fn beside<'a>(ask: &Ask<'a>) -> (usize, Vec<&'a Log>) {
+    let all: Vec<&Log> = ask.opened.devices.iter().map(Arc::as_ref).collect();
+    match all.iter().position(|l| std::ptr::eq(*l, ask.log.as_ref())) {
+        Some(at) => (at, all),
+        // A run beside this one.
+        None => (0, vec![ask.log]),
+    }
+}
+
 pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
     let socket = socket(ask)?;
-    let host = why::Host { store: &ask.log.store, boot_id: String::new() };
-    let found = why::why(&[host], 0, &socket, &mut |done, parts| progress("following writes", done, parts))?;
+    let (at, logs) = beside(ask);
+    let hosts: Vec<why::Host<'_>> = logs
+        .iter()
+        .map(|l| why::Host { store: &l.store, boot_id: l.info.manifest.log.boot_id.clone() })
+        .collect();
+    let found = why::why(&hosts, at, &socket, &mut |done, parts| progress("following writes", done, parts))?;
+    let device = |host: usize| logs[host].among.as_ref().map(|a| a.name.clone());
     let reasons = |w: &why::Why| Reasons {
         socket: Big(w.sender.socket_id),
+        device: device(w.host),
         peer: w.peer.as_ref().map(|p| Big(p.socket_id)),
+        peer_device: w.peer.as_ref().and_then(|_| device(w.peer_host)),
+        clock: w.clock.as_ref().map(|c| Ns(c.bound_ns)),
         whole: Ns(w.whole_ns()),
         certain: w.is_certain(),
         first: w.first().map(|s| s.stage.name().to_owned()),

@@ -5,6 +5,7 @@ import type { Reasons, SocketWhy } from "../../api/types.ts";
 import { count, many, seen, share, span } from "../../base/units.ts";
 import { Warning } from "../../widgets/marks.tsx";
 import { Empty } from "../../widgets/states.tsx";
+import { START, writePlace } from "../../base/place.ts";
 import { STAGES } from "./model.ts";
 
 function Bar({ of }: { of: Reasons }): JSX.Element {
@@ -15,6 +16,16 @@ function Bar({ of }: { of: Reasons }): JSX.Element {
         <i key={s.stage} title={`${s.stage} ${share(s.share)}, ${span(s.ns)}`} style={{ width: `${s.share * 100}%`, background: `var(--${STAGES[s.stage] ?? "muted"})` }} />
       ))}
     </div>
+  );
+}
+
+/** A socket of this device or of another one. */
+function End({ socket, device }: { socket: string; device: string | null }): JSX.Element {
+  return (
+    <>
+      <a href={writePlace({ ...START, view: "apps", socket, device })}>socket {socket}</a>
+      {device !== null && <> on {seen(device)}</>}
+    </>
   );
 }
 
@@ -48,7 +59,9 @@ export function WhySlow({ data }: { data: SocketWhy }): JSX.Element {
         </table>
       </div>
       <p class="muted">
-        {span(of.whole)} from the first of {count(of.writes)} writes of socket {of.socket} until the last was over; each moment counts once, divided among the writes then under way.
+        {span(of.whole)} from the first of {count(of.writes)} writes of <End socket={of.socket} device={of.device} /> until the last was over; each moment counts once, divided among the writes then under way.
+        {of.peer !== null && <> What it wrote was read by <End socket={of.peer} device={of.peer_device} />.</>}
+        {of.clock !== null && ` The peer's clock is another kernel's: related by what the two sent each other, ± ${span(of.clock)}, by which the way between them may be shorter or longer.`}
         {of.peer === null && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
       </p>
     </div>
