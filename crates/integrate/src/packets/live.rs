@@ -87,6 +87,9 @@ impl Live {
     /// The device that it was last given to. Within the call the other end of a virtual link may already have it.
     pub(super) fn out_by(&self) -> Option<&Print> {
         let (from, to) = self.way.sent()?;
+        if let Some((_, there)) = self.taken_copy() {
+            return self.headers.before(there);
+        }
         let until = if self.way.hopped_at().is_some() { from } else { to };
         let with_device = || self.headers.all.iter().filter(|p| p.ifindex != 0);
         with_device().rev().find(|p| p.at <= until).or_else(|| with_device().find(|p| p.at <= to))

@@ -109,6 +109,18 @@ impl Prints {
         usable().rev().find(|p| p.at <= at).or_else(|| usable().next())
     }
 
+    /// The device that it was at; `None`: at none that is known, or not every place was kept.
+    pub(super) fn device_at(&self, at: i64) -> Option<(u32, u32)> {
+        let known = self.all.iter().filter(|p| p.ifindex != 0 && p.at <= at);
+        known.last().filter(|_| self.all.len() < MAX_PRINTS).map(|p| (p.netns, p.ifindex))
+    }
+
+    /// Where it was in another namespace before it first was at this device.
+    pub(super) fn before(&self, device: (u32, u32)) -> Option<&Print> {
+        let first = self.all.iter().position(|p| (p.netns, p.ifindex) == device)?;
+        self.all[..first].iter().rev().find(|p| p.ifindex != 0 && p.netns != device.0)
+    }
+
     /// Where it was; 0 where not every place was kept.
     pub(super) fn devices(&self) -> u64 {
         let all = || self.all.iter().fold(0, |all, p| all | matching::device(p.netns, p.ifindex));

@@ -437,3 +437,49 @@ fn what_was_long_in_opening_is_where_it_was_stamped() {
         assert_eq!(inner, [(shown, Side::Received, (50, 100))], "{opened}");
     }
 }
+
+/// A bridge floods to the hosts 6 and 7; the copies' ways are in one record. Whichever came last, what counts is whether one of them took it.
+#[test]
+fn of_copies_in_several_namespaces_that_one_counts_that_was_taken() {
+    const SENDER: u32 = 4;
+    const BRIDGE: u32 = 5;
+    let at = |mut p: Live, places: &[(i64, u32, u32)]| {
+        for &(at, netns, ifindex) in places {
+            p.headers.all.push(Print { at, ifindex, netns, keys: KeyList::default() });
+        }
+        p
+    };
+    // Moments: sent (device 2 of the sender), received by the bridge's port 2, sent by its ports 3 and 4, received by both hosts.
+    let steps = [
+        (LOCAL_OUT, 5, 5),
+        (XMIT, 10, 10),
+        (RX, 20, 20),
+        (XMIT, 30, 30),
+        (XMIT, 40, 40),
+        (RX, 50, 50),
+        (RX, 60, 60),
+    ];
+    let places = [(5, SENDER, 2), (20, BRIDGE, 2), (30, BRIDGE, 3), (40, BRIDGE, 4), (50, 6, 2), (60, 7, 2)];
+    let flooded = |drops: &[(i64, Reason)]| {
+        let p = at(life(&steps), &places);
+        drops.iter().fold(p, |p, (at, reason)| dropped(p, *at, *reason))
+    };
+    let verdict_of = |p: &Live| verdict::name(judge(&p.evidence(POINTS, true, END, &[])));
+    let delivered = verdict::name(verdict::DELIVERED);
+    assert_eq!(verdict_of(&flooded(&[(62, Reason::OtherHost)])), delivered);
+    assert_eq!(verdict_of(&flooded(&[(52, Reason::OtherHost)])), delivered);
+    assert_eq!(verdict_of(&flooded(&[(62, Reason::Packet)])), delivered);
+    let neither = flooded(&[(52, Reason::Packet), (62, Reason::OtherHost)]);
+    assert_eq!(verdict_of(&neither), verdict::name(verdict::DROPPED));
+    assert_eq!(neither.own_drop().map(|d| (d.at, d.reason)), Some((52, Reason::Packet)));
+
+    // One way, and the wrong host at its end.
+    let straight = at(
+        life(&[(LOCAL_OUT, 5, 5), (XMIT, 10, 10), (RX, 20, 20), (XMIT, 30, 30), (RX, 50, 50)]),
+        &[(5, SENDER, 2), (20, BRIDGE, 2), (30, BRIDGE, 3), (50, 6, 2)],
+    );
+    assert_eq!(verdict_of(&dropped(straight, 52, Reason::OtherHost)), verdict::name(verdict::DROPPED));
+    // A device of another namespace is on top of the one that received it: no copy.
+    let on_top = at(life(&[(RX, 20, 20), (RX, 30, 30)]), &[(20, BRIDGE, 2), (30, 6, 9)]);
+    assert_eq!(verdict_of(&dropped(on_top, 35, Reason::Packet)), verdict::name(verdict::DROPPED));
+}

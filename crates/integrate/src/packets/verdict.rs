@@ -2,7 +2,8 @@
 //!
 //! A packet is its header buffer, so whatever happens to any of its copies (for sniffers, further ports and sockets, the
 //! retransmission queue) is in one record. The verdict is of the copy that got furthest last: first where that is
-//! ([`LastSeen`]), then what happened to it there. What happened before, or elsewhere, happened to another copy.
+//! ([`LastSeen`]), then what happened to it there. What happened before, or elsewhere, happened to another copy. Of copies that came to several
+//! namespaces (a bridge floods, a port is mirrored) that one counts that was taken.
 
 use super::cases::{self, Row, Says, Seen};
 use super::control::At;
@@ -11,6 +12,7 @@ use super::way::Way;
 use kpat_model::functions::{self, Drops};
 use kpat_model::{Context, Transport};
 use kpat_query::roles::*;
+use std::collections::BTreeSet;
 
 /// It did not happen.
 pub(super) const NEVER: i64 = i64::MIN;
@@ -341,15 +343,67 @@ impl Live {
         let behind = |d: &Drop| d.at < self.way.came_at || self.is_beside(d);
         let own =
             |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d) && !behind(d);
-        self.fate.drops.iter().filter(own).max_by_key(|d| d.at).copied()
+        let all = || self.fate.drops.iter().filter(own);
+        let last = all().max_by_key(|d| d.at)?;
+        if self.taken_elsewhere(last).is_some() {
+            return None;
+        }
+        // That a host refuses what is another's tells nothing where another dropped it, too.
+        let of_whom_it_is = |d: &&Drop| d.reason != Reason::OtherHost && self.elsewhere(d.at, last.at);
+        let more =
+            (last.reason == Reason::OtherHost).then(|| all().filter(of_whom_it_is).max_by_key(|d| d.at));
+        Some(*more.flatten().unwrap_or(last))
+    }
+
+    /// At these moments it was in different namespaces.
+    fn elsewhere(&self, a: i64, b: i64) -> bool {
+        let netns = |at| self.headers.device_at(at).map(|d| d.0);
+        netns(a).is_some_and(|a| netns(b).is_some_and(|b| a != b))
+    }
+
+    /// A copy came to another namespace than that of this drop, and was neither sent on from there nor dropped there. When it came, and
+    /// to which device (namespace, index); `None`: there was none,
+    /// or the copies cannot be told from each other.
+    fn taken_elsewhere(&self, drop: &Drop) -> Option<(i64, (u32, u32))> {
+        let way = &self.way;
+        if way.received.len() < 2 {
+            return None;
+        }
+        let (there, _) = self.headers.device_at(drop.at)?;
+        let at_devices = |spans: &[(i64, i64)]| -> Vec<(i64, (u32, u32))> {
+            spans.iter().filter_map(|s| Some((s.0, self.headers.device_at(s.0)?))).collect()
+        };
+        let (came, left) = (at_devices(&way.received), at_devices(&way.xmits));
+        // Each came over a link, but the packet itself. Where that is not so, records are missing.
+        let devices = |of: &[(i64, (u32, u32))]| of.iter().map(|(_, d)| *d).collect::<BTreeSet<_>>().len();
+        if devices(&came) > devices(&left) + usize::from(way.was_received()) {
+            return None;
+        }
+        let out = [left, at_devices(&way.queued)].concat();
+        let drops: Vec<(i64, u32)> =
+            self.fate.drops.iter().filter_map(|d| Some((d.at, self.headers.device_at(d.at)?.0))).collect();
+        let stayed = |at: i64, netns: u32| {
+            netns != there
+                && !out.iter().any(|(left, d)| d.0 == netns && *left > at)
+                && !drops.iter().any(|(dropped, n)| *n == netns && *dropped >= at)
+        };
+        came.into_iter().filter(|(at, d)| stayed(*at, d.0)).min()
     }
 
     fn is_beside(&self, d: &Drop) -> bool {
         d.reason == Reason::OtherHost && self.way.shown_beside(d.at, (d.cpu, d.ctx))
     }
 
+    /// Of several copies that one that was taken where others were dropped: when it came, and to which device.
+    pub(super) fn taken_copy(&self) -> Option<(i64, (u32, u32))> {
+        self.fate.drops.iter().max_by_key(|d| d.at).and_then(|d| self.taken_elsewhere(d))
+    }
+
     fn place(&self) -> LastSeen {
-        self.way.place(self.fate.drops.iter().any(|d| self.is_beside(d)))
+        match self.taken_copy() {
+            Some((since, _)) => LastSeen::Here { since },
+            None => self.way.place(self.fate.drops.iter().any(|d| self.is_beside(d))),
+        }
     }
 
     /// Read when it was already gone from here, which only a sniffer's copy can be.
