@@ -105,6 +105,15 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }
 
+/* Of what has no network header, the owner tells whether it is a message of netlink or a unix socket, for which a buffer was used again. */
+static __always_inline bool of_another_family(struct sk_buff *skb)
+{
+	struct sock *sk = (void *)kread_ptr(skb, sk);
+	u16 family = sk ? kread((struct sock *)(sk), __sk_common.skc_family) : AF_INET;
+
+	return family != AF_INET && family != AF_INET6;
+}
+
 /*
  * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to
  * 3 M packets/s), and so long still when it was freed: it may have been copied before. Copies are made on the way between two

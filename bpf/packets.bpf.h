@@ -329,6 +329,10 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 		return e;
 	if (e) {
 		sig = signature(head, headers_of(skb, head));
+		if (guess_reuse && !sig && of_another_family(skb)) {
+			packet_forget(e);
+			return NULL;
+		}
 		if (sig && (sig != e->sig || kread_ptr(skb, dev) != e->dev))
 			e = changed((u64)skb, head, entry_place(e), sig) ? e : NULL;
 	}
