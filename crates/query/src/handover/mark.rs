@@ -250,6 +250,10 @@ pub enum What {
     },
     /// BR_STATE_*: 3 forwarding.
     BridgePort(i64),
+    /// The link was there when it was first looked at.
+    FoundUp,
+    /// The interface becomes an access point or joins a mesh: others come and go at it, it itself joins nothing.
+    Serves,
     /// Data of a flow that is none of the above.
     Received,
     /// Data was sent.
@@ -339,6 +343,8 @@ impl Mark {
             What::ArpReply { sent: false } => with_text("neighbour answered"),
             What::ArpReply { .. } => with_text("answers for its own address"),
             What::BridgePort(s) => format!("bridge port {}", bridge_state(s)),
+            What::FoundUp => "link found up".into(),
+            What::Serves => "access point or mesh begins".into(),
             What::Received => "data received".into(),
             What::Sent => "data sent".into(),
             What::Program | What::Other => self.text.as_deref().unwrap_or("other").to_owned(),

@@ -44,9 +44,14 @@ pub(super) struct Facts {
     pub algorithm: i64,
     pub again: bool,
     pub attempts: u32,
+    /// Where the first attempt was made.
+    pub tried: Option<[u8; 6]>,
     pub refusals: Vec<String>,
     pub first_auth: Option<Mark>,
     pub dhcp_v4: bool,
+    /// The address that was last looked for at others, and whether one had it.
+    pub probed: Option<Box<str>>,
+    pub duplicate: bool,
     /// Sent while the port was shut, so lost; when the first was.
     pub early_arp: Option<i64>,
     pub early_dhcp: u32,
@@ -56,9 +61,11 @@ pub(super) struct Facts {
     pub own: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Open {
     pub begin: Mark,
+    /// The last data before it, of a flow that was regular.
+    pub data: Option<Mark>,
     pub tiles: Tiles,
     pub marks: Vec<Mark>,
     pub marks_left_out: u64,
@@ -87,6 +94,7 @@ impl Open {
         Open {
             progress: begin.clone(),
             begin,
+            data: None,
             tiles,
             marks: Vec::new(),
             marks_left_out: 0,
@@ -124,10 +132,11 @@ impl Open {
 
     pub fn apply(&mut self, mark: &Mark) {
         self.facts.radio |= is_radio(mark.what);
+        // A scan is the radio's, which may have an access point and a station.
         self.facts.own |= matches!(
             mark.what,
-            What::ScanStart
-                | What::AuthStart { .. }
+            What::AuthStart { .. }
+                | What::Deauthenticated { .. }
                 | What::AssocStart { .. }
                 | What::CarrierOff
                 | What::AdminDown
@@ -150,6 +159,16 @@ impl Open {
 
     /// What a mark shows of the old and the new access point beside its meaning.
     fn peers(&mut self, mark: &Mark) {
+        // A port that is closed elsewhere had been open: there was a link when the recording began.
+        if self.from.bssid.is_none()
+            && self.link_up.is_none()
+            && mark.what == What::PortClosed
+            && mark.bssid.is_some()
+            && mark.bssid != self.to.bssid
+        {
+            self.facts.first_join = false;
+            self.from.bssid = mark.bssid;
+        }
         let ends = matches!(mark.what, What::PortClosed | What::Deauthenticated { .. } | What::BeaconLoss);
         if ends && self.to.bssid.is_none() && !self.facts.first_join {
             self.from.bssid = self.from.bssid.or(mark.bssid);
@@ -207,7 +226,7 @@ impl Open {
                 if self.of_old_link(mark) {
                     // What the other side says comes before what this one answers.
                     self.facts.deauth = self.facts.deauth.or(Some((own, reason)));
-                } else if self.phase().is_radio() && self.phase().group() != Group::Search {
+                } else if self.ready || self.phase().is_radio() && self.phase().group() != Group::Search {
                     return self.failed(mark);
                 }
             }
@@ -308,6 +327,7 @@ impl Open {
                 let on = matches!(now, Phase::PreAssociation | Phase::Authentication);
                 if !on || self.to.bssid != mark.bssid {
                     self.facts.attempts += 1;
+                    self.facts.tried = self.facts.tried.or(mark.bssid);
                     (self.facts.first_auth, self.facts.algorithm) = (None, algorithm);
                 }
                 self.facts.algorithm = self.facts.algorithm.max(algorithm);
@@ -480,6 +500,8 @@ impl Open {
 
     fn duplicates(&mut self, mark: &Mark) -> Option<Phase> {
         let now = self.phase();
+        self.facts.duplicate |= mark.what == What::Duplicate && self.ready;
+        self.facts.probed = mark.text.clone();
         let global = mark.text.as_deref().is_some_and(|t| t.contains(':') && !t.starts_with("fe80"));
         if self.ready && global && !self.facts.dhcp_v4 && matches!(now, Phase::FirstData | Phase::Neighbour) {
             // Of a prefix that a router announced unasked.
@@ -506,6 +528,11 @@ impl Open {
             What::ArpRequest { sent: true } if self.ready => {
                 matches!(now, Phase::FirstData | Phase::ClientStart | Phase::Neighbour)
                     .then_some(Phase::Neighbour)
+            }
+            What::ArpReply { sent: false } if now == Phase::DuplicateCheck => {
+                let same = mark.text.is_some() && mark.text == self.facts.probed;
+                self.facts.duplicate |= same;
+                same.then_some(now)
             }
             What::ArpReply { sent: false } => (now == Phase::Neighbour).then_some(Phase::FirstData),
             _ => None,

@@ -153,6 +153,7 @@ impl Radio {
             WifiWhat::Rssi if row.a == 0 => What::SignalLow { dbm: row.b },
             WifiWhat::BeaconLoss | WifiWhat::PacketLoss | WifiWhat::ConnectionLoss => What::BeaconLoss,
             WifiWhat::KeyAdded => What::KeyAdded { pairwise: row.a != 0 },
+            WifiWhat::ApStart | WifiWhat::MeshStart => What::Serves,
             WifiWhat::ScanAbort
             | WifiWhat::StationChange
             | WifiWhat::DeauthStart
