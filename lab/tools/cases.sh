@@ -43,11 +43,11 @@ begin() { # name: at the first access point, with data
 	hwsim 1 group 1; hwsim 2 group 1
 	know
 	at 1 || { wpa roam "$(cat $RUN/bssid1)" >/dev/null; until_at 1 30; }
-	more 120 40
+	more 20 40
 	lines=$(wc -l <"$out/supplicant.log")
 	echo "$(date +%s.%6N): case $name" >>"$out/cases.log"
 }
-over() { more 100 ${1:-30}; sleep 2.5; }
+over() { more 12 ${1:-30}; sleep 2.5; }
 roam() { wpa roam "$(cat $RUN/bssid$1)" >/dev/null; }
 mac=$(cat $RUN/bssid3)
 ds() { first ip netns exec ds "$@"; }
@@ -103,7 +103,7 @@ begin no-ack
 no_dhcp_server; rm -f $RUN/dhclient.leases; ip addr flush dev w2 scope global
 ds python3 "$HERE/offers.py" br0 10.1.0.1 10.1.0.77 &
 offers=$!
-wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 12; kill $offers; dhcp_server; over 60
+wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 15; kill $offers; dhcp_server; over 60
 
 begin conflict
 touch $RUN/udhcpc
@@ -154,17 +154,18 @@ first ip -n air link set w4 down; first ip netns exec air iw dev w4 set type mp;
 sleep 4; iw dev w3 station dump >"$out/mesh.txt" 2>&1; first ip netns exec air iw dev w4 mesh leave; sleep 1; iw dev w3 mesh leave; sleep 1
 ip link set w3 down; iw dev w3 set type managed
 
-begin cut
-record whole wifi,path; record early wifi,path; record packets path
-more 50 30
-wpa bss_flush 0 >/dev/null; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30
-record late wifi,path; kill -INT $pid_early
-until_at 2 60; over 40
-kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_early $pid_packets
-
 begin removed
 iw dev w2 del; sleep 1; first sh -c "ip netns exec sta iw phy $(cat $RUN/phy3) interface add w2 type managed"; sleep 1; ip link set w2 up
 sleep 3; status wpa_state | grep -q . || { wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 & sleep 3; wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 & }
 over 60
+if [ "${CUT:-}" ]; then
+begin cut
+record whole wifi,path; record early wifi,path; record packets path
+more 20 30
+wpa bss_flush 0 >/dev/null; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30
+record late wifi,path; kill -INT $pid_early
+until_at 2 60; over 40
+kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_early $pid_packets
+fi
 echo "$(date +%s.%6N): case end" >>"$out/cases.log"
 cp $RUN/bssid1 $RUN/bssid2 $RUN/bssid3 $RUN/bssid4 "$out"

@@ -209,10 +209,11 @@ go)
 	out=$3
 	[ $TRIGGER = each ] || [ $TRIGGER = cases ] || first "$0" trace "$2"
 	# An emulated processor that others share needs longer than the phases' own times: the flow ends when the station has its network again.
+	[ $TRIGGER = cases ] && export VOICE_MS=200
 	python3 "$HERE/voice.py" send 10.9.0.2 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
 	echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
-	until [ "$(echoes)" -ge 100 ]; do sleep 0.1; done
+	until [ "$(echoes)" -ge $((2000 / ${VOICE_MS:-20})) ]; do sleep 0.1; done
 	at=$(serving)
 	cp $RUN/phy3 "$out/radio.txt"
 	echo "$(date +%s.%N) $(cut -d' ' -f1 /proc/uptime)" >"$out/clock.txt"
