@@ -293,6 +293,7 @@ impl Machine {
                 return;
             }
             if mark.what == What::Received {
+                open.opened_by_state(mark.at_ns, true);
                 if open.ready && mark.at_ns >= open.tiles.since_ns() {
                     self.close(mark, Ended::Data);
                 } else if open.stop.is_none() {
@@ -503,7 +504,8 @@ impl Machine {
 
     /// The log ends.
     pub fn finish(mut self, last_ns: i64) -> Vec<Handover> {
-        if let Some(open) = &self.open {
+        if let Some(open) = &mut self.open {
+            open.opened_by_state(last_ns, true);
             let mut end = open.progress.clone();
             let waits = matches!(open.phase(), Phase::Dhcp | Phase::RouterWait | Phase::DuplicateCheck);
             let quiet = open.ready && !waits;

@@ -189,3 +189,39 @@ fn messages_that_came_again_are_counted() {
     all.retain(|m| m.at_ns != 290 * MS);
     assert_eq!(why(&run(&all)[0], Phase::KeyExchange), "");
 }
+
+/// Marks that a card has whose firmware does what mac80211 does: cfg80211's scan and connection, carrier and operational state.
+#[test]
+fn a_card_without_stations_is_up_by_its_state() {
+    let mut all = before(0);
+    all.extend([
+        at(10, What::CarrierOff),
+        at(12, What::OperState(2)),
+        at(500, What::ScanStart),
+        at(2_500, What::ScanDone { aborted: false }),
+        of(2_550, What::AuthStart { algorithm: 0 }, AP2),
+        at(2_700, What::CarrierOn),
+        at(2_701, What::OperState(5)),
+        at(2_720, What::KeyFrame(1)),
+        at(2_730, What::KeyFrame(2)),
+        at(2_740, What::KeyFrame(3)),
+        at(2_750, What::KeyFrame(4)),
+        at(2_755, What::KeyAdded { pairwise: true }),
+        at(2_760, What::OperState(6)),
+        at(2_900, What::Dhcp(Dhcp::Request)),
+        at(2_910, What::Dhcp(Dhcp::Ack)),
+        at(2_930, What::Received),
+    ]);
+    let h = &run(&all)[0];
+    assert!(h.tiles());
+    assert_eq!((h.kind, h.ended), (Kind::Lost, Ended::Data));
+    assert_eq!(h.link_up.as_ref().map(|m| m.at_ns), Some(2_760 * MS));
+    assert_eq!((h.of(Phase::ClientStart), h.of(Phase::Dhcp)), (140 * MS, 10 * MS));
+    // Nothing came after it.
+    all.truncate(all.len() - 3);
+    let h = &run(&all)[0];
+    assert_eq!((h.ended, h.link_up.as_ref().map(|m| m.at_ns)), (Ended::Quiet, Some(2_760 * MS)));
+    // With mac80211 it is the port, which comes later.
+    all.push(of(2_800, What::PortAuthorised, AP2));
+    assert_eq!(run(&all)[0].link_up.as_ref().map(|m| m.at_ns), Some(2_800 * MS));
+}

@@ -7,6 +7,9 @@ use super::tile::Tiles;
 /// Marks kept for lanes; of longer handovers the first and the last.
 const MOST_MARKS: usize = 4_096;
 
+/// With mac80211 a port is opened so soon after the operational state went up (20 to 55 ms were measured).
+const OPENED_NS: i64 = 1_000_000_000;
+
 /// Text of a carrier that was back when its loss was announced.
 pub(super) const AFTERWARDS: &str = "(announced when it was back)";
 
@@ -79,6 +82,8 @@ pub(super) struct Open {
     carrier_gone: bool,
     /// Associated anew.
     joined: bool,
+    /// The operational state went up after that: the port is open, where no station of mac80211's says when.
+    up: Option<Mark>,
     /// The last EAPOL frame sent whose number is not known.
     unnumbered: Option<Mark>,
     /// The port is open: what comes may be data.
@@ -105,6 +110,7 @@ impl Open {
             link_up: None,
             carrier_gone: false,
             joined: false,
+            up: None,
             unnumbered: None,
             ready: false,
             facts: Facts { algorithm: -1, ..Facts::default() },
@@ -113,6 +119,20 @@ impl Open {
 
     pub fn phase(&self) -> Phase {
         self.tiles.phase()
+    }
+
+    /// A radio that does by itself what mac80211 does for others has no station whose port is opened. There the operational state says so, once something shows that
+    /// nothing else will: with mac80211 the port follows it within milliseconds.
+    pub fn opened_by_state(&mut self, now_ns: i64, shown: bool) {
+        let due = |up: &Mark| shown || now_ns - up.at_ns >= OPENED_NS;
+        if self.ready || !self.joined || !self.up.as_ref().is_some_and(due) {
+            return;
+        }
+        let Some(up) = self.up.take() else { return };
+        self.ready = true;
+        self.tiles.enter(Phase::ClientStart, &up);
+        self.progress = up.clone();
+        self.link_up = Some(up);
     }
 
     fn stops(&mut self, mark: &Mark) {
@@ -131,6 +151,11 @@ impl Open {
     }
 
     pub fn apply(&mut self, mark: &Mark) {
+        let shown = matches!(
+            mark.what,
+            What::Dhcp(_) | What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert
+        );
+        self.opened_by_state(mark.at_ns, shown);
         self.facts.radio |= is_radio(mark.what);
         // A scan is the radio's, which may have an access point and a station.
         self.facts.own |= matches!(
@@ -209,6 +234,10 @@ impl Open {
             What::CarrierOn | What::KeyFrame(_) | What::KeyAdded { .. } | What::PortAuthorised => {
                 self.keys(mark)
             }
+            What::OperState(6) => {
+                self.up = (self.facts.radio && self.joined && !self.ready).then(|| mark.clone());
+                None
+            }
             What::BridgePort(state) => self.bridge(mark, state),
             What::Dhcp(message) => self.dhcp(message),
             What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert => self.address(mark),
@@ -245,7 +274,7 @@ impl Open {
             self.facts.refusals.push(mark.words());
         }
         (self.joined, self.ready, self.carrier_gone) = (false, false, true);
-        self.link_up = None;
+        (self.link_up, self.up) = (None, None);
         Some(Phase::Retry)
     }
 
