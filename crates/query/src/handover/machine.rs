@@ -237,6 +237,8 @@ pub struct Machine {
     peer: Peer,
     /// An access point or a mesh: it has no handovers, until it joins something itself.
     serves: bool,
+    /// Without a link when it was first looked at: there is none to lose.
+    found_down: bool,
     /// The newest time seen.
     last_ns: i64,
     done: Vec<Handover>,
@@ -252,6 +254,7 @@ impl Default for Machine {
             stood: None,
             peer: Peer::default(),
             serves: false,
+            found_down: false,
             last_ns: i64::MIN,
             done: Vec::new(),
         }
@@ -274,9 +277,10 @@ impl Machine {
                 self.lead.clear();
             }
             What::AuthStart { .. } | What::AssocStart { .. } => self.serves = false,
-            What::FoundUp => {
+            What::Found { up } => {
                 if self.open.is_none() && self.link == Link::Unknown {
-                    self.link = Link::Up;
+                    self.link = if up { Link::Up } else { Link::Unknown };
+                    self.found_down = !up;
                 }
                 return;
             }
@@ -379,6 +383,8 @@ impl Machine {
                 }
                 self.lead.push(mark.clone());
             }
+            What::CarrierOff | What::AdminDown | What::Removed
+                if self.found_down && self.link == Link::Unknown => {}
             What::CarrierOff
             | What::PortClosed
             | What::Disconnected { .. }

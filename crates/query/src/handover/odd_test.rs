@@ -137,7 +137,7 @@ fn an_offer_that_is_never_confirmed_is_said() {
 /// As an authentication for a fast transition, which comes before anything of the old link ends.
 #[test]
 fn a_link_that_recording_found_is_no_first_join() {
-    let mut all = vec![at(0, What::FoundUp)];
+    let mut all = vec![at(0, What::Found { up: true })];
     all.push(of(1_000, What::AuthStart { algorithm: 2 }, AP2));
     all.push(of(1_001, What::PortClosed, AP1));
     all.push(at(1_002, What::CarrierOff));
@@ -169,6 +169,14 @@ fn a_loss_during_a_scan_is_not_led_to_by_it() {
     assert_eq!((h.kind, h.cause), (Kind::Lost, Cause::SentAway { reason: 3 }));
     assert_eq!(h.begin_ns, 0);
     assert_eq!(phases(h)[..3], [(Phase::Detection, 10), (Phase::Probing, 6_990), (Phase::Selection, 50)]);
+    // One that was over then is none of its pauses.
+    let mut over = all.clone();
+    over.iter_mut().filter(|m| matches!(m.what, What::ScanDone { .. })).for_each(|m| m.at_ns = -5 * MS);
+    over.retain(|m| !matches!(m.what, What::Channel { .. }) || m.at_ns < 0);
+    over.sort_by_key(|m| m.at_ns);
+    let h = &run(&over)[0];
+    assert!(h.tiles(), "{:#?}", phases(h));
+    assert_eq!(phases(h)[..2], [(Phase::Detection, 10), (Phase::Reaction, 7_040)]);
     // Of a roam the scan is part.
     all.retain(|m| !matches!(m.what, What::Deauthenticated { .. }));
     let h = &run(&all)[0];
@@ -224,4 +232,31 @@ fn a_card_without_stations_is_up_by_its_state() {
     // With mac80211 it is the port, which comes later.
     all.push(of(2_800, What::PortAuthorised, AP2));
     assert_eq!(run(&all)[0].link_up.as_ref().map(|m| m.at_ns), Some(2_800 * MS));
+}
+
+/// As a guest's 6.1 had it: the access point's frame is reported after the carrier and the port that it ended.
+#[test]
+fn the_frame_that_ended_an_attempt_is_named() {
+    let mut all = before(0);
+    all.push(of(10, What::PortClosed, AP1));
+    all.extend(join(212, AP2));
+    all.push(at(1_377, What::CarrierOff));
+    all.push(of(1_380, What::PortClosed, AP2));
+    all.push(of(1_461, What::Deauthenticated { own: false, reason: 8 }, AP2));
+    all.extend(join(2_700, AP1));
+    all.push(at(3_300, What::Received));
+    let h = &run(&all)[0];
+    assert_eq!(h.refusals, ["deauthentication received, reason 8"]);
+    assert_eq!((h.kind, h.attempts), (Kind::RoamFailed, 2));
+}
+
+/// Its interface is opened after the recording began, which takes a carrier that it never had.
+#[test]
+fn an_interface_that_was_down_joins_first() {
+    let mut all =
+        vec![at(0, What::Found { up: false }), at(485, What::CarrierOff), at(492, What::OperState(6))];
+    all.extend([at(7_039, What::ScanStart), at(7_250, What::ScanDone { aborted: false })]);
+    all.extend(join(7_909, AP1));
+    let found = run(&all);
+    assert_eq!(found.iter().map(|h| (h.kind, h.to.bssid)).collect::<Vec<_>>(), [(Kind::Join, Some(AP1))]);
 }

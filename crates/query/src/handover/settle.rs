@@ -76,6 +76,11 @@ impl Open {
         // What was before the stop is one span, and what the stop was in begins with it.
         spans.retain(|s| s.to_ns > stop.at_ns);
         if let Some(first) = spans.first_mut() {
+            if first.from_ns < stop.at_ns && matches!(first.phase, Phase::Selection | Phase::ProbingPause) {
+                // That scan was over, and what it found was not joined.
+                (first.phase, first.begin) = (Phase::Reaction, stop.clone());
+                first.steps.clear();
+            }
             first.from_ns = first.from_ns.max(stop.at_ns);
             first.steps.retain(|x| x.to_ns > stop.at_ns);
             if let Some(step) = first.steps.first_mut() {
