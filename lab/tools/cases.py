@@ -22,11 +22,13 @@ MADE = {
     "channel-switch": ([], []),
     "same-channel": ([("roam", "chosen", 1, 2)], []),
     "shut": ([(ANY, "shut", 1, ANY)], []),
+    # Back at the first access point, if it is not there.
+    "between": None,
     "rfkill": ([(ANY, "shut", 1, ANY)], []),
     "dhcp-late": ([(ANY, "left", 1, ANY)], ["DHCP"]),
     "no-ack": ([(ANY, "left", 1, ANY)], ["offered"]),
     "conflict": ([(ANY, "left", 1, ANY)], ["another host has", "DECLINE"]),
-    "duplicate-v6": ([(ANY, "shut", 1, ANY)], ["another host has fd07:1::9"]),
+    "duplicate-v6": ([("roam", "chosen", 1, 2)], ["duplicate address fd07:1::9"]),
     "two-stations": ([("roam", "chosen", 1, 2)], []),
     "access-point": ([], []),
     "mesh": ([], []),
@@ -52,6 +54,8 @@ def main() -> None:
     echoes = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
     found, wrong = {}, []
     for (since, name), (until, _) in zip(begun, begun[1:]):
+        if MADE[name] is None:
+            continue
         within = [h for h in listed if since * 1e9 <= h["end_boot_ns"] + h["begin_wall_ns"] - h["begin_boot_ns"] and h["begin_wall_ns"] < until * 1e9]
         of = lambda device: [h for h in within if h["interface"] == device]
         expected, words = MADE[name]
@@ -65,7 +69,7 @@ def main() -> None:
         if not fits(MADE_OF_OTHER.get(name, []), [s for s in other if s[0] != "join"]):
             wrong.append(f"{name}, the other radio: {other}")
         details = [ask(out / "run.kpat", str(h["handover"])) for h in of("w2")]
-        sentences = " ".join([*(p["why"] or "" for d in details for p in d["phases"]), *(r for d in details for r in d["refusals"])])
+        sentences = " ".join([*(p["why"] or "" for d in details for p in d["phases"]), *(r for d in details for r in d["refusals"]), *(m["words"] for d in details for m in d["marks"])])
         wrong += [f"{name}: nothing of {w!r} in {sentences!r}" for w in words if w not in sentences]
         for d in details:
             if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
