@@ -76,7 +76,7 @@ def air(path: Path, station: str, offset: int) -> Witness:
 def program_logs(out: Path, offset: int, device: str) -> dict[str, Witness]:
     iw, ip, supplicant, dhcp = Witness(), Witness(), Witness(), Witness()
     for line in (out / "iw-event.log").read_text(errors="replace").splitlines():
-        m = re.match(rf"([\d.]+): {device} \(phy#\d+\): (\S+ ?\S*)", line)
+        m = re.match(rf"([\d.]+): {device} \(phy ?#\d+\): (\S+ ?\S*)", line)
         name = next((n for s, n in (("scan started", "scan begins"), ("scan finished", "scan done"), ("auth ", "authentication accepted"), ("assoc ", "association accepted")) if m and m[2].startswith(s)), "")
         if name:
             iw.saw(name, ns(m[1]) - offset)
