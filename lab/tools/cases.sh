@@ -1,7 +1,8 @@
 #!/bin/bash
 # Handovers of the odd kinds, one after the other in one recording, called by handover.sh: failures, abrupt ends, handovers close together, DHCP that is slow, silent or refused by a conflict, two stations,
 # interfaces that are no station.
-#     cases.sh OUT          KPAT: a second and third recording of the same, which begin and end in the middle of a handover
+#     cases.sh OUT
+# CUT=1 with KPAT: also recordings of one handover that begin and end in its middle, and one without the radio's events. BUDGET: no case begins later than so many seconds.
 # OUT/cases.log: seconds since 1970 and which case begins.
 set -u
 export PATH=$PATH:/usr/sbin:/sbin
