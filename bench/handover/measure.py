@@ -51,8 +51,7 @@ def main() -> None:
     results, started = {"with": [], "without": []}, []
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        voice = folder / "flow.py"
-        voice.write_text((ROOT / "lab/tools/voice.py").read_text().replace("BETWEEN_NS = 20_000_000", "BETWEEN_NS = 2_000_000"))
+        voice = ROOT / "lab/tools/voice.py"
         try:
             for ns in (STATION, NET):
                 ip(f"netns add {ns}")
@@ -64,7 +63,7 @@ def main() -> None:
             mac = json.loads(ip(f"-n {NET} -j link show n0"))[0]["address"]
             log = folder / "flow.log"
             for ns, words in ((NET, ["echo", "5004", str(folder / "peer.log")]), (STATION, ["send", "10.1.0.1", "5004", "3600", str(log)])):
-                started.append(subprocess.Popen(["ip", "netns", "exec", ns, sys.executable, str(voice), *words], stdout=subprocess.DEVNULL))
+                started.append(subprocess.Popen(["ip", "netns", "exec", ns, sys.executable, str(voice), *words], stdout=subprocess.DEVNULL, env={**os.environ, "VOICE_MS": "2"}))
                 time.sleep(1)
             for block in range(a.blocks):
                 which = "with" if block % 4 in (0, 3) else "without"

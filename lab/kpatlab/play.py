@@ -100,7 +100,7 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
             p = Process(c["name"], [*net.enter(c["ns"]), "sh", "-c", "exec " + fill(c["run"], out, prefix)], out)
             background.append(p)
             probe = [*net.enter(c["ns"]), "sh", "-c", fill(c["ready"], out, prefix)]
-            p.wait_ready(lambda: subprocess.run(probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30).returncode == 0, cache.patience() / 4)
+            p.wait_ready(lambda: subprocess.run(probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30).returncode == 0, c.get("timeout", cache.patience() / 4))
         lap("servers")
         for r in s.recordings() if record else []:
             recorders.append(start_record(r, net, out))

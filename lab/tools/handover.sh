@@ -14,7 +14,7 @@ first() { nsenter -t 1 -n -m "$@"; }
 mkdir -p $RUN
 
 # Of each case: networks of the two access points (empty password: open), same subnet or another, seconds of the flow, what triggers.
-WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG=
+WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG= RADIOS=3 LEVEL=0
 case "$2" in
 S1) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=30 FLUSH=1 TRIGGER=vanish ;;
 S2) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 TRIGGER=roam ;;
@@ -22,6 +22,7 @@ S3) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25
 S4) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=75 FLUSH=1 LATE=40 TRIGGER=vanish ;;
 figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 TRIGGER=walk ;;
 shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d DEBUG= TRIGGER=each ;;
+cases) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=220 WORDS=-d DEBUG= PRESCAN=1 RADIOS=5 LEVEL=2 TRIGGER=cases ;;
 S5) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 TRIGGER=stop ;;
 S6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=25 PRESCAN=1 TRIGGER=fade
 	EXTRA=$'bgscan="simple:4:-60:60"\n scan_freq=2412 2437 2462\n freq_list=2412 2437 2462' ;;
@@ -51,14 +52,20 @@ serving() { # number of the access point that the station is at
 case "$1" in
 radios)
 	first modprobe -r mac80211_hwsim 2>/dev/null
-	first modprobe mac80211_hwsim radios=3 || exit
+	first modprobe mac80211_hwsim radios=$RADIOS || exit
+	# Rules that leave a radio 6 GHz; without a database there are none but the world's.
+	if [ $TRIGGER = each ] && [ -e /lib/firmware/regulatory.db ]; then
+		first iw reg set US
+		for _ in $(seq 50); do first iw reg get | grep -q '^country US' && break; sleep 0.1; done
+	fi
 	set -- $(first ls /sys/class/ieee80211 | sort -V)
 	n=0
-	for ns in ap1 ap2 sta; do
+	for ns in ap1 ap2 sta sta air; do
+		[ "${1-}" ] || break
 		n=$((n + 1))
 		first iw phy "$1" set netns name $ns
 		echo "$1" >$RUN/phy$n
-		dev=$(ip netns exec $ns iw dev | sed -n 's/.*Interface //p')
+		dev=$(ip netns exec $ns iw dev | sed -n 's/.*Interface //p' | grep -v '^w[0-9]$')
 		ip -n $ns link set "$dev" name w$((n - 1))
 		ip -n $ns link show w$((n - 1)) | sed -n 's/.*link.ether \([^ ]*\).*/\1/p' >$RUN/bssid$n
 		ip -n $ns link set lo up
@@ -114,7 +121,7 @@ network)
 			printf 'interface=w%d\nbridge=br0\ndriver=nl80211\nssid=%s\nhw_mode=g\nchannel=%d\n' $((n - 1)) "$ssid" $((n * 5 - 4))
 			# Handshakes on a slow processor need more than the usual four attempts.
 		printf 'wpa_pairwise_update_count=30\nwpa_group_update_count=30\n'
-		printf 'beacon_int=100\nctrl_interface=%s/hostapd%d\nlogger_stdout=-1\nlogger_stdout_level=0\n' $RUN $n
+		printf 'beacon_int=100\nctrl_interface=%s/hostapd%d\nlogger_stdout=-1\nlogger_stdout_level=%d\n' $RUN $n $LEVEL
 			[ "$psk" ] && case $SECURITY in
 			sae) printf 'wpa=2\nwpa_key_mgmt=SAE\nieee80211w=2\nrsn_pairwise=CCMP\nsae_password=%s\n' "$psk" ;;
 			ft)
@@ -155,6 +162,9 @@ station)
 		case \$2 in
 		CONNECTED)
 			[ -f $RUN/dhclient.pid ] && kill \$(cat $RUN/dhclient.pid) 2>/dev/null
+			[ -f $RUN/udhcpc.pid ] && kill \$(cat $RUN/udhcpc.pid) 2>/dev/null
+			# A client that asks, before it takes an address, whether another host has it.
+			[ -f $RUN/udhcpc ] && { busybox udhcpc -f -a -p $RUN/udhcpc.pid -i \$1 -s $RUN/udhcpc.sh >$RUN/dhcp 2>&1 & exit; }
 			# Its script would write the machine's /etc/resolv.conf, which all network namespaces share: a hook that only it sees keeps it from that.
 			unshare -m sh -c 'hooks=/etc/dhcp/dhclient-enter-hooks.d; [ -d \$hooks ] && mount -t tmpfs none \$hooks && echo "make_resolv_conf() { :; }" >\$hooks/none; exec "\$@"' - \
 				dhclient -4 -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >$RUN/dhcp 2>&1 &
@@ -162,7 +172,8 @@ station)
 		DISCONNECTED) [ -n "$FLUSH" ] && ip addr flush dev \$1 scope global ;;
 		esac
 	X
-	chmod +x $RUN/action.sh
+	printf '#!/bin/sh\ncase $1 in bound|renew) ip addr add $ip/$mask dev $interface; ip route replace default via ${router%%%% *} dev $interface;; esac\n' >$RUN/udhcpc.sh
+	chmod +x $RUN/action.sh $RUN/udhcpc.sh
 	rm -f $RUN/dhcp
 	python3 "$HERE/stamped.py" $RUN/dhcp "$out/dhcp.log" &
 	until [ -p $RUN/dhcp ]; do sleep 0.1; done
@@ -196,12 +207,13 @@ trace) # in the first namespaces, which have tracefs
 	;;
 go)
 	out=$3
-	[ $TRIGGER = each ] || first "$0" trace "$2"
+	[ $TRIGGER = each ] || [ $TRIGGER = cases ] || first "$0" trace "$2"
 	# An emulated processor that others share needs longer than the phases' own times: the flow ends when the station has its network again.
+	[ $TRIGGER = cases ] && export VOICE_MS=200
 	python3 "$HERE/voice.py" send 10.9.0.2 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
 	echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
-	until [ "$(echoes)" -ge 100 ]; do sleep 0.1; done
+	until [ "$(echoes)" -ge $((2000 / ${VOICE_MS:-20})) ]; do sleep 0.1; done
 	at=$(serving)
 	cp $RUN/phy3 "$out/radio.txt"
 	echo "$(date +%s.%N) $(cut -d' ' -f1 /proc/uptime)" >"$out/clock.txt"
@@ -214,6 +226,7 @@ go)
 		for dbm in 45 60 75 90; do signal $at -$dbm; sleep 0.3; done
 		hwsim $at group 4
 		;;
+	cases) "$HERE/cases.sh" "$out"; code=$?; kill $flow; wait $flow; exit $code ;;
 	each) "$HERE/shorter.sh" "$out"; code=$?; kill $flow; wait $flow; exit $code ;;
 	roam) wpa_cli -p $RUN/wpa -i w2 roam "$(cat $RUN/bssid$((3 - at)))" ;;
 	# The sender's power is added.

@@ -1,15 +1,16 @@
-"""A flow as of a voice call, a datagram each 20 ms, sent back by its correspondent: what an application notices of a handover.
+"""A flow as of a voice call, a datagram each 20 ms (VOICE_MS), sent back by its correspondent: what an application notices of a handover.
 
     voice.py echo PORT LOG | voice.py send ADDRESS PORT SECONDS LOG
 
 A line of the log: seconds of CLOCK_BOOTTIME, what (tx, txerr, echo, rx, err), number of the datagram, and of an echo the milliseconds that it took."""
+import os
 import select
 import socket
 import struct
 import sys
 import time
 
-BETWEEN_NS = 20_000_000
+BETWEEN_NS = int(os.environ.get("VOICE_MS", "20")) * 1_000_000
 
 
 def now() -> int:

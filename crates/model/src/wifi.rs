@@ -66,6 +66,8 @@ code_type! {
         PowerSave = 51, "power-save", "`a` 1: the radio may sleep.", "";
         ApStart = 52, "ap-start", "The interface becomes an access point.", "";
         ApStop = 53, "ap-stop", "It is one no more.", "";
+        MeshStart = 54, "mesh-start", "The interface joins a mesh.", "";
+        MeshStop = 55, "mesh-stop", "It leaves it.", "";
     }
 }
 

@@ -58,6 +58,8 @@ export interface HandoverDetail {
   // null: no flow of an application is in the log.
   gap: HandoverGap | null;
   marks_left_out: number;
+  // What records that are missing mean for it; null: none are.
+  loss: string | null;
 }
 
 export interface HandoverPhase {

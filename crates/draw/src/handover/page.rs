@@ -27,6 +27,12 @@ pub fn html(all: &[&Handover], about: &str) -> String {
             row(&mut body, &head, &[&s.begin.words(), &s.begin.evidence(), why], &numbers);
         }
         body.push_str("</tbody></table>\n");
+        if !h.refusals.is_empty() {
+            let _ = writeln!(body, "<p>Failed attempts: {}</p>", escape(&h.refusals.join("; ")));
+        }
+        if let Some(words) = h.loss_words() {
+            let _ = writeln!(body, "<p>{}</p>", escape(&words));
+        }
         if let Some(g) = &h.flow {
             let _ = writeln!(body, "<p>{}</p>", escape(&g.sentence()));
         }

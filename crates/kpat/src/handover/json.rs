@@ -110,6 +110,7 @@ pub fn whole(log: &Integrated, h: &Handover) -> Value {
             })
         })
         .collect();
+    out["lost_records"] = h.lost.into();
     out["marks_left_out"] = h.marks_left_out.into();
     out["flow"] = h.flow.as_ref().map_or(Value::Null, flow);
     out

@@ -148,6 +148,9 @@ pub fn one(args: &Args, log: &Integrated, h: &Handover, out: &Output) -> anyhow:
     for b in &h.beside {
         facts.add("beside", format!("{}: {}, {}", b.name, plural(b.marks.len() as u64, "mark"), b.clock()));
     }
+    if let Some(words) = h.loss_words() {
+        facts.line("losses", Line::of(words, Style::Bad));
+    }
     if h.joined {
         facts.add("", "older scans and pauses are shown as one, there were too many");
     }

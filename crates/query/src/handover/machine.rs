@@ -57,6 +57,8 @@ pub struct Handover {
     pub marks_left_out: u64,
     /// Some spans stand for several.
     pub joined: bool,
+    /// Records that are missing in a time that it has part in: marks may be among them.
+    pub lost: u64,
     /// What the application saw of it, where its data is in the log.
     pub flow: Option<super::flow::FlowGap>,
     /// What other hosts recorded of it.
@@ -94,6 +96,15 @@ impl Handover {
         let down = self.link_down.as_ref().or(self.stop.as_ref())?.at_ns;
         let auth = self.first_auth.as_ref()?.at_ns;
         (auth >= down).then_some(auth - down)
+    }
+
+    /// What is to be known of a handover during which records were lost.
+    pub fn loss_words(&self) -> Option<String> {
+        let n = self.lost;
+        (n > 0).then(|| {
+            let (records, are) = if n == 1 { ("record", "is") } else { ("records", "are") };
+            format!("{n} {records} of its time {are} missing: a phase whose beginning is among them is part of the one before it")
+        })
     }
 
     pub fn share(&self, ns: i64) -> f64 {
@@ -135,14 +146,21 @@ impl Pace {
 
     /// The last data before `at_ns`, if it came so regularly that its absence is one.
     fn absent_since(&self, at_ns: i64) -> Option<&Mark> {
+        self.regular(at_ns).filter(|last| at_ns - last.at_ns > self.usual_ns())
+    }
+
+    /// The same, whether it is absent or not. Rarer data says nothing about the link.
+    fn regular(&self, at_ns: i64) -> Option<&Mark> {
         let last = self.last.as_ref().filter(|m| m.at_ns <= at_ns)?;
-        let (first, all) = (self.times.front()?, self.times.len());
-        if all < PACE {
-            return None;
+        (self.times.len() == PACE && self.usual_ns() <= 500_000_000).then_some(last)
+    }
+
+    /// From one to the next.
+    fn usual_ns(&self) -> i64 {
+        match (self.times.front(), self.times.back()) {
+            (Some(first), Some(last)) => (last - first) / (self.times.len().max(2) as i64 - 1),
+            _ => i64::MAX,
         }
-        let usual_ns = (last.at_ns - first) / (all as i64 - 1);
-        // Rarer data says nothing about the link.
-        (usual_ns <= 500_000_000 && at_ns - last.at_ns > usual_ns).then_some(last)
     }
 }
 
@@ -174,6 +192,33 @@ fn ends_link(what: What) -> bool {
     )
 }
 
+/// A handover that was over but for the data, as it was when its link ended again, and what came since: an attempt that failed, or the next handover.
+#[derive(Debug)]
+struct Stood {
+    open: Box<Open>,
+    since: Vec<Mark>,
+}
+
+impl Stood {
+    /// The station chose another access point: what it had was none that failed.
+    fn moves_on(&self) -> bool {
+        let chose = self.since.last().is_some_and(|m| {
+            matches!(m.what, What::AuthStart { .. }) && m.bssid.is_some() && m.bssid != self.open.to.bssid
+        });
+        let took = |m: &Mark| {
+            matches!(
+                m.what,
+                What::Deauthenticated { own: false, .. }
+                    | What::BeaconLoss
+                    | What::CarrierOff
+                    | What::AdminDown
+                    | What::Removed
+            )
+        };
+        chose && !self.since.iter().any(took)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Unknown,
@@ -188,7 +233,12 @@ pub struct Machine {
     lead: Vec<Mark>,
     pace: Pace,
     open: Option<Box<Open>>,
+    stood: Option<Stood>,
     peer: Peer,
+    /// An access point or a mesh: it has no handovers, until it joins something itself.
+    serves: bool,
+    /// Without a link when it was first looked at: there is none to lose.
+    found_down: bool,
     /// The newest time seen.
     last_ns: i64,
     done: Vec<Handover>,
@@ -201,7 +251,10 @@ impl Default for Machine {
             lead: Vec::new(),
             pace: Pace::default(),
             open: None,
+            stood: None,
             peer: Peer::default(),
+            serves: false,
+            found_down: false,
             last_ns: i64::MIN,
             done: Vec::new(),
         }
@@ -217,6 +270,25 @@ impl Machine {
 
     pub fn push(&mut self, mark: &Mark) {
         self.last_ns = self.last_ns.max(mark.at_ns);
+        match mark.what {
+            What::Serves => {
+                self.serves = true;
+                (self.open, self.stood, self.link) = (None, None, Link::Up);
+                self.lead.clear();
+            }
+            What::AuthStart { .. } | What::AssocStart { .. } => self.serves = false,
+            What::Found { up } => {
+                if self.open.is_none() && self.link == Link::Unknown {
+                    self.link = if up { Link::Up } else { Link::Unknown };
+                    self.found_down = !up;
+                }
+                return;
+            }
+            _ => {}
+        }
+        if self.serves {
+            return;
+        }
         if let Some(open) = &mut self.open {
             if mark.what == What::Sent {
                 if open.ready {
@@ -225,6 +297,7 @@ impl Machine {
                 return;
             }
             if mark.what == What::Received {
+                open.opened_by_state(mark.at_ns, true);
                 if open.ready && mark.at_ns >= open.tiles.since_ns() {
                     self.close(mark, Ended::Data);
                 } else if open.stop.is_none() {
@@ -251,8 +324,11 @@ impl Machine {
                 self.lead = later;
             } else if open.stop.is_none() && waited > SIGN_NS {
                 // Nothing came of it.
-                self.open = None;
+                (self.open, self.stood) = (None, None);
             }
+        }
+        if self.moved_on(mark) {
+            return;
         }
         match &mut self.open {
             Some(open) => {
@@ -263,6 +339,34 @@ impl Machine {
             }
             None => self.idle(mark),
         }
+    }
+
+    /// One handover follows the other before any data came: the first one is over, and the mark is of the second.
+    fn moved_on(&mut self, mark: &Mark) -> bool {
+        let Some(open) = &self.open else { return false };
+        if open.ready && ends_link(mark.what) {
+            self.stood = Some(Stood { open: open.clone(), since: Vec::new() });
+        }
+        let Some(stood) = &mut self.stood else { return false };
+        if stood.since.len() >= MOST_LEAD || mark.at_ns - stood.open.progress.at_ns > SIGN_NS {
+            self.stood = None;
+            return false;
+        }
+        stood.since.push(mark.clone());
+        if !stood.moves_on() {
+            return false;
+        }
+        let Some(Stood { open, since }) = self.stood.take() else { return false };
+        let last = open.progress.clone();
+        let signs: Vec<Mark> =
+            open.marks.iter().filter(|m| m.at_ns > last.at_ns && is_sign(m.what)).cloned().collect();
+        self.open = Some(open);
+        self.close(&last, Ended::Quiet);
+        signs.iter().chain(&since).for_each(|m| match &mut self.open {
+            Some(open) => open.apply(m),
+            None => self.idle(m),
+        });
+        true
     }
 
     fn idle(&mut self, mark: &Mark) {
@@ -279,6 +383,8 @@ impl Machine {
                 }
                 self.lead.push(mark.clone());
             }
+            What::CarrierOff | What::AdminDown | What::Removed
+                if self.found_down && self.link == Link::Unknown => {}
             What::CarrierOff
             | What::PortClosed
             | What::Disconnected { .. }
@@ -329,6 +435,7 @@ impl Machine {
         let mut open =
             Open::begin(begin.clone(), if first_join { Peer::default() } else { self.peer.clone() });
         open.facts.first_join = first_join;
+        open.data = if first_join { None } else { self.pace.regular(mark.at_ns).cloned() };
         if first_join {
             // There was nothing to detect.
             open.tiles.rename(Phase::Reaction);
@@ -343,6 +450,7 @@ impl Machine {
 
     fn close(&mut self, end: &Mark, ended: Ended) {
         let Some(mut o) = self.open.take().map(|o| *o) else { return };
+        self.stood = None;
         self.link = if o.ready { Link::Up } else { Link::Down };
         self.lead.clear();
         // What was received before it is no beginning of the next one.
@@ -352,8 +460,9 @@ impl Machine {
         }
         let tiles = std::mem::take(&mut o.tiles);
         let joined = tiles.joined;
+        let mut spans = tiles.finish(end.at_ns.max(o.begin.at_ns));
+        o.begins_with_the_loss(&mut spans);
         let begin_ns = o.begin.at_ns;
-        let mut spans = tiles.finish(end.at_ns.max(begin_ns));
         o.settle(&mut spans);
         why::explain(&mut spans, &o);
         let end_ns = spans.last().map_or(begin_ns, |s| s.to_ns);
@@ -384,6 +493,7 @@ impl Machine {
             marks: o.marks,
             marks_left_out: o.marks_left_out,
             joined,
+            lost: 0,
             flow: None,
             beside: Vec::new(),
         };
@@ -400,7 +510,8 @@ impl Machine {
 
     /// The log ends.
     pub fn finish(mut self, last_ns: i64) -> Vec<Handover> {
-        if let Some(open) = &self.open {
+        if let Some(open) = &mut self.open {
+            open.opened_by_state(last_ns, true);
             let mut end = open.progress.clone();
             let waits = matches!(open.phase(), Phase::Dhcp | Phase::RouterWait | Phase::DuplicateCheck);
             let quiet = open.ready && !waits;

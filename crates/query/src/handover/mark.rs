@@ -250,6 +250,12 @@ pub enum What {
     },
     /// BR_STATE_*: 3 forwarding.
     BridgePort(i64),
+    /// Whether the link was there when it was first looked at.
+    Found {
+        up: bool,
+    },
+    /// The interface becomes an access point or joins a mesh: others come and go at it, it itself joins nothing.
+    Serves,
     /// Data of a flow that is none of the above.
     Received,
     /// Data was sent.
@@ -339,6 +345,9 @@ impl Mark {
             What::ArpReply { sent: false } => with_text("neighbour answered"),
             What::ArpReply { .. } => with_text("answers for its own address"),
             What::BridgePort(s) => format!("bridge port {}", bridge_state(s)),
+            What::Found { up: true } => "link found up".into(),
+            What::Found { .. } => "link found down".into(),
+            What::Serves => "access point or mesh begins".into(),
             What::Received => "data received".into(),
             What::Sent => "data sent".into(),
             What::Program | What::Other => self.text.as_deref().unwrap_or("other").to_owned(),
@@ -371,4 +380,23 @@ pub fn algorithm_name(algorithm: i64) -> &'static str {
         5..=7 => "FILS",
         _ => "",
     }
+}
+
+/// Of a radio, not of any link.
+pub(super) fn is_radio(what: What) -> bool {
+    matches!(
+        what,
+        What::SignalLow { .. }
+            | What::BeaconLoss
+            | What::Deauthenticated { .. }
+            | What::ScanStart
+            | What::ScanDone { .. }
+            | What::ProbeRequest { .. }
+            | What::AuthStart { .. }
+            | What::AuthReply { .. }
+            | What::AssocStart { .. }
+            | What::AssocReply { .. }
+            | What::PortClosed
+            | What::PortAuthorised
+    )
 }

@@ -11,6 +11,8 @@ mod gather;
 mod lane;
 mod machine;
 mod mark;
+#[cfg(test)]
+mod odd_test;
 mod open;
 mod phase;
 mod settle;

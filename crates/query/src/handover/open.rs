@@ -1,11 +1,17 @@
 //! A handover that goes on: which phase each mark begins. Marks are taken as they come; one that does not fit leaves the phase as it is.
 
-use super::mark::{Dhcp, Mark, What};
+use super::mark::{Dhcp, Mark, What, is_radio};
 use super::phase::{Group, Phase};
 use super::tile::Tiles;
 
 /// Marks kept for lanes; of longer handovers the first and the last.
 const MOST_MARKS: usize = 4_096;
+
+/// With mac80211 a port is opened so soon after the operational state went up (20 to 55 ms were measured).
+const OPENED_NS: i64 = 1_000_000_000;
+
+/// A frame's reason comes so soon after what it did (52 to 84 ms were measured).
+const SAID_NS: i64 = 500_000_000;
 
 /// Text of a carrier that was back when its loss was announced.
 pub(super) const AFTERWARDS: &str = "(announced when it was back)";
@@ -44,9 +50,14 @@ pub(super) struct Facts {
     pub algorithm: i64,
     pub again: bool,
     pub attempts: u32,
+    /// Where the first attempt was made.
+    pub tried: Option<[u8; 6]>,
     pub refusals: Vec<String>,
     pub first_auth: Option<Mark>,
     pub dhcp_v4: bool,
+    /// The address that was last looked for at others, and whether one had it.
+    pub probed: Option<Box<str>>,
+    pub duplicate: bool,
     /// Sent while the port was shut, so lost; when the first was.
     pub early_arp: Option<i64>,
     pub early_dhcp: u32,
@@ -56,9 +67,11 @@ pub(super) struct Facts {
     pub own: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Open {
     pub begin: Mark,
+    /// The last data before it, of a flow that was regular.
+    pub data: Option<Mark>,
     pub tiles: Tiles,
     pub marks: Vec<Mark>,
     pub marks_left_out: u64,
@@ -72,6 +85,8 @@ pub(super) struct Open {
     carrier_gone: bool,
     /// Associated anew.
     joined: bool,
+    /// The operational state went up after that: the port is open, where no station of mac80211's says when.
+    up: Option<Mark>,
     /// The last EAPOL frame sent whose number is not known.
     unnumbered: Option<Mark>,
     /// The port is open: what comes may be data.
@@ -87,6 +102,7 @@ impl Open {
         Open {
             progress: begin.clone(),
             begin,
+            data: None,
             tiles,
             marks: Vec::new(),
             marks_left_out: 0,
@@ -97,6 +113,7 @@ impl Open {
             link_up: None,
             carrier_gone: false,
             joined: false,
+            up: None,
             unnumbered: None,
             ready: false,
             facts: Facts { algorithm: -1, ..Facts::default() },
@@ -105,6 +122,20 @@ impl Open {
 
     pub fn phase(&self) -> Phase {
         self.tiles.phase()
+    }
+
+    /// A radio that does by itself what mac80211 does for others has no station whose port is opened. There the operational state says so, once something shows that
+    /// nothing else will: with mac80211 the port follows it within milliseconds.
+    pub fn opened_by_state(&mut self, now_ns: i64, shown: bool) {
+        let due = |up: &Mark| shown || now_ns - up.at_ns >= OPENED_NS;
+        if self.ready || !self.joined || !self.up.as_ref().is_some_and(due) {
+            return;
+        }
+        let Some(up) = self.up.take() else { return };
+        self.ready = true;
+        self.tiles.enter(Phase::ClientStart, &up);
+        self.progress = up.clone();
+        self.link_up = Some(up);
     }
 
     fn stops(&mut self, mark: &Mark) {
@@ -123,11 +154,17 @@ impl Open {
     }
 
     pub fn apply(&mut self, mark: &Mark) {
+        let shown = matches!(
+            mark.what,
+            What::Dhcp(_) | What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert
+        );
+        self.opened_by_state(mark.at_ns, shown);
         self.facts.radio |= is_radio(mark.what);
+        // A scan is the radio's, which may have an access point and a station.
         self.facts.own |= matches!(
             mark.what,
-            What::ScanStart
-                | What::AuthStart { .. }
+            What::AuthStart { .. }
+                | What::Deauthenticated { .. }
                 | What::AssocStart { .. }
                 | What::CarrierOff
                 | What::AdminDown
@@ -150,6 +187,16 @@ impl Open {
 
     /// What a mark shows of the old and the new access point beside its meaning.
     fn peers(&mut self, mark: &Mark) {
+        // A port that is closed elsewhere had been open: there was a link when the recording began.
+        if self.from.bssid.is_none()
+            && self.link_up.is_none()
+            && mark.what == What::PortClosed
+            && mark.bssid.is_some()
+            && mark.bssid != self.to.bssid
+        {
+            self.facts.first_join = false;
+            self.from.bssid = mark.bssid;
+        }
         let ends = matches!(mark.what, What::PortClosed | What::Deauthenticated { .. } | What::BeaconLoss);
         if ends && self.to.bssid.is_none() && !self.facts.first_join {
             self.from.bssid = self.from.bssid.or(mark.bssid);
@@ -190,6 +237,10 @@ impl Open {
             What::CarrierOn | What::KeyFrame(_) | What::KeyAdded { .. } | What::PortAuthorised => {
                 self.keys(mark)
             }
+            What::OperState(6) => {
+                self.up = (self.facts.radio && self.joined && !self.ready).then(|| mark.clone());
+                None
+            }
             What::BridgePort(state) => self.bridge(mark, state),
             What::Dhcp(message) => self.dhcp(message),
             What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert => self.address(mark),
@@ -204,10 +255,15 @@ impl Open {
             What::SignalLow { .. } => self.facts.signal_low |= self.stop.is_none(),
             What::BeaconLoss => self.facts.beacon_loss |= self.stop.is_none(),
             What::Deauthenticated { own, reason } => {
-                if self.of_old_link(mark) {
+                if self.phase() == Phase::Retry && mark.at_ns - self.tiles.since_ns() <= SAID_NS {
+                    // The frame that says why is reported after what it did.
+                    if let Some(last) = self.facts.refusals.last_mut().filter(|w| is_effect(w)) {
+                        *last = mark.words();
+                    }
+                } else if self.of_old_link(mark) {
                     // What the other side says comes before what this one answers.
                     self.facts.deauth = self.facts.deauth.or(Some((own, reason)));
-                } else if self.phase().is_radio() && self.phase().group() != Group::Search {
+                } else if self.ready || self.phase().is_radio() && self.phase().group() != Group::Search {
                     return self.failed(mark);
                 }
             }
@@ -226,7 +282,7 @@ impl Open {
             self.facts.refusals.push(mark.words());
         }
         (self.joined, self.ready, self.carrier_gone) = (false, false, true);
-        self.link_up = None;
+        (self.link_up, self.up) = (None, None);
         Some(Phase::Retry)
     }
 
@@ -308,6 +364,7 @@ impl Open {
                 let on = matches!(now, Phase::PreAssociation | Phase::Authentication);
                 if !on || self.to.bssid != mark.bssid {
                     self.facts.attempts += 1;
+                    self.facts.tried = self.facts.tried.or(mark.bssid);
                     (self.facts.first_auth, self.facts.algorithm) = (None, algorithm);
                 }
                 self.facts.algorithm = self.facts.algorithm.max(algorithm);
@@ -480,6 +537,8 @@ impl Open {
 
     fn duplicates(&mut self, mark: &Mark) -> Option<Phase> {
         let now = self.phase();
+        self.facts.duplicate |= mark.what == What::Duplicate && self.ready;
+        self.facts.probed = mark.text.clone();
         let global = mark.text.as_deref().is_some_and(|t| t.contains(':') && !t.starts_with("fe80"));
         if self.ready && global && !self.facts.dhcp_v4 && matches!(now, Phase::FirstData | Phase::Neighbour) {
             // Of a prefix that a router announced unasked.
@@ -507,26 +566,18 @@ impl Open {
                 matches!(now, Phase::FirstData | Phase::ClientStart | Phase::Neighbour)
                     .then_some(Phase::Neighbour)
             }
+            What::ArpReply { sent: false } if now == Phase::DuplicateCheck => {
+                let same = mark.text.is_some() && mark.text == self.facts.probed;
+                self.facts.duplicate |= same;
+                same.then_some(now)
+            }
             What::ArpReply { sent: false } => (now == Phase::Neighbour).then_some(Phase::FirstData),
             _ => None,
         }
     }
 }
 
-fn is_radio(what: What) -> bool {
-    matches!(
-        what,
-        What::SignalLow { .. }
-            | What::BeaconLoss
-            | What::Deauthenticated { .. }
-            | What::ScanStart
-            | What::ScanDone { .. }
-            | What::ProbeRequest { .. }
-            | What::AuthStart { .. }
-            | What::AuthReply { .. }
-            | What::AssocStart { .. }
-            | What::AssocReply { .. }
-            | What::PortClosed
-            | What::PortAuthorised
-    )
+/// What a link's end does, without who ended it.
+fn is_effect(words: &str) -> bool {
+    words.starts_with("carrier off") || words == "port closed"
 }

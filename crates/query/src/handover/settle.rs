@@ -34,7 +34,7 @@ impl Open {
                 }
                 Phase::RouterWait if last_asked.is_none() => s.phase = Phase::FirstData,
                 // IPv6 looked around while the client for IPv4 had yet to start.
-                Phase::DuplicateCheck | Phase::RouterWait if f.dhcp_v4 && exchange && !is_last_start => {
+                Phase::DuplicateCheck | Phase::RouterWait if f.dhcp_v4 && exchange && i < first_dhcp => {
                     s.phase = Phase::ClientStart;
                 }
                 // The carrier was the first to show it.
@@ -56,6 +56,44 @@ impl Open {
         }
         self.early_request(spans);
         super::tile::merge(spans);
+    }
+
+    /// A link that was lost in the middle of a scan, by the access point's word or its silence, was not given up for what the scan found: data went on meanwhile, and the
+    /// handover begins with its last.
+    pub(super) fn begins_with_the_loss(&mut self, spans: &mut Vec<Span>) {
+        let f = &self.facts;
+        let scan = matches!(
+            self.begin.what,
+            What::ScanStart | What::Channel { .. } | What::ProbeRequest { .. } | What::ScanDone { .. }
+        );
+        let taken = matches!(f.deauth, Some((false, _))) || f.beacon_loss;
+        let Some(stop) = self.stop.clone().filter(|_| scan && taken && !f.first_join) else { return };
+        let begin = match self.data.take() {
+            Some(data) if data.at_ns > self.begin.at_ns && data.at_ns <= stop.at_ns => data,
+            Some(_) => return,
+            None => stop.clone(),
+        };
+        // What was before the stop is one span, and what the stop was in begins with it.
+        spans.retain(|s| s.to_ns > stop.at_ns);
+        if let Some(first) = spans.first_mut() {
+            if first.from_ns < stop.at_ns && matches!(first.phase, Phase::Selection | Phase::ProbingPause) {
+                // That scan was over, and what it found was not joined.
+                (first.phase, first.begin) = (Phase::Reaction, stop.clone());
+                first.steps.clear();
+            }
+            first.from_ns = first.from_ns.max(stop.at_ns);
+            first.steps.retain(|x| x.to_ns > stop.at_ns);
+            if let Some(step) = first.steps.first_mut() {
+                step.from_ns = step.from_ns.max(stop.at_ns);
+            }
+        }
+        let to_ns = spans.first().map_or(stop.at_ns, |s| s.from_ns);
+        if begin.at_ns < to_ns {
+            let (phase, from_ns, steps) = (Phase::Detection, begin.at_ns, Vec::new());
+            let detection = Span { phase, from_ns, to_ns, begin: begin.clone(), steps, times: 1, why: None };
+            spans.insert(0, detection);
+        }
+        self.begin = begin;
     }
 
     /// The kernel asked for the next hop before the link was there, and waits for that request's timer.

@@ -2,15 +2,15 @@
 
 use super::*;
 
-const AP1: [u8; 6] = [2, 0, 0, 0, 0, 0];
-const AP2: [u8; 6] = [2, 0, 0, 0, 1, 0];
+pub(super) const AP1: [u8; 6] = [2, 0, 0, 0, 0, 0];
+pub(super) const AP2: [u8; 6] = [2, 0, 0, 0, 1, 0];
 const MS: i64 = 1_000_000;
 
-fn at(ms: i64, what: What) -> Mark {
+pub(super) fn at(ms: i64, what: What) -> Mark {
     Mark::new(ms * MS, what, Source::Wifi(ms))
 }
 
-fn of(ms: i64, what: What, ap: [u8; 6]) -> Mark {
+pub(super) fn of(ms: i64, what: What, ap: [u8; 6]) -> Mark {
     Mark { bssid: Some(ap), ..at(ms, what) }
 }
 
@@ -19,13 +19,13 @@ fn v4() -> What {
 }
 
 /// A flow of 20 ms and the link that it goes over.
-fn before(until_ms: i64) -> Vec<Mark> {
+pub(super) fn before(until_ms: i64) -> Vec<Mark> {
     let mut all = vec![of(-3_000, What::PortAuthorised, AP1)];
     all.extend((-100..).map(|i| at(i * 20, What::Received)).take_while(|m| m.at_ns <= until_ms * MS));
     all
 }
 
-fn join(t: i64, ap: [u8; 6]) -> Vec<Mark> {
+pub(super) fn join(t: i64, ap: [u8; 6]) -> Vec<Mark> {
     vec![
         of(t, What::AuthStart { algorithm: 0 }, ap),
         of(t + 25, What::AuthReply { status: 0 }, ap),
@@ -75,7 +75,7 @@ fn phases(h: &Handover) -> Vec<(Phase, i64)> {
     h.spans.iter().map(|s| (s.phase, s.dur_ns() / MS)).collect()
 }
 
-fn run(marks: &[Mark]) -> Vec<Handover> {
+pub(super) fn run(marks: &[Mark]) -> Vec<Handover> {
     let mut m = Machine::default();
     marks.iter().for_each(|x| m.push(x));
     m.finish(marks.iter().map(|x| x.at_ns).max().unwrap_or(0))
@@ -228,7 +228,7 @@ fn sae_open_and_fast_transition_differ_in_what_is_missing() {
     back.extend(join(30, AP1));
     back.push(at(500, What::Received));
     let h = &run(&back)[0];
-    assert_eq!((h.kind, h.attempts), (Kind::Rejoin, 2));
+    assert_eq!((h.kind, h.attempts), (Kind::RoamFailed, 2));
     assert_eq!(h.first_auth.as_ref().map(|m| m.bssid), h.link_up.as_ref().map(|m| m.bssid));
     let mut open = link(0);
     open.extend(

@@ -8,7 +8,7 @@ const MOST_SPANS: usize = 2_000;
 /// Of one span.
 const MOST_STEPS: usize = 256;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tiles {
     done: Vec<Span>,
     now: Option<Span>,

@@ -51,6 +51,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
             o.facts.first_key
         )),
+        Phase::KeyExchange => repeated(s),
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
             Some("no 4-way handshake: fast transition has the keys already".into())
         }
@@ -68,11 +69,32 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("nobody asked for a router, and the network changed unnoticed: its next regular announcement brought the prefix".into())
         }
         Phase::RouterWait if long(500) => Some("a router may wait up to half a second before it answers, and a lost solicitation is repeated after 4 s".into()),
+        Phase::DuplicateCheck if o.facts.duplicate => {
+            let what = s.steps.iter().rev().map(|x| x.words.as_str()).find(|w| w.starts_with("duplicate address ") && !w.ends_with("probe"));
+            let of = what.and_then(|w| w.strip_prefix("duplicate address ")).or(o.facts.probed.as_deref());
+            Some(format!("another host has {} already: it cannot be used", of.unwrap_or("this address")))
+        }
         Phase::DuplicateCheck if long(500) => {
             Some("duplicate address detection listens about 1 s for another owner; optimistic DAD or accept_dad=0 would not wait".into())
         }
         _ => None,
     }
+}
+
+/// What the access point sent more than once.
+fn repeated(s: &Span) -> Option<String> {
+    let count = |n: u8| s.steps.iter().filter(|x| x.words == format!("EAPOL-Key message {n}")).count();
+    let words: Vec<String> = [1, 3]
+        .into_iter()
+        .filter(|n| count(*n) > 1)
+        .map(|n| format!("message {n} came {} times", count(n)))
+        .collect();
+    (!words.is_empty()).then(|| {
+        format!(
+            "{}: the access point repeats what it has no answer to in time, or the answer was lost",
+            words.join(" and ")
+        )
+    })
 }
 
 fn refused(o: &Open) -> String {
@@ -145,7 +167,17 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
             "the old lease was asked for first and refused (NAK): six messages instead of four".to_owned(),
         );
     }
+    if count(&["DECLINE"]) > 0 {
+        words.push(
+            "the client refused the address, as another host has it (DECLINE), and asked for another"
+                .to_owned(),
+        );
+    }
     let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]) + usize::from(done);
+    let (offered, requested) = (count(&["OFFER", "ADVERTISE"]), count(&["REQUEST"]));
+    if offered > 0 && requested > 1 && !done && count(&["ACK", "NAK", "REPLY"]) == 0 {
+        words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned());
+    }
     let (asked, searched) = (count(&ASKS), count(&["DISCOVER", "SOLICIT"]));
     if asked > 0 && answers == 0 {
         words.push(format!(

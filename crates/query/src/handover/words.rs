@@ -12,6 +12,8 @@ pub enum Kind {
     Roam,
     /// The same by IEEE 802.11r.
     FastTransition,
+    /// The station chose another access point, which did not take it, and is where it was.
+    RoamFailed,
     /// The link was lost, and the host joined another access point.
     Lost,
     /// The same one again.
@@ -24,10 +26,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Join,
         Kind::Roam,
         Kind::FastTransition,
+        Kind::RoamFailed,
         Kind::Lost,
         Kind::Rejoin,
         Kind::LinkFlap,
@@ -40,6 +43,7 @@ impl Kind {
             Kind::Join => "join",
             Kind::Roam => "roam",
             Kind::FastTransition => "fast-transition",
+            Kind::RoamFailed => "roam-failed",
             Kind::Lost => "lost-and-joined",
             Kind::Rejoin => "rejoin",
             Kind::LinkFlap => "link-flap",
@@ -53,6 +57,7 @@ impl Kind {
             Kind::Join => "first join",
             Kind::Roam => "roam",
             Kind::FastTransition => "fast transition",
+            Kind::RoamFailed => "roam that failed",
             Kind::Lost => "lost and joined another",
             Kind::Rejoin => "lost and joined again",
             Kind::LinkFlap => "link flap",
@@ -75,7 +80,10 @@ impl Kind {
             () if f.first_join => Kind::Join,
             () if o.link_up.is_none() && !o.ready => Kind::NotJoined,
             () if f.algorithm == 2 => Kind::FastTransition,
-            () if o.from.bssid.is_some() && o.from.bssid == o.to.bssid => Kind::Rejoin,
+            () if o.from.bssid.is_some() && o.from.bssid == o.to.bssid => {
+                let chosen = own && f.deauth.is_none_or(|(by_us, _)| by_us);
+                if chosen && f.tried != o.from.bssid { Kind::RoamFailed } else { Kind::Rejoin }
+            }
             () if own && f.deauth.is_none_or(|(by_us, _)| by_us) => Kind::Roam,
             () if f.again && f.auth_before_carrier => Kind::Roam,
             () => Kind::Lost,

@@ -56,6 +56,8 @@ answers! {
         /// null: no flow of an application is in the log.
         gap: Option<HandoverGap>,
         marks_left_out: u64,
+        /// What records that are missing mean for it; null: none are.
+        loss: Option<String>,
     }
     HandoverPhase {
         phase: String,

@@ -81,6 +81,7 @@ pub fn handover(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<HandoverDetail>
             words: g.sentence(),
         }),
         marks_left_out: h.marks_left_out,
+        loss: h.loss_words(),
     })
 }
 

@@ -81,6 +81,8 @@ function Detail({ h }: { h: HandoverDetail }): JSX.Element {
       <h2>Handover {h.line.number}: {seen(h.line.interface)} {h.line.kind}, {h.line.cause}</h2>
       <Facts line={h.line} />
       {h.refusals.length > 0 && <p class="muted">Failed attempts: {h.refusals.map(seen).join("; ")}</p>}
+      {h.loss !== null && <p class="warning" role="note">{h.loss}</p>}
+      {h.marks_left_out > 0 && <p class="muted">{many(h.marks_left_out, "mark")} of its middle not shown</p>}
       {h.gap && <p>{seen(h.gap.words)}</p>}
       <Picture key={h.line.number} h={h} />
       <table class="plain wide">

@@ -15,7 +15,7 @@ use super::mark::Mark;
 use crate::abreast::Progress;
 use crate::error::{Error, Result};
 use crate::store::Store;
-use kpat_store::tables::PacketRow;
+use kpat_store::tables::{LossRow, PacketRow};
 use kpat_store::{Row, TableFile};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -234,9 +234,12 @@ impl Store {
             return Ok(found);
         }
         let by_wall = air::by_wall(self)?;
+        let losses: Vec<LossRow> = self.all()?;
         let said = programs::Said::read(self)?;
         for (i, h) in found.handovers.iter_mut().enumerate() {
             h.number = i as u32 + 1;
+            let of_it = losses.iter().filter(|l| l.from_ns <= h.end_ns && l.to_ns >= h.begin_ns);
+            h.lost = of_it.map(|l| l.count.unsigned_abs()).sum();
             h.flow = flows::gap(self, h, asked.port)?;
             air::add(self, h, by_wall)?;
             said.add(self, h);

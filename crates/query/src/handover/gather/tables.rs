@@ -83,6 +83,9 @@ impl Events {
                 if changed(IFF_UP) && (before.is_some() || row.b & IFF_UP == 0) {
                     put(place, if row.b & IFF_UP != 0 { What::AdminUp } else { What::AdminDown }, None);
                 }
+                if before.is_none() {
+                    put(place, What::Found { up: row.b & IFF_LOWER_UP != 0 }, None);
+                }
                 if changed(IFF_LOWER_UP) && !self.carriers {
                     put(
                         place,

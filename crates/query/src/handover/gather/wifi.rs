@@ -54,6 +54,8 @@ pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
     let mut out: Vec<Box<dyn Feed + '_>> = Vec::new();
     if let Some(table) = table::<WifiEventRow>(store)? {
         let mut radio = Radio::default();
+        // Events that are the radio's alone may come before any of its interfaces': a scan is often the first.
+        table.each((0..table.groups()).collect(), |row: WifiEventRow| radio.learn(&row))?;
         out.push(rows(table, move |row, number, out| radio.mark(row, number, out)));
     }
     if let Some(table) = table::<LinkEventRow>(store)? {
@@ -85,13 +87,18 @@ struct Radio {
 }
 
 impl Radio {
+    fn learn(&mut self, row: &WifiEventRow) {
+        let Some(radio) = row.wiphy.as_ref().filter(|r| !r.is_empty()) else { return };
+        let place = row.ifindex.map(|i| (row.netns.unwrap_or(0), i));
+        let known = self.of_radio.entry(radio.clone()).or_default();
+        if let Some(place) = place.filter(|p| !known.contains(p)) {
+            known.push(place);
+        }
+    }
+
     fn mark(&mut self, row: &WifiEventRow, number: i64, out: &mut Vec<(Place, Mark)>) {
         let radio = row.wiphy.clone().unwrap_or_default();
         let place = row.ifindex.map(|i| (row.netns.unwrap_or(0), i));
-        let known = self.of_radio.entry(radio.clone()).or_default();
-        if let Some(place) = place.filter(|p| !known.contains(p) && !radio.is_empty()) {
-            known.push(place);
-        }
         let Some(what) = self.what(row, &radio) else { return };
         let mut mark = Mark::new(row.at_ns, what, Source::Wifi(number));
         mark.bssid = row.address.as_deref().and_then(parse);
@@ -153,6 +160,7 @@ impl Radio {
             WifiWhat::Rssi if row.a == 0 => What::SignalLow { dbm: row.b },
             WifiWhat::BeaconLoss | WifiWhat::PacketLoss | WifiWhat::ConnectionLoss => What::BeaconLoss,
             WifiWhat::KeyAdded => What::KeyAdded { pairwise: row.a != 0 },
+            WifiWhat::ApStart | WifiWhat::MeshStart => What::Serves,
             WifiWhat::ScanAbort
             | WifiWhat::StationChange
             | WifiWhat::DeauthStart

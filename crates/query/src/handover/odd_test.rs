@@ -1,0 +1,262 @@
+//! Handovers of the odd kinds: close together, failed, of interfaces that are no station, with addresses that others have. Orders and times as a guest with
+//! emulated radios had them, rounded.
+
+use super::tests::{AP1, AP2, at, before, join, of, run};
+use super::*;
+
+const MS: i64 = 1_000_000;
+
+fn with(ms: i64, what: What, text: &str) -> Mark {
+    Mark { text: Some(text.into()), ..at(ms, what) }
+}
+
+fn why(h: &Handover, p: Phase) -> String {
+    h.spans.iter().filter(|s| s.phase == p).filter_map(|s| s.why.clone()).collect::<Vec<_>>().join(" | ")
+}
+
+fn phases(h: &Handover) -> Vec<(Phase, i64)> {
+    h.spans.iter().map(|s| (s.phase, s.dur_ns() / MS)).collect()
+}
+
+/// Authorised at the second access point, and by the next command at the first again, before any data came.
+#[test]
+fn handovers_close_together_are_two() {
+    let roam = |t: i64, from, to| {
+        let mut all = vec![of(t, What::PortClosed, from)];
+        all.push(of(t + 20, What::AuthStart { algorithm: 0 }, to));
+        all.push(of(t + 21, What::Deauthenticated { own: true, reason: 3 }, from));
+        all.push(at(t + 22, What::CarrierOff));
+        all.extend(join(t + 20, to).into_iter().skip(1));
+        all
+    };
+    let mut all = before(0);
+    all.extend(roam(10, AP1, AP2));
+    all.extend(roam(600, AP2, AP1));
+    all.push(at(1_100, What::Received));
+    let found = run(&all);
+    let seen: Vec<_> =
+        found.iter().map(|h| (h.kind, h.from.bssid, h.to.bssid, h.ended, h.attempts)).collect();
+    assert_eq!(
+        seen,
+        [
+            (Kind::Roam, Some(AP1), Some(AP2), Ended::Quiet, 1),
+            (Kind::Roam, Some(AP2), Some(AP1), Ended::Data, 1)
+        ]
+    );
+    assert!(found.iter().all(Handover::tiles));
+    assert_eq!(found[0].link_up.as_ref().map(|m| m.at_ns), Some(398 * MS));
+    assert_eq!(found[1].stop.as_ref().map(|m| m.at_ns), Some(600 * MS));
+    // Sent away so soon, it had not taken the station.
+    let mut sent = before(0);
+    sent.extend(roam(10, AP1, AP2));
+    sent.push(of(500, What::Deauthenticated { own: false, reason: 5 }, AP2));
+    sent.push(of(501, What::PortClosed, AP2));
+    sent.push(at(502, What::CarrierOff));
+    sent.extend(join(900, AP1));
+    sent.push(at(1_400, What::Received));
+    let found = run(&sent);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!((found[0].kind, found[0].attempts), (Kind::RoamFailed, 2));
+    assert_eq!(found[0].refusals, ["deauthentication received, reason 5"]);
+}
+
+/// What an access point's interface has of its stations, of its own beginning and its end.
+#[test]
+fn an_access_point_has_no_handovers() {
+    let mut all =
+        vec![at(0, What::AdminUp), at(1, What::CarrierOff), at(10, What::Serves), at(12, What::CarrierOn)];
+    for i in 0..5 {
+        let t = 1_000 + i * 2_000;
+        all.push(of(t, What::PortAuthorised, AP2));
+        // A scan of another interface of that radio.
+        all.push(at(t + 500, What::ScanStart));
+        all.push(of(t + 900, What::PortClosed, AP2));
+        all.push(at(t + 950, What::ScanDone { aborted: false }));
+    }
+    all.push(at(20_000, What::AdminDown));
+    all.push(at(20_001, What::CarrierOff));
+    assert!(run(&all).is_empty(), "{:#?}", run(&all));
+    // Recorded from its middle: nothing says what it is, but its own carrier did not go.
+    let middle: Vec<Mark> =
+        all.iter().filter(|m| m.at_ns >= 1_000 * MS && m.at_ns < 20_000 * MS).cloned().collect();
+    assert!(run(&middle).is_empty(), "{:#?}", run(&middle));
+    // As a station again it has.
+    all.push(at(29_000, What::ScanStart));
+    all.push(at(29_500, What::ScanDone { aborted: false }));
+    all.extend(join(30_000, AP1));
+    all.push(at(30_500, What::Received));
+    let found = run(&all);
+    assert_eq!(found.iter().map(|h| h.to.bssid).collect::<Vec<_>>(), [Some(AP1)]);
+}
+
+#[test]
+fn an_address_that_another_host_has_is_named() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend(join(100, AP2));
+    all.extend([
+        at(600, What::Dhcp(Dhcp::Discover)),
+        at(610, What::Dhcp(Dhcp::Offer)),
+        at(620, What::Dhcp(Dhcp::Request)),
+        at(630, What::Dhcp(Dhcp::Ack)),
+        with(640, What::DuplicateProbe, "10.1.0.50"),
+        with(642, What::ArpReply { sent: false }, "10.1.0.50"),
+        at(650, What::Dhcp(Dhcp::Decline)),
+        at(12_650, What::Dhcp(Dhcp::Discover)),
+        at(12_660, What::Dhcp(Dhcp::Offer)),
+        at(12_670, What::Dhcp(Dhcp::Request)),
+        at(12_680, What::Dhcp(Dhcp::Ack)),
+        at(12_700, What::AddressAdded { v6: false, tentative: false }),
+        at(12_710, What::Received),
+    ]);
+    let h = &run(&all)[0];
+    assert!(h.tiles());
+    let check = why(h, Phase::DuplicateCheck);
+    assert!(check.contains("another host has 10.1.0.50"), "{check}");
+    assert!(why(h, Phase::Dhcp).contains("DECLINE"), "{}", why(h, Phase::Dhcp));
+    assert!(why(h, Phase::Dhcp).contains("the client took 12000 ms"), "{}", why(h, Phase::Dhcp));
+}
+
+#[test]
+fn an_offer_that_is_never_confirmed_is_said() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend(join(100, AP2));
+    all.extend([
+        at(600, What::Dhcp(Dhcp::Discover)),
+        at(610, What::Dhcp(Dhcp::Offer)),
+        at(620, What::Dhcp(Dhcp::Request)),
+        at(3_620, What::Dhcp(Dhcp::Request)),
+        at(8_620, What::Dhcp(Dhcp::Request)),
+    ]);
+    let h = &run(&all)[0];
+    assert_eq!(h.ended, Ended::LogEnd);
+    assert!(why(h, Phase::Dhcp).contains("no request for it was confirmed"), "{}", why(h, Phase::Dhcp));
+}
+
+/// As an authentication for a fast transition, which comes before anything of the old link ends.
+#[test]
+fn a_link_that_recording_found_is_no_first_join() {
+    let mut all = vec![at(0, What::Found { up: true })];
+    all.push(of(1_000, What::AuthStart { algorithm: 2 }, AP2));
+    all.push(of(1_001, What::PortClosed, AP1));
+    all.push(at(1_002, What::CarrierOff));
+    all.extend(join(1_000, AP2).into_iter().skip(1));
+    let h = &run(&all)[0];
+    assert_eq!((h.kind, h.cause, h.from.bssid), (Kind::FastTransition, Cause::Chosen, Some(AP1)));
+    // Found without one, nothing was lost.
+    let h = &run(&all[1..])[0];
+    assert_eq!(h.kind, Kind::FastTransition, "the old link's end shows that there was one");
+}
+
+/// The access point's word comes after the port was closed for it, and the scan, which nobody asked for because of it, goes on.
+#[test]
+fn a_loss_during_a_scan_is_not_led_to_by_it() {
+    let mut all = before(0);
+    all.push(at(-1_000, What::ScanStart));
+    all.extend((0..20).map(|i| at(-990 + i * 400, What::Channel { mhz: 2_412 + i * 5 })));
+    all.push(of(10, What::PortClosed, AP1));
+    all.push(at(12, What::CarrierOff));
+    all.push(of(13, What::Deauthenticated { own: false, reason: 3 }, AP1));
+    all.push(at(7_000, What::ScanDone { aborted: false }));
+    all.extend(join(7_050, AP2));
+    all.push(at(7_500, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let found = run(&all);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let h = &found[0];
+    assert!(h.tiles(), "{:#?}", phases(h));
+    assert_eq!((h.kind, h.cause), (Kind::Lost, Cause::SentAway { reason: 3 }));
+    assert_eq!(h.begin_ns, 0);
+    assert_eq!(phases(h)[..3], [(Phase::Detection, 10), (Phase::Probing, 6_990), (Phase::Selection, 50)]);
+    // One that was over then is none of its pauses.
+    let mut over = all.clone();
+    over.iter_mut().filter(|m| matches!(m.what, What::ScanDone { .. })).for_each(|m| m.at_ns = -5 * MS);
+    over.retain(|m| !matches!(m.what, What::Channel { .. }) || m.at_ns < 0);
+    over.sort_by_key(|m| m.at_ns);
+    let h = &run(&over)[0];
+    assert!(h.tiles(), "{:#?}", phases(h));
+    assert_eq!(phases(h)[..2], [(Phase::Detection, 10), (Phase::Reaction, 7_040)]);
+    // Of a roam the scan is part.
+    all.retain(|m| !matches!(m.what, What::Deauthenticated { .. }));
+    let h = &run(&all)[0];
+    assert_eq!(h.begin_ns, -1_000 * MS);
+}
+
+#[test]
+fn messages_that_came_again_are_counted() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend(join(100, AP2));
+    all.push(at(290, What::KeyFrame(1)));
+    all.push(at(300, What::KeyFrame(2)));
+    all.push(at(1_000, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let words = why(&run(&all)[0], Phase::KeyExchange);
+    assert!(words.starts_with("message 1 came 2 times: the access point repeats"), "{words}");
+    all.retain(|m| m.at_ns != 290 * MS);
+    assert_eq!(why(&run(&all)[0], Phase::KeyExchange), "");
+}
+
+/// Marks that a card has whose firmware does what mac80211 does: cfg80211's scan and connection, carrier and operational state.
+#[test]
+fn a_card_without_stations_is_up_by_its_state() {
+    let mut all = before(0);
+    all.extend([
+        at(10, What::CarrierOff),
+        at(12, What::OperState(2)),
+        at(500, What::ScanStart),
+        at(2_500, What::ScanDone { aborted: false }),
+        of(2_550, What::AuthStart { algorithm: 0 }, AP2),
+        at(2_700, What::CarrierOn),
+        at(2_701, What::OperState(5)),
+        at(2_720, What::KeyFrame(1)),
+        at(2_730, What::KeyFrame(2)),
+        at(2_740, What::KeyFrame(3)),
+        at(2_750, What::KeyFrame(4)),
+        at(2_755, What::KeyAdded { pairwise: true }),
+        at(2_760, What::OperState(6)),
+        at(2_900, What::Dhcp(Dhcp::Request)),
+        at(2_910, What::Dhcp(Dhcp::Ack)),
+        at(2_930, What::Received),
+    ]);
+    let h = &run(&all)[0];
+    assert!(h.tiles());
+    assert_eq!((h.kind, h.ended), (Kind::Lost, Ended::Data));
+    assert_eq!(h.link_up.as_ref().map(|m| m.at_ns), Some(2_760 * MS));
+    assert_eq!((h.of(Phase::ClientStart), h.of(Phase::Dhcp)), (140 * MS, 10 * MS));
+    // Nothing came after it.
+    all.truncate(all.len() - 3);
+    let h = &run(&all)[0];
+    assert_eq!((h.ended, h.link_up.as_ref().map(|m| m.at_ns)), (Ended::Quiet, Some(2_760 * MS)));
+    // With mac80211 it is the port, which comes later.
+    all.push(of(2_800, What::PortAuthorised, AP2));
+    assert_eq!(run(&all)[0].link_up.as_ref().map(|m| m.at_ns), Some(2_800 * MS));
+}
+
+/// As a guest's 6.1 had it: the access point's frame is reported after the carrier and the port that it ended.
+#[test]
+fn the_frame_that_ended_an_attempt_is_named() {
+    let mut all = before(0);
+    all.push(of(10, What::PortClosed, AP1));
+    all.extend(join(212, AP2));
+    all.push(at(1_377, What::CarrierOff));
+    all.push(of(1_380, What::PortClosed, AP2));
+    all.push(of(1_461, What::Deauthenticated { own: false, reason: 8 }, AP2));
+    all.extend(join(2_700, AP1));
+    all.push(at(3_300, What::Received));
+    let h = &run(&all)[0];
+    assert_eq!(h.refusals, ["deauthentication received, reason 8"]);
+    assert_eq!((h.kind, h.attempts), (Kind::RoamFailed, 2));
+}
+
+/// Its interface is opened after the recording began, which takes a carrier that it never had.
+#[test]
+fn an_interface_that_was_down_joins_first() {
+    let mut all =
+        vec![at(0, What::Found { up: false }), at(485, What::CarrierOff), at(492, What::OperState(6))];
+    all.extend([at(7_039, What::ScanStart), at(7_250, What::ScanDone { aborted: false })]);
+    all.extend(join(7_909, AP1));
+    let found = run(&all);
+    assert_eq!(found.iter().map(|h| (h.kind, h.to.bssid)).collect::<Vec<_>>(), [(Kind::Join, Some(AP1))]);
+}

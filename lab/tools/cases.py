@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Are the handovers of a run of lab/tools/cases.sh what was made? As JSON: of each case what `kpat handover` found, and `wrong`.
+
+    cases.py KPAT OUT
+
+What should be found was written down from what each case does. Beside it: each time the supplicant says that it is connected a handover has its link up, to that access point; each time it says that it is
+disconnected there is one; none has another; phases are the whole; and the application's gap is that of the flow's own numbers."""
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ANY = None
+# Of each case: kind, cause, from, to of each handover of w2 (1 and 2: the access points), and words that its sentences have.
+MADE = {
+    "together": ([("roam", "chosen", 1, 2), ("roam", "chosen", 2, 1)], []),
+    "roam-fails": ([("roam-failed", "chosen", 1, 1)], ["authentication: no answer"]),
+    "sent-away-in-handshake": ([(ANY, "chosen", 1, ANY)], ["deauthentication received, reason 8"]),
+    "during-a-scan": ([(ANY, "deauthenticated", 1, ANY)], []),
+    "hidden": ([("lost-and-joined", "silent-loss", 1, 2)], []),
+    "channel-switch": ([], []),
+    "same-channel": ([("roam", "chosen", 1, 2)], []),
+    "shut": ([(ANY, "shut", 1, ANY)], []),
+    # Back at the first access point, if it is not there.
+    "between": None,
+    "rfkill": ([(ANY, "shut", 1, ANY)], []),
+    "dhcp-late": ([(ANY, "left", 1, ANY)], ["DHCP"]),
+    "no-ack": ([(ANY, "left", 1, ANY)], ["offered"]),
+    "conflict": ([(ANY, "left", 1, ANY)], ["another host has", "DECLINE"]),
+    "duplicate-v6": ([("roam", "chosen", 1, 2)], ["duplicate address fd07:1::9"]),
+    "two-stations": ([("roam", "chosen", 1, 2)], []),
+    "access-point": ([], []),
+    "mesh": ([], []),
+    "cut": ([("lost-and-joined", "silent-loss", 1, 2)], []),
+    "removed": ([(ANY, "removed", 1, ANY)], []),
+}
+# Of the other radio, w3, which is a station, an access point and a mesh point in turn.
+MADE_OF_OTHER = {"two-stations": [("roam", "chosen", ANY, ANY)]}
+
+
+def command(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    kpat, out = sys.argv[1], Path(sys.argv[2])
+    ask = lambda store, *words: json.loads(command(kpat, "handover", str(store), *words, "--json"))
+    begun = [(float(line.split(": case ")[0]), line.split(": case ")[1]) for line in (out / "cases.log").read_text().splitlines()]
+    address = [(out / f"bssid{n}").read_text().strip() for n in (1, 2)]
+    number = lambda bssid: address.index(bssid) + 1 if bssid in address else bssid
+    listed = ask(out / "run.kpat")["handovers"]
+    said = [(float(m[1]), m[2], m[3]) for m in re.finditer(r"(?m)^([\d.]+): w2: CTRL-EVENT-(CONNECTED|DISCONNECTED)(.*)$", (out / "supplicant.log").read_text(errors="replace"))]
+    echoes = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
+    found, wrong = {}, []
+    for (since, name), (until, _) in zip(begun, begun[1:]):
+        if MADE[name] is None:
+            continue
+        within = [h for h in listed if since * 1e9 <= h["end_boot_ns"] + h["begin_wall_ns"] - h["begin_boot_ns"] and h["begin_wall_ns"] < until * 1e9]
+        of = lambda device: [h for h in within if h["interface"] == device]
+        expected, words = MADE[name]
+        seen = [(h["kind"], h["cause"], number(h["from"]), number(h["to"])) for h in of("w2")]
+        found[name] = [(h["interface"], h["kind"], h["cause"], number(h["from"]), number(h["to"]), h["attempts"], h["ended"], round(h["whole_ns"] / 1e6), round((h["link_ns"] or 0) / 1e6)) for h in within]
+        fits = lambda made, seen: len(made) == len(seen) and all(a in (ANY, b) for m, s in zip(made, seen) for a, b in zip(m, s))
+        if not fits(expected, seen):
+            wrong.append(f"{name}: {seen}, made {expected}")
+        other = [(h["kind"], h["cause"], h["from"], h["to"]) for h in of("w3")]
+        # It joins as a station before its case begins.
+        if not fits(MADE_OF_OTHER.get(name, []), [s for s in other if s[0] != "join"]):
+            wrong.append(f"{name}, the other radio: {other}")
+        details = [ask(out / "run.kpat", str(h["handover"])) for h in of("w2")]
+        sentences = " ".join([*(p["why"] or "" for d in details for p in d["phases"]), *(r for d in details for r in d["refusals"]), *(m["words"] for d in details for m in d["marks"])])
+        wrong += [f"{name}: nothing of {w!r} in {sentences!r}" for w in words if w not in sentences]
+        for d in details:
+            if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
+                wrong.append(f"{name}: phases are not the whole")
+            offset = d["begin_wall_ns"] - d["begin_boot_ns"]
+            if d["flow"] and d["flow"]["gap_ns"]:
+                gaps = [b - a for a, b in zip(echoes, echoes[1:]) if b >= d["begin_boot_ns"] and a <= d["end_boot_ns"]]
+                apart = abs(max(gaps, default=0) - d["flow"]["gap_ns"]) / 1e6
+                if apart > 100:
+                    wrong.append(f"{name}: the flow's gap is {apart:.1f} ms from its own numbers")
+        ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
+        tos = [d["to"]["bssid"] for d in details if d["link_up"]]
+        connected = [(at, re.search(r"to (\S+)", rest)[1]) for at, what, rest in said if what == "CONNECTED" and since <= at < until]
+        for at, bssid in connected:
+            near = [(at - up, to) for up, to in zip(ups, tos) if -1 < at - up < 1]
+            if not any(to == bssid for _, to in near) and name != "removed":
+                wrong.append(f"{name}: the supplicant was connected to {number(bssid)} at {at - since:.3f} s, no handover has that link up: {[round(u - since, 3) for u in ups]}")
+        for at, what, _ in said:
+            if what == "DISCONNECTED" and since <= at < until and not any(d["begin_wall_ns"] / 1e9 - 0.01 <= at <= (d["end_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 + 0.5 for d in details):
+                wrong.append(f"{name}: the supplicant was disconnected at {at - since:.3f} s, in no handover")
+    print(json.dumps({"found": found, "wrong": wrong}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
