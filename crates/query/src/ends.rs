@@ -248,6 +248,7 @@ impl Store {
                         if end.is_some() {
                             continue;
                         }
+                        let bytes = segment.payload_bytes;
                         let those = between.get(&key).map_or(&[][..], Vec::as_slice);
                         let of = those.iter().map(|place| &sockets[*place as usize]);
                         let of_end = SegmentOf { first_ns: first, last_ns: last, seq: seq as u32, sent };
@@ -255,7 +256,7 @@ impl Store {
                         let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
                         let place = place
                             .copied()
-                            .or_else(|| all.translated(key.0, key.1, of_end, segment.payload_bytes));
+                            .or_else(|| all.translated(key.0, key.1, |s| of_end.is_of(s, bytes)));
                         *end = place.map(|place| (place, seq as u32));
                     }
                 }

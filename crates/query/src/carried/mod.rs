@@ -186,7 +186,7 @@ impl Store {
             let (src, dst) = ((f.ip_src.clone(), sport), (f.ip_dst.clone(), dport));
             let translated = |own: &(Option<String>, i32), peer: &(Option<String>, i32), sent| {
                 let (own, peer) = ((own.0.as_deref(), own.1), (peer.0.as_deref(), peer.1));
-                let place = sockets.translated(own, peer, segment(sent), payload_bytes)?;
+                let place = sockets.translated(own, peer, |s| segment(sent).is_of(s, payload_bytes))?;
                 Some(&sockets.rows[place as usize])
             };
             if out.written.is_none()

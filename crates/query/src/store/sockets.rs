@@ -2,7 +2,6 @@
 //! service's address) a packet may be seen with other addresses than its socket has; its numbers do not change.
 
 use super::Store;
-use crate::carried::SegmentOf;
 use crate::error::Result;
 use kpat_store::tables::SocketRow;
 use std::collections::HashMap;
@@ -51,23 +50,19 @@ impl Sockets {
         Sockets { rows, by_ends, by_part }
     }
 
-    /// Place of the only socket whose bytes these are although it has other addresses: `own` and `peer` are the packet's.
+    /// Place of the only socket that has these bytes although its addresses are others: `own` and `peer` are the packet's.
     pub fn translated(
         &self,
         own: (Option<&str>, i32),
         peer: (Option<&str>, i32),
-        segment: SegmentOf,
-        payload_bytes: i64,
+        has_bytes: impl Fn(&SocketRow) -> bool,
     ) -> Option<u32> {
-        if payload_bytes <= 0 {
-            return None;
-        }
         let mut found = None;
         for place in parts(own, peer).iter().filter_map(|p| self.by_part.get(p)).flatten() {
             let s = &self.rows[*place as usize];
             let has_own = s.local_addr.as_deref() == own.0 && s.local_port == own.1;
             let has_peer = (s.peer_addr.as_deref(), s.peer_port) == peer && s.local_addr.as_deref() == own.0;
-            if (has_own || has_peer) && segment.is_of(s, payload_bytes) && found != Some(*place) {
+            if (has_own || has_peer) && has_bytes(s) && found != Some(*place) {
                 if found.is_some() {
                     return None;
                 }
