@@ -91,6 +91,9 @@ static __noinline int say_tcp(struct sock *sk, struct sock_entry *e, struct at_h
 
 	if (!e->tcp)
 		return say_headers(e->cookie, a->ip, what, now);
+	/* it had no port of its own when it began to connect, and has one with its SYN */
+	if (!(e->ports >> 16))
+		sock_refresh(e, sk);
 	if (what == KP_X_FROM_NETWORK)
 		e->waits = what_waits(sk);
 	cwnd = tcp_read(tp, snd_cwnd);

@@ -215,11 +215,37 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     sampled::beside(&log, &p, served, limit, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
+    for (n, text) in moved(&processes, args.by).into_iter().enumerate() {
+        notes.line(if n == 0 { "moved" } else { "" }, Line::of(text, Style::Warn));
+    }
     for (n, text) in NOT_MEASURED.into_iter().enumerate() {
         notes.line(if n == 0 { "not measured" } else { "" }, Line::of(text, Style::Faint));
     }
     out.lines(&notes.render(out.width))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who belonged to something else before, where that is what was asked for: all of its time stands at the last.
+fn moved(processes: &[&OfProcess], by: ByArg) -> Vec<String> {
+    const MOST: usize = 3;
+    let of_user = by == ByArg::User;
+    let asked = of_user || matches!(by, ByArg::Cgroup | ByArg::Unit | ByArg::Container | ByArg::Pod);
+    let moved = processes.iter().filter_map(|p| {
+        let (before, last) = (p.before.as_ref()?, p.label.as_ref()?);
+        let (was, is) = match of_user {
+            true => (format!("user {}", before.uid), format!("user {}", last.uid)),
+            false => (before.path.clone(), last.path.clone()),
+        };
+        let name = kpat_text::clean(p.name.as_deref().unwrap_or("?"));
+        let (was, is) = (kpat_text::clean(&was), kpat_text::clean(&is));
+        (asked && was != is).then(|| {
+            format!("{name} {} was in {was} before it came to {is}, with which all of its time stands", p.pid)
+        })
+    });
+    let all: Vec<String> = moved.collect();
+    let more = all.len().saturating_sub(MOST);
+    let rest = (more > 0).then(|| format!("{more} more processes"));
+    all.into_iter().take(MOST).chain(rest).collect()
 }
 
 fn s(ns: i64) -> String {
@@ -442,6 +468,8 @@ fn process_json(x: &OfProcess) -> Value {
         "pid": x.pid, "name": x.name, "is_kernel_thread": x.is_thread, "processes": x.instances,
         "uid": x.label.as_ref().map(|l| l.uid),
         "cgroup": x.label.as_ref().map(|l| &l.path),
+        "uid_before": x.before.as_ref().map(|l| l.uid),
+        "cgroup_before": x.before.as_ref().map(|l| &l.path),
         "unit": x.label.as_ref().and_then(|l| l.unit()),
         "container": x.label.as_ref().and_then(|l| l.container()),
         "pod": x.label.as_ref().and_then(|l| l.pod()),

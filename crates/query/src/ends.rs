@@ -212,6 +212,7 @@ impl Store {
             return Ok(());
         }
         let sockets = &ends.sockets;
+        let all = self.sockets()?;
         let mut segments: Map<i64, Segment> = Map::default();
         let table = self.table::<FootprintRow>()?;
         for group in 0..table.groups() {
@@ -244,12 +245,19 @@ impl Store {
                     for (end, (key, sent)) in
                         segment.ends.iter_mut().zip([((src, dst), true), ((dst, src), false)])
                     {
-                        let Some(those) = between.get(&key).filter(|_| end.is_none()) else { continue };
+                        if end.is_some() {
+                            continue;
+                        }
+                        let bytes = segment.payload_bytes;
+                        let those = between.get(&key).map_or(&[][..], Vec::as_slice);
                         let of = those.iter().map(|place| &sockets[*place as usize]);
                         let of_end = SegmentOf { first_ns: first, last_ns: last, seq: seq as u32, sent };
                         let found = nearest(of, of_end).map(|s| s.socket_id);
                         let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
-                        *end = place.map(|place| (*place, seq as u32));
+                        let place = place
+                            .copied()
+                            .or_else(|| all.translated(key.0, key.1, |s| of_end.is_of(s, bytes)));
+                        *end = place.map(|place| (place, seq as u32));
                     }
                 }
             }

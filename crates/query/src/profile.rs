@@ -24,6 +24,8 @@ pub struct OfProcess {
     pub is_thread: bool,
     /// What it belongs to; `None`: not in the log.
     pub label: Option<Label>,
+    /// What it belonged to before, if it moved while it was recorded. All of its time stands with what it belonged to last.
+    pub before: Option<Label>,
     /// Processes that had this number, one after the other, as far as the log tells them apart; at least 1.
     pub instances: usize,
     pub user_ns: i64,
@@ -353,6 +355,7 @@ fn of(
         let called = leaders.get(pid).or_else(|| threads.get(pid)).copied();
         p.name = called.or_else(|| of_it.last().map(|l| &l.name)).cloned();
         p.label = of_it.last().map(|l| Label::of(l));
+        p.before = label::before(of_it);
         p.instances = label::instances(of_it.iter().copied());
     }
     let mut buckets = Buckets {

@@ -69,8 +69,10 @@ impl Store {
             return Ok(None);
         };
         let Some(e) = table.rows_at::<AppEventRow>(group, &[place])?.pop() else { return Ok(None) };
-        let sockets: Vec<SocketRow> = self.all()?;
-        let Some(socket) = sockets.into_iter().find(|s| s.socket_id == e.socket_id) else { return Ok(None) };
+        let sockets = self.sockets()?;
+        let Some(socket) = sockets.rows.iter().find(|s| s.socket_id == e.socket_id).cloned() else {
+            return Ok(None);
+        };
         let tcp = socket.proto == TCP;
         let writes = if tcp { Crossing::ToTransport } else { Crossing::Send };
         if e.crossing != writes as i32 || e.size_bytes < 0 {
@@ -172,8 +174,8 @@ impl Store {
         let names = Names::of(self)?;
         let mut out: Vec<SlowWrite> = Vec::new();
         let (mut all, mut open) = (0, 0);
-        let sockets: Vec<SocketRow> = self.all()?;
-        for s in sockets.iter().filter(|s| s.proto == TCP && only.is_none_or(|id| id == s.socket_id)) {
+        let sockets = self.sockets()?;
+        for s in sockets.rows.iter().filter(|s| s.proto == TCP && only.is_none_or(|id| id == s.socket_id)) {
             let writes = self.stream(s.socket_id, Crossing::ToTransport)?;
             let acks = self.stream(s.socket_id, Crossing::Acked)?;
             let after = |w: &StreamCall| {

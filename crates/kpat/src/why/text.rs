@@ -28,14 +28,18 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
             facts.line("", Line::of(word, Style::Warn));
         }
     }
-    facts.add(
-        "time",
-        format!(
-            "{} s, from the first write until the last was over; each moment counts once, divided among the writes then under way",
-            seconds(w.whole_ns())
-        ),
-    );
-    facts.add("writes", writes(w));
+    let has = |stage: Stage| w.stages.iter().any(|s| s.stage == stage);
+    let what = match (has(Stage::Handshake), w.writes() > 0) {
+        (_, false) => "from when it began to connect until it gave up, or the log ended",
+        (true, _) => {
+            "from when it began to connect until the last write was over; each moment counts once, divided among the writes then under way"
+        }
+        (false, _) => {
+            "from the first write until the last was over; each moment counts once, divided among the writes then under way"
+        }
+    };
+    facts.add("time", format!("{} s, {what}", seconds(w.whole_ns())));
+    facts.add("writes", if w.writes() > 0 { writes(w) } else { "none".to_owned() });
     if let Some(c) = &w.clock {
         let text = format!(
             "the peer's is another kernel's: related by what the two sent each other, ± {}, by which the way between them may be shorter or longer",
@@ -97,6 +101,9 @@ fn more(w: &Why, first: &Sum) -> Option<String> {
                 String::new()
             };
             Some(format!("{} sent again{repairs}", plural(w.again, "segment")))
+        }
+        Stage::Handshake if w.syns_again > 0 => {
+            Some(format!("its SYN was sent again {}", plural(w.syns_again, "time")))
         }
         Stage::Application => Some(plural(w.pauses, "pause")),
         Stage::Answer => Some(format!("{} of {} pauses ended with one", count(w.answered), count(w.pauses))),
@@ -217,6 +224,13 @@ fn unknown(w: &Why) -> Vec<String> {
         format!(
             "how long {} would take that nobody had read when the log ended",
             plural(ended(End::Open), "write")
+        ),
+    );
+    say(
+        ended(End::Reset) > 0,
+        format!(
+            "what became of {}: the connection was reset, and no read has them",
+            plural(ended(End::Reset), "write")
         ),
     );
     say(

@@ -80,6 +80,8 @@ struct Open {
 /// One sender.
 #[derive(Default)]
 struct Sender {
+    /// When its socket was first and last seen.
+    life_ns: (i64, i64),
     state: Option<TcpStateRow>,
     /// From here on nothing is written yet.
     since_ns: Option<i64>,
@@ -114,7 +116,10 @@ pub(crate) struct Follow {
 
 impl Follow {
     pub fn new(sockets: &[SocketRow]) -> Follow {
-        let sender = |s: &SocketRow| (s.socket_id, Sender { start: s.sent_seq, ..Sender::default() });
+        let sender = |s: &SocketRow| {
+            let life_ns = (s.first_ns, s.last_ns);
+            (s.socket_id, Sender { life_ns, start: s.sent_seq, ..Sender::default() })
+        };
         Follow { senders: sockets.iter().map(sender).collect(), peers: pairs_of(sockets) }
     }
 
@@ -141,9 +146,21 @@ impl Follow {
         self.senders.entry(now.socket_id).or_default().state(now, unread_since)
     }
 
+    /// Nothing more is known of this socket until then: what held it back still does.
+    pub fn until(&mut self, socket: i64, at_ns: i64) -> Option<Span> {
+        let unread_since = self.peer(socket).and_then(|p| self.senders.get(&p)).and_then(|p| p.unread_since);
+        self.senders.get_mut(&socket).and_then(|s| s.go_on(at_ns, false, unread_since))
+    }
+
     /// What is still open.
     pub fn finish(&mut self, each: &mut dyn FnMut(i64, Span)) {
         for (id, s) in &mut self.senders {
+            // It was given up without a further state.
+            if s.state.as_ref().is_some_and(|s| s.state == SYN_SENT)
+                && let Some(span) = s.go_on(s.life_ns.1, false, None)
+            {
+                each(*id, span);
+            }
             if let Some(span) = s.settle() {
                 each(*id, span);
             }
@@ -247,7 +264,10 @@ impl Sender {
         if now.crossing != Crossing::FromNetwork as i32 {
             let done = self.go_on(now.at_ns, false, unread_since);
             let last = self.settle();
-            self.since_ns = self.since_ns.or(Some(now.at_ns));
+            // A SYN that waits for its neighbour is not seen to leave: a socket is first seen when it begins to connect.
+            let connects = now.state == SYN_SENT && self.life_ns.0 > 0;
+            let begins = if connects { self.life_ns.0.min(now.at_ns) } else { now.at_ns };
+            self.since_ns = self.since_ns.or(Some(begins));
             self.take(now);
             return [done, last];
         }

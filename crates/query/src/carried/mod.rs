@@ -74,6 +74,16 @@ pub(crate) struct SegmentOf {
 }
 
 impl SegmentOf {
+    /// Has the socket all these bytes in its stream, and was it there?
+    pub fn is_of(&self, s: &SocketRow, payload_bytes: i64) -> bool {
+        let (start, all) =
+            if self.sent { (s.sent_seq, s.sent_bytes) } else { (s.received_seq, s.received_bytes) };
+        let there = s.first_ns <= self.last_ns && s.last_ns >= self.first_ns;
+        there
+            && start
+                .is_some_and(|start| i64::from(self.seq.wrapping_sub(start as u32)) + payload_bytes <= all)
+    }
+
     /// Is its number one of the socket's stream? Those of another connection begin anywhere in 4 GiB.
     fn in_stream(&self, s: &SocketRow) -> bool {
         let (start, all) =
@@ -161,28 +171,27 @@ impl Store {
         if self.table::<SocketRow>()?.rows() == 0 {
             return Ok(None);
         }
-        let sockets: Vec<SocketRow> = self.all()?;
+        let sockets = self.sockets()?;
         let of_tcp = |f: &&FootprintRow| f.ip_proto == Some(TCP) && f.tcp_seq.is_some();
         let Some(first) = d.footprints.iter().find(of_tcp) else {
-            return self.carried_datagram(d, &sockets);
+            return self.carried_datagram(d, &sockets.rows);
         };
         let payload_bytes = first.payload_bytes.unwrap_or(0).max(0);
         let mut out = Carried { payload_bytes, ..Carried::default() };
         for f in d.footprints.iter().filter(of_tcp) {
             let (Some(sport), Some(dport), Some(seq)) = (f.sport, f.dport, f.tcp_seq) else { continue };
             let seq = first_byte(seq, f.tcp_flags.map_or(NULL, i64::from));
-            let find = |own: (&Option<String>, i32), peer: (&Option<String>, i32), sent: bool| {
-                let is = |s: &&SocketRow| {
-                    s.proto == TCP
-                        && (&s.local_addr, s.local_port) == own
-                        && (&s.peer_addr, s.peer_port) == peer
-                };
-                let (first_ns, last_ns) = (d.packet.first_ns, d.packet.last_ns);
-                nearest(sockets.iter().filter(is), SegmentOf { first_ns, last_ns, seq: seq as u32, sent })
+            let (first_ns, last_ns) = (d.packet.first_ns, d.packet.last_ns);
+            let segment = |sent| SegmentOf { first_ns, last_ns, seq: seq as u32, sent };
+            let (src, dst) = ((f.ip_src.clone(), sport), (f.ip_dst.clone(), dport));
+            let translated = |own: &(Option<String>, i32), peer: &(Option<String>, i32), sent| {
+                let (own, peer) = ((own.0.as_deref(), own.1), (peer.0.as_deref(), peer.1));
+                let place = sockets.translated(own, peer, |s| segment(sent).is_of(s, payload_bytes))?;
+                Some(&sockets.rows[place as usize])
             };
-            let (src, dst) = ((&f.ip_src, sport), (&f.ip_dst, dport));
             if out.written.is_none()
-                && let Some(s) = find(src, dst, true)
+                && let Some(s) = nearest(sockets.between(TCP, src.clone(), dst.clone()), segment(true))
+                    .or_else(|| translated(&src, &dst, true))
             {
                 out.written = Some(self.end(
                     s,
@@ -194,7 +203,8 @@ impl Store {
                 )?);
             }
             if out.read.is_none()
-                && let Some(s) = find(dst, src, false)
+                && let Some(s) = nearest(sockets.between(TCP, dst.clone(), src.clone()), segment(false))
+                    .or_else(|| translated(&dst, &src, false))
             {
                 out.read = Some(self.end(s, s.received_seq, seq, payload_bytes, Crossing::Recv, i64::MAX)?);
             }

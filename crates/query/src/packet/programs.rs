@@ -2,7 +2,7 @@
 
 use super::EventOfPacket;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::{Store, places};
 use kpat_model::{Context, EventKind, Stage};
 use kpat_store::tables::{CallRow, EventRow, PacketRow};
 use std::collections::BTreeSet;
@@ -13,18 +13,23 @@ impl Store {
     pub(super) fn programs_of(&self, packet: &PacketRow, calls: &[CallRow]) -> Result<Vec<EventOfPacket>> {
         let table = self.table::<EventRow>()?;
         let program = i64::from(EventKind::Program as i32);
-        let groups: Vec<usize> = (0..table.groups())
-            .filter(|g| table.range(*g, "kind").is_none_or(|kinds| kinds.contains(&program)))
-            .collect();
-        if groups.is_empty() {
+        // A row group's kinds lie on both sides of this one, and most have none of it.
+        let mut those: Vec<(usize, Vec<u32>)> = Vec::new();
+        for group in table.groups_where("kind", &(program..=program)) {
+            let places = places(&table, group, "kind", |kind| kind == program)?;
+            if !places.is_empty() {
+                those.push((group, places));
+            }
+        }
+        if those.is_empty() {
             return Ok(Vec::new());
         }
         let of_task = calls.iter().filter(|c| c.ctx == Context::Task as i32);
         let threads: BTreeSet<i32> = of_task.map(|c| c.pid).chain(packet.pid).collect();
         let (mut found, mut begun) = (Vec::new(), Vec::new());
         let mut ended: BTreeSet<(i32, i64)> = BTreeSet::new();
-        table.each(groups, |row: EventRow| {
-            let Some(pid) = row.pid.filter(|p| i64::from(row.kind) == program && threads.contains(p)) else {
+        let mut take = |row: EventRow| {
+            let Some(pid) = row.pid.filter(|p| threads.contains(p)) else {
                 return;
             };
             let end = row.a == Stage::End as i64;
@@ -35,7 +40,10 @@ impl Store {
             if from <= packet.last_ns && (row.at_ns >= packet.first_ns || row.a == Stage::Begin as i64) {
                 if row.a == Stage::Begin as i64 { &mut begun } else { &mut found }.push(row);
             }
-        })?;
+        };
+        for (group, places) in those {
+            table.rows_at::<EventRow>(group, &places)?.into_iter().for_each(&mut take);
+        }
         begun.retain(|b| b.pid.is_some_and(|pid| !ended.contains(&(pid, b.at_ns))));
         found.append(&mut begun);
         found.sort_by_key(|row| (began(row), row.at_ns));

@@ -20,6 +20,22 @@ pub fn instances<'a>(labels: impl Iterator<Item = &'a ProcessLabelRow>) -> usize
     1 + more
 }
 
+/// A program that is started is in its parent's cgroup, and its parent's user's, until it is moved: for so long that is no move.
+const STARTS_NS: i64 = 50_000_000;
+
+/// What the last process of these labels, which are in order of time, belonged to before: that one of the others which it had longest.
+pub fn before(labels: &[&ProcessLabelRow]) -> Option<Label> {
+    let last = labels.last()?;
+    let same = |l: &ProcessLabelRow| match (l.started_ns, last.started_ns) {
+        (Some(a), Some(b)) => a.abs_diff(b) <= SAME_START_NS,
+        _ => false,
+    };
+    let others = labels.windows(2).filter(|w| same(w[0]));
+    let others = others.filter(|w| (w[0].uid, &w[0].path) != (last.uid, &last.path) && !w[0].path.is_empty());
+    let longest = others.map(|w| (w[1].at_ns - w[0].at_ns, w[0])).max_by_key(|(ns, _)| *ns);
+    longest.filter(|(ns, _)| *ns >= STARTS_NS).map(|(_, l)| Label::of(l))
+}
+
 impl Label {
     pub fn of(row: &ProcessLabelRow) -> Label {
         Label { uid: row.uid, path: row.path.clone() }
@@ -60,6 +76,25 @@ impl Label {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_moved_was_elsewhere_before() {
+        let row = |at_ms: i64, uid, path: &str| ProcessLabelRow {
+            at_ns: at_ms * 1_000_000,
+            started_ns: Some(5),
+            uid,
+            path: path.into(),
+            ..ProcessLabelRow::default()
+        };
+        let of = |rows: &[ProcessLabelRow]| before(&rows.iter().collect::<Vec<_>>()).map(|l| (l.uid, l.path));
+        assert_eq!(of(&[row(0, 0, "/a"), row(900, 0, "/b")]), Some((0, "/a".into())));
+        assert_eq!(of(&[row(0, 0, "/a"), row(900, 33, "/a")]), Some((0, "/a".into())));
+        // started by a shell in another, and what two files of one recording say of one that stays
+        assert_eq!(of(&[row(0, 0, "/a"), row(3, 0, "/b"), row(900, 0, "/b")]), None);
+        // another process of this number
+        let other = ProcessLabelRow { started_ns: Some(900_000_000), ..row(900, 0, "/b") };
+        assert_eq!(of(&[row(0, 0, "/a"), other]), None);
+    }
 
     #[test]
     fn paths_as_engines_write_them() {

@@ -3,6 +3,7 @@
 mod datagrams;
 mod ends;
 mod owners;
+mod sockets;
 mod streams;
 mod touching;
 
@@ -37,7 +38,8 @@ pub struct Store {
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
     pub(crate) touching: OnceLock<Touching>,
-    streams: Streams,
+    streams: Mutex<Streams>,
+    sockets: sockets::Known,
     datagrams: datagrams::Known,
     passings: datagrams::Passings,
     pub(crate) known: ends::Known,
@@ -58,7 +60,8 @@ impl Store {
             devices: Vec::new(),
             open: Mutex::default(),
             touching: OnceLock::new(),
-            streams: Streams::default(),
+            streams: Mutex::default(),
+            sockets: sockets::Known::default(),
             datagrams: datagrams::Known::default(),
             passings: datagrams::Passings::default(),
             known: ends::Known::default(),
@@ -159,6 +162,14 @@ impl Store {
     /// The first moment in the log, boot clock.
     pub fn start_ns(&self) -> i64 {
         self.manifest.first_ns
+    }
+
+    /// The last moment of the recording, boot clock: when it ended, where the log says so in earnest, else its last record.
+    pub(crate) fn end_ns(&self) -> i64 {
+        const LONGEST_NS: i64 = 7 * 86_400_000_000_000;
+        let last = self.manifest.last_ns;
+        let ended = self.manifest.summary.as_ref().map(|s| s.at.boot.0);
+        ended.filter(|at| (0..LONGEST_NS).contains(&at.saturating_sub(last))).unwrap_or(last)
     }
 
     /// Functions that were probed, in the order of the table.

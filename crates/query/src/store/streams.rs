@@ -5,8 +5,8 @@ use crate::error::Result;
 use kpat_model::Crossing;
 use kpat_store::tables::AppEventRow;
 use kpat_store::{NULL, TableFile};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
 
 /// Bytes that a call gave to a stream or took from it.
 #[derive(Clone, Copy, Debug)]
@@ -19,35 +19,96 @@ pub(crate) struct StreamCall {
     pub pid: Option<i32>,
 }
 
-/// By socket and crossing, the newest last.
-pub(crate) type Streams = Mutex<Vec<((i64, Crossing), Arc<[StreamCall]>)>>;
+/// What is kept of streams: by socket and crossing.
+#[derive(Default)]
+pub(crate) struct Streams {
+    /// Those that were asked for last, the newest last.
+    last: Vec<((i64, i64), Arc<[StreamCall]>)>,
+    /// How often one was asked for that was not here.
+    missed: usize,
+    /// Bytes' calls of each socket.
+    counts: BTreeMap<i64, usize>,
+    /// Those that were read in one pass with one that was asked for, of these sockets.
+    ahead: HashMap<(i64, i64), Arc<[StreamCall]>>,
+    sockets: HashSet<i64>,
+}
 
 /// A packet asks for two.
 const MOST: usize = 8;
+/// Who asks for more asks for packet after packet, of connection after connection: as many calls as these are read at once, 40 bytes each.
+const AHEAD: usize = 1_000_000;
+const OF_STREAMS: [Crossing; 3] = [Crossing::ToTransport, Crossing::Recv, Crossing::Acked];
+
+fn is_of_streams(crossing: i64) -> bool {
+    OF_STREAMS.iter().any(|c| i64::from(*c as u8) == crossing)
+}
+
+impl Streams {
+    fn get(&self, key: (i64, i64)) -> Option<Arc<[StreamCall]>> {
+        let last = self.last.iter().find(|(k, _)| *k == key).map(|(_, calls)| calls);
+        if let Some(calls) = last.or_else(|| self.ahead.get(&key)) {
+            return Some(Arc::clone(calls));
+        }
+        (self.sockets.contains(&key.0) && is_of_streams(key.1)).then(|| Arc::from([]))
+    }
+
+    /// This socket, and as many of those that come after it as there is room for.
+    fn choose(&self, socket: i64, most: usize) -> HashSet<i64> {
+        let order = self.counts.range(socket..).chain(self.counts.range(..socket));
+        let mut all = 0;
+        let fit = order.take_while(|(_, n)| {
+            all += **n;
+            all <= most
+        });
+        fit.map(|(s, _)| *s).chain([socket]).collect()
+    }
+}
 
 impl Store {
     /// Calls of a socket at one crossing, by offset.
     pub(crate) fn stream(&self, socket: i64, what: Crossing) -> Result<Arc<[StreamCall]>> {
-        let key = (socket, what);
-        let kept = || self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, calls)) = kept().iter().find(|(k, _)| *k == key) {
-            return Ok(Arc::clone(calls));
+        let key = (socket, i64::from(what as u8));
+        let mut kept = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(calls) = kept.get(key) {
+            return Ok(calls);
+        }
+        kept.missed += 1;
+        if kept.missed > MOST && is_of_streams(key.1) {
+            if kept.counts.is_empty() {
+                kept.counts = self.count_calls()?;
+            }
+            kept.sockets = kept.choose(socket, AHEAD);
+            let streams = self.all_streams(&|s, c| is_of_streams(c) && kept.sockets.contains(&s))?;
+            kept.ahead = streams.into_iter().map(|(k, calls)| (k, calls.into())).collect();
+            return Ok(kept.get(key).unwrap_or_else(|| Arc::from([])));
         }
         let table = self.table::<AppEventRow>()?;
         let mut calls = Vec::new();
         for group in table.groups_where("socket_id", &(socket..=socket)) {
             let first: i64 = (0..group).map(|g| table.group_rows(g) as i64).sum();
-            let fits = |s: i64, c: i64| s == socket && c == i64::from(what as u8);
+            let fits = |s: i64, c: i64| (s, c) == key;
             each_call(&table, (group, first), &fits, &mut |_, _, call| calls.push(call))?;
         }
         calls.sort_by_key(|c| (c.offset, c.at_ns));
         let calls: Arc<[StreamCall]> = calls.into();
-        let mut kept = kept();
-        if kept.len() >= MOST {
-            kept.remove(0);
+        if kept.last.len() >= MOST {
+            kept.last.remove(0);
         }
-        kept.push((key, Arc::clone(&calls)));
+        kept.last.push((key, Arc::clone(&calls)));
         Ok(calls)
+    }
+
+    /// How many calls each socket has with bytes of a stream.
+    fn count_calls(&self) -> Result<BTreeMap<i64, usize>> {
+        let table = self.table::<AppEventRow>()?;
+        let mut counts = BTreeMap::new();
+        for group in 0..table.groups() {
+            let (sockets, crossings) = (table.ints(group, "socket_id")?, table.ints(group, "crossing")?);
+            for (s, _) in sockets.iter().zip(crossings.iter()).filter(|(_, c)| is_of_streams(**c)) {
+                *counts.entry(*s).or_default() += 1;
+            }
+        }
+        Ok(counts)
     }
 
     /// Calls by socket and crossing, those of which `wanted` is true, from one pass.
@@ -91,4 +152,36 @@ fn each_call(
         give(e.socket_id, e.crossing.into(), call);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_streams_are_read_ahead_as_there_is_room_for() {
+        let counts = [(1, 5), (2, 5), (3, 5), (9, 100)].into_iter().collect();
+        let streams = Streams { counts, ..Streams::default() };
+        let chosen = |socket, most| {
+            let mut all: Vec<i64> = streams.choose(socket, most).into_iter().collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(chosen(2, 10), [2, 3]);
+        assert_eq!(chosen(9, 110), [1, 2, 9]);
+        // the one that is asked for is read whatever it takes, also if it has none
+        assert_eq!(chosen(9, 10), [9]);
+        assert_eq!(chosen(4, 10), [4]);
+    }
+
+    #[test]
+    fn what_was_read_ahead_and_has_no_calls_is_known() {
+        let sockets = [7].into_iter().collect();
+        let streams = Streams { sockets, ..Streams::default() };
+        let of = |socket, c: Crossing| streams.get((socket, i64::from(c as u8))).map(|calls| calls.len());
+        assert_eq!(
+            (of(7, Crossing::Recv), of(8, Crossing::Recv), of(7, Crossing::ToDevice)),
+            (Some(0), None, None)
+        );
+    }
 }

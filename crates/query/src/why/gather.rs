@@ -16,6 +16,11 @@ const STEP: u64 = 1 << 16;
 /// SK_PACING_FQ of include/net/sock.h.
 const BY_FQ: i32 = 2;
 const FROM_NETWORK: i32 = Crossing::FromNetwork as i32;
+/// TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV of include/net/tcp_states.h: neither end has closed it.
+const SYN_SENT: i32 = 2;
+const OPEN: [i32; 3] = [1, SYN_SENT, 3];
+/// Of the flags (RFC 9293, section 3.1).
+const RST: i32 = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct Write {
@@ -77,8 +82,11 @@ pub(super) struct Gathered {
     pub mended: Vec<(i64, i64)>,
     pub lost: u64,
     pub last_ns: i64,
+    /// When either end reset the connection.
+    pub reset_ns: Option<i64>,
     pub states: u64,
     pub again: u64,
+    pub syns_again: u64,
     pub fq_paces: bool,
     /// Of some writes only the end of the call is known.
     pub begins_unknown: bool,
@@ -90,6 +98,18 @@ pub(super) struct Gathered {
 const AT_ONCE_NS: i64 = 200_000;
 
 impl Gathered {
+    /// The time in which it connected, if that is what the log has of it first.
+    pub fn handshake(&self) -> Option<(i64, i64)> {
+        let first = self.held.first().filter(|h| h.held == Held::Handshake)?;
+        let all = self.held.iter().take_while(|h| h.held == Held::Handshake);
+        all.last().map(|last| (first.from_ns, last.to_ns))
+    }
+
+    /// When what nobody has read ceases to wait.
+    pub fn over_ns(&self) -> i64 {
+        self.reset_ns.unwrap_or(self.last_ns).min(self.last_ns)
+    }
+
     /// Did bytes before this one come in this time, having been sent again?
     pub fn mended(&self, from_ns: i64, to_ns: i64, offset: i64) -> bool {
         let first = self.mended.partition_point(|m| m.0 <= from_ns);
@@ -190,6 +210,7 @@ pub(super) fn gather(
     let mut ways = Ways::default();
     // behind the last byte that entered the device's queue, and that left it
     let (mut entered, mut left) = (i64::MIN, i64::MIN);
+    let (mut connected, mut closed) = (false, false);
     let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows() + far.len() as u64;
     let mut done = 0;
     let mut pass = |moment: Moment<'_>, out: &mut Gathered| -> Result<()> {
@@ -221,7 +242,11 @@ pub(super) fn gather(
                             }
                         }
                         (Crossing::Recv, Some(_)) => out.reads.push(e.at_ns),
-                        (Crossing::Retransmit, _) => out.again += e.segments.max(1) as u64,
+                        (Crossing::Retransmit, _) => {
+                            let segments = e.segments.max(1) as u64;
+                            out.again += segments;
+                            out.syns_again += if connected { 0 } else { segments };
+                        }
                         _ => {}
                     }
                 } else if what == Crossing::ToTransport && e.size_bytes > 0 {
@@ -235,8 +260,14 @@ pub(super) fn gather(
             Moment::State(s) => {
                 let own = s.socket_id == sender.socket_id;
                 let spans = follow.state(s);
+                out.last_ns = out.last_ns.max(s.at_ns);
+                closed |= !OPEN.contains(&s.state);
+                if s.tcp_flags.is_some_and(|f| f & RST != 0) {
+                    out.reset_ns = out.reset_ns.or(Some(s.at_ns));
+                }
                 if own {
                     out.states += 1;
+                    connected |= s.state != SYN_SENT;
                     out.mss = out.mss.max(s.mss);
                     out.fq_paces |= s.pacing == Some(BY_FQ) && s.pacing_bytes_s.is_some();
                     spans.iter().flatten().for_each(|s| add(&mut out.held, s, entered > left));
@@ -263,6 +294,12 @@ pub(super) fn gather(
     })?;
     while let Some(rest) = far.pop_front() {
         pass(rest.as_moment(), &mut out)?;
+    }
+    // What nobody has read, and what was not sent, of a connection that goes on: until the log ends.
+    if connected && !closed && elsewhere.is_none() && store.end_ns() > out.last_ns {
+        out.last_ns = store.end_ns();
+        let last = follow.until(sender.socket_id, out.last_ns);
+        last.iter().for_each(|s| add(&mut out.held, s, entered > left));
     }
     follow.finish(&mut |id, span| {
         if id == sender.socket_id {

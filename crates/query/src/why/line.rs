@@ -118,23 +118,28 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
         (None, Some(_)) if !far.reads => End::Readable,
         (None, Some(_)) => {
             let stage = if readable { Stage::PeerApplication } else { Stage::PeerStack };
-            l.go_on(Piece::At(stage), Some(g.last_ns));
-            End::Open
+            l.go_on(Piece::At(stage), Some(g.over_ns()));
+            never(g)
         }
         (None, None) => return open(l, leaves, sent[2], wire, g),
     };
     l
 }
 
-/// It did not come to the peer until the log ended.
+/// It did not come to the peer until the log ended, or the connection was reset.
 fn open(mut l: Line, leaves: Option<i64>, driven: Option<i64>, wire: Stage, g: &Gathered) -> Line {
     let piece = match (leaves, driven) {
         (None, _) => Piece::Kept,
         (Some(_), None) => Piece::At(Stage::Queue),
         (Some(_), Some(_)) => Piece::At(wire),
     };
-    l.go_on(piece, Some(g.last_ns));
-    Line { end: End::Open, ..l }
+    l.go_on(piece, Some(g.over_ns()));
+    Line { end: never(g), ..l }
+}
+
+/// Why it has no end.
+fn never(g: &Gathered) -> End {
+    if g.reset_ns.is_some() { End::Reset } else { End::Open }
 }
 
 /// What a piece of the sender's time is for a write that waits in it.
@@ -145,7 +150,7 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::Application if h.wants => Stage::Transport,
         Held::Application if piece == Piece::Small => Stage::Nagle,
         Held::Application => Stage::Undecided,
-        Held::Handshake => Stage::Undecided,
+        Held::Handshake => Stage::Handshake,
         Held::SendBuffer => Stage::SendBuffer,
         Held::CongestionWindow => Stage::CongestionWindow,
         Held::ReceiveWindow => Stage::ReceiveWindow,

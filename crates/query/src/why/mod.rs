@@ -26,6 +26,7 @@ use kpat_store::tables::SocketRow;
 /// Where a write's last byte was, or why it was not yet further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
+    Handshake,
     Application,
     SendBuffer,
     CongestionWindow,
@@ -45,7 +46,8 @@ pub enum Stage {
 
 impl Stage {
     /// In the order of the way.
-    pub const ALL: [Stage; 15] = [
+    pub const ALL: [Stage; 16] = [
+        Stage::Handshake,
         Stage::Application,
         Stage::SendBuffer,
         Stage::CongestionWindow,
@@ -65,6 +67,7 @@ impl Stage {
 
     pub fn name(self) -> &'static str {
         match self {
+            Stage::Handshake => "handshake",
             Stage::Application => "application",
             Stage::SendBuffer => "send buffer",
             Stage::CongestionWindow => "congestion window",
@@ -86,6 +89,7 @@ impl Stage {
     /// What it means, as half a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
+            Stage::Handshake => "it was not connected: its SYN had no answer yet",
             Stage::Application => "nothing that it had written was under way",
             Stage::SendBuffer => {
                 "the send buffer was full of what was sent and not yet acknowledged; the application would have given more"
@@ -119,7 +123,7 @@ impl Stage {
         match self {
             Stage::Application => "calls, reads",
             Stage::SendBuffer => "TCP state, calls",
-            Stage::CongestionWindow | Stage::ReceiveWindow | Stage::Pacing => "TCP state",
+            Stage::Handshake | Stage::CongestionWindow | Stage::ReceiveWindow | Stage::Pacing => "TCP state",
             Stage::Nagle => "to-transport, acked, to-device",
             Stage::Loss => "TCP state, retransmit",
             Stage::Transport => "to-transport, to-device",
@@ -179,12 +183,15 @@ pub enum End {
     Readable,
     /// Not read when the log ended.
     Open,
+    /// Not read when the connection was reset.
+    Reset,
     /// It was read, as later bytes were, but the log does not say when.
     Unseen,
 }
 
 impl End {
-    pub const ALL: [End; 5] = [End::Read, End::Acknowledged, End::Readable, End::Open, End::Unseen];
+    pub const ALL: [End; 6] =
+        [End::Read, End::Acknowledged, End::Readable, End::Open, End::Reset, End::Unseen];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -192,6 +199,7 @@ impl End {
             End::Acknowledged => "acknowledged",
             End::Readable => "readable",
             End::Open => "open",
+            End::Reset => "reset",
             End::Unseen => "unseen",
         }
     }
@@ -208,7 +216,7 @@ pub struct Why {
     pub peer_host: usize,
     /// How the peer's clock relates, where it is another kernel's.
     pub clock: Option<Clock>,
-    /// From the first write until the last was read (or what is known of that).
+    /// From the call that connects, where it is in the log, else from the first write, until the last was read (or what is known of that).
     pub from_ns: i64,
     pub to_ns: i64,
     /// In order of the way; those with time only. They add up to the time between.
@@ -230,8 +238,9 @@ pub struct Why {
     pub states: u64,
     /// Of the time in which the congestion window was full, that in which TCP repaired a loss. Not divided among writes.
     pub repairs_ns: i64,
-    /// Segments sent again.
+    /// Segments sent again, and how many of them before it was connected.
     pub again: u64,
+    pub syns_again: u64,
     /// fq paces this socket: what waits in the queue may wait for its rate.
     pub fq_paces: bool,
     /// It is not in the log whether TCP paces.
@@ -292,7 +301,7 @@ impl Why {
 const SLOWEST: usize = 16;
 
 /// The direction in which this socket of the host at place `at` writes; if it does not, but its peer does, that one's. The peer may be another
-/// host's. `None`: neither has a write in the logs.
+/// host's. `None`: neither has a write in the logs, nor a SYN that waited for an answer.
 ///
 /// Memory: what is known of the writes, at most the first 262,144; of a peer elsewhere, all that its log has of the connection.
 ///
@@ -323,7 +332,7 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
         },
     });
     let gathered = gather::gather(hosts[at].store, &sender, peer.as_ref(), elsewhere.as_ref(), progress)?;
-    if gathered.writes.is_empty() {
+    if gathered.writes.is_empty() && gathered.handshake().is_none() {
         return Ok(None);
     }
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);

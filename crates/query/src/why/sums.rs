@@ -66,9 +66,9 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         rank(&mut slowest, w, &l, number, stages);
     }
     changes.sort_unstable();
-    let from_ns = changes.first().map_or(0, |c| c.0);
-    let to_ns = changes.last().map_or(0, |c| c.0);
-    let (shares, pauses, answered) = divide(&changes, g);
+    let ends_of_writes = changes.first().zip(changes.last()).map(|(first, last)| (first.0, last.0));
+    let (mut shares, pauses, answered) = divide(&changes, g);
+    let (from_ns, to_ns) = connect(g, ends_of_writes, &mut shares);
     // Writes that are there at once share each moment.
     let unsure = |i: usize, all_ns: f64| {
         let ns = shares.ns[i];
@@ -103,6 +103,7 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         states: g.states,
         repairs_ns: repairs.map(|h| within(h.from_ns, h.to_ns)).sum(),
         again: g.again,
+        syns_again: g.syns_again,
         fq_paces: g.fq_paces,
         begins_unknown: g.begins_unknown,
         pacing_unknown: g.held.iter().any(|h| h.held == Held::PacingOrDevice),
@@ -168,6 +169,24 @@ fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
         }
     }
     (shares, pauses, answered)
+}
+
+/// What was before the first write: the handshake, and what the application did behind it. From when to when it all goes.
+fn connect(g: &Gathered, writes: Option<(i64, i64)>, shares: &mut Shares) -> (i64, i64) {
+    let Some((from, to)) = g.handshake() else { return writes.unwrap_or_default() };
+    let Some((first, last)) = writes else {
+        shares.add(Stage::Handshake, (to - from) as f64, lost_within(g, from, to) as f64);
+        return (from, to);
+    };
+    if from >= first {
+        return (first, last);
+    }
+    let to = to.min(first);
+    shares.add(Stage::Handshake, (to - from) as f64, lost_within(g, from, to) as f64);
+    if first > to {
+        pause(to, first, g, shares);
+    }
+    (from, last)
 }
 
 /// Time in which writes waited in the sender: what held it back.
@@ -265,6 +284,40 @@ mod tests {
         assert_eq!((why.whole_ns(), why.pauses, why.writes(), why.took_ns.max), (110 * MS, 1, 20, 10 * MS));
         assert_eq!(why.first().map(|s| s.stage), Some(Stage::Application));
         assert!(why.is_certain());
+    }
+
+    #[test]
+    fn a_handshake_comes_before_the_first_write_and_alone_where_there_is_none() {
+        let ms = |ns: i64| (ns * MS) as f64;
+        let way = |t: i64| [(ToDriver, t), (FromDevice, t + MS), (ToSocket, t + MS), (Recv, t + MS)];
+        let mut g = Gathered {
+            writes: vec![write(0, 5, 50 * MS, 50 * MS, &way(50 * MS))],
+            held: vec![held(10 * MS, 40 * MS, Held::Handshake), held(40 * MS, 60 * MS, Held::Application)],
+            last_ns: 60 * MS,
+            ..Gathered::default()
+        };
+        let (why, all) = logged(&g);
+        let wanted = [(Stage::Handshake, ms(30)), (Stage::Application, ms(10)), (Stage::Wire, ms(1))];
+        assert_eq!((&all[..], why.whole_ns()), (&wanted[..], 41 * MS));
+        g.writes.clear();
+        let (why, all) = logged(&g);
+        assert_eq!((&all[..], why.whole_ns(), why.writes()), (&[(Stage::Handshake, ms(30))][..], 30 * MS, 0));
+    }
+
+    #[test]
+    fn what_nobody_read_waits_until_the_reset() {
+        let way = [(ToDriver, 0), (FromDevice, MS), (ToSocket, MS)];
+        let g = Gathered {
+            writes: vec![
+                write(0, 5, 0, 0, &[(ToDriver, 0), (FromDevice, 0), (ToSocket, 0), (Recv, 0)]),
+                write(5, 5, 0, 0, &way),
+            ],
+            reset_ns: Some(20 * MS),
+            last_ns: 50 * MS,
+            ..Gathered::default()
+        };
+        let (why, _) = logged(&g);
+        assert_eq!((why.to_ns, why.ends), (20 * MS, [1, 0, 0, 0, 1, 0]));
     }
 
     #[test]
@@ -374,7 +427,7 @@ mod tests {
             ..Gathered::default()
         };
         let (why, _) = logged(&g);
-        assert_eq!(why.ends, [1, 0, 0, 3, 0]);
+        assert_eq!(why.ends, [1, 0, 0, 3, 0, 0]);
         assert_eq!(why.to_ns, 50 * MS);
         let longest = |s: Stage| why.stages.iter().find(|x| x.stage == s).map(|x| x.of_writes.max / MS);
         assert_eq!(longest(Stage::PeerApplication), Some(47));
@@ -465,6 +518,8 @@ mod tests {
                     .unwrap_or(i64::MIN),
             };
             let lines: Vec<_> = (0..g.writes.len()).map(|n| line::line(n, &g, far)).collect();
+            let first =
+                lines.iter().filter(|l| l.to_ns() > l.from_ns).map(|l| l.from_ns).min().unwrap_or(i64::MAX);
             let mut by = [0.0; STAGES];
             for t in why.from_ns..why.to_ns {
                 let there = |l: &&line::Line| l.from_ns <= t && t < l.to_ns();
@@ -478,7 +533,9 @@ mod tests {
                     };
                     by[stage as usize] += 1.0 / n as f64;
                 }
-                if n == 0 {
+                if g.handshake().is_some_and(|(from, to)| n == 0 && (from..to).contains(&t) && t < first) {
+                    by[Stage::Handshake as usize] += 1.0;
+                } else if n == 0 {
                     by[Stage::Application as usize] += 1.0;
                 }
             }

@@ -180,6 +180,7 @@ export const HELD: Record<string, string> = {
 
 /** Colours of the stages from write to read. */
 export const STAGES: Record<string, string> = {
+  handshake: "p-tcp",
   application: "wait-line",
   "send buffer": "l-socket",
   "congestion window": "accent",

@@ -1,4 +1,5 @@
-//! Which two sockets are one connection: each is what the other one speaks to, and the numbers of their bytes agree.
+//! Which two sockets are one connection: each is what the other one speaks to, and the numbers of their bytes agree. Where addresses are translated
+//! in between, the numbers alone: of both directions, or of one and an end that is not translated.
 
 use kpat_store::tables::SocketRow;
 use std::collections::HashMap;
@@ -90,8 +91,10 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
         }
     };
     let mut out = Found::default();
+    let mut alone: Vec<usize> = Vec::new();
     for i in 0..all.len() {
         match best(i) {
+            Err(false) => alone.push(i),
             Ok(j) if best(j) == Ok(i) => {
                 let order = |n: usize| (all[n].0, all[n].1.first_ns, n);
                 if order(i) < order(j) {
@@ -99,11 +102,43 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
                     out.pairs.push(Pair { ends: [end(i), end(j)] });
                 }
             }
-            Err(false) => out.alone += 1,
             _ => out.ambiguous += 1,
         }
     }
+    let mut by_numbers: HashMap<(Option<i64>, Option<i64>), Vec<usize>> = HashMap::new();
+    for i in &alone {
+        by_numbers.entry((all[*i].1.sent_seq, all[*i].1.received_seq)).or_default().push(*i);
+    }
+    let other = |i: usize| -> Option<usize> {
+        let (host, s) = all[i];
+        let fits = |j: &&usize| {
+            let (other, t) = all[**j];
+            let at_once = host != other || (s.first_ns <= t.last_ns && t.first_ns <= s.last_ns);
+            **j != i && at_once && ((s.sent_seq.is_some() && s.received_seq.is_some()) || share_an_end(s, t))
+        };
+        let mut those = by_numbers.get(&(s.received_seq, s.sent_seq))?.iter().filter(fits);
+        those.next().copied().filter(|_| those.next().is_none())
+    };
+    for i in alone {
+        match other(i).filter(|j| other(*j) == Some(i)) {
+            None => out.alone += 1,
+            Some(j) => {
+                let order = |n: usize| (all[n].0, all[n].1.first_ns, n);
+                if order(i) < order(j) {
+                    let end = |n: usize| End { host: all[n].0, socket: all[n].1.clone() };
+                    out.pairs.push(Pair { ends: [end(i), end(j)] });
+                }
+            }
+        }
+    }
     out
+}
+
+/// Is one end of the connection the same for both?
+fn share_an_end(a: &SocketRow, b: &SocketRow) -> bool {
+    let own = |s: &SocketRow| s.local_addr.clone().map(|addr| (addr, s.local_port));
+    let peer = |s: &SocketRow| s.peer_addr.clone().map(|addr| (addr, s.peer_port));
+    (own(a).is_some() && own(a) == peer(b)) || (peer(a).is_some() && peer(a) == own(b))
 }
 
 #[cfg(test)]
@@ -128,6 +163,30 @@ mod tests {
 
     fn ids(f: &Found) -> Vec<(i64, i64)> {
         f.pairs.iter().map(|p| (p.ends[0].socket.socket_id, p.ends[1].socket.socket_id)).collect()
+    }
+
+    #[test]
+    fn of_translated_addresses_the_numbers_tell() {
+        // a service's address: the client speaks to another than the server is
+        let client = socket(1, ("a", 1, "v", 80), (70, 50), (0, 9));
+        let server = socket(2, ("b", 8080, "a", 1), (50, 70), (1, 8));
+        // both translated, and another connection of the server that began at the same number one way
+        let far = socket(3, ("c", 5, "v", 80), (900, 30), (0, 9));
+        let near = socket(4, ("b", 8080, "r", 6), (30, 900), (1, 8));
+        let stranger = socket(5, ("b", 8080, "x", 7), (50, 71), (1, 8));
+        let all = [client.clone(), server.clone(), far, near, stranger];
+        let f = pairs(&[all.to_vec()]);
+        assert_eq!((ids(&f), f.alone, f.ambiguous), (vec![(1, 2), (3, 4)], 1, 0));
+        // one way only: an end has to be the same
+        let one_way = |s: &SocketRow, sent: Option<i64>, received| SocketRow {
+            sent_seq: sent,
+            received_seq: received,
+            ..s.clone()
+        };
+        let (up, down) = (one_way(&client, Some(70), None), one_way(&server, None, Some(70)));
+        assert_eq!(ids(&pairs(&[vec![up.clone(), down.clone()]])), [(1, 2)]);
+        let elsewhere = SocketRow { peer_addr: Some("r".into()), ..down };
+        assert_eq!(ids(&pairs(&[vec![up, elsewhere]])), []);
     }
 
     #[test]

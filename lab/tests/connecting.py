@@ -1,0 +1,180 @@
+"""Connections that are not made, are made late, or end by a reset: whose SYN is refused, dropped, or waits for a neighbour that is not there. On this machine,
+with tracepoints. Truth is the generator's own times, ports and errors, and what tshark counts in a capture beside."""
+import json
+import os
+import sys
+import time
+import unittest
+
+from kpatlab import cache, play
+from kpatlab.topology import wait_for
+from tests.place import own, sh
+
+HERE, THERE, PORT = "10.97.0.1", "10.97.0.2", 7600
+SERVE = """
+import select, socket, struct, sys, time
+l = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+c, _ = l.accept()
+c.recv(1 << 16)
+if len(sys.argv) > 3:
+    select.select([c], [], [])  # the second one is there
+    time.sleep(float(sys.argv[3]))
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    c.close()
+    print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
+else:
+    while c.recv(1 << 16):
+        pass
+"""
+# What it connected to, its own port, how long that took, the error; then when it wrote.
+ASK = """
+import errno, json, os, socket, sys, time
+now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+address, port, patience, *writes = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), *map(int, sys.argv[4:])
+print("begins", flush=True)
+s = socket.socket()
+s.settimeout(patience or None)
+begin, error = now(), None
+try:
+    s.connect((address, port))
+except OSError as e:
+    error = errno.errorcode.get(e.errno, "timeout")
+connect_ns, own = now() - begin, s.getsockname()[1]
+at = []
+s.settimeout(None)
+for n in writes if not error else []:
+    at.append(now())
+    s.sendall(bytes(n))
+    time.sleep(0.1)
+stays = len(at) > 2 and len(set(writes)) > 1
+if len(at) > 1 and not stays:
+    time.sleep(0.5)
+    s.close()
+print(json.dumps({"port": own, "connect_ns": connect_ns, "error": error, "at": at}), flush=True)
+time.sleep(60 if stays else 0)
+"""
+LATE_NS = 30_000_000
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Connecting(unittest.TestCase):
+    def setUp(self):
+        self.kpat = os.path.abspath(play.kpat_path())
+        self.a, self.b = own(self, "conn", "ab", os.environ.get("KPAT_KEEP_CONNECTING"))
+        sh("ip", "link", "add", "v0", "netns", self.a, "type", "veth", "peer", "name", "v0", "netns", self.b)
+        for ns, address in ((self.a, HERE), (self.b, THERE)):
+            for dev in ("lo", "v0"):
+                sh("ip", "-n", ns, "link", "set", dev, "up")
+            sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", "v0")
+
+    def run_case(self, address: str, port: int, patience: float, *writes: int, serve=None, dropped_s=0.0) -> dict:
+        """What the generator counted; the socket, and why it is slow, as kpat has them; how many SYNs of it the capture has."""
+        if serve is not None:
+            server = play.Process("serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE, THERE, str(PORT), *map(str, serve)], self.dir)
+            self.stack.callback(server.stop)
+            server.wait_ready(lambda: "ready" in play.text_of(server.stdout), cache.patience())
+        capture, log, ready = self.dir / "x.pcap", self.dir / "x.kbl", self.dir / "ready"
+        dump = play.Process("dump", ["ip", "netns", "exec", self.a, "tcpdump", "-i", "v0", "--immediate-mode", "-U", "-w", str(capture), "tcp"], self.dir)
+        self.stack.callback(dump.stop)
+        dump.wait_ready(lambda: "listening on" in play.text_of(dump.stderr), cache.patience())
+        record = play.Process("record", [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a, "--netns", self.b, "--no-cost",
+                                         "-o", str(log), "--ready-file", str(ready)], self.dir)
+        self.stack.callback(record.stop)
+        record.wait_ready(ready.exists, cache.patience())
+        if dropped_s:
+            sh("ip", "netns", "exec", self.b, "nft", "add table ip f; add chain ip f i { type filter hook input priority 0; }; add rule ip f i tcp flags syn counter drop")
+        ask = play.Process("ask", ["ip", "netns", "exec", self.a, sys.executable, "-c", ASK, address, str(port), str(patience), *map(str, writes)], self.dir)
+        self.stack.callback(ask.stop)
+        if dropped_s:
+            # the first two are lost: the third comes 2 to 3 s after the first (tcp_syn_linear_timeouts)
+            counted = lambda: sh("ip", "netns", "exec", self.b, "nft", "list", "table", "ip", "f").stdout
+            wait_for(lambda: "packets 2 " in counted(), 30, "two SYNs were dropped")
+            sh("ip", "netns", "exec", self.b, "nft", "delete", "table", "ip", "f")
+        wait_for(lambda: '"port"' in play.text_of(ask.stdout), 60, "the generator is done")
+        truth = json.loads(play.text_of(ask.stdout).splitlines()[-1])
+        if serve and serve[0] < 5:
+            wait_for(lambda: server.p.poll() is not None, 30, "the server has reset it")
+            truth["reset_ns"] = int(play.text_of(server.stdout).splitlines()[-1])
+        if serve and serve[0] > 5:
+            time.sleep(1)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        truth["stopped_ns"] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        dump.stop()
+        out = self.dir / "x.kpat"
+        sh(self.kpat, "integrate", log, "-o", out, "--force")
+        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        socket = next(s for s in sockets if (s["peer_addr"], s["peer_port"]) == (address, port))
+        syns = sh("tshark", "-r", capture, "-Y", f"tcp.flags.syn == 1 && tcp.flags.ack == 0 && tcp.srcport == {truth['port']}", "-T", "fields", "-e", "frame.number")
+        frames = sh("tshark", "-r", capture, "-Y", f"tcp.port == {truth['port']}", "-T", "fields", "-e", "frame.number")
+        why = json.loads(sh(self.kpat, "why", socket["socket_id"], out, "--json").stdout)
+        return {"truth": truth, "socket": socket, "why": why, "stages": {s["stage"]: s["ns"] for s in why["stages"]}, "out": out,
+                "syns": len(syns.stdout.split()), "frames": len(frames.stdout.split()), "text": sh(self.kpat, "why", socket["socket_id"], out).stdout}
+
+    def never(self, r: dict, error: str, seen=True) -> None:
+        truth, why = r["truth"], r["why"]
+        self.assertEqual((truth["error"], why["first"], why["writes"]), (error, "handshake", 0), why)
+        self.assertEqual(r["socket"]["local_port"], truth["port"] if r["syns"] or seen else r["socket"]["local_port"])
+        self.assertAlmostEqual(r["stages"]["handshake"], truth["connect_ns"], delta=LATE_NS, msg=r["text"])
+        self.assertEqual(why["whole_ns"], r["stages"]["handshake"])
+        self.assertIn("handshake 100.0 %", r["text"])
+
+    def test_refused(self):
+        r = self.run_case(THERE, PORT, 0)
+        self.never(r, "ECONNREFUSED")
+        # its SYN and what came back are the socket's
+        packets = sh(self.kpat, "packets", r["out"], f"socket == {r['socket']['socket_id']}", "--tsv", "--columns", "packet_id", "--no-header").stdout.split()
+        self.assertEqual((len(packets), r["frames"]), (2, 2))
+        for packet in packets:
+            detail = json.loads(sh(self.kpat, "packet", packet, r["out"], "--json").stdout)
+            ends = [e["socket_id"] for e in (detail["application"]["written"], detail["application"]["read"]) if e]
+            self.assertEqual(ends, [r["socket"]["socket_id"]])
+
+    def test_no_answer(self):
+        sh("ip", "netns", "exec", self.b, "nft", "add table ip f; add chain ip f i { type filter hook input priority 0; }; add rule ip f i tcp dport 7601 drop")
+        r = self.run_case(THERE, PORT + 1, 1.5)
+        self.never(r, "timeout")
+        self.assertEqual((r["why"]["syns_again"], r["syns"]), (1, 2))
+        self.assertIn("its SYN was sent again 1 time", r["text"])
+
+    def test_no_neighbour(self):
+        r = self.run_case("10.97.0.77", PORT, 0)
+        self.never(r, "EHOSTUNREACH", seen=False)
+        self.assertGreater(r["stages"]["handshake"], 2_500_000_000)
+        self.assertEqual(r["syns"], 0)
+
+    def test_made_late(self):
+        r = self.run_case(THERE, PORT, 0, *[1000] * 5, serve=(), dropped_s=2)
+        truth, why = r["truth"], r["why"]
+        self.assertGreater(truth["connect_ns"], 1_900_000_000)
+        self.assertEqual((why["first"], why["certain"], why["writes"], why["syns_again"], r["syns"]), ("handshake", True, 5, 2, 3), r["text"])
+        self.assertAlmostEqual(r["stages"]["handshake"], truth["connect_ns"], delta=LATE_NS)
+        # the handshake, and until the last write was read
+        self.assertAlmostEqual(why["whole_ns"], truth["connect_ns"] + truth["at"][-1] - truth["at"][0], delta=2 * LATE_NS)
+        self.assertAlmostEqual(sum(r["stages"].values()), why["whole_ns"], delta=len(r["stages"]))
+
+    def test_reset(self):
+        """Of what the peer never read, it waited until the reset, and not until the log ended."""
+        r = self.run_case(THERE, PORT, 0, 500, 700, serve=(0.2,))
+        truth, why = r["truth"], r["why"]
+        self.assertEqual((why["ends"]["read"], why["ends"]["reset"], why["ends"]["open"]), (1, 1, 0), r["text"])
+        waited = truth["reset_ns"] - truth["at"][1]
+        self.assertAlmostEqual(why["slowest"][0]["took_ns"], waited, delta=LATE_NS, msg=r["text"])
+        self.assertEqual(why["first"], "peer's application")
+        self.assertIn("the connection was reset", r["text"])
+
+    def test_hangs(self):
+        """A peer that reads no more, of a connection that stays: what it has not read waits until the log ends."""
+        r = self.run_case(THERE, PORT, 0, 500, 700, 700, serve=(60,))
+        truth, why = r["truth"], r["why"]
+        self.assertEqual((why["ends"]["read"], why["ends"]["open"]), (1, 2), r["text"])
+        # the log ends with its last record, which is not long before
+        for line, at in zip(why["slowest"], truth["at"][1:]):
+            self.assertGreater(line["took_ns"], 1_000_000_000)
+            self.assertLess(line["took_ns"], truth["stopped_ns"] - at + LATE_NS)
+        self.assertEqual(why["first"], "peer's application")
+        self.assertGreater(next(s["share"] for s in why["stages"] if s["stage"] == why["first"]), 0.85)
+
+
+if __name__ == "__main__":
+    unittest.main()
