@@ -436,7 +436,7 @@ mod tests {
         // without the other end the acknowledgement is the end
         let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
         let why = sums(&SocketRow::default(), None, &g, 0);
-        assert_eq!(why.ends, [0, 3, 0, 1, 0]);
+        assert_eq!(why.ends, [0, 3, 0, 1, 0, 0]);
         let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
         assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
     }
