@@ -111,8 +111,8 @@ impl Prints {
 
     /// The device that it was at; `None`: at none that is known, or not every place was kept.
     pub(super) fn device_at(&self, at: i64) -> Option<(u32, u32)> {
-        let known = self.all.iter().filter(|p| p.ifindex != 0 && p.at <= at);
-        known.last().filter(|_| self.all.len() < MAX_PRINTS).map(|p| (p.netns, p.ifindex))
+        let known = self.all.iter().rev().find(|p| p.ifindex != 0 && p.at <= at);
+        known.filter(|_| self.all.len() < MAX_PRINTS).map(|p| (p.netns, p.ifindex))
     }
 
     /// Where it was in another namespace before it first was at this device.

@@ -469,7 +469,7 @@ fn of_copies_in_several_namespaces_that_one_counts_that_was_taken() {
     assert_eq!(verdict_of(&flooded(&[(62, Reason::OtherHost)])), delivered);
     assert_eq!(verdict_of(&flooded(&[(52, Reason::OtherHost)])), delivered);
     assert_eq!(verdict_of(&flooded(&[(62, Reason::Packet)])), delivered);
-    let neither = flooded(&[(52, Reason::Packet), (62, Reason::OtherHost)]);
+    let neither = ended(flooded(&[(52, Reason::Packet), (62, Reason::OtherHost)]), 63);
     assert_eq!(verdict_of(&neither), verdict::name(verdict::DROPPED));
     assert_eq!(neither.own_drop().map(|d| (d.at, d.reason)), Some((52, Reason::Packet)));
 
@@ -478,8 +478,11 @@ fn of_copies_in_several_namespaces_that_one_counts_that_was_taken() {
         life(&[(LOCAL_OUT, 5, 5), (XMIT, 10, 10), (RX, 20, 20), (XMIT, 30, 30), (RX, 50, 50)]),
         &[(5, SENDER, 2), (20, BRIDGE, 2), (30, BRIDGE, 3), (50, 6, 2)],
     );
-    assert_eq!(verdict_of(&dropped(straight, 52, Reason::OtherHost)), verdict::name(verdict::DROPPED));
+    assert_eq!(
+        verdict_of(&ended(dropped(straight, 52, Reason::OtherHost), 53)),
+        verdict::name(verdict::DROPPED)
+    );
     // A device of another namespace is on top of the one that received it: no copy.
     let on_top = at(life(&[(RX, 20, 20), (RX, 30, 30)]), &[(20, BRIDGE, 2), (30, 6, 9)]);
-    assert_eq!(verdict_of(&dropped(on_top, 35, Reason::Packet)), verdict::name(verdict::DROPPED));
+    assert_eq!(verdict_of(&ended(dropped(on_top, 35, Reason::Packet), 36)), verdict::name(verdict::DROPPED));
 }

@@ -340,16 +340,18 @@ impl Live {
     /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
     pub(super) fn own_drop(&self) -> Option<Drop> {
         let closed = |d: &Drop| d.reason == Reason::Unread && self.has_nothing_to_read();
-        let behind = |d: &Drop| d.at < self.way.came_at || self.is_beside(d);
-        let own =
-            |d: &&Drop| d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d) && !behind(d);
+        let own = |d: &&Drop| {
+            d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d) && !self.is_beside(d)
+        };
         let all = || self.fate.drops.iter().filter(own);
-        let last = all().max_by_key(|d| d.at)?;
+        let last = all().filter(|d| d.at >= self.way.came_at).max_by_key(|d| d.at)?;
         if self.taken_elsewhere(last).is_some() {
             return None;
         }
         // That a host refuses what is another's tells nothing where another dropped it, too.
-        let of_whom_it_is = |d: &&Drop| d.reason != Reason::OtherHost && self.elsewhere(d.at, last.at);
+        let out = self.way.queue_at.max(self.way.xmit_at);
+        let of_whom_it_is =
+            |d: &&Drop| d.reason != Reason::OtherHost && d.at >= out && self.elsewhere(d.at, last.at);
         let more =
             (last.reason == Reason::OtherHost).then(|| all().filter(of_whom_it_is).max_by_key(|d| d.at));
         Some(*more.flatten().unwrap_or(last))
@@ -370,16 +372,18 @@ impl Live {
             return None;
         }
         let (there, _) = self.headers.device_at(drop.at)?;
-        let at_devices = |spans: &[(i64, i64)]| -> Vec<(i64, (u32, u32))> {
-            spans.iter().filter_map(|s| Some((s.0, self.headers.device_at(s.0)?))).collect()
-        };
-        let (came, left) = (at_devices(&way.received), at_devices(&way.xmits));
+        let at_device = |at: i64| Some((at, self.headers.device_at(at)?));
+        let begun = |spans: &[(i64, i64)]| spans.iter().filter_map(|s| at_device(s.0)).collect::<Vec<_>>();
+        let came = begun(&way.received);
+        // A call that sends may contain all of the way behind a virtual link, and its calls.
+        let mut left = begun(&way.xmits);
+        left.extend(way.drivers.iter().filter_map(|at| at_device(*at)));
         // Each came over a link, but the packet itself. Where that is not so, records are missing.
         let devices = |of: &[(i64, (u32, u32))]| of.iter().map(|(_, d)| *d).collect::<BTreeSet<_>>().len();
         if devices(&came) > devices(&left) + usize::from(way.was_received()) {
             return None;
         }
-        let out = [left, at_devices(&way.queued)].concat();
+        let out = [left, begun(&way.queued)].concat();
         let drops: Vec<(i64, u32)> =
             self.fate.drops.iter().filter_map(|d| Some((d.at, self.headers.device_at(d.at)?.0))).collect();
         let stayed = |at: i64, netns: u32| {

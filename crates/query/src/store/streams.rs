@@ -19,17 +19,20 @@ pub(crate) struct StreamCall {
     pub pid: Option<i32>,
 }
 
-/// What is kept of streams: by socket and crossing.
+/// Socket and crossing.
+type Key = (i64, i64);
+
+/// What is kept of streams.
 #[derive(Default)]
 pub(crate) struct Streams {
     /// Those that were asked for last, the newest last.
-    last: Vec<((i64, i64), Arc<[StreamCall]>)>,
+    last: Vec<(Key, Arc<[StreamCall]>)>,
     /// How often one was asked for that was not here.
     missed: usize,
     /// Bytes' calls of each socket.
     counts: BTreeMap<i64, usize>,
     /// Those that were read in one pass with one that was asked for, of these sockets.
-    ahead: HashMap<(i64, i64), Arc<[StreamCall]>>,
+    ahead: HashMap<Key, Arc<[StreamCall]>>,
     sockets: HashSet<i64>,
 }
 
@@ -44,7 +47,7 @@ fn is_of_streams(crossing: i64) -> bool {
 }
 
 impl Streams {
-    fn get(&self, key: (i64, i64)) -> Option<Arc<[StreamCall]>> {
+    fn get(&self, key: Key) -> Option<Arc<[StreamCall]>> {
         let last = self.last.iter().find(|(k, _)| *k == key).map(|(_, calls)| calls);
         if let Some(calls) = last.or_else(|| self.ahead.get(&key)) {
             return Some(Arc::clone(calls));
