@@ -449,17 +449,28 @@ fn of_copies_in_several_namespaces_that_one_counts_that_was_taken() {
         }
         p
     };
-    // Moments: sent (device 2 of the sender), received by the bridge's port 2, sent by its ports 3 and 4, received by both hosts.
+    // Moments: sent (device 2 of the sender), received by the bridge's port 2, sent by its ports 3 and 4, each to a host's backlog, received by both.
     let steps = [
         (LOCAL_OUT, 5, 5),
         (XMIT, 10, 10),
         (RX, 20, 20),
         (XMIT, 30, 30),
+        (BACKLOG_IN, 33, 33),
         (XMIT, 40, 40),
+        (BACKLOG_IN, 43, 43),
         (RX, 50, 50),
         (RX, 60, 60),
     ];
-    let places = [(5, SENDER, 2), (20, BRIDGE, 2), (30, BRIDGE, 3), (40, BRIDGE, 4), (50, 6, 2), (60, 7, 2)];
+    let places = [
+        (5, SENDER, 2),
+        (20, BRIDGE, 2),
+        (30, BRIDGE, 3),
+        (33, 6, 2),
+        (40, BRIDGE, 4),
+        (43, 7, 2),
+        (50, 6, 2),
+        (60, 7, 2),
+    ];
     let flooded = |drops: &[(i64, Reason)]| {
         let p = at(life(&steps), &places);
         drops.iter().fold(p, |p, (at, reason)| dropped(p, *at, *reason))
@@ -469,14 +480,24 @@ fn of_copies_in_several_namespaces_that_one_counts_that_was_taken() {
     assert_eq!(verdict_of(&flooded(&[(62, Reason::OtherHost)])), delivered);
     assert_eq!(verdict_of(&flooded(&[(52, Reason::OtherHost)])), delivered);
     assert_eq!(verdict_of(&flooded(&[(62, Reason::Packet)])), delivered);
+    let out_by = |p: &Live| p.out_by().map(|p| p.ifindex);
+    assert_eq!(out_by(&flooded(&[(62, Reason::OtherHost)])), Some(3));
+    assert_eq!(out_by(&flooded(&[(52, Reason::OtherHost)])), Some(4));
     let neither = ended(flooded(&[(52, Reason::Packet), (62, Reason::OtherHost)]), 63);
     assert_eq!(verdict_of(&neither), verdict::name(verdict::DROPPED));
     assert_eq!(neither.own_drop().map(|d| (d.at, d.reason)), Some((52, Reason::Packet)));
 
     // One way, and the wrong host at its end.
     let straight = at(
-        life(&[(LOCAL_OUT, 5, 5), (XMIT, 10, 10), (RX, 20, 20), (XMIT, 30, 30), (RX, 50, 50)]),
-        &[(5, SENDER, 2), (20, BRIDGE, 2), (30, BRIDGE, 3), (50, 6, 2)],
+        life(&[
+            (LOCAL_OUT, 5, 5),
+            (XMIT, 10, 10),
+            (RX, 20, 20),
+            (XMIT, 30, 30),
+            (BACKLOG_IN, 33, 33),
+            (RX, 50, 50),
+        ]),
+        &[(5, SENDER, 2), (20, BRIDGE, 2), (30, BRIDGE, 3), (33, 6, 2)],
     );
     assert_eq!(
         verdict_of(&ended(dropped(straight, 52, Reason::OtherHost), 53)),
