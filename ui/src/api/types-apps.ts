@@ -161,8 +161,15 @@ export interface SocketWhy {
 }
 
 export interface Reasons {
+  // Which wrote.
   socket: Big;
+  // Its device; null: the log has one only.
+  device: string | null;
+  // null: in none of the devices' logs.
   peer: Big | null;
+  peer_device: string | null;
+  // How far the peer's clock may be off, where it is another kernel's.
+  clock: Ns | null;
   // Divided among the stages.
   whole: Ns;
   // Whatever became of what is not known, the first stage stays the first.

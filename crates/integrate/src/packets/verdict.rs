@@ -374,10 +374,12 @@ impl Live {
         let (there, _) = self.headers.device_at(drop.at)?;
         let at_device = |at: i64| Some((at, self.headers.device_at(at)?));
         let begun = |spans: &[(i64, i64)]| spans.iter().filter_map(|s| at_device(s.0)).collect::<Vec<_>>();
-        let came = begun(&way.received);
+        let mut came = begun(&way.received);
         // A call that sends may contain all of the way behind a virtual link, and its calls.
         let mut left = begun(&way.xmits);
         left.extend(way.drivers.iter().filter_map(|at| at_device(*at)));
+        // A virtual link's driver itself gives what it sends its new protocol, as a card's does what it received.
+        came.retain(|(_, d)| !left.iter().any(|(_, by)| by == d));
         // Each came over a link, but the packet itself. Where that is not so, records are missing.
         let devices = |of: &[(i64, (u32, u32))]| of.iter().map(|(_, d)| *d).collect::<BTreeSet<_>>().len();
         if devices(&came) > devices(&left) + usize::from(way.was_received()) {
