@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import type { Reasons, SocketWhy } from "../../api/types.ts";
-import { count, many, seen, share, span } from "../../base/units.ts";
+import { many, seen, share, span } from "../../base/units.ts";
 import { Warning } from "../../widgets/marks.tsx";
 import { Empty } from "../../widgets/states.tsx";
 import { START, writePlace } from "../../base/place.ts";
@@ -59,7 +59,7 @@ export function WhySlow({ data }: { data: SocketWhy }): JSX.Element {
         </table>
       </div>
       <p class="muted">
-        {span(of.whole)} from the first of {count(of.writes)} writes of <End socket={of.socket} device={of.device} /> until the last was over; each moment counts once, divided among the writes then under way.
+        {span(of.whole)} from {of.stages.some((s) => s.stage === "handshake") ? "when it began to connect" : "the first write"} until the last of {many(of.writes, "write")} of <End socket={of.socket} device={of.device} /> was over; each moment counts once, divided among the writes then under way.
         {of.peer !== null && <> What it wrote was read by <End socket={of.peer} device={of.peer_device} />.</>}
         {of.clock !== null && ` The peer's clock is another kernel's: related by what the two sent each other, ± ${span(of.clock)}, by which the way between them may be shorter or longer.`}
         {of.peer === null && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
