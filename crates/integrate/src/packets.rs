@@ -295,6 +295,10 @@ impl Packets {
         }
         let code = e.a as i32;
         let reason = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
+            // Where that function gives a reason, it dropped it. Kernels without reasons (before 5.17) never give one.
+            (Some(Reason::TimeWait), known) if known != Some(&Reason::Unspecified) => {
+                known.copied().unwrap_or(Reason::of(None))
+            }
             (Some(by), _) => *by,
             (None, Some(reason)) => *reason,
             (None, None) => Reason::of(None),

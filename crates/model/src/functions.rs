@@ -113,6 +113,8 @@ words! {
         Checksum "checksum";
         /// It lay in the queue of a socket that was closed.
         Unread "unread";
+        /// A connection in TIME-WAIT took it, which is freed as what is dropped is. Only where the function gave no reason.
+        TimeWait "time-wait";
     }
 }
 

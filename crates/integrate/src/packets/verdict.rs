@@ -45,6 +45,8 @@ pub(crate) enum Reason {
     OtherHost,
     /// It lay in the queue of a socket that was closed.
     Unread,
+    /// A connection in TIME-WAIT took it, as its peer's FIN; it is freed like what is dropped, with no reason.
+    TimeWait,
     /// The kernel does not say why.
     Unspecified,
     /// Anything else: the packet itself was the reason.
@@ -74,6 +76,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         // Older kernels (6.12) give no reason where the reader finds the checksum wrong. What was read well is consumed.
         Drops::Checksum => Some(Reason::Checksum),
         Drops::Unread => Some(Reason::Unread),
+        Drops::TimeWait => Some(Reason::TimeWait),
     }
 }
 
@@ -200,7 +203,7 @@ impl Evidence {
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
             (_, Reason::Packet | Reason::OtherHost) => cases::FOR_ITSELF,
-            (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer) => cases::UNSAID,
+            (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer | Reason::TimeWait) => cases::UNSAID,
         }
     }
 
@@ -339,7 +342,12 @@ impl Live {
 
     /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
     pub(super) fn own_drop(&self) -> Option<Drop> {
-        let closed = |d: &Drop| d.reason == Reason::Unread && self.has_nothing_to_read();
+        let closed = |d: &Drop| match d.reason {
+            Reason::Unread => self.has_nothing_to_read(),
+            // What is for many comes to no connection.
+            Reason::TimeWait => !self.headers.for_many,
+            _ => false,
+        };
         let own = |d: &&Drop| {
             d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d) && !self.is_beside(d)
         };

@@ -341,9 +341,10 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
     if let Some(reason) = p.drop_reason {
         let name = d.drop_reason.clone().unwrap_or_else(|| format!("reason {reason}"));
         fate = fate.put(format!(": {name}"), Style::Bad);
-        let place = d.events.iter().find(|e| !e.place.is_empty()).map(|e| e.place.as_str());
-        if let Some(place) = place {
-            fate = fate.plain(format!(" at {place}"));
+        // Copies may have been dropped elsewhere, for other reasons.
+        let here = d.events.iter().rev().find(|e| !e.place.is_empty() && e.event.a as i32 == reason);
+        if let Some(e) = here {
+            fate = fate.plain(format!(" at {}", e.place));
         }
     }
     for (name, netns, ifindex) in [("in", p.if_in_netns, p.if_in), ("out", p.if_out_netns, p.if_out)] {
