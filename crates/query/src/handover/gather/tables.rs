@@ -83,7 +83,8 @@ impl Events {
                 if changed(IFF_UP) && (before.is_some() || row.b & IFF_UP == 0) {
                     put(place, if row.b & IFF_UP != 0 { What::AdminUp } else { What::AdminDown }, None);
                 }
-                if before.is_none() {
+                // Of what was there when the recording began the first event is a change.
+                if before.is_none() && [" (new)", " (found)"].iter().any(|how| row.text.ends_with(how)) {
                     put(place, What::Found { up: row.b & IFF_LOWER_UP != 0 }, None);
                 }
                 if changed(IFF_LOWER_UP) && !self.carriers {
