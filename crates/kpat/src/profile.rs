@@ -232,9 +232,10 @@ fn moved(processes: &[&OfProcess], by: ByArg) -> Vec<String> {
     let asked = of_user || matches!(by, ByArg::Cgroup | ByArg::Unit | ByArg::Container | ByArg::Pod);
     let moved = processes.iter().filter_map(|p| {
         let (before, last) = (p.before.as_ref()?, p.label.as_ref()?);
-        let (was, is) = match of_user {
-            true => (format!("user {}", before.uid), format!("user {}", last.uid)),
-            false => (before.path.clone(), last.path.clone()),
+        let (was, is) = if of_user {
+            (format!("user {}", before.uid), format!("user {}", last.uid))
+        } else {
+            (before.path.clone(), last.path.clone())
         };
         let name = kpat_text::clean(p.name.as_deref().unwrap_or("?"));
         let (was, is) = (kpat_text::clean(&was), kpat_text::clean(&is));

@@ -79,6 +79,16 @@ fn devices(info: &Value, netns: u64, name: &str) -> Vec<(u64, String, String)> {
     out
 }
 
+/// A recorder of all namespaces, which is ready, and its log.
+fn recording(p: &Place, filter: &str) -> (String, Unshared) {
+    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
+    let mut c = Command::new(KPAT);
+    c.args(["record", "--mechanism", "tracepoint", "-o", &file, "-f", filter, "--ready-file", &ready]);
+    let r = Unshared(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
+    until("ready", || std::fs::metadata(&ready).is_ok());
+    (file, r)
+}
+
 /// Tests run beside each other, and all ping: these are of one alone.
 const OWN: &str = "icmp and greater 900";
 
@@ -88,11 +98,7 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     let there = Unshared::new("ip link set lo up; ip link add c0 type veth peer name c1; read x; exit 0");
     until("its cable", || there.enter("ip -o link").contains(" c0@"));
     let before = there.inum().expect("a namespace");
-    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
-    let mut c = Command::new(KPAT);
-    c.args(["record", "--mechanism", "tracepoint", "-o", &file, "-f", OWN, "--ready-file", &ready]);
-    let mut r = Unshared(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
-    until("ready", || std::fs::metadata(&ready).is_ok());
+    let (file, mut r) = recording(&p, OWN);
 
     // One that comes, and what it does; its packets are what kpat notices it by.
     let mut came = Unshared::new("ip link set lo up; read x; exit 0");
@@ -151,21 +157,7 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
 #[test]
 fn a_number_that_was_given_out_again_is_another_namespaces() {
     let Some(p) = Place::new("again") else { return };
-    let (file, ready) = (p.path("x.kbl"), p.path("ready"));
-    let mut c = Command::new(KPAT);
-    c.args([
-        "record",
-        "--mechanism",
-        "tracepoint",
-        "-o",
-        &file,
-        "-f",
-        "icmp and greater 1200",
-        "--ready-file",
-        &ready,
-    ]);
-    let mut r = Unshared(c.stderr(Stdio::null()).spawn().expect("kpat runs"));
-    until("ready", || std::fs::metadata(&ready).is_ok());
+    let (file, mut r) = recording(&p, "icmp and greater 1200");
     let mut of_length = std::collections::BTreeMap::new();
     for n in 0..10 {
         let mut one = Unshared::new("ip link set lo up; read x; exit 0");

@@ -156,7 +156,8 @@ impl Store {
 
     /// Finds both ends of all packets; `give` gets the calls that have a packet's bytes, of its writer and of its readers (true), and the place of their socket.
     fn follow_ends(&self, progress: &mut dyn FnMut(u64, u64) -> bool, give: &mut Give<'_>) -> Result<Ends> {
-        let mut ends = Ends { sockets: self.all()?, names: vec![String::new()], ..Ends::default() };
+        let sockets = self.sockets()?.rows.clone();
+        let mut ends = Ends { sockets, names: vec![String::new()], ..Ends::default() };
         if !ends.sockets.is_empty() {
             let lives = self.lives()?;
             let mut known = HashMap::new();

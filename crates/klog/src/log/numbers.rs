@@ -93,16 +93,16 @@ mod tests {
             ..Device::default()
         };
         let mut n = Numbers::default();
-        let mut told = |since, name| {
+        let mut logged = |since, name| {
             let d = n.device(device(since, name));
             (d.netns, d.netns_name)
         };
-        assert_eq!(told(None, "a"), (0xf000_0007, "a".into()));
-        assert_eq!(told(Some(100), "b"), (1, "b".into()));
-        assert_eq!(told(Some(300), ""), (2, "4026531847 (given again)".into()));
-        assert_eq!(told(Some(100), "b"), (1, "b".into()));
+        assert_eq!(logged(None, "a"), (0xf000_0007, "a".into()));
+        assert_eq!(logged(Some(100), "b"), (1, "b".into()));
+        assert_eq!(logged(Some(300), ""), (2, "4026531847 (given again)".into()));
+        assert_eq!(logged(Some(100), "b"), (1, "b".into()));
         // That of a file before.
-        assert_eq!(told(Some(50), "x"), (3, "x".into()));
+        assert_eq!(logged(Some(50), "x"), (3, "x".into()));
         let at = |at: i64, netns: u32| {
             let place =
                 Place { packet: PacketId(1), at: BootNs(at), ifindex: 1, netns, link_type: 1, skb_tag: 0 };

@@ -74,10 +74,14 @@ pub(crate) struct SegmentOf {
 }
 
 impl SegmentOf {
+    /// Where the socket's stream of this direction begins, and its bytes.
+    fn stream(&self, s: &SocketRow) -> (Option<i64>, i64) {
+        if self.sent { (s.sent_seq, s.sent_bytes) } else { (s.received_seq, s.received_bytes) }
+    }
+
     /// Has the socket all these bytes in its stream, and was it there?
     pub fn is_of(&self, s: &SocketRow, payload_bytes: i64) -> bool {
-        let (start, all) =
-            if self.sent { (s.sent_seq, s.sent_bytes) } else { (s.received_seq, s.received_bytes) };
+        let (start, all) = self.stream(s);
         let there = s.first_ns <= self.last_ns && s.last_ns >= self.first_ns;
         there
             && start
@@ -86,8 +90,7 @@ impl SegmentOf {
 
     /// Is its number one of the socket's stream? Those of another connection begin anywhere in 4 GiB.
     fn in_stream(&self, s: &SocketRow) -> bool {
-        let (start, all) =
-            if self.sent { (s.sent_seq, s.sent_bytes) } else { (s.received_seq, s.received_bytes) };
+        let (start, all) = self.stream(s);
         let reach = i64::from(BESIDE_STREAM) * 2 + all.max(0);
         start.is_some_and(|start| {
             i64::from(self.seq.wrapping_sub(start as u32).wrapping_add(BESIDE_STREAM)) <= reach

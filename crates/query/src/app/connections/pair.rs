@@ -91,17 +91,19 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
         }
     };
     let mut out = Found::default();
+    // Once for both ends.
+    let join = |i: usize, j: usize, pairs: &mut Vec<Pair>| {
+        let order = |n: usize| (all[n].0, all[n].1.first_ns, n);
+        if order(i) < order(j) {
+            let end = |n: usize| End { host: all[n].0, socket: all[n].1.clone() };
+            pairs.push(Pair { ends: [end(i), end(j)] });
+        }
+    };
     let mut alone: Vec<usize> = Vec::new();
     for i in 0..all.len() {
         match best(i) {
             Err(false) => alone.push(i),
-            Ok(j) if best(j) == Ok(i) => {
-                let order = |n: usize| (all[n].0, all[n].1.first_ns, n);
-                if order(i) < order(j) {
-                    let end = |n: usize| End { host: all[n].0, socket: all[n].1.clone() };
-                    out.pairs.push(Pair { ends: [end(i), end(j)] });
-                }
-            }
+            Ok(j) if best(j) == Ok(i) => join(i, j, &mut out.pairs),
             _ => out.ambiguous += 1,
         }
     }
@@ -122,13 +124,7 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
     for i in alone {
         match other(i).filter(|j| other(*j) == Some(i)) {
             None => out.alone += 1,
-            Some(j) => {
-                let order = |n: usize| (all[n].0, all[n].1.first_ns, n);
-                if order(i) < order(j) {
-                    let end = |n: usize| End { host: all[n].0, socket: all[n].1.clone() };
-                    out.pairs.push(Pair { ends: [end(i), end(j)] });
-                }
-            }
+            Some(j) => join(i, j, &mut out.pairs),
         }
     }
     out
