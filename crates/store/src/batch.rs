@@ -164,8 +164,9 @@ pub trait Cell: Sized {
     const TYPE: ColType;
     const NULLABLE: bool;
     fn put(&self, to: &mut Values);
-    /// The same of many rows: which column it is, is asked once.
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values)
+    /// The same of many rows: which column it is, is asked once. Plain loops: there is one of these for each column of each table, and
+    /// `extend` of an iterator takes the compiler twice as long for each.
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values)
     where
         Self: 'a,
     {
@@ -177,9 +178,11 @@ pub trait Cell: Sized {
 impl Cell for i64 {
     const TYPE: ColType = ColType::I64;
     const NULLABLE: bool = false;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
         if let Values::I64 { data, .. } = to {
-            data.extend(cells);
+            for c in cells {
+                data.push(*c);
+            }
         }
     }
     #[inline]
@@ -194,9 +197,11 @@ impl Cell for i64 {
 impl Cell for i32 {
     const TYPE: ColType = ColType::I32;
     const NULLABLE: bool = false;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
         if let Values::I32 { data, .. } = to {
-            data.extend(cells);
+            for c in cells {
+                data.push(*c);
+            }
         }
     }
     #[inline]
@@ -223,10 +228,12 @@ impl Cell for String {
 impl Cell for Option<i64> {
     const TYPE: ColType = ColType::I64;
     const NULLABLE: bool = true;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
         if let Values::I64 { data, nulls: Some(nulls) } = to {
-            data.extend(cells.clone().map(|c| c.unwrap_or_default()));
-            nulls.extend(cells.map(Option::is_none));
+            for c in cells {
+                data.push(c.unwrap_or_default());
+                nulls.push(c.is_none());
+            }
         }
     }
     #[inline]
@@ -244,10 +251,12 @@ impl Cell for Option<i64> {
 impl Cell for Option<i32> {
     const TYPE: ColType = ColType::I32;
     const NULLABLE: bool = true;
-    fn put_all<'a>(cells: impl Iterator<Item = &'a Self> + Clone, to: &mut Values) {
+    fn put_all<'a>(cells: impl Iterator<Item = &'a Self>, to: &mut Values) {
         if let Values::I32 { data, nulls: Some(nulls) } = to {
-            data.extend(cells.clone().map(|c| c.unwrap_or_default()));
-            nulls.extend(cells.map(Option::is_none));
+            for c in cells {
+                data.push(c.unwrap_or_default());
+                nulls.push(c.is_none());
+            }
         }
     }
     #[inline]
