@@ -83,7 +83,25 @@ static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
 }
 
 /*
- * Can a packet whose way led to `turn` not be this one? Between two receptions by one device a packet is sent; between reception and
+ * Does what leaves by the device leave the kernel: onto a bus's device, or to a program that reads a tun or tap? No driver gives that buffer to the stack
+ * again; with the same headers comes an answer, or the same from outside. The device is that of a packet's past and may be gone.
+ */
+static __noinline u32 leads_out(u64 turn)
+{
+	struct net_device *dev = (struct net_device *)(turn & ~TURN_FLAGS);
+	u64 ops;
+	u32 kind = 0;
+
+	if (kread_ptr(dev, dev.parent))
+		return 1;
+	ops = kread_ptr(dev, rtnl_link_ops);
+	if (!ops || bpf_probe_read_kernel(&kind, sizeof(kind), (void *)kread_ptr((struct rtnl_link_ops *)(ops), kind)))
+		return 0;
+	return kind == ('t' | 'u' << 8 | 'n' << 16);
+}
+
+/*
+ * Can a packet whose way led to `turn` not be this one? What left the kernel does not come in. Between two receptions by one device a packet is sent; between reception and
  * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
  * received (skb_iif is 0) was not received a moment ago; nothing is received or sent when it was read. All that holds for a buffer that
  * has one user: a clone of a multicast packet may be received here while another is still being sent. A sniffer clones what leaves before the point that
@@ -100,7 +118,7 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	if (what == LEAVES)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
 	if (what == ARRIVES)
-		return !cloned && waits && (same || turn & TURN_READ);
+		return !cloned && (waits ? same || turn & TURN_READ : leads_out(turn));
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }

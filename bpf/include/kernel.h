@@ -47,11 +47,21 @@ typedef struct {
 	struct net *net;
 } __core possible_net_t;
 
+struct device {
+	struct device *parent;
+} __core;
+
+struct rtnl_link_ops {
+	const char *kind;
+} __core;
+
 struct net_device {
 	int ifindex;
 	unsigned short type;
 	void *ieee80211_ptr; /* with CONFIG_CFG80211 or 802.15.4, and not NULL on their devices */
 	possible_net_t nd_net;
+	const struct rtnl_link_ops *rtnl_link_ops;
+	struct device dev;
 } __core;
 
 struct napi_struct {

@@ -36,6 +36,31 @@ for n in range(int(sys.argv[2])):
     s.sendto(b"n" * 100, ("10.96.0.2", int(sys.argv[1])))
     time.sleep(0.001)
 """
+# A program at a tun that answers each datagram with the same, as a virtual machine or a tunnel may: addresses and ports exchanged, the identification kept.
+MIRROR = """
+import fcntl, os, struct, sys
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH", b"t0", 0x1001))
+print("ready", flush=True)
+while True:
+    p = bytearray(os.read(tun, 4096))
+    if p[0] >> 4 != 4 or p[9] != 17: continue
+    p[12:16], p[16:20], p[20:22], p[22:24], p[26:28] = p[16:20], p[12:16], p[22:24], p[20:22], b"\\0\\0"
+    os.write(tun, p)
+"""
+ASK = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, 10, int(sys.argv[3]))
+s.settimeout(0.5)
+s.bind(("10.96.1.1", int(sys.argv[1]) + 1))
+got = 0
+for n in range(int(sys.argv[2])):
+    s.sendto(b"n" * 100, ("10.96.1.9", int(sys.argv[1])))
+    try: got += len(s.recv(4096)) > 0
+    except TimeoutError: pass
+print(got, flush=True)
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -61,6 +86,28 @@ class Reused(unittest.TestCase):
         # In an interrupt it may be the one that was running.
         of_talker = rows(f"select count(*) as n from call where ctx = 0 and pid = {talker.p.pid}")
         self.assertEqual((rows("select count(*) as n from packet where verdict = 1"), of_talker), ([{"n": COUNT}], [{"n": 0}]))
+
+    def test_what_a_program_writes_to_a_tun_is_not_what_it_read_of_it(self):
+        """The answers have the same headers but for the addresses, and often the same buffers. With the identification (IP_PMTUDISC_DONT) and without."""
+        if not os.path.exists("/dev/net/tun"):
+            self.skipTest("no /dev/net/tun")
+        kpat = os.path.abspath(play.kpat_path())
+        (a,) = own(self, "mirror", "a", os.environ.get("KPAT_KEEP_REUSED"))
+        self.begun("mirror", ["ip", "netns", "exec", a, sys.executable, "-c", MIRROR])
+        sh("ip", "-n", a, "addr", "add", "10.96.1.1/24", "dev", "t0")
+        sh("ip", "-n", a, "link", "set", "t0", "up")
+        for named, fragments in (("with", 0), ("without", 2)):
+            log, ready, out = self.dir / f"{named}.kbl", self.dir / f"{named}.ready", self.dir / f"{named}.kpat"
+            record = self.begun(f"record-{named}", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "-f", f"udp port {PORT}", "-o", str(log),
+                                                    "--ready-file", str(ready)], ready.exists)
+            asked = sh("ip", "netns", "exec", a, sys.executable, "-c", ASK, PORT, 200, fragments, seconds=cache.patience())
+            self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+            got = int(asked.stdout)
+            self.assertGreater(got, 150)
+            sh(kpat, "integrate", log, "-o", out)
+            rows = lambda query: json.loads(sh(kpat, "sql", out, query, "--json").stdout)
+            verdicts = {r["verdict"]: r["n"] for r in rows("select verdict, count(*) as n from packet group by 1")}
+            self.assertEqual(verdicts, {4: 200, 1: got}, f"{named} identification: sent, delivered")
 
     def begun(self, name: str, argv: list, is_ready=None) -> play.Process:
         p = play.Process(name, argv, self.dir)

@@ -25,6 +25,7 @@ mod counted;
 mod fate;
 mod live;
 mod living;
+mod losses;
 mod origin;
 mod prints;
 mod row;
@@ -36,6 +37,7 @@ mod way;
 pub(super) use live::Fragment;
 use live::Live;
 use living::Living;
+use losses::Losses;
 use verdict::{Drop, NEVER, judge};
 pub(super) use verdict::{Knows, Reason, dropper};
 
@@ -118,8 +120,7 @@ pub(super) struct Packets {
     terms: Terms,
     /// Threads that were seen to read what no socket of theirs was given.
     sniffers: Vec<u32>,
-    /// Until when something was lost, at any CPU, at the latest.
-    lost_to: i64,
+    losses: Losses,
     numbers: Numbers,
     origins: origin::Origins,
     control: control::Control,
@@ -159,11 +160,11 @@ pub(super) struct Terms {
 
 impl Packets {
     pub fn new(no_captures: bool, cut_captures: bool, terms: Terms) -> Packets {
-        Packets { no_captures, cut_captures, terms, rested: NEVER, lost_to: NEVER, ..Packets::default() }
+        Packets { no_captures, cut_captures, terms, rested: NEVER, ..Packets::default() }
     }
 
     pub fn loss(&mut self, l: &Loss) {
-        self.lost_to = self.lost_to.max(l.to.0);
+        self.losses.add(l);
     }
 
     /// Packets that are not over.
@@ -219,6 +220,7 @@ impl Packets {
 
     /// Says whether this is the packet's first meeting with the function.
     pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
+        self.losses.record(t.end);
         let number = self.numbers.of(t.func);
         let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
         let Some(p) = self.get(t.packet, t.entry) else { return false };
@@ -378,7 +380,7 @@ impl Packets {
                 self.sniffers.push(pid);
             }
         }
-        let evidence = p.evidence(self.terms.knows, self.lost_to < p.last, log_end, &self.sniffers);
+        let evidence = p.evidence(self.terms.knows, self.losses.after(p.last), log_end, &self.sniffers);
         let mut row = p.row(packet, judge(&evidence), &self.sniffers);
         p.before(arrivals, &mut row);
         self.live.keep_memory(p);

@@ -128,6 +128,8 @@ signs! {
     /// Was anything lost since its last record?
     RECORD {
         COMPLETE,
+        /// One of 100 at the most.
+        FEW_LOST,
         LOSSY,
     }
     /// What it is.
@@ -218,8 +220,8 @@ const LEFT: &[Row] = &[
     row(&[QUEUE, UNCHANGED, FREED], Ask(OUT), "freed after it was queued, and not dropped: it had left the queue"),
     row(&[QUEUE, UNCHANGED, KEPT, DRIVER_UNSEEN], Ask(OUT), "nothing would show that it left the queue"),
     row(&[QUEUE, UNCHANGED, KEPT, DRIVER_SEEN, LOSSY], Ask(OUT), "that it left the queue may have been lost"),
-    row(&[QUEUE, UNCHANGED, KEPT, DRIVER_SEEN, COMPLETE, FROM_10S], Ask(OUT), "no queue keeps a packet so long"),
-    row(&[QUEUE, UNCHANGED, KEPT, DRIVER_SEEN, COMPLETE, UNDER_10S], Is(IN_FLIGHT), "still in the queue above a device when the log ended"),
+    row(&[QUEUE, UNCHANGED, KEPT, DRIVER_SEEN, COMPLETE | FEW_LOST, FROM_10S], Ask(OUT), "no queue keeps a packet so long"),
+    row(&[QUEUE, UNCHANGED, KEPT, DRIVER_SEEN, COMPLETE | FEW_LOST, UNDER_10S], Is(IN_FLIGHT), "still in the queue above a device when the log ended"),
 ];
 
 /// It left: what is that called?
@@ -240,12 +242,13 @@ const SILENT: &[Row] = &[
     row(&[LINK, KEPT, LOCAL_SEEN], Ask(FAR), "whoever took it at the link's other end would have been seen"),
     row(&[CAME, LOCAL_SEEN], Ask(LAST), "whoever took it would have been seen"),
     row(&[CAME, LOCAL_UNSEEN, FREED], Is(DELIVERED), "received, neither sent on nor dropped, and is gone: somebody took it"),
-    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE, OFFLOADED], Is(TRANSFORMED), "taken by receive offload and not seen again: a part of another packet"),
-    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE, FRAGMENT, UNDER_30S], Is(IN_FLIGHT), "a fragment that waits for the rest of its datagram"),
-    row(&[LINK, LOCAL_UNSEEN, KEPT, COMPLETE, FRAGMENT, IDLE_30S], Ask(FAR), "a fragment at the link's other end, for which the kernel waits no longer"),
-    row(&[CAME, LOCAL_UNSEEN, KEPT, COMPLETE, FRAGMENT, IDLE_30S], Ask(LAST), "a fragment for which the kernel waits no longer"),
+    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE | FEW_LOST, OFFLOADED], Is(TRANSFORMED), "taken by receive offload and not seen again: a part of another packet"),
+    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE | FEW_LOST, FRAGMENT, UNDER_30S], Is(IN_FLIGHT), "a fragment that waits for the rest of its datagram"),
+    row(&[LINK, LOCAL_UNSEEN, KEPT, COMPLETE | FEW_LOST, FRAGMENT, IDLE_30S], Ask(FAR), "a fragment at the link's other end, for which the kernel waits no longer"),
+    row(&[CAME, LOCAL_UNSEEN, KEPT, COMPLETE | FEW_LOST, FRAGMENT, IDLE_30S], Ask(LAST), "a fragment for which the kernel waits no longer"),
     row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE, ANY_PACKET, FROM_100MS], Is(DELIVERED), "received, neither sent on nor dropped, and nothing was lost: it is this host's"),
-    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE, ANY_PACKET, IDLE_0], Ask(LAST), "it had only just come"),
+    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, FEW_LOST, ANY_PACKET, FROM_100MS], Is(DELIVERED), "received, neither sent on nor dropped, unless that is of the few records that were lost: it is this host's"),
+    row(&[LINK | CAME, LOCAL_UNSEEN, KEPT, COMPLETE | FEW_LOST, ANY_PACKET, IDLE_0], Ask(LAST), "it had only just come"),
     row(&[LINK, LOCAL_UNSEEN, KEPT, LOSSY, FROM_1S], Ask(FAR), "what became of it at the link's other end may have been lost"),
     row(&[LINK, LOCAL_UNSEEN, KEPT, LOSSY, UNDER_1S], Ask(LAST), "it was seen a moment before, and what came then may have been lost"),
     row(&[CAME, LOCAL_UNSEEN, KEPT, LOSSY], Ask(LAST), "what became of it may have been lost"),

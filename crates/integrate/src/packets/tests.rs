@@ -1,6 +1,7 @@
 //! Where a packet ended, row by row: each row of the table is met by what it says, and nothing meets two.
 
 use super::cases::{self, PARTS, Row, SORTS, Says, Seen};
+use super::losses::Lost;
 use super::prints::Print;
 use super::taken::Reader;
 use super::verdict::*;
@@ -67,7 +68,7 @@ struct Table(BTreeSet<&'static str>);
 
 impl Table {
     fn is(&mut self, p: &Live, knows: Knows, want: i32, why: &str) {
-        self.seen(&p.evidence(knows, true, END, &[]), want, why);
+        self.seen(&p.evidence(knows, Lost::Nothing, END, &[]), want, why);
     }
 
     fn seen(&mut self, e: &Evidence, want: i32, why: &str) {
@@ -233,8 +234,10 @@ fn each_row_is_met_by_what_it_says() {
     t.is(&life(&[(RX, 10, 10)]), POINTS, DELIVERED, "silent, as only this host's own protocols are");
     t.is(&life(&[(RX, 10, 10)]), FUNCTIONS, UNKNOWN, "they would have been seen");
     t.is(&life(&[(RX | GRO, 10, 10)]), POINTS, TRANSFORMED, "held by receive offload");
-    let lossy = life(&[(RX, 10, 10)]).evidence(POINTS, false, END, &[]);
+    let lossy = life(&[(RX, 10, 10)]).evidence(POINTS, Lost::Many, END, &[]);
     t.seen(&lossy, UNKNOWN, "what is silent may have been lost");
+    let few = life(&[(RX, 10, 10)]).evidence(POINTS, Lost::Few, END, &[]);
+    t.seen(&few, DELIVERED, "one of 100 at the most is not what it seems");
     t.is(&ended(life(&[(RX, 10, 10)]), 20), POINTS, DELIVERED, "silent, and freed by whoever took it");
     t.is(&ended(life(&[(RX, 10, 10)]), 20), FUNCTIONS, UNKNOWN, "freed by nobody who was seen");
     let mut fragment = life(&[(RX, 10, 10)]);
@@ -259,7 +262,7 @@ fn each_row_is_met_by_what_it_says() {
     // What would have shown that it left the queue is not recorded, or lost; or it is shown by its end.
     let blind = Knows { driver: false, ..FUNCTIONS };
     t.is(&waits, blind, FORWARDED, "as most that is queued");
-    t.seen(&waits.evidence(FUNCTIONS, false, END, &[]), FORWARDED, "as most that is queued");
+    t.seen(&waits.evidence(FUNCTIONS, Lost::Many, END, &[]), FORWARDED, "as most that is queued");
     t.is(&ended(waits, END - 400_000_000), FUNCTIONS, FORWARDED, "freed after the driver was done");
     // At the other end of a virtual link.
     let passed = life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70), (RX, 60, 65)]);
@@ -270,19 +273,19 @@ fn each_row_is_met_by_what_it_says() {
     t.is(&merged, POINTS, SENT, "as what became of it was sent");
     merged.last = END - 1_000_000;
     t.is(&merged, POINTS, TRANSFORMED, "what became of it is under way");
-    t.seen(&life(&hop).evidence(POINTS, false, END, &[]), SENT, "what came then may have been lost");
+    t.seen(&life(&hop).evidence(POINTS, Lost::Many, END, &[]), SENT, "what came then may have been lost");
     let mut moment = life(&hop);
     moment.last = END - 1_000_000;
-    t.seen(&moment.evidence(POINTS, false, END, &[]), IN_FLIGHT, "no time for more");
+    t.seen(&moment.evidence(POINTS, Lost::Many, END, &[]), IN_FLIGHT, "no time for more");
     let late = END + 30_000_000_000;
     t.seen(
-        &fragment.evidence(POINTS, true, late, &[]),
+        &fragment.evidence(POINTS, Lost::Nothing, late, &[]),
         UNKNOWN,
         "no drop was seen, and nothing waits so long",
     );
     let mut far = life(&hop);
     far.fragment.key = 5;
-    t.seen(&far.evidence(POINTS, true, late, &[]), SENT, "so at the other end");
+    t.seen(&far.evidence(POINTS, Lost::Nothing, late, &[]), SENT, "so at the other end");
     let all: BTreeSet<&str> = PARTS.iter().copied().flatten().map(|row| row.why).collect();
     assert_eq!(t.0, all, "every row is met");
 }
@@ -375,7 +378,8 @@ fn signs_are_one_of_each_sort() {
         }
         let knows = [FUNCTIONS, POINTS][draw(2) as usize];
         let idle = [0, 200_000_000, 2_000_000_000, 40_000_000_000][draw(4) as usize];
-        let e = p.evidence(knows, draw(2) == 0, p.last + idle, &[]);
+        let e =
+            p.evidence(knows, [Lost::Nothing, Lost::Few, Lost::Many][draw(3) as usize], p.last + idle, &[]);
         let seen = e.seen();
         assert!(SORTS.iter().all(|sort| (seen & sort).count_ones() == 1), "{e:?}");
         assert!(NEVER_TOGETHER.iter().all(|(a, b)| seen & a == 0 || seen & b == 0), "{e:?}");
@@ -477,7 +481,7 @@ fn of_copies_in_several_namespaces_that_one_counts_that_was_taken() {
         let p = at(life(&steps), &places);
         drops.iter().fold(p, |p, (at, reason)| dropped(p, *at, *reason))
     };
-    let verdict_of = |p: &Live| verdict::name(judge(&p.evidence(POINTS, true, END, &[])));
+    let verdict_of = |p: &Live| verdict::name(judge(&p.evidence(POINTS, Lost::Nothing, END, &[])));
     let delivered = verdict::name(verdict::DELIVERED);
     assert_eq!(verdict_of(&flooded(&[(62, Reason::OtherHost)])), delivered);
     assert_eq!(verdict_of(&flooded(&[(52, Reason::OtherHost)])), delivered);

@@ -8,6 +8,7 @@
 use super::cases::{self, Row, Says, Seen};
 use super::control::At;
 use super::live::Live;
+use super::losses::Lost;
 use super::way::Way;
 use kpat_model::functions::{self, Drops};
 use kpat_model::{Context, Transport};
@@ -108,8 +109,8 @@ pub(crate) struct Knows {
 pub(super) struct Evidence {
     pub place: LastSeen,
     pub knows: Knows,
-    /// Nothing was lost from its last record on.
-    pub complete: bool,
+    /// Of what there was from its last record on.
+    pub lost: Lost,
     /// Its last drop that was not of a sniffer's copy.
     pub drop: Option<Drop>,
     /// That drop was within the last driver's function, in the same flow of control.
@@ -178,7 +179,7 @@ impl Evidence {
             | sign(self.after(self.freed_at), cases::FREED, cases::KEPT)
             | sign(self.knows.local, cases::LOCAL_SEEN, cases::LOCAL_UNSEEN)
             | sign(self.knows.driver, cases::DRIVER_SEEN, cases::DRIVER_UNSEEN)
-            | sign(self.complete, cases::COMPLETE, cases::LOSSY)
+            | self.record()
             | self.kind()
             | self.idle()
             | self.end()
@@ -241,6 +242,14 @@ impl Evidence {
             (true, _) => cases::RECEIVED,
             (false, true) => cases::FROM_BEFORE,
             (false, false) => cases::OWN,
+        }
+    }
+
+    fn record(&self) -> Seen {
+        match self.lost {
+            Lost::Nothing => cases::COMPLETE,
+            Lost::Few => cases::FEW_LOST,
+            Lost::Many => cases::LOSSY,
         }
     }
 
@@ -432,7 +441,7 @@ impl Live {
         self.taken.readers.iter().filter(move |r| gone(r.to) || tapped && r.from < queued_at).map(|r| r.pid)
     }
 
-    pub(super) fn evidence(&self, knows: Knows, complete: bool, log_end: i64, sniffers: &[u32]) -> Evidence {
+    pub(super) fn evidence(&self, knows: Knows, lost: Lost, log_end: i64, sniffers: &[u32]) -> Evidence {
         let drop = self.own_drop();
         let read_at = self
             .taken
@@ -445,7 +454,7 @@ impl Live {
         Evidence {
             place: self.place(),
             knows,
-            complete,
+            lost,
             drop_by_driver: drop.as_ref().is_some_and(|d| self.way.by_driver(d)),
             drop,
             local_at: self.taken.local_in_at,
