@@ -261,6 +261,37 @@ class Recording(unittest.TestCase):
             wide.append(fits[0]["at_boot_ns"] - fits[0]["after_boot_ns"])
         print(f"{len(did)} commands, {len(wide)} bounds hold, {sorted(wide)[len(wide) // 2] / 1e6:.1f} ms wide in the middle, {max(wide) / 1e6:.1f} at most")
 
+    def test_what_had_no_link_loses_none(self):
+        """Links that are opened, come, get a bridge or another name while they are recorded: only those that had a carrier lose one."""
+        near, far = (lambda words, ns=ns: sh("ip", "-n", ns, *words.split()) for ns in (self.a, self.b))
+
+        def each(*commands) -> None:
+            for ip, words in commands:
+                ip(words)
+                time.sleep(0.4)
+
+        pair = lambda name: near(f"link add {name} type veth peer name {name}x netns {self.b}")
+        for name in ("shut", "none", "flap"):
+            pair(name)
+        each((near, "link set none up"), (near, "link set flap up"), (far, "link set flapx up"))
+        near("link add b0 type bridge")
+        p = self.start(self.dir / "L.kbl", "-p", "path", "-f", "icmp")
+        each((near, "link set none mtu 1400"), (near, "link set none down"), (near, "link set none up"))
+        each((near, "link set shut up"), (far, "link set shutx up"), (near, "link set shut master b0"))
+        pair("came")
+        each((near, "link set came up"), (far, "link set camex up"))
+        pair("port")
+        each((near, "link set port master b0"), (far, "link set portx up"), (near, "link set port up"))
+        each((far, "link add moved type veth peer name movedx"), (far, "link set movedx up"), (far, f"link set moved netns {self.a}"), (near, "link set moved up"))
+        # These had one.
+        each((far, "link set flapx down"), (far, "link set flapx up"))
+        each((near, "link set came down"), (near, "link set came name other"), (near, "link set other up"))
+        p.stop()
+        sh(self.kpat, "integrate", self.dir / "L.kbl")
+        found = json.loads(sh(self.kpat, "handover", "--json", self.dir / "L.kpat").stdout)["handovers"]
+        seen = [(h["interface"], h["kind"], h["cause"]) for h in found if h["netns"] == os.stat(f"/run/netns/{self.a}").st_ino]
+        self.assertEqual(seen, [("flap", "link-flap", "carrier"), ("other", "link-flap", "shut")])
+
     # ---- the flight recorder by itself ----
 
     def dumps(self, *args, port=9) -> tuple[list[Path], dict]:

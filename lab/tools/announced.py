@@ -77,7 +77,7 @@ def single(cpus):
             tool = f"/sbin/{tool}"
             command = over(start([tool, "-n", name, *words.split()], cpus[len(done) % len(cpus)]))
             done.append({**command, "netns": inode(name), "texts": texts})
-        do("ip", "link set c1 up", "c1 up no-carrier")
+        do("ip", "link set c1 up", "c1 up no-carrier (before: down)")
         do("ip", "link set c0 up")
         do("ip", f"addr add 10.7.{n}.1/24 dev c0", f"10.7.{n}.1/24 dev c0", f"added local 10.7.{n}.1 dev c0 table local src 10.7.{n}.1")
         do("ip", f"route add 10.80.0.0/16 via 10.7.{n}.9 dev c0", f"added 10.80.0.0/16 via 10.7.{n}.9 dev c0")
@@ -85,7 +85,7 @@ def single(cpus):
         do("ip", f"neigh add 10.7.{n}.9 lladdr 02:00:00:00:00:09 dev c0 nud reachable",
            f"10.7.{n}.9 lladdr 02:00:00:00:00:09 dev c0 REACHABLE")
         do("tc", "qdisc replace dev c0 root handle 5: pfifo limit 7", "qdisc pfifo 5: dev c0 root")
-        do("ip", "link set c1 down", "c1 down")
+        do("ip", "link set c1 down", "c1 down (before: up carrier)")
         do("ip", "link set c1 name r1", "r1 down (was c1)")
         do("ip", f"route del 10.80.0.0/16 via 10.7.{n}.9 dev c0", f"removed 10.80.0.0/16 via 10.7.{n}.9 dev c0")
         do("ip", "link del r1", "r1 removed", "c0 removed")

@@ -17,6 +17,8 @@ MADE = {
     "together": ([("roam", "chosen", 1, 2), ("roam", "chosen", 2, 1)], []),
     "roam-fails": ([("roam-failed", "chosen", 1, 1)], ["authentication: no answer"]),
     "sent-away-in-handshake": ([(ANY, "chosen", 1, ANY)], ["deauthentication received, reason 8"]),
+    "sent-away-at-once": ([("roam", "chosen", 1, 2), (ANY, "deauthenticated", 2, ANY)], []),
+    "same-again": ([("rejoin", ANY, 1, 1)], []),
     "during-a-scan": ([(ANY, "deauthenticated", 1, ANY)], []),
     "hidden": ([("lost-and-joined", "silent-loss", 1, 2)], []),
     "channel-switch": ([], []),
@@ -90,6 +92,10 @@ def main() -> None:
         for at, what, _ in said:
             if what == "DISCONNECTED" and since <= at < until and not any(d["begin_wall_ns"] / 1e9 - 0.01 <= at <= (d["end_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 + 0.5 for d in details):
                 wrong.append(f"{name}: the supplicant was disconnected at {at - since:.3f} s, in no handover")
+    # Set up while it was recorded.
+    other = [(h["kind"], h["cause"]) for h in listed if h["interface"] == "w3"]
+    if other and other[0] != ("join", "unknown"):
+        wrong.append(f"the other radio's first join: {other[0]}")
     print(json.dumps({"found": found, "wrong": wrong}, indent=1))
 
 

@@ -62,8 +62,9 @@ roam() { wpa roam "$(cat $RUN/bssid$1)" >/dev/null; }
 mac=$(cat $RUN/bssid3)
 ds() { first ip netns exec ds "$@"; }
 dhcp_server() { # as handover.sh starts it
-	ds dnsmasq --port=0 --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping --dhcp-range=10.1.0.50,10.1.0.99,255.255.255.0,1h --interface=br0 \
-		--log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file=$RUN/dnsmasq.pid
+	nsenter -t 1 -n -m ip netns exec ds dnsmasq --port=0 --keep-in-foreground --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping \
+		--dhcp-range=10.1.0.50,10.1.0.99,255.255.255.0,1h --interface=br0 --log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file= >/dev/null 2>&1 </dev/null &
+	echo $! >$RUN/dnsmasq.pid
 }
 no_dhcp_server() { kill "$(cat $RUN/dnsmasq.pid)"; while kill -0 "$(cat $RUN/dnsmasq.pid)" 2>/dev/null; do sleep 0.1; done; }
 record() { # name, profile
@@ -79,10 +80,19 @@ begin together
 roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 10; roam 1; until_at 1 20; over
 
 begin roam-fails
-hwsim 2 group 4; roam 2; sleep 4; until_at 1 30; hwsim 2 group 1; over
+# The kernel asks only an access point that it has heard within 30 s.
+wpa scan freq=2437 >/dev/null; sleep 2; hwsim 2 group 4; roam 2; sleep 4; until_at 1 30; hwsim 2 group 1; over
 
 begin sent-away-in-handshake
-roam 2; said "Associated with $(cat $RUN/bssid2)" 10; ap 2 deauthenticate $mac reason=8 >/dev/null; sleep 1; wpa_cli -p $RUN/wpa -i w2 reassociate >/dev/null; sleep 4; over
+# With another password the handshake has no end before the access point sends the station away.
+wpa set_network 0 psk '"not-kpat-secret"' >/dev/null; roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 0.3; ap 2 deauthenticate $mac reason=8 >/dev/null; sleep 1
+wpa set_network 0 psk '"kpat-secret"' >/dev/null; wpa select_network 0 >/dev/null; sleep 4; over
+
+begin sent-away-at-once
+roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 10; ap 2 deauthenticate $mac reason=5 >/dev/null; sleep 4; over
+
+begin same-again
+roam 1; said "CTRL-EVENT-CONNECTED" 10; sleep 2; over
 
 begin during-a-scan
 wpa scan >/dev/null; said "nl80211: Scan trigger\|Scan requested\|Starting AP scan\|Event SCAN_STARTED" 5; sleep 1; ap 1 deauthenticate $mac reason=3 >/dev/null; sleep 2; over 40
@@ -94,9 +104,15 @@ ap 1 chan_switch 10 2412 >/dev/null; sleep 3
 begin shut
 ip link set w2 down; sleep 1; ip link set w2 up; sleep 2; over 40
 
+# A radio's switch is seen in the namespace that has the radio.
+sta() { first ip netns exec sta sh -c "$1"; }
+soft=$(sta "grep -lx $(cat $RUN/phy3) /sys/class/rfkill/*/name" | sed 's/name$/soft/')
+if [ "$soft" ]; then
 begin rfkill
-soft=$(first sh -c "grep -lx $(cat $RUN/phy3) /sys/class/rfkill/*/name" | sed 's/name$/soft/')
-first sh -c "echo 1 >$soft"; sleep 1; first sh -c "echo 0 >$soft"; sleep 2; over 40
+sta "echo 1 >$soft"; sleep 1; sta "echo 0 >$soft"; sleep 2; over 40
+else
+echo "no switch of $(cat $RUN/phy3)"
+fi
 
 begin conflict
 # Others than the server's, which gives no address that it has itself.

@@ -111,7 +111,8 @@ network)
 		options="$options --enable-ra --dhcp-range=fd07:1::,ra-only --dhcp-range=fd07:2::,ra-only"
 	fi
 	dnsmasq --port=0 --keep-in-foreground --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping $options \
-		--log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file=$RUN/dnsmasq.pid &
+		--log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file= &
+	echo $! >$RUN/dnsmasq.pid
 	python3 "$HERE/voice.py" echo 5004 "$out/voice-peer.log" &
 	for n in 1 2; do
 		eval "ssid=\$SSID$n psk=\$PSK$n"

@@ -1,7 +1,7 @@
 //! Carriers and operational states out of rtnetlink's announcements: what changed in a link's flags since its last. They come later than the kernel's function, where
 //! that can be probed, and say what no function does: that a link is dormant, and when it is up.
 
-use crate::netlink::AFTERWARDS;
+use crate::netlink::{AFTERWARDS, carrier_before};
 use kpat_model::{Event, EventKind, LinkEvent, LinkWhat};
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ fn state(flags: u32) -> i64 {
 }
 
 impl Links {
-    /// What an announcement says of carrier and state. The first of a link says what it is now, and of what it was nothing.
+    /// What an announcement says of carrier and state. The first of a link that was there says of its state only what it is now.
     pub fn look(&mut self, e: &Event) -> Vec<LinkEvent> {
         let port = e.kind == EventKind::BridgePort;
         if e.kind != EventKind::Link && !port {
@@ -51,8 +51,9 @@ impl Links {
         }
         let old = self.0.insert((e.netns, ifindex), flags);
         let mut out = Vec::new();
-        if old.map(has_carrier) != Some(has_carrier(flags)) {
-            let what = if has_carrier(flags) { LinkWhat::CarrierOn } else { LinkWhat::CarrierOff };
+        let has = has_carrier(flags);
+        if old.map(has_carrier).or_else(|| carrier_before(&e.text, has)) != Some(has) {
+            let what = if has { LinkWhat::CarrierOn } else { LinkWhat::CarrierOff };
             out.push(event(what, e.text.contains(AFTERWARDS).into(), 0));
         }
         if old.map(state) != Some(state(flags)) {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
     use kpat_model::{BootNs, Context, PacketId, Timed};
 
-    fn what(links: &mut Links, flags: i32) -> Vec<(LinkWhat, i64, i64)> {
+    fn what(links: &mut Links, flags: i32, text: &str) -> Vec<(LinkWhat, i64, i64)> {
         let e = Event {
             kind: EventKind::Link,
             ctx: Context::Unknown,
@@ -78,7 +79,7 @@ mod tests {
             netns: 7,
             a: 3,
             b: flags as u64,
-            text: String::new(),
+            text: text.into(),
         };
         links.look(&e).into_iter().map(|l| (l.what, l.a, l.b)).collect()
     }
@@ -87,13 +88,36 @@ mod tests {
     fn a_station_has_a_carrier_before_it_is_up() {
         let (up, lower, running) = (libc::IFF_UP, libc::IFF_LOWER_UP, libc::IFF_RUNNING);
         let mut links = Links::default();
-        assert_eq!(what(&mut links, up), [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, -1)]);
-        let dormant = what(&mut links, up | lower | libc::IFF_DORMANT);
+        assert_eq!(
+            what(&mut links, up, "w0 up no-carrier (new)"),
+            [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, -1)]
+        );
+        let dormant = what(&mut links, up | lower | libc::IFF_DORMANT, "");
         assert_eq!(dormant, [(LinkWhat::CarrierOn, 0, 0), (LinkWhat::OperState, DORMANT, DOWN)]);
-        assert_eq!(what(&mut links, up | lower | running), [(LinkWhat::OperState, UP, DORMANT)]);
-        assert_eq!(what(&mut links, up | lower | running), []);
-        let gone = what(&mut links, up);
+        assert_eq!(what(&mut links, up | lower | running, ""), [(LinkWhat::OperState, UP, DORMANT)]);
+        assert_eq!(what(&mut links, up | lower | running, ""), []);
+        let gone = what(&mut links, up, "");
         assert_eq!(gone, [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, UP)]);
+    }
+
+    /// The first announcement of links that were there when the recording began.
+    #[test]
+    fn what_did_not_change_is_no_loss() {
+        let (up, lower, running) = (libc::IFF_UP, libc::IFF_LOWER_UP, libc::IFF_RUNNING);
+        let of = |flags, text| {
+            what(&mut Links::default(), flags, text).into_iter().map(|w| w.0).collect::<Vec<_>>()
+        };
+        let state = LinkWhat::OperState;
+        assert_eq!(of(up, "w0 up no-carrier (before: down)"), [state]);
+        assert_eq!(of(up, "w0 up no-carrier mtu 1400"), [state]);
+        assert_eq!(of(up | lower | running, "w0 up carrier master b0"), [state]);
+        assert_eq!(
+            of(up | lower | running, "w0 up carrier (before: up no-carrier)"),
+            [LinkWhat::CarrierOn, state]
+        );
+        assert_eq!(of(0, "w0 down (before: up carrier)"), [LinkWhat::CarrierOff, state]);
+        assert_eq!(of(0, "w0 down (before: up no-carrier)"), [state]);
+        assert_eq!(of(up, &format!("w0 up no-carrier {AFTERWARDS}")), [LinkWhat::CarrierOff, state]);
     }
 
     #[test]

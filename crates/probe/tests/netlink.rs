@@ -79,12 +79,12 @@ fn changes_become_events() {
     let mut expect = |kind, text: &str| expect(&monitor, &mut seen, kind, text);
 
     ns.ip("link set c0 up");
-    let e = expect(EventKind::Link, "c0 up no-carrier");
+    let e = expect(EventKind::Link, "c0 up no-carrier (before: down)");
     assert_eq!((e.netns, e.b & 1), (netns.inum, 1));
     assert!(e.at > before && e.at <= boot_now());
     ns.ip("link set c1 up");
-    expect(EventKind::Link, "c1 up carrier");
-    expect(EventKind::Link, "c0 up carrier");
+    expect(EventKind::Link, "c1 up carrier (before: down)");
+    expect(EventKind::Link, "c0 up carrier (before: up no-carrier)");
 
     ns.ip("route add default via 10.7.1.1 dev c0");
     assert_eq!(expect(EventKind::Route, "default via 10.7.1.1 dev c0").a, 1);
@@ -109,7 +109,7 @@ fn changes_become_events() {
     ns.ip("link set c0 mtu 1400");
     expect(EventKind::Link, "c0 up carrier mtu 1400");
     ns.ip("link set c0 down");
-    expect(EventKind::Link, "c0 down");
+    expect(EventKind::Link, "c0 down (before: up carrier)");
     ns.ip("link set c0 name r0");
     expect(EventKind::Link, "r0 down (was c0)");
     ns.ip("link add b0 type bridge");
@@ -240,7 +240,7 @@ fn namespaces_that_vanish_are_passed_over_and_counted() {
         drop(Namespace::new(&format!("storm{n}")));
     }
     there.ip("link set lo up");
-    until(&monitor, &mut all, |all| has(all, "lo up carrier"));
+    until(&monitor, &mut all, |all| has(all, "lo up carrier (before: down)"));
     until(&monitor, &mut all, |all| (0..20).all(|n| read_or_counted(all, &format!("kpat-storm{n}-"))));
 }
 
@@ -347,7 +347,7 @@ fn carriers_that_were_lost_and_back_before_they_were_announced_are_found() {
         far.ip("link set c1 up");
     }
     let times = |e: &Event| match e.text.strip_prefix("c0 up no-carrier") {
-        Some("") | Some(" (announced when it was back)") => 1,
+        Some(" (before: up carrier)") | Some(" (announced when it was back)") => 1,
         Some(rest) => {
             rest.rsplit(", ").next().and_then(|n| n.strip_suffix(" times")?.parse().ok()).unwrap_or(0)
         }

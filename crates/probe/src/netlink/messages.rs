@@ -99,6 +99,14 @@ impl Link {
     fn up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
+
+    fn state(&self) -> &'static str {
+        match (self.up(), self.carrier) {
+            (false, _) => "down",
+            (true, true) => "up carrier",
+            (true, false) => "up no-carrier",
+        }
+    }
 }
 
 /// A link and its kind, from the body of RTM_NEWLINK or RTM_DELLINK.
@@ -231,14 +239,9 @@ impl Decoder {
         if old.as_ref().is_none_or(|old| old.in_the_log() != new.in_the_log()) {
             self.changed.push((new.clone(), kind));
         }
-        let state = match (new.up(), new.carrier) {
-            (false, _) => "down",
-            (true, true) => "up carrier",
-            (true, false) => "up no-carrier",
-        };
-        let mut text = format!("{} {state}", new.name);
+        let mut text = format!("{} {}", new.name, new.state());
         match old {
-            None => text += if found { " (found)" } else { " (new)" },
+            None => text += if found { ALREADY } else { NEW },
             Some(old) => {
                 if old.mtu != new.mtu {
                     text += &format!(" mtu {}", new.mtu);
@@ -253,6 +256,9 @@ impl Decoder {
                 }
                 if old.name != new.name {
                     text += &format!(" (was {})", old.name);
+                }
+                if old.state() != new.state() {
+                    text += &format!(" {BEFORE}{})", old.state());
                 }
             }
         }
@@ -451,6 +457,22 @@ const IFLA_PROTINFO: u16 = 12;
 const IFLA_BRPORT_STATE: u16 = 1;
 /// In the text of a carrier that was back when its loss was announced.
 pub(crate) const AFTERWARDS: &str = "(announced when it was back)";
+
+/// Ends of the texts of links that came, and that were in a namespace that came.
+const NEW: &str = " (new)";
+const ALREADY: &str = " (found)";
+/// What a link was before it was changed so.
+const BEFORE: &str = "(before: ";
+
+/// Whether a link had a carrier before what is announced of it; `None`: it came.
+pub(crate) fn carrier_before(text: &str, is: bool) -> Option<bool> {
+    match text.split_once(BEFORE) {
+        Some((_, before)) => Some(before.starts_with("up carrier")),
+        None if text.contains(AFTERWARDS) => Some(true),
+        None if text.ends_with(NEW) || text.ends_with(ALREADY) => None,
+        None => Some(is),
+    }
+}
 
 fn of_bridge(body: &[u8]) -> bool {
     body.first().is_some_and(|family| i32::from(*family) == libc::AF_BRIDGE)

@@ -192,33 +192,6 @@ fn ends_link(what: What) -> bool {
     )
 }
 
-/// A handover that was over but for the data, as it was when its link ended again, and what came since: an attempt that failed, or the next handover.
-#[derive(Debug)]
-struct Stood {
-    open: Box<Open>,
-    since: Vec<Mark>,
-}
-
-impl Stood {
-    /// The station chose another access point: what it had was none that failed.
-    fn moves_on(&self) -> bool {
-        let chose = self.since.last().is_some_and(|m| {
-            matches!(m.what, What::AuthStart { .. }) && m.bssid.is_some() && m.bssid != self.open.to.bssid
-        });
-        let took = |m: &Mark| {
-            matches!(
-                m.what,
-                What::Deauthenticated { own: false, .. }
-                    | What::BeaconLoss
-                    | What::CarrierOff
-                    | What::AdminDown
-                    | What::Removed
-            )
-        };
-        chose && !self.since.iter().any(took)
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Unknown,
@@ -233,12 +206,13 @@ pub struct Machine {
     lead: Vec<Mark>,
     pace: Pace,
     open: Option<Box<Open>>,
-    stood: Option<Stood>,
     peer: Peer,
     /// An access point or a mesh: it has no handovers, until it joins something itself.
     serves: bool,
     /// Without a link when it was first looked at: there is none to lose.
     found_down: bool,
+    /// The radio's stations are known, so ports open when they say.
+    stations: bool,
     /// The newest time seen.
     last_ns: i64,
     done: Vec<Handover>,
@@ -251,10 +225,10 @@ impl Default for Machine {
             lead: Vec::new(),
             pace: Pace::default(),
             open: None,
-            stood: None,
             peer: Peer::default(),
             serves: false,
             found_down: false,
+            stations: false,
             last_ns: i64::MIN,
             done: Vec::new(),
         }
@@ -262,10 +236,10 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// The interface's state when recording began, if something says.
-    pub fn starts_as(&mut self, peer: Peer, up: bool) {
-        self.peer = peer;
-        self.link = if up { Link::Up } else { Link::Down };
+    /// Of an interface that had a link when the recording began, or had none.
+    pub fn starting(up: bool) -> Machine {
+        let link = if up { Link::Up } else { Link::Unknown };
+        Machine { link, found_down: !up, ..Machine::default() }
     }
 
     pub fn push(&mut self, mark: &Mark) {
@@ -273,7 +247,7 @@ impl Machine {
         match mark.what {
             What::Serves => {
                 self.serves = true;
-                (self.open, self.stood, self.link) = (None, None, Link::Up);
+                (self.open, self.link) = (None, Link::Up);
                 self.lead.clear();
             }
             What::AuthStart { .. } | What::AssocStart { .. } => self.serves = false,
@@ -324,7 +298,7 @@ impl Machine {
                 self.lead = later;
             } else if open.stop.is_none() && waited > SIGN_NS {
                 // Nothing came of it.
-                (self.open, self.stood) = (None, None);
+                self.open = None;
             }
         }
         if self.moved_on(mark) {
@@ -341,31 +315,28 @@ impl Machine {
         }
     }
 
-    /// One handover follows the other before any data came: the first one is over, and the mark is of the second.
+    /// A link that was open is ended before any data came: the handover to it is over, and the mark is of the next one. An attempt that fails never had its port open.
     fn moved_on(&mut self, mark: &Mark) -> bool {
-        let Some(open) = &self.open else { return false };
-        if open.ready && ends_link(mark.what) {
-            self.stood = Some(Stood { open: open.clone(), since: Vec::new() });
+        self.stations |= matches!(mark.what, What::PortAuthorised | What::PortClosed);
+        let stations = self.stations;
+        let Some(open) = self.open.as_mut().filter(|_| ends_link(mark.what)) else { return false };
+        if !stations {
+            open.opened_by_state(mark.at_ns, true);
         }
-        let Some(stood) = &mut self.stood else { return false };
-        if stood.since.len() >= MOST_LEAD || mark.at_ns - stood.open.progress.at_ns > SIGN_NS {
-            self.stood = None;
+        if !open.is_ended_by(mark) {
             return false;
         }
-        stood.since.push(mark.clone());
-        if !stood.moves_on() {
-            return false;
-        }
-        let Some(Stood { open, since }) = self.stood.take() else { return false };
         let last = open.progress.clone();
         let signs: Vec<Mark> =
             open.marks.iter().filter(|m| m.at_ns > last.at_ns && is_sign(m.what)).cloned().collect();
-        self.open = Some(open);
-        self.close(&last, Ended::Quiet);
-        signs.iter().chain(&since).for_each(|m| match &mut self.open {
-            Some(open) => open.apply(m),
-            None => self.idle(m),
-        });
+        // What was asked for did not come while there was a link.
+        if matches!(open.phase(), Phase::Dhcp | Phase::Address | Phase::DuplicateCheck) {
+            self.close(mark, Ended::LinkEnd);
+        } else {
+            self.close(&last, Ended::Quiet);
+        }
+        signs.iter().for_each(|m| self.idle(m));
+        self.idle(mark);
         true
     }
 
@@ -383,7 +354,11 @@ impl Machine {
                 }
                 self.lead.push(mark.clone());
             }
-            What::CarrierOff | What::AdminDown | What::Removed
+            What::CarrierOff
+            | What::Disconnected { .. }
+            | What::AdminDown
+            | What::Removed
+            | What::BridgePort(_)
                 if self.found_down && self.link == Link::Unknown => {}
             What::CarrierOff
             | What::PortClosed
@@ -450,7 +425,6 @@ impl Machine {
 
     fn close(&mut self, end: &Mark, ended: Ended) {
         let Some(mut o) = self.open.take().map(|o| *o) else { return };
-        self.stood = None;
         self.link = if o.ready { Link::Up } else { Link::Down };
         self.lead.clear();
         // What was received before it is no beginning of the next one.

@@ -46,7 +46,7 @@ fn handovers_close_together_are_two() {
     assert!(found.iter().all(Handover::tiles));
     assert_eq!(found[0].link_up.as_ref().map(|m| m.at_ns), Some(398 * MS));
     assert_eq!(found[1].stop.as_ref().map(|m| m.at_ns), Some(600 * MS));
-    // Sent away so soon, it had not taken the station.
+    // Sent away as soon as its port was open, it had been joined.
     let mut sent = before(0);
     sent.extend(roam(10, AP1, AP2));
     sent.push(of(500, What::Deauthenticated { own: false, reason: 5 }, AP2));
@@ -54,10 +54,75 @@ fn handovers_close_together_are_two() {
     sent.push(at(502, What::CarrierOff));
     sent.extend(join(900, AP1));
     sent.push(at(1_400, What::Received));
+    let two = run(&sent);
+    let seen: Vec<_> =
+        two.iter().map(|h| (h.kind, h.cause, h.attempts, h.link_ns().map(|n| n / MS))).collect();
+    assert_eq!(
+        seen,
+        [
+            (Kind::Roam, Cause::Chosen, 1, Some(366)),
+            (Kind::Lost, Cause::SentAway { reason: 5 }, 1, Some(766))
+        ]
+    );
+    // In the handshake it had not.
+    sent.retain(|m| m.at_ns < 268 * MS || m.at_ns >= 500 * MS);
     let found = run(&sent);
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!((found[0].kind, found[0].attempts), (Kind::RoamFailed, 2));
     assert_eq!(found[0].refusals, ["deauthentication received, reason 5"]);
+}
+
+/// From one to the other and back within half a second, then to the same one again: each had its port open.
+#[test]
+fn each_open_port_is_a_handover() {
+    let mut all = before(0);
+    all.push(of(10, What::PortClosed, AP1));
+    all.extend(join(11, AP2).into_iter().map(|m| Mark { at_ns: 11 * MS + (m.at_ns - 11 * MS) / 2, ..m }));
+    all.push(of(240, What::PortClosed, AP2));
+    all.extend(join(241, AP1).into_iter().map(|m| Mark { at_ns: 241 * MS + (m.at_ns - 241 * MS) / 2, ..m }));
+    all.push(of(440, What::PortClosed, AP1));
+    all.extend(join(441, AP1));
+    all.push(at(900, What::Received));
+    let found = run(&all);
+    let seen: Vec<_> = found.iter().map(|h| (h.kind, h.to.bssid, h.attempts, h.ended)).collect();
+    let expected = [
+        (Kind::Roam, Some(AP2), 1, Ended::Quiet),
+        (Kind::Roam, Some(AP1), 1, Ended::Quiet),
+        (Kind::Rejoin, Some(AP1), 1, Ended::Data),
+    ];
+    assert_eq!(seen, expected);
+    assert!(found.iter().all(Handover::tiles));
+}
+
+/// Sent away while its address is asked for, and right after it came.
+#[test]
+fn a_link_that_ends_before_its_address_came_is_over() {
+    let mut all = before(0);
+    all.push(of(10, What::PortClosed, AP1));
+    all.extend(join(100, AP2));
+    all.extend([
+        at(600, What::Dhcp(Dhcp::Discover)),
+        of(900, What::PortClosed, AP2),
+        at(901, What::CarrierOff),
+        of(903, What::Deauthenticated { own: false, reason: 5 }, AP2),
+    ]);
+    all.extend(join(1_000, AP1));
+    all.extend([
+        at(1_500, What::Dhcp(Dhcp::Request)),
+        at(1_510, What::Dhcp(Dhcp::Ack)),
+        at(1_520, What::AddressAdded { v6: false, tentative: false }),
+        of(1_530, What::PortClosed, AP1),
+        of(1_532, What::Deauthenticated { own: false, reason: 5 }, AP1),
+    ]);
+    all.extend(join(1_600, AP2));
+    all.push(at(2_100, What::Received));
+    let found = run(&all);
+    let seen: Vec<_> = found.iter().map(|h| (h.to.bssid, h.ended, h.end_ns / MS, h.cause)).collect();
+    let sent = Cause::SentAway { reason: 5 };
+    assert_eq!(seen[0], (Some(AP2), Ended::LinkEnd, 900, seen[0].3));
+    assert_eq!(seen[1..], [(Some(AP1), Ended::Quiet, 1_520, sent), (Some(AP2), Ended::Data, 2_100, sent)]);
+    assert_eq!((found[0].of(Phase::Dhcp), found[1].begin_ns), (300 * MS, 900 * MS));
+    assert!(found.iter().all(Handover::tiles));
 }
 
 /// What an access point's interface has of its stations, of its own beginning and its end.
@@ -234,9 +299,9 @@ fn a_card_without_stations_is_up_by_its_state() {
     assert_eq!(run(&all)[0].link_up.as_ref().map(|m| m.at_ns), Some(2_800 * MS));
 }
 
-/// As a guest's 6.1 had it: the access point's frame is reported after the carrier and the port that it ended.
+/// As a guest's 6.1 had it: the access point's frame is reported after the carrier and the port that it ended. The supplicant had been connected.
 #[test]
-fn the_frame_that_ended_an_attempt_is_named() {
+fn the_frame_that_ended_a_link_is_named() {
     let mut all = before(0);
     all.push(of(10, What::PortClosed, AP1));
     all.extend(join(212, AP2));
@@ -245,6 +310,12 @@ fn the_frame_that_ended_an_attempt_is_named() {
     all.push(of(1_461, What::Deauthenticated { own: false, reason: 8 }, AP2));
     all.extend(join(2_700, AP1));
     all.push(at(3_300, What::Received));
+    let found = run(&all);
+    let seen: Vec<_> = found.iter().map(|h| (h.to.bssid, h.cause, h.attempts)).collect();
+    assert_eq!(seen[0].0, Some(AP2));
+    assert_eq!(seen[1..], [(Some(AP1), Cause::SentAway { reason: 8 }, 1)]);
+    // Before its port was open that was an attempt.
+    all.retain(|m| m.what != What::PortAuthorised || m.at_ns < 0 || m.at_ns > 2_000 * MS);
     let h = &run(&all)[0];
     assert_eq!(h.refusals, ["deauthentication received, reason 8"]);
     assert_eq!((h.kind, h.attempts), (Kind::RoamFailed, 2));
@@ -259,4 +330,22 @@ fn an_interface_that_was_down_joins_first() {
     all.extend(join(7_909, AP1));
     let found = run(&all);
     assert_eq!(found.iter().map(|h| (h.kind, h.to.bssid)).collect::<Vec<_>>(), [(Kind::Join, Some(AP1))]);
+}
+
+/// What the kernel does when it is opened is no loss; neither is its port's first state at a bridge, or that it is closed again without having had a link.
+#[test]
+fn what_had_no_link_loses_none() {
+    let run = |marks: &[Mark]| {
+        let mut m = Machine::starting(false);
+        marks.iter().for_each(|x| m.push(x));
+        m.finish(10_000 * MS)
+    };
+    let mut all = vec![at(485, What::CarrierOff), at(486, What::AdminUp), at(700, What::AdminDown)];
+    all.extend([at(900, What::AdminUp), at(901, What::CarrierOff), at(950, What::BridgePort(0))]);
+    assert!(run(&all).is_empty(), "{:#?}", run(&all));
+    all.extend(join(1_909, AP1));
+    let found = run(&all);
+    let seen: Vec<_> = found.iter().map(|h| (h.kind, h.cause, h.from.bssid, h.to.bssid)).collect();
+    assert_eq!(seen, [(Kind::Join, Cause::Unknown, None, Some(AP1))]);
+    assert_eq!(found[0].begin_ns, 1_909 * MS);
 }

@@ -153,6 +153,19 @@ impl Open {
                     && self.to.bssid != self.from.bssid))
     }
 
+    /// The mark names another access point than the new one.
+    fn is_of_another(&self, mark: &Mark) -> bool {
+        mark.bssid.is_some() && self.to.bssid.is_some() && mark.bssid != self.to.bssid
+    }
+
+    /// The new link, whose port was open, is over: what ends links says so of it.
+    pub fn is_ended_by(&self, mark: &Mark) -> bool {
+        let chooses = matches!(mark.what, What::AuthStart { .. });
+        // rtnetlink may announce the old link's carrier only now.
+        let late = mark.what == What::CarrierOff && self.link_down.is_none();
+        self.facts.radio && self.ready && !late && (chooses || !self.is_of_another(mark))
+    }
+
     pub fn apply(&mut self, mark: &Mark) {
         let shown = matches!(
             mark.what,
@@ -263,6 +276,8 @@ impl Open {
                 } else if self.of_old_link(mark) {
                     // What the other side says comes before what this one answers.
                     self.facts.deauth = self.facts.deauth.or(Some((own, reason)));
+                } else if self.is_of_another(mark) {
+                    // Of the old link, and late.
                 } else if self.ready || self.phase().is_radio() && self.phase().group() != Group::Search {
                     return self.failed(mark);
                 }

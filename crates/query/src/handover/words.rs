@@ -192,6 +192,8 @@ pub enum Ended {
     Data,
     /// The link and its addresses were there; the log has no data of it.
     Quiet,
+    /// The new link ended before the address that was asked for came.
+    LinkEnd,
     LogEnd,
 }
 
@@ -200,6 +202,7 @@ impl Ended {
         match self {
             Ended::Data => "data",
             Ended::Quiet => "quiet",
+            Ended::LinkEnd => "link-end",
             Ended::LogEnd => "log-end",
         }
     }
@@ -208,6 +211,7 @@ impl Ended {
         match self {
             Ended::Data => "ends with the first data received",
             Ended::Quiet => "ends with the last thing that happened: the log has no data received after it",
+            Ended::LinkEnd => "ends with the new link, before the address that was asked for came",
             Ended::LogEnd => "goes on when the log ends",
         }
     }

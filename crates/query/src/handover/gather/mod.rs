@@ -8,6 +8,7 @@ pub(super) mod programs;
 mod tables;
 mod wifi;
 
+use tables::Interfaces;
 pub(super) use wifi::message_of;
 
 use super::machine::{Handover, Machine};
@@ -138,8 +139,7 @@ impl Fed<'_> {
 #[derive(Default)]
 struct Machines {
     all: BTreeMap<Place, Machine>,
-    /// Of an interface that was removed and came again: what it was first.
-    same: BTreeMap<Place, Place>,
+    interfaces: Interfaces,
     found: Found,
 }
 
@@ -150,8 +150,12 @@ impl Machines {
             0 => self.all.keys().copied().find(|k| k.1 == ifindex).unwrap_or((0, ifindex)),
             _ => (netns, ifindex),
         };
-        let place = self.same.get(&place).copied().unwrap_or(place);
-        let machine = self.all.entry(place).or_default();
+        let place = self.interfaces.same.get(&place).copied().unwrap_or(place);
+        let began = self.interfaces.began.get(&place);
+        let machine = self
+            .all
+            .entry(place)
+            .or_insert_with(|| began.map_or_else(Machine::default, |up| Machine::starting(*up)));
         machine.push(mark);
         let done = machine.take();
         self.keep(place, done);
@@ -164,7 +168,7 @@ impl Machines {
                 continue;
             }
             (h.netns, h.ifindex) = ((netns != 0).then_some(netns), ifindex);
-            let again = self.same.iter().filter(|(_, first)| **first == (netns, ifindex));
+            let again = self.interfaces.same.iter().filter(|(_, first)| **first == (netns, ifindex));
             h.again = again.map(|(later, _)| later.1).collect();
             self.found.handovers.push(h);
         }
@@ -176,16 +180,16 @@ impl Store {
     ///
     /// Errors: [`Error::Abandoned`].
     pub fn handovers(&self, asked: &Asked, progress: Progress<'_>) -> Result<Found> {
-        let mut feeds: Vec<Fed<'_>> = tables::feeds(self)?
+        let interfaces = Interfaces::read(self)?;
+        let mut feeds: Vec<Fed<'_>> = tables::feeds(self, &interfaces)?
             .into_iter()
             .chain(wifi::feeds(self)?)
             .map(|feed| Fed { feed, next: 0, rows: VecDeque::new() })
             .collect();
         let groups: usize = feeds.iter().map(|f| f.feed.groups()).sum();
         let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
-        let mut machines = Machines::default();
+        let mut machines = Machines { interfaces, ..Machines::default() };
         machines.found.radio = wifi::has_radio(self)?;
-        machines.same = tables::came_again(self)?;
         let (mut number, mut read) = (0, usize::MAX);
         // Recorded until then, even where nothing happened any more.
         let stopped = self.manifest.summary.as_ref().map_or(i64::MIN, |s| s.at.boot.0);

@@ -4,6 +4,7 @@ use super::{Feed, Place, rows};
 use crate::codes::verdict;
 use crate::error::Result;
 use crate::handover::mark::{Mark, Source, What};
+use crate::handover::open::AFTERWARDS;
 use crate::store::Store;
 use kpat_model::EventKind;
 use kpat_store::TableFile;
@@ -14,43 +15,89 @@ use std::sync::Arc;
 const IFF_UP: i64 = 1;
 const IFF_LOWER_UP: i64 = 0x1_0000;
 
-pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
+/// What a link was before its change.
+const BEFORE: &str = "(before: ";
+
+pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec<Box<dyn Feed + 'a>>> {
     let loopback =
         store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
     let carriers = super::wifi::has_carriers(store)?;
-    let mut events = Events { links: HashMap::new(), carriers };
+    let mut events = Events { links: HashMap::new(), carriers, say_before: interfaces.say_before };
     Ok(vec![
         rows(store.table::<EventRow>()?, move |row, number, out| events.marks(row, number, out)),
         Box::new(Packets { table: store.table::<PacketRow>()?, loopback }),
     ])
 }
 
-/// Interfaces that were removed and came again by the same name, as when a driver is loaded anew: each later one with the first.
-pub(super) fn came_again(store: &Store) -> Result<BTreeMap<Place, Place>> {
-    let table = store.table::<EventRow>()?;
-    let link = i64::from(EventKind::Link as i32);
-    let (mut gone, mut out): (HashMap<(i64, String), Place>, BTreeMap<Place, Place>) = Default::default();
-    let mut seen: HashSet<Place> = HashSet::new();
-    for group in 0..table.groups() {
-        if !table.ints(group, "kind")?.contains(&link) {
-            continue;
+/// What all announcements of links together say of interfaces.
+#[derive(Default)]
+pub(super) struct Interfaces {
+    /// Those that were removed and came again by the same name, as when a driver is loaded anew: each later one with the first.
+    pub same: BTreeMap<Place, Place>,
+    /// Whether those that were there when the recording began had a link then.
+    pub began: BTreeMap<Place, bool>,
+    /// Some say what it was before.
+    say_before: bool,
+}
+
+impl Interfaces {
+    pub fn read(store: &Store) -> Result<Interfaces> {
+        let table = store.table::<EventRow>()?;
+        let link = i64::from(EventKind::Link as i32);
+        let mut gone: HashMap<(i64, String), Place> = HashMap::new();
+        let (mut seen, mut out): (HashSet<Place>, Interfaces) = Default::default();
+        // Whose first announcement says nothing of what it was.
+        let mut same_state = BTreeMap::new();
+        for group in 0..table.groups() {
+            if !table.ints(group, "kind")?.contains(&link) {
+                continue;
+            }
+            table.each(vec![group], |row: EventRow| {
+                if i64::from(row.kind) != link {
+                    return;
+                }
+                let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
+                let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
+                let removed = row.text.ends_with(" removed");
+                let first = seen.insert(place);
+                out.say_before |= row.text.contains(BEFORE);
+                match had_link(&row) {
+                    Some(up) if first => drop(out.began.insert(place, up)),
+                    None if first && !removed && !is_first_seen(&row.text) => {
+                        same_state.insert(place, row.b & IFF_LOWER_UP != 0);
+                    }
+                    _ => {}
+                }
+                if removed {
+                    gone.insert(name, out.same.get(&place).copied().unwrap_or(place));
+                } else if first && let Some(before) = gone.remove(&name).filter(|before| *before != place) {
+                    out.same.insert(place, before);
+                }
+            })?;
         }
-        table.each(vec![group], |row: EventRow| {
-            if i64::from(row.kind) != link {
-                return;
-            }
-            let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
-            let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
-            if row.text.ends_with(" removed") {
-                gone.insert(name, out.get(&place).copied().unwrap_or(place));
-            } else if seen.insert(place)
-                && let Some(first) = gone.remove(&name).filter(|first| *first != place)
-            {
-                out.insert(place, first);
-            }
-        })?;
+        if out.say_before {
+            out.began.extend(same_state);
+        }
+        Ok(out)
     }
-    Ok(out)
+}
+
+/// The first announcement of an interface: of one that was there before it, whether that had a link.
+fn had_link(row: &EventRow) -> Option<bool> {
+    let text = row.text.as_str();
+    if text.ends_with(" removed") || is_first_seen(text) {
+        return None;
+    }
+    if text.contains(AFTERWARDS) {
+        return Some(true);
+    }
+    let (_, before) = text.split_once(BEFORE)?;
+    Some(before.starts_with("up carrier"))
+}
+
+/// Of what was there when the recording began the first event is a change.
+fn is_first_seen(text: &str) -> bool {
+    [" (new)", " (found)"].iter().any(|how| text.ends_with(how))
 }
 
 /// Of `event`: links and addresses.
@@ -59,9 +106,19 @@ struct Events {
     links: HashMap<Place, i64>,
     /// Another table has carriers.
     carriers: bool,
+    /// Announcements say what a link was before.
+    say_before: bool,
 }
 
 impl Events {
+    /// The first announcement of an interface that was there: it is up, or has a carrier, and was or had not; or something else of it changed.
+    fn changes_state(&self, text: &str) -> bool {
+        let other = [" mtu ", " address ", " master ", " left ", " (was "];
+        text.contains(BEFORE)
+            || text.contains(AFTERWARDS)
+            || !self.say_before && !other.iter().any(|o| text.contains(o))
+    }
+
     fn marks(&mut self, row: &EventRow, number: i64, out: &mut Vec<(Place, Mark)>) {
         let Some(kind) = EventKind::from_number(row.kind) else { return };
         let netns = row.netns.unwrap_or(0);
@@ -79,13 +136,13 @@ impl Events {
             EventKind::Link => {
                 let place = place(row.a);
                 let before = self.links.insert(place, row.b);
-                let changed = |bit: i64| before.is_none_or(|b| (b ^ row.b) & bit != 0);
+                if before.is_none() && is_first_seen(&row.text) {
+                    put(place, What::Found { up: row.b & IFF_LOWER_UP != 0 }, None);
+                }
+                let first = is_first_seen(&row.text) || self.changes_state(&row.text);
+                let changed = |bit: i64| before.map_or(first, |b| (b ^ row.b) & bit != 0);
                 if changed(IFF_UP) && (before.is_some() || row.b & IFF_UP == 0) {
                     put(place, if row.b & IFF_UP != 0 { What::AdminUp } else { What::AdminDown }, None);
-                }
-                // Of what was there when the recording began the first event is a change.
-                if before.is_none() && [" (new)", " (found)"].iter().any(|how| row.text.ends_with(how)) {
-                    put(place, What::Found { up: row.b & IFF_LOWER_UP != 0 }, None);
                 }
                 if changed(IFF_LOWER_UP) && !self.carriers {
                     put(
