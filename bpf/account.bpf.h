@@ -62,6 +62,7 @@ struct account {
 	u32 victim; /* process of the task that runs, 0: idle, KP_OTHERS: it is not chosen */
 	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD, KP_WORK_FAULT, KP_WORK_UNSEEN */
 	u32 raised; /* this hard interrupt has asked for a softirq of NET_RX */
+	u32 polls; /* the bottom frame is no softirq: the task receives packets itself (received.bpf.h) */
 	u32 frame[LEVELS];
 	u64 base[16]; /* by mode, since it was last written to the sums */
 	u64 calls; /* system calls, since then */
@@ -89,6 +90,7 @@ struct account {
 	u32 alsos;
 	u32 owners;
 	u32 packets; /* of all owners */
+	u64 connecting; /* this socket is about to ask for a connection */
 	u64 sends_for; /* this part of another softirq sent a packet of this socket */
 	u32 steered; /* this softirq handed packets to this CPU, whose number is one less */
 	u64 ticked; /* when the clock was here */
@@ -157,6 +159,8 @@ u64 file_round SEC(".data.round") = 1;
 
 /* Sums of sockets' uses that found no room. */
 u64 unplaced_uses SEC(".data.unplaced") = 0;
+
+__noinline int poll_is_over(u32 left);
 
 static __always_inline struct account *this_account(void)
 {
@@ -258,6 +262,14 @@ static __always_inline void put_time(struct account *a, u32 what, u32 purpose, u
 
 	if (ns)
 		put(a, what, purpose, 0, &w);
+}
+
+/* Something that a task does only where it receives no packets: true where no softirq or interrupt does it. */
+static __always_inline bool no_frames(struct account *a)
+{
+	if (a->polls)
+		poll_is_over(0);
+	return !a->level;
 }
 
 static __always_inline u32 of_softirq(struct account *a)

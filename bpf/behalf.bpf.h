@@ -51,12 +51,9 @@ static __always_inline bool at_task(struct account *a)
 	return true;
 }
 
-/* (bio) */
-SEC("raw_tp/block_bio_queue")
-int work_block_bio_queue(u64 *ctx)
+static __always_inline int task_sends_bio(u64 bio)
 {
 	struct account *a = this_account();
-	u64 bio = ctx[0];
 	u32 who;
 
 	if (!at_task(a))
@@ -67,6 +64,20 @@ int work_block_bio_queue(u64 *ctx)
 	else
 		bpf_map_update_elem(&bio_owners, &bio, &who, BPF_ANY);
 	return 0;
+}
+
+/* (bio) */
+SEC("raw_tp/block_bio_queue")
+int work_block_bio_queue(u64 *ctx)
+{
+	return task_sends_bio(ctx[0]);
+}
+
+/* (bio, sector): of one that is too large for a request the part that goes first, which is a new one */
+SEC("raw_tp/block_split")
+int work_block_split(u64 *ctx)
+{
+	return task_sends_bio(ctx[0]);
 }
 
 /* (request, error, bytes): what the interrupt or softirq does from here on is for this request. */
@@ -165,7 +176,7 @@ int work_workqueue_execute_start(u64 *ctx)
 	u64 item = ctx[0];
 	u32 *who;
 
-	if (!at_task(a) || a->mode != KP_WORK_THREAD)
+	if (!a || !no_frames(a) || !at_task(a) || a->mode != KP_WORK_THREAD)
 		return 0;
 	who = bpf_map_lookup_elem(&item_owners, &item);
 	serve(a, who ? *who : 0, KP_FOR_ITEM);
@@ -179,7 +190,7 @@ int work_workqueue_execute_end(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (at_task(a) && a->mode == KP_WORK_THREAD)
+	if (a && no_frames(a) && at_task(a) && a->mode == KP_WORK_THREAD)
 		serve(a, 0, 0);
 	return 0;
 }

@@ -86,22 +86,28 @@ static __always_inline bool is_loopback6(u32 *words)
 	return !words[0] && !words[1] && !words[2] && words[3] == __builtin_bswap32(1);
 }
 
+/* Of a network namespace. */
+static __always_inline u32 net_number(u64 net)
+{
+	return net ? kread((struct net___number *)net, ns.inum) : 0;
+}
+
 /* False: it is not connected. */
 static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 {
-	u32 near = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr), far = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+	u32 near = kread(sk, __sk_common.skc_rcv_saddr), far = kread(sk, __sk_common.skc_daddr);
 	u32 words[8];
 	bool local = (near & 0xff) == 127;
 
-	e->near_port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	e->far_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
-	e->datagrams = BPF_CORE_READ((struct sock___type *)sk, sk_type) == SOCK_DGRAM;
+	e->near_port = kread(sk, __sk_common.skc_num);
+	e->far_port = __builtin_bswap16(kread(sk, __sk_common.skc_dport));
+	e->datagrams = kread((struct sock___type *)sk, sk_type) == SOCK_DGRAM;
 	e->net = 0;
 	if (!e->far_port)
 		return false;
 	e->near = near;
 	e->far = far;
-	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6) {
+	if (kread(sk, __sk_common.skc_family) == AF_INET6) {
 		bpf_core_read(words, 16, &sk->__sk_common.skc_v6_rcv_saddr);
 		bpf_core_read(words + 4, 16, &sk->__sk_common.skc_v6_daddr);
 		/* else it speaks IPv4 */
@@ -111,7 +117,7 @@ static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 			local = is_loopback6(words);
 		}
 	}
-	e->net = local ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
+	e->net = local ? net_number(kread_ptr(sk, __sk_common.skc_net.net)) : 0;
 	return true;
 }
 
@@ -163,8 +169,9 @@ static __always_inline bool is_of6(u32 *header, u32 protocol)
 static __always_inline u64 net_of(u32 *header, u64 skb)
 {
 	bool local = (header[0] & 0xff) == 0x45 ? (header[3] & 0xff) == 127 : (header[0] & 0xf0) == 0x60 && is_loopback6(header + 2);
+	u64 dev = local ? kread_ptr((struct sk_buff___device *)skb, dev) : 0;
 
-	return local ? BPF_CORE_READ((struct sk_buff___device *)skb, dev, nd_net.net, ns.inum) : 0;
+	return dev ? net_number(kread_ptr((struct net_device___net *)dev, nd_net.net)) : 0;
 }
 
 /* What a packet's headers say, as long as it is there; `skb`'s data is its network header. */

@@ -231,7 +231,7 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 		else
 			took_remote(a, &e, socket, role_of(&e), !bpf_map_lookup_elem(&writers, &key), sk, NULL);
 	} else if (e.datagrams) {
-		a->datagram_net = BPF_CORE_READ((struct sock___ends *)sk, __sk_common.skc_net.net, ns.inum);
+		a->datagram_net = net_number(kread_ptr((struct sock___ends *)sk, __sk_common.skc_net.net));
 		a->datagram_port = e.near_port;
 		a->datagram_pid = a->pid;
 		a->datagram_socket = socket;

@@ -233,6 +233,31 @@ __noinline int socket_spliced(u64 number, long bytes)
 	return 0;
 }
 
+/* A task has taken a connection from who listens. */
+__noinline int accepted(u64 listens, u64 number)
+{
+	struct account *a = this_account();
+	struct file___open *from = file_of(listens), *file = file_of(number);
+	struct sock *sk;
+	u64 cookie;
+	u16 family;
+
+	if (!a || !inode_of(from, S_IFSOCK) || !inode_of(file, S_IFSOCK))
+		return 0;
+	sk = sock_of(from);
+	family = sk ? BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) : 0;
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
+	if (cookie)
+		use(a, cookie, KP_USE_READ, 1);
+	sk = sock_of(file);
+	cookie = sk ? BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter) : 0;
+	if (cookie)
+		use(a, cookie, KP_USE_OPEN, 0);
+	return 0;
+}
+
 /* (registers, number) */
 SEC("raw_tp/sys_enter")
 int work_sys_enter(u64 *ctx)
@@ -290,6 +315,9 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 			return 0;
 		socket_spliced(system_call_arg(regs, 0), result);
 		return pipe_taken(system_call_arg(regs, 0), result);
+	case SYS_ACCEPT:
+	case SYS_ACCEPT4:
+		return result > 0 ? accepted(system_call_arg(regs, 0), result) : 0;
 	case SYS_READ:
 	case SYS_READV:
 		return result > 0 ? pipe_taken(system_call_arg(regs, 0), result) : 0;

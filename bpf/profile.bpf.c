@@ -26,6 +26,7 @@ int work_softirq_entry(u64 *ctx)
 
 	if (!a)
 		return 0;
+	no_frames(a);
 	task_border(a);
 	if (a->level) { /* softirqs do not nest, and interrupts are over before they run */
 		a->resets++;
@@ -145,6 +146,8 @@ int work_netif_receive_skb(u64 *ctx)
 	if (!a)
 		return 0;
 	a->h.packets++;
+	if (at_task(a))
+		poll_begins(a);
 	if (!receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose && !a->alsos))
 		return 0;
 	border(a);
@@ -166,8 +169,11 @@ int work_net_dev_queue(u64 *ctx)
 
 	if (!a)
 		return 0;
-	if (!a->level)
+	if (!a->level) {
+		if (a->connecting)
+			connects(a, ctx[0]);
 		return message_leaves(a, ctx[0]);
+	}
 	if (in_other_softirq(a))
 		return sent_by_part(a, ctx[0]);
 	if (!receiving(a) || !a->skb)
@@ -178,7 +184,7 @@ int work_net_dev_queue(u64 *ctx)
 		a->purpose = KP_FOR_FORWARD;
 		a->which = way_of(ctx[0]);
 	} else if (!a->purpose) {
-		a->purpose = KP_FOR_ANSWER;
+		answered(a, ctx[0]);
 	}
 	return 0;
 }
@@ -240,8 +246,10 @@ int work_inet_sock_set_state(u64 *ctx)
 
 	if (!a)
 		return 0;
-	if (at_task(a) && (state == TCP_SYN_SENT || state == TCP_LISTEN))
+	if ((state == TCP_SYN_SENT || state == TCP_LISTEN) && at_task(a))
 		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_OPEN, 0);
+	if (state == TCP_SYN_SENT && at_task(a))
+		a->connecting = ctx[0];
 	if (state == TCP_LISTEN)
 		listens(ctx[0]);
 	if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT)
@@ -270,7 +278,7 @@ int account(u64 *ctx)
 	if (what == OPEN) {
 		if (a->h.opened)
 			return 0;
-		a->level = a->owners = a->packets = a->purpose = 0;
+		a->level = a->polls = a->owners = a->packets = a->purpose = 0;
 		a->skb = a->socket = 0;
 		a->alsos = a->held_for = 0;
 		a->ticked = 0;

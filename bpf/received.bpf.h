@@ -14,6 +14,7 @@
 #include "ends.bpf.h"
 
 #define AF_PACKET 17
+#define TCP_NEW_SYN_RECV 12
 
 /* Set by user space: kfree_skb has the socket that would have had the packet (6.11). */
 const volatile u64 drops_have_sockets = 0;
@@ -229,6 +230,33 @@ static __always_inline u64 way_of(u64 skb)
 	u32 from = kread((struct sk_buff *)skb, skb_iif), to = dev ? kread(dev, ifindex) : 0;
 
 	return from <= 0xffff && to <= 0xffff ? (u64)net << 32 | from << 16 | to : 0;
+}
+
+struct sock___listener {
+	struct {
+		unsigned char skc_state;
+		struct sock___cookie *skc_listener; /* of a connection that is not there yet */
+	} __sk_common;
+} __core;
+
+/* The packet at hand is answered by this one. If it asks for a connection it is who listens that it is for: its answer knows. */
+static __noinline int answered(struct account *a, u64 skb)
+{
+	u64 sk = kread_ptr((struct sk_buff *)skb, sk);
+	u8 state;
+
+	if (!a)
+		return 0;
+	a->purpose = KP_FOR_ANSWER;
+	if (!sk)
+		return 0;
+	state = kread((struct sock___listener *)sk, __sk_common.skc_state);
+	if (state == TCP_NEW_SYN_RECV)
+		sk = kread_ptr((struct sock___listener *)sk, __sk_common.skc_listener);
+	else if (state != TCP_LISTEN) /* it sends a cookie */
+		return 0;
+	a->socket = sk ? kread((struct sock___cookie *)sk, __sk_common.skc_cookie.counter) : 0;
+	return 0;
 }
 
 /* The packet at hand was dropped. */

@@ -62,7 +62,7 @@ static __noinline int catch_up(struct account *a)
 	a->mode = KP_WORK_UNSEEN;
 	border(a);
 	put_task(a);
-	a->level = 0;
+	a->level = a->polls = 0;
 	runs(a, (struct task_struct *)bpf_get_current_task_btf());
 	return 0;
 }
@@ -106,6 +106,7 @@ int work_sched_switch(u64 *ctx)
 
 	if (!a)
 		return 0;
+	no_frames(a);
 	task_border(a);
 	put_task(a);
 	pid = prev->pid;
@@ -125,6 +126,15 @@ int work_sched_switch(u64 *ctx)
 	}
 	runs(a, next);
 	return 0;
+}
+
+static __always_inline void task_ends_name(void)
+{
+	struct account *a = this_account();
+	u64 id = bpf_get_current_pid_tgid();
+
+	if (a && !a->level && a->pid == (u32)id && a->victim != KP_OTHERS)
+		announce_task(id, 0);
 }
 
 /* (parent, child): the task that had its number before may have ended while it worked for another, or in a page fault. */
@@ -152,7 +162,7 @@ int work_sched_process_exec(u64 *ctx)
 	if (!choosing())
 		return 0;
 	bpf_map_delete_elem(&fitting, &process);
-	if (!a || a->level)
+	if (!a || !no_frames(a))
 		return 0;
 	task_border(a);
 	put_task(a);
@@ -166,7 +176,7 @@ static __always_inline int system_call(u32 mode)
 {
 	struct account *a = this_account();
 
-	if (!a || a->level)
+	if (!a || !no_frames(a))
 		return 0;
 	task_border(a);
 	a->mode = mode;
@@ -179,7 +189,7 @@ static __always_inline int fault_begins(void)
 {
 	struct account *a = this_account();
 
-	if (!a || a->level)
+	if (!a || !no_frames(a))
 		return 0;
 	task_border(a);
 	if (a->mode != KP_WORK_USER && a->mode != KP_WORK_KERNEL)
@@ -207,7 +217,7 @@ int fault_done(void *ctx)
 {
 	struct account *a = this_account();
 
-	if (!a || a->level)
+	if (!a || !no_frames(a))
 		return 0;
 	task_border(a);
 	a->faults++;
@@ -222,7 +232,7 @@ int work_signal_deliver(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (!a || a->level || a->mode != KP_WORK_FAULT)
+	if (!a || !no_frames(a) || a->mode != KP_WORK_FAULT)
 		return 0;
 	task_border(a);
 	a->mode = KP_WORK_USER;

@@ -256,15 +256,24 @@ static __always_inline int forget_name(void)
 	return forget_name_of((u32)current_pid_tgid());
 }
 
+#ifdef KPAT_PROFILE
+/* A program that another takes the place of may never have been switched out: its name is in the log, as its time is. */
+static __always_inline void task_ends_name(void);
+#endif
+
 SEC("raw_tp/sched_process_exit")
 int task_sched_process_exit(u64 *ctx)
 {
 	return forget_name();
 }
 
+/* (task, name): it still has the one before */
 SEC("raw_tp/task_rename")
 int task_task_rename(u64 *ctx)
 {
+#ifdef KPAT_PROFILE
+	task_ends_name();
+#endif
 	return forget_name();
 }
 

@@ -7,7 +7,7 @@
 #define KPAT_USES_H
 
 #include "messages.bpf.h"
-#include "received.bpf.h"
+#include "polled.bpf.h"
 
 struct socket {
 	struct sock *sk;
@@ -17,6 +17,17 @@ struct socket {
 static __always_inline bool use(struct account *a, u64 socket, u32 how, u64 bytes)
 {
 	return is_news(socket, a->victim) && add_use(a, socket, how, bytes);
+}
+
+/* The first packet of a socket that connects: the answer may come while its task still holds it, and then no tracepoint says whose it is. */
+static __noinline int connects(struct account *a, u64 skb)
+{
+	u64 sk = kread_ptr((struct sk_buff *)skb, sk);
+
+	if (!a || sk != a->connecting)
+		return 0;
+	a->connecting = 0;
+	return connected(sk, kread((struct sock___cookie *)sk, __sk_common.skc_cookie.counter));
 }
 
 static __always_inline bool is_unix(struct sock___profile *sk)
@@ -41,6 +52,9 @@ static __always_inline int ready(struct sock *sk)
 			queued_for(a, (u64)sk);
 		return 0;
 	}
+	/* Where it listened before, nothing else has given it a number. */
+	if (((struct sock___listener *)sk)->__sk_common.skc_state == TCP_LISTEN)
+		bpf_get_socket_cookie(sk);
 	return packet_is_for(sk, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
 }
 
@@ -49,7 +63,7 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 	struct account *a = this_account();
 	u64 socket;
 
-	if (!at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
+	if (!a || !no_frames(a) || !at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
 		return 0;
 	socket = bpf_get_socket_cookie(sk);
 	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)sk))
@@ -64,7 +78,7 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 	struct account *a = this_account();
 	u64 socket;
 
-	if (!at_task(a) || bytes <= 0)
+	if (!a || !no_frames(a) || !at_task(a) || bytes <= 0)
 		return 0;
 	if (is_unix((void *)sk)) {
 		sent(a, (u64)sk);

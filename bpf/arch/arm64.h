@@ -83,10 +83,12 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_VMSPLICE 75
 #define SYS_SPLICE 76
 #define SYS_TEE 77
+#define SYS_ACCEPT 202
 #define SYS_SENDTO 206
 #define SYS_RECVFROM 207
 #define SYS_SENDMSG 211
 #define SYS_RECVMSG 212
+#define SYS_ACCEPT4 242
 #define SYS_RECVMMSG 243
 #define SYS_SENDMMSG 269
 #define SYS_IO_URING_SETUP 425

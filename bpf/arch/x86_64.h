@@ -75,6 +75,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_READV 19
 #define SYS_WRITEV 20
 #define SYS_SENDFILE 40
+#define SYS_ACCEPT 43
 #define SYS_SENDTO 44
 #define SYS_RECVFROM 45
 #define SYS_SENDMSG 46
@@ -82,6 +83,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_SPLICE 275
 #define SYS_TEE 276
 #define SYS_VMSPLICE 278
+#define SYS_ACCEPT4 288
 #define SYS_RECVMMSG 299
 #define SYS_SENDMMSG 307
 #define SYS_IO_URING_SETUP 425

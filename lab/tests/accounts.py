@@ -48,6 +48,19 @@ while True:
     n += got
 say(n)
 """
+# More at once than the disk takes.
+READ_MUCH = SAY + """
+import mmap
+f = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+b = mmap.mmap(-1, 8 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+b.madvise(14)  # MADV_HUGEPAGE
+n = 0
+while True:
+    got = os.preadv(f, [b], n)
+    if not got: break
+    n += got
+say(n)
+"""
 WRITE = SAY + """
 f = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
 data = os.urandom(1 << 20)
@@ -194,6 +207,27 @@ class Accounts(profile.Recorded):
         # and what reading the program and the file's own blocks took
         self.assertLess(x["block_requests"], (did[0] >> 16) + 32)
         print(f"accounts: read {did[0]} bytes, {x['block_requests']} requests completed for it in {x['served_blocks_ns'] / 1e9:.4f} s", file=sys.stderr, flush=True)
+
+    def test_all_requests_of_a_large_read_are_the_readers(self):
+        file = Path(self.here()) / f"kpat-accounts-{os.getpid()}"
+        self.stack.callback(lambda: file.unlink(missing_ok=True))
+        file.write_bytes(os.urandom(MB) * 128)
+        sh("sync", file)
+        at = os.stat(file).st_dev
+        disk = Path(f"/sys/dev/block/{os.major(at)}:{os.minor(at)}").resolve()
+        most = next((int(q.read_text()) << 10 for d in (disk, disk.parent) if (q := d / "queue/max_sectors_kb").exists()), 0)
+        if not 0 < most < 8 * MB:
+            self.skipTest(f"the disk takes {most} bytes at once")
+
+        def load():
+            reader = self.start(None, "much", profile.SEND_CPU, READ_MUCH, file)
+            return reader.p.pid, self.text_of(reader, "did")
+
+        (pid, did), p = self.profile("much", load)
+        x, both = self.of(p, pid), p["block_requests"]
+        least = did[0] // (8 * MB) * -(-8 * MB // most)
+        print(f"accounts: read {did[0]} bytes by 8 MB, a request has at most {most}: at least {least}; {x['block_requests']} requests are the reader's", file=sys.stderr, flush=True)
+        self.assertGreaterEqual(x["block_requests"], least - max(both["completed"] - both["counted"], 0))
 
     def test_pages_written_back_are_the_writers(self):
         file = Path(self.here()) / f"kpat-accounts-{os.getpid()}"

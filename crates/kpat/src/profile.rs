@@ -96,7 +96,7 @@ const NOTHING: &str = "this log has no profile; record it with `kpat record -p p
 const NOT_MEASURED: [&str; 9] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
     "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
-    "processes that had the same number one after the other are added up, under the name of the last",
+    "processes that had the same number one after the other are added up, and programs that ran in one process one after the other, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
     "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
@@ -215,6 +215,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     sampled::beside(&log, &p, served, limit, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
+    for (n, text) in renamed(&processes).into_iter().enumerate() {
+        notes.line(if n == 0 { "renamed" } else { "" }, Line::of(text, Style::Warn));
+    }
     for (n, text) in moved(&processes, args.by).into_iter().enumerate() {
         notes.line(if n == 0 { "moved" } else { "" }, Line::of(text, Style::Warn));
     }
@@ -227,10 +230,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 
 /// Who belonged to something else before, where that is what was asked for: all of its time stands at the last.
 fn moved(processes: &[&OfProcess], by: ByArg) -> Vec<String> {
-    const MOST: usize = 3;
     let of_user = by == ByArg::User;
     let asked = of_user || matches!(by, ByArg::Cgroup | ByArg::Unit | ByArg::Container | ByArg::Pod);
-    let moved = processes.iter().filter_map(|p| {
+    few(processes.iter().filter_map(|p| {
         let (before, last) = (p.before.as_ref()?, p.label.as_ref()?);
         let (was, is) = if of_user {
             (format!("user {}", before.uid), format!("user {}", last.uid))
@@ -242,8 +244,26 @@ fn moved(processes: &[&OfProcess], by: ByArg) -> Vec<String> {
         (asked && was != is).then(|| {
             format!("{name} {} was in {was} before it came to {is}, with which all of its time stands", p.pid)
         })
-    });
-    let all: Vec<String> = moved.collect();
+    }))
+}
+
+/// Programs that ran one after another in a process, most charged first: all of its time stands at the last.
+fn renamed(processes: &[&OfProcess]) -> Vec<String> {
+    few(processes.iter().filter(|p| !p.names_before.is_empty()).map(|p| {
+        let before: Vec<String> = p.names_before.iter().map(|n| kpat_text::clean(n)).collect();
+        let name = kpat_text::clean(p.name.as_deref().unwrap_or("?"));
+        format!(
+            "{name} {} was called {} before; all of its time stands with {name}",
+            p.pid,
+            before.join(", then ")
+        )
+    }))
+}
+
+/// The first of these notes about processes.
+fn few(notes: impl Iterator<Item = String>) -> Vec<String> {
+    const MOST: usize = 3;
+    let all: Vec<String> = notes.collect();
     let more = all.len().saturating_sub(MOST);
     let rest = (more > 0).then(|| format!("{more} more processes"));
     all.into_iter().take(MOST).chain(rest).collect()
@@ -466,7 +486,7 @@ fn taken_table<'a>(p: &Profile, taken: impl Iterator<Item = &'a Taken>) -> Table
 
 fn process_json(x: &OfProcess) -> Value {
     let mut all = json!({
-        "pid": x.pid, "name": x.name, "is_kernel_thread": x.is_thread, "processes": x.instances,
+        "pid": x.pid, "name": x.name, "names_before": x.names_before, "is_kernel_thread": x.is_thread, "processes": x.instances,
         "uid": x.label.as_ref().map(|l| l.uid),
         "cgroup": x.label.as_ref().map(|l| &l.path),
         "uid_before": x.before.as_ref().map(|l| l.uid),

@@ -2,6 +2,7 @@
 
 mod groups;
 mod label;
+mod names;
 pub mod peers;
 
 use crate::error::Result;
@@ -10,6 +11,7 @@ pub use groups::{By, Group, groups};
 use kpat_model::{Busy, Purpose};
 use kpat_store::tables::{BlockAccountRow, CpuAccountRow, DeviceRow, ProcessLabelRow, ProcessRow, WorkRow};
 pub use label::Label;
+pub use names::{Called, called};
 use std::collections::{BTreeMap, HashMap};
 
 /// The pid of all processes together that were not chosen when it was recorded.
@@ -21,6 +23,8 @@ pub struct OfProcess {
     pub pid: i32,
     /// `None`: its name is not in the log.
     pub name: Option<String>,
+    /// What it was called before, first to last. All of its time stands with the last name.
+    pub names_before: Vec<String>,
     pub is_thread: bool,
     /// What it belongs to; `None`: not in the log.
     pub label: Option<Label>,
@@ -336,14 +340,7 @@ fn of(
         t.ns += w.time_ns;
         t.packets += w.packets;
     }
-    // The process is called as its first thread; the last name that it had.
-    let (mut leaders, mut threads) = (HashMap::new(), HashMap::new());
-    for n in names {
-        threads.insert(n.tgid, &n.comm);
-        if n.pid == n.tgid {
-            leaders.insert(n.tgid, &n.comm);
-        }
-    }
+    let mut called = called(names, labels);
     let mut labelled: HashMap<i32, Vec<&ProcessLabelRow>> = HashMap::new();
     // Without a process it is of a socket.
     for l in labels.iter().filter(|l| l.process != 0) {
@@ -352,8 +349,9 @@ fn of(
     for (pid, p) in &mut processes {
         p.pid = *pid;
         let of_it = labelled.get(pid).map_or(&[][..], Vec::as_slice);
-        let called = leaders.get(pid).or_else(|| threads.get(pid)).copied();
-        p.name = called.or_else(|| of_it.last().map(|l| &l.name)).cloned();
+        if let Some(Called { name, before }) = called.remove(pid) {
+            (p.name, p.names_before) = (Some(name), before);
+        }
         p.label = of_it.last().map(|l| Label::of(l));
         p.before = label::before(of_it);
         p.instances = label::instances(of_it.iter().copied());

@@ -9,10 +9,10 @@ pub mod tree;
 pub mod worked;
 
 use crate::error::Result;
-use crate::profile::{OTHERS, Profile};
+use crate::profile::{OTHERS, Profile, called};
 use crate::store::Store;
 use kpat_model::{Busy, Purpose};
-use kpat_store::tables::{ProcessRow, SampleRow, StackRow};
+use kpat_store::tables::{ProcessLabelRow, ProcessRow, SampleRow, StackRow};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A function of a process, or of the kernel.
@@ -75,7 +75,7 @@ pub fn sampled(log: &Store, served: Option<&BTreeSet<i32>>) -> Result<Option<Sam
     }
     let mut sums = Sums::default();
     table.each((0..table.groups()).collect(), |r: SampleRow| sums.add(&r, served))?;
-    Ok(Some(of(sums, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?)))
+    Ok(Some(of(sums, &log.all::<StackRow>()?, &log.all::<ProcessRow>()?, &log.all::<ProcessLabelRow>()?)))
 }
 
 /// What samples that are one row have in common.
@@ -147,7 +147,7 @@ type Frames<'a> = HashMap<i32, Vec<&'a StackRow>>;
 /// Busy, purpose, victim, whom it is charged to, functions.
 type Row = (i32, i32, Option<i32>, Option<i32>, Vec<u32>);
 
-fn of(read: Sums, stacks: &[StackRow], names: &[ProcessRow]) -> Sampled {
+fn of(read: Sums, stacks: &[StackRow], names: &[ProcessRow], labels: &[ProcessLabelRow]) -> Sampled {
     let mut frames: Frames<'_> = HashMap::new();
     for r in stacks {
         frames.entry(r.stack).or_default().push(r);
@@ -183,11 +183,7 @@ fn of(read: Sums, stacks: &[StackRow], names: &[ProcessRow]) -> Sampled {
         let purpose = Purpose::from_number(purpose).unwrap_or(Purpose::Kernel);
         found.stacks.push(Weighted { busy, purpose, victim, served, functions, samples, ns });
     }
-    for n in names {
-        if n.pid == n.tgid || !found.names.contains_key(&n.tgid) {
-            found.names.insert(n.tgid, n.comm.clone());
-        }
-    }
+    found.names = called(names, labels).into_iter().map(|(process, c)| (process, c.name)).collect();
     found
 }
 
@@ -490,7 +486,7 @@ mod tests {
         ];
         let mut sums = Sums::default();
         rows.iter().for_each(|r| sums.add(r, None));
-        of(sums, &stacks, &[])
+        of(sums, &stacks, &[], &[])
     }
 
     #[test]

@@ -314,7 +314,7 @@ impl Default for Resources {
 }
 
 /// Tracepoints of the kernel side that only one of them needs.
-const OF_PACKETS: [&str; 15] = [
+const OF_PACKETS: [&str; 16] = [
     "sock_def_readable",
     "inet_recvmsg",
     "inet6_recvmsg",
@@ -324,6 +324,7 @@ const OF_PACKETS: [&str; 15] = [
     "tasklet_entry",
     "ipi_send_cpu",
     "netif_receive_skb",
+    "napi_poll",
     "net_dev_queue",
     "kfree_skb",
     "sk_data_ready",
@@ -331,8 +332,9 @@ const OF_PACKETS: [&str; 15] = [
     "sock_recv_length",
     "inet_sock_set_state",
 ];
-const OF_BLOCKS: [&str; 8] = [
+const OF_BLOCKS: [&str; 9] = [
     "block_bio_queue",
+    "block_split",
     "block_rq_complete",
     "writeback_dirty_folio",
     "writeback_single_inode_start",

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// Processes and cgroups that are remembered; beyond, all are forgotten and logged again when they come again.
 const MOST: usize = 65536;
 
+/// /proc counts starts in hundredths of a second.
+const SAME_START_NS: u64 = 10_000_000;
+
 /// What a label is made of.
 #[derive(Clone)]
 struct Found {
@@ -92,16 +95,21 @@ impl Labels {
     }
 
     /// The label that comes with a name from the kernel side. `None`: it was logged.
-    pub fn of(&mut self, r: &wire::Process, name: String) -> Option<Record> {
+    pub fn of(&mut self, r: &wire::Process, thread: String) -> Option<Record> {
+        let name = match self.known.get(&r.tgid) {
+            _ if r.h.pid == r.tgid => thread,
+            Some((_, known)) if known.started.abs_diff(r.started) < SAME_START_NS => known.name.clone(),
+            // Gone meanwhile: as the thread that was seen.
+            _ => comm_of(Path::new(&format!("/proc/{}", r.tgid))).unwrap_or(thread),
+        };
         let found = Found { started: r.started, uid: r.uid, cgroup: r.cgroup, name };
         let at = BootNs(r.h.ts as i64);
         self.label(at, at, r.tgid, found)
     }
 
     fn label(&mut self, at: BootNs, known: BootNs, process: u32, found: Found) -> Option<Record> {
-        // /proc counts starts in hundredths of a second.
         let same = |k: &(BootNs, Found)| {
-            k.1.started.abs_diff(found.started) < 10_000_000
+            k.1.started.abs_diff(found.started) < SAME_START_NS
                 && (k.1.uid, k.1.cgroup) == (found.uid, found.cgroup)
         };
         if self.known.get(&process).is_some_and(same) {
@@ -172,7 +180,7 @@ impl Labels {
 
     /// Name, start, user and cgroup.
     fn read_proc(&mut self, pid: u32, at: &Path) -> Option<Found> {
-        let name = fs::read_to_string(at.join("comm")).ok()?.trim_end_matches('\n').to_owned();
+        let name = comm_of(at)?;
         let stat = fs::read_to_string(at.join("stat")).ok()?;
         // The name, in brackets, may have any character in it; the start is the 20th field after it.
         let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
@@ -186,6 +194,11 @@ impl Labels {
         }
         Some(Found { started: ticks * (1_000_000_000 / hz), uid, cgroup, name })
     }
+}
+
+/// The name of a process, by its folder in /proc.
+fn comm_of(at: &Path) -> Option<String> {
+    Some(fs::read_to_string(at.join("comm")).ok()?.trim_end_matches('\n').to_owned())
 }
 
 /// Where cgroup2 is.

@@ -109,10 +109,16 @@ fn filters(ask: &Ask<'_>) -> Answer<HashMap<i32, String>> {
     Ok(tasks.iter().map(|(process, tasks)| (*process, filter(tasks))).collect())
 }
 
+/// With what it was called before: all of its time stands with the last name.
+fn called(x: &OfProcess) -> String {
+    let name = x.name.clone().unwrap_or_default();
+    if x.names_before.is_empty() { name } else { format!("{name} (was {})", x.names_before.join(", ")) }
+}
+
 fn process(x: &OfProcess, where_packets: Option<&String>) -> ProfileProcess {
     ProfileProcess {
         pid: x.pid,
-        name: x.name.clone().unwrap_or_default(),
+        name: called(x),
         kernel_thread: x.is_thread,
         unit: x.label.as_ref().and_then(|l| l.unit()).map(str::to_owned),
         container: x.label.as_ref().and_then(|l| l.container()).map(str::to_owned),

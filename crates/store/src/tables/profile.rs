@@ -27,7 +27,7 @@ table! { PROCESS_LABEL, ProcessLabelRow, "process_label", 65536,
     uid: i64, Dict, "", "", "", "Number of its user.";
     cgroup: Option<i64>, Dict, "", "", "not known", "Identifier of its cgroup (inode in cgroup2).";
     path: String, Dict, "", "", "", "Path of its cgroup, empty: not known, or left out (`--anonymise`).";
-    name: String, Dict, "", "", "", "Name of the thread that it was seen by.";
+    name: String, Dict, "", "", "", "What it was called then: as its first thread; of one that was gone when another of its threads was seen as that one.";
     user: String, Dict, "", "", "", "What the device called the user, empty: nothing, or left out (`--anonymise`).";
 } }
 
