@@ -28,7 +28,6 @@ __noinline int poll_is_over(u32 of_account)
 
 	if (!a || !a->polls)
 		return 0;
-	a->polls = 0;
 	border(a);
 	if (a->level == 1) {
 		if (a->skb)
@@ -36,6 +35,7 @@ __noinline int poll_is_over(u32 of_account)
 		share(a);
 	}
 	a->level = 0;
+	store_once(&a->polls, 0); /* not before: a softirq may come at any time, and ends the frame itself */
 	return 0;
 }
 

@@ -118,10 +118,11 @@ static __noinline int keep(struct account *a, u64 socket, u32 purpose, u64 ns)
 static __noinline int cut(struct account *a)
 {
 	u64 ns, each, socket, last;
-	u32 alsos, purpose, lot;
+	u32 alsos, purpose, lot, polls;
 
 	if (!a)
 		return 0;
+	polls = *(volatile u32 *)&a->polls;
 	socket = a->socket;
 	purpose = socket ? KP_FOR_SOCKET : a->purpose;
 	alsos = a->alsos & (TARGETS - 1);
@@ -132,6 +133,8 @@ static __noinline int cut(struct account *a)
 	}
 	if (purpose == KP_FOR_DROP || purpose == KP_FOR_FORWARD)
 		socket = a->which;
+	if (polls && !take(&a->skb)) /* a softirq came upon the task, and this is done */
+		return 0;
 	ns = take(&a->soft_ns);
 	each = ns / (alsos + (purpose || !alsos));
 #pragma unroll
