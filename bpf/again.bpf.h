@@ -89,15 +89,13 @@ static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
 static __noinline u32 leads_out(u64 turn)
 {
 	struct net_device *dev = (struct net_device *)(turn & ~TURN_FLAGS);
-	u64 ops;
-	u32 kind = 0;
+	u64 ops, kind;
 
 	if (kread_ptr(dev, dev.parent))
 		return 1;
 	ops = kread_ptr(dev, rtnl_link_ops);
-	if (!ops || bpf_probe_read_kernel(&kind, sizeof(kind), (void *)kread_ptr((struct rtnl_link_ops *)(ops), kind)))
-		return 0;
-	return kind == ('t' | 'u' << 8 | 'n' << 16);
+	kind = ops ? kread_ptr((struct rtnl_link_ops *)(ops), kind) : 0;
+	return kind && (u32)kread_word(kind) == ('t' | 'u' << 8 | 'n' << 16);
 }
 
 /*
@@ -111,7 +109,7 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 {
 	bool waits = turn && !(turn & TURN_OUT), same, cloned;
 
-	if (!turn || (what != ARRIVES && what != QUEUED && what != LEAVES))
+	if (!turn || (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES))
 		return false;
 	same = (kread_ptr(skb, dev) & ~TURN_FLAGS) == (turn & ~TURN_FLAGS);
 	cloned = kread_bit(skb, cloned);
@@ -119,6 +117,9 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
 	if (what == ARRIVES)
 		return !cloned && (waits ? same || turn & TURN_READ : leads_out(turn));
+	/* The first that is seen of what comes in by a tun; else it arrived before. */
+	if (what == RECEIVED)
+		return !cloned && (waits ? turn & TURN_READ : leads_out(turn));
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }
