@@ -107,7 +107,11 @@ class Reused(unittest.TestCase):
             sh(kpat, "integrate", log, "-o", out)
             rows = lambda query: json.loads(sh(kpat, "sql", out, query, "--json").stdout)
             verdicts = {r["verdict"]: r["n"] for r in rows("select verdict, count(*) as n from packet group by 1")}
-            self.assertEqual(verdicts, {4: 200, 1: got}, f"{named} identification: sent, delivered")
+            sent = verdicts.pop(4, 0)
+            # Beside other tests the kernel may leave out so many runs of a program that no verdict rests on what is missing.
+            lost = rows("select coalesce(sum(count), 0) as n from loss")[0]["n"]
+            self.assertEqual((sent, sum(verdicts.values())), (200, got), f"{named} identification: sent, and answers")
+            self.assertTrue(lost or list(verdicts) == [1], f"{named} identification: {verdicts}, {lost} lost")
 
     def begun(self, name: str, argv: list, is_ready=None) -> play.Process:
         p = play.Process(name, argv, self.dir)
