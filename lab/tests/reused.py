@@ -3,12 +3,15 @@ freed. On this machine, with tracepoints. Truth is who the talker is: a process 
 import json
 import os
 import sys
+import time
 import unittest
 
 from kpatlab import cache, play
 from tests.place import own, sh
 
 PORT, COUNT = 7330, 1000
+# What came within 100 ms of the log's end is in flight.
+JUST_COME_S = 0.3
 TALK = """
 import socket, struct, sys
 links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
@@ -80,6 +83,7 @@ class Reused(unittest.TestCase):
         sh("ip", "netns", "exec", a, sys.executable, "-c", SEND, PORT, COUNT, seconds=cache.patience())
         self.assertEqual(reader.p.wait(cache.patience()), 0)
         talker.stop()
+        time.sleep(JUST_COME_S)
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         sh(kpat, "integrate", log, "-o", out)
         rows = lambda query: json.loads(sh(kpat, "sql", out, query, "--json").stdout)
@@ -101,6 +105,7 @@ class Reused(unittest.TestCase):
             record = self.begun(f"record-{named}", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "-f", f"udp port {PORT}", "-o", str(log),
                                                     "--ready-file", str(ready)], ready.exists)
             asked = sh("ip", "netns", "exec", a, sys.executable, "-c", ASK, PORT, 200, fragments, seconds=cache.patience())
+            time.sleep(JUST_COME_S)
             self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
             got = int(asked.stdout)
             self.assertGreater(got, 150)
