@@ -104,6 +104,10 @@ pub(crate) struct Knows {
     pub queue: bool,
 }
 
+/// What is dropped is freed at once. Later on that CPU another copy may be: a reader leaves that to the CPU that made the buffer
+/// (skb_attempt_defer_free in net/core/skbuff.c), whose next softirq does it.
+const DROP_FREES_NS: i64 = 500_000;
+
 /// A packet's life, as far as the verdict needs it. Times: boot clock, [`NEVER`].
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
@@ -162,7 +166,8 @@ impl Evidence {
     /// The last copy that there was is the one that was dropped: it was freed there before anything else went on.
     fn ended_by(&self, d: &Drop) -> bool {
         let Some((cpu, ctx, at)) = self.ended_on else { return false };
-        (cpu, ctx) == (d.cpu, d.ctx) && self.ended_at >= d.at && at.other < d.at
+        let at_once = (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at);
+        (cpu, ctx) == (d.cpu, d.ctx) && at_once && at.other < d.at
     }
 
     /// One sign of each sort.
