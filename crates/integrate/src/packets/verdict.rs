@@ -104,7 +104,7 @@ pub(crate) struct Knows {
     pub queue: bool,
 }
 
-/// What is dropped is freed at once. Later on that CPU another copy may be: a reader leaves that to the CPU that made the buffer
+/// What is dropped is freed at once. Of a group, another copy may be later on that CPU: a reader leaves that to the CPU that made the buffer
 /// (skb_attempt_defer_free in net/core/skbuff.c), whose next softirq does it.
 const DROP_FREES_NS: i64 = 500_000;
 
@@ -167,7 +167,7 @@ impl Evidence {
     fn ended_by(&self, d: &Drop) -> bool {
         let Some((cpu, ctx, at)) = self.ended_on else { return false };
         let at_once = (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at);
-        (cpu, ctx) == (d.cpu, d.ctx) && at_once && at.other < d.at
+        (cpu, ctx) == (d.cpu, d.ctx) && (at_once || !self.for_many) && at.other < d.at
     }
 
     /// One sign of each sort.
