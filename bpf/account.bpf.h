@@ -62,7 +62,7 @@ struct account {
 	u32 victim; /* process of the task that runs, 0: idle, KP_OTHERS: it is not chosen */
 	u32 mode; /* what the task does: KP_WORK_USER to KP_WORK_THREAD, KP_WORK_FAULT, KP_WORK_UNSEEN */
 	u32 raised; /* this hard interrupt has asked for a softirq of NET_RX */
-	u32 polls; /* the bottom frame is no softirq: the task receives packets itself (received.bpf.h) */
+	u32 polls; /* the bottom frame is no softirq: the task receives packets itself (polled.bpf.h) */
 	u32 frame[LEVELS];
 	u64 base[16]; /* by mode, since it was last written to the sums */
 	u64 calls; /* system calls, since then */
@@ -267,6 +267,8 @@ static __always_inline void put_time(struct account *a, u32 what, u32 purpose, u
 /* Something that a task does only where it receives no packets: true where no softirq or interrupt does it. */
 static __always_inline bool no_frames(struct account *a)
 {
+	if (!a)
+		return false;
 	if (a->polls)
 		poll_is_over(0);
 	return !a->level;

@@ -115,11 +115,9 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	cloned = kread_bit(skb, cloned);
 	if (what == LEAVES)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
-	if (what == ARRIVES)
-		return !cloned && (waits ? same || turn & TURN_READ : leads_out(turn));
-	/* The first that is seen of what comes in by a tun; else it arrived before. */
-	if (what == RECEIVED)
-		return !cloned && (waits ? turn & TURN_READ : leads_out(turn));
+	/* RECEIVED is the first that is seen of what comes in by a tun; else it arrived before, by the same device. */
+	if (what == ARRIVES || what == RECEIVED)
+		return !cloned && (waits ? (same && what == ARRIVES) || turn & TURN_READ : leads_out(turn));
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }

@@ -176,7 +176,7 @@ int work_workqueue_execute_start(u64 *ctx)
 	u64 item = ctx[0];
 	u32 *who;
 
-	if (!a || !no_frames(a) || !at_task(a) || a->mode != KP_WORK_THREAD)
+	if (!no_frames(a) || !at_task(a) || a->mode != KP_WORK_THREAD)
 		return 0;
 	who = bpf_map_lookup_elem(&item_owners, &item);
 	serve(a, who ? *who : 0, KP_FOR_ITEM);
@@ -190,7 +190,7 @@ int work_workqueue_execute_end(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && no_frames(a) && at_task(a) && a->mode == KP_WORK_THREAD)
+	if (no_frames(a) && at_task(a) && a->mode == KP_WORK_THREAD)
 		serve(a, 0, 0);
 	return 0;
 }

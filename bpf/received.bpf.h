@@ -229,7 +229,7 @@ static __always_inline int packet_is_for(void *sk, bool delivered, bool by_sniff
 static __always_inline u64 way_of(u64 skb)
 {
 	struct net_device *dev = (void *)kread_ptr((struct sk_buff *)skb, dev);
-	u32 net = dev ? BPF_CORE_READ((struct sk_buff___device *)skb, dev, nd_net.net, ns.inum) : 0;
+	u32 net = dev ? net_number(kread_ptr((struct net_device___net *)dev, nd_net.net)) : 0;
 	u32 from = kread((struct sk_buff *)skb, skb_iif), to = dev ? kread(dev, ifindex) : 0;
 
 	return from <= 0xffff && to <= 0xffff ? (u64)net << 32 | from << 16 | to : 0;

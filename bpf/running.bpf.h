@@ -162,7 +162,7 @@ int work_sched_process_exec(u64 *ctx)
 	if (!choosing())
 		return 0;
 	bpf_map_delete_elem(&fitting, &process);
-	if (!a || !no_frames(a))
+	if (!no_frames(a))
 		return 0;
 	task_border(a);
 	put_task(a);
@@ -176,7 +176,7 @@ static __always_inline int system_call(u32 mode)
 {
 	struct account *a = this_account();
 
-	if (!a || !no_frames(a))
+	if (!no_frames(a))
 		return 0;
 	task_border(a);
 	a->mode = mode;
@@ -189,7 +189,7 @@ static __always_inline int fault_begins(void)
 {
 	struct account *a = this_account();
 
-	if (!a || !no_frames(a))
+	if (!no_frames(a))
 		return 0;
 	task_border(a);
 	if (a->mode != KP_WORK_USER && a->mode != KP_WORK_KERNEL)
@@ -217,7 +217,7 @@ int fault_done(void *ctx)
 {
 	struct account *a = this_account();
 
-	if (!a || !no_frames(a))
+	if (!no_frames(a))
 		return 0;
 	task_border(a);
 	a->faults++;
@@ -232,7 +232,7 @@ int work_signal_deliver(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (!a || !no_frames(a) || a->mode != KP_WORK_FAULT)
+	if (!no_frames(a) || a->mode != KP_WORK_FAULT)
 		return 0;
 	task_border(a);
 	a->mode = KP_WORK_USER;

@@ -63,7 +63,7 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 	struct account *a = this_account();
 	u64 socket;
 
-	if (!a || !no_frames(a) || !at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
+	if (!no_frames(a) || !at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
 		return 0;
 	socket = bpf_get_socket_cookie(sk);
 	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)sk))
@@ -78,7 +78,7 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 	struct account *a = this_account();
 	u64 socket;
 
-	if (!a || !no_frames(a) || !at_task(a) || bytes <= 0)
+	if (!no_frames(a) || !at_task(a) || bytes <= 0)
 		return 0;
 	if (is_unix((void *)sk)) {
 		sent(a, (u64)sk);

@@ -216,14 +216,14 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     sampled::beside(&log, &p, served, limit, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
-    for (n, text) in renamed(&processes).into_iter().enumerate() {
-        notes.line(if n == 0 { "renamed" } else { "" }, Line::of(text, Style::Warn));
-    }
-    for (n, text) in moved(&processes, args.by).into_iter().enumerate() {
-        notes.line(if n == 0 { "moved" } else { "" }, Line::of(text, Style::Warn));
-    }
-    for (n, text) in NOT_MEASURED.into_iter().enumerate() {
-        notes.line(if n == 0 { "not measured" } else { "" }, Line::of(text, Style::Faint));
+    for (label, texts, style) in [
+        ("renamed", renamed(&processes), Style::Warn),
+        ("moved", moved(&processes, args.by), Style::Warn),
+        ("not measured", NOT_MEASURED.map(str::to_owned).to_vec(), Style::Faint),
+    ] {
+        for (n, text) in texts.into_iter().enumerate() {
+            notes.line(if n == 0 { label } else { "" }, Line::of(text, style));
+        }
     }
     out.lines(&notes.render(out.width))?;
     Ok(ExitCode::SUCCESS)

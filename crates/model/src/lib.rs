@@ -1,6 +1,7 @@
 //! The words of kpat as types. Nothing here reads a file, a kernel or a clock: rooms that do
 //! (`klog`, `probe`, `capture`, `store`) speak to each other in these types and know nothing else of one another.
 
+pub mod announced;
 pub mod application;
 pub mod codes;
 pub mod explained;

@@ -1,7 +1,7 @@
 //! Carriers and operational states out of rtnetlink's announcements: what changed in a link's flags since its last. They come later than the kernel's function, where
 //! that can be probed, and say what no function does: that a link is dormant, and when it is up.
 
-use crate::netlink::{AFTERWARDS, carrier_before};
+use kpat_model::announced::{AFTERWARDS, had_carrier, is_first_seen};
 use kpat_model::{Event, EventKind, LinkEvent, LinkWhat};
 use std::collections::HashMap;
 
@@ -52,7 +52,9 @@ impl Links {
         let old = self.0.insert((e.netns, ifindex), flags);
         let mut out = Vec::new();
         let has = has_carrier(flags);
-        if old.map(has_carrier).or_else(|| carrier_before(&e.text, has)) != Some(has) {
+        // Of one that was there and of which the text says nothing it is as it was.
+        let before = old.map(has_carrier).or_else(|| had_carrier(&e.text));
+        if before.or_else(|| (!is_first_seen(&e.text)).then_some(has)) != Some(has) {
             let what = if has { LinkWhat::CarrierOn } else { LinkWhat::CarrierOff };
             out.push(event(what, e.text.contains(AFTERWARDS).into(), 0));
         }

@@ -19,7 +19,6 @@ mod processes;
 mod radios;
 mod stamps;
 pub use messages::Decoder;
-pub(crate) use messages::{AFTERWARDS, carrier_before};
 pub use monitor::{Monitor, Seen};
 pub use processes::{labelled, process_netns};
 pub use radios::{Radio, radios};

@@ -3,6 +3,7 @@
 //! Layouts are those of include/uapi/linux/{netlink,rtnetlink,if_link,neighbour}.h. What is malformed ends the message. Any
 //! bytes may be given; no socket is known here.
 
+use kpat_model::announced::{AFTERWARDS, ALREADY, BEFORE, NEW};
 use kpat_model::link_address::text as link_address;
 use kpat_model::{BootNs, Context, Event, EventKind, PacketId, Timed};
 use std::collections::{HashMap, HashSet};
@@ -303,7 +304,7 @@ impl Decoder {
         let names = ADDRESS_FLAGS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
         let mut text = names.fold(text, |text, name| text + " " + name);
         if found {
-            text += " (found)";
+            text += ALREADY;
         }
         Some((EventKind::Address, 1, key.0.into(), text))
     }
@@ -350,7 +351,7 @@ impl Decoder {
         let text = self.route(body)?;
         if found {
             self.routes.insert(text.clone());
-            return Some(text + " (found)");
+            return Some(text + ALREADY);
         }
         Some(text).filter(|t| !self.routes.remove(t))
     }
@@ -455,25 +456,6 @@ const STATES: &str = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED NOARP PERMAN
 const IFLA_CARRIER_DOWN_COUNT: u16 = 48;
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_BRPORT_STATE: u16 = 1;
-/// In the text of a carrier that was back when its loss was announced.
-pub(crate) const AFTERWARDS: &str = "(announced when it was back)";
-
-/// Ends of the texts of links that came, and that were in a namespace that came.
-const NEW: &str = " (new)";
-const ALREADY: &str = " (found)";
-/// What a link was before it was changed so.
-const BEFORE: &str = "(before: ";
-
-/// Whether a link had a carrier before what is announced of it; `None`: it came.
-pub(crate) fn carrier_before(text: &str, is: bool) -> Option<bool> {
-    match text.split_once(BEFORE) {
-        Some((_, before)) => Some(before.starts_with("up carrier")),
-        None if text.contains(AFTERWARDS) => Some(true),
-        None if text.ends_with(NEW) || text.ends_with(ALREADY) => None,
-        None => Some(is),
-    }
-}
-
 fn of_bridge(body: &[u8]) -> bool {
     body.first().is_some_and(|family| i32::from(*family) == libc::AF_BRIDGE)
 }

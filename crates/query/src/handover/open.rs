@@ -13,9 +13,6 @@ const OPENED_NS: i64 = 1_000_000_000;
 /// A frame's reason comes so soon after what it did (52 to 84 ms were measured).
 const SAID_NS: i64 = 500_000_000;
 
-/// Text of a carrier that was back when its loss was announced.
-pub(super) const AFTERWARDS: &str = "(announced when it was back)";
-
 /// Text of an EAPOL frame whose number is not known.
 pub(super) const SENT: &str = "sent";
 

@@ -175,7 +175,7 @@ fn a_link_that_is_lost_again_while_a_client_asks() {
 #[test]
 fn a_carrier_that_was_back_before_it_was_announced() {
     let mut all = flow(0);
-    all.push(with(540, What::CarrierOff, open::AFTERWARDS));
+    all.push(with(540, What::CarrierOff, kpat_model::announced::AFTERWARDS));
     all.push(at(540, What::CarrierOn));
     all.push(at(560, What::Received));
     let h = &run(&all, 1_000)[0];

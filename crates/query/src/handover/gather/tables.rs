@@ -4,9 +4,9 @@ use super::{Feed, Place, rows};
 use crate::codes::verdict;
 use crate::error::Result;
 use crate::handover::mark::{Mark, Source, What};
-use crate::handover::open::AFTERWARDS;
 use crate::store::Store;
 use kpat_model::EventKind;
+use kpat_model::announced::{BEFORE, had_carrier, is_first_seen};
 use kpat_store::TableFile;
 use kpat_store::tables::{EventRow, PacketRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,9 +14,6 @@ use std::sync::Arc;
 
 const IFF_UP: i64 = 1;
 const IFF_LOWER_UP: i64 = 0x1_0000;
-
-/// What a link was before its change.
-const BEFORE: &str = "(before: ";
 
 pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec<Box<dyn Feed + 'a>>> {
     let loopback =
@@ -61,7 +58,7 @@ impl Interfaces {
                 let removed = row.text.ends_with(" removed");
                 let first = seen.insert(place);
                 out.say_before |= row.text.contains(BEFORE);
-                match had_link(&row) {
+                match had_carrier(&row.text) {
                     Some(up) if first => drop(out.began.insert(place, up)),
                     None if first && !removed && !is_first_seen(&row.text) => {
                         same_state.insert(place, row.b & IFF_LOWER_UP != 0);
@@ -82,24 +79,6 @@ impl Interfaces {
     }
 }
 
-/// The first announcement of an interface: of one that was there before it, whether that had a link.
-fn had_link(row: &EventRow) -> Option<bool> {
-    let text = row.text.as_str();
-    if text.ends_with(" removed") || is_first_seen(text) {
-        return None;
-    }
-    if text.contains(AFTERWARDS) {
-        return Some(true);
-    }
-    let (_, before) = text.split_once(BEFORE)?;
-    Some(before.starts_with("up carrier"))
-}
-
-/// Of what was there when the recording began the first event is a change.
-fn is_first_seen(text: &str) -> bool {
-    [" (new)", " (found)"].iter().any(|how| text.ends_with(how))
-}
-
 /// Of `event`: links and addresses.
 struct Events {
     /// Flags as last seen.
@@ -114,9 +93,7 @@ impl Events {
     /// The first announcement of an interface that was there: it is up, or has a carrier, and was or had not; or something else of it changed.
     fn changes_state(&self, text: &str) -> bool {
         let other = [" mtu ", " address ", " master ", " left ", " (was "];
-        text.contains(BEFORE)
-            || text.contains(AFTERWARDS)
-            || !self.say_before && !other.iter().any(|o| text.contains(o))
+        had_carrier(text).is_some() || !self.say_before && !other.iter().any(|o| text.contains(o))
     }
 
     fn marks(&mut self, row: &EventRow, number: i64, out: &mut Vec<(Place, Mark)>) {

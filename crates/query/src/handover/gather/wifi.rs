@@ -195,7 +195,7 @@ fn link(row: &LinkEventRow, number: i64, functions: bool) -> Option<(Place, Mark
         mark.within_ns += ANNOUNCED_NS;
     }
     if kind == LinkWhat::CarrierOff && row.a == 1 {
-        mark.text = Some(crate::handover::open::AFTERWARDS.into());
+        mark.text = Some(kpat_model::announced::AFTERWARDS.into());
     }
     Some(((row.netns.unwrap_or(0), row.ifindex), mark))
 }
