@@ -27,15 +27,18 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
 /* The highest byte of an identity: a protocol of IPv4, or this. */
 #define IDENT_TCP6 0x86
 
+#define CHECKSUM_PARTIAL 3 /* include/linux/skbuff.h */
+
 /*
  * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
  * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
  * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
- * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. Of ARP all
+ * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. A checksum
+ * that is still to be completed is none (`partial`). Of ARP all
  * of it, which names nothing. The
  * transport header is where the network header says: the skb learns that later than we look.
  */
-__noinline u64 identity(u64 net, u32 proto)
+__noinline u64 identity(u64 net, u32 proto, u32 partial)
 {
 	struct header_words h, t;
 	u64 id, l4;
@@ -55,8 +58,10 @@ __noinline u64 identity(u64 net, u32 proto)
 		id = (t.w0 ^ t.w0 >> 16 ^ t.w0 >> 48 ^ len) & 0xffff;
 		return (u64)IDENT_TCP6 << 56 | (len > head ? (id ?: 1) << 32 : 0) | t.w0 >> 32;
 	}
-	if (proto == ETH_P_IPV6)
-		return (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
+	if (proto == ETH_P_IPV6) {
+		id = (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
+		return partial && (h.w0 >> 48 & 0xff) == PROTO_UDP ? id & ~(0xffffULL << 48) : id;
+	}
 	id = h.w0 >> 32 & 0xffff;
 	l4 = h.w1 >> 8 & 0xff;
 	if (l4 == 6)
@@ -67,6 +72,14 @@ __noinline u64 identity(u64 net, u32 proto)
 static __always_inline bool names_packet(u64 ident)
 {
 	return ident >> 32 & 0xffff;
+}
+
+/* A checksum was completed in between: of IPv6 the highest bits, which are 0 before. */
+static __always_inline bool same_identity(u64 a, u64 b)
+{
+	u64 differ = a ^ b;
+
+	return !differ || (!(differ << 16) && !names_packet(a) && (!(a >> 48) || !(b >> 48)));
 }
 
 /* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
@@ -122,35 +135,73 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }
 
-/* Of what has no network header, the owner tells whether it is a message of netlink or a unix socket, for which a buffer was used again. */
+/*
+ * Of what has no network header, the owner tells whether it is a message of netlink or a unix socket, for which a buffer was used again. Without an owner
+ * it is one: a packet has its headers when its socket lets go of it.
+ */
 static __always_inline bool of_another_family(struct sk_buff *skb)
 {
 	struct sock *sk = (void *)kread_ptr(skb, sk);
-	u16 family = sk ? kread((struct sock *)(sk), __sk_common.skc_family) : AF_INET;
+	u16 family = sk ? kread((struct sock *)(sk), __sk_common.skc_family) : 0;
 
 	return family != AF_INET && family != AF_INET6;
 }
 
 /*
  * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to
- * 3 M packets/s), and so long still when it was freed: it may have been copied before. Copies are made on the way between two
- * points, not in a queue, where a packet may wait for longer.
+ * 3 M packets/s), and so long still when it was freed: it may have been copied before. A packet that was received, and is seen in another
+ * buffer before it is sent, may have waited for its neighbour's address in between: each that comes later with the same headers was received later, too.
  */
-#define SAME_PACKET_NS 20000000ULL
-#define FREED_PACKET_NS 100000ULL
+#define SAME_PACKET_US 20000ULL
+#define WAITING_PACKET_US 10000000ULL
+#define FREED_PACKET_US 100ULL
+
+/* ident_entry.seen: when, in units of 1,024 ns; which device received it first, as far as it has a number; it was freed then. */
+#define SEEN_TIME ((1ULL << 48) - 1)
+#define SEEN_DEVICE (0x7fffULL << 48)
+#define SEEN_FREED (1ULL << 63)
+
+static __always_inline u64 seen_time(u64 now)
+{
+	return now >> 10 & SEEN_TIME;
+}
+
+static __always_inline u64 seen_device(u64 dev)
+{
+	return ((dev * 0x9e3779b97f4a7c15ULL >> 1) | 1ULL << 48) & SEEN_DEVICE;
+}
+
+/*
+ * What has headers that name nothing is known again by its skb, too, which stays the same where its buffer is exchanged; where an
+ * skb of its own is made for it first, by the CPU. Named headers have an identification in the same bits, which those seldom meet, and then others differ.
+ */
+static __always_inline u64 name_by(u64 ident, u64 by)
+{
+	return !ident || names_packet(ident) ? ident : (ident & ~(0xffffULL << 48)) ^ by * 0x9e3779b97f4a7c15ULL;
+}
+
+static __always_inline u64 name_of(u64 ident, struct sk_buff *skb)
+{
+	return name_by(ident, (u64)skb >> 5);
+}
+
+static __always_inline u64 name_here(u64 ident)
+{
+	return name_by(ident, bpf_get_smp_processor_id() + 1);
+}
 
 /*
  * A sender counts its identifications up, so packets that follow each other have slots that do: half of them need no line of memory that is not
  * at hand, and the processor foresees the next. Of TCP's sequence number only what stays the same for a while moves a flow's slots.
  */
-static __always_inline struct ident_entry *ident_slot(u64 ident)
+static __always_inline struct ident_entry *ident_slot(u64 ident, u64 name)
 {
-	u64 flow = ident & ~(0xffffULL << 32);
+	u64 flow = name & ~(0xffffULL << 32);
 	u32 at;
 
-	if (ident >> 56 == PROTO_TCP || ident >> 56 == IDENT_TCP6)
+	if (names_packet(ident) && (ident >> 56 == PROTO_TCP || ident >> 56 == IDENT_TCP6))
 		flow &= 0xff000000ff000000ULL;
-	at = ((flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(ident >> 32)) & (IDENTS - 1);
+	at = ((flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(name >> 32)) & (IDENTS - 1);
 	return bpf_map_lookup_elem(&idents, &at);
 }
 
@@ -160,7 +211,20 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
 
 	if (!h.network || h.network == UNSET_HEADER)
 		return 0;
-	return identity(head + h.network, swap16(h.protocol));
+	return identity(head + h.network, swap16(h.protocol), kread_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
+}
+
+/*
+ * Of headers that name nothing: can it be what was seen of this skb before? It left by a virtual device and comes in by another than it did first, or it was
+ * received and not sent since. What a socket makes begins in the buffer that it is made in.
+ */
+static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *skb, u32 what)
+{
+	bool left = s->turn & TURN_OUT;
+
+	if (what == ARRIVES || what == RECEIVED)
+		return left && (s->seen & SEEN_DEVICE) != seen_device(kread_ptr(skb, dev));
+	return !left && kread(skb, skb_iif);
 }
 
 /*
@@ -169,32 +233,72 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
  */
 static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 now)
 {
-	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
+	u64 name = name_of(ident, skb), reach;
+	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
 
-	if (!s || s->ident != ident || s->seen + SAME_PACKET_NS < now || is_another(s->turn, ident, skb, what))
+	if (s && s->ident != name && !names_packet(ident)) {
+		name = name_here(ident);
+		s = ident_slot(ident, name);
+	}
+	if (!s || s->ident != name || is_another(s->turn, ident, skb, what))
+		return 0;
+	if (!names_packet(ident) && !skb_goes_on(s, skb, what))
+		return 0;
+	if (s->seen & SEEN_FREED)
+		reach = FREED_PACKET_US;
+	else if (what == ARRIVES || what == RECEIVED || s->turn & TURN_OUT || !kread(skb, skb_iif))
+		reach = SAME_PACKET_US;
+	else
+		reach = WAITING_PACKET_US;
+	if (((seen_time(now) - s->seen) & SEEN_TIME) > reach)
 		return 0;
 	log_lineage(KP_LIN_REALLOC, s->id, s->id);
 	return s->id;
+}
+
+/* Its slot, if it still is its own. */
+static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struct sk_buff *skb)
+{
+	struct ident_entry *s = e->ident ? ident_slot(e->ident, name_of(e->ident, skb)) : NULL;
+
+	return s && s->id == e->id ? s : NULL;
+}
+
+/* An skb of it is freed, and its data are not: what comes next on this CPU with these headers, and was received, goes on in a copy that was made of them. */
+static __always_inline void goes_on_here(struct packet_entry *e, u64 now)
+{
+	u64 name = name_here(e->ident);
+	struct ident_entry *s;
+
+	if (!e->ident || names_packet(e->ident) || !e->turn || e->turn & TURN_OUT)
+		return;
+	s = ident_slot(e->ident, name);
+	if (!s)
+		return;
+	s->ident = name;
+	s->id = e->id;
+	s->turn = e->turn;
+	s->seen = SEEN_FREED | seen_time(now);
 }
 
 /*
  * The packet is freed. What comes later with these headers is another one: an answer may have the request's identification and
  * length.
  */
-static __always_inline void soon_unknown(struct packet_entry *e, u64 now)
+static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff *skb, u64 now)
 {
-	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+	struct ident_entry *s = slot_of(e, skb);
 
-	if (s && s->id == e->id)
-		s->seen = now - SAME_PACKET_NS + FREED_PACKET_NS;
+	if (s)
+		s->seen = SEEN_FREED | (s->seen & SEEN_DEVICE) | seen_time(now);
 }
 
-static __always_inline void set_turn(struct packet_entry *e, u64 turn)
+static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn)
 {
-	struct ident_entry *s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
+	struct ident_entry *s = slot_of(e, skb);
 
 	e->turn = turn;
-	if (s && s->id == e->id)
+	if (s)
 		s->turn = turn;
 }
 
@@ -206,7 +310,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 
 	if (what == READ) {
 		if (last_holder(skb, head))
-			set_turn(e, TURN_READ | shared);
+			set_turn(e, skb, TURN_READ | shared);
 		return;
 	}
 	if (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES)
@@ -217,25 +321,26 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	if (what == QUEUED || what == LEAVES)
 		dev |= TURN_OUT;
 	if (e->turn != (dev | shared))
-		set_turn(e, dev | shared);
+		set_turn(e, skb, dev | shared);
 	if (what != ARRIVES && what != RECEIVED)
 		return;
-	s = names_packet(e->ident) ? ident_slot(e->ident) : NULL;
-	if (s && s->id == e->id)
-		s->seen = now;
+	s = slot_of(e, skb);
+	if (s)
+		s->seen = ((s->seen & SEEN_DEVICE) ?: seen_device(dev)) | seen_time(now);
 }
 
-static __always_inline void remember(struct packet_entry *e, u64 ident, u64 id, u64 now)
+static __always_inline void remember(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 id, u64 now)
 {
-	struct ident_entry *s = names_packet(ident) ? ident_slot(ident) : NULL;
+	u64 name = name_of(ident, skb);
+	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
 
 	e->ident = ident;
 	if (!s)
 		return;
-	s->ident = ident;
+	s->seen = (s->id == id ? s->seen & SEEN_DEVICE : 0) | seen_time(now);
+	s->ident = name;
 	s->id = id;
 	s->turn = e->turn;
-	s->seen = now;
 }
 
 #endif

@@ -92,7 +92,7 @@ struct {
 struct ident_entry {
 	u64 ident;
 	u64 id;
-	u64 seen;
+	u64 seen; /* when, and what else SEEN_* of again.bpf.h say */
 	u64 turn; /* of that packet */
 };
 #define IDENTS 65536

@@ -18,6 +18,7 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define PROTO_TCP 6
+#define PROTO_UDP 17
 
 static __always_inline u64 sock_word(struct sock *sk, u32 offset)
 {

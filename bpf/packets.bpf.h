@@ -241,7 +241,7 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	e->dev = kread_ptr(skb, dev);
 	e->link = link_signature(skb, head, h);
 	if (guess_reuse)
-		remember(e, ident, id, now);
+		remember(e, skb, ident, id, now);
 	if (air_watch && sig && !sk)
 		tell_air((u64)skb, head, id);
 	if (stamp_watch && sig && !sk)
@@ -276,12 +276,12 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 	if (guess_reuse && sig != e->sig) {
 		u64 now = identity_of(skb, head), was = e->ident;
 
-		if (now && was && now != was) {
+		if (now && was && !same_identity(now, was)) {
 			packet_forget(e);
 			return 0;
 		}
 		if (now && now != was)
-			remember(e, now, e->id, moment(ctl));
+			remember(e, skb, now, e->id, moment(ctl));
 	}
 	e->sig = sig;
 	e->dev = dev;

@@ -47,9 +47,11 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 		check_link(arg, kread_ptr(skb, head), entry_place(e));
 	if (what == FREED && last_holder(skb, kread_ptr(skb, head))) {
 		if (guess_reuse)
-			soon_unknown(e, now);
+			soon_unknown(e, skb, now);
 		packet_forget(e);
 		flags = KP_F_ENDS;
+	} else if (what == FREED && guess_reuse) {
+		goes_on_here(e, now);
 	}
 	ctx = current_context();
 	pid_tgid = current_pid_tgid();
@@ -114,6 +116,30 @@ static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet,
 	ring_commit(&r->h, KP_EVENT, sizeof(*r), kind, pid);
 }
 
+#define SOCK_RAW 3
+
+/*
+ * In whose queue what is dropped lay, if in that of a socket that gets copies of what others take: a raw or a packet socket. They own what waits there
+ * (__sock_queue_rcv_skb in net/core/sock.c).
+ */
+static __noinline u64 copy_of(u64 skb)
+{
+	struct sock *sk = (struct sock *)kread_ptr((struct sk_buff *)(skb), sk);
+	u16 family;
+	u8 state;
+
+	if (!sk)
+		return 0;
+	family = kread(sk, __sk_common.skc_family);
+	state = kread(sk, __sk_common.skc_state);
+	if (family == AF_PACKET)
+		return KP_OWNER_SNIFFER;
+	/* these are no whole sockets */
+	if ((family != AF_INET && family != AF_INET6) || state == TCP_TIME_WAIT || state == TCP_NEW_SYN_RECV)
+		return 0;
+	return kread(sk, sk_type) == SOCK_RAW ? KP_OWNER_RAW : 0;
+}
+
 /* (skb, location, reason[, rx_sk]); the reason came with 5.17 */
 SEC("raw_tp/kfree_skb")
 int event_0_kfree_skb(u64 *ctx)
@@ -129,7 +155,7 @@ int event_0_kfree_skb(u64 *ctx)
 	new_moment(ctl);
 	e = packet_of((struct sk_buff *)(ctx[0]), false);
 	if (e)
-		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2], ctx[1]);
+		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2] | copy_of(ctx[0]) << 32, ctx[1]);
 	return 0;
 }
 

@@ -13,9 +13,6 @@
 
 #include "ends.bpf.h"
 
-#define AF_PACKET 17
-#define TCP_NEW_SYN_RECV 12
-
 /* Set by user space: kfree_skb has the socket that would have had the packet (6.11). */
 const volatile u64 drops_have_sockets = 0;
 

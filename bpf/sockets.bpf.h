@@ -14,8 +14,6 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-#define TCP_TIME_WAIT 6
-#define TCP_NEW_SYN_RECV 12
 #define SOCK_DONE 2 /* of the flags: the other end has closed */
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17

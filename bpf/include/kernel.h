@@ -68,6 +68,10 @@ struct napi_struct {
 	struct net_device *dev; /* NULL: a CPU's backlog */
 } __core;
 
+#define AF_PACKET 17
+#define TCP_TIME_WAIT 6
+#define TCP_NEW_SYN_RECV 12
+
 struct sock_common {
 	union {
 		struct {
@@ -76,6 +80,7 @@ struct sock_common {
 		};
 	};
 	unsigned short skc_family;
+	unsigned char skc_state;
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
 	possible_net_t skc_net;
@@ -102,6 +107,7 @@ struct flowi6 {
 struct sock {
 	struct sock_common __sk_common;
 	u16 sk_protocol;
+	u16 sk_type;
 } __core;
 
 struct list_head {
@@ -136,6 +142,7 @@ struct sk_buff {
 	u16 mac_header;
 	u8 cloned : 1;
 	u8 nohdr : 1;
+	u8 ip_summed : 2;
 	u8 vlan_present : 1; /* until 6.1 */
 	u32 vlan_all; /* from 6.2: protocol and tag, 0: none */
 	u16 vlan_tci;

@@ -87,13 +87,17 @@ enum kp_loss {
 
 /* Same numbers as model::EventKind, but for those of polls and stamps, which the log has as records of their own. */
 enum kp_event_kind {
-	KP_EV_DROP = 1,
+	KP_EV_DROP = 1, /* a: reason | whose copy it was (KP_OWNER_*) << 32; b: address that dropped it */
 	KP_EV_RETRANSMIT = 2,
 	KP_EV_TCP_STATE = 3,
 	KP_EV_POLL = 6, /* a: nanoseconds since the poll began, and 1; b: since that had been asked for; 0: not known */
 	KP_EV_POLLED = 7, /* the poll of `packet` is over; a: packets the driver took | its budget << 32; b: softirq's number on this CPU */
 	KP_EV_STAMP = 8, /* the card's own stamp of `packet`; a: nanoseconds of its clock; b: ifindex */
 };
+
+/* Same numbers as model::Owner. */
+#define KP_OWNER_RAW 1ULL /* a raw socket */
+#define KP_OWNER_SNIFFER 2ULL /* a packet socket */
 
 /* Same numbers as model::LineageKind. */
 enum kp_lineage_kind {

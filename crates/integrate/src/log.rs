@@ -25,7 +25,9 @@ use crate::stamps::{Clocks, Stamps};
 use crate::wifi::Network;
 use kpat_klog::{Log, end_time};
 use kpat_model::hash::Map;
-use kpat_model::{BootNs, Call, FootprintRecord, GuestClock, Loss, LossCause, Member, Record, Timed};
+use kpat_model::{
+    BootNs, Call, EventKind, FootprintRecord, GuestClock, Loss, LossCause, Member, Record, Timed,
+};
 use kpat_query::paths::Paths;
 use kpat_query::roles::{LOCAL_IN, QDISC_IN, Roles, XMIT};
 use kpat_store::TableWriter;
@@ -339,7 +341,7 @@ impl Pass<'_> {
                     ctx: e.ctx as i32,
                     pid: (!of_user_space || e.pid != 0).then_some(e.pid as i32),
                     netns: (e.netns != 0).then_some(i64::from(e.netns)),
-                    a: e.a as i64,
+                    a: if e.kind == EventKind::Drop { i64::from(e.drop_code()) } else { e.a as i64 },
                     b: e.b as i64,
                     text: std::mem::take(&mut e.text),
                     after_ns: match e.timed {

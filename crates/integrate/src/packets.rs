@@ -14,7 +14,9 @@ use crate::nesting::Node;
 use crate::over::Over;
 use crate::stamps::Stamp;
 use kpat_model::hash::Map;
-use kpat_model::{Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Loss, Place};
+use kpat_model::{
+    Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Loss, Owner, Place,
+};
 use kpat_query::roles::*;
 use kpat_store::tables::PacketRow;
 use std::collections::VecDeque;
@@ -230,7 +232,7 @@ impl Packets {
         let first = p.counted.meets(number);
         let made = if p.way.was_received() { i64::MIN } else { p.first };
         if let Some(at) = ends_at {
-            p.fate.ends(t, at);
+            p.fate.ends(t, roles, at);
             self.ended.push_back((t.end, t.packet));
         }
         self.control.touch(t, roles, made);
@@ -295,8 +297,8 @@ impl Packets {
             self.get(e.packet.0, e.at.0);
             return;
         }
-        let code = e.a as i32;
-        let reason = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
+        let code = e.drop_code();
+        let by = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
             // Where that function gives a reason, it dropped it. Kernels without reasons (before 5.17) never give one.
             (Some(Reason::TimeWait), known) if known != Some(&Reason::Unspecified) => {
                 known.copied().unwrap_or(Reason::of(None))
@@ -304,6 +306,11 @@ impl Packets {
             (Some(by), _) => *by,
             (None, Some(reason)) => *reason,
             (None, None) => Reason::of(None),
+        };
+        let reason = match e.copy_of() {
+            Some(Owner::Raw) => Reason::Raw,
+            Some(Owner::Sniffer) => Reason::Sniffer,
+            None => by,
         };
         let within = self.control.at(cpu, e.ctx, e.packet.0);
         let Some(p) = self.get(e.packet.0, e.at.0) else { return };

@@ -111,6 +111,8 @@ words! {
         Sniffer "sniffer";
         /// The checksum was found wrong.
         Checksum "checksum";
+        /// A raw socket's copy of what the kernel's own protocols take.
+        Raw "raw";
         /// It lay in the queue of a socket that was closed.
         Unread "unread";
         /// A connection in TIME-WAIT took it, which is freed as what is dropped is. Only where the function gave no reason.
@@ -175,6 +177,8 @@ pub mod stage {
         /// What was received has its time stamp by now (`net_timestamp_check` of net/core/dev.c comes before, unless
         /// net.core.netdev_tstamp_prequeue is off).
         STAMPED "stamped" 19;
+        /// Freed because it was used, not dropped.
+        CONSUMED "consumed" 20;
     }
 }
 

@@ -26,7 +26,7 @@ pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use programs::{ProgramRecord, Stage};
 pub use record::{
     Call, CardReading, CardStamp, Context, Event, FootprintRecord, GuestClock, HeaderBytes, Lineage, Loss,
-    Member, OffCpu, Place, Point, Poll, PollEnd, Process, Record, Timed,
+    Member, OffCpu, Owner, Place, Point, Poll, PollEnd, Process, Record, Timed,
 };
 pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};

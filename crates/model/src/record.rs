@@ -215,12 +215,32 @@ pub struct Event {
     pub packet: PacketId,
     /// Inode number of the network namespace, 0: unknown.
     pub netns: u32,
-    /// Meaning by kind.
+    /// Meaning by kind. Of a drop its reason, and in the upper half in whose queue the packet lay ([`Owner`]).
     pub a: u64,
     /// Meaning by kind.
     pub b: u64,
     /// Meaning by kind; empty for events of the kernel side.
     pub text: String,
+}
+
+/// A socket that gets copies of what others take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Raw = 1,
+    /// A packet socket.
+    Sniffer = 2,
+}
+
+impl Event {
+    /// Of a drop: the reason's number (`enum skb_drop_reason`).
+    pub fn drop_code(&self) -> i32 {
+        self.a as i32
+    }
+
+    /// Of a drop: in whose queue it lay, if in that of a socket that gets copies.
+    pub fn copy_of(&self) -> Option<Owner> {
+        [Owner::Raw, Owner::Sniffer].into_iter().find(|o| *o as u64 == self.a >> 32)
+    }
 }
 
 /// Who gave an event its time.

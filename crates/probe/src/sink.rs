@@ -315,7 +315,9 @@ fn look_at(watch: &mut crate::recorder::Watch, next: u64, raw: &Raw<'_>) {
             let ends = r.flags & model::Call::ENDS != 0;
             watch.seen(full_id(next, r.packet, CALL_BITS), BootNs(r.h.ts as i64), ends);
         }
-        Raw::Event(r) if r.h.func == model::EventKind::Drop as u16 => watch.dropped(id(r.packet), r.a, r.b),
+        Raw::Event(r) if r.h.func == model::EventKind::Drop as u16 => {
+            watch.dropped(id(r.packet), u64::from(r.a as u32), r.b)
+        }
         _ => {}
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Fate {
     pub(super) ended_at: i64,
     /// On which CPU that was, and what that was at.
     pub(super) ended_on: Option<(u16, Context, At)>,
+    /// What freed it then says that it was used, not dropped.
+    pub(super) consumed: bool,
     /// When it last went on as another packet, or as several.
     pub(super) transformed_at: i64,
     /// Put together with others to the datagram that they were cut from.
@@ -31,6 +33,7 @@ impl Default for Fate {
             free_at: NEVER,
             ended_at: NEVER,
             ended_on: None,
+            consumed: false,
             transformed_at: NEVER,
             whole_again_at: i64::MIN,
         }
@@ -56,9 +59,10 @@ impl Fate {
     }
 
     /// Its buffer was freed; `at`: what the CPU was at.
-    pub(super) fn ends(&mut self, t: &Touch, at: At) {
+    pub(super) fn ends(&mut self, t: &Touch, roles: Roles, at: At) {
         if t.entry >= self.ended_at {
             (self.ended_at, self.ended_on) = (t.entry, Some((t.cpu, t.ctx, at)));
+            self.consumed = roles.has(CONSUMED);
         }
     }
 

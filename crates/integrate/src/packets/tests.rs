@@ -227,6 +227,9 @@ fn each_row_is_met_by_what_it_says() {
     let full = || dropped(arrived(&[(SOCKET, 20, 80)]), 50, Reason::Refused);
     t.is(&group(full()), FUNCTIONS, DELIVERED, "another has it, and has not read it yet");
     t.is(&group(ended(full(), 51)), FUNCTIONS, DROPPED, "no other has it");
+    let mut read = group(ended(full(), 51));
+    read.fate.consumed = true;
+    t.is(&read, POINTS, DELIVERED, "another's reader had it, and left it to this CPU to free");
     let lossy = life(&[came, (QUEUE, 40, 60), (SOCK_READ | TRANSPORT, 900, 910)]);
     t.is(&lossy, FUNCTIONS, DELIVERED, "what received it at the other end was lost, its reader was not");
     assert_eq!(lossy.reads_of_sniffers().count(), 0);

@@ -42,6 +42,8 @@ pub(crate) enum Reason {
     Refused,
     /// Shown to a sniffer, which did not take it.
     Sniffer,
+    /// A raw socket's copy, which that did not take: the kernel's own protocols have another.
+    Raw,
     /// It is for another host, and was shown because a device is promiscuous.
     OtherHost,
     /// It lay in the queue of a socket that was closed.
@@ -76,6 +78,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::Sniffer => Some(Reason::Sniffer),
         // Older kernels (6.12) give no reason where the reader finds the checksum wrong. What was read well is consumed.
         Drops::Checksum => Some(Reason::Checksum),
+        Drops::Raw => Some(Reason::Raw),
         Drops::Unread => Some(Reason::Unread),
         Drops::TimeWait => Some(Reason::TimeWait),
     }
@@ -105,7 +108,8 @@ pub(crate) struct Knows {
 }
 
 /// What is dropped is freed at once. Of a group, another copy may be later on that CPU: a reader leaves that to the CPU that made the buffer
-/// (skb_attempt_defer_free in net/core/skbuff.c), whose next softirq does it.
+/// (skb_attempt_defer_free in net/core/skbuff.c), whose next softirq does it. A function's record often does not say which of the two it was
+/// ([`CONSUMED`]), a tracepoint's always.
 const DROP_FREES_NS: i64 = 500_000;
 
 /// A packet's life, as far as the verdict needs it. Times: boot clock, [`NEVER`].
@@ -142,8 +146,9 @@ pub(super) struct Evidence {
     /// A copy was freed last, or the last one; the latter, if the log says so.
     pub freed_at: i64,
     pub ended_at: i64,
-    /// Where the last one was freed.
+    /// Where the last one was freed, and whether what freed it says that it was used.
     pub ended_on: Option<(u16, Context, At)>,
+    pub consumed: bool,
     /// It was freed within a sniffer's function.
     pub freed_by_sniffer: bool,
     /// Between its last moment and the end of the log.
@@ -167,7 +172,8 @@ impl Evidence {
     fn ended_by(&self, d: &Drop) -> bool {
         let Some((cpu, ctx, at)) = self.ended_on else { return false };
         let at_once = (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at);
-        (cpu, ctx) == (d.cpu, d.ctx) && (at_once || !self.for_many) && at.other < d.at
+        let dropped = at_once && !self.consumed;
+        (cpu, ctx) == (d.cpu, d.ctx) && (dropped || !self.for_many) && at.other < d.at
     }
 
     /// One sign of each sort.
@@ -209,7 +215,9 @@ impl Evidence {
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
             (_, Reason::Packet | Reason::OtherHost) => cases::FOR_ITSELF,
-            (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer | Reason::TimeWait) => cases::UNSAID,
+            (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer | Reason::Raw | Reason::TimeWait) => {
+                cases::UNSAID
+            }
         }
     }
 
@@ -354,12 +362,19 @@ impl Live {
         matches!(transport, Some(Transport::Tcp { payload_len: 0, .. }))
     }
 
+    /// Of what TCP and UDP take raw sockets have copies; of other protocols they may be all that take it.
+    fn is_of_own_protocols(&self) -> bool {
+        let transport = self.headers.shown.as_ref().and_then(|f| f.transport.as_ref());
+        matches!(transport, Some(Transport::Tcp { .. } | Transport::Udp { .. }))
+    }
+
     /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
     pub(super) fn own_drop(&self) -> Option<Drop> {
         let closed = |d: &Drop| match d.reason {
             Reason::Unread => self.has_nothing_to_read(),
             // What is for many comes to no connection.
             Reason::TimeWait => !self.headers.for_many,
+            Reason::Raw => self.is_of_own_protocols(),
             _ => false,
         };
         let own = |d: &&Drop| {
@@ -479,6 +494,7 @@ impl Live {
             freed_at: self.fate.free_at,
             ended_at: self.fate.ended_at,
             ended_on: self.fate.ended_on,
+            consumed: self.fate.consumed,
             freed_by_sniffer: self.way.in_taps(self.fate.free_at),
             idle_ns: log_end.saturating_sub(self.last),
         }
