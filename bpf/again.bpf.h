@@ -173,7 +173,7 @@ static __always_inline u64 seen_device(u64 dev)
 
 /*
  * What has headers that name nothing is known again by its skb, too, which stays the same where its buffer is exchanged; where an
- * skb of its own is made for it first, by the CPU. Named headers have an identification in the same bits, which those seldom meet, and then others differ.
+ * skb of its own is made for it first, by the headers alone. Named headers have an identification in the same bits, which those seldom meet, and then others differ.
  */
 static __always_inline u64 name_by(u64 ident, u64 by)
 {
@@ -185,9 +185,9 @@ static __always_inline u64 name_of(u64 ident, struct sk_buff *skb)
 	return name_by(ident, (u64)skb >> 5);
 }
 
-static __always_inline u64 name_here(u64 ident)
+static __always_inline u64 name_alone(u64 ident)
 {
-	return name_by(ident, bpf_get_smp_processor_id() + 1);
+	return name_by(ident, 1);
 }
 
 /*
@@ -215,16 +215,19 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
 }
 
 /*
- * Of headers that name nothing: can it be what was seen of this skb before? It left by a virtual device and comes in by another than it did first, or it was
- * received and not sent since. What a socket makes begins in the buffer that it is made in.
+ * Of headers that name nothing: can it be what was seen of this skb before? It left by a virtual device and comes in by another than it did first; or it was
+ * received and not sent since; or it is at the device that it was queued to, which completed its checksum. What a socket makes begins in the buffer that it is
+ * made in.
  */
 static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *skb, u32 what)
 {
-	bool left = s->turn & TURN_OUT;
+	u64 dev = kread_ptr(skb, dev);
 
 	if (what == ARRIVES || what == RECEIVED)
-		return left && (s->seen & SEEN_DEVICE) != seen_device(kread_ptr(skb, dev));
-	return !left && kread(skb, skb_iif);
+		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != seen_device(dev);
+	if (s->turn & TURN_OUT)
+		return what != QUEUED && (s->turn & ~TURN_FLAGS) == (dev & ~TURN_FLAGS);
+	return kread(skb, skb_iif);
 }
 
 /*
@@ -237,7 +240,7 @@ static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 
 	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
 
 	if (s && s->ident != name && !names_packet(ident)) {
-		name = name_here(ident);
+		name = name_alone(ident);
 		s = ident_slot(ident, name);
 	}
 	if (!s || s->ident != name || is_another(s->turn, ident, skb, what))
@@ -264,10 +267,10 @@ static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struc
 	return s && s->id == e->id ? s : NULL;
 }
 
-/* An skb of it is freed, and its data are not: what comes next on this CPU with these headers, and was received, goes on in a copy that was made of them. */
-static __always_inline void goes_on_here(struct packet_entry *e, u64 now)
+/* An skb of it is freed, and its data are not: what comes next with these headers in another buffer, and was received, goes on in a copy that was made of them. */
+static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
 {
-	u64 name = name_here(e->ident);
+	u64 name = name_alone(e->ident);
 	struct ident_entry *s;
 
 	if (!e->ident || names_packet(e->ident) || !e->turn || e->turn & TURN_OUT)
@@ -278,7 +281,7 @@ static __always_inline void goes_on_here(struct packet_entry *e, u64 now)
 	s->ident = name;
 	s->id = e->id;
 	s->turn = e->turn;
-	s->seen = SEEN_FREED | seen_time(now);
+	s->seen = seen_time(now);
 }
 
 /*

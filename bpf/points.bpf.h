@@ -51,7 +51,7 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 		packet_forget(e);
 		flags = KP_F_ENDS;
 	} else if (what == FREED && guess_reuse) {
-		goes_on_here(e, now);
+		goes_on_in_copy(e, now);
 	}
 	ctx = current_context();
 	pid_tgid = current_pid_tgid();

@@ -69,6 +69,8 @@ pub(super) struct Touch {
     pub self_ns: i64,
     pub ctx: Context,
     pub pid: u32,
+    /// Low bits of the skb's address, of a point; else 0.
+    pub skb_tag: u16,
     /// `skb->len` of a point.
     pub point_len: Option<u32>,
     /// Its return is not known: a point, or a call of which only the entry was recorded.
@@ -89,6 +91,7 @@ impl Touch {
             self_ns: n.self_ns,
             ctx: n.ctx,
             pid: n.pid,
+            skb_tag: 0,
             point_len: None,
             moment: !n.timed(),
             ends: false,
@@ -268,6 +271,9 @@ impl Packets {
 
     pub fn lineage(&mut self, l: &Lineage) {
         if l.parent == l.child {
+            if let Some(place) = self.live.find(l.parent.0) {
+                self.live.at(place).headers.replaced(l.at.0);
+            }
             return;
         }
         let (mut received, mut sent) = (false, false);

@@ -30,7 +30,7 @@ pub(crate) struct Keys {
 }
 
 /// All keys of a packet: most have one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KeyList {
     first: Option<Keys>,
     further: Vec<Keys>,

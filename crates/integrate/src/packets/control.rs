@@ -108,6 +108,7 @@ mod tests {
                     self_ns: 0,
                     ctx,
                     pid: 7,
+                    skb_tag: 0,
                     point_len: Some(100),
                     moment: true,
                     ends: false,

@@ -89,6 +89,7 @@ mod tests {
             self_ns,
             ctx,
             pid,
+            skb_tag: 0,
             point_len,
             moment: false,
             ends: false,

@@ -77,6 +77,7 @@ impl Live {
 
     /// What a function's roles tell.
     pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
+        self.headers.turn_to(t.skb_tag, t.entry);
         if roles.0 != 0 {
             self.way.play(t, roles);
             self.taken.play(t, roles);

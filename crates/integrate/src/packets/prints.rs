@@ -39,8 +39,64 @@ pub(super) struct Prints {
     pub(super) for_many: bool,
     /// A packet that comes to another device has its headers.
     newest: Option<Box<FootprintRecord>>,
+    /// Where copies of it lie in buffers of their own.
+    buffers: Buffers,
     /// The memory of both, of a packet that is over.
     spare: (Option<Box<Footprint>>, Option<Box<FootprintRecord>>),
+}
+
+/// The recorder compares a packet with what it last saw in the same buffer, so what it leaves out is as it was there. Copies on ways of their own
+/// may lie in several.
+#[derive(Default)]
+struct Buffers {
+    /// A footprint of that time is of a new buffer.
+    replaced_at: Option<i64>,
+    /// Its last footprint, of each; none where there is only one buffer.
+    last: Vec<FootprintRecord>,
+    /// In which of them an skb's data were last, by its tag.
+    of: Vec<(u16, usize)>,
+    /// The one whose place was last in the list of prints.
+    shown: usize,
+}
+
+/// More copies than this are not told apart.
+const MAX_BUFFERS: usize = 8;
+
+impl Buffers {
+    fn of(&self, tag: u16) -> Option<usize> {
+        self.of.iter().find(|o| o.0 == tag).map(|o| o.1)
+    }
+
+    /// Which one this footprint is of, which is the last of it from now on; `before`: the one before, of any.
+    fn add(&mut self, record: &FootprintRecord, before: Option<&FootprintRecord>) {
+        let replaced = self.replaced_at.take() == Some(record.at.0);
+        if let Some(before) = before.filter(|_| replaced && self.last.is_empty()) {
+            self.last.push(*before);
+        }
+        let new = replaced && (1..MAX_BUFFERS).contains(&self.last.len());
+        if new {
+            self.last.push(*record);
+        }
+        let known = self.of.iter().position(|o| o.0 == record.skb_tag);
+        let buffer = match known {
+            _ if new => self.last.len() - 1,
+            Some(n) => self.of[n].1,
+            None => self.shown,
+        };
+        match known {
+            Some(n) => self.of[n].1 = buffer,
+            None if self.of.len() < MAX_BUFFERS => self.of.push((record.skb_tag, buffer)),
+            None => {}
+        }
+        if let Some(last) = self.last.get_mut(buffer) {
+            *last = *record;
+        }
+        self.shown = buffer;
+    }
+
+    fn renewed(&mut self) -> Buffers {
+        Buffers { last: emptied(&mut self.last), of: emptied(&mut self.of), ..Buffers::default() }
+    }
 }
 
 /// A copy of it, in memory that was another's.
@@ -67,10 +123,12 @@ impl Prints {
     pub(super) fn renewed(&mut self) -> Prints {
         let shown = self.shown.take().or_else(|| self.spare.0.take());
         let newest = self.newest.take().or_else(|| self.spare.1.take());
-        Prints { all: emptied(&mut self.all), spare: (shown, newest), ..Prints::default() }
+        let buffers = self.buffers.renewed();
+        Prints { all: emptied(&mut self.all), buffers, spare: (shown, newest), ..Prints::default() }
     }
 
     pub(super) fn add(&mut self, record: &FootprintRecord, f: &Footprint, keys: KeyList) {
+        self.buffers.add(record, self.newest.as_deref());
         match &mut self.newest {
             Some(newest) => **newest = *record,
             None => self.newest = Some(boxed(record, self.spare.1.take())),
@@ -86,17 +144,39 @@ impl Prints {
             self.shown = Some(boxed(f, memory));
         }
         self.for_many |= is_for_many(f);
+        self.insert(record.at.0, (record.netns, record.ifindex), keys);
+    }
+
+    fn insert(&mut self, at: i64, (netns, ifindex): (u32, u32), keys: KeyList) {
         if self.all.len() < MAX_PRINTS {
             // The recorder may have read another CPU's later.
-            let place = self.all.partition_point(|o| o.at <= record.at.0);
-            let (at, ifindex, netns) = (record.at.0, record.ifindex, record.netns);
+            let place = self.all.partition_point(|o| o.at <= at);
             self.all.insert(place, Print { at, ifindex, netns, keys });
+        }
+    }
+
+    /// What is seen of it next, at this time, is in a new buffer.
+    pub(super) fn replaced(&mut self, at: i64) {
+        self.buffers.replaced_at = Some(at);
+    }
+
+    /// The skb of this tag is seen: it is where the last footprint of its buffer says.
+    pub(super) fn turn_to(&mut self, tag: u16, at: i64) {
+        let buffers = &mut self.buffers;
+        let Some(buffer) = buffers.of(tag).filter(|b| tag != 0 && *b != buffers.shown) else { return };
+        buffers.shown = buffer;
+        let Some(last) = buffers.last.get(buffer) else { return };
+        let here = (last.netns, last.ifindex);
+        let same = |p: &&Print| (p.netns, p.ifindex) == here && p.at <= at;
+        if let Some(keys) = self.all.iter().rev().find(same).map(|p| p.keys.clone()) {
+            self.insert(at, here, keys);
         }
     }
 
     /// What the footprint is at another device; `None` if there is none, because it was lost.
     pub(super) fn at_place(&self, place: &Place) -> Option<FootprintRecord> {
-        let mut f = **self.newest.as_ref()?;
+        let buffer = self.buffers.of(place.skb_tag).and_then(|b| self.buffers.last.get(b));
+        let mut f = *buffer.or(self.newest.as_deref())?;
         f.at = place.at;
         (f.ifindex, f.netns, f.link_type) = (place.ifindex, place.netns, place.link_type);
         f.skb_tag = place.skb_tag;

@@ -24,6 +24,7 @@ fn touch(at: i64, end: i64, ctx: Context) -> Touch {
         self_ns: 0,
         ctx,
         pid: 7,
+        skb_tag: 0,
         point_len: None,
         moment: false,
         ends: false,

@@ -417,9 +417,11 @@ impl Live {
         left.extend(way.drivers.iter().filter_map(|at| at_device(*at)));
         // A virtual link's driver itself gives what it sends its new protocol, as a card's does what it received.
         came.retain(|(_, d)| !left.iter().any(|(_, by)| by == d));
-        // Each came over a link, but the packet itself. Where that is not so, records are missing.
-        let devices = |of: &[(i64, (u32, u32))]| of.iter().map(|(_, d)| *d).collect::<BTreeSet<_>>().len();
-        if devices(&came) > devices(&left) + usize::from(way.was_received()) {
+        // To each namespace it came over a link, but the packet itself. Where that is not so, records are missing. (A bridge shows what its ports receive to its
+        // own host without one.)
+        let devices = left.iter().map(|(_, d)| *d).collect::<BTreeSet<_>>().len();
+        let namespaces = came.iter().map(|(_, d)| d.0).collect::<BTreeSet<_>>().len();
+        if namespaces > devices + usize::from(way.was_received()) {
             return None;
         }
         let out = [left, begun(&way.queued)].concat();
