@@ -156,7 +156,7 @@ static __always_inline bool of_another_family(struct sk_buff *skb)
 #define WAITING_PACKET_US 10000000ULL
 #define FREED_PACKET_US 100ULL
 
-/* ident_entry.seen: when, in units of 1,024 ns; which device received it first, as far as it has a number; it was freed then. */
+/* ident_entry.seen: when, in units of 1,024 ns; which device received it first, where its headers name nothing; it was freed then. */
 #define SEEN_TIME ((1ULL << 48) - 1)
 #define SEEN_DEVICE (0x7fffULL << 48)
 #define SEEN_FREED (1ULL << 63)
@@ -166,9 +166,17 @@ static __always_inline u64 seen_time(u64 now)
 	return now >> 10 & SEEN_TIME;
 }
 
-static __always_inline u64 seen_device(u64 dev)
+/* `dev`: any of its namespace. */
+static __always_inline u64 seen_device(u64 dev, u32 ifindex)
 {
-	return ((dev * 0x9e3779b97f4a7c15ULL >> 1) | 1ULL << 48) & SEEN_DEVICE;
+	u64 net = dev ? kread_ptr((struct net_device *)dev, nd_net.net) : 0;
+
+	return (((net ^ ifindex) * 0x9e3779b97f4a7c15ULL >> 1) | 1ULL << 48) & SEEN_DEVICE;
+}
+
+static __always_inline u64 received_by(u64 dev)
+{
+	return dev ? seen_device(dev, kread((struct net_device *)dev, ifindex)) : 0;
 }
 
 /*
@@ -221,12 +229,12 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
  */
 static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *skb, u32 what)
 {
-	u64 dev = kread_ptr(skb, dev);
+	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
 
 	if (what == ARRIVES || what == RECEIVED)
-		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != seen_device(dev);
+		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != received_by(dev);
 	if (s->turn & TURN_OUT)
-		return what != QUEUED && (s->turn & ~TURN_FLAGS) == (dev & ~TURN_FLAGS);
+		return what != QUEUED && (s->turn & ~TURN_FLAGS) == dev;
 	return kread(skb, skb_iif);
 }
 
@@ -296,13 +304,25 @@ static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff 
 		s->seen = SEEN_FREED | (s->seen & SEEN_DEVICE) | seen_time(now);
 }
 
-static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn)
+static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
 {
-	struct ident_entry *s = slot_of(e, skb);
+	u64 ident = e->ident, name = name_of(ident, skb);
+	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
+	u32 from;
 
 	e->turn = turn;
-	if (s)
-		s->turn = turn;
+	if (!s)
+		return;
+	if (s->ident != name || s->id != e->id) {
+		if (names_packet(ident))
+			return;
+		/* a copy of its own */
+		from = kread(skb, skb_iif);
+		s->seen = (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now);
+		s->ident = name;
+		s->id = e->id;
+	}
+	s->turn = turn;
 }
 
 /* With guess_reuse: what the point says of the packet's way. */
@@ -313,7 +333,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 
 	if (what == READ) {
 		if (last_holder(skb, head))
-			set_turn(e, skb, TURN_READ | shared);
+			set_turn(e, skb, TURN_READ | shared, now);
 		return;
 	}
 	if (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES)
@@ -324,12 +344,14 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	if (what == QUEUED || what == LEAVES)
 		dev |= TURN_OUT;
 	if (e->turn != (dev | shared))
-		set_turn(e, skb, dev | shared);
+		set_turn(e, skb, dev | shared, now);
 	if (what != ARRIVES && what != RECEIVED)
 		return;
 	s = slot_of(e, skb);
-	if (s)
-		s->seen = ((s->seen & SEEN_DEVICE) ?: seen_device(dev)) | seen_time(now);
+	if (s && names_packet(e->ident))
+		s->seen = seen_time(now);
+	else if (s)
+		s->seen = ((s->seen & SEEN_DEVICE) ?: received_by(dev)) | seen_time(now);
 }
 
 static __always_inline void remember(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 id, u64 now)

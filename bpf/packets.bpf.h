@@ -102,8 +102,8 @@ static __always_inline bool has_headers(struct header_offsets h)
 /*
  * Changes when the network or transport header does, or a link header is put before them. Bytes 4 to 11 of an IPv4 header hold identification, TTL and
  * the checksum over all the rest, of an IPv6 header length, hop limit and part of the source; bytes 16 to 23 the IPv4
- * destination and (without options) the ports, or more of the IPv6 source. IPv6 has no identification: where frees are not seen, and the next segment
- * may lie in the same buffer, the sequence number tells one of the same length from it. 0: no network header yet. A function of its own where loads
+ * destination and (without options) the ports, or more of the IPv6 source. IPv6 has no identification: where frees are not seen, and the next packet
+ * may lie in the same buffer, a segment's sequence number, a datagram's ports, tell one of the same length from it. 0: no network header yet. A function of its own where loads
  * take stack, of which the deepest way of calls has none to spare; `offsets` are struct header_offsets.
  */
 #ifdef KPAT_DIRECT
@@ -115,8 +115,11 @@ u64 signature_of(u64 head, u64 offsets)
 {
 	u64 network = head + (u16)(offsets >> 32), word = kread_word(network + 4), sequence = 0;
 
-	if (guess_reuse && (u16)offsets == swap16(ETH_P_IPV6) && (word >> 16 & 0xff) == PROTO_TCP)
-		sequence = kread_word(network + 40) & ~0xffffffffULL;
+	if (guess_reuse && (u16)offsets == swap16(ETH_P_IPV6)) {
+		sequence = kread_word(network + 40);
+		/* a datagram's checksum may still be completed */
+		sequence = (word >> 16 & 0xff) == PROTO_TCP ? sequence & ~0xffffffffULL : sequence << 16;
+	}
 	return (word ^ kread_word(network + 16) * 131 ^ sequence * 31 ^ offsets >> 48) | 1;
 }
 

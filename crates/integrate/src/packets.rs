@@ -234,7 +234,9 @@ impl Packets {
         p.play(t, roles);
         let first = p.counted.meets(number);
         let made = if p.way.was_received() { i64::MIN } else { p.first };
-        if let Some(at) = ends_at {
+        if let Some(at) = ends_at
+            && !p.headers.freed(t.skb_tag)
+        {
             p.fate.ends(t, roles, at);
             self.ended.push_back((t.end, t.packet));
         }

@@ -7,6 +7,8 @@ use kpat_model::codes::LossCause;
 
 /// For so long after a packet's last record a lost one may have been its next: nothing but a fragment waits longer, and no queue.
 const REACH_NS: i64 = 10_000_000_000;
+/// And so long most wait for their next at the longest.
+const NEAR_NS: i64 = 100_000_000;
 /// Losses that are closer together than this are one stretch.
 const APART_NS: i64 = 1_000_000_000;
 /// Records are counted by stretches of this length.
@@ -52,6 +54,8 @@ pub(super) struct Losses {
     /// A time, and how many records there had been by then.
     marks: VecDeque<(i64, u64)>,
     few: Stretches,
+    /// Many for what was last seen then or right before, few for what had been silent for longer, of which there was much.
+    near: Stretches,
     many: Stretches,
 }
 
@@ -68,14 +72,13 @@ impl Losses {
     }
 
     pub fn add(&mut self, l: &Loss) {
+        let (from, to) = (l.from.0, l.to.0);
+        let few_since = |since: i64| l.count > 0 && l.count.saturating_mul(FEW) <= self.between(since, to);
         match hides(l.cause) {
             Hides::Nothing => {}
-            Hides::Records
-                if l.count > 0 && l.count.saturating_mul(FEW) <= self.between(l.from.0, l.to.0) =>
-            {
-                self.few.add(l.from.0, l.to.0);
-            }
-            Hides::Records | Hides::Anything => self.many.add(l.from.0, l.to.0),
+            Hides::Records if few_since(from) => self.few.add(from, to),
+            Hides::Records if few_since(from.saturating_sub(REACH_NS)) => self.near.add(from, to),
+            Hides::Records | Hides::Anything => self.many.add(from, to),
         }
     }
 
@@ -92,9 +95,9 @@ impl Losses {
     /// What may have been lost of what came next of a packet whose last record is of `last`.
     pub fn after(&self, last: i64) -> Lost {
         let reach = last.saturating_add(REACH_NS);
-        if self.many.meets(last, reach) {
+        if self.many.meets(last, reach) || self.near.meets(last, last.saturating_add(NEAR_NS)) {
             Lost::Many
-        } else if self.few.meets(last, reach) {
+        } else if self.few.meets(last, reach) || self.near.meets(last, reach) {
             Lost::Few
         } else {
             Lost::Nothing
@@ -172,6 +175,21 @@ mod tests {
         let mut before_all = Losses::default();
         before_all.add(&lost(LossCause::Recursion, 0, S, 1));
         assert_eq!(before_all.after(0), Lost::Many, "of nothing");
+    }
+
+    /// Two of a quiet second are many of its own few, and few of all that could have come then.
+    #[test]
+    fn what_was_long_silent_is_one_of_many() {
+        let mut l = busy();
+        for i in 0..10 {
+            l.record(42 * S + i * 10_000_000);
+        }
+        l.add(&lost(LossCause::Recursion, 41 * S, 43 * S, 2));
+        assert_eq!(l.after(35 * S), Lost::Few);
+        assert_eq!(l.after(41 * S - NEAR_NS / 2), Lost::Many, "right before");
+        assert_eq!(l.after(42 * S), Lost::Many);
+        l.add(&lost(LossCause::Recursion, 41 * S, 43 * S, 200));
+        assert_eq!(l.after(35 * S), Lost::Many, "more than one of 100 of ten seconds");
     }
 
     #[test]

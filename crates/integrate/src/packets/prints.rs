@@ -94,6 +94,13 @@ impl Buffers {
         self.shown = buffer;
     }
 
+    /// The buffer that an skb of this tag lies in was freed. Whether there is another one.
+    fn freed(&mut self, tag: u16) -> bool {
+        let Some(buffer) = self.of(tag).filter(|_| self.last.len() > 1) else { return false };
+        self.of.retain(|o| o.1 != buffer);
+        !self.of.is_empty()
+    }
+
     fn renewed(&mut self) -> Buffers {
         Buffers { last: emptied(&mut self.last), of: emptied(&mut self.of), ..Buffers::default() }
     }
@@ -153,6 +160,11 @@ impl Prints {
             let place = self.all.partition_point(|o| o.at <= at);
             self.all.insert(place, Print { at, ifindex, netns, keys });
         }
+    }
+
+    /// The buffer was freed in which the skb of this tag lies. Whether a copy of the packet is left that has its own.
+    pub(super) fn freed(&mut self, tag: u16) -> bool {
+        self.buffers.freed(tag)
     }
 
     /// What is seen of it next, at this time, is in a new buffer.

@@ -1,0 +1,317 @@
+"""What became of each datagram, whatever network it passes: two hosts and a router between them, joined by chance by a veth pair, a bridge or two, a macvlan, VLAN or
+VXLAN, with and without offloads, sniffers and threads of the devices' own, and in it flows of known fates. On this machine, with tracepoints. Truth is
+what each reader took (a datagram's number is its length) and what the network was made to do; each datagram is one packet, with one verdict."""
+import json
+import os
+import random
+import signal
+import sys
+import unittest
+from collections import Counter, defaultdict
+
+from kpatlab import cache, play
+from kpatlab.cache import LAB
+from tests.place import own, sh
+
+TOOL = [sys.executable, str(LAB / "tools/fates.py")]
+FEATURES = ("gro", "tso", "tx", "gso", "rx")
+# Kind of link, and how `ip link` makes it on a device.
+STACKED = {"macvlan": "link {over} type macvlan mode bridge", "ipvlan": "link {over} type ipvlan mode l2", "vlan": "link {over} type vlan id 7"}
+WRAPPED = {"vxlan": "type vxlan id {id} dev {over} local {near} remote {far} dstport 4789", "geneve": "type geneve id {id} remote {far}",
+           "gretap": "type gretap local {near} remote {far}"}
+DEL, DROP = "delivered", "dropped"
+# A neighbour that does not answer is asked for three seconds, and the log's last moments are *in-flight*.
+PATIENCE = 4.5
+# Networks that showed a fault each.
+SEEDS = (1,)
+ROUTER_RULES = """
+table ip t {
+ chain f { type filter hook forward priority 0; udp sport 5004 drop; udp sport 5020 reject; udp sport 5021 limit rate over 20/second burst 5 packets drop
+ }
+ chain p { type nat hook prerouting priority -100; udp sport 5012 dnat to 10.2.0.3:6012; udp sport 5014 redirect to :6014
+ }
+ chain q { type nat hook postrouting priority 100; udp sport 5013 snat to 10.2.0.254
+ }
+}
+"""
+READER_RULES = """
+table ip t {
+ chain i { type filter hook input priority 0; udp sport 5005 drop
+ }
+ chain r { type filter hook prerouting priority -300; udp sport 5022 drop
+ }
+}
+"""
+SENDER_RULES = """
+table ip t {
+ chain o { type filter hook output priority 0; udp sport 5006 drop
+ }
+ chain p { type filter hook postrouting priority 0; udp sport 5023 drop
+ }
+}
+"""
+
+
+class Network:
+    """Sender a, router r, reader b; `chance` says how they are joined. `said`: what it came to."""
+
+    def __init__(self, case: unittest.TestCase, chance: random.Random):
+        self.case, self.chance, self.links, self.said, self.bridges = case, chance, 0, [], []
+        self.a, self.r, self.b = own(case, "fates", "arb")
+        self.all = [self.a, self.r, self.b]
+        kinds = ["veth", "bridge", "bridges", *self.further()]
+        self.link(self.a, "a0", self.r, "r0", kinds)
+        self.link(self.r, "r1", self.b, "b0", kinds)
+        places = ((self.a, "a0", 1, 1), (self.r, "r0", 1, 254), (self.r, "r1", 2, 254), (self.b, "b0", 2, 2))
+        for ns, dev, net, host in places:
+            sh("ip", "-n", ns, "addr", "add", f"10.{net}.0.{host}/24", "dev", dev)
+            sh("ip", "-n", ns, "addr", "add", f"fd0{net}::{host}/64", "dev", dev, "nodad", ok=False)
+        for ns, net in ((self.a, 1), (self.b, 2)):
+            sh("ip", "-n", ns, "link", "set", "lo", "up")
+            sh("ip", "-n", ns, "route", "add", "default", "via", f"10.{net}.0.254")
+            sh("ip", "-n", ns, "-6", "route", "add", "default", "via", f"fd0{net}::254", ok=False)
+        self.within(self.r, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.r1.rp_filter=0", "net.ipv4.conf.r0.rp_filter=1")
+        self.within(self.r, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1", ok=False)
+        for kind, net in (("blackhole", "10.9.1.0/24"), ("unreachable", "10.9.2.0/24"), ("prohibit", "10.9.3.0/24")):
+            sh("ip", "-n", self.r, "route", "add", kind, net)
+        sh("ip", "-n", self.r, "neigh", "add", "10.2.0.66", "lladdr", "02:00:00:00:12:34", "nud", "permanent", "dev", "r1")
+        sh("ip", "-n", self.b, "addr", "add", "10.2.0.3/24", "dev", "b0")
+        sh("ip", "-n", self.a, "route", "add", "239.0.0.0/8", "dev", "a0")
+        for ns, rules in ((self.a, SENDER_RULES), (self.r, ROUTER_RULES), (self.b, READER_RULES)):
+            path = case.dir / f"{ns}.nft"
+            path.write_text(rules)
+            self.within(ns, "nft", "-f", path)
+        reached = lambda *address: self.within(self.a, "sh", "-c", f"for i in 1 2 3 4 5 6 7 8; do ping -c1 -W2 {' '.join(address)} && exit; done; exit 1", ok=False).returncode == 0
+        case.assertTrue(reached("10.2.0.2"), self.said)
+        self.six = reached("-6", "fd02::2")
+
+    def within(self, ns: str, *argv, ok=True):
+        return sh("ip", "netns", "exec", ns, *argv, ok=ok)
+
+    def place(self, name: str) -> str:
+        ns = f"{self.a[:-1]}{name}{self.links}"
+        sh("ip", "netns", "add", ns)
+        self.case.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
+        self.all.append(ns)
+        return ns
+
+    def further(self) -> list[str]:
+        """Kinds of links that this kernel has."""
+        sh("ip", "-n", self.a, "link", "add", "e", "type", "veth", "peer", "name", "f")
+        words = {kind: how.format(over="e", id=9, near="192.0.2.1", far="192.0.2.2").split() for kind, how in {**STACKED, **WRAPPED}.items()}
+        has = lambda how: all(sh("ip", "-n", self.a, "link", *do, ok=False).returncode == 0 for do in (["add", "x0", *how], ["del", "x0"]))
+        found = [kind for kind, how in words.items() if has(how)]
+        sh("ip", "-n", self.a, "link", "del", "e")
+        return found
+
+    def veth(self, a: str, at_a: str, b: str, at_b: str) -> None:
+        sh("ip", "link", "add", at_a, "netns", a, "type", "veth", "peer", "name", at_b, "netns", b)
+        for ns, dev in ((a, at_a), (b, at_b)):
+            turned = {f: "off" for f in FEATURES if self.chance.random() < 0.25}
+            if self.chance.random() < 0.3:
+                turned["gro"] = "on"
+            for feature, how in turned.items():
+                self.within(ns, "ethtool", "-K", dev, feature, how, ok=False)
+            if self.chance.random() < 0.2:
+                turned["threaded"] = "on"
+                self.within(ns, "sh", "-c", f"echo 1 > /sys/class/net/{dev}/threaded", ok=False)
+            self.said.append(f"{dev} {turned}")
+            sh("ip", "-n", ns, "link", "set", dev, "up")
+
+    def bridge(self, name: str) -> str:
+        ns = self.place(name)
+        sh("ip", "-n", ns, "link", "add", "br0", "type", "bridge")
+        sh("ip", "-n", ns, "link", "set", "br0", "up")
+        return ns
+
+    def port(self, ns: str, dev: str) -> None:
+        sh("ip", "-n", ns, "link", "set", dev, "master", "br0")
+
+    def link(self, a: str, at_a: str, b: str, at_b: str, kinds: list[str]) -> None:
+        self.links += 1
+        kind = self.chance.choice(kinds)
+        self.said.append(f"{at_a} {kind}")
+        if kind == "veth":
+            self.veth(a, at_a, b, at_b)
+        elif kind.startswith("bridge"):
+            self.bridged(a, at_a, b, at_b, kind == "bridges")
+        elif kind in STACKED:
+            over = self.place("m") if kind != "vlan" else a
+            self.veth(over, "e0", b, at_b if kind != "vlan" else "e0")
+            for ns, dev in ((a, at_a), *([(b, at_b)] if kind == "vlan" else [])):
+                sh("ip", "-n", over if ns == a else ns, "link", "add", dev, "netns", ns, *STACKED[kind].format(over="e0").split())
+                sh("ip", "-n", ns, "link", "set", dev, "up")
+        else:
+            self.veth(a, f"u{at_a}", b, f"u{at_b}")
+            ends = [f"192.168.{self.links}.{n}" for n in (1, 2)]
+            for (ns, dev), near, far in (((a, at_a), *ends), ((b, at_b), *reversed(ends))):
+                sh("ip", "-n", ns, "addr", "add", f"{near}/24", "dev", f"u{dev}")
+                sh("ip", "-n", ns, "link", "add", dev, *WRAPPED[kind].format(over=f"u{dev}", id=self.links, near=near, far=far).split())
+                sh("ip", "-n", ns, "link", "set", dev, "up")
+
+    def bridged(self, a: str, at_a: str, b: str, at_b: str, two: bool) -> None:
+        first = last = self.bridge("s")
+        self.bridges.append(first)
+        self.veth(a, at_a, first, "p0")
+        self.port(first, "p0")
+        if two:
+            last = self.bridge("t")
+            self.veth(first, "p1", last, "p2")
+            self.port(first, "p1")
+            self.port(last, "p2")
+        self.veth(b, at_b, last, "p3")
+        self.port(last, "p3")
+        if self.chance.random() < 0.4:
+            sh("ip", "-n", first, "addr", "add", f"10.{self.links}.0.77/24", "dev", "br0")
+            self.said.append("the bridge has an address")
+        if self.chance.random() < 0.3:
+            sh("ip", "-n", first, "link", "set", "br0", "promisc", "on")
+            self.said.append("promiscuous")
+        if self.chance.random() < 0.3:
+            third = self.place("w")
+            self.veth(third, "w0", first, "p9")
+            self.port(first, "p9")
+            sh("ip", "-n", third, "addr", "add", f"10.{self.links}.0.99/24", "dev", "w0")
+            self.said.append("a third host")
+
+
+def flows(network: Network, chance: random.Random) -> tuple[list[dict], dict[str, list[dict]]]:
+    """What is sent, with its fate where no reader takes it, and who reads where."""
+    count, out, readers = chance.randint(15, 40), [], {"a": [], "r": [], "b": []}
+
+    def flow(name: str, sport: int, to: str, at: str | None = None, **how):
+        """`at`: who reads; further words: of the flow, and of its reader in `by`."""
+        by = how.pop("by", {})
+        out.append({"name": name, "sport": sport, "to": to, "dport": sport + 1000, "count": count, "least": chance.choice([40, 100, 700]), **how})
+        if at:
+            readers[at].append({"name": name, "addr": "::" if ":" in to else "0.0.0.0", "port": sport + 1000, **by})
+
+    far, near = "10.2.0.2", "10.1.0.254"
+    flow("plain", 5001, far, "b")
+    flow("no socket", 5002, far)
+    flow("full", 5003, far, "b", by={"room": 8192, "late": "yes"})
+    for name, sport in (("forward", 5004), ("input", 5005), ("output", 5006), ("prerouting", 5022), ("postrouting", 5023)):
+        flow(name, sport, far, "b")
+    for n, name in enumerate(("blackhole", "unreachable", "prohibit")):
+        flow(name, 5007 + n, f"10.9.{n + 1}.1")
+    flow("ttl", 5010, far, "b", ttl=1)
+    flow("no neighbour", 5011, "10.2.0.55")
+    flow("dnat", 5012, far)
+    readers["b"].append({"name": "dnat", "addr": "10.2.0.3", "port": 6012})
+    flow("snat", 5013, far, "b")
+    flow("redirect", 5014, far, "r")
+    flow("socket filter", 5015, far, "b", by={"takes_none": True})
+    flow("another's socket", 5016, far, "b", by={"peer": ["10.1.0.1", 9]})
+    flow("wrong checksum", 5017, far, "b", raw=True)
+    flow("unread", 5018, far, "b", by={"late": "never"})
+    flow("another host's", 5019, "10.2.0.66")
+    flow("reject", 5020, far, "b")
+    flow("limit", 5021, far, "b")
+    flow("spoofed", 5026, far, "b", **{"from": "10.2.0.200"})
+    flow("router", 5027, near, "r")
+    flow("to all", 5028, "10.1.0.255", "r", to_all=True)
+    flow("group", 5029, "239.1.1.1", "r", group_by="10.1.0.1", by={"group": "239.1.1.1", "on": near})
+    readers["r"].append(readers["r"][-1])
+    flow("shared port", 5030, far, "b", by={"shared": True})
+    readers["b"].append(readers["b"][-1])
+    flow("itself", 5031, "10.1.0.1", "a")
+    flow("loopback", 5032, "127.0.0.1", "a")
+    flow("nobody on loopback", 5033, "127.0.0.1")
+    flow("whole", 5034, far, "b", whole=True)
+    flow("whole, no socket", 5035, far, whole=True)
+    if network.six:
+        flow("plain, six", 5041, "fd02::2", "b")
+        flow("no socket, six", 5042, "fd02::2")
+        flow("router, six", 5044, "fd01::254", "r")
+        flow("loopback, six", 5045, "::1", "a")
+        flow("full, six", 5046, "fd02::2", "b", by={"room": 8192, "late": "yes"})
+    return [f for f in out if chance.random() < 0.7], readers
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Fates(unittest.TestCase):
+    def network(self, seed: int):
+        kpat, chance = os.path.abspath(play.kpat_path()), random.Random(seed)
+        network = Network(self, chance)
+        sent, readers = flows(network, chance)
+        profile = chance.choice(["path", "path,app"])
+        within = lambda ns, *argv: ["ip", "netns", "exec", ns, *argv]
+        for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0"]) for s in network.bridges)):
+            if chance.random() < 0.3:
+                dev, quiet = chance.choice(devices), chance.choice([[], ["-p"]])
+                sniffer = self.begun(f"sniffer-{ns}", within(ns, "tcpdump", "-Z", "root", "-U", "--immediate-mode", *quiet, "-n", "-i", dev, "-w", str(self.dir / f"{ns}.pcap")))
+                sniffer.wait_ready(lambda p=sniffer: "listening on" in play.text_of(p.stderr), cache.patience())
+                network.said.append(f"sniffer at {dev}")
+        late = chance.random() < 0.5
+        taking = [] if late else self.readers(network, readers)
+        log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        places = [word for ns in network.all for word in ("--netns", ns)]
+        record = self.begun("record", [kpat, "record", "-p", profile, "--mechanism", "tracepoint", "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)])
+        record.wait_ready(ready.exists, cache.patience())
+        taking = taking or self.readers(network, readers)
+        (self.dir / "flows.json").write_text(json.dumps(sent))
+        sh(*within(network.a, *TOOL, "send", self.dir / "flows.json", seed, self.dir / "sent.json"))
+        # Until the kernel gave up asking for a neighbour; nothing waits longer.
+        signal.sigtimedwait([], PATIENCE)
+        took: dict[str, list[int]] = {}
+        for r in taking:
+            r.p.send_signal(signal.SIGUSR1)
+            r.p.wait(60)
+            took.update(json.loads(play.text_of(r.stdout).splitlines()[-1]))
+        signal.sigtimedwait([], 0.5)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        sh(kpat, "integrate", log, "-o", out)
+        errors = json.loads((self.dir / "sent.json").read_text())
+        wrong = {}
+        for f in sent:
+            found = json.loads(sh(kpat, "packets", out, "--limit", "0", "--json", f"udp src port {f['sport']}").stdout)["packets"]
+            faults = self.judge(f, found, Counter(took.get(f["name"], [])), errors[f["name"]])
+            if faults:
+                wrong[f["name"]] = dict(faults)
+        print(f"fates: seed {seed}: {len(sent)} flows of {sent[0]['count']} datagrams, {profile}, readers {'later' if late else 'before'}: {'; '.join(network.said)}", flush=True)
+        self.assertEqual(wrong, {}, f"seed {seed}: {network.said}")
+
+    def judge(self, f: dict, found: list[dict], took: Counter, errors: list[int]) -> Counter:
+        by_number, faults = defaultdict(list), Counter()
+        headers = 48 if ":" in f["to"] else 28
+        for p in found:
+            by_number[p["len_bytes"] - headers - f["least"]].append(p["verdict"])
+        for number, errno in enumerate(errors):
+            verdicts = by_number.pop(number, [])
+            # Refused before there was a packet (no neighbour, no route).
+            if errno and not verdicts:
+                continue
+            want = DEL if took[f["least"] + number] else DROP
+            faults[f"{verdicts}, not {want}"] += verdicts != [want]
+        faults["of no number"] += sum(map(len, by_number.values()))
+        return +faults
+
+    def readers(self, network: Network, readers: dict) -> list:
+        taking = []
+        for where, ns in (("a", network.a), ("r", network.r), ("b", network.b)):
+            spec = self.dir / f"readers-{where}.json"
+            spec.write_text(json.dumps(readers[where]))
+            p = self.begun(f"readers-{where}", ["ip", "netns", "exec", ns, *TOOL, "read", str(spec)])
+            p.wait_ready(lambda p=p: "ready" in play.text_of(p.stdout), cache.patience())
+            taking.append(p)
+        return taking
+
+    def begun(self, name: str, argv: list[str]) -> play.Process:
+        p = play.Process(name, argv, self.dir)
+        self.stack.callback(p.stop)
+        return p
+
+    def networks(self, seeds) -> None:
+        for seed in seeds:
+            with self.subTest(seed=seed):
+                try:
+                    self.network(seed)
+                finally:
+                    self.stack.close()
+
+    def test_each_datagram_is_one_packet_with_one_fate(self):
+        self.networks(SEEDS)
+
+    def test_further_networks(self):
+        first, last = (int(n) for n in os.environ.get("KPAT_FATES", "200-212").split("-"))
+        self.networks(range(first, last))
