@@ -23,7 +23,7 @@ DEL, DROP = "delivered", "dropped"
 # A neighbour that does not answer is asked for three seconds, and the log's last moments are *in-flight*.
 PATIENCE = 4.5
 # Networks that showed a fault each.
-SEEDS = (1,)
+SEEDS = (100, 101, 107, 115, 122)
 ROUTER_RULES = """
 table ip t {
  chain f { type filter hook forward priority 0; udp sport 5004 drop; udp sport 5020 reject; udp sport 5021 limit rate over 20/second burst 5 packets drop
@@ -57,7 +57,7 @@ class Network:
 
     def __init__(self, case: unittest.TestCase, chance: random.Random):
         self.case, self.chance, self.links, self.said, self.bridges = case, chance, 0, [], []
-        self.a, self.r, self.b = own(case, "fates", "arb")
+        self.a, self.r, self.b = own(case, "fates", "arb", os.environ.get("KPAT_KEEP_FATES"))
         self.all = [self.a, self.r, self.b]
         kinds = ["veth", "bridge", "bridges", *self.further()]
         self.link(self.a, "a0", self.r, "r0", kinds)
@@ -246,7 +246,7 @@ class Fates(unittest.TestCase):
         taking = [] if late else self.readers(network, readers)
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         places = [word for ns in network.all for word in ("--netns", ns)]
-        record = self.begun("record", [kpat, "record", "-p", profile, "--mechanism", "tracepoint", "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)])
+        record = self.begun("record", [kpat, "record", "-p", profile, "--mechanism", os.environ.get("KPAT_FATES_BY", "tracepoint"), "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)])
         record.wait_ready(ready.exists, cache.patience())
         taking = taking or self.readers(network, readers)
         (self.dir / "flows.json").write_text(json.dumps(sent))
