@@ -116,6 +116,10 @@ static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet,
 	ring_commit(&r->h, KP_EVENT, sizeof(*r), kind, pid);
 }
 
+/* Same numbers as model::Owner. */
+#define KP_OWNER_RAW 1ULL /* a raw socket */
+#define KP_OWNER_SNIFFER 2ULL /* a packet socket */
+
 #define SOCK_RAW 3
 
 /*

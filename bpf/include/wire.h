@@ -95,10 +95,6 @@ enum kp_event_kind {
 	KP_EV_STAMP = 8, /* the card's own stamp of `packet`; a: nanoseconds of its clock; b: ifindex */
 };
 
-/* Same numbers as model::Owner. */
-#define KP_OWNER_RAW 1ULL /* a raw socket */
-#define KP_OWNER_SNIFFER 2ULL /* a packet socket */
-
 /* Same numbers as model::LineageKind. */
 enum kp_lineage_kind {
 	KP_LIN_CLONE = 1,
