@@ -44,6 +44,33 @@ struct target {
 };
 #define TARGETS 4 /* of one packet: a power of two */
 
+#define HEADER_WORDS 12 /* addresses and ports of IPv4 or IPv6, or what says which fragments belong together */
+
+/* A packet that came, and is not done with (batch.bpf.h). */
+struct packet {
+	u64 skb; /* 0: it is done with */
+	u64 socket; /* whose it is */
+	u64 which; /* of one that was dropped the socket that would have had it, of one that was forwarded its way */
+	u64 ns; /* its part of the time so far */
+	u32 purpose;
+	u32 bytes;
+	union {
+		u32 flags;
+		struct {
+			u8 delivered; /* it was put into that socket's queue, and may go into another's, too */
+			u8 settled; /* what became of it was found since the last one came */
+			u8 several; /* it is addressed to a group, or to all */
+			u8 alsos;
+		};
+	};
+	u32 parts; /* so many were joined in it */
+	u32 header[HEADER_WORDS]; /* its first bytes */
+	struct target also[TARGETS]; /* whose it is, too */
+	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
+	u32 pad;
+};
+#define PACKETS 64 /* as many as a device's poll brings: a power of two */
+
 /* Packets of one softirq that were for the same. */
 struct owner {
 	u64 socket;
@@ -78,18 +105,14 @@ struct account {
 	u64 hard_debt; /* of those that asked for the softirq to come */
 	u64 soft_ns; /* since the last cut */
 	u64 head_ns; /* of this softirq, before its first packet */
-	u64 skb; /* the packet at hand, 0: none */
-	u64 bytes;
-	u32 header[11]; /* its first bytes: addresses and ports of IPv4 or IPv6 */
-	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
-	u64 socket; /* whose it is */
-	u64 which; /* of one that was dropped the socket that would have had it, of one that was forwarded its way */
-	u32 purpose;
-	u32 delivered; /* it was put into that socket's queue, and may go into another's, too */
-	struct target also[TARGETS]; /* whose it is, too */
-	u32 alsos;
+	u32 arrived; /* packets at hand are those from `over` to here */
+	u32 over;
+	u32 next; /* those before are done with, or of those at hand it is known what became of them */
+	u32 came; /* one came in this frame: the softirq, or a task's own */
+	u32 settled; /* of so many it was found since the last one came */
 	u32 owners;
 	u32 packets; /* of all owners */
+	u64 probed; /* the skb that TCP has */
 	u64 connecting; /* this socket is about to ask for a connection */
 	u64 sends_for; /* this part of another softirq sent a packet of this socket */
 	u32 steered; /* this softirq handed packets to this CPU, whose number is one less */
@@ -98,6 +121,13 @@ struct account {
 	u64 idled; /* time that was idle, of what was written to the sums */
 	u64 idle_then; /* all of it, when the clock was here */
 	u32 held_for; /* a sample waits until it is known whose the packet at hand is, or whose packets this softirq brought */
+	u32 held_at; /* for this packet, whose number is one less; 0: for one of those of which it is found next */
+	u32 held_drawn; /* one of several, by lot: the one that is found after so many */
+	u32 lot;
+	u32 left; /* the first packet that stays at hand, whose number is one less */
+	u32 found; /* of so many that were settled since the last one came the time is not shared out yet, */
+	u64 span_ns; /* which is this, */
+	u64 span_part; /* and of each this */
 	struct kp_sample held;
 	u64 not_unix; /* process << 32 | number of a file that a task wrote to last, and that is no unix socket */
 	u64 datagram_net; /* the task that runs has taken a datagram; of whom its system call's end says (messages.bpf.h) */
@@ -106,6 +136,7 @@ struct account {
 	u64 datagram_socket;
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	struct owner owner[OWNERS];
+	struct packet packet[PACKETS];
 };
 
 struct {
@@ -161,6 +192,7 @@ u64 file_round SEC(".data.round") = 1;
 u64 unplaced_uses SEC(".data.unplaced") = 0;
 
 __noinline int poll_is_over(u32 left);
+static __noinline int nothing_stays(struct account *a);
 
 static __always_inline struct account *this_account(void)
 {

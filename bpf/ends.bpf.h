@@ -15,7 +15,6 @@
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define SOCK_DGRAM 2
-#define HEADER_WORDS 11 /* of addresses and ports, IPv4 or IPv6 */
 
 struct net___number {
 	struct {
@@ -174,15 +173,17 @@ static __always_inline u64 net_of(u32 *header, u64 skb)
 	return dev ? net_number(kread_ptr((struct net_device___net *)dev, nd_net.net)) : 0;
 }
 
-/* What a packet's headers say, as long as it is there; `skb`'s data is its network header. */
-static __always_inline void remember_ends(struct account *a, u64 skb)
+/* The bytes of a packet from its network header on. False: they cannot be read. */
+static __always_inline bool header_of(u32 *header, u64 at)
 {
-	a->net = 0;
-	if (bpf_probe_read_kernel(a->header, sizeof(a->header), (void *)kread_ptr((struct sk_buff *)skb, data))) {
-		a->header[0] = 0;
-		return;
-	}
-	a->net = net_of(a->header, skb);
+#ifdef KPAT_DIRECT
+#pragma unroll
+	for (int i = 0; i < HEADER_WORDS; i += 2)
+		*(u64 *)(header + i) = kread_word(at + 4 * i);
+	return true;
+#else
+	return !bpf_probe_read_kernel(header, HEADER_WORDS * sizeof(u32), (void *)at);
+#endif
 }
 
 /* As the sender of a packet of this protocol, by its headers; 0: it is of another one. */
@@ -203,14 +204,14 @@ static __always_inline u64 by_header(u32 *header, u64 net, u32 protocol)
 	return 0;
 }
 
-/* The socket of the connection that the packet at hand is of, by its headers; 0: it is of none that is known. */
-static __noinline u64 socket_by_ends(struct account *a)
+/* The socket of the connection that a packet is of, by its headers; 0: it is of none that is known. */
+static __noinline u64 socket_by_ends(struct packet *p)
 {
 	u64 key, *cookie;
 
-	if (!a)
+	if (!p)
 		return 0;
-	key = by_header(a->header, a->net, IPPROTO_TCP);
+	key = by_header(p->header, p->net, IPPROTO_TCP);
 	cookie = key ? bpf_map_lookup_elem(&connections, &key) : NULL;
 	return cookie ? *cookie : 0;
 }

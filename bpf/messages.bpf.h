@@ -275,13 +275,13 @@ static __always_inline bool has_data(struct sk_buff *skb, u64 network, u32 *head
 static __noinline int message_leaves(struct account *a, u64 skb)
 {
 	struct sk_buff *s = (void *)skb;
-	u32 header[HEADER_WORDS];
+	u32 header[HEADER_WORDS] __attribute__((aligned(8)));
 	u64 network, net, key;
 
 	if (!a || !kread_ptr(s, sk) || !at_task(a) || a->mode == KP_WORK_THREAD || !writes())
 		return 0;
 	network = kread_ptr(s, head) + kread(s, network_header);
-	if (bpf_probe_read_kernel(header, sizeof(header), (void *)network))
+	if (!header_of(header, network))
 		return 0;
 	net = net_of(header, skb);
 	key = by_header(header, net, IPPROTO_TCP);

@@ -62,7 +62,7 @@ static __noinline int catch_up(struct account *a)
 	a->mode = KP_WORK_UNSEEN;
 	border(a);
 	put_task(a);
-	a->level = a->polls = 0;
+	a->level = a->polls = a->arrived = a->over = a->next = a->settled = 0;
 	runs(a, (struct task_struct *)bpf_get_current_task_btf());
 	return 0;
 }
@@ -109,6 +109,7 @@ int work_sched_switch(u64 *ctx)
 	no_frames(a);
 	task_border(a);
 	put_task(a);
+	nothing_stays(a);
 	pid = prev->pid;
 	if (pid) {
 		if (a->victim != KP_OTHERS)

@@ -7,6 +7,7 @@
 #define KPAT_USES_H
 
 #include "messages.bpf.h"
+#include "onward.bpf.h"
 #include "polled.bpf.h"
 
 struct socket {
@@ -55,7 +56,7 @@ static __always_inline int ready(struct sock *sk)
 	/* Where it listened before, nothing else has given it a number. */
 	if (((struct sock___listener *)sk)->__sk_common.skc_state == TCP_LISTEN)
 		bpf_get_socket_cookie(sk);
-	return packet_is_for(sk, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
+	return packet_is_for(sk, 0, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
 }
 
 static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
