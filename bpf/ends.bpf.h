@@ -10,7 +10,7 @@
 #ifndef KPAT_ENDS_H
 #define KPAT_ENDS_H
 
-#include "account.bpf.h"
+#include "sums.bpf.h"
 
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
@@ -94,9 +94,8 @@ static __always_inline u32 net_number(u64 net)
 /* False: it is not connected. */
 static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 {
-	u32 near = kread(sk, __sk_common.skc_rcv_saddr), far = kread(sk, __sk_common.skc_daddr);
-	u32 words[8];
-	bool local = (near & 0xff) == 127;
+	u32 words[8], near, far;
+	bool local;
 
 	e->near_port = kread(sk, __sk_common.skc_num);
 	e->far_port = __builtin_bswap16(kread(sk, __sk_common.skc_dport));
@@ -104,6 +103,9 @@ static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 	e->net = 0;
 	if (!e->far_port)
 		return false;
+	near = kread(sk, __sk_common.skc_rcv_saddr);
+	far = kread(sk, __sk_common.skc_daddr);
+	local = (near & 0xff) == 127;
 	e->near = near;
 	e->far = far;
 	if (kread(sk, __sk_common.skc_family) == AF_INET6) {

@@ -3,7 +3,7 @@
 #ifndef KPAT_HELD_H
 #define KPAT_HELD_H
 
-#include "account.bpf.h"
+#include "sums.bpf.h"
 
 #define HELD_FOR_PACKET 1
 #define HELD_FOR_SOFTIRQ 2

@@ -271,6 +271,8 @@ int account(u64 *ctx)
 		a->held_for = a->held_at = 0;
 		a->ticked = 0;
 		runs(a, task);
+		flush_sums(a); /* of a time before: what an interrupted program added behind its end is the new one's, and next to nothing */
+		a->known.took_by = a->known.writer = 0;
 		a->turn = ctx[0] >> TURN & 1;
 		a->last = a->h.logged = a->h.opened = bpf_ktime_get_boot_ns();
 		return 0;
@@ -282,6 +284,9 @@ int account(u64 *ctx)
 	if (!a->level)
 		nothing_stays(a);
 	a->h.logged = a->last;
+	a->known.took_by = a->known.writer = 0;
+	if (what != CLOSE)
+		flush_sums(a);
 	a->turn = ctx[0] >> TURN & 1;
 	if (task->pid && !a->level)
 		a->victim = victim_of(task, task->tgid);
@@ -294,6 +299,7 @@ int account(u64 *ctx)
 	if (!nothing_stays(a))
 		share(a);
 	put_time(a, KP_WORK_HARDIRQ, KP_FOR_KERNEL, take(&a->hard_ns) + take(&a->hard_debt));
+	flush_sums(a);
 	a->h.opened = 0;
 	return 0;
 }

@@ -27,6 +27,14 @@ struct sock___cookie {
 	} __sk_common;
 } __core;
 
+/* A socket's number. It has one in nearly all cases, and a load is less than a call. */
+static __always_inline u64 cookie_of(void *sk)
+{
+	u64 known = ((struct sock___cookie *)sk)->__sk_common.skc_cookie.counter;
+
+	return known ?: bpf_get_socket_cookie(sk);
+}
+
 /* By CPU whose packet it received last: a socket, or a purpose. */
 #define WITHOUT_SOCKET (1ULL << 63)
 u64 last_received[KP_MAX_CPUS] SEC(".data.received") = {};
@@ -95,16 +103,13 @@ static __noinline u64 keep_alsos(struct account *a, struct packet *p, u32 all)
 	return ns;
 }
 
-/* One packet is done with. Not static: the verifier walks through it once, and not for each of those at hand. */
-__noinline int packet_is_over(u32 at)
+/* One packet is done with. */
+static __always_inline int packet_is_over(struct account *a, u32 at)
 {
-	struct account *a = this_account();
 	u64 ns, socket, last;
 	u32 alsos, purpose, lot, bytes;
 	struct packet *p;
 
-	if (!a)
-		return 0;
 	p = packet_at(a, at);
 	socket = p->socket;
 	purpose = socket ? KP_FOR_SOCKET : p->purpose;
@@ -189,7 +194,7 @@ static __noinline int share(struct account *a)
 #define NO_MORE 1
 #define ALL 2
 
-/* At a cut: is this packet done with? */
+/* At a cut: is this packet done with? Not static: the verifier walks through it once, and not for each of those at hand. */
 __noinline int at_cut(u32 at, u32 all)
 {
 	struct account *a = this_account();
@@ -213,7 +218,7 @@ __noinline int at_cut(u32 at, u32 all)
 			a->left = at + 1;
 		return 0;
 	}
-	return packet_is_over(at);
+	return packet_is_over(a, at);
 }
 
 /* The next packet comes, or no more in this frame (NO_MORE: but what is in fragments may become whole), or ALL are done with. */
@@ -253,13 +258,45 @@ __noinline int cut(u32 all)
 	return 0;
 }
 
+/* The one packet at hand, whose owner is known, is done with: what cut() does, where nothing else is to be done. */
+static __always_inline bool one_is_over(struct account *a)
+{
+	struct packet *p = packet_at(a, a->over);
+	u64 socket = p->socket, ns;
+	struct owner *o = &a->owner[0];
+	u32 purpose;
+
+	if (!is_alone(a) || !a->settled || p->alsos || a->held_for || a->polls || is_open(p))
+		return false;
+	purpose = socket ? KP_FOR_SOCKET : p->purpose;
+	if (!socket)
+		socket = p->which;
+	if (!a->owners) {
+		o->socket = socket;
+		o->purpose = purpose;
+		o->ns = o->bytes = o->packets = 0;
+		a->owners = 1;
+	} else if (o->socket != socket || o->purpose != purpose) {
+		return false;
+	}
+	ns = take(&a->soft_ns) + p->ns;
+	o->ns += ns;
+	o->bytes += p->bytes;
+	o->packets++;
+	a->packets++;
+	p->skb = 0;
+	none_at_hand(a);
+	store_once(&last_received[bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1)], purpose == KP_FOR_SOCKET ? socket : WITHOUT_SOCKET | purpose);
+	return true;
+}
+
 /* No more packets come in this frame. */
 static __always_inline void frame_is_over(struct account *a)
 {
-	if (a->came)
-		cut(NO_MORE);
-	else
+	if (!a->came)
 		add(&a->head_ns, take(&a->soft_ns));
+	else if (!one_is_over(a))
+		cut(NO_MORE);
 	share(a);
 }
 
@@ -279,15 +316,15 @@ static __always_inline void comes(struct account *a, u64 skb)
 	u32 oldest;
 
 	border(a);
-	if (a->came)
-		cut(0);
-	else
+	if (!a->came)
 		add(&a->head_ns, take(&a->soft_ns));
+	else if (!one_is_over(a))
+		cut(0);
 	if (at_hand(a) >= PACKETS) {
 		oldest = a->over++;
 		if (a->next == oldest)
 			a->next++;
-		packet_is_over(oldest);
+		at_cut(oldest, ALL);
 	}
 	arrives(a, skb);
 }
@@ -331,7 +368,7 @@ static __always_inline int packet_is_for(void *sk, u64 skb, bool delivered, bool
 	p = packet_at(a, a->arrived - 1);
 	if (is_alone(a) && p->socket && !p->delivered)
 		return 0;
-	socket = bpf_get_socket_cookie(sk);
+	socket = cookie_of(sk);
 	if (by_sniffer)
 		return has_target(p, socket) ? 0 : one_of_several(a, p, socket, KP_FOR_SOCKET);
 	at = skb && !is_alone(a) ? packet_by_skb(skb) : packet_of(a, (u64)sk, socket);
