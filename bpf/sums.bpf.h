@@ -32,25 +32,27 @@ u64 unplaced_uses SEC(".data.unplaced") = 0;
 static __noinline int to_table(struct account *a, struct kp_work_key *k, struct kp_work *w)
 {
 	struct kp_work_key key;
-	struct kp_work *sum;
+	struct kp_work *sum, more;
 
 	if (!a || !k || !w)
 		return 0;
+	/* 6.1 takes the value of an entry from the program's own stack alone */
 	key = *k;
+	more = *w;
 	sum = bpf_map_lookup_elem(&works, &key);
 	if (!sum) {
-		if (!bpf_map_update_elem(&works, &key, w, BPF_NOEXIST))
+		if (!bpf_map_update_elem(&works, &key, &more, BPF_NOEXIST))
 			return 0;
 		/* an interrupt was quicker, or there is no room */
 		sum = bpf_map_lookup_elem(&works, &key);
 		if (!sum) {
-			add(&a->h.unplaced_ns, w->ns);
+			add(&a->h.unplaced_ns, more.ns);
 			return 0;
 		}
 	}
-	add(&sum->ns, w->ns);
-	add(&sum->packets, w->packets);
-	add(&sum->bytes, w->bytes);
+	add(&sum->ns, more.ns);
+	add(&sum->packets, more.packets);
+	add(&sum->bytes, more.bytes);
 	return 0;
 }
 
