@@ -44,6 +44,33 @@ struct target {
 };
 #define TARGETS 4 /* of one packet: a power of two */
 
+#define HEADER_WORDS 12 /* addresses and ports of IPv4 or IPv6, or what says which fragments belong together */
+
+/* A packet that came, and is not done with (batch.bpf.h). */
+struct packet {
+	u64 skb; /* 0: it is done with */
+	u64 socket; /* whose it is */
+	u64 which; /* of one that was dropped the socket that would have had it, of one that was forwarded its way */
+	u64 ns; /* its part of the time so far */
+	u32 purpose;
+	u32 bytes;
+	union {
+		u32 flags;
+		struct {
+			u8 delivered; /* it was put into that socket's queue, and may go into another's, too */
+			u8 settled; /* what became of it was found since the last one came */
+			u8 several; /* it is addressed to a group, or to all */
+			u8 alsos;
+		};
+	};
+	u32 parts; /* so many were joined in it */
+	u32 header[HEADER_WORDS]; /* its first bytes */
+	struct target also[TARGETS]; /* whose it is, too */
+	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
+	u32 pad;
+};
+#define PACKETS 64 /* as many as a device's poll brings: a power of two */
+
 /* Packets of one softirq that were for the same. */
 struct owner {
 	u64 socket;
@@ -53,6 +80,35 @@ struct owner {
 	u32 purpose;
 };
 #define OWNERS 4
+
+/* What was found out about messages last: as long as nothing that was known changes, it holds for the next one of the same socket (messages.bpf.h). */
+struct known {
+	u64 took; /* the socket of which a task took a message, or the datagram's way */
+	u64 took_at; /* see talk_now() */
+	u64 serving; /* whom the task works for since */
+	u32 serving_for;
+	u32 took_by; /* the task */
+	u64 wrote; /* the key of the writer */
+	u64 wrote_at;
+	u64 writer;
+	u64 sk; /* the socket with a peer whose packets have that key: its address, ports and addresses */
+	u64 sk_addresses;
+	u32 sk_ports;
+	u32 times;
+};
+
+/* Sums to which much is added are kept with the account, until others take their place or the other set's turn comes (sums.bpf.h). */
+struct sum {
+	struct kp_work_key key;
+	struct kp_work w;
+};
+#define SUMS 64 /* a power of two */
+
+struct use_sum {
+	struct kp_use_key key;
+	struct kp_use u;
+};
+#define USE_SUMS 4 /* a power of two */
 
 struct account {
 	struct kp_account_head h;
@@ -78,18 +134,14 @@ struct account {
 	u64 hard_debt; /* of those that asked for the softirq to come */
 	u64 soft_ns; /* since the last cut */
 	u64 head_ns; /* of this softirq, before its first packet */
-	u64 skb; /* the packet at hand, 0: none */
-	u64 bytes;
-	u32 header[11]; /* its first bytes: addresses and ports of IPv4 or IPv6 */
-	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
-	u64 socket; /* whose it is */
-	u64 which; /* of one that was dropped the socket that would have had it, of one that was forwarded its way */
-	u32 purpose;
-	u32 delivered; /* it was put into that socket's queue, and may go into another's, too */
-	struct target also[TARGETS]; /* whose it is, too */
-	u32 alsos;
+	u32 arrived; /* packets at hand are those from `over` to here */
+	u32 over;
+	u32 next; /* those before are done with, or of those at hand it is known what became of them */
+	u32 came; /* one came in this frame: the softirq, or a task's own */
+	u32 settled; /* of so many it was found since the last one came */
 	u32 owners;
 	u32 packets; /* of all owners */
+	u64 probed; /* the skb that TCP has */
 	u64 connecting; /* this socket is about to ask for a connection */
 	u64 sends_for; /* this part of another softirq sent a packet of this socket */
 	u32 steered; /* this softirq handed packets to this CPU, whose number is one less */
@@ -98,14 +150,28 @@ struct account {
 	u64 idled; /* time that was idle, of what was written to the sums */
 	u64 idle_then; /* all of it, when the clock was here */
 	u32 held_for; /* a sample waits until it is known whose the packet at hand is, or whose packets this softirq brought */
+	u32 held_at; /* for this packet, whose number is one less; 0: for one of those of which it is found next */
+	u32 held_drawn; /* one of several, by lot: the one that is found after so many */
+	u32 lot;
+	u32 left; /* the first packet that stays at hand, whose number is one less */
+	u32 found; /* of so many that were settled since the last one came the time is not shared out yet, */
+	u64 span_ns; /* which is this, */
+	u64 span_part; /* and of each this */
 	struct kp_sample held;
+	u32 called_by; /* the task that runs has begun a system call on this CPU, */
+	u32 by_number; /* at whose end it is looked what its numbers stand for */
 	u64 not_unix; /* process << 32 | number of a file that a task wrote to last, and that is no unix socket */
 	u64 datagram_net; /* the task that runs has taken a datagram; of whom its system call's end says (messages.bpf.h) */
 	u32 datagram_port;
 	u32 datagram_pid;
 	u64 datagram_socket;
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
+	u32 summing; /* a program adds to one of the sums below: what interrupts it adds to the tables */
 	struct owner owner[OWNERS];
+	struct sum sum[SUMS];
+	struct use_sum use_sum[USE_SUMS];
+	struct known known;
+	struct packet packet[PACKETS];
 };
 
 struct {
@@ -115,29 +181,17 @@ struct {
 	__type(value, struct account);
 } accounts SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct kp_work_key);
-	__type(value, struct kp_work);
-} works SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct kp_use_key);
-	__type(value, struct kp_use);
-} uses SEC(".maps");
-
-/* Tasks whose registers do not say what they do when they go on: see mode_of(). */
+/* Tasks whose registers do not say what they do when they go on: see mode_of(). Four bits for each thread id. */
 #define LEAVING 1 /* between a system call's end and user mode */
 #define FAULT_OF_USER 2
 #define FAULT_OF_KERNEL 3
+#define SERVES 4 /* it is among the tasks below */
+#define STATES 262144 /* words, for as many ids as there may be (PID_MAX_LIMIT) */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, STATES);
 	__type(key, u32);
-	__type(value, u32);
+	__type(value, u64);
 } states SEC(".maps");
 
 /* Whom a task works for, while it is off the CPU. */
@@ -151,16 +205,12 @@ struct {
 	__type(key, u32);
 	__type(value, struct served);
 } served_tasks SEC(".maps");
-/* There has been such a task. */
-u32 any_served SEC(".data.served") = 0;
 
 /* A number of each file of a recording, in which nothing may be missing that is logged once: stacks, ends of connections. */
 u64 file_round SEC(".data.round") = 1;
 
-/* Sums of sockets' uses that found no room. */
-u64 unplaced_uses SEC(".data.unplaced") = 0;
-
 __noinline int poll_is_over(u32 left);
+static __noinline int nothing_stays(struct account *a);
 
 static __always_inline struct account *this_account(void)
 {
@@ -202,68 +252,6 @@ charge:
 	add(to, now - last);
 }
 
-static __noinline int put(struct account *a, u32 what, u32 purpose, u64 socket, struct kp_work *w)
-{
-	struct kp_work_key k = {};
-	struct kp_work *sum;
-
-	if (!a || !w)
-		return 0;
-	k.socket = (purpose == KP_FOR_SOCKET || purpose == KP_FOR_DROP) && is_others(socket) ? KP_OTHERS : socket;
-	k.victim = a->victim;
-	k.cpu = bpf_get_smp_processor_id();
-	k.what = what;
-	k.purpose = purpose;
-	k.turn = a->turn;
-	sum = bpf_map_lookup_elem(&works, &k);
-	if (!sum) {
-		if (!bpf_map_update_elem(&works, &k, w, BPF_NOEXIST))
-			return 0;
-		/* an interrupt was quicker, or there is no room */
-		sum = bpf_map_lookup_elem(&works, &k);
-		if (!sum) {
-			add(&a->h.unplaced_ns, w->ns);
-			return 0;
-		}
-	}
-	add(&sum->ns, w->ns);
-	add(&sum->packets, w->packets);
-	add(&sum->bytes, w->bytes);
-	return 0;
-}
-
-/* A use of a socket is added to those of now. True: it is the first. */
-static __noinline int add_use(struct account *a, u64 socket, u32 how, u64 bytes)
-{
-	struct kp_use_key k = {};
-	struct kp_use u = { .bytes = bytes, .times = 1 }, *sum;
-
-	if (!a)
-		return 0;
-	k.socket = socket;
-	k.process = a->victim;
-	k.cpu = bpf_get_smp_processor_id();
-	k.how = how;
-	k.turn = a->turn;
-	sum = bpf_map_lookup_elem(&uses, &k);
-	if (!sum) {
-		if (bpf_map_update_elem(&uses, &k, &u, BPF_ANY))
-			add(&unplaced_uses, 1);
-		return 1;
-	}
-	add(&sum->bytes, bytes);
-	add(&sum->times, 1);
-	return 0;
-}
-
-static __always_inline void put_time(struct account *a, u32 what, u32 purpose, u64 ns)
-{
-	struct kp_work w = { .ns = ns };
-
-	if (ns)
-		put(a, what, purpose, 0, &w);
-}
-
 /* Something that a task does only where it receives no packets: true where no softirq or interrupt does it. */
 static __always_inline bool no_frames(struct account *a)
 {
@@ -272,35 +260,6 @@ static __always_inline bool no_frames(struct account *a)
 	if (a->polls)
 		poll_is_over(0);
 	return !a->level;
-}
-
-static __always_inline u32 of_softirq(struct account *a)
-{
-	return a->mode == KP_WORK_THREAD ? KP_WORK_SOFTIRQ_THREAD : KP_WORK_SOFTIRQ;
-}
-
-static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
-{
-	struct kp_work w = { .ns = take(&a->base[mode & 15]), .packets = times };
-
-	if (mode == KP_WORK_IDLE)
-		a->idled += w.ns;
-	if (w.ns || times)
-		put(a, mode, a->serving ? a->serving_for : KP_FOR_ITSELF, a->serving, &w);
-}
-
-/* What the task that runs did since it was last asked. */
-static __noinline int put_task(struct account *a)
-{
-	if (!a)
-		return 0;
-	put_mode(a, KP_WORK_USER, 0);
-	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
-	put_mode(a, KP_WORK_IDLE, 0);
-	put_mode(a, KP_WORK_THREAD, 0);
-	put_mode(a, KP_WORK_FAULT, take(&a->faults));
-	put_time(a, KP_WORK_UNSEEN, KP_FOR_KERNEL, take(&a->base[KP_WORK_UNSEEN]));
-	return 0;
 }
 
 static __always_inline bool top_is(struct account *a, u32 frame)
@@ -323,22 +282,6 @@ static __always_inline void push(struct account *a, u32 frame)
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
 	store_once(&a->level, level);
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
-}
-
-/* The block request at hand is done with: the time since the one before, or since the interrupt or softirq began, goes to who asked for it. */
-static __noinline int put_block(struct account *a)
-{
-	struct kp_work w = { .packets = 1 };
-	bool hard;
-
-	if (!a)
-		return 0;
-	hard = top_is(a, HARDIRQ);
-	w.ns = take(hard ? &a->hard_ns : &a->soft_ns);
-	w.bytes = a->block_bytes;
-	put(a, hard ? KP_WORK_HARDIRQ : of_softirq(a), a->block_owner ? KP_FOR_BLOCK : KP_FOR_KERNEL, a->block_owner, &w);
-	a->block_open = 0;
-	return 0;
 }
 
 #endif

@@ -46,7 +46,7 @@ static __always_inline bool at_task(struct account *a)
 {
 	if (!a || a->level)
 		return false;
-	if (a->pid != (u32)bpf_get_current_pid_tgid())
+	if (a->pid != (u32)current_pid_tgid())
 		catch_up(a);
 	return true;
 }

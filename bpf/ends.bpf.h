@@ -10,12 +10,11 @@
 #ifndef KPAT_ENDS_H
 #define KPAT_ENDS_H
 
-#include "account.bpf.h"
+#include "sums.bpf.h"
 
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define SOCK_DGRAM 2
-#define HEADER_WORDS 11 /* of addresses and ports, IPv4 or IPv6 */
 
 struct net___number {
 	struct {
@@ -95,9 +94,8 @@ static __always_inline u32 net_number(u64 net)
 /* False: it is not connected. */
 static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 {
-	u32 near = kread(sk, __sk_common.skc_rcv_saddr), far = kread(sk, __sk_common.skc_daddr);
-	u32 words[8];
-	bool local = (near & 0xff) == 127;
+	u32 words[8], near, far;
+	bool local;
 
 	e->near_port = kread(sk, __sk_common.skc_num);
 	e->far_port = __builtin_bswap16(kread(sk, __sk_common.skc_dport));
@@ -105,6 +103,9 @@ static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 	e->net = 0;
 	if (!e->far_port)
 		return false;
+	near = kread(sk, __sk_common.skc_rcv_saddr);
+	far = kread(sk, __sk_common.skc_daddr);
+	local = (near & 0xff) == 127;
 	e->near = near;
 	e->far = far;
 	if (kread(sk, __sk_common.skc_family) == AF_INET6) {
@@ -174,15 +175,17 @@ static __always_inline u64 net_of(u32 *header, u64 skb)
 	return dev ? net_number(kread_ptr((struct net_device___net *)dev, nd_net.net)) : 0;
 }
 
-/* What a packet's headers say, as long as it is there; `skb`'s data is its network header. */
-static __always_inline void remember_ends(struct account *a, u64 skb)
+/* The bytes of a packet from its network header on. False: they cannot be read. */
+static __always_inline bool header_of(u32 *header, u64 at)
 {
-	a->net = 0;
-	if (bpf_probe_read_kernel(a->header, sizeof(a->header), (void *)kread_ptr((struct sk_buff *)skb, data))) {
-		a->header[0] = 0;
-		return;
-	}
-	a->net = net_of(a->header, skb);
+#ifdef KPAT_DIRECT
+#pragma unroll
+	for (int i = 0; i < HEADER_WORDS; i += 2)
+		*(u64 *)(header + i) = kread_word(at + 4 * i);
+	return true;
+#else
+	return !bpf_probe_read_kernel(header, HEADER_WORDS * sizeof(u32), (void *)at);
+#endif
 }
 
 /* As the sender of a packet of this protocol, by its headers; 0: it is of another one. */
@@ -203,14 +206,14 @@ static __always_inline u64 by_header(u32 *header, u64 net, u32 protocol)
 	return 0;
 }
 
-/* The socket of the connection that the packet at hand is of, by its headers; 0: it is of none that is known. */
-static __noinline u64 socket_by_ends(struct account *a)
+/* The socket of the connection that a packet is of, by its headers; 0: it is of none that is known. */
+static __noinline u64 socket_by_ends(struct packet *p)
 {
 	u64 key, *cookie;
 
-	if (!a)
+	if (!p)
 		return 0;
-	key = by_header(a->header, a->net, IPPROTO_TCP);
+	key = by_header(p->header, p->net, IPPROTO_TCP);
 	cookie = key ? bpf_map_lookup_elem(&connections, &key) : NULL;
 	return cookie ? *cookie : 0;
 }

@@ -18,21 +18,10 @@
 #ifndef KPAT_MESSAGES_H
 #define KPAT_MESSAGES_H
 
+#include "known.bpf.h"
 #include "peers.bpf.h"
 
 #define AF_UNIX 1
-
-/* Who wrote last: its number, and in the low half as whom it is accounted (KP_OTHERS where it is not chosen). */
-#define SPEAKERS(name)                                       \
-	struct {                                             \
-		__uint(type, BPF_MAP_TYPE_LRU_HASH);         \
-		__uint(max_entries, 16384);                  \
-		__type(key, u64);                            \
-		__type(value, u64);                          \
-	} name SEC(".maps")
-
-SPEAKERS(senders); /* by unix socket: see number_of() */
-SPEAKERS(writers); /* by connection, as its writer sees it; by way of a datagram */
 
 /* Of two processes that send each other messages, the smaller number above: which is the client, and whether it took an answer. */
 #define ANSWERED (1ULL << 32)
@@ -42,11 +31,6 @@ SPEAKERS(dialogs);
 OWNERS_OF(listening, 4096);
 
 #define FIRST_EPHEMERAL 32768
-
-static __always_inline u64 speaker(struct account *a)
-{
-	return (bpf_get_current_pid_tgid() & ~0xffffffffULL) | a->victim;
-}
 
 /*
  * A task took a message, in this role. Not static, as others here that are called in several places: the verifier walks through such a function once, and 7.2's
@@ -66,6 +50,7 @@ __noinline int took_of(u64 sender, u32 role)
 	if (!dialog) {
 		first = role == IS_CLIENT ? me : other;
 		bpf_map_update_elem(&dialogs, &pair, &first, BPF_ANY);
+		talk_changes();
 		dialog = bpf_map_lookup_elem(&dialogs, &pair);
 		if (!dialog)
 			return 0;
@@ -73,6 +58,7 @@ __noinline int took_of(u64 sender, u32 role)
 	if ((u32)*dialog == (u32)me) {
 		if (!(*dialog & ANSWERED)) {
 			*dialog |= ANSWERED;
+			talk_changes();
 			add_use(a, other, KP_USE_ANSWER, 0);
 		}
 		return 0;
@@ -88,14 +74,6 @@ static __always_inline void took_from(u64 *sender, u32 role)
 {
 	if (sender)
 		took_of(*sender, role);
-}
-
-static __always_inline void wrote(struct account *a, u64 key)
-{
-	u64 who = speaker(a), *known = bpf_map_lookup_elem(&writers, &key);
-
-	if (!known || *known != who)
-		bpf_map_update_elem(&writers, &key, &who, BPF_ANY);
 }
 
 struct inode___number {
@@ -158,6 +136,7 @@ static __always_inline void listens(u64 sk)
 	u32 by = 1;
 
 	bpf_map_update_elem(&listening, &port, &by, BPF_ANY);
+	talk_changes();
 }
 
 static __always_inline u32 role_of(struct ends *e)
@@ -218,10 +197,11 @@ static __always_inline void sent_to_peer(struct account *a, u64 sk)
 static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 {
 	struct ends e;
-	u64 key, *sender;
+	u64 key, *sender, talk;
 
-	if (a->mode == KP_WORK_THREAD)
+	if (a->mode == KP_WORK_THREAD || took_before(a, socket))
 		return;
+	talk = talk_now();
 	if (ends_of((void *)sk, &e)) {
 		key = as_receiver(&e);
 		sender = bpf_map_lookup_elem(&writers, &key);
@@ -230,6 +210,7 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 			took_of(*sender, role_of(&e));
 		else
 			took_remote(a, &e, socket, role_of(&e), !bpf_map_lookup_elem(&writers, &key), sk, NULL);
+		remember_taken(a, socket, talk);
 	} else if (e.datagrams) {
 		a->datagram_net = net_number(kread_ptr((struct sock___ends *)sk, __sk_common.skc_net.net));
 		a->datagram_port = e.near_port;
@@ -275,21 +256,26 @@ static __always_inline bool has_data(struct sk_buff *skb, u64 network, u32 *head
 static __noinline int message_leaves(struct account *a, u64 skb)
 {
 	struct sk_buff *s = (void *)skb;
-	u32 header[HEADER_WORDS];
-	u64 network, net, key;
+	u32 header[HEADER_WORDS] __attribute__((aligned(8)));
+	u64 network, net, key, sk;
 
-	if (!a || !kread_ptr(s, sk) || !at_task(a) || a->mode == KP_WORK_THREAD || !writes())
+	if (!a)
+		return 0;
+	sk = kread_ptr(s, sk);
+	if (!sk || !at_task(a) || a->mode == KP_WORK_THREAD || wrote_before(a, sk) || !writes())
 		return 0;
 	network = kread_ptr(s, head) + kread(s, network_header);
-	if (bpf_probe_read_kernel(header, sizeof(header), (void *)network))
+	if (!header_of(header, network))
 		return 0;
 	net = net_of(header, skb);
 	key = by_header(header, net, IPPROTO_TCP);
 	if (key && !has_data(s, network, header))
 		return 0;
 	key = key ?: by_header(header, net, IPPROTO_UDP);
-	if (key)
-		wrote(a, key);
+	if (!key)
+		return 0;
+	wrote(a, key);
+	wrote_by(a, sk);
 	return 0;
 }
 
@@ -303,7 +289,7 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 {
 	struct sockaddr_of_internet from = {};
 	struct ends e = { .datagrams = 1 };
-	u64 at, key, *sender;
+	u64 at, key, *sender, talk;
 
 	if (!a || !regs)
 		return 0;
@@ -341,10 +327,16 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 		e.net = is_loopback6(from.address6) ? a->datagram_net : 0;
 	}
 	key = as_receiver(&e);
+	if (took_before(a, key))
+		return 0;
+	talk = talk_now();
 	sender = bpf_map_lookup_elem(&writers, &key);
 	if (sender)
-		return took_of(*sender, role_of(&e));
-	return took_remote(a, &e, a->datagram_socket, role_of(&e), true, 0, &from);
+		took_of(*sender, role_of(&e));
+	else
+		took_remote(a, &e, a->datagram_socket, role_of(&e), true, 0, &from);
+	remember_taken(a, key, talk);
+	return 0;
 }
 
 #endif

@@ -129,7 +129,7 @@ __noinline int writing_begins(u64 number, u32 also_pipes)
 	struct pipe *p, none = {};
 	u32 kind;
 
-	if (!a || (!also_pipes && who == a->not_unix))
+	if (!a)
 		return 0;
 	file = file_of(number);
 	inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
@@ -262,12 +262,15 @@ __noinline int accepted(u64 listens, u64 number)
 SEC("raw_tp/sys_enter")
 int work_sys_enter(u64 *ctx)
 {
-	struct account *a = this_account();
+	struct account *a = system_call(KP_WORK_KERNEL);
 	struct pt_regs *regs;
 	long call = ctx[1];
 	u32 into, also_pipes = 1;
 
-	system_call(KP_WORK_KERNEL);
+	if (!a)
+		return 0;
+	a->called_by = a->pid;
+	a->by_number = 0;
 	switch (call) {
 	case SYS_SENDTO:
 	case SYS_SENDMSG:
@@ -275,6 +278,12 @@ int work_sys_enter(u64 *ctx)
 		also_pipes = 0;
 		into = 0;
 		break;
+	case SYS_READ:
+	case SYS_READV:
+	case SYS_ACCEPT:
+	case SYS_ACCEPT4:
+		a->by_number = 1;
+		return 0;
 	case SYS_WRITE:
 	case SYS_WRITEV:
 	case SYS_SENDFILE:
@@ -291,7 +300,10 @@ int work_sys_enter(u64 *ctx)
 		return 0;
 	}
 	regs = (struct pt_regs *)bpf_task_pt_regs((struct task_struct *)bpf_get_current_task_btf());
-	if (at_task(a) && regs)
+	if (!regs)
+		return 0;
+	a->by_number = also_pipes;
+	if (also_pipes || (current_pid_tgid() & ~0xffffffffULL) + (u32)system_call_arg(regs, into) != a->not_unix)
 		writing_begins(system_call_arg(regs, into), also_pipes);
 	return 0;
 }
@@ -329,20 +341,22 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 SEC("raw_tp/sys_exit")
 int work_sys_exit(u64 *ctx)
 {
-	struct account *a = this_account();
+	struct account *a = system_call(KP_WORK_USER);
 	struct pt_regs *regs;
 	long result = ctx[1];
 	u32 taker;
 
-	system_call(KP_WORK_USER);
-	if (!at_task(a))
+	if (!a)
+		return 0;
+	taker = a->datagram_pid;
+	if (!taker && a->called_by == a->pid && !a->by_number)
 		return 0;
 	regs = (struct pt_regs *)bpf_task_pt_regs((struct task_struct *)bpf_get_current_task_btf());
-	taker = a->datagram_pid;
 	a->datagram_pid = 0;
-	if (taker && taker == a->pid && result > 0)
+	if (taker && taker == a->pid && result > 0 && regs && (system_call_of(regs) != SYS_RECVFROM || system_call_arg5(regs)))
 		datagram_taken(a, regs, result);
-	message_by_number(a, regs, result);
+	if (a->called_by != a->pid || a->by_number)
+		message_by_number(a, regs, result);
 	return 0;
 }
 

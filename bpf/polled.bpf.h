@@ -13,8 +13,7 @@
 static __always_inline void poll_begins(struct account *a)
 {
 	border(a);
-	a->skb = a->socket = a->which = 0;
-	a->purpose = a->alsos = a->delivered = a->steered = 0;
+	a->came = a->steered = 0;
 	if (a->mode == KP_WORK_THREAD && !a->serving)
 		add(&a->head_ns, take(&a->base[KP_WORK_THREAD]));
 	push(a, SOFTIRQ + NET_RX);
@@ -29,11 +28,8 @@ __noinline int poll_is_over(u32 of_account)
 	if (!a || !a->polls)
 		return 0;
 	border(a);
-	if (a->level == 1) {
-		if (a->skb)
-			cut(a);
-		share(a);
-	}
+	if (a->level == 1)
+		frame_is_over(a);
 	a->level = 0;
 	store_once(&a->polls, 0); /* not before: a softirq may come at any time, and ends the frame itself */
 	return 0;

@@ -14,6 +14,7 @@
  */
 #define KPAT_APP
 #define KPAT_PROFILE
+#include "parts.bpf.h"
 #include "pipes.bpf.h"
 #include "stacks.bpf.h"
 
@@ -34,8 +35,7 @@ int work_softirq_entry(u64 *ctx)
 	}
 	if (a->held_for)
 		release(a, 0, KP_FOR_UNKNOWN, 1);
-	a->skb = a->socket = a->which = 0;
-	a->purpose = a->alsos = a->delivered = a->steered = a->block_open = 0;
+	a->came = a->steered = a->block_open = 0;
 	a->sends_for = 0;
 	push(a, SOFTIRQ + (vec & 15));
 	if (vec == NET_RX)
@@ -55,11 +55,7 @@ int work_softirq_exit(u64 *ctx)
 	if (!top_is(a, SOFTIRQ + (vec & 15)))
 		return 0;
 	if (vec == NET_RX) {
-		if (a->skb)
-			cut(a);
-		else
-			add(&a->head_ns, take(&a->soft_ns));
-		share(a);
+		frame_is_over(a);
 	} else if (a->block_open) {
 		put_block(a);
 	} else {
@@ -142,22 +138,19 @@ SEC("raw_tp/netif_receive_skb")
 int work_netif_receive_skb(u64 *ctx)
 {
 	struct account *a = this_account();
+	struct packet *last;
 
 	if (!a)
 		return 0;
 	a->h.packets++;
 	if (at_task(a))
 		poll_begins(a);
-	if (!receiving(a) || (a->skb == ctx[0] && !a->socket && !a->purpose && !a->alsos))
+	if (!receiving(a))
 		return 0;
-	border(a);
-	if (a->skb)
-		cut(a);
-	else
-		add(&a->head_ns, take(&a->soft_ns));
-	a->skb = ctx[0];
-	a->bytes = kread((struct sk_buff *)(ctx[0]), len);
-	remember_ends(a, ctx[0]);
+	last = packet_at(a, a->arrived - 1);
+	if (a->came && last->skb == ctx[0] && is_untouched(last))
+		return 0;
+	comes(a, ctx[0]);
 	return 0;
 }
 
@@ -176,17 +169,7 @@ int work_net_dev_queue(u64 *ctx)
 	}
 	if (in_other_softirq(a))
 		return sent_by_part(a, ctx[0]);
-	if (!receiving(a) || !a->skb)
-		return 0;
-	if (a->socket) /* and what it answers is its own */
-		return 0;
-	if (a->skb == ctx[0] && (!a->purpose || a->purpose == KP_FOR_ANSWER)) {
-		a->purpose = KP_FOR_FORWARD;
-		a->which = way_of(ctx[0]);
-	} else if (!a->purpose) {
-		answered(a, ctx[0]);
-	}
-	return 0;
+	return receiving(a) ? sent_by_receiver(a, ctx[0]) : 0;
 }
 
 /* (qdisc, queue, packets, skb) */
@@ -215,15 +198,20 @@ int work_kfree_skb(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && receiving(a) && a->skb == ctx[0])
-		dropped(a, drops_have_sockets ? ctx[3] : 0);
+	if (a && receiving(a))
+		dropped(a, ctx[0], drops_have_sockets ? ctx[3] : 0);
 	return 0;
 }
 
 SEC("tp_btf/tcp_probe")
 int work_tcp_probe(u64 *ctx)
 {
-	return packet_is_for((void *)ctx[0], false, false);
+	struct account *a = this_account();
+
+	if (!a)
+		return 0;
+	a->probed = ctx[1]; /* by way of memory its address is a number, which can be passed on */
+	return packet_is_for((void *)ctx[0], *(volatile u64 *)&a->probed, false, false);
 }
 
 /* (cpu, callsite, callback), since 6.4: before its first packet a softirq that receives hands packets to another CPU. */
@@ -232,7 +220,7 @@ int work_ipi_send_cpu(u64 *ctx)
 {
 	struct account *a = this_account();
 
-	if (a && receiving(a) && !a->skb)
+	if (a && receiving(a) && !a->came)
 		a->steered = (u32)ctx[0] + 1;
 	return 0;
 }
@@ -254,7 +242,7 @@ int work_inet_sock_set_state(u64 *ctx)
 		listens(ctx[0]);
 	if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT)
 		connected(ctx[0], bpf_get_socket_cookie((void *)ctx[0]));
-	return packet_is_for((void *)ctx[0], false, false);
+	return packet_is_for((void *)ctx[0], 0, false, false);
 }
 
 #define OPEN 1
@@ -278,11 +266,13 @@ int account(u64 *ctx)
 	if (what == OPEN) {
 		if (a->h.opened)
 			return 0;
-		a->level = a->polls = a->owners = a->packets = a->purpose = 0;
-		a->skb = a->socket = 0;
-		a->alsos = a->held_for = 0;
+		a->level = a->polls = a->owners = a->packets = 0;
+		none_at_hand(a);
+		a->held_for = a->held_at = 0;
 		a->ticked = 0;
 		runs(a, task);
+		flush_sums(a); /* of a time before: what an interrupted program added behind its end is the new one's, and next to nothing */
+		a->known.took_by = a->known.writer = 0;
 		a->turn = ctx[0] >> TURN & 1;
 		a->last = a->h.logged = a->h.opened = bpf_ktime_get_boot_ns();
 		return 0;
@@ -291,7 +281,12 @@ int account(u64 *ctx)
 		return 0;
 	task_border(a);
 	put_task(a);
+	if (!a->level)
+		nothing_stays(a);
 	a->h.logged = a->last;
+	a->known.took_by = a->known.writer = 0;
+	if (what != CLOSE)
+		flush_sums(a);
 	a->turn = ctx[0] >> TURN & 1;
 	if (task->pid && !a->level)
 		a->victim = victim_of(task, task->tgid);
@@ -301,8 +296,10 @@ int account(u64 *ctx)
 		return 0;
 	/* a softirq that was cut short, and this very interrupt */
 	add(&a->head_ns, take(&a->soft_ns));
-	share(a);
+	if (!nothing_stays(a))
+		share(a);
 	put_time(a, KP_WORK_HARDIRQ, KP_FOR_KERNEL, take(&a->hard_ns) + take(&a->hard_debt));
+	flush_sums(a);
 	a->h.opened = 0;
 	return 0;
 }

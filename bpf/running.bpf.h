@@ -11,28 +11,62 @@
 #ifndef KPAT_RUNNING_H
 #define KPAT_RUNNING_H
 
-#include "account.bpf.h"
+#include "sums.bpf.h"
+
+/* Where it stands what is remembered of a task, and how far up. */
+static __always_inline u64 *states_of(u32 pid, u32 *up)
+{
+	u32 word = pid >> 4 & (STATES - 1);
+
+	*up = (pid & 15) * 4;
+	return bpf_map_lookup_elem(&states, &word);
+}
+
+/* Forgets of it what is in the mask, and says what that was. */
+static __always_inline u32 take_state(u32 pid, u64 mask)
+{
+	u32 up, was;
+	u64 *word = states_of(pid, &up);
+
+	was = word ? *(volatile u64 *)word >> up & mask : 0;
+	if (was)
+		__sync_fetch_and_and(word, ~(mask << up));
+	return was;
+}
+
+static __always_inline void keep_state(u32 pid, u64 state)
+{
+	u32 up;
+	u64 *word = states_of(pid, &up);
+
+	if (word)
+		__sync_fetch_and_or(word, state << up);
+}
+
+static __always_inline bool serves(u32 pid)
+{
+	u32 up;
+	u64 *word = states_of(pid, &up);
+
+	return word && *(volatile u64 *)word >> up & SERVES;
+}
 
 /* What a task that is switched to goes on with. */
 static __always_inline u32 mode_of(struct account *a, struct task_struct *task, u32 pid)
 {
-	u32 *state, was;
+	u32 was;
 
 	if (!pid)
 		return KP_WORK_IDLE;
 	if (((struct task_struct___profile *)task)->flags & PF_KTHREAD)
 		return KP_WORK_THREAD;
-	state = bpf_map_lookup_elem(&states, &pid);
-	if (state) {
-		was = *state;
-		bpf_map_delete_elem(&states, &pid);
-		if (was == FAULT_OF_USER || was == FAULT_OF_KERNEL) {
-			a->before_fault = was == FAULT_OF_USER ? KP_WORK_USER : KP_WORK_KERNEL;
-			return KP_WORK_FAULT;
-		}
-		if (was == LEAVING)
-			return KP_WORK_USER;
+	was = take_state(pid, 3);
+	if (was == FAULT_OF_USER || was == FAULT_OF_KERNEL) {
+		a->before_fault = was == FAULT_OF_USER ? KP_WORK_USER : KP_WORK_KERNEL;
+		return KP_WORK_FAULT;
 	}
+	if (was == LEAVING)
+		return KP_WORK_USER;
 	return in_system_call((struct pt_regs *)bpf_task_pt_regs(task)) ? KP_WORK_KERNEL : KP_WORK_USER;
 }
 
@@ -44,8 +78,9 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	a->mode = mode_of(a, task, pid);
 	a->victim = pid ? victim_of(task, task->tgid) : 0;
 	a->pid = pid;
+	a->called_by = 0;
 	a->serving = 0;
-	if (*(volatile u32 *)&any_served && pid) {
+	if (serves(pid)) {
 		s = bpf_map_lookup_elem(&served_tasks, &pid);
 		if (s) {
 			a->serving = s->process;
@@ -62,7 +97,7 @@ static __noinline int catch_up(struct account *a)
 	a->mode = KP_WORK_UNSEEN;
 	border(a);
 	put_task(a);
-	a->level = a->polls = 0;
+	a->level = a->polls = a->arrived = a->over = a->next = a->settled = 0;
 	runs(a, (struct task_struct *)bpf_get_current_task_btf());
 	return 0;
 }
@@ -70,7 +105,7 @@ static __noinline int catch_up(struct account *a)
 /* A border at which the current task may be another than the account has. */
 static __always_inline void task_border(struct account *a)
 {
-	if (!a->level && a->pid != (u32)bpf_get_current_pid_tgid())
+	if (!a->level && a->pid != (u32)current_pid_tgid())
 		catch_up(a);
 	else
 		border(a);
@@ -89,9 +124,9 @@ static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 	a->serving = process;
 	a->serving_for = purpose;
 	if (process) {
-		store_once(&any_served, 1);
 		bpf_map_update_elem(&served_tasks, &pid, &s, BPF_ANY);
-	} else {
+		keep_state(pid, SERVES);
+	} else if (take_state(pid, SERVES)) {
 		bpf_map_delete_elem(&served_tasks, &pid);
 	}
 }
@@ -109,6 +144,7 @@ int work_sched_switch(u64 *ctx)
 	no_frames(a);
 	task_border(a);
 	put_task(a);
+	nothing_stays(a);
 	pid = prev->pid;
 	if (pid) {
 		if (a->victim != KP_OTHERS)
@@ -117,8 +153,10 @@ int work_sched_switch(u64 *ctx)
 			state = a->before_fault == KP_WORK_USER ? FAULT_OF_USER : FAULT_OF_KERNEL;
 		else if (a->mode == KP_WORK_USER && in_system_call((struct pt_regs *)bpf_task_pt_regs(prev)))
 			state = LEAVING;
-		if (state)
-			bpf_map_update_elem(&states, &pid, &state, BPF_ANY);
+		if (state) {
+			take_state(pid, 3);
+			keep_state(pid, state);
+		}
 	}
 	if (a->level) {
 		a->resets++;
@@ -144,8 +182,8 @@ int work_sched_process_fork(u64 *ctx)
 	u32 pid = kread((struct task_struct *)(ctx[1]), pid);
 
 	forget_name_of(pid);
-	bpf_map_delete_elem(&states, &pid);
-	if (*(volatile u32 *)&any_served)
+	take_state(pid, 3);
+	if (take_state(pid, SERVES))
 		bpf_map_delete_elem(&served_tasks, &pid);
 	begins_as_chosen(ctx[0], ctx[1]);
 	return 0;
@@ -172,17 +210,18 @@ int work_sched_process_exec(u64 *ctx)
 	return 0;
 }
 
-static __always_inline int system_call(u32 mode)
+/* A system call begins or ends; NULL: not seen. */
+static __always_inline struct account *system_call(u32 mode)
 {
 	struct account *a = this_account();
 
 	if (!no_frames(a))
-		return 0;
+		return NULL;
 	task_border(a);
 	a->mode = mode;
 	if (mode == KP_WORK_KERNEL)
 		a->calls++;
-	return 0;
+	return a;
 }
 
 static __always_inline int fault_begins(void)

@@ -95,6 +95,8 @@ __noinline u64 log_stack(long bytes, u32 process)
 /* Who is served in a softirq, and whether that is known yet: a packet's owner is found while it is handled. */
 static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
 {
+	struct packet *p;
+
 	if (top == SOFTIRQ + BLOCK && a->block_open && a->block_owner) {
 		*socket = a->block_owner;
 		return KP_FOR_BLOCK;
@@ -103,8 +105,11 @@ static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
 		*socket = a->sends_for;
 		return *socket ? KP_FOR_SOCKET : KP_FOR_KERNEL;
 	}
-	*socket = a->socket;
-	return a->socket ? KP_FOR_SOCKET : a->purpose ? a->purpose : KP_FOR_UNKNOWN;
+	p = packet_at(a, a->over);
+	if (!a->came || !is_alone(a) || !(p->socket || p->purpose)) /* one of several: which one is drawn when all are known */
+		return KP_FOR_UNKNOWN;
+	*socket = p->socket;
+	return p->socket ? KP_FOR_SOCKET : p->purpose;
 }
 
 /* What it is for is known when that part of the softirq is over. */
@@ -185,7 +190,7 @@ int sample_clock(struct pt_regs *ctx)
 		a->held.busy = busy;
 		a->held.flags = flags;
 		a->held.periods = a->periods;
-		a->held_for = purpose != KP_FOR_UNKNOWN ? HELD_FOR_PART : a->skb ? HELD_FOR_PACKET : HELD_FOR_SOFTIRQ;
+		a->held_for = purpose != KP_FOR_UNKNOWN ? HELD_FOR_PART : a->came ? HELD_FOR_PACKET : HELD_FOR_SOFTIRQ;
 		return 0;
 	}
 	if (purpose == KP_FOR_UNKNOWN)

@@ -7,6 +7,7 @@
 #define KPAT_USES_H
 
 #include "messages.bpf.h"
+#include "onward.bpf.h"
 #include "polled.bpf.h"
 
 struct socket {
@@ -55,7 +56,7 @@ static __always_inline int ready(struct sock *sk)
 	/* Where it listened before, nothing else has given it a number. */
 	if (((struct sock___listener *)sk)->__sk_common.skc_state == TCP_LISTEN)
 		bpf_get_socket_cookie(sk);
-	return packet_is_for(sk, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
+	return packet_is_for(sk, 0, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
 }
 
 static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
@@ -65,7 +66,7 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 
 	if (!no_frames(a) || !at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
 		return 0;
-	socket = bpf_get_socket_cookie(sk);
+	socket = cookie_of(sk);
 	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)sk))
 		connected((u64)sk, socket);
 	if (of_internet((void *)sk))
@@ -84,10 +85,10 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 		sent(a, (u64)sk);
 		return 0;
 	}
-	socket = bpf_get_socket_cookie(sk);
+	socket = cookie_of(sk);
 	if (use(a, socket, KP_USE_WRITE, bytes) && of_internet((void *)sk))
 		connected((u64)sk, socket);
-	if (of_internet((void *)sk))
+	if (of_internet((void *)sk) && !wrote_before(a, (u64)sk))
 		sent_to_peer(a, (u64)sk);
 	return 0;
 }

@@ -32,7 +32,7 @@ class CutProfiles(profile.Recorded):
         record = play.Process("record", argv, self.dir)
         self.stack.callback(record.stop)
         record.wait_ready(ready.exists, cache.patience())
-        burner = self.start(None, "burn", profile.BURN_CPU, profile.BURN, 2 * profile.LOOPS)
+        burner = self.start(None, "burn", profile.BURN_CPU, profile.BURN, 5 * profile.LOOPS)
         ran = self.text_of(burner, "ran")[0]
         record.p.send_signal(signal.SIGKILL)
         record.p.wait(20)

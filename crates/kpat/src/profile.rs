@@ -98,7 +98,7 @@ const NOT_MEASURED: [&str; 10] = [
     "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
     "processes that had the same number one after the other are added up, and programs that ran in one process one after the other, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
-    "datagrams that a device's poll hands over several at a time (receive offload, under load) are partly unknown: all of them are seen before the first is a socket's",
+    "packets that a device's poll hands up together (receive offload, a device's own thread) share their time in equal parts; of fragments whose datagram is not whole when another task runs it is not known whose they are",
     "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
     "TCP segments that wait for a reader who holds the socket are charged with that connection if one of its sockets was used, connected or accepted while it was recorded; else to nobody (unknown)",

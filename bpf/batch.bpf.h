@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The packets that a softirq has at hand. A device's poll hands several up at a time (receive offload, a device's own thread), and the kernel shows all of them before the first is
+ * a socket's, is dropped or goes on. So a packet is kept until it is known what became of it, and what then comes finds its packet: by the skb where the tracepoint has it; else
+ * it is the socket's newest one, if nobody has read it yet; else the first in order that is addressed to that socket. The kernel hands them on in the order in which they came.
+ *
+ * Where there is one packet at hand, it is that one. Fragments stay at hand until their datagram is whole, as long as the same task is on the CPU. Functions with loops are not static: the verifier walks through these once, and not on each way on which they are called.
+ *
+ * Rejected: to ask for a packet's socket by its addresses when it comes. Sockets that share a port (SO_REUSEPORT, a group's readers) are told apart by the kernel's choice alone.
+ */
+#ifndef KPAT_BATCH_H
+#define KPAT_BATCH_H
+
+#include "ends.bpf.h"
+
+#define IPPROTO_ICMP 1
+#define IPPROTO_ICMPV6 58
+#define IPPROTO_UDPLITE 136
+#define IPPROTO_RAW 255
+#define SOCK_RAW 3
+#define NUMBER 0x7fff /* of a packet: those at hand are far fewer */
+#define MORE_FRAGMENTS 0x2000
+#define FRAGMENT6 44
+
+static __always_inline struct packet *packet_at(struct account *a, u32 at)
+{
+	return &a->packet[at & (PACKETS - 1)];
+}
+
+static __always_inline u32 at_hand(struct account *a)
+{
+	return a->arrived - a->over;
+}
+
+static __always_inline bool is_alone(struct account *a)
+{
+	return at_hand(a) == 1;
+}
+
+/* Nothing says yet what became of it. */
+static __always_inline bool is_open(struct packet *p)
+{
+	return p->skb && !p->socket && (!p->purpose || p->purpose == KP_FOR_ANSWER);
+}
+
+/* Nothing has come of it, not even for a sniffer. */
+static __always_inline bool is_untouched(struct packet *p)
+{
+	return !p->socket && !p->purpose && !p->alsos;
+}
+
+static __always_inline void none_at_hand(struct account *a)
+{
+	a->arrived = a->over = a->next = a->settled = 0;
+}
+
+/* It was found what became of this one: it has a part of the time since the last one came. */
+static __always_inline void settle(struct account *a, u32 at)
+{
+	struct packet *p = packet_at(a, at);
+
+	if (!p->settled) {
+		p->settled = 1;
+		a->settled++;
+	}
+	if (at == a->next)
+		a->next = at + !p->several;
+}
+
+struct sk_buff___kind {
+	u8 pkt_type : 3;
+} __core;
+
+#define OF_HOST 0
+#define OF_OTHERS 3
+
+/* Addressed to a group or to all. */
+static __always_inline bool is_of_several(u32 *header, u64 skb)
+{
+	u32 kind = kread_bit((struct sk_buff___kind *)skb, pkt_type);
+
+	if ((header[0] & 0xf0) == 0x40 ? (header[4] & 0xf0) == 0xe0 : (header[0] & 0xf0) == 0x60 && (header[6] & 0xff) == 0xff)
+		return true;
+	return kind != OF_HOST && kind != OF_OTHERS;
+}
+
+/* How many packets a device, or the kernel before it hands them up, has joined in this one. */
+static __always_inline u32 parts_of(u64 skb)
+{
+	struct sk_buff *s = (void *)skb;
+	u32 parts;
+
+	if (!kread(s, data_len))
+		return 1;
+	parts = kread((struct skb_shared_info *)(kread_ptr(s, head) + kread(s, end)), gso_segs);
+	return parts ?: 1;
+}
+
+static __always_inline void arrives(struct account *a, u64 skb)
+{
+	struct packet *p = packet_at(a, a->arrived);
+
+	p->socket = p->which = p->ns = 0;
+	p->purpose = p->flags = 0;
+	p->bytes = kread((struct sk_buff *)skb, len);
+	p->net = 0;
+	if (header_of(p->header, kread_ptr((struct sk_buff *)skb, data)))
+		p->net = net_of(p->header, skb);
+	else
+		p->header[0] = 0;
+	p->several = is_of_several(p->header, skb);
+	p->parts = parts_of(skb);
+	p->skb = skb;
+	a->arrived++;
+	a->came = 1;
+}
+
+/* Which one has this buffer; -1: none. What the kernel sends itself may lie where one was that it was done with unseen, and has not come from a device. */
+__noinline int packet_by_skb(u64 skb)
+{
+	struct account *a = this_account();
+	u32 n, over;
+
+	if (!a || !skb || !kread((struct sk_buff *)skb, skb_iif))
+		return -1;
+	n = at_hand(a);
+	over = a->over;
+	if (!n)
+		return -1;
+	if (packet_at(a, over + n - 1)->skb == skb)
+		return (over + n - 1) & NUMBER;
+	if (n == 1)
+		return -1;
+	if (packet_at(a, a->next)->skb == skb)
+		return a->next & NUMBER;
+	for (u32 i = 0; i < PACKETS; i++) {
+		if (i >= n)
+			break;
+		if (packet_at(a, over + i)->skb == skb)
+			return (over + i) & NUMBER;
+	}
+	return -1;
+}
+
+/* A socket, as far as packets' headers say the same of themselves. */
+struct receiver {
+	u32 protocol;
+	u32 raw; /* it has what there is of a protocol, beside others */
+	u32 port;
+	u32 from_port; /* 0: any */
+	u32 address; /* IPv4, 0: any */
+	int may_be; /* the first of which the headers do not say it */
+	int in_order; /* the first datagram */
+	u32 pad;
+	u64 socket;
+};
+
+enum fit { FITS_NOT, MAY_FIT, FITS };
+
+static __always_inline bool is_datagram(u32 *header)
+{
+	u32 protocol = (header[0] & 0xf0) == 0x40 ? header[2] >> 8 & 0xff : (header[0] & 0xf0) == 0x60 ? header[1] >> 16 & 0xff : 0;
+
+	return protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE;
+}
+
+/* What is inside has addresses of its own, or ports are not where they are looked for. */
+static __always_inline bool is_opaque(u32 protocol)
+{
+	switch (protocol) {
+	case 0: /* IPv6: options */
+	case 4: /* IPv4 in it */
+	case 41: /* IPv6 in it */
+	case 43: /* IPv6: routing */
+	case FRAGMENT6:
+	case 47: /* GRE */
+	case 50: /* ESP */
+	case 51: /* AH */
+	case 60: /* IPv6: options */
+		return true;
+	}
+	return false;
+}
+
+static __always_inline u32 fits_socket(u32 *header, struct receiver *r)
+{
+	bool is4 = (header[0] & 0xf0) == 0x40;
+	u32 protocol, ports;
+
+	if (is4)
+		protocol = header[2] >> 8 & 0xff;
+	else if ((header[0] & 0xf0) == 0x60)
+		protocol = header[1] >> 16 & 0xff;
+	else
+		return MAY_FIT;
+	if (r->raw)
+		return r->port == protocol || r->port == IPPROTO_RAW ? FITS : is_opaque(protocol) ? MAY_FIT : FITS_NOT;
+	if (protocol != r->protocol)
+		return is_opaque(protocol) ? MAY_FIT : FITS_NOT;
+	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+		return FITS;
+	if (is4 && ((header[0] & 0x0f) != 5 || header[1] & __builtin_bswap32(MORE_FRAGMENTS | 0x1fff)))
+		return MAY_FIT;
+	ports = __builtin_bswap32(header[is4 ? 5 : 10]);
+	if ((ports & 0xffff) != r->port || (r->from_port && ports >> 16 != r->from_port))
+		return FITS_NOT;
+	return is4 && r->address && r->address != header[4] ? FITS_NOT : FITS;
+}
+
+static __always_inline bool has_target(struct packet *p, u64 socket)
+{
+#pragma unroll
+	for (int i = 0; i < TARGETS - 1; i++)
+		if (i < p->alsos && p->also[i].socket == socket)
+			return true;
+	return p->socket == socket;
+}
+
+/* May this one be put into that socket's queue now? */
+static __always_inline bool awaits(struct packet *p, struct receiver *r)
+{
+	if (is_open(p))
+		return true;
+	if (!p->skb || !p->delivered)
+		return false;
+	return p->several || r->raw ? !has_target(p, r->socket) : p->parts > 1 && p->socket == r->socket;
+}
+
+/* Is this packet the one that is addressed to a socket? */
+__noinline int is_for_receiver(u32 at, struct receiver *r)
+{
+	struct account *a = this_account();
+	struct packet *p;
+	u32 fit;
+
+	if (!a || !r)
+		return 0;
+	p = packet_at(a, at);
+	if (!awaits(p, r))
+		return 0;
+	fit = fits_socket(p->header, r);
+	if (fit == FITS) {
+		p->several |= r->raw; /* who else has it comes next */
+		return 1;
+	}
+	if (fit == MAY_FIT && r->may_be < 0)
+		r->may_be = at & NUMBER;
+	if (r->in_order < 0 && is_open(p) && is_datagram(p->header))
+		r->in_order = at & NUMBER;
+	return 0;
+}
+
+/* The first in order that is addressed to this socket. Of those of which the headers do not say it, the first may be; and where addresses are translated the first of the protocol. */
+__noinline int packet_by_receiver(struct receiver *r)
+{
+	struct account *a = this_account();
+	u32 left, next;
+
+	if (!a || !r)
+		return -1;
+	next = a->next;
+	left = a->arrived - next;
+	for (u32 i = 0; i < PACKETS; i++) {
+		if (i >= left)
+			break;
+		if (is_for_receiver(next + i, r))
+			return (next + i) & NUMBER;
+	}
+	if (r->may_be >= 0)
+		return r->may_be;
+	return r->protocol == IPPROTO_UDP || r->protocol == IPPROTO_UDPLITE ? r->in_order : -1;
+}
+
+struct sock___receives {
+	struct {
+		unsigned char skc_state;
+	} __sk_common;
+	struct {
+		struct sk_buff *prev;
+	} sk_receive_queue;
+	unsigned short sk_type;
+	u16 sk_protocol;
+} __core;
+
+/* Which one it is that this socket has got; -1: none. */
+static __noinline int packet_of(struct account *a, u64 sk, u64 socket)
+{
+	struct sock___receives *to = (void *)sk;
+	struct sock___ends *ends = (void *)sk;
+	struct receiver r = { .may_be = -1, .in_order = -1 };
+	int at;
+
+	if (!a)
+		return -1;
+	if (is_alone(a))
+		return a->over & NUMBER;
+	r.protocol = kread(to, sk_protocol);
+	if (r.protocol == IPPROTO_TCP) {
+		/* what comes to who listens is its child's, and a tracepoint has named that */
+		if (kread(to, __sk_common.skc_state) == TCP_LISTEN)
+			return -1;
+	} else {
+		at = packet_by_skb(kread_ptr(to, sk_receive_queue.prev));
+		if (at >= 0)
+			return at;
+	}
+	r.raw = kread(to, sk_type) == SOCK_RAW;
+	r.port = kread(ends, __sk_common.skc_num);
+	r.from_port = __builtin_bswap16(kread(ends, __sk_common.skc_dport));
+	r.address = kread(ends, __sk_common.skc_rcv_saddr);
+	r.socket = socket;
+	return packet_by_receiver(&r);
+}
+
+static __always_inline bool is_fragment(u32 *header)
+{
+	if ((header[0] & 0xf0) == 0x40)
+		return header[1] & __builtin_bswap32(MORE_FRAGMENTS | 0x1fff);
+	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == FRAGMENT6;
+}
+
+/* Both are fragments of one datagram. */
+static __always_inline bool is_of_same_datagram(u32 *h, u32 *other)
+{
+	if ((h[0] & 0xf0) == 0x40)
+		return (other[0] & 0xf0) == 0x40 && h[3] == other[3] && h[4] == other[4] && !((h[1] ^ other[1]) & 0xffff) && !((h[2] ^ other[2]) & 0xff00);
+	return (other[0] & 0xf0) == 0x60 && h[2] == other[2] && h[5] == other[5] && h[6] == other[6] && h[9] == other[9] && h[11] == other[11];
+}
+
+/* If this packet is another fragment of what that one is of, it is its owner's. */
+__noinline int fragment_follows(u32 at, u32 whole_at)
+{
+	struct account *a = this_account();
+	struct packet *p, *whole;
+
+	if (!a)
+		return 0;
+	p = packet_at(a, at);
+	whole = packet_at(a, whole_at);
+	if (!is_open(p) || !is_fragment(p->header) || !is_of_same_datagram(whole->header, p->header))
+		return 0;
+	p->socket = whole->socket;
+	p->purpose = whole->purpose;
+	p->which = whole->which;
+	return 0;
+}
+
+/* The fragments of a datagram are whose all of it is. */
+__noinline int fragments_follow(u32 whole)
+{
+	struct account *a = this_account();
+	u32 over, n;
+
+	if (!a)
+		return 0;
+	over = a->over;
+	n = at_hand(a);
+	for (u32 i = 0; i < PACKETS; i++) {
+		if (i >= n)
+			break;
+		fragment_follows(over + i, whole);
+	}
+	return 0;
+}
+
+#endif

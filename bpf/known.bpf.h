@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Who wrote messages, and what need not be looked up because it was for the message before: most messages are of the same socket as the last. */
+#ifndef KPAT_KNOWN_H
+#define KPAT_KNOWN_H
+
+#include "ends.bpf.h"
+
+/* Who wrote last: its number, and in the low half as whom it is accounted (KP_OTHERS where it is not chosen). */
+#define SPEAKERS(name)                                       \
+	struct {                                             \
+		__uint(type, BPF_MAP_TYPE_LRU_HASH);         \
+		__uint(max_entries, 16384);                  \
+		__type(key, u64);                            \
+		__type(value, u64);                          \
+	} name SEC(".maps")
+
+SPEAKERS(senders); /* by unix socket: see number_of() */
+SPEAKERS(writers); /* by connection, as its writer sees it; by way of a datagram */
+
+/*
+ * Grows with each change of what is known of messages: who wrote, who asked whom, who listens. While it stays, the next message of the same socket means what the last one meant, and is
+ * not looked up; now and then it is all the same, as the tables forget what is not asked for.
+ */
+u64 talk SEC(".data.talk") = 0;
+#define ASKED_AGAIN 61 /* odd: several that count in turns all come to it */
+
+static __always_inline u64 talk_now(void)
+{
+	return *(volatile u64 *)&talk + (*(volatile u64 *)&file_round << 40);
+}
+
+static __always_inline void talk_changes(void)
+{
+	add(&talk, 1);
+}
+
+/* Does a task take the same of the same as before? */
+static __always_inline bool took_before(struct account *a, u64 of)
+{
+	struct known *k = &a->known;
+
+	return k->took == of && k->took_by == a->pid && k->took_at == talk_now() && k->serving == a->serving && (!a->serving || k->serving_for == a->serving_for) &&
+	       ++k->times % ASKED_AGAIN;
+}
+
+/* `talk`: of before that was looked up. */
+static __always_inline void remember_taken(struct account *a, u64 of, u64 talk)
+{
+	struct known *k = &a->known;
+
+	k->took = of;
+	k->took_at = talk;
+	k->took_by = a->pid;
+	k->serving = a->serving;
+	k->serving_for = a->serving_for;
+}
+
+static __always_inline u64 speaker(struct account *a)
+{
+	return (bpf_get_current_pid_tgid() & ~0xffffffffULL) | a->victim;
+}
+
+static __always_inline void wrote(struct account *a, u64 key)
+{
+	u64 who = speaker(a), now = talk_now(), *writer;
+	struct known *k = &a->known;
+
+	if (k->wrote == key && k->writer == who && k->wrote_at == now && ++k->times % ASKED_AGAIN)
+		return;
+	writer = bpf_map_lookup_elem(&writers, &key);
+	if (!writer || *writer != who) {
+		bpf_map_update_elem(&writers, &key, &who, BPF_ANY);
+		talk_changes();
+		now = talk_now();
+	}
+	k->wrote = key;
+	k->writer = who;
+	k->wrote_at = now;
+	k->sk = 0;
+}
+
+struct sock___pair {
+	struct {
+		union {
+			u64 skc_addrpair;
+		};
+		union {
+			u32 skc_portpair;
+		};
+	} __sk_common;
+} __core;
+
+/* Is it known that this socket's packets are the task's messages, as the last one was? */
+static __always_inline bool wrote_before(struct account *a, u64 sk)
+{
+	struct known *k = &a->known;
+
+	return k->sk == sk && k->writer == speaker(a) && k->wrote_at == talk_now() && k->sk_ports == kread((struct sock___pair *)sk, __sk_common.skc_portpair) &&
+	       k->sk_addresses == kread((struct sock___pair *)sk, __sk_common.skc_addrpair) && ++k->times % ASKED_AGAIN;
+}
+
+/* A packet of this socket had the key that was written last. One without a peer has others, too. */
+static __always_inline void wrote_by(struct account *a, u64 sk)
+{
+	struct known *k = &a->known;
+
+	if (!kread((struct sock___ends *)sk, __sk_common.skc_dport))
+		return;
+	k->sk_ports = kread((struct sock___pair *)sk, __sk_common.skc_portpair);
+	k->sk_addresses = kread((struct sock___pair *)sk, __sk_common.skc_addrpair);
+	k->sk = sk;
+}
+
+#endif
