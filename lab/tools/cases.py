@@ -24,8 +24,6 @@ MADE = {
     "channel-switch": ([], []),
     "same-channel": ([("roam", "chosen", 1, 2)], []),
     "shut": ([(ANY, "shut", 1, ANY)], []),
-    # Back at the first access point, if it is not there.
-    "between": None,
     "rfkill": ([(ANY, "shut", 1, ANY)], []),
     "dhcp-late": ([(ANY, "left", 1, ANY)], ["DHCP"]),
     "no-ack": ([(ANY, "left", 1, ANY)], ["offered"]),
@@ -54,9 +52,12 @@ def main() -> None:
     listed = ask(out / "run.kpat")["handovers"]
     said = [(float(m[1]), m[2], m[3]) for m in re.finditer(r"(?m)^([\d.]+): w2: CTRL-EVENT-(CONNECTED|DISCONNECTED)(.*)$", (out / "supplicant.log").read_text(errors="replace"))]
     echoes = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
-    found, wrong = {}, []
+    found = {}
+    wrong = [f"not made: {line}" for line in (out / "not-made.log").read_text().splitlines()]
+    wrong += [f"not played: {name}" for name in (out / "cases.planned").read_text().split() if name not in {case for _, case in begun}]
     for (since, name), (until, _) in zip(begun, begun[1:]):
-        if MADE[name] is None:
+        # Back at the first access point, if it is not there, and what is set up for the next one.
+        if name == "between":
             continue
         within = [h for h in listed if since * 1e9 <= h["end_boot_ns"] + h["begin_wall_ns"] - h["begin_boot_ns"] and h["begin_wall_ns"] < until * 1e9]
         of = lambda device: [h for h in within if h["interface"] == device]

@@ -197,6 +197,21 @@ fn an_offer_that_is_never_confirmed_is_said() {
     let h = &run(&all)[0];
     assert_eq!(h.ended, Ended::LogEnd);
     assert!(why(h, Phase::Dhcp).contains("no request for it was confirmed"), "{}", why(h, Phase::Dhcp));
+    // Confirmed at last: those before are named.
+    all.extend([
+        at(14_620, What::Dhcp(Dhcp::Request)),
+        at(14_640, What::Dhcp(Dhcp::Ack)),
+        at(14_700, What::AddressAdded { v6: false, tentative: false }),
+        at(14_800, What::Received),
+    ]);
+    let h = &run(&all)[0];
+    assert_eq!(h.ended, Ended::Data);
+    let words = why(h, Phase::Dhcp);
+    assert!(words.contains("an address was offered, and 3 requests for it had no answer"), "{words}");
+    // One that is answered is none of them.
+    all.retain(|m| m.at_ns < 620 * MS || m.at_ns > 9_000 * MS);
+    let words = why(&run(&all)[0], Phase::Dhcp);
+    assert!(!words.contains("offered"), "{words}");
 }
 
 /// As an authentication for a fast transition, which comes before anything of the old link ends.

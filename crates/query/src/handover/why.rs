@@ -154,13 +154,30 @@ fn milliseconds(ns: i64) -> String {
     format!("{} ms", (ns + MS / 2) / MS)
 }
 
+const ASKS: [&str; 3] = ["DISCOVER", "REQUEST", "SOLICIT"];
+const CONFIRMS: [&str; 3] = ["ACK", "NAK", "REPLY"];
+
+fn is_message(words: &str, names: &[&str]) -> bool {
+    names.iter().any(|n| words.starts_with(&format!("DHCP {n}")))
+}
+
+/// Requests for an address that was offered which the client's next message follows, and no answer.
+fn unanswered(steps: &[Step], done: bool) -> usize {
+    let offer = steps.iter().position(|s| is_message(&s.words, &["OFFER", "ADVERTISE"]));
+    let steps = offer.map_or(&[][..], |i| &steps[i..]);
+    let is_lost = |i: &usize| {
+        let answered = steps.get(i + 1).map_or(done, |next| !is_message(&next.words, &ASKS));
+        is_message(&steps[*i].words, &["REQUEST"]) && !answered
+    };
+    (0..steps.len()).filter(is_lost).count()
+}
+
 /// `next`: what came after it, begun by the answer that ended it, if one did.
 fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
     let done = matches!(next.map(|n| n.begin.what), Some(What::Dhcp(m)) if m.is_done());
     let mut words = Vec::new();
-    let is = |words: &str, names: &[&str]| names.iter().any(|n| words.starts_with(&format!("DHCP {n}")));
+    let is = is_message;
     let count = |names: &[&str]| s.steps.iter().filter(|x| is(&x.words, names)).count();
-    const ASKS: [&str; 3] = ["DISCOVER", "REQUEST", "SOLICIT"];
     let refused = count(&["NAK"]);
     if refused > 0 {
         words.push(
@@ -174,9 +191,14 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
         );
     }
     let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]) + usize::from(done);
-    let (offered, requested) = (count(&["OFFER", "ADVERTISE"]), count(&["REQUEST"]));
-    if offered > 0 && requested > 1 && !done && count(&["ACK", "NAK", "REPLY"]) == 0 {
-        words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned());
+    let confirmed = done || count(&CONFIRMS) > 0;
+    match unanswered(&s.steps, done) {
+        2.. if !confirmed => words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned()),
+        n @ 1.. if confirmed => words.push(format!(
+            "an address was offered, and {n} request{} for it had no answer: the server, or another one that was meant, did not confirm it at first",
+            if n == 1 { "" } else { "s" }
+        )),
+        _ => {}
     }
     let (asked, searched) = (count(&ASKS), count(&["DISCOVER", "SOLICIT"]));
     if asked > 0 && answers == 0 {
