@@ -4,7 +4,9 @@
     answers.py KPAT OUT
 
 Of each handover of the station's interface within the flow: `trace` is tracefs' own text of the tracepoints, on the same clock, `air` tshark's reading of the capture of the air, `iw` is `iw event -t`,
-`ip` `ip -ts monitor`, `supplicant` the supplicant's log, `dhcp` dhclient's as a reader of its output had it, `voice` the flow's own numbers. The last five stamp when a program had read of it: after the kernel."""
+`ip` `ip -ts monitor`, `supplicant` the supplicant's log, `dhcp` dhclient's as a reader of its output had it, `voice` the flow's own numbers. The last five stamp when a program had read of it: after the kernel.
+
+`bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what the supplicant logged before it asked for the state and what `ip monitor` read of it (`held`)."""
 import json
 import re
 import statistics
@@ -30,6 +32,7 @@ class Witness:
 
     def __init__(self):
         self.of: dict[str, list[int]] = {}
+        self.frames: dict[int, tuple[str, int]] = {}
 
     def saw(self, name: str, at: int) -> None:
         self.of.setdefault(name, []).append(at)
@@ -59,10 +62,10 @@ def air(path: Path, station: str, offset: int) -> Witness:
     w = Witness()
     if not path.exists():
         return w
-    fields = ["frame.time_epoch", "wlan.fc.type_subtype", "wlan.ta", "wlan_rsna_eapol.keydes.msgnr"]
+    fields = ["frame.number", "frame.time_epoch", "wlan.fc.type_subtype", "wlan.ta", "wlan_rsna_eapol.keydes.msgnr"]
     text = command("tshark", "-r", str(path), "-Y", f"wlan.addr=={station}", "-T", "fields", *(x for f in fields for x in ("-e", f)), "-E", "separator=|")
     for line in text.splitlines():
-        at, kind, sender, message = line.split("|")[:4]
+        number, at, kind, sender, message = line.split("|")[:5]
         sent, kind = sender == station, int(kind, 0) if kind else -1
         name = {(11, True): "authentication request", (11, False): "authentication accepted", (0, True): "association request", (2, True): "association request",
                 (1, False): "association accepted", (3, False): "association accepted"}.get((kind, sent), "")
@@ -70,6 +73,7 @@ def air(path: Path, station: str, offset: int) -> Witness:
             name = f"EAPOL-Key message {message}"
         if name:
             w.saw(name, ns(at) - offset)
+            w.frames[int(number)] = (name, ns(at) - offset)
     return w
 
 
@@ -106,6 +110,26 @@ def program_logs(out: Path, offset: int, device: str) -> dict[str, Witness]:
     return {"iw": iw, "ip": ip, "supplicant": supplicant, "dhcp": dhcp}
 
 
+def states(out: Path, device: str, offset: int) -> dict[str, tuple[list[int], list[int]]]:
+    """Of each operational state: when the supplicant was about to ask for it, and when `ip monitor` had read that it is so."""
+    asked = [(m[2].lower(), ns(m[1]) - offset) for m in re.finditer(rf"(?m)^([\d.]+): nl80211: Set {device} operstate \d->\d \((\w+)\)", (out / "supplicant.log").read_text(errors="replace"))]
+    read = [(m[2].lower(), int(datetime.fromisoformat(m[1]).replace(tzinfo=timezone.utc).timestamp() * 1e6) * 1000 - offset)
+            for m in re.finditer(rf"(?m)^\[(\S+?)\] \d+: {device}: .* state (\w+)", (out / "ip-monitor.log").read_text(errors="replace"))]
+    of = lambda pairs, name: [at for n, at in pairs if n == name]
+    return {f"operational state {name}": (of(asked, name), of(read, name)) for name in ("up", "dormant")}
+
+
+def held(mark: tuple[str, int, int], known: dict[str, tuple[list[int], list[int]]]) -> bool | None:
+    """May the moment be within the mark's bound? None: no witness was there."""
+    words, at, within = mark
+    asked, read = known.get(words, ([], []))
+    after = [t for t in read if t >= at - within]
+    before = [t for t in asked if not after or t <= after[0]]
+    if not before or not after or after[0] - before[-1] > 2_000_000_000:
+        return None
+    return before[-1] <= at and at - within <= after[0]
+
+
 def name_of(words: str) -> str:
     """A mark's name as witnesses have it."""
     words = re.sub(r"^re(association request)", r"\1", words)
@@ -127,13 +151,22 @@ def main() -> None:
     # The clocks' relation is that of the log itself, to a microsecond; date(1) and /proc/uptime are a process apart.
     offset = listed[0]["begin_wall_ns"] - listed[0]["begin_boot_ns"] if listed else wall - boot
     witnesses = {"trace": trace(out / "trace.txt", radio, device), "air": air(out / "air.pcapng", station, offset), **program_logs(out, offset, device)}
-    wrong, apart, rows = [], {}, []
+    wrong, apart, rows, bounds = [], {}, [], []
+    known = states(out, device, offset)
     for h in listed:
         d = ask(str(h["handover"]))
         begin, end = h["begin_boot_ns"], h["end_boot_ns"]
         if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
             wrong.append(f"phases of {h['handover']} leave gaps or overlap")
         marks = [(name_of(m["words"]), m["at_boot_ns"]) for m in d["marks"] if m["table"] in ("wifi_event", "link_event", "exchange", "event") and m["lane"] != "programs"]
+        # The frame that stands beside a mark: is it of that name, and when was it heard?
+        for m in (m for m in d["marks"] if m["frame"] and name_of(m["words"]) in witnesses["air"].of):
+            of, at = witnesses["air"].frames.get(m["frame"]["number"], ("no such frame", m["frame"]["at_boot_ns"]))
+            if of != name_of(m["words"]):
+                wrong.append(f"frame {m['frame']['number']} beside {m['words']!r} is {of!r}")
+            apart.setdefault("frames", []).append(((at - m["frame"]["at_boot_ns"]) / 1e6, of))
+        claims = [(m["words"], m["at_boot_ns"], m["within_ns"]) for m in d["marks"] if m["within_ns"]]
+        bounds += [(within, ok) for _, _, within, ok in ((*c, held(c, known)) for c in claims) if ok is not None]
         for who, w in witnesses.items():
             for name, times in w.of.items():
                 for at in (t for t in times if begin <= t <= end):
@@ -156,7 +189,10 @@ def main() -> None:
         sizes = sorted(abs(a) for a, _ in all_)
         table[who] = {"stamps": len(all_), "median_ms": round(statistics.median(a for a, _ in all_), 3), "within_1_ms": sum(s <= 1 for s in sizes), "most_ms": round(sizes[-1], 3),
                       "most_of": max(all_, key=lambda x: abs(x[0]))[1]}
-    print(json.dumps({"handovers": rows, "apart": table, "wrong": wrong}, indent=1))
+    claimed = {"marks": len(bounds), "held": sum(ok for _, ok in bounds)} | ({"median_ms": round(statistics.median(w for w, _ in bounds) / 1e6, 3)} if bounds else {})
+    if claimed["held"] < claimed["marks"]:
+        wrong.append(f"{claimed['marks'] - claimed['held']} of {claimed['marks']} bounds do not hold")
+    print(json.dumps({"handovers": rows, "apart": table, "bounds": claimed, "wrong": wrong}, indent=1))
 
 
 if __name__ == "__main__":

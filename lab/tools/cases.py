@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ANY = None
-# Of each case: kind, cause, from, to of each handover of w2 (1 and 2: the access points), and words that its sentences have.
+# Of each case: kind, cause, from, to of each handover of w2 (1 and 2: the access points), and words that its sentences, failed attempts or (in brackets) marks have.
 MADE = {
     "together": ([("roam", "chosen", 1, 2), ("roam", "chosen", 2, 1)], []),
     "roam-fails": ([("roam-failed", "chosen", 1, 1)], ["authentication: no answer"]),
@@ -25,10 +25,10 @@ MADE = {
     "same-channel": ([("roam", "chosen", 1, 2)], []),
     "shut": ([(ANY, "shut", 1, ANY)], []),
     "rfkill": ([(ANY, "shut", 1, ANY)], []),
-    "dhcp-late": ([(ANY, "left", 1, ANY)], ["DHCP"]),
-    "no-ack": ([(ANY, "left", 1, ANY)], ["offered"]),
+    "dhcp-late": ([(ANY, "left", 1, ANY)], ["the server, or a relay, took"]),
+    "no-ack": ([(ANY, "left", 1, ANY)], ["an address was offered, and"]),
     "conflict": ([(ANY, "left", 1, ANY)], ["another host has", "DECLINE"]),
-    "duplicate-v6": ([("roam", "chosen", 1, 2)], ["duplicate address fd07:1::9"]),
+    "duplicate-v6": ([("roam", "chosen", 1, 2)], ["[duplicate address fd07:1::9"]),
     "two-stations": ([("roam", "chosen", 1, 2)], []),
     "access-point": ([], []),
     "mesh": ([], []),
@@ -51,6 +51,8 @@ def main() -> None:
     number = lambda bssid: address.index(bssid) + 1 if bssid in address else bssid
     listed = ask(out / "run.kpat")["handovers"]
     said = [(float(m[1]), m[2], m[3]) for m in re.finditer(r"(?m)^([\d.]+): w2: CTRL-EVENT-(CONNECTED|DISCONNECTED)(.*)$", (out / "supplicant.log").read_text(errors="replace"))]
+    # Of each time that it was connected: the frequency where it last asked that access point.
+    asked = [(float(m[1]), m[2], int(m[3])) for m in re.finditer(r"(?m)^([\d.]+): w2: SME: Trying to authenticate with (\S+) \(.*freq=(\d+) MHz\)", (out / "supplicant.log").read_text(errors="replace"))]
     echoes = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
     found = {}
     wrong = [f"not made: {line}" for line in (out / "not-made.log").read_text().splitlines()]
@@ -72,7 +74,7 @@ def main() -> None:
         if not fits(MADE_OF_OTHER.get(name, []), [s for s in other if s[0] != "join"]):
             wrong.append(f"{name}, the other radio: {other}")
         details = [ask(out / "run.kpat", str(h["handover"])) for h in of("w2")]
-        sentences = " ".join([*(p["why"] or "" for d in details for p in d["phases"]), *(r for d in details for r in d["refusals"]), *(m["words"] for d in details for m in d["marks"])])
+        sentences = " ".join([*(p["why"] or "" for d in details for p in d["phases"]), *(r for d in details for r in d["refusals"]), *("[" + m["words"] for d in details for m in d["marks"])])
         wrong += [f"{name}: nothing of {w!r} in {sentences!r}" for w in words if w not in sentences]
         for d in details:
             if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
@@ -85,9 +87,13 @@ def main() -> None:
                     wrong.append(f"{name}: the flow's gap is {apart:.1f} ms from its own numbers")
         ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
         tos = [d["to"]["bssid"] for d in details if d["link_up"]]
+        # mac80211 opens the port, after the supplicant set the operational state.
+        wrong += [f"{name}: link up by {d['link_up']['words']!r}" for d in details if d["link_up"] and d["link_up"]["words"] != "port authorised"]
         connected = [(at, re.search(r"to (\S+)", rest)[1]) for at, what, rest in said if what == "CONNECTED" and since <= at < until]
         for at, bssid in connected:
             near = [(at - up, to) for up, to in zip(ups, tos) if -1 < at - up < 1]
+            mhz = [f for t, b, f in asked if t < at and b == bssid]
+            wrong += [f"{name}: at {d['to']['mhz']} MHz, the supplicant asked at {mhz[-1]} MHz" for d, up in zip([d for d in details if d["link_up"]], ups) if -1 < at - up < 1 and d["to"]["bssid"] == bssid and mhz and d["to"]["mhz"] != mhz[-1]]
             if not any(to == bssid for _, to in near) and name != "removed":
                 wrong.append(f"{name}: the supplicant was connected to {number(bssid)} at {at - since:.3f} s, no handover has that link up: {[round(u - since, 3) for u in ups]}")
         for at, what, _ in said:

@@ -211,12 +211,14 @@ case-conflict() {
 case-duplicate-v6() {
 	begin duplicate-v6
 	first ip -n ds addr add fd07:1::9/64 dev br0 nodad
-	# While it has no carrier the kernel looks for no duplicates. The correspondent answers nothing meanwhile: data would end the handover before.
+	# The lab's namespaces look for none, and while there is no carrier the kernel looks for no duplicates. The correspondent answers nothing meanwhile: data would end the handover before.
+	sysctl -qw net.ipv6.conf.w2.accept_dad=1
 	kill -STOP "$(cat $RUN/echo.pid)"
 	roam 2; until_at 2 30; ip addr add fd07:1::9/64 dev w2; sleep 3
 	kill -CONT "$(cat $RUN/echo.pid)"
 	over 40
 	ip addr del fd07:1::9/64 dev w2 2>/dev/null; first ip -n ds addr del fd07:1::9/64 dev br0
+	sysctl -qw net.ipv6.conf.w2.accept_dad=0
 }
 
 case-no-ack() {

@@ -155,19 +155,18 @@ fn milliseconds(ns: i64) -> String {
 }
 
 const ASKS: [&str; 3] = ["DISCOVER", "REQUEST", "SOLICIT"];
+const SEARCHES: [&str; 2] = ["DISCOVER", "SOLICIT"];
 const CONFIRMS: [&str; 3] = ["ACK", "NAK", "REPLY"];
 
 fn is_message(words: &str, names: &[&str]) -> bool {
     names.iter().any(|n| words.starts_with(&format!("DHCP {n}")))
 }
 
-/// Requests for an address that was offered which the client's next message follows, and no answer.
-fn unanswered(steps: &[Step], done: bool) -> usize {
-    let offer = steps.iter().position(|s| is_message(&s.words, &["OFFER", "ADVERTISE"]));
-    let steps = offer.map_or(&[][..], |i| &steps[i..]);
+/// Messages of these names which the client's next message follows, and no answer.
+fn unanswered(steps: &[Step], names: &[&str], done: bool) -> usize {
     let is_lost = |i: &usize| {
         let answered = steps.get(i + 1).map_or(done, |next| !is_message(&next.words, &ASKS));
-        is_message(&steps[*i].words, &["REQUEST"]) && !answered
+        is_message(&steps[*i].words, names) && !answered
     };
     (0..steps.len()).filter(is_lost).count()
 }
@@ -177,7 +176,10 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
     let done = matches!(next.map(|n| n.begin.what), Some(What::Dhcp(m)) if m.is_done());
     let mut words = Vec::new();
     let is = is_message;
-    let count = |names: &[&str]| s.steps.iter().filter(|x| is(&x.words, names)).count();
+    // One message is no step, but the phase's beginning.
+    let only = [Step { from_ns: s.from_ns, to_ns: s.to_ns, words: s.begin.words() }];
+    let steps = if s.steps.is_empty() { &only[..] } else { &s.steps[..] };
+    let count = |names: &[&str]| steps.iter().filter(|x| is(&x.words, names)).count();
     let refused = count(&["NAK"]);
     if refused > 0 {
         words.push(
@@ -192,7 +194,8 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
     }
     let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]) + usize::from(done);
     let confirmed = done || count(&CONFIRMS) > 0;
-    match unanswered(&s.steps, done) {
+    let offer = steps.iter().position(|x| is(&x.words, &["OFFER", "ADVERTISE"]));
+    match unanswered(offer.map_or(&[][..], |i| &steps[i..]), &["REQUEST"], done) {
         2.. if !confirmed => words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned()),
         n @ 1.. if confirmed => words.push(format!(
             "an address was offered, and {n} request{} for it had no answer: the server, or another one that was meant, did not confirm it at first",
@@ -200,24 +203,25 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
         )),
         _ => {}
     }
-    let (asked, searched) = (count(&ASKS), count(&["DISCOVER", "SOLICIT"]));
-    if asked > 0 && answers == 0 {
+    let (asked, searched) = (count(&ASKS), count(&SEARCHES));
+    if asked > 0 && answers == 0 && (asked > 1 || s.dur_ns() >= 500 * MS) {
+        let messages = if asked == 1 { "message" } else { "messages" };
         words.push(format!(
-            "{asked} messages of the client, and no answer: no server hears them, or none gives a lease"
+            "{asked} {messages} of the client, and no answer: no server hears them, or none gives a lease"
         ));
-    } else if searched > 1 + refused {
+    } else if searched > 1 && unanswered(steps, &SEARCHES, done) > 0 {
         words.push(format!(
             "a server was searched {searched} times: the first answers were lost, or came late"
         ));
     }
-    let longest = (0..s.steps.len())
-        .filter(|i| s.steps[*i].to_ns - s.steps[*i].from_ns >= 500 * MS)
-        .max_by_key(|i| s.steps[*i].to_ns - s.steps[*i].from_ns);
+    let longest = (0..steps.len())
+        .filter(|i| steps[*i].to_ns - steps[*i].from_ns >= 500 * MS)
+        .max_by_key(|i| steps[*i].to_ns - steps[*i].from_ns);
     if let Some(i) = longest.filter(|_| answers > 0) {
-        let step = &s.steps[i];
+        let step = &steps[i];
         let took = milliseconds(step.to_ns - step.from_ns);
         let asks = is(&step.words, &ASKS);
-        let again = asks && s.steps.get(i + 1).is_some_and(|next| is(&next.words, &ASKS));
+        let again = asks && steps.get(i + 1).is_some_and(|next| is(&next.words, &ASKS));
         words.push(match (asks, again) {
             (true, true) => format!("{} had no answer, and the client asked again after {took}", step.words),
             (true, false) => format!("after {} the server, or a relay, took {took}", step.words),
