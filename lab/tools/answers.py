@@ -6,7 +6,7 @@
 Of each handover of the station's interface within the flow: `trace` is tracefs' own text of the tracepoints, on the same clock, `air` tshark's reading of the capture of the air, `iw` is `iw event -t`,
 `ip` `ip -ts monitor`, `supplicant` the supplicant's log, `dhcp` dhclient's as a reader of its output had it, `voice` the flow's own numbers. The last five stamp when a program had read of it: after the kernel.
 
-`bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what the supplicant logged before it asked for the state and what `ip monitor` read of it (`held`)."""
+`air` compares the kernel's marks with their frames, `frames` what is shown of each frame with the capture. `bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what the supplicant logged before it asked for the state and what `ip monitor` read of it (`held`)."""
 import json
 import re
 import statistics
@@ -63,7 +63,7 @@ def air(path: Path, station: str, offset: int) -> Witness:
     if not path.exists():
         return w
     fields = ["frame.number", "frame.time_epoch", "wlan.fc.type_subtype", "wlan.ta", "wlan_rsna_eapol.keydes.msgnr"]
-    text = command("tshark", "-r", str(path), "-Y", f"wlan.addr=={station}", "-T", "fields", *(x for f in fields for x in ("-e", f)), "-E", "separator=|")
+    text = command("tshark", "-r", str(path), "-n", "-Y", f"wlan.addr=={station}", "-T", "fields", *(x for f in fields for x in ("-e", f)), "-E", "separator=|")
     for line in text.splitlines():
         number, at, kind, sender, message = line.split("|")[:5]
         sent, kind = sender == station, int(kind, 0) if kind else -1
@@ -159,15 +159,25 @@ def main() -> None:
         if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
             wrong.append(f"phases of {h['handover']} leave gaps or overlap")
         marks = [(name_of(m["words"]), m["at_boot_ns"]) for m in d["marks"] if m["table"] in ("wifi_event", "link_event", "exchange", "event") and m["lane"] != "programs"]
-        # The frame that stands beside a mark: is it of that name, and when was it heard?
-        for m in (m for m in d["marks"] if m["frame"] and name_of(m["words"]) in witnesses["air"].of):
-            of, at = witnesses["air"].frames.get(m["frame"]["number"], ("no such frame", m["frame"]["at_boot_ns"]))
-            if of != name_of(m["words"]):
-                wrong.append(f"frame {m['frame']['number']} beside {m['words']!r} is {of!r}")
-            apart.setdefault("frames", []).append(((at - m["frame"]["at_boot_ns"]) / 1e6, of))
+        # Each frame stands beside the mark of the same thing, or is a mark of its own.
+        beside = {m["frame"]["number"]: m for m in d["marks"] if m["frame"]}
+        alone = {m["row"]: m for m in d["marks"] if m["table"] == "frame"}
+        for number, (name, at) in witnesses["air"].frames.items():
+            if not begin <= at <= end:
+                continue
+            m = beside.get(number)
+            if m and name_of(m["words"]) != name:
+                wrong.append(f"frame {number} beside {m['words']!r} is {name!r}")
+            if m:
+                apart.setdefault("air", []).append(((at - m["at_boot_ns"]) / 1e6, name))
+            elif number not in alone:
+                wrong.append(f"frame {number}, {name!r}, at {(at - begin) / 1e9:.4f} s of handover {h['handover']} is shown nowhere")
+                continue
+            shown = m["frame"]["at_boot_ns"] if m else alone[number]["at_boot_ns"]
+            apart.setdefault("frames", []).append(((at - shown) / 1e6, name))
         claims = [(m["words"], m["at_boot_ns"], m["within_ns"]) for m in d["marks"] if m["within_ns"]]
         bounds += [(within, ok) for _, _, within, ok in ((*c, held(c, known)) for c in claims) if ok is not None]
-        for who, w in witnesses.items():
+        for who, w in ((who, w) for who, w in witnesses.items() if who != "air"):
             for name, times in w.of.items():
                 for at in (t for t in times if begin <= t <= end):
                     ours = [m for n, m in marks if n == name]

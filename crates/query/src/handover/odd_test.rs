@@ -340,6 +340,24 @@ fn a_loss_during_a_scan_is_not_led_to_by_it() {
     assert_eq!(h.begin_ns, -1_000 * MS);
 }
 
+/// As recorded on 7.2, of a processor that was too slow for the access point's answers.
+#[test]
+fn each_failed_attempt_has_its_own_reason() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend(join(100, AP2).into_iter().take(3));
+    all.push(of(500, What::AssocTimeout, AP2));
+    all.extend([at(1_300, What::ScanStart), at(5_200, What::ScanDone { aborted: false })]);
+    all.extend([of(5_900, What::AuthStart { algorithm: 0 }, AP1), of(5_920, What::AuthTimeout, AP1)]);
+    all.extend(join(7_000, AP2));
+    all.push(at(7_500, What::Received));
+    let h = &run(&all)[0];
+    let (first, second) = ("association: no answer", "authentication: no answer");
+    assert_eq!(h.refusals, [first, second]);
+    let expected = format!("failed attempt 1 of 2: {first} | failed attempt 2 of 2: {second}");
+    assert_eq!(why(h, Phase::Retry), expected);
+}
+
 #[test]
 fn messages_that_came_again_are_counted() {
     let mut all = before(0);

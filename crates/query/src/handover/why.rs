@@ -12,12 +12,19 @@ const MS: i64 = 1_000_000;
 
 pub(super) fn explain(spans: &mut [Span], o: &Open) {
     let mut answered = false;
+    // Which of the failed attempts a wait is of, where each has its own.
+    let mut failed = 0;
+    let each = spans.iter().filter(|s| s.phase == Phase::Retry).count() == o.facts.refusals.len();
     for i in 0..spans.len() {
         let next = spans.get(i + 1);
         let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
         answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
         let words = match spans[i].phase {
             Phase::Dhcp => dhcp(&spans[i], next),
+            Phase::Retry if each => {
+                failed += 1;
+                Some(refused(o, failed))
+            }
             Phase::ClientStart if asked && spans[i].dur_ns() >= 300 * MS => Some(
                 "the client had asked already when the link was lost once more: it asks again by its own timer".into(),
             ),
@@ -46,7 +53,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Authentication if o.facts.algorithm == 4 => {
             Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
         }
-        Phase::Retry => o.facts.refusals.last().map(|_| refused(o)),
+        Phase::Retry => o.facts.refusals.last().map(|_| refused(o, o.facts.refusals.len())),
         Phase::KeyExchange if o.facts.first_key > 1 && o.facts.third_key == 0 => Some(format!(
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
             o.facts.first_key
@@ -97,12 +104,13 @@ fn repeated(s: &Span) -> Option<String> {
     })
 }
 
-fn refused(o: &Open) -> String {
+/// `which` of the attempts that failed, from 1.
+fn refused(o: &Open, which: usize) -> String {
     let all = &o.facts.refusals;
-    let last = all.last().map_or("", String::as_str);
+    let words = which.checked_sub(1).and_then(|i| all.get(i)).map_or("", String::as_str);
     match all.len() {
-        1 => format!("{last}: the supplicant waits before it tries again"),
-        n => format!("{n} attempts failed, the last one with: {last}"),
+        1 => format!("{words}: the supplicant waits before it tries again"),
+        n => format!("failed attempt {which} of {n}: {words}"),
     }
 }
 
