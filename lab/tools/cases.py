@@ -54,6 +54,7 @@ def main() -> None:
     # Of each time that it was connected: the frequency where it last asked that access point.
     asked = [(float(m[1]), m[2], int(m[3])) for m in re.finditer(r"(?m)^([\d.]+): w2: SME: Trying to authenticate with (\S+) \(.*freq=(\d+) MHz\)", (out / "supplicant.log").read_text(errors="replace"))]
     echoes = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
+    numbered = [(int(float(v[0]) * 1e9), int(v[2])) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
     found = {}
     wrong = [f"not made: {line}" for line in (out / "not-made.log").read_text().splitlines()]
     wrong += [f"not played: {name}" for name in (out / "cases.planned").read_text().split() if name not in {case for _, case in begun}]
@@ -85,6 +86,10 @@ def main() -> None:
                 apart = abs(max(gaps, default=0) - d["flow"]["gap_ns"]) / 1e6
                 if apart > 100:
                     wrong.append(f"{name}: the flow's gap is {apart:.1f} ms from its own numbers")
+                # Due in the longest gap: the numbers between those of its two echoes. A slow processor does not keep the pace.
+                last, first = max(zip(numbered, numbered[1:]), key=lambda x: x[1][0] - x[0][0] if x[1][0] >= d["begin_boot_ns"] and x[0][0] <= d["end_boot_ns"] else 0)
+                if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.2 * (first[1] - last[1]):
+                    wrong.append(f"{name}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
         ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
         tos = [d["to"]["bssid"] for d in details if d["link_up"]]
         # mac80211 opens the port, after the supplicant set the operational state.

@@ -1,5 +1,7 @@
 //! A handover as an application saw it: the gap in what it received, and what was lost or late of it.
 
+use std::collections::VecDeque;
+
 /// The gap of one flow, by its packets or its application's reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowGap {
@@ -48,13 +50,31 @@ impl FlowGap {
     }
 }
 
+/// What comes between as many packets is a flow's pace.
+const PACE: usize = 64;
+
 /// Times at which one flow received, from before a handover to after it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
     pub times: Vec<i64>,
+    /// Of what is farther back the last ones, for its pace: shortly after another handover there is little else than the burst that it held.
+    earlier: VecDeque<i64>,
 }
 
 impl Received {
+    pub fn earlier(&mut self, at_ns: i64) {
+        if self.earlier.len() == PACE {
+            self.earlier.pop_front();
+        }
+        self.earlier.push_back(at_ns);
+    }
+
+    /// All that came is known.
+    pub fn sort(&mut self) {
+        self.times.extend(self.earlier.drain(..));
+        self.times.sort_unstable();
+    }
+
     /// The longest time without data that touches `from_ns..=to_ns`.
     pub fn gap(&self, (from_ns, to_ns): (i64, i64), words: String) -> Option<FlowGap> {
         let t = &self.times;
@@ -67,7 +87,7 @@ impl Received {
             Some(i) => (i, Some(t[i + 1])),
             None => (t.iter().rposition(|at| *at <= to_ns)?, None),
         };
-        let before = &t[last.saturating_sub(64)..=last];
+        let before = &t[last.saturating_sub(PACE)..=last];
         let mut apart: Vec<i64> = before.windows(2).map(|w| w[1] - w[0]).collect();
         apart.sort_unstable();
         let pace_ns = apart.get(apart.len() / 2).copied().unwrap_or(0);

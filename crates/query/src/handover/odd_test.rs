@@ -358,6 +358,31 @@ fn each_failed_attempt_has_its_own_reason() {
     assert_eq!(why(h, Phase::Retry), expected);
 }
 
+/// As recorded on 6.12: the access point's word, a second after the scan began, was looked at 21 s later.
+#[test]
+fn what_is_said_during_a_scan_waits_for_its_end() {
+    let mut all = before(0);
+    all.push(at(-1_170, What::ScanStart));
+    all.extend((0..38).map(|i| at(-1_160 + i * 540, What::Channel { mhz: 2_412 + i * 5 })));
+    all.push(at(20_653, What::ScanDone { aborted: false }));
+    all.extend([at(20_667, What::CarrierOff), of(20_708, What::PortClosed, AP1)]);
+    all.push(of(20_723, What::Deauthenticated { own: false, reason: 3 }, AP1));
+    all.extend(join(21_354, AP2));
+    all.push(at(22_928, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let h = &run(&all)[0];
+    assert!(h.tiles());
+    assert_eq!((phases(h)[0], h.cause), ((Phase::Detection, 20_667), Cause::SentAway { reason: 3 }));
+    let words = why(h, Phase::Detection);
+    assert!(words.contains("a scan was going on"), "{words}");
+    // Over long before, it was not what was waited for.
+    all.retain(|m| !matches!(m.what, What::Channel { .. }) || m.at_ns < 5_000 * MS);
+    all.iter_mut().filter(|m| matches!(m.what, What::ScanDone { .. })).for_each(|m| m.at_ns = 5_000 * MS);
+    all.sort_by_key(|m| m.at_ns);
+    let words = why(&run(&all)[0], Phase::Detection);
+    assert!(words.contains("sent this station away"), "{words}");
+}
+
 #[test]
 fn messages_that_came_again_are_counted() {
     let mut all = before(0);

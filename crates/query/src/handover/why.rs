@@ -44,6 +44,13 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Detection if s.begin.what == What::Received && long(300) && o.left_by_itself() => {
             Some("nothing came any more while the link stood, and then this station left: that its access point was silent is not in the log".into())
         }
+        Phase::Detection if s.begin.what == What::Received && long(300) && matches!(o.facts.deauth, Some((false, _))) => {
+            Some(if scanned(s, o) {
+                "nothing came any more, and a scan was going on: what an access point says meanwhile the kernel looks at only after it".into()
+            } else {
+                "nothing came any more, and then the access point sent this station away: what was before that is not in the log".into()
+            })
+        }
         Phase::Detection if s.begin.what == What::Received && long(300) => {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }
@@ -86,6 +93,20 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// A scan went on for most of it. mac80211 leaves frames of access points in their queue until its own scan is over (net/mac80211/iface.c, ieee80211_iface_work).
+fn scanned(s: &Span, o: &Open) -> bool {
+    let (mut since, mut ns) = (None, 0);
+    for m in o.marks.iter().filter(|m| m.at_ns <= s.to_ns) {
+        match m.what {
+            What::ScanStart => since = since.or(Some(m.at_ns)),
+            What::ScanDone { .. } => ns += since.take().map_or(0, |at| m.at_ns - at.max(s.from_ns)).max(0),
+            _ => {}
+        }
+    }
+    ns += since.map_or(0, |at| s.to_ns - at.max(s.from_ns));
+    ns * 2 > s.dur_ns()
 }
 
 /// What the access point sent more than once.

@@ -127,8 +127,22 @@ fn a_prefix_that_came_unasked_is_what_was_missing() {
 #[test]
 fn a_flow_that_never_came_again_has_no_short_gap() {
     let times: Vec<i64> = (0..50).map(|i| i * 20 * MS).collect();
-    let gap = super::flow::Received { times }.gap((970 * MS, 6_000 * MS), "a flow".into()).unwrap();
+    let mut received = super::flow::Received::default();
+    received.times = times;
+    let gap = received.gap((970 * MS, 6_000 * MS), "a flow".into()).unwrap();
     assert_eq!((gap.last_ns, gap.first_ns, gap.gap_ns()), (980 * MS, None, None));
+}
+
+/// As recorded on 6.12: shortly after another handover, when what that had held came at once.
+#[test]
+fn a_burst_is_no_pace() {
+    let mut received = super::flow::Received::default();
+    (0..100).for_each(|i| received.earlier((i * 200 - 30_000) * MS));
+    received.times.extend([0, 4, 8, 15, 20, 136, 400, 536].map(|ms| ms * MS));
+    received.times.push(4_700 * MS);
+    received.sort();
+    let gap = received.gap((600 * MS, 4_600 * MS), "a flow".into()).unwrap();
+    assert_eq!((gap.pace_ns, gap.missing), (200 * MS, 19));
 }
 
 #[test]
