@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Is what `kpat handover` answers what independent witnesses saw? Of a run of lab/tools/handover.sh, as JSON: of each witness how far its stamps are from the marks, in ms, and `wrong`.
+"""Is what `kpat handover` answers what independent witnesses saw? Of runs of lab/tools/handover.sh, together, as JSON: of each witness how far its stamps are from the marks, in ms, and `wrong`.
 
-    answers.py KPAT OUT
+    answers.py KPAT OUT...
 
 Of each handover of the station's interface within the flow: `trace` is tracefs' own text of the tracepoints, on the same clock, `air` tshark's reading of the capture of the air, `iw` is `iw event -t`,
 `ip` `ip -ts monitor`, `supplicant` the supplicant's log, `dhcp` dhclient's as a reader of its output had it, `voice` the flow's own numbers. The last five stamp when a program had read of it: after the kernel.
 
-`air` compares the kernel's marks with their frames, `frames` what is shown of each frame with the capture. `bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what the supplicant logged before it asked for the state and what `ip monitor` read of it (`held`)."""
+`air` compares the kernel's marks with their frames, `frames` what is shown of each frame with the capture. `bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what supplicant or DHCP client logged before it asked for a state or an address and what `ip monitor` read of it (`held`)."""
 import json
 import re
 import statistics
@@ -138,8 +138,8 @@ def name_of(words: str) -> str:
     return re.sub(r"^(pairwise|group) (key installed)", r"\2", words)
 
 
-def main() -> None:
-    kpat, out = sys.argv[1], Path(sys.argv[2])
+def look(kpat: str, out: Path) -> tuple[list, dict, list, list]:
+    """Handovers of one run, of each witness how far its stamps are from which marks, bounds, and what is wrong."""
     store, device = out / "run.kpat", "w2"
     ask = lambda *words: json.loads(command(kpat, "handover", str(store), *words, "--json"))
     wall, boot = (ns(s) for s in (out / "clock.txt").read_text().split())
@@ -153,6 +153,8 @@ def main() -> None:
     witnesses = {"trace": trace(out / "trace.txt", radio, device), "air": air(out / "air.pcapng", station, offset), **program_logs(out, offset, device)}
     wrong, apart, rows, bounds = [], {}, [], []
     known = states(out, device, offset)
+    # An address comes after the client logged that it has one.
+    known |= {name: (witnesses["dhcp"].of.get("DHCP ACK", []), times) for name, times in witnesses["ip"].of.items()}
     for h in listed:
         d = ask(str(h["handover"]))
         begin, end = h["begin_boot_ns"], h["end_boot_ns"]
@@ -194,11 +196,25 @@ def main() -> None:
             row["voice_gap_ms"], row["flow_gap_ms"] = round(gap[0] / 1e6, 1), round((d["flow"]["gap_ns"] or 0) / 1e6, 1)
             row["first_echo_after_end_ms"] = round((gap[2] - end) / 1e6, 1)
         rows.append(row)
+    return rows, apart, bounds, wrong
+
+
+def main() -> None:
+    kpat = sys.argv[1]
+    rows, apart, bounds, wrong = [], {}, [], []
+    for out in map(Path, sys.argv[2:]):
+        found = look(kpat, out)
+        rows += found[0]
+        for who, all_ in found[1].items():
+            apart.setdefault(who, []).extend(all_)
+        bounds += found[2]
+        wrong += [f"{out.name}: {w}" for w in found[3]]
     table = {}
     for who, all_ in apart.items():
         sizes = sorted(abs(a) for a, _ in all_)
         table[who] = {"stamps": len(all_), "median_ms": round(statistics.median(a for a, _ in all_), 3), "within_1_ms": sum(s <= 1 for s in sizes), "most_ms": round(sizes[-1], 3),
-                      "most_of": max(all_, key=lambda x: abs(x[0]))[1]}
+                      "most_of": max(all_, key=lambda x: abs(x[0]))[1],
+                      "median_of": {name: round(statistics.median(a for a, n in all_ if n == name), 3) for name in sorted({n for _, n in all_})}}
     claimed = {"marks": len(bounds), "held": sum(ok for _, ok in bounds)} | ({"median_ms": round(statistics.median(w for w, _ in bounds) / 1e6, 3)} if bounds else {})
     if claimed["held"] < claimed["marks"]:
         wrong.append(f"{claimed['marks'] - claimed['held']} of {claimed['marks']} bounds do not hold")
