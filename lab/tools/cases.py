@@ -25,7 +25,7 @@ MADE = {
     "same-channel": ([("roam", "chosen", 1, 2)], []),
     "shut": ([(ANY, "shut", 1, ANY)], []),
     "rfkill": ([(ANY, "shut", 1, ANY)], []),
-    "dhcp-late": ([(ANY, "left", 1, ANY)], ["the server, or a relay, took"]),
+    "dhcp-late": ([(ANY, "left", 1, ANY)], ["the server, or a relay,"]),
     "no-ack": ([(ANY, "left", 1, ANY)], ["an address was offered, and"]),
     "conflict": ([(ANY, "left", 1, ANY)], ["another host has", "DECLINE"]),
     "duplicate-v6": ([("roam", "chosen", 1, 2)], ["[duplicate address fd07:1::9"]),

@@ -247,6 +247,20 @@ fn an_answer_that_came_late_is_named() {
     all.extend([at(6_700, What::AddressAdded { v6: false, tentative: false }), at(6_800, What::Received)]);
     let h = &run(&all)[0];
     assert_eq!(why(h, Phase::Dhcp), "after DHCP REQUEST 10.1.0.60 the server, or a relay, took 5563 ms");
+    // Asked twice, as on 6.1: both answers came when the server went on.
+    let mut twice = all.clone();
+    twice.push(with(4_289, What::Dhcp(Dhcp::Request), "10.1.0.60"));
+    twice.sort_by_key(|m| m.at_ns);
+    assert_eq!(
+        why(&run(&twice)[0], Phase::Dhcp),
+        "DHCP REQUEST 10.1.0.60 had no answer in 3689 ms, after which the client asked again"
+    );
+    twice.push(at(6_165, What::Dhcp(Dhcp::Ack)));
+    twice.sort_by_key(|m| m.at_ns);
+    assert_eq!(
+        why(&run(&twice)[0], Phase::Dhcp),
+        "2 requests, and the answers to all of them came together: the server, or a relay, was late"
+    );
     // Without an answer there was none, and what was sent only just then may have one.
     all.truncate(all.len() - 3);
     let until = |ms: i64| {

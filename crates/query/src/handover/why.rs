@@ -1,6 +1,6 @@
 //! What made a phase long, where a rule knows: a sentence each.
 
-use super::mark::What;
+use super::mark::{Mark, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
 
@@ -20,7 +20,7 @@ pub(super) fn explain(spans: &mut [Span], o: &Open) {
         let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
         answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
         let words = match spans[i].phase {
-            Phase::Dhcp => dhcp(&spans[i], next),
+            Phase::Dhcp => dhcp(&spans[i], next, o),
             Phase::Retry if each => {
                 failed += 1;
                 Some(refused(o, failed))
@@ -201,7 +201,7 @@ fn unanswered(steps: &[Step], names: &[&str], done: bool) -> usize {
 }
 
 /// `next`: what came after it, begun by the answer that ended it, if one did.
-fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
+fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
     let done = matches!(next.map(|n| n.begin.what), Some(What::Dhcp(m)) if m.is_done());
     let mut words = Vec::new();
     let is = is_message;
@@ -246,13 +246,24 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
     let longest = (0..steps.len())
         .filter(|i| steps[*i].to_ns - steps[*i].from_ns >= 500 * MS)
         .max_by_key(|i| steps[*i].to_ns - steps[*i].from_ns);
-    if let Some(i) = longest.filter(|_| answers > 0) {
+    // Answers to what was asked before stand behind the one that ended the exchange.
+    let soon = |m: &&Mark| m.at_ns >= s.to_ns && m.at_ns - s.to_ns <= 1_000 * MS;
+    let confirmations =
+        o.marks.iter().filter(soon).filter(|m| matches!(m.what, What::Dhcp(d) if d.is_done())).count();
+    let requests = count(&["REQUEST", "RENEW", "REBIND"]);
+    if done && requests > 1 && confirmations >= requests {
+        words.push(format!(
+            "{requests} requests, and the answers to all of them came together: the server, or a relay, was late"
+        ));
+    } else if let Some(i) = longest.filter(|_| answers > 0) {
         let step = &steps[i];
         let took = milliseconds(step.to_ns - step.from_ns);
         let asks = is(&step.words, &ASKS);
         let again = asks && steps.get(i + 1).is_some_and(|next| is(&next.words, &ASKS));
         words.push(match (asks, again) {
-            (true, true) => format!("{} had no answer, and the client asked again after {took}", step.words),
+            (true, true) => {
+                format!("{} had no answer in {took}, after which the client asked again", step.words)
+            }
             (true, false) => format!("after {} the server, or a relay, took {took}", step.words),
             (false, _) => format!("after {} the client took {took}", step.words),
         });
