@@ -123,11 +123,10 @@ def held(mark: tuple[str, int, int], known: dict[str, tuple[list[int], list[int]
     """May the moment be within the mark's bound? None: no witness was there."""
     words, at, within = mark
     asked, read = known.get(words, ([], []))
-    after = [t for t in read if t >= at - within]
-    before = [t for t in asked if not after or t <= after[0]]
-    if not before or not after or after[0] - before[-1] > 2_000_000_000:
-        return None
-    return before[-1] <= at and at - within <= after[0]
+    after = next((t for t in read if t >= at - within), None)
+    # It may have been so already when it was asked for once more.
+    before = [t for t in asked if after is not None and 0 <= after - t <= 2_000_000_000]
+    return min(before) <= at if before else None
 
 
 def name_of(words: str) -> str:
