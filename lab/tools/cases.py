@@ -38,6 +38,14 @@ MADE = {
 # Of the other radio, w3, which is a station, an access point and a mesh point in turn.
 MADE_OF_OTHER = {"two-stations": [("roam", "chosen", ANY, ANY)]}
 
+# Of the case `cut`: what is found of it in recordings of which three see only a part.
+CUT = {
+    "whole": [("lost-and-joined", "silent-loss", 1, 2)],
+    "early": [("not-joined", "silent-loss", 1, ANY)],
+    "late": [("join", "unknown", ANY, 2)],
+    "packets": [("link-flap", "carrier", ANY, ANY)],
+}
+
 
 def command(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
@@ -58,6 +66,7 @@ def main() -> None:
     found = {}
     wrong = [f"not made: {line}" for line in (out / "not-made.log").read_text().splitlines()]
     wrong += [f"not played: {name}" for name in (out / "cases.planned").read_text().split() if name not in {case for _, case in begun}]
+    fits = lambda made, seen: len(made) == len(seen) and all(a in (ANY, b) for m, s in zip(made, seen) for a, b in zip(m, s))
     for (since, name), (until, _) in zip(begun, begun[1:]):
         # Back at the first access point, if it is not there, and what is set up for the next one.
         if name == "between":
@@ -67,7 +76,6 @@ def main() -> None:
         expected, words = MADE[name]
         seen = [(h["kind"], h["cause"], number(h["from"]), number(h["to"])) for h in of("w2")]
         found[name] = [(h["interface"], h["kind"], h["cause"], number(h["from"]), number(h["to"]), h["attempts"], h["ended"], round(h["whole_ns"] / 1e6), round((h["link_ns"] or 0) / 1e6)) for h in within]
-        fits = lambda made, seen: len(made) == len(seen) and all(a in (ANY, b) for m, s in zip(made, seen) for a, b in zip(m, s))
         if not fits(expected, seen):
             wrong.append(f"{name}: {seen}, made {expected}")
         other = [(h["kind"], h["cause"], h["from"], h["to"]) for h in of("w3")]
@@ -104,6 +112,15 @@ def main() -> None:
         for at, what, _ in said:
             if what == "DISCONNECTED" and since <= at < until and not any(d["begin_wall_ns"] / 1e9 - 0.01 <= at <= (d["end_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 + 0.5 for d in details):
                 wrong.append(f"{name}: the supplicant was disconnected at {at - since:.3f} s, in no handover")
+    for part, expected in CUT.items() if "cut" in (name for _, name in begun) else ():
+        store = out / f"{part}.kpat"
+        command(kpat, "integrate", "--force", "-o", str(store), str(out / f"{part}.kbl"))
+        details = [ask(store, str(h["handover"])) for h in ask(store)["handovers"] if h["interface"] == "w2"]
+        seen = [(d["kind"], d["cause"], number(d["from"]["bssid"]), number(d["to"]["bssid"])) for d in details]
+        found[f"cut, {part}"] = [(*s, d["ended"], round(d["whole_ns"] / 1e6), [p["phase"] for p in d["phases"]]) for s, d in zip(seen, details)]
+        if not fits(expected, seen):
+            wrong.append(f"cut, {part}: {seen}, made {expected}")
+        wrong += [f"cut, {part}: phases are not the whole" for d in details if sum(p["ns"] for p in d["phases"]) != d["whole_ns"]]
     # Set up while it was recorded.
     other = [(h["kind"], h["cause"]) for h in listed if h["interface"] == "w3"]
     if other and other[0] != ("join", "unknown"):

@@ -72,7 +72,7 @@ dhcp_server() { # as handover.sh starts it
 }
 no_dhcp_server() { kill "$(cat $RUN/dnsmasq.pid)"; while kill -0 "$(cat $RUN/dnsmasq.pid)" 2>/dev/null; do sleep 0.1; done; }
 record() { # name, profile
-	"$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
+	$FIRST "$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
 	eval "pid_$1=$!"
 	for _ in $(seq 300); do [ -e $RUN/$1.ready ] && return; sleep 0.1; done
 	not_made "no recording $1"

@@ -35,13 +35,15 @@ impl FlowGap {
         };
         let mut words = format!("{}, one packet every {}: {gap}", self.words, ms(self.pace_ns));
         if self.missing > 0 {
-            words += &format!(", about {} packets missing by that pace", self.missing);
+            let packets = if self.missing == 1 { "packet" } else { "packets" };
+            words += &format!(", about {} {packets} missing by that pace", self.missing);
         }
         if self.late > 0 {
             words += &format!(", {} came late and together", self.late);
         }
         if self.sent > 0 {
-            words += &format!("; {} were sent meanwhile", self.sent);
+            let were = if self.sent == 1 { "was" } else { "were" };
+            words += &format!("; {} {were} sent meanwhile", self.sent);
             if self.refused > 0 {
                 words += &format!(", {} of them dropped by this kernel", self.refused);
             }
