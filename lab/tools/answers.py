@@ -6,7 +6,8 @@
 Of each handover of the station's interface within the flow: `trace` is tracefs' own text of the tracepoints, on the same clock, `air` tshark's reading of the capture of the air, `iw` is `iw event -t`,
 `ip` `ip -ts monitor`, `supplicant` the supplicant's log, `dhcp` dhclient's as a reader of its output had it, `voice` the flow's own numbers. The last five stamp when a program had read of it: after the kernel.
 
-`air` compares the kernel's marks with their frames, `frames` what is shown of each frame with the capture. `bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what supplicant or DHCP client logged before it asked for a state or an address and what `ip monitor` read of it (`held`)."""
+`air` compares the kernel's marks with their frames, `frames` what is shown of each frame with the capture. `bounds`: marks that say "up to so much earlier", and of how many of them the moment may be between what supplicant or DHCP client logged before it asked for a state or an address and what `ip monitor` read of it (`held`); and frames, whose time by the
+device's clock has the bound of what relates the capture to it."""
 import json
 import re
 import statistics
@@ -150,6 +151,7 @@ def look(kpat: str, out: Path) -> tuple[list, dict, list, list]:
     # The clocks' relation is that of the log itself, to a microsecond; date(1) and /proc/uptime are a process apart.
     offset = listed[0]["begin_wall_ns"] - listed[0]["begin_boot_ns"] if listed else wall - boot
     witnesses = {"trace": trace(out / "trace.txt", radio, device), "air": air(out / "air.pcapng", station, offset), **program_logs(out, offset, device)}
+    clock = json.loads(command(kpat, "sql", str(store), "select from_wall_ns, to_wall_ns, bound_ns from clock", "--json"))
     wrong, apart, rows, bounds = [], {}, [], []
     known = states(out, device, offset)
     # An address comes after the client logged that it has one.
@@ -176,6 +178,10 @@ def look(kpat: str, out: Path) -> tuple[list, dict, list, list]:
                 continue
             shown = m["frame"]["at_boot_ns"] if m else alone[number]["at_boot_ns"]
             apart.setdefault("frames", []).append(((at - shown) / 1e6, name))
+            # Both clocks are this guest's, so what relates them is known: the log's own relation has a bound.
+            claimed = next((c["bound_ns"] for c in clock if c["from_wall_ns"] <= at + offset <= c["to_wall_ns"]), None)
+            if claimed is not None:
+                bounds.append((claimed, abs(at - shown) <= claimed))
         claims = [(m["words"], m["at_boot_ns"], m["within_ns"]) for m in d["marks"] if m["within_ns"]]
         bounds += [(within, ok) for _, _, within, ok in ((*c, held(c, known)) for c in claims) if ok is not None]
         for who, w in ((who, w) for who, w in witnesses.items() if who != "air"):
