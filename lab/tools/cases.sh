@@ -72,7 +72,7 @@ dhcp_server() { # as handover.sh starts it
 }
 no_dhcp_server() { kill "$(cat $RUN/dnsmasq.pid)"; while kill -0 "$(cat $RUN/dnsmasq.pid)" 2>/dev/null; do sleep 0.1; done; }
 record() { # name, profile
-	$FIRST "$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
+	$FIRST "$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --detail steps --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
 	eval "pid_$1=$!"
 	for _ in $(seq 300); do [ -e $RUN/$1.ready ] && return; sleep 0.1; done
 	not_made "no recording $1"
@@ -238,8 +238,9 @@ case-cut() {
 	begin cut
 	record whole wifi,path; record early wifi,path; record packets path
 	more 20 30
-	wpa bss_flush 0 >/dev/null; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30
-	record late wifi,path; kill -INT $pid_early
+	# Nothing is in range until the later recording runs.
+	wpa bss_flush 0 >/dev/null; hwsim 2 group 4; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30
+	kill -INT $pid_early; record late wifi,path; hwsim 2 group 1
 	until_at 2 60; over 40
 	kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_packets $pid_early
 }

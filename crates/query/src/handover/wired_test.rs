@@ -50,6 +50,17 @@ fn the_answer_that_ends_an_exchange_is_one() {
     assert!(words.contains("had no answer in 3050 ms, after which the client asked again"), "{words}");
 }
 
+/// What rtnetlink announces of a carrier may come a second later: no access point was silent meanwhile.
+#[test]
+fn a_wire_has_no_access_point_that_falls_silent() {
+    let mut all = flow(0);
+    all.extend([at(700, What::CarrierOff), at(2_700, What::CarrierOn), at(2_900, What::Received)]);
+    let h = &run(&all, 3_000)[0];
+    assert_eq!((h.kind, h.cause), (Kind::LinkFlap, Cause::Carrier));
+    assert_eq!(phases(h)[0], (Phase::Detection, 700));
+    assert!(why(h, Phase::Detection).contains("had not announced why"), "{}", why(h, Phase::Detection));
+}
+
 #[test]
 fn an_interface_that_goes_and_comes_is_one_handover() {
     let mut all = flow(0);
