@@ -37,7 +37,6 @@ pub(super) struct Facts {
     pub early_arp: Option<i64>,
     pub early_dhcp: u32,
     pub first_key: u32,
-    pub third_key: u32,
     /// This interface itself looked for a network, or lost its carrier: an access point's sees only its stations.
     pub own: bool,
 }

@@ -63,6 +63,16 @@ pub(super) struct Received {
     earlier: VecDeque<i64>,
 }
 
+/// From one packet to the next: the average of the middle half of averages over some of them, which neither an earlier gap changes nor that a busy host has them in bursts.
+fn pace(times: &[i64]) -> i64 {
+    let each = (times.len() / 8).max(1);
+    let ends: Vec<i64> = times.iter().rev().step_by(each).copied().collect();
+    let mut averages: Vec<i64> = ends.windows(2).map(|w| (w[0] - w[1]) / each as i64).collect();
+    averages.sort_unstable();
+    let middle = &averages[averages.len() / 4..averages.len() - averages.len() / 4];
+    middle.iter().sum::<i64>() / middle.len().max(1) as i64
+}
+
 impl Received {
     pub fn earlier(&mut self, at_ns: i64) {
         if self.earlier.len() == PACE {
@@ -90,9 +100,7 @@ impl Received {
             None => (t.iter().rposition(|at| *at <= to_ns)?, None),
         };
         let before = &t[last.saturating_sub(PACE)..=last];
-        let mut apart: Vec<i64> = before.windows(2).map(|w| w[1] - w[0]).collect();
-        apart.sort_unstable();
-        let pace_ns = apart.get(apart.len() / 2).copied().unwrap_or(0);
+        let pace_ns = pace(before);
         // Held packets arrive in a burst: far closer than the pace, right behind the gap.
         let burst = |w: &&[i64]| w[1] - w[0] < pace_ns / 4;
         let late = match i {

@@ -397,6 +397,21 @@ fn what_is_said_during_a_scan_waits_for_its_end() {
     assert!(words.contains("sent this station away"), "{words}");
 }
 
+/// Of two attempts with a wrong passphrase each has its own count.
+#[test]
+fn each_handshake_is_counted_by_itself() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    for (t, times) in [(100, 3), (10_000, 5)] {
+        all.extend(join(t, AP2).into_iter().take(5));
+        all.extend((0..times * 2).map(|i| at(t + 200 + i * 500, What::KeyFrame(1 + i % 2))));
+        all.push(of(t + 6_000, What::Deauthenticated { own: true, reason: 3 }, AP2));
+    }
+    let words = why(&run(&all)[0], Phase::KeyExchange);
+    let counts: Vec<&str> = words.split(" | ").map(|w| w.split(" and").next().unwrap_or_default()).collect();
+    assert_eq!(counts, ["message 1 came 3 times", "message 1 came 5 times"], "{words}");
+}
+
 #[test]
 fn messages_that_came_again_are_counted() {
     let mut all = before(0);

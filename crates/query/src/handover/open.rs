@@ -424,7 +424,6 @@ impl Open {
                     self.unnumbered = Some(mark.clone());
                 }
                 self.facts.first_key += u32::from(n == 1);
-                self.facts.third_key += u32::from(n == 3);
                 Some(if n == 4 { Phase::KeyInstall } else { Phase::KeyExchange })
             }
             // With fast transition keys are there at once.

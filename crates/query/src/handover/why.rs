@@ -61,9 +61,9 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
         }
         Phase::Retry => o.facts.refusals.last().map(|_| refused(o, o.facts.refusals.len())),
-        Phase::KeyExchange if o.facts.first_key > 1 && o.facts.third_key == 0 => Some(format!(
+        Phase::KeyExchange if messages(s, 1) > 1 && messages(s, 3) == 0 => Some(format!(
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
-            o.facts.first_key
+            messages(s, 1)
         )),
         Phase::KeyExchange => repeated(s),
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
@@ -109,13 +109,17 @@ fn scanned(s: &Span, o: &Open) -> bool {
     ns * 2 > s.dur_ns()
 }
 
+/// How often this message of the handshake came in one attempt.
+fn messages(s: &Span, number: u8) -> usize {
+    s.steps.iter().filter(|x| x.words == format!("EAPOL-Key message {number}")).count()
+}
+
 /// What the access point sent more than once.
 fn repeated(s: &Span) -> Option<String> {
-    let count = |n: u8| s.steps.iter().filter(|x| x.words == format!("EAPOL-Key message {n}")).count();
     let words: Vec<String> = [1, 3]
         .into_iter()
-        .filter(|n| count(*n) > 1)
-        .map(|n| format!("message {n} came {} times", count(n)))
+        .filter(|n| messages(s, *n) > 1)
+        .map(|n| format!("message {n} came {} times", messages(s, n)))
         .collect();
     (!words.is_empty()).then(|| {
         format!(

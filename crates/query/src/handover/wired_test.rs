@@ -154,6 +154,11 @@ fn a_burst_is_no_pace() {
     received.sort();
     let gap = received.gap((600 * MS, 4_600 * MS), "a flow".into()).unwrap();
     assert_eq!((gap.pace_ns, gap.missing), (200 * MS, 19));
+    // Five at once each 100 ms, as a busy host has a flow of 20 ms.
+    let mut received = super::flow::Received::default();
+    received.times = (0..100).map(|i| (i / 5 * 100 + i % 5 * 2) * MS).chain([4_000 * MS]).collect();
+    let gap = received.gap((2_000 * MS, 3_900 * MS), "a flow".into()).unwrap();
+    assert!((18 * MS..=22 * MS).contains(&gap.pace_ns), "{gap:?}");
 }
 
 #[test]
