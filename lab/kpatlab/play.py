@@ -136,9 +136,17 @@ def play(s: Scenario, out: Path, *, prefix: str, in_guest: bool, record: bool) -
         for p in reversed(background):
             p.stop()
         net.close()
+        if in_guest:
+            facts["kernel_warnings"] = kernel_warnings()
         lap("closed")
         (out / "play.json").write_text(json.dumps(facts, indent=1) + "\n")
     return facts
+
+
+def kernel_warnings() -> list[str]:
+    """What this kernel warned of since it was booted: a frame that it drops so is missed elsewhere, far from its cause."""
+    r = subprocess.run(["dmesg"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return sorted({m[1] for m in re.finditer(r"(WARNING: .*?)(?:, CPU#.*)?$", r.stdout.decode(errors="replace"), re.MULTILINE)})
 
 
 def scratch(net: Network, out: Path) -> Path:

@@ -76,6 +76,8 @@ def verdict(s: scenario.Scenario, out: Path, where: str, boot: float | None) -> 
     (out / "verdict.json").write_text(json.dumps(reported, indent=1) + "\n")
     for r in results:
         say(f"{r['result']:7} {r['what']}" + (f": {r['detail']}" if (r["result"] != "pass" or "measured" in r) and r["detail"] else ""))
+    for words in facts.get("kernel_warnings", []):
+        say(f"the guest's kernel: {words}")
     by = f" by {facts['mechanism']}" if "mechanism" in facts else ""
     say(f"{s.name} on {facts['kernel']}{by}: {'passed' if not bad else f'{len(bad)} of {len(results)} failed'} in {seconds} s; results in {out}")
     print(out)

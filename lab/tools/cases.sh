@@ -1,36 +1,40 @@
 #!/bin/bash
 # Handovers of the odd kinds, one after the other in one recording, called by handover.sh: failures, abrupt ends, handovers close together, DHCP that is slow, silent or refused by a conflict, two stations,
 # interfaces that are no station.
-#     cases.sh OUT
-# CUT=1 with KPAT: also recordings of one handover that begin and end in its middle, and one without the radio's events. BUDGET: no case begins later than so many seconds.
-# OUT/cases.log: seconds since 1970 and which case begins.
+#     cases.sh OUT GROUP|CASE...
+# `cut` needs KPAT: recordings of one handover that begin and end in its middle, and one without the radio's events. BUDGET: no case begins later than so many seconds.
+# OUT/cases.log: seconds since 1970 and which case begins; OUT/cases.planned: which were to be; OUT/not-made.log: what did not come about as it should have.
 set -u
 export PATH=$PATH:/usr/sbin:/sbin
 HERE=$(dirname "$(readlink -f "$0")")
 RUN=/run/handover
 out=$1
-first() { nsenter -t 1 -n -m "$@"; }
+shift
+# `first ... &` would be a shell that has what it runs as a child: what is ended later begins with $FIRST.
+FIRST="nsenter -t 1 -n -m"
+first() { $FIRST "$@"; }
 wpa() { wpa_cli -p $RUN/wpa -i w2 "$@"; }
 wpa3() { wpa_cli -p $RUN/wpa3 -i w3 "$@"; }
 ap() { local n=$1; shift; hostapd_cli -p $RUN/hostapd$n "$@"; }
 status() { wpa status | sed -n "s/^$1=//p"; }
 hwsim() { first sh -c "echo $3 > /sys/kernel/debug/ieee80211/$(cat $RUN/phy$1)/hwsim/$2"; }
 echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
+not_made() { echo "${name:-before the first}: $1" | tee -a "$out/not-made.log"; }
 more() { # echoes, seconds
 	local before=$(echoes) end=$((SECONDS + $2))
 	while [ $SECONDS -lt $end ]; do [ "$(echoes)" -ge $((before + $1)) ] && return; sleep 0.2; done
-	echo "no echoes in ${name:-}"
+	not_made "no echoes"
 }
 at() { [ "$(status wpa_state)" = COMPLETED ] && [ "$(status bssid)" = "$(cat $RUN/bssid$1)" ]; }
 until_at() { # which, seconds
 	local end=$((SECONDS + $2))
 	while [ $SECONDS -lt $end ]; do at $1 && return; sleep 0.2; done
-	echo "not at $1 in ${name:-}"
+	not_made "not at access point $1"
 }
 said() { # words, seconds: until the supplicant has said them since the case began
 	local end=$((SECONDS + $2))
 	while [ $SECONDS -lt $end ]; do tail -n +$((lines + 1)) "$out/supplicant.log" | grep -q "$1" && return; sleep 0.05; done
-	echo "the supplicant did not say $1 in ${name:-}"
+	not_made "the supplicant did not log $1"
 }
 know() {
 	for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -46,10 +50,11 @@ finish() {
 }
 # On a machine that others use there may be no time for all.
 BUDGET=${BUDGET:-900}
+between() { echo "$(date +%s.%6N): case between" >>"$out/cases.log"; }
 begin() { # name: at the first access point, with data
-	[ $SECONDS -gt $BUDGET ] && { echo "no time for $1 and what is after it"; finish; }
 	name=$1
-	echo "$(date +%s.%6N): case between" >>"$out/cases.log"
+	[ $SECONDS -gt $BUDGET ] && { not_made "no time for it"; finish; }
+	between
 	hwsim 1 group 1; hwsim 2 group 1
 	know
 	at 1 || { wpa roam "$(cat $RUN/bssid1)" >/dev/null; until_at 1 30; }
@@ -60,139 +65,199 @@ begin() { # name: at the first access point, with data
 over() { more 12 ${1:-30}; sleep 2.5; }
 roam() { wpa roam "$(cat $RUN/bssid$1)" >/dev/null; }
 mac=$(cat $RUN/bssid3)
-ds() { first ip netns exec ds "$@"; }
 dhcp_server() { # as handover.sh starts it
-	nsenter -t 1 -n -m ip netns exec ds dnsmasq --port=0 --keep-in-foreground --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping \
+	$FIRST ip netns exec ds dnsmasq --port=0 --keep-in-foreground --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping \
 		--dhcp-range=10.1.0.50,10.1.0.99,255.255.255.0,1h --interface=br0 --log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file= >/dev/null 2>&1 </dev/null &
 	echo $! >$RUN/dnsmasq.pid
 }
 no_dhcp_server() { kill "$(cat $RUN/dnsmasq.pid)"; while kill -0 "$(cat $RUN/dnsmasq.pid)" 2>/dev/null; do sleep 0.1; done; }
 record() { # name, profile
-	"$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
+	$FIRST "$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --detail steps --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
 	eval "pid_$1=$!"
 	for _ in $(seq 300); do [ -e $RUN/$1.ready ] && return; sleep 0.1; done
-	echo "no recording $1"
+	not_made "no recording $1"
 }
-: >"$out/cases.log"
+
+case-together() {
+	begin together
+	roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 10; roam 1; until_at 1 20; over
+}
+
+case-roam-fails() {
+	begin roam-fails
+	# The kernel asks only an access point that it has heard within 30 s.
+	wpa scan freq=2437 >/dev/null; sleep 2; hwsim 2 group 4; roam 2; sleep 4; until_at 1 30; hwsim 2 group 1; over
+}
+
+case-sent-away-in-handshake() {
+	begin sent-away-in-handshake
+	# With another password the handshake has no end before the access point sends the station away.
+	wpa set_network 0 psk '"not-kpat-secret"' >/dev/null; roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 0.3; ap 2 deauthenticate $mac reason=8 >/dev/null; sleep 1
+	wpa set_network 0 psk '"kpat-secret"' >/dev/null; wpa select_network 0 >/dev/null; sleep 4; over
+}
+
+case-sent-away-at-once() {
+	begin sent-away-at-once
+	roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 10; ap 2 deauthenticate $mac reason=5 >/dev/null; sleep 4; over
+}
+
+case-same-again() {
+	begin same-again
+	roam 1; said "CTRL-EVENT-CONNECTED" 10; sleep 2; over
+}
+
+case-during-a-scan() {
+	begin during-a-scan
+	wpa scan >/dev/null; said "nl80211: Scan trigger\|Scan requested\|Starting AP scan\|Event SCAN_STARTED" 5; sleep 1; ap 1 deauthenticate $mac reason=3 >/dev/null; sleep 2; over 40
+}
+
+case-hidden() {
+	begin hidden
+	ap 2 set ignore_broadcast_ssid 1 >/dev/null; ap 2 update_beacon >/dev/null; wpa bss_flush 0 >/dev/null; hwsim 1 group 4; sleep 3; until_at 2 60; over 40
+	ap 2 set ignore_broadcast_ssid 0 >/dev/null; ap 2 update_beacon >/dev/null
+}
+
+case-channel-switch() {
+	begin channel-switch
+	ap 1 chan_switch 10 2422 >/dev/null; sleep 4; over
+	ap 1 chan_switch 10 2412 >/dev/null; sleep 3
+}
+
+case-same-channel() {
+	begin same-channel
+	ap 2 chan_switch 5 2412 >/dev/null; sleep 2; wpa scan freq=2412 >/dev/null; sleep 1; roam 2; until_at 2 20; over
+	between
+	ap 2 chan_switch 5 2437 >/dev/null; sleep 2
+}
+
+case-shut() {
+	begin shut
+	ip link set w2 down; sleep 1; ip link set w2 up; sleep 2; over 40
+}
+
+case-rfkill() {
+	# A radio's switch is seen in the namespace that has the radio.
+	sta() { first ip netns exec sta sh -c "$1"; }
+	soft=$(sta "grep -lx $(cat $RUN/phy3) /sys/class/rfkill/*/name" | sed 's/name$/soft/')
+	begin rfkill
+	[ "$soft" ] || { not_made "no switch of $(cat $RUN/phy3)"; return; }
+	# Who shuts it by the switch opens it again by hand, as a network manager does; where the supplicant has, that changes nothing.
+	sta "echo 1 >$soft"; sleep 1; sta "echo 0 >$soft"; sleep 1; ip link set w2 up; sleep 1; over 40
+}
+
+case-removed() {
+	begin removed
+	iw dev w2 del; sleep 1; first sh -c "ip netns exec sta iw phy $(cat $RUN/phy3) interface add w2 type managed"; sleep 1; ip link set w2 up
+	sleep 3; status wpa_state | grep -q . || { wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 & sleep 3; wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 & }
+	over 60
+}
+
+case-two-stations() {
+	# Another station on the same host, at the same time.
+	sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+	sed "s#$RUN/wpa#$RUN/wpa3#" $RUN/wpa.conf >$RUN/wpa3.conf
+	ip link set w3 up
+	wpa_supplicant -D nl80211 -i w3 -c $RUN/wpa3.conf -d -t >"$out/supplicant3.log" 2>&1 &
+	other=$!
+	for _ in $(seq 100); do [ "$(wpa3 status 2>/dev/null | sed -n 's/^wpa_state=//p')" = COMPLETED ] && break; sleep 0.2; done
+	ip addr add 10.1.0.33/24 dev w3
+	ping -n -I w3 -i 0.1 10.1.0.1 >"$out/ping3.log" 2>&1 &
+	ping=$!
+	begin two-stations
+	wpa3 scan freq=2412,2437 >/dev/null; sleep 2
+	from3=$(wpa3 status | sed -n 's/^bssid=//p'); to3=2; [ "$from3" = "$(cat $RUN/bssid2)" ] && to3=1
+	roam 2; wpa3 roam "$(cat $RUN/bssid$to3)" >/dev/null; until_at 2 20; over
+	between
+	kill $ping $other; wait $ping $other
+	ip addr flush dev w3; ip link set w3 down
+}
+
+case-access-point() {
+	begin access-point
+	printf 'interface=w3\ndriver=nl80211\nssid=other\nhw_mode=g\nchannel=11\nctrl_interface=%s/hostapd3\nwpa=2\nwpa_key_mgmt=WPA-PSK\nrsn_pairwise=CCMP\nwpa_passphrase=kpat-other\n' $RUN >$RUN/ap3.conf
+	hostapd -t $RUN/ap3.conf >"$out/hostapd3.log" 2>&1 &
+	ap3=$!
+	sleep 3
+	printf 'ctrl_interface=%s/wpa4\nnetwork={\n ssid="other"\n psk="kpat-other"\n scan_freq=2462\n}\n' $RUN >$RUN/wpa4.conf
+	first ip -n air link set w4 up
+	$FIRST ip netns exec air wpa_supplicant -D nl80211 -i w4 -c $RUN/wpa4.conf -t >"$out/supplicant4.log" 2>&1 &
+	guest=$!
+	for _ in $(seq 100); do grep -q CTRL-EVENT-CONNECTED "$out/supplicant4.log" && break; sleep 0.2; done
+	grep -q CTRL-EVENT-CONNECTED "$out/supplicant4.log" || not_made "no station at w3"
+	wpa_cli -p $RUN/wpa4 -i w4 disconnect >/dev/null; sleep 1; wpa_cli -p $RUN/wpa4 -i w4 reconnect >/dev/null; sleep 4
+	kill $guest $ap3; wait $guest $ap3; sleep 1
+}
+
+case-mesh() {
+	begin mesh
+	ip link set w3 down; iw dev w3 set type mp; ip link set w3 up; iw dev w3 mesh join lab freq 2462
+	first ip -n air link set w4 down; first ip netns exec air iw dev w4 set type mp; first ip -n air link set w4 up; first ip netns exec air iw dev w4 mesh join lab freq 2462
+	sleep 4; iw dev w3 station dump >"$out/mesh.txt" 2>&1; first ip netns exec air iw dev w4 mesh leave; sleep 1; iw dev w3 mesh leave; sleep 1
+	grep -q ESTAB "$out/mesh.txt" || not_made "no peer in the mesh"
+	ip link set w3 down; iw dev w3 set type managed
+}
+
+case-conflict() {
+	begin conflict
+	# Others than the server's, which gives no address that it has itself.
+	touch $RUN/udhcpc
+	for n in $(seq 50 99); do first ip -n ap1 addr add 10.1.0.$n/32 dev br0; done
+	ip addr flush dev w2 scope global; wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 12
+	for n in $(seq 50 99); do first ip -n ap1 addr del 10.1.0.$n/32 dev br0; done
+	over 60
+	rm $RUN/udhcpc
+}
+
+case-duplicate-v6() {
+	begin duplicate-v6
+	first ip -n ds addr add fd07:1::9/64 dev br0 nodad
+	# The lab's namespaces look for none, and while there is no carrier the kernel looks for no duplicates. The correspondent answers nothing meanwhile: data would end the handover before.
+	sysctl -qw net.ipv6.conf.w2.accept_dad=1
+	kill -STOP "$(cat $RUN/echo.pid)"
+	roam 2; until_at 2 30; ip addr add fd07:1::9/64 dev w2; sleep 3
+	kill -CONT "$(cat $RUN/echo.pid)"
+	over 40
+	ip addr del fd07:1::9/64 dev w2 2>/dev/null; first ip -n ds addr del fd07:1::9/64 dev br0
+	sysctl -qw net.ipv6.conf.w2.accept_dad=0
+}
+
+case-no-ack() {
+	begin no-ack
+	no_dhcp_server; rm -f $RUN/dhclient.leases; ip addr flush dev w2 scope global
+	$FIRST ip netns exec ds python3 "$HERE/offers.py" br0 10.1.0.1 10.1.0.77 &
+	offers=$!
+	wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 15; kill $offers; dhcp_server; over 60
+}
+
+case-dhcp-late() {
+	begin dhcp-late
+	kill -STOP "$(cat $RUN/dnsmasq.pid)"; ip addr flush dev w2 scope global; wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 6; kill -CONT "$(cat $RUN/dnsmasq.pid)"; over 60
+}
+
+case-cut() {
+	begin cut
+	record whole wifi,path; record early wifi,path; record packets path
+	more 20 30
+	# Nothing is in range until the later recording runs.
+	wpa bss_flush 0 >/dev/null; hwsim 2 group 4; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30
+	kill -INT $pid_early; record late wifi,path; hwsim 2 group 1
+	until_at 2 60; over 40
+	kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_packets $pid_early
+}
+
+# What is played together: no group needs more than some eight minutes of an emulated processor.
+group() {
+	case $1 in
+	failures) echo together roam-fails sent-away-in-handshake sent-away-at-once same-again during-a-scan hidden ;;
+	interfaces) echo shut rfkill removed two-stations access-point mesh channel-switch same-channel ;;
+	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
+	*) echo "$1" ;;
+	esac
+}
+
+: >"$out/cases.log"; : >"$out/not-made.log"
+planned=$(for one in "$@"; do group "$one"; done | tr ' ' '\n')
+echo "$planned" >"$out/cases.planned"
 wpa set_network 0 scan_ssid 1 >/dev/null
-
-begin together
-roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 10; roam 1; until_at 1 20; over
-
-begin roam-fails
-# The kernel asks only an access point that it has heard within 30 s.
-wpa scan freq=2437 >/dev/null; sleep 2; hwsim 2 group 4; roam 2; sleep 4; until_at 1 30; hwsim 2 group 1; over
-
-begin sent-away-in-handshake
-# With another password the handshake has no end before the access point sends the station away.
-wpa set_network 0 psk '"not-kpat-secret"' >/dev/null; roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 0.3; ap 2 deauthenticate $mac reason=8 >/dev/null; sleep 1
-wpa set_network 0 psk '"kpat-secret"' >/dev/null; wpa select_network 0 >/dev/null; sleep 4; over
-
-begin sent-away-at-once
-roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 10; ap 2 deauthenticate $mac reason=5 >/dev/null; sleep 4; over
-
-begin same-again
-roam 1; said "CTRL-EVENT-CONNECTED" 10; sleep 2; over
-
-begin during-a-scan
-wpa scan >/dev/null; said "nl80211: Scan trigger\|Scan requested\|Starting AP scan\|Event SCAN_STARTED" 5; sleep 1; ap 1 deauthenticate $mac reason=3 >/dev/null; sleep 2; over 40
-
-begin channel-switch
-ap 1 chan_switch 10 2422 >/dev/null; sleep 4; over
-ap 1 chan_switch 10 2412 >/dev/null; sleep 3
-
-begin shut
-ip link set w2 down; sleep 1; ip link set w2 up; sleep 2; over 40
-
-# A radio's switch is seen in the namespace that has the radio.
-sta() { first ip netns exec sta sh -c "$1"; }
-soft=$(sta "grep -lx $(cat $RUN/phy3) /sys/class/rfkill/*/name" | sed 's/name$/soft/')
-if [ "$soft" ]; then
-begin rfkill
-sta "echo 1 >$soft"; sleep 1; sta "echo 0 >$soft"; sleep 2; over 40
-else
-echo "no switch of $(cat $RUN/phy3)"
-fi
-
-begin conflict
-# Others than the server's, which gives no address that it has itself.
-touch $RUN/udhcpc
-for n in $(seq 50 99); do first ip -n ap1 addr add 10.1.0.$n/32 dev br0; done
-ip addr flush dev w2 scope global; wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 12
-for n in $(seq 50 99); do first ip -n ap1 addr del 10.1.0.$n/32 dev br0; done
-over 60
-rm $RUN/udhcpc
-
-begin duplicate-v6
-first ip -n ds addr add fd07:1::9/64 dev br0 nodad
-# While it has no carrier the kernel looks for no duplicates.
-roam 2; until_at 2 30; ip addr add fd07:1::9/64 dev w2; sleep 3; over 40
-ip addr del fd07:1::9/64 dev w2 2>/dev/null
-
-# Another station on the same host, at the same time.
-sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
-sed "s#$RUN/wpa#$RUN/wpa3#" $RUN/wpa.conf >$RUN/wpa3.conf
-ip link set w3 up
-wpa_supplicant -D nl80211 -i w3 -c $RUN/wpa3.conf -d -t >"$out/supplicant3.log" 2>&1 &
-other=$!
-for _ in $(seq 100); do [ "$(wpa3 status 2>/dev/null | sed -n 's/^wpa_state=//p')" = COMPLETED ] && break; sleep 0.2; done
-ip addr add 10.1.0.33/24 dev w3
-ping -n -I w3 -i 0.1 10.1.0.1 >"$out/ping3.log" 2>&1 &
-ping=$!
-begin two-stations
-wpa3 scan freq=2412,2437 >/dev/null; sleep 2
-from3=$(wpa3 status | sed -n 's/^bssid=//p'); to3=2; [ "$from3" = "$(cat $RUN/bssid2)" ] && to3=1
-roam 2; wpa3 roam "$(cat $RUN/bssid$to3)" >/dev/null; until_at 2 20; over
-kill $ping $other; wait $ping $other
-
-begin access-point
-printf 'interface=w3\ndriver=nl80211\nssid=other\nhw_mode=g\nchannel=11\nctrl_interface=%s/hostapd3\nwpa=2\nwpa_key_mgmt=WPA-PSK\nrsn_pairwise=CCMP\nwpa_passphrase=kpat-other\n' $RUN >$RUN/ap3.conf
-hostapd -t $RUN/ap3.conf >"$out/hostapd3.log" 2>&1 &
-ap3=$!
-sleep 3
-printf 'ctrl_interface=%s/wpa4\nnetwork={\n ssid="other"\n psk="kpat-other"\n scan_freq=2462\n}\n' $RUN >$RUN/wpa4.conf
-first ip -n air link set w4 up
-first ip netns exec air wpa_supplicant -D nl80211 -i w4 -c $RUN/wpa4.conf -t >"$out/supplicant4.log" 2>&1 &
-guest=$!
-for _ in $(seq 100); do grep -q CTRL-EVENT-CONNECTED "$out/supplicant4.log" && break; sleep 0.2; done
-wpa_cli -p $RUN/wpa4 -i w4 disconnect >/dev/null; sleep 1; wpa_cli -p $RUN/wpa4 -i w4 reconnect >/dev/null; sleep 4
-kill $guest $ap3; wait $ap3; sleep 1
-
-begin mesh
-ip link set w3 down; iw dev w3 set type mp; ip link set w3 up; iw dev w3 mesh join lab freq 2462
-first ip -n air link set w4 down; first ip netns exec air iw dev w4 set type mp; first ip -n air link set w4 up; first ip netns exec air iw dev w4 mesh join lab freq 2462
-sleep 4; iw dev w3 station dump >"$out/mesh.txt" 2>&1; first ip netns exec air iw dev w4 mesh leave; sleep 1; iw dev w3 mesh leave; sleep 1
-ip link set w3 down; iw dev w3 set type managed
-
-begin no-ack
-no_dhcp_server; rm -f $RUN/dhclient.leases; ip addr flush dev w2 scope global
-ds python3 "$HERE/offers.py" br0 10.1.0.1 10.1.0.77 &
-offers=$!
-wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 15; kill $offers; dhcp_server; over 60
-
-begin removed
-iw dev w2 del; sleep 1; first sh -c "ip netns exec sta iw phy $(cat $RUN/phy3) interface add w2 type managed"; sleep 1; ip link set w2 up
-sleep 3; status wpa_state | grep -q . || { wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 & sleep 3; wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 & }
-over 60
-
-begin hidden
-ap 2 set ignore_broadcast_ssid 1 >/dev/null; ap 2 update_beacon >/dev/null; wpa bss_flush 0 >/dev/null; hwsim 1 group 4; sleep 3; until_at 2 60; over 40
-ap 2 set ignore_broadcast_ssid 0 >/dev/null; ap 2 update_beacon >/dev/null
-
-begin same-channel
-ap 2 chan_switch 5 2412 >/dev/null; sleep 2; wpa scan freq=2412 >/dev/null; sleep 1; roam 2; until_at 2 20; over
-ap 2 chan_switch 5 2437 >/dev/null; sleep 2
-
-begin dhcp-late
-kill -STOP "$(cat $RUN/dnsmasq.pid)"; ip addr flush dev w2 scope global; wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 6; kill -CONT "$(cat $RUN/dnsmasq.pid)"; over 60
-
-if [ "${CUT:-}" ]; then
-begin cut
-record whole wifi,path; record early wifi,path; record packets path
-more 20 30
-wpa bss_flush 0 >/dev/null; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30
-record late wifi,path; kill -INT $pid_early
-until_at 2 60; over 40
-kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_early $pid_packets
-fi
+for one in $planned; do "case-$one"; between; done
 finish

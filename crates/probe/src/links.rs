@@ -8,6 +8,7 @@ use std::collections::HashMap;
 const UP: i64 = 6;
 const DORMANT: i64 = 5;
 const DOWN: i64 = 2;
+const UNKNOWN: i64 = 0;
 
 /// Flags of links by namespace and index.
 #[derive(Default)]
@@ -17,10 +18,11 @@ fn has_carrier(flags: u32) -> bool {
     flags & (libc::IFF_LOWER_UP as u32) != 0 && flags & (libc::IFF_UP as u32) != 0
 }
 
-/// As the kernel makes flags of it (`netdev_get_flags`).
+/// As the kernel makes flags of it (`netdev_get_flags`): an unknown state is running, too, as that of an interface that was opened just now and has yet to lose its carrier.
 fn state(flags: u32) -> i64 {
     match (flags & libc::IFF_RUNNING as u32 != 0, has_carrier(flags)) {
-        (true, _) => UP,
+        (true, true) => UP,
+        (true, false) => UNKNOWN,
         (false, true) => DORMANT,
         (false, false) => DOWN,
     }
@@ -98,6 +100,9 @@ mod tests {
         assert_eq!(dormant, [(LinkWhat::CarrierOn, 0, 0), (LinkWhat::OperState, DORMANT, DOWN)]);
         assert_eq!(what(&mut links, up | lower | running, ""), [(LinkWhat::OperState, UP, DORMANT)]);
         assert_eq!(what(&mut links, up | lower | running, ""), []);
+        // As `ip monitor` had it of one that came again: UP alone, state UNKNOWN; 2 ms later NO-CARRIER, state DOWN.
+        let opened = what(&mut Links::default(), up | running, "w0 up no-carrier (before: down)");
+        assert_eq!(opened, [(LinkWhat::OperState, UNKNOWN, -1)]);
         let gone = what(&mut links, up, "");
         assert_eq!(gone, [(LinkWhat::CarrierOff, 0, 0), (LinkWhat::OperState, DOWN, UP)]);
     }

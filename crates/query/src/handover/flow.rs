@@ -1,5 +1,7 @@
 //! A handover as an application saw it: the gap in what it received, and what was lost or late of it.
 
+use std::collections::VecDeque;
+
 /// The gap of one flow, by its packets or its application's reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowGap {
@@ -33,13 +35,15 @@ impl FlowGap {
         };
         let mut words = format!("{}, one packet every {}: {gap}", self.words, ms(self.pace_ns));
         if self.missing > 0 {
-            words += &format!(", about {} packets missing by that pace", self.missing);
+            let packets = if self.missing == 1 { "packet" } else { "packets" };
+            words += &format!(", about {} {packets} missing by that pace", self.missing);
         }
         if self.late > 0 {
             words += &format!(", {} came late and together", self.late);
         }
         if self.sent > 0 {
-            words += &format!("; {} were sent meanwhile", self.sent);
+            let were = if self.sent == 1 { "was" } else { "were" };
+            words += &format!("; {} {were} sent meanwhile", self.sent);
             if self.refused > 0 {
                 words += &format!(", {} of them dropped by this kernel", self.refused);
             }
@@ -48,13 +52,41 @@ impl FlowGap {
     }
 }
 
+/// What comes between as many packets is a flow's pace.
+const PACE: usize = 64;
+
 /// Times at which one flow received, from before a handover to after it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
     pub times: Vec<i64>,
+    /// Of what is farther back the last ones, for its pace: shortly after another handover there is little else than the burst that it held.
+    earlier: VecDeque<i64>,
+}
+
+/// From one packet to the next: the average of the middle half of averages over some of them, which neither an earlier gap changes nor that a busy host has them in bursts.
+fn pace(times: &[i64]) -> i64 {
+    let each = (times.len() / 8).max(1);
+    let ends: Vec<i64> = times.iter().rev().step_by(each).copied().collect();
+    let mut averages: Vec<i64> = ends.windows(2).map(|w| (w[0] - w[1]) / each as i64).collect();
+    averages.sort_unstable();
+    let middle = &averages[averages.len() / 4..averages.len() - averages.len() / 4];
+    middle.iter().sum::<i64>() / middle.len().max(1) as i64
 }
 
 impl Received {
+    pub fn earlier(&mut self, at_ns: i64) {
+        if self.earlier.len() == PACE {
+            self.earlier.pop_front();
+        }
+        self.earlier.push_back(at_ns);
+    }
+
+    /// All that came is known.
+    pub fn sort(&mut self) {
+        self.times.extend(self.earlier.drain(..));
+        self.times.sort_unstable();
+    }
+
     /// The longest time without data that touches `from_ns..=to_ns`.
     pub fn gap(&self, (from_ns, to_ns): (i64, i64), words: String) -> Option<FlowGap> {
         let t = &self.times;
@@ -67,10 +99,8 @@ impl Received {
             Some(i) => (i, Some(t[i + 1])),
             None => (t.iter().rposition(|at| *at <= to_ns)?, None),
         };
-        let before = &t[last.saturating_sub(64)..=last];
-        let mut apart: Vec<i64> = before.windows(2).map(|w| w[1] - w[0]).collect();
-        apart.sort_unstable();
-        let pace_ns = apart.get(apart.len() / 2).copied().unwrap_or(0);
+        let before = &t[last.saturating_sub(PACE)..=last];
+        let pace_ns = pace(before);
         // Held packets arrive in a burst: far closer than the pace, right behind the gap.
         let burst = |w: &&[i64]| w[1] - w[0] < pace_ns / 4;
         let late = match i {

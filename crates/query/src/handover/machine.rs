@@ -211,6 +211,10 @@ pub struct Machine {
     serves: bool,
     /// Without a link when it was first looked at: there is none to lose.
     found_down: bool,
+    /// The log has no data, so that none ends a handover.
+    without_data: bool,
+    /// Where the radio listens; 0: not known.
+    tuned_mhz: i64,
     /// The radio's stations are known, so ports open when they say.
     stations: bool,
     /// The newest time seen.
@@ -228,6 +232,8 @@ impl Default for Machine {
             peer: Peer::default(),
             serves: false,
             found_down: false,
+            without_data: false,
+            tuned_mhz: 0,
             stations: false,
             last_ns: i64::MIN,
             done: Vec::new(),
@@ -242,6 +248,11 @@ impl Machine {
         Machine { link, found_down: !up, ..Machine::default() }
     }
 
+    /// Of a log that has no data: a neighbour that is asked for long after all was there is no part of a handover, but of what is sent then.
+    pub fn without_data(self, without_data: bool) -> Machine {
+        Machine { without_data, ..self }
+    }
+
     pub fn push(&mut self, mark: &Mark) {
         self.last_ns = self.last_ns.max(mark.at_ns);
         match mark.what {
@@ -251,6 +262,12 @@ impl Machine {
                 self.lead.clear();
             }
             What::AuthStart { .. } | What::AssocStart { .. } => self.serves = false,
+            What::Channel { mhz } => self.tuned_mhz = mhz,
+            What::PortAuthorised | What::PortClosed => self.stations = true,
+            What::Station => {
+                self.stations = true;
+                return;
+            }
             What::Found { up } => {
                 if self.open.is_none() && self.link == Link::Unknown {
                     self.link = if up { Link::Up } else { Link::Unknown };
@@ -264,6 +281,7 @@ impl Machine {
             return;
         }
         if let Some(open) = &mut self.open {
+            open.stations = self.stations;
             if mark.what == What::Sent {
                 if open.ready {
                     open.facts.first_sent.get_or_insert(mark.at_ns);
@@ -271,7 +289,7 @@ impl Machine {
                 return;
             }
             if mark.what == What::Received {
-                open.opened_by_state(mark.at_ns, true);
+                open.is_open();
                 if open.ready && mark.at_ns >= open.tiles.since_ns() {
                     self.close(mark, Ended::Data);
                 } else if open.stop.is_none() {
@@ -286,6 +304,7 @@ impl Machine {
             let enough = match open.phase() {
                 Phase::Dhcp | Phase::RouterWait => PATIENT_NS,
                 _ if ends_link(mark.what) => STOOD_NS,
+                _ if self.without_data && mark.what == (What::ArpRequest { sent: true }) => STOOD_NS,
                 _ => QUIET_NS,
             };
             if open.ready && waited > enough {
@@ -317,12 +336,8 @@ impl Machine {
 
     /// A link that was open is ended before any data came: the handover to it is over, and the mark is of the next one. An attempt that fails never had its port open.
     fn moved_on(&mut self, mark: &Mark) -> bool {
-        self.stations |= matches!(mark.what, What::PortAuthorised | What::PortClosed);
-        let stations = self.stations;
         let Some(open) = self.open.as_mut().filter(|_| ends_link(mark.what)) else { return false };
-        if !stations {
-            open.opened_by_state(mark.at_ns, true);
-        }
+        open.opened_by_state(mark.at_ns, true);
         if !open.is_ended_by(mark) {
             return false;
         }
@@ -409,6 +424,7 @@ impl Machine {
         };
         let mut open =
             Open::begin(begin.clone(), if first_join { Peer::default() } else { self.peer.clone() });
+        (open.tuned_mhz, open.stations) = (self.tuned_mhz, self.stations);
         open.facts.first_join = first_join;
         open.data = if first_join { None } else { self.pace.regular(mark.at_ns).cloned() };
         if first_join {

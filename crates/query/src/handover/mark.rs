@@ -224,6 +224,8 @@ pub enum What {
         pairwise: bool,
     },
     PortAuthorised,
+    /// The radio's connection to another changed in another way: it has stations, whose ports say when they are open.
+    Station,
     /// The port was closed again, or the station's entry went down from there.
     PortClosed,
     Dhcp(Dhcp),
@@ -332,6 +334,7 @@ impl Mark {
             What::KeyAdded { pairwise: false } => "group key installed".into(),
             What::PortAuthorised => "port authorised".into(),
             What::PortClosed => "port closed".into(),
+            What::Station => "station changed".into(),
             What::Dhcp(m) => with_text(&format!("DHCP {}", m.name())),
             What::AddressAdded { tentative: true, .. } => with_text("tentative address"),
             What::AddressAdded { .. } => with_text("address"),

@@ -6,6 +6,7 @@
 //! boundary and no more. Rejected: a search for the marks of each phase, which fails at the first one that is missing.
 
 mod beside;
+mod facts;
 mod flow;
 mod gather;
 mod lane;

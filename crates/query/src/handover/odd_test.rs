@@ -18,6 +18,61 @@ fn phases(h: &Handover) -> Vec<(Phase, i64)> {
     h.spans.iter().map(|s| (s.phase, s.dur_ns() / MS)).collect()
 }
 
+/// As recorded of a roam on 7.2 without data: the neighbour that is asked for seconds after is of what was sent then, when the access point had gone silent.
+#[test]
+fn a_neighbour_asked_for_later_is_no_part_of_it() {
+    let mut all = vec![of(-3_000, What::PortAuthorised, AP1), of(-68, What::PortClosed, AP1)];
+    all.extend(join(0, AP2));
+    all.push(at(800, What::ArpRequest { sent: false }));
+    let (early, late) =
+        (at(460, What::ArpRequest { sent: true }), at(5_910, What::ArpRequest { sent: true }));
+    all.extend([late, at(6_933, What::ArpRequest { sent: true }), of(6_934, What::BeaconLoss, AP2)]);
+    all.push(at(6_935, What::CarrierOff));
+    let run = |marks: &[Mark], without_data: bool| {
+        let mut m = Machine::default().without_data(without_data);
+        marks.iter().for_each(|x| m.push(x));
+        m.finish(7_000 * MS)
+    };
+    let seen: Vec<_> = run(&all, true).iter().map(|h| (h.begin_ns / MS, h.end_ns / MS, h.ended)).collect();
+    assert_eq!(seen, [(-68, 368, Ended::Quiet), (6_934, 7_000, Ended::LogEnd)]);
+    // One that was asked for at once is.
+    all.push(early);
+    all.sort_by_key(|m| m.at_ns);
+    assert_eq!(run(&all, true)[0].end_ns / MS, 460);
+    // Where data is recorded it is what was missing.
+    all.retain(|m| m.at_ns < 6_000 * MS);
+    all.extend([at(5_915, What::ArpReply { sent: false }), at(5_920, What::Received)]);
+    let h = &run(&all, false)[0];
+    assert_eq!((h.end_ns / MS, h.ended), (5_920, Ended::Data));
+}
+
+/// The attempt at the other access point failed, and the radio was back on the first one's channel before it asked it again.
+#[test]
+fn the_channel_is_that_of_the_access_point_joined() {
+    let mut all = before(0);
+    all.extend([at(-4_000, What::Channel { mhz: 2_412 }), of(10, What::PortClosed, AP1)]);
+    all.sort_by_key(|m| m.at_ns);
+    all.push(of(20, What::AuthStart { algorithm: 0 }, AP2));
+    all.extend([
+        at(22, What::CarrierOff),
+        at(23, What::Channel { mhz: 2_437 }),
+        of(200, What::AuthTimeout, AP2),
+    ]);
+    all.extend([at(300, What::ScanStart), at(302, What::Channel { mhz: 2_412 })]);
+    all.push(at(380, What::ScanDone { aborted: false }));
+    all.extend(join(400, AP1));
+    all.push(at(900, What::Received));
+    let h = &run(&all)[0];
+    assert_eq!((h.kind, h.to.bssid, h.to.mhz), (Kind::RoamFailed, Some(AP1), 2_412));
+    // To another one on the channel of the first.
+    let mut same = vec![at(-4_000, What::Channel { mhz: 2_412 })];
+    same.extend(before(0));
+    same.push(of(10, What::PortClosed, AP1));
+    same.extend(join(20, AP2));
+    same.push(at(900, What::Received));
+    assert_eq!(run(&same)[0].to.mhz, 2_412);
+}
+
 /// Authorised at the second access point, and by the next command at the first again, before any data came.
 #[test]
 fn handovers_close_together_are_two() {
@@ -182,6 +237,41 @@ fn an_address_that_another_host_has_is_named() {
     assert!(why(h, Phase::Dhcp).contains("the client took 12000 ms"), "{}", why(h, Phase::Dhcp));
 }
 
+/// As recorded on 7.2: one request for the old lease, and a server that was stopped meanwhile.
+#[test]
+fn an_answer_that_came_late_is_named() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend(join(100, AP2));
+    all.extend([with(600, What::Dhcp(Dhcp::Request), "10.1.0.60"), at(6_163, What::Dhcp(Dhcp::Ack))]);
+    all.extend([at(6_700, What::AddressAdded { v6: false, tentative: false }), at(6_800, What::Received)]);
+    let h = &run(&all)[0];
+    assert_eq!(why(h, Phase::Dhcp), "after DHCP REQUEST 10.1.0.60 the server, or a relay, took 5563 ms");
+    // Asked twice, as on 6.1: both answers came when the server went on.
+    let mut twice = all.clone();
+    twice.push(with(4_289, What::Dhcp(Dhcp::Request), "10.1.0.60"));
+    twice.sort_by_key(|m| m.at_ns);
+    assert_eq!(
+        why(&run(&twice)[0], Phase::Dhcp),
+        "DHCP REQUEST 10.1.0.60 had no answer in 3689 ms, after which the client asked again"
+    );
+    twice.push(at(6_165, What::Dhcp(Dhcp::Ack)));
+    twice.sort_by_key(|m| m.at_ns);
+    assert_eq!(
+        why(&run(&twice)[0], Phase::Dhcp),
+        "2 requests, and the answers to all of them came together: the server, or a relay, was late"
+    );
+    // Without an answer there was none, and what was sent only just then may have one.
+    all.truncate(all.len() - 3);
+    let until = |ms: i64| {
+        let mut m = Machine::default();
+        all.iter().for_each(|x| m.push(x));
+        why(&m.finish(ms * MS)[0], Phase::Dhcp)
+    };
+    assert!(until(6_000).starts_with("1 message of the client, and no answer"), "{}", until(6_000));
+    assert_eq!(until(610), "");
+}
+
 #[test]
 fn an_offer_that_is_never_confirmed_is_said() {
     let mut all = before(0);
@@ -197,6 +287,22 @@ fn an_offer_that_is_never_confirmed_is_said() {
     let h = &run(&all)[0];
     assert_eq!(h.ended, Ended::LogEnd);
     assert!(why(h, Phase::Dhcp).contains("no request for it was confirmed"), "{}", why(h, Phase::Dhcp));
+    // Confirmed at last: those before are named.
+    all.extend([
+        at(14_620, What::Dhcp(Dhcp::Request)),
+        at(14_640, What::Dhcp(Dhcp::Ack)),
+        at(14_700, What::AddressAdded { v6: false, tentative: false }),
+        at(14_800, What::Received),
+    ]);
+    let h = &run(&all)[0];
+    assert_eq!(h.ended, Ended::Data);
+    let words = why(h, Phase::Dhcp);
+    assert!(words.contains("an address was offered, and 3 requests for it had no answer"), "{words}");
+    assert!(!words.contains("searched"), "{words}");
+    // One that is answered is none of them.
+    all.retain(|m| m.at_ns < 620 * MS || m.at_ns > 9_000 * MS);
+    let words = why(&run(&all)[0], Phase::Dhcp);
+    assert!(!words.contains("offered"), "{words}");
 }
 
 /// As an authentication for a fast transition, which comes before anything of the old link ends.
@@ -248,6 +354,64 @@ fn a_loss_during_a_scan_is_not_led_to_by_it() {
     assert_eq!(h.begin_ns, -1_000 * MS);
 }
 
+/// As recorded on 7.2, of a processor that was too slow for the access point's answers.
+#[test]
+fn each_failed_attempt_has_its_own_reason() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend(join(100, AP2).into_iter().take(3));
+    all.push(of(500, What::AssocTimeout, AP2));
+    all.extend([at(1_300, What::ScanStart), at(5_200, What::ScanDone { aborted: false })]);
+    all.extend([of(5_900, What::AuthStart { algorithm: 0 }, AP1), of(5_920, What::AuthTimeout, AP1)]);
+    all.extend(join(7_000, AP2));
+    all.push(at(7_500, What::Received));
+    let h = &run(&all)[0];
+    let (first, second) = ("association: no answer", "authentication: no answer");
+    assert_eq!(h.refusals, [first, second]);
+    let expected = format!("failed attempt 1 of 2: {first} | failed attempt 2 of 2: {second}");
+    assert_eq!(why(h, Phase::Retry), expected);
+}
+
+/// As recorded on 6.12: the access point's word, a second after the scan began, was looked at 21 s later.
+#[test]
+fn what_is_said_during_a_scan_waits_for_its_end() {
+    let mut all = before(0);
+    all.push(at(-1_170, What::ScanStart));
+    all.extend((0..38).map(|i| at(-1_160 + i * 540, What::Channel { mhz: 2_412 + i * 5 })));
+    all.push(at(20_653, What::ScanDone { aborted: false }));
+    all.extend([at(20_667, What::CarrierOff), of(20_708, What::PortClosed, AP1)]);
+    all.push(of(20_723, What::Deauthenticated { own: false, reason: 3 }, AP1));
+    all.extend(join(21_354, AP2));
+    all.push(at(22_928, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let h = &run(&all)[0];
+    assert!(h.tiles());
+    assert_eq!((phases(h)[0], h.cause), ((Phase::Detection, 20_667), Cause::SentAway { reason: 3 }));
+    let words = why(h, Phase::Detection);
+    assert!(words.contains("a scan was going on"), "{words}");
+    // Over long before, it was not what was waited for.
+    all.retain(|m| !matches!(m.what, What::Channel { .. }) || m.at_ns < 5_000 * MS);
+    all.iter_mut().filter(|m| matches!(m.what, What::ScanDone { .. })).for_each(|m| m.at_ns = 5_000 * MS);
+    all.sort_by_key(|m| m.at_ns);
+    let words = why(&run(&all)[0], Phase::Detection);
+    assert!(words.contains("sent this station away"), "{words}");
+}
+
+/// Of two attempts with a wrong passphrase each has its own count.
+#[test]
+fn each_handshake_is_counted_by_itself() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    for (t, times) in [(100, 3), (10_000, 5)] {
+        all.extend(join(t, AP2).into_iter().take(5));
+        all.extend((0..times * 2).map(|i| at(t + 200 + i * 500, What::KeyFrame(1 + i % 2))));
+        all.push(of(t + 6_000, What::Deauthenticated { own: true, reason: 3 }, AP2));
+    }
+    let words = why(&run(&all)[0], Phase::KeyExchange);
+    let counts: Vec<&str> = words.split(" | ").map(|w| w.split(" and").next().unwrap_or_default()).collect();
+    assert_eq!(counts, ["message 1 came 3 times", "message 1 came 5 times"], "{words}");
+}
+
 #[test]
 fn messages_that_came_again_are_counted() {
     let mut all = before(0);
@@ -267,6 +431,7 @@ fn messages_that_came_again_are_counted() {
 #[test]
 fn a_card_without_stations_is_up_by_its_state() {
     let mut all = before(0);
+    all.retain(|m| m.what == What::Received);
     all.extend([
         at(10, What::CarrierOff),
         at(12, What::OperState(2)),
@@ -294,8 +459,12 @@ fn a_card_without_stations_is_up_by_its_state() {
     all.truncate(all.len() - 3);
     let h = &run(&all)[0];
     assert_eq!((h.ended, h.link_up.as_ref().map(|m| m.at_ns)), (Ended::Quiet, Some(2_760 * MS)));
-    // With mac80211 it is the port, which comes later.
+    // With mac80211 it is the port, which comes later, whatever is sent in between: as recorded on 7.2, IPv6 looked for a router and had its own address at once.
     all.push(of(2_800, What::PortAuthorised, AP2));
+    assert_eq!(run(&all)[0].link_up.as_ref().map(|m| m.at_ns), Some(2_800 * MS));
+    all.extend([at(2_552, What::Station), at(2_770, What::AddressAdded { v6: true, tentative: false })]);
+    all.push(at(2_772, What::RouterSolicit));
+    all.sort_by_key(|m| m.at_ns);
     assert_eq!(run(&all)[0].link_up.as_ref().map(|m| m.at_ns), Some(2_800 * MS));
 }
 

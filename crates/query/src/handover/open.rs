@@ -1,5 +1,6 @@
 //! A handover that goes on: which phase each mark begins. Marks are taken as they come; one that does not fit leaves the phase as it is.
 
+use super::facts::Facts;
 use super::mark::{Dhcp, Mark, What, is_radio};
 use super::phase::{Group, Phase};
 use super::tile::Tiles;
@@ -24,46 +25,6 @@ pub struct Peer {
     pub mhz: i64,
 }
 
-/// What rules and words need of all marks.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
-    pub first_join: bool,
-    pub radio: bool,
-    pub wired_bridge: bool,
-    /// Something was done before the data stopped.
-    pub scan_before_stop: bool,
-    pub auth_before_carrier: bool,
-    pub signal_low: bool,
-    pub beacon_loss: bool,
-    pub shut: bool,
-    pub removed: bool,
-    /// Data that this host sent since the link is up: the first.
-    pub first_sent: Option<i64>,
-    /// What a router announced since the link is up, the last time.
-    pub advert: Option<Mark>,
-    pub solicited: bool,
-    /// By whom the old link was ended, if a frame shows it.
-    pub deauth: Option<(bool, i64)>,
-    pub algorithm: i64,
-    pub again: bool,
-    pub attempts: u32,
-    /// Where the first attempt was made.
-    pub tried: Option<[u8; 6]>,
-    pub refusals: Vec<String>,
-    pub first_auth: Option<Mark>,
-    pub dhcp_v4: bool,
-    /// The address that was last looked for at others, and whether one had it.
-    pub probed: Option<Box<str>>,
-    pub duplicate: bool,
-    /// Sent while the port was shut, so lost; when the first was.
-    pub early_arp: Option<i64>,
-    pub early_dhcp: u32,
-    pub first_key: u32,
-    pub third_key: u32,
-    /// This interface itself looked for a network, or lost its carrier: an access point's sees only its stations.
-    pub own: bool,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub begin: Mark,
@@ -74,6 +35,8 @@ pub(super) struct Open {
     pub marks_left_out: u64,
     pub from: Peer,
     pub to: Peer,
+    /// Where the radio listens; 0: not known.
+    pub tuned_mhz: i64,
     /// The end of the data path.
     pub stop: Option<Mark>,
     pub link_down: Option<Mark>,
@@ -82,7 +45,9 @@ pub(super) struct Open {
     carrier_gone: bool,
     /// Associated anew.
     joined: bool,
-    /// The operational state went up after that: the port is open, where no station of mac80211's says when.
+    /// The radio has stations of mac80211, which say when their port is open.
+    pub stations: bool,
+    /// The operational state went up after that: the port is open, where no station says when.
     up: Option<Mark>,
     /// The last EAPOL frame sent whose number is not known.
     unnumbered: Option<Mark>,
@@ -105,11 +70,13 @@ impl Open {
             marks_left_out: 0,
             from,
             to: Peer::default(),
+            tuned_mhz: 0,
             stop: None,
             link_down: None,
             link_up: None,
             carrier_gone: false,
             joined: false,
+            stations: false,
             up: None,
             unnumbered: None,
             ready: false,
@@ -124,8 +91,15 @@ impl Open {
     /// A radio that does by itself what mac80211 does for others has no station whose port is opened. There the operational state says so, once something shows that
     /// nothing else will: with mac80211 the port follows it within milliseconds.
     pub fn opened_by_state(&mut self, now_ns: i64, shown: bool) {
-        let due = |up: &Mark| shown || now_ns - up.at_ns >= OPENED_NS;
-        if self.ready || !self.joined || !self.up.as_ref().is_some_and(due) {
+        let due = |up: &Mark| !self.stations && (shown || now_ns - up.at_ns >= OPENED_NS);
+        if self.up.as_ref().is_some_and(due) {
+            self.is_open();
+        }
+    }
+
+    /// Something shows that the port is open, since the operational state is up.
+    pub fn is_open(&mut self) {
+        if self.ready || !self.joined {
             return;
         }
         let Some(up) = self.up.take() else { return };
@@ -211,10 +185,12 @@ impl Open {
         if ends && self.to.bssid.is_none() && !self.facts.first_join {
             self.from.bssid = self.from.bssid.or(mark.bssid);
         }
-        if let What::Channel { mhz } = mark.what
-            && matches!(self.phase(), Phase::Authentication | Phase::PreAssociation | Phase::Association)
-        {
-            self.to.mhz = mhz;
+        if let What::Channel { mhz } = mark.what {
+            self.tuned_mhz = mhz;
+        }
+        // A radio that is on its channel already is not tuned once more.
+        if matches!(self.phase(), Phase::Authentication | Phase::PreAssociation | Phase::Association) {
+            self.to.mhz = self.tuned_mhz;
         }
     }
 
@@ -448,7 +424,6 @@ impl Open {
                     self.unnumbered = Some(mark.clone());
                 }
                 self.facts.first_key += u32::from(n == 1);
-                self.facts.third_key += u32::from(n == 3);
                 Some(if n == 4 { Phase::KeyInstall } else { Phase::KeyExchange })
             }
             // With fast transition keys are there at once.

@@ -1,6 +1,6 @@
 //! What made a phase long, where a rule knows: a sentence each.
 
-use super::mark::What;
+use super::mark::{Mark, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
 
@@ -12,12 +12,19 @@ const MS: i64 = 1_000_000;
 
 pub(super) fn explain(spans: &mut [Span], o: &Open) {
     let mut answered = false;
+    // Which of the failed attempts a wait is of, where each has its own.
+    let mut failed = 0;
+    let each = spans.iter().filter(|s| s.phase == Phase::Retry).count() == o.facts.refusals.len();
     for i in 0..spans.len() {
         let next = spans.get(i + 1);
         let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
         answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
         let words = match spans[i].phase {
-            Phase::Dhcp => dhcp(&spans[i], next),
+            Phase::Dhcp => dhcp(&spans[i], next, o),
+            Phase::Retry if each => {
+                failed += 1;
+                Some(refused(o, failed))
+            }
             Phase::ClientStart if asked && spans[i].dur_ns() >= 300 * MS => Some(
                 "the client had asked already when the link was lost once more: it asks again by its own timer".into(),
             ),
@@ -37,6 +44,13 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Detection if s.begin.what == What::Received && long(300) && o.left_by_itself() => {
             Some("nothing came any more while the link stood, and then this station left: that its access point was silent is not in the log".into())
         }
+        Phase::Detection if s.begin.what == What::Received && long(300) && matches!(o.facts.deauth, Some((false, _))) => {
+            Some(if scanned(s, o) {
+                "nothing came any more, and a scan was going on: what an access point says meanwhile the kernel looks at only after it".into()
+            } else {
+                "nothing came any more, and then the access point sent this station away: what was before that is not in the log".into()
+            })
+        }
         Phase::Detection if s.begin.what == What::Received && long(300) => {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }
@@ -46,10 +60,10 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Authentication if o.facts.algorithm == 4 => {
             Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
         }
-        Phase::Retry => o.facts.refusals.last().map(|_| refused(o)),
-        Phase::KeyExchange if o.facts.first_key > 1 && o.facts.third_key == 0 => Some(format!(
+        Phase::Retry => o.facts.refusals.last().map(|_| refused(o, o.facts.refusals.len())),
+        Phase::KeyExchange if messages(s, 1) > 1 && messages(s, 3) == 0 => Some(format!(
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
-            o.facts.first_key
+            messages(s, 1)
         )),
         Phase::KeyExchange => repeated(s),
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
@@ -81,13 +95,31 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
     }
 }
 
+/// A scan went on for most of it. mac80211 leaves frames of access points in their queue until its own scan is over (net/mac80211/iface.c, ieee80211_iface_work).
+fn scanned(s: &Span, o: &Open) -> bool {
+    let (mut since, mut ns) = (None, 0);
+    for m in o.marks.iter().filter(|m| m.at_ns <= s.to_ns) {
+        match m.what {
+            What::ScanStart => since = since.or(Some(m.at_ns)),
+            What::ScanDone { .. } => ns += since.take().map_or(0, |at| m.at_ns - at.max(s.from_ns)).max(0),
+            _ => {}
+        }
+    }
+    ns += since.map_or(0, |at| s.to_ns - at.max(s.from_ns));
+    ns * 2 > s.dur_ns()
+}
+
+/// How often this message of the handshake came in one attempt.
+fn messages(s: &Span, number: u8) -> usize {
+    s.steps.iter().filter(|x| x.words == format!("EAPOL-Key message {number}")).count()
+}
+
 /// What the access point sent more than once.
 fn repeated(s: &Span) -> Option<String> {
-    let count = |n: u8| s.steps.iter().filter(|x| x.words == format!("EAPOL-Key message {n}")).count();
     let words: Vec<String> = [1, 3]
         .into_iter()
-        .filter(|n| count(*n) > 1)
-        .map(|n| format!("message {n} came {} times", count(n)))
+        .filter(|n| messages(s, *n) > 1)
+        .map(|n| format!("message {n} came {} times", messages(s, n)))
         .collect();
     (!words.is_empty()).then(|| {
         format!(
@@ -97,12 +129,13 @@ fn repeated(s: &Span) -> Option<String> {
     })
 }
 
-fn refused(o: &Open) -> String {
+/// `which` of the attempts that failed, from 1.
+fn refused(o: &Open, which: usize) -> String {
     let all = &o.facts.refusals;
-    let last = all.last().map_or("", String::as_str);
+    let words = which.checked_sub(1).and_then(|i| all.get(i)).map_or("", String::as_str);
     match all.len() {
-        1 => format!("{last}: the supplicant waits before it tries again"),
-        n => format!("{n} attempts failed, the last one with: {last}"),
+        1 => format!("{words}: the supplicant waits before it tries again"),
+        n => format!("failed attempt {which} of {n}: {words}"),
     }
 }
 
@@ -154,13 +187,32 @@ fn milliseconds(ns: i64) -> String {
     format!("{} ms", (ns + MS / 2) / MS)
 }
 
+const ASKS: [&str; 3] = ["DISCOVER", "REQUEST", "SOLICIT"];
+const SEARCHES: [&str; 2] = ["DISCOVER", "SOLICIT"];
+const CONFIRMS: [&str; 3] = ["ACK", "NAK", "REPLY"];
+
+fn is_message(words: &str, names: &[&str]) -> bool {
+    names.iter().any(|n| words.starts_with(&format!("DHCP {n}")))
+}
+
+/// Messages of these names which the client's next message follows, and no answer.
+fn unanswered(steps: &[Step], names: &[&str], done: bool) -> usize {
+    let is_lost = |i: &usize| {
+        let answered = steps.get(i + 1).map_or(done, |next| !is_message(&next.words, &ASKS));
+        is_message(&steps[*i].words, names) && !answered
+    };
+    (0..steps.len()).filter(is_lost).count()
+}
+
 /// `next`: what came after it, begun by the answer that ended it, if one did.
-fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
+fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
     let done = matches!(next.map(|n| n.begin.what), Some(What::Dhcp(m)) if m.is_done());
     let mut words = Vec::new();
-    let is = |words: &str, names: &[&str]| names.iter().any(|n| words.starts_with(&format!("DHCP {n}")));
-    let count = |names: &[&str]| s.steps.iter().filter(|x| is(&x.words, names)).count();
-    const ASKS: [&str; 3] = ["DISCOVER", "REQUEST", "SOLICIT"];
+    let is = is_message;
+    // One message is no step, but the phase's beginning.
+    let only = [Step { from_ns: s.from_ns, to_ns: s.to_ns, words: s.begin.words() }];
+    let steps = if s.steps.is_empty() { &only[..] } else { &s.steps[..] };
+    let count = |names: &[&str]| steps.iter().filter(|x| is(&x.words, names)).count();
     let refused = count(&["NAK"]);
     if refused > 0 {
         words.push(
@@ -174,30 +226,48 @@ fn dhcp(s: &Span, next: Option<&Span>) -> Option<String> {
         );
     }
     let answers = count(&["OFFER", "ACK", "NAK", "ADVERTISE", "REPLY"]) + usize::from(done);
-    let (offered, requested) = (count(&["OFFER", "ADVERTISE"]), count(&["REQUEST"]));
-    if offered > 0 && requested > 1 && !done && count(&["ACK", "NAK", "REPLY"]) == 0 {
-        words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned());
+    let confirmed = done || count(&CONFIRMS) > 0;
+    let offer = steps.iter().position(|x| is(&x.words, &["OFFER", "ADVERTISE"]));
+    match unanswered(offer.map_or(&[][..], |i| &steps[i..]), &["REQUEST"], done) {
+        2.. if !confirmed => words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned()),
+        n @ 1.. if confirmed => words.push(format!(
+            "an address was offered, and {n} request{} for it had no answer: the server, or another one that was meant, did not confirm it at first",
+            if n == 1 { "" } else { "s" }
+        )),
+        _ => {}
     }
-    let (asked, searched) = (count(&ASKS), count(&["DISCOVER", "SOLICIT"]));
-    if asked > 0 && answers == 0 {
+    let (asked, searched) = (count(&ASKS), count(&SEARCHES));
+    if asked > 0 && answers == 0 && (asked > 1 || s.dur_ns() >= 500 * MS) {
+        let messages = if asked == 1 { "message" } else { "messages" };
         words.push(format!(
-            "{asked} messages of the client, and no answer: no server hears them, or none gives a lease"
+            "{asked} {messages} of the client, and no answer: no server hears them, or none gives a lease"
         ));
-    } else if searched > 1 + refused {
+    } else if searched > 1 && unanswered(steps, &SEARCHES, done) > 0 {
         words.push(format!(
             "a server was searched {searched} times: the first answers were lost, or came late"
         ));
     }
-    let longest = (0..s.steps.len())
-        .filter(|i| s.steps[*i].to_ns - s.steps[*i].from_ns >= 500 * MS)
-        .max_by_key(|i| s.steps[*i].to_ns - s.steps[*i].from_ns);
-    if let Some(i) = longest.filter(|_| answers > 0) {
-        let step = &s.steps[i];
+    let longest = (0..steps.len())
+        .filter(|i| steps[*i].to_ns - steps[*i].from_ns >= 500 * MS)
+        .max_by_key(|i| steps[*i].to_ns - steps[*i].from_ns);
+    // Answers to what was asked before stand behind the one that ended the exchange.
+    let soon = |m: &&Mark| m.at_ns >= s.to_ns && m.at_ns - s.to_ns <= 1_000 * MS;
+    let confirmations =
+        o.marks.iter().filter(soon).filter(|m| matches!(m.what, What::Dhcp(d) if d.is_done())).count();
+    let requests = count(&["REQUEST", "RENEW", "REBIND"]);
+    if done && requests > 1 && confirmations >= requests {
+        words.push(format!(
+            "{requests} requests, and the answers to all of them came together: the server, or a relay, was late"
+        ));
+    } else if let Some(i) = longest.filter(|_| answers > 0) {
+        let step = &steps[i];
         let took = milliseconds(step.to_ns - step.from_ns);
         let asks = is(&step.words, &ASKS);
-        let again = asks && s.steps.get(i + 1).is_some_and(|next| is(&next.words, &ASKS));
+        let again = asks && steps.get(i + 1).is_some_and(|next| is(&next.words, &ASKS));
         words.push(match (asks, again) {
-            (true, true) => format!("{} had no answer, and the client asked again after {took}", step.words),
+            (true, true) => {
+                format!("{} had no answer in {took}, after which the client asked again", step.words)
+            }
             (true, false) => format!("after {} the server, or a relay, took {took}", step.words),
             (false, _) => format!("after {} the client took {took}", step.words),
         });

@@ -47,7 +47,18 @@ fn the_answer_that_ends_an_exchange_is_one() {
     let h = &run(&all, 4_000)[0];
     let words = why(h, Phase::Dhcp);
     assert!(!words.contains("no server hears"), "{words}");
-    assert!(words.contains("had no answer, and the client asked again after 3050 ms"), "{words}");
+    assert!(words.contains("had no answer in 3050 ms, after which the client asked again"), "{words}");
+}
+
+/// What rtnetlink announces of a carrier may come a second later: no access point was silent meanwhile.
+#[test]
+fn a_wire_has_no_access_point_that_falls_silent() {
+    let mut all = flow(0);
+    all.extend([at(700, What::CarrierOff), at(2_700, What::CarrierOn), at(2_900, What::Received)]);
+    let h = &run(&all, 3_000)[0];
+    assert_eq!((h.kind, h.cause), (Kind::LinkFlap, Cause::Carrier));
+    assert_eq!(phases(h)[0], (Phase::Detection, 700));
+    assert!(why(h, Phase::Detection).contains("had not announced why"), "{}", why(h, Phase::Detection));
 }
 
 #[test]
@@ -127,8 +138,27 @@ fn a_prefix_that_came_unasked_is_what_was_missing() {
 #[test]
 fn a_flow_that_never_came_again_has_no_short_gap() {
     let times: Vec<i64> = (0..50).map(|i| i * 20 * MS).collect();
-    let gap = super::flow::Received { times }.gap((970 * MS, 6_000 * MS), "a flow".into()).unwrap();
+    let mut received = super::flow::Received::default();
+    received.times = times;
+    let gap = received.gap((970 * MS, 6_000 * MS), "a flow".into()).unwrap();
     assert_eq!((gap.last_ns, gap.first_ns, gap.gap_ns()), (980 * MS, None, None));
+}
+
+/// As recorded on 6.12: shortly after another handover, when what that had held came at once.
+#[test]
+fn a_burst_is_no_pace() {
+    let mut received = super::flow::Received::default();
+    (0..100).for_each(|i| received.earlier((i * 200 - 30_000) * MS));
+    received.times.extend([0, 4, 8, 15, 20, 136, 400, 536].map(|ms| ms * MS));
+    received.times.push(4_700 * MS);
+    received.sort();
+    let gap = received.gap((600 * MS, 4_600 * MS), "a flow".into()).unwrap();
+    assert_eq!((gap.pace_ns, gap.missing), (200 * MS, 19));
+    // Five at once each 100 ms, as a busy host has a flow of 20 ms.
+    let mut received = super::flow::Received::default();
+    received.times = (0..100).map(|i| (i / 5 * 100 + i % 5 * 2) * MS).chain([4_000 * MS]).collect();
+    let gap = received.gap((2_000 * MS, 3_900 * MS), "a flow".into()).unwrap();
+    assert!((18 * MS..=22 * MS).contains(&gap.pace_ns), "{gap:?}");
 }
 
 #[test]

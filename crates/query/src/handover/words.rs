@@ -156,12 +156,13 @@ impl Cause {
             Some((false, reason)) => Cause::SentAway { reason },
             // 4: the kernel gave up on a silent access point.
             Some((true, 4)) => Cause::Silent,
+            // A wire has no access point that falls silent: its carrier is announced up to a second later.
+            None if !f.radio && o.from.bssid.is_none() => Cause::Carrier,
             // Who leaves with another reason had not lost its access point, whatever data did: the flow may have ended, or its way beyond the air.
             _ if f.beacon_loss || dark && !f.scan_before_stop && f.deauth.is_none() => Cause::Silent,
             _ if f.signal_low => Cause::SignalLow,
             _ if f.scan_before_stop || f.auth_before_carrier && f.radio => Cause::Chosen,
             Some((true, reason)) => Cause::Left { reason },
-            None if !f.radio && o.from.bssid.is_none() => Cause::Carrier,
             None => Cause::Unknown,
         }
     }

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 
 /// How long before and after it a flow is looked at.
 const AROUND_NS: i64 = 5_000_000_000;
+/// How long before that for its pace.
+const EARLIER_NS: i64 = 30_000_000_000;
 /// Packets of all flows.
 const MOST: usize = 500_000;
 
@@ -33,8 +35,13 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
     let table = store.table::<PacketRow>()?;
     let mut flows: HashMap<Flow, Near> = HashMap::new();
     let mut taken = 0usize;
-    table.each(table.groups_where("first_ns", &range), |p: PacketRow| {
-        if !range.contains(&p.first_ns) || taken >= MOST {
+    let earlier = range.start().saturating_sub(EARLIER_NS)..=*range.end();
+    table.each(table.groups_where("first_ns", &earlier), |p: PacketRow| {
+        if !earlier.contains(&p.first_ns) || taken >= MOST {
+            return;
+        }
+        let early = p.first_ns < *range.start();
+        if early && flows.len() >= MOST {
             return;
         }
         let wide = |n: Option<i32>| n.map_or(-1, i64::from);
@@ -49,12 +56,20 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
         let dropped = p.verdict == verdict::DROPPED;
         if p.if_in.is_some_and(|i| h.is_of(i)) && same(p.if_in_netns) && !dropped {
             let near = flows.entry((proto, sport, dport)).or_default();
+            if early {
+                near.received.earlier(p.first_ns);
+                return;
+            }
             near.received.times.push(p.first_ns);
             if near.address.is_empty() {
                 near.address = p.src_addr.unwrap_or_default();
             }
             taken += 1;
-        } else if p.if_in.is_none() && (p.if_out.is_some_and(|i| h.is_of(i)) || dropped) && same(p.netns) {
+        } else if !early
+            && p.if_in.is_none()
+            && (p.if_out.is_some_and(|i| h.is_of(i)) || dropped)
+            && same(p.netns)
+        {
             flows.entry((proto, dport, sport)).or_default().sent.push((p.first_ns, dropped));
             taken += 1;
         }
@@ -68,7 +83,7 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
     let Some((_, (proto, sport, dport), Near { mut received, sent, address })) = most else {
         return Ok(None);
     };
-    received.times.sort_unstable();
+    received.sort();
     let words = format!("{} from {address} port {sport} to port {dport}", crate::app::protocol(proto));
     let mut gap = received.gap((h.begin_ns, h.end_ns), words);
     if let Some(g) = &mut gap {

@@ -141,6 +141,8 @@ struct Machines {
     all: BTreeMap<Place, Machine>,
     interfaces: Interfaces,
     found: Found,
+    /// The mark before, and whose it was.
+    last: Option<(Place, Mark)>,
 }
 
 impl Machines {
@@ -151,11 +153,15 @@ impl Machines {
             _ => (netns, ifindex),
         };
         let place = self.interfaces.same.get(&place).copied().unwrap_or(place);
+        // What only the radio is known of is a mark of each of its interfaces: of one that came again twice.
+        if self.last.as_ref().is_some_and(|(of, last)| *of == place && last == mark) {
+            return;
+        }
+        self.last = Some((place, mark.clone()));
         let began = self.interfaces.began.get(&place);
-        let machine = self
-            .all
-            .entry(place)
-            .or_insert_with(|| began.map_or_else(Machine::default, |up| Machine::starting(*up)));
+        let machine = self.all.entry(place).or_insert_with(|| {
+            began.map_or_else(Machine::default, |up| Machine::starting(*up)).without_data(!self.found.data)
+        });
         machine.push(mark);
         let done = machine.take();
         self.keep(place, done);
@@ -190,6 +196,7 @@ impl Store {
         let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
         let mut machines = Machines { interfaces, ..Machines::default() };
         machines.found.radio = wifi::has_radio(self)?;
+        machines.found.data = self.table::<PacketRow>()?.rows() > 0;
         let (mut number, mut read) = (0, usize::MAX);
         // Recorded until then, even where nothing happened any more.
         let stopped = self.manifest.summary.as_ref().map_or(i64::MIN, |s| s.at.boot.0);
@@ -229,7 +236,6 @@ impl Store {
         for h in &mut found.handovers {
             h.interface = self.interface(h.ifindex, h.netns);
         }
-        found.data = self.table::<PacketRow>()?.rows() > 0;
         found.handovers.sort_by_key(|h| (h.begin_ns, h.ifindex));
         if let Some(name) = &asked.interface {
             found.handovers.retain(|h| h.interface == *name);
@@ -249,5 +255,31 @@ impl Store {
             said.add(self, h);
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handover::mark::{Source, What};
+
+    /// A radio's event is of both numbers of an interface that was removed and came again.
+    #[test]
+    fn an_event_of_a_radio_is_one_mark() {
+        let (first, again) = ((7, 4), (7, 2));
+        let mut machines = Machines::default();
+        machines.interfaces.same.insert(again, first);
+        let at = |ns: i64, what| Mark::new(ns, what, Source::Wifi(ns));
+        machines.push(first, &at(1, What::PortAuthorised));
+        machines.push(first, &at(10, What::Removed));
+        for ns in [20, 30] {
+            let mark = at(ns, What::Channel { mhz: 2_412 });
+            machines.push(first, &mark);
+            machines.push(again, &mark);
+        }
+        let machine = machines.all.remove(&first).expect("that interface was looked at");
+        assert!(machines.all.is_empty());
+        let whats: Vec<What> = machine.finish(40)[0].marks.iter().map(|m| m.what).collect();
+        assert_eq!(whats, [What::Removed, What::Channel { mhz: 2_412 }, What::Channel { mhz: 2_412 }]);
     }
 }

@@ -151,6 +151,7 @@ impl Radio {
             WifiWhat::AssocTimeout => What::AssocTimeout,
             WifiWhat::StationState if row.b == 4 => What::PortAuthorised,
             WifiWhat::StationState if row.a == 4 => What::PortClosed,
+            WifiWhat::StationState => What::Station,
             WifiWhat::DeauthSent | WifiWhat::DisassocSent => {
                 What::Deauthenticated { own: true, reason: row.a }
             }

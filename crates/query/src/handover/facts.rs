@@ -1,0 +1,42 @@
+//! What was seen of a handover that goes on, whenever it was: what rules and words need beside the phases.
+
+use super::mark::Mark;
+
+/// What rules and words need of all marks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub first_join: bool,
+    pub radio: bool,
+    pub wired_bridge: bool,
+    /// Something was done before the data stopped.
+    pub scan_before_stop: bool,
+    pub auth_before_carrier: bool,
+    pub signal_low: bool,
+    pub beacon_loss: bool,
+    pub shut: bool,
+    pub removed: bool,
+    /// Data that this host sent since the link is up: the first.
+    pub first_sent: Option<i64>,
+    /// What a router announced since the link is up, the last time.
+    pub advert: Option<Mark>,
+    pub solicited: bool,
+    /// By whom the old link was ended, if a frame shows it.
+    pub deauth: Option<(bool, i64)>,
+    pub algorithm: i64,
+    pub again: bool,
+    pub attempts: u32,
+    /// Where the first attempt was made.
+    pub tried: Option<[u8; 6]>,
+    pub refusals: Vec<String>,
+    pub first_auth: Option<Mark>,
+    pub dhcp_v4: bool,
+    /// The address that was last looked for at others, and whether one had it.
+    pub probed: Option<Box<str>>,
+    pub duplicate: bool,
+    /// Sent while the port was shut, so lost; when the first was.
+    pub early_arp: Option<i64>,
+    pub early_dhcp: u32,
+    pub first_key: u32,
+    /// This interface itself looked for a network, or lost its carrier: an access point's sees only its stations.
+    pub own: bool,
+}
