@@ -44,7 +44,7 @@ table ip t {
 """
 SENDER_RULES = """
 table ip t {
- chain o { type filter hook output priority 0; udp sport 5006 drop
+ chain o { type filter hook output priority 0; udp sport 5006 drop; udp sport 5036 drop
  }
  chain p { type filter hook postrouting priority 0; udp sport 5023 drop
  }
@@ -203,6 +203,7 @@ def flows(network: Network, chance: random.Random) -> tuple[list[dict], dict[str
     flow("socket filter", 5015, far, "b", by={"takes_none": True})
     flow("another's socket", 5016, far, "b", by={"peer": ["10.1.0.1", 9]})
     flow("wrong checksum", 5017, far, "b", raw=True)
+    flow("raw, output", 5036, far, "b", raw=True)
     flow("unread", 5018, far, "b", by={"late": "never"})
     flow("another host's", 5019, "10.2.0.66")
     flow("reject", 5020, far, "b")
