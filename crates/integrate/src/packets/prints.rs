@@ -7,7 +7,7 @@ use crate::matching::keys::KeyList;
 use kpat_model::codes::match_key;
 use kpat_model::{Footprint, FootprintRecord, Network, Place};
 
-pub(super) const MAX_PRINTS: usize = 16;
+pub(super) const MAX_PRINTS: usize = 24;
 
 /// The packet's keys from a moment on.
 pub(super) struct Print {
@@ -217,5 +217,57 @@ impl Prints {
     pub(super) fn devices(&self) -> u64 {
         let all = || self.all.iter().fold(0, |all, p| all | matching::device(p.netns, p.ifindex));
         if self.all.len() < MAX_PRINTS { all() } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::{BootNs, HeaderBytes, PacketId};
+
+    fn record(at: i64, netns: u32, ifindex: u32, skb_tag: u16) -> FootprintRecord {
+        FootprintRecord {
+            packet: PacketId(1),
+            at: BootNs(at),
+            ifindex,
+            netns,
+            len_bytes: 100,
+            gso_size: 0,
+            gso_segs: 0,
+            protocol: 0x800,
+            start_layer: 3,
+            ip_proto: 0,
+            link_type: 1,
+            skb_tag,
+            header: HeaderBytes::new(&[]),
+        }
+    }
+
+    /// A bridge in namespace 5 sends a copy on, which gets a buffer of its own, and then shows its own host the first.
+    #[test]
+    fn what_is_left_out_of_one_buffers_records_is_as_it_was_there() {
+        const FIRST: u16 = 0x100;
+        const COPY: u16 = 0x200;
+        let mut p = Prints::default();
+        let add = |p: &mut Prints, r: FootprintRecord| p.add(&r, &Footprint::default(), KeyList::default());
+        add(&mut p, record(10, 4, 2, FIRST));
+        add(&mut p, record(20, 5, 2, FIRST));
+        add(&mut p, record(30, 5, 3, COPY));
+        p.replaced(40);
+        add(&mut p, record(40, 5, 3, COPY));
+        add(&mut p, record(50, 6, 2, COPY));
+        p.turn_to(FIRST, 60);
+        assert_eq!(p.device_at(60), Some((5, 3)), "where its buffer's last footprint was");
+        add(&mut p, record(60, 5, 1, FIRST));
+        assert_eq!(p.device_at(60), Some((5, 1)));
+        p.turn_to(COPY, 70);
+        assert_eq!(p.device_at(70), Some((6, 2)), "nothing was recorded of it since");
+        assert!(p.freed(FIRST), "the copy is left");
+        assert!(!p.freed(COPY), "and was the last");
+        let mut one = Prints::default();
+        add(&mut one, record(10, 4, 2, FIRST));
+        one.turn_to(COPY, 20);
+        assert_eq!(one.device_at(20), Some((4, 2)));
+        assert!(!one.freed(FIRST));
     }
 }
