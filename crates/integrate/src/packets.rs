@@ -308,7 +308,7 @@ impl Packets {
         let code = e.drop_code();
         let by = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
             // Where that function gives a reason, it dropped it. Kernels without reasons (before 5.17) never give one.
-            (Some(Reason::TimeWait), known) if known != Some(&Reason::Unspecified) => {
+            (Some(Reason::TimeWait | Reason::Closing), known) if known != Some(&Reason::Unspecified) => {
                 known.copied().unwrap_or(Reason::of(None))
             }
             (Some(by), _) => *by,

@@ -117,6 +117,8 @@ words! {
         Unread "unread";
         /// A connection in TIME-WAIT took it, which is freed as what is dropped is. Only where the function gave no reason.
         TimeWait "time-wait";
+        /// A connection that is being closed took it, as an acknowledgement of its FIN. Only where the function gave no reason, and nothing is in it to read.
+        Closing "closing";
     }
 }
 

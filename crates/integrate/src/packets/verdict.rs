@@ -50,6 +50,8 @@ pub(crate) enum Reason {
     Unread,
     /// A connection in TIME-WAIT took it, as its peer's FIN; it is freed like what is dropped, with no reason.
     TimeWait,
+    /// So with an acknowledgement that a connection took which is being closed.
+    Closing,
     /// The kernel does not say why.
     Unspecified,
     /// Anything else: the packet itself was the reason.
@@ -81,6 +83,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::Raw => Some(Reason::Raw),
         Drops::Unread => Some(Reason::Unread),
         Drops::TimeWait => Some(Reason::TimeWait),
+        Drops::Closing => Some(Reason::Closing),
     }
 }
 
@@ -215,9 +218,15 @@ impl Evidence {
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
             (_, Reason::Packet | Reason::OtherHost) => cases::FOR_ITSELF,
-            (_, Reason::Unspecified | Reason::Unread | Reason::Sniffer | Reason::Raw | Reason::TimeWait) => {
-                cases::UNSAID
-            }
+            (
+                _,
+                Reason::Unspecified
+                | Reason::Unread
+                | Reason::Sniffer
+                | Reason::Raw
+                | Reason::TimeWait
+                | Reason::Closing,
+            ) => cases::UNSAID,
         }
     }
 
@@ -371,7 +380,7 @@ impl Live {
     /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
     pub(super) fn own_drop(&self) -> Option<Drop> {
         let closed = |d: &Drop| match d.reason {
-            Reason::Unread => self.has_nothing_to_read(),
+            Reason::Unread | Reason::Closing => self.has_nothing_to_read(),
             // What is for many comes to no connection.
             Reason::TimeWait => !self.headers.for_many,
             Reason::Raw => self.is_of_own_protocols(),
