@@ -18,11 +18,13 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
 /*
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
  * its data, and nobody else held it. SHARED: when it left for a device, somebody else held it too, so a part of it is elsewhere.
+ * STARTED: that device's driver has it.
  */
 #define TURN_OUT 1ULL
 #define TURN_READ 2ULL
 #define TURN_SHARED 4ULL
-#define TURN_FLAGS 7ULL
+#define TURN_STARTED 8ULL
+#define TURN_FLAGS 15ULL
 
 /* The highest byte of an identity: a protocol of IPv4, or this. */
 #define IDENT_TCP6 0x86
@@ -166,10 +168,15 @@ static __always_inline u64 seen_time(u64 now)
 	return now >> 10 & SEEN_TIME;
 }
 
+static __always_inline u64 namespace_of(u64 dev)
+{
+	return kread_ptr((struct net_device *)dev, nd_net.net);
+}
+
 /* `dev`: any of its namespace. */
 static __always_inline u64 seen_device(u64 dev, u32 ifindex)
 {
-	u64 net = dev ? kread_ptr((struct net_device *)dev, nd_net.net) : 0;
+	u64 net = dev ? namespace_of(dev) : 0;
 
 	return (((net ^ ifindex) * 0x9e3779b97f4a7c15ULL >> 1) | 1ULL << 48) & SEEN_DEVICE;
 }
@@ -229,13 +236,19 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
  */
 static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *skb, u32 what)
 {
-	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
+	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS, last = s->turn & ~TURN_FLAGS;
 
 	if (what == ARRIVES || what == RECEIVED)
 		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != received_by(dev);
 	if (s->turn & TURN_OUT)
-		return what != QUEUED && (s->turn & ~TURN_FLAGS) == dev;
-	return kread(skb, skb_iif);
+		return what != QUEUED && (what != LEAVES || !(s->turn & TURN_STARTED)) && last == dev;
+	return kread(skb, skb_iif) && (!dev || namespace_of(last) == namespace_of(dev));
+}
+
+/* These say hardly more than how long it is, and with a filter what came before may have been refused: it had other addresses then. */
+static __always_inline bool says_nothing(u64 ident)
+{
+	return has_filter && ident >> 56 && !(ident >> 48 & 0xff);
 }
 
 /*
@@ -253,7 +266,7 @@ static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 
 	}
 	if (!s || s->ident != name || is_another(s->turn, ident, skb, what))
 		return 0;
-	if (!names_packet(ident) && !skb_goes_on(s, skb, what))
+	if (!names_packet(ident) && (says_nothing(ident) || !skb_goes_on(s, skb, what)))
 		return 0;
 	if (s->seen & SEEN_FREED)
 		reach = FREED_PACKET_US;
@@ -342,7 +355,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	if (what == LEAVES && !last_holder(skb, head))
 		shared = TURN_SHARED;
 	if (what == QUEUED || what == LEAVES)
-		dev |= TURN_OUT;
+		dev |= what == LEAVES ? TURN_OUT | TURN_STARTED : TURN_OUT;
 	if (e->turn != (dev | shared))
 		set_turn(e, skb, dev | shared, now);
 	if (what != ARRIVES && what != RECEIVED)

@@ -123,8 +123,8 @@ static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet,
 #define SOCK_RAW 3
 
 /*
- * In whose queue what is dropped lay, if in that of a socket that gets copies of what others take: a raw or a packet socket. They own what waits there
- * (__sock_queue_rcv_skb in net/core/sock.c), and what they send, which no device has received.
+ * In whose queue what is dropped lay, if in that of a socket that gets copies of what others take: a raw or a packet socket. They own what waits there,
+ * which is at no device any more (__sock_queue_rcv_skb in net/core/sock.c), and what they send, which no device has received, or which still is at one.
  */
 static __noinline u64 copy_of(u64 skb)
 {
@@ -132,7 +132,7 @@ static __noinline u64 copy_of(u64 skb)
 	u16 family;
 	u8 state;
 
-	if (!sk || !kread((struct sk_buff *)(skb), skb_iif))
+	if (!sk || !kread((struct sk_buff *)(skb), skb_iif) || kread_ptr((struct sk_buff *)(skb), dev))
 		return 0;
 	family = kread(sk, __sk_common.skc_family);
 	state = kread(sk, __sk_common.skc_state);
