@@ -207,13 +207,15 @@ static __always_inline u64 name_alone(u64 ident)
 
 /*
  * A sender counts its identifications up, so packets that follow each other have slots that do: half of them need no line of memory that is not
- * at hand, and the processor foresees the next. Of TCP's sequence number only what stays the same for a while moves a flow's slots.
+ * at hand, and the processor foresees the next. Of TCP's sequence number only what stays the same for a while moves a flow's slots. NULL: there is no identity.
  */
 static __always_inline struct ident_entry *ident_slot(u64 ident, u64 name)
 {
 	u64 flow = name & ~(0xffffULL << 32);
 	u32 at;
 
+	if (!ident)
+		return NULL;
 	if (names_packet(ident) && (ident >> 56 == PROTO_TCP || ident >> 56 == IDENT_TCP6))
 		flow &= 0xff000000ff000000ULL;
 	at = ((flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(name >> 32)) & (IDENTS - 1);
@@ -258,7 +260,7 @@ static __always_inline bool says_nothing(u64 ident)
 static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 now)
 {
 	u64 name = name_of(ident, skb), reach;
-	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
+	struct ident_entry *s = ident_slot(ident, name);
 
 	if (s && s->ident != name && !names_packet(ident)) {
 		name = name_alone(ident);
@@ -280,10 +282,18 @@ static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 
 	return s->id;
 }
 
+static __always_inline void fill_slot(struct ident_entry *s, u64 name, u64 id, u64 turn, u64 seen)
+{
+	s->ident = name;
+	s->id = id;
+	s->turn = turn;
+	s->seen = seen;
+}
+
 /* Its slot, if it still is its own. */
 static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struct sk_buff *skb)
 {
-	struct ident_entry *s = e->ident ? ident_slot(e->ident, name_of(e->ident, skb)) : NULL;
+	struct ident_entry *s = ident_slot(e->ident, name_of(e->ident, skb));
 
 	return s && s->id == e->id ? s : NULL;
 }
@@ -292,17 +302,10 @@ static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struc
 static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
 {
 	u64 name = name_alone(e->ident);
-	struct ident_entry *s;
+	struct ident_entry *s = ident_slot(e->ident, name);
 
-	if (!e->ident || names_packet(e->ident) || !e->turn || e->turn & TURN_OUT)
-		return;
-	s = ident_slot(e->ident, name);
-	if (!s)
-		return;
-	s->ident = name;
-	s->id = e->id;
-	s->turn = e->turn;
-	s->seen = seen_time(now);
+	if (s && !names_packet(e->ident) && e->turn && !(e->turn & TURN_OUT))
+		fill_slot(s, name, e->id, e->turn, seen_time(now));
 }
 
 /*
@@ -320,22 +323,18 @@ static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff 
 static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
 {
 	u64 ident = e->ident, name = name_of(ident, skb);
-	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
+	struct ident_entry *s = ident_slot(ident, name);
 	u32 from;
 
 	e->turn = turn;
 	if (!s)
 		return;
-	if (s->ident != name || s->id != e->id) {
-		if (names_packet(ident))
-			return;
-		/* a copy of its own */
+	if (s->ident == name && s->id == e->id) {
+		s->turn = turn;
+	} else if (!names_packet(ident)) { /* a copy of its own */
 		from = kread(skb, skb_iif);
-		s->seen = (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now);
-		s->ident = name;
-		s->id = e->id;
+		fill_slot(s, name, e->id, turn, (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now));
 	}
-	s->turn = turn;
 }
 
 /* With guess_reuse: what the point says of the packet's way. */
@@ -370,15 +369,12 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 static __always_inline void remember(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 id, u64 now)
 {
 	u64 name = name_of(ident, skb);
-	struct ident_entry *s = ident ? ident_slot(ident, name) : NULL;
+	struct ident_entry *s = ident_slot(ident, name);
 
 	e->ident = ident;
 	if (!s)
 		return;
-	s->seen = (s->id == id ? s->seen & SEEN_DEVICE : 0) | seen_time(now);
-	s->ident = name;
-	s->id = id;
-	s->turn = e->turn;
+	fill_slot(s, name, id, e->turn, (s->id == id ? s->seen & SEEN_DEVICE : 0) | seen_time(now));
 }
 
 #endif

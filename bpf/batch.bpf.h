@@ -6,7 +6,7 @@
  *
  * Where there is one packet at hand, it is that one. Fragments stay at hand until their datagram is whole, as long as the same task is on the CPU. Functions with loops are not static: the verifier walks through these once, and not on each way on which they are called.
  *
- * Rejected: to ask for a packet's socket by its addresses when it comes. Sockets that share a port (SO_REUSEPORT, a group's readers) are told apart by the kernel's choice alone.
+ * Rejected: to ask for a packet's socket by its addresses when it comes. Of sockets that share a port (SO_REUSEPORT, a group's readers) the kernel chooses, by rules of its own.
  */
 #ifndef KPAT_BATCH_H
 #define KPAT_BATCH_H
@@ -17,7 +17,6 @@
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_UDPLITE 136
 #define IPPROTO_RAW 255
-#define SOCK_RAW 3
 #define NUMBER 0x7fff /* of a packet: those at hand are far fewer */
 #define MORE_FRAGMENTS 0x2000
 #define FRAGMENT6 44
@@ -270,17 +269,6 @@ __noinline int packet_by_receiver(struct receiver *r)
 		return r->may_be;
 	return r->protocol == IPPROTO_UDP || r->protocol == IPPROTO_UDPLITE ? r->in_order : -1;
 }
-
-struct sock___receives {
-	struct {
-		unsigned char skc_state;
-	} __sk_common;
-	struct {
-		struct sk_buff *prev;
-	} sk_receive_queue;
-	unsigned short sk_type;
-	u16 sk_protocol;
-} __core;
 
 /* Which one it is that this socket has got; -1: none. */
 static __noinline int packet_of(struct account *a, u64 sk, u64 socket)

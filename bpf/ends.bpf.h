@@ -14,7 +14,6 @@
 
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
-#define SOCK_DGRAM 2
 
 struct net___number {
 	struct {
@@ -38,8 +37,16 @@ struct sock___ends {
 	} __sk_common;
 } __core;
 
-struct sock___type {
+/* What it is, and what waits in it. */
+struct sock___receives {
+	struct {
+		unsigned char skc_state;
+	} __sk_common;
+	struct {
+		struct sk_buff *prev;
+	} sk_receive_queue;
 	unsigned short sk_type;
+	u16 sk_protocol;
 } __core;
 
 struct net_device___net {
@@ -99,7 +106,7 @@ static __always_inline bool ends_of(struct sock___ends *sk, struct ends *e)
 
 	e->near_port = kread(sk, __sk_common.skc_num);
 	e->far_port = __builtin_bswap16(kread(sk, __sk_common.skc_dport));
-	e->datagrams = kread((struct sock___type *)sk, sk_type) == SOCK_DGRAM;
+	e->datagrams = kread((struct sock___receives *)sk, sk_type) == SOCK_DGRAM;
 	e->net = 0;
 	if (!e->far_port)
 		return false;

@@ -103,19 +103,10 @@ static __always_inline void sent(struct account *a, u64 sk)
 		bpf_map_update_elem(&senders, &number, &who, BPF_ANY);
 }
 
-struct sock___queue {
-	struct {
-		unsigned char skc_state;
-	} __sk_common;
-	struct {
-		struct sk_buff *prev;
-	} sk_receive_queue;
-} __core;
-
 /* A task has put a message into a unix socket's queue, and its reader is woken next. One that listens has a connection there. */
 static __noinline int queued_for(struct account *a, u64 sk)
 {
-	struct sock___queue *to = (void *)sk;
+	struct sock___receives *to = (void *)sk;
 	struct sk_buff *last;
 	u64 from;
 

@@ -120,8 +120,6 @@ static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet,
 #define KP_OWNER_RAW 1ULL /* a raw socket */
 #define KP_OWNER_SNIFFER 2ULL /* a packet socket */
 
-#define SOCK_RAW 3
-
 /*
  * In whose queue what is dropped lay, if in that of a socket that gets copies of what others take: a raw or a packet socket. They own what waits there,
  * which is at no device any more (__sock_queue_rcv_skb in net/core/sock.c), and what they send, which no device has received, or which still is at one.

@@ -69,6 +69,8 @@ struct napi_struct {
 } __core;
 
 #define AF_PACKET 17
+#define SOCK_DGRAM 2
+#define SOCK_RAW 3
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
 

@@ -141,21 +141,7 @@ class Batches(profile.Place):
             sh("ip", "-n", ns, "addr", "add", f"{address}/64", "dev", dev, "nodad")
         six = lambda code: code.replace("socket.AF_INET,", "socket.AF_INET6,")
         takes = [self.start(self.server, f"take{i}", 1, six(TAKE), port) for i, port in enumerate((9000, 9001))]
-        pids = [self.text_of(t, "ready")[0] for t in takes]
-
-        def load():
-            self.text_of(self.start(self.client, "send", 0, six(SEND), to, PACKETS // 2, 64, 9000, 9001), "sent")
-            self.all_arrived()
-            return [self.text_of(t, "took")[0] for t in takes]
-
-        took, p = self.profile("ipv6", load)
-        charged = [self.of(p, pid)["served_packets"] for pid in pids]
-        unknown = p["without_process"].get("unknown", {"packets": 0})["packets"]
-        print(f"batches: IPv6: charged {charged}, they took {took}; unknown {unknown}", file=sys.stderr, flush=True)
-        unseen = max(p["packets"]["received"] - p["packets"]["counted"], 0)
-        for ours, truth in zip(charged, took):
-            self.assertLessEqual(ours, truth + 200)
-            self.assertGreaterEqual(ours, 0.99 * truth - unseen)
+        took, unknown = self.both_take("ipv6", takes, six(SEND), to, PACKETS // 2, 64, 9000, 9001)
         self.assertLess(unknown, 0.01 * sum(took))
 
     def test_readers_of_a_group(self):
@@ -164,22 +150,27 @@ class Batches(profile.Place):
         self.poll(self.server, DEV, True, True, (self.client, "c0"))
         join = 's.setsockopt(0, 35, socket.inet_aton("239.1.2.3") + socket.inet_aton("10.96.1.1"))\nprint("ready"'
         takes = [self.start(self.server, f"take{i}", 1, TAKE.replace('print("ready"', join), 9000) for i in range(2)]
-        pids = [self.text_of(t, "ready")[0] for t in takes]
         sh("ip", "-n", self.client, "route", "add", "239.1.2.3", "dev", "c0")
+        self.both_take("group", takes, SEND, "239.1.2.3", PACKETS // 2, 64, 9000)
+
+    def both_take(self, name: str, takes: list, send: str, *to) -> tuple[list[int], int]:
+        """Two receivers are charged with what they took of what is sent to them: how many each took, and how many packets are nobody's."""
+        pids = [self.text_of(t, "ready")[0] for t in takes]
 
         def load():
-            self.text_of(self.start(self.client, "send", 0, SEND, "239.1.2.3", PACKETS // 2, 64, 9000), "sent")
+            self.text_of(self.start(self.client, "send", 0, send, *to), "sent")
             self.all_arrived()
             return [self.text_of(t, "took")[0] for t in takes]
 
-        took, p = self.profile("group", load)
+        took, p = self.profile(name, load)
         charged = [self.of(p, pid)["served_packets"] for pid in pids]
         unknown = p["without_process"].get("unknown", {"packets": 0})["packets"]
-        print(f"batches: a group: charged {charged}, they took {took}; unknown {unknown}", file=sys.stderr, flush=True)
+        print(f"batches: {name}: charged {charged}, they took {took}; unknown {unknown}", file=sys.stderr, flush=True)
         unseen = max(p["packets"]["received"] - p["packets"]["counted"], 0)
         for ours, truth in zip(charged, took):
             self.assertLessEqual(ours, truth + 200)
             self.assertGreaterEqual(ours, 0.99 * truth - unseen)
+        return took, unknown
 
     def test_forwarded_beside(self):
         self.link(self.client, "c0", "10.96.1.2", self.router, DEV, "10.96.1.1")

@@ -6,12 +6,13 @@ import os
 import random
 import signal
 import sys
+import time
 import unittest
 from collections import Counter, defaultdict
 
-from kpatlab import cache, play
+from kpatlab import play
 from kpatlab.cache import LAB
-from tests.place import own, sh
+from tests.place import begun, own, sh
 
 TOOL = [sys.executable, str(LAB / "tools/fates.py")]
 FEATURES = ("gro", "tso", "tx", "gso", "rx")
@@ -240,26 +241,26 @@ class Fates(unittest.TestCase):
         for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0"]) for s in network.bridges)):
             if chance.random() < 0.3:
                 dev, quiet = chance.choice(devices), chance.choice([[], ["-p"]])
-                sniffer = self.begun(f"sniffer-{ns}", within(ns, "tcpdump", "-Z", "root", "-U", "--immediate-mode", *quiet, "-n", "-i", dev, "-w", str(self.dir / f"{ns}.pcap")))
-                sniffer.wait_ready(lambda p=sniffer: "listening on" in play.text_of(p.stderr), cache.patience())
+                begun(self, f"sniffer-{ns}", within(ns, "tcpdump", "-Z", "root", "-U", "--immediate-mode", *quiet, "-n", "-i", dev, "-w", str(self.dir / f"{ns}.pcap")),
+                      lambda p: "listening on" in play.text_of(p.stderr))
                 network.said.append(f"sniffer at {dev}")
         late = chance.random() < 0.5
         taking = [] if late else self.readers(network, readers)
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         places = [word for ns in network.all for word in ("--netns", ns)]
-        record = self.begun("record", [kpat, "record", "-p", profile, "--mechanism", os.environ.get("KPAT_FATES_BY", "tracepoint"), "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)])
-        record.wait_ready(ready.exists, cache.patience())
+        record = begun(self, "record", [kpat, "record", "-p", profile, "--mechanism", os.environ.get("KPAT_FATES_BY", "tracepoint"), "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)],
+                       lambda _: ready.exists())
         taking = taking or self.readers(network, readers)
         (self.dir / "flows.json").write_text(json.dumps(sent))
         sh(*within(network.a, *TOOL, "send", self.dir / "flows.json", seed, self.dir / "sent.json"))
         # Until the kernel gave up asking for a neighbour; nothing waits longer.
-        signal.sigtimedwait([], PATIENCE)
+        time.sleep(PATIENCE)
         took: dict[str, list[int]] = {}
         for r in taking:
             r.p.send_signal(signal.SIGUSR1)
             r.p.wait(60)
             took.update(json.loads(play.text_of(r.stdout).splitlines()[-1]))
-        signal.sigtimedwait([], 0.5)
+        time.sleep(0.5)
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         sh(kpat, "integrate", log, "-o", out)
         errors = json.loads((self.dir / "sent.json").read_text())
@@ -292,15 +293,8 @@ class Fates(unittest.TestCase):
         for where, ns in (("a", network.a), ("r", network.r), ("b", network.b)):
             spec = self.dir / f"readers-{where}.json"
             spec.write_text(json.dumps(readers[where]))
-            p = self.begun(f"readers-{where}", ["ip", "netns", "exec", ns, *TOOL, "read", str(spec)])
-            p.wait_ready(lambda p=p: "ready" in play.text_of(p.stdout), cache.patience())
-            taking.append(p)
+            taking.append(begun(self, f"readers-{where}", ["ip", "netns", "exec", ns, *TOOL, "read", str(spec)]))
         return taking
-
-    def begun(self, name: str, argv: list[str]) -> play.Process:
-        p = play.Process(name, argv, self.dir)
-        self.stack.callback(p.stop)
-        return p
 
     def networks(self, seeds) -> None:
         for seed in seeds:

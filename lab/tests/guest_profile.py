@@ -32,16 +32,21 @@ time.sleep(0.5)
 """
 
 
-def in_guest(kpat: str) -> int:
-    """Runs in the guest, in a folder of its own; prints the receiver's process, what it took, and the profile."""
-    os.chdir("/tmp")
-    ip = lambda *words: subprocess.run(["ip", *words], check=True)
+def link_there(ip) -> None:
+    """A namespace there, on a link with this one."""
     ip("netns", "add", "there")
     ip("link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", "there")
     ip("addr", "add", "10.96.1.2/24", "dev", "c0")
     ip("-n", "there", "addr", "add", "10.96.1.1/24", "dev", "s0")
     ip("link", "set", "c0", "up")
     ip("-n", "there", "link", "set", "s0", "up")
+
+
+def in_guest(kpat: str) -> int:
+    """Runs in the guest, in a folder of its own; prints the receiver's process, what it took, and the profile."""
+    os.chdir("/tmp")
+    ip = lambda *words: subprocess.run(["ip", *words], check=True)
+    link_there(ip)
     take = subprocess.Popen(["ip", "netns", "exec", "there", sys.executable, "-c", TAKE], stdout=subprocess.PIPE, text=True)
     take.stdout.readline()
     subprocess.run([kpat, "record", "-p", "profile", "--no-cost", "-o", "p.kbl", "--", sys.executable, "-c", SEND], check=True, stdout=subprocess.DEVNULL)
@@ -60,12 +65,7 @@ def batches_in_guest(kpat: str) -> int:
     run = lambda *words: subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     ip = lambda *words: run("ip", *words)
     inside = ["ip", "netns", "exec", "there"]
-    ip("netns", "add", "there")
-    ip("link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", "there")
-    ip("addr", "add", "10.96.1.2/24", "dev", "c0")
-    ip("-n", "there", "addr", "add", "10.96.1.1/24", "dev", "s0")
-    ip("link", "set", "c0", "up")
-    ip("-n", "there", "link", "set", "s0", "up")
+    link_there(ip)
     run("ethtool", "-K", "c0", "tso", "off", "gso", "off")
     run(*inside, "ethtool", "-K", "s0", "gro", "on")
     run(*inside, "sh", "-c", "echo 1 > /sys/class/net/s0/threaded")

@@ -7,6 +7,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from kpatlab import cache, play
+
 
 def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
     r = subprocess.run(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
@@ -27,3 +29,11 @@ def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = 
         sh("ip", "netns", "add", ns)
         case.stack.callback(sh, "ip", "netns", "del", ns, ok=False)
     return made
+
+
+def begun(case: unittest.TestCase, name: str, argv: list, is_ready=lambda p: "ready" in play.text_of(p.stdout)) -> play.Process:
+    """A process of a test that has its own place, once it is ready; the test's end stops it."""
+    p = play.Process(name, argv, case.dir)
+    case.stack.callback(p.stop)
+    p.wait_ready(lambda: is_ready(p), cache.patience())
+    return p

@@ -7,7 +7,7 @@ import time
 import unittest
 
 from kpatlab import cache, play
-from tests.place import own, sh
+from tests.place import begun, own, sh
 
 PORT, COUNT = 7330, 1000
 # What came within 100 ms of the log's end is in flight.
@@ -76,10 +76,10 @@ class Reused(unittest.TestCase):
             sh("ip", "-n", ns, "addr", "add", addr, "dev", "v0")
             sh("ip", "-n", ns, "link", "set", "v0", "up")
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
-        within = lambda name, ns, code, *more: self.begun(name, ["ip", "netns", "exec", ns, sys.executable, "-c", code, *map(str, more)])
+        within = lambda name, ns, code, *more: begun(self, name, ["ip", "netns", "exec", ns, sys.executable, "-c", code, *map(str, more)])
         talker, reader = within("talk", b, TALK), within("read", b, READ, PORT, COUNT)
-        record = self.begun("record", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f", f"udp port {PORT}", "-o", str(log),
-                                       "--ready-file", str(ready)], ready.exists)
+        record = begun(self, "record", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f", f"udp port {PORT}", "-o", str(log),
+                                       "--ready-file", str(ready)], lambda _: ready.exists())
         sh("ip", "netns", "exec", a, sys.executable, "-c", SEND, PORT, COUNT, seconds=cache.patience())
         self.assertEqual(reader.p.wait(cache.patience()), 0)
         talker.stop()
@@ -97,13 +97,13 @@ class Reused(unittest.TestCase):
             self.skipTest("no /dev/net/tun")
         kpat = os.path.abspath(play.kpat_path())
         (a,) = own(self, "mirror", "a", os.environ.get("KPAT_KEEP_REUSED"))
-        self.begun("mirror", ["ip", "netns", "exec", a, sys.executable, "-c", MIRROR])
+        begun(self, "mirror", ["ip", "netns", "exec", a, sys.executable, "-c", MIRROR])
         sh("ip", "-n", a, "addr", "add", "10.96.1.1/24", "dev", "t0")
         sh("ip", "-n", a, "link", "set", "t0", "up")
         for named, fragments in (("with", 0), ("without", 2)):
             log, ready, out = self.dir / f"{named}.kbl", self.dir / f"{named}.ready", self.dir / f"{named}.kpat"
-            record = self.begun(f"record-{named}", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "-f", f"udp port {PORT}", "-o", str(log),
-                                                    "--ready-file", str(ready)], ready.exists)
+            record = begun(self, f"record-{named}", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "-f", f"udp port {PORT}", "-o", str(log),
+                                                    "--ready-file", str(ready)], lambda _: ready.exists())
             asked = sh("ip", "netns", "exec", a, sys.executable, "-c", ASK, PORT, 200, fragments, seconds=cache.patience())
             time.sleep(JUST_COME_S)
             self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
@@ -117,12 +117,6 @@ class Reused(unittest.TestCase):
             lost = rows("select coalesce(sum(count), 0) as n from loss")[0]["n"]
             self.assertEqual((sent, sum(verdicts.values())), (200, got), f"{named} identification: sent, and answers")
             self.assertTrue(lost or list(verdicts) == [1], f"{named} identification: {verdicts}, {lost} lost")
-
-    def begun(self, name: str, argv: list, is_ready=None) -> play.Process:
-        p = play.Process(name, argv, self.dir)
-        self.stack.callback(p.stop)
-        p.wait_ready(is_ready or (lambda: "ready" in play.text_of(p.stdout)), cache.patience())
-        return p
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ use crate::headers;
 use crate::matching;
 use crate::matching::keys::KeyList;
 use kpat_model::codes::match_key;
-use kpat_model::{Footprint, FootprintRecord, Network, Place};
+use kpat_model::{Footprint, FootprintRecord, Network, Place, Transport};
 
 pub(super) const MAX_PRINTS: usize = 24;
 
@@ -183,6 +183,10 @@ impl Prints {
         if let Some(keys) = self.all.iter().rev().find(same).map(|p| p.keys.clone()) {
             self.insert(at, here, keys);
         }
+    }
+
+    pub(super) fn transport(&self) -> Option<&Transport> {
+        self.shown.as_ref()?.transport.as_ref()
     }
 
     /// What the footprint is at another device; `None` if there is none, because it was lost.

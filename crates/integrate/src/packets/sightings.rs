@@ -105,7 +105,7 @@ impl Live {
     /// out of a tunnel, with the stamp of the packet around it. What no device of this kernel sent was stamped after it was first seen.
     fn tap_in(&self, at: i64) -> Option<(i64, i64)> {
         // TCP of this kernel has the time at which it is due in the stamp's place, over virtual links too; sniffers stamp it themselves.
-        if self.headers.shown.as_ref().is_some_and(|f| matches!(f.transport, Some(Transport::Tcp { .. }))) {
+        if matches!(self.headers.transport(), Some(Transport::Tcp { .. })) {
             return None;
         }
         let Some(sent) = self.way.drivers.iter().copied().filter(|d| *d <= at).max() else {

@@ -367,14 +367,12 @@ impl Way {
 impl Live {
     /// A segment of which nothing is left to read once the protocol had it, as a FIN: it stays in its socket's queue to mark the place (tcp_fin(), net/ipv4/tcp_input.c).
     fn has_nothing_to_read(&self) -> bool {
-        let transport = self.headers.shown.as_ref().and_then(|f| f.transport.as_ref());
-        matches!(transport, Some(Transport::Tcp { payload_len: 0, .. }))
+        matches!(self.headers.transport(), Some(Transport::Tcp { payload_len: 0, .. }))
     }
 
     /// Of what TCP and UDP take raw sockets have copies; of other protocols they may be all that take it.
     fn is_of_own_protocols(&self) -> bool {
-        let transport = self.headers.shown.as_ref().and_then(|f| f.transport.as_ref());
-        matches!(transport, Some(Transport::Tcp { .. } | Transport::Udp { .. }))
+        matches!(self.headers.transport(), Some(Transport::Tcp { .. } | Transport::Udp { .. }))
     }
 
     /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
