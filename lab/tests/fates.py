@@ -1,6 +1,7 @@
 """What became of each datagram, whatever network it passes: two hosts and a router between them, joined by chance by a veth pair, a bridge or two, a macvlan, VLAN or
-VXLAN, with and without offloads, sniffers and threads of the devices' own, and in it flows of known fates. On this machine, with tracepoints. Truth is
-what each reader took (a datagram's number is its length) and what the network was made to do; each datagram is one packet, with one verdict."""
+VXLAN, with and without offloads, sniffers and threads of the devices' own, and in it flows of known fates. On this machine, with tracepoints, and in guests with
+functions. Truth is what each reader took (a datagram's number is its length) and what the network was made to do; each datagram is one packet, with one
+verdict. `KPAT_FATES=FIRST-END` with test_further_networks: other networks; `KPAT_KEEP_FATES=DIR`: what was made of them stays."""
 import json
 import os
 import random
@@ -25,6 +26,8 @@ DEL, DROP = "delivered", "dropped"
 PATIENCE = 4.5
 # Networks that showed a fault each.
 SEEDS = (100, 101, 107, 115, 122)
+SEEDS_INSIDE = range(301, 302)
+MODULES = "veth bridge macvlan ipvlan 8021q vxlan geneve ip_gre nf_tables nft_limit nft_reject_inet nft_nat nft_redir"
 ROUTER_RULES = """
 table ip t {
  chain f { type filter hook forward priority 0; udp sport 5004 drop; udp sport 5020 reject; udp sport 5021 limit rate over 20/second burst 5 packets drop
@@ -56,13 +59,14 @@ table ip t {
 class Network:
     """Sender a, router r, reader b; `chance` says how they are joined. `said`: what it came to."""
 
-    def __init__(self, case: unittest.TestCase, chance: random.Random):
+    def __init__(self, case: unittest.TestCase, chance: random.Random, keep: str | None):
         self.case, self.chance, self.links, self.said, self.bridges = case, chance, 0, [], []
-        self.a, self.r, self.b = own(case, "fates", "arb", os.environ.get("KPAT_KEEP_FATES"))
+        self.a, self.r, self.b = own(case, "fates", "arb", keep)
         self.all = [self.a, self.r, self.b]
         kinds = ["veth", "bridge", "bridges", *self.further()]
         self.link(self.a, "a0", self.r, "r0", kinds)
-        self.link(self.r, "r1", self.b, "b0", kinds)
+        # An ipvlan takes what is for its own address, and nothing that is to be forwarded.
+        self.link(self.r, "r1", self.b, "b0", [kind for kind in kinds if kind != "ipvlan"])
         places = ((self.a, "a0", 1, 1), (self.r, "r0", 1, 254), (self.r, "r1", 2, 254), (self.b, "b0", 2, 2))
         for ns, dev, net, host in places:
             sh("ip", "-n", ns, "addr", "add", f"10.{net}.0.{host}/24", "dev", dev)
@@ -230,13 +234,20 @@ def flows(network: Network, chance: random.Random) -> tuple[list[dict], dict[str
     return [f for f in out if chance.random() < 0.7], readers
 
 
+def further() -> range:
+    first, end = (int(n) for n in os.environ.get("KPAT_FATES", "200-212").split("-"))
+    return range(first, end)
+
+
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Fates(unittest.TestCase):
     def network(self, seed: int):
         kpat, chance = os.path.abspath(play.kpat_path()), random.Random(seed)
-        network = Network(self, chance)
+        keep = os.environ.get("KPAT_KEEP_FATES")
+        network = Network(self, chance, keep and f"{keep}/{seed}")
         sent, readers = flows(network, chance)
         profile = chance.choice(["path", "path,app"])
+        by = [] if (how := os.environ.get("KPAT_FATES_BY", "tracepoint")) == "auto" else ["--mechanism", how]
         within = lambda ns, *argv: ["ip", "netns", "exec", ns, *argv]
         for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0"]) for s in network.bridges)):
             if chance.random() < 0.3:
@@ -248,7 +259,7 @@ class Fates(unittest.TestCase):
         taking = [] if late else self.readers(network, readers)
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         places = [word for ns in network.all for word in ("--netns", ns)]
-        record = begun(self, "record", [kpat, "record", "-p", profile, "--mechanism", os.environ.get("KPAT_FATES_BY", "tracepoint"), "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)],
+        record = begun(self, "record", [kpat, "record", "-p", profile, *by, "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)],
                        lambda _: ready.exists())
         taking = taking or self.readers(network, readers)
         (self.dir / "flows.json").write_text(json.dumps(sent))
@@ -308,5 +319,37 @@ class Fates(unittest.TestCase):
         self.networks(SEEDS)
 
     def test_further_networks(self):
-        first, last = (int(n) for n in os.environ.get("KPAT_FATES", "200-212").split("-"))
-        self.networks(range(first, last))
+        self.networks(further())
+
+
+class FatesInside:
+    """So in a guest, by the best mechanism of its kernel. What the guest prints is the test's own report there."""
+
+    def inside(self, seeds) -> None:
+        argv = [LAB / "lab", "exec", "--kernel", self.series, "--timeout", 550, "--smp", 2, "--mem", 3000, "--env", f"KPAT={os.path.abspath(play.kpat_path())}", "--env", "KPAT_FATES_BY=auto",
+                "--env", f"KPAT_FATES={seeds.start}-{seeds.stop}", "--", "sh", "-c", f"modprobe -a {MODULES}; cd {LAB} && exec {sys.executable} test --full Fates.test_further_networks"]
+        r = sh(*argv, ok=False, seconds=2000)
+        print("\n".join(line for line in r.stdout.splitlines() if line.startswith("fates:")), flush=True)
+        self.assertEqual(r.returncode, 0, r.stdout[-4000:] + r.stderr[-6000:])
+        self.assertEqual(r.stdout.count("fates: seed"), len(seeds), "a network that was not made")
+
+    def test_each_datagram_is_one_packet_with_one_fate(self):
+        self.inside(SEEDS_INSIDE)
+
+    def test_further_networks(self):
+        self.inside(further())
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Fates61(FatesInside, unittest.TestCase):
+    series = "6.1"
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Fates612(FatesInside, unittest.TestCase):
+    series = "6.12"
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Fates72(FatesInside, unittest.TestCase):
+    series = "7.2"

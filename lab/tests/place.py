@@ -24,6 +24,7 @@ def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = 
     case.stack = contextlib.ExitStack()
     case.addCleanup(case.stack.close)
     case.dir = Path(keep or case.stack.enter_context(tempfile.TemporaryDirectory(prefix=f"kpat-{name}-")))
+    case.dir.mkdir(parents=True, exist_ok=True)
     made = [f"k{name[:4]}{os.getpid()}{letter}" for letter in namespaces]
     for ns in made:
         sh("ip", "netns", "add", ns)

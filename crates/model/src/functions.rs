@@ -181,6 +181,8 @@ pub mod stage {
         STAMPED "stamped" 19;
         /// Freed because it was used, not dropped.
         CONSUMED "consumed" 20;
+        /// Put into the queue of a socket that is not of TCP or UDP: a raw socket's copy of what those have.
+        OTHER_QUEUE "other-queue" 21;
     }
 }
 

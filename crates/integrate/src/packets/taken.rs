@@ -6,6 +6,7 @@ use kpat_model::Context;
 use kpat_query::roles::*;
 
 const MAX_READERS: usize = 4;
+const NOT_QUEUED: (i64, i64) = (i64::MAX, i64::MIN);
 
 /// Who took it from a socket, first and last.
 pub(super) struct Reader {
@@ -17,15 +18,17 @@ pub(super) struct Reader {
 
 pub(super) struct Taken {
     pub(super) local_in_at: i64,
-    /// First and last entry with a role that queues to a socket.
-    pub(super) queued_at: (i64, i64),
+    /// First and last entry with a role that queues to a socket, of TCP and UDP ...
+    queued_at: (i64, i64),
+    /// ... and of all others: raw ones have copies of what those take.
+    other_at: (i64, i64),
     /// The first few.
     pub(super) readers: Vec<Reader>,
 }
 
 impl Default for Taken {
     fn default() -> Taken {
-        Taken { local_in_at: i64::MIN, queued_at: (i64::MAX, i64::MIN), readers: Vec::new() }
+        Taken { local_in_at: i64::MIN, queued_at: NOT_QUEUED, other_at: NOT_QUEUED, readers: Vec::new() }
     }
 }
 
@@ -39,7 +42,8 @@ impl Taken {
             self.local_in_at = self.local_in_at.max(t.entry);
         }
         if roles.has(SOCK_QUEUE) {
-            self.queued_at = (self.queued_at.0.min(t.entry), self.queued_at.1.max(t.entry));
+            let at = if roles.has(OTHER_QUEUE) { &mut self.other_at } else { &mut self.queued_at };
+            *at = (at.0.min(t.entry), at.1.max(t.entry));
         }
         if roles.has(SOCK_READ) {
             self.read(t);
@@ -55,10 +59,21 @@ impl Taken {
         }
     }
 
+    /// When it was put into a socket's queue, first and last. `protocols`: it is one of TCP's or UDP's, and what other sockets got were copies.
+    pub(super) fn queued_at(&self, protocols: bool) -> (i64, i64) {
+        let other = if protocols { NOT_QUEUED } else { self.other_at };
+        (self.queued_at.0.min(other.0), self.queued_at.1.max(other.1))
+    }
+
+    /// A raw socket, or another that is not of TCP or UDP, had it in its queue.
+    pub(super) fn by_others(&self) -> bool {
+        self.other_at != NOT_QUEUED
+    }
+
     /// The task that took it as its receiver: not a sniffer, who can read it before, or without, its being queued to a
     /// socket of its own. `tapped`: it was shown to sniffers.
     pub(super) fn reader(&self, tapped: bool, sniffers: &[u32]) -> Option<u32> {
-        let early = |at: i64| tapped && at < self.queued_at.0;
+        let early = |at: i64| tapped && at < self.queued_at(false).0;
         let fits = |r: &&Reader| r.pid != 0 && !early(r.from) && !sniffers.contains(&r.pid);
         self.readers.iter().find(fits).map(|r| r.pid)
     }

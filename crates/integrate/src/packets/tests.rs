@@ -7,6 +7,7 @@ use super::taken::Reader;
 use super::verdict::*;
 use super::*;
 use crate::matching::Side;
+use kpat_model::Transport;
 use kpat_model::codes::{match_key, verdict};
 use std::collections::BTreeSet;
 
@@ -61,8 +62,15 @@ fn ended(mut p: Live, at: i64) -> Live {
     p
 }
 
+fn of_udp(mut p: Live) -> Live {
+    let transport = Some(Transport::Udp { sport: 1, dport: 2, len: 9, checksum: 0 });
+    p.headers.shown = Some(Box::new(Footprint { transport, ..Footprint::default() }));
+    p
+}
+
 const QUEUE: u32 = XMIT_QUEUE | QDISC_IN;
 const SOCKET: u32 = LOCAL_IN | SOCK_QUEUE;
+const OTHERS: u32 = SOCKET | OTHER_QUEUE;
 
 /// Rows that were met, for the test that all are.
 struct Table(BTreeSet<&'static str>);
@@ -231,6 +239,20 @@ fn each_row_is_met_by_what_it_says() {
     let mut read = group(ended(full(), 51));
     read.fate.consumed = true;
     t.is(&read, POINTS, DELIVERED, "another's reader had it, and left it to this CPU to free");
+    // Raw sockets have copies of what UDP takes.
+    let copied = || dropped(arrived(&[(OTHERS, 20, 30)]), 50, Reason::Packet);
+    t.is(&of_udp(copied()), FUNCTIONS, DROPPED, "no socket but a raw one");
+    t.is(&copied(), FUNCTIONS, DELIVERED, "it is of a protocol that the kernel itself does not have");
+    let closed = || dropped(ended(copied(), 900_050), 900_000, Reason::Unread);
+    t.is(&of_udp(closed()), FUNCTIONS, DROPPED, "the raw one was closed later");
+    assert_eq!(
+        of_udp(closed()).own_drop().map(|d| d.at),
+        Some(50),
+        "and that is not what it was dropped for"
+    );
+    let late =
+        || dropped(ended(arrived(&[(OTHERS, 20, 30), (SOCKET, 40, 80)]), 900_050), 900_000, Reason::Unread);
+    t.is(&of_udp(late()), FUNCTIONS, DROPPED, "nobody read it in either");
     let lossy = life(&[came, (QUEUE, 40, 60), (SOCK_READ | TRANSPORT, 900, 910)]);
     t.is(&lossy, FUNCTIONS, DELIVERED, "what received it at the other end was lost, its reader was not");
     assert_eq!(lossy.reads_of_sniffers().count(), 0);

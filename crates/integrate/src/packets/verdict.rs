@@ -375,10 +375,27 @@ impl Live {
         matches!(self.headers.transport(), Some(Transport::Tcp { .. } | Transport::Udp { .. }))
     }
 
+    /// When it was put into the queue of a socket whose it is, last.
+    fn queued_at(&self) -> i64 {
+        self.taken.queued_at(self.is_of_own_protocols()).1
+    }
+
+    /// What lay unread in the queue of a socket that was closed was a raw socket's copy: its own protocol had no socket for it, or what that had was dropped before.
+    fn lay_beside(&self) -> bool {
+        let dropped_by_protocol = || {
+            let other = |d: &Drop| !matches!(d.reason, Reason::Unread | Reason::Raw | Reason::Sniffer);
+            self.fate.drops.iter().any(|d| other(d) && !self.way.in_taps(d.at))
+        };
+        self.is_of_own_protocols()
+            && self.taken.by_others()
+            && (self.queued_at() == NEVER || dropped_by_protocol())
+    }
+
     /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
     pub(super) fn own_drop(&self) -> Option<Drop> {
         let closed = |d: &Drop| match d.reason {
-            Reason::Unread | Reason::Closing => self.has_nothing_to_read(),
+            Reason::Unread => self.has_nothing_to_read() || self.lay_beside(),
+            Reason::Closing => self.has_nothing_to_read(),
             // What is for many comes to no connection.
             Reason::TimeWait => !self.headers.for_many,
             Reason::Raw => self.is_of_own_protocols(),
@@ -466,7 +483,7 @@ impl Live {
             LastSeen::Here { .. } | LastSeen::Made => false,
         };
         let tapped = self.way.roles & TAP != 0;
-        let queued_at = self.taken.queued_at.0;
+        let queued_at = self.taken.queued_at(false).0;
         self.taken.readers.iter().filter(move |r| gone(r.to) || tapped && r.from < queued_at).map(|r| r.pid)
     }
 
@@ -487,7 +504,7 @@ impl Live {
             drop_by_driver: drop.as_ref().is_some_and(|d| self.way.by_driver(d)),
             drop,
             local_at: self.taken.local_in_at,
-            socket_at: self.taken.queued_at.1,
+            socket_at: self.queued_at(),
             read_at,
             whole_at: self.fate.whole_again_at,
             transformed: self.fate.transformed_at != NEVER,
