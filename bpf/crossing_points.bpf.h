@@ -138,6 +138,16 @@ AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
 	return 0;
 }
 
+/* include/trace/events/udp.h: (rc, sk, ...), a full socket refused the datagram that was counted on its way into the queue */
+AT("tp_btf/udp_fail_queue_rcv_skb", note_refused)
+{
+	struct sock_entry *e = datagrams_by_function ? sock_of((struct sock *)ctx[1]) : NULL;
+
+	if (e && CROSSING_MODE(KP_X_TO_SOCKET))
+		cross(KP_X_TO_SOCKET, e->cookie, bpf_ktime_get_boot_ns(), (s32)ctx[0], 0);
+	return 0;
+}
+
 /* include/trace/events/sock.h: (sk, oldstate, newstate) */
 AT("tp_btf/inet_sock_set_state", note_state)
 {

@@ -26,6 +26,9 @@ struct msghdr {
 
 struct sk_buff___app {
 	struct sock *sk;
+	struct net_device *dev;
+	u8 encapsulation : 1;
+	u16 inner_transport_header, inner_network_header;
 	unsigned int len, data_len;
 	char cb[48];
 } __core;
@@ -159,6 +162,8 @@ static __always_inline u32 transport_bytes(struct sock *sk, u64 ip, u64 th, bool
 
 	if (tcp)
 		return (kread_word(th + 8) >> 36 & 0xf) * 4;
+	if (sk_read(sk, sk_type) == SOCK_RAW)
+		return 0;
 	return (proto != IPPROTO_UDP && proto != IPPROTO_UDPLITE) || (ip && later_fragment(ip)) ? 0 : 8;
 }
 
@@ -181,6 +186,9 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. */
 	if (sk_read(sk, sk_protocol) == IPPROTO_TCP || !net || !netns_wanted(kread((struct net *)(net), ns.inum)))
 		return 0;
+	/* A tunnel or a VLAN gives it to a further device. */
+	if (f->sk == low && (what == KP_X_TO_DEVICE ? f->seq == skb_tag(skb) : !!f->started))
+		return 0;
 	if (what == KP_X_TO_DEVICE) {
 		f->sk = low;
 		f->queued = now;
@@ -193,16 +201,41 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 	return 0;
 }
 
+/*
+ * Did another device give it to this one: a tunnel, a VLAN, a bridge? It is then the packet that was last seen on its way. One that gets its buffer comes
+ * to the first device again.
+ */
+static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app *skb, u32 what)
+{
+	u32 tag = skb_tag((struct sk_buff *)skb);
+	u16 device = address_low(skb->dev) >> 11; /* a page or a half */
+
+	if (what == KP_X_TO_DRIVER)
+		return device == e->lower && device != e->device;
+	if (e->way == tag && e->device != device) {
+		e->lower = device;
+		return true;
+	}
+	e->way = tag;
+	e->device = device;
+	return false;
+}
+
 /* A sent packet that has its headers: and TCP's state with it. */
 static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb, bool has_network)
 {
 	u64 cookie = sock_cookie(sk), head = skb_head(skb), th, ip;
 	u16 transport = skb_read(skb, transport_header), network = skb_read(skb, network_header);
+	struct sk_buff___app *app = (void *)skb;
 	struct at_hand a = {};
 	struct sock_entry *e;
-	bool state;
+	bool state, on;
 	s32 size;
 
+	if (kread_bit(app, encapsulation)) {
+		transport = app->inner_transport_header;
+		network = app->inner_network_header;
+	}
 	if (transport == UNSET_HEADER)
 		return;
 	th = head + transport;
@@ -214,15 +247,16 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	e = sock_with_cookie(sk, cookie);
 	if (!e)
 		return;
+	on = has_network && given_on(e, app, what);
 	size = CROSSING_MODE(what) ? sent_size(skb, head, th, transport_bytes(sk, ip, th, e->tcp), e->tcp) : -1;
-	state = what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE : STATE_WITH_EACH;
+	state = what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE && !on : STATE_WITH_EACH;
 	if (size < 0 && !state)
 		return;
 	a.now = bpf_ktime_get_boot_ns();
-	if (size >= 0 && e->tcp)
+	if (size >= 0 && e->tcp && !on)
 		given_with_syn(e, th, what, size & 0xfffff, a.now);
 	if (size >= 0)
-		cross(what, cookie, a.now, size, e->tcp ? first_byte(th) : skb_tag(skb));
+		cross(what, cookie, a.now, on ? size & 0xfffff : size, e->tcp ? first_byte(th) : skb_tag(skb));
 	if (!state)
 		return;
 	a.ip = ip;

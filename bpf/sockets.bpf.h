@@ -72,7 +72,7 @@ struct socket {
 struct sock___app {
 	struct sock_common___app __sk_common;
 	struct socket *sk_socket;
-	u16 sk_protocol;
+	u16 sk_type, sk_protocol;
 	struct {
 		u32 val;
 	} sk_uid;
@@ -122,7 +122,8 @@ struct sock_entry {
 	u8 first_over; /* its first call that sends is over */
 	u32 epoch; /* of the settings when it was last looked at */
 	u32 writing; /* thread whose write that is */
-	u64 pad3;
+	u32 way; /* the packet that it last gave to a device, */
+	u16 device, lower; /* to which, and to which that one gave one on */
 };
 
 #define SOCK_OFF 1 /* not wanted */
@@ -255,6 +256,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->writing = 0;
 	e->waits = 0;
 	e->first_over = 0;
+	e->way = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
 	store_release(&e->cookie, cookie);

@@ -281,6 +281,9 @@ class Fates(unittest.TestCase):
             faults = self.judge(f, found, Counter(took.get(f["name"], [])), errors[f["name"]])
             if faults:
                 wrong[f["name"]] = dict(faults)
+        if profile == "path,app":
+            for name, faults in self.applications(out, sent, took, errors).items():
+                wrong.setdefault(name, {}).update(faults)
         print(f"fates: seed {seed}: {len(sent)} flows of {sent[0]['count']} datagrams, {profile}, readers {'later' if late else 'before'}: {'; '.join(network.said)}", flush=True)
         self.assertEqual(wrong, {}, f"seed {seed}: {network.said}")
 
@@ -298,6 +301,35 @@ class Fates(unittest.TestCase):
             faults[f"{verdicts}, not {want}"] += verdicts != [want]
         faults["of no number"] += sum(map(len, by_number.values()))
         return +faults
+
+    def applications(self, out, sent: list[dict], took: dict[str, list[int]], errors: dict[str, list[int]]) -> dict[str, Counter]:
+        """Is each datagram that of the call that sent it, read by one that took as many bytes, and counted once for its socket, whatever devices it passed?"""
+        kpat = os.path.abspath(play.kpat_path())
+        faults: dict[str, Counter] = defaultdict(Counter)
+        all_read = {f["name"]: Counter(took.get(f["name"], [])) for f in sent}
+        last = json.loads(sh(kpat, "info", out, "--json").stdout)["rows"]["packet"]
+        packets = json.loads(sh(kpat, "packet", f"1-{last}", out, "--json", "--no-calls", seconds=300).stdout)["packets"]
+        flow_of = {f["sport"]: f for f in sent}
+        for p in packets:
+            q, f = p["packet"], flow_of.get(p["packet"]["src_port"])
+            if f is None or q["protocol"] != "UDP" or q["dst_port"] != f["dport"]:
+                continue
+            number = q["len_bytes"] - (48 if ":" in f["to"] else 28) - f["least"]
+            of = p["application"] or {"written": None, "read": None}
+            calls = {end: [c["bytes"] for c in (of[end] or {"calls": []})["calls"]] for end in ("written", "read")}
+            # What is refused before it comes to a device is a call that failed.
+            if not errors[f["name"]][number] and not f.get("raw") and calls["written"] != [f["least"] + number]:
+                faults[f["name"]][f"written by {len(calls['written'])} calls, or of another size"] += 1
+            want = [f["least"] + number] if all_read[f["name"]][f["least"] + number] else []
+            if calls["read"] != want:
+                faults[f["name"]][f"read by {len(calls['read'])} calls, not {len(want)}, or of another size"] += 1
+        sockets = {s["local_port"]: s for s in json.loads(sh(kpat, "app", out, "--json", "-n", "0").stdout)["sockets"] if not s["received_bytes"]}
+        for f in sent:
+            given = errors[f["name"]].count(0) if not any(errors[f["name"]]) and not f.get("raw") else 0
+            counted = sockets.get(f["sport"], {"crossings": {}})["crossings"].get("to-device", {}).get("frames")
+            if given and f["sport"] in sockets and counted != given:
+                faults[f["name"]][f"{counted} frames for {given} datagrams"] += 1
+        return faults
 
     def readers(self, network: Network, readers: dict) -> list:
         taking = []

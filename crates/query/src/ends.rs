@@ -7,6 +7,7 @@
 use crate::carried::{
     AskedOf, BytesOfCall, Place, SegmentOf, bytes_of_stream, first_byte, is_for_many, is_reassembled, nearest,
 };
+use crate::codes::call_flag;
 use crate::error::{Error, Result};
 use crate::roles::{QDISC_IN, XMIT};
 pub(crate) use crate::store::{BothEnds, End, Ends};
@@ -305,6 +306,68 @@ impl Store {
         Ok(())
     }
 
+    /// Calls and points at which both recordings see a packet, of each packet that they had, in order of time.
+    fn places_of_datagrams(
+        &self,
+        wanted: &dyn Fn(i64) -> bool,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Vec<(i64, CallRow)>> {
+        let probe = CallRow { dur_ns: Some(0), skb_tag: 1, ..CallRow::default() };
+        let is_place = |f: &&FunctionRow| Place::of(&f.name, &probe, &[]).is_some();
+        let functions: Vec<i64> =
+            self.functions.iter().filter(is_place).map(|f| i64::from(f.func_id)).collect();
+        let table = self.table::<CallRow>()?;
+        let mut places: Vec<(i64, CallRow)> = Vec::new();
+        let mut lists: HashMap<i64, CallRow> = HashMap::new();
+        for group in 0..table.groups() {
+            if !progress(group as u64, table.groups() as u64) {
+                return Err(Error::Abandoned);
+            }
+            let (packets, called) = (table.ints(group, "packet_id")?, table.ints(group, "func_id")?);
+            let flags = table.ints(group, "flags")?;
+            let fits = |i: &u32| {
+                let i = *i as usize;
+                let listed = flags[i] & i64::from(call_flag::LIST) != 0;
+                functions.contains(&called[i]) && (listed || wanted(packets[i]))
+            };
+            let at: Vec<u32> = (0..called.len() as u32).filter(fits).collect();
+            for c in table.rows_at::<CallRow>(group, &at)? {
+                if c.flags & call_flag::LIST != 0 {
+                    lists.insert(c.call_id, c.clone());
+                }
+                places.extend(c.packet_id.filter(|p| wanted(*p)).map(|p| (p, c)));
+            }
+        }
+        if !lists.is_empty() {
+            let members = self.table::<CallMemberRow>()?;
+            members.each((0..members.groups()).collect(), |m: CallMemberRow| {
+                let call = lists.get(&m.call_id).filter(|_| wanted(m.packet_id));
+                places.extend(call.map(|c| (m.packet_id, c.clone())));
+            })?;
+        }
+        places.sort_by_key(|(_, c)| c.entry_ns);
+        Ok(places)
+    }
+
+    /// The addresses that packets had which are on lists at these places.
+    fn tags_of_listed(&self, places: &[(i64, CallRow)]) -> Result<HashMap<i64, Vec<i32>>> {
+        let listed = |(p, c): &(i64, CallRow)| (c.flags & call_flag::LIST != 0).then_some((*p, Vec::new()));
+        let mut tags: HashMap<i64, Vec<i32>> = places.iter().filter_map(listed).collect();
+        let table = self.table::<CallRow>()?;
+        let groups = if tags.is_empty() { 0 } else { table.groups() };
+        for group in 0..groups {
+            let (packets, all) = (table.ints(group, "packet_id")?, table.ints(group, "skb_tag")?);
+            for (packet, tag) in packets.iter().zip(all).filter(|(_, tag)| *tag != 0) {
+                let Some(known) = tags.get_mut(packet) else { continue };
+                let tag = tag as i32;
+                if !known.contains(&tag) {
+                    known.push(tag);
+                }
+            }
+        }
+        Ok(tags)
+    }
+
     fn of_datagrams(
         &self,
         ends: &mut Ends,
@@ -320,30 +383,9 @@ impl Store {
         }
         let datagrams = self.all_datagrams(&|socket| by_id.contains_key(&socket))?;
         let sockets = ends.sockets.clone();
-        let probe = CallRow { dur_ns: Some(0), skb_tag: 1, ..CallRow::default() };
-        let functions: Vec<i64> = self
-            .functions
-            .iter()
-            .map(|f| f.func_id)
-            .zip(&self.functions)
-            .filter(|(_, f)| Place::of(&f.name, &probe).is_some())
-            .map(|(id, _)| i64::from(id))
-            .collect();
-        let table = self.table::<CallRow>()?;
-        let mut places: Vec<(i64, CallRow)> = Vec::new();
-        for group in 0..table.groups() {
-            if !progress(group as u64, table.groups() as u64) {
-                return Err(Error::Abandoned);
-            }
-            let (packets, called) = (table.ints(group, "packet_id")?, table.ints(group, "func_id")?);
-            let of_other = |p: i64| lives.get(&p).is_some_and(|l| l.2 != i64::from(TCP));
-            let fits = |i: &u32| functions.contains(&called[*i as usize]) && of_other(packets[*i as usize]);
-            let at: Vec<u32> = (0..called.len() as u32).filter(fits).collect();
-            places.extend(
-                table.rows_at::<CallRow>(group, &at)?.into_iter().filter_map(|c| Some((c.packet_id?, c))),
-            );
-        }
-        places.sort_by_key(|(_, c)| c.entry_ns);
+        let of_other = |p: i64| lives.get(&p).is_some_and(|l| l.2 != i64::from(TCP));
+        let places = self.places_of_datagrams(&of_other, progress)?;
+        let tags = self.tags_of_listed(&places)?;
         let many = self.for_many()?;
         // Of each packet that was put together: its fragments.
         let mut wholes: HashMap<i64, Vec<i64>> = HashMap::new();
@@ -361,7 +403,8 @@ impl Store {
             if n % 4096 == 0 && !progress(n as u64, places.len() as u64) {
                 return Err(Error::Abandoned);
             }
-            let Some(place) = Place::of(self.function_name(call.func_id), call) else { continue };
+            let tags = tags.get(packet).map_or(&[][..], Vec::as_slice);
+            let Some(place) = Place::of(self.function_name(call.func_id), call, tags) else { continue };
             let (first_ns, _, proto) = lives[packet];
             let mut both = ends.of(*packet);
             let mut own: Vec<(u32, Vec<BytesOfCall>)> = Vec::new();

@@ -11,6 +11,7 @@
 //! at it; any other is in force from then on.
 
 use super::connections::pairs_of;
+use super::given_on;
 use super::limits::{Held, repairs};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
@@ -202,6 +203,9 @@ impl Sender {
 
     fn crossing(&mut self, what: Crossing, e: &AppEventRow, unread_since: Option<i64>) -> Option<Span> {
         use Crossing::*;
+        if given_on(e) {
+            return None;
+        }
         if matches!(what, FromDevice | FromNetwork | ToSocket | Recv) {
             self.reception(what, e);
             return None;

@@ -29,6 +29,12 @@ use std::collections::BTreeMap;
 use ways::Ways;
 pub use ways::{Leg, Wait};
 
+/// A packet that one device gave to another: a tunnel, a VLAN, a bridge. It was counted where the first one got it.
+pub(crate) fn given_on(e: &AppEventRow) -> bool {
+    let by_device = [Crossing::ToDevice as i32, Crossing::ToDriver as i32];
+    e.segments == 0 && by_device.contains(&e.crossing)
+}
+
 /// One crossing of one socket.
 #[derive(Clone, Debug, Default)]
 pub struct Layer {
@@ -46,10 +52,15 @@ pub struct Layer {
     pub first_ns: i64,
     pub last_ns: i64,
     moved: Option<i64>,
+    /// Bytes of the last event.
+    newest: i64,
 }
 
 impl Layer {
     fn add(&mut self, e: &AppEventRow) {
+        if e.crossing == Crossing::ToSocket as i32 && e.size_bytes < 0 {
+            return self.refused(-e.size_bytes as i32);
+        }
         if self.events == 0 {
             self.first_ns = e.at_ns;
         }
@@ -64,8 +75,17 @@ impl Layer {
             self.spacing_ns.add(e.at_ns - before, 1);
         }
         self.bytes += e.size_bytes;
+        self.newest = e.size_bytes;
         self.segments += e.segments.max(0) as u64;
         self.size_bytes.add(e.size_bytes, 1);
+    }
+
+    /// What was counted on its way into a socket's queue did not get in.
+    fn refused(&mut self, errno: i32) {
+        self.errors += 1;
+        *self.by_errno.entry(errno).or_default() += 1;
+        self.events = self.events.saturating_sub(1);
+        self.bytes -= std::mem::take(&mut self.newest);
     }
 }
 
@@ -93,8 +113,10 @@ impl Traffic {
             let all: Vec<String> = self.layer(c).by_errno.iter().map(by).collect();
             (!all.is_empty()).then(|| format!("Calls that {verb} failed: {}.", all.join(", ")))
         };
-        let both = [of(Crossing::Send, "send"), of(Crossing::Recv, "receive")];
-        let text = both.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let refused = self.layer(Crossing::ToSocket).errors;
+        let refused = (refused > 0).then(|| format!("Datagrams that the full socket refused: {refused}."));
+        let all = [of(Crossing::Send, "send"), of(Crossing::Recv, "receive"), refused];
+        let text = all.into_iter().flatten().collect::<Vec<_>>().join(" ");
         (!text.is_empty()).then_some(text)
     }
 
@@ -142,7 +164,9 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
                 if wanted(e.socket_id) {
                     let o = open.entry(e.socket_id).or_default();
                     span.iter().for_each(|s| o.limits.span(s));
-                    o.layers.entry(what).or_default().add(e);
+                    if !given_on(e) {
+                        o.layers.entry(what).or_default().add(e);
+                    }
                     o.ways.pass(what, e);
                 }
             }

@@ -4,6 +4,7 @@
 //! what was logged last is in force until the next, also where a bin has no record. Memory is the bins, whatever is read.
 
 use super::follow::{EAGAIN, Follow, Span};
+use super::given_on;
 use super::limits::Held;
 use super::order::{Moment, in_order_within};
 use crate::abreast::Progress;
@@ -267,11 +268,11 @@ impl Series {
     }
 
     fn event(&mut self, e: &AppEventRow) {
-        let Some(bin) = self.bin(e.at_ns) else { return };
+        let Some(bin) = self.bin(e.at_ns).filter(|_| !given_on(e)) else { return };
         let Some(what) = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8) else { return };
         if e.size_bytes < 0 {
-            // One call that fails is seen at two crossings.
-            if what == Crossing::ToTransport {
+            // One call that fails is seen at two crossings, and a datagram that a full socket refuses is no call.
+            if matches!(what, Crossing::ToTransport | Crossing::ToSocket) {
                 return;
             }
             let what = if e.size_bytes == EAGAIN { Mark::WouldBlock } else { Mark::Failure };

@@ -5,6 +5,7 @@
 //! what was read here: their sizes are then those of the reads, their times what the network made of them, and the end says
 //! so. [`As::Network`] gives instead what TCP handed to the network, for those who ask what becomes of such a trace.
 
+use super::given_on;
 use super::order::{Moment, in_order};
 use crate::error::Error;
 use crate::store::Store;
@@ -327,7 +328,7 @@ impl Open {
                 self.end(side).reads(e.size_bytes, e.at_ns);
                 (alone && connected).then_some((side.other(), e.size_bytes))
             }
-            (As::Network, Crossing::ToDriver) => {
+            (As::Network, Crossing::ToDriver) if !given_on(e) => {
                 let new = fresh(&mut self.end(side).sent);
                 (new > 0 || !tcp).then_some((side, new))
             }

@@ -1,6 +1,6 @@
 //! The way of each byte from layer to layer, and how long it waited on each leg.
 
-use super::Spread;
+use super::{Spread, given_on};
 use kpat_model::Crossing;
 use kpat_store::tables::AppEventRow;
 use std::collections::{HashMap, VecDeque};
@@ -122,7 +122,10 @@ pub(super) struct Ways {
 
 impl Ways {
     pub fn pass(&mut self, what: Crossing, e: &AppEventRow) {
-        if e.size_bytes <= 0 {
+        if what == Crossing::ToSocket && e.size_bytes < 0 {
+            self.received.queue.pop_back();
+        }
+        if e.size_bytes <= 0 || e.offset.is_some() && given_on(e) {
             return;
         }
         let place = |stages: &[(Crossing, Option<Leg>)]| stages.iter().position(|(c, _)| *c == what);
@@ -187,8 +190,9 @@ fn datagram(
                 d.tagged.clear();
             }
             let seen = d.tagged.entry(tag).or_default();
-            // from the last crossing before it that this kernel shows
-            if let Some(since) = seen[..i].iter().rev().find(|t| **t > 0) {
+            // from the last crossing before it that this kernel shows; each device that it is given to has a queue
+            if what == Crossing::ToDevice && given_on(e) {
+            } else if let Some(since) = seen[..i].iter().rev().find(|t| **t > 0) {
                 logged(stages[i].1, *since);
             }
             seen[i] = e.at_ns;
@@ -211,7 +215,7 @@ mod tests {
     use super::*;
 
     fn event(at_ns: i64, offset: i64, size_bytes: i64) -> AppEventRow {
-        AppEventRow { at_ns, size_bytes, offset: Some(offset), ..Default::default() }
+        AppEventRow { at_ns, size_bytes, offset: Some(offset), segments: 1, ..Default::default() }
     }
 
     fn wait(waits: &[Wait], leg: Leg) -> (u64, i128) {
@@ -243,13 +247,14 @@ mod tests {
     fn datagrams_are_followed_by_tag_and_read_in_turn() {
         let mut w = Ways::default();
         for (tag, size) in [(7, 100), (8, 200)] {
-            let e = |at_ns, t| AppEventRow { at_ns, size_bytes: size, tag: t, ..Default::default() };
+            let e =
+                |at_ns, t| AppEventRow { at_ns, size_bytes: size, tag: t, segments: 1, ..Default::default() };
             w.pass(Crossing::FromDevice, &e(10 * tag, Some(tag)));
             w.pass(Crossing::FromNetwork, &e(10 * tag + 1, Some(tag)));
             w.pass(Crossing::ToSocket, &e(10 * tag + 3, Some(tag)));
         }
         for (at_ns, size_bytes) in [(200, 100), (300, 200)] {
-            w.pass(Crossing::Recv, &AppEventRow { at_ns, size_bytes, ..Default::default() });
+            w.pass(Crossing::Recv, &AppEventRow { at_ns, size_bytes, segments: 1, ..Default::default() });
         }
         let (waits, _) = w.finish();
         assert_eq!(wait(&waits, Leg::NetworkLayer), (300, 300));

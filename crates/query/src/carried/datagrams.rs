@@ -17,6 +17,14 @@ use kpat_store::tables::*;
 /// Two programs of one moment are not further apart, but for a long interrupt.
 const APART_NS: i64 = 1_000_000;
 const UDP: [i32; 2] = [17, 136];
+/// Functions with one of the tracepoints in them: what sends, and what receives (net/core/dev.c).
+const CALLS: [&str; 5] = [
+    "__dev_queue_xmit",
+    "__netif_receive_skb_core",
+    "netif_receive_skb_core",
+    "__netif_receive_skb_one_core",
+    "__netif_receive_skb_list_core",
+];
 
 impl Store {
     /// As [`Store::carried`], of a packet without a stream.
@@ -80,10 +88,9 @@ impl Store {
     }
 
     fn places(&self, calls: &[CallNode], out: &mut Vec<Place>) {
-        for n in calls {
-            out.extend(Place::of(&n.name, &n.call));
-            self.places(&n.children, out);
-        }
+        let mut tags = Vec::new();
+        tags_of(calls, &mut tags);
+        places_in(calls, &tags, out);
     }
 
     /// What the recording of applications saw of a packet of this protocol there: one crossing, or one for each socket that got a copy.
@@ -93,12 +100,14 @@ impl Store {
         place: &Place,
         sockets: &[SocketRow],
     ) -> Result<Vec<Passing>> {
-        let (from_ns, to_ns, cpu, tag) = match place {
-            Place::Point(p) => (p.at_ns - APART_NS, p.at_ns + APART_NS, p.cpu, p.tag),
-            Place::Call { from_ns, to_ns, cpu, tag, .. } => (*from_ns, *to_ns, *cpu, *tag),
+        let (from_ns, to_ns, cpu, tags) = match place {
+            Place::Point(p) => (p.at_ns - APART_NS, p.at_ns + APART_NS, p.cpu, std::slice::from_ref(&p.tag)),
+            Place::Call { from_ns, to_ns, cpu, tags, .. } => (*from_ns, *to_ns, *cpu, tags.as_slice()),
         };
         let mut seen = self.crossings_of_datagrams(from_ns, to_ns)?;
-        seen.retain(|s| s.cpu == cpu && s.sent == place.sent());
+        // A call is of the CPU that it returned on: a task may have been moved since.
+        let moved = |s: &Passing| s.sent && matches!(place, Place::Call { task: true, .. });
+        seen.retain(|s| (s.cpu == cpu || moved(s)) && s.sent == place.sent());
         if let Place::Point(p) = place {
             let mut points = self.points_of_packets(from_ns, to_ns)?;
             points.retain(|x| x.cpu == cpu && x.sent == p.sent);
@@ -111,10 +120,14 @@ impl Store {
             !s.sent && !UDP.contains(&own) && proto == Some(own)
         };
         // Several sockets of a group get clones, which came when the packet did; where its own sk_buff was for a socket that has no room, clones alone.
-        let own = seen.iter().find(|s| s.tag == tag).map(|s| s.at_ns);
+        let own = seen.iter().find(|s| tags.contains(&s.tag)).map(|s| s.at_ns);
         let clone = |s: &Passing| !s.sent && own.map_or(many, |at| s.at_ns == at);
-        seen.retain(|s| s.tag == tag || raw(s) || reassembled && !s.sent || clone(s));
+        seen.retain(|s| tags.contains(&s.tag) || raw(s) || reassembled && !s.sent || clone(s));
         let Some(first) = seen.first().copied() else { return Ok(seen) };
+        // What gives it to a device may contain the call that gives it to the next.
+        if place.sent() && matches!(place, Place::Call { .. }) {
+            seen.retain(|s| s.at_ns == first.at_ns);
+        }
         let one = seen.iter().all(|s| s.at_ns == first.at_ns) && (!first.sent || seen.len() == 1);
         Ok(if one { seen } else { Vec::new() })
     }
@@ -157,15 +170,42 @@ pub(crate) fn is_reassembled(kind: i32, child: i64, packet: i64) -> bool {
 /// Where both recordings see a packet.
 pub(crate) enum Place {
     Point(Passing),
-    Call { from_ns: i64, to_ns: i64, cpu: i32, tag: i32, sent: bool },
+    /// `tags`: addresses of which it had one there. `task`: not in an interrupt.
+    Call {
+        from_ns: i64,
+        to_ns: i64,
+        cpu: i32,
+        task: bool,
+        tags: Vec<i32>,
+        sent: bool,
+    },
+}
+
+/// The addresses that a packet and its copies had, as far as calls have them.
+fn tags_of(calls: &[CallNode], out: &mut Vec<i32>) {
+    for n in calls {
+        if n.call.skb_tag != 0 && !out.contains(&n.call.skb_tag) {
+            out.push(n.call.skb_tag);
+        }
+        tags_of(&n.children, out);
+    }
+}
+
+fn places_in(calls: &[CallNode], tags: &[i32], out: &mut Vec<Place>) {
+    for n in calls {
+        out.extend(Place::of(&n.name, &n.call, tags));
+        places_in(&n.children, tags, out);
+    }
 }
 
 impl Place {
-    /// A call of this function, if that is such a place.
-    pub fn of(function: &str, c: &CallRow) -> Option<Place> {
+    /// A call of this function, if that is such a place. `tags`: the addresses that the packet had in any call; one on a list says none.
+    pub fn of(function: &str, c: &CallRow, tags: &[i32]) -> Option<Place> {
         let base = function.split('.').next().unwrap_or_default();
+        let own = std::slice::from_ref(&c.skb_tag);
+        let tags = if c.flags & call_flag::LIST != 0 { tags } else { own };
         // Without its address (kprobes) another packet within the call might be taken for it.
-        let dur_ns = c.dur_ns.filter(|_| c.flags & call_flag::LIST == 0 && c.skb_tag != 0);
+        let dur_ns = c.dur_ns.filter(|_| tags.iter().any(|t| *t != 0));
         match (base, dur_ns) {
             ("net:net_dev_queue" | "net:netif_receive_skb", _) => Some(Place::Point(Passing {
                 at_ns: c.entry_ns,
@@ -174,15 +214,14 @@ impl Place {
                 sent: base == "net:net_dev_queue",
                 of: c.packet_id.unwrap_or(-1),
             })),
-            ("__dev_queue_xmit" | "__netif_receive_skb_core" | "netif_receive_skb_core", Some(dur)) => {
-                Some(Place::Call {
-                    from_ns: c.entry_ns,
-                    to_ns: c.entry_ns.saturating_add(dur),
-                    cpu: c.cpu,
-                    tag: c.skb_tag,
-                    sent: base == "__dev_queue_xmit",
-                })
-            }
+            (_, Some(dur)) if CALLS.contains(&base) => Some(Place::Call {
+                from_ns: c.entry_ns,
+                to_ns: c.entry_ns.saturating_add(dur),
+                cpu: c.cpu,
+                task: c.ctx == kpat_model::Context::Task as i32,
+                tags: tags.to_vec(),
+                sent: base == CALLS[0],
+            }),
             _ => None,
         }
     }

@@ -156,6 +156,7 @@ fn follow(events: &[Event], mut gaps: Vec<i64>) -> Datagrams {
             Crossing::ToDevice => sends.packet(e, &mut out),
             Crossing::Send => sends.over(e, &mut out),
             Crossing::FromDevice => queue.came(e, &mut out),
+            Crossing::ToSocket if e.bytes < 0 => queue.refused(e),
             Crossing::ToSocket => queue.push(e),
             Crossing::Recv => queue.take(e, &mut out),
             _ => {}
@@ -245,13 +246,29 @@ impl Sends {
     }
 }
 
+/// A datagram in a socket's queue.
+struct Waiting {
+    /// `None`: not known which.
+    place: Option<u32>,
+    /// It has no more bytes.
+    most: i64,
+    at_ns: i64,
+    cpu: i32,
+}
+
+impl Waiting {
+    /// Several may have come in its place.
+    fn is_any(&mut self) {
+        (self.place, self.most) = (None, i64::MAX);
+    }
+}
+
 /// What waits in a socket to be received.
 #[derive(Default)]
 struct Queue {
     /// By tag, the newest that came from a device, and whether it is in the queue.
     came: HashMap<i64, (u32, bool)>,
-    /// Which, if that is known; how many bytes; since when.
-    waiting: VecDeque<(Option<u32>, i64, i64)>,
+    waiting: VecDeque<Waiting>,
     last: Option<(i64, i32)>,
     /// Reported received since the queue was empty for sure.
     reported: Vec<u32>,
@@ -275,8 +292,8 @@ impl Queue {
         let mut which = None;
         if let Some((place, queued)) = self.came.get_mut(&e.tag).filter(|_| e.tag != 0) {
             // Several were put into the queue before the first was reported: each report is of the last.
-            if *queued && let Some(before) = self.waiting.iter_mut().find(|w| w.0 == Some(*place)) {
-                *before = (None, i64::MAX, before.2);
+            if *queued && let Some(before) = self.waiting.iter_mut().find(|w| w.place == Some(*place)) {
+                before.is_any();
             }
             *queued = true;
             which = Some(*place);
@@ -284,21 +301,29 @@ impl Queue {
         if at_once {
             which = None;
             if let Some(before) = self.waiting.back_mut() {
-                *before = (None, i64::MAX, before.2);
+                before.is_any();
             }
         }
         let most = if which.is_some() { e.bytes } else { i64::MAX };
-        self.waiting.push_back((which, most, e.at_ns));
+        self.waiting.push_back(Waiting { place: which, most, at_ns: e.at_ns, cpu: e.cpu });
+    }
+
+    /// The one that this CPU was about to put into the queue did not go in.
+    fn refused(&mut self, e: &Event) {
+        let own = |w: &Waiting| w.cpu == e.cpu && e.at_ns - w.at_ns < THERE_NS;
+        if let Some(i) = self.waiting.iter().rposition(own) {
+            self.waiting.remove(i);
+        }
     }
 
     fn take(&mut self, e: &Event, out: &mut Datagrams) {
         if e.bytes == EAGAIN {
-            if self.waiting.front().is_some_and(|w| w.2 + THERE_NS < e.at_ns) {
+            if self.waiting.front().is_some_and(|w| w.at_ns + THERE_NS < e.at_ns) {
                 self.doubt(out);
             }
             if self.waiting.is_empty() || self.lost {
                 (self.lost, self.reported) = (false, Vec::new());
-                self.waiting.retain(|w| w.2 + THERE_NS >= e.at_ns);
+                self.waiting.retain(|w| w.at_ns + THERE_NS >= e.at_ns);
             }
             return;
         }
@@ -306,12 +331,12 @@ impl Queue {
             return;
         }
         let own = call(e, out);
-        let Some((which, most, _)) = self.waiting.pop_front() else { return self.doubt(out) };
-        let since = which.map_or(i64::MIN, |p| out.sightings[p as usize].at_ns);
+        let Some(Waiting { place, most, .. }) = self.waiting.pop_front() else { return self.doubt(out) };
+        let since = place.map_or(i64::MIN, |p| out.sightings[p as usize].at_ns);
         if e.bytes > most || since > e.at_ns {
             return self.doubt(out);
         }
-        if let Some(place) = which.filter(|_| !self.lost) {
+        if let Some(place) = place.filter(|_| !self.lost) {
             out.sightings[place as usize].calls = vec![own];
             self.reported.push(place);
         }

@@ -2,7 +2,7 @@
 
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
-use crate::app::{Follow, Held, Moment, Span, in_order};
+use crate::app::{Follow, Held, Moment, Span, given_on, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;
@@ -233,6 +233,8 @@ pub(super) fn gather(
                 if own {
                     calls.pass(what, e, out);
                     match (what, end) {
+                        // Into the queue of a further device.
+                        (Crossing::ToDevice, Some(end)) if given_on(e) => left = left.min(end - e.size_bytes),
                         (Crossing::ToDevice, Some(end)) => entered = entered.max(end),
                         (Crossing::ToDriver, Some(end)) => left = left.max(end),
                         (Crossing::Acked, Some(end)) => {

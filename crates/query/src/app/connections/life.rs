@@ -5,6 +5,7 @@
 
 use super::pair::apart;
 use super::{Leg, Spread};
+use crate::app::given_on;
 use kpat_model::Crossing;
 use kpat_store::tables::AppEventRow;
 use std::collections::BTreeMap;
@@ -157,6 +158,13 @@ impl Lives {
             Some(i) if i < SENT => self.mark(from, to, true, &mut |p| {
                 // what a call did not get rid of the next one gives again
                 if !p.taken && p.at[SENT..].iter().all(Option::is_none) || p.at[i].is_none() {
+                    p.at[i] = Some(at);
+                }
+            }),
+            Some(_) if what == Crossing::ToDevice && given_on(e) => return,
+            // It has left the queue when the last device has it.
+            Some(i) if given_on(e) => self.mark(from, to, true, &mut |p| {
+                if !p.again && p.at[CAME..].iter().all(Option::is_none) {
                     p.at[i] = Some(at);
                 }
             }),
@@ -329,7 +337,13 @@ mod tests {
         let mut l = Lives::new(Some(seqs.0), Some(seqs.1), 0);
         let mut lives = Vec::new();
         for &(what, at, offset, size_bytes) in events {
-            let e = AppEventRow { at_ns: at, offset: Some(offset), size_bytes, ..Default::default() };
+            let e = AppEventRow {
+                at_ns: at,
+                offset: Some(offset),
+                size_bytes,
+                segments: 1,
+                ..Default::default()
+            };
             l.pass(what, &e, at, &mut |life| lives.push(*life));
         }
         let d = l.finish(true, &mut |life| lives.push(*life));

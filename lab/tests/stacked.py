@@ -1,0 +1,129 @@
+"""Sockets whose packets pass several devices of their own host, one above the other: a tunnel or an overlay over a veth pair, a bridge that has the address. What the socket is said to have sent,
+by bytes, packets and what held it back. On this machine, with tracepoints. Truth is what the two programs wrote and read, and the kernel's counters of TCP segments
+and UDP datagrams in the sender's namespace (nstat)."""
+import json
+import os
+import sys
+import unittest
+
+from kpatlab import cache, play
+from tests.place import begun, own, sh
+
+DATAGRAMS = 60
+SERVE = """
+import socket
+t, u = socket.create_server(("10.77.0.2", 7777)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind(("10.77.0.2", 7778))
+print("ready", flush=True)
+c, n = t.accept()[0], 0
+while d := c.recv(65536):
+    n += len(d)
+u.settimeout(2)
+m = 0
+try:
+    while True:
+        m += len(u.recv(2000))
+except TimeoutError:
+    pass
+print(n, m, flush=True)
+"""
+ASK = f"""
+import socket, time
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range({DATAGRAMS}):
+    u.sendto(bytes(100 + i), ("10.77.0.2", 7778))
+    time.sleep(0.001)
+t = socket.create_connection(("10.77.0.2", 7777))
+for i in range(100):
+    t.sendall(bytes(10000))
+    time.sleep(0.001)
+t.close()
+"""
+# How `ip link` makes the device above the veth pair, which has 192.168.9.1 and .2.
+ABOVE = {"vxlan": "type vxlan id 9 dev u0 local {near} remote {far} dstport 4789", "geneve": "type geneve id 9 remote {far}", "gretap": "type gretap local {near} remote {far}",
+         "ipip": "type ipip local {near} remote {far}", "vlan": "link u0 type vlan id 7"}
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Stacked(unittest.TestCase):
+    def setUp(self):
+        self.kpat = os.path.abspath(play.kpat_path())
+
+    def ends(self) -> None:
+        self.a, self.b = own(self, "stacked", "ab", os.environ.get("KPAT_KEEP_STACKED"))
+        sh("ip", "link", "add", "u0", "netns", self.a, "type", "veth", "peer", "name", "u0", "netns", self.b)
+        for ns, host in ((self.a, 1), (self.b, 2)):
+            for dev in ("lo", "u0"):
+                sh("ip", "-n", ns, "link", "set", dev, "up")
+            sh("ip", "-n", ns, "addr", "add", f"192.168.9.{host}/24", "dev", "u0")
+
+    def address(self, dev: str) -> None:
+        for ns, host in ((self.a, 1), (self.b, 2)):
+            sh("ip", "-n", ns, "addr", "add", f"10.77.0.{host}/24", "dev", dev)
+            sh("ip", "-n", ns, "link", "set", dev, "up")
+
+    def above(self, how: str) -> bool:
+        """The device at both ends; False: this kernel has no such kind."""
+        for ns, near, far in ((self.a, "192.168.9.1", "192.168.9.2"), (self.b, "192.168.9.2", "192.168.9.1")):
+            words = how.format(near=near, far=far).split()
+            split = words.index("type")
+            if sh("ip", "-n", ns, "link", "add", *words[:split], "name", "x0", *words[split:], ok=False).returncode:
+                return False
+        self.address("x0")
+        return True
+
+    def counters(self) -> dict[str, int]:
+        of = json.loads(sh("ip", "netns", "exec", self.a, "nstat", "-asz", "--json").stdout)["kernel"]
+        return {name: of[name] for name in ("TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams")}
+
+    def judge(self, kind: str) -> None:
+        serve = begun(self, "serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE])
+        log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        before = self.counters()
+        by = [] if (how := os.environ.get("KPAT_STACKED_BY", "tracepoint")) == "auto" else ["--mechanism", how]
+        record = begun(self, "record", [self.kpat, "record", "-p", "app", *by, "--netns", self.a, "--netns", self.b, "--no-cost", "-o", str(log), "--ready-file", str(ready)],
+                       lambda _: ready.exists())
+        sh("ip", "netns", "exec", self.a, sys.executable, "-c", ASK)
+        serve.p.wait(60)
+        n, m = map(int, play.text_of(serve.stdout).splitlines()[-1].split())
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        truth = {name: count - before[name] for name, count in self.counters().items()}
+        sh(self.kpat, "integrate", log, "-o", out)
+        sockets = json.loads(sh(self.kpat, "app", out, "--json", "-n", "0").stdout)["sockets"]
+        to = lambda s: s["crossings"].get("to-device", {"bytes": 0, "frames": 0, "events": 0})
+        udp = next(s for s in sockets if s["proto"] == 17 and to(s)["bytes"])
+        client = next(s for s in sockets if s["proto"] == 6 and s["sent_bytes"])
+        server = next(s for s in sockets if s["proto"] == 6 and s["received_bytes"])
+        again = client["tcp"]["total_retrans"]
+        held = {s["socket_id"]: s["tcp"]["retransmission_ns"] for s in (client, server)}
+        print(f"stacked, {kind}: {n} B by {to(client)['frames']} frames, the kernel's count {truth}; {m} B in {to(udp)['frames']} datagrams; held by retransmission {held}", file=sys.stderr, flush=True)
+        self.assertEqual((n, m), (1_000_000, sum(range(100, 100 + DATAGRAMS))))
+        self.assertEqual((to(udp)["events"], to(udp)["frames"], to(udp)["bytes"]), (truth["UdpOutDatagrams"], DATAGRAMS, m))
+        self.assertEqual(again, truth["TcpRetransSegs"])
+        if not again:
+            self.assertEqual(to(client)["bytes"], n)
+            # Some of the kernel's segments have no data.
+            self.assertTrue(truth["TcpOutSegs"] - 10 <= to(client)["frames"] <= truth["TcpOutSegs"], truth)
+            self.assertEqual(set(held.values()), {0})
+        self.assertEqual(to(server)["bytes"], 0, "it sent acknowledgements alone")
+
+    def test_a_packet_counts_once_however_many_devices_it_passes(self):
+        had = []
+        for kind, how in ABOVE.items():
+            with self.subTest(kind):
+                try:
+                    self.ends()
+                    if self.above(how):
+                        had.append(kind)
+                        self.judge(kind)
+                finally:
+                    self.stack.close()
+        self.assertTrue(had, "no kind of device above another here")
+
+    def test_a_bridge_that_has_the_address(self):
+        self.ends()
+        for ns in (self.a, self.b):
+            sh("ip", "-n", ns, "link", "add", "br0", "type", "bridge")
+            sh("ip", "-n", ns, "link", "set", "u0", "master", "br0")
+        self.address("br0")
+        self.judge("bridge")
