@@ -76,7 +76,8 @@ class Stacked(unittest.TestCase):
         of = json.loads(sh("ip", "netns", "exec", self.a, "nstat", "-asz", "--json").stdout)["kernel"]
         return {name: of[name] for name in ("TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams")}
 
-    def judge(self, kind: str) -> None:
+    def recorded(self) -> tuple[int, int, dict[str, int]]:
+        """Bytes of TCP and of UDP that were read, and what the kernel counted meanwhile; the log is x.kpat."""
         serve = begun(self, "serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE])
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         before = self.counters()
@@ -87,8 +88,11 @@ class Stacked(unittest.TestCase):
         serve.p.wait(60)
         n, m = map(int, play.text_of(serve.stdout).splitlines()[-1].split())
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
-        truth = {name: count - before[name] for name, count in self.counters().items()}
         sh(self.kpat, "integrate", log, "-o", out)
+        return n, m, {name: count - before[name] for name, count in self.counters().items()}
+
+    def judge(self, kind: str) -> None:
+        (n, m, truth), out = self.recorded(), self.dir / "x.kpat"
         sockets = json.loads(sh(self.kpat, "app", out, "--json", "-n", "0").stdout)["sockets"]
         to = lambda s: s["crossings"].get("to-device", {"bytes": 0, "frames": 0, "events": 0})
         udp = next(s for s in sockets if s["proto"] == 17 and to(s)["bytes"])
@@ -127,3 +131,20 @@ class Stacked(unittest.TestCase):
             sh("ip", "-n", ns, "link", "set", "u0", "master", "br0")
         self.address("br0")
         self.judge("bridge")
+
+    def test_what_waits_in_the_queue_below_waits_in_a_queue(self):
+        self.ends()
+        if not self.above(ABOVE["vxlan"]):
+            self.skipTest("this kernel has no VXLAN")
+        sh("ip", "netns", "exec", self.a, "tc", "qdisc", "add", "dev", "u0", "root", "tbf", "rate", "20mbit", "burst", "20k", "limit", "400k")
+        _, _, truth = self.recorded()
+        out = self.dir / "x.kpat"
+        sockets = json.loads(sh(self.kpat, "app", out, "--json", "-n", "0").stdout)["sockets"]
+        client = next(s["socket_id"] for s in sockets if s["proto"] == 6 and s["sent_bytes"])
+        why = json.loads(sh(self.kpat, "why", str(client), out, "--json").stdout)
+        ns = {s["stage"]: s["ns"] for s in why["stages"]}
+        print(f"stacked, a queue below: {truth}, {ns}", file=sys.stderr, flush=True)
+        self.assertGreater(ns["queue"], 20_000_000)
+        self.assertGreater(ns["queue"], 2 * ns.get("driver and wire", 0))
+        if not truth["TcpRetransSegs"]:
+            self.assertEqual(ns.get("loss", 0), 0)
