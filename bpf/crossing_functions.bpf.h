@@ -5,7 +5,7 @@
 #ifndef KPAT_CROSSING_FUNCTIONS_H
 #define KPAT_CROSSING_FUNCTIONS_H
 
-#include "crossings.bpf.h"
+#include "sending.bpf.h"
 
 /* Bytes to be sent, which begin in the stream where the last ended. */
 static __always_inline void handed_over(struct sock_entry *e, struct sock *sk, u32 what, u32 len)

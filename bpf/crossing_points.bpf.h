@@ -3,7 +3,7 @@
 #ifndef KPAT_CROSSING_POINTS_H
 #define KPAT_CROSSING_POINTS_H
 
-#include "crossings.bpf.h"
+#include "sending.bpf.h"
 
 /* include/trace/events/sock.h, 6.3: (sk, ret, flags), when the call is over */
 AT("tp_btf/sock_send_length", t2_sock_send_length)

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What a socket sends: a packet comes to a device's queue and out of it, once for its socket whatever devices it passes, and a call is over.
+ */
+#ifndef KPAT_SENDING_H
+#define KPAT_SENDING_H
+
+#include "crossings.bpf.h"
+
+/*
+ * A socket has its cookie at its first event at which it is an argument; its first datagram may have passed the device by
+ * then. What was seen of that waits here.
+ */
+struct first_datagram {
+	u64 sk; /* low half of the address, 0 free */
+	u64 queued, started;
+	s32 size;
+	u32 seq;
+};
+#define FIRSTS 256
+struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
+
+/* Is it a fragment that begins behind the transport header? `ip`: its network header. */
+static __always_inline bool later_fragment(u64 ip)
+{
+	u64 w = kread_word(ip);
+
+	if ((w & 0xf0) == 0x40)
+		return w >> 48 & 0xff1f; /* 13 bits, network order */
+	return (w >> 48 & 0xff) == 44 && (kread_word(ip + 40) >> 16 & 0xf8ff);
+}
+
+/* Bytes of the header that the transport puts before the application's: raw and ping sockets are given theirs by it. */
+static __always_inline u32 transport_bytes(struct sock *sk, u64 ip, u64 th, bool tcp)
+{
+	u32 proto = sk_read(sk, sk_protocol);
+
+	if (tcp)
+		return (kread_word(th + 8) >> 36 & 0xf) * 4;
+	if (sk_read(sk, sk_type) == SOCK_RAW)
+		return 0;
+	return (proto != IPPROTO_UDP && proto != IPPROTO_UDPLITE) || (ip && later_fragment(ip)) ? 0 : 8;
+}
+
+/* Data of a sent packet that has its transport header: packed size; negative: none to tell of. */
+static __always_inline s32 sent_size(struct sk_buff *skb, u64 head, u64 th, u32 header, bool tcp)
+{
+	u32 len = skb_read(skb, len) - ((u32)th - (u32)address_low(skb_read(skb, data))) - header;
+
+	if (len > 1 << 20 || (tcp && !len && !settings.empty))
+		return -1;
+	return packed(len, segments_of(skb, head));
+}
+
+static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u64 th, u32 what)
+{
+	u64 low = address_low(sk);
+	struct first_datagram *f = &firsts[(low >> 6) & (FIRSTS - 1)];
+	u64 now = bpf_ktime_get_boot_ns(), net = sk_read_ptr(sk, __sk_common.skc_net.net);
+
+	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. */
+	if (sk_read(sk, sk_protocol) == IPPROTO_TCP || !net || !netns_wanted(kread((struct net *)(net), ns.inum)))
+		return 0;
+	/* A tunnel or a VLAN gives it to a further device. */
+	if (f->sk == low && (what == KP_X_TO_DEVICE ? f->seq == skb_tag(skb) : !!f->started))
+		return 0;
+	if (what == KP_X_TO_DEVICE) {
+		f->sk = low;
+		f->queued = now;
+		f->started = 0;
+		f->size = sent_size(skb, skb_head(skb), th, transport_bytes(sk, ip, th, false), false);
+		f->seq = skb_tag(skb);
+	} else if (f->sk == low) {
+		f->started = now;
+	}
+	return 0;
+}
+
+/*
+ * Did another device give it to this one: a tunnel, a VLAN, a bridge? It is then the packet that was last seen on its way, by its sk_buff and its addresses: the next
+ * datagram may get the same sk_buff, and go to another host by another device. One that goes to the same host comes to the first device again.
+ */
+static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app *skb, u64 ip, u32 what)
+{
+	u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
+	u32 tag = skb_tag((struct sk_buff *)skb) ^ (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
+	u16 device = address_low(skb->dev) >> 11; /* a page or a half */
+
+	if (what == KP_X_TO_DRIVER) {
+		if (e->device != device)
+			return e->lower == device;
+		e->way = tag; /* a segment of it, where the device cannot cut */
+		return false;
+	}
+	/* A connection has one way, and others of its packets may have come while this one was in the first device's queue. */
+	if (e->device != device && (e->way == tag || (e->tcp && e->lower == device))) {
+		e->lower = device;
+		return true;
+	}
+	e->way = tag;
+	e->device = device;
+	return false;
+}
+
+/* A sent packet that has its headers: and TCP's state with it. */
+static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb, bool has_network)
+{
+	u64 cookie = sock_cookie(sk), head = skb_head(skb), th, ip;
+	u16 transport = skb_read(skb, transport_header), network = skb_read(skb, network_header);
+	struct sk_buff___app *app = (void *)skb;
+	struct at_hand a = {};
+	struct sock_entry *e;
+	bool state, on;
+	s32 size;
+
+	if (kread_bit(app, encapsulation)) {
+		transport = app->inner_transport_header;
+		network = app->inner_network_header;
+	}
+	if (transport == UNSET_HEADER)
+		return;
+	th = head + transport;
+	ip = has_network ? head + network : 0;
+	if (!cookie) {
+		sent_first(sk, skb, ip, th, what);
+		return;
+	}
+	e = sock_with_cookie(sk, cookie);
+	if (!e)
+		return;
+	on = has_network && given_on(e, app, ip, what);
+	size = CROSSING_MODE(what) ? sent_size(skb, head, th, transport_bytes(sk, ip, th, e->tcp), e->tcp) : -1;
+	state = what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE && !on : STATE_WITH_EACH;
+	if (size < 0 && !state)
+		return;
+	a.now = bpf_ktime_get_boot_ns();
+	if (size >= 0 && e->tcp && !on)
+		given_with_syn(e, th, what, size & 0xfffff, a.now);
+	if (size >= 0)
+		cross(what, cookie, a.now, on ? size & 0xfffff : size, e->tcp ? first_byte(th) : skb_tag(skb));
+	if (!state)
+		return;
+	a.ip = ip;
+	a.tcp = e->tcp ? th : 0;
+	say_tcp(sk, e, &a, what);
+}
+
+static __always_inline struct first_datagram *first_of(u64 low)
+{
+	return &firsts[(low >> 6) & (FIRSTS - 1)];
+}
+
+static __noinline int tell_first(u64 low, u64 cookie)
+{
+	struct first_datagram *f = first_of(low);
+
+	if (f->sk != low || f->size < 0)
+		return 0;
+	f->sk = 0;
+	if (CROSSING_MODE(KP_X_TO_DEVICE))
+		cross(KP_X_TO_DEVICE, cookie, f->queued, f->size, f->seq);
+	if (f->started && CROSSING_MODE(KP_X_TO_DRIVER))
+		cross(KP_X_TO_DRIVER, cookie, f->started, f->size, f->seq);
+	return 0;
+}
+
+/* The call that sends is over: bytes taken, or the error. */
+static __always_inline void send_over(struct sock *sk, s32 ret)
+{
+	struct sock_entry *e = sock_of(sk);
+	u64 now;
+
+	if (!e)
+		return;
+	/* Not only of a socket that has its cookie from here: an answer may have come before the call was over. */
+	if (!e->first_over) {
+		e->first_over = 1;
+		if (!e->tcp)
+			tell_first(address_low(sk), e->cookie);
+	}
+	write_over(e, sk, ret);
+	sock_refresh(e, sk);
+	if (!ASKED_FOR(KP_X_SEND))
+		return;
+	now = bpf_ktime_get_boot_ns();
+	if (CROSSING_MODE(KP_X_SEND))
+		cross(KP_X_SEND, e->cookie, now, ret, e->tcp ? tp_read(sk, write_seq) - (ret > 0 ? ret : 0) : 0);
+	say_tcp_with_each(e, sk, KP_X_SEND, now);
+}
+
+#endif
