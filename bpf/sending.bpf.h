@@ -20,6 +20,11 @@ struct first_datagram {
 #define FIRSTS 256
 struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
 
+static __always_inline struct first_datagram *first_of(u64 low)
+{
+	return &firsts[(low >> 6) & (FIRSTS - 1)];
+}
+
 /* Is it a fragment that begins behind the transport header? `ip`: its network header. */
 static __always_inline bool later_fragment(u64 ip)
 {
@@ -55,7 +60,7 @@ static __always_inline s32 sent_size(struct sk_buff *skb, u64 head, u64 th, u32 
 static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u64 th, u32 what)
 {
 	u64 low = address_low(sk);
-	struct first_datagram *f = &firsts[(low >> 6) & (FIRSTS - 1)];
+	struct first_datagram *f = first_of(low);
 	u64 now = bpf_ktime_get_boot_ns(), net = sk_read_ptr(sk, __sk_common.skc_net.net);
 
 	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. */
@@ -143,11 +148,6 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	a.ip = ip;
 	a.tcp = e->tcp ? th : 0;
 	say_tcp(sk, e, &a, what);
-}
-
-static __always_inline struct first_datagram *first_of(u64 low)
-{
-	return &firsts[(low >> 6) & (FIRSTS - 1)];
 }
 
 static __noinline int tell_first(u64 low, u64 cookie)

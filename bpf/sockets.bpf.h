@@ -257,6 +257,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->waits = 0;
 	e->first_over = 0;
 	e->way = 0;
+	e->device = e->lower = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
 	store_release(&e->cookie, cookie);

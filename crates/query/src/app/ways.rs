@@ -191,8 +191,8 @@ fn datagram(
             }
             let seen = d.tagged.entry(tag).or_default();
             // from the last crossing before it that this kernel shows; each device that it is given to has a queue
-            if what == Crossing::ToDevice && given_on(e) {
-            } else if let Some(since) = seen[..i].iter().rev().find(|t| **t > 0) {
+            let again = what == Crossing::ToDevice && given_on(e);
+            if let Some(since) = seen[..i].iter().rev().find(|t| **t > 0).filter(|_| !again) {
                 logged(stages[i].1, *since);
             }
             seen[i] = e.at_ns;
