@@ -97,10 +97,10 @@ fn whom_the_cpus_worked_for_and_the_tree_of_samples() {
 
     let all = s.ask("/api/profile/flame");
     assert_eq!(all["total"], 200);
-    let one = s.ask("/api/profile/flame?pid=90&context=softirq");
+    let one = s.ask("/api/profile/flame?number=90&context=softirq");
     let c = &one["nodes"]["columns"];
     assert_eq!(c["name"], json!(["? 90", "softirq", "handle_softirqs", "udp_rcv"]));
     assert_eq!(c["layer"], json!(["process", "context", "kernel", "kernel"]));
     assert_eq!((&c["self"], &c["parent"]), (&json!([0, 0, 0, 100]), &json!([-1, 0, 1, 2])));
-    assert_eq!(s.ask("/api/profile/flame?pid=90&context=task")["total"], 0);
+    assert_eq!(s.ask("/api/profile/flame?number=90&context=task")["total"], 0);
 }
