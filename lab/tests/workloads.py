@@ -20,8 +20,8 @@ from tests.place import sh
 
 TOOL = [sys.executable, str(LAB / "tools/workloads.py")]
 FILE_MB = 24
-# Mixtures that showed a fault each.
-SEEDS = (1, 2, 3)
+# Mixtures of those kinds that showed faults.
+SEEDS = {3: "udp_crowded udp_exits mover reuses", 45: "udp udp_lost storm asks", 21: "tcp shares threads pipe unix"}
 UDP_HEADERS, TCP_HEADERS = 28, 52
 SUMS = ("user_ns", "kernel_ns", "fault_ns", "served_ns", "taken_ns", "system_calls", "page_faults", "served_packets", "served_bytes", "block_requests")
 
@@ -169,12 +169,10 @@ class Mixture:
 
     KINDS = (udp, udp, udp_two_writers, udp_crowded, udp_lost, udp_exits, threads, shares, group, tcp, tcp, asks, unix, pipe, reads, writes, pages, storm, bomb, reuses, execs, pings, sleeper, mover)
 
-    def draw(self) -> list[dict]:
+    def draw(self, kinds: str | None) -> list[dict]:
         self.burner()
         drawn = self.chance.sample(self.KINDS, self.chance.randint(3, 7))
-        if named := os.environ.get("KPAT_WORKLOADS_OF"):
-            drawn = [getattr(Mixture, kind) for kind in named.split(",")]
-        for kind in drawn:
+        for kind in [getattr(Mixture, kind) for kind in kinds.split()] if kinds else drawn:
             self.said.append(kind.__name__)
             kind(self)
         return self.jobs
@@ -222,7 +220,7 @@ class Workloads(profile.Place):
             said.append(f"{dev} {'+'.join(how) or '-'}")
         sh("ip", "netns", "exec", self.client, "ping", "-nqc", "2", "-i", "0.2", "10.96.2.2")
 
-    def mixture(self, seed: int) -> None:
+    def mixture(self, seed: int, kinds: str | None) -> None:
         chance = random.Random(seed)
         profile.Place.setUp(self)
         self.files, self.cgroups = [], []
@@ -235,7 +233,7 @@ class Workloads(profile.Place):
                 c.mkdir()
         m = Mixture(self, chance)
         self.join(chance, m.said)
-        jobs = m.draw()
+        jobs = m.draw(kinds)
         early = chance.random() < 0.5
         for j in jobs:
             j["early"] = early
@@ -282,8 +280,8 @@ class Workloads(profile.Place):
         m.storm()
         m.udp_crowded()
         m.reuses()
-        m.jobs.append({"name": "burner", "role": "burner", "seconds": 3})
-        m.jobs.append({"name": "starts", "role": "storm", "count": 300, "burns": 0.02})
+        m.jobs.append({"name": "burner", "role": "burner", "seconds": 2})
+        m.jobs.append({"name": "starts", "role": "storm", "count": 150, "burns": 0.02})
         for j in m.jobs:
             if j["role"] in ("storm", "reuses"):
                 j["after"] = 0.5
@@ -315,11 +313,11 @@ class Workloads(profile.Place):
         self.assertEqual(renamed, {})
         print(f"workloads: {len(files)} files, {len(whole['processes'])} processes", file=sys.stderr, flush=True)
 
-    def mixtures(self, seeds) -> None:
-        for seed in seeds:
+    def mixtures(self, seeds: dict[int, str | None]) -> None:
+        for seed, kinds in seeds.items():
             with self.subTest(seed=seed):
                 try:
-                    self.mixture(seed)
+                    self.mixture(seed, kinds)
                 finally:
                     self.stack.close()
 
@@ -327,8 +325,8 @@ class Workloads(profile.Place):
         self.mixtures(SEEDS)
 
     def test_further_mixtures(self):
-        first, last = (int(n) for n in os.environ.get("KPAT_WORKLOADS", "0-0").split("-"))
-        self.mixtures(range(first, last))
+        first, last = (int(n) for n in os.environ.get("KPAT_WORKLOADS", "100-112").split("-"))
+        self.mixtures(dict.fromkeys(range(first, last), os.environ.get("KPAT_WORKLOADS_OF")))
 
 
 class Judge:
@@ -393,13 +391,15 @@ class Judge:
             n = x["pid"], x["instance"]
             if x["taken_ns"] != taken[n] or x["served_ns"] - x["served_by_itself_ns"] != given[n]:
                 self.fault(f"{x['name']}: taken {x['taken_ns']} and {taken[n]}, served {x['served_ns'] - x['served_by_itself_ns']} and {given[n]}")
-        of_packets = look.kpat_json("sql", str(self.case.log), "select sum(packets) as n from work where busy in (5, 7) and purpose in (1, 2, 3, 4, 9)")[0]["n"]
+        of_packets = look.kpat_json("sql", str(self.case.log), "select coalesce(sum(packets), 0) as n from work where busy in (5, 7) and purpose in (1, 2, 3, 4, 9)")[0]["n"]
         print(f"workloads: packets {of_packets}, counted {self.p['packets']}, unknown {self.p['without_process'].get('unknown')}", file=sys.stderr, flush=True)
-        # A packet of a group is each reader's.
-        if not any("group" in j for j in self.jobs.values()):
+        # A packet of a group is each reader's, as those of others on this machine may be.
+        own = {d["pid"] for d in self.did} | {d["child"]["pid"] for d in self.did if d.get("child")}
+        others = sum(x["served_packets"] for x in self.p["processes"] if x["pid"] not in own)
+        if others < 20 and not any("group" in j for j in self.jobs.values()):
             self.equal("all packets", of_packets, self.p["packets"]["counted"], 3, 3)
         # That a port is closed comes back before the first call is over by which its socket would be known.
-        self.equal("packets that are nobody's", self.p["without_process"].get("unknown", {"packets": 0})["packets"], 0, 1 + self.p["packets"]["counted"] // 10_000)
+        self.equal("packets that are nobody's", self.p["without_process"].get("unknown", {"packets": 0})["packets"], 0, 3 + self.p["packets"]["counted"] // 10_000)
         stacks = [json.loads(line) for line in sh(play.kpat_path(), "profile", self.case.log, "--to", "json").stdout.splitlines()]
         sampled = self.p["sampled"]
         self.equal("samples of all stacks", sum(s["samples"] for s in stacks), sampled["samples"] - sampled["idle"])
@@ -458,7 +458,7 @@ class Judge:
             if not 0.95 * d["burned_ns"] - 1e6 < got < 1.1 * d["burned_ns"] + 200 * 0.4e6:
                 self.fault(f"{d['name']} burned {d['burned_ns'] / 1e6:.1f} ms for {who}, charged {got / 1e6:.1f} ms")
         # Headers of handshakes are longer.
-        self.equal(f"{d['name']}: bytes ({again} again)", ours, d["bytes"], again + 100 * j.get("connections", 1), 100 * j.get("connections", 1))
+        self.equal(f"{d['name']}: bytes ({again} again)", ours, d["bytes"], again + 100 * j.get("connections", 1), 100 * j.get("connections", 1) + (self.unseen << 16))
 
     def burner(self, j, d, x, _):
         own = x["user_ns"] + x["kernel_ns"] + x["fault_ns"]

@@ -462,6 +462,7 @@ def pings(j: dict, out: dict):
     """Asks for echoes by a raw socket."""
     s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     s.connect((j["to"], 0))
+    s.settimeout(1)
     yield
     out["packets"] = 0
     for n in range(j["times"]):
@@ -469,11 +470,12 @@ def pings(j: dict, out: dict):
         total = sum(struct.unpack("!32H", b"\x08\x00\x00\x00" + body))
         total = (total >> 16) + (total & 0xffff)
         s.send(b"\x08\x00" + struct.pack("!H", ~(total + (total >> 16)) & 0xffff) + body)
-        while True:
-            answer = s.recv(200)
+        try:
+            while (answer := s.recv(200))[20] or answer[24:28] != body[:4]:
+                out["packets"] += 1
             out["packets"] += 1
-            if answer[20] == 0 and answer[24:28] == body[:4]:
-                break
+        except TimeoutError:
+            pass
 
 
 def sleeper(j: dict, out: dict):
