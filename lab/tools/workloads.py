@@ -182,9 +182,11 @@ def udp_writer(j: dict, out: dict):
             s.sendto(data[i % len(data)], to[i % len(to)])
         if i % j.get("burst", 20) == 0:
             time.sleep(0.001)
-    time.sleep(0.3)
-    for t in to:
-        s.sendto(b"end", t) if not j.get("connects") else s.send(b"end")
+    # A reader that is slow may have no room for the first.
+    for _ in range(j.get("ends", 1)):
+        time.sleep(0.3)
+        for t in to:
+            s.sendto(b"end", t) if not j.get("connects") else s.send(b"end")
     out["sent"] = j["count"]
 
 

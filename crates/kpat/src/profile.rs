@@ -6,6 +6,7 @@ pub mod recording;
 mod sampled;
 mod worked;
 
+use crate::info::{LossSum, add_losses};
 use crate::open;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
@@ -92,6 +93,9 @@ impl ByArg {
     }
 }
 
+/// Percent of what passed; what adds up differs by far less.
+const MOST_DIFFERENCE: f64 = 0.2;
+
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
 
 /// What the figures leave out: whoever reads them must know.
@@ -149,6 +153,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let rows = added_up.as_ref().map_or(processes.len(), Vec::len);
     let mut hosts = across::Hosts::open(&log, &args.with)?;
     hosts.keep(limit, |pid| wanted(Some(pid)));
+    let info = log.info()?;
+    let losses = LossSum::of(&info.losses);
+    let complete = info.manifest.summary.as_ref().is_some_and(|s| s.complete);
+    let ended = out.ended(!losses.is_empty() || !complete);
     if out.json {
         let all = json!({
             "passed_ns": p.passed_ns, "chosen_when_recorded": p.is_of_chosen,
@@ -158,6 +166,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             },
             "difference_ns": p.buckets.sum_ns() - p.passed_ns,
             "proc_stat_ns": proc_stat(&p),
+            "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(), "recording_complete": complete,
             "total": rows,
             "shown": rows.min(limit),
             "clients_total": clients.len(),
@@ -187,9 +196,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "sampled": sampled::beside_json(&log, &p, served)?,
         });
         out.value(&all)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ended);
     }
-    out.lines(&facts(&p).render(out.width))?;
+    let mut facts = facts(&p);
+    if !losses.is_empty() || !complete {
+        add_losses(&mut facts, &losses, 0, complete);
+    }
+    out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
     let (table, what) = match &added_up {
         Some(all) => (groups_table(args.by, all, limit), "groups"),
@@ -231,7 +244,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
     }
     out.lines(&notes.render(out.width))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ended)
 }
 
 /// Who belonged to something else before, where that is what was asked for: all of its time stands at the last.
@@ -324,6 +337,9 @@ fn facts(p: &Profile) -> Pairs {
         "difference",
         format!("{:.6} s ({of:.4} %) between what was charged and what passed", difference as f64 / 1e9),
     );
+    if of.abs() > MOST_DIFFERENCE {
+        facts.line("", Line::of("sums are missing: the log is damaged", Style::Bad));
+    }
     let sum = |of: fn(&kpat_store::tables::CpuAccountRow) -> i64| p.accounts.iter().map(of).sum::<i64>();
     let (user, system, idle) = (sum(|a| a.user_ns), sum(|a| a.system_ns), sum(|a| a.idle_ns));
     let (irq, softirq, steal) = (sum(|a| a.irq_ns), sum(|a| a.softirq_ns), sum(|a| a.steal_ns));

@@ -81,7 +81,8 @@ fn whom_the_cpus_worked_for_and_the_tree_of_samples() {
     let s = serve(&dir, None);
     let p = s.ask("/api/profile")["profile"].clone();
     assert_eq!((&p["passed"], &p["difference"], &p["requests"]), (&json!(1_550), &json!(0), &json!([7, 9])));
-    let of = |pid: i32| p["processes"].as_array().unwrap().iter().find(|x| x["pid"] == pid).unwrap().clone();
+    let of =
+        |pid: i32| p["processes"].as_array().unwrap().iter().find(|x| x["number"] == pid).unwrap().clone();
     let (burner, receiver) = (of(70), of(90));
     assert_eq!((&burner["charged"], &burner["taken"]), (&json!(1_000), &json!(250)));
     assert_eq!(

@@ -101,7 +101,11 @@ impl Labels {
     pub fn of(&mut self, r: &wire::Process, thread: String) -> Option<Record> {
         if r.number != 0 {
             if self.another.len() >= MOST {
-                self.another.clear();
+                // Of each id the newest, whose process may still be there.
+                let all = std::mem::take(&mut self.another);
+                let newest: BTreeMap<u32, (u64, u32)> =
+                    all.into_iter().map(|((pid, started), number)| (pid, (started, number))).collect();
+                self.another = newest.into_iter().map(|(pid, (started, n))| ((pid, started), n)).collect();
             }
             self.another.insert((r.tgid, r.started), r.number as u32);
         }

@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn what_is_added_up_is_all_of_it() {
         let p = |pid, path: &str, user_ns, is_thread| OfProcess {
-            pid,
+            number: pid,
             user_ns,
             is_thread,
             label: Some(Label { uid: 7, path: path.into() }),
