@@ -105,7 +105,9 @@ impl Labels {
                 let all = std::mem::take(&mut self.another);
                 let newest: BTreeMap<u32, (u64, u32)> =
                     all.into_iter().map(|((pid, started), number)| (pid, (started, number))).collect();
-                self.another = newest.into_iter().map(|(pid, (started, n))| ((pid, started), n)).collect();
+                let few = newest.len() <= MOST / 2;
+                let newest = newest.into_iter().filter(|_| few);
+                self.another = newest.map(|(pid, (started, n))| ((pid, started), n)).collect();
             }
             self.another.insert((r.tgid, r.started), r.number as u32);
         }
