@@ -68,6 +68,7 @@ struct packet {
 	struct target also[TARGETS]; /* whose it is, too */
 	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
 	u32 pad;
+	u64 dev; /* where it came */
 };
 #define PACKETS 64 /* as many as a device's poll brings: a power of two */
 
@@ -171,6 +172,8 @@ struct account {
 	struct sum sum[SUMS];
 	struct use_sum use_sum[USE_SUMS];
 	struct known known;
+	u64 part_socket; /* whose the last datagram is of which a fragment was done with before it was whole, */
+	u32 part_header[HEADER_WORDS]; /* and that fragment's header */
 	struct packet packet[PACKETS];
 };
 
@@ -180,19 +183,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct account);
 } accounts SEC(".maps");
-
-/* Tasks whose registers do not say what they do when they go on: see mode_of(). Four bits for each thread id. */
-#define LEAVING 1 /* between a system call's end and user mode */
-#define FAULT_OF_USER 2
-#define FAULT_OF_KERNEL 3
-#define SERVES 4 /* it is among the tasks below */
-#define STATES 262144 /* words, for as many ids as there may be (PID_MAX_LIMIT) */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, STATES);
-	__type(key, u32);
-	__type(value, u64);
-} states SEC(".maps");
 
 /* Whom a task works for, while it is off the CPU. */
 struct served {

@@ -4,7 +4,7 @@
  * a socket's, is dropped or goes on. So a packet is kept until it is known what became of it, and what then comes finds its packet: by the skb where the tracepoint has it; else
  * it is the socket's newest one, if nobody has read it yet; else the first in order that is addressed to that socket. The kernel hands them on in the order in which they came.
  *
- * Where there is one packet at hand, it is that one. Fragments stay at hand until their datagram is whole, as long as the same task is on the CPU. Functions with loops are not static: the verifier walks through these once, and not on each way on which they are called.
+ * Where there is one packet at hand, it is that one. Fragments stay at hand until their datagram is whole (fragments.bpf.h). Functions with loops are not static: the verifier walks through these once, and not on each way on which they are called.
  *
  * Rejected: to ask for a packet's socket by its addresses when it comes. Of sockets that share a port (SO_REUSEPORT, a group's readers) the kernel chooses, by rules of its own.
  */
@@ -13,13 +13,15 @@
 
 #include "ends.bpf.h"
 
+#define ICMP_UNREACHABLE 3
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETER 12
+#define ICMPV6_FIRST_INFORMATION 128
 #define IPPROTO_ICMP 1
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_UDPLITE 136
 #define IPPROTO_RAW 255
 #define NUMBER 0x7fff /* of a packet: those at hand are far fewer */
-#define MORE_FRAGMENTS 0x2000
-#define FRAGMENT6 44
 
 static __always_inline struct packet *packet_at(struct account *a, u32 at)
 {
@@ -95,6 +97,54 @@ static __always_inline u32 parts_of(u64 skb)
 	return parts ?: 1;
 }
 
+/* Of ICMP, with the beginning of the packet because of which it was sent. */
+static __always_inline bool is_error(u32 *header)
+{
+	u32 type;
+
+	if ((header[0] & 0xff) == 0x45) {
+		type = header[5] & 0xff;
+		return (header[2] >> 8 & 0xff) == IPPROTO_ICMP && (type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETER);
+	}
+	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == IPPROTO_ICMPV6 && (header[10] & 0xff) < ICMPV6_FIRST_INFORMATION;
+}
+
+/* An error is for whose packet it quotes: its header becomes that of an answer to that packet. Not static: seldom called, and the verifier walks through it once. */
+__noinline int becomes_quoted(u32 at, u64 skb)
+{
+	struct account *a = this_account();
+	u32 quoted[HEADER_WORDS] __attribute__((aligned(8))), *h, ports;
+	struct packet *p;
+	u64 data;
+
+	if (!a)
+		return 0;
+	p = packet_at(a, at);
+	h = p->header;
+	data = kread_ptr((struct sk_buff *)skb, data);
+	if ((h[0] & 0xf0) == 0x40) {
+		if (!header_of(quoted, data + 28) || (quoted[0] & 0xff) != 0x45)
+			return 0;
+		h[0] = quoted[0];
+		h[1] = quoted[1];
+		h[2] = quoted[2];
+		h[3] = quoted[4];
+		h[4] = quoted[3];
+		ports = quoted[5];
+		h[5] = ports << 16 | ports >> 16;
+	} else {
+		if (!header_of(quoted, data + 48) || (quoted[0] & 0xf0) != 0x60)
+			return 0;
+		h[0] = quoted[0];
+		h[1] = quoted[1];
+		__builtin_memcpy(h + 2, quoted + 6, 16);
+		__builtin_memcpy(h + 6, quoted + 2, 16);
+		ports = quoted[10];
+		h[10] = ports << 16 | ports >> 16;
+	}
+	return 0;
+}
+
 static __always_inline void arrives(struct account *a, u64 skb)
 {
 	struct packet *p = packet_at(a, a->arrived);
@@ -103,10 +153,12 @@ static __always_inline void arrives(struct account *a, u64 skb)
 	p->purpose = p->flags = 0;
 	p->bytes = kread((struct sk_buff *)skb, len);
 	p->net = 0;
-	if (header_of(p->header, kread_ptr((struct sk_buff *)skb, data)))
-		p->net = net_of(p->header, skb);
-	else
+	p->dev = kread_ptr((struct sk_buff___device *)skb, dev);
+	if (!header_of(p->header, kread_ptr((struct sk_buff *)skb, data)))
 		p->header[0] = 0;
+	else if (is_error(p->header))
+		becomes_quoted(a->arrived, skb);
+	p->net = net_of(p->header, skb);
 	p->several = is_of_several(p->header, skb);
 	p->parts = parts_of(skb);
 	p->skb = skb;
@@ -298,57 +350,6 @@ static __noinline int packet_of(struct account *a, u64 sk, u64 socket)
 	r.address = kread(ends, __sk_common.skc_rcv_saddr);
 	r.socket = socket;
 	return packet_by_receiver(&r);
-}
-
-static __always_inline bool is_fragment(u32 *header)
-{
-	if ((header[0] & 0xf0) == 0x40)
-		return header[1] & __builtin_bswap32(MORE_FRAGMENTS | 0x1fff);
-	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == FRAGMENT6;
-}
-
-/* Both are fragments of one datagram. */
-static __always_inline bool is_of_same_datagram(u32 *h, u32 *other)
-{
-	if ((h[0] & 0xf0) == 0x40)
-		return (other[0] & 0xf0) == 0x40 && h[3] == other[3] && h[4] == other[4] && !((h[1] ^ other[1]) & 0xffff) && !((h[2] ^ other[2]) & 0xff00);
-	return (other[0] & 0xf0) == 0x60 && h[2] == other[2] && h[5] == other[5] && h[6] == other[6] && h[9] == other[9] && h[11] == other[11];
-}
-
-/* If this packet is another fragment of what that one is of, it is its owner's. */
-__noinline int fragment_follows(u32 at, u32 whole_at)
-{
-	struct account *a = this_account();
-	struct packet *p, *whole;
-
-	if (!a)
-		return 0;
-	p = packet_at(a, at);
-	whole = packet_at(a, whole_at);
-	if (!is_open(p) || !is_fragment(p->header) || !is_of_same_datagram(whole->header, p->header))
-		return 0;
-	p->socket = whole->socket;
-	p->purpose = whole->purpose;
-	p->which = whole->which;
-	return 0;
-}
-
-/* The fragments of a datagram are whose all of it is. */
-__noinline int fragments_follow(u32 whole)
-{
-	struct account *a = this_account();
-	u32 over, n;
-
-	if (!a)
-		return 0;
-	over = a->over;
-	n = at_hand(a);
-	for (u32 i = 0; i < PACKETS; i++) {
-		if (i >= n)
-			break;
-		fragment_follows(over + i, whole);
-	}
-	return 0;
 }
 
 #endif

@@ -9,8 +9,7 @@
 #ifndef KPAT_CHOSEN_H
 #define KPAT_CHOSEN_H
 
-#include "tasks.bpf.h"
-#include "work.h"
+#include "numbers.bpf.h"
 
 #define CGROUPS_DEEP 16
 
@@ -162,18 +161,18 @@ static __always_inline u32 victim_of(struct task_struct *task, u32 process)
 	struct traits *t;
 
 	if (!round)
-		return process;
+		return number_by_id(process);
 	by_number = bpf_map_lookup_elem(&chosen_pids, &process);
 	if (by_number && (*by_number & 3) == CHOSEN)
-		return process;
+		return number_by_id(process);
 	known = bpf_map_lookup_elem(&fitting, &process);
 	if (known && *known >> 1 == round)
-		return *known & 1 ? process : KP_OTHERS;
+		return *known & 1 ? number_by_id(process) : KP_OTHERS;
 	t = bpf_map_lookup_elem(&traits, &zero);
 	if (!t)
 		return KP_OTHERS;
 	t->task = (u64)task;
-	return some_rule_fits(process, round) ? process : KP_OTHERS;
+	return some_rule_fits(process, round) ? number_by_id(process) : KP_OTHERS;
 }
 
 /* By number, as what is chosen is remembered: which task it was, above CHOSEN; 0: user space does not know. */

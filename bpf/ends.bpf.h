@@ -6,6 +6,8 @@
  * that waits for a reader who holds the socket, the end of a connection, what comes to a closed one (received.bpf.h). Rejected: to search the kernel's table of
  * sockets, for which there is no tracepoint. Where addresses are translated on the way the ends do not match. The same loopback address is in every network
  * namespace, so there the namespace counts; elsewhere it does not, and two namespaces with the same addresses and ports are one.
+ *
+ * A datagram that nothing gave a socket was put into its queue by another CPU, which was at it when this one came (since 6.18).
  */
 #ifndef KPAT_ENDS_H
 #define KPAT_ENDS_H
@@ -14,6 +16,8 @@
 
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
+#define MORE_FRAGMENTS 0x2000
+#define FRAGMENT6 44
 
 struct net___number {
 	struct {
@@ -75,6 +79,14 @@ struct {
 	__type(key, u64);
 	__type(value, u64);
 } connections SEC(".maps");
+
+/* By port of a network namespace the socket without a peer that was used last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, u64);
+} ports SEC(".maps");
 
 static __always_inline u64 mixed(u64 h, u64 more)
 {
@@ -151,13 +163,30 @@ static __always_inline u64 as_receiver(struct ends *e)
 	return e->datagrams ? datagram_way(e->net, e->far, e->far_port, e->near_port) : one_way(e->net, e->far, e->near, e->far_port, e->near_port);
 }
 
+/* Of a port of a network namespace. */
+static __always_inline u64 port_of(u64 net, u64 port)
+{
+	return net << 16 | port;
+}
+
+/* A socket without a peer has datagrams at its port. */
+static __noinline int receives_at(u64 sk, u64 cookie, u64 port)
+{
+	u64 key = port_of(net_number(kread_ptr((struct sock___ends *)sk, __sk_common.skc_net.net)), port), *known;
+
+	known = bpf_map_lookup_elem(&ports, &key);
+	if (!known || *known != cookie)
+		bpf_map_update_elem(&ports, &key, &cookie, BPF_ANY);
+	return 0;
+}
+
 static __noinline int connected(u64 sk, u64 cookie)
 {
 	struct ends e;
 	u64 key;
 
 	if (!ends_of((void *)sk, &e))
-		return 0;
+		return e.datagrams && e.near_port ? receives_at(sk, cookie, e.near_port) : 0;
 	key = as_receiver(&e);
 	bpf_map_update_elem(&connections, &key, &cookie, BPF_ANY);
 	return 0;
@@ -213,6 +242,33 @@ static __always_inline u64 by_header(u32 *header, u64 net, u32 protocol)
 	return 0;
 }
 
+static __always_inline bool is_fragment(u32 *header)
+{
+	if ((header[0] & 0xf0) == 0x40)
+		return header[1] & __builtin_bswap32(MORE_FRAGMENTS | 0x1fff);
+	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == FRAGMENT6;
+}
+
+/* The socket of a datagram, or of its first fragment, by its addresses, else by the port to which it came. */
+static __noinline u64 socket_of_datagram(struct packet *p)
+{
+	u64 key, *cookie;
+	u32 net;
+
+	if (!p)
+		return 0;
+	key = by_header(p->header, p->net, IPPROTO_UDP);
+	if (!key)
+		return 0;
+	cookie = bpf_map_lookup_elem(&connections, &key);
+	if (cookie)
+		return *cookie;
+	net = p->dev ? net_number(kread_ptr((struct net_device___net *)p->dev, nd_net.net)) : 0;
+	key = port_of(net, __builtin_bswap32(p->header[is_of4(p->header, IPPROTO_UDP) ? 5 : 10]) & 0xffff);
+	cookie = bpf_map_lookup_elem(&ports, &key);
+	return cookie ? *cookie : 0;
+}
+
 /* The socket of the connection that a packet is of, by its headers; 0: it is of none that is known. */
 static __noinline u64 socket_by_ends(struct packet *p)
 {
@@ -222,7 +278,9 @@ static __noinline u64 socket_by_ends(struct packet *p)
 		return 0;
 	key = by_header(p->header, p->net, IPPROTO_TCP);
 	cookie = key ? bpf_map_lookup_elem(&connections, &key) : NULL;
-	return cookie ? *cookie : 0;
+	if (cookie)
+		return *cookie;
+	return key || p->purpose ? 0 : socket_of_datagram(p);
 }
 
 #endif

@@ -55,9 +55,15 @@ static __always_inline void remember_taken(struct account *a, u64 of, u64 talk)
 	k->serving_for = a->serving_for;
 }
 
+/* The number of the process that runs, chosen or not. */
+static __always_inline u32 own_number(struct account *a)
+{
+	return a->victim != KP_OTHERS && a->victim ? a->victim : bpf_get_current_pid_tgid() >> 32;
+}
+
 static __always_inline u64 speaker(struct account *a)
 {
-	return (bpf_get_current_pid_tgid() & ~0xffffffffULL) | a->victim;
+	return (u64)own_number(a) << 32 | a->victim;
 }
 
 static __always_inline void wrote(struct account *a, u64 key)

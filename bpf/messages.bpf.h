@@ -40,10 +40,13 @@ OWNERS_OF(listening, 4096);
 __noinline int took_of(u64 sender, u32 role)
 {
 	struct account *a = this_account();
-	u64 me = bpf_get_current_pid_tgid() >> 32, other = sender >> 32, pair, first, *dialog;
+	u64 me, other = sender >> 32, pair, first, *dialog;
 	u32 as = sender;
 
-	if (!a || !other || other == me)
+	if (!a || !other)
+		return 0;
+	me = own_number(a);
+	if (other == me)
 		return 0;
 	pair = me < other ? me << 32 | other : other << 32 | me;
 	dialog = bpf_map_lookup_elem(&dialogs, &pair);

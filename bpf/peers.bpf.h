@@ -12,7 +12,7 @@
 #define KPAT_PEERS_H
 
 #include "behalf.bpf.h"
-#include "ends.bpf.h"
+#include "known.bpf.h"
 
 /* Of two processes that send each other messages the role of this one; NOT_KNOWN: whoever is seen to take a message first is the server. */
 enum role { NOT_KNOWN, IS_SERVER, IS_CLIENT };
@@ -47,7 +47,7 @@ static __always_inline void addresses_of(struct sock___ends *sk, struct kp_peer 
 }
 
 /* False: there was no room. `sk`: 0 where `from` says who sent it. */
-static __always_inline bool log_ends(u64 number, u64 socket, struct ends *e, u64 sk, struct sockaddr_of_internet *from)
+static __always_inline bool log_ends(struct account *a, u64 number, u64 socket, struct ends *e, u64 sk, struct sockaddr_of_internet *from)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_peer *r = ctl ? ring_reserve(ctl, sizeof(*r)) : NULL;
@@ -70,7 +70,7 @@ static __always_inline bool log_ends(u64 number, u64 socket, struct ends *e, u64
 		r->version = 6;
 		__builtin_memcpy(r->far, from->address6, 16);
 	}
-	ring_commit(&r->h, KP_PEER, sizeof(*r), 0, bpf_get_current_pid_tgid() >> 32);
+	ring_commit(&r->h, KP_PEER, sizeof(*r), 0, own_number(a));
 	return true;
 }
 
@@ -86,7 +86,7 @@ static __always_inline int took_remote(struct account *a, struct ends *e, u64 so
 	serves = known ? *known & 1 : role == IS_SERVER || (role == NOT_KNOWN && first);
 	if (!known || *known >> 1 != round) {
 		state = round << 1 | serves;
-		if (log_ends(number, socket, e, sk, from))
+		if (log_ends(a, number, socket, e, sk, from))
 			bpf_map_update_elem(&remotes, &number, &state, BPF_ANY);
 	}
 	if (serves)

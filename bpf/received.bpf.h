@@ -10,7 +10,7 @@
 #ifndef KPAT_RECEIVED_H
 #define KPAT_RECEIVED_H
 
-#include "batch.bpf.h"
+#include "fragments.bpf.h"
 #include "held.bpf.h"
 
 /* Set by user space: kfree_skb has the socket that would have had the packet (6.11). */
@@ -114,7 +114,7 @@ static __always_inline int packet_is_over(struct account *a, u32 at)
 	ns = p->ns;
 	bytes = p->bytes;
 	if (!socket && (!purpose || purpose == KP_FOR_ANSWER)) {
-		socket = socket_by_ends(p);
+		socket = !purpose && is_fragment(p->header) ? socket_of_fragment(a, p) : socket_by_ends(p);
 		if (socket)
 			purpose = KP_FOR_SOCKET;
 	}

@@ -13,44 +13,6 @@
 
 #include "sums.bpf.h"
 
-/* Where it stands what is remembered of a task, and how far up. */
-static __always_inline u64 *states_of(u32 pid, u32 *up)
-{
-	u32 word = pid >> 4 & (STATES - 1);
-
-	*up = (pid & 15) * 4;
-	return bpf_map_lookup_elem(&states, &word);
-}
-
-/* Forgets of it what is in the mask, and says what that was. */
-static __always_inline u32 take_state(u32 pid, u64 mask)
-{
-	u32 up, was;
-	u64 *word = states_of(pid, &up);
-
-	was = word ? *(volatile u64 *)word >> up & mask : 0;
-	if (was)
-		__sync_fetch_and_and(word, ~(mask << up));
-	return was;
-}
-
-static __always_inline void keep_state(u32 pid, u64 state)
-{
-	u32 up;
-	u64 *word = states_of(pid, &up);
-
-	if (word)
-		__sync_fetch_and_or(word, state << up);
-}
-
-static __always_inline bool serves(u32 pid)
-{
-	u32 up;
-	u64 *word = states_of(pid, &up);
-
-	return word && *(volatile u64 *)word >> up & SERVES;
-}
-
 /* What a task that is switched to goes on with. */
 static __always_inline u32 mode_of(struct account *a, struct task_struct *task, u32 pid)
 {
@@ -181,6 +143,8 @@ int work_sched_process_fork(u64 *ctx)
 {
 	u32 pid = kread((struct task_struct *)(ctx[1]), pid);
 
+	if (pid == (u32)kread((struct task_struct *)(ctx[1]), tgid))
+		begins(ctx[1], pid);
 	forget_name_of(pid);
 	take_state(pid, 3);
 	if (take_state(pid, SERVES))
@@ -207,6 +171,18 @@ int work_sched_process_exec(u64 *ctx)
 	if (a->victim != KP_OTHERS) /* it may be charged already */
 		announce_task(bpf_get_current_pid_tgid(), 0);
 	a->victim = victim_of(task, process);
+	return 0;
+}
+
+/* (cgroup, path, task, all of its threads): it is another's, and whether it is chosen is asked again. */
+SEC("raw_tp/cgroup_attach_task")
+int work_cgroup_attach_task(u64 *ctx)
+{
+	u32 process = kread((struct task_struct *)(ctx[2]), tgid);
+
+	forget_name_of(kread((struct task_struct *)(ctx[2]), pid));
+	if (choosing())
+		bpf_map_delete_elem(&fitting, &process);
 	return 0;
 }
 

@@ -221,6 +221,7 @@ __noinline int announce_task(u64 pid_tgid, u64 interrupted)
 	r->uid = (u32)bpf_get_current_uid_gid();
 	r->cgroup = own_cgroup();
 	r->started = process_started();
+	r->number = 0;
 #endif
 	ring_commit(&r->h, KP_PROCESS, sizeof(*r), 0, pid);
 	return 0;

@@ -198,7 +198,7 @@ struct kp_process {
 	char comm[KP_COMM];
 	u64 cgroup; /* inode in cgroup2 */
 	u64 started; /* boot time of its process's start */
-	u64 pad;
+	u64 number; /* of a process that has just begun with another's id: see KP_ID_BITS; else 0 */
 };
 
 struct kp_event {

@@ -35,6 +35,10 @@ enum kp_purpose {
 	KP_FOR_REMOTE = 12, /* itself, since it took a message of another host: of the ends with this number (struct kp_peer); if it wrote to that socket, else as KP_FOR_ITSELF */
 };
 
+/* A process's number in sums and samples: its id, and above it how many processes that ran since recording began had that id before. Same as model::ProcessNumber. */
+#define KP_ID_BITS 22
+#define KP_ID_MASK ((1u << KP_ID_BITS) - 1)
+
 /* In the place of a process: all that were not chosen. Same number as model::OTHERS. */
 #define KP_OTHERS 0xffffffffu
 
@@ -65,7 +69,7 @@ enum kp_use_kind {
 /* Sums of profile.bpf.c, in hash tables. */
 struct kp_work_key {
 	u64 socket; /* its cookie, 0: for none; of KP_FOR_FORWARD network namespace << 32 | interface of arrival << 16 | of departure; of KP_FOR_WRITEBACK, _BLOCK, _CLIENT, _ITEM and _ASKER the process; of _REMOTE the number of the ends */
-	u32 victim; /* process whose time it was, 0: idle */
+	u32 victim; /* number of the process whose time it was, 0: idle */
 	u16 cpu;
 	u8 what;
 	u8 purpose;

@@ -5,7 +5,8 @@
 
 use crate::error::Result;
 use kpat_model::{
-    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, Purpose, SocketUse, UseKind, Work,
+    BlockRequests, BootNs, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, Purpose, SocketUse,
+    UseKind, Work,
 };
 use kpat_store::TableWriter;
 use kpat_store::tables::{BlockAccountRow, CpuAccountRow, PeerRow, ProcessLabelRow, WorkRow};
@@ -122,6 +123,12 @@ impl Charges {
             _ => self.own.entry(of).or_default(),
         };
         sum.add(Sum { ns: w.ns, packets: w.packets, bytes: w.bytes });
+    }
+
+    /// Is this moment behind the last one up to which a CPU's time is charged? So it is of samples at the end of a recording that was cut.
+    pub fn is_behind(&self, cpu: u16, at: BootNs) -> bool {
+        let newest = self.cpus.range((cpu, i64::MIN)..=(cpu, i64::MAX)).next_back();
+        newest.is_some_and(|(_, m)| at.0 > m.last.at.0.saturating_add(APART_NS as i64))
     }
 
     pub fn used(&mut self, u: &SocketUse) {
@@ -375,7 +382,6 @@ fn shared(sum: Sum, users: &[(u32, u64)]) -> Vec<(u32, Sum)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpat_model::BootNs;
 
     fn packet(works: &mut Charges, socket: u64, victim: u32, ns: u64, packets: u64) {
         let (at, busy, purpose) = (BootNs(1), Busy::Softirq, Purpose::Socket);

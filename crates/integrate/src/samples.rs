@@ -103,6 +103,9 @@ impl Samples {
         let sorted = self.all.finish()?;
         let mut all = sorted.iter()?;
         while let Some(Sample { cpu, of: s }) = all.next()? {
+            if charges.is_behind(cpu, s.at) {
+                continue;
+            }
             let is_open = s.flags & CpuSample::OPEN != 0;
             let lot = is_open.then(|| lots.draw(charges, cpu, s.busy, s.process)).flatten();
             let (purpose, beneficiary) = match lot {

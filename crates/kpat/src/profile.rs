@@ -6,11 +6,14 @@ pub mod recording;
 mod sampled;
 mod worked;
 
+use crate::info::{LossSum, add_losses};
 use crate::open;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
-use kpat_model::Purpose;
-use kpat_query::profile::{Amount, By, Group, OTHERS, OfProcess, Profile, Taken, Wanted, groups, profile};
+use kpat_model::{ProcessNumber, Purpose};
+use kpat_query::profile::{
+    Amount, By, Group, OTHERS, OfProcess, Profile, Taken, Wanted, groups, pid as pid_of, profile,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -90,15 +93,18 @@ impl ByArg {
     }
 }
 
+/// Percent of what passed; what adds up differs by far less.
+const MOST_DIFFERENCE: f64 = 0.2;
+
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
 
 /// What the figures leave out: whoever reads them must know.
 const NOT_MEASURED: [&str; 10] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
     "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
-    "processes that had the same number one after the other are added up, and programs that ran in one process one after the other, under the name of the last",
+    "programs that ran in one process one after the other are added up, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
-    "packets that a device's poll hands up together (receive offload, a device's own thread) share their time in equal parts; of fragments whose datagram is not whole when another task runs it is not known whose they are",
+    "packets that a device's poll hands up together (receive offload, a device's own thread) share their time in equal parts; of fragments of IPv6 whose datagram is not whole when another task runs it is not known whose they are",
     "what a sniffer that maps its ring (tcpdump) adds to a packet is charged with the packet; where the kernel does not show to which CPU an interrupt goes (before 6.4), handing packets to another CPU (RPS) is the kernel's",
     "an interrupt is timed from the kernel's first tracepoint in it: its delivery (microseconds each in virtual machines) stays with the interrupted",
     "TCP segments that wait for a reader who holds the socket are charged with that connection if one of its sockets was used, connected or accepted while it was recorded; else to nobody (unknown)",
@@ -115,7 +121,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         users: args.user.clone(),
     };
     let p = profile(&log, &chosen)?.ok_or_else(|| usage(NOTHING))?;
-    if let Some(pid) = args.pid.iter().find(|pid| !p.processes.iter().any(|x| x.pid == **pid)) {
+    if let Some(pid) = args.pid.iter().find(|pid| !p.processes.iter().any(|x| pid_of(x.number) == **pid)) {
         return Err(usage(format!("process {pid} neither ran nor was anything done for it in this log")));
     }
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
@@ -123,7 +129,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if processes.is_empty() && !chosen.all() {
         return Err(usage("no process in this log is chosen by --comm, --cgroup or --user"));
     }
-    let pids: BTreeSet<i32> = processes.iter().map(|x| x.pid).collect();
+    let pids: BTreeSet<i32> = processes.iter().map(|x| x.number).collect();
     // Of whom samples are shown; `None`: of all, and of no process.
     let served = (!chosen.all()).then_some(&pids);
     if let Some(other) = &args.compare {
@@ -147,6 +153,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let rows = added_up.as_ref().map_or(processes.len(), Vec::len);
     let mut hosts = across::Hosts::open(&log, &args.with)?;
     hosts.keep(limit, |pid| wanted(Some(pid)));
+    let info = log.info()?;
+    let losses = LossSum::of(&info.losses);
+    let complete = info.manifest.summary.as_ref().is_some_and(|s| s.complete);
+    let ended = out.ended(!losses.is_empty() || !complete);
     if out.json {
         let all = json!({
             "passed_ns": p.passed_ns, "chosen_when_recorded": p.is_of_chosen,
@@ -156,6 +166,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             },
             "difference_ns": p.buckets.sum_ns() - p.passed_ns,
             "proc_stat_ns": proc_stat(&p),
+            "losses": losses.iter().map(LossSum::as_json).collect::<Vec<_>>(), "recording_complete": complete,
             "total": rows,
             "shown": rows.min(limit),
             "clients_total": clients.len(),
@@ -165,7 +176,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 all.iter().take(limit).map(|g| group_json(args.by, g)).collect::<Vec<_>>()
             }),
             "clients": clients.iter().take(limit).map(|t| {
-                json!({ "server": t.victim, "client": t.beneficiary, "ns": t.ns })
+                json!({
+                    "server": t.victim.map(pid_of), "server_instance": t.victim.map(instance),
+                    "client": t.beneficiary.map(pid_of), "client_instance": t.beneficiary.map(instance), "ns": t.ns,
+                })
             }).collect::<Vec<_>>(),
             "across": hosts.json(&p),
             "packets": p.packets().map(|(counted, received)| json!({ "counted": counted, "received": received })),
@@ -182,9 +196,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "sampled": sampled::beside_json(&log, &p, served)?,
         });
         out.value(&all)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ended);
     }
-    out.lines(&facts(&p).render(out.width))?;
+    let mut facts = facts(&p);
+    if !losses.is_empty() || !complete {
+        add_losses(&mut facts, &losses, 0, complete);
+    }
+    out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
     let (table, what) = match &added_up {
         Some(all) => (groups_table(args.by, all, limit), "groups"),
@@ -226,7 +244,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
     }
     out.lines(&notes.render(out.width))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ended)
 }
 
 /// Who belonged to something else before, where that is what was asked for: all of its time stands at the last.
@@ -240,10 +258,11 @@ fn moved(processes: &[&OfProcess], by: ByArg) -> Vec<String> {
         } else {
             (before.path.clone(), last.path.clone())
         };
-        let name = kpat_text::clean(p.name.as_deref().unwrap_or("?"));
+        let (name, number) =
+            (kpat_text::clean(p.name.as_deref().unwrap_or("?")), ProcessNumber::from(p.number));
         let (was, is) = (kpat_text::clean(&was), kpat_text::clean(&is));
         (asked && was != is).then(|| {
-            format!("{name} {} was in {was} before it came to {is}, with which all of its time stands", p.pid)
+            format!("{name} {number} was in {was} before it came to {is}, with which all of its time stands")
         })
     }))
 }
@@ -255,7 +274,7 @@ fn renamed(processes: &[&OfProcess]) -> Vec<String> {
         let name = kpat_text::clean(p.name.as_deref().unwrap_or("?"));
         format!(
             "{name} {} was called {} before; all of its time stands with {name}",
-            p.pid,
+            ProcessNumber::from(p.number),
             before.join(", then ")
         )
     }))
@@ -318,6 +337,9 @@ fn facts(p: &Profile) -> Pairs {
         "difference",
         format!("{:.6} s ({of:.4} %) between what was charged and what passed", difference as f64 / 1e9),
     );
+    if of.abs() > MOST_DIFFERENCE {
+        facts.line("", Line::of("sums are missing: the log is damaged", Style::Bad));
+    }
     let sum = |of: fn(&kpat_store::tables::CpuAccountRow) -> i64| p.accounts.iter().map(of).sum::<i64>();
     let (user, system, idle) = (sum(|a| a.user_ns), sum(|a| a.system_ns), sum(|a| a.idle_ns));
     let (irq, softirq, steal) = (sum(|a| a.irq_ns), sum(|a| a.softirq_ns), sum(|a| a.steal_ns));
@@ -411,7 +433,8 @@ fn processes_table(processes: &[&OfProcess], limit: usize) -> Table {
     columns.extend(COLUMNS.map(|(name, rank)| Column::right(name, rank as _)));
     let mut table = Table::new(&columns);
     for x in processes.iter().take(limit) {
-        let pid = if x.instances > 1 { format!("{} x{}", x.pid, x.instances) } else { x.pid.to_string() };
+        let number = ProcessNumber::from(x.number);
+        let pid = if x.instances > 1 { format!("{number} x{}", x.instances) } else { number.to_string() };
         let mut row = vec![(pid, Style::Plain), (called(x), Style::Plain)];
         row.extend(cells(x));
         table.row(row);
@@ -446,12 +469,17 @@ fn clients_table<'a>(p: &Profile, clients: impl Iterator<Item = &'a Taken>) -> T
     table
 }
 
-fn named(p: &Profile, pid: i32) -> String {
-    if pid == OTHERS {
+fn named(p: &Profile, number: i32) -> String {
+    if number == OTHERS {
         return "(others)".into();
     }
-    let x = p.processes.iter().find(|x| x.pid == pid);
-    x.map_or_else(|| pid.to_string(), |x| format!("{} {pid}", called(x)))
+    let x = p.processes.iter().find(|x| x.number == number);
+    let number = ProcessNumber::from(number);
+    x.map_or_else(|| number.to_string(), |x| format!("{} {number}", called(x)))
+}
+
+fn instance(number: i32) -> u32 {
+    ProcessNumber::from(number).instance()
 }
 
 fn called(x: &OfProcess) -> String {
@@ -487,7 +515,7 @@ fn taken_table<'a>(p: &Profile, taken: impl Iterator<Item = &'a Taken>) -> Table
 
 fn process_json(x: &OfProcess) -> Value {
     let mut all = json!({
-        "pid": x.pid, "name": x.name, "names_before": x.names_before, "is_kernel_thread": x.is_thread, "processes": x.instances,
+        "pid": pid_of(x.number), "instance": instance(x.number), "name": x.name, "names_before": x.names_before, "is_kernel_thread": x.is_thread, "processes": x.instances,
         "uid": x.label.as_ref().map(|l| l.uid),
         "cgroup": x.label.as_ref().map(|l| &l.path),
         "uid_before": x.before.as_ref().map(|l| l.uid),
@@ -524,7 +552,8 @@ fn add_sums(to: &mut Value, x: &OfProcess) {
 
 fn taken_json(t: &Taken) -> Value {
     json!({
-        "victim": t.victim, "beneficiary": t.beneficiary,
+        "victim": t.victim.map(pid_of), "victim_instance": t.victim.map(instance),
+        "beneficiary": t.beneficiary.map(pid_of), "beneficiary_instance": t.beneficiary.map(instance),
         "for": if t.beneficiary.is_some() { t.purpose.name() } else { word(t.purpose) }, "ns": t.ns, "packets": t.packets,
     })
 }

@@ -32,5 +32,6 @@ pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};
 pub use wifi::{Exchange, Exchanged, LinkEvent, LinkWhat, WifiEvent, WifiWhat};
 pub use work::{
-    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, Purpose, SocketUse, UseKind, Work,
+    BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, ProcessNumber, Purpose, SocketUse,
+    UseKind, Work,
 };

@@ -4,6 +4,7 @@
 
 use crate::codes::{Code, code_type};
 use crate::ids::BootNs;
+use std::fmt;
 
 code_type! {
     /// What a CPU was busy with.
@@ -59,6 +60,42 @@ code_type! {
 /// In the place of a process: all that were not chosen when it was recorded. Their sockets are one with this number.
 pub const OTHERS: u32 = u32::MAX;
 
+/// What a process is called in sums, samples and labels: its id, and above it how many processes that ran since recording began had that id before. The
+/// first with an id, as nearly all are, has its id as its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessNumber(pub u32);
+
+impl ProcessNumber {
+    /// `KP_ID_BITS` of the kernel side.
+    const ID_BITS: u32 = 22;
+
+    /// Of [`OTHERS`] that.
+    pub fn pid(self) -> u32 {
+        if self.0 == OTHERS { OTHERS } else { self.0 & ((1 << Self::ID_BITS) - 1) }
+    }
+
+    /// 1 for the first process with its id.
+    pub fn instance(self) -> u32 {
+        if self.0 == OTHERS { 1 } else { (self.0 >> Self::ID_BITS) + 1 }
+    }
+}
+
+impl From<i32> for ProcessNumber {
+    fn from(n: i32) -> ProcessNumber {
+        ProcessNumber(n as u32)
+    }
+}
+
+/// `1234`, and `1234.2` for the second process with that id.
+impl fmt::Display for ProcessNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.instance() {
+            1 => write!(f, "{}", self.pid()),
+            n => write!(f, "{}.{n}", self.pid()),
+        }
+    }
+}
+
 /// Time of one CPU that went to one purpose. Of one CPU all of them, and what found no place ([`CpuTime::unplaced_ns`]), add up to
 /// the time that its account was open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +104,7 @@ pub struct Work {
     pub at: BootNs,
     pub busy: Busy,
     pub purpose: Purpose,
-    /// Process whose time it was; 0: the CPU was idle otherwise.
+    /// [`ProcessNumber`] of the process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
     /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`],
     /// [`Purpose::Client`] and [`Purpose::Asker`] that process; of [`Purpose::Remote`] the number of a [`Peer`].
@@ -153,9 +190,9 @@ pub struct BlockRequests {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessLabel {
     pub at: BootNs,
-    /// 0: it says of a socket's user and cgroup what they are called.
+    /// A [`ProcessNumber`]; 0: it says of a socket's user and cgroup what they are called.
     pub process: u32,
-    /// When it began; tells processes apart that had the same number. 0: not known.
+    /// When it began. 0: not known.
     pub started: BootNs,
     pub uid: u32,
     /// Its inode in cgroup2.
@@ -166,4 +203,17 @@ pub struct ProcessLabel {
     pub name: String,
     /// What the device calls the user; empty: not known.
     pub user: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_processes() {
+        let n = |n: u32| (ProcessNumber(n).to_string(), ProcessNumber(n).pid(), ProcessNumber(n).instance());
+        assert_eq!(n(4_194_303), ("4194303".into(), 4_194_303, 1));
+        assert_eq!(n(1234 | 2 << 22), ("1234.3".into(), 1234, 3));
+        assert_eq!((ProcessNumber::from(-1).pid(), ProcessNumber::from(-1).instance()), (OTHERS, 1));
+    }
 }

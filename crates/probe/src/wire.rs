@@ -195,7 +195,7 @@ pub struct Process {
     pub comm: [u8; 16],
     pub cgroup: u64,
     pub started: u64,
-    pub pad: u64,
+    pub number: u64,
 }
 const _: () = assert!(size_of::<Process>() == 64);
 

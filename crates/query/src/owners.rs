@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::profile::Label;
 pub use crate::store::Owner;
 use crate::store::{BothEnds, End, Ends, KnownOwners, Owners, Store, Threads};
+use kpat_model::ProcessNumber;
 use kpat_store::tables::*;
 use std::collections::HashMap;
 
@@ -63,7 +64,8 @@ impl Owners {
                 path: text(&l.path).or_else(|| path_of(l.cgroup)),
             };
             let place = place(owner, &mut owners.all);
-            owners.processes.entry(l.process.into()).or_default().push((l.at_ns, place));
+            let pid = ProcessNumber::from(l.process).pid();
+            owners.processes.entry(pid.into()).or_default().push((l.at_ns, place));
         }
         for s in store.all::<SocketRow>()? {
             let owner = Owner { uid: s.uid, user: user_of(s.uid), cgroup: s.cgroup, path: path_of(s.cgroup) };

@@ -8,19 +8,25 @@ pub mod peers;
 use crate::error::Result;
 use crate::store::Store;
 pub use groups::{By, Group, groups};
-use kpat_model::{Busy, Purpose};
+use kpat_model::{Busy, ProcessNumber, Purpose};
 use kpat_store::tables::{BlockAccountRow, CpuAccountRow, DeviceRow, ProcessLabelRow, ProcessRow, WorkRow};
 pub use label::Label;
 pub use names::{Called, called};
 use std::collections::{BTreeMap, HashMap};
 
-/// The pid of all processes together that were not chosen when it was recorded.
+/// The number of all processes together that were not chosen when it was recorded.
 pub const OTHERS: i32 = kpat_model::OTHERS as i32;
+
+/// The id that the process of this number has; of [`OTHERS`] that.
+pub fn pid(number: i32) -> i32 {
+    ProcessNumber::from(number).pid() as i32
+}
 
 /// Of one process, or of one kernel thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfProcess {
-    pub pid: i32,
+    /// A [`ProcessNumber`].
+    pub number: i32,
     /// `None`: its name is not in the log.
     pub name: Option<String>,
     /// What it was called before, first to last. All of its time stands with the last name.
@@ -30,7 +36,7 @@ pub struct OfProcess {
     pub label: Option<Label>,
     /// What it belonged to before, if it moved while it was recorded. All of its time stands with what it belonged to last.
     pub before: Option<Label>,
-    /// Processes that had this number, one after the other, as far as the log tells them apart; at least 1.
+    /// Processes that had this number, one after the other, in logs of a kpat that gave them one; at least 1.
     pub instances: usize,
     pub user_ns: i64,
     /// In its own system calls; all that a kernel thread does by itself.
@@ -175,7 +181,7 @@ impl Wanted {
     pub fn has(&self, p: &OfProcess) -> bool {
         let labelled = |f: &dyn Fn(&Label) -> bool| p.label.as_ref().is_some_and(f);
         self.all()
-            || self.pids.contains(&p.pid)
+            || self.pids.contains(&pid(p.number))
             || p.name.as_ref().is_some_and(|n| self.names.contains(n))
             || labelled(&|l| self.cgroups.iter().any(|c| l.is_in(c)))
             || labelled(&|l| self.users.contains(&l.uid))
@@ -346,10 +352,10 @@ fn of(
     for l in labels.iter().filter(|l| l.process != 0) {
         labelled.entry(l.process).or_default().push(l);
     }
-    for (pid, p) in &mut processes {
-        p.pid = *pid;
-        let of_it = labelled.get(pid).map_or(&[][..], Vec::as_slice);
-        if let Some(Called { name, before }) = called.remove(pid) {
+    for (number, p) in &mut processes {
+        p.number = *number;
+        let of_it = labelled.get(number).map_or(&[][..], Vec::as_slice);
+        if let Some(Called { name, before }) = called.remove(number) {
             (p.name, p.names_before) = (Some(name), before);
         }
         p.label = of_it.last().map(|l| Label::of(l));
@@ -376,7 +382,7 @@ fn of(
         }) += charged;
     }
     let mut processes: Vec<OfProcess> = processes.into_values().collect();
-    processes.sort_by_key(|p| (-p.charged_ns(), p.pid));
+    processes.sort_by_key(|p| (-p.charged_ns(), p.number));
     Profile {
         passed_ns: accounts.iter().map(|a| a.to_ns - a.from_ns).sum(),
         requests: None,
@@ -431,7 +437,7 @@ mod tests {
         let name = |pid, tgid, comm: &str| ProcessRow { at_ns: 0, pid, tgid, comm: comm.into() };
         let names = [name(1, 1, "burn"), name(21, 2, "worker"), name(2, 2, "recv")];
         let p = of(accounts, &works, &names, &[], &Wanted::default());
-        let find = |pid| p.processes.iter().find(|x| x.pid == pid).cloned().unwrap_or_default();
+        let find = |pid| p.processes.iter().find(|x| x.number == pid).cloned().unwrap_or_default();
         let (burner, receiver) = (find(1), find(2));
         assert_eq!((burner.charged_ns(), burner.taken_ns, burner.ran_ns()), (1000, 214, 1214));
         assert_eq!((receiver.kernel_ns, receiver.served_ns, receiver.served_in_threads_ns), (300, 242, 5));
@@ -457,7 +463,7 @@ mod tests {
         assert!(p.is_of_chosen);
         assert_eq!((p.buckets.process_ns, p.buckets.other_ns, p.buckets.kernel_ns), (17, 103, 1000));
         assert_eq!(p.buckets.sum_ns(), p.passed_ns);
-        assert_eq!(p.processes.iter().map(|x| x.pid).collect::<Vec<_>>(), [1]);
+        assert_eq!(p.processes.iter().map(|x| x.number).collect::<Vec<_>>(), [1]);
         let taken: Vec<_> = p.taken.iter().map(|t| (t.victim, t.beneficiary, t.ns)).collect();
         assert_eq!(taken, [(Some(OTHERS), Some(1), 7), (Some(1), Some(OTHERS), 3)]);
     }

@@ -11,14 +11,14 @@ pub mod worked;
 use crate::error::Result;
 use crate::profile::{OTHERS, Profile, called};
 use crate::store::Store;
-use kpat_model::{Busy, Purpose};
+use kpat_model::{Busy, ProcessNumber, Purpose};
 use kpat_store::tables::{ProcessLabelRow, ProcessRow, SampleRow, StackRow};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A function of a process, or of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Function {
-    /// Whom it is charged to; 0: no process.
+    /// Whom it is charged to, by number; 0: no process.
     pub process: i32,
     pub is_kernel: bool,
     /// What it is called; where the name is unknown the file and the place in it.
@@ -29,7 +29,12 @@ pub struct Function {
 impl Function {
     /// `PIDk:function`, `PIDu:function`.
     pub fn label(&self) -> String {
-        format!("{}{}:{}", self.process, if self.is_kernel { 'k' } else { 'u' }, self.name)
+        format!(
+            "{}{}:{}",
+            ProcessNumber::from(self.process),
+            if self.is_kernel { 'k' } else { 'u' },
+            self.name
+        )
     }
 }
 
@@ -357,7 +362,7 @@ impl Sampled {
         match process {
             0 => "no process",
             OTHERS => "others",
-            pid => self.names.get(&pid).map_or("?", String::as_str),
+            number => self.names.get(&number).map_or("?", String::as_str),
         }
     }
 }
@@ -365,7 +370,8 @@ impl Sampled {
 /// The share of one process by samples beside that by the exact sums.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agreement {
-    pub pid: i32,
+    /// Of the process.
+    pub number: i32,
     /// Its own time; else what was done for it.
     pub is_own: bool,
     pub exact_ns: i64,
@@ -405,7 +411,7 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
     let mut all = Vec::new();
     for p in &profile.processes {
         for (is_own, exact_ns) in [(true, p.user_ns + p.kernel_ns + p.fault_ns), (false, p.served_ns)] {
-            let (samples, ns) = counts.get(&(p.pid, is_own)).copied().unwrap_or((0, 0));
+            let (samples, ns) = counts.get(&(p.number, is_own)).copied().unwrap_or((0, 0));
             if samples == 0 && exact_ns < s.period_ns.max(1) {
                 continue;
             }
@@ -413,7 +419,7 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
             let (low, high) = wilson(sampled, worth);
             let (sampled, low, high) = (sampled * part, low * part, high * part);
             all.push(Agreement {
-                pid: p.pid,
+                number: p.number,
                 is_own,
                 exact_ns,
                 samples,
@@ -424,7 +430,7 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
             });
         }
     }
-    all.sort_by_key(|a| (-a.exact_ns, a.pid, a.is_own));
+    all.sort_by_key(|a| (-a.exact_ns, a.number, a.is_own));
     all
 }
 

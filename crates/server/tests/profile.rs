@@ -81,7 +81,8 @@ fn whom_the_cpus_worked_for_and_the_tree_of_samples() {
     let s = serve(&dir, None);
     let p = s.ask("/api/profile")["profile"].clone();
     assert_eq!((&p["passed"], &p["difference"], &p["requests"]), (&json!(1_550), &json!(0), &json!([7, 9])));
-    let of = |pid: i32| p["processes"].as_array().unwrap().iter().find(|x| x["pid"] == pid).unwrap().clone();
+    let of =
+        |pid: i32| p["processes"].as_array().unwrap().iter().find(|x| x["number"] == pid).unwrap().clone();
     let (burner, receiver) = (of(70), of(90));
     assert_eq!((&burner["charged"], &burner["taken"]), (&json!(1_000), &json!(250)));
     assert_eq!(
@@ -97,10 +98,10 @@ fn whom_the_cpus_worked_for_and_the_tree_of_samples() {
 
     let all = s.ask("/api/profile/flame");
     assert_eq!(all["total"], 200);
-    let one = s.ask("/api/profile/flame?pid=90&context=softirq");
+    let one = s.ask("/api/profile/flame?number=90&context=softirq");
     let c = &one["nodes"]["columns"];
     assert_eq!(c["name"], json!(["? 90", "softirq", "handle_softirqs", "udp_rcv"]));
     assert_eq!(c["layer"], json!(["process", "context", "kernel", "kernel"]));
     assert_eq!((&c["self"], &c["parent"]), (&json!([0, 0, 0, 100]), &json!([-1, 0, 1, 2])));
-    assert_eq!(s.ask("/api/profile/flame?pid=90&context=task")["total"], 0);
+    assert_eq!(s.ask("/api/profile/flame?number=90&context=task")["total"], 0);
 }

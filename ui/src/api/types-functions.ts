@@ -61,7 +61,7 @@ export interface Neighbour {
   total: Ns;
 }
 
-// /api/profile/flame?pid=&context=   the same of samples: whom they are charged to, the context where it is no task, the functions; calls are samples,
+// /api/profile/flame?number=&context=   the same of samples: whom they are charged to, the context where it is no task, the functions; calls are samples,
 // layer is process, context, user or kernel, func -1. context: task, page fault, softirq or hardirq.
 // /api/flame?where=   nodes in preorder, most time first among siblings; parent: index, -1: none
 export interface Flame {

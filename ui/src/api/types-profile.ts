@@ -31,7 +31,8 @@ export interface Profile {
 }
 
 export interface ProfileProcess {
-  pid: number;
+  // Its id, and above 22 bits how many processes had that before it.
+  number: number;
   name: string;
   kernel_thread: boolean;
   unit: string | null;

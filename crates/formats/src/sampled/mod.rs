@@ -5,6 +5,8 @@ mod perfetto;
 
 use crate::Result;
 use crate::names::clean;
+use kpat_model::ProcessNumber;
+use kpat_query::profile::pid;
 use kpat_query::sampled::tree::Context;
 use kpat_query::sampled::{Sampled, Weighted};
 use serde_json::json;
@@ -36,16 +38,20 @@ pub fn json(s: &Sampled, out: &mut dyn Write) -> Result<()> {
             .functions
             .iter()
             .map(|f| s.function(*f))
-            .map(|f| json!({"process": f.process, "kernel": f.is_kernel, "function": f.name, "file": f.file}))
+            .map(|f| json!({"process": pid(f.process), "instance": instance(f.process), "kernel": f.is_kernel, "function": f.name, "file": f.file}))
             .collect();
         let line = json!({
-            "served": w.served, "served_name": w.served.map(|p| s.process_name(p)), "victim": w.victim,
-            "victim_name": w.victim.map(|p| s.process_name(p)), "busy": w.busy.name(), "for": w.purpose.name(),
+            "served": w.served.map(pid), "served_instance": w.served.map(instance), "served_name": w.served.map(|p| s.process_name(p)),
+            "victim": w.victim.map(pid), "victim_instance": w.victim.map(instance), "victim_name": w.victim.map(|p| s.process_name(p)), "busy": w.busy.name(), "for": w.purpose.name(),
             "samples": w.samples, "ns": w.ns, "functions": functions,
         });
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+fn instance(number: i32) -> u32 {
+    ProcessNumber::from(number).instance()
 }
 
 fn frame(text: &str) -> String {
@@ -55,14 +61,14 @@ fn frame(text: &str) -> String {
 /// Whom a stack is charged to, as people call it.
 pub(crate) fn served(s: &Sampled, w: &Weighted) -> String {
     match w.served {
-        Some(pid) => format!("{} {pid}", s.process_name(pid)),
+        Some(n) => format!("{} {}", s.process_name(n), ProcessNumber::from(n)),
         None => format!("({})", w.purpose.name()),
     }
 }
 
 /// Whose time it was, where that is another question.
 pub(crate) fn victim(s: &Sampled, w: &Weighted) -> String {
-    w.victim.map_or_else(|| "(idle)".into(), |pid| format!("{} {pid}", s.process_name(pid)))
+    w.victim.map_or_else(|| "(idle)".into(), |n| format!("{} {}", s.process_name(n), ProcessNumber::from(n)))
 }
 
 pub(crate) fn context(w: &Weighted) -> Option<&'static str> {

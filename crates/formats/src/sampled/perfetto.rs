@@ -5,7 +5,8 @@
 
 use crate::Result;
 use crate::names::clean;
-use kpat_query::profile::{OTHERS, Profile};
+use kpat_model::ProcessNumber;
+use kpat_query::profile::{OTHERS, OfProcess, Profile};
 use kpat_query::sampled::timed::Timed;
 use messages::*;
 use prost::Message;
@@ -16,6 +17,13 @@ const SEQUENCE: u32 = 1;
 const BUCKETS: u64 = 1;
 const FIRST_TRACK: u64 = 16;
 const COUNTER: i32 = 4;
+
+/// With its id, where another process had that before: a trace has one process of each number.
+fn called(x: &OfProcess) -> String {
+    let name = x.name.as_deref().map(clean).unwrap_or_default();
+    let number = ProcessNumber::from(x.number);
+    if number.instance() > 1 { format!("{name} {number}") } else { name }
+}
 
 /// What a counter adds up.
 type Sum = (&'static str, i64);
@@ -44,7 +52,7 @@ pub fn write(p: &Profile, samples: Option<&Timed>, out: &mut dyn Write) -> Resul
     w.counters(Some(BUCKETS), &buckets, begin, end)?;
     for x in &p.processes {
         let own = w.next();
-        let process = Described { pid: Some(x.pid), name: x.name.as_deref().map(clean) };
+        let process = Described { pid: Some(x.number), name: Some(called(x)) };
         w.track(Track { uuid: Some(own), process: Some(process), ..Track::default() })?;
         let sums = [
             ("charged: user mode", x.user_ns),
@@ -120,12 +128,12 @@ impl Writer<'_> {
     }
 
     fn processes(&mut self, p: &Profile, samples: Option<&Timed>) -> Result<()> {
-        let named = p.processes.iter().map(|x| (x.pid, x.name.as_deref().map(clean).unwrap_or_default()));
+        let named = p.processes.iter().map(|x| (x.number, called(x)));
         let mut all: Vec<(i32, String)> = named.collect();
         let known: BTreeSet<i32> = all.iter().map(|(pid, _)| *pid).collect();
         let served = samples.iter().flat_map(|s| &s.moments).filter_map(|m| m.served);
         let more: BTreeSet<i32> = served.filter(|pid| *pid != OTHERS && !known.contains(pid)).collect();
-        all.extend(more.into_iter().map(|pid| (pid, pid.to_string())));
+        all.extend(more.into_iter().map(|n| (n, ProcessNumber::from(n).to_string())));
         let tree = ProcessTree {
             processes: all
                 .iter()

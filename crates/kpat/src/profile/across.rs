@@ -4,9 +4,10 @@ use super::{called, s};
 use crate::open::{self, Device, Integrated};
 use crate::output::usage;
 use crate::render::{Column, Style, Table, count};
+use kpat_model::ProcessNumber;
 use kpat_query::Store;
 use kpat_query::profile::peers::{Across, across};
-use kpat_query::profile::{Profile, Wanted, profile};
+use kpat_query::profile::{Profile, Wanted, pid as pid_of, profile};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -55,14 +56,16 @@ impl Hosts {
             Some(other) => (Some(other.name.as_str()), &other.profile),
             None => (None, own),
         };
-        let name = p.processes.iter().find(|x| x.pid == pid).map_or_else(|| "?".into(), called);
+        let name = p.processes.iter().find(|x| x.number == pid).map_or_else(|| "?".into(), called);
         (host, name)
     }
 
     fn shown(&self, own: &Profile, end: (usize, i32)) -> String {
         match self.process(own, end) {
-            (Some(host), name) => format!("{name} {} on {}", end.1, kpat_text::clean(host)),
-            (None, name) => format!("{name} {}", end.1),
+            (Some(host), name) => {
+                format!("{name} {} on {}", ProcessNumber::from(end.1), kpat_text::clean(host))
+            }
+            (None, name) => format!("{name} {}", ProcessNumber::from(end.1)),
         }
     }
 
@@ -93,7 +96,7 @@ impl Hosts {
     pub fn json(&self, own: &Profile) -> Value {
         let end = |end: (usize, i32)| {
             let (host, name) = self.process(own, end);
-            json!({ "log": host, "pid": end.1, "name": name })
+            json!({ "log": host, "pid": pid_of(end.1), "instance": ProcessNumber::from(end.1).instance(), "name": name })
         };
         let row = |a: &Across| {
             json!({

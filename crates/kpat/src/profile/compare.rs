@@ -27,7 +27,7 @@ fn costs(profiles: [&Profile; 2], wanted: &Wanted) -> Costs {
 
 /// Whom samples must have served: `None` all.
 fn served(p: &Profile, wanted: &Wanted) -> Option<BTreeSet<i32>> {
-    let pids = |x: &OfProcess| wanted.has(x).then_some(x.pid);
+    let pids = |x: &OfProcess| wanted.has(x).then_some(x.number);
     (!wanted.all()).then(|| p.processes.iter().filter_map(pids).collect())
 }
 

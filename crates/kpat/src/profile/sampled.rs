@@ -7,8 +7,9 @@ use crate::render::{Column, Line, Pairs, Style, Table, count};
 use crate::signals::leave_nothing;
 use anyhow::Context;
 use clap::ValueEnum;
+use kpat_model::ProcessNumber;
 use kpat_query::Store;
-use kpat_query::profile::Profile;
+use kpat_query::profile::{Profile, pid as pid_of};
 use kpat_query::sampled::timed::timed;
 use kpat_query::sampled::{Agreement, Sampled, agreement, sampled};
 use serde_json::{Value, json};
@@ -155,7 +156,7 @@ fn per_process(
     let all: BTreeSet<Option<i32>> = s.stacks.iter().map(|w| w.served).collect();
     for served in &all {
         let name = match served {
-            Some(pid) => format!("{}.{pid}", file_name(s.process_name(*pid))),
+            Some(n) => format!("{}.{}", file_name(s.process_name(*n)), ProcessNumber::from(*n)),
             None => "no-process".into(),
         };
         let path = partial.join(format!("{name}.{ending}"));
@@ -201,7 +202,7 @@ impl Format {
 fn functions_json(s: &Sampled, limit: usize) -> Value {
     let function = |f: u32| {
         let f = s.function(f);
-        json!({ "label": f.label(), "process": f.process, "kernel": f.is_kernel, "function": f.name, "file": f.file })
+        json!({ "label": f.label(), "process": pid_of(f.process), "kernel": f.is_kernel, "function": f.name, "file": f.file })
     };
     let arcs = |all: &[(u32, kpat_query::sampled::Time)]| {
         let arc = |(f, t): &(u32, kpat_query::sampled::Time)| json!({ "label": s.function(*f).label(), "self_ns": t.self_ns, "total_ns": t.total_ns });
@@ -248,7 +249,7 @@ fn chosen(
 ) -> anyhow::Result<Option<(Sampled, Vec<Agreement>)>> {
     let Some(s) = sampled(log, None)? else { return Ok(None) };
     let mut all = agreement(p, &s);
-    all.retain(|a| served.is_none_or(|s| s.contains(&a.pid)));
+    all.retain(|a| served.is_none_or(|s| s.contains(&a.number)));
     Ok(Some((s, all)))
 }
 
@@ -256,7 +257,7 @@ pub fn beside_json(log: &Store, p: &Profile, served: Option<&BTreeSet<i32>>) -> 
     let Some((s, all)) = chosen(log, p, served)? else { return Ok(Value::Null) };
     let row = |a: &Agreement| {
         json!({
-            "pid": a.pid, "what": what(a), "exact_ns": a.exact_ns, "samples": a.samples, "exact_share": a.exact,
+            "pid": pid_of(a.number), "instance": ProcessNumber::from(a.number).instance(), "what": what(a), "exact_ns": a.exact_ns, "samples": a.samples, "exact_share": a.exact,
             "sampled_share": a.sampled, "low": a.low, "high": a.high, "inside": a.is_inside(),
         })
     };
@@ -317,8 +318,8 @@ pub fn beside(
         let plain = |text: String| (text, Style::Plain);
         let percent = |share: f64| format!("{:.3}", share * 100.0);
         table.row(vec![
-            plain(a.pid.to_string()),
-            plain(kpat_text::clean(s.process_name(a.pid))),
+            plain(ProcessNumber::from(a.number).to_string()),
+            plain(kpat_text::clean(s.process_name(a.number))),
             plain(what(a).into()),
             plain(percent(a.exact)),
             plain(percent(a.sampled)),

@@ -2,8 +2,8 @@
 //! from /proc; of others it comes with their names from the kernel side, so that also those have it that are over when anybody looks.
 
 use crate::{kernel, wire};
-use kpat_model::{BootNs, ProcessLabel, Record};
-use std::collections::{HashMap, HashSet};
+use kpat_model::{BootNs, ProcessLabel, ProcessNumber, Record};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,10 @@ struct Found {
 }
 
 pub struct Labels {
-    /// What was logged of each process, and when it was known: not when a later file had it again.
+    /// By number what was logged of each process, and when it was known: not when a later file had it again.
     known: HashMap<u32, (BootNs, Found)>,
+    /// Processes that began with the id of another, by id and start: their numbers.
+    another: BTreeMap<(u32, u64), u32>,
     /// Of the file before: processes that came at its end may have sums in this one, and be gone.
     carried: Vec<(u32, BootNs, Found)>,
     /// Users and cgroups of sockets that were logged.
@@ -44,6 +46,7 @@ impl Default for Labels {
         let mount = mount();
         Labels {
             known: HashMap::new(),
+            another: BTreeMap::new(),
             carried: Vec::new(),
             owners: HashSet::new(),
             users: None,
@@ -74,13 +77,13 @@ impl Labels {
             return out;
         }
         let carried = std::mem::take(&mut self.carried).into_iter();
-        for (process, known, found) in carried.filter(|(process, ..)| wanted(*process)) {
+        for (process, known, found) in carried.filter(|(process, ..)| wanted(ProcessNumber(*process).pid())) {
             out.extend(self.label(at, known, process, found));
         }
         for pid in kernel::processes().filter(|pid| wanted(*pid)) {
             // Gone meanwhile: the kernel side has it, if it ran.
             let Some(found) = self.read_proc(pid, Path::new(&format!("/proc/{pid}"))) else { continue };
-            out.extend(self.label(at, at, pid, found));
+            out.extend(self.label(at, at, self.number(pid, found.started + SAME_START_NS), found));
         }
         out
     }
@@ -96,7 +99,20 @@ impl Labels {
 
     /// The label that comes with a name from the kernel side. `None`: it was logged.
     pub fn of(&mut self, r: &wire::Process, thread: String) -> Option<Record> {
-        let name = match self.known.get(&r.tgid) {
+        if r.number != 0 {
+            if self.another.len() >= MOST {
+                // Of each id the newest, whose process may still be there.
+                let all = std::mem::take(&mut self.another);
+                let newest: BTreeMap<u32, (u64, u32)> =
+                    all.into_iter().map(|((pid, started), number)| (pid, (started, number))).collect();
+                let few = newest.len() <= MOST / 2;
+                let newest = newest.into_iter().filter(|_| few);
+                self.another = newest.map(|(pid, (started, n))| ((pid, started), n)).collect();
+            }
+            self.another.insert((r.tgid, r.started), r.number as u32);
+        }
+        let number = self.number(r.tgid, r.started);
+        let name = match self.known.get(&number) {
             _ if r.h.pid == r.tgid => thread,
             Some((_, known)) if known.started.abs_diff(r.started) < SAME_START_NS => known.name.clone(),
             // Gone meanwhile: as the thread that was seen.
@@ -104,7 +120,12 @@ impl Labels {
         };
         let found = Found { started: r.started, uid: r.uid, cgroup: r.cgroup, name };
         let at = BootNs(r.h.ts as i64);
-        self.label(at, at, r.tgid, found)
+        self.label(at, at, number, found)
+    }
+
+    /// Of the process that had this id then.
+    fn number(&self, pid: u32, then: u64) -> u32 {
+        self.another.range((pid, 0)..=(pid, then)).next_back().map_or(pid, |(_, number)| *number)
     }
 
     fn label(&mut self, at: BootNs, known: BootNs, process: u32, found: Found) -> Option<Record> {
@@ -112,7 +133,9 @@ impl Labels {
             k.1.started.abs_diff(found.started) < SAME_START_NS
                 && (k.1.uid, k.1.cgroup) == (found.uid, found.cgroup)
         };
-        if self.known.get(&process).is_some_and(same) {
+        if let Some(known) = self.known.get_mut(&process).filter(|k| same(k)) {
+            // Another program, or another name: the next file has that.
+            known.1.name = found.name;
             return None;
         }
         if self.known.len() >= MOST {
@@ -120,7 +143,7 @@ impl Labels {
         }
         self.known.insert(process, (known, found.clone()));
         let Found { started, uid, cgroup, name } = found;
-        let (path, user) = self.names(uid, cgroup, process);
+        let (path, user) = self.names(uid, cgroup, ProcessNumber(process).pid());
         let started = BootNs(started as i64);
         let label = ProcessLabel { at, process, started, uid, cgroup, path, name, user };
         Some(Record::ProcessLabel(Box::new(label)))
@@ -240,4 +263,54 @@ fn search(mount: &Path, folder: &Path, cgroup: u64, depth: usize) -> Option<Stri
     }
     let folders = fs::read_dir(folder).ok()?.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
     folders.into_iter().find_map(|e| search(mount, &e.path(), cgroup, depth + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process as the kernel side says it: `number` is 0 but for the start of one with another's id.
+    fn seen(tgid: u32, ts: u64, started: u64, number: u64) -> wire::Process {
+        let h = wire::Head { kind: 0, slots: 2, func: 0, pid: tgid, ts };
+        wire::Process { h, tgid, uid: 0, comm: [0; 16], cgroup: 1, started, number }
+    }
+
+    fn labels() -> Labels {
+        Labels { mount: None, users: Some(HashMap::new()), ..Labels::default() }
+    }
+
+    fn called(all: Vec<Record>) -> Vec<(u32, String)> {
+        let label = |r| match r {
+            Record::ProcessLabel(l) => (l.process, l.name),
+            _ => unreachable!("labels only"),
+        };
+        all.into_iter().map(label).collect()
+    }
+
+    #[test]
+    fn the_next_file_has_the_newest_name() {
+        let mut l = labels();
+        assert!(l.of(&seen(7, 100, 90, 0), "sh".into()).is_some());
+        assert!(l.of(&seen(7, 200, 90, 0), "true".into()).is_none());
+        l.due = true;
+        l.again();
+        assert_eq!(called(l.of_before(BootNs(300))), [(7, "true".to_owned())]);
+    }
+
+    #[test]
+    fn who_has_the_id_of_another_is_another() {
+        const SECOND: u64 = 7 | 1 << 22;
+        const LATER: u64 = 50_000_000;
+        let mut l = labels();
+        let all = [
+            l.of(&seen(7, 100, 90, 0), "first".into()),
+            l.of(&seen(7, LATER, LATER, SECOND), "sh".into()),
+            l.of(&seen(7, LATER + 5, LATER, 0), "second".into()),
+            // as two CPUs' rings are emptied
+            l.of(&seen(7, 110, 90, 0), "first".into()),
+        ];
+        let found = called(all.into_iter().flatten().collect());
+        assert_eq!(found, [(7, "first".to_owned()), (SECOND as u32, "sh".to_owned())]);
+        assert_eq!(l.number(7, LATER - 1), 7);
+    }
 }

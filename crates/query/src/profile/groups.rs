@@ -1,6 +1,7 @@
 //! Processes added up by what they have in common.
 
 use super::OfProcess;
+use kpat_model::ProcessNumber;
 use std::collections::BTreeMap;
 
 /// What processes are added up by.
@@ -29,7 +30,7 @@ pub fn groups(processes: &[&OfProcess], by: By) -> Vec<Group> {
     for p in processes {
         let label = p.label.as_ref().filter(|_| !p.is_thread);
         let name = match by {
-            By::Process => Some(p.pid.to_string()),
+            By::Process => Some(ProcessNumber::from(p.number).to_string()),
             By::Comm => p.name.clone(),
             By::Cgroup => label.map(|l| l.path.clone()).filter(|p| !p.is_empty()),
             By::Unit => label.and_then(|l| l.unit().map(str::to_owned)),
@@ -72,7 +73,7 @@ mod tests {
     #[test]
     fn what_is_added_up_is_all_of_it() {
         let p = |pid, path: &str, user_ns, is_thread| OfProcess {
-            pid,
+            number: pid,
             user_ns,
             is_thread,
             label: Some(Label { uid: 7, path: path.into() }),

@@ -1,6 +1,8 @@
 //! What a process is called: as its first thread is; not as the thread that happened to be seen. A program that was started by another in the same process
 //! (exec) has another name from then on, and the process's time stands with the last.
 
+use super::pid;
+use kpat_model::ProcessNumber;
 use kpat_store::tables::{ProcessLabelRow, ProcessRow};
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,16 +16,31 @@ pub struct Called {
     pub before: Vec<String>,
 }
 
-/// Of each process of which a name is in the log.
+/// By id the processes that had it after the first one: start and number, in order.
+fn others(labels: &[ProcessLabelRow]) -> HashMap<i32, Vec<(i64, i32)>> {
+    let mut all: HashMap<i32, Vec<(i64, i32)>> = HashMap::new();
+    for l in labels.iter().filter(|l| l.process > 0 && ProcessNumber::from(l.process).instance() > 1) {
+        let started = l.started_ns.unwrap_or(l.at_ns);
+        all.entry(pid(l.process)).or_default().push((started, l.process));
+    }
+    all.values_mut().for_each(|v| v.sort_unstable());
+    all
+}
+
+/// By its number, of each process of which a name is in the log.
 pub fn called(names: &[ProcessRow], labels: &[ProcessLabelRow]) -> HashMap<i32, Called> {
     // When, and as what it was seen: in order of time, however the log has them.
-    let mut seen: HashMap<i32, BTreeMap<i64, &String>> = HashMap::new();
+    let mut seen: HashMap<i32, BTreeMap<i64, (&String, bool)>> = HashMap::new();
     let mut threads = HashMap::new();
+    let others = others(labels);
     for n in names {
+        let newest =
+            others.get(&n.tgid).and_then(|all| all.iter().rev().find(|(started, _)| *started <= n.at_ns));
+        let process = newest.map_or(n.tgid, |(_, number)| *number);
         if n.pid == n.tgid {
-            seen.entry(n.tgid).or_default().insert(n.at_ns, &n.comm);
+            seen.entry(process).or_default().insert(n.at_ns, (&n.comm, true));
         } else {
-            threads.insert(n.tgid, &n.comm);
+            threads.insert(process, &n.comm);
         }
     }
     let mut starts: HashMap<i32, i64> = HashMap::new();
@@ -33,17 +50,19 @@ pub fn called(names: &[ProcessRow], labels: &[ProcessLabelRow]) -> HashMap<i32, 
             starts.entry(l.process).or_insert(started);
         }
         if !l.name.is_empty() {
-            seen.entry(l.process).or_default().entry(l.at_ns).or_insert(&l.name);
+            seen.entry(l.process).or_default().entry(l.at_ns).or_insert((&l.name, false));
         }
     }
-    let of = |(process, seen): (i32, BTreeMap<i64, &String>)| {
-        let mut called = Called::default();
+    let of = |(process, seen): (i32, BTreeMap<i64, (&String, bool)>)| {
+        let (mut called, mut had) = (Called::default(), Vec::new());
         let begun = starts.get(&process).copied();
         let mut since = seen.first_key_value().map_or(0, |(at, _)| begun.map_or(*at, |b| b.min(*at)));
-        for (at, name) in seen {
-            if called.name == *name {
+        for (at, (name, is_seen)) in seen {
+            // What the file before knew: the name that it has now may have come meanwhile.
+            if called.name == *name || (!is_seen && had.contains(&name)) {
                 continue;
             }
+            had.push(name);
             let was = std::mem::replace(&mut called.name, name.clone());
             if !was.is_empty() && at - since >= STARTS_NS && !called.before.contains(&was) {
                 called.before.push(was);
@@ -86,6 +105,23 @@ mod tests {
         assert_eq!(all[&20].name, "alone");
         let first = [name(5, 8, 7, "pool"), name(6, 7, 7, "server")];
         assert_eq!(called(&first, &[])[&7].name, "server");
+    }
+
+    #[test]
+    fn what_the_file_before_knew_is_no_new_name() {
+        let rows = [name(10, 7, 7, "sh"), name(990, 7, 7, "true")];
+        let found = called(&rows, &[label(10, 7, "sh"), label(1000, 7, "sh")]);
+        assert_eq!(found[&7], Called { name: "true".into(), before: vec!["sh".into()] });
+    }
+
+    #[test]
+    fn names_are_of_the_process_that_had_the_id_then() {
+        let second = 7 | 1 << 22;
+        let born = ProcessLabelRow { process: second, ..label(500, 7, "sh") };
+        let rows = [name(400, 7, 7, "a"), name(700, 7, 7, "b"), name(710, 9, 7, "thread of b")];
+        let found = called(&rows, &[label(1, 7, "a"), born]);
+        assert_eq!((&*found[&7].name, found[&7].before.len()), ("a", 0));
+        assert_eq!((&*found[&second].name, &*found[&second].before), ("b", &["sh".to_owned()][..]));
     }
 
     #[test]

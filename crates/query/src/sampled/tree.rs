@@ -1,7 +1,7 @@
 //! The samples as one tree: whom they are charged to, in what context, then the functions from the outermost on.
 
 use super::{Sampled, Weighted};
-use kpat_model::Busy;
+use kpat_model::{Busy, ProcessNumber};
 use std::collections::BTreeMap;
 
 /// In what a sample was taken.
@@ -83,7 +83,7 @@ impl Sampled {
     /// Whom a stack is charged to: name and number, or what for in brackets.
     pub fn served_name(&self, w: &Weighted) -> String {
         match w.served {
-            Some(pid) => format!("{} {pid}", self.process_name(pid)),
+            Some(n) => format!("{} {}", self.process_name(n), ProcessNumber::from(n)),
             None => format!("({})", w.purpose.name()),
         }
     }

@@ -30,7 +30,8 @@ answers! {
         samples: Option<(i64, Ns)>,
     }
     ProfileProcess {
-        pid: i32,
+        /// Its id, and above 22 bits how many processes had that before it.
+        number: i32,
         name: String,
         kernel_thread: bool,
         unit: Option<String>,

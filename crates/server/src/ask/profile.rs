@@ -4,9 +4,9 @@ use super::{Answer, Ask, Failure, Progress};
 use crate::answers::functions::{Flame, FlameNode};
 use crate::answers::profile::*;
 use crate::answers::{Columns, Ns};
-use kpat_model::Purpose;
+use kpat_model::{ProcessNumber, Purpose};
 use kpat_query::profile::peers::across;
-use kpat_query::profile::{OTHERS, OfProcess, Profile as Found, Taken, Wanted};
+use kpat_query::profile::{OTHERS, OfProcess, Profile as Found, Taken, Wanted, pid as pid_of};
 use kpat_query::sampled::tree::{Context, Part};
 use kpat_query::sampled::{Sampled, sampled};
 use kpat_store::tables::{PacketRow, ProcessRow};
@@ -26,7 +26,7 @@ pub fn profile(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<ProfileAnswer> {
     let samples = samples(ask, progress)?;
     let of_tasks = filters(ask)?;
     let processes: Vec<ProfileProcess> =
-        p.processes.iter().take(MOST).map(|x| process(x, of_tasks.get(&x.pid))).collect();
+        p.processes.iter().take(MOST).map(|x| process(x, of_tasks.get(&pid_of(x.number)))).collect();
     let b = &p.buckets;
     let buckets = [
         ("processes", b.process_ns),
@@ -117,7 +117,7 @@ fn called(x: &OfProcess) -> String {
 
 fn process(x: &OfProcess, where_packets: Option<&String>) -> ProfileProcess {
     ProfileProcess {
-        pid: x.pid,
+        number: x.number,
         name: called(x),
         kernel_thread: x.is_thread,
         unit: x.label.as_ref().and_then(|l| l.unit()).map(str::to_owned),
@@ -143,7 +143,7 @@ fn pair(p: &Found, t: &Taken) -> ProfilePair {
         if pid == Some(OTHERS) {
             return "others".into();
         }
-        let of = pid.and_then(|pid| p.processes.iter().find(|x| x.pid == pid));
+        let of = pid.and_then(|pid| p.processes.iter().find(|x| x.number == pid));
         of.map_or_else(|| otherwise.to_owned(), |x| x.name.clone().unwrap_or_default())
     };
     // What was dropped was for nobody, whoever would have had it.
@@ -154,7 +154,11 @@ fn pair(p: &Found, t: &Taken) -> ProfilePair {
         beneficiary,
         beneficiary_name: match (t.purpose, t.beneficiary) {
             (Purpose::Drop, Some(_)) => {
-                format!("dropped, {} {}", name(t.beneficiary, "?"), t.beneficiary.unwrap_or_default())
+                format!(
+                    "dropped, {} {}",
+                    name(t.beneficiary, "?"),
+                    ProcessNumber::from(t.beneficiary.unwrap_or_default())
+                )
             }
             _ => name(beneficiary, t.purpose.name()),
         },
@@ -164,7 +168,7 @@ fn pair(p: &Found, t: &Taken) -> ProfilePair {
 }
 
 pub fn flame(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Flame> {
-    let pid: Option<i32> = ask.number("pid")?;
+    let number: Option<i32> = ask.number("number")?;
     let context = match ask.request.get("context").filter(|c| !c.is_empty()) {
         None => None,
         Some(name) => {
@@ -175,7 +179,7 @@ pub fn flame(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Flame> {
     let found = samples(ask, progress)?;
     let Some(s) = found.as_ref() else { return Ok(Flame { total: Ns(0), nodes: Columns(Vec::new()) }) };
     let tree = s.tree(|w| {
-        pid.is_none_or(|pid| w.served == Some(pid)) && context.is_none_or(|c| Context::of(w.busy) == c)
+        number.is_none_or(|n| w.served == Some(n)) && context.is_none_or(|c| Context::of(w.busy) == c)
     });
     let part = |part: Part| match part {
         Part::Served => "process",

@@ -8,7 +8,7 @@ table! { WORK, WorkRow, "work", 65536,
     cpu: i32, Dict, "", "", "", "CPU.";
     busy: i32, Dict, "code", "", "", "What the CPU was busy with.";
     purpose: i32, Dict, "code", "", "", "For whom.";
-    victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Process (or kernel thread) whose time it was.";
+    victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Process (or kernel thread) whose time it was: its number, as in `process_label`.";
     beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket; with 8: the client is on another host, see `peer`", "Process whom it is charged to; with purpose 8 the client, and it is charged to the victim.";
     time_ns: i64, Delta, "ns", "", "", "Time.";
     packets: i64, Delta, "", "", "", "Packets; of `busy` 2 system calls, of 8 page faults; of `purpose` 7 block requests.";
@@ -22,7 +22,7 @@ table! { PROCESS_LABEL, ProcessLabelRow, "process_label", 65536,
     "What a process belongs to: as first seen, and as it changed.",
     "`at_ns`. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When that was known.";
-    process: i32, Delta, "", "", "", "Process id; 0: the row says what a socket's user and cgroup are called.";
+    process: i32, Delta, "", "", "", "Number of the process: its id, and 4,194,304 for each process that had the id before it since recording began. 0: the row says what a socket's user and cgroup are called.";
     started_ns: Option<i64>, Delta, "ns", "boot", "not known", "When it began.";
     uid: i64, Dict, "", "", "", "Number of its user.";
     cgroup: Option<i64>, Dict, "", "", "not known", "Identifier of its cgroup (inode in cgroup2).";

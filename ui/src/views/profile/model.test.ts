@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ProfilePair } from "../../api/types.ts";
-import { called, matrix } from "./model.ts";
+import { called, idOf, matrix } from "./model.ts";
 
 const pair = (victim: number | null, beneficiary: number | null, time: number, name = "x"): ProfilePair => ({
   victim,
@@ -20,4 +20,10 @@ test("time of two purposes between the same two is one cell, and every nanosecon
   assert.equal(m.most, 15);
   assert.equal(m.time.flat().reduce((a, b) => a + b, 0) + m.rest, m.total);
   assert.equal(m.rest, 4);
+});
+
+test("a second process with an id is another one", () => {
+  assert.deepEqual([idOf(1234), idOf(1234 + 2 ** 22), idOf(-1)], ["1234", "1234.2", "-1"]);
+  const m = matrix([pair(7, 1, 5), pair(7 + 2 ** 22, 1, 6)], 5);
+  assert.equal(m.victims.length, 2);
 });

@@ -3,8 +3,8 @@
 import type { ProfilePair } from "../../api/types.ts";
 
 export interface Side {
-  /** null: an idle CPU, or no process. */
-  pid: number | null;
+  /** Of a process; null: an idle CPU, or no process. */
+  number: number | null;
   name: string;
   total: number;
 }
@@ -22,15 +22,15 @@ export interface Matrix {
 }
 
 /** A process is its number; what is none is its name. */
-const key = (pid: number | null, name: string): string => (pid === null ? `(${name})` : String(pid));
+const key = (number: number | null, name: string): string => (number === null ? `(${name})` : String(number));
 
 function sides(pairs: ProfilePair[], of: (p: ProfilePair) => [number | null, string], most: number): Side[] {
   const all = new Map<string, Side>();
   for (const p of pairs) {
-    const [pid, name] = of(p);
-    const side = all.get(key(pid, name));
+    const [number, name] = of(p);
+    const side = all.get(key(number, name));
     if (side) side.total += p.time;
-    else all.set(key(pid, name), { pid, name, total: p.time });
+    else all.set(key(number, name), { number, name, total: p.time });
   }
   return [...all.values()].sort((a, b) => b.total - a.total).slice(0, most);
 }
@@ -39,7 +39,7 @@ function sides(pairs: ProfilePair[], of: (p: ProfilePair) => [number | null, str
 export function matrix(pairs: ProfilePair[], most: number): Matrix {
   const victims = sides(pairs, (p) => [p.victim, p.victim_name], most);
   const beneficiaries = sides(pairs, (p) => [p.beneficiary, p.beneficiary_name], most);
-  const place = (all: Side[]) => new Map(all.map((s, i) => [key(s.pid, s.name), i]));
+  const place = (all: Side[]) => new Map(all.map((s, i) => [key(s.number, s.name), i]));
   const [rows, columns] = [place(victims), place(beneficiaries)];
   const time = victims.map(() => beneficiaries.map(() => 0));
   let [largest, rest, total] = [0, 0, 0];
@@ -57,7 +57,12 @@ export function matrix(pairs: ProfilePair[], most: number): Matrix {
   return { victims, beneficiaries, time, most: largest, rest, total };
 }
 
-export const called = (s: { pid: number | null; name: string }): string => (s.pid === null ? `(${s.name})` : `${s.name || "?"} ${s.pid}`);
+const IDS = 2 ** 22;
+
+/** The id of a process by its number; that of the second process with an id has .2 behind it. */
+export const idOf = (number: number): string => (number < IDS ? String(number) : `${number % IDS}.${Math.floor(number / IDS) + 1}`);
+
+export const called = (s: { number: number | null; name: string }): string => (s.number === null ? `(${s.name})` : `${s.name || "?"} ${idOf(s.number)}`);
 
 const TINTS: Record<string, string> = { user: "socket", kernel: "transport", context: "driver" };
 

@@ -12,7 +12,7 @@ import { Span } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
 import { Answer, Empty } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
-import { called, matrix, tint } from "./model.ts";
+import { called, idOf, matrix, tint } from "./model.ts";
 import "./profile.css";
 
 const SIDES = 8;
@@ -59,10 +59,10 @@ function Processes({ p }: { p: Profile }): JSX.Element {
         </thead>
         <tbody>
           {rows.map((x) => (
-            <tr key={x.pid} class={x.pid === chosen.value ? "current" : undefined}>
+            <tr key={x.number} class={x.number === chosen.value ? "current" : undefined}>
               <td title={x.unit ?? x.container ?? undefined}>
-                <button type="button" class="link" aria-pressed={x.pid === chosen.value} onClick={() => (chosen.value = x.pid === chosen.value ? null : x.pid)}>
-                  {x.kernel_thread ? `[${seen(x.name)}]` : seen(x.name || "?")} {x.pid}
+                <button type="button" class="link" aria-pressed={x.number === chosen.value} onClick={() => (chosen.value = x.number === chosen.value ? null : x.number)}>
+                  {x.kernel_thread ? `[${seen(x.name)}]` : seen(x.name || "?")} {idOf(x.number)}
                 </button>
               </td>
               <td class="right"><Span ns={x.charged} /></td>
@@ -126,8 +126,8 @@ function Clients({ p }: { p: Profile }): JSX.Element | null {
         <tbody>
           {p.clients.slice(0, ROWS).map((c) => (
             <tr key={`${c.victim} ${c.beneficiary ?? c.beneficiary_name}`}>
-              <td>{seen(called({ pid: c.victim, name: c.victim_name }))}</td>
-              <td>{seen(called({ pid: c.beneficiary, name: c.beneficiary_name }))}</td>
+              <td>{seen(called({ number: c.victim, name: c.victim_name }))}</td>
+              <td>{seen(called({ number: c.beneficiary, name: c.beneficiary_name }))}</td>
               <td class="right"><Span ns={c.time} /></td>
             </tr>
           ))}
@@ -138,10 +138,10 @@ function Clients({ p }: { p: Profile }): JSX.Element | null {
 }
 
 function Functions({ p, one }: { p: Profile; one: ProfileProcess | undefined }): JSX.Element {
-  const question = useQuestion<Flame>(p.samples ? "profile/flame" : null, { pid: one?.pid ?? null, context: context.value });
+  const question = useQuestion<Flame>(p.samples ? "profile/flame" : null, { number: one?.number ?? null, context: context.value });
   return (
     <div class="profile-right">
-      <h2>{one ? `What ${seen(one.name || "?")} ${one.pid} is charged with` : "Functions, by the process that is charged"}</h2>
+      <h2>{one ? `What ${seen(one.name || "?")} ${idOf(one.number)} is charged with` : "Functions, by the process that is charged"}</h2>
       <div class="profile-choice">
         <label>
           Context{" "}
@@ -152,9 +152,9 @@ function Functions({ p, one }: { p: Profile; one: ProfileProcess | undefined }):
         </label>
         <label>
           Process{" "}
-          <select value={one?.pid ?? ""} onChange={(e) => (chosen.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))}>
+          <select value={one?.number ?? ""} onChange={(e) => (chosen.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))}>
             <option value="">all</option>
-            {p.processes.slice(0, ROWS).map((x) => <option key={x.pid} value={x.pid}>{seen(x.name || "?")} {x.pid}</option>)}
+            {p.processes.slice(0, ROWS).map((x) => <option key={x.number} value={x.number}>{seen(x.name || "?")} {idOf(x.number)}</option>)}
           </select>
         </label>
         <input type="search" placeholder="Find a function" aria-label="Find a function" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
@@ -165,7 +165,7 @@ function Functions({ p, one }: { p: Profile; one: ProfileProcess | undefined }):
         <>
           <div class="profile-flame">
             <Answer asked={question} what="Reading the samples">
-              {(flame) => <FlamePicture key={`${one?.pid} ${context.value}`} flame={flame} search={search.value} unit="sample" tint={tint} nothing="No sample is of this process and context." />}
+              {(flame) => <FlamePicture key={`${one?.number} ${context.value}`} flame={flame} search={search.value} unit="sample" tint={tint} nothing="No sample is of this process and context." />}
             </Answer>
           </div>
           <p class="muted">{many(p.samples[0], "sample")} of CPUs that were not idle, {span(p.samples[1])} each. Colours: process, interrupt, user mode, kernel.</p>
@@ -183,7 +183,7 @@ function Whole(): JSX.Element {
     <Answer asked={question} what="Adding up the profile">
       {({ profile: p }) => {
         if (!p) return <Empty title="No profile">This log does not say whom the CPUs worked for: record with -p profile.</Empty>;
-        const one = p.processes.find((x) => x.pid === chosen.value);
+        const one = p.processes.find((x) => x.number === chosen.value);
         return (
           <Split name="profile" direction="row" start={0.56}
             first={<div class="profile-left"><Facts p={p} /><Processes p={p} /><WhoseTime p={p} /><Clients p={p} /></div>}
