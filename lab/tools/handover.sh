@@ -23,6 +23,14 @@ S4) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=75 F
 figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 TRIGGER=walk ;;
 shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d DEBUG= TRIGGER=each ;;
 cases) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=220 WORDS=-d DEBUG= PRESCAN=1 RADIOS=5 LEVEL=2 TRIGGER=cases ;;
+roams) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 WORDS= DEBUG= TRIGGER=roam ;;
+# By its number, what protects it.
+chance-*) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=220 WORDS=-d DEBUG= PRESCAN=1 RADIOS=5 LEVEL=2 TRIGGER=cases
+	ways=(psk open sae ft)
+	export CHANCE=${2#chance-}
+	export CHANCE_SECURITY=${ways[$((CHANCE % 4))]}
+	case $CHANCE_SECURITY in open) PSK1= PSK2= ;; *) SECURITY=$CHANCE_SECURITY ;; esac
+	;;
 S5) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 TRIGGER=stop ;;
 S6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=25 PRESCAN=1 TRIGGER=fade
 	EXTRA=$'bgscan="simple:4:-60:60"\n scan_freq=2412 2437 2462\n freq_list=2412 2437 2462' ;;

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""What recording adds to a handover between emulated radios, in a guest whose time is the instructions that it executed: roams with `kpat record -p wifi,path` and without, in turn.
+
+    roams.py KERNEL OUT.json [--blocks 8] [--roams 6]        KPAT: the kpat to measure
+
+A block is recorded or not, in the order with, without, without, with. The neighbour is permanent, so no timer of ARP is in it. Of each roam, by others' records: what the supplicant took
+from its first request for authentication to *connected*, the longest time between two echoes of a flow (5 ms), and the time from the command to the first echo behind that."""
+import argparse
+import bisect
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "lab/tools/handover.sh"
+RUN = Path("/run/handover")
+OUT = Path("/lab")
+KPAT = os.environ.get("KPAT", str(ROOT / "target/release/kpat"))
+SAYS = {"link_ms": "authentication to connected", "gap_ms": "longest time without an echo", "whole_ms": "command to first echo"}
+boot = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def run(words: str, **more) -> str:
+    return subprocess.run(words.split(), check=True, capture_output=True, text=True, **more).stdout
+
+
+def until(what, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise SystemExit("waited in vain")
+        time.sleep(0.1)
+
+
+def status(key: str) -> str:
+    found = re.search(rf"^{key}=(.*)$", run(f"wpa_cli -p {RUN}/wpa -i w2 status"), re.M)
+    return found[1] if found else ""
+
+
+def started(ns: str, *words) -> subprocess.Popen:
+    return subprocess.Popen(["ip", "netns", "exec", ns, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "VOICE_MS": "5"})
+
+
+def inside(blocks: int, roams: int) -> None:
+    """In the guest."""
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    run("modprobe -a af_packet bridge ccm cmac ctr gcm veth")
+    for ns in ("ap1", "ap2", "sta", "ds", "air"):
+        run(f"ip netns add {ns}")
+    run(f"ip netns exec ap1 {SCRIPT} radios roams")
+    started("ds", SCRIPT, "network", "roams", OUT)
+    started("sta", SCRIPT, "station", "roams", OUT)
+    until((RUN / "station").exists)
+    mac = json.loads(run("ip -n ds -j link show br0"))[0]["address"]
+    run(f"ip -n sta neigh replace 10.1.0.1 lladdr {mac} dev w2 nud permanent")
+    voice = OUT / "voice.log"
+    started("sta", sys.executable, ROOT / "lab/tools/voice.py", "send", "10.9.0.2", "5004", "36000", voice)
+    until(lambda: voice.exists() and " echo " in voice.read_text())
+    bssid = [(RUN / f"bssid{n}").read_text().strip() for n in (1, 2)]
+    commands = []
+    for block in range(blocks):
+        with_it, record = block % 4 in (0, 3), None
+        if with_it:
+            ready = RUN / "ready"
+            ready.unlink(missing_ok=True)
+            words = [KPAT, "record", "--force", "-o", "/run/handover/c.kbl", "-p", "wifi,path", "--netns", "sta", "--ready-file", str(ready)]
+            record = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=open(OUT / "record.err", "a"))
+            until(ready.exists)
+        time.sleep(1)
+        for _ in range(roams):
+            to = bssid[status("bssid") == bssid[0]]
+            run(f"wpa_cli -p {RUN}/wpa -i w2 scan freq=2412,2437")
+            time.sleep(1.5)
+            commands.append((boot(), time.time() - boot(), with_it))
+            run(f"wpa_cli -p {RUN}/wpa -i w2 roam {to}")
+            until(lambda: status("bssid") == to and status("wpa_state") == "COMPLETED", 20)
+            time.sleep(1.5)
+        if record:
+            record.send_signal(signal.SIGINT)
+            record.wait()
+        print(f"block {block}: {'with' if with_it else 'without'}", flush=True)
+    echoes = [float(line.split()[0]) for line in voice.read_text().splitlines() if " echo " in line]
+    said = [(float(line.split(":")[0]), line) for line in (OUT / "supplicant.log").read_text().splitlines() if re.match(r"\d+\.\d+: ", line)]
+    rows = []
+    for at, offset, with_it in commands:
+        of = [(t - offset, line) for t, line in said if at <= t - offset < at + 20]
+        first = next((t for t, line in of if "Trying to authenticate" in line), None)
+        tries = sum("Trying to authenticate" in line for t, line in of if t < at + 1.5)
+        done = next((t for t, line in of if "CTRL-EVENT-CONNECTED" in line), None)
+        around = echoes[max(0, bisect.bisect(echoes, at) - 1):bisect.bisect(echoes, at + 3)]
+        gap, end = max((b - a, b) for a, b in zip(around, around[1:]))
+        rows.append({"with": with_it, "tries": tries, "link_ms": (done - first) * 1e3 if first and done else None, "gap_ms": gap * 1e3, "whole_ms": (end - at) * 1e3})
+    (OUT / "roams.json").write_text(json.dumps({"kernel": os.uname().release, "roams": rows}))
+
+
+def main() -> None:
+    a = argparse.ArgumentParser()
+    a.add_argument("kernel")
+    a.add_argument("out", type=Path)
+    a.add_argument("--blocks", type=int, default=8)
+    a.add_argument("--roams", type=int, default=6)
+    a = a.parse_args()
+    if a.kernel == "inside":
+        return inside(a.blocks, a.roams)
+    with tempfile.TemporaryDirectory() as keep:
+        keep = os.environ.get("KEEP", keep)
+        inner = [sys.executable, str(Path(__file__).resolve()), "inside", "/lab/x", "--blocks", str(a.blocks), "--roams", str(a.roams)]
+        words = [str(ROOT / "lab/lab"), "exec", "--kernel", a.kernel, "--det", "--mem", "2048", "--timeout", "1500", "--keep", keep, "--env", f"KPAT={KPAT}", "--", *inner]
+        subprocess.run(words, check=True)
+        result = json.loads((Path(keep) / "roams.json").read_text())
+    a.out.write_text(json.dumps(result))
+    # A second attempt has timers in it: those of the first only, and how many others there were.
+    once = [r for r in result["roams"] if r["tries"] == 1 and r["link_ms"]]
+    print(f"{result['kernel']}: {len(once)} of {len(result['roams'])} roams went at the first attempt")
+    draw = lambda v: statistics.median(random.choices(v, k=len(v)))
+    for key, what in SAYS.items():
+        ours, bare = ([r[key] for r in once if r["with"] is w] for w in (True, False))
+        apart = sorted(draw(ours) - draw(bare) for _ in range(4000))
+        median = statistics.median(bare)
+        print(f"{what}: {statistics.median(ours):.3f} ms recorded ({len(ours)}), {median:.3f} ms not ({len(bare)}); difference of medians "
+              f"{statistics.median(ours) - median:.3f} ms ({apart[100]:.3f} to {apart[3900]:.3f}), {100 * (statistics.median(ours) - median) / median:.2f} %")
+
+
+if __name__ == "__main__":
+    main()
