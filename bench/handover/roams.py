@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What recording adds to a handover between emulated radios, in a guest whose time is the instructions that it executed: roams with `kpat record -p wifi,path` and without, in turn.
 
-    roams.py KERNEL OUT.json [--blocks 8] [--roams 6]        KPAT: the kpat to measure
+    roams.py KERNEL OUT.json [--blocks 4] [--phases 8]        KPAT: the kpat to measure
 
+Most of a roam are waits for the kernel's tick and for beacons. So each is asked for at one of some phases of both (512 ms), in both directions, and with and without are compared phase by phase.
 A block is recorded or not, in the order with, without, without, with. The neighbour is permanent, so no timer of ARP is in it. Of each roam, by others' records: what the supplicant took
-from its first request for authentication to *connected*, the longest time between two echoes of a flow (5 ms), and the time from the command to the first echo behind that."""
+from its request for authentication to *connected*, the longest time between two echoes of a flow (4 ms), and the time from the command to the first echo behind that."""
 import argparse
 import bisect
 import json
@@ -12,6 +13,7 @@ import os
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +27,7 @@ RUN = Path("/run/handover")
 OUT = Path("/lab")
 KPAT = os.environ.get("KPAT", str(ROOT / "target/release/kpat"))
 SAYS = {"link_ms": "authentication to connected", "gap_ms": "longest time without an echo", "whole_ms": "command to first echo"}
+PERIOD = 0.512
 boot = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -45,11 +48,17 @@ def status(key: str) -> str:
     return found[1] if found else ""
 
 
+def busy(pid: int) -> dict[str, int]:
+    """Of each thread of a process, ns on a CPU."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return {f"{(t / 'comm').read_text().strip()} {t.name}": int((t / "schedstat").read_text().split()[0]) for t in threads}
+
+
 def started(ns: str, *words) -> subprocess.Popen:
-    return subprocess.Popen(["ip", "netns", "exec", ns, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "VOICE_MS": "5"})
+    return subprocess.Popen(["ip", "netns", "exec", ns, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "VOICE_MS": "4"})
 
 
-def inside(blocks: int, roams: int) -> None:
+def inside(blocks: int, phases: int) -> None:
     """In the guest."""
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     run("modprobe -a af_packet bridge ccm cmac ctr gcm veth")
@@ -65,6 +74,11 @@ def inside(blocks: int, roams: int) -> None:
     started("sta", sys.executable, ROOT / "lab/tools/voice.py", "send", "10.9.0.2", "5004", "36000", voice)
     until(lambda: voice.exists() and " echo " in voice.read_text())
     bssid = [(RUN / f"bssid{n}").read_text().strip() for n in (1, 2)]
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    control.bind(str(RUN / "roams"))
+    control.connect(str(RUN / "wpa/w2"))
+    run(f"wpa_cli -p {RUN}/wpa -i w2 roam {bssid[0]}")
+    time.sleep(3)
     commands = []
     for block in range(blocks):
         with_it, record = block % 4 in (0, 3), None
@@ -75,14 +89,24 @@ def inside(blocks: int, roams: int) -> None:
             record = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=open(OUT / "record.err", "a"))
             until(ready.exists)
         time.sleep(1)
-        for _ in range(roams):
-            to = bssid[status("bssid") == bssid[0]]
+        # Each phase from the first access point and back.
+        for i in range(2 * phases):
+            to = bssid[1 - i % 2]
             run(f"wpa_cli -p {RUN}/wpa -i w2 scan freq=2412,2437")
             time.sleep(1.5)
-            commands.append((boot(), time.time() - boot(), with_it))
-            run(f"wpa_cli -p {RUN}/wpa -i w2 roam {to}")
-            until(lambda: status("bssid") == to and status("wpa_state") == "COMPLETED", 20)
-            time.sleep(1.5)
+            now, due = time.time(), PERIOD * (i // 2 + 0.37) / phases
+            time.sleep(PERIOD + (due - now) % PERIOD)
+            before = busy(record.pid) if record else {}
+            commands.append((boot(), time.time() - boot(), with_it, f"{i // 2} to {1 - i % 2}", {}))
+            control.send(f"ROAM {to}".encode())
+            time.sleep(0.1)
+            if record:
+                commands[-1][4].update({t: (ns - before.get(t, 0)) / 1e6 for t, ns in busy(record.pid).items()})
+            time.sleep(1.4)
+            if status("bssid") != to:
+                print(f"no roam to {to}", flush=True)
+                run(f"wpa_cli -p {RUN}/wpa -i w2 roam {to}")
+                time.sleep(3)
         if record:
             record.send_signal(signal.SIGINT)
             record.wait()
@@ -90,14 +114,14 @@ def inside(blocks: int, roams: int) -> None:
     echoes = [float(line.split()[0]) for line in voice.read_text().splitlines() if " echo " in line]
     said = [(float(line.split(":")[0]), line) for line in (OUT / "supplicant.log").read_text().splitlines() if re.match(r"\d+\.\d+: ", line)]
     rows = []
-    for at, offset, with_it in commands:
-        of = [(t - offset, line) for t, line in said if at <= t - offset < at + 20]
+    for at, offset, with_it, phase, recorder in commands:
+        of = [(t - offset, line) for t, line in said if at <= t - offset < at + 1.5]
         first = next((t for t, line in of if "Trying to authenticate" in line), None)
         tries = sum("Trying to authenticate" in line for t, line in of if t < at + 1.5)
         done = next((t for t, line in of if "CTRL-EVENT-CONNECTED" in line), None)
-        around = echoes[max(0, bisect.bisect(echoes, at) - 1):bisect.bisect(echoes, at + 3)]
+        around = echoes[max(0, bisect.bisect(echoes, at) - 1):bisect.bisect(echoes, at + 1.2)]
         gap, end = max((b - a, b) for a, b in zip(around, around[1:]))
-        rows.append({"with": with_it, "tries": tries, "link_ms": (done - first) * 1e3 if first and done else None, "gap_ms": gap * 1e3, "whole_ms": (end - at) * 1e3})
+        rows.append({"with": with_it, "phase": phase, "recorder_ms": recorder, "tries": tries, "link_ms": (done - first) * 1e3 if first and done else None, "gap_ms": gap * 1e3, "whole_ms": (end - at) * 1e3})
     (OUT / "roams.json").write_text(json.dumps({"kernel": os.uname().release, "roams": rows}))
 
 
@@ -105,14 +129,14 @@ def main() -> None:
     a = argparse.ArgumentParser()
     a.add_argument("kernel")
     a.add_argument("out", type=Path)
-    a.add_argument("--blocks", type=int, default=8)
-    a.add_argument("--roams", type=int, default=6)
+    a.add_argument("--blocks", type=int, default=4)
+    a.add_argument("--phases", type=int, default=8)
     a = a.parse_args()
     if a.kernel == "inside":
-        return inside(a.blocks, a.roams)
+        return inside(a.blocks, a.phases)
     with tempfile.TemporaryDirectory() as keep:
         keep = os.environ.get("KEEP", keep)
-        inner = [sys.executable, str(Path(__file__).resolve()), "inside", "/lab/x", "--blocks", str(a.blocks), "--roams", str(a.roams)]
+        inner = [sys.executable, str(Path(__file__).resolve()), "inside", "/lab/x", "--blocks", str(a.blocks), "--phases", str(a.phases)]
         words = [str(ROOT / "lab/lab"), "exec", "--kernel", a.kernel, "--det", "--mem", "2048", "--timeout", "1500", "--keep", keep, "--env", f"KPAT={KPAT}", "--", *inner]
         subprocess.run(words, check=True)
         result = json.loads((Path(keep) / "roams.json").read_text())
@@ -120,13 +144,19 @@ def main() -> None:
     # A second attempt has timers in it: those of the first only, and how many others there were.
     once = [r for r in result["roams"] if r["tries"] == 1 and r["link_ms"]]
     print(f"{result['kernel']}: {len(once)} of {len(result['roams'])} roams went at the first attempt")
-    draw = lambda v: statistics.median(random.choices(v, k=len(v)))
+    spent = [sum(r["recorder_ms"].values()) for r in once if r["with"]]
+    print(f"the recorder's threads in the 0.1 s from the command on: {statistics.median(spent):.3f} ms of CPU")
+    medians = lambda key, w: {p: statistics.median(v) for p in sorted({r["phase"] for r in once}) if (v := [r[key] for r in once if r["with"] is w and r["phase"] == p])}
     for key, what in SAYS.items():
-        ours, bare = ([r[key] for r in once if r["with"] is w] for w in (True, False))
-        apart = sorted(draw(ours) - draw(bare) for _ in range(4000))
-        median = statistics.median(bare)
-        print(f"{what}: {statistics.median(ours):.3f} ms recorded ({len(ours)}), {median:.3f} ms not ({len(bare)}); difference of medians "
-              f"{statistics.median(ours) - median:.3f} ms ({apart[100]:.3f} to {apart[3900]:.3f}), {100 * (statistics.median(ours) - median) / median:.2f} %")
+        ours, bare = medians(key, True), medians(key, False)
+        both = sorted(ours.keys() & bare.keys())
+        apart = [ours[p] - bare[p] for p in both]
+        mean = lambda v: sum(v) / len(v)
+        drawn = sorted(mean(random.choices(apart, k=len(apart))) for _ in range(4000))
+        of = mean([bare[p] for p in both])
+        percent = lambda ms: f"{100 * ms / of:.2f} %"
+        print(f"{what}: {mean([ours[p] for p in both]):.3f} ms recorded, {of:.3f} ms not, {len(both)} phases; {mean(apart):.3f} ms more ({drawn[100]:.3f} to {drawn[3900]:.3f}): "
+              f"{percent(mean(apart))} ({percent(drawn[100])} to {percent(drawn[3900])})")
 
 
 if __name__ == "__main__":

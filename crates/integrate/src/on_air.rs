@@ -52,7 +52,6 @@ impl Join<'_> {
         let all = [pairs, more.as_ref().map(|m| m.pairs.clone()).unwrap_or_default()].concat();
         let mut found = estimate::estimate(&all, &given)?;
         if let Some(more) = more {
-            found.two_way &= more.two_way;
             found.noise_assumed |= more.noise_assumed;
         }
         Some(Clock::Estimated(Box::new(found)))

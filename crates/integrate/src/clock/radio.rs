@@ -269,8 +269,7 @@ pub struct More {
     pub pairs: Vec<Pair>,
     /// Frames.
     pub frames: usize,
-    /// What their bounds rest on, as in [`estimate::Estimate`].
-    pub two_way: bool,
+    /// As in [`estimate::Estimate`].
     pub noise_assumed: bool,
 }
 
@@ -278,9 +277,7 @@ pub struct More {
 pub fn more(runs: &[Run], matches: &[Pair], one_way_ns: i64) -> Option<More> {
     let mut by_number: Vec<&Pair> = matches.iter().collect();
     by_number.sort_by_key(|p| p.number);
-    let has = |side| matches.iter().any(|p| p.side == side);
-    let both_ways = has(Side::Received) && has(Side::Transmitted);
-    let mut out = More { pairs: Vec::new(), frames: 0, two_way: true, noise_assumed: false };
+    let mut out = More { pairs: Vec::new(), frames: 0, noise_assumed: false };
     for run in runs {
         let mut own: Vec<Pair> = Vec::new();
         // Doubts at stamps with a match.
@@ -295,11 +292,10 @@ pub fn more(runs: &[Run], matches: &[Pair], one_way_ns: i64) -> Option<More> {
             }
         }
         let Some(e) = estimate::estimate(&own, &Given { one_way_ns, resolution_ns: 1_000 }) else { continue };
-        // Of an interface at which all went one way no more is known than is supposed of the delay; the sniffer's clock may have both ways.
-        if both_ways && !e.two_way {
+        // Where all went one way one side is supposed: that is nothing to bound another clock with.
+        if !e.two_way {
             continue;
         }
-        out.two_way &= e.two_way;
         out.noise_assumed |= e.noise_assumed;
         for (s, doubts) in run.stamps.iter().zip(&run.doubts).filter(|s| s.0.drawn) {
             let (low, high) = e.between(s.number, radio_ns(s));
