@@ -34,8 +34,8 @@ def resolution(data: bytes) -> int:
 
 
 def spoiled(data: bytes, wall, tsft) -> tuple[bytes, list[int], list[int]]:
-    """The file, and of each frame its stamp before and after, ns."""
-    out, tick, before, after = bytearray(data), resolution(data), [], []
+    """The file, and of each frame when it was on the air and its stamp before, ns of the wall clock."""
+    out, tick, aired, before = bytearray(data), resolution(data), [], []
     for at, kind, _ in blocks(data):
         if kind != 6:
             continue
@@ -44,17 +44,21 @@ def spoiled(data: bytes, wall, tsft) -> tuple[bytes, list[int], list[int]]:
         now = wall(was) // tick
         struct.pack_into("<II", out, at + 12, now >> 32, now & 0xFFFFFFFF)
         before.append(was)
-        after.append(now * tick)
+        aired.append(was)
         # Its first field, where the header has no second word of presence bits.
         header = at + 28
         present = struct.unpack_from("<I", data, header + 4)[0]
-        if present & 1 and tsft:
+        if present & 1:
             place = header + 8
             while struct.unpack_from("<I", data, place - 4)[0] & 1 << 31:
                 place += 4
             place = header + (place - header + 7) // 8 * 8
-            struct.pack_into("<Q", out, place, tsft(was, struct.unpack_from("<Q", data, place)[0]))
-    return bytes(out), before, after
+            us = struct.unpack_from("<Q", data, place)[0]
+            # An emulated radio's clock is the guest's wall clock.
+            aired[-1] = min(was, us * 1_000)
+            if tsft:
+                struct.pack_into("<Q", out, place, tsft(was, us))
+    return bytes(out), aired, before
 
 
 def main() -> None:
@@ -80,7 +84,7 @@ def main() -> None:
     }
     found, wrong = {}, []
     for name, (wall, tsft) in clocks.items():
-        changed, before, after = spoiled(data, wall, tsft)
+        changed, aired, before = spoiled(data, wall, tsft)
         (out / "spoiled.pcapng").write_bytes(changed)
         store = out / "spoiled.kpat"
         run("integrate", "-q", "--force", log, out / "spoiled.pcapng", out / "ch6.pcapng", "-o", store)
@@ -94,9 +98,10 @@ def main() -> None:
             continue
         # Which clocks of the guest differ by how much the log knows: both are the guest's.
         inside, worst, bounds = 0, 0, []
-        for f in frames:
+        for f, air, stamp in zip(frames, aired, before):
             bound = max((r["bound_ns"] for r in rows if r["from_number"] <= f["number"] <= r["to_number"]), default=rows[-1]["bound_ns"])
-            off = abs(f["boot_ns"] - (before[f["number"] - 1] + offset)) - bound
+            # Its own stamp is late, as far as it is.
+            off = max(air + offset - f["boot_ns"], f["boot_ns"] - (stamp + offset)) - bound
             inside += off <= 1_000
             worst = max(worst, off)
             bounds.append(bound)
