@@ -2,6 +2,7 @@
 # Handovers of the odd kinds, one after the other in one recording, called by handover.sh: failures, abrupt ends, handovers close together, DHCP that is slow, silent or refused by a conflict, two stations,
 # interfaces that are no station.
 #     cases.sh OUT GROUP|CASE...
+# `chance` needs CHANCE, a number, and CHANCE_SECURITY.
 # `cut` needs KPAT: recordings of one handover that begin and end in its middle, and one without the radio's events. BUDGET: no case begins later than so many seconds.
 # OUT/cases.log: seconds since 1970 and which case begins; OUT/cases.planned: which were to be; OUT/not-made.log: what did not come about as it should have.
 set -u
@@ -244,6 +245,8 @@ case-cut() {
 	until_at 2 60; over 40
 	kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_packets $pid_early
 }
+
+. "$HERE/chance.sh"
 
 # What is played together: no group needs more than some eight minutes of an emulated processor.
 group() {

@@ -12,7 +12,7 @@ def main() -> None:
     kpat, out = sys.argv[1], Path(sys.argv[2])
     stores = {}
     for name, logs, captures in (
-        ("sta", ["supplicant.log", "dhcp.log", "iw-event.log"], ["air.pcapng"]), ("ap1", ["hostapd1.log"], []), ("ap2", ["hostapd2.log"], [])
+        ("sta", ["supplicant.log", "dhcp.log", "iw-event.log"], ["ch1.pcapng", "ch6.pcapng"]), ("ap1", ["hostapd1.log"], []), ("ap2", ["hostapd2.log"], [])
     ):
         stores[name] = out / f"{name}.kpat"
         log = next(p for p in (out / f"{name}.kbl", out / f"record-{name}.kbl", out / "record.kbl") if p.exists())

@@ -14,15 +14,23 @@ first() { nsenter -t 1 -n -m "$@"; }
 mkdir -p $RUN
 
 # Of each case: networks of the two access points (empty password: open), same subnet or another, seconds of the flow, what triggers.
-WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG= RADIOS=3 LEVEL=0
+WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG= RADIOS=3 LEVEL=0 SNIFFERS=
 case "$2" in
 S1) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=30 FLUSH=1 TRIGGER=vanish ;;
 S2) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 TRIGGER=roam ;;
 S3) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 TRIGGER=stop ;;
 S4) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=75 FLUSH=1 LATE=40 TRIGGER=vanish ;;
-figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 TRIGGER=walk ;;
+figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 RADIOS=5 SNIFFERS='2412 2437' TRIGGER=walk ;;
 shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d DEBUG= TRIGGER=each ;;
 cases) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=220 WORDS=-d DEBUG= PRESCAN=1 RADIOS=5 LEVEL=2 TRIGGER=cases ;;
+roams) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 WORDS= DEBUG= TRIGGER=roam ;;
+# By its number, what protects it.
+chance-*) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=220 WORDS=-d DEBUG= PRESCAN=1 RADIOS=5 LEVEL=2 TRIGGER=cases
+	ways=(psk open sae ft)
+	export CHANCE=${2#chance-}
+	export CHANCE_SECURITY=${ways[$((CHANCE % 4))]}
+	case $CHANCE_SECURITY in open) PSK1= PSK2= ;; *) SECURITY=$CHANCE_SECURITY ;; esac
+	;;
 S5) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 TRIGGER=stop ;;
 S6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=25 PRESCAN=1 TRIGGER=fade
 	EXTRA=$'bgscan="simple:4:-60:60"\n scan_freq=2412 2437 2462\n freq_list=2412 2437 2462' ;;
@@ -60,7 +68,9 @@ radios)
 	fi
 	set -- $(first ls /sys/class/ieee80211 | sort -V)
 	n=0
-	for ns in ap1 ap2 sta sta air; do
+	fourth=sta
+	[ "$SNIFFERS" ] && fourth=air
+	for ns in ap1 ap2 sta $fourth air; do
 		[ "${1-}" ] || break
 		n=$((n + 1))
 		# Since 7.2 the emulated radio encrypts by itself, and drops with a warning (net/mac80211/wpa.c) what came over a bridge without 8 bytes of headroom for it: mac80211's fast path
@@ -75,6 +85,16 @@ radios)
 		shift
 	done
 	first ip link set hwsim0 netns air
+	# One sniffer on each channel, who hear also what fell silent for the station.
+	n=4
+	for mhz in $SNIFFERS; do
+		dev=w$((n - 1))
+		ip netns exec air iw dev $dev set type monitor
+		ip -n air link set $dev up
+		ip netns exec air iw dev $dev set freq $mhz
+		hwsim $n group 5
+		n=$((n + 1))
+	done
 	ip -n air link set hwsim0 up
 	ip -n ds link set lo up
 	ip -n ds addr add 10.9.0.2/32 dev lo

@@ -3,6 +3,7 @@
 use crate::clock::at_device;
 use crate::clock::estimate::{self, Pair};
 use crate::clock::jumps::{self, Jump};
+use crate::clock::radio;
 use crate::clock::sample::{SAME_NS, Sample, Seen};
 use crate::clock::{Clock, Given, Line, dut_offset, vote};
 use crate::drawn::Drawn;
@@ -15,6 +16,7 @@ use crate::matching::keys::Keys;
 use crate::matching::{self, Frame, Match, Side, Sighting, Windows, stream};
 use crate::report::{Progress, Stage};
 use crate::spill::{Sorted, Sorter};
+use kpat_capture::decode::radio::RadioTime;
 use kpat_capture::{Direction, Plain, Reader, decode};
 use kpat_model::codes::{clock_method, match_key};
 use kpat_model::hash::{Map, Set};
@@ -34,6 +36,8 @@ pub(super) struct Outcome {
     pub warnings: Vec<String>,
     /// Frames and sightings that were held at a time, at most.
     pub held: usize,
+    /// Some could have been recognised.
+    frames_known: bool,
 }
 
 pub(super) struct Writers<'a> {
@@ -62,20 +66,38 @@ pub(super) struct Join<'a> {
     /// For rows that wait.
     pub early: &'a Path,
     pub found: Found,
+    /// What captures so far say of the time of beacons.
+    pub heard: radio::Heard,
 }
 
 impl Join<'_> {
+    /// `wait`: others follow, which may relate the clock of this one. `None`: they may, nothing was written.
     pub fn integrate(
         &mut self,
         capture_id: i32,
         path: &Path,
+        wait: bool,
         writers: &mut Writers<'_>,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome> {
+    ) -> Result<Option<Outcome>> {
         let mut outcome = Outcome::default();
         let mut counts: Vec<Counts> = Vec::new();
         let read = self.read_keys(path, &mut outcome, progress)?;
-        let clock = self.match_frames(capture_id, read, &mut outcome, &mut counts, progress)?;
+        let on_air = read.on_air;
+        let mut clock = self.match_frames(capture_id, path, read, &mut outcome, &mut counts, progress)?;
+        if on_air && clock.is_none() && wait {
+            return Ok(None);
+        }
+        if on_air {
+            clock = self.beacons(path, clock)?;
+        }
+        if clock.is_none() && outcome.frames_known {
+            outcome.warnings.push(
+                "no frame of the capture could be recognised in the log: another host's traffic, another time, or \
+                 a profile without footprints"
+                    .to_owned(),
+            );
+        }
         let ends = write_frames(
             capture_id,
             path,
@@ -114,7 +136,7 @@ impl Join<'_> {
                 matched: c.matched,
             })?;
         }
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 }
 
@@ -137,6 +159,8 @@ struct Frames {
     resolution: i64,
     /// Interfaces of the DUT's own, as the marks of their frames prove.
     here: Set<u32>,
+    /// Frames have clocks of radios in them.
+    on_air: bool,
 }
 
 impl Join<'_> {
@@ -153,12 +177,14 @@ impl Join<'_> {
         let mut span: Option<(i64, i64)> = None;
         let mut resolution = Resolution::default();
         let mut here: Set<u32> = Set::default();
+        let mut on_air = false;
         let mut done = 0u64;
         loop {
             match reader.next() {
                 Ok(Some(frame)) => {
                     done += 1;
                     resolution.see(frame.at.0);
+                    on_air |= decode::radio::time(frame.link_type, frame.data) != RadioTime::default();
                     // What is on the air is known by its 802.11 header, better than by what is in it.
                     let print = decode::frame(frame.link_type, frame.data, frame.len_wire);
                     let marked = frame.direction;
@@ -208,32 +234,27 @@ impl Join<'_> {
             .warnings
             .extend(reader.warnings().iter().map(|w| format!("{name}, offset {}: {}", w.offset, w.text)));
         progress(Progress { stage: Stage::Captures, done, total: done });
-        Ok(Frames { sorted: frames.finish()?, sample, span, resolution: resolution.value(), here })
+        Ok(Frames { sorted: frames.finish()?, sample, span, resolution: resolution.value(), here, on_air })
     }
 
     /// Matches the frames; gives the clock, `None` where nothing matches.
     fn match_frames(
         &mut self,
         capture_id: i32,
+        path: &Path,
         read: Frames,
         outcome: &mut Outcome,
         counts: &mut Vec<Counts>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Clock>> {
-        let Frames { sorted, sample, span, resolution, here } = read;
+        let Frames { sorted, sample, span, resolution, here, on_air } = read;
         let Some((from, to)) = span else { return Ok(None) };
         let near = dut_offset(self.dut.log.anchors(), from)
             .map(|(offset, _)| (offset, self.options.clock_tolerance_ns));
         let (sampled, seen) = sample.finish(&self.met.sightings)?;
         let votes = vote::collect(&sampled, &seen);
         let Some(rough) = vote::rough(votes.clone(), near) else {
-            if sorted.len() > 0 {
-                outcome.warnings.push(
-                    "no frame of the capture could be recognised in the log: another host's traffic, another time, or \
-                     a profile without footprints"
-                        .to_owned(),
-                );
-            }
+            outcome.frames_known = sorted.len() > 0;
             // The clock may be anything: to suppose that both hosts keep time would be no bound.
             return Ok(None);
         };
@@ -272,7 +293,12 @@ impl Join<'_> {
         outcome.held = held;
         // Where several devices fit, the matches have no device's edges: what was proved of all of them stays.
         let proved = first.take_if(|_| is_own && !estimate::can_be_judged(&sure));
-        let clock = match proved.or_else(|| self.relate(&sure, resolution, is_own)).or(first) {
+        let mut related = proved.or_else(|| self.relate(&sure, resolution, is_own)).or(first);
+        if on_air && related.as_ref().is_some_and(|c| !c.is_own()) {
+            let radios = self.radios(path, &sure, outcome)?;
+            related = self.relate_with(sure, &radios, resolution).or(related);
+        }
+        let clock = match related {
             Some(clock) => clock,
             None => self.fallback(&rough.line, near, (from, to)),
         };

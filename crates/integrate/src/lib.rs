@@ -32,6 +32,7 @@ mod lines;
 mod log;
 mod matching;
 mod nesting;
+mod on_air;
 mod over;
 mod packets;
 mod polls;

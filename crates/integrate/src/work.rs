@@ -2,6 +2,7 @@
 
 use crate::application;
 use crate::captures::{Join, Writers};
+use crate::clock::radio::Heard;
 use crate::dut::Dut;
 use crate::error::{Error, Result};
 use crate::found::Found;
@@ -17,6 +18,7 @@ use kpat_model::sample::Unit;
 use kpat_query::balance;
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
+use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -213,13 +215,24 @@ fn run(
         ));
     }
     let early = work.early();
-    let mut join =
-        Join { dut: Dut::new(log), met: &passed.met, options, early: &early, found: Found::new(&early) };
+    let mut join = Join {
+        dut: Dut::new(log),
+        met: &passed.met,
+        options,
+        early: &early,
+        found: Found::new(&early),
+        heard: Heard::default(),
+    };
     let mut frame = TableWriter::create_threaded(dir)?;
     let mut interface = TableWriter::create(dir)?;
-    for (i, path) in captures.iter().enumerate() {
+    let mut in_order: VecDeque<(usize, bool)> = (0..captures.len()).map(|i| (i, true)).collect();
+    while let Some((i, first)) = in_order.pop_front() {
         let mut writers = Writers { frame: &mut frame, interface: &mut interface };
-        let outcome = join.integrate(i as i32, path, &mut writers, progress)?;
+        let wait = first && in_order.iter().any(|other| other.1);
+        let Some(outcome) = join.integrate(i as i32, &captures[i], wait, &mut writers, progress)? else {
+            in_order.push_back((i, false));
+            continue;
+        };
         report.held.matching = report.held.matching.max(outcome.held as u64);
         report.frames += outcome.frames;
         report.matched += outcome.matched;

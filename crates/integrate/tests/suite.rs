@@ -28,6 +28,7 @@ mod pauses;
 mod phases;
 mod profiles;
 mod protocols;
+mod radio_clock;
 mod recorded;
 mod recorded_logs;
 mod repeat;

@@ -7,6 +7,7 @@ mod content;
 mod link;
 mod names;
 mod network;
+pub mod radio;
 mod serial;
 mod transport;
 mod wifi;

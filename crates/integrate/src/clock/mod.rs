@@ -8,6 +8,7 @@ pub(crate) mod at_device;
 pub(crate) mod card;
 pub mod estimate;
 pub(crate) mod jumps;
+pub mod radio;
 mod rows;
 pub(crate) mod sample;
 pub(crate) mod vote;

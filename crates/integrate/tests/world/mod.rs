@@ -318,12 +318,13 @@ pub struct Capture {
     frames: Vec<(i64, u32, Vec<u8>, u32, u64)>,
     /// The file is in the order in which frames were given, whatever their times: as a sniffer writes whose clock is set.
     pub as_given: bool,
+    pub link_type: u8,
 }
 
 impl Capture {
     pub fn new(path: &Path, interfaces: &[&str]) -> Capture {
         let interfaces = interfaces.iter().map(|s| (*s).to_owned()).collect();
-        Capture { path: path.to_owned(), interfaces, frames: Vec::new(), as_given: false }
+        Capture { path: path.to_owned(), interfaces, frames: Vec::new(), as_given: false, link_type: 1 }
     }
 
     /// `truth`: the packet, 0 none.
@@ -348,7 +349,7 @@ impl Capture {
         shb.extend_from_slice(&[0xff; 8]);
         block(&mut out, 0x0a0d_0d0a, &shb);
         for name in &self.interfaces {
-            let mut idb = vec![1, 0, 0, 0, 0, 0, 4, 0];
+            let mut idb = vec![self.link_type, 0, 0, 0, 0, 0, 4, 0];
             if !name.is_empty() {
                 idb.extend_from_slice(&[2, 0]);
                 idb.extend_from_slice(&(name.len() as u16).to_le_bytes());

@@ -354,7 +354,7 @@ table! { CLOCK, ClockRow, "clock", 65536,
     drift_ppb: i64, Delta, "ppb", "", "", "The DUT's clock gains this on the sniffer's.";
     bound_ns: i64, Delta, "ns", "", "", "The true relation of the clocks is within plus or minus this, everywhere in the segment.";
     drift_bound_ppb: i64, Delta, "ppb", "", "", "The drift is within plus or minus this.";
-    received: i64, Delta, "", "", "", "Bounds of the offset from above: the edge at which a matched packet was received. On a link within the DUT a frame has one and one of the other kind, whichever way it went.";
+    received: i64, Delta, "", "", "", "Bounds of the offset from above: the edge at which a matched packet was received. On a link within the DUT a frame has one and one of the other kind, whichever way it went, and so has one whose time the clock of a radio says.";
     transmitted: i64, Delta, "", "", "", "Bounds of the offset from below: the edge at which a matched packet was transmitted.";
     rejected: i64, Delta, "", "", "", "Matches left out: isolated ones far from their neighbours.";
     method: i32, Dict, "code", "", "", "What the relation rests on.";

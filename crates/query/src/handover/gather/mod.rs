@@ -2,12 +2,14 @@
 //!
 //! Every table is about in order of time; a heap over a window makes it so. Memory is a row group of each table, the window and what is open.
 
+mod afterwards;
 pub(super) mod air;
 mod flows;
 pub(super) mod programs;
 mod tables;
 mod wifi;
 
+use afterwards::Afterwards;
 use tables::Interfaces;
 pub(super) use wifi::message_of;
 
@@ -198,6 +200,7 @@ impl Store {
         machines.found.radio = wifi::has_radio(self)?;
         machines.found.data = self.table::<PacketRow>()?.rows() > 0;
         let (mut number, mut read) = (0, usize::MAX);
+        let (mut afterwards, mut passed_ns) = (Afterwards::default(), i64::MIN);
         // Recorded until then, even where nothing happened any more.
         let stopped = self.manifest.summary.as_ref().map_or(i64::MIN, |s| s.at.boot.0);
         let mut last_ns = self.manifest.last_ns.max(stopped);
@@ -217,10 +220,12 @@ impl Store {
             let old_ns = head_ns.saturating_sub(WINDOW_NS);
             while heap.len() >= MOST_WAITING || heap.peek().is_some_and(|w| w.0.at_ns < old_ns) {
                 let Some(Reverse(w)) = heap.pop() else { break };
+                passed_ns = w.at_ns;
                 machines.push(w.place, &w.mark);
             }
-            if let Some((place, mark)) = feeds[i].rows.pop_front() {
+            if let Some((place, mut mark)) = feeds[i].rows.pop_front() {
                 last_ns = last_ns.max(mark.at_ns);
+                afterwards.place(place, &mut mark, &heap, passed_ns);
                 heap.push(Reverse(Waiting { at_ns: mark.at_ns, number, place, mark }));
                 number += 1;
             }

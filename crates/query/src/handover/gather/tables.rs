@@ -8,7 +8,7 @@ use crate::store::Store;
 use kpat_model::EventKind;
 use kpat_model::announced::{BEFORE, had_carrier, is_first_seen};
 use kpat_store::TableFile;
-use kpat_store::tables::{EventRow, PacketRow};
+use kpat_store::tables::{DeviceRow, EventRow, PacketRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -22,7 +22,11 @@ pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec
     let mut events = Events { links: HashMap::new(), carriers, say_before: interfaces.say_before };
     Ok(vec![
         rows(store.table::<EventRow>()?, move |row, number, out| events.marks(row, number, out)),
-        Box::new(Packets { table: store.table::<PacketRow>()?, loopback }),
+        Box::new(Packets {
+            table: store.table::<PacketRow>()?,
+            loopback,
+            bridge_of: interfaces.bridge_of.clone(),
+        }),
     ])
 }
 
@@ -33,6 +37,8 @@ pub(super) struct Interfaces {
     pub same: BTreeMap<Place, Place>,
     /// Whether those that were there when the recording began had a link then.
     pub began: BTreeMap<Place, bool>,
+    /// Of ports that were, or became, a bridge's: the bridge. What the host receives there it receives at the bridge.
+    pub bridge_of: BTreeMap<Place, Place>,
     /// Some say what it was before.
     say_before: bool,
 }
@@ -40,16 +46,19 @@ pub(super) struct Interfaces {
 impl Interfaces {
     pub fn read(store: &Store) -> Result<Interfaces> {
         let table = store.table::<EventRow>()?;
-        let link = i64::from(EventKind::Link as i32);
+        let (link, port) = (i64::from(EventKind::Link as i32), i64::from(EventKind::BridgePort as i32));
         let mut gone: HashMap<(i64, String), Place> = HashMap::new();
         let (mut seen, mut out): (HashSet<Place>, Interfaces) = Default::default();
         // Whose first announcement says nothing of what it was.
         let mut same_state = BTreeMap::new();
         for group in 0..table.groups() {
-            if !table.ints(group, "kind")?.contains(&link) {
+            if !table.ints(group, "kind")?.iter().any(|k| [link, port].contains(k)) {
                 continue;
             }
             table.each(vec![group], |row: EventRow| {
+                if i64::from(row.kind) == port {
+                    out.port(store, &row);
+                }
                 if i64::from(row.kind) != link {
                     return;
                 }
@@ -76,6 +85,16 @@ impl Interfaces {
             out.began.extend(same_state);
         }
         Ok(out)
+    }
+
+    /// Text: name, state and bridge.
+    fn port(&mut self, store: &Store, row: &EventRow) {
+        let (_, bridge) = row.text.rsplit_once('(').unwrap_or_default();
+        let (bridge, netns) = (bridge.trim_end_matches(')'), row.netns.unwrap_or(0));
+        let of_it = |d: &&DeviceRow| d.name == bridge && d.netns == netns;
+        if let (Some(d), Ok(port)) = (store.devices.iter().rev().find(of_it), i32::try_from(row.b)) {
+            self.bridge_of.insert((netns, port), (netns, d.ifindex));
+        }
     }
 }
 
@@ -151,6 +170,7 @@ impl Events {
 struct Packets {
     table: Arc<TableFile>,
     loopback: Vec<Place>,
+    bridge_of: BTreeMap<Place, Place>,
 }
 
 impl Feed for Packets {
@@ -170,11 +190,17 @@ impl Feed for Packets {
             let to = (home[i].max(0), i32::try_from(if_out[i]).unwrap_or(0));
             let sent = ifindex[i] <= 0 && to.1 > 0;
             if sent && is_data(proto[i], sport[i], dport[i], icmp[i]) && !self.loopback.contains(&to) {
-                out.push((to, Mark::new(first[i], What::Sent, Source::Packet(id[i]))));
+                let mark = Mark::new(first[i], What::Sent, Source::Packet(id[i]));
+                out.extend(self.bridge_of.get(&to).map(|bridge| (*bridge, mark.clone())));
+                out.push((to, mark));
             }
             let received = place.1 > 0 && fate[i] != i64::from(verdict::DROPPED);
             if received && is_data(proto[i], sport[i], dport[i], icmp[i]) && !self.loopback.contains(&place) {
-                out.push((place, Mark::new(first[i], What::Received, Source::Packet(id[i]))));
+                let mark = Mark::new(first[i], What::Received, Source::Packet(id[i]));
+                // What goes on from port to port is none of the host's.
+                let bridge = self.bridge_of.get(&place).filter(|_| if_out[i] <= 0);
+                out.extend(bridge.map(|bridge| (*bridge, mark.clone())));
+                out.push((place, mark));
             }
         }
         Ok(out)
