@@ -204,8 +204,8 @@ impl Place {
         let base = function.split('.').next().unwrap_or_default();
         let own = std::slice::from_ref(&c.skb_tag);
         let tags = if c.flags & call_flag::LIST != 0 { tags } else { own };
-        // Without its address (kprobes) another packet within the call might be taken for it.
-        let dur_ns = c.dur_ns.filter(|_| tags.iter().any(|t| *t != 0));
+        // Without its address (kprobes) another packet within the call might be taken for it, so 0 is that of one whose low bits are.
+        let dur_ns = c.dur_ns.filter(|_| !tags.is_empty());
         match (base, dur_ns) {
             ("net:net_dev_queue" | "net:netif_receive_skb", _) => Some(Place::Point(Passing {
                 at_ns: c.entry_ns,
