@@ -27,6 +27,7 @@ class CutProfiles(profile.Recorded):
         # Samples of the time behind the last sums are of no time that is charged.
         if s := p["sampled"]:
             self.assertLess(s["busy_ns"], 1.05 * s["exact_busy_ns"] + 10 * s["period_ns"] * os.cpu_count(), log.name)
+        self.assertFalse(p["recording_complete"])
         return passed
 
     def test_what_is_left_adds_up(self):
@@ -53,6 +54,13 @@ class CutProfiles(profile.Recorded):
         p = look.kpat_json("profile", str(kbl.with_suffix(".kpat")), "--limit", "0")
         own_ns = self.own_ns(self.of(p, burner.p.pid))
         self.assertTrue(0.99 * (ran - 1.5e9) < own_ns < 1.01 * ran + 0.02e9, (own_ns, ran))
+        # What was damaged is named beside the sums.
+        damaged = bytearray(data)
+        damaged[len(data) // 2] ^= 16
+        (self.dir / "damaged.kbl").write_bytes(damaged)
+        look.integrate(self.dir / "damaged.kbl", [], self.dir / "damaged.kpat")
+        losses = look.kpat_json("profile", str(self.dir / "damaged.kpat"))["losses"]
+        self.assertIn("damaged-bytes", [x["cause"] for x in losses], losses)
         # A list that is cut says so.
         few = look.kpat_json("profile", str(kbl.with_suffix(".kpat")), "--limit", "1")
         self.assertEqual((few["shown"], len(few["processes"]), few["total"]), (1, 1, len(p["processes"])))
