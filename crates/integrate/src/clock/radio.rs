@@ -39,7 +39,7 @@ const FEWEST: usize = 8;
 const STAMPS_PER_CUT: usize = 16;
 /// What bounds a frame no better than this says nothing.
 const WIDEST_NS: i64 = 50_000_000;
-/// Beacons of several captures that are held.
+/// Beacons of one capture, and of several together, that are held.
 const HEARD: usize = 1 << 16;
 
 /// What a sniffer wrote of one frame.
@@ -80,7 +80,7 @@ pub(crate) fn read(path: &Path, matched: &[u64]) -> Result<Vec<Stamp>> {
     let mut apart_ns = APART_NS;
     let mut last: Map<u32, i64> = Map::default();
     let mut seconds: Map<[u8; 6], i64> = Map::default();
-    let (mut at, mut drawn) = (0, 0);
+    let (mut at, mut drawn, mut beacons) = (0, 0, 0);
     // What comes before a damage is valid.
     while let Ok(Some(f)) = reader.next() {
         let t = decode::radio::time(f.link_type, f.data);
@@ -88,11 +88,12 @@ pub(crate) fn read(path: &Path, matched: &[u64]) -> Result<Vec<Stamp>> {
         let mut sender = t.sender.and_then(|(a, t)| Some((a, i64::try_from(t).ok()?)));
         // The first in each second of the sender's clock: whoever hears it, chooses the same.
         if let Some((a, t)) = sender {
-            let full = seconds.len() >= SENDERS && !seconds.contains_key(&a);
+            let full = beacons >= HEARD || seconds.len() >= SENDERS && !seconds.contains_key(&a);
             if full || seconds.insert(a, t / 1_000_000) == Some(t / 1_000_000) {
                 sender = None;
             }
         }
+        beacons += usize::from(sender.is_some());
         while matched.get(at).is_some_and(|n| *n < f.number) {
             at += 1;
         }
@@ -225,17 +226,39 @@ impl Spans {
         Spans(out)
     }
 
+    /// Of each of `count` stamps, whether an access point vouches for the way to it from the one before.
+    fn vouched(&self, count: usize) -> Vec<bool> {
+        let mut over = vec![0i32; count + 1];
+        for s in self.0.iter().filter(|s| s.steady) {
+            over[s.from + 1] += 1;
+            over[s.to + 1] -= 1;
+        }
+        let mut now = 0;
+        let by = over[..count].iter().map(|step| {
+            now += step;
+            now > 0
+        });
+        by.collect()
+    }
+
     /// Indices of the first stamps behind a jump of the radio's clock, and of what may be one.
     fn cuts(&self, all: &[Stamp]) -> Vec<usize> {
         // A sender that says otherwise was set itself, or it was the radio.
-        let vouched = |i: usize| self.0.iter().any(|s| s.steady && s.from < i && i <= s.to);
+        let vouched = self.vouched(all.len());
         let mut out: Vec<usize> =
-            (1..all.len()).filter(|i| jumps(&all[i - 1], &all[*i]) && !vouched(*i)).collect();
+            (1..all.len()).filter(|i| jumps(&all[i - 1], &all[*i]) && !vouched[*i]).collect();
+        // How far those reach that are steady and begin at a stamp or before.
+        let mut reach = vec![0; all.len()];
+        for s in self.0.iter().filter(|s| s.steady) {
+            reach[s.from] = s.to.max(reach[s.from]);
+        }
+        for i in 1..reach.len() {
+            reach[i] = reach[i - 1].max(reach[i]);
+        }
         // Smaller jumps than the sniffer's clock shows: where a sender agrees with that and not with the radio, unless another agrees with the radio.
         for s in self.0.iter().filter(|s| !s.steady) {
             let (wall, _) = went(&all[s.from], &all[s.to]);
-            let other = |o: &Span| o.steady && o.from <= s.from && s.to <= o.to;
-            if alike(s.sender, wall, LATE_US) && !self.0.iter().any(other) {
+            if alike(s.sender, wall, LATE_US) && reach[s.from] < s.to {
                 // Somewhere between the two: neither side's clock has what is between.
                 out.extend([s.from + 1, s.to]);
             }
@@ -247,20 +270,12 @@ impl Spans {
 
     /// Of each of `count` stamps, how many before it have no access point that vouches for the way to them.
     fn doubts(&self, count: usize) -> Vec<usize> {
-        let mut over = vec![0i32; count + 1];
-        for s in self.0.iter().filter(|s| s.steady) {
-            over[s.from + 1] += 1;
-            over[s.to + 1] -= 1;
-        }
-        let (mut now, mut doubts) = (0, 0);
-        over[..count]
-            .iter()
-            .map(|step| {
-                now += step;
-                doubts += usize::from(now == 0);
-                doubts
-            })
-            .collect()
+        let mut doubts = 0;
+        let before = |sure: bool| {
+            doubts += usize::from(!sure);
+            doubts
+        };
+        self.vouched(count).into_iter().map(before).collect()
     }
 }
 
