@@ -18,8 +18,13 @@ const MS: f64 = 1e6;
 const KNOWN_NS: i64 = 60;
 const KNOWN: Known = Known { one_way_ns: 1_000_000, resolution_ns: 1 };
 
+/// By the part of the gap, and its length.
+type Wall = fn(f64, f64) -> f64;
+/// By the true time, and the part of the gap.
+type Radio = fn(f64, f64, &mut Random) -> f64;
+
 /// What the sniffer's clock does in the gap, which is from 0 to 1.
-const WALLS: &[(&str, fn(f64, f64) -> f64)] = &[
+const WALLS: &[(&str, Wall)] = &[
     ("nothing", |_, _| 0.0),
     ("set 3 s back", |p, _| if p > 0.5 { -3e9 } else { 0.0 }),
     ("set 40 ms ahead and back", |p, _| if (0.3..0.6).contains(&p) { 40.0 * MS } else { 0.0 }),
@@ -28,7 +33,7 @@ const WALLS: &[(&str, fn(f64, f64) -> f64)] = &[
 ];
 
 /// What the radio's clock does there: microseconds by the true ones, and the part of the gap.
-const RADIOS: &[(&str, fn(f64, f64, &mut Random) -> f64)] = &[
+const RADIOS: &[(&str, Radio)] = &[
     ("runs", |t, _, _| t),
     ("stands still", |_, _, _| 77.0),
     ("32 bits wrap", |t, p, _| if p > 0.5 { t } else { t + 4_294_967_296.0 }),
@@ -39,6 +44,9 @@ const RADIOS: &[(&str, fn(f64, f64, &mut Random) -> f64)] = &[
     ("some stamps damaged", |t, _, r| if r.unit() < 0.01 { r.between(1.0, 1e15) } else { t }),
 ];
 
+/// When a frame was on the air, when the sniffer says so, its interface, and its bytes.
+type OnAir = (i64, i64, u32, Vec<u8>);
+
 struct Made {
     given: Given,
     stamps: Vec<Stamp>,
@@ -47,14 +55,7 @@ struct Made {
 }
 
 /// `ends`: nothing is heard of the device from the gap on.
-fn make(
-    r: &Recorded,
-    wall: fn(f64, f64) -> f64,
-    radio: fn(f64, f64, &mut Random) -> f64,
-    beacons: bool,
-    ends: bool,
-    seed: u64,
-) -> Made {
+fn make(r: &Recorded, wall: Wall, radio: Radio, beacons: bool, ends: bool, seed: u64) -> Made {
     let mut random = Random(seed);
     let n = r.walls.len();
     let (from, to) = (random.between(0.25, 0.4), if ends { 1.0 } else { random.between(0.65, 0.85) });
@@ -163,8 +164,8 @@ fn with_radio(m: &Made) -> Option<Estimate> {
 }
 
 /// One table: of each clock without and with the radio's. Gives the sums with it.
-fn table<'a, T: Copy>(
-    kinds: &'a [(&'static str, T)],
+fn table<T: Copy>(
+    kinds: &[(&'static str, T)],
     make: impl Fn(&Recorded, T, bool, u64) -> Made,
 ) -> Vec<(&'static str, Sum, Sum)> {
     let count = std::env::var("CASES").ok().and_then(|v| v.parse().ok()).unwrap_or(3);
@@ -243,7 +244,7 @@ fn sniffers_are_tied_by_beacons() {
             LogWriter::create(&dir.path("x.kbl"), ROUTER, &[(2, "eth0", R0), (3, "eth1", R1)], anchor);
         let mut random = Random(5);
         // What each sniffer wrote: when, and of which channel.
-        let mut heard: [Vec<(i64, i64, u32, Vec<u8>)>; 2] = [Vec::new(), Vec::new()];
+        let mut heard: [Vec<OnAir>; 2] = [Vec::new(), Vec::new()];
         let radio = |of: usize, at: i64| {
             if of == 0 { 7 * SEC + at + at / 50_000 } else { 999 * SEC + at - at / 40_000 }
         };
