@@ -22,7 +22,7 @@ struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
 
 static __always_inline struct first_datagram *first_of(u64 low)
 {
-	return &firsts[(low >> 6) & (FIRSTS - 1)];
+	return &firsts[(u32)(low >> 6) * 2654435761u >> 24]; /* 8 bits are left */
 }
 
 /* Is it a fragment that begins behind the transport header? `ip`: its network header. */
@@ -63,7 +63,9 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 	struct first_datagram *f = first_of(low);
 	u64 now = bpf_ktime_get_boot_ns(), net = sk_read_ptr(sk, __sk_common.skc_net.net);
 
-	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. */
+	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. Nor do the kernel's own for ICMP, which answer within a call that sends. */
+	if (sk_read(sk, sk_type) == SOCK_RAW && kread_bit((struct sock___app *)sk, sk_kern_sock))
+		return 0;
 	if (sk_read(sk, sk_protocol) == IPPROTO_TCP || !net || !netns_wanted(kread((struct net *)(net), ns.inum)))
 		return 0;
 	/* A tunnel or a VLAN gives it to a further device. */

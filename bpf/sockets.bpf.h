@@ -72,6 +72,7 @@ struct socket {
 struct sock___app {
 	struct sock_common___app __sk_common;
 	struct socket *sk_socket;
+	u8 sk_kern_sock : 1;
 	u16 sk_type, sk_protocol;
 	struct {
 		u32 val;
