@@ -89,15 +89,20 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
  */
 static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app *skb, u64 ip, u32 what)
 {
-	u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
-	u32 tag = skb_tag((struct sk_buff *)skb) ^ (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
+	u32 tag = skb_tag((struct sk_buff *)skb);
 	u16 device = address_low(skb->dev) >> 11; /* a page or a half */
 
 	if (what == KP_X_TO_DRIVER) {
 		if (e->device != device)
 			return e->lower == device;
-		e->way = tag; /* a segment of it, where the device cannot cut */
+		if (e->tcp)
+			e->way = tag; /* a segment of it, where the device cannot cut */
 		return false;
+	}
+	if (!e->tcp) {
+		u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
+
+		tag ^= (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
 	}
 	/* A connection has one way, and others of its packets may have come while this one was in the first device's queue. */
 	if (e->device != device && (e->way == tag || (e->tcp && e->lower == device))) {
