@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from kpatlab import cache, play
+from kpatlab import play
 from kpatlab.cache import LAB
 from tests.place import begun, own, sh
 
@@ -116,7 +116,3 @@ class Flaps(unittest.TestCase):
                     down = h["link_down"]
                     of = [(b, e) for b, e in self.lost if b <= down["at_boot_ns"] + 1_000_000 and e >= down["at_boot_ns"] - (down["within_ns"] or 0)] if down else [()]
                     self.assertTrue(of, f"{h['interface']}: {down} is no loss: {self.lost}")
-
-
-if __name__ == "__main__":
-    cache.say(__doc__)

@@ -1,4 +1,4 @@
-"""Sockets whose packets pass several devices of their own host, one above the other: a tunnel or an overlay over a veth pair, a bridge that has the address. What the socket is said to have sent,
+"""Sockets whose packets pass several devices of their own host, one above the other: a tunnel or an overlay over a veth pair, a bridge that has the address. What the socket is reported to have sent,
 by bytes, packets and what held it back. On this machine, with tracepoints. Truth is what the two programs wrote and read, and the kernel's counters of TCP segments
 and UDP datagrams in the sender's namespace (nstat)."""
 import json
@@ -6,7 +6,7 @@ import os
 import sys
 import unittest
 
-from kpatlab import cache, play
+from kpatlab import play
 from tests.place import begun, own, sh
 
 DATAGRAMS = 60

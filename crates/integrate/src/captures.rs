@@ -38,6 +38,8 @@ pub(super) struct Outcome {
     pub held: usize,
     /// Some could have been recognised.
     frames_known: bool,
+    /// Frames with clocks of radios in them, once they were read.
+    pub stamps: Option<Vec<radio::Stamp>>,
 }
 
 pub(super) struct Writers<'a> {
@@ -89,7 +91,7 @@ impl Join<'_> {
             return Ok(None);
         }
         if on_air {
-            clock = self.beacons(path, clock)?;
+            clock = self.beacons(path, outcome.stamps.take(), clock)?;
         }
         if clock.is_none() && outcome.frames_known {
             outcome.warnings.push(

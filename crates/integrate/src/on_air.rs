@@ -8,8 +8,14 @@ use std::path::Path;
 
 impl Join<'_> {
     /// A sniffer that heard nothing of the device is related by beacons that another one heard, too; those of one that is related are kept for others.
-    pub(super) fn beacons(&mut self, path: &Path, clock: Option<Clock>) -> Result<Option<Clock>> {
-        let stamps = radio::read(path, &[])?;
+    /// `stamps`: what was read of it for its own clock; `None`: nothing yet.
+    pub(super) fn beacons(
+        &mut self,
+        path: &Path,
+        stamps: Option<Vec<radio::Stamp>>,
+        clock: Option<Clock>,
+    ) -> Result<Option<Clock>> {
+        let stamps = stamps.map_or_else(|| radio::read(path, &[]), Ok)?;
         if let Some(c @ Clock::Estimated(_)) = &clock {
             self.heard.add(&stamps, c);
             return Ok(clock);
@@ -28,7 +34,9 @@ impl Join<'_> {
         let mut numbers: Vec<u64> = sure.iter().map(|p| p.number).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let radios = radio::radios(&radio::read(path, &numbers)?);
+        let stamps = radio::read(path, &numbers)?;
+        let radios = radio::radios(&stamps);
+        outcome.stamps = Some(stamps);
         let reader = Reader::open(path)?;
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         for (interface, jumps) in &radios.refused {
@@ -49,11 +57,10 @@ impl Join<'_> {
     ) -> Option<Clock> {
         let given = Given { one_way_ns: self.options.one_way_ns, resolution_ns };
         let more = radio::more(radios, &pairs, given.one_way_ns);
-        let all = [pairs, more.as_ref().map(|m| m.pairs.clone()).unwrap_or_default()].concat();
+        let noise_assumed = more.as_ref().is_some_and(|m| m.noise_assumed);
+        let all = [pairs, more.map(|m| m.pairs).unwrap_or_default()].concat();
         let mut found = estimate::estimate(&all, &given)?;
-        if let Some(more) = more {
-            found.noise_assumed |= more.noise_assumed;
-        }
+        found.noise_assumed |= noise_assumed;
         Some(Clock::Estimated(Box::new(found)))
     }
 }

@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(time(127, &none), RadioTime { tsft_us: None, sender: Some(([2, 0, 0, 0, 1, 0], 79)) });
         let zero = [&[0, 0, 16, 0, 1, 0, 0, 0][..], &0u64.to_le_bytes(), &beacon(80)].concat();
         assert_eq!(time(127, &zero).tsft_us, None);
-        // Data, and a beacon that is said to be encrypted.
+        // Data, and a beacon with the flag of what is encrypted.
         let mut data = beacon(81);
         data[0] = 0x08;
         assert_eq!(time(105, &data), RadioTime::default());
