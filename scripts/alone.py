@@ -1,0 +1,22 @@
+"""Waits until no other stage of scripts/test runs: what is run once more is judged alone."""
+import fcntl
+import os
+import time
+
+
+def alone(seconds):
+    """The lock that scripts/test gave this stage becomes its own as soon as every other stage has ended or waits for the same; after `seconds`, or
+    where this was not started by scripts/test, it goes on without. True if it is alone."""
+    fd = os.environ.get("KPAT_TEST_BESIDE")
+    if not fd:
+        return False
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(int(fd), fcntl.LOCK_EX | fcntl.LOCK_NB)  # the shared one is gone also where this is refused (flock(2))
+            return True
+        except BlockingIOError:
+            time.sleep(0.5)
+        except OSError:  # closed by what was between
+            return False
+    return False
