@@ -79,6 +79,7 @@ struct sock___app {
 	} sk_uid;
 	unsigned long sk_pacing_rate;
 	u32 sk_pacing_status;
+	int sk_err;
 	int sk_wmem_queued;
 	struct sk_buff_head sk_receive_queue;
 	struct {
@@ -213,7 +214,8 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 	}
 	r->pid = ctx ? 0 : current_pid(ctl, pid_tgid, 0);
 	r->uid = sk_read(sk, sk_uid.val);
-	commit_word(r, KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)(r->family == AF_INET6) << 16 |
+	/* sk_err is set before TCP leaves its last state (tcp_reset() of net/ipv4/tcp_input.c, tcp_write_err() of tcp_timer.c) */
+	commit_word(r, KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)((r->family == AF_INET6) | (sk_read(sk, sk_err) & 0x7f) << 1) << 16 |
 			       (u64)sk_read(sk, __sk_common.skc_state) << 24 | cookie << 32);
 	return 0;
 }

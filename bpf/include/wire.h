@@ -269,7 +269,7 @@ struct kp_crossing {
 struct kp_socket {
 	u8 kind;
 	u8 slots;
-	u8 what; /* bit 0: addresses are IPv6 */
+	u8 what; /* bit 0: addresses are IPv6; bits 1-7: its pending error, as a number of errno(3) */
 	u8 state;
 	u32 sock;
 	u64 ts;

@@ -244,6 +244,8 @@ fn describe(row: &mut SocketRow, r: &SocketRecord) {
     if row.pid.is_none() && r.pid != 0 {
         row.pid = Some(r.pid as i32);
     }
+    // Of the last change of its state: one that was dealt with is not there any more.
+    row.error = (row.proto == TCP && r.error != 0).then_some(r.error.into());
 }
 
 fn address(r: &SocketRecord, a: &[u8; 16]) -> String {

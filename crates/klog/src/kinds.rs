@@ -153,8 +153,8 @@ pub static KINDS: [Kind; 33] = [
         "socket",
         columns![
             "at" Time, "cookie" Integer, "cgroup" Integer, "netns" Integer, "version" Integer, "protocol" Integer,
-            "state" Integer, "pid" Integer, "ports" Integer, "privacy" Integer, "owner" Integer, "address" Bytes, "peer" Bytes,
-            "congestion" Text,
+            "state" Integer, "pid" Integer, "ports" Integer, "privacy" Integer, "owner" Integer, "error" Integer, "address" Bytes,
+            "peer" Bytes, "congestion" Text,
         ],
         Coding::Application(socket),
     ),
@@ -491,6 +491,7 @@ impl InColumns for SocketRecord {
                 u64::from(self.port) << 16 | u64::from(self.peer_port),
                 self.privacy as u64,
                 self.uid.map_or(0, |uid| u64::from(uid) + 1),
+                self.error.into(),
             ],
             [trimmed(&self.addr), trimmed(&self.peer), trimmed(&self.congestion)],
         )
@@ -498,7 +499,7 @@ impl InColumns for SocketRecord {
 }
 
 fn socket(row: &Row<'_>) -> Option<AppRecord> {
-    let [_, cookie, cgroup, netns, version, protocol, state, pid, ports, privacy, owner, ..] = row.numbers;
+    let [_, cookie, cgroup, netns, version, protocol, state, pid, ports, privacy, owner, error] = row.numbers;
     Some(AppRecord::Socket(Box::new(SocketRecord {
         at: at(row),
         cookie,
@@ -518,6 +519,7 @@ fn socket(row: &Row<'_>) -> Option<AppRecord> {
             Some(uid) => Some(narrow(uid)?),
             None => None,
         },
+        error: narrow(error)?,
     })))
 }
 

@@ -292,8 +292,8 @@ fn app_line(r: &AppRecord) -> String {
             task(c.pid, c.ctx)
         ),
         AppRecord::Socket(s) => format!(
-            "socket at={} cookie={} cgroup={} netns={} version={} protocol={} state={} pid={} ports={} privacy={} owner={} address={} \
-             peer={} congestion={}",
+            "socket at={} cookie={} cgroup={} netns={} version={} protocol={} state={} pid={} ports={} privacy={} owner={} error={} \
+             address={} peer={} congestion={}",
             s.at.0,
             s.cookie,
             s.cgroup,
@@ -305,6 +305,7 @@ fn app_line(r: &AppRecord) -> String {
             u64::from(s.port) << 16 | u64::from(s.peer_port),
             s.privacy as u8,
             s.uid.map_or(0, |uid| u64::from(uid) + 1),
+            s.error,
             hex(end_of(&s.addr)),
             hex(end_of(&s.peer)),
             hex(end_of(&s.congestion))
@@ -396,6 +397,7 @@ fn application(rng: &mut sample::Rng, at: &mut i64) -> AppRecord {
                 peer: [rng.next() as u8; 16],
                 congestion: *b"cubic\0\0\0\0\0\0\0\0\0\0\0",
                 uid: rng.one_in(2).then(|| rng.wide() as u32),
+                error: rng.below(128) as u8,
             }))
         }
         1 => {

@@ -95,6 +95,8 @@ pub struct SocketRecord {
     pub congestion: [u8; 16],
     /// User who opened it.
     pub uid: Option<u32>,
+    /// Its pending error (`sk_err`), a number of errno(3): why the kernel ended it. 0: none.
+    pub error: u8,
 }
 
 /// What was done to addresses when they were recorded.

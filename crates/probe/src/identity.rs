@@ -173,6 +173,7 @@ impl Addresses {
             privacy,
             congestion,
             uid,
+            error,
         } = r;
         let (addr, peer, privacy) = match self {
             Addresses::Plain => (addr, peer, privacy),
@@ -195,6 +196,7 @@ impl Addresses {
             privacy,
             congestion,
             uid,
+            error,
         }
     }
 

@@ -42,6 +42,8 @@ export interface SocketDetail {
   line: SocketLine;
   version: number;
   congestion: string | null;
+  // TCP: why the kernel ended it, in words; null: not by an error.
+  error: string | null;
   netns: Big | null;
   cgroup: Big | null;
   layers: SocketLayer[];

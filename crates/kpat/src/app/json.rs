@@ -36,7 +36,7 @@ pub fn limits(l: &Limits) -> Value {
 }
 
 /// What [`socket`] has, in the order of `--tsv`.
-pub const FIELDS: [&str; 25] = [
+pub const FIELDS: [&str; 26] = [
     "socket_id",
     "proto",
     "version",
@@ -48,6 +48,7 @@ pub const FIELDS: [&str; 25] = [
     "uid",
     "user",
     "congestion",
+    "error",
     "local_addr",
     "local_port",
     "peer_addr",
@@ -84,6 +85,7 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         "socket_id": s.socket_id, "proto": s.proto, "version": s.version, "process": t.process, "pid": s.pid,
         "netns": s.netns, "cgroup": s.cgroup, "cgroup_path": owner.path, "unit": name(Name::Unit),
         "container": name(Name::Container), "pod": name(Name::Pod), "uid": s.uid, "user": owner.user, "congestion": s.congestion,
+        "error": s.error.map(app::errno),
         "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr, "peer_port": s.peer_port,
         "sent_bytes": s.sent_bytes, "received_bytes": s.received_bytes,
         "crossings": layers,

@@ -5,7 +5,7 @@ use crate::open::Integrated;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
 use kpat_model::Crossing;
-use kpat_query::app::{Held, Limits, Spread, Traffic, protocol};
+use kpat_query::app::{Held, Limits, Spread, Traffic, error_in_words, protocol};
 use kpat_query::owners::Name;
 
 fn ends(t: &Traffic) -> String {
@@ -93,6 +93,9 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
         facts.add("congestion", c);
     }
     facts.add("seen for", duration(s.last_ns - s.first_ns));
+    if let Some(error) = s.error {
+        facts.add("ended by", error_in_words(error));
+    }
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
     layers(t, out)?;

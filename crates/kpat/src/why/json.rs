@@ -2,7 +2,9 @@
 
 use crate::app::json::spread;
 use crate::open::OfDevice;
-use kpat_query::why::{ByStage, End, Stage, Sum, Why};
+use kpat_query::app;
+use kpat_query::verdict;
+use kpat_query::why::{ByStage, End, Opener, Stage, Sum, Why};
 use kpat_store::tables::SocketRow;
 use serde_json::{Map, Value, json};
 
@@ -38,6 +40,20 @@ pub fn stages_of(w: &Why) -> Vec<Value> {
     w.stages.iter().map(stage).collect()
 }
 
+/// The packets with which it opened.
+fn opening(logs: &[OfDevice], w: &Why) -> Value {
+    let packet = |o: &Opener| {
+        json!({
+            "device": if logs[o.host].name.is_empty() { None } else { Some(&logs[o.host].name) },
+            "packet_id": o.packet, "verdict": verdict::name(o.verdict),
+            "drop_reason": if o.reason.is_empty() { None } else { Some(&o.reason) },
+            "drop_place": if o.place.is_empty() { None } else { Some(&o.place) },
+        })
+    };
+    let all = |those: &[Opener]| those.iter().map(packet).collect::<Vec<_>>();
+    json!({"syns": all(&w.opening.syns), "answers": all(&w.opening.answers), "refusals": all(&w.opening.refusals)})
+}
+
 pub fn value(logs: &[OfDevice], w: &Why) -> Value {
     let log = &logs[w.host].log;
     let first = w.first().map(|s| s.stage.name());
@@ -58,7 +74,7 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
         "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(),
         "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again,
-        "syns_again": w.syns_again,
+        "syns_again": w.syns_again, "refused": w.refused, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
         "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,
     })
 }

@@ -5,7 +5,7 @@ use crate::open::OfDevice;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
 use kpat_query::app;
-use kpat_query::why::{ByStage, End, Stage, Sum, Why};
+use kpat_query::why::{ByStage, End, Opener, Stage, Sum, Why};
 use kpat_store::tables::SocketRow;
 
 /// More stages of one write than a line needs.
@@ -19,7 +19,7 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     if let Some(first) = w.first() {
         let mut why = Line::of(format!("{} {}", first.stage.name(), percent(w.share(first))), Style::Strong);
         why = why.plain(format!(": {}", w.meaning(first.stage)));
-        if let Some(more) = more(w, first) {
+        for more in more(logs, w, first) {
             why = why.plain(format!("; {more}"));
         }
         facts.line("why", why);
@@ -39,6 +39,9 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
         }
     };
     facts.add("time", format!("{} s, {what}", seconds(w.whole_ns())));
+    if let Some(error) = w.sender.error {
+        facts.add("ended by", app::error_in_words(error));
+    }
     facts.add("writes", if w.writes() > 0 { writes(w) } else { "none".to_owned() });
     if let Some(c) = &w.clock {
         let text = format!(
@@ -92,8 +95,11 @@ fn ends(logs: &[OfDevice], w: &Why) -> String {
 }
 
 /// What else is known of the first.
-fn more(w: &Why, first: &Sum) -> Option<String> {
-    match first.stage {
+fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
+    let again =
+        (w.syns_again > 0).then(|| format!("its SYN was sent again {}", plural(w.syns_again, "time")));
+    let one = match first.stage {
+        Stage::Handshake => return opening(logs, w).into_iter().chain(again).collect(),
         Stage::CongestionWindow | Stage::Loss if w.again > 0 => {
             let repairs = if w.repairs_ns > 0 {
                 format!(", {} in repair", duration(w.repairs_ns))
@@ -102,14 +108,35 @@ fn more(w: &Why, first: &Sum) -> Option<String> {
             };
             Some(format!("{} sent again{repairs}", plural(w.again, "segment")))
         }
-        Stage::Handshake if w.syns_again > 0 => {
-            Some(format!("its SYN was sent again {}", plural(w.syns_again, "time")))
-        }
         Stage::Application => Some(plural(w.pauses, "pause")),
         Stage::Answer => Some(format!("{} of {} pauses ended with one", count(w.answered), count(w.pauses))),
         Stage::Queue if w.fq_paces => Some("fq paces this socket there".to_owned()),
         _ => None,
+    };
+    one.into_iter().collect()
+}
+
+/// Which packet shows what became of the opening.
+fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
+    let named = |o: &Opener| match logs[o.host].name.as_str() {
+        "" => format!("packet {}", o.packet),
+        device => format!("packet {} of {device}", o.packet),
+    };
+    let refusal = w.opening.refusals.first().map(named);
+    if let Some((first, dropped, of)) = w.opening.dropped() {
+        let mut text = named(first);
+        if of > 1 {
+            text = format!("{dropped} of {of}, first {text}");
+        }
+        if !first.reason.is_empty() {
+            text += &format!(": {}", first.reason);
+        }
+        if !first.place.is_empty() {
+            text += &format!(" at {}", first.place);
+        }
+        return Some(refusal.map_or_else(|| text.clone(), |r| format!("{r}, in answer to {text}")));
     }
+    refusal.or_else(|| w.opening.unanswered().map(named))
 }
 
 fn writes(w: &Why) -> String {

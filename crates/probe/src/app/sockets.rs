@@ -239,6 +239,7 @@ fn decode(r: &wire::Socket) -> SocketRecord {
         privacy: Privacy::Plain,
         congestion: r.congestion,
         uid: Some(r.uid),
+        error: r.what >> 1,
     }
 }
 

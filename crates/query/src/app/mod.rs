@@ -21,7 +21,7 @@ pub(crate) use follow::{Follow, Span};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
-pub use names::{ends, errno, protocol};
+pub use names::{ends, errno, error_in_words, protocol};
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;

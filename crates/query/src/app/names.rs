@@ -52,6 +52,21 @@ pub fn errno(number: i32) -> String {
     name.unwrap_or_else(|| format!("error {number}"))
 }
 
+/// Why the kernel ended a connection: the error's name, and what it stands for.
+pub fn error_in_words(number: i32) -> String {
+    let words = match errno(number).as_str() {
+        "ECONNREFUSED" => "a reset, or an ICMP message, answered its SYN",
+        "ECONNRESET" => "the other end reset it",
+        "EPIPE" => "the other end had closed it, and reset it",
+        "ETIMEDOUT" => "nothing was answered to what was sent again and again",
+        "EHOSTUNREACH" => "the other end, or a router, could not be reached",
+        "ENETUNREACH" => "there was no way to its network",
+        "ECONNABORTED" => "it was ended from this side: ss -K, or its address went",
+        _ => return errno(number),
+    };
+    format!("{}: {words}", errno(number))
+}
+
 fn end(addr: Option<&String>, port: i32) -> String {
     let addr = addr.map_or("*", String::as_str);
     let shown =

@@ -10,6 +10,7 @@
 
 mod gather;
 mod line;
+mod opening;
 mod packets;
 mod sums;
 
@@ -22,6 +23,7 @@ use crate::packet::PacketDetail;
 use crate::store::Store;
 use gather::Elsewhere;
 use kpat_store::tables::SocketRow;
+pub use opening::{Opener, Opening};
 
 /// Where a write's last byte was, or why it was not yet further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -241,6 +243,10 @@ pub struct Why {
     /// Segments sent again, and how many of them before it was connected.
     pub again: u64,
     pub syns_again: u64,
+    /// What became of its SYNs; empty where the log has no packets, or where it was connected at once.
+    pub opening: Opening,
+    /// A reset answered its SYN.
+    pub refused: bool,
     /// fq paces this socket: what waits in the queue may wait for its rate.
     pub fq_paces: bool,
     /// It is not in the log whether TCP paces.
@@ -288,12 +294,27 @@ impl Why {
             Stage::ReceiveWindow if self.peer.is_none() => {
                 "the peer's receive window was full; whether its application had left data unread, its own log would tell"
             }
+            Stage::Handshake if self.refused => "it was not connected: a reset answered its SYN",
+            Stage::Handshake if self.opening.syns.iter().any(Opener::is_dropped) => {
+                "it was not connected: its SYN was dropped on the way"
+            }
+            Stage::Handshake if self.opening.dropped().is_some() => {
+                "it was not connected: the answer to its SYN was dropped on the way"
+            }
+            Stage::Handshake if self.opening.unanswered().is_some() && self.lost == 0 => {
+                "it was not connected: its SYN was delivered, and the listener did not answer"
+            }
             _ => stage.meaning(),
         }
     }
 
     pub fn writes(&self) -> u64 {
         self.ends.iter().sum()
+    }
+
+    /// It took long until it was connected.
+    fn opens_late(&self) -> bool {
+        self.syns_again > 0 || self.first().is_some_and(|s| s.stage == Stage::Handshake)
     }
 }
 
@@ -338,6 +359,10 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns);
     packets::find(hosts[at].store, &sender, &mut why.slowest)?;
+    if let Some((from, to)) = gathered.handshake().filter(|_| why.writes() == 0 || why.opens_late()) {
+        why.opening = opening::find(hosts, at, &sender, from, to)?;
+        why.refused |= !why.opening.refusals.is_empty();
+    }
     why.host = at;
     if let Some((end, clock)) = far {
         (why.peer, why.peer_host) = (Some(end.socket), end.host);

@@ -2,7 +2,7 @@
 
 use super::gather::Gathered;
 use super::line::{self, Far, HeldSums, KINDS, Piece};
-use super::{ByStage, End, SLOWEST, Stage, Sum, Why, WriteLine};
+use super::{ByStage, End, Opening, SLOWEST, Stage, Sum, Why, WriteLine};
 use crate::app::{Held, Spread};
 use kpat_model::Crossing;
 use kpat_store::tables::SocketRow;
@@ -104,6 +104,8 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         repairs_ns: repairs.map(|h| within(h.from_ns, h.to_ns)).sum(),
         again: g.again,
         syns_again: g.syns_again,
+        opening: Opening::default(),
+        refused: g.writes.is_empty() && g.reset_ns.is_some(),
         fq_paces: g.fq_paces,
         begins_unknown: g.begins_unknown,
         pacing_unknown: g.held.iter().any(|h| h.held == Held::PacingOrDevice),

@@ -41,6 +41,8 @@ answers! {
         line: SocketLine,
         version: i32,
         congestion: Option<String>,
+        /// TCP: why the kernel ended it, in words; null: not by an error.
+        error: Option<String>,
         netns: Option<Big>,
         cgroup: Option<Big>,
         layers: Vec<SocketLayer>,

@@ -1,0 +1,116 @@
+"""Connections that do not come about, or come about late: why, and by which packet. Truth is what connect() gave to the program, the firewalls' own
+counters of what they dropped, and the listener's count of what it had no room for (nstat)."""
+
+import json
+import os
+import sys
+import unittest
+
+from kpatlab import cache, look, play
+from tests.place import begun, own, sh
+
+CLIENT, SERVER = "10.94.1.1", "10.94.1.2"
+REFUSED, DROPPED_HERE, DROPPED_THERE, ANSWER_DROPPED, UNREACHABLE, LATE, FULL, RESET, OPEN = range(7001, 7010)
+# Both ends of the link drop: the client what it sends, the server what comes and what it answers.
+RULES = {
+    "c": f"counter o {{ }}; chain out {{ type filter hook output priority 0; tcp dport {DROPPED_HERE} counter name o drop; }};",
+    "s": f"""counter i {{ }}; counter a {{ }}; counter l {{ }};
+             chain in {{ type filter hook input priority 0; tcp dport {DROPPED_THERE} counter name i drop; tcp dport {UNREACHABLE} reject with icmp type host-unreachable;
+                         tcp dport {LATE} tcp flags & (syn | ack) == syn numgen inc mod 2 0 counter name l drop; }};
+             chain out {{ type filter hook output priority 0; tcp sport {ANSWER_DROPPED} counter name a drop; }};""",
+}
+LISTEN = f"""
+import signal, socket, struct, threading
+def serve(s, reset):
+    while True:
+        c, _ = s.accept()
+        if reset: c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else: c.recv(10)
+        c.close()
+for port in ({DROPPED_THERE}, {ANSWER_DROPPED}, {UNREACHABLE}, {LATE}, {RESET}, {OPEN}):
+    s = socket.create_server(("{SERVER}", port))
+    threading.Thread(target=serve, args=(s, port == {RESET}), daemon=True).start()
+full = socket.socket()
+full.bind(("{SERVER}", {FULL}))
+full.listen(0)
+print("ready", flush=True)
+signal.pause()
+"""
+# What each connect() came to, and the port that it had; of a connection that is there, what reading from it came to.
+CONNECT = f"""
+import errno, json, socket, threading
+said, own, first = {{}}, {{}}, socket.create_connection(("{SERVER}", {FULL}))
+def connect(port):
+    s = socket.socket()
+    s.bind(("{CLIENT}", 0))
+    own[port] = s.getsockname()[1]
+    try:
+        s.connect(("{SERVER}", port))
+        s.sendall(b"x") if port != {RESET} else None
+        s.recv(1)
+        word = "connected"
+    except OSError as e:
+        word = errno.errorcode[e.errno]
+    said[port] = (word, own[port])
+threads = [threading.Thread(target=connect, args=(port,)) for port in range({REFUSED}, {OPEN} + 1)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(json.dumps(said))
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Opening(unittest.TestCase):
+    def counter(self, ns: str, name: str) -> int:
+        all_of = json.loads(sh("ip", "netns", "exec", ns, "nft", "-j", "list", "counters").stdout)["nftables"]
+        return next(c["counter"]["packets"] for c in all_of if "counter" in c and c["counter"]["name"] == name)
+
+    def test_each_failure_has_its_error_and_its_packets(self):
+        client, server = own(self, "open", "cs")
+        sh("ip", "-n", client, "link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", server)
+        for ns, dev, address, rules in ((client, "c0", CLIENT, "c"), (server, "s0", SERVER, "s")):
+            sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", dev)
+            sh("ip", "-n", ns, "link", "set", dev, "up")
+            sh("ip", "netns", "exec", ns, "nft", f"table ip t {{ {RULES[rules]} }}")
+        # One SYN more, after a second; then it is given up.
+        sh("ip", "netns", "exec", client, "sh", "-c", "sysctl -qw net.ipv4.tcp_syn_retries=1; sysctl -qw net.ipv4.tcp_syn_linear_timeouts=0", ok=False)
+        sh("ip", "netns", "exec", client, "ping", "-nqc", "1", SERVER)
+        begun(self, "listen", ["ip", "netns", "exec", server, sys.executable, "-c", LISTEN])
+        kbl, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        argv = [play.kpat_path(), "record", "-p", "path,app", "-o", str(kbl), "--ready-file", str(ready)]
+        record = begun(self, "record", argv, lambda p: ready.exists())
+        said = json.loads(sh("ip", "netns", "exec", client, sys.executable, "-c", CONNECT, seconds=cache.patience()).stdout)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        look.integrate(kbl, [], out)
+        sockets = look.kpat_json("app", str(out), "--limit", "0")["sockets"]
+        no_room = int(sh("ip", "netns", "exec", server, "nstat", "-asz", "TcpExtListenOverflows").stdout.split()[-2])
+        truth = {
+            REFUSED: ("ECONNREFUSED", 1, 0, 1), DROPPED_HERE: ("ETIMEDOUT", self.counter(client, "o"), 0, 0),
+            DROPPED_THERE: ("ETIMEDOUT", self.counter(server, "i"), 0, 0), ANSWER_DROPPED: ("ETIMEDOUT", 0, self.counter(server, "a"), 0),
+            UNREACHABLE: ("EHOSTUNREACH", None, 0, 0), LATE: ("connected", self.counter(server, "l"), 0, 0), FULL: ("ETIMEDOUT", 0, 0, 0),
+            RESET: ("ECONNRESET", None, None, None), OPEN: ("connected", None, None, None),
+        }
+        for port, (word, syns, answers, refusals) in truth.items():
+            connect, own_port = said[str(port)]
+            self.assertEqual(connect, word, f"port {port}: the world is not as it should be")
+            s = next(s for s in sockets if s["local_addr"] == CLIENT and (s["local_port"], s["peer_port"]) == (own_port, port))
+            self.assertEqual(s["error"], None if word == "connected" else word, f"port {port}")
+            if syns is None and word in ("connected", "ECONNRESET"):
+                continue
+            why = look.kpat_json("why", str(s["socket_id"]), str(out))
+            opening = why["opening"]
+            dropped = lambda kind: [o for o in opening[kind] if o["verdict"] == "dropped"]
+            print(f"opening: {port}: {connect}; {[(k, [(o['packet_id'], o['verdict'], o['drop_reason']) for o in v]) for k, v in opening.items() if v]}; "
+                  f"{[s['meaning'] for s in why['stages'] if s['stage'] == 'handshake']}", file=sys.stderr, flush=True)
+            self.assertEqual(why["first"], "handshake", f"port {port}")
+            self.assertEqual(len(dropped("answers")), answers, f"port {port}")
+            self.assertEqual(len(opening["refusals"]), refusals, f"port {port}")
+            self.assertEqual(why["refused"], bool(refusals), f"port {port}")
+            if syns is not None:
+                self.assertEqual(len(dropped("syns")), syns, f"port {port}")
+            by_firewall = port in (DROPPED_HERE, DROPPED_THERE, LATE)
+            if by_firewall:
+                self.assertTrue(all(o["drop_reason"] == "NETFILTER_DROP" and "nft" in o["drop_place"] for o in dropped("syns")), dropped("syns"))
+        # A listener without room neither answers nor drops: the kernel is done with each of these SYNs as with one that it took.
+        full = look.kpat_json("why", str(next(s["socket_id"] for s in sockets if s["peer_port"] == FULL and s["error"])), str(out))["opening"]
+        self.assertEqual(len(full["syns"]), no_room)
